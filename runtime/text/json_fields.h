@@ -1,6 +1,6 @@
-// JSON out of files: bounded depth, no key twice, and typed look-up of fields, with errors that name file and field.
-// For .cpp files that read JSON anyway: it includes the whole JSON header. A field that is null counts as absent, as it
-// does for transformers.
+// JSON from files: bounded depth, no duplicate keys, and typed look-up of fields, with errors that name the file and
+// the field. A field that is null counts as absent, as in transformers. This header includes the whole JSON header, so
+// only .cpp files that read JSON should include it.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,19 +18,23 @@
 
 namespace slipstream {
 
+/// Typed look-up in a JSON object. The functions integer(), number(), boolean(), string(), object() and numbers()
+/// return nullopt or null if the field is absent or null, and throw FormatError if it is of another type.
 class JsonFields {
 public:
-    /// `object` must outlive this.
+    /// `object` must outlive this. `name` names it in messages.
     JsonFields(const nlohmann::json& object, std::string name) : object_(object), name_(std::move(name)) {}
 
     [[nodiscard]] const std::string& name() const { return name_; }
 
+    /// Throws a FormatError that says what is wrong (`what`) with the field `key`.
     [[noreturn]] void fail(std::string_view key, std::string_view what) const {
         throw FormatError(fmt::format("{}: field {} {}", name_, key, what));
     }
 
-    /// Whether the key stands there, be it with null.
+    /// Returns whether the key exists, even if its value is null.
     [[nodiscard]] bool has(const char* key) const { return object_.contains(key); }
+    /// Returns the value of the field, or null if it is absent or null. Owned by the JSON object.
     [[nodiscard]] const nlohmann::json* find(const char* key) const {
         const auto found = object_.find(key);
         return found == object_.end() || found->is_null() ? nullptr : &*found;
@@ -49,7 +53,7 @@ public:
     [[nodiscard]] std::optional<std::string> string(const char* key) const {
         return get<std::string>(key, &nlohmann::json::is_string, "is no text");
     }
-    /// The inner object, or nullptr.
+    /// Returns the object in the field, or null if the field is absent. Owned by the outer object.
     [[nodiscard]] const nlohmann::json* object(const char* key) const {
         const auto* value = find(key);
         if (value != nullptr && !value->is_object()) fail(key, "is no object");
@@ -66,10 +70,13 @@ public:
         }
         return result;
     }
+    /// Returns the integer in the field. Throws FormatError if the field is absent or not an integer of 64 bits.
     [[nodiscard]] std::int64_t required(const char* key) const {
         if (const auto value = integer(key)) return *value;
         fail(key, "is missing");
     }
+    /// Returns `value` as an integer. Throws FormatError, which names the field `key`, if it is not an integer of 64
+    /// bits.
     [[nodiscard]] std::int64_t to_integer(const nlohmann::json& value, const char* key) const {
         const bool beyond = value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t{INT64_MAX};
         if (!value.is_number_integer() || beyond) fail(key, "is no integer");
@@ -89,12 +96,14 @@ private:
     std::string name_;
 };
 
-// ---- JSON out of files that may be broken or hostile
+// Parsing of JSON from files that may be broken or hostile.
 
-/// A handler of nlohmann::json::sax_parse(); one that keeps parts to itself derives from it and hides its functions.
+/// A handler for nlohmann::json::sax_parse() that builds a JSON value and throws FormatError for duplicate keys, for
+/// nesting deeper than 32, and for text that is not JSON. A class that handles some parts differently derives from it
+/// and hides its functions.
 class JsonBuilder {
 public:
-    /// `name` stands in messages.
+    /// `text` is the text that will be parsed; `name` is the name of the file, for messages.
     JsonBuilder(std::string_view text, std::string_view name) : n_bytes_(text.size()), name_(name) {}
 
     bool null() { return add(nullptr); }
@@ -103,7 +112,7 @@ public:
     bool number_unsigned(std::uint64_t value) { return add(value); }
     bool number_float(double value, const std::string& /*text*/) { return add(value); }
     bool string(std::string& value) { return add(std::move(value)); }
-    bool binary(nlohmann::json::binary_t& /*value*/) { return false; }  // no JSON text holds any
+    bool binary(nlohmann::json::binary_t& /*value*/) { return false; }  // JSON text has no binary values
     bool start_object(std::size_t /*size*/) { return open(nlohmann::json::object()); }
     bool start_array(std::size_t /*size*/) { return open(nlohmann::json::array()); }
     bool end_object() { return close(); }
@@ -122,15 +131,16 @@ public:
     [[nodiscard]] std::string_view name() const { return name_; }
 
 protected:
-    /// The containers around here, and the key of the object `depth` levels in.
+    /// The number of containers that are open, and the current key of the one at index `depth`, counted from the
+    /// outermost (0).
     [[nodiscard]] std::size_t depth() const { return open_.size(); }
     [[nodiscard]] std::string_view key_at(std::size_t depth) const { return open_[depth].key; }
 
 private:
-    static constexpr std::size_t kMaxDepth = 32;
+    static constexpr std::size_t kMaxDepth = 32;  // of containers inside each other
     struct Open {
         nlohmann::json* value;
-        std::string key;  // of what comes next, in an object
+        std::string key;  // key of the next value, if this is an object
     };
 
     nlohmann::json& place(nlohmann::json value) {
@@ -161,8 +171,8 @@ private:
     std::vector<Open> open_;
 };
 
-/// Parses `text`; `name` stands in messages. Throws FormatError where it is not JSON, not an object at the top, nested
-/// deeper than 32, or has a key twice in one object.
+/// Parses `text` and returns the object that it describes. Throws FormatError if it is not JSON, not an object at the
+/// top level, nested deeper than 32, or has a duplicate key; `name` is the name of the file, for the message.
 [[nodiscard]] inline nlohmann::json parse_json_object(std::string_view text, std::string_view name) {
     JsonBuilder builder(text, name);
     nlohmann::json::sax_parse(text, &builder);

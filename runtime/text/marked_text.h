@@ -1,6 +1,7 @@
-// Text that knows which of its bytes people said: a prompt is markup of the template's and content of messages, and a
-// control token may only be made of the first. Templates keep the marks while they render (chat/text_builder.h),
-// tokenizers while they rewrite a text (MarkCarrier), so that the marks are at hand where tokens are looked for.
+// A text that knows which of its bytes were said. A prompt consists of markup that a template writes and of the
+// contents of messages, which people and tools said; control tokens may be made of markup only. Templates keep the
+// marks while they render (chat/text_builder.h), tokenizers while they rewrite a text (MarkCarrier), so that the marks
+// are known where tokens are searched for.
 #pragma once
 
 #include <cstddef>
@@ -11,34 +12,37 @@
 
 namespace slipstream {
 
-/// Bytes from `begin` to before `end`.
+/// The bytes [begin, end) of a text.
 struct TextSpan {
     std::size_t begin = 0;
     std::size_t end = 0;
     bool operator==(const TextSpan&) const = default;
 };
 
-/// Those of `spans`, ascending and apart from each other, that end after `byte`.
+/// Returns those of `spans` that end after `byte`. `spans` must be ascending and disjoint; the result is a part of it.
 [[nodiscard]] std::span<const TextSpan> spans_after(std::span<const TextSpan> spans, std::size_t byte);
-/// Appends a span that begins at or after the end of the last one; spans that touch become one, empty ones none.
+/// Appends `span` to `spans`. It must begin at or after the end of the last span. A span that touches the last one
+/// extends it; an empty span is not added.
 void append_span(std::vector<TextSpan>& spans, TextSpan span);
 
+/// Who wrote a byte: the template, or the author of a message.
 enum class Origin : std::uint8_t { Template, Said };
 
-/// The marks of a text, or of a part of it; they belong to the caller.
+/// The marks of a text, or of a part of it, as a view. The caller owns the spans, which must outlive this.
 class SaidBytes {
 public:
-    SaidBytes() = default;  // nothing was said
-    /// `spans` are ascending, apart from each other, none empty; the part begins at byte `begin` of their text.
+    SaidBytes() = default;  // no byte was said
+    /// `spans` must be ascending, disjoint and not empty; they count bytes of the whole text. The part begins at byte
+    /// `begin` of that text.
     explicit SaidBytes(std::span<const TextSpan> spans, std::size_t begin = 0) : spans_(spans), begin_(begin) {}
 
-    /// Whether any byte of `span` was said.
+    /// Returns whether any byte of `span` was said.
     [[nodiscard]] bool any_in(TextSpan span) const;
-    /// Whether all bytes of `span`, not empty, were said.
+    /// Returns whether all bytes of `span`, which must not be empty, were said.
     [[nodiscard]] bool all_in(TextSpan span) const;
-    /// Of the part that begins at byte `begin` of this one.
+    /// Returns the marks of the part that begins at byte `begin` of this part.
     [[nodiscard]] SaidBytes from(std::size_t begin) const { return SaidBytes(spans_, begin_ + begin); }
-    /// The marks of the first `size` bytes, counted from their beginning.
+    /// Returns the spans that were said among the first `size` bytes of this part, counted from its beginning.
     [[nodiscard]] std::vector<TextSpan> spans(std::size_t size) const;
 
 private:
@@ -46,30 +50,34 @@ private:
     std::size_t begin_ = 0;
 };
 
+/// A text with the spans of its bytes that were said.
 struct MarkedText {
     std::string bytes;
-    std::vector<TextSpan> said;  // ascending, apart from each other, none empty
+    std::vector<TextSpan> said;  // ascending, disjoint, none empty
 
-    /// Whether any byte of `span` was said.
+    /// Returns whether any byte of `span` was said.
     [[nodiscard]] bool is_said_in(TextSpan span) const { return SaidBytes(said).any_in(span); }
     [[nodiscard]] Origin origin_at(std::size_t byte) const {
         return is_said_in({byte, byte + 1}) ? Origin::Said : Origin::Template;
     }
 };
 
-/// Carries the marks of a text through a step that rewrites it. The step reports each replacement, in order; all bytes
-/// between replacements are copied. What is made of any said byte is said.
+/// Carries the marks of a text through a step that rewrites the text. The step reports each replacement, from left to
+/// right; all bytes between replacements must be copied unchanged. The result of a replacement counts as said if any
+/// byte of its input was said.
 class MarkCarrier {
 public:
-    /// `said` are the marks of the step's input.
+    /// `said` has the marks of the step's input and must outlive the carrier.
     explicit MarkCarrier(SaidBytes said) : said_(said) {}
 
-    /// Whether `span` of the input has bytes that were said and others.
+    /// Returns whether `span` of the input contains both bytes that were said and bytes that were not.
     [[nodiscard]] bool is_mixed(TextSpan span) const;
-    /// Bytes `from` of the input became bytes `to` of the output; either may be empty. What is put into the text takes
-    /// the mark of the byte that follows it.
+    /// Reports that bytes `from` of the input became bytes `to` of the output; either span may be empty. If `from` is
+    /// empty, the inserted bytes get the mark of the input byte that follows them. Calls must be in ascending order of
+    /// `from`.
     void replace(TextSpan from, TextSpan to);
-    /// The marks of the output: `size` bytes, made of `input_size` bytes.
+    /// Returns the marks of the output, which has `size` bytes and was made of `input_size` bytes. Call once, after the
+    /// last replacement.
     [[nodiscard]] std::vector<TextSpan> take(std::size_t input_size, std::size_t size);
 
 private:
@@ -77,7 +85,7 @@ private:
 
     SaidBytes said_;
     std::vector<TextSpan> out_;
-    std::size_t from_ = 0, to_ = 0;  // what was reported so far ends here, in the input and in the output
+    std::size_t from_ = 0, to_ = 0;  // end of what was reported so far, in the input and in the output
 };
 
 }  // namespace slipstream

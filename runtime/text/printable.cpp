@@ -10,7 +10,8 @@ namespace slipstream {
 
 namespace {
 
-// Marks that turn the direction of what follows (U+202A to U+202E, U+2066 to U+2069): a name could show as another.
+// Returns whether a character of three bytes is a mark that changes the direction of the text after it (U+202A to
+// U+202E, U+2066 to U+2069). With such a mark, a name could be displayed as another one.
 bool turns_direction(std::string_view character) {
     const auto last = static_cast<unsigned char>(character[2]);
     return (character.starts_with("\xE2\x80") && last >= 0xAA && last <= 0xAE) ||

@@ -1,4 +1,5 @@
-// Text out of a file, made fit for a one-line message or a terminal: names in broken files may hold anything.
+// Makes text from files safe for a one-line message or a terminal: names in broken or hostile files may contain any
+// bytes.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +8,8 @@
 
 namespace slipstream {
 
-/// `text` with control characters and bytes that are not UTF-8 written as \xNN, cut after `max_bytes` bytes of input
-/// ("...").
+/// Returns `text` with control characters, marks that change the direction of text, and bytes that are not UTF-8
+/// written as \xNN. After `max_bytes` bytes of input, the rest is replaced by "...".
 [[nodiscard]] std::string printable(std::string_view text, std::size_t max_bytes = 96);
 
 }  // namespace slipstream

@@ -1,4 +1,4 @@
-// The number of a token in a vocabulary.
+// The id of a token: its index in the vocabulary.
 #pragma once
 
 #include <cstdint>

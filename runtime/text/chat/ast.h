@@ -1,5 +1,5 @@
-// The syntax tree of a template: the parser makes it, and from then on it is only read. Names of variables are numbers,
-// so that scopes compare no texts.
+// The syntax tree of a template. The parser builds it; after that it is only read. Variables are identified by numbers,
+// so that scopes do not compare strings.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace slipstream::jinja {
 
-/// A variable's name, as an index into Template::names.
+/// A variable of a template, as an index into Template::names.
 using NameId = int;
 
-/// `loop`, the first name of all.
+/// The variable `loop`; the parser gives it the first number.
 inline constexpr NameId kLoop = 0;
 
 enum class ExprKind : std::uint8_t {
@@ -27,25 +27,26 @@ enum class ExprKind : std::uint8_t {
     List,     // parts
     Tuple,    // parts
     Dict,     // parts: key, value, key, value, ...
-    Not,      // parts[0], as the other operators of one operand
+    Not,      // parts[0], as for Minus and Plus
     Minus,
     Plus,
     Arithmetic,  // parts[0] operation parts[1]
     And,
     Or,
-    Compare,      // parts[0] comparisons[0] parts[1] comparisons[1] parts[2] ...: each with the one before it
-    Concat,       // parts, joined as texts
-    Conditional,  // parts: test, yes, no (may be null)
+    Compare,      // parts[0] comparisons[0] parts[1] comparisons[1] parts[2] ...: each operand with the one before it
+    Concat,       // parts, concatenated as texts
+    Conditional,  // parts: condition, value if true, value if false (may be null)
     Attribute,    // parts[0] . value
     Item,         // parts[0] [parts[1]]
-    Slice,        // parts[0] [parts[1] : parts[2] : parts[3]], each of which may be null
-    Call,         // parts[0] is called with the others
-    Filter,       // parts[0] goes through the filter called `value`; null: the text of the block around it
-    Test          // parts[0] is what the test called `value` asks
+    Slice,        // parts[0] [parts[1] : parts[2] : parts[3]]; parts 1 to 3 may be null
+    Call,         // parts[0] is called with the other parts
+    Filter,       // filter `value` on parts[0]; null: on the text of the block around the expression
+    Test          // test `value` on parts[0]
 };
 
-/// Jinja computes what is constant when it compiles. A slice that fails is undefined then; a slice that is reached at
-/// run time fails.
+/// Whether Jinja computes an expression when it compiles the template. A slice that fails is undefined if it is
+/// computed then, and an error if it is computed at run time, so ConstantSlice marks constant expressions that contain
+/// a slice.
 enum class Folding : std::uint8_t { None, Constant, ConstantSlice };
 
 struct Expr;
@@ -54,21 +55,21 @@ using ExprPtr = std::unique_ptr<Expr>;
 struct Expr {
     ExprKind kind = ExprKind::Literal;
     Arithmetic operation = Arithmetic::Add;
-    Folding folding = Folding::None;  // ConstantSlice: constant, and a slice is part of it
+    Folding folding = Folding::None;
     int line = 0;
-    int depth = 1;  // of the tree below, itself included
+    int depth = 1;  // height of the tree below, including this node
     NameId name = -1;
-    const Builtin* builtin = nullptr;  // of a filter or test that is served
+    const Builtin* builtin = nullptr;  // of a Filter or Test; null if there is no such function
     Value value;
     std::vector<ExprPtr> parts;
     std::vector<Comparison> comparisons;
-    std::vector<std::pair<std::string, ExprPtr>> named;  // arguments by name
+    std::vector<std::pair<std::string, ExprPtr>> named;  // keyword arguments
 };
 
-/// What is assigned to: a variable, an attribute of a namespace, or several of them.
+/// The left-hand side of an assignment: a variable, an attribute of a namespace, or a tuple of such targets.
 struct Target {
     NameId name = -1;
-    std::string attribute;  // of the namespace `name`; empty: the variable itself
+    std::string attribute;  // attribute of the namespace `name`; empty: the variable itself
     std::vector<Target> parts;
     bool is_tuple = false;
 };
@@ -78,7 +79,7 @@ using Block = std::vector<Statement>;
 
 struct Parameter {
     NameId name;
-    ExprPtr otherwise;  // may be null
+    ExprPtr otherwise;  // default value; null: none
 };
 
 struct MacroBody {
@@ -91,15 +92,15 @@ enum class StatementKind : std::uint8_t {
     Text,        // text
     Print,       // expr
     Set,         // target = expr
-    SetBlock,    // target = what body prints, through the filters of expr (may be null)
-    If,          // the first of branches whose test holds, or has none
-    For,         // body for target in expr, where test (may be null) holds
+    SetBlock,    // target = what body prints, passed through the filters of expr (may be null)
+    If,          // the first of branches whose test is true or null
+    For,         // body for target in expr if test (may be null) is true
     Macro,       // target.name = macro
-    Filter,      // what body prints through the filters of expr
-    Generation,  // body in a scope of its own
+    Filter,      // what body prints, passed through the filters of expr
+    Generation,  // body, in its own scope
     Break,
     Continue,
-    Unserved  // text: what needs other templates, escaping and the like: fails when it is reached
+    Unserved  // text: tag that is not supported (other templates, escaping, ...); fails when it is executed
 };
 
 struct Branch {
@@ -110,7 +111,7 @@ struct Branch {
 
 struct Statement {
     StatementKind kind = StatementKind::Text;
-    bool uses_loop = false;  // whether the body says `loop`
+    bool uses_loop = false;  // the body reads `loop`
     int line = 0;
     std::string text;
     Target target;
@@ -123,7 +124,7 @@ struct Statement {
 struct Template {
     Block body;
     Indexed<std::string> names;  // of all variables
-    std::vector<NameId> reads;   // those asked of the context somewhere
+    std::vector<NameId> reads;   // variables that some expression reads from the context
 };
 
 }  // namespace slipstream::jinja

@@ -15,8 +15,8 @@ using jinja::Kind;
 
 namespace {
 
-// A message's reasoning goes by several names; the first that is there fills the one that templates read, and the one
-// that those of gpt-oss read.
+// Names of the reasoning of a message, in order of precedence. Its text is made available as "reasoning_content", which
+// most templates read, and as "thinking", which those of gpt-oss read.
 constexpr std::array<std::string_view, 3> kReasoningFields = {"reasoning_content", "thinking", "reasoning"};
 
 TemplateValue with_reasoning_names(const TemplateValue& message) {
@@ -127,7 +127,7 @@ std::pair<std::string, TemplateValue> parse_template_argument(std::string_view t
     try {
         return {std::move(name), jinja::parse_json(value, "template argument")};
     } catch (const TemplateError&) {
-        return {std::string(text.substr(0, equals)), TemplateValue(value)};  // text, then
+        return {std::string(text.substr(0, equals)), TemplateValue(value)};  // not JSON: V is a text
     }
 }
 

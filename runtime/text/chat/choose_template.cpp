@@ -33,7 +33,7 @@ std::optional<ChatTemplate> chat_template_of(const std::vector<NamedChatTemplate
     if (wanted.empty() && tools == ToolUse::Tools && find_chat_template(templates, kToolTemplate) != nullptr)
         name = kToolTemplate;
     const std::string* text = find_chat_template(templates, name);
-    // One that is alone is meant, whatever it is called.
+    // If no name is wanted and the model has only one template, it is taken whatever its name.
     if (text == nullptr && wanted.empty() && templates.size() == 1) text = &templates.front().source;
     if (text == nullptr)
         throw RequestError(fmt::format("the model has no chat template called \"{}\"; it has: {}", printable(name),
@@ -43,9 +43,9 @@ std::optional<ChatTemplate> chat_template_of(const std::vector<NamedChatTemplate
                                                : fmt::format("the model's chat template \"{}\"", printable(name)));
 }
 
-// Chat templates for models that bring none, written here after how each family is documented to be prompted; and the
-// guess which one a model wants. The order is the order in which the guess looks: families with special tokens of their
-// own first.
+// Chat templates for models that have none, written for this project from the documented prompt formats of the
+// families, and the guess which family a model belongs to. The guess tries them in this order: families with their own
+// special tokens first.
 
 namespace {
 
@@ -110,7 +110,7 @@ constexpr std::string_view kMistral = R"jinja({{- bos_token -}}
     {%- endif -%}
 {%- endfor -%})jinja";
 
-// Before the third version the brackets are text, and a space stands on either side of what is said.
+// Before version 3 of the tokenizer, the brackets are plain text, with a space on either side of the message.
 constexpr std::string_view kMistralV1 = R"jinja({{- bos_token -}}
 {%- set ns = namespace(before='') -%}
 {%- for message in messages -%}
@@ -177,7 +177,7 @@ constexpr std::array<TemplateFamily, 11> kFamilies = {{{"chatml", kChatml, "<|im
                                                        {"vicuna", kVicuna, ""},
                                                        {"plain", kPlain, "### Instruction:"}}};
 
-// A family is recognised by tokens that are all in the vocabulary.
+// A family, and the special tokens by which it is recognised: both must be in the vocabulary.
 struct Mark {
     std::string_view family;
     std::array<std::string_view, 2> tokens;
@@ -190,8 +190,8 @@ constexpr std::array<Mark, 7> kMarks = {{{"chatml", {"<|im_start|>", "<|im_end|>
                                          {"zephyr", {"<|user|>", "<|assistant|>"}},
                                          {"mistral", {"[INST]", "[/INST]"}}}};
 
-// Or by the words in its name, both of them: a name without "chat" or "instruct" may be that of a model which was never
-// taught to talk. The first that fits decides.
+// A family, and the words of a model's name by which it is recognised: the name must contain both. Names without "chat"
+// or "instruct" may belong to models that were not trained for conversations. The first row that matches decides.
 struct NameWords {
     std::string_view family;
     std::array<std::string_view, 2> words;

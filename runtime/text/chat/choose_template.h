@@ -1,5 +1,5 @@
-// Which chat template a conversation is rendered with: the model's own, of several the one for its use, or, for a model
-// that brings none, that of a known family.
+// Chooses the chat template for a conversation: the model's own, the one for the intended use if the model has several,
+// or, for a model without a template, that of a known family.
 #pragma once
 
 #include <functional>
@@ -14,37 +14,40 @@ namespace slipstream {
 
 enum class ToolUse : std::uint8_t { NoTools, Tools };
 
-/// A chat template as it came with the model; "default" is the plain one, "tool_use" and the like are for their use.
+/// A chat template that came with the model. The template "default" is for general use; others ("tool_use", ...) are
+/// for the use that their name says.
 struct NamedChatTemplate {
     std::string name;
     std::string source;
 };
-/// The name of the template that is meant where none is named.
+/// The name of the template for general use.
 inline constexpr std::string_view kDefaultChatTemplate = "default";
 
-/// The source of the template of that name, or null.
+/// Returns the source of the template called `name`, or null. Valid as long as `templates`.
 [[nodiscard]] const std::string* find_chat_template(const std::vector<NamedChatTemplate>& templates,
                                                     std::string_view name);
 
-/// The model's template; nothing where it has none. `wanted` names one of several; without it the template "tool_use"
-/// is for conversations with tools, "default" for all others. Throws RequestError where the model has templates, but
-/// not that one (it lists those it has), TemplateError where the chosen one is broken.
+/// Returns the model's chat template, or nullopt if the model has none. `wanted` is the name of one of several. If it
+/// is empty, "tool_use" is taken for conversations with tools and "default" for all others; if the model has only one
+/// template, that one is taken whatever its name. Throws RequestError, which lists the templates, if there is none of
+/// the wanted name, and TemplateError if the chosen template is broken.
 [[nodiscard]] std::optional<ChatTemplate> chat_template_of(const std::vector<NamedChatTemplate>& templates,
                                                            ToolUse tools, std::string_view wanted = {});
 
-/// A way of writing conversations that many models share. Tell the user which was taken: it is a guess.
+/// A format of conversations that many models share. If one was guessed, the user must be told which.
 struct TemplateFamily {
-    std::string_view name;      // "chatml"
+    std::string_view name;      // "chatml", for example
     std::string_view source;    // Jinja
-    std::string_view turn_end;  // what ends an answer besides the end token; empty where nothing does
+    std::string_view turn_end;  // text that ends an answer, besides the end token; empty: none
 };
 
-/// By its name, or null; "plain" (### Instruction, ### Response) serves where no other does.
+/// Returns the family called `name`, or null. The family "plain" (### Instruction, ### Response) is for models that no
+/// other family fits.
 [[nodiscard]] const TemplateFamily* find_template_family(std::string_view name);
-[[nodiscard]] std::string template_family_names();  // "chatml, llama-2, ..."
+[[nodiscard]] std::string template_family_names();  // all names, separated by commas: "chatml, llama-2, ..."
 
-/// The family whose special tokens the vocabulary has (`has_token` says whether a text is one special token); else the
-/// one that the model's name speaks of; null where nothing tells.
+/// Returns the family whose special tokens are all in the vocabulary (`has_token`(text) must return whether the text is
+/// one special token), else the family that the model's name contains, or null if neither gives a family.
 [[nodiscard]] const TemplateFamily* guess_template_family(const std::function<bool(std::string_view)>& has_token,
                                                           std::string_view model_name);
 

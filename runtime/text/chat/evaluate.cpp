@@ -1,4 +1,4 @@
-// The evaluator's expressions.
+// Evaluation of expressions.
 #include <algorithm>
 
 #include "kernels/base/check.h"
@@ -29,7 +29,7 @@ std::optional<Value> Evaluator::folded(const Expr& expr) {
         Value value = evaluate(expr);
         is_folding_ = false;
         return value;
-    } catch (const TemplateError&) {  // it is computed at run time instead, and fails or not by the rules there
+    } catch (const TemplateError&) {  // the expression is computed at run time instead, by the rules that hold then
         is_folding_ = false;
         return std::nullopt;
     }
@@ -171,10 +171,10 @@ Arguments Evaluator::arguments(const Expr& expr) {
 }
 
 Value Evaluator::call(const Expr& expr) {
-    const Cell held = runtime_.scratch(2 * (expr.parts.size() + expr.named.size()));  // its arguments
+    const Cell held = runtime_.scratch(2 * (expr.parts.size() + expr.named.size()));  // for the arguments
     const Expr& callee = *expr.parts[0];
     Value function;
-    if (callee.kind == ExprKind::Attribute) {  // a method, without a value for it in between
+    if (callee.kind == ExprKind::Attribute) {  // a method call, without making a value for the method
         const Value object = part(callee, 0);
         refuse_undefined(object);
         const Builtin* method = find_method(object, callee.value.view());

@@ -1,5 +1,5 @@
-// Runs a template: walks its tree and writes what it prints. An error ends the rendering, so that nothing is put back
-// on the way out of one.
+// Runs a template: executes its tree and writes what it prints. An error ends the rendering, so state that an error
+// leaves behind (scope_, out_) is not restored.
 #pragma once
 
 #include <memory>
@@ -13,20 +13,23 @@
 
 namespace slipstream::jinja {
 
-/// What a loop's round, a macro's call or a block opens. A name means the variable of the innermost scope that has it,
-/// else what was handed to the template, else a global function. Macros keep the scope that they were made in; scopes
-/// hold macros: so those that are kept are emptied when the rendering ends.
+/// The variables of one scope: of one iteration of a loop, a call of a macro, or a block. A name means the variable of
+/// the innermost scope that has it, else a variable given to the template, else a global function. A macro keeps alive
+/// the scope in which it was made, and a scope may hold the macro; to break such cycles, scopes that a macro keeps are
+/// emptied when the rendering ends.
 class Scope final : public Cell {
 public:
     explicit Scope(std::shared_ptr<Scope> outer) : outer_(std::move(outer)) {}
 
-    /// Null where neither this scope nor one around it has the variable.
+    /// Returns the variable, or null if neither this scope nor an outer one has it.
     [[nodiscard]] const Value* find(NameId name) const {
         for (const Scope* scope = this; scope != nullptr; scope = scope->outer_.get())
             for (const auto& [id, value] : scope->variables_)
                 if (id == name) return &value;
         return nullptr;
     }
+    /// Sets the variable in this scope, not in an outer one. Charges the account if the scope grows; throws
+    /// TemplateError if the account has no more.
     void set(Runtime& runtime, NameId name, Value value) {
         for (auto& [id, old] : variables_)
             if (id == name) {
@@ -42,7 +45,7 @@ public:
     void clear() { variables_.clear(); }
     [[nodiscard]] const std::shared_ptr<Scope>& outer() const { return outer_; }
 
-    bool is_kept = false;  // by a macro
+    bool is_kept = false;  // a macro keeps this scope
 
 private:
     std::shared_ptr<Scope> outer_;
@@ -51,26 +54,29 @@ private:
 
 class Evaluator {
 public:
-    /// `inputs` are the variables handed to the template; they hide the globals. All outlive this.
+    /// `inputs` are the variables given to the template; they hide global functions of the same name. `runtime`, `tree`
+    /// and `inputs` must outlive the evaluator.
     Evaluator(Runtime& runtime, const Template& tree, const Dict& inputs);
     Evaluator(const Evaluator&) = delete;
     Evaluator& operator=(const Evaluator&) = delete;
     ~Evaluator();
 
-    /// Throws TemplateError; the line is the runtime's then.
+    /// Executes the template and returns what it printed, with marks. Call once. If it throws TemplateError,
+    /// runtime.line is the line of the error.
     [[nodiscard]] MarkedText render();
 
-    /// What a macro prints, called in the scope that it was made in.
+    /// Executes a macro in a new scope inside `closure`, the scope in which the macro was made, and returns what it
+    /// printed. Consumes the keyword arguments. Throws TemplateError if the arguments do not fit.
     [[nodiscard]] Value call_macro(const MacroBody& macro, const std::shared_ptr<Scope>& closure, Arguments& arguments);
 
 private:
     enum class Flow : std::uint8_t { Normal, Break, Continue };
 
-    // Statements (execute.cpp).
+    // Execution of statements (execute.cpp).
     Flow execute(const Block& block);
     Flow execute(const Statement& statement);
     Flow execute_in_scope(const Block& block);
-    /// With what the block prints as `text`.
+    /// Executes `block`, and sets `text` to what it printed instead of writing it to the output.
     Flow capture(const Block& block, Value& text);
     void set(const Statement& statement);
     Flow set_block(const Statement& statement);
@@ -80,25 +86,28 @@ private:
     Flow filter_block(const Statement& statement);
     void assign(const Target& target, Value value);
     [[nodiscard]] Namespace& namespace_of(const Target& target);
-    /// Sets the parameters of a macro in the current scope.
+    /// Sets the parameters of `macro` in the current scope, from `arguments` or the default values.
     void bind(const MacroBody& macro, Arguments& arguments);
     [[nodiscard]] Value make_macro(const MacroBody& macro);
-    /// Opens a scope and gives back the one before, for scope_ to become again.
+    /// Opens a scope inside `outer`, makes it the current one, and returns the scope that was current before, which the
+    /// caller must restore.
     [[nodiscard]] std::shared_ptr<Scope> open_scope(std::shared_ptr<Scope> outer) {
         return std::exchange(scope_, runtime_.make<Scope>(std::move(outer)));
     }
 
-    // Expressions (evaluate.cpp).
+    // Evaluation of expressions (evaluate.cpp).
     [[nodiscard]] Value evaluate(const Expr& expr);
-    /// Of an expression that is printed as a whole, and so computed ahead even if it is undefined.
+    /// Evaluates an expression that is printed as a whole. Jinja computes such an expression ahead even if the result
+    /// is undefined, so a constant slice that fails prints nothing.
     [[nodiscard]] Value evaluate_printed(const Expr& expr);
-    /// The value that Jinja computes ahead; nothing if the expression is not constant, has no slice, or fails.
+    /// Returns the value of an expression that Jinja computes when it compiles the template. Returns nullopt if the
+    /// expression is not constant, has no slice, or fails.
     [[nodiscard]] std::optional<Value> folded(const Expr& expr);
     [[nodiscard]] Value part(const Expr& expr, std::size_t i) { return evaluate(*expr.parts[i]); }
     [[nodiscard]] Value part_or_none(const Expr& expr, std::size_t i) {
         return expr.parts[i] ? part(expr, i) : Value::none();
     }
-    /// What is bound to the name: Missing where nothing is.
+    /// Returns the value of a variable; Missing if it has none.
     [[nodiscard]] const Value& variable(NameId name) const;
     [[nodiscard]] std::vector<Value> parts(const Expr& expr);
     [[nodiscard]] Value dict(const Expr& expr);
@@ -108,19 +117,19 @@ private:
     [[nodiscard]] Value conditional(const Expr& expr);
     [[nodiscard]] Value call(const Expr& expr);
     [[nodiscard]] Value filter_or_test(const Expr& expr);
-    /// The arguments of a call, filter or test: all parts but the first.
+    /// Evaluates the arguments of a call, filter or test: all parts but the first, and the keyword arguments.
     [[nodiscard]] Arguments arguments(const Expr& expr);
 
     Runtime& runtime_;
     const Template& tree_;
-    std::vector<Value> context_;    // by name: what was handed to the template, or a global, or missing
-    std::vector<Value> globals_;    // by name: variables of the template outside of all scopes, or missing
-    std::shared_ptr<Scope> scope_;  // null outside of all scopes
+    std::vector<Value> context_;    // [NameId] variable given to the template, or global function; else Missing
+    std::vector<Value> globals_;    // [NameId] variable that the template set outside of all scopes; else Missing
+    std::shared_ptr<Scope> scope_;  // current scope; null: outside of all scopes
     std::vector<std::shared_ptr<Scope>> kept_;
     TextBuilder output_;
     TextBuilder* out_;
-    bool is_folding_ = false;  // a constant is being computed as Jinja computes it ahead
-    Value captured_;           // what a filter without input is applied to
+    bool is_folding_ = false;  // a constant is being computed as Jinja does ahead
+    Value captured_;           // input of the next filter that has none: the text of a block
 };
 
 }  // namespace slipstream::jinja

@@ -1,4 +1,4 @@
-// The evaluator's statements, loops and macros.
+// Execution of statements, loops and macros.
 #include "kernels/base/indexed.h"
 #include "runtime/text/chat/evaluator.h"
 #include "runtime/text/chat/operators.h"
@@ -28,7 +28,7 @@ private:
     std::shared_ptr<Scope> closure_;
 };
 
-// A loop while it runs: the object `loop`.
+// The object `loop`, which represents a running loop.
 class LoopContext final : public Object {
 public:
     explicit LoopContext(Value all) : all_(std::move(all)) {}
@@ -58,7 +58,7 @@ private:
     Value all_;  // a sequence
 };
 
-// Takes the named argument out, if it is there.
+// Removes the keyword argument `name` and returns its value; returns Missing if it was not given.
 Value take_named(Arguments& arguments, std::string_view name) {
     const auto found = std::ranges::find(arguments.named, name, &std::pair<std::string_view, Value>::first);
     if (found == arguments.named.end()) return {};
@@ -156,9 +156,7 @@ Evaluator::Flow Evaluator::capture(const Block& block, Value& text) {
     return flow;
 }
 
-// ---- assignments
-
-// The value of a variable that is assigned through: a namespace, or nothing that can be.
+// Returns the namespace to whose attribute `target` assigns. Throws TemplateError if the variable is no namespace.
 Namespace& Evaluator::namespace_of(const Target& target) {
     const Value& owner = variable(target.name);
     auto* space = owner.is(Kind::Object) ? dynamic_cast<Namespace*>(&owner.object()) : nullptr;
@@ -198,7 +196,8 @@ Evaluator::Flow Evaluator::set_block(const Statement& statement) {
         text = evaluate(*statement.expr);
     }
     scope_ = std::move(around);
-    if (flow == Flow::Normal) assign(statement.target, std::move(text));  // else it is lost with its round
+    // After break or continue, the text is dropped: its variable would belong to the iteration that ends.
+    if (flow == Flow::Normal) assign(statement.target, std::move(text));
     return flow;
 }
 
@@ -210,8 +209,6 @@ Evaluator::Flow Evaluator::filter_block(const Statement& statement) {
     scope_ = std::move(around);
     return flow;
 }
-
-// ---- branches and loops
 
 Evaluator::Flow Evaluator::choose(const Statement& statement) {
     for (const Branch& branch : statement.branches) {
@@ -229,7 +226,7 @@ Evaluator::Flow Evaluator::loop(const Statement& statement) {
     std::shared_ptr<Scope> scope;
     for (; context->at < context->items().size(); ++context->at) {
         runtime_.spend(1);
-        // A scope for each round; the same one again where no macro keeps it.
+        // Each iteration has its own scope. The scope of the last iteration is used again unless a macro keeps it.
         if (scope == nullptr || scope->is_kept)
             scope = runtime_.make<Scope>(around);
         else
@@ -243,7 +240,7 @@ Evaluator::Flow Evaluator::loop(const Statement& statement) {
     scope_ = around;
     runtime_.line = statement.line;
     if (scope != nullptr && !scope->is_kept) scope->clear();
-    if (context.use_count() > 1) runtime_.keep(context);  // somebody has `loop`, which may come to hold itself
+    if (context.use_count() > 1) runtime_.keep(context);  // a value refers to `loop`, which may then refer to itself
     return Flow::Normal;
 }
 
@@ -259,8 +256,6 @@ std::vector<Value> Evaluator::filtered(const Statement& loop, std::vector<Value>
     scope_ = std::move(around);
     return items;
 }
-
-// ---- macros
 
 Value Evaluator::make_macro(const MacroBody& macro) {
     for (std::shared_ptr<Scope> scope = scope_; scope != nullptr && !scope->is_kept; scope = scope->outer()) {

@@ -13,7 +13,7 @@ namespace slipstream::jinja {
 
 namespace {
 
-// The longer ones first.
+// Ordered so that an operator is found before its prefixes.
 constexpr std::array<std::string_view, 26> kOperators = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
                                                          "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
                                                          ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
@@ -29,7 +29,7 @@ std::string_view strip_left(std::string_view text) {
     return text.substr(stripped(text, Ends::Left).begin);
 }
 
-// "\r\n" and "\r" are line ends too; one at the very end goes.
+// Returns `source` with "\r\n" and "\r" replaced by "\n", and without one line end at its end.
 std::string normalized(std::string_view source) {
     std::string out;
     out.reserve(source.size());
@@ -44,7 +44,8 @@ std::string normalized(std::string_view source) {
     return out;
 }
 
-// The character of a numbered escape, whose digits stand at the front of `rest` and are taken off.
+// Appends the character of a numeric escape, whose digits are the first characters of `rest`, and removes them from
+// `rest`. An octal escape (base 8) has up to `n_digits` digits, a hexadecimal one (base 16) exactly `n_digits`.
 void append_numbered(std::string& out, std::string_view& rest, std::size_t n_digits, int base) {
     std::uint32_t code = 0;
     const char* end = rest.data() + std::min(n_digits, rest.size());
@@ -57,7 +58,7 @@ void append_numbered(std::string& out, std::string_view& rest, std::size_t n_dig
     rest.remove_prefix(n_read);
 }
 
-// The content of a string literal without its quotes: escapes resolved as Python does.
+// Returns the contents of a string literal, given without its quotes, with escapes replaced as in Python.
 std::string unescaped(std::string_view rest) {
     constexpr std::string_view kSimple = "\\'\"abfnrtv";
     constexpr std::string_view kMeaning = "\\'\"\a\b\f\n\r\t\v";
@@ -67,7 +68,7 @@ std::string unescaped(std::string_view rest) {
         out.append(rest.substr(0, backslash));
         rest.remove_prefix(backslash);
         if (rest.empty()) return out;
-        const char kind = rest[1];  // a backslash never ends a literal
+        const char kind = rest[1];  // there is one: a backslash is never the last character of a literal
         rest.remove_prefix(1);
         if (kind >= '0' && kind <= '7') {
             append_numbered(out, rest, 3, 8);
@@ -81,7 +82,7 @@ std::string unescaped(std::string_view rest) {
         } else if (kind == 'N') {
             fail("characters by name (\\N{{...}}) are not served; write the character itself");
         } else if (kind != '\n') {
-            out.append({'\\', kind});  // no escape: both characters stay
+            out.append({'\\', kind});  // not an escape: both characters are kept
         }
     }
 }
@@ -96,7 +97,7 @@ public:
         } catch (const TemplateError& error) {
             add(TokenType::Error, error.message());
         }
-        // The end of the template is where its last token is.
+        // The line of the token End is that of the last token.
         if (!tokens_.empty()) line_ = tokens_.back().line;
         add(TokenType::End);
         return std::move(tokens_);
@@ -105,7 +106,7 @@ public:
 private:
     [[nodiscard]] std::string_view rest() const { return source_.substr(at_); }
     [[nodiscard]] bool at(std::string_view text) const { return rest().starts_with(text); }
-    // 0 where nothing stands there.
+    // Returns the character at a position, or 0 past the end.
     [[nodiscard]] char char_at(std::size_t place) const { return place < source_.size() ? source_[place] : '\0'; }
     [[nodiscard]] char sign_at(std::size_t place) const {
         const char c = char_at(place);
@@ -124,7 +125,7 @@ private:
         return tokens_.back();
     }
 
-    // Where the next tag begins, or the end of the source.
+    // Returns the position of the next tag, or the size of the source.
     [[nodiscard]] std::size_t next_tag() const {
         std::size_t open = source_.find('{', at_);
         while (open != std::string_view::npos && std::string_view("%{#").find(char_at(open + 1)) > 2)
@@ -132,12 +133,12 @@ private:
         return std::min(open, source_.size());
     }
 
-    // Text up to the next tag, and that tag.
+    // Reads the text before the next tag, and that tag.
     void root() {
         const std::size_t open = next_tag();
         const char kind = char_at(open + 1);
         const char sign = sign_at(open + 2);
-        // Only block tags and comments take the spaces before them.
+        // Only block tags and comments remove the spaces before them.
         data(open, sign == 0 && kind != '%' && kind != '#' ? '+' : sign);
         if (open == source_.size()) return;
         const std::size_t begin_bytes = sign == 0 ? 2 : 3;
@@ -155,13 +156,15 @@ private:
         }
     }
 
-    // Text up to `end`, where a tag begins: "-" takes all white space before it, none said (0) the spaces of its line.
+    // Adds the text up to `end`, where a tag begins, as a token. `sign` is the sign of that tag: "-" removes all white
+    // space before the tag; without a sign (0), the spaces before a tag that is the first on its line are removed; "+"
+    // removes nothing.
     void data(std::size_t end, char sign) {
         std::string_view text = source_.substr(at_, end - at_);
         if (sign == '-') {
             text = text.substr(0, stripped(text, Ends::Right).end);
         } else if (sign == 0) {
-            const std::size_t line_begin = text.rfind('\n') + 1;  // 0 where there is none
+            const std::size_t line_begin = text.rfind('\n') + 1;  // 0: `text` has no line end
             const bool begins_line = line_begin > 0 || at_ == 0 || source_[at_ - 1] == '\n';
             if (begins_line && strip_left(text.substr(line_begin)).empty()) text = text.substr(0, line_begin);
         }
@@ -169,7 +172,8 @@ private:
         advance(end - at_);
     }
 
-    // The end of a tag whose closing mark of two characters stands here, perhaps with a sign before it.
+    // Reads the two closing characters of a tag and the sign before them, if any (`sign` is not 0). "-" removes the
+    // white space that follows. Without a sign, a line end that follows is removed if `trims` is true.
     void finish(char sign, bool trims) {
         advance(sign == 0 ? 2 : 3);
         if (sign == '-')
@@ -186,7 +190,7 @@ private:
         finish(sign, true);
     }
 
-    // The inside of {{ }} or {% %}.
+    // Reads the inside of {{ }} or {% %} and its end.
     void tag(TokenType end, std::string_view mark) {
         open_.clear();
         for (skip_spaces(); at_ < source_.size(); skip_spaces()) {
@@ -228,7 +232,7 @@ private:
         };
         const std::size_t whole = digits_end(at_);
         std::size_t end = whole;
-        if (at_ == 0 || source_[at_ - 1] != '.') {  // "x.1.5" is element 1, element 5
+        if (at_ == 0 || source_[at_ - 1] != '.') {  // in "x.1.5", 1 and 5 are two elements
             if (char_at(end) == '.' && is_digit_char(char_at(end + 1))) end = digits_end(end + 1);
             const std::size_t exponent = end + 1 + (sign_at(end + 1) == 0 ? 0 : 1);
             if ((char_at(end) | 0x20) == 'e' && is_digit_char(char_at(exponent))) end = digits_end(exponent);
@@ -265,7 +269,7 @@ private:
     int line_ = 1;
     std::size_t at_ = 0;
     std::vector<Token> tokens_;
-    std::string open_;  // closing brackets still owed
+    std::string open_;  // closing brackets that are expected, innermost last
 };
 
 }  // namespace

@@ -1,7 +1,8 @@
-// Template source into tokens, white space as transformers sets Jinja up: trim_blocks (a line end after a block tag
-// goes), lstrip_blocks (spaces before a block tag that begins its line go), "-" and "+" at either end of a tag,
-// comments; one line end at the end of the source is dropped. The rules are those of jinja2/lexer.py (3.1); names are
-// ASCII, numbers decimal, raw blocks not served.
+// Turns the source of a template into tokens. White space is handled as transformers configures Jinja: trim_blocks (a
+// line end after a block tag is removed), lstrip_blocks (spaces before a block tag that is the first on its line are
+// removed), "-" and "+" at either end of a tag, comments; one line end at the end of the source is removed. The rules
+// are those of jinja2/lexer.py (3.1), with three restrictions: names are ASCII, numbers are decimal, raw blocks are not
+// supported.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +13,17 @@
 namespace slipstream::jinja {
 
 enum class TokenType : std::uint8_t {
-    Data,           // text: what is to be printed
+    Data,           // text to print
     VariableBegin,  // {{
     VariableEnd,
     BlockBegin,  // {%
     BlockEnd,
     Name,      // text
-    Text,      // a string literal; text: its content
+    Text,      // a string literal; text: its contents
     Integer,   // integer
     Float,     // real
     Operator,  // text: "+", "**", "==", ...
-    Error,     // text: what is wrong from here on; the parser says so if it comes here
+    Error,     // text: error at this position, which the parser reports if it gets here
     End
 };
 
@@ -34,7 +35,8 @@ struct Token {
     double real = 0;
 };
 
-/// All tokens, the last of type End; what cannot be read is an Error before it.
+/// Returns all tokens of `source`; the last one has type End. If the source cannot be read to its end, an Error token
+/// with the message is before it.
 [[nodiscard]] std::vector<Token> tokenize(std::string_view source);
 
 }  // namespace slipstream::jinja

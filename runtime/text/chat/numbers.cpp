@@ -37,7 +37,7 @@ Value calculate_ints(Arithmetic operation, std::int64_t a, std::int64_t b) {
         case Arithmetic::Modulo: {
             if (b == 0) fail("integer division or modulo by zero");
             if (b == -1) return operation == Arithmetic::Modulo ? Value(0) : calculate_ints(Arithmetic::Subtract, 0, a);
-            const bool is_below = a % b != 0 && (a < 0) != (b < 0);  // Python rounds down
+            const bool is_below = a % b != 0 && (a < 0) != (b < 0);  // Python rounds towards minus infinity
             result = operation == Arithmetic::Modulo ? a % b + (is_below ? b : 0) : a / b - (is_below ? 1 : 0);
             break;
         }
@@ -59,7 +59,7 @@ Value calculate_floats(Arithmetic operation, double a, double b) {
     }
     if (b == 0) fail("float division by zero");
     if (operation == Arithmetic::Divide) return Value(a / b);
-    // As CPython has it: the remainder has the divisor's sign, the quotient is whole.
+    // As in CPython, the remainder has the sign of the divisor, and the quotient is a whole number.
     double remainder = std::fmod(a, b);
     if (remainder == 0)
         remainder = std::copysign(0.0, b);
@@ -80,7 +80,7 @@ std::errc parse(std::string_view text, T& number) {
 }  // namespace
 
 std::partial_ordering compare_numbers(const Value& a, const Value& b) {
-    // 64 bits of mantissa hold both an int and a double.
+    // A long double with 64 bits of mantissa holds every int64_t and every double exactly.
     static_assert(std::numeric_limits<long double>::digits >= 64);
     const auto exact = [](const Value& value) {
         return value.is(Kind::Float) ? static_cast<long double>(value.real())

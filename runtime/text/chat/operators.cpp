@@ -48,7 +48,7 @@ Value add_texts(Runtime& runtime, const Text& a, const Text& b) {
     return runtime.text(Text{out.take(), is_safe});
 }
 
-// `count` times the items of `a`, and those of `b` behind them.
+// Returns the items of `a`, `count` times, followed by those of `b`.
 Value joined(Runtime& runtime, const Value& a, std::size_t count, const std::vector<Value>& b) {
     std::size_t total = 0;
     if (__builtin_mul_overflow(count, a.items().size(), &total)) total = SIZE_MAX / 2;
@@ -84,12 +84,13 @@ bool holds(Comparison comparison, Ordering order) {
     return comparison == Comparison::Greater ? order > 0 : order >= 0;
 }
 
-// As Python's containers do: what is the same is equal, even a NaN.
+// Returns whether Python's containers treat the values as equal: if they are the same object (even one with a NaN
+// inside), or equal.
 bool same_or_equal(Runtime& runtime, const Value& a, const Value& b) {
     return a.is_same_cell(b) || equal(runtime, a, b);
 }
 
-// The first difference decides; a sequence that ends first is less.
+// Compares item by item; the first difference decides. If one sequence is the beginning of the other, it is less.
 bool compare_items(Runtime& runtime, Comparison comparison, const std::vector<Value>& a, const std::vector<Value>& b) {
     for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
         if (!same_or_equal(runtime, a[i], b[i])) return compare(runtime, comparison, a[i], b[i]);
@@ -103,7 +104,7 @@ bool equal_dicts(Runtime& runtime, const Dict& a, const Dict& b) {
            });
 }
 
-// The items of a sequence; of a generator those that nobody has read, which are read then.
+// Returns the items of a sequence. Of a generator, returns the items that were not read yet and marks them as read.
 std::span<const Value> unread(const Value& value) {
     Sequence& sequence = value.sequence();
     const std::size_t first = sequence.n_read;
@@ -111,7 +112,7 @@ std::span<const Value> unread(const Value& value) {
     return std::span(sequence.items).subspan(first);
 }
 
-// `item` in `container`.
+// Returns whether `item` is in `container`, as Python's `in`.
 bool contains(Runtime& runtime, const Value& container, const Value& item) {
     if (container.is_text()) {
         if (!item.is_text()) fail("'in <string>' requires string as left operand, not {}", type_name(item));
@@ -166,7 +167,7 @@ bool compare(Runtime& runtime, Comparison comparison, const Value& a, const Valu
     if (a.is_number() && b.is_number()) return holds(comparison, compare_numbers(a, b));
     if (a.is_text() && b.is_text()) {
         runtime.spend_bytes(std::min(a.view().size(), b.view().size()));
-        return holds(comparison, a.view() <=> b.view());  // the order of UTF-8 is that of code points
+        return holds(comparison, a.view() <=> b.view());  // UTF-8 sorts in the order of code points
     }
     if (a.is_list_or_tuple() && a.kind() == b.kind()) return compare_items(runtime, comparison, a.items(), b.items());
     refuse_undefined(a);
@@ -178,7 +179,7 @@ bool compare(Runtime& runtime, Comparison comparison, const Value& a, const Valu
 std::size_t find_text(std::string_view text, std::string_view part, std::size_t from) {
     if (from > text.size()) return std::string_view::npos;
     if (part.empty()) return from;
-    // memmem is linear (two-way); std::string_view::find is quadratic on texts made for it.
+    // memmem takes linear time (two-way); std::string_view::find takes quadratic time for texts made for it.
     const void* found = ::memmem(text.data() + from, text.size() - from, part.data(), part.size());
     return found == nullptr ? std::string_view::npos
                             : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
@@ -216,11 +217,9 @@ std::optional<std::int64_t> length_of(Runtime& runtime, const Value& value) {
     return static_cast<std::int64_t>(value.items().size());
 }
 
-// Attributes, elements and slices of values.
-
 namespace {
 
-// obj[key]: nothing where Python raises TypeError or LookupError.
+// Returns object[key], or nullopt if Python would raise TypeError or LookupError.
 std::optional<Value> element(Runtime& runtime, const Value& object, const Value& key) {
     if (object.is(Kind::Dict)) {
         const Value* value = is_hashable(key) ? object.dict().find(key, &runtime) : nullptr;
@@ -236,14 +235,14 @@ std::optional<Value> element(Runtime& runtime, const Value& object, const Value&
     return runtime.part(object.text(), {begin, begin + first_char(bytes.substr(begin)).bytes.size()});
 }
 
-// getattr(): nothing where Python raises AttributeError.
+// Returns getattr(object, name), or nullopt if Python would raise AttributeError.
 std::optional<Value> attribute(Runtime& runtime, const Value& object, std::string_view name) {
     if (object.is(Kind::Object)) return object.object().attribute(runtime, name);
     if (const Builtin* method = find_method(object, name)) return function_value(runtime, *method, object);
     return std::nullopt;
 }
 
-// Python's slice.indices(): where to start, the step, and how many.
+// The result of Python's slice.indices(): first index, step, and number of items.
 struct Indices {
     std::int64_t start, step, count;
 };
@@ -255,7 +254,8 @@ std::int64_t slice_index(const Value& value, std::int64_t otherwise) {
 }
 
 Indices indices(const Value& start, const Value& stop, const Value& step, std::int64_t length) {
-    // A step beyond the length takes one item whatever its size; so cut, it cannot overflow below.
+    // A step longer than the sequence takes one item, whatever the step is. So it is limited, and the sums below cannot
+    // overflow.
     const std::int64_t by = std::clamp(slice_index(step, 1), -length - 1, length + 1);
     if (by == 0) fail("slice step cannot be zero");
     const bool forwards = by > 0;
@@ -278,7 +278,7 @@ Value slice_text(Runtime& runtime, const Text& text, const Indices& slice) {
         const std::size_t begin = byte_offset(bytes, slice.start);
         return runtime.part(text, {begin, begin + byte_offset(bytes.substr(begin), slice.count)});
     }
-    // Backwards or with gaps: byte offsets of all characters, four bytes each.
+    // Backwards or with gaps: needs the byte offsets of all characters, four bytes each.
     runtime.account().check(2 * (bytes.size() + 1) * sizeof(std::uint32_t));
     std::vector<std::uint32_t> begins{0};
     for (std::string_view rest = bytes; !rest.empty();) {

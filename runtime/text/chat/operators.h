@@ -12,29 +12,31 @@
 
 namespace slipstream::jinja {
 
-// Numbers: ints of 64 bits (what does not fit is an error, never a wrong number), floats, bools as ints.
+// Numbers: ints of 64 bits (a result that does not fit is an error, never a wrong number), floats, and bools, which
+// count as ints.
 
-/// Exact, also between ints and floats; unordered where a NaN is in it.
+/// Compares two numbers exactly, also an int with a float. Returns unordered if one of them is NaN.
 [[nodiscard]] std::partial_ordering compare_numbers(const Value& a, const Value& b);
 
-/// The integer that `number` is, if it is one of 64 bits.
+/// Returns `number` as an integer, or nullopt if it is not whole or does not fit 64 bits.
 [[nodiscard]] std::optional<std::int64_t> exact_integer(double number);
 
 enum class Arithmetic : std::uint8_t { Add, Subtract, Multiply, Divide, FloorDivide, Modulo };
 
-/// `a` op `b` for numbers (ints, floats, bools); throws TemplateError as Python raises (division by zero), and where an
-/// int leaves 64 bits.
+/// Returns `a` operation `b`. Both must be numbers (ints, floats, bools). Throws TemplateError if Python would raise
+/// (division by zero) or an int does not fit 64 bits.
 [[nodiscard]] Value calculate(Arithmetic operation, const Value& a, const Value& b);
 
-/// int(text) and float(text): white space around it, a sign. Nothing where Python raises ValueError; throws
-/// TemplateError where an int leaves 64 bits.
+/// Return int(text) and float(text) as Python computes them: white space around the number and a sign are allowed.
+/// Return nullopt if Python would raise ValueError. Throws TemplateError if an int does not fit 64 bits.
 [[nodiscard]] std::optional<std::int64_t> parse_int(std::string_view text);
 [[nodiscard]] std::optional<double> parse_float(std::string_view text);
 
-/// As repr() spells it: the shortest digits that give the number again.
+/// Returns `number` as repr() writes it: the fewest digits from which the same number is read.
 [[nodiscard]] std::string float_text(double number);
 
-// All values.
+// Operators on values of all types. They throw TemplateError if Python would raise, and charge `runtime` for their
+// steps.
 
 [[nodiscard]] Value arithmetic(Runtime& runtime, Arithmetic operation, const Value& a, const Value& b);
 
@@ -44,28 +46,31 @@ enum class Comparison : std::uint8_t { Equal, NotEqual, Less, LessOrEqual, Great
 [[nodiscard]] inline bool less(Runtime& runtime, const Value& a, const Value& b) {
     return compare(runtime, Comparison::Less, a, b);
 }
-/// Where `part` stands in `text` at or behind `from`, or npos; linear whatever the texts.
+/// Returns the position of `part` in `text` at or after byte `from`, or npos. Takes linear time for all texts.
 [[nodiscard]] std::size_t find_text(std::string_view text, std::string_view part, std::size_t from = 0);
 
-/// list(value) of what has items: sequences, the characters of a text, the keys of a dict, nothing of undefined.
-/// What is left of a generator is read. Throws TemplateError for what cannot be iterated over.
+/// Returns list(value): the items of a sequence, the characters of a text, the keys of a dict; an empty list for
+/// undefined. Of a generator, returns the items that are left and marks them as read. Throws TemplateError if `value`
+/// is not iterable.
 [[nodiscard]] std::vector<Value> to_items(Runtime& runtime, const Value& value);
-/// len(value), or nothing. Of a text this walks over it.
+/// Returns len(value), or nullopt if `value` has no length. For a text, it takes linear time.
 [[nodiscard]] std::optional<std::int64_t> length_of(Runtime& runtime, const Value& value);
 
-/// object.name: what getattr() gives (a method, an attribute), else the element; undefined where there is neither.
+/// Returns object.name: the method or attribute if there is one (getattr()), else the element of a dict, else
+/// undefined. Throws TemplateError if `object` is undefined.
 [[nodiscard]] Value get_attribute(Runtime& runtime, const Value& object, const Value& name);
-/// object[key]: the element, else what getattr() gives.
+/// Returns object[key]: the element if there is one, else the method or attribute (getattr()), else undefined. Throws
+/// TemplateError if `object` is undefined.
 [[nodiscard]] Value get_item(Runtime& runtime, const Value& object, const Value& key);
-/// Whether Python slices such an object by such bounds; else it raises TypeError or LookupError.
+/// Returns whether Python can slice `object` with these bounds. If not, it raises TypeError or LookupError.
 [[nodiscard]] bool can_slice(const Value& object, const Value& start, const Value& stop, const Value& step);
-/// object[start:stop:step], none for what is left out.
+/// Returns object[start:stop:step]. A bound that the template left out must be none.
 [[nodiscard]] Value get_slice(Runtime& runtime, const Value& object, const Value& start, const Value& stop,
                               const Value& step);
 
-/// A stable merge sort that stays within its array whatever the comparison answers: NaN compares with nothing, and the
-/// standard library's sorts may run out of bounds on such an order.
-/// `before(a, b)` may throw; the items are then in some order, none twice or lost.
+/// Sorts stably by merging. It stays within the array even if `before` is not an order: NaN compares with nothing, and
+/// the library's sort functions may run out of bounds then. `before`(a, b) may throw; then the order of the items is
+/// unspecified, and no item is duplicated or lost.
 template <typename T, typename Before>
 void merge_sort(std::vector<T>& items, Before before) {
     std::vector<T> other(items.size());
@@ -76,7 +81,7 @@ void merge_sort(std::vector<T>& items, Before before) {
             std::size_t left = begin;
             std::size_t right = middle;
             for (std::size_t to = begin; to < end; ++to) {
-                // Equal items keep their order: the right one goes first only where it is really before the left.
+                // Equal items keep their order: the right item goes first only if it must be before the left one.
                 const bool take_right = right < end && (left == middle || before(items[right], items[left]));
                 other[to] = items[take_right ? right++ : left++];
             }

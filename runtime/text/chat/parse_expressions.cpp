@@ -1,5 +1,5 @@
-// The parser's expressions, left to right as jinja2/parser.py does. Operators of two operands bind in levels; a tilde
-// binds tighter than plus, filters and tests tighter than any operator.
+// The parser's expressions, read from left to right as jinja2/parser.py does. Binary operators have levels of
+// precedence; "~" binds tighter than "+", and filters and tests bind tighter than any operator.
 #include <algorithm>
 #include <array>
 
@@ -11,7 +11,8 @@ namespace slipstream::jinja {
 
 namespace {
 
-// Of left-leaning chains (a + b + c + ...), which need no recursion to be read, but to be evaluated.
+// Limits the depth of the tree. It concerns chains such as a + b + c + ..., whose tree leans to the left: they are
+// parsed without recursion, but evaluated with it.
 constexpr int kMaxTreeDepth = 400;
 constexpr std::size_t kMaxNamedArguments = 255;
 
@@ -30,7 +31,7 @@ constexpr std::array<BinaryOperator, 9> kBinary = {{{0, "or", ExprKind::Or},
                                                     {6, "/", ExprKind::Arithmetic, Arithmetic::Divide},
                                                     {6, "//", ExprKind::Arithmetic, Arithmetic::FloorDivide},
                                                     {6, "%", ExprKind::Arithmetic, Arithmetic::Modulo}}};
-constexpr int kNot = 2, kCompare = 3, kSum = 4, kOperand = 7;  // levels
+constexpr int kNot = 2, kCompare = 3, kSum = 4, kOperand = 7;  // levels of precedence
 
 constexpr std::array<std::pair<std::string_view, Comparison>, 7> kComparisons = {{{"==", Comparison::Equal},
                                                                                   {"!=", Comparison::NotEqual},
@@ -45,7 +46,8 @@ int checked_depth(int depth) {
     return depth;
 }
 
-// Filters that ask for the context are not computed ahead (@pass_context in jinja2/filters.py).
+// Returns whether Jinja may compute the expression when it compiles the template, judged by its own node only. Filters
+// that read the context are never computed ahead (@pass_context in jinja2/filters.py).
 bool may_be_constant(const Expr& expr) {
     constexpr std::array<std::string_view, 5> of_context = {"map", "select", "reject", "selectattr", "rejectattr"};
     if (expr.kind == ExprKind::Name || expr.kind == ExprKind::Call) return false;
@@ -54,7 +56,7 @@ bool may_be_constant(const Expr& expr) {
            std::ranges::find(of_context, expr.value.view()) == of_context.end();
 }
 
-// With its depth, and whether it is constant; throws if it is too deep.
+// Sets the depth and the folding of a node whose parts are complete. Throws TemplateError if the tree is too deep.
 ExprPtr measured(ExprPtr expr) {
     int deepest = 0;
     Folding folding = expr->kind == ExprKind::Slice ? Folding::ConstantSlice : Folding::Constant;
@@ -89,9 +91,7 @@ ExprPtr literal(int line, Value value) {
 
 ExprPtr postfix(Parser& parser, ExprPtr expr);
 
-// ---- values
-
-// "[a, b]" or "{a: b}", up to and with the bracket that ends it.
+// Parses "[a, b]" or "{a: b}" up to and including the closing bracket `end`.
 ExprPtr bracketed(Parser& parser, ExprKind kind, std::string_view end) {
     ExprPtr made = make(kind, parser.take().line);
     while (!parser.is(end)) {
@@ -106,7 +106,7 @@ ExprPtr bracketed(Parser& parser, ExprKind kind, std::string_view end) {
     return measured(std::move(made));
 }
 
-// "a, b" without brackets around it, perhaps one expression, perhaps nothing: then null.
+// Parses "a, b" without brackets as a tuple, one expression as itself, and returns null for nothing.
 ExprPtr items(Parser& parser, Conditional conditional, std::string_view end) {
     ExprPtr made = make(ExprKind::Tuple, parser.current().line);
     bool is_tuple = false;
@@ -150,8 +150,6 @@ ExprPtr primary(Parser& parser) {
     return literal(line, Value(std::move(text)));
 }
 
-// ---- what follows a value: attributes, elements, slices, calls, filters, tests
-
 ExprPtr slice(Parser& parser, int line, ExprPtr object, ExprPtr start, bool is_alone) {
     const auto ends = [&] { return parser.is("]") || parser.is(","); };
     ExprPtr stop, step;
@@ -189,7 +187,7 @@ ExprPtr subscript(Parser& parser, ExprPtr object) {
     return make(ExprKind::Item, line, std::move(object), std::move(key));
 }
 
-// One argument of a call; `expr` has those before it.
+// Parses one argument of a call and appends it to `expr`, which holds the arguments before it.
 void argument(Parser& parser, Expr& expr) {
     if (parser.is("*") || parser.is("**")) fail("* and ** in front of an argument are not served in chat templates");
     if (!parser.is(TokenType::Name) || !Parser::is_word(parser.ahead(), "=")) {
@@ -205,12 +203,12 @@ void argument(Parser& parser, Expr& expr) {
     expr.named.emplace_back(name, parse_expression(parser));
 }
 
-// "(a, b, c=d)" behind what is called.
+// Parses the "(a, b, c=d)" of a call.
 void call_arguments(Parser& parser, Expr& expr) {
     parser.expect("(");
     for (bool is_first = true; !parser.is(")"); is_first = false) {
         if (!is_first) parser.expect(",");
-        if (parser.is(")")) break;  // a comma may stand at the end
+        if (parser.is(")")) break;  // a comma after the last argument is allowed
         argument(parser, expr);
     }
     parser.expect(")");
@@ -269,9 +267,8 @@ ExprPtr filters_and_tests(Parser& parser, ExprPtr expr) {
     }
 }
 
-// ---- operators
-
-// A value with what follows it, behind signs. What stands behind a sign takes no filters.
+// Parses a value after any number of signs, with the attributes, calls and filters that follow it. The operand of a
+// sign does not include filters: they apply to the signed value.
 ExprPtr signed_value(Parser& parser) {
     const int line = parser.current().line;
     const ExprKind kind = parser.is("-") ? ExprKind::Minus : ExprKind::Plus;
@@ -321,7 +318,8 @@ ExprPtr binary(Parser& parser, int level) {
         if (found == kBinary.end()) return left;
         parser.take();
         ExprPtr right = binary(parser, level + 1);
-        if (found->kind == ExprKind::Concat && left->kind == ExprKind::Concat) {  // one text of all, wide but not deep
+        // A chain of "~" becomes one node with all operands, so that the tree is wide instead of deep.
+        if (found->kind == ExprKind::Concat && left->kind == ExprKind::Concat) {
             left->depth = checked_depth(std::max(left->depth, right->depth + 1));
             left->parts.push_back(std::move(right));
         } else {

@@ -18,7 +18,7 @@ constexpr std::size_t kMaxParameters = 255;
 
 struct Unserved {
     std::string_view tag;
-    std::string_view end;  // the tag that ends its body; empty where it has none
+    std::string_view end;  // the tag that ends its body; empty: it has no body
 };
 constexpr std::array<Unserved, 8> kUnserved = {{{"autoescape", "endautoescape"},
                                                 {"block", "endblock"},
@@ -30,27 +30,26 @@ constexpr std::array<Unserved, 8> kUnserved = {{{"autoescape", "endautoescape"},
                                                 {"with", "endwith"}}};
 
 using Ends = std::initializer_list<std::string_view>;
-enum class TargetForm : std::uint8_t { Names, NamesAndAttributes };  // "ns.name" too
+enum class TargetForm : std::uint8_t { Names, NamesAndAttributes };  // NamesAndAttributes: "ns.name", too
 
 Block statements_until(Parser& parser, Ends ends);
 
-// The rest of a tag, and statements up to one of the tags `ends`, whose name is taken and given back.
+// Reads the end of a tag, and statements up to one of the tags `ends`. Returns the name of that tag, which has been
+// read.
 std::string body(Parser& parser, Block& block, Ends ends) {
-    parser.skip(":");  // as Python's
+    parser.skip(":");  // allowed as in Python
     parser.expect(TokenType::BlockEnd);
     block = statements_until(parser, ends);
     return parser.take().text;
 }
 
-// The same where names that are declared inside mean nothing behind it.
+// Reads a body, as body() does. Names that are declared in it are undeclared again at its end.
 std::string scoped_body(Parser& parser, Block& block, Ends ends) {
     const std::size_t n_declared = parser.n_declared();
     std::string end = body(parser, block, ends);
     parser.forget_since(n_declared);
     return end;
 }
-
-// ---- targets
 
 Target single_target(Parser& parser, TargetForm form);
 
@@ -91,8 +90,6 @@ void declare(Parser& parser, const Target& target) {
     if (!target.is_tuple && target.attribute.empty()) parser.declare(target.name);
     for (const Target& part : target.parts) declare(parser, part);
 }
-
-// ---- block tags
 
 void set_statement(Parser& parser, Statement& statement) {
     statement.target = target(parser, TargetForm::NamesAndAttributes);
@@ -180,7 +177,7 @@ void macro_statement(Parser& parser, Statement& statement) {
 
 void generation_statement(Parser& parser, Statement& statement) {
     statement.kind = StatementKind::Generation;
-    const int outer_loops = std::exchange(parser.loops, 0);  // Jinja makes a function of it
+    const int outer_loops = std::exchange(parser.loops, 0);  // Jinja compiles the block to a function
     scoped_body(parser, statement.body, {"endgeneration"});
     parser.loops = outer_loops;
 }
@@ -262,7 +259,7 @@ Block statements_until(Parser& parser, Ends ends) {
     return block;
 }
 
-// As a message names it.
+// Returns the description of a token for messages.
 std::string described(TokenType type, std::string_view text = {}) {
     constexpr std::array<std::string_view, 12> kNames = {
         "text",     "'{{'",     "'}}'",    "'{%'",        "'%}'",  "a name",

@@ -1,6 +1,6 @@
-// Tokens into a syntax tree: the grammar of jinja2/parser.py (3.1) with the tags break, continue and generation. Lines
-// are those that Jinja blames. Nesting is limited, so that no recursion over the tree can run out of stack. An error
-// ends the parsing, so nothing is put back on the way out of one.
+// Builds the syntax tree from tokens: the grammar of jinja2/parser.py (3.1) with the tags break, continue and
+// generation. Nodes have the lines that Jinja gives in errors. Nesting is limited, so that recursion over the tree
+// cannot overflow the stack. An error ends the parsing, so state that an error leaves behind is not restored.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,11 @@
 
 namespace slipstream::jinja {
 
-/// The whole template. Throws TemplateError; `line` is kept at the line that is being read.
+/// Returns the tree of a template. Throws TemplateError if `source` is not valid; `line` is always set to the line that
+/// is being read, from 1, so that the caller can report it.
 [[nodiscard]] Template parse_template(std::string_view source, int& line);
 
-/// Where the parser is: the stream of tokens, and what it knows of names.
+/// The state of the parser: the stream of tokens, and what is known of names.
 class Parser {
 public:
     Parser(std::vector<Token> tokens, int& line);
@@ -26,7 +27,7 @@ public:
     [[nodiscard]] const Token& ahead() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
     Token take();
     [[nodiscard]] bool is(TokenType type) const { return current().type == type; }
-    /// Whether this operator or name comes next.
+    /// Returns whether the next token is the operator or name `word`.
     [[nodiscard]] bool is(std::string_view word) const { return is_word(current(), word); }
     [[nodiscard]] static bool is_word(const Token& token, std::string_view word) {
         return (token.type == TokenType::Operator || token.type == TokenType::Name) && token.text == word;
@@ -37,29 +38,30 @@ public:
     std::string expect_name();
     [[noreturn]] void fail_expecting(std::string_view what) const;
 
-    /// One level of brackets or tags; each takes a dozen frames of stack.
+    /// Enters one level of brackets or tags; leave() leaves it. Throws TemplateError beyond 100 levels: each takes
+    /// about a dozen stack frames.
     void enter();
     void leave() { --nesting_; }
 
     [[nodiscard]] NameId id_of(const std::string& name);
     void declare(NameId name) { declared_.push_back(name); }
-    /// Names declared since `n` are unknown again.
+    /// Makes the names that were declared since `n` (an earlier n_declared()) undeclared again.
     void forget_since(std::size_t n) { declared_.resize(n); }
     [[nodiscard]] std::size_t n_declared() const { return declared_.size(); }
     void note_read(NameId name);
-    /// How often `loop` was read.
+    /// Returns how many times `loop` was read.
     [[nodiscard]] int n_loop_reads() const { return n_loop_reads_; }
-    /// The names and those of them that the context is asked for.
+    /// Sets the names of `result`, and which of them are read from the context.
     void finish(Template& result) const;
 
-    int loops = 0;   // around here, in this macro
-    int macros = 0;  // around here
+    int loops = 0;   // number of loops around the current position, inside of the current macro
+    int macros = 0;  // number of macros around the current position
 
 private:
     struct Name {
         std::string text;
-        bool is_read = false;           // outside of macros
-        bool is_read_by_macro = false;  // and inside: what is declared later is no argument
+        bool is_read = false;           // read outside of macros
+        bool is_read_by_macro = false;  // read inside a macro: counts only if the template never declares it
     };
     void check_current();
     [[nodiscard]] bool is_declared(NameId name) const { return std::ranges::find(declared_, name) != declared_.end(); }
@@ -70,17 +72,17 @@ private:
     int nesting_ = 0;
     std::vector<Name> names_;
     std::unordered_map<std::string, NameId> ids_;
-    std::vector<NameId> declared_;  // names that mean a variable of the template here
+    std::vector<NameId> declared_;  // names that are variables of the template at the current position
     int n_loop_reads_ = 0;
 };
 
-enum class Conditional : std::uint8_t { Allowed, Forbidden };  // "a if b else c"
+enum class Conditional : std::uint8_t { Allowed, Forbidden };  // whether "a if b else c" may be read
 [[nodiscard]] ExprPtr parse_expression(Parser& parser, Conditional conditional = Conditional::Allowed);
-/// "a, b, c", or one expression. The name `end` ends it, besides the ends of tags and ")".
+/// Parses "a, b, c" as a tuple, or one expression as itself. It ends before the name `end`, the end of a tag, or ")".
 [[nodiscard]] ExprPtr parse_tuple(Parser& parser, Conditional conditional = Conditional::Allowed,
                                   std::string_view end = {});
 [[nodiscard]] bool at_tuple_end(const Parser& parser, std::string_view end);
-/// One filter, its pipe taken.
+/// Parses one filter, whose "|" was read before. `input` is what the filter is applied to; null: the text of a block.
 [[nodiscard]] ExprPtr parse_filter(Parser& parser, ExprPtr input);
 
 }  // namespace slipstream::jinja

@@ -1,10 +1,11 @@
-// A chat template bound to a model: messages in, the prompt as text out, with the variables that stay the same over a
-// conversation (beginning and end tokens, arguments, the time at which it began).
+// A chat template bound to a model: turns messages into the text of a prompt, with the variables that do not change
+// during a conversation (beginning and end tokens, arguments, the time at which it began).
 //
-// The rule: what people and tools say is text, also where it spells a control token: "<|im_end|>" in a message must not
-// end the message. All texts of messages but the role, and but those of the system, who is whoever runs the program,
-// are marked as said; the marks go through all that the template does with them, and with the prompt to the tokenizer,
-// which finds control tokens (tokenizer/token_matchers.h). Where nothing is spelt the ids are those of transformers.
+// Rule: texts of people and tools are only text, even if they spell a control token; "<|im_end|>" in a message must not
+// end the message. So all texts of a message except its role are marked as said. Messages of the system are not marked,
+// since the system turn belongs to the user who runs the program. The marks are kept through the template and passed
+// with the prompt to the tokenizer, which finds control tokens (tokenizer/token_matchers.h). If no message spells a
+// control token, the ids are those of transformers.
 #pragma once
 
 #include <atomic>
@@ -22,7 +23,7 @@
 
 namespace slipstream {
 
-/// One turn of a conversation; `role` is "system", "user" or "assistant".
+/// One turn of a conversation. `role` is "system", "user" or "assistant".
 struct Message {
     std::string role;
     std::string content;
@@ -31,27 +32,33 @@ struct Message {
 
 using TemplateArguments = std::vector<std::pair<std::string, TemplateValue>>;
 
-/// The message with its texts marked as said, where the rule says so; any message of a template's inputs.
+/// Returns `message`, an element of TemplateInputs::messages, with all its texts except the role marked as said. A
+/// message whose role is "system" or "developer" is returned unchanged.
 [[nodiscard]] TemplateValue said_message(const TemplateValue& message);
 
 class PromptTemplate {
 public:
-    /// `turn_end`: what the template's answers end with besides the end token, or empty.
+    /// `turn_end` is the text that ends an answer in this template, besides the end token, or empty. `tokenizer` is
+    /// used during construction only.
     PromptTemplate(ChatTemplate chat_template, TemplateArguments arguments, const Tokenizer& tokenizer,
                    std::string_view turn_end = {});
 
-    /// The prompt that asks for the next answer. It spells the beginning-of-text token only where the template does:
-    /// Tokenizer::encode_prompt() adds it where it is missing. Throws TemplateError, also soon after `cancel` is true.
+    /// Returns the prompt that asks for the next answer. It contains the beginning-of-text token only if the template
+    /// writes it; Tokenizer::encode_prompt() adds it otherwise. Throws TemplateError if the template fails, and soon
+    /// after *cancel turned true.
     [[nodiscard]] MarkedText render(std::span<const Message> messages, const std::atomic<bool>* cancel = nullptr) const;
-    /// The same for messages as a template knows them, a list of dicts.
+    /// Returns the prompt for messages in the form that templates take: a list of dicts. Throws as the other render()
+    /// does, and if `messages` is not a list.
     [[nodiscard]] MarkedText render(const TemplateValue& messages, const std::atomic<bool>* cancel = nullptr) const;
 
     [[nodiscard]] const std::string& name() const { return template_.name(); }
-    /// Whether it asks for this variable.
+    /// Returns whether the template reads `variable`.
     [[nodiscard]] bool reads(std::string_view variable) const { return template_.reads(variable); }
-    /// The names of all that it asks for, but for what comes of the conversation and the model.
+    /// Returns the names of the variables that the template reads, sorted, without those that the conversation and the
+    /// model determine: messages, add_generation_prompt, bos_token, eos_token.
     [[nodiscard]] std::vector<std::string> arguments_read() const;
-    /// A text before which an answer ends; nothing where the model has a token for it, or needs none.
+    /// Returns the text before which an answer must be ended, or nullopt if the model has an end token that is spelt
+    /// so, or no such text is needed.
     [[nodiscard]] const std::optional<std::string>& turn_end() const { return turn_end_; }
 
 private:

@@ -58,8 +58,6 @@ void Runtime::too_deep() {
     fail("the template calls itself too deeply: {} levels", kMaxDepth);
 }
 
-// ---- objects
-
 std::optional<Value> Object::attribute(Runtime& /*runtime*/, std::string_view /*name*/) {
     return std::nullopt;
 }

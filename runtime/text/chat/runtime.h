@@ -1,6 +1,7 @@
-// What one rendering has at hand: its budget (steps, bytes, depth), the line it is at, the time, and the makers of
-// values, which charge the budget; and the objects of a template. Objects that change may come to refer to each other
-// in circles (a namespace that holds itself), so the runtime keeps those alive and empties them all when it ends.
+// The state of one rendering: its budget (steps, bytes, depth), the current line, the time, and the functions that make
+// values and charge the budget; and the base class of a template's objects. Objects that change may refer to each other
+// in cycles (a namespace that holds itself), so the runtime keeps such objects alive and empties all of them when it is
+// destroyed.
 #pragma once
 
 #include <atomic>
@@ -16,21 +17,22 @@
 
 namespace slipstream {
 
-/// How much a rendering may take: templates come with models, from anywhere, and one that loops for ever or multiplies
-/// text must end with a message. Counted, not timed: the same template and input end the same way on every machine.
+/// Limits of one rendering. Templates come with models from any source; a template that loops for ever or multiplies
+/// text must end with an error. The limits are counted, not timed, so that the same template and inputs end the same
+/// way on every machine.
 struct TemplateLimits {
-    /// Nodes evaluated, items walked over, pieces of 64 bytes of text copied or looked through. All of them take less
-    /// than a second; a conversation of a thousand messages takes some hundred thousand.
+    /// Limits the steps: nodes evaluated, items visited, and pieces of 64 bytes of text copied or searched. This many
+    /// steps take less than a second; a conversation of a thousand messages takes some hundred thousand.
     std::int64_t max_steps = 5'000'000;
-    /// Of any one text, the prompt included: two million tokens and more.
+    /// Limits the bytes of any one text, including the prompt: 8 MiB, more than two million tokens.
     std::size_t max_text_bytes = std::size_t{8} << 20U;
-    /// Of all values and variables that are alive at a time.
+    /// Limits the bytes of all values and variables that are alive at the same time: 32 MiB.
     std::size_t max_live_bytes = std::size_t{32} << 20U;
-    /// Looked at every few thousand steps: a rendering ends with a TemplateError once it is true.
+    /// Checked every 4096 steps. If it is true, the rendering ends with a TemplateError. Null: cannot be cancelled.
     const std::atomic<bool>* cancel = nullptr;
 };
 
-/// Of a template's source, in bytes; the largest published ones have 30 thousand.
+/// Limits the source of a template, in bytes: 256 KiB. The largest published ones have about 30,000.
 inline constexpr std::size_t kMaxTemplateBytes = std::size_t{1} << 18U;
 
 namespace jinja {
@@ -39,30 +41,31 @@ class Runtime;
 
 struct Arguments {
     std::vector<Value> positional;
-    std::vector<std::pair<std::string_view, Value>> named;  // names of the template
+    std::vector<std::pair<std::string_view, Value>> named;  // names are views of the template
 };
 
-/// What is called or has attributes of its own: functions and bound methods, macros, loops, namespaces.
+/// A value that can be called or has attributes of its own: a function, bound method, macro, loop or namespace.
 class Object : public Cell {
 public:
     [[nodiscard]] virtual std::string_view type_name() const = 0;
-    /// How deep containers nest in what can be reached by it.
+    /// Returns how deeply containers are nested in the values that the object refers to; 0 if there are none.
     [[nodiscard]] virtual int depth() const { return 0; }
     [[nodiscard]] virtual bool is_callable() const { return false; }
-    /// Nothing where there is no such attribute.
+    /// Returns the attribute `name`, or nullopt if there is none.
     [[nodiscard]] virtual std::optional<Value> attribute(Runtime& runtime, std::string_view name);
     [[nodiscard]] virtual Value call(Runtime& runtime, Arguments& arguments);
-    /// Lets go of other values, when the rendering ends: objects may hold each other in circles.
+    /// Drops the references to other values. The runtime calls it when the rendering ends, since objects may refer to
+    /// each other in cycles.
     virtual void release() {}
 };
 
-/// namespace(...): the one thing a template can write to.
+/// The result of namespace(...), the only object whose attributes a template can set.
 class Namespace final : public Object {
 public:
     [[nodiscard]] std::string_view type_name() const override { return "Namespace"; }
     [[nodiscard]] std::optional<Value> attribute(Runtime& runtime, std::string_view name) override;
     void release() override { attributes_.clear(); }
-    /// Throws TemplateError for names that begin with an underscore.
+    /// Sets the attribute `name`. Throws TemplateError if it begins with an underscore or the budget is used up.
     void set(Runtime& runtime, std::string_view name, Value value);
 
 private:
@@ -81,22 +84,23 @@ public:
     Runtime& operator=(const Runtime&) = delete;
     ~Runtime();
 
-    /// Throws TemplateError where the budget is used up.
+    /// Takes `steps` from the budget. Throws TemplateError if fewer are left, or if the rendering was cancelled.
     void spend(std::int64_t steps) {
         if (steps > steps_left_) out_of_steps();
         steps_left_ -= steps;
         if (steps_left_ <= look_at_) look_at_cancel();
     }
-    /// Pays for a look at that many bytes, or a copy.
+    /// Charges for reading or copying that many bytes: one step per 64 bytes, and one.
     void spend_bytes(std::size_t bytes) { spend(static_cast<std::int64_t>(bytes / kBytesPerStep) + 1); }
-    /// Pays for a walk over the characters of that many bytes.
+    /// Charges for iterating over the characters of that many bytes: one step per 4 bytes, and one.
     void spend_chars(std::size_t bytes) { spend(static_cast<std::int64_t>(bytes / kCharsPerStep) + 1); }
 
-    // Values made while rendering; they throw TemplateError past a limit.
+    // Functions that make values during a rendering. They charge the budget and throw TemplateError if a limit is
+    // exceeded.
     [[nodiscard]] Value text(Text content);
     [[nodiscard]] Value text(std::string content) { return text(Text{{std::move(content), {}}}); }
     [[nodiscard]] Value text(TextBuilder& out) { return text(Text{out.take()}); }
-    /// A part of `text`, with its marks.
+    /// Returns the bytes `span` of `text` as a value, with their marks.
     [[nodiscard]] Value part(const Text& text, TextSpan span);
     [[nodiscard]] Value sequence(Kind kind, std::vector<Value> items);
     [[nodiscard]] Value list(std::vector<Value> items) { return sequence(Kind::List, std::move(items)); }
@@ -104,30 +108,31 @@ public:
     [[nodiscard]] Value undefined(Undefined why);
     [[nodiscard]] Value undefined(std::string_view why) { return undefined(Undefined{.what = std::string(why)}); }
     [[nodiscard]] TextBuilder builder() { return TextBuilder(account_, limits_.max_text_bytes); }
-    /// Pays for what is no value yet, or no longer.
+    /// Charges the account for `n_items` elements of scratch memory of type T. The charge ends when the returned cell
+    /// is destroyed.
     template <typename T = Value>
     [[nodiscard]] Cell scratch(std::size_t n_items) {
         return {account_, n_items * sizeof(T)};
     }
-    /// Throws where a list of so many items would pass the limit.
+    /// Throws TemplateError if the account has no room for a list of `n_items`. Takes nothing from the account.
     void check_items(std::size_t n_items) const;
-    /// A cell that takes up other values later: an object, or a scope.
+    /// Makes a cell that is filled later, an object or a scope, and charges the account for its own size.
     template <typename T, typename... Args>
     [[nodiscard]] std::shared_ptr<T> make(Args&&... args) {
         auto cell = std::make_shared<T>(std::forward<Args>(args)...);
         cell->charge(account_, sizeof(T) + kCellBytes);
         return cell;
     }
-    /// An object to be emptied when the rendering ends, and kept until then.
+    /// Keeps `object` alive until the rendering ends, when its release() is called.
     void keep(std::shared_ptr<Object> object) { kept_.push_back(std::move(object)); }
 
     [[nodiscard]] Account& account() { return account_; }
     [[nodiscard]] const std::tm& now() const { return now_; }
 
-    /// The template line being rendered, for the message of an error.
+    /// Line of the template, from 1, that is being rendered; for the message of an error.
     int line = 0;
 
-    /// One level of recursion, while it lives.
+    /// A guard around one level of recursion. The constructor throws TemplateError beyond kMaxDepth levels.
     class Level {
     public:
         explicit Level(Runtime& runtime) : runtime_(runtime) {
@@ -142,12 +147,14 @@ public:
     };
 
 private:
-    /// Of expressions and statements inside each other, macros in macros included: a KiB or two of stack each.
+    /// Limits the depth of the recursion over expressions and statements, including macros that call macros. Each level
+    /// takes 1 to 2 KiB of stack.
     static constexpr int kMaxDepth = 1000;
-    static constexpr std::int64_t kStepsBetween = 4096;  // looks at the cancel flag
-    static constexpr std::size_t kBytesPerStep = 64;
-    static constexpr std::size_t kCharsPerStep = 4;
-    static constexpr std::size_t kCellBytes = 64;  // of the allocator: a cell and a vector or text
+    static constexpr std::int64_t kStepsBetween = 4096;  // steps between two checks of the cancel flag
+    static constexpr std::size_t kBytesPerStep = 64;     // bytes read or copied for one step
+    static constexpr std::size_t kCharsPerStep = 4;      // bytes of text whose characters are visited for one step
+    // Bytes charged per cell for the allocator's overhead, of the cell and of a vector or string in it.
+    static constexpr std::size_t kCellBytes = 64;
 
     [[noreturn]] void out_of_steps() const;
     void look_at_cancel();
@@ -161,7 +168,7 @@ private:
     const std::tm now_;
     Account account_;
     std::int64_t steps_left_;
-    std::int64_t look_at_;  // steps left when the cancel flag is looked at again
+    std::int64_t look_at_;  // the cancel flag is checked when steps_left_ falls to this
     int depth_ = 0;
     std::vector<std::shared_ptr<Object>> kept_;
 };

@@ -1,5 +1,5 @@
-// Filters over sequences, and the methods of dicts and sequences. What Jinja writes as generators gives a Generator: a
-// list that is read once.
+// Filters over sequences, and the methods of dicts and lists. Filters that are generators in Jinja return a Generator:
+// a list that can be read once.
 #include <algorithm>
 #include <array>
 
@@ -29,7 +29,8 @@ std::vector<std::string_view> cut(std::string_view text, char separator) {
     }
 }
 
-// "function.name", "0.x" or a number: what an item is asked for; the item itself where no attribute is given.
+// The attribute that a filter takes of each item: "function.name", "0.x" or a number. Without an attribute, the item
+// itself.
 class Path {
 public:
     explicit Path(const Value& attribute) {
@@ -55,7 +56,8 @@ private:
     std::vector<Value> parts_;
 };
 
-// What a value is sorted by: texts without regard to case unless told otherwise.
+// Returns the value by which `value` is sorted: a text in lower case unless `is_case_sensitive`, any other value
+// itself.
 Value comparable(Runtime& runtime, const Value& value, bool is_case_sensitive) {
     static const Builtin* const lower = find_filter("lower");
     return is_case_sensitive || !value.is_text() ? value : call_builtin(runtime, *lower, value, {});
@@ -82,7 +84,8 @@ Value sort(Call& call) {
     else
         by.emplace_back(call[2]);
     std::vector<Value> items = to_items(call.runtime, call.self);
-    const Cell held = call.runtime.scratch<Keyed[3]>(items.size());  // those, their keys and what is merged
+    // Charges for the items, their keys, and the copy that merging needs.
+    const Cell held = call.runtime.scratch<Keyed[3]>(items.size());
     std::vector<Keyed> keyed;
     keyed.reserve(items.size());
     for (Value& item : items) {
@@ -175,22 +178,20 @@ Value list(Call& call) {
     return call.runtime.list(to_items(call.runtime, call.self));
 }
 
-// ---- filters that apply other filters and tests
-
 const Builtin& named(const Builtin* (*find)(std::string_view), std::string_view what, const Value& name) {
     const Builtin* const found = name.is_text() ? find(name.view()) : nullptr;
     if (found == nullptr) fail("No {} named {}.", what, shown(name));
     return *found;
 }
 
-// Arguments from the `first` positional one on, and those by name.
+// Returns the positional arguments from index `first` on, and all keyword arguments.
 Arguments rest_of(const Arguments& arguments, std::size_t first) {
     const auto& all = arguments.positional;
     return {{all.begin() + static_cast<std::ptrdiff_t>(std::min(first, all.size())), all.end()}, arguments.named};
 }
 
 Value map(Call& call) {
-    if (!is_true(call.self)) return generator(call, {});  // none, too: Jinja does not look then
+    if (!is_true(call.self)) return generator(call, {});  // also for none: Jinja does not check the arguments then
     Value attribute, otherwise;
     for (const auto& [name, value] : call.all.named) {
         if (name == "attribute") attribute = value;
@@ -210,10 +211,11 @@ Value map(Call& call) {
     return generator(call, std::move(items));
 }
 
-// select, reject and those by attribute: the items of which a test says `wanted`; without a test, what is true.
+// select, reject, selectattr and rejectattr: returns the items for which the test gives `wanted`; without a test, the
+// truth of the item (or attribute) counts.
 template <bool wanted, bool by_attribute>
 Value chosen(Call& call) {
-    if (!is_true(call.self)) return generator(call, {});  // none, too: Jinja does not look then
+    if (!is_true(call.self)) return generator(call, {});  // also for none: Jinja does not check the arguments then
     const std::vector<Value>& given = call.all.positional;
     const std::size_t at = by_attribute ? 1 : 0;
     if (given.size() < at) fail("Missing parameter for attribute name");
@@ -229,8 +231,6 @@ Value chosen(Call& call) {
     });
     return generator(call, std::move(items));
 }
-
-// ---- methods
 
 template <Kind kind>
 std::vector<Value> items_of(Call& call) {
@@ -260,7 +260,7 @@ Value get(Call& call) {
     return value != nullptr ? *value : call.has(1) ? call[1] : Value::none();
 }
 
-// The sandbox lets nobody change lists and dicts: what would do so is found, and fails when it is called.
+// A method that would change a list or dict. As in Jinja's sandbox, it is found and fails when it is called.
 Value refuse_change(Call& call) {
     fail("access to attribute {} of '{}' object is unsafe.", quoted(call.name), type_name(call.self));
 }

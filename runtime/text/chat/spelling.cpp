@@ -14,9 +14,10 @@ namespace slipstream::jinja {
 
 namespace {
 
-constexpr std::size_t kShownBytes = 200;
+constexpr std::size_t kShownBytes = 200;  // of a value that shown() writes into a message
 
-// What repr() puts for a character; empty where it stands for itself. Of a broken part the first byte shows.
+// Returns what repr() writes for a character, or an empty text if it writes the character itself. Of a broken part, the
+// first byte is written.
 std::string python_escape(const Char& c, char quote) {
     if (c.is_broken()) return fmt::format("\\x{:02x}", static_cast<unsigned char>(c.bytes[0]));
     if (c.code == '\\' || c.code == static_cast<unsigned char>(quote)) return {'\\', static_cast<char>(c.code)};
@@ -41,7 +42,7 @@ std::string json_escape(const Char& c, bool is_ascii) {
     return fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((code - 0x10000) >> 10U), 0xdc00 + ((code - 0x10000) & 0x3ffU));
 }
 
-// One writer for both: without a style it is Python's repr().
+// Writes a value as JSON, or, without a style, as Python's repr() does.
 class Writer {
 public:
     Writer(Runtime& runtime, TextBuilder& out, const JsonStyle* json) : runtime_(runtime), out_(out), json_(json) {}
@@ -103,7 +104,7 @@ private:
         const auto has = [bytes](char c) { return bytes.find(c) != bytes.npos; };
         const char quote = json_ != nullptr || (has('\'') && !has('"')) ? '"' : '\'';
         out_.append(quote);
-        std::size_t done = 0;  // what stands for itself is copied in runs
+        std::size_t done = 0;  // end of what was written; unescaped characters are copied in runs
         for (std::size_t at = 0; at < bytes.size();) {
             if (const char byte = bytes[at];
                 byte >= 0x20 && byte < 0x7f && byte != '\\' && byte != '"' && byte != '\'') {
@@ -123,7 +124,7 @@ private:
         out_.append(quote);
     }
 
-    // The place of an item, the first or another.
+    // Writes what goes before an item: the separator, unless it is the first, and the line break.
     void next_item(bool is_first, int level) {
         if (json_ == nullptr) return out_.append(is_first ? "" : ", ");
         if (!is_first) out_.append(json_->item_separator);
@@ -218,15 +219,15 @@ std::string shown(const Value& value) {
         Writer(runtime, out, nullptr).write(is_long ? Value(value.view().substr(0, kShownBytes)) : value, 0);
         return out.take().bytes + (is_long ? "..." : "");
     } catch (const TemplateError&) {
-        return fmt::format("<{}>", type_name(value));  // too much for a message
+        return fmt::format("<{}>", type_name(value));  // too long, or too expensive, for a message
     }
 }
 
-// JSON into values, without recursion: the parser reports what it meets, the open containers stand on a stack.
+// Reads JSON into values without recursion: the JSON parser reports events, and open containers are kept on a stack.
 
 namespace {
 
-constexpr std::size_t kMaxDepth = 100;
+constexpr std::size_t kMaxDepth = 100;  // of containers in JSON
 
 class Reader {
 public:
@@ -240,7 +241,7 @@ public:
         return add(Value(static_cast<std::int64_t>(value)));
     }
     bool number_float(double value, const std::string& text) {
-        // Digits alone: an integer that nlohmann could not hold.
+        // A number of digits only is an integer that nlohmann's types could not hold.
         if (text.find_first_of(".eE") == std::string::npos) return long_integer(text);
         return add(Value(value));
     }
@@ -312,7 +313,7 @@ private:
     Runtime* runtime_;
     Origin origin_;
     std::vector<Open> open_;
-    std::size_t n_open_ = 0;  // items of lists that have no end yet
+    std::size_t n_open_ = 0;  // number of items in lists that are not closed yet
     Value result_;
 };
 

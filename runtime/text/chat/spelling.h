@@ -1,5 +1,5 @@
-// Values as text: the way Python spells them, and as JSON the way its json.dumps() writes it, to the byte; and JSON as
-// values.
+// Values as text: as Python's str() and repr() write them, and as JSON exactly as Python's json.dumps() writes it; and
+// the reading of JSON into values.
 #pragma once
 
 #include <optional>
@@ -10,32 +10,33 @@
 
 namespace slipstream::jinja {
 
-/// str(value): text as it is, of undefined nothing, else repr(value). Pays for what it walks over.
+/// Appends str(value) to `out`: a text as it is, nothing for undefined, else repr(value). Charges `runtime` for the
+/// values it visits.
 void write_str(Runtime& runtime, TextBuilder& out, const Value& value);
-/// str(value) as a value; text stays the same value.
+/// Returns str(value) as a value. A text is returned as it is, without a copy.
 [[nodiscard]] Value to_text(Runtime& runtime, const Value& value);
 
 struct JsonStyle {
-    std::optional<MarkedText> indent;  // what a level is indented by; without it all stands on one line
+    std::optional<MarkedText> indent;  // written once per level at the beginning of a line; nullopt: all on one line
     MarkedText item_separator;
     MarkedText key_separator;
     bool sorts_keys = false;
-    bool is_ascii = false;  // what is not is written as \uXXXX
+    bool is_ascii = false;  // other characters are written as \uXXXX
 };
-/// Throws TemplateError for what JSON cannot say.
+/// Appends `value` as JSON to `out`. Throws TemplateError if JSON cannot express it.
 void write_json(Runtime& runtime, TextBuilder& out, const Value& value, const JsonStyle& style);
 
-/// Integers beyond 64 bits come through as they stand there. `what` names the text in the TemplateError of text that is
-/// no JSON, or nested too deeply. While rendering the values are at the expense of `runtime`. All texts are of
-/// `origin`.
+/// Returns the value that the JSON `text` describes, with all texts marked with `origin`. Integers that do not fit 64
+/// bits keep their digits (Kind::LongInt). Throws TemplateError, which calls the text `what`, if it is not JSON or
+/// nested deeper than 100. If `runtime` is not null, the values are charged to it.
 [[nodiscard]] Value parse_json(std::string_view text, std::string_view what, Runtime* runtime = nullptr,
                                Origin origin = Origin::Template);
 
-// For messages: cut where they are long.
+// Texts for error messages, shortened if they are long.
 
-/// repr() of a text.
+/// Returns repr() of a text.
 [[nodiscard]] std::string quoted(std::string_view text);
-/// repr() of a value, or its type where that is long.
+/// Returns repr() of a value, or "<type>" if it takes too much.
 [[nodiscard]] std::string shown(const Value& value);
 
 }  // namespace slipstream::jinja

@@ -1,7 +1,6 @@
-// What goes wrong in a chat template: its source is not Jinja, it asks for something impossible, it runs away, or it
-// refuses the conversation itself (raise_exception). The one type of exception that leaves this folder's parser and
-// evaluator. Inside, fail() throws one without a place; the parser and the rendering add template and line on the way
-// out.
+// The error of a chat template: its source is not Jinja, it does something impossible, it exceeds a limit, or it
+// refuses the conversation (raise_exception). Only exceptions of this type leave the parser and the evaluator. Inside,
+// fail() throws an error without a place; ChatTemplate adds the name and the line of the template.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +16,7 @@ namespace slipstream {
 
 class TemplateError : public Error {
 public:
-    /// Without a place.
+    /// An error without a template name and a line.
     explicit TemplateError(const std::string& message) : Error(message), message_(message) {}
     TemplateError(std::string_view template_name, int line, const std::string& message)
         : Error(fmt::format("{}: {}{}", template_name, line > 0 ? fmt::format("line {}: ", line) : std::string(),
@@ -25,13 +24,14 @@ public:
           message_(message),
           line_(line) {}
 
-    /// The error itself, as it was raised (may hold several lines); what() is one printable line with the place.
+    /// Returns the message as it was raised; it may have several lines. what() is one printable line that begins with
+    /// the name and the line of the template.
     [[nodiscard]] const std::string& message() const { return message_; }
-    /// In the template, from 1; 0 where no line is to blame.
+    /// Returns the line of the template, from 1, or 0 if no line is known.
     [[nodiscard]] int line() const { return line_; }
 
 private:
-    static constexpr std::size_t kShownBytes = 400;
+    static constexpr std::size_t kShownBytes = 400;  // of a message in what(); longer ones are cut
 
     std::string message_;
     int line_ = 0;
@@ -39,7 +39,7 @@ private:
 
 namespace jinja {
 
-/// Throws a TemplateError without a place.
+/// Throws a TemplateError without a template name and a line.
 template <typename... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
     throw TemplateError(fmt::format(format, std::forward<Args>(args)...));

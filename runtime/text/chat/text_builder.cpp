@@ -18,7 +18,7 @@ void TextBuilder::grow(std::size_t more) {
     const std::size_t wanted = std::min(std::max(size + more, 2 * size), max_bytes_);
     account_.take(wanted - text_bytes_);
     text_bytes_ = wanted;
-    std::string larger;  // reserve() of a string that has room already takes more than it is asked for
+    std::string larger;  // a new string: reserve() of a string with capacity may allocate more than requested
     larger.reserve(wanted);
     text_.bytes = std::move(larger.append(text_.bytes));
 }
@@ -29,7 +29,7 @@ void TextBuilder::mark(TextSpan span) {
         return;
     }
     account_.take(sizeof(TextSpan) * 2);
-    mark_bytes_ += sizeof(TextSpan) * 2;  // what a vector that doubles may hold
+    mark_bytes_ += sizeof(TextSpan) * 2;  // charged twice, since a vector doubles its capacity
     text_.said.push_back(span);
 }
 

@@ -1,5 +1,5 @@
-// TextBuilder keeps the marks of a text (MarkedText) through all that a template does to it, under a limit and at the
-// expense of an account, so that nothing is built first and measured later.
+// TextBuilder builds a text with its marks (MarkedText) during a rendering. Its size is limited, and its memory is
+// charged to an account before it is allocated, so that nothing too large is built first and measured later.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,17 @@ namespace slipstream {
 
 namespace jinja {
 
-/// Bytes in use and how many may be; what is taken is given back.
+/// Counts the bytes in use against a limit. take() and give_back() must be balanced by the caller.
 class Account {
 public:
     explicit Account(std::size_t max_bytes) : max_bytes_(max_bytes) {}
-    /// Throws TemplateError where that is more than is left.
+    /// Takes `bytes`. Throws TemplateError if fewer are left.
     void take(std::size_t bytes) {
         if (bytes > max_bytes_ - live_bytes_) overdrawn();
         live_bytes_ += bytes;
     }
     void give_back(std::size_t bytes) { live_bytes_ -= bytes; }
-    /// Throws where take() would, and takes nothing.
+    /// Throws TemplateError if fewer than `bytes` are left. Takes nothing.
     void check(std::size_t bytes) const {
         if (bytes > max_bytes_ - live_bytes_) overdrawn();
     }
@@ -43,7 +43,8 @@ public:
     TextBuilder& operator=(const TextBuilder&) = delete;
     ~TextBuilder() { account_.give_back(text_bytes_ + mark_bytes_); }
 
-    /// These throw TemplateError where the text would grow beyond the limit, or the account's.
+    /// The functions append() and repeat() throw TemplateError if the text would exceed max_bytes or the account has no
+    /// more.
     void append(std::string_view piece) {
         make_room(piece.size());
         text_.bytes.append(piece);
@@ -57,9 +58,9 @@ public:
         if (origin == Origin::Said && !piece.empty()) mark({text_.bytes.size() - piece.size(), text_.bytes.size()});
     }
     void append(const MarkedText& text) { append(text, {0, text.bytes.size()}); }
-    /// That part of it, with its marks.
+    /// Appends the bytes `part` of `text`, with their marks.
     void append(const MarkedText& text, TextSpan part);
-    /// `count` times; a negative count is none.
+    /// Appends `text` `count` times; nothing if `count` is negative.
     void repeat(std::int64_t count, const MarkedText& text);
 
     [[nodiscard]] const MarkedText& text() const { return text_; }
@@ -74,7 +75,7 @@ private:
 
     Account& account_;
     std::size_t max_bytes_;
-    std::size_t text_bytes_ = 0;  // taken from the account: the room there is
+    std::size_t text_bytes_ = 0;  // capacity of text_.bytes as charged to the account
     std::size_t mark_bytes_ = 0;
     MarkedText text_;
 };

@@ -1,6 +1,6 @@
-// Methods of str, and the filters that make text. Python counts in characters, the text lies in bytes: positions are
-// translated at the border. What they make keeps the marks of what it is made from. As in Jinja most filters spell any
-// value as text first; methods have a text.
+// Methods of str, and the filters that make text. Python counts characters, the texts here are stored as bytes;
+// positions are converted where arguments come in and results go out. Results keep the marks of the texts that they are
+// made from. As in Jinja, most filters convert any value to a text first; a method is always called on a text.
 #include <algorithm>
 
 #include "runtime/text/chat/builtin.h"
@@ -15,16 +15,14 @@ namespace {
 
 constexpr std::size_t kNowhere = std::string_view::npos;
 
-// The filter that a method is on the text of any value.
+// Turns a method into a filter: applies it to the text of any value.
 template <Builtin::Body method>
 Value spelt(Call& call) {
     call.self = to_text(call.runtime, call.self);
     return method(call);
 }
 
-// ---- letter cases
-
-// Each character in the case that `choose` says for it.
+// Returns the text with each character mapped to the case that `choose`(code point) returns.
 template <typename Choose>
 Value mapped(Call& call, Choose choose) {
     call.runtime.spend_chars(2 * call.self.view().size());
@@ -48,7 +46,7 @@ Value capitalize(Call& call) {
                   [&](char32_t) { return std::exchange(is_first, false) ? LetterCase::Title : LetterCase::Lower; });
 }
 
-// The method: letters behind what is no letter begin a word.
+// The method title(): a letter after a character that is not a letter begins a word.
 Value title(Call& call) {
     bool in_word = false;
     return mapped(call, [&](char32_t code) {
@@ -56,7 +54,7 @@ Value title(Call& call) {
     });
 }
 
-// The filter: what stands behind one of these begins a word ([-\s({\[<]+).
+// The filter title: a character after one of [-\s({\[<] begins a word.
 Value title_words(Call& call) {
     bool in_word = false;
     call.self = to_text(call.runtime, call.self);
@@ -67,9 +65,7 @@ Value title_words(Call& call) {
     });
 }
 
-// ---- parts of a text
-
-// The first argument, if there is one, holds the characters to take off.
+// Removes characters from the given ends: those in the first argument, or white space if there is none.
 template <Ends ends>
 Value strip(Call& call) {
     const std::string_view text = call.self.view();
@@ -86,7 +82,7 @@ Value strip(Call& call) {
     return gone == 0 ? call.self : call.runtime.part(call.self.text(), span);
 }
 
-// Between white space.
+// Returns the words of `text`, separated by white space.
 std::vector<TextSpan> words(Runtime& runtime, std::string_view text) {
     std::vector<TextSpan> spans;
     TextSpan rest = stripped(text, Ends::Both);
@@ -101,7 +97,7 @@ std::vector<TextSpan> words(Runtime& runtime, std::string_view text) {
     return spans;
 }
 
-// Between places where `separator` stands.
+// Returns the parts of `text` between the occurrences of `separator`.
 std::vector<TextSpan> pieces(Runtime& runtime, std::string_view text, std::string_view separator) {
     std::vector<TextSpan> spans;
     std::size_t begin = 0;
@@ -114,7 +110,7 @@ std::vector<TextSpan> pieces(Runtime& runtime, std::string_view text, std::strin
     return spans;
 }
 
-// Of the first `maxsplit` places; the rest stays in one piece.
+// split(sep, maxsplit): splits at the first `maxsplit` separators; the rest of the text stays in one part.
 Value split(Call& call) {
     const std::string_view text = call.self.view();
     call.runtime.spend_chars(text.size());
@@ -132,9 +128,8 @@ Value split(Call& call) {
     return call.runtime.list(std::move(items));
 }
 
-// ---- what stands in a text
-
-// startswith() and endswith(): a text or several of a tuple; from a character on, up to another.
+// startswith() and endswith(): the argument is a text or a tuple of texts; two more arguments select the characters
+// [start, stop) of the text.
 template <bool at_start>
 Value begins_or_ends(Call& call) {
     Value self = call.self;
@@ -152,15 +147,13 @@ Value begins_or_ends(Call& call) {
     return Value(call[0].is(Kind::Tuple) ? std::ranges::any_of(call[0].items(), fits) : fits(call[0]));
 }
 
-// ---- texts made of several
-
 Value replaced(Call& call, const Text& from, const Text& to, std::int64_t count) {
     const std::string_view text = call.self.view();
     call.runtime.spend_bytes(text.size());
     TextBuilder out = call.runtime.builder();
     std::size_t done = 0;
     for (std::size_t at = 0; count != 0; --count) {
-        // An empty text stands before each character and at the end.
+        // An empty text occurs before each character and at the end.
         const std::size_t found = find_text(text, from.bytes(), at);
         if (found == kNowhere) break;
         call.runtime.spend_bytes(to.bytes().size());
@@ -179,7 +172,7 @@ Value replace(Call& call) {
     return replaced(call, call.text(0), call.text(1), call.integer(2, -1));
 }
 
-// The filter takes anything for its texts, and none for all places.
+// The filter replace: its arguments may be any values; a count of none means all occurrences.
 Value replace_spelt(Call& call) {
     const Value from = to_text(call.runtime, call[0]);
     const Value to = to_text(call.runtime, call[1]);
@@ -213,7 +206,8 @@ const Value& argument_of(const Arguments& arguments, std::string_view field, std
     fail("'{}'", field);
 }
 
-// "{}", "{0}" and "{name}"; specs, conversions and attributes inside the braces are not served.
+// format(): supports "{}", "{0}" and "{name}". Format specs, conversions and attributes inside the braces are not
+// supported.
 Value format(Call& call) {
     const std::string_view text = call.self.view();
     const MarkedText& marked = call.self.text().marked;
@@ -254,7 +248,7 @@ Value indent(Call& call) {
     TextBuilder out = call.runtime.builder();
     if (call.truth(1)) out.append(margin.text());
     const std::string_view text = call.self.view();
-    for (std::size_t begin = 0; begin <= text.size();) {  // the last line counts, also where it is empty
+    for (std::size_t begin = 0; begin <= text.size();) {  // the last line counts, even if it is empty
         std::size_t end = begin;
         while (end < text.size() && !is_line_break(first_char(text.substr(end)).code))
             end += first_char(text.substr(end)).bytes.size();
@@ -274,7 +268,7 @@ Value string(Call& call) {
     return to_text(call.runtime, call.self);
 }
 
-// Nothing is escaped here but what is added to such a text.
+// The filter safe: escapes nothing itself; text that is added to its result with + is escaped for HTML.
 Value safe(Call& call) {
     return call.runtime.text(Text{to_text(call.runtime, call.self).text().marked, true});
 }

@@ -19,8 +19,8 @@ bool is_cased(char32_t code) {
     return is_lower(code) || is_upper(code) || category(code) == UTF8PROC_CATEGORY_LT;
 }
 
-// Letters that become several in upper case (SpecialCasing.txt of the Unicode Standard, without the Greek and Armenian
-// ones).
+// Letters whose upper case has several characters (SpecialCasing.txt of the Unicode Standard, without the Greek and
+// Armenian letters).
 struct Several {
     char32_t from;
     std::string_view upper;
@@ -35,15 +35,16 @@ constexpr std::array<Several, 9> kSeveral = {{{0xdf, "SS"},
                                               {0xfb05, "ST"},
                                               {0xfb06, "ST"}}};
 
-// What `c` becomes, appended to `out`; `before` and `after` stand at its sides.
+// Appends what `c` becomes in the case `to`. `before` and `after` are the texts around it.
 void map_char(std::string& out, const Char& c, std::string_view before, std::string_view after, LetterCase to) {
     const auto code = static_cast<utf8proc_int32_t>(c.code);
     if (to == LetterCase::Lower) {
-        // At the end of a word a small sigma has another form.
+        // At the end of a word, the small sigma has a form of its own.
         const bool ends_word = c.code == kCapitalSigma && !before.empty() && is_cased(last_char(before).code) &&
                                (after.empty() || !is_cased(first_char(after).code));
         append_utf8(ends_word ? 0x3c2 : static_cast<char32_t>(utf8proc_tolower(code)), out);
-        if (c.code == 0x130) append_utf8(0x307, out);  // the one character whose lower case is two
+        // U+0130 is the only character whose lower case is two characters.
+        if (c.code == 0x130) append_utf8(0x307, out);
         return;
     }
     const auto* const several = std::ranges::find(kSeveral, c.code, &Several::from);
@@ -52,7 +53,8 @@ void map_char(std::string& out, const Char& c, std::string_view before, std::str
                     out);
         return;
     }
-    // As a title only the first is a capital; U+0149 begins with an apostrophe.
+    // In title case, only the first character is a capital; the first one of U+0149 is an apostrophe, so all stay as
+    // they are.
     for (std::size_t i = 0; i < several->upper.size(); ++i)
         out += static_cast<char>(several->upper[i] | (to == LetterCase::Title && i > 0 && c.code != 0x149 ? 0x20 : 0));
 }
@@ -67,7 +69,7 @@ Char first_char(std::string_view text) {
 }
 
 Char last_char(std::string_view text) {
-    // Back to a byte that may begin a character, then forwards to the last one.
+    // Steps back to a byte that may begin a character, then forwards to the last character.
     std::size_t begin = text.size() - 1;
     while (begin > 0 && text.size() - begin < 4 && (static_cast<unsigned char>(text[begin]) & 0xc0U) == 0x80) --begin;
     std::string_view rest = text.substr(begin);
@@ -105,7 +107,8 @@ bool is_line_break(char32_t code) {
 bool is_printable(char32_t code) {
     if (code < 0x7f) return code >= 0x20;
     const utf8proc_category_t kind = category(code);
-    return kind != UTF8PROC_CATEGORY_CN && kind < UTF8PROC_CATEGORY_ZS;  // Zs, Zl, Zp, Cc, Cf, Cs, Co are the last
+    // Unassigned characters are not printable, nor are those of the last categories: Zs, Zl, Zp, Cc, Cf, Cs, Co.
+    return kind != UTF8PROC_CATEGORY_CN && kind < UTF8PROC_CATEGORY_ZS;
 }
 
 bool is_lower(char32_t code) {

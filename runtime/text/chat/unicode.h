@@ -1,6 +1,6 @@
-// Text as Python's str sees it: code points, its idea of white space, its case mappings and character classes (by
-// utf8proc). All functions take UTF-8 as it comes: a broken part (a maximal one, utf8.h) is one character, U+FFFD to
-// the classes, and its bytes pass through unchanged.
+// Text as Python's str sees it: code points, Python's definition of white space, its case mappings and character
+// classes (computed by utf8proc). All functions take UTF-8 that may be broken: a broken part (a maximal subpart,
+// utf8.h) counts as one character, has the class of U+FFFD, and its bytes are copied unchanged.
 #pragma once
 
 #include <cstddef>
@@ -13,36 +13,37 @@
 
 namespace slipstream::jinja {
 
-/// A character where it stands.
+/// A character: its bytes, as a view of the text, and its code point.
 struct Char {
     std::string_view bytes;
     char32_t code;
     [[nodiscard]] bool is_broken() const { return code == 0xfffd && bytes != kReplacementCharacter; }
 };
 
-/// The first or last character of `text`, which is not empty.
+/// Return the first or last character of `text`, which must not be empty.
 [[nodiscard]] Char first_char(std::string_view text);
 [[nodiscard]] Char last_char(std::string_view text);
-/// Takes the first character off `text`, which is not empty.
+/// Removes the first character from `text`, which must not be empty, and returns it.
 Char take_char(std::string_view& text);
 
 [[nodiscard]] std::int64_t count_chars(std::string_view text);
-/// Where character `index` begins, in bytes; the size of `text` for an index at or past the end.
+/// Returns the byte position at which character `index` begins, or text.size() if `index` is at or past the end.
 [[nodiscard]] std::size_t byte_offset(std::string_view text, std::int64_t index);
 
 [[nodiscard]] bool is_space(char32_t code);       // str.isspace(), \s
-[[nodiscard]] bool is_line_break(char32_t code);  // where str.splitlines() cuts
-[[nodiscard]] bool is_printable(char32_t code);   // what repr() leaves as it is
+[[nodiscard]] bool is_line_break(char32_t code);  // a line end for str.splitlines()
+[[nodiscard]] bool is_printable(char32_t code);   // repr() does not escape it
 [[nodiscard]] bool is_lower(char32_t code);
 [[nodiscard]] bool is_upper(char32_t code);
 
 enum class LetterCase : std::uint8_t { Upper, Lower, Title };
-/// Appends the part of `text` with each character mapped (full mappings, as str.upper() and the others have them), each
-/// with the mark of what it comes from.
+/// Appends the bytes `part` of `text` with each character mapped to the case `to` (full mappings, as str.upper(),
+/// str.lower() and str.title() have them). A mapped character gets the mark of the character that it comes from.
 void append_mapped(TextBuilder& out, const MarkedText& text, TextSpan part, LetterCase to);
 
-/// The part of `text` without white space at its ends, or without what `goes`.
 enum class Ends : std::uint8_t { Left, Right, Both };
+/// Return the part of `text` without white space at the given ends, or without characters for which `goes`(character)
+/// is true.
 [[nodiscard]] TextSpan stripped(std::string_view text, Ends ends);
 [[nodiscard]] TextSpan stripped(std::string_view text, Ends ends, const std::function<bool(const Char&)>& goes);
 

@@ -24,7 +24,7 @@ void pay(Runtime* runtime, const Value& looked_at) {
     if (runtime != nullptr) runtime->spend_bytes(has_text ? looked_at.view().size() : 0);
 }
 
-// Equal keys hash alike: all numbers as floats.
+// Equal keys have equal hashes: all numbers are hashed as floats.
 std::uint32_t hash_of(const Value& value, Runtime* runtime) {
     if (!is_hashable(value)) fail("unhashable type: '{}'", type_name(value));
     pay(runtime, value);
@@ -37,7 +37,8 @@ std::uint32_t hash_of(const Value& value, Runtime* runtime) {
         for (const Value& item : value.items()) hash = hash * 1000003 + hash_of(item, runtime);
     else if (value.is(Kind::Object))
         hash = std::hash<const void*>()(value.cell().get());
-    return static_cast<std::uint32_t>((hash * 0x9e3779b97f4a7c15U) >> 32U);  // all bits in the lower ones
+    // The factor makes all bits of the hash reach the lower ones, which select a slot.
+    return static_cast<std::uint32_t>((hash * 0x9e3779b97f4a7c15U) >> 32U);
 }
 
 bool is_same_key(const Value& a, const Value& b, Runtime* runtime) {

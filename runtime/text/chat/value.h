@@ -1,8 +1,8 @@
 // Values of the template language, with Python's meaning: none, bool, int (64 bits), float, str, list, tuple, dict in
-// insertion order, what Python makes of ranges, dict views and generators (lists of another kind here), objects, and
-// "undefined", which remembers what it is the absence of. A Value is a handle; what it points to never changes once
-// made (lists and dicts too: the sandbox forbids it), except inside objects. Every container knows its depth, limited
-// so that recursion over it is safe.
+// insertion order, Python's ranges, dict views and generators (here: sequences of their own kinds), objects, and
+// "undefined", which remembers what is missing. A Value is a handle to shared contents. The contents never change after
+// they are made (this includes lists and dicts, as in Jinja's sandbox), except inside objects. Each container knows its
+// depth, which is limited so that recursion over it is safe.
 #pragma once
 
 #include <bit>
@@ -20,29 +20,29 @@
 namespace slipstream::jinja {
 
 enum class Kind : std::uint8_t {
-    Missing,  // a variable that nobody has set; never seen by filters and operators
+    Missing,  // no value: a variable or argument that is not set; never passed to filters or operators
     Undefined,
     None,
     Bool,
     Int,
-    LongInt,  // an integer of JSON beyond 64 bits: shown and compared as it came, never computed with
+    LongInt,  // an integer of JSON that does not fit 64 bits: printed and compared by its digits, never computed with
     Float,
     Text,
-    List,  // from here to Generator: sequences
+    List,  // the kinds from List to Generator are sequences
     Tuple,
     Range,
     Keys,
     Values,
     Items,
-    Generator,  // of map() and its kind: read once, without a length
+    Generator,  // of map(), select() and similar filters: can be read once, has no length
     Dict,
     Object
 };
 
-/// Nesting of containers stops here.
+/// Limits how deeply containers may be nested, so that recursion over a value cannot overflow the stack.
 inline constexpr int kMaxValueDepth = 200;
 
-/// What a Value points to; gives back what it took from an account.
+/// The contents of a Value. Gives back the bytes that it took from an account when it is destroyed.
 class Cell {
 public:
     Cell() = default;
@@ -52,7 +52,8 @@ public:
     virtual ~Cell() {
         if (account_ != nullptr) account_->give_back(bytes_);
     }
-    /// Pays for `bytes` as long as this lives; throws TemplateError where the account has no more.
+    /// Takes `bytes` from the account for as long as this cell lives. Throws TemplateError if the account has no more.
+    /// All calls for one cell must use the same account, which must outlive the cell.
     void charge(Account& account, std::size_t bytes) {
         account.take(bytes);
         account_ = &account;
@@ -91,14 +92,14 @@ public:
     explicit Value(std::string text) : Value(MarkedText{std::move(text), {}}) {}
     explicit Value(std::string_view text) : Value(std::string(text)) {}
     explicit Value(const char* text) : Value(std::string(text)) {}
-    /// A cell of that kind.
+    /// `cell` must hold what the kind needs, for example a Box<Text> for Kind::Text.
     Value(Kind kind, std::shared_ptr<Cell> cell) : kind_(kind), cell_(std::move(cell)) {}
 
     [[nodiscard]] static Value none() { return {Kind::None, nullptr}; }
-    /// Text that somebody said: no control token is made of it.
+    /// Returns a text that was said (came from a message): no control token is made of it.
     [[nodiscard]] static Value said(std::string text);
     [[nodiscard]] static Value undefined(Undefined why);
-    /// These throw TemplateError where the nesting exceeds kMaxValueDepth.
+    /// These functions throw TemplateError if the nesting exceeds kMaxValueDepth.
     [[nodiscard]] static Value sequence(Kind kind, std::vector<Value> items);
     [[nodiscard]] static Value list(std::vector<Value> items) { return sequence(Kind::List, std::move(items)); }
     [[nodiscard]] static Value dict(Dict dict);
@@ -117,24 +118,24 @@ public:
     [[nodiscard]] bool is_integral() const { return kind_ == Kind::Int || kind_ == Kind::Bool; }
     [[nodiscard]] bool is_number() const { return is_integral() || kind_ == Kind::Float; }
 
-    /// Of the matching kinds only.
+    /// The following functions must be called only for the kinds that they return.
     [[nodiscard]] bool truth() const { return scalar_ != 0; }
     [[nodiscard]] std::int64_t integer() const { return scalar_; }  // Int or Bool
     [[nodiscard]] double real() const {
         return kind_ == Kind::Float ? std::bit_cast<double>(scalar_) : static_cast<double>(scalar_);
     }
     [[nodiscard]] const Text& text() const { return content<Text>(); }
-    [[nodiscard]] std::string_view view() const;  // the bytes of a Text, the digits of a LongInt
+    [[nodiscard]] std::string_view view() const;  // bytes of a Text, digits of a LongInt
     [[nodiscard]] const std::vector<Value>& items() const;
     [[nodiscard]] Sequence& sequence() const { return content<Sequence>(); }
     [[nodiscard]] const Dict& dict() const { return content<Dict>(); }
     [[nodiscard]] const Undefined& undefined() const { return content<Undefined>(); }
     [[nodiscard]] Object& object() const;
 
-    /// Null for scalars.
+    /// Returns the contents; null for kinds without a cell.
     [[nodiscard]] const std::shared_ptr<Cell>& cell() const { return cell_; }
     [[nodiscard]] bool is_same_cell(const Value& other) const { return cell_ != nullptr && cell_ == other.cell_; }
-    /// How deep containers nest in it; 0 for what is none.
+    /// Returns how deeply containers are nested in the value; 0 if it is not a container.
     [[nodiscard]] int depth() const;
 
 private:
@@ -144,36 +145,38 @@ private:
     }
 
     Kind kind_ = Kind::Missing;
-    std::int64_t scalar_ = 0;  // or the bits of a double
+    std::int64_t scalar_ = 0;  // the bits of a double for Float
     std::shared_ptr<Cell> cell_;
 };
 
-/// A str: UTF-8, counted in code points (a maximal broken part counts as one).
+/// A str: UTF-8, indexed by code points. A maximal broken part counts as one.
 struct Text {
     [[nodiscard]] std::string_view bytes() const { return marked.bytes; }
 
     MarkedText marked;
-    bool is_safe = false;  // by the filter `safe`: what is added to it with + is escaped for HTML
+    bool is_safe = false;  // made by the filter `safe`: text that is added to it with + is escaped for HTML
 };
 
 struct Sequence {
     std::vector<Value> items;
     int depth = 1;
-    std::string shown;       // of a Range: as Python shows it
-    std::size_t n_read = 0;  // of a Generator
-    bool is_key = false;     // of a Tuple: whether it can be one
+    std::string shown;       // of a Range: its repr() in Python
+    std::size_t n_read = 0;  // of a Generator: number of items read
+    bool is_key = false;     // of a Tuple: all items can be keys of a dict
 };
 
-/// Keys are texts, numbers, none, objects and tuples of them: 1, 1.0 and true are one key, and so are all NaN. What is
-/// looked through for a key is at the expense of `runtime`, where one is given.
+/// A dict in insertion order. Keys are texts, numbers, none, objects and tuples of them; 1, 1.0 and true are the same
+/// key, and all NaN are one key. If a `runtime` is given, look-ups charge it for their steps.
 class Dict {
 public:
     using Item = std::pair<Value, Value>;
 
-    /// Sets or replaces; the place of a key is where it was first set. Throws TemplateError for what cannot be a key.
+    /// Sets or replaces the value of `key`. A key keeps the position at which it was first set. Throws TemplateError if
+    /// `key` is not hashable or has too many collisions.
     void set(Value key, Value value, Runtime* runtime = nullptr);
     void set(std::string_view key, Value value) { set(Value(key), std::move(value)); }
-    /// Null where there is none; throws TemplateError for what cannot be a key.
+    /// Returns the value of `key`, or null if there is none. Throws TemplateError if `key` is not hashable or has too
+    /// many collisions.
     [[nodiscard]] const Value* find(const Value& key, Runtime* runtime = nullptr) const;
     [[nodiscard]] const Value* find(std::string_view key) const { return find(Value(key)); }
     [[nodiscard]] const std::vector<Item>& items() const { return items_; }
@@ -182,36 +185,39 @@ public:
 
 private:
     static constexpr std::uint32_t kFree = UINT32_MAX;
-    static constexpr int kMostSteps = 300;  // from slot to slot; a million keys of no ill will need a tenth
+    // Limits the slots that one look-up visits; more are taken as keys that were made to collide. For a million
+    // ordinary keys, a tenth is enough.
+    static constexpr int kMostSteps = 300;
     struct Slot {
         std::uint32_t hash = 0;
-        std::uint32_t place = kFree;  // in items_
+        std::uint32_t place = kFree;  // index in items_
     };
-    /// Where the key is, or the free slot where it belongs.
+    /// Returns the slot of `key`, or the free slot where it would be added. Throws TemplateError after kMostSteps
+    /// slots.
     [[nodiscard]] std::size_t slot_of(const Value& key, std::uint32_t hash, Runtime* runtime) const;
 
     std::vector<Item> items_;
-    std::vector<Slot> slots_;  // a hash table, at least half of it free
+    std::vector<Slot> slots_;  // hash table; at least half of the slots are free
     int depth_ = 1;
 };
 
-/// What a value is the absence of.
+/// Describes the missing value that an undefined value stands for.
 struct Undefined {
     enum class Of : std::uint8_t { Variable, Attribute, Element, Other } of = Of::Other;
-    std::string what;          // its name, the element's key as Python shows it, or all that is to be said
-    std::string_view owner{};  // the type of the object that lacks it
+    std::string what;          // its name, the repr() of the element's key, or the whole message (Of::Other)
+    std::string_view owner{};  // type of the object that does not have it
 
-    /// The message of Jinja's UndefinedError.
+    /// Returns the message of Jinja's UndefinedError.
     [[nodiscard]] std::string message() const;
 };
 
-/// Whether it can be a key.
+/// Returns whether `value` can be a key of a dict.
 [[nodiscard]] bool is_hashable(const Value& value);
-/// Python's bool(); generators and objects are true.
+/// Returns Python's bool(value). Generators and objects are true.
 [[nodiscard]] bool is_true(const Value& value);
-/// Python's name of the type: "str", "NoneType", "dict".
+/// Returns Python's name of the type: "str", "NoneType", "dict".
 [[nodiscard]] std::string_view type_name(const Value& value);
-/// Throws TemplateError with the reason where `value` is undefined.
+/// Throws TemplateError with the reason if `value` is undefined.
 void refuse_undefined(const Value& value);
 
 }  // namespace slipstream::jinja

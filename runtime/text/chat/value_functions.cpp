@@ -1,4 +1,4 @@
-// Filters of any value, tests (what stands behind "is"), and the global functions.
+// Filters for values of any type, tests ("x is y"), and the global functions.
 #include <time.h>
 
 #include <algorithm>
@@ -15,12 +15,10 @@ namespace slipstream::jinja {
 
 namespace {
 
-constexpr std::int64_t kMaxRange = 100000;  // as the sandbox of Jinja has it
-constexpr std::size_t kMaxTimeFormatBytes = 256;
-constexpr std::size_t kMaxTimeBytes = 4096;
-constexpr std::int64_t kMaxJsonIndent = 1000;
-
-// ---- filters
+constexpr std::int64_t kMaxRange = 100000;        // items of range(), as in Jinja's sandbox
+constexpr std::size_t kMaxTimeFormatBytes = 256;  // of the format given to strftime_now()
+constexpr std::size_t kMaxTimeBytes = 4096;       // of the result of strftime_now()
+constexpr std::int64_t kMaxJsonIndent = 1000;     // spaces per level; larger values are cut to it
 
 Value to_json(Call& call) {
     JsonStyle style{.item_separator = {call.has_some(1) ? "," : ", ", {}}, .key_separator = {": ", {}}};
@@ -83,8 +81,6 @@ constexpr std::array<Builtin, 5> kFilters = {{
     {"tojson", to_json, {"ensure_ascii", "indent", "separators", "sort_keys"}},
 }};
 
-// ---- tests
-
 template <Kind... kinds>
 Value is_kind(Call& call) {
     return Value((call.self.is(kinds) || ...));
@@ -110,8 +106,6 @@ constexpr std::array<Builtin, 12> kTests = {{
     {"undefined", is_kind<Kind::Undefined>},
 }};
 
-// ---- global functions
-
 Value range(Call& call) {
     const bool has_start = call.has(1);
     const std::int64_t start = has_start ? call.integer(0, 0) : 0;
@@ -133,7 +127,7 @@ Value range(Call& call) {
     return made;
 }
 
-// Of a dict, and of names.
+// namespace(): takes one dict, keyword arguments, or both.
 Value make_namespace(Call& call) {
     const auto space = call.runtime.make<Namespace>();
     call.runtime.keep(space);
@@ -174,7 +168,9 @@ std::string format_time(std::string_view format, const std::tm& time) {
     for (std::size_t i = 0; (i = format.find('%', i)) < format.size(); i += 2)
         if (i + 1 < format.size() && std::string_view("fzZ").find(format[i + 1]) != std::string_view::npos)
             fail("%{} of strftime_now() is not served in chat templates", format[i + 1]);
-    const std::string text = fmt::format("x{}", format);  // the x tells an empty result from one that does not fit
+    // strftime() returns 0 both for an empty result and for one that does not fit; the x keeps a result from being
+    // empty.
+    const std::string text = fmt::format("x{}", format);
     std::array<char, kMaxTimeBytes> buffer{};
     const std::size_t length = std::strftime(buffer.data(), buffer.size(), text.c_str(), &time);
     if (length == 0) fail("a time of more than {} bytes", kMaxTimeBytes);

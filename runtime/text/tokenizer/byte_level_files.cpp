@@ -20,7 +20,8 @@ namespace slipstream {
 
 namespace {
 
-/// With the steps of a pre-tokenizer, and a space in front of texts where `adds_space`.
+/// Returns the parts of a tokenizer with the steps of the pre-tokenizer `named`. If `adds_space` is true, a space is
+/// put at the beginning of each text that does not begin with one. `file` is the name for messages.
 PipelineParts parts_of(const NamedPreTokenizer& named, bool adds_space, const std::string& file) {
     PipelineParts parts;
     if (adds_space) parts.pre_tokenizer.emplace_back(PrefixSpaceStep{});
@@ -32,7 +33,8 @@ PipelineParts parts_of(const NamedPreTokenizer& named, bool adds_space, const st
     return parts;
 }
 
-/// The pre-tokenizer of a class of the transformers package.
+/// Returns the pre-tokenizer of a tokenizer class of the transformers package. Throws Unsupported if the class is
+/// unknown; `name` is the name of the file, for the message.
 NamedPreTokenizer find_class(const std::string& tokenizer_class, const std::string& name) {
     std::string_view base = tokenizer_class;
     if (base.ends_with("Fast")) base.remove_suffix(4);
@@ -47,7 +49,8 @@ NamedPreTokenizer find_class(const std::string& tokenizer_class, const std::stri
     return find_pre_tokenizer(named).value();
 }
 
-/// Takes the first line off; empty lines are passed over.
+/// Removes the first line that is not empty from `file`, with all empty lines before it, and returns it without its
+/// line end. Returns nullopt if no such line is left.
 std::optional<std::string_view> take_line(std::string_view& file) {
     while (!file.empty()) {
         const std::size_t end = std::min(file.find('\n'), file.size());
@@ -66,7 +69,8 @@ MergeTable read_merges(const VocabMergesFiles& files, const IndexedVocabulary& v
     return reader.take();
 }
 
-/// Tokens that the settings name as BOS, EOS or unknown are special, listed or not.
+/// Appends to `tokens`, as special tokens, the BOS, EOS and unknown tokens that `settings` names, if they are in the
+/// vocabulary and not yet in `tokens`.
 void add_named(const TokenizerSettings& settings, const IndexedVocabulary& vocabulary,
                std::vector<AddedToken>& tokens) {
     for (const auto& name : {settings.bos_token, settings.eos_token, settings.unk_token}) {
@@ -116,7 +120,7 @@ IndexedVocabulary read_tokens(const PlainVocabulary& source, std::vector<AddedTo
         if (spelling.empty()) throw FormatError(fmt::format("{}: token {} is empty", kName, i));
         bytes.clear();
         const bool is_spelt = append_from_alphabet(spelling, bytes);
-        // Some writers call the tokens of single bytes user-defined.
+        // Some programs that write GGUF files give the tokens of single bytes the type "user defined".
         if (kind == TokenKind::UserDefined && bytes.size() == 1) kind = TokenKind::Normal;
         tokens.set(id, spelling, kind, kName);
         vocabulary.index.insert(spelling, id, [&](TokenId other) { return tokens.spelling(other); });
@@ -175,7 +179,8 @@ AddedToken special_token(std::string content, TokenId id) {
     return {.content = std::move(content), .id = id, .special = true};
 }
 
-/// Llama 3.1's names, which hold those of 3.0: ids 128000 to 128255, those without a name reserved.
+/// Returns the encoding of Llama 3. Its 256 special tokens, ids 128000 to 128255, have the names of Llama 3.1, which
+/// include those of 3.0; a token without a name is called reserved.
 TiktokenEncoding llama3_encoding() {
     constexpr std::string_view names[] = {
         "begin_of_text", "end_of_text", "",       "",          "finetune_right_pad_id", "", "start_header_id",
@@ -193,7 +198,8 @@ TiktokenEncoding llama3_encoding() {
     return encoding;
 }
 
-/// Calls `take` with bytes and rank of each line.
+/// Calls `take`(bytes, rank) for each line of `file`, the contents of a rank file. Throws FormatError if a line is not
+/// "<base64> <rank>"; `name` is the name of the file.
 template <typename Take>
 void read_ranks(std::string_view file, const std::string& name, Take&& take) {
     std::size_t line_number = 0;
@@ -214,7 +220,8 @@ void read_ranks(std::string_view file, const std::string& name, Take&& take) {
     }
 }
 
-/// All pairs of tokens whose bytes together are a token.
+/// Returns the merges of a tiktoken vocabulary: all pairs of tokens whose bytes together are a token, with the rank of
+/// that token. `by_bytes` must find each token of `vocabulary` by its bytes.
 MergeTable merges_of(const TokenVocabulary& vocabulary, const StringIndex& by_bytes) {
     const auto find = [&](std::string_view bytes) {
         return by_bytes.find(bytes, [&](TokenId id) { return vocabulary.bytes(id); });
@@ -278,7 +285,7 @@ std::unique_ptr<Tokenizer> parse_tiktoken(std::string_view file, const std::stri
         if (rank < tokens.size() && tokens.kind(static_cast<TokenId>(rank)) != TokenKind::Unused)
             throw FormatError(fmt::format("{}: rank {} is there twice", name, rank));
         spelling.clear();
-        append_in_alphabet(bytes, spelling);  // as other byte-level vocabularies are spelt
+        append_in_alphabet(bytes, spelling);  // in the byte alphabet, as in other byte-level vocabularies
         tokens.set(rank, spelling, TokenKind::Normal, name);
         tokens.set_bytes(static_cast<TokenId>(rank), bytes);
         ++n_ranks;

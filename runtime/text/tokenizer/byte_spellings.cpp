@@ -9,16 +9,16 @@ namespace slipstream {
 
 namespace {
 
-constexpr char32_t kFirstOther = 0x100;
-constexpr char32_t kEnd = 0x144;
+constexpr char32_t kFirstOther = 0x100;  // code point that stands for the first of the 68 bytes that are not printable
+constexpr char32_t kEnd = 0x144;         // one past the last code point of the alphabet
 
 constexpr bool is_printable(unsigned byte) {
     return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }
 
 struct Tables {
-    std::array<std::uint16_t, 256> point{};  // by byte
-    std::array<std::int16_t, kEnd> byte{};   // by code point; -1: none
+    std::array<std::uint16_t, 256> point{};  // [byte]: code point that stands for it
+    std::array<std::int16_t, kEnd> byte{};   // [code point]: byte; -1: not in the alphabet
 };
 
 constexpr Tables make_tables() {

@@ -37,9 +37,10 @@ void MergeTable::grow() {
 
 namespace {
 
-constexpr std::size_t kMaxShort = 48;  // symbols; measured on random bytes: the heap is quicker from about 60 on
+// Up to this many symbols, a word is searched linearly. Measured on random bytes: the heap is faster from about 60 on.
+constexpr std::size_t kMaxShort = 48;
 constexpr std::uint32_t kNoRank = MergeTable::kNoRank;
-constexpr std::uint32_t kNone = UINT32_MAX;
+constexpr std::uint32_t kNone = UINT32_MAX;  // end of the linked list of symbols
 
 }  // namespace
 
@@ -135,7 +136,8 @@ void PairMerger::merge_long(Scratch& scratch, std::vector<TokenId>& out) const {
 
 namespace {
 
-/// Heap order: the highest score on top, the leftmost of equals.
+/// Order of the heap: the merge with the highest score is on top, of equal scores the leftmost. Returns whether `a`
+/// merges after `b`.
 bool merges_later(const BpeMerger::Merge& a, const BpeMerger::Merge& b) {
     return a.score < b.score || (a.score == b.score && a.left > b.left);
 }
@@ -162,7 +164,7 @@ BpeMerger::BpeMerger(const SentencePieceModel& model) : model_(model) {
             case TokenKind::Normal:
             case TokenKind::UserDefined:
             case TokenKind::Unused:
-                ids_.emplace(piece.text, id);  // the lowest id of equal spellings
+                ids_.emplace(piece.text, id);  // of pieces with equal texts, the lowest id counts
                 if (has_inner_space_mark(piece.text)) words_are_independent_ = false;
                 break;
             case TokenKind::Unknown:
@@ -218,7 +220,8 @@ void BpeMerger::encode(std::string_view word, Scratch& scratch, std::vector<Toke
         scratch.heap.pop_back();
         Symbol& left = symbols[merge.left];
         Symbol& right = symbols[merge.right];
-        // Stale where either symbol has merged with another since: a symbol only grows, or goes to length 0.
+        // The entry is stale if either symbol has merged with another one since: a symbol only becomes longer, or its
+        // length becomes 0.
         if (left.length == 0 || right.length == 0 || left.length + right.length != merge.length) continue;
         left.length = merge.length;
         left.id = merge.id;
@@ -239,8 +242,8 @@ void BpeMerger::append(std::string_view piece, TokenId id, const Scratch& scratc
         out.push_back(id);
         return;
     }
-    // An unused piece takes part in merging but is taken apart again, into the halves that last proposed it; one that
-    // no merge made is as good as none.
+    // An unused piece takes part in merging and is then split again, into the two halves of which it was last proposed.
+    // If no merge formed it, it is treated as a text that is no piece.
     if (const auto split = scratch.unused_splits.find(piece); split != scratch.unused_splits.end()) {
         for (const std::string_view half : {piece.substr(0, split->second), piece.substr(split->second)})
             append(half, find(half), scratch, out);
@@ -252,7 +255,7 @@ void BpeMerger::append(std::string_view piece, TokenId id, const Scratch& scratc
             out.push_back(byte_id);
             continue;
         }
-        out.push_back(model_.unk_id.value());  // validate() saw to it; one for the whole character
+        out.push_back(model_.unk_id.value());  // exists: checked by validate(); one token for the whole symbol
         return;
     }
 }
@@ -270,8 +273,8 @@ UnigramSegmenter::UnigramSegmenter(std::vector<Piece> pieces, double unknown_sco
     build(unique);
 }
 
-/// Breadth first, so that the children of a node lie side by side. Each entry of the queue is a node and the run of
-/// pieces, sorted, that begin with its path.
+/// Builds the trie breadth first, so that the children of a node are adjacent. `pieces` must be sorted by text, each
+/// text once. An entry of the queue is a node and the range of pieces that begin with the path to it.
 void UnigramSegmenter::build(std::span<const Piece> pieces) {
     struct Run {
         std::uint32_t node;

@@ -1,5 +1,5 @@
-// How words become pieces: merging of pairs by rank, and the two algorithms of SentencePiece, merging by score and the
-// best cut by scores.
+// Algorithms that turn a word into token ids: merging of pairs by rank (BPE), and the two algorithms of SentencePiece,
+// merging by score (BPE) and the segmentation with the highest sum of scores (unigram).
 #pragma once
 
 #include <array>
@@ -18,8 +18,9 @@
 
 namespace slipstream {
 
-// The merges of a byte-pair vocabulary: (left id, right id) -> rank and resulting id. Lower ranks merge first.
-// Open addressing in one array of 16-byte entries, so that a look-up is one or two cache lines.
+// The merges of a byte-pair vocabulary: a hash table from (left id, right id) to the rank of the merge and the id that
+// the pair becomes. Lower ranks merge first. Open addressing in one array of 16-byte entries, so that a look-up reads
+// one or two cache lines.
 
 class MergeTable {
 public:
@@ -32,11 +33,11 @@ public:
     MergeTable() = default;
     explicit MergeTable(std::size_t n_merges);
 
-    /// Sets the merge of a pair; a later one replaces an earlier one, as in the tokenizers package. Ids are not
-    /// negative.
+    /// Sets the merge of the pair (left, right). If the pair already has a merge, it is replaced, as in the tokenizers
+    /// package. Ids must not be negative.
     void set(TokenId left, TokenId right, Merge merge);
 
-    /// rank == kNoRank where the pair does not merge.
+    /// Returns the merge of the pair (left, right). If the pair does not merge, the result has rank kNoRank and id -1.
     [[nodiscard]] Merge find(TokenId left, TokenId right) const {
         const std::uint64_t key = key_of(left, right);
         for (std::size_t at = slot_of(key); entries_[at].key != kEmpty; at = (at + 1) & mask_)
@@ -55,37 +56,40 @@ private:
         return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
     }
     [[nodiscard]] std::size_t slot_of(std::uint64_t key) const {
-        const std::uint64_t mixed = key * 0x9e3779b97f4a7c15U;  // both ids reach the upper bits
+        // The factors make both ids reach the upper bits, which select the slot.
+        const std::uint64_t mixed = key * 0x9e3779b97f4a7c15U;
         return static_cast<std::size_t>((mixed ^ mixed >> 32) * 0xbf58476d1ce4e5b9U >> shift_);
     }
     void grow();
 
-    std::vector<Entry> entries_ = std::vector<Entry>(2);  // a power of two
+    std::vector<Entry> entries_ = std::vector<Entry>(2);  // the size is a power of two
     std::size_t mask_ = 1;
     int shift_ = 63;
     std::size_t n_merges_ = 0;
 };
 
-// Byte-pair merging by a table of ranked pairs (Sennrich et al. 2016, arXiv 1508.07909): of all neighbours that merge,
-// the pair of the lowest rank does, the leftmost of equals, until none is left.
+// Byte-pair merging by a table of ranked pairs (Sennrich et al. 2016, arXiv 1508.07909): as long as any two neighbours
+// can merge, the pair with the lowest rank merges, of several such pairs the leftmost.
 //
-// Short words, nearly all, are searched linearly: their ranks fit a few cache lines. Longer ones keep a heap of (rank,
-// place) over a linked list, O(n log n); an entry whose place has another rank by now is stale. Both give the same ids.
+// In a short word, which nearly all are, each step searches all ranks linearly: they fit into a few cache lines. A
+// longer word keeps a heap of (rank, position) over a linked list, O(n log n); a heap entry is stale if the rank at its
+// position has changed since. Both ways give the same ids.
 
 class PairMerger {
 public:
     struct Scratch {
         Indexed<TokenId> ids;
-        std::vector<std::uint32_t> ranks;           // of each symbol with the next one
-        Indexed<TokenId> merged;                    // what the two become
-        std::vector<std::uint32_t> previous, next;  // long words
-        std::vector<std::uint64_t> heap;            // rank << 32 | place
-        const std::atomic<bool>* cancel = nullptr;  // turns true: throws Interrupted
+        std::vector<std::uint32_t> ranks;           // [symbol] rank of its merge with the next symbol
+        Indexed<TokenId> merged;                    // [symbol] id of that merge
+        std::vector<std::uint32_t> previous, next;  // [symbol] linked list, of long words only
+        std::vector<std::uint64_t> heap;            // rank << 32 | symbol, of long words only
+        const std::atomic<bool>* cancel = nullptr;  // merging throws Interrupted soon after it turns true
     };
 
     explicit PairMerger(MergeTable table) : table_(std::move(table)) {}
 
-    /// Appends what `symbols` (less than 2^31) merge to.
+    /// Merges `symbols`, the ids of one word, and appends the resulting ids to `out`. There must be less than 2^31
+    /// symbols (CHECKed). Throws Interrupted if *scratch.cancel turned true.
     void merge(std::span<const TokenId> symbols, Scratch& scratch, std::vector<TokenId>& out) const;
 
     [[nodiscard]] const MergeTable& table() const { return table_; }
@@ -100,79 +104,83 @@ private:
 // Byte-pair merging as SentencePiece defines it (Sennrich et al. 2016, arXiv 1508.07909, with Kudo and Richardson 2018,
 // arXiv 1808.06226, section 3.2: a heap of candidate merges over a linked list of symbols, O(n log n)).
 //
-// The text begins as characters. Of all neighbours whose concatenation is a piece, the pair with the highest score
-// merges, the leftmost of equals, until none is left. What is then no piece becomes byte tokens, or the unknown token
-// where the vocabulary lacks the byte. The merger owns the piece index and nothing of the text; scratch space is the
-// caller's, one a thread.
+// The symbols of a word are at first its characters. As long as two neighbours spell a piece together, the pair whose
+// piece has the highest score merges, of several such pairs the leftmost. A symbol that is no piece in the end becomes
+// its byte tokens, or the unknown token if the vocabulary lacks one of the bytes. The merger owns the index of pieces
+// and keeps nothing of the text. The caller owns the scratch space; each thread needs its own.
 
 class BpeMerger {
 public:
     struct Symbol {
-        std::int32_t previous, next;  // -1: none
-        std::uint32_t begin, length;  // in the word; length 0: merged into its left neighbour
-        TokenId id;                   // -1: no piece
+        std::int32_t previous, next;  // symbols; -1: none
+        std::uint32_t begin, length;  // bytes in the word; length 0: merged into the symbol to the left
+        TokenId id;                   // -1: the symbol is no piece
     };
     struct Merge {
         float score;
         std::int32_t left, right;  // symbols
-        std::uint32_t length;      // of both together, when this merge was found; tells a stale entry
+        std::uint32_t length;  // bytes of both when the merge was found; the entry is stale if the length differs now
         TokenId id;
     };
-    /// Grows to the longest word and stays.
+    /// Scratch space of one thread. It grows to the size that the longest word needs and keeps its memory.
     struct Scratch {
         Indexed<Symbol> symbols;
         std::vector<Merge> heap;
-        std::unordered_map<std::string_view, std::uint32_t> unused_splits;  // unused piece -> length of its left half
-        const std::atomic<bool>* cancel = nullptr;                          // turns true: throws Interrupted
+        // Maps a piece of kind Unused to the bytes of the left half that it was last merged from.
+        std::unordered_map<std::string_view, std::uint32_t> unused_splits;
+        const std::atomic<bool>* cancel = nullptr;  // encode() throws Interrupted soon after it turns true
     };
 
-    /// `model` is validated and stays alive and unchanged.
+    /// `model` must have passed validate() (sentencepiece_model.h) and must outlive the merger, unchanged.
     explicit BpeMerger(const SentencePieceModel& model);
 
-    /// Appends the ids of `word` (less than 2^31 bytes) to `out`. Not-well-formed bytes are characters of one byte.
+    /// Appends the ids of `word` to `out`. `word` must have less than 2^31 bytes (CHECKed); each byte that is not part
+    /// of well-formed UTF-8 counts as a character. Throws Interrupted if *scratch.cancel turned true.
     void encode(std::string_view word, Scratch& scratch, std::vector<TokenId>& out) const;
 
-    /// Whether no piece holds a space after another character, so that no merge can ever cross the beginning of a word.
+    /// Returns whether no piece contains "▁" after another character. Then no merge crosses the beginning of a word, so
+    /// words can be encoded one by one.
     [[nodiscard]] bool words_are_independent() const { return words_are_independent_; }
 
 private:
     void push_merge(std::string_view word, std::int32_t left, std::int32_t right, Scratch& scratch) const;
     void append(std::string_view piece, TokenId id, const Scratch& scratch, std::vector<TokenId>& out) const;
-    [[nodiscard]] TokenId find(std::string_view piece) const;  // -1: none
+    [[nodiscard]] TokenId find(std::string_view piece) const;  // -1: no piece
 
     const SentencePieceModel& model_;
-    std::unordered_map<std::string_view, TokenId> ids_;  // pieces that text can become: normal, user-defined, unused
-    std::array<TokenId, 256> byte_ids_{};                // -1: none
+    // Finds the pieces that merging can form (normal, user-defined and unused ones) by their text.
+    std::unordered_map<std::string_view, TokenId> ids_;
+    std::array<TokenId, 256> byte_ids_{};  // [byte]; -1: no byte token
     bool words_are_independent_ = true;
 };
 
-// SentencePiece's unigram model (Kudo 2018, arXiv 1804.10959, section 3.1): of all ways to cut a text into pieces, the
-// one whose scores (log probabilities) sum highest, by Viterbi over the ends of pieces. A character that is no piece
-// may stand alone at a penalty, as unknown.
+// SentencePiece's unigram model (Kudo 2018, arXiv 1804.10959, section 3.1): of all ways to cut a text into pieces,
+// finds the one with the highest sum of scores (log probabilities), by Viterbi over the positions where pieces end. A
+// character that is no piece can be taken as unknown, at the cost of a penalty.
 //
-// Sums are rounded as the original rounds them, in float for SentencePiece and in double for the tokenizers package:
-// ties and near-ties fall alike. Pieces lie in a trie whose children are contiguous and sorted. O(n x longest piece)
-// time, O(n) memory.
+// Sums are rounded as in the original programs, to float for SentencePiece and to double for the tokenizers package, so
+// that ties and near-ties are decided as there. The pieces form a trie in which the children of a node are adjacent and
+// sorted. Time is O(n x longest piece), memory O(n).
 
 class UnigramSegmenter {
 public:
     enum class Sums : std::uint8_t { Float, Double };
     struct Piece {
-        std::string_view text;  // not empty
+        std::string_view text;  // must not be empty
         double score;
         TokenId id;
-        /// Part of the trie, but never chosen (kind Unused).
+        /// Never: the piece (of kind Unused) is in the trie and is never chosen.
         enum class Use : std::uint8_t { Chosen, Never } use = Use::Chosen;
     };
     struct Node {
-        double score = 0;          // of the best way that ends here
-        std::uint32_t length = 0;  // of its last piece; 0: not reached yet
-        TokenId id = -1;           // of its last piece; kUnknown
+        double score = 0;          // sum of scores of the best segmentation that ends here
+        std::uint32_t length = 0;  // bytes of its last piece; 0: no segmentation ends here
+        TokenId id = -1;           // of its last piece; kUnknown: an unknown character
     };
-    /// Grows to the longest text and stays.
+    /// Scratch space of one thread. It grows to the size that the longest text needs and keeps its memory.
     struct Scratch {
-        std::vector<Node> ends;                     // [bytes + 1]
-        const std::atomic<bool>* cancel = nullptr;  // turns true: throws Interrupted
+        std::vector<Node> ends;                     // [bytes of the text + 1]
+        const std::atomic<bool>* cancel = nullptr;  // segment() throws Interrupted soon after it turns true
     };
     struct Segment {
         std::uint32_t length;  // bytes
@@ -180,11 +188,14 @@ public:
     };
     static constexpr TokenId kUnknown = -2;
 
-    /// Of pieces with equal texts the last wins, as in the originals' maps. `unknown_score` is what an unknown
-    /// character costs. Copies nothing of the texts.
+    /// If several pieces have the same text, the last one counts, as in the maps of the original programs.
+    /// `unknown_score` is the score of an unknown character. The texts of the pieces are not copied; the segmenter does
+    /// not use them after construction.
     UnigramSegmenter(std::vector<Piece> pieces, double unknown_score, Sums sums);
 
-    /// Appends the best segments of `text` (less than 2^31 bytes), in order. Broken bytes are characters of one byte.
+    /// Appends the segments of the best segmentation of `text` to `out`, from left to right. `text` must have less than
+    /// 2^31 bytes (CHECKed); each byte that is not part of well-formed UTF-8 counts as a character. Throws Interrupted
+    /// if *scratch.cancel turned true.
     void segment(std::string_view text, Scratch& scratch, std::vector<Segment>& out) const;
 
 private:
@@ -192,15 +203,15 @@ private:
         std::uint32_t first_child = 0;
         std::uint16_t n_children = 0;
         std::uint8_t label = 0;
-        std::int32_t piece = -1;  // index in ids_
+        std::int32_t piece = -1;  // index in scores_ and ids_; -1: no piece ends here
     };
     [[nodiscard]] const TrieNode* child(const TrieNode& node, unsigned char label) const;
     void build(std::span<const Piece> pieces);
 
-    std::vector<TrieNode> trie_;              // children of a node side by side, by ascending label
-    std::array<std::uint32_t, 256> roots_{};  // first byte -> node; 0: none
-    std::vector<double> scores_;              // by piece of the trie
-    std::vector<TokenId> ids_;                // -1: never chosen
+    std::vector<TrieNode> trie_;              // the children of a node are adjacent, by ascending label
+    std::array<std::uint32_t, 256> roots_{};  // [first byte] node in trie_; 0: none
+    std::vector<double> scores_;              // [piece of the trie]
+    std::vector<TokenId> ids_;                // [piece of the trie]; -1: never chosen
     double unknown_score_;
     Sums sums_;
 };

@@ -16,18 +16,19 @@ namespace slipstream {
 
 namespace {
 
-// Unicode's White_Space, inside of a class, and what is left.
+// The characters of Unicode's White_Space property, and all other characters, written for use inside of a class.
 constexpr std::string_view kSpaces =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kNoSpaces =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027})"
     R"(\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
-// UTS 18's \w less the two joiners, with six signs of Latin-1 that Oniguruma counts in.
+// The characters of \w, for use inside of a class. Oniguruma: \w of UTS 18 without the two joiners (U+200C, U+200D),
+// with six characters of Latin-1 (U+00B2, U+00B3, U+00B9, U+00BC to U+00BE).
 constexpr std::string_view kWordOniguruma = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 constexpr std::string_view kWordRust = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d})";
 
-constexpr std::size_t kMaxPatternBytes = 1 << 16;
-constexpr std::size_t kMaxDepth = 100;
+constexpr std::size_t kMaxPatternBytes = 1 << 16;  // of the longest pattern that is translated
+constexpr std::size_t kMaxDepth = 100;             // of nested groups, and of nested classes
 
 bool is_digit(char c) {
     return c >= '0' && c <= '9';
@@ -82,7 +83,7 @@ private:
         atom_begin_ = out_.size();
         out_ += text;
     }
-    // What no quantifier may follow.
+    // Writes something that no quantifier may follow.
     void mark(std::string_view text) {
         atom_begin_.reset();
         out_ += text;
@@ -108,7 +109,7 @@ private:
             mark("|");
         } else if (take(".")) {
             atom("[^\\x{a}]");
-        } else if (take("^")) {  // the beginning of any line in Oniguruma, of the text in Rust
+        } else if (take("^")) {  // "^": the beginning of any line in Oniguruma, of the text in Rust
             mark(is_oniguruma() ? "(?m:^)" : "\\A");
         } else if (take("$")) {
             mark(is_oniguruma() ? "(?m:$)" : "\\z");
@@ -139,14 +140,15 @@ private:
         if (kind == kKinds.end() && (at("(?") || at("(*")))
             refuse(fmt::format("a group that begins with '{}'", printable(rest().substr(0, 4))));
         if (kind == kKinds.end()) take("(");
-        mark(kind != kKinds.end() ? *kind : "(?:");  // nothing refers back to it
+        // A capturing group becomes a plain one, since no supported pattern refers to a group.
+        mark(kind != kKinds.end() ? *kind : "(?:");
         groups_.push_back(begin);
     }
 
     void repeat() {
         if (!atom_begin_) refuse("a repetition of nothing");
         out_ += take_byte();
-        if (at_any("?+")) out_ += take_byte();  // lazy, possessive
+        if (at_any("?+")) out_ += take_byte();  // lazy or possessive
         end_repetition();
     }
 
@@ -155,7 +157,8 @@ private:
         if (at_any("*+?{")) refuse("a repetition of a repetition");
     }
 
-    /// "{2}", "{2,}", "{,3}", "{2,3}"; any other brace is a character.
+    /// Translates an interval: "{2}", "{2,}", "{,3}" or "{2,3}". A brace that begins anything else is an ordinary
+    /// character.
     void interval() {
         const std::size_t before = at_++;
         const auto number = [&] {
@@ -177,14 +180,16 @@ private:
             if (is_oniguruma()) out_.insert(*atom_begin_, "(?:");
             out_ += is_oniguruma() ? ")+" : "+";
         } else if (take("?")) {
-            if (is_oniguruma() && !has_comma) refuse("'{n}?'");  // optional there, lazy elsewhere
+            // Oniguruma reads "{n}?" as an optional item, the other syntaxes as a lazy interval.
+            if (is_oniguruma() && !has_comma) refuse("'{n}?'");
             out_ += '?';
         }
         end_repetition();
     }
 
     enum class Place : std::uint8_t { Alone, InClass };
-    /// Behind a backslash: the character that is meant; nothing where it is a set, which is `set` then.
+    /// Reads the escape sequence after a backslash. Returns the character that it means; if it means a set of
+    /// characters, sets `set` to the set in PCRE2's syntax and returns nullopt.
     std::optional<char32_t> escaped(std::string& set, Place place) {
         const std::string_view word = is_oniguruma() ? kWordOniguruma : kWordRust;
         const bool in_class = place == Place::InClass;
@@ -233,7 +238,8 @@ private:
         return byte;
     }
 
-    /// Behind "\\p" or "\\P": general categories as they are, longer names as scripts.
+    /// Reads the property after "\p" or "\P" and returns it in PCRE2's syntax. Names of general categories stay as they
+    /// are; a longer name is taken as the name of a script.
     std::string property(bool negated) {
         constexpr std::array<std::string_view, 38> kCategories = {
             "C",  "Cc", "Cf", "Cn", "Co", "Cs", "L",  "Ll", "Lm", "Lo", "Lt", "Lu", "M",
@@ -262,7 +268,8 @@ private:
         return value;
     }
 
-    /// Up to and with the closing bracket; a class inside is part of the union.
+    /// Reads a class up to and including its closing bracket and appends its contents to `items`. A class inside of the
+    /// class becomes part of the union.
     void class_items(std::string& items, std::size_t depth) {
         if (depth == kMaxDepth) refuse("classes nested too deeply");
         if (at("]")) refuse("an empty class");
@@ -286,7 +293,8 @@ private:
         }
     }
 
-    /// One character of a class; nothing where it was a set, which has been appended to `items`.
+    /// Reads one element of a class. Returns a character; if the element is a set of characters, appends the set to
+    /// `items` and returns nullopt.
     std::optional<char32_t> class_character(std::string& items) {
         if (at_end()) refuse("a class that is not closed");
         if (!take("\\")) return take_character();
@@ -302,8 +310,9 @@ private:
     std::string_view name_;
     std::size_t at_ = 0;
     std::string out_;
-    std::optional<std::size_t> atom_begin_;  // in out_: what a quantifier would repeat
-    std::vector<std::size_t> groups_;        // where the open ones begin in out_
+    // Position in out_ at which the item begins that a quantifier would repeat; nullopt if a quantifier may not follow.
+    std::optional<std::size_t> atom_begin_;
+    std::vector<std::size_t> groups_;  // in out_: beginnings of the groups that are open
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kMaxWordBytes = std::size_t{1} << 31;
+constexpr std::size_t kMaxWordBytes = std::size_t{1} << 31;  // of one word: word models take less than 2^31 bytes
 
 std::vector<AddedToken> tokens_that_are(const std::vector<AddedToken>& tokens, bool normalized) {
     std::vector<AddedToken> result;
@@ -25,7 +25,7 @@ std::vector<AddedToken> tokens_that_are(const std::vector<AddedToken>& tokens, b
     return result;
 }
 
-/// Their contents as they look in normalised text.
+/// Returns `tokens` with their contents normalised, as they appear in normalised text.
 std::vector<AddedToken> normalised(std::vector<AddedToken> tokens, const TextNormalizer& normalizer) {
     for (AddedToken& token : tokens)
         token.content = normalizer.normalise(token.content, SaidBytes(), PieceStart::OfText).bytes;
@@ -34,7 +34,7 @@ std::vector<AddedToken> normalised(std::vector<AddedToken> tokens, const TextNor
 
 }  // namespace
 
-/// One call of encode().
+/// The state of one call of encode().
 class PipelineTokenizer::Encoding final : public WordSink {
 public:
     Encoding(const PipelineTokenizer& tokenizer, const std::atomic<bool>* cancel)
@@ -71,7 +71,7 @@ public:
     }
 
 private:
-    /// Text without broken bytes.
+    /// Encodes `text`, which must be valid UTF-8.
     void stretch(std::string_view text, SaidBytes said, PieceStart start) {
         tokenizer_.in_text_.split(text, special_, said, [&](const AddedTokenMatcher::Part& part) {
             const auto at = static_cast<std::size_t>(part.text.data() - text.data());
@@ -113,7 +113,8 @@ private:
     const PipelineTokenizer& tokenizer_;
     const std::atomic<bool>* cancel_;
     SpecialTokens special_ = SpecialTokens::Parse;
-    bool is_said_ = false;  // some of the part at hand was said: no word of it becomes a token that is trusted_only_
+    // True if a byte of the current part was said: then no word of the part may become a token that is trusted_only_.
+    bool is_said_ = false;
     PreTokenizer::Run words_;
     WordCache cache_;
     WordScratch scratch_;
@@ -158,7 +159,7 @@ std::vector<TokenId> PipelineTokenizer::encode_all(std::string_view text, Specia
 
 std::vector<AddedToken> place_added_tokens(std::vector<AddedToken> tokens, IndexedVocabulary& vocabulary,
                                            const std::string& name) {
-    std::map<std::string, AddedToken, std::less<>> by_content;  // of equal ones the last counts
+    std::map<std::string, AddedToken, std::less<>> by_content;  // of equal contents the last counts
     for (AddedToken& token : tokens) {
         check_added_token(token, name);
         if (const TokenId known = vocabulary.find(token.content); known >= 0) token.id = known;

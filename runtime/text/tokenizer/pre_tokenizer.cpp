@@ -10,8 +10,8 @@ namespace slipstream {
 
 namespace {
 
-/// Joins the segments of a text, matches and what lies between them, as a SplitBehavior says. Each segment waits until
-/// the next one shows whether they belong together.
+/// Joins the segments of a text, the matches of a pattern and the text between them, as a SplitBehavior says. A segment
+/// is held until the next one shows whether the two belong together.
 template <typename Emit>
 class SegmentJoiner {
 public:
@@ -21,7 +21,7 @@ public:
         if (behavior_ == SplitBehavior::Removed && is_match) return;
         if (waiting_ && joins(is_match)) {
             end_ = end;
-            // What has swallowed its neighbour takes no other.
+            // A match that was joined with the segment after it is not joined with another one.
             is_match_ = behavior_ != SplitBehavior::MergedWithNext && is_match;
             return;
         }
@@ -102,7 +102,7 @@ void PreTokenizer::Run::pass(std::size_t step, const Piece& piece) {
         }
         scratch.text.assign(1, ' ').append(piece.text);
         pass_rewritten(step, piece);
-    } else if (step + 1 == scratch_.size()) {  // spelling the bytes would only have to be undone
+    } else if (step + 1 == scratch_.size()) {  // the bytes would only be converted back
         pass(step + 1, piece);
     } else {
         scratch.text.clear();

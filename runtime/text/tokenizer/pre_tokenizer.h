@@ -1,9 +1,10 @@
-// Cuts normalised text into words, as the "pre_tokenizer" of a tokenizer.json describes it: steps, each of which takes
-// the pieces of the step before apart or rewrites them. Merging never crosses the border of a word.
+// Cuts normalised text into words, as the "pre_tokenizer" of a tokenizer.json describes: a sequence of steps, each of
+// which splits or rewrites the pieces of the step before. Merging never crosses the border of a word.
 //
-// Pieces run through the steps depth first, one at a time, so that memory does not grow with their number. Beside its
-// text each piece carries a shape of the same length: the text with characters replaced that the regex library is too
-// old for (text_pattern.h). Patterns look at the shape, words come out of the text.
+// Each piece passes through all remaining steps before the next piece does (depth first), so that memory does not grow
+// with the number of pieces. Besides its text, a piece has a shape of the same length in bytes: the text with the
+// characters replaced that are too new for the regex library (text_pattern.h). Patterns are matched in the shape; words
+// are cut from the text.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +18,16 @@
 
 namespace slipstream {
 
-/// Where a piece of text stands; it decides whether a space is put in front of it.
+/// The position of a piece in the text. It decides whether a space is put at the beginning of the piece.
 enum class PieceStart : std::uint8_t {
-    OfText,  // at the very beginning
-    OfPart,  // behind a special token, or cut off by an earlier step
-    Inside,  // behind bytes that are no characters: nothing is put in front
+    OfText,  // at the very beginning of the text
+    OfPart,  // after a special token, or cut off by an earlier step
+    Inside,  // after bytes that are not UTF-8: no space is put at its beginning
 };
 
 enum class SplitBehavior : std::uint8_t { Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous };
 
-/// Which parts of the text the pattern's matches are.
+/// What the matches of a split pattern are: the delimiters between words, or the words.
 enum class SplitMatches : std::uint8_t { Delimiters, Words };
 
 struct SplitStep {
@@ -35,26 +36,28 @@ struct SplitStep {
     SplitMatches matches = SplitMatches::Delimiters;
 };
 
-/// A space in front of a piece that does not begin with one.
+/// Puts a space at the beginning of a piece that does not begin with one.
 struct PrefixSpaceStep {};
 
-/// Spells bytes in the byte alphabet, for the steps behind it; the words come out as bytes again.
+/// Writes a piece in the byte alphabet (byte_spellings.h), for the steps that follow. Words are converted back to bytes
+/// at the end.
 struct ByteAlphabetStep {};
 
-/// Spaces become `replacement`, and one is put in front of a piece that does not begin with one.
+/// Replaces spaces by `replacement`, and puts a `replacement` at the beginning of a piece that begins neither with a
+/// space nor with a `replacement`, as `prepend` says.
 struct MetaspaceStep {
     enum class Prepend : std::uint8_t { Always, First, Never };
-    std::string replacement;  // one character
+    std::string replacement;  // one character, UTF-8
     Prepend prepend = Prepend::Always;
 };
 
 using PreTokenizerStep = std::variant<SplitStep, PrefixSpaceStep, ByteAlphabetStep, MetaspaceStep>;
 
-/// Takes the words as they come.
+/// Receives the words of a text in order.
 class WordSink {
 public:
     virtual ~WordSink() = default;
-    /// `word` is not empty, and alive during the call.
+    /// Called once for each word. `word` is not empty and is valid during the call only.
     virtual void on_word(std::string_view word) = 0;
 };
 
@@ -62,12 +65,13 @@ class PreTokenizer {
 public:
     explicit PreTokenizer(std::vector<PreTokenizerStep> steps) : steps_(std::move(steps)) {}
 
-    /// Scratch space of one thread.
+    /// One thread's state for cutting texts into words; its scratch space is kept from text to text.
     class Run {
     public:
-        /// `pre_tokenizer` stays alive and where it is.
+        /// `pre_tokenizer` must outlive the run and must not be moved.
         explicit Run(const PreTokenizer& pre_tokenizer);
-        /// Gives the words of `text`, valid UTF-8, to `sink`, in order.
+        /// Calls sink.on_word() for each word of `text`, in order. `text` must be valid UTF-8. Throws RequestError if a
+        /// pattern needs too many steps (TextPattern).
         void words(std::string_view text, PieceStart start, WordSink& sink);
 
     private:
@@ -77,7 +81,7 @@ public:
         };
         struct Scratch {
             std::optional<TextPattern::Search> search;
-            std::string text, shape;  // of the piece that the step has rewritten
+            std::string text, shape;  // the piece as this step has rewritten it
         };
         void pass(std::size_t step, const Piece& piece);
         void split(std::size_t step, const Piece& piece, const SplitStep& how);
@@ -85,7 +89,7 @@ public:
         void pass_rewritten(std::size_t step, const Piece& piece);
 
         const PreTokenizer& pre_tokenizer_;
-        std::vector<Scratch> scratch_;  // by step
+        std::vector<Scratch> scratch_;  // [step]
         bool ends_in_alphabet_ = false;
         std::string unspelt_;
         WordSink* sink_ = nullptr;

@@ -14,7 +14,7 @@ constexpr std::string_view kDigits = R"(\p{N}+)";
 constexpr std::string_view kThreeAsciiDigits = "[0-9][0-9][0-9]";
 constexpr std::string_view kLineBreak = R"([\r\n])";
 constexpr std::string_view kChineseAndMore = R"([\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff}]+)";
-// Letters that have case, less the modifiers; as DeepSeek LLM lists them.
+// Letters that have case, without modifier letters, as the pattern of DeepSeek LLM lists them.
 constexpr std::string_view kDeepseekLetters =
     R"(\s?[)"
     R"(A-Za-z\x{b5}\x{c0}-\x{d6}\x{d8}-\x{f6}\x{f8}-\x{1ba}\x{1bc}-\x{1bf}\x{1c4}-\x{293}\x{295}-\x{2af})"
@@ -66,7 +66,7 @@ constexpr std::array kVikingPatterns = {kBloom, kDigit};
 constexpr std::array kBailingPatterns = {kBailing};
 constexpr std::array kSeedCoderPatterns = {kSeedCoder};
 
-// Names that stand for the same, with blanks between them.
+// A pre-tokenizer and the names that stand for it, separated by spaces.
 struct Row {
     std::string_view names;
     NamedPreTokenizer value;

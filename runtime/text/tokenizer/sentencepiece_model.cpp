@@ -18,16 +18,17 @@ namespace slipstream {
 
 namespace {
 
-/// Reads the protobuf wire format (protobuf.dev, "Encoding"): as much of it as SentencePiece files use. Walks the
-/// fields of one message in place; nothing is copied. Every length is checked against what is left; whatever does not
-/// fit is a FormatError that names the file. (protozero would be no shorter: it leaves the check of wire types to its
-/// caller.)
+/// Reads the protobuf wire format (protobuf.dev, "Encoding"), the part of it that SentencePiece files use. Iterates
+/// over the fields of one message in place and copies nothing. Each length is checked against the bytes that are left;
+/// a length that does not fit is a FormatError that names the file. (With protozero the code would not be shorter: it
+/// leaves the check of wire types to its caller.)
 class ProtobufReader {
 public:
-    /// `message` stays alive while views are used; `name` is the file's, for messages.
+    /// `message` must stay alive while the reader or views from it are used; `name` is the name of the file, for
+    /// messages.
     ProtobufReader(std::string_view message, std::string_view name) : rest_(message), name_(name) {}
 
-    /// On to the next field; false at the end of the message.
+    /// Reads the next field. Returns false at the end of the message.
     [[nodiscard]] bool next() {
         if (rest_.empty()) return false;
         const std::uint64_t tag = varint();
@@ -47,8 +48,9 @@ public:
     }
     [[nodiscard]] std::uint64_t field() const { return field_; }
 
-    // The field's value as the schema has it; FormatError where the wire type is another one.
-    [[nodiscard]] std::int32_t as_int32() const {  // also enums; cut to 32 bits as protobuf does
+    // The value of the current field, in the type that the schema gives it. Throws FormatError if the wire type does
+    // not fit.
+    [[nodiscard]] std::int32_t as_int32() const {  // also for enums; cut to 32 bits, as protobuf does
         expect(kVarint);
         return static_cast<std::int32_t>(static_cast<std::uint32_t>(value_));
     }
@@ -104,11 +106,12 @@ private:
 
 using Algorithm = SentencePieceModel::Algorithm;
 
+// Limits the pieces of a model, as TokenVocabulary::kMaxTokens limits its tokens.
 constexpr std::int64_t kMaxPieces = std::int64_t{1} << 26;
-constexpr std::int32_t kUnigram = 1;  // of TrainerSpec.ModelType
-constexpr std::int32_t kBpe = 2;
+constexpr std::int32_t kUnigram = 1;  // value of TrainerSpec.ModelType
+constexpr std::int32_t kBpe = 2;      // value of TrainerSpec.ModelType
 
-/// The fields of trainer_spec and normalizer_spec that encoding needs; defaults are the schema's.
+/// The fields of trainer_spec and normalizer_spec that encoding needs. The default values are those of the schema.
 struct Specs {
     std::int32_t model_type = kUnigram;
     std::int32_t bos_id = 1;
@@ -139,7 +142,8 @@ void parse_trainer(std::string_view message, std::string_view name, Specs& specs
     }
 }
 
-/// Gives back the rules.
+/// Sets the whitespace options of `model` from a normalizer_spec message and returns its rules, which are a view of
+/// `message`.
 std::string_view parse_normalizer(std::string_view message, std::string_view name, SentencePieceModel& model) {
     std::string_view rules;
     for (ProtobufReader reader(message, name); reader.next();) {
@@ -165,7 +169,8 @@ void refuse_what_is_not_supported(const Specs& specs, std::string_view name) {
             fmt::format("{}: SentencePiece with whitespace as a suffix; this version reads prefix models only", name));
 }
 
-/// An id out of a file, in the range of the pieces; negative means "none".
+/// Returns an id from a file as a TokenId, or nullopt if it is negative, which means "none". Throws FormatError if no
+/// piece has this id.
 std::optional<TokenId> checked_id(std::int64_t id, const SentencePieceModel& model, std::string_view what,
                                   std::string_view name) {
     if (id < 0) return std::nullopt;
@@ -251,7 +256,7 @@ void validate(const SentencePieceModel& model, std::string_view name) {
 
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view name) {
     SentencePieceModel model;
-    model.remove_extra_whitespaces = true;  // where the file does not say
+    model.remove_extra_whitespaces = true;  // the default of the file format
     Specs specs;
     SentencePieceModel ignored;
     for (ProtobufReader reader(bytes, name); reader.next();) {
@@ -295,8 +300,9 @@ SentencePieceModel sentencepiece_from_gguf(const PlainVocabulary& vocabulary) {
     for (std::size_t id = 0; id < n; ++id) {
         const TokenKind kind =
             vocabulary.types.empty() ? TokenKind::Normal : kind_of_type(vocabulary.types[id], id, name);
-        // Some writers spell the spaces of user-defined pieces as spaces. sentencepiece itself never finds a piece of a
-        // tokenizer.model that is spelt so: normalised text has marks.
+        // Some programs that write GGUF files spell the spaces of user-defined pieces as spaces, not as "▁". (In a
+        // tokenizer.model, sentencepiece itself never finds a piece that is spelt with spaces, since normalised text
+        // has "▁".)
         model.pieces.push_back(
             {kind == TokenKind::UserDefined ? replaced(vocabulary.tokens[id], " ", kSpaceMark) : vocabulary.tokens[id],
              vocabulary.scores[id], kind});
@@ -322,6 +328,8 @@ SentencePieceModel sentencepiece_from_gguf(const PlainVocabulary& vocabulary) {
 
 namespace {
 
+// Limits how far an added id may be past the pieces of a tokenizer.model, since ids between them become pieces, too: a
+// file of a few bytes must not ask for gigabytes.
 constexpr std::int64_t kMaxAddedTokens = 1 << 20;
 
 }  // namespace
@@ -339,7 +347,7 @@ void append_added_tokens(const std::vector<AddedToken>& tokens, std::string_view
         if (ends_text_by_name(token.content)) model.end_tokens.push_back(token.id);
         if (token.special)
             model.pieces.push_back({token.content, 0.0F, TokenKind::Control});
-        else  // found in normalised text, where spaces are marks
+        else  // found in normalised text, where spaces are "▁"
             model.pieces.push_back({model.escape_whitespaces ? replaced(token.content, " ", kSpaceMark) : token.content,
                                     0.0F, TokenKind::UserDefined});
     }

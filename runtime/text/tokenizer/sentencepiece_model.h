@@ -1,8 +1,7 @@
-// A SentencePiece vocabulary, whichever file it came from: a tokenizer.model (protobuf, sentencepiece_model.proto of
-// google/sentencepiece) or the tokenizer.ggml.* arrays of a GGUF file. Checked here, once, so that the tokenizer may
-// rely on it.
+// A SentencePiece vocabulary, read from a tokenizer.model (protobuf, sentencepiece_model.proto of google/sentencepiece)
+// or from the tokenizer.ggml.* arrays of a GGUF file. It is checked once, here, so that the tokenizer can rely on it.
 //
-// What is refused by name: the algorithms word and char, denormalisers with rules, whitespace as a suffix.
+// Refused, with their names in the message: the algorithms word and char, denormaliser rules, whitespace as a suffix.
 #pragma once
 
 #include <cstdint>
@@ -18,56 +17,63 @@
 
 namespace slipstream {
 
-inline constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // "▁"
+inline constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // "▁": stands for a space in pieces
 
 struct SentencePiece {
-    std::string text;  // as it is looked for in normalised text
-    float score = 0;   // higher merges first
+    std::string text;  // as it appears in normalised text
+    float score = 0;   // pieces with higher scores merge first (BPE); log probability (unigram)
     TokenKind kind = TokenKind::Normal;
 };
 
 struct SentencePieceModel {
     enum class Algorithm : std::uint8_t { Bpe, Unigram };
     Algorithm algorithm = Algorithm::Bpe;
-    Indexed<SentencePiece> pieces;  // by id
+    Indexed<SentencePiece> pieces;  // [id]
     std::optional<TokenId> unk_id, bos_id, eos_id;
     bool adds_bos = true, adds_eos = false;
-    std::vector<TokenId> end_tokens;             // ascending
-    bool add_dummy_prefix = true;                // a space in front of every text
-    bool remove_extra_whitespaces = false;       // runs of spaces become one, none at either end
-    bool escape_whitespaces = true;              // spaces are "▁" inside of pieces
-    PrecompiledCharsmap rules;                   // applied to the text first; usually none
-    std::string unk_surface = " \xe2\x81\x87 ";  // what an unknown token prints: " ⁇ "
+    std::vector<TokenId> end_tokens;             // ascending, each once
+    bool add_dummy_prefix = true;                // put a space at the beginning of every text
+    bool remove_extra_whitespaces = false;       // replace runs of spaces by one space, remove those at both ends
+    bool escape_whitespaces = true;              // spaces are "▁" in pieces
+    PrecompiledCharsmap rules;                   // applied to the text first; most models have none
+    std::string unk_surface = " \xe2\x81\x87 ";  // text that an unknown token prints: " ⁇ "
 };
 
-/// Parses the bytes of a tokenizer.model. `name` is the file's, for messages. Throws FormatError; Unsupported for what
-/// the head of this file lists.
+/// Returns the vocabulary in `bytes`, the contents of a tokenizer.model. `name` is the name of the file, for messages.
+/// Throws FormatError if the file is broken, Unsupported for the features that the head of this file lists.
 [[nodiscard]] SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view name);
 
-/// The vocabulary of a GGUF file whose tokenizer.ggml.model is "llama" (BPE) or "t5" (unigram). Throws FormatError.
+/// Returns the vocabulary of a GGUF file whose tokenizer.ggml.model is "llama" (BPE) or "t5" (unigram). Throws
+/// FormatError if the arrays contradict each other or the result does not pass validate().
 [[nodiscard]] SentencePieceModel sentencepiece_from_gguf(const PlainVocabulary& vocabulary);
 
-/// What every model must satisfy, for both sources and for pieces added later: ids in range, no empty piece, no NaN
-/// score, byte pieces spelt "<0x00>" ... "<0xFF>", a way to encode any byte. Throws FormatError.
+/// Checks what the tokenizer relies on, for models of both sources and after pieces were added: at least one and at
+/// most 2^26 pieces, none of them empty, no score that is NaN, byte pieces spelt "<0x00>" to "<0xFF>", and a way to
+/// encode every byte (its byte piece, or an unknown token). Throws FormatError otherwise; `name` is the name of the
+/// file, for the message.
 void validate(const SentencePieceModel& model, std::string_view name);
 
-/// Appends `text` to `out`, and replaces every `from` by `to`.
+/// Appends `text` to `out`, with each `from`, which must not be empty, replaced by `to`.
 void append_replaced(std::string_view text, std::string_view from, std::string_view to, std::string& out);
 [[nodiscard]] std::string replaced(std::string_view text, std::string_view from, std::string_view to);
 
-/// The kind that a file numbers so, in sentencepiece_model.proto and in tokenizer.ggml.token_type alike. Throws
-/// FormatError where it is none of them; `id` and `name` are for the message.
+/// Returns the token kind for a type number of sentencepiece_model.proto; tokenizer.ggml.token_type uses the same
+/// numbers. Throws FormatError unless `type` is in [1, 6]; `id` (of the token) and `name` (of the file) are for the
+/// message.
 [[nodiscard]] TokenKind kind_of_type(std::int64_t type, std::size_t id, std::string_view name);
 
-/// The byte that a Byte piece stands for ("<0x0A>" -> 10), or nothing where it is spelt otherwise.
+/// Returns the byte that the piece of kind Byte stands for ("<0x0A>" -> 10), or nullopt if its spelling is not of this
+/// form.
 [[nodiscard]] std::optional<unsigned char> byte_of_piece(std::string_view piece);
 
-// Tokens that a Hugging Face directory adds behind its tokenizer.model: "added_tokens_decoder" of
-// tokenizer_config.json, the only place that names, for instance, Phi-3's <|end|>.
+// Tokens that a Hugging Face directory adds after the pieces of its tokenizer.model: "added_tokens_decoder" of
+// tokenizer_config.json, which is the only file that names Phi-3's <|end|>, for example.
 
-/// Appends to `model` the added tokens, ascending, whose ids lie behind its pieces: special ones as Control, others as
-/// UserDefined; ids between that nobody names become Unused. Ids inside the model are left as the model has them. End
-/// tokens among the new ones are added to end_tokens. Throws FormatError naming the file, `name`.
+/// Appends the added tokens whose ids are past the pieces of `model` to it: special ones as Control, others as
+/// UserDefined. `tokens` must be in ascending order of ids. Ids between them that no token has become Unused pieces; a
+/// token whose id is inside the model is ignored. End tokens among the new ones are appended to end_tokens. Throws
+/// FormatError, which names the file `name`, if a token is too long, an id is too far from the others, or the result
+/// does not pass validate().
 void append_added_tokens(const std::vector<AddedToken>& tokens, std::string_view name, SentencePieceModel& model);
 
 }  // namespace slipstream

@@ -15,7 +15,7 @@ namespace slipstream {
 
 namespace {
 
-/// The bytes that a piece stands for in running text.
+/// Returns the bytes that a piece stands for in running text. `unk_surface` is what an unknown token prints.
 std::string surface(const SentencePiece& piece, const std::string& unk_surface) {
     switch (piece.kind) {
         case TokenKind::Control:
@@ -32,7 +32,8 @@ std::string surface(const SentencePiece& piece, const std::string& unk_surface) 
     return "";
 }
 
-/// The user-defined pieces that normalising the rest of a text could change.
+/// Returns the user-defined pieces that normalising would change or join with other text, so that they must be found
+/// before: all of them if the model has rules, those with spaces if it removes extra spaces.
 std::vector<SpellingMatcher::Entry> user_defined_as_spelt(const SentencePieceModel& model) {
     std::vector<SpellingMatcher::Entry> entries;
     for (std::size_t i = 0; i < model.pieces.size(); ++i) {
@@ -44,8 +45,8 @@ std::vector<SpellingMatcher::Entry> user_defined_as_spelt(const SentencePieceMod
     return entries;
 }
 
-/// Scores in float and as the original derives them: an unknown character costs the worst normal piece's and ten more,
-/// a user-defined piece always wins.
+/// Returns the segmenter of a unigram model. Scores are computed in float, as in the original: an unknown character has
+/// the lowest score of a normal piece minus 10; a user-defined piece has a score with which it always wins.
 UnigramSegmenter make_segmenter(const SentencePieceModel& model) {
     constexpr float unknown_penalty = 10.0F;
     float lowest = std::numeric_limits<float>::max();
@@ -81,13 +82,14 @@ std::vector<AddedToken> tokens_of(const SentencePieceModel& model, TokenKind kin
     return tokens;
 }
 
-/// End of the word that begins at `begin`: the next space mark that follows another character.
+/// Returns the end of the word that begins at `begin`: the position of the next "▁" that follows another character, or
+/// the end of the text.
 std::size_t word_end(std::string_view text, std::size_t begin) {
     while (text.substr(begin).starts_with(kSpaceMark)) begin += kSpaceMark.size();
     return std::min(text.find(kSpaceMark, begin), text.size());
 }
 
-/// One space for a run of them, none at either end.
+/// Returns `text` with each run of spaces replaced by one space and without spaces at both ends.
 std::string without_extra_spaces(std::string_view text) {
     std::string result;
     result.reserve(text.size());
@@ -171,14 +173,14 @@ MarkedText SentencePieceTokenizer::normalise(std::string_view text, SaidBytes sa
     std::string normalised(model_.add_dummy_prefix ? space : std::string_view());
     normalised.reserve(text.size() + text.size() / 2);
     append_replaced(text, " ", space, normalised);
-    // Space marks that the text itself held at its end go as well, as in the original.
+    // "▁" that the text itself contained at its end is removed as well, as in the original.
     while (model_.remove_extra_whitespaces && normalised.ends_with(space))
         normalised.erase(normalised.size() - space.size());
     return {.bytes = std::move(normalised), .said = {}};
 }
 
-/// Place by place: a user-defined piece stays, else the longest rule applies, else the character stays. Spaces that the
-/// rules make count as spaces.
+/// Normalises from left to right: a user-defined piece stays as it is, else the longest rule that matches applies, else
+/// the character stays. Spaces that rules produce count as spaces.
 MarkedText SentencePieceTokenizer::normalise_by_rules(std::string_view text, SaidBytes said,
                                                       const std::atomic<bool>* cancel) const {
     struct Step {
@@ -230,7 +232,7 @@ void SentencePieceTokenizer::encode_text(std::string_view text, SaidBytes said, 
     std::string_view normalised = marked.bytes;
     said = SaidBytes(marked.said);
     const std::string_view space = model_.escape_whitespaces ? kSpaceMark : " ";
-    // A text that spells the blank after a control token itself, as Mistral's templates do, gets no second one.
+    // If the text itself has a space after a control token, as with Mistral's templates, no second space is put there.
     const bool has_blank = start == PieceStart::OfPart && text.starts_with(' ') && !model_.remove_extra_whitespaces;
     if (has_blank && model_.add_dummy_prefix && normalised.starts_with(space)) {
         normalised.remove_prefix(space.size());
@@ -241,13 +243,14 @@ void SentencePieceTokenizer::encode_text(std::string_view text, SaidBytes said, 
         encode_by_merging(normalised, said, scratch, out);
     else
         encode_by_score(normalised, said, scratch, out);
-    // A run of unknown characters is one unknown token.
+    // Consecutive unknown tokens become one.
     const auto both_unknown = [this](TokenId a, TokenId b) { return a == b && model_.unk_id == a; };
     out.erase(std::unique(out.begin() + first, out.end(), both_unknown), out.end());
 }
 
 void SentencePieceTokenizer::append_unknown(std::string_view bytes, std::vector<TokenId>& out) const {
-    if (!append_byte_tokens(byte_ids_, bytes, out)) out.push_back(model_.unk_id.value());  // validate() saw to it
+    // validate() made sure that there is an unknown token if a byte has no piece.
+    if (!append_byte_tokens(byte_ids_, bytes, out)) out.push_back(model_.unk_id.value());
 }
 
 template <typename Encode>
@@ -272,7 +275,8 @@ void SentencePieceTokenizer::encode_by_merging(std::string_view normalised, Said
     });
 }
 
-/// Words repeat: each is merged once a call, then copied. Exact, because no merge crosses the beginning of a word.
+/// Encodes each different word only once per call; its ids are kept in scratch.words. The result is exact, since no
+/// merge crosses the beginning of a word; if merges can, the whole text is encoded at once.
 void SentencePieceTokenizer::encode_words(std::string_view normalised, Scratch& scratch,
                                           std::vector<TokenId>& out) const {
     if (!merger_->words_are_independent()) {

@@ -1,6 +1,6 @@
-// The SentencePiece tokenizer: normalisation, special and user-defined pieces, and the algorithm of the model behind
-// them, BPE word by word or unigram over the whole text. What the original does with text that is not UTF-8 is not
-// followed: it puts U+FFFD in, we keep the bytes (byte fallback).
+// The SentencePiece tokenizer: normalises the text, finds special and user-defined pieces, and runs the model's
+// algorithm, BPE word by word or unigram over the whole text, on what is left. It differs from the original for text
+// that is not valid UTF-8: the original inserts U+FFFD, this tokenizer keeps the bytes (byte fallback).
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ namespace slipstream {
 
 class SentencePieceTokenizer final : public Tokenizer {
 public:
-    /// `model` has passed validate().
+    /// `model` must have passed validate().
     explicit SentencePieceTokenizer(SentencePieceModel model);
     SentencePieceTokenizer(const SentencePieceTokenizer&) = delete;
     SentencePieceTokenizer& operator=(const SentencePieceTokenizer&) = delete;
@@ -35,10 +35,10 @@ public:
     [[nodiscard]] bool adds_eos() const override { return model_.adds_eos; }
     [[nodiscard]] TokenKind token_kind(TokenId id) const override;
     [[nodiscard]] std::vector<TokenId> end_tokens() const override { return model_.end_tokens; }
-    /// SpecialTokens::Parse: each part between special tokens is a text of its own, with its own leading space, unless
-    /// it spells one behind a control token: Mistral's "[INST] Hi" is [INST], "▁Hi".
-    /// User-defined pieces are matched in either mode, as their vocabulary wants it. Throws RequestError beyond 512
-    /// MiB.
+    /// Returns the ids of `text`. With SpecialTokens::Parse, each part between control tokens is encoded as a text of
+    /// its own and gets its own leading space, unless it spells a space after the control token itself: Mistral's
+    /// "[INST] Hi" becomes [INST], "▁Hi". User-defined pieces are found in both modes, as SentencePiece does. Throws
+    /// RequestError if the text is larger than 512 MiB, and Interrupted if *cancel turned true.
     [[nodiscard]] std::vector<TokenId> encode(std::string_view text, SpecialTokens special,
                                               const std::atomic<bool>* cancel = nullptr) const override;
     [[nodiscard]] std::string_view piece(TokenId id) const override;
@@ -50,7 +50,7 @@ protected:
                                                      const std::atomic<bool>* cancel) const override;
 
 private:
-    /// Scratch space of one call.
+    /// Scratch space of one call of encode().
     struct Scratch {
         explicit Scratch(const std::atomic<bool>* cancel) { merger.cancel = segmenter.cancel = cancel; }
         BpeMerger::Scratch merger;
@@ -67,11 +67,13 @@ private:
     void encode_words(std::string_view normalised, Scratch& scratch, std::vector<TokenId>& out) const;
     void encode_by_score(std::string_view normalised, SaidBytes said, Scratch& scratch,
                          std::vector<TokenId>& out) const;
-    /// Returns false, and appends nothing, if a token that is trusted_only_ came of bytes that were said.
+    /// Appends the ids of `normalised` by the unigram model and returns true. Returns false and appends nothing if a
+    /// token that is trusted_only_ would be made of bytes that were said.
     [[nodiscard]] bool append_segments(std::string_view normalised, SaidBytes said, Scratch& scratch,
                                        std::vector<TokenId>& out) const;
-    /// `encode` appends the ids of a text between tokens; those that are trusted_only_ are refused if any of `part` was
-    /// said.
+    /// Appends the ids of a part of a text: the id of a user-defined piece, or the ids that `encode` appends for the
+    /// text between such pieces. If `is_said` is true (a byte of `part` was said), ids that are trusted_only_ are
+    /// refused (encode_refusing()).
     template <typename Encode>
     void encode_between(const AddedTokenMatcher::Part& part, bool is_said, const Encode& encode,
                         std::vector<TokenId>& out) const;
@@ -82,14 +84,15 @@ private:
     [[nodiscard]] bool in_range(TokenId id) const { return id >= 0 && id < vocab_size(); }
 
     const SentencePieceModel model_;
-    std::optional<BpeMerger> merger_;            // refers to model_; of a BPE model
-    std::optional<UnigramSegmenter> segmenter_;  // of a unigram model
-    std::array<TokenId, 256> byte_ids_{};        // -1: none
-    Indexed<std::string> token_bytes_;           // by id
-    std::vector<bool> trusted_only_;             // by id
-    AddedTokenMatcher control_;                  // in the text as it comes
-    AddedTokenMatcher user_defined_;             // in normalised text
-    SpellingMatcher protected_;                  // user-defined pieces in the text as it comes: no rule touches them
+    std::optional<BpeMerger> merger_;            // refers to model_; only for BPE models
+    std::optional<UnigramSegmenter> segmenter_;  // only for unigram models
+    std::array<TokenId, 256> byte_ids_{};        // [byte]; -1: no byte piece
+    Indexed<std::string> token_bytes_;           // [id]
+    std::vector<bool> trusted_only_;             // [id], see Tokenizer::trusted_only_ids()
+    AddedTokenMatcher control_;                  // control tokens, found in the text before it is normalised
+    AddedTokenMatcher user_defined_;             // user-defined pieces, found in normalised text
+    // Finds the user-defined pieces that normalising must not change, in the text before it is normalised.
+    SpellingMatcher protected_;
 };
 
 }  // namespace slipstream

@@ -16,10 +16,10 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kUnitBytes = 4;
-constexpr std::uint32_t kLeaf = 1U << 31;
+constexpr std::size_t kUnitBytes = 4;      // of a unit of the trie, and of its size field
+constexpr std::uint32_t kLeaf = 1U << 31;  // set in a unit that holds a value
 
-// A unit of the double array.
+// The fields of a unit of the double array.
 bool has_leaf(std::uint32_t unit) {
     return (unit >> 8 & 1U) == 1;
 }
@@ -126,8 +126,8 @@ namespace {
 struct Block {
     char32_t first, last;
 };
-// Characters that neither change under NFC nor compose with what stands before them (NFC_Quick_Check=Yes, combining
-// class 0); ascending. Not all of them: the blocks that text is mostly made of.
+// Ranges of characters that neither change under NFC nor compose with the character before them (NFC_Quick_Check=Yes,
+// combining class 0), ascending. The table is not complete: it holds the ranges that most text consists of.
 constexpr std::array kUnchangedByNfc = std::to_array<Block>({{0x0, 0x2ff},
                                                              {0x388, 0x3ff},
                                                              {0x400, 0x482},
@@ -153,7 +153,7 @@ bool is_ascii(char c) {
     return static_cast<unsigned char>(c) < 0x80;
 }
 
-/// Appends a run in its form; throws bad_alloc only, since the text is valid.
+/// Converts runs of valid UTF-8 to a Unicode form. Throws only bad_alloc.
 class FormWriter {
 public:
     explicit FormWriter(UnicodeForm form) {
@@ -175,9 +175,10 @@ public:
         for (utf8proc_ssize_t i = 0; i < n_points; ++i) append_utf8(static_cast<char32_t>(points_[i]), out);
     }
 
-    /// Carries marks through append(): `run` stands at `from` in the text and became `out`, at `to` in the result. A
-    /// cluster that is found in `out` as it is by itself has not composed with the next one, since composing changes a
-    /// starter; else both are one replacement. Chains of starters that compose are short.
+    /// Reports to `marks` how append() rewrote a run: `run` begins at byte `from` of the text and became `out`, at byte
+    /// `to` of the result. A cluster whose own conversion is found at the beginning of `out` has not composed with the
+    /// next cluster, since composing changes a starter, so it is one replacement. If it is not found there, the next
+    /// clusters are added to it, up to a chain of four: chains of starters that compose are short.
     void carry(std::string_view run, std::size_t from, std::string_view out, std::size_t to, MarkCarrier& marks) {
         constexpr int longest_chain = 4;
         std::string alone;
@@ -201,7 +202,7 @@ public:
 
 private:
     void decompose(utf8proc_int32_t point) {
-        constexpr std::size_t longest = 32;  // the longest decomposition is 18 characters
+        constexpr std::size_t longest = 32;  // code points; the longest decomposition has 18
         const std::size_t before = points_.size();
         points_.resize(before + longest);
         const auto n = utf8proc_decompose_char(point, points_.data() + before, longest, options_, nullptr);
@@ -211,8 +212,8 @@ private:
 
     static auto combining_class(utf8proc_int32_t point) { return utf8proc_get_property(point)->combining_class; }
 
-    /// Where the characters end that `text`, not empty, begins with and that are ordered together: a starter and the
-    /// combining marks after it.
+    /// Returns the end of the first cluster of `text`, which must not be empty: a starter and the combining marks after
+    /// it, which are put in order together.
     std::size_t end_of_cluster(std::string_view text) {
         std::size_t end = next_utf8(text).length;
         for (; end < text.size(); end += next_utf8(text.substr(end)).length) {
@@ -223,7 +224,8 @@ private:
         return end;
     }
 
-    /// Combining marks in canonical order: by class, otherwise as they come. The library's own ordering is quadratic.
+    /// Sorts each run of combining marks into canonical order: by combining class, marks of the same class in their old
+    /// order. utf8proc's own ordering takes quadratic time.
     void order_marks() {
         for (std::size_t begin = 0; begin < points_.size(); ++begin) {
             std::size_t end = begin;
@@ -242,9 +244,9 @@ private:
 
 struct CasePair {
     char32_t first, last;   // capitals
-    std::int32_t distance;  // of the small letter
+    std::int32_t distance;  // from a capital to its small letter, in code points
 };
-// Capitals newer than utf8proc 2.8, which is at Unicode 15; by the tokenizers package.
+// Capitals that are newer than utf8proc 2.8, which implements Unicode 15; taken from the tokenizers package.
 constexpr std::array kNewerCapitals = std::to_array<CasePair>({{0x1c89, 0x1c89, 1},
                                                                {0xa7cb, 0xa7cb, -42343},
                                                                {0xa7cc, 0xa7cc, 1},
@@ -273,7 +275,7 @@ std::string lowercase(std::string_view text, MarkCarrier* marks) {
         if (point < 0x80) {
             result += point >= 'A' && point <= 'Z' ? static_cast<char>(point | 0x20U) : static_cast<char>(point);
         } else if (point == 0x130) {
-            result += "i\xcc\x87";  // the one character whose lower case is two
+            result += "i\xcc\x87";  // U+0130 is the only character whose lower case is two characters
         } else {
             append_utf8(lowercase(point), result);
         }
@@ -294,7 +296,8 @@ std::string strip(std::string_view text, StripStep::Ends ends, MarkCarrier* mark
     return std::string(text);
 }
 
-/// Replaces the matches that `next` returns. Throws RequestError beyond `max_bytes`.
+/// Returns `text` with each match that `next`(end of the previous match) returns replaced by `content`. Throws
+/// RequestError if the result is longer than `max_bytes`.
 template <typename Next>
 std::string replace_matches(std::string_view text, std::string_view content, std::size_t max_bytes, MarkCarrier* marks,
                             Next&& next) {
@@ -350,8 +353,8 @@ std::string to_unicode_form(std::string_view text, UnicodeForm form, const std::
     std::string result;
     result.reserve(text.size());
     FormWriter writer(form);
-    // No character composes with an ASCII character behind it, so a run ends before the next one; the one in front may
-    // take the run's first mark.
+    // An ASCII character does not compose with a character before it, so a run ends before the next ASCII character.
+    // The ASCII character before the run may compose with the run's first combining mark, so it belongs to the run.
     for (std::size_t begin = 0; begin < text.size();) {
         throw_if_cancelled(cancel);
         std::size_t first = begin;
@@ -387,7 +390,7 @@ MarkedText TextNormalizer::normalise(std::string_view text, SaidBytes said, Piec
     const std::size_t max_bytes = max_normalised_bytes(text.size());
     for (const NormalizerStep& step : steps_) {
         throw_if_cancelled(cancel);
-        std::optional<MarkCarrier> marks;  // most texts have none
+        std::optional<MarkCarrier> marks;  // only for a text with marks; most have none
         if (!result.said.empty()) marks.emplace(SaidBytes(result.said));
         std::string bytes = applied(step, result.bytes, start, max_bytes, cancel, marks ? &*marks : nullptr);
         check_growth(bytes.size(), max_bytes);

@@ -1,4 +1,4 @@
-// Rewriting of text before it is cut into words: SentencePiece's rules, and the "normalizer" of a tokenizer.json.
+// Rewriting of text before it is cut into words: the rules of SentencePiece, and the "normalizer" of a tokenizer.json.
 #pragma once
 
 #include <atomic>
@@ -15,24 +15,26 @@
 
 namespace slipstream {
 
-// The normalisation rules of a SentencePiece model, "precompiled_charsmap": strings and what replaces them. The file
-// holds a double-array trie (units of Darts-clone, 32 bits: its value, or label, offset and "has a leaf") and behind it
-// the replacements, each ended by a zero byte (google/sentencepiece, src/normalizer.cc).
+// The normalisation rules of a SentencePiece model, "precompiled_charsmap": strings and their replacements. The file
+// holds the size of a trie, the trie (a double array of 32-bit units as Darts-clone writes it; a unit is a value, or a
+// label, an offset and a flag "has a leaf"), and after it the replacements, each ended by a zero byte
+// (google/sentencepiece, src/normalizer.cc).
 //
-// Every step through the trie is range-checked: a broken one leads nowhere, never out of bounds.
+// Each step through the trie is range-checked: in a broken trie, a search ends without a match and never reads out of
+// bounds.
 
-/// What rules may make of a text: those of published models lengthen no character more than elevenfold, and a file must
-/// not make gigabytes of a line.
+/// Returns the most bytes that normalising may make of a text. The rules of published models make a character at most
+/// eleven times as long; a hostile file must not make gigabytes of a line.
 [[nodiscard]] constexpr std::size_t max_normalised_bytes(std::size_t text_bytes) {
     return 64 * text_bytes + 4096;
 }
-/// Throws RequestError where a normalised text has more than `max_bytes`.
+/// Throws RequestError if the `bytes` of a normalised text are more than `max_bytes`.
 void check_growth(std::size_t bytes, std::size_t max_bytes);
 
 class PrecompiledCharsmap {
 public:
-    /// Which rule of those that match at a place: SentencePiece takes the longest, spm_precompiled (the tokenizers
-    /// package) the shortest.
+    /// Which of the rules that match at a position applies: the longest in SentencePiece, the shortest in
+    /// spm_precompiled (of the tokenizers package).
     enum class Rule : std::uint8_t { Longest, Shortest };
     struct Match {
         std::size_t length;            // bytes of the text, at least 1
@@ -40,16 +42,19 @@ public:
     };
 
     PrecompiledCharsmap() = default;
-    /// Throws FormatError naming the file where `blob` cannot be one.
+    /// `blob` is the precompiled_charsmap of a file. Throws FormatError, which names the file `name`, if its sizes are
+    /// impossible.
     PrecompiledCharsmap(std::string_view blob, std::string_view name);
 
     [[nodiscard]] bool empty() const { return units_.empty(); }
-    /// The rule that applies at the beginning of `text`.
+    /// Returns the rule that applies at the beginning of `text`, or nullopt if none matches. The replacement is valid
+    /// as long as the map.
     [[nodiscard]] std::optional<Match> match(std::string_view text, Rule rule) const;
 
-    /// All of `text`, valid UTF-8, as the tokenizers package does it: grapheme by grapheme; one of less than six bytes
-    /// by the rule for its beginning, any other character by character. Throws RequestError beyond `max_bytes`. Carries
-    /// `marks`, unless null.
+    /// Returns `text`, which must be valid UTF-8, with the rules applied as the tokenizers package does: grapheme by
+    /// grapheme. A grapheme of at most five bytes is replaced as a whole if a rule matches at its beginning; any other
+    /// is replaced character by character. Reports replacements to `marks` unless it is null. Throws RequestError if
+    /// the result is longer than `max_bytes`.
     [[nodiscard]] std::string replace_graphemes(std::string_view text, std::size_t max_bytes, MarkCarrier* marks) const;
 
 private:
@@ -57,23 +62,23 @@ private:
     std::string replacements_;
 };
 
-// Rewrites text before it is cut into words, as the "normalizer" of a tokenizer.json describes it: steps in sequence,
-// each over the whole text. Unicode forms by utf8proc, run by run of characters beyond ASCII; where quick-check ranges
-// show that nothing can change, text is left alone.
+// Rewrites text before it is cut into words, as the "normalizer" of a tokenizer.json describes: a sequence of steps,
+// each over the whole text. Unicode forms are computed by utf8proc, one run of non-ASCII characters at a time; a run
+// that cannot change, as a table of quick-check ranges shows, is copied.
 
 enum class UnicodeForm : std::uint8_t { Nfc, Nfd, Nfkc, Nfkd };
 
-/// In front of every text that is not empty.
+/// Puts `text` at the beginning of every text that is not empty, unless the text is PieceStart::Inside.
 struct PrependStep {
     std::string text;
 };
-/// Each match becomes `content`. A literal is found without the pattern.
+/// Replaces each match of `what` by `content`. A literal is searched for without the regex library.
 struct ReplaceStep {
-    std::variant<std::string, TextPattern> what;  // a literal is not empty
+    std::variant<std::string, TextPattern> what;  // a literal must not be empty
     std::string content;
 };
 struct LowercaseStep {};
-/// White space at the ends goes.
+/// Removes white space at the left end, the right end, or both.
 struct StripStep {
     enum class Ends : std::uint8_t { Left, Right, Both };
     Ends ends = Ends::Both;
@@ -89,7 +94,9 @@ public:
     TextNormalizer() = default;
     explicit TextNormalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
 
-    /// `text` is valid UTF-8, with the marks `said`. Nothing is put before a text that is PieceStart::Inside.
+    /// Returns `text`, which must be valid UTF-8, after all steps, with the marks `said` carried along. If `start` is
+    /// PieceStart::Inside, PrependStep does nothing. Throws RequestError if the text grows too long or a pattern needs
+    /// too many steps, Interrupted if *cancel turned true.
     [[nodiscard]] MarkedText normalise(std::string_view text, SaidBytes said, PieceStart start,
                                        const std::atomic<bool>* cancel = nullptr) const;
 
@@ -97,13 +104,13 @@ private:
     std::vector<NormalizerStep> steps_;
 };
 
-/// Replaces every `what`, not empty, by `content`. Throws RequestError beyond `max_bytes`. Carries `marks`, unless
-/// null.
+/// Returns `text` with each `what`, which must not be empty, replaced by `content`. Reports replacements to `marks`
+/// unless it is null. Throws RequestError if the result is longer than `max_bytes`.
 [[nodiscard]] std::string replace_literal(std::string_view text, std::string_view what, std::string_view content,
                                           std::size_t max_bytes, MarkCarrier* marks = nullptr);
 
-/// Returns `text`, valid UTF-8, in a Unicode normalisation form. Carries `marks`, unless null. Throws Interrupted, as
-/// normalise() does.
+/// Returns `text`, which must be valid UTF-8, in a Unicode normalisation form. Reports replacements to `marks` unless
+/// it is null. Throws Interrupted if *cancel turned true.
 [[nodiscard]] std::string to_unicode_form(std::string_view text, UnicodeForm form,
                                           const std::atomic<bool>* cancel = nullptr, MarkCarrier* marks = nullptr);
 

@@ -22,7 +22,7 @@ unsigned char byte_at(const SpellingMatcher::Entry& entry, std::size_t index) {
 
 SpellingMatcher::SpellingMatcher(std::vector<Entry> entries) : entries_(std::move(entries)) {
     std::erase_if(entries_, [](const Entry& entry) { return entry.spelling.empty(); });
-    std::ranges::stable_sort(entries_, {}, &Entry::spelling);  // bytes compare as unsigned
+    std::ranges::stable_sort(entries_, {}, &Entry::spelling);  // std::string compares bytes as unsigned
     const auto same = [](const Entry& a, const Entry& b) { return a.spelling == b.spelling; };
     entries_.erase(std::unique(entries_.begin(), entries_.end(), same), entries_.end());
     for (const Entry& entry : entries_) ++first_byte_[byte_at(entry, 0) + 1U];
@@ -34,7 +34,7 @@ const SpellingMatcher::Entry* SpellingMatcher::longest(std::string_view text) co
     const Entry* low = entries_.data() + first_byte_[first];
     const Entry* high = entries_.data() + first_byte_[first + 1U];
     const Entry* match = nullptr;
-    // All of [low, high) begin with the first `depth` bytes of the text.
+    // All spellings in [low, high) begin with the first `depth` bytes of the text.
     for (std::size_t depth = 1; low != high; ++depth) {
         if (low->spelling.size() == depth) match = low++;
         if (depth == text.size()) break;
@@ -68,6 +68,8 @@ std::vector<SpellingMatcher::Entry> spellings_of(const std::vector<AddedToken>& 
     return entries;
 }
 
+// Limits the content of an added token in bytes, since a search costs up to that many steps at each position that
+// begins like the token.
 constexpr std::size_t kMaxTokenBytes = 1024;
 
 }  // namespace
@@ -93,7 +95,7 @@ std::optional<SpellingMatcher::Match> AddedTokenMatcher::find(std::string_view t
     std::optional<SpellingMatcher::Match> match = matcher_.find(text, from);
     while (match && said.any_in({match->begin, match->begin + match->length}) && rules_.at(match->id).trusted_only) {
         const std::size_t begin = match->begin;
-        match = matcher_.match_at_begin(text.substr(begin, match->length - 1));  // a shorter one
+        match = matcher_.match_at_begin(text.substr(begin, match->length - 1));  // a shorter token at the same position
         if (match)
             match->begin = begin;
         else
@@ -120,7 +122,7 @@ std::optional<AddedTokenMatcher::Place> AddedTokenMatcher::placed(std::string_vi
     if (token.single_word && ((!left.empty() && is_word_character(left.substr(last_character(left)))) ||
                               (!right.empty() && is_word_character(right))))
         return std::nullopt;
-    if (token.lstrip) {  // not what a token before has taken
+    if (token.lstrip) {  // white space that belongs to the token before is not taken
         place.begin = std::max(place.begin, done);
         while (place.begin > done) {
             const std::size_t character = last_character(text.substr(0, place.begin));

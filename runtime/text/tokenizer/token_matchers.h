@@ -1,4 +1,4 @@
-// Tokens that are found in a text by their spelling.
+// Finds tokens in a text by their spelling.
 #pragma once
 
 #include <algorithm>
@@ -18,12 +18,12 @@
 
 namespace slipstream {
 
-// Finds pieces that are matched by their spelling before any merging: special tokens, user-defined pieces. The longest
-// match at a place wins, places are tried from left to right.
+// Finds pieces that are matched by their spelling before any merging: special tokens and user-defined pieces. Positions
+// are tried from left to right; at each position the longest match wins.
 //
-// The spellings lie sorted. At a place, the run of those that begin like the text is narrowed byte by byte, by binary
-// search; a spelling that is complete stands first in its run. So building takes O(n log n) comparisons, and a place
-// O(log n) for each byte in which the text and any spelling agree, however many spellings there are.
+// The spellings are sorted. At a position, binary search narrows the range of spellings that begin like the text, byte
+// by byte; a spelling that is complete is the first of its range. So building takes O(n log n) comparisons, and a
+// position takes O(log n) for each byte on which the text and any spelling agree, where n is the number of spellings.
 
 class SpellingMatcher {
 public:
@@ -37,56 +37,59 @@ public:
         TokenId id;
     };
 
-    /// Empty spellings are ignored; of equal spellings the first wins.
+    /// Empty spellings are ignored. Of entries with equal spellings, the first counts.
     explicit SpellingMatcher(std::vector<Entry> entries);
 
     [[nodiscard]] bool empty() const { return entries_.empty(); }
-    /// The longest match at the beginning of `text`.
+    /// Returns the longest match at the beginning of `text`, or nullopt.
     [[nodiscard]] std::optional<Match> match_at_begin(std::string_view text) const;
-    /// The first match at or after `from`.
+    /// Returns the first match at or after byte `from`, the longest one there, or nullopt.
     [[nodiscard]] std::optional<Match> find(std::string_view text, std::size_t from) const;
 
 private:
     [[nodiscard]] const Entry* longest(std::string_view text) const;
 
-    std::vector<Entry> entries_;                 // sorted by spelling, each once
-    std::array<std::size_t, 257> first_byte_{};  // entries that begin with byte b: [first_byte_[b], first_byte_[b + 1])
+    std::vector<Entry> entries_;  // sorted by spelling, each spelling once
+    // The entries that begin with byte b are those in [first_byte_[b], first_byte_[b + 1]).
+    std::array<std::size_t, 257> first_byte_{};
 };
 
-// Tokens that are found in text before anything else: special tokens, and others that were added to a vocabulary. Each
-// has rules of its own, as the tokenizers package has them: it may take the white space at its sides with it, or only
-// match where it stands as a word of its own. The longest match at a place wins.
+// Tokens that are found in text before any other processing: special tokens, and others that were added to a
+// vocabulary. Each token has its own rules, as in the tokenizers package: it may include the white space next to it, or
+// match only as a separate word. At each position the longest match wins.
 //
-// This is the one place that finds control tokens, in each tokenizer, in the text as the tokenizer sees it: a token
-// that is `trusted_only` is found only where no byte of its spelling was said. Word models may hold the same spellings
-// (unigram pieces, merges, whole words); encode_refusing() keeps their ids out of what was said.
+// Every tokenizer finds control tokens only with this class, in the text that it is about to encode. A token that is
+// `trusted_only` is found only if no byte of its spelling was said (came from a message). Word models may contain the
+// same spellings (unigram pieces, merges, whole words); encode_refusing() keeps their ids out of bytes that were said.
 
 struct AddedToken {
     std::string content;
     TokenId id = -1;
-    bool special = false;  // prints nothing; only found where special tokens are parsed
-    bool lstrip = false;   // takes the white space on its left with it
-    bool rstrip = false;
-    bool single_word = false;   // only between characters that are no letters, digits or marks
-    bool normalized = false;    // found in normalised text, else in the text as it comes
-    bool trusted_only = false;  // never found in what was said: Tokenizer::trusted_only_ids()
+    bool special = false;       // prints nothing; found only with SpecialTokens::Parse
+    bool lstrip = false;        // includes the white space to its left
+    bool rstrip = false;        // includes the white space to its right
+    bool single_word = false;   // matches only if no letter, digit or mark is next to it
+    bool normalized = false;    // found in normalised text; if false, in the text before it is normalised
+    bool trusted_only = false;  // never found in bytes that were said, see Tokenizer::trusted_only_ids()
 };
 
-/// Looking for a token costs its length at every place of a text that begins like it, so that it must be short. Throws
-/// FormatError beyond 1 KiB; `name` is the file's.
+/// Throws FormatError if the content of `token` has more than 1 KiB: a search costs up to the length of a token at each
+/// position that begins like it. `name` is the name of the file, for the message.
 void check_added_token(const AddedToken& token, std::string_view name);
 
 class AddedTokenMatcher {
 public:
     struct Part {
         std::string_view text;
-        std::optional<TokenId> id;  // nothing: text between tokens
+        std::optional<TokenId> id;  // nullopt: text between tokens
     };
 
     /// Tokens with empty content are ignored.
     explicit AddedTokenMatcher(std::vector<AddedToken> tokens = {});
 
-    /// Calls `emit` with the parts of `text`, valid UTF-8, in order; text between tokens is never empty.
+    /// Cuts `text`, which must be valid UTF-8, into tokens and the text between them, and calls `emit`(Part) for each
+    /// in order. Text between tokens is never empty. The part of a token is its spelling, without white space that its
+    /// rules include. `special` says whether special tokens are found; `said` has the marks of `text`.
     template <typename Emit>
     void split(std::string_view text, SpecialTokens special, SaidBytes said, Emit&& emit) const {
         std::size_t done = 0;
@@ -105,22 +108,25 @@ private:
     struct Place {
         std::size_t begin, end;
     };
-    /// The first match at or after `from` that what was said has no part in.
+    /// Returns the first match at or after byte `from`. A trusted_only token matches only if none of its bytes was
+    /// said.
     [[nodiscard]] std::optional<SpellingMatcher::Match> find(std::string_view text, std::size_t from,
                                                              SaidBytes said) const;
-    /// What the match takes of the text, from `done` on; nothing where its rules forbid it.
+    /// Returns the bytes that the match covers, including white space by the token's rules, or nullopt if the rules
+    /// forbid the match. Bytes before `done` belong to an earlier part and are never included.
     [[nodiscard]] std::optional<Place> placed(std::string_view text, const SpellingMatcher::Match& match,
                                               std::size_t done, SpecialTokens special) const;
     [[nodiscard]] bool is_word_character(std::string_view text) const;
 
     SpellingMatcher matcher_;
     std::unordered_map<TokenId, AddedToken> rules_;
-    std::optional<TextPattern> word_character_;  // where a token asks for it
+    std::optional<TextPattern> word_character_;  // only if a token has single_word set
 };
 
-/// Appends the ids that `encode` appends for `text`, valid UTF-8 and not empty, without those that `is_refused`: where
-/// there are such, the halves of the text are encoded one by one, down to characters and their bytes, and a byte's
-/// refused id is dropped. So only the text around a refused id is cut.
+/// Appends the ids that `encode`(text) appends for `text`, which must be valid UTF-8 and not empty, but none for which
+/// `is_refused`(id) is true. If there is such an id, the two halves of the text are encoded separately, down to single
+/// characters and then their bytes (`encode_byte`(byte)); a refused id of a byte is dropped. So the text is cut only
+/// around a refused id. `encode` and `encode_byte` must append to `out`.
 template <typename Encode, typename EncodeByte, typename IsRefused>
 void encode_refusing(std::string_view text, const Encode& encode, const EncodeByte& encode_byte,
                      const IsRefused& is_refused, std::vector<TokenId>& out) {

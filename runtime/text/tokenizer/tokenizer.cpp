@@ -17,7 +17,7 @@
 
 namespace slipstream {
 
-// Which tokenizer a model's files hold, and what is refused by name.
+// Choice of the tokenizer for a model's files. Kinds that are not supported are refused with their name.
 
 namespace {
 
@@ -61,7 +61,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerParts& parts) {
             ? read_tokenizer_settings(parts.tokenizer_config_json->bytes, parts.tokenizer_config_json->name)
             : TokenizerSettings();
     const TextEnds ends{.bos_id = parts.bos_id, .add_bos = parts.add_bos};
-    // What tokenizer.json says is what the model was trained with; the others are where it was made from.
+    // tokenizer.json has precedence: the model was trained with what it says. The other files are what it was made
+    // from.
     if (const auto& file = parts.tokenizer_json) return parse_tokenizer_json(file->bytes, file->name, settings, ends);
     if (const auto& file = parts.sentencepiece_model) {
         if (!is_tiktoken(file->bytes)) return from_sentencepiece(parts, settings);
@@ -84,12 +85,13 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerParts& parts) {
         "a GGUF vocabulary was found; add one");
 }
 
-// What all tokenizers share: prompts, and ids to text (Tokenizer::decode and StreamingDetokenizer).
+// Functions that all tokenizers share: prompts, and ids to text (Tokenizer::decode and StreamingDetokenizer).
 
 namespace {
 
-/// The bytes of `id`, less the space that the encoder put in front of the text: it is part of the first token that
-/// prints anything, unless that is a byte (the encoder never writes that space as a byte) or an unknown.
+/// Returns the bytes of `id` without the space that the encoder put at the beginning of the text. That space is the
+/// first byte of the first token that prints anything, unless that token is a byte token (the encoder never writes the
+/// space as one) or an unknown token. `at_start` becomes false at that token.
 std::string_view bytes_at_start(const Tokenizer& tokenizer, TokenId id, bool& at_start) {
     std::string_view bytes = tokenizer.token_bytes(id);
     if (!at_start || bytes.empty()) return bytes;
@@ -165,7 +167,7 @@ std::string_view StreamingDetokenizer::push(TokenId id) {
 }
 
 std::string_view StreamingDetokenizer::finish() {
-    // What is held is the beginning of one character: one maximal subpart.
+    // The bytes held back are the beginning of one character: one maximal subpart.
     out_ = held_.empty() ? std::string_view() : kReplacementCharacter;
     held_.clear();
     return out_;

@@ -1,4 +1,5 @@
-// Text to ids and back. One kind of tokenizer a file; `make_tokenizer` picks by what the model's files hold.
+// Text to ids and ids to text. Each kind of vocabulary has its tokenizer class; make_tokenizer() chooses by the files
+// of the model.
 #pragma once
 
 #include <atomic>
@@ -16,22 +17,24 @@
 
 namespace slipstream {
 
-// A vocabulary as arrays, by id, whichever file held it. What is optional stands for "the file does not say".
+// A vocabulary as arrays, indexed by id, from any kind of file. An optional field without a value means that the file
+// does not say.
 struct PlainVocabulary {
-    std::string model;          // "llama", "gpt2", ...
-    std::string pre_tokenizer;  // "default", "qwen2", ... or empty
+    std::string model;          // tokenizer.ggml.model: "llama", "gpt2", ...
+    std::string pre_tokenizer;  // tokenizer.ggml.pre: "default", "qwen2", ...; or empty
     std::vector<std::string> tokens;
-    std::vector<float> scores;        // [n] or empty
-    std::vector<std::int32_t> types;  // [n] or empty: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
+    std::vector<float> scores;  // [tokens.size()] or empty
+    // [tokens.size()] or empty. 1 is normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte.
+    std::vector<std::int32_t> types;
     std::vector<std::string> merges;
     std::optional<std::int64_t> bos_id, eos_id, eot_id, unk_id, pad_id;
     std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
-    std::string precompiled_charsmap;  // normalisation rules, bytes; or empty
+    std::string precompiled_charsmap;  // bytes of the normalisation rules; or empty
 };
 
 enum class SpecialTokens : std::uint8_t {
-    AsText,  // "</s>" in the input is five characters
-    Parse,   // "</s>" in the input is the end token
+    AsText,  // "</s>" in the text is five characters
+    Parse,   // "</s>" in the text is the end token
 };
 
 enum class TokenKind : std::uint8_t { Normal, Unknown, Control, UserDefined, Unused, Byte };
@@ -40,90 +43,102 @@ class Tokenizer {
 public:
     virtual ~Tokenizer() = default;
 
-    /// "SentencePiece BPE", for inspect and messages.
+    /// Returns the name of the kind, for inspect and messages: "SentencePiece BPE", for example.
     [[nodiscard]] virtual std::string_view kind() const = 0;
     [[nodiscard]] virtual std::int64_t vocab_size() const = 0;
     [[nodiscard]] virtual std::optional<TokenId> bos_id() const = 0;
-    /// Whether the model expects BOS in front of every text.
+    /// Returns whether the model expects BOS at the beginning of every text.
     [[nodiscard]] virtual bool adds_bos() const = 0;
-    /// The token that ends a text, and whether the model's own tokenizer puts it behind every text (few do, and never
-    /// behind a prompt that is to be continued).
+    /// Returns the token that ends a text, or nullopt if the vocabulary has none.
     [[nodiscard]] virtual std::optional<TokenId> eos_id() const { return std::nullopt; }
+    /// Returns whether the model's own tokenizer puts EOS at the end of every text. Few do, and it must never be put at
+    /// the end of a prompt that is to be continued.
     [[nodiscard]] virtual bool adds_eos() const { return false; }
     [[nodiscard]] virtual TokenKind token_kind(TokenId id) const = 0;
-    /// End tokens that the vocabulary itself names (</s>, <|eot_id|>, ...).
+    /// Returns the end tokens that the vocabulary itself names (</s>, <|eot_id|>, ...).
     [[nodiscard]] virtual std::vector<TokenId> end_tokens() const = 0;
 
-    /// Ids of `text`, BOS not included. Any bytes; invalid UTF-8 goes through byte fallback. Throws Interrupted soon
-    /// after *cancel turned true; so do all below.
+    /// Returns the ids of `text`, without BOS. `text` may be any bytes; bytes that are not valid UTF-8 are encoded as
+    /// bytes. Throws Interrupted soon after *cancel turned true, and RequestError if the text is larger than 512 MiB.
     [[nodiscard]] virtual std::vector<TokenId> encode(std::string_view text, SpecialTokens special,
                                                       const std::atomic<bool>* cancel = nullptr) const = 0;
-    /// The ids of a prompt: encode() with BOS in front where adds_bos(), unless the text begins with it itself, as text
-    /// out of a chat template does. An empty text is BOS alone.
+    /// Returns the ids of a prompt: encode(), with BOS at the beginning if adds_bos() is true, unless the text itself
+    /// begins with BOS, as the text of a chat template does. The ids of an empty text are BOS alone. Throws as encode()
+    /// does.
     [[nodiscard]] std::vector<TokenId> encode_prompt(std::string_view text, SpecialTokens special,
                                                      const std::atomic<bool>* cancel = nullptr) const;
-    /// The ids of a prompt with marks, by SpecialTokens::Parse: no id of trusted_only_ids() comes of a byte that was
-    /// said. Where none could, the ids are those of the text without marks.
+    /// Returns the ids of a prompt with marks, encoded with SpecialTokens::Parse: no id of trusted_only_ids() is made
+    /// of a byte that was said. If no such id could be, the ids are those of the text without marks. Throws as encode()
+    /// does.
     [[nodiscard]] std::vector<TokenId> encode_prompt(const MarkedText& prompt,
                                                      const std::atomic<bool>* cancel = nullptr) const;
-    /// The piece as the vocabulary spells it (for `tokenize`), e.g. "▁the", "<0x0A>".
+    /// Returns the token as the vocabulary spells it, for example "▁the" or "<0x0A>" (used by `tokenize`). Returns an
+    /// empty view if `id` is not in the vocabulary.
     [[nodiscard]] virtual std::string_view piece(TokenId id) const = 0;
-    /// The bytes that the token stands for in running text ("▁the" -> " the", "<0x0A>" -> "\n", control -> "").
-    /// Concatenated over a text they give decode(), but for the one leading space that the encoder added.
+    /// Returns the bytes that the token stands for in running text: "▁the" -> " the", "<0x0A>" -> "\n", a control token
+    /// -> "". Concatenated over the ids of a text, they are decode() except for the one leading space that the encoder
+    /// added.
     [[nodiscard]] virtual std::string_view token_bytes(TokenId id) const = 0;
-    /// Whether the encoder put a space in front of a text, which decode() takes away again.
+    /// Returns whether the encoder puts a space at the beginning of a text, which decode() removes.
     [[nodiscard]] virtual bool adds_space_prefix() const = 0;
-    /// Text of `ids`: token bytes joined, without the space that the encoder added at the start of the text.
+    /// Returns the text of `ids`: their token bytes concatenated, without the space that the encoder added at the
+    /// beginning.
     [[nodiscard]] std::string decode(std::span<const TokenId> ids) const;
 
 protected:
-    /// Throws RequestError beyond 512 MiB: normalised, three times as much still fits 31 bits.
+    /// Throws RequestError if `text` is larger than 512 MiB. This is the largest text for which the positions in a text
+    /// that normalising made three times as long still fit 31 bits.
     static void check_size(std::string_view text);
-    /// encode() with SpecialTokens::Parse of a text with marks; see encode_prompt().
+    /// Returns the ids of `text`, whose marks are `said`, with SpecialTokens::Parse; see encode_prompt().
     [[nodiscard]] virtual std::vector<TokenId> encode_marked(std::string_view text, SaidBytes said,
                                                              const std::atomic<bool>* cancel) const = 0;
-    /// [vocab_size] Which ids only a template or the system may write: control tokens, and user-defined ones that are
-    /// spelt like them (is_turn_mark()) or begin or end texts. `unknown` stands for text that has no token, so it may
-    /// come of any text, unless it also begins or ends texts.
+    /// Returns [vocab_size] whether only a template or the system turn may write the id: true for control tokens, and
+    /// for user-defined tokens that are spelt like control tokens (is_turn_mark()) or begin or end texts. `unknown` is
+    /// the token that stands for text without a token; any text may produce it, so it is false unless it also begins or
+    /// ends texts.
     [[nodiscard]] std::vector<bool> trusted_only_ids(std::optional<TokenId> unknown) const;
 };
 
-/// A file of a tokenizer: what it holds, and its name for messages.
+/// A file of a tokenizer: its contents, and its name for messages.
 struct NamedBytes {
     std::string_view bytes;
     std::string name;
 };
 
-/// What a tokenizer is made from: the vocabulary that a reader of model files took out, or the bytes of files, those
-/// that there are. They are needed while it is made, not later.
+/// The inputs of make_tokenizer(): a vocabulary that the reader of a model file extracted, or the contents of those
+/// tokenizer files that exist. They must stay alive during the call, not longer.
 struct TokenizerParts {
-    const PlainVocabulary* vocabulary = nullptr;  // where there is one, it is all that counts
+    const PlainVocabulary* vocabulary = nullptr;  // if not null, all other fields are ignored
     std::optional<NamedBytes> tokenizer_json, sentencepiece_model, vocab_json, merges_txt, tokenizer_config_json;
-    // From config.json or tokenizer_config.json.
+    // The following two are from config.json or tokenizer_config.json.
     std::optional<std::int64_t> bos_id;
     std::optional<bool> add_bos;
 };
 
-/// Throws Unsupported (naming the kind) or FormatError.
+/// Returns the tokenizer that `parts` describes. Throws Unsupported, which names the kind, if the kind is unknown, and
+/// FormatError if a file is broken or missing.
 [[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerParts& parts);
 
-/// Whether a control token ends a turn or a text in published models, by its usual spelling ("<|eot_id|>", "<|end|>",
-/// ...): a vocabulary often names only one of its end tokens as EOS.
+/// Returns whether `spelling` is a usual name of a control token that ends a turn or a text in published models
+/// ("<|eot_id|>", "<|end|>", ...). A vocabulary often names only one of its end tokens as EOS.
 [[nodiscard]] bool ends_text_by_name(std::string_view spelling);
 
-/// Whether a token looks like one that structures a conversation: "<|...|>", "<｜...｜>", one that ends_text_by_name(),
-/// or another that chat templates of published models write. Files call some of them user-defined instead of special.
+/// Returns whether `spelling` looks like a token that structures a conversation: "<|...|>", "<｜...｜>", a name for
+/// which ends_text_by_name() is true, or another token that chat templates of published models write. Some files mark
+/// such tokens as user-defined instead of special.
 [[nodiscard]] bool is_turn_mark(std::string_view spelling);
 
-/// Turns a stream of ids into text as it comes: holds back bytes that do not complete a UTF-8 character yet, and drops
-/// the leading space of a text that starts after BOS. Bytes that can never become a character come out as U+FFFD.
+/// Turns a stream of ids into text as they arrive: holds back bytes that do not yet complete a UTF-8 character, and,
+/// with Start::OfText, drops the leading space that the encoder added. Bytes that can never become a character become
+/// U+FFFD.
 class StreamingDetokenizer {
 public:
     enum class Start : std::uint8_t { OfText, Continued };
     StreamingDetokenizer(const Tokenizer& tokenizer, Start start);
-    /// Complete characters that `id` finishes; may be empty. Valid until the next call.
+    /// Adds `id` and returns the complete characters that are available now; may be empty. Valid until the next call.
     [[nodiscard]] std::string_view push(TokenId id);
-    /// What is still held back, at the end of the text (U+FFFD for a broken character).
+    /// Returns U+FFFD if an incomplete character is held back, else an empty text. Call at the end of the text. Valid
+    /// until the next call.
     [[nodiscard]] std::string_view finish();
 
 private:

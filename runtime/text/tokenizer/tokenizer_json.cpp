@@ -24,16 +24,17 @@ namespace slipstream {
 
 namespace {
 
-// The bulk of a tokenizer.json, a hundred thousand strings and more: read in one pass into flat arrays, while what is
-// small becomes JSON values.
+// The large parts of a tokenizer.json, 100,000 strings and more, are read in one pass into flat arrays; the small parts
+// become JSON values.
 
-/// Strings, each with a number or without: tokens with ids or scores, merges, halves of merges.
+/// An array of strings, each with a number or without: tokens with ids or scores, merges, halves of merges.
 struct JsonEntries {
     enum class Form : std::uint8_t { Missing, Object, Array } form = Form::Missing;
-    std::string texts;              // one behind the other
-    std::vector<std::size_t> ends;  // in texts
-    std::vector<double> numbers;    // [n], NaN where there is none; a merge's first half has kFirstHalf
+    std::string texts;              // concatenated
+    std::vector<std::size_t> ends;  // [n]: end of each string, in texts
+    std::vector<double> numbers;    // [n]: NaN: no number; the first half of a merge has kFirstHalf
 
+    // Marks, in `numbers`, a string that is the first half of a merge; the next string is the second half.
     static constexpr double kFirstHalf = 1;
 
     void add(std::string_view text, double number) {
@@ -49,8 +50,8 @@ struct JsonEntries {
 };
 
 struct TokenizerJsonFile {
-    JsonEntries vocabulary, merges;  // of the model
-    nlohmann::json rest;             // an object: all else, in `model` too
+    JsonEntries vocabulary, merges;  // of the model; removed from `rest`
+    nlohmann::json rest;             // an object with all other parts, also those in `model`
 };
 
 using Form = JsonEntries::Form;
@@ -73,7 +74,7 @@ public:
     }
     bool string(std::string& value) {
         if (bulk_ == nullptr) return JsonBuilder::string(value);
-        // A merge as a line, or a string of a pair.
+        // A merge written as one line, or a string of a pair.
         return bulk_->form == Form::Array && (in_pair_ || bulk_ == &file_.merges) ? text(value) : refuse();
     }
     bool key(std::string& key) { return bulk_ != nullptr ? text(key) : JsonBuilder::key(key); }
@@ -111,7 +112,7 @@ private:
         bulk_ = nullptr;
         return true;
     }
-    // ["token", score], or the two halves of a merge.
+    // Ends a pair: ["token", score], or the two halves of a merge.
     bool end_pair() {
         const std::size_t n_texts = bulk_->size() - pair_begin_;
         if (n_texts != (bulk_ == &file_.merges ? 2 : 1)) refuse();
@@ -121,7 +122,7 @@ private:
         return true;
     }
     bool text(std::string_view text) {
-        // The one before has its number, where it wants one.
+        // The string before must have its number by now, if strings of this form have one.
         if (bulk_->form == Form::Object && !bulk_->numbers.empty() && std::isnan(bulk_->numbers.back())) refuse();
         bulk_->add(text, std::numeric_limits<double>::quiet_NaN());
         return true;
@@ -134,7 +135,7 @@ private:
     }
 
     TokenizerJsonFile& file_;
-    JsonEntries* bulk_ = nullptr;  // what is being read, unless it is small
+    JsonEntries* bulk_ = nullptr;  // the array that is being filled; null while small parts are read
     bool in_pair_ = false;
     std::size_t pair_begin_ = 0;
 };
@@ -150,8 +151,8 @@ TokenizerJsonFile read_tokenizer_json_file(std::string_view text, std::string_vi
     return file;
 }
 
-/// The pairs of `{"token": id, ...}`, or false for anything that is not spelt quite so: the library, which takes a
-/// hundred instructions a byte, reads or refuses it then.
+/// Reads {"token": id, ...} into `entries` and returns true. Returns false for any text that is not written in the
+/// usual way; then the JSON library, which takes about a hundred instructions per byte, must read or refuse the text.
 bool read_pairs(std::string_view text, JsonEntries& entries) {
     const auto take = [&text](char wanted) {
         while (!text.empty() && (text[0] == ' ' || text[0] == '\n' || text[0] == '\r' || text[0] == '\t'))
@@ -186,7 +187,8 @@ bool read_pairs(std::string_view text, JsonEntries& entries) {
     return take('}') && text.find_first_not_of(" \n\r\t") == std::string_view::npos;
 }
 
-/// Of a vocabulary in Object form. Throws FormatError where an id is none or two tokens are the same.
+/// Returns the vocabulary of `entries`, which must be of Form::Object. Throws FormatError if an id is not valid or
+/// appears twice, or a token appears twice; `name` is the name of the file.
 IndexedVocabulary indexed(const JsonEntries& entries, std::string_view name) {
     IndexedVocabulary vocabulary;
     TokenVocabulary& tokens = *vocabulary.tokens;
@@ -240,10 +242,10 @@ std::string decoded(std::string_view spelling, const TokenDecoding& decoding) {
     return text;
 }
 
-/// What each token of the model prints.
+/// Sets the bytes that each token of the model prints, as `decoding` says.
 void set_bytes(TokenVocabulary& vocabulary, const TokenDecoding& decoding, TokenSpelling spelling,
                const std::string& name) {
-    if (spelling == TokenSpelling::ByteAlphabet) {  // the model's reader has set them
+    if (spelling == TokenSpelling::ByteAlphabet) {  // already set, by read_bpe()
         if (!decoding.byte_alphabet && (decoding.byte_fallback || !decoding.replacements.empty()))
             throw Unsupported(
                 fmt::format("{}: a ByteLevel pre_tokenizer with another decoder is not known to this version", name));
@@ -264,12 +266,12 @@ void set_bytes(TokenVocabulary& vocabulary, const TokenDecoding& decoding, Token
     }
 }
 
-// ---- the model: the vocabulary, and what turns words into its tokens
+// The model of a tokenizer.json: the vocabulary, and the word model that turns words into tokens.
 
 struct JsonModel {
     IndexedVocabulary vocabulary;
     std::unique_ptr<WordModel> model;
-    bool may_cut_at_spaces = false;  // words may be cut in front of "▁" without another result
+    bool may_cut_at_spaces = false;  // words may be cut before "▁" without changing any ids
 };
 
 MergeTable read_merges(const JsonEntries& merges, const IndexedVocabulary& vocabulary, const std::string& name) {
@@ -316,7 +318,7 @@ JsonModel read_bpe(const TokenizerJsonFile& file, const JsonFields& fields, Toke
     return result;
 }
 
-/// [["<unk>", 0.0], ["a", -3.1], ...]; ids count up.
+/// Reads a unigram model, whose vocab is [["<unk>", 0.0], ["a", -3.1], ...]; the index of a token is its id.
 JsonModel read_unigram(const TokenizerJsonFile& file, const JsonFields& fields, TokenSpelling spelling,
                        const std::string& name) {
     if (spelling == TokenSpelling::ByteAlphabet)
@@ -327,7 +329,7 @@ JsonModel read_unigram(const TokenizerJsonFile& file, const JsonFields& fields, 
     TokenVocabulary& tokens = *result.vocabulary.tokens;
     for (std::size_t i = 0; i < file.vocabulary.size(); ++i)
         tokens.set(static_cast<std::int64_t>(i), file.vocabulary.text(i), TokenKind::Normal, name);
-    // Of equal spellings the last id counts, as in the package.
+    // Of equal spellings, the last id counts, as in the tokenizers package.
     result.vocabulary.index = StringIndex(file.vocabulary.size());
     for (TokenId id = static_cast<TokenId>(tokens.size()); id-- > 0;)
         result.vocabulary.index.insert(tokens.spelling(id), id, [&](TokenId other) { return tokens.spelling(other); });
@@ -349,7 +351,7 @@ JsonModel read_model(const TokenizerJsonFile& file, TokenSpelling spelling, cons
     if (fields.number("dropout").value_or(0) != 0) refuse_part(fields.name(), "a model with dropout");
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
         if (!fields.string(key).value_or("").empty()) refuse_part(fields.name(), fmt::format("a model with {}", key));
-    // Files of version 0.8 and before do not say.
+    // Files of version 0.8 and before do not have the field "type".
     const bool has_merges = file.merges.form != JsonEntries::Form::Missing;
     const std::string type = fields.string("type").value_or(has_merges ? "BPE" : "");
     if (type == "BPE") return read_bpe(file, fields, spelling, name);
@@ -363,7 +365,7 @@ JsonModel read_model(const TokenizerJsonFile& file, TokenSpelling spelling, cons
 std::unique_ptr<Tokenizer> parse_tokenizer_json(std::string_view text, const std::string& name,
                                                 const TokenizerSettings& settings, const TextEnds& ends) {
     const TokenizerJsonFile file = read_tokenizer_json_file(text, name);
-    const auto part = [&](const char* key) { return file.rest.value(key, nlohmann::json()); };  // null: not there
+    const auto part = [&](const char* key) { return file.rest.value(key, nlohmann::json()); };  // null: missing
     PipelineParts parts;
     parts.normalizer = TextNormalizer(read_normalizer(part("normalizer"), name));
     parts.pre_tokenizer = read_pre_tokenizer(part("pre_tokenizer"), name);

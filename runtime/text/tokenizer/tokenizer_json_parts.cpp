@@ -26,7 +26,8 @@ TokenId parse_id(const std::string& text, const std::string& name) {
     return static_cast<TokenId>(id);
 }
 
-/// "<s>", or {"content": "<s>", ...}.
+/// Returns the text of a token that is written as "<s>" or as {"content": "<s>", ...}, or nullopt if the field is
+/// missing.
 std::optional<std::string> token_text(const JsonFields& fields, const char* key) {
     const auto* value = fields.find(key);
     if (value == nullptr) return std::nullopt;
@@ -56,7 +57,7 @@ TokenizerSettings read_tokenizer_settings(std::string_view text, const std::stri
     return settings;
 }
 
-// The parts of a tokenizer.json that are about tokens: decoder, post_processor, added_tokens.
+// The parts of a tokenizer.json that concern tokens: decoder, post_processor, added_tokens.
 
 namespace {
 
@@ -68,7 +69,8 @@ TokenId to_id(const json& value, const JsonFields& fields, const char* key) {
     return static_cast<TokenId>(id);
 }
 
-/// Steps in front of "Fuse" see each token, those behind it the whole text; only one kind of the latter occurs.
+/// Adds a decoder step to `decoding`. Steps before "Fuse" apply to each token, steps after it to the whole text; the
+/// only step supported after "Fuse" is a Strip of one space at the beginning.
 void add_decoder(const json& part, const std::string& where, bool& is_fused, TokenDecoding& decoding) {
     const std::string type = type_of(part, where);
     const JsonFields fields(part, fmt::format("{} {}", where, printable(type)));
@@ -102,7 +104,7 @@ void add_decoder(const json& part, const std::string& where, bool& is_fused, Tok
     }
 }
 
-/// The id behind a name of a template's "special_tokens".
+/// Returns the id of `token`, a name in the "special_tokens" of a TemplateProcessing.
 TokenId template_id(const std::string& token, const JsonFields& fields) {
     const json* tokens = fields.object("special_tokens");
     if (tokens == nullptr || !tokens->contains(token) || !(*tokens)[token].is_object())
@@ -139,7 +141,7 @@ void add_template(const json& part, const JsonFields& fields, TextTemplate& resu
     if (!is_behind) refuse_part(fields.name(), "a template without the text");
 }
 
-/// ["<s>", 0]
+/// Returns the id of a token that is written as ["<s>", 0].
 TokenId named_id(const JsonFields& fields, const char* key) {
     const json* pair = fields.find(key);
     if (pair == nullptr || !pair->is_array() || pair->size() != 2) fields.fail(key, "is no pair of token and id");
@@ -151,7 +153,7 @@ void add_post_processor(const json& part, const std::string& where, TextTemplate
     const JsonFields fields(part, fmt::format("{} {}", where, printable(type)));
     if (type == "Sequence") {
         for (const json& step : list_field(part, "processors", where)) add_post_processor(step, where, result);
-    } else if (type == "ByteLevel") {  // offsets only
+    } else if (type == "ByteLevel") {  // changes only offsets
     } else if (type == "TemplateProcessing") {
         add_template(part, fields, result);
     } else if (type == "RobertaProcessing" || type == "BertProcessing") {
@@ -211,19 +213,20 @@ std::vector<AddedToken> read_added_tokens(const json& json, const std::string& n
     return tokens;
 }
 
-// The parts of a tokenizer.json that text passes on its way to the model: normalizer and pre_tokenizer.
+// The parts of a tokenizer.json that process text before the model: normalizer and pre_tokenizer.
 
 namespace {
 
 using nlohmann::json;
 
-/// Which of the names it is: those of an enum, in its order.
+/// Returns the index of `name` in `names`, which must be in the order of the enumerators, or nullopt.
 std::optional<std::size_t> place_in(std::initializer_list<std::string_view> names, std::string_view name) {
     const auto* const found = std::ranges::find(names, name);
     return found == names.end() ? std::nullopt : std::optional(static_cast<std::size_t>(found - names.begin()));
 }
 
-/// Each step may hold compiled code: not without end.
+/// Limits the steps of a part to 64, since each may hold a compiled pattern. Throws Unsupported if `n_steps` has
+/// reached the limit.
 void check_number(std::size_t n_steps, const std::string& where) {
     constexpr std::size_t max_steps = 64;
     if (n_steps >= max_steps) refuse_part(where, fmt::format("more than {} steps", max_steps));
@@ -235,7 +238,7 @@ std::string text_field(const JsonFields& fields, const char* key) {
     return *text;
 }
 
-/// {"String": "a"} or {"Regex": "a+"}, and which it is.
+/// A pattern, {"String": "a"} or {"Regex": "a+"}; is_regex says which of the two.
 struct PatternField {
     std::string text;
     bool is_regex;
@@ -329,7 +332,7 @@ void add_metaspace(const JsonFields& fields, std::vector<PreTokenizerStep>& step
     const auto prepend = place_in({"always", "first", "never"}, scheme);
     if (!prepend) refuse_part(fields.name(), fmt::format("the prepend_scheme '{}'", scheme));
     step.prepend = static_cast<Prepend>(*prepend);
-    // Older files have this field alone.
+    // Older files have only this field.
     if (!fields.boolean("add_prefix_space").value_or(true)) {
         if (fields.has("prepend_scheme") && step.prepend != Prepend::Never)
             fields.fail("add_prefix_space", "contradicts prepend_scheme");
@@ -342,7 +345,8 @@ void add_metaspace(const JsonFields& fields, std::vector<PreTokenizerStep>& step
             SplitStep{TextPattern(literal_pcre2(replacement), fields.name()), SplitBehavior::MergedWithNext});
 }
 
-// ASCII punctuation and category P as Unicode 7 had it, which is what the package's library knows.
+// ASCII punctuation, and the category P of Unicode 7, which is the version that the tokenizers package's library
+// implements.
 constexpr std::string_view kPunctuation =
     R"((?![\x{61d}\x{9fd}\x{a76}\x{c77}\x{c84}\x{1b7d}\x{1b7e}\x{2e43}-\x{2e4f}\x{2e52}-\x{2e5d}\x{10ead}\x{10f55}-\x{10f59})"
     R"(\x{10f86}-\x{10f89}\x{1144b}-\x{1144f}\x{1145a}\x{1145b}\x{1145d}\x{11660}-\x{1166c}\x{116b9}\x{1183b})"

@@ -1,5 +1,5 @@
-// The small parts of a tokenizer.json, and tokenizer_config.json beside it. Includes the whole JSON header: for .cpp
-// files that read JSON anyway.
+// Readers of the small parts of a tokenizer.json, and of tokenizer_config.json. This header includes the whole JSON
+// header, so only .cpp files that read JSON should include it.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,46 +19,51 @@
 
 namespace slipstream {
 
-/// Reads the file's text; throws FormatError naming it.
+/// Returns the settings in `text`, the contents of a tokenizer_config.json. Throws FormatError, which names the file
+/// `name`, if it is broken.
 [[nodiscard]] TokenizerSettings read_tokenizer_settings(std::string_view text, const std::string& name);
 
-// The small parts of a tokenizer.json: what happens to text before it meets the model, and to tokens after it. Each
-// reader takes the JSON value of one part and throws Unsupported naming what it does not know, FormatError for what is
-// broken; `name` is the file's. Format: huggingface/tokenizers, the serialisation of each type.
+// The small parts of a tokenizer.json: what happens to text before the model, and to tokens after it. Each reader takes
+// the JSON value of one part. It throws Unsupported, which names what it does not know, or FormatError if the part is
+// broken; `name` is the name of the file. Format: huggingface/tokenizers, the serialisation of each type.
 
-/// "normalizer"; null is none.
+/// Returns the steps of the "normalizer" of a tokenizer.json; null means no steps. Throws FormatError, Unsupported.
 [[nodiscard]] std::vector<NormalizerStep> read_normalizer(const nlohmann::json& json, const std::string& name);
 
-/// "pre_tokenizer"; null is none. A ByteAlphabetStep among them tells that the model's tokens spell bytes.
+/// Returns the steps of the "pre_tokenizer" of a tokenizer.json; null means no steps. A ByteAlphabetStep among them
+/// shows that the spellings of the model's tokens are in the byte alphabet. Throws FormatError, Unsupported.
 [[nodiscard]] std::vector<PreTokenizerStep> read_pre_tokenizer(const nlohmann::json& json, const std::string& name);
 
-/// How tokens become text again.
+/// How token spellings become text.
 struct TokenDecoding {
-    bool byte_alphabet = false;                                     // spellings are in the byte alphabet
-    bool byte_fallback = false;                                     // "<0x0A>" is a byte
-    std::vector<std::pair<std::string, std::string>> replacements;  // in each token, in order
-    bool strips_space = false;                                      // one space at the beginning of a text
+    bool byte_alphabet = false;  // spellings are in the byte alphabet
+    bool byte_fallback = false;  // "<0x0A>" stands for a byte
+    // Replacements (from, to) that are applied in order to the spelling of each token.
+    std::vector<std::pair<std::string, std::string>> replacements;
+    bool strips_space = false;  // one space at the beginning of a text is removed
 };
-/// "decoder"; null leaves spellings as they are.
+/// Returns the "decoder" of a tokenizer.json; with null, tokens print their spellings. Throws FormatError, Unsupported.
 [[nodiscard]] TokenDecoding read_decoder(const nlohmann::json& json, const std::string& name);
 
-/// "post_processor"; null is none.
+/// Returns the "post_processor" of a tokenizer.json; null means no tokens around a text. Throws FormatError,
+/// Unsupported.
 [[nodiscard]] TextTemplate read_post_processor(const nlohmann::json& json, const std::string& name);
 
-/// "added_tokens"; null is none.
+/// Returns the "added_tokens" of a tokenizer.json; null means none. Throws FormatError, Unsupported.
 [[nodiscard]] std::vector<AddedToken> read_added_tokens(const nlohmann::json& json, const std::string& name);
 
-/// One token of that list, or of tokenizer_config.json.
+/// Returns one added token, an element of "added_tokens" or of "added_tokens_decoder" in tokenizer_config.json. `id` is
+/// its id; `name` is the name of the file, for messages. Throws FormatError if it is broken.
 [[nodiscard]] AddedToken read_added_token(const nlohmann::json& json, TokenId id, const std::string& name);
 
-// What the readers of a tokenizer.json's parts share. Includes the whole JSON header: for .cpp files that read JSON
-// anyway.
+// Helpers that the readers of the parts of a tokenizer.json share.
 
 [[noreturn]] inline void refuse_part(const std::string& where, std::string_view what) {
     throw Unsupported(fmt::format("{}: {} is not known to this version", where, printable(what)));
 }
 
-/// The field "type" of a part. Throws FormatError where there is none.
+/// Returns the field "type" of a part. Throws FormatError if the part is not an object or has no such field; `where`
+/// names the part in the message.
 [[nodiscard]] inline std::string type_of(const nlohmann::json& part, const std::string& where) {
     if (!part.is_object()) throw FormatError(fmt::format("{}: is no object", where));
     const JsonFields fields(part, where);

@@ -35,7 +35,7 @@ void ByteBpe::encode(std::string_view word, WordScratch& scratch, std::vector<To
         return;
     }
     scratch.symbols.resize(word.size());
-    TokenId all = 0;  // negative where one is
+    TokenId all = 0;  // bitwise or of all ids: negative if any byte has no token
     for (std::size_t i = 0; i < word.size(); ++i)
         all |= scratch.symbols[i] = byte_ids_[static_cast<unsigned char>(word[i])];
     if (all < 0) {
@@ -96,7 +96,8 @@ void CharacterBpe::encode(std::string_view word, WordScratch& scratch, std::vect
     }
     std::vector<TokenId>& symbols = scratch.symbols;
     symbols.clear();
-    bool fuses = false;  // the last symbol is the unknown token, which the next unknown character is part of
+    // True if the last symbol is an unknown token that also stands for the next character if that one is unknown.
+    bool fuses = false;
     for (std::size_t at = 0; at < word.size();) {
         const std::string_view character = word.substr(at, next_utf8(word.substr(at)).length);
         at += character.size();
@@ -121,7 +122,9 @@ void CharacterBpe::encode_byte(unsigned char byte, std::vector<TokenId>& out) co
 
 namespace {
 
-constexpr double kUnknownPenalty = 10.0;  // below the worst piece
+// An unknown character scores this much (a difference of natural logarithms) less than the worst piece, as in the
+// original program.
+constexpr double kUnknownPenalty = 10.0;
 
 std::vector<UnigramSegmenter::Piece> pieces_of(const TokenVocabulary& vocabulary, const std::vector<double>& scores) {
     std::vector<UnigramSegmenter::Piece> pieces;
@@ -156,7 +159,7 @@ void UnigramWords::encode(std::string_view word, WordScratch& scratch, std::vect
     segmenter_.segment(word, scratch.segmenter, scratch.segments);
     std::size_t at = 0, unknown_begin = 0;
     for (const UnigramSegmenter::Segment& segment : scratch.segments) {
-        // The unknown token's own spelling counts as unknown, as in the original.
+        // The unknown token's own spelling counts as unknown, as in the original program.
         if (segment.id != UnigramSegmenter::kUnknown && segment.id != options_.unk) {
             encode_unknown(word.substr(unknown_begin, at - unknown_begin), out);
             out.push_back(segment.id);
