@@ -224,8 +224,8 @@ TEST_F(SessionProgram, ADamagedSessionGoesOn) {
     std::string zero_page = whole;
     const std::size_t page = whole.size() / 4096 * 4096;
     std::fill(zero_page.begin() + static_cast<std::ptrdiff_t>(page), zero_page.end(), '\0');
-    for (const auto& [bytes, line] : {std::pair(wrong_bit, "KV of chunk 0 is damaged"),
-                                      std::pair(zero_page, "bytes are damaged or incomplete")}) {
+    for (const auto& [bytes, line] :
+         {std::pair(wrong_bit, "KV of chunk 0 is damaged"), std::pair(zero_page, "bytes are damaged or incomplete")}) {
         folder_.write("s", bytes);
         const ProgramResult result = go_on({"--max-tokens", "700"});
         EXPECT_EQ(result.code, 0) << result.err;
