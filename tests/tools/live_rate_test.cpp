@@ -156,6 +156,7 @@ TEST(Console, EscapesTextAndDrawsItsOwnSequences) {
     const std::string text = "a\\x1B[2mb\\x1B]0;t\\x07\\x0Dc\\xC2\\x9B";
     EXPECT_EQ(drawn(TerminalUse::Everything), "\x1b[2m" + text + "\x1b[0m\r\x1b[2Ad\\xFF\r\n");
     EXPECT_EQ(drawn(TerminalUse::NoColors), text + "\r\x1b[2Ad\\xFF\r\n");
+    EXPECT_EQ(drawn(TerminalUse::TextAlone), text + "d\\xFF\r\n");
     std::array<int, 2> ends{};
     ASSERT_EQ(pipe(ends.data()), 0);
     {

@@ -158,7 +158,7 @@ void Console::draw(std::initializer_list<DrawnPart> parts) {
     std::string bytes;
     for (const DrawnPart& part : parts) {
         if (const auto* control = std::get_if<TerminalControl>(&part)) {
-            if (is_color(control->kind) ? colored_ : stderr_is_terminal_) bytes += spelling(*control);
+            if (is_color(control->kind) ? colored_ : draws_) bytes += spelling(*control);
         } else {
             const std::string_view text = std::get<std::string_view>(part);
             bytes += stderr_is_terminal_ ? shown_text(text) : std::string(text);

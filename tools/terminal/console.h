@@ -64,9 +64,7 @@ public:
     void end_line();
     /// Writes `parts` to stderr, in one write(2) if the system accepts all bytes at once. On a terminal the text is
     /// escaped (shown_text.h); otherwise it is written as it is. Colours are left out unless TerminalUse::Everything
-    /// allows them, other control sequences unless stderr is a terminal. Callers must test draws() before they pass
-    /// control sequences other than colours: draw() does not leave them out for TerminalUse::TextAlone. Write errors
-    /// are ignored.
+    /// allows them, other control sequences unless draws() is true. Write errors are ignored.
     void draw(std::initializer_list<DrawnPart> parts);
     void draw(std::string_view text) { draw({DrawnPart(text)}); }
 
