@@ -57,7 +57,7 @@ public:
                 "tokens",
                 n_bytes_ - contents_.valid_bytes, contents_.tokens.size());
         else if (!contents_.is_intact)
-            contents_.damage = "the session is damaged, but its generated tokens are whole";
+            contents_.damage = "some bytes are damaged, but all generated tokens are recovered";
         return std::move(contents_);
     }
 
