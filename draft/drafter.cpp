@@ -5,8 +5,8 @@
 
 #include "draft/sources_drafter.h"
 #include "draft/stopwatch.h"
-#include "draft/tables/model_fingerprint.h"
 #include "kernels/sampling.h"
+#include "runtime/formats/model_fingerprint.h"
 
 namespace slipstream::draft {
 

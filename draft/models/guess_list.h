@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "draft/sources/logit_row.h"
+#include "draft/logit_row.h"
 #include "runtime/loop/sampling/sampler.h"
 
 namespace slipstream::draft {

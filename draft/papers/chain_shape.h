@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "draft/models/model_source.h"
-#include "draft/sources/table_source.h"
+#include "draft/sources/table_chain.h"
 
 namespace slipstream::draft {
 
@@ -21,10 +21,9 @@ struct ChainChoice {
 [[nodiscard]] ChainChoice best_chain(double acceptance, std::int64_t longest,
                                      const std::function<double(std::int64_t guesses)>& seconds);
 
-/// Grows a chain of at most `gamma` guesses under node 0 of `tree` (node 0 only), inside the request's limits; shorter
-/// where the source has nothing more to say.
-void propose_chain(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, TableSource& source);
-/// The same from a source with passes of its own, one a guess; its max_nodes() is one more limit.
+/// Grows a chain of at most `gamma` draft tokens under node 0 of `tree` (node 0 only) from a source with passes of its
+/// own, one pass per token; inside the request's limits and source.max_nodes(). Shorter if the source has no more
+/// proposals. sources/table_chain.h is the overload for tables.
 void propose_chain(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, ModelSource& source);
 
 }  // namespace slipstream::draft

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "draft/sources/logit_row.h"
+#include "draft/logit_row.h"
 #include "draft/sources/lru_table.h"
 #include "draft/sources/table_source.h"
 

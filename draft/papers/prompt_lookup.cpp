@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "draft/papers/chain_shape.h"
 #include "draft/sources/match_length.h"
+#include "draft/sources/table_chain.h"
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "draft/tree/log_odds.h"
+#include "draft/log_odds.h"
 #include "kernels/base/indexed.h"
 
 namespace slipstream::draft {

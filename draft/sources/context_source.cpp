@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "draft/log_odds.h"
 #include "draft/sources/best_proposals.h"
 #include "draft/sources/rank_bins.h"
-#include "draft/tree/log_odds.h"
 #include "kernels/base/indexed.h"
 
 namespace slipstream::draft {

@@ -9,9 +9,9 @@
 #include <array>
 #include <vector>
 
-#include "draft/papers/ngrammys_shape.h"
 #include "draft/sources/context_mixer.h"
 #include "draft/sources/context_model.h"
+#include "draft/sources/ngrammys_shape.h"
 #include "draft/sources/table_source.h"
 #include "kernels/base/indexed.h"
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "draft/papers/ngrammys_shape.h"
 #include "draft/sources/best_proposals.h"
+#include "draft/sources/ngrammys_shape.h"
 #include "draft/sources/rank_bins.h"
 #include "kernels/base/check.h"
 

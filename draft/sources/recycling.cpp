@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "draft/papers/recycling_tree.h"
 #include "draft/sources/best_proposals.h"
 #include "draft/sources/mix_bits.h"
+#include "draft/sources/recycling_tree.h"
 #include "kernels/base/check.h"
 #include "kernels/base/indexed.h"
 

@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "draft/sources/logit_row.h"
+#include "draft/logit_row.h"
 #include "draft/sources/table_source.h"
 #include "kernels/base/float16.h"
 #include "kernels/base/indexed.h"

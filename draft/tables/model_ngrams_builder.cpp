@@ -8,7 +8,7 @@
 #include <limits>
 #include <numeric>
 
-#include "draft/sources/logit_row.h"
+#include "draft/logit_row.h"
 #include "draft/tables/model_ngrams.h"
 #include "kernels/base/indexed.h"
 #include "kernels/elementwise.h"

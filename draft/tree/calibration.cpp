@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "draft/tree/log_odds.h"
+#include "draft/log_odds.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {

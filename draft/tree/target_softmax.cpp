@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "draft/sources/logit_row.h"
+#include "draft/logit_row.h"
 #include "kernels/base/indexed.h"
 #include "runtime/loop/sampling/greatest.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "draft/tree/log_odds.h"
+#include "draft/log_odds.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {

@@ -120,8 +120,8 @@ private:
 /// Threads that bring steps in, in order, within the window. One caller takes them, in order, each once.
 class ReadAhead {
 public:
-    ReadAhead(const ModelFiles& files, std::span<const Step> steps, int n_readers)
-        : files_(files), steps_(steps), incoming_(steps.size()) {
+    ReadAhead(const WeightSource& source, std::span<const Step> steps, int n_readers)
+        : source_(source), steps_(steps), incoming_(steps.size()) {
         readers_.reserve(static_cast<std::size_t>(n_readers));
         try {
             for (int i = 0; i < n_readers; ++i) readers_.emplace_back([this] { read_steps(); });
@@ -147,13 +147,13 @@ public:
         lock.unlock();
         const std::byte* rounded = incoming_[index].rounded.get();
         if (rounded != nullptr) return matrix_view(rounded, step.packed.dtype, step.rows.shape[0], step.rows.cols());
-        files_.prefetch(step.file_bytes().last(1));
+        source_.prefetch(step.file_bytes().last(1));
         return step.rows;
     }
 
     /// Step `index` is packed: gives up its memory and lets readers go on.
     void done(std::size_t index) {
-        if (incoming_[index].rounded == nullptr) files_.release(steps_[index].file_bytes());
+        if (incoming_[index].rounded == nullptr) source_.release(steps_[index].file_bytes());
         incoming_[index].rounded.reset();
         {
             const std::lock_guard lock(mutex_);
@@ -211,7 +211,7 @@ private:
     }
 
     void bring_in(const Step& step, std::unique_ptr<std::byte[]>& rounded, std::vector<float>& values) const {
-        files_.prefetch(step.file_bytes());
+        source_.prefetch(step.file_bytes());
         if (step.rows.dtype == step.packed.dtype) return;
         const std::int64_t cols = step.rows.cols();
         const std::size_t bytes_a_row = row_bytes(step.packed.dtype, cols);
@@ -222,10 +222,10 @@ private:
             cpu::dequantize_row(step.rows.dtype, step.rows.row(row), values.data(), cols);
             cpu::quantize_row_q8_0(values, rounded.get() + static_cast<std::size_t>(row) * bytes_a_row);
         }
-        files_.release(step.file_bytes());
+        source_.release(step.file_bytes());
     }
 
-    const ModelFiles& files_;
+    const WeightSource& source_;
     std::span<const Step> steps_;
     std::mutex mutex_;
     std::condition_variable room_came_, step_came_;
@@ -240,7 +240,7 @@ private:
 }  // namespace
 
 void load_weight_items(Device& device, const WeightLoadRequest& request) {
-    CHECK(request.files != nullptr && request.weights != nullptr && request.n_readers >= 1 &&
+    CHECK(request.source != nullptr && request.weights != nullptr && request.n_readers >= 1 &&
               request.destinations.size() == request.items.size(),
           "{} items to {} places with {} readers", request.items.size(), request.destinations.size(),
           request.n_readers);
@@ -252,7 +252,7 @@ void load_weight_items(Device& device, const WeightLoadRequest& request) {
     };
     Packer packer(device, steps);
     report(0);
-    ReadAhead ahead(*request.files, steps, request.n_readers);
+    ReadAhead ahead(*request.source, steps, request.n_readers);
     for (std::size_t i = 0; i < steps.size(); ++i) {
         packer.pack(ahead.take(i), steps[i]);
         ahead.done(i);

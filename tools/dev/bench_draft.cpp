@@ -26,8 +26,8 @@
 
 #include <fmt/format.h>
 
+#include "draft/path_noise.h"
 #include "draft/sources/table_source.h"
-#include "draft/tree/path_noise.h"
 #include "draft/tree/tree_builder.h"
 #include "kernels/base/error.h"
 #include "tools/dev/bench_draft_sources.h"

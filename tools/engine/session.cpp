@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "draft/tables/model_fingerprint.h"
 #include "kernels/base/error.h"
+#include "runtime/formats/model_fingerprint.h"
 #include "runtime/model/rope.h"
 #include "runtime/ranks/model_split.h"
 #include "runtime/text/printable.h"
@@ -216,7 +216,7 @@ void TextSession::check_model(const EngineModel& engine, const std::vector<Devic
     const ModelFiles& files = *engine.files;
     const SessionBegin& held = begin();
     const ModelConfig& config = files.config();
-    if (draft::model_fingerprint(files) != held.model_fingerprint || config.vocab != held.vocab ||
+    if (model_fingerprint(files) != held.model_fingerprint || config.vocab != held.vocab ||
         config.n_layers != held.n_layers)
         throw RequestError(fmt::format(
             "the model {} is not the one that the session {} was begun with ({}), or was changed since; name "
@@ -256,7 +256,7 @@ SessionBegin TextSession::fresh_begin(const SessionStart& start, const EngineMod
     const fs::path absolute = fs::absolute(engine.path, error);
     return {.program_version = std::string(build_version()),
             .model_path = (error ? engine.path : absolute).string(),
-            .model_fingerprint = draft::model_fingerprint(*engine.files),
+            .model_fingerprint = model_fingerprint(*engine.files),
             .device_kind = engine.device_forms().kinds,
             .instruction_form = forms_with_split(engine),
             .context_tokens = engine.context_tokens,

@@ -1,4 +1,4 @@
-#include "draft/papers/cacheback_tree.h"
+#include "draft/sources/cacheback_tree.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "draft/sources/logit_row.h"
+#include "draft/logit_row.h"
 
 #include <algorithm>
 #include <bit>

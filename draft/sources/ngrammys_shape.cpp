@@ -1,10 +1,10 @@
-#include "draft/papers/ngrammys_shape.h"
+#include "draft/sources/ngrammys_shape.h"
 
 #include <algorithm>
 #include <array>
 
-#include "draft/papers/context_ngram.h"
 #include "draft/sources/best_proposals.h"
+#include "draft/sources/context_ngram.h"
 #include "kernels/base/indexed.h"
 
 namespace slipstream::draft {

@@ -14,9 +14,9 @@
 #include <span>
 #include <vector>
 
-#include "draft/sources/cacheback_options.h"
 #include "draft/sources/lru_table.h"
 #include "draft/sources/table_source.h"
+#include "draft/tables/cacheback_options.h"
 #include "draft/tables/frozen_table.h"
 #include "kernels/base/indexed.h"
 

@@ -1,4 +1,4 @@
-#include "draft/papers/context_ngram.h"
+#include "draft/sources/context_ngram.h"
 
 #include <algorithm>
 
