@@ -10,33 +10,18 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/launch_list.h"
+
 namespace slipstream::cuda {
 
-struct AddLaunch;
-struct ArgmaxLaunch;
-struct AttentionLaunch;
-struct GumbelLaunch;
-struct KvCommitLaunch;
-struct KvGatherLaunch;
-struct KvScoreLaunch;
-struct KvWriteLaunch;
-struct LinkPaceLaunch;
-struct LogitSumLaunch;
-struct MatmulLaunch;
-struct MoveRowsLaunch;
-struct PromptActivationsLaunch;
+#define SLIPSTREAM_DECLARE_LAUNCH(name, Launch) struct Launch;
+SLIPSTREAM_CUDA_LAUNCHES(SLIPSTREAM_DECLARE_LAUNCH)
+#undef SLIPSTREAM_DECLARE_LAUNCH
 struct PromptProductLaunch;
-struct PromptStoreLaunch;
-struct PromptWeightsLaunch;
 struct RankPart;
-struct RmsNormLaunch;
-struct RopeLaunch;
-struct RotateWriteLaunch;
-struct SwigluLaunch;
-struct TopKLaunch;
 
-/// Raised with every change of this file or of a launch header.
-inline constexpr std::uint32_t kModuleVersion = 5;
+/// Raised with every change of this file, of launch_list.h or of a launch header.
+inline constexpr std::uint32_t kModuleVersion = 6;
 inline constexpr char kModuleFile[] = "libslipstream_cuda.so";
 inline constexpr char kModuleEntry[] = "slipstream_cuda_module";
 /// Cards older than this are not served: no bfloat16 mma, no asynchronous copies into shared memory.
@@ -132,6 +117,7 @@ struct Module {
     Status (*blas_version)(std::int64_t* version, ErrorText* error);  // 130100 for 13.1.0
     Status (*make_blas)(std::int32_t device, void** blas, ErrorText* error);
     Status (*free_blas)(std::int32_t device, void* blas, ErrorText* error);
+    Status (*prompt_product)(Place place, const PromptProductLaunch* launch, ErrorText* error);
 
     // Whether `device` reads and writes the memory of `peer` by itself.
     Status (*can_access_peer)(std::int32_t device, std::int32_t peer, bool* can, ErrorText* error);
@@ -152,28 +138,10 @@ struct Module {
     Status (*gather_parts)(std::int32_t n_ranks, const RankPart* parts, std::size_t n_floats, std::int32_t* failed,
                            ErrorText* error);
 
-    // Kernels. Parameters are copied by the call; what they point at is device memory.
-    Status (*add)(Place place, const AddLaunch* launch, ErrorText* error);
-    Status (*argmax)(Place place, const ArgmaxLaunch* launch, ErrorText* error);
-    Status (*attention)(Place place, const AttentionLaunch* launch, ErrorText* error);
-    Status (*gumbel)(Place place, const GumbelLaunch* launch, ErrorText* error);
-    Status (*kv_commit)(Place place, const KvCommitLaunch* launch, ErrorText* error);
-    Status (*kv_gather)(Place place, const KvGatherLaunch* launch, ErrorText* error);
-    Status (*kv_score)(Place place, const KvScoreLaunch* launch, ErrorText* error);
-    Status (*kv_write)(Place place, const KvWriteLaunch* launch, ErrorText* error);
-    Status (*link_pace)(Place place, const LinkPaceLaunch* launch, ErrorText* error);
-    Status (*logit_sum)(Place place, const LogitSumLaunch* launch, ErrorText* error);
-    Status (*matmul)(Place place, const MatmulLaunch* launch, ErrorText* error);
-    Status (*move_rows)(Place place, const MoveRowsLaunch* launch, ErrorText* error);
-    Status (*prompt_activations)(Place place, const PromptActivationsLaunch* launch, ErrorText* error);
-    Status (*prompt_product)(Place place, const PromptProductLaunch* launch, ErrorText* error);
-    Status (*prompt_store)(Place place, const PromptStoreLaunch* launch, ErrorText* error);
-    Status (*prompt_weights)(Place place, const PromptWeightsLaunch* launch, ErrorText* error);
-    Status (*rms_norm)(Place place, const RmsNormLaunch* launch, ErrorText* error);
-    Status (*rope)(Place place, const RopeLaunch* launch, ErrorText* error);
-    Status (*rotate_write)(Place place, const RotateWriteLaunch* launch, ErrorText* error);
-    Status (*swiglu)(Place place, const SwigluLaunch* launch, ErrorText* error);
-    Status (*top_k)(Place place, const TopKLaunch* launch, ErrorText* error);
+    // Kernels (launch_list.h). Parameters are copied by the call; what they point at is device memory.
+#define SLIPSTREAM_LAUNCH_FUNCTION(name, Launch) Status (*name)(Place place, const Launch* launch, ErrorText* error);
+    SLIPSTREAM_CUDA_LAUNCHES(SLIPSTREAM_LAUNCH_FUNCTION)
+#undef SLIPSTREAM_LAUNCH_FUNCTION
 };
 
 /// The entry's type: the table, valid as long as the library is loaded.
