@@ -6,7 +6,6 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -46,7 +45,7 @@ DraftModel::DraftModel(const Model& model, std::int64_t target_vocab, const Samp
                {.max_tokens = kFedTokens + max_nodes(), .max_logit_rows = max_nodes(), .graphs = options.graphs}),
       window_(model, fit_window(options.window, model, max_nodes()),
               {.max_rows = kFedTokens + max_nodes(), .max_depth = max_nodes()}) {
-    path_.reserve(static_cast<std::size_t>(kFedTokens + max_nodes()));
+    path_.reserve(kFedTokens + max_nodes());
 }
 
 void DraftModel::observe(const Observation& observation) {
@@ -70,13 +69,13 @@ LogitRows DraftModel::run(std::span<const TokenId> tokens, std::span<const NodeI
 // though it may stand on a node (a text that ends in the middle of a path): its logits are the next tree's.
 void DraftModel::commit_accepted(std::span<const TokenId> text) {
     const std::int64_t root = window_.n_tokens() + n_lead() - 1;
-    CHECK(root + 1 < std::ssize(text) && known(nth(text, root)) == expanded().front().token,
+    CHECK(root + 1 < std::ssize(text) && known(text[root]) == expanded().front().token,
           "a tree at position {} of a text of {}", root, text.size());
     path_.clear();
     for (NodeId row = 0; row < n_lead(); ++row) path_.push_back(row);
     std::int32_t above = 0;
     for (std::int64_t at = root + 1; at + 1 < std::ssize(text); ++at) {
-        const TokenId token = nth(text, at);
+        const TokenId token = text[at];
         const auto next = std::ranges::find_if(
             expanded(), [&](const Expanded& node) { return node.parent == above && node.token == token; });
         if (next == expanded().end()) break;
@@ -96,7 +95,7 @@ void DraftModel::remember(std::span<const TokenId> text) {
 void DraftModel::take_back(std::span<const TokenId> text) {
     const auto differs = std::ranges::mismatch(text_, text.first(text.empty() ? 0 : text.size() - 1)).in1;
     window_.truncate(differs - text_.begin());
-    text_.resize(static_cast<std::size_t>(window_.n_tokens()));
+    text_.resize(window_.n_tokens());
 }
 
 // Brings the cache up to `text` but for a short suffix, which goes into the tree's first pass with node 0 its last.
@@ -106,7 +105,7 @@ void DraftModel::start_tree(std::span<const TokenId> text) {
     make_room(text);
     catch_up(text);
     remember(text);
-    lead(text.subspan(static_cast<std::size_t>(window_.n_tokens())));
+    lead(text.subspan(window_.n_tokens()));
 }
 
 // Sees to it that what is missing of `text` fits behind what the window holds.
@@ -120,7 +119,7 @@ void DraftModel::make_room(std::span<const TokenId> text) {
     if (fits && !thin) return;
     if (window_.cache().n_committed() < shape.sinks) feed(text, shape.sinks);
     window_.jump(std::max(shape.sinks, n_wanted - shape.recent));
-    text_.resize(static_cast<std::size_t>(std::min(window_.n_tokens(), std::ssize(text_))));  // some are fed again
+    text_.resize(std::min(window_.n_tokens(), std::ssize(text_)));  // some are fed again
 }
 
 void DraftModel::catch_up(std::span<const TokenId> text) {
@@ -131,7 +130,7 @@ void DraftModel::catch_up(std::span<const TokenId> text) {
 // Commits text [n_tokens, end) to the window.
 void DraftModel::feed(std::span<const TokenId> text, std::int64_t end) {
     const std::int64_t begin = window_.n_tokens();
-    lead(text.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+    lead(text.subspan(begin, end - begin));
     static_cast<void>(forward_.run(window_.cache(), pass_tokens_, pass_nodes_, {}));
     window_.cache().commit(exec(), pass_nodes_);
     pass_tokens_.clear();

@@ -21,7 +21,7 @@ GuessList::GuessList(const SamplerOptions& sampling)
         options_.min_p = 0.0;
     }
     n_listed_ = options_.top_k == 0 ? kMost : std::clamp(options_.top_k, kFewest, kMost);
-    guesses_.reserve(static_cast<std::size_t>(n_listed_));
+    guesses_.reserve(n_listed_);
 }
 
 void GuessList::fill(std::span<const TopToken> best, std::span<const TokenId> path) {

@@ -28,7 +28,7 @@ LogitSource::LogitSource(const LogitSourceShape& shape, const SamplerOptions& sa
     pass_tokens_.reserve(n_tokens);
     pass_nodes_.reserve(n_tokens);
     logit_rows_.reserve(n_nodes);
-    history_.reserve(static_cast<std::size_t>(std::min<std::int64_t>(sampling.repeat_window, 4096) + max_nodes_));
+    history_.reserve(std::min<std::int64_t>(sampling.repeat_window, 4096) + max_nodes_);
 }
 
 // As many passes as expand() makes.
@@ -79,7 +79,7 @@ void LogitSource::expand(const TokenTree& tree, std::span<const TokenId> text, s
     }
     CHECK(std::ssize(expanded_) + std::ssize(nodes) <= max_nodes_ && (!expanded_.empty() || nodes.front() == 0),
           "{} nodes behind {}, room for {}", nodes.size(), expanded_.size(), max_nodes_);
-    index_of_.resize(static_cast<std::size_t>(tree.size()), -1);
+    index_of_.resize(tree.size(), -1);
     while (!nodes.empty()) {
         const auto n = std::min(nodes.size(), static_cast<std::size_t>(max_rows_));
         expand_at_once(tree, nodes.first(n));

@@ -13,7 +13,6 @@
 #include "draft/control/pass_curve.h"
 #include "draft/models/guess_list.h"
 #include "draft/models/model_source.h"
-#include "kernels/base/indexed.h"
 #include "runtime/cache/kv_nodes.h"
 #include "runtime/pass/logit_rows.h"
 
@@ -111,8 +110,8 @@ private:
     RowTop row_top_;      // of a row
     LogitRequest needs_;  // of a pass
 
-    Indexed<Expanded> expanded_;            // [n]
-    Indexed<std::int32_t> index_of_;        // [nodes of the tree so far], -1: not expanded
+    std::vector<Expanded> expanded_;        // [n]
+    std::vector<std::int32_t> index_of_;    // [nodes of the tree so far], -1: not expanded
     std::int64_t n_lead_ = 0;               // tokens in front of the guesses, node 0 the last
     std::vector<TopToken> best_;            // [max_nodes, list_.n_listed()], best first
     std::vector<float> logits_;             // [max_nodes, n_ids], or empty: DraftRows

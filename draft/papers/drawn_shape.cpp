@@ -4,8 +4,6 @@
 #include <array>
 #include <vector>
 
-#include "kernels/base/indexed.h"
-
 namespace slipstream::draft {
 
 namespace {
@@ -32,7 +30,7 @@ void propose_drawn(TokenTree& tree, const ShapeRequest& request, const DrawnShap
         source.expand(tree, request.text, level);
         for (const std::int32_t node : level)
             drawn.draw_children(tree, node, source.distribution(node), DrawRule::WithoutReplacement,
-                                chain ? 1 : nth(kChildrenAtDepth, depth));
+                                chain ? 1 : kChildrenAtDepth[depth]);
         level_begin = level_end;
     }
 }

@@ -7,7 +7,6 @@
 
 #include "draft/sources/best_proposals.h"
 #include "kernels/base/check.h"
-#include "kernels/base/indexed.h"
 #include "kernels/base/philox.h"
 
 namespace slipstream::draft {
@@ -62,7 +61,7 @@ private:
 
 Lookahead::Lookahead(const LookaheadOptions& options)
     : options_(options),
-      followers_(static_cast<std::size_t>(options.ngram_tokens - 1)),
+      followers_(options.ngram_tokens - 1),
       pool_({.leader_tokens = 1,
              .follower_tokens = followers_,
              .max_leaders = static_cast<std::size_t>(options.vocab),
@@ -195,7 +194,7 @@ void Lookahead::propose_shape(TokenTree& tree, const ShapeRequest& request) {
 
 // Any tokens do to begin with; the authors draw them from the prompt. Here a fixed draw, so that runs repeat.
 void Lookahead::start_window(std::span<const TokenId> text) {
-    window_.resize(static_cast<std::size_t>(options_.window_columns));
+    window_.resize(options_.window_columns);
     for (std::size_t column = 0; column < window_.size(); ++column) {
         const PhiloxBlock draw = philox4x32_10({{static_cast<std::uint32_t>(column), 0, 0, 0}}, {0, 0});
         window_[column].reserve(followers_ + 1);
@@ -210,7 +209,7 @@ void Lookahead::fill_unused_nodes(TokenTree& tree, const ShapeRequest& request) 
         if (tree.depth(trunk) + std::ssize(column) > request.max_depth) return;
         std::int64_t n_new = std::ssize(column);
         for (std::optional<std::int32_t> node = trunk; n_new > 0; --n_new) {
-            node = tree.child(*node, nth(column, std::ssize(column) - n_new));
+            node = tree.child(*node, column[std::ssize(column) - n_new]);
             if (!node) break;
         }
         if (tree.size() + n_new > request.budget) return;

@@ -113,7 +113,7 @@ bool CachebackTree::find_context(std::int32_t node, std::size_t n_tokens) {
 }
 
 void CachebackTree::list_leaves() {
-    is_inner_.assign(static_cast<std::size_t>(tree_->size()), 0);
+    is_inner_.assign(tree_->size(), 0);
     for (const std::int32_t parent : tree_->parents())
         if (parent >= 0) is_inner_[parent] = 1;
     ends_.clear();

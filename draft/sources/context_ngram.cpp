@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/base/check.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -15,9 +14,9 @@ ContextDrafts context_drafts(std::span<const TokenId> text, std::size_t w) {
         if (text[behind - 1] != text.back()) continue;
         ++n_seen;
         if (behind + w > text.size()) continue;
-        nth(found.drafts, found.n_places++) = {.tokens = text.subspan(behind, w), .count = 1};
+        found.drafts[found.n_places++] = {.tokens = text.subspan(behind, w), .count = 1};
     }
-    const std::span<ContextDraft> all = std::span(found.drafts).first(static_cast<std::size_t>(found.n_places));
+    const std::span<ContextDraft> all = std::span(found.drafts).first(found.n_places);
     const auto order = [](const ContextDraft& a, const ContextDraft& b) {
         return std::ranges::lexicographical_compare(a.tokens, b.tokens);
     };

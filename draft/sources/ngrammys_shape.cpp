@@ -5,7 +5,6 @@
 
 #include "draft/sources/best_proposals.h"
 #include "draft/sources/context_ngram.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -58,7 +57,7 @@ void grow_ngrammys(TokenTree& tree, const ShapeRequest& request, ContextRows con
     const std::int64_t root_position = std::ssize(request.text) - 1;
     Rows rows;
     if (context == ContextRows::Taken)
-        rows.add_drafts(context_drafts(request.text, static_cast<std::size_t>(w)),
+        rows.add_drafts(context_drafts(request.text, w),
                         noise.present() ? std::max(options.rows, kDraftsToRank) : options.rows);
     if (bigrams != nullptr) rows.add_bigrams(*bigrams, request);
     if (noise.present()) {
@@ -76,8 +75,7 @@ void grow_ngrammys(TokenTree& tree, const ShapeRequest& request, ContextRows con
             if (!present && tree.size() >= request.budget) return;
             node = present ? *present : tree.add(node, token);
             if (depth == w) break;
-            token =
-                row.tokens.empty() ? bigrams->best(token, root_position + depth + 1, noise) : nth(row.tokens, depth);
+            token = row.tokens.empty() ? bigrams->best(token, root_position + depth + 1, noise) : row.tokens[depth];
         }
         if (tree.size() > size_before) ++n_rows;
     }

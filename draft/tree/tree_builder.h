@@ -25,7 +25,6 @@
 #include "draft/models/model_source.h"
 #include "draft/sources/table_source.h"
 #include "draft/tree/votes.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -116,16 +115,16 @@ private:
     [[nodiscard]] const Node& at(std::int32_t node) const { return nodes_[node]; }
 
     std::vector<TableSource*> tables_;
-    Indexed<Model> models_;
+    std::vector<Model> models_;
     Votes votes_;
     std::vector<GuessCounts> counts_;
     float cutoff_;  // the score of the last node taken, of late
 
     TokenTree arena_;                  // every node that was ever taken for this tree
-    Indexed<Node> nodes_;              // of the arena
-    Indexed<Cursor> cursors_;          // [arena][tables_], of nodes that were asked about
+    std::vector<Node> nodes_;          // of the arena
+    std::vector<Cursor> cursors_;      // [arena][tables_], of nodes that were asked about
     std::vector<Offer> offers_;        // a heap
-    Indexed<std::int32_t> taken_;      // arena nodes by falling score, node 0 first; at last the nodes of the tree
+    std::vector<std::int32_t> taken_;  // arena nodes by falling score, node 0 first; at last the nodes of the tree
     std::vector<double> expected_;     // [taken]: tokens that the tree so far is expected to commit
     std::vector<std::int32_t> batch_;  // nodes that a model is asked about at once
 };

@@ -13,7 +13,6 @@
 #include "draft/sources/table_source.h"
 #include "draft/tree/calibration.h"
 #include "draft/tree/target_softmax.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -86,11 +85,11 @@ private:
     std::size_t first_model_;  // among the sources
     Calibration calibration_;
     bool noisy_ = false;
-    Indexed<VotedToken> tokens_;
+    std::vector<VotedToken> tokens_;
     std::vector<Calibration::Input> inputs_;
-    std::size_t first_ = 0;         // of the tokens that are being put together: slot 0
-    std::vector<Vote> votes_;       // on them
-    Indexed<std::uint32_t> slots_;  // [vocab]: 1 + slot; 0: none
+    std::size_t first_ = 0;             // of the tokens that are being put together: slot 0
+    std::vector<Vote> votes_;           // on them
+    std::vector<std::uint32_t> slots_;  // [vocab]: 1 + slot; 0: none
 };
 
 }  // namespace slipstream::draft

@@ -7,8 +7,8 @@ namespace slipstream {
 KvNodes::KvNodes(std::int64_t context_tokens, std::int64_t max_nodes)
     : context_tokens_(context_tokens), max_nodes_(max_nodes) {
     CHECK(context_tokens > 0 && max_nodes > 0, "{} nodes in a context of {}", max_nodes, context_tokens);
-    parents_.reserve(static_cast<std::size_t>(max_nodes));
-    slots_.reserve(static_cast<std::size_t>(max_nodes));
+    parents_.reserve(max_nodes);
+    slots_.reserve(max_nodes);
 }
 
 NodeId KvNodes::add(NodeId parent) {

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
-
-#include "kernels/base/indexed.h"
+#include <vector>
 
 namespace slipstream {
 
@@ -46,8 +45,8 @@ private:
     std::int64_t max_nodes_;
     std::int64_t n_committed_ = 0;
     std::int64_t prompt_rows_ = 0;
-    Indexed<NodeId> parents_;      // [n_nodes]
-    Indexed<std::int64_t> slots_;  // [n_nodes]
+    std::vector<NodeId> parents_;      // [n_nodes]
+    std::vector<std::int64_t> slots_;  // [n_nodes]
 };
 
 }  // namespace slipstream

@@ -34,8 +34,8 @@ void for_each_small_tensor(Weights& weights, const Fn& fn) {
 
 // Place of a matrix among all, in reading order.
 std::size_t matrix_index(std::int64_t n_layers, std::int64_t layer, MatrixRole role) {
-    if (role == MatrixRole::LmHead) return static_cast<std::size_t>(n_layers * kMatricesPerLayer);
-    return static_cast<std::size_t>(layer * kMatricesPerLayer + static_cast<std::int64_t>(role));
+    if (role == MatrixRole::LmHead) return n_layers * kMatricesPerLayer;
+    return layer * kMatricesPerLayer + static_cast<std::int64_t>(role);
 }
 
 // As another model has them, but for the rounding of those that are brought in anew.

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "kernels/attention.h"
-#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "runtime/model/item_memory.h"
 #include "runtime/model/model_shard.h"
@@ -95,7 +94,7 @@ private:
     std::int64_t context_tokens_;
     DType kv_dtype_;
     Buffer small_tensors_;  // norms and biases as float, where they are not shared
-    Indexed<WeightItem> items_;
+    std::vector<WeightItem> items_;
     ItemMemory memory_;                    // of the items
     std::vector<MatrixPart> parts_;        // by matrix
     std::vector<std::size_t> part_begin_;  // [7 * n_layers + 2]: into parts_, by (layer, role), then the LM head

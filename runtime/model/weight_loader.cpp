@@ -43,7 +43,7 @@ struct Step {
     std::size_t begin_bytes = 0;  // of the files, packed before this step
 
     [[nodiscard]] std::span<const std::byte> file_bytes() const {
-        const std::size_t before_last = static_cast<std::size_t>(rows.shape[0] - 1) * rows.row_stride_bytes;
+        const std::size_t before_last = (rows.shape[0] - 1) * rows.row_stride_bytes;
         return {rows.data, before_last + row_bytes(rows.dtype, rows.cols())};
     }
     [[nodiscard]] std::size_t end_bytes() const { return begin_bytes + file_bytes().size(); }
@@ -110,7 +110,7 @@ public:
     }
 
 private:
-    static std::size_t bytes_of(const Step& step) { return static_cast<std::size_t>(step.end - step.packed.data); }
+    static std::size_t bytes_of(const Step& step) { return step.end - step.packed.data; }
 
     Device& device_;
     std::unique_ptr<Stream> stream_;
@@ -122,7 +122,7 @@ class ReadAhead {
 public:
     ReadAhead(const WeightSource& source, std::span<const Step> steps, int n_readers)
         : source_(source), steps_(steps), incoming_(steps.size()) {
-        readers_.reserve(static_cast<std::size_t>(n_readers));
+        readers_.reserve(n_readers);
         try {
             for (int i = 0; i < n_readers; ++i) readers_.emplace_back([this] { read_steps(); });
         } catch (const std::system_error& error) {
@@ -215,12 +215,11 @@ private:
         if (step.rows.dtype == step.packed.dtype) return;
         const std::int64_t cols = step.rows.cols();
         const std::size_t bytes_a_row = row_bytes(step.packed.dtype, cols);
-        values.resize(static_cast<std::size_t>(cols));
-        rounded =
-            std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(step.rows.shape[0]) * bytes_a_row);
+        values.resize(cols);
+        rounded = std::make_unique_for_overwrite<std::byte[]>(step.rows.shape[0] * bytes_a_row);
         for (std::int64_t row = 0; row < step.rows.shape[0]; ++row) {
             cpu::dequantize_row(step.rows.dtype, step.rows.row(row), values.data(), cols);
-            cpu::quantize_row_q8_0(values, rounded.get() + static_cast<std::size_t>(row) * bytes_a_row);
+            cpu::quantize_row_q8_0(values, rounded.get() + row * bytes_a_row);
         }
         source_.release(step.file_bytes());
     }

@@ -34,7 +34,7 @@ void PassPaths::trace(const PassKv& kv, std::span<const NodeId> nodes) {
 
 void PassPaths::trace_chain(std::int64_t begin, std::int64_t n) {
     clear();
-    begin_.assign(static_cast<std::size_t>(n), 0);
+    begin_.assign(n, 0);
     for (std::int64_t i = 0; i < n; ++i) {
         slots_.push_back(static_cast<std::int32_t>(begin + i));
         positions_.push_back(static_cast<std::int32_t>(begin + i));

@@ -288,8 +288,7 @@ void TextSession::say_what_is_kept(std::int64_t longest_tokens, const EngineCall
 std::int64_t TextSession::restore(SessionKv& kv, const EngineCallbacks& callbacks) const {
     WorkProgress progress = callbacks.work("reading the session");
     const std::int64_t n_restored = kv.restore([&](std::int64_t done, std::int64_t total) {
-        progress(static_cast<double>(done), static_cast<double>(total),
-                 size_text(static_cast<std::size_t>(done) * begin().kv_chunk_bytes));
+        progress(static_cast<double>(done), static_cast<double>(total), size_text(done * begin().kv_chunk_bytes));
     });
     if (!file_->damage().empty()) callbacks.note(fmt::format("{}: {}", request_.path.string(), file_->damage()));
     return n_restored;
