@@ -93,14 +93,14 @@ TEST(Votes, WhatWasSearchedBeforeKeepsItsNodes) {
     votes.open();
     votes.add(0, std::vector<Proposal>{{4, 0.5F, 0}, {9, 0.2F, 0}});
     const Votes::Range before = count(votes);
-    for (VotedToken& token : votes.of(before)) token.node = token.token + 100;
+    for (VotedToken& token : votes.of(before)) token.node = SearchNode{token.token + 100};
     votes.open();
     votes.add(0, std::vector<Proposal>{{9, 0.2F, 0}, {4, 0.5F, 0}});
     votes.add(2, std::vector<Proposal>{{30, 0.6F, 0}});
     const Votes::Range after = count(votes, 0, {}, before);
-    EXPECT_EQ(find(votes, after, 4).node, 104);
-    EXPECT_EQ(find(votes, after, 9).node, 109);
-    EXPECT_EQ(find(votes, after, 30).node, -1);
+    EXPECT_EQ(find(votes, after, 4).node, SearchNode{104});
+    EXPECT_EQ(find(votes, after, 9).node, SearchNode{109});
+    EXPECT_EQ(find(votes, after, 30).node, SearchNode::None);
 }
 
 TEST(Votes, EstimatesAreAtMostCertain) {
