@@ -72,7 +72,7 @@ void DraftModel::commit_accepted(std::span<const TokenId> text) {
     CHECK(root + 1 < std::ssize(text) && known(text[root]) == expanded().front().token,
           "a tree at position {} of a text of {}", root, text.size());
     path_.clear();
-    for (NodeId row = 0; row < n_lead(); ++row) path_.push_back(row);
+    for (std::int32_t row = 0; row < n_lead(); ++row) path_.emplace_back(row);
     std::int32_t above = 0;
     for (std::int64_t at = root + 1; at + 1 < std::ssize(text); ++at) {
         const TokenId token = text[at];

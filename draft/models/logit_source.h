@@ -88,7 +88,9 @@ protected:
     /// Of the tree since its first expand(), in order of expansion.
     [[nodiscard]] std::span<const Expanded> expanded() const { return expanded_; }
     [[nodiscard]] std::int64_t n_lead() const { return n_lead_; }
-    [[nodiscard]] NodeId row_of(std::int32_t index) const { return static_cast<NodeId>(n_lead_ - 1 + index); }
+    [[nodiscard]] NodeId row_of(std::int32_t index) const {
+        return NodeId(static_cast<std::int32_t>(n_lead_ - 1 + index));
+    }
 
     std::vector<TokenId> pass_tokens_;  // [n_tokens] of a pass
     std::vector<NodeId> pass_nodes_;    // [n_tokens]

@@ -99,7 +99,7 @@ void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64
                             .v = matrix_view(device_rows.v(exec.stream, v), n, cols),
                             .scratch_k = cache.scratch_k(layer),
                             .scratch_v = cache.scratch_v(layer),
-                            .scratch_rows = nodes.data()});
+                            .scratch_rows = scratch_rows(nodes)});
             exec.stream.synchronize();  // k and v are written again
         }
         cache.commit(exec, nodes);

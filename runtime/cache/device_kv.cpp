@@ -46,7 +46,7 @@ void DeviceKv::commit(ExecRef exec, const DeviceKv& from, std::span<const NodeId
     kv_commit(exec, {.shape = shape_,
                      .scratch_k = from.scratch_k(0),
                      .scratch_v = from.scratch_v(0),
-                     .scratch_rows = rows.data(),
+                     .scratch_rows = scratch_rows(rows),
                      .n_rows = std::ssize(rows),
                      .first_position = first_slot,
                      .chunks = chunks(0),

@@ -64,7 +64,7 @@ void KvCache::await_room(std::int64_t n_rows) {
 
 void KvCache::read_rows(ExecRef exec, std::int64_t layer, NodeId node, std::byte* out) const {
     const std::size_t bytes = shape().scratch_row_bytes();
-    const std::size_t from = node * bytes;
+    const std::size_t from = node.row * bytes;
     exec.stream.copy(out, scratch_k(layer) + from, bytes);
     exec.stream.copy(out + bytes, scratch_v(layer) + from, bytes);
 }

@@ -272,7 +272,7 @@ void Forward::keys_and_values(std::int64_t layer, const Rows& rows) {
                           .layout = config.rope_layout,
                           .scratch_k = rows.kv->scratch_k(layer),
                           .scratch_v = rows.kv->scratch_v(layer),
-                          .scratch_rows = rows.nodes.data(),
+                          .scratch_rows = scratch_rows(rows.nodes),
                           .q_norm = norms_apart ? ConstTensorView{} : weights.q_norm,
                           .k_norm = norms_apart ? ConstTensorView{} : weights.k_norm,
                           .eps = config.rms_eps});

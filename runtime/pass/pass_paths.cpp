@@ -28,7 +28,7 @@ void PassPaths::trace(const PassKv& kv, std::span<const NodeId> nodes) {
         begin_.push_back(static_cast<std::int32_t>(rows_.size()));
         rows_.resize(rows_.size() + static_cast<std::size_t>(slot - tree.n_committed() + 1));
         std::size_t at = rows_.size();
-        for (NodeId step = node; step != kCommittedTip; step = tree.parent(step)) rows_[--at] = step;
+        for (NodeId step = node; step != kCommittedTip; step = tree.parent(step)) rows_[--at] = step.row;
     }
 }
 
