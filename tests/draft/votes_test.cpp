@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <type_traits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +14,10 @@ namespace slipstream::draft {
 namespace {
 
 using testing::ElementsAre;
+
+// Nodes of the search, voted tokens and nodes of the grown tree (std::int32_t) do not mix.
+static_assert(!std::is_convertible_v<SearchNode, VotedIndex> && !std::is_convertible_v<VotedIndex, SearchNode>);
+static_assert(!std::is_convertible_v<SearchNode, std::int32_t> && !std::is_convertible_v<std::int32_t, SearchNode>);
 
 // Two tables, a cheap model and a dear one, of three bins each.
 constexpr std::array<std::uint16_t, 4> kBins = {3, 3, 3, 3};

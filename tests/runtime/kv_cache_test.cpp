@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -22,6 +23,9 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+
+// An index of a tree or of a pass's tokens is no node of the cache, nor the other way round.
+static_assert(!std::is_convertible_v<std::int32_t, NodeId> && !std::is_convertible_v<NodeId, std::int32_t>);
 
 const KvShape kShape{.n_kv_heads = 2, .head_dim = 8, .dtype = DType::F16};
 
