@@ -35,7 +35,7 @@ cuda::DeviceProperties properties_of(const cuda::Module& module, std::int32_t or
     return properties;
 }
 
-// What is free now, less the margin.
+// Returns the bytes that are free now, less kCardMarginBytes.
 std::size_t free_bytes(const cuda::Module& module, std::int32_t ordinal) {
     std::uint64_t free = 0;
     std::uint64_t total = 0;
@@ -51,7 +51,8 @@ void release_host(void* owner, std::byte* data, std::size_t) noexcept {
     device->table().free_host(device->ordinal(), data, &ignored);
 }
 
-// The library's version with its handle in `blas`; 0 and the reason where there is none.
+// Opens cuBLASLt and sets *blas. Returns its version; 0 if there is none, with the reason in *why_not and null in
+// *blas.
 std::int64_t open_blas(const cuda::Module& module, std::int32_t ordinal, void** blas, std::string* why_not) {
     std::int64_t version = 0;
     cuda::ErrorText error{};
@@ -244,7 +245,7 @@ void CudaDevice::reserve_scratch(std::size_t bytes) {
     if (turn_ != nullptr && turn_->capturing() != nullptr)
         throw OutOfBudget(fmt::format("{}: an op in a graph wants {} bytes of scratch, {} were taken beforehand", name_,
                                       bytes, scratch_.size_bytes()));
-    if (turn_ != nullptr) turn_->synchronize();  // it may still use what goes now
+    if (turn_ != nullptr) turn_->synchronize();  // it may still use the old region
     count_workspace_move();
     keep_prepared({});
     scratch_ = Buffer();  // first, so that the budget need not hold both

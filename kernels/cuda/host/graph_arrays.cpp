@@ -29,7 +29,7 @@ std::int64_t path_rows_each(const AttentionArgs& args) {
     return graph_path_rows(highest_position(args) - args.n_committed + 1);
 }
 
-// A token at the border of two tiles is in both.
+// Room for the plans of later launches. A token at the border of two tiles is in both.
 GatherBounds bounds_of(const AttentionPlan& plan, std::int64_t n_tokens, std::int64_t path_rows_each) {
     const std::int64_t n = n_tokens + std::ssize(plan.tiles);
     return {.rows = n * path_rows_each, .gathers = n * (path_rows_each / kStepTokens + 2)};
@@ -39,11 +39,11 @@ bool on_tensor_cores(const AttentionArgs& args) {
     return attention_on_tensor_cores(kv_type(args.shape.dtype), static_cast<std::int32_t>(args.shape.head_dim));
 }
 
-// Chunks that launches are made for: of all passes that end within the same graph_chunks().
+// Returns the KV chunks that launches have room for: the same for all passes that end within the same graph_chunks().
 std::int64_t launch_chunks(const AttentionArgs& args) {
     const std::int64_t n = graph_chunks(highest_position(args) / kChunkTokens + 1);
     if (args.window == 0) return n;
-    // The windows of all tokens together: they stand no further apart than there are tokens.
+    // The sliding windows of all tokens together: their ends are no further apart than there are tokens.
     return std::min(n, (args.window + args.q.rows()) / kChunkTokens + 2);
 }
 
@@ -90,7 +90,7 @@ const GraphAttention& GraphArrays::add_attention(const AttentionArgs& args) {
         const GatherBounds& bounds = made.bounds = bounds_of(made.at_capture, n, made.path_rows_each);
         made.tiles = take_front(bytes_of<AttentionTile>(std::ssize(made.at_capture.tiles)));
         made.gathers = take_front(bytes_of<AttentionGather>(bounds.gathers));
-        made.rows = take_front(bytes_of<std::int32_t>(bounds.rows));  // last: mostly few of them are there
+        made.rows = take_front(bytes_of<std::int32_t>(bounds.rows));  // last, since usually only few of them are used
         made.plan.tiles.reserve(made.at_capture.tiles.size());
         made.plan.gathers.reserve(static_cast<std::size_t>(bounds.gathers));
         made.plan.rows.reserve(static_cast<std::size_t>(bounds.rows));
@@ -176,7 +176,7 @@ std::optional<GraphChanges> GraphArrays::refresh(std::byte* block, const GraphNu
 }
 
 void GraphArrays::forget(std::byte* block, std::size_t bytes) {
-    std::memset(block, 0xff, bytes);  // no chunk lies there
+    std::memset(block, 0xff, bytes);  // not the address of a KV chunk
 }
 
 }  // namespace slipstream::cuda
