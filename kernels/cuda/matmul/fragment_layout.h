@@ -1,21 +1,22 @@
-// Byte offsets inside a group of packed weights (fragments.h tells the layout), for the packer and the kernels. Plain
-// numbers; no CUDA header.
+// Byte offsets in a packed row group (layout: fragments.h), for the packer and the kernels. Plain numbers; no CUDA
+// header.
 #pragma once
 
 #include <cstdint>
 
 namespace slipstream::cuda {
 
+// Rows of a row group.
 inline constexpr int kGroupRows = 16;
-inline constexpr int kStepK = 16;                   // k of one mma
-inline constexpr int kFloatStepBytes = 32 * 16;     // F16, BF16: a step of 16 k
-inline constexpr int kQuadBytes = 32 * 16;          // four words a lane
-inline constexpr int kPairedScaleBytes = 8 * 4;     // halves of rows g and g + 8, of one block
-inline constexpr int kBlock32HighBytes = 32 * 2;    // Q5_0, Q5_1: fifth bits of a block of 32
-inline constexpr int kBlock32NibbleBytes = 32 * 8;  // codes of a block of 32, 4 bits each
-inline constexpr int kBlock32ByteBytes = 32 * 16;   // 8 bits each
+inline constexpr int kStepK = 16;                   // k of one mma, called a step
+inline constexpr int kFloatStepBytes = 32 * 16;     // F16, BF16: a step of 16 k of a row group
+inline constexpr int kQuadBytes = 32 * 16;          // 4 words for each of 32 lanes
+inline constexpr int kPairedScaleBytes = 8 * 4;     // halves of rows g and g + 8, g < 8, of one block of 32 or 256
+inline constexpr int kBlock32HighBytes = 32 * 2;    // Q5_0, Q5_1: the fifth bits of a block of 32, of 16 rows
+inline constexpr int kBlock32NibbleBytes = 32 * 8;  // codes of a block of 32 of 16 rows, 4 bits each
+inline constexpr int kBlock32ByteBytes = 32 * 16;   // codes of a block of 32 of 16 rows, 8 bits each
 
-// Within a block of 256; kXBytes: of 16 rows.
+// Byte offsets in a block of 256 of 16 rows; kBytes is its size.
 struct Q4KLayout {
     static constexpr int kScales = 4 * kQuadBytes;
     static constexpr int kBytes = kScales + 32 * 8;
