@@ -16,7 +16,7 @@ namespace slipstream::cuda {
 namespace {
 
 constexpr std::int64_t kMostChunks = 1 << 12;  // of one launch: their pointers are staged
-constexpr std::int64_t kMostMoves = 1 << 10;   // the same
+constexpr std::int64_t kMostMoves = 1 << 10;   // of one launch: moves are staged
 constexpr std::int64_t kMostKvHeads = 65535;   // a dimension of the grid
 constexpr std::size_t kAlignBytes = 16;
 
@@ -24,7 +24,7 @@ bool is_aligned(const std::byte* at) {
     return reinterpret_cast<std::uintptr_t>(at) % kAlignBytes == 0;
 }
 
-// Where the keys of a group lie in a chunk.
+// Returns the byte offset, in a KV chunk, of the keys of slot group `group` (counted from slot 0) of kv head `head`.
 std::size_t group_offset(const KvShape& shape, std::int64_t head, std::int64_t group) {
     return static_cast<std::size_t>(head) * 2 * shape.part_bytes() +
            row_bytes(shape.dtype, group % kChunkGroups * kGroupTokens * shape.head_dim);
