@@ -15,6 +15,7 @@ namespace slipstream::draft {
 
 namespace {
 
+// Most tokens that one vocabulary may have more than the other, as padding (llama.cpp allows as many).
 constexpr std::int64_t kMostPadding = 128;
 
 [[noreturn]] void refuse(const std::string& difference) {

@@ -12,10 +12,12 @@ namespace slipstream::draft {
 
 namespace {
 
+// Mandelbrot's correction of Zipf's law: added to a rank.
 constexpr double kMandelbrot = 2.7;
+// Most tokens that propose() returns.
 constexpr std::size_t kMostProposed = 16;
-constexpr std::size_t kRows = 10;  // of the own tree
-// Probabilities are normal floats below 1.
+constexpr std::size_t kRows = 10;  // children in the source's own tree
+// Probabilities are kept in the range of normal floats below 1.
 constexpr float kLeastProbability = 0x1p-100F;
 constexpr float kGreatestProbability = 0x1.fffffep-1F;
 

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kMaxNgram = 64;
 constexpr std::uint16_t kDepthBuckets = 4;
 
-// Cursor: position of the next token (32 bits), depth in the chain (8), n (8).
+// Fields of a cursor: position of the next token (32 bits), depth in the chain (8), n (8).
 struct Place {
     std::uint32_t next;
     std::uint32_t depth;
@@ -52,7 +52,7 @@ std::uint16_t PromptLookup::n_bins() const {
 Cursor PromptLookup::root(std::span<const TokenId> text) {
     text_ = text;
     for (std::size_t n = std::min(max_ngram_, text.size()); n >= 1; --n) {
-        const std::span<const TokenId> suffix = text.last(n);  // which is found, at the end if nowhere else
+        const std::span<const TokenId> suffix = text.last(n);  // always found, if only at the end of `text`
         const auto found = std::search(text.begin(), text.end(), suffix.begin(), suffix.end());
         const auto next = static_cast<std::size_t>(found - text.begin()) + n;
         if (next + n < text.size() && next + kChainTokens <= text.size())

@@ -54,8 +54,7 @@ struct KvCommitLaunch {
     const std::byte* scratch_v = nullptr;        //
     const std::int32_t* scratch_rows = nullptr;  // [n_rows]: row i goes to position first_position + i
     std::int64_t first_position = 0;
-    std::byte* const* chunks = nullptr;  // [n_layers, n_chunks]: entry i of a layer is KV chunk first_position / 256 +
-                                         // i
+    std::byte* const* chunks = nullptr;  // [n_layers, n_chunks]; the first of a layer is number first_position / 256
     std::int32_t n_chunks = 0;
     std::int32_t n_layers = 1;
     std::int64_t layer_bytes = 0;  // of scratch, from one layer to the next

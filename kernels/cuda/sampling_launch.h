@@ -68,9 +68,10 @@ struct LogitSumLaunch {
 /// Enqueues the kernels of `launch` on `stream`; nothing if there are no rows.
 void launch_logit_sum(const LogitSumLaunch& launch, void* stream);
 
-// A row is divided into ranges of this many logits, which thread blocks take in parallel.
-inline constexpr std::int32_t kArgmaxPiece = 8192;  // for argmax, with or without noise, and sums
-// for the k best
+/// Logits in a range of a row for argmax, with or without noise, and for sums. Thread blocks take the ranges in
+/// parallel.
+inline constexpr std::int32_t kArgmaxPiece = 8192;
+/// Entries that a thread block of launch_top_k() selects from, 16 in the registers of each of its 256 threads.
 inline constexpr std::int32_t kTopKPiece = 4096;
 
 /// Returns the number of ranges of `each` entries in `n` entries.
