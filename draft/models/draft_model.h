@@ -22,7 +22,8 @@
 
 namespace slipstream::draft {
 
-/// Most tokens of the sequence that one pass feeds.
+/// Most tokens of the sequence that one pass feeds, before node 0. It bounds the memory of a pass, which has room for
+/// this many tokens and max_nodes() more.
 inline constexpr std::int64_t kFedTokens = 128;
 
 struct DraftModelOptions {

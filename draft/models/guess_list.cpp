@@ -8,7 +8,9 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr float kLeastLogit = -13.8F;  // log(1e-6): tokens less probable than this fraction of the best one are dropped
+// Logits, divided by the temperature, are dropped if they are further below the best one: log(1e-6), so tokens less
+// than 1e-6 times as probable as the best.
+constexpr float kLeastLogit = -13.8F;
 
 }  // namespace
 

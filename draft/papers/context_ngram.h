@@ -15,7 +15,8 @@
 
 namespace slipstream::draft {
 
-/// Most places of the last token that are examined, most recent first; bounds the work for common tokens.
+/// Most earlier places of the last token that are examined, most recent first: bounds the work for common tokens, and
+/// the size of ContextDrafts::drafts.
 inline constexpr std::size_t kMostPlaces = 512;
 
 /// One draft: tokens of the sequence, not owned, and the number of examined places that they follow.

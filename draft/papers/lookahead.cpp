@@ -14,7 +14,8 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::int64_t kMaxNgrams = 16;  // one bit each in a cursor
+// Most n-grams of a first token (LookaheadOptions::max_ngrams): a cursor has one bit for each, bits 40 to 55.
+constexpr std::int64_t kMaxNgrams = 16;
 
 // Fields of a cursor. Bits 0-31: first token; 32-39: number of tokens after it that were followed; 40-55: which of its
 // n-grams agree with them, bit 0 the newest.

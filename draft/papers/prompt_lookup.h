@@ -23,7 +23,7 @@ struct PromptLookupOptions {
 /// The source "lookup".
 class PromptLookup final : public TableSource {
 public:
-    /// Tokens of a chain.
+    /// Tokens of a chain: 10, as Spec-Bench runs prompt lookup. A place with a shorter continuation gives no chain.
     static constexpr std::uint32_t kChainTokens = 10;
 
     /// Throws RequestError if max_ngram is out of range.

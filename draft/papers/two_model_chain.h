@@ -18,7 +18,7 @@ namespace slipstream::draft {
 /// Draws chains for one target. Keeps nothing of a tree except buffers.
 class TwoModelChain {
 public:
-    /// Draft tokens of the lower model that the upper model verifies in one pass; 1, as in TriForce.
+    /// Draft tokens of the lower model that the upper model verifies in one pass: 1, as in TriForce.
     static constexpr std::int64_t kAhead = 1;
 
     /// Token ids are in [0, vocab). `seed` is that of the target's sampler.

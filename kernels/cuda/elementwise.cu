@@ -16,7 +16,8 @@ namespace slipstream::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-// Longest row, in elements, that a warp norms; a longer one gets a thread block.
+// Longest row, in elements, that a warp norms; a longer row gets a thread block. The order of the sum, so the bits,
+// depends on it.
 constexpr int64_t kLongestWarpRow = 1024;
 
 struct alignas(16) Float4 {

@@ -15,9 +15,9 @@ constexpr int kThreads = 128;
 constexpr int kChunkSlots = 256;
 constexpr int kGroupSlots = 8;
 constexpr int kChunkGroups = kChunkSlots / kGroupSlots;
-// Slot groups that a thread block scores.
+// Slot groups that a thread block scores: half of a KV chunk.
 constexpr int kBlockGroups = 16;
-// Lanes that share a slot.
+// Lanes of a warp that share a slot: 4, since a warp scores the 8 slots of a slot group at once.
 constexpr int kSlotLanes = 32 / kGroupSlots;
 
 // A piece of 16 bytes of a row; elements past the end of the row are 0.

@@ -16,7 +16,8 @@ namespace slipstream::cuda {
 
 namespace {
 
-constexpr std::int64_t kMostRows = 65535;  // of one launch: a dimension of the grid
+// Most rows, or planes, of one launch: CUDA's limit of a dimension of the grid.
+constexpr std::int64_t kMostRows = 65535;
 
 template <typename View>
 std::int64_t stride_floats(const View& view) {
@@ -78,7 +79,8 @@ void rotate_write(ExecRef exec, const RotateWriteArgs& args) {
 // The tables of KV chunks of several layers are staged as one array; a launch has as many layers as it has room for.
 void kv_commit(ExecRef exec, const KvCommitArgs& args) {
     Op op(exec);
-    constexpr std::int64_t kMostChunks = 512;  // of a launch, of all its layers
+    // Most KV chunks of one launch, of all its layers together: the size of `table`.
+    constexpr std::int64_t kMostChunks = 512;
     constexpr std::int64_t kRows = std::min(kMostRows, kMostChunks / 2 * kChunkTokens);
     std::array<std::byte*, kMostChunks> table;
     for (std::int64_t first = 0; first < args.n_rows; first += kRows) {

@@ -15,9 +15,12 @@ namespace slipstream::cuda {
 
 namespace {
 
-constexpr std::int64_t kMostChunks = 1 << 12;  // of one launch: their pointers are staged
-constexpr std::int64_t kMostMoves = 1 << 10;   // of one launch: moves are staged
-constexpr std::int64_t kMostKvHeads = 65535;   // a dimension of the grid
+// Most KV chunks of one launch: their addresses are staged, 32 KiB.
+constexpr std::int64_t kMostChunks = 1 << 12;
+// Most slot groups of one launch: their moves are staged, 16 KiB.
+constexpr std::int64_t kMostMoves = 1 << 10;
+// Most kv heads: CUDA's limit of a dimension of the grid.
+constexpr std::int64_t kMostKvHeads = 65535;
 constexpr std::size_t kAlignBytes = 16;
 
 bool is_aligned(const std::byte* at) {

@@ -41,7 +41,7 @@ struct GumbelLaunch {
 /// Enqueues the kernels of `launch` on `stream`; nothing if there are no rows.
 void launch_gumbel(const GumbelLaunch& launch, void* stream);
 
-// Most logits of a row that launch_top_k() can return.
+/// Most logits of a row that launch_top_k() can return. Must be equal to kMostTopLogits (kernels/sampling.h).
 inline constexpr std::int32_t kMaxTopK = 64;
 
 /// The k best logits of each row, descending; of equal logits the lower id first. If a row has fewer: id -1, value

@@ -15,7 +15,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kEach = kTopKPiece / kThreads;  // entries per thread
-constexpr uint32_t kNone = 0;                 // key of an entry that is never chosen
+// Key of an entry that is never chosen: NaN, -infinity, or past the end. All other keys are greater.
+constexpr uint32_t kNone = 0;
 
 // Returns a key that sorts like `value`: larger floats have larger keys, -0 has the key of 0, NaN and -infinity have
 // kNone.

@@ -25,7 +25,8 @@
 
 namespace slipstream::cpu {
 
-/// Bytes of one token in a block of 32 quantised activations: 32 of q, 8 of start, 4 of d, 4 of sum (file head).
+/// Bytes of one token in a block of 32 quantised activations: 32 of q, 8 of start, 4 of d, 4 of sum (layout: file
+/// head). It must be the sum of the fields in BlockOffsets.
 inline constexpr std::int64_t kBlockBytesPerToken = 48;
 
 /// Offsets, in bytes, of the fields start[0], start[1], d and sum in a block of 32 k and T tokens, and its size.

@@ -15,10 +15,13 @@ namespace slipstream::cpu {
 namespace {
 
 constexpr int kRows = static_cast<int>(kInterleavedRows);
-constexpr std::int64_t kPieceBytes = 256 << 10;  // weights that a thread packs per task
+// Bytes of weights that a thread packs per task, but at least one row group.
+constexpr std::int64_t kPieceBytes = 256 << 10;
 constexpr std::uint32_t kSignBits = 0x80808080U;
 
-// In the order of DType; offsets in a block are those of dequantize.cpp.
+// The BlockFields of each type, in the order of DType: number of binary16 fields, their byte offsets in a block, byte
+// offset of the words, number of words. Offsets are those that dequantize.cpp documents; the notes say what the words
+// hold.
 constexpr std::array<BlockFields, kDTypeCount> kFields{{
     {},                  // F32
     {},                  // F16

@@ -32,7 +32,8 @@ SLIPSTREAM_INLINE_AVX2 __m256 load_floats(const std::byte* src) {
 }
 
 template <DType type>
-constexpr int kPairBytes = type == DType::F32 ? 128 : 64;  // two elements of 16 rows
+// Bytes of two elements of 16 rows: from one step of two k to the next.
+constexpr int kPairBytes = type == DType::F32 ? 128 : 64;
 
 /// Returns elements k and k + 1 of the 8 rows of half `half` (0 or 1) of a row group; `src` is element k of its first
 /// row.
@@ -177,7 +178,7 @@ SLIPSTREAM_AVX2 void finish(const FinishTile& tile) {
     }
 }
 
-// In the order of DType.
+// The kernels for any number of tokens. Arrays by type are in the order of DType.
 constexpr InterleavedForm kManyTokens{
     .float_tile_tokens = 6,
     .code_tile_tokens = 4,

@@ -14,7 +14,7 @@ namespace slipstream::cpu::avx2 {
 
 #define SLIPSTREAM_INLINE_AVX2 SLIPSTREAM_AVX2 __attribute__((always_inline)) static inline
 
-// Rows of half a row group: 32-bit lanes of a register.
+/// Rows of half a row group: 8, since a 256-bit register has 8 lanes of 32 bits.
 inline constexpr int kHalfRows = 8;
 
 SLIPSTREAM_INLINE_AVX2 __m256i load_32(const void* src) {

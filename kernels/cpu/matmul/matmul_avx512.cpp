@@ -27,7 +27,7 @@ struct Pair {
 };
 
 template <DType type>
-// Bytes of two elements of 16 rows.
+// Bytes of two elements of 16 rows: from one step of two k to the next.
 constexpr int kTwoBytes = type == DType::F32 ? 128 : 64;
 
 template <DType type>

@@ -21,7 +21,8 @@ namespace {
 #define SLIPSTREAM_INLINE_BF16 SLIPSTREAM_AVX512_BF16 __attribute__((always_inline)) static inline
 
 constexpr int kTileTokens = 8;
-constexpr std::int64_t kWeightBytes = 64;  // two k of a row group
+// Bytes of two k of a row group of 16 rows: from one step to the next.
+constexpr std::int64_t kWeightBytes = 64;
 
 /// Returns the row groups whose sums of T = `t` tokens stay in registers, beside their weights: at most 24 sums.
 constexpr int groups_of(int t) {

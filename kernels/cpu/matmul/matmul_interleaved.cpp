@@ -24,14 +24,18 @@ namespace slipstream::cpu {
 
 namespace {
 
-constexpr std::int64_t kPieceBytes = 64 << 10;           // weights that a thread takes per task
-constexpr std::int64_t kStreamedPieceBytes = 512 << 10;  // the same for kernels for few tokens, which read it as
-                                                         // streams
-constexpr std::int64_t kPiecesPerThread = 4;  // tasks per thread, at least: a late thread then delays at most a quarter
-                                              // of its share
-constexpr std::int64_t kTokensPerLayoutPiece = 8;  // tokens per task of laying out activations
-constexpr std::int64_t kFetchedTokens = 128;  // most tokens whose outputs are prefetched: the lines of four row groups
-                                              // fill 32 KB of L1
+// Bytes of weights that a thread takes per task, in other calls of up to kStreamTokens tokens.
+constexpr std::int64_t kPieceBytes = 64 << 10;
+// Bytes of weights that a thread takes per task, in calls that use the kernels for few tokens: these read a task as
+// streams, and long streams read faster.
+constexpr std::int64_t kStreamedPieceBytes = 512 << 10;
+// Tasks per thread, at least: if a thread is late, at most a quarter of its share is then late.
+constexpr std::int64_t kPiecesPerThread = 4;
+// Tokens per task when threads lay out activations.
+constexpr std::int64_t kTokensPerLayoutPiece = 8;
+// Most tokens of a call whose outputs are prefetched: for 128 tokens the cache lines of four row groups fill the 32 KB
+// of L1.
+constexpr std::int64_t kFetchedTokens = 128;
 
 /// Row groups that go over K together: `first` and count - 1 more, each `stride` row groups after the last.
 struct Groups {

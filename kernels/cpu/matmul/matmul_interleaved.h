@@ -13,9 +13,9 @@
 
 namespace slipstream::cpu {
 
-// Most tokens in a tile; the widest float tile has 16 (AVX-512).
+/// Most tokens in a tile: the widest float tiles (AVX-512) have 16. Arrays of kernels by tile width have this size.
 inline constexpr int kMaxTileTokens = 16;
-// Most tokens of a call for which the kernels for few tokens exist.
+/// Most tokens of a call that the kernels for few tokens support. Arrays of these kernels have this size.
 inline constexpr int kMostFewTokens = 8;
 
 /// How far ahead of a kernel's position weights are prefetched, in bytes.
@@ -35,8 +35,8 @@ struct Streams {
     FetchDistance several{.l1 = 1 << 10, .l2 = 16 << 10};
 };
 
-/// How far ahead, in bytes, the kernels for few tokens prefetch in each row group. Distances that are multiples of a
-/// large power of two read slower (numbers: kernels/NOTES.md).
+/// How far ahead, in bytes, the kernels for few tokens prefetch in each row group. Measured: distances that are
+/// multiples of a large power of two read slower (numbers: kernels/NOTES.md).
 inline constexpr FetchDistance kFewTokensFetch{.l1 = 1760, .l2 = 3520};
 /// Returns the row groups that go over K together in kernels for few tokens, each a stream of weights: as many as fit
 /// their sums in registers.
@@ -44,8 +44,10 @@ constexpr int few_tokens_streams(std::int64_t n_tokens) {
     return n_tokens <= 2 ? 4 : 2;
 }
 
-inline constexpr std::int64_t kPairBytes = 4;  // two activations as bfloat16
-inline constexpr int kFloatTypes = 3;          // F32, F16, BF16: the first types of DType
+/// Bytes of a pair of activations, two bfloat16 numbers.
+inline constexpr std::int64_t kPairBytes = 4;
+/// Number of float types: F32, F16 and BF16, which must be the first types of DType.
+inline constexpr int kFloatTypes = 3;
 
 /// Weights that a kernel prefetches while it computes: a share of the weights of its row groups, spread evenly over its
 /// steps, so that memory stays busy while later tiles are computed. The addresses are those of the first row group; the

@@ -16,8 +16,8 @@ namespace {
 
 // Rows of the weights that a thread takes per task.
 constexpr std::int64_t kPieceRows = 16;
-constexpr std::int64_t kMostRunBytes = kSubBlocks * kBlockBytesPerToken;  // activations of a token that share a scale,
-                                                                          // as one tile of one token
+// Most bytes of a run of activations that share a scale, quantised: a run of 256, as a tile of one token.
+constexpr std::int64_t kMostRunBytes = kSubBlocks * kBlockBytesPerToken;
 
 /// Returns the scratch memory of a call. Per thread: an encoded row, then a decoded row. Shared: the activations,
 /// [n_tokens, k] floats, then one run of quantised activations.

@@ -13,13 +13,15 @@
 
 namespace slipstream::cpu {
 
-/// Rows of a row group; each is a 32-bit lane of a 512-bit vector.
+/// Rows of a row group, 16; in a 512-bit vector each has a lane of 32 bits.
 inline constexpr int kLanes = static_cast<int>(kInterleavedRows);
-inline constexpr std::int64_t kStreamTokens = 32;  // up to this many tokens, a matmul is limited by memory bandwidth
-inline constexpr std::int64_t kGroupsAtOnce = 4;   // row groups that go over K together with more tokens, at least; 4
-                                                   // unpacked K slices take 24 KB of L1
-inline constexpr std::int64_t kPassTokens = 512;   // most tokens whose sums a thread keeps at once: 4 row groups x 512
-                                                   // tokens x 64 bytes = 128 KB of L2
+/// Most tokens of a call that is limited by memory bandwidth; larger calls are divided differently.
+inline constexpr std::int64_t kStreamTokens = 32;
+/// Row groups that go over K together, at least, in calls of more than kStreamTokens tokens: 4 unpacked K slices take
+/// 24 KB of L1.
+inline constexpr std::int64_t kGroupsAtOnce = 4;
+/// Most tokens whose sums a thread keeps at once: the sums of 4 row groups x 512 tokens x 64 bytes take 128 KB of L2.
+inline constexpr std::int64_t kPassTokens = 512;
 /// Bytes of a matrix up to which it may well be in a cache. One row group at a time would then wait for its own sums,
 /// so smaller matrices always use several.
 inline constexpr std::int64_t kCachedBytes = 2 << 20;

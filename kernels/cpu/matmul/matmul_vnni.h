@@ -22,14 +22,14 @@ enum class CodeGroups : std::uint8_t {
     Two,    // for AMD's cores: their sums stay in registers
 };
 
-// Most tokens of a tile whose sums a kernel can hold.
+/// Most tokens of a tile: kernels exist for 1 to 8.
 inline constexpr int kTileTokens = 8;
 /// Most tokens of a tile whose sums of two row groups stay in registers, beside their dot products.
 inline constexpr int kSumsInRegisters = 6;
-// Most tokens of a call whose packed codes are multiplied directly, that is unpacked in registers again for each tile.
-// Calls with more tokens unpack once into memory. The usual limit is one tile of 8 tokens; K formats with the most
-// operations per word have a little less; with three row groups 4-bit types have two tiles; the types that are cheapest
-// to unpack have no limit (of 4-bit types only with two row groups).
+// The next four: most tokens of a call whose packed codes are multiplied directly, that is unpacked in registers again
+// for each tile; larger calls unpack once into memory. The usual limit, kPackedTokens, is one tile of 8 tokens. K
+// formats with the most operations per word have a little less. With three row groups 4-bit types have two tiles. The
+// types that are cheapest to unpack have no limit (of 4-bit types only with two row groups).
 inline constexpr int kPackedTokensOf4Bits = 16;
 inline constexpr int kPackedTokens = 8;
 inline constexpr int kPackedTokensOfK = 7;

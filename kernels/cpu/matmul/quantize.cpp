@@ -11,9 +11,10 @@ namespace slipstream::cpu {
 
 namespace {
 
-// // Floats of a Q8_0 block.
+// Floats of a Q8_0 block, fixed by the format.
 constexpr std::size_t kBlock = 32;
-constexpr float kLargestHalf = 65504.0F;  // largest finite binary16: limit of a scale
+// The largest finite binary16: a scale is limited to it, since a larger one would become infinite.
+constexpr float kLargestHalf = 65504.0F;
 
 }  // namespace
 

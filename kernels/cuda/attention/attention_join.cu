@@ -14,8 +14,11 @@ namespace slipstream::cuda {
 
 namespace {
 
-constexpr float kSkipped = -1.0F;  // factor of a KV chunk of which the query saw nothing
-constexpr int kBatch = 16;         // KV chunks whose sums are read at once; divides a warp
+// The factor `take` of a KV chunk of which the query saw nothing; real factors are not negative.
+constexpr float kSkipped = -1.0F;
+// KV chunks whose sums a thread loads at once, to overlap the loads. Must divide 32: rounded up to it, a segment must
+// not exceed the threads.
+constexpr int kBatch = 16;
 
 // Returns the maximum of this thread's value and those of the threads before it. `totals`: [n_warps]. All threads of
 // the thread block must call it.

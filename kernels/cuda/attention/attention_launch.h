@@ -19,7 +19,8 @@ enum class KvType : std::int32_t { F32, F16, BF16 };
     return type != KvType::F32 && (head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256);
 }
 
-inline constexpr std::int32_t kWarpRows = 16;  // queries of one warp: the rows of an mma
+/// Queries of one warp: 16, the rows of an mma.
+inline constexpr std::int32_t kWarpRows = 16;
 
 /// Consecutive queries of one kv head that a thread block computes together: row r is query first_query + r, which is
 /// query head (first_query + r) % group of the kv head and token (first_query + r) / group; group = query heads per kv
@@ -115,9 +116,9 @@ struct AttentionLaunch {
     [[nodiscard]] constexpr std::int64_t n_queries() const { return std::int64_t{n_tokens} * n_q_heads; }
 };
 
-// Most warps of a thread block of AttentionWay::Parallel, each with kWarpRows queries.
+/// Most warps of a thread block of AttentionWay::Parallel, each with kWarpRows queries.
 inline constexpr std::int32_t kMaxParallelWarps = 4;
-// Warps of a thread block of AttentionWay::Folded.
+/// Warps of a thread block of AttentionWay::Folded, each with kWarpRows queries or half of their value columns.
 inline constexpr std::int32_t kFoldWarps = 4;
 
 /// Returns the queries of a tile that is folded in registers. With heads of more than 128 two warps share 16 queries

@@ -57,10 +57,13 @@ __device__ __forceinline__ StepList steps_within(const AttentionLaunch& a, const
 template <class Kv, int D, int Slots, int Stages>
 class StepRing {
 public:
-    static constexpr int kPitch = D + 8;               // elements from one row to the next
-    static constexpr int kParts = kStepSlots / Slots;  // sub-tiles of keys in a step; also of values
-    static constexpr int kPieces = D / 8;              // pieces of 16 bytes in a row
-    static constexpr int kElements = Slots * kPitch;   // of a sub-tile
+    // Elements from one row to the next in shared memory: 16 bytes more than a row, against bank conflicts.
+    static constexpr int kPitch = D + 8;
+    // Sub-tiles of keys in a step; a step has as many of values.
+    static constexpr int kParts = kStepSlots / Slots;
+    // Pieces of 16 bytes in a row, which a thread copies at once.
+    static constexpr int kPieces = D / 8;
+    static constexpr int kElements = Slots * kPitch;  // of a sub-tile
     static constexpr size_t kBytes = size_t{Stages} * kElements * sizeof(Kv);
 
     /// Begins to copy. `ring`: kBytes of shared memory. `head`: kv head.

@@ -17,13 +17,13 @@
 
 namespace slipstream::cuda {
 
-// Slots of a step.
+/// KV slots of a step, in which the fold of a KV chunk is computed.
 inline constexpr int kStepSlots = 64;
-// Tiles of 8 slots in a step: columns of an mma.
+/// Tiles of 8 KV slots in a step: an mma has 8 columns.
 inline constexpr int kSlotTiles = kStepSlots / 8;
-// Steps of a KV chunk.
+/// Steps of a KV chunk of 256 positions.
 inline constexpr int kChunkSteps = 4;
-// m of a state that has seen no slot.
+/// m (maximum of the scores) of a state that has seen no KV slot.
 inline constexpr float kNothingSeen = -INFINITY;
 
 __device__ __forceinline__ void mma_16816(gpu::Bf16, float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {

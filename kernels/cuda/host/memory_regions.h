@@ -16,10 +16,10 @@
 
 namespace slipstream::cuda {
 
-/// Size in bytes from which a block gets a region of its own (8 MiB, where rounding up to the driver's 2 MiB wastes at
-/// most a fifth).
+/// Size in bytes from which a block gets a region of its own: from 8 MiB on, rounding up to 2 MiB adds less than a
+/// quarter.
 inline constexpr std::size_t kOwnRegionBytes = std::size_t{8} << 20;
-/// Most bytes of a region that smaller blocks share.
+/// Most bytes of a region that smaller blocks share; it is less if the device will need less in all.
 inline constexpr std::size_t kSharedRegionBytes = std::size_t{32} << 20;
 
 /// Memory of a device's regions at present.

@@ -14,9 +14,10 @@ namespace slipstream::cuda {
 namespace {
 
 constexpr std::size_t kAlignBytes = 64;
-// Bytes beside the arrays of the largest op: the block of graphs, and 512 KiB for small arrays of many layers.
+// Bytes of a ring beside the arrays of the largest op: the block of graphs, and 512 KiB for small arrays of many
+// layers.
 constexpr std::size_t kTableBytes = kGraphBlockBytes + (std::size_t{512} << 10);
-// Least bytes of the ring of rows, for all its slots.
+// Least bytes of the ring of rows, for all its slots together; it is larger if rows are longer than a slot.
 constexpr std::size_t kRowBytes = std::size_t{4} << 20;
 
 // Returns a hash that tells arrays apart before their bytes are compared: multiply and shift, four words at a time.

@@ -8,7 +8,8 @@
 
 namespace slipstream::cuda {
 
-inline constexpr int kLaneValues = 8;  // values that a lane has of 32 k
+/// Values that a lane has of 32 k of a token: 8, since four lanes share them.
+inline constexpr int kLaneValues = 8;
 
 /// Returns the k, within its block of 32 k, of a lane's value number i (0 to 7). `quarter`: which of the token's four
 /// lanes it is, 0 to 3.

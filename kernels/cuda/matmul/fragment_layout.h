@@ -6,15 +6,22 @@
 
 namespace slipstream::cuda {
 
-// Rows of a row group.
+/// Rows of a row group: 16, the rows of an mma.
 inline constexpr int kGroupRows = 16;
-inline constexpr int kStepK = 16;                   // k of one mma, called a step
-inline constexpr int kFloatStepBytes = 32 * 16;     // F16, BF16: a step of 16 k of a row group
-inline constexpr int kQuadBytes = 32 * 16;          // 4 words for each of 32 lanes
-inline constexpr int kPairedScaleBytes = 8 * 4;     // halves of rows g and g + 8, g < 8, of one block of 32 or 256
-inline constexpr int kBlock32HighBytes = 32 * 2;    // Q5_0, Q5_1: the fifth bits of a block of 32, of 16 rows
-inline constexpr int kBlock32NibbleBytes = 32 * 8;  // codes of a block of 32 of 16 rows, 4 bits each
-inline constexpr int kBlock32ByteBytes = 32 * 16;   // codes of a block of 32 of 16 rows, 8 bits each
+/// k of one mma (m16n8k16), called a step.
+inline constexpr int kStepK = 16;
+/// F16, BF16: bytes of a step of 16 k of a row group, 4 words for each of 32 lanes.
+inline constexpr int kFloatStepBytes = 32 * 16;
+/// Bytes of a run of 4 words for each of 32 lanes: what a warp reads with one wide load.
+inline constexpr int kQuadBytes = 32 * 16;
+/// Bytes of a binary16 field of one block of 16 rows: 8 words, with the halves of rows g and g + 8 for g < 8.
+inline constexpr int kPairedScaleBytes = 8 * 4;
+/// Q5_0, Q5_1: bytes of the fifth bits of a block of 32 of 16 rows, two for each of 32 lanes.
+inline constexpr int kBlock32HighBytes = 32 * 2;
+/// Bytes of the codes of a block of 32 of 16 rows, 4 bits each.
+inline constexpr int kBlock32NibbleBytes = 32 * 8;
+/// Bytes of the codes of a block of 32 of 16 rows, 8 bits each.
+inline constexpr int kBlock32ByteBytes = 32 * 16;
 
 // Byte offsets in a block of 256 of 16 rows; kBytes is its size.
 struct Q4KLayout {

@@ -12,8 +12,10 @@ namespace slipstream::cuda {
 namespace {
 
 constexpr int kWarp = 32;
-constexpr int kFloatRows = 8;    // rows of a thread block, one per warp
-constexpr int kFloatTokens = 8;  // tokens of a thread block
+// Rows that a thread block of matmul_f32 computes, one per warp.
+constexpr int kFloatRows = 8;
+// Tokens that a thread block of matmul_f32 computes, for which each weight is loaded once.
+constexpr int kFloatTokens = 8;
 
 // An output is 32 chains, k = lane, lane + 32, ...; then the lanes' sums are added at distances 16, 8, 4, 2, 1.
 __global__ void __launch_bounds__(kFloatRows* kWarp) matmul_f32(MatmulLaunch p, MatmulMatrix to) {

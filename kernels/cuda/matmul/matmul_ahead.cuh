@@ -52,10 +52,12 @@ struct WeightsAhead {
 /// through registers, a unit ahead.
 template <class W, int R>
 struct WeightsInRing {
-    // If a slot holds one piece, there are twice as many slots; else too few bytes would be under way.
+    // Slots of a warp's ring, each with a slab. If a slab is one piece of 16 bytes per lane there are twice as many;
+    // else too few bytes would be under way.
     static constexpr int kSlots = W::kPieces * R == 1 ? 2 * W::kSlots : W::kSlots;
     static constexpr int kSlotBytes = W::kPieces * R * kPieceBytes;
-    static constexpr int kBytes = kSlots * kSlotBytes;  // of a warp's ring
+    // Bytes of a warp's ring.
+    static constexpr int kBytes = kSlots * kSlotBytes;
 
     typename W::Head head[R];
     typename W::Head next[R];

@@ -31,7 +31,7 @@ enum class MatmulActivations : std::int32_t {
 /// What happens to the old contents of y.
 enum class MatmulStoreForm : std::int32_t { Overwrite, Add };
 
-/// Most matrices of a launch, which share x.
+/// Most matrices of a launch, which share x; kernel parameters have room for them.
 inline constexpr std::int32_t kMostMatrices = 6;
 
 /// A matrix of a launch, with its output. All pointers are to device memory.

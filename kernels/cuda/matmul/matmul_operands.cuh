@@ -9,16 +9,20 @@
 namespace slipstream::cuda {
 
 inline constexpr int kWarp = 32;
-inline constexpr int kSplitWarps = 8;  // warps of a thread block, one for each part of K: kMaxParts
-// Warps of a thread block of matmul_tiles, one for each row group.
+/// Most warps of a thread block of the split kernels, one for each part of K. Must be kMaxParts.
+inline constexpr int kSplitWarps = 8;
+/// Warps of a thread block of matmul_tiles, one for each of its row groups.
 inline constexpr int kTileWarps = 8;
-inline constexpr int kTileTokens = 8;  // tiles of 8 tokens per thread block of matmul_tiles
-// Slabs of tokens in shared memory of matmul_tiles.
+/// Tiles of 8 tokens of a thread block of matmul_tiles: 64 tokens.
+inline constexpr int kTileTokens = 8;
+/// Slabs of tokens that matmul_tiles has in shared memory: one in use, the others being copied.
 inline constexpr int kStages = 4;
-// Steps of 16 k in a slab.
+/// Steps of 16 k in a slab of 64 k.
 inline constexpr int kSlabSteps = 4;
-inline constexpr int kFragmentBytes = 256;  // operands B of a step and 8 tokens
-inline constexpr int kSumBytes = 32;        // sums of a block of 32 k and 8 tokens
+/// Bytes of the operands B of a step of 16 k for a tile of 8 tokens, two bytes each.
+inline constexpr int kFragmentBytes = 256;
+/// Bytes of the sums of a block of 32 k for a tile of 8 tokens: a float each.
+inline constexpr int kSumBytes = 32;
 inline constexpr int kSlabBytes = kSlabSteps * kTileTokens * kFragmentBytes;
 
 /// Operands B of a lane, from global memory. kFew: there is one tile with few tokens, and columns past the last token

@@ -20,8 +20,10 @@
 
 namespace slipstream::cuda {
 
-inline constexpr std::int64_t kTokensPerTile = 8;  // tokens per tile: columns of an mma
-inline constexpr std::int64_t kMaxParts = 8;       // parts of K, at most: one for each warp of a thread block
+/// Tokens of a tile: 8, the columns of an mma.
+inline constexpr std::int64_t kTokensPerTile = 8;
+/// Most parts into which K is divided: one for each of the 8 warps of a thread block. The bits of results depend on it.
+inline constexpr std::int64_t kMaxParts = 8;
 
 /// Returns the tiles of 8 tokens that scratch has for n_tokens tokens: 0, 1, 2, 4, or a multiple of 8.
 [[nodiscard]] constexpr std::int64_t matmul_tiles_of(std::int64_t n_tokens) {

@@ -54,7 +54,8 @@ void launch_products(ExecRef exec, std::span<const MatmulArgs> products) {
                         .store = first.store == MatmulStore::Add ? MatmulStoreForm::Add : MatmulStoreForm::Overwrite,
                         .n_multiprocessors = op.device().properties().n_multiprocessors};
     std::ranges::transform(products, launch.matrices, matrix_of);
-    constexpr std::int64_t kFewTokens = 64;  // calls of more tokens may use matmul_tiles
+    // Most tokens of a call that is computed in a split form; calls of more tokens may use matmul_tiles.
+    constexpr std::int64_t kFewTokens = 64;
     if (op.device().weights_by_registers() && n_tokens <= kFewTokens) launch.form = MatmulForm::SplitRegisters;
     PreparedActivations prepared{.x = launch.x,
                                  .x_stride = launch.x_stride,

@@ -31,11 +31,12 @@
 
 namespace slipstream::cuda {
 
-/// Tokens of a prefill chunk; equal to kPrefillChunkTokens.
+/// Tokens that every product is computed for: 512, a whole prefill chunk. Must be equal to kPrefillChunkTokens.
 inline constexpr std::int64_t kPromptTokens = 512;
-inline constexpr std::int64_t kPromptSlabRows = 2048;  // most rows of a slab: 128 tiles of 128 x 64, as many as a large
-                                                       // GPU computes at once
-// Bytes of the workspace of cuBLASLt.
+/// Most rows of a slab of a matrix: times 512 tokens they are 128 tiles of 128 x 64, as many as a large GPU computes at
+/// once.
+inline constexpr std::int64_t kPromptSlabRows = 2048;
+/// Bytes of the workspace of cuBLASLt. Its heuristics choose an algorithm by this size, so bits may depend on it.
 inline constexpr std::size_t kPromptBlasBytes = std::size_t{4} << 20;
 
 /// Whether cuBLASLt computes products over prompt with weights of `type` and K = `k`.
