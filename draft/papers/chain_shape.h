@@ -15,8 +15,7 @@ inline constexpr std::int64_t kLongestChain = 32;
 
 /// A length of chains, and the tokens that they commit per second.
 struct ChainChoice {
-    // length in draft tokens
-    std::int64_t guesses = 1;
+    std::int64_t guesses = 1;  // length in draft tokens
     double tokens_per_second = 0.0;
 };
 /// Returns the length, 1 to `longest` draft tokens, with which chains commit most tokens per second, if each draft

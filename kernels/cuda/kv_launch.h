@@ -17,8 +17,7 @@ struct KvWriteLaunch {
     std::int32_t row_elements = 0;  // n_kv_heads * head_dim
     const float* k = nullptr;       // [n_tokens, row_elements], rows k_stride floats apart
     std::int64_t k_stride = 0;
-    // [n_tokens, row_elements], rows v_stride floats apart
-    const float* v = nullptr;
+    const float* v = nullptr;  // [n_tokens, row_elements], rows v_stride floats apart
     std::int64_t v_stride = 0;
     std::byte* scratch_k = nullptr;  // [n_rows, row_elements], `type`
     std::byte* scratch_v = nullptr;

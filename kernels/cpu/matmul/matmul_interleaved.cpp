@@ -51,8 +51,7 @@ struct Stripe {
     std::int64_t stride_bytes;  // bytes from one row group to the next
     // first tile
     std::int64_t tile;
-    // tile past the last one
-    std::int64_t end;
+    std::int64_t end;         // tile past the last one
     std::int64_t step_bytes;  // bytes that each step of a tile prefetches, if the tile does
 };
 

@@ -35,8 +35,7 @@ SLIPSTREAM_INLINE_PACKED __m512i in_each_byte(__m512i word, int mask) {
 }
 /// What the compiler knows of the number of a sub-block in a loop.
 enum class SubBlock : std::uint8_t {
-    // only at run time
-    Varies,
+    Varies,    // only at run time
     Unrolled,  // a constant, since the loop is unrolled: shifts are immediate or disappear
 };
 /// Returns each lane of `word` shifted right by `by` bits (0 to 31), a number that depends on the sub-block. Bits that

@@ -59,8 +59,7 @@ struct AttentionPlan {
 /// The most that a plan for `n_tokens` tokens gathers. In the worst case every token is at the end of a chain of all of
 /// them and each of its steps is gathered for it alone, which rounds its rows up at both ends.
 struct GatherBounds {
-    // scratch rows in AttentionPlan::rows
-    std::int64_t rows = 0;
+    std::int64_t rows = 0;  // scratch rows in AttentionPlan::rows
     // steps that are gathered
     std::int64_t gathers = 0;
 };

@@ -27,8 +27,7 @@ private:
     struct Arrays {
         std::uint64_t id = 0;  // 0: unused; other contents get another id
         std::vector<std::int32_t> positions, path_begin, path_rows;
-        // number of the latest call that used them
-        std::uint64_t used = 0;
+        std::uint64_t used = 0;  // number of the latest call that used them
     };
     // All that a plan depends on, and the plan.
     struct Known {
@@ -40,8 +39,7 @@ private:
         std::int64_t first_chunk = 0;
         std::int64_t end_chunk = 0;
         AttentionPlan plan;
-        // number of the latest call that used it
-        std::uint64_t used = 0;
+        std::uint64_t used = 0;  // number of the latest call that used it
     };
     [[nodiscard]] const Arrays& arrays_of(const AttentionArgs& args, std::int64_t n_rows);
     void make_room(Known& known, const AttentionArgs& args) const;

@@ -84,9 +84,9 @@ private:
         std::uint64_t last_op = 0;  // last op that asked for the array
         std::uint64_t copied = 0;   // use of copied_ after its copy
     };
+    /// Slots of rows_: one is filled by the host while others are copied to the device.
     static constexpr std::size_t kRowSlots = 4;
 
-    // in rows_
     [[nodiscard]] bool make_room(std::size_t bytes);
 
     CudaDevice& device_;

@@ -44,8 +44,7 @@ namespace slipstream::cuda {
 /// Rows of a matrix in the file's layout, for packing. The caller keeps `data` alive.
 struct FileRows {
     DType dtype = DType::F32;
-    // any byte address
-    const std::byte* data = nullptr;
+    const std::byte* data = nullptr;  // any byte address
     // from one row to the next
     std::size_t stride_bytes = 0;
     std::int64_t n_rows = 0;

@@ -21,8 +21,7 @@ struct MatrixParams {
 /// to split it into registers.
 struct MatmulParams {
     MatrixParams matrix;
-    // of one row group
-    std::int64_t group_bytes = 0;
+    std::int64_t group_bytes = 0;  // of one row group
     std::int64_t k = 0;
     std::int64_t n_units = 0;         // of matmul_plan()
     std::int64_t n_parts = 0;         // of matmul_plan()

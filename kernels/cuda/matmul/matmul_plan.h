@@ -130,8 +130,7 @@ struct MatmulPlan {
 
 /// Layout of scratch. Offsets and sizes in bytes, all multiples of 16; the activations begin at 0.
 struct MatmulScratch {
-    // of 8 tokens
-    std::int64_t n_tiles = 0;
+    std::int64_t n_tiles = 0;  // of 8 tokens
     std::int64_t n_steps = 0;  // steps of 16 k, with the zeros
     std::size_t sums = 0;
     std::size_t factors = 0;
