@@ -35,7 +35,7 @@ struct DraftModelOptions {
     DraftRows rows = DraftRows::Best;
 };
 
-/// The source "model".
+/// A draft model as a source, `--draft model`. Not thread-safe.
 class DraftModel final : public LogitSource {
 public:
     /// `model` must outlive this object. `sampling` is the target's, and `target_vocab` the width of its logits: ids

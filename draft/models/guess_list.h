@@ -15,8 +15,9 @@ namespace slipstream::draft {
 /// One token of the list.
 struct Guess {
     TokenId token;
-    float logit;        // penalised, minus the greatest logit, divided by the temperature
-    float probability;  // among the survivors of the filters, which sum to 1; of others: among all that are listed. > 0
+    float logit;        // logit, penalised, minus the greatest one of the row, divided by the temperature
+    float probability;  // of the survivors of the filters, summing to 1; of other tokens: among all that are listed. >
+                        // 0
 };
 
 /// The list of one row; fill() is called for one row after another.

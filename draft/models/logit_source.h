@@ -22,10 +22,10 @@ namespace slipstream::draft {
 /// What is kept of the logits after a node.
 enum class DraftRows : std::uint8_t {
     Best,   // as many of the best as proposals are chosen from
-    Whole,  // the whole row as well: for distribution()
+    Whole,  // the whole row as well, for distribution() and logits()
 };
 
-/// Sizes of a LogitSource.
+/// Sizes of a LogitSource, fixed when it is made.
 struct LogitSourceShape {
     std::int64_t n_ids = 0;      // ids that are proposed and fed; logits of others are ignored
     std::int64_t max_nodes = 1;  // of one tree, node 0 included: memory is allocated for them
@@ -112,8 +112,8 @@ private:
     std::int64_t n_ids_;
     std::int64_t max_nodes_;
     std::int64_t max_rows_;
-    Sampler sampler_;     // with the target's options
-    GuessList list_;      // of the node that was asked for last
+    Sampler sampler_;     // samples with the target's options
+    GuessList list_;      // the list for the node that propose() was last asked for
     RowTop row_top_;      // of a row
     LogitRequest needs_;  // of a pass
 
@@ -123,9 +123,9 @@ private:
     std::vector<TopToken> best_;            // [max_nodes, list_.n_listed()], each row best first
     std::vector<float> logits_;             // [max_nodes, n_ids], or empty (DraftRows::Best)
     std::vector<TokenId> history_;          // what the penalty sees: the end of the sequence, then a node's path
-    std::size_t n_history_ = 0;             // tokens of it that are of the sequence
+    std::size_t n_history_ = 0;             // tokens at the begin of history_ that are of the sequence
     std::vector<std::int32_t> logit_rows_;  // [n_nodes]
-    std::int64_t n_passes_ = 0;             // passes over nodes of trees
+    std::int64_t n_passes_ = 0;             // passes made over nodes of trees
 
     PassCurve pass_curve_;  // by number of tokens, those of lead() included
 };

@@ -21,7 +21,7 @@ struct SelfDraftOptions {
     DraftRows rows = DraftRows::Best;
 };
 
-/// The source "retrieval".
+/// The target over a KV view as a source, `--draft retrieval`. Not thread-safe.
 class SelfDraftModel final : public LogitSource {
 public:
     /// Not ready before attach(). `vocab` and `sampling` are the target's.

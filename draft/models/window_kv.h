@@ -18,20 +18,20 @@
 
 namespace slipstream::draft {
 
-/// Sizes of a window, in tokens.
+/// Sizes of a window, all in tokens.
 struct WindowShape {
     std::int64_t sinks = 16;    // first tokens of the sequence, never dropped
     std::int64_t recent = 112;  // last tokens that are kept when others are dropped, at least 1
     std::int64_t slots = 240;   // most committed tokens
 };
 
-/// Room for nodes that are not committed.
+/// Room for nodes that are not committed yet.
 struct WindowLimits {
-    std::int64_t max_rows = 1;   // scratch rows for them
-    std::int64_t max_depth = 1;  // positions after the slots that they may use
+    std::int64_t max_rows = 1;   // most scratch rows of such nodes
+    std::int64_t max_depth = 1;  // most positions after the slots that such nodes take
 };
 
-/// The window of one draft model.
+/// The KV cache of one draft model, on the model's device.
 class WindowKv {
 public:
     /// Allocates the memory once, on the model's device. Throws OutOfBudget. The shape must be consistent: sinks +

@@ -13,7 +13,7 @@ namespace slipstream::draft {
 /// Most draft tokens of a chain whose length adapts to the measured acceptance.
 inline constexpr std::int64_t kLongestChain = 32;
 
-/// A length of chains, and the tokens that they commit per second.
+/// A length of chains, and the rate at which such chains commit tokens.
 struct ChainChoice {
     std::int64_t guesses = 1;  // length in draft tokens
     double tokens_per_second = 0.0;

@@ -21,18 +21,18 @@
 
 namespace slipstream::draft {
 
-/// Parameters with the paper's letters.
+/// Parameters of Lookahead, with the letters of the paper; out of range they are a bug (CHECKed).
 struct LookaheadOptions {
     std::int64_t vocab = 0;
-    std::int64_t ngram_tokens = 5;    // N, the first token included; 2 to 128
-    std::int64_t window_columns = 7;  // W, at least 1
+    std::int64_t ngram_tokens = 5;    // N, tokens of an n-gram, the first one included; 2 to 128
+    std::int64_t window_columns = 7;  // W, columns of the window; at least 1
     std::int64_t max_ngrams = 7;      // G: n-grams kept for each first token, 1 to 16
 };
 
-/// The source "lookahead".
+/// Lookahead decoding as a source, `--draft lookahead`: proposes n-grams that the target itself has produced.
 class Lookahead final : public TableSource {
 public:
-    /// Options must be in their ranges (CHECKed).
+    /// The options must be in their ranges (CHECKed).
     explicit Lookahead(const LookaheadOptions& options);
 
     [[nodiscard]] std::string_view name() const override { return "lookahead"; }
@@ -59,7 +59,7 @@ public:
 private:
     static constexpr std::uint16_t kRankBins = 3;
 
-    using Column = std::vector<TokenId>;  // the rows of a column: 1 to N - 1, capacity N
+    using Column = std::vector<TokenId>;  // rows of a column: 1 to N - 1 tokens, capacity N
 
     /// Calls fn(age, tokens after the first [N - 1]) for each n-gram of the pool that begins with `first`, newest (age
     /// 0) first.
@@ -71,7 +71,7 @@ private:
     LookaheadOptions options_;
     std::size_t followers_;       // N - 1
     LruTable pool_;               // the G newest n-grams of each first token
-    std::vector<Column> window_;  // [W], or empty before the first tree
+    std::vector<Column> window_;  // [W] columns; empty before the first tree
     RowTop row_top_;
 };
 

@@ -13,7 +13,7 @@
 
 namespace slipstream::draft {
 
-/// The source "unigram".
+/// The most common tokens of the model as a source, `--draft unigram`.
 class ModelUnigram final : public TableSource {
 public:
     /// `common`: token ids, most common first (ModelNgrams::common; not empty, CHECKed), out of `vocab` ids.
@@ -24,10 +24,10 @@ public:
     [[nodiscard]] std::uint16_t n_bins() const override;
     void observe(const Observation&) override {}
     void reset() override {}
-    /// All paths are alike.
+    /// A cursor means nothing: all paths are alike.
     [[nodiscard]] Cursor root(std::span<const TokenId>) override { return 0; }
     [[nodiscard]] Cursor advance(Cursor, TokenId) override { return 0; }
-    /// Proposes at most 16 tokens.
+    /// Proposes at most 16 tokens, the same at every path. `position`: that of the proposed token, for the noise.
     [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                       std::span<Proposal> out) override;
     /// Adds the 10 best tokens as children of node 0, within the limits of `request`.

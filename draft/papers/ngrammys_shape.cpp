@@ -16,9 +16,9 @@ namespace {
 constexpr std::size_t kDraftsToRank = 64;
 
 struct Row {
-    std::span<const TokenId> tokens;  // empty: an extended bigram
+    std::span<const TokenId> tokens;  // the row's tokens; empty: an extended bigram of the model
     TokenId first = 0;                // first token of the row
-    float probability = 0.0F;         // of the first token
+    float probability = 0.0F;         // estimated probability of the first token, in (0, 1)
     float rank = 0.0F;
 };
 

@@ -15,10 +15,10 @@
 namespace slipstream::draft {
 
 struct NgrammysOptions {
-    std::size_t rows = 10;         // k, rows of the tree
-    std::int64_t row_tokens = 10;  // w, tokens of a row
+    std::size_t rows = 10;         // k, number of rows in the tree
+    std::int64_t row_tokens = 10;  // w, number of tokens in a row
 };
-/// Whether rows are taken from the sequence as well.
+/// Whether rows are taken from the n-grams of the sequence as well.
 enum class ContextRows : std::uint8_t { None, Taken };
 
 /// Adds the rows under node 0 of `tree`, within the limits of `request`. `bigrams` may be null: then there are only

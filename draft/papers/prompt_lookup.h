@@ -20,17 +20,17 @@ struct PromptLookupOptions {
     std::int64_t max_ngram = 3;  // longest n-gram that is searched for, 1 to 64
 };
 
-/// The source "lookup".
+/// Prompt lookup as a source, `--draft lookup`: proposes what followed the last tokens earlier in the sequence.
 class PromptLookup final : public TableSource {
 public:
     /// Tokens of a chain: 10, as Spec-Bench runs prompt lookup. A place with a shorter continuation gives no chain.
     static constexpr std::uint32_t kChainTokens = 10;
 
-    /// Throws RequestError if max_ngram is out of range.
+    /// Throws RequestError if options.max_ngram is out of range.
     explicit PromptLookup(PromptLookupOptions options = {});
 
     [[nodiscard]] std::string_view name() const override { return "lookup"; }
-    /// Bins: n matched x depth in the chain (1, 2, 3-4, 5-10).
+    /// Returns the number of bins: n tokens matched x depth in the chain (1, 2, 3-4, 5-10).
     [[nodiscard]] std::uint16_t n_bins() const override;
     void observe(const Observation&) override {}
     void reset() override { text_ = {}; }

@@ -19,7 +19,7 @@ struct StaticNode {
 
 namespace recycling_detail {
 
-/// Number of children of one node.
+/// The number of children of the node with a path.
 struct Children {
     std::string_view path;  // path from the root to the node: its ranks, one digit each
     std::int16_t n;

@@ -15,7 +15,7 @@
 
 namespace slipstream::draft {
 
-/// Draws chains for one target. Keeps nothing of a tree except buffers.
+/// Draws chains that two models make together. Keeps only buffers from one tree to the next.
 class TwoModelChain {
 public:
     /// Draft tokens of the lower model that the upper model verifies in one pass: 1, as in TriForce.

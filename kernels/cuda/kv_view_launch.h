@@ -20,8 +20,7 @@ struct KvScoreLaunch {
     const std::byte* const* chunks = nullptr;  // [n_chunks]
     std::int32_t n_chunks = 0;
     std::int32_t first_chunk = 0;  // number of the KV chunk in chunks[0]
-    // committed positions; slots from here on do not count
-    std::int64_t n_committed = 0;
+    std::int64_t n_committed = 0;  // committed positions; slots from here on do not count
     float scale = 1.0F;
     float* out = nullptr;  // [n_q_heads, n_groups], slot groups counted from slot 0
     std::int64_t n_groups = 0;
@@ -37,9 +36,8 @@ struct KvGroupMove {
 /// Copies slot groups. No slot group may be both read and written, or be written twice.
 struct KvGatherLaunch {
     std::int32_t n_moves = 0;
-    std::int32_t group_pieces = 0;  // pieces of 16 bytes in the keys of a slot group
-    // from the keys of a kv head to its values, in a KV chunk
-    std::int64_t part_bytes = 0;
+    std::int32_t group_pieces = 0;       // pieces of 16 bytes in the keys of a slot group
+    std::int64_t part_bytes = 0;         // from the keys of a kv head to its values, in a KV chunk
     const KvGroupMove* moves = nullptr;  // [n_moves]
 };
 /// Enqueues the kernel of `launch` on `stream`.

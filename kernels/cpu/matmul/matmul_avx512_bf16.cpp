@@ -92,7 +92,8 @@ SLIPSTREAM_AVX512_BF16 void multiply_pairs(const FloatTile& tile) {
     for (; g < tile.n_groups; ++g) multiply_groups<T, 1>(tile, g);
 }
 
-/// Says where lane l of the v-th vector of a tile of T tokens comes from: pair (16 v + l) / T of token (16 v + l) % T.
+/// The place in its row from which lane l of the v-th vector of a tile of T tokens comes: pair (16 v + l) / T of token
+/// (16 v + l) % T.
 template <int T>
 struct TileLanes {
     alignas(64) std::array<std::array<std::int32_t, 16>, T> pair{};

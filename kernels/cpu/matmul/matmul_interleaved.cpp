@@ -49,10 +49,9 @@ struct Stripe {
     const std::byte* weights;   // of the first row group
     std::int64_t count;         // row groups
     std::int64_t stride_bytes;  // bytes from one row group to the next
-    // first tile
-    std::int64_t tile;
-    std::int64_t end;         // tile past the last one
-    std::int64_t step_bytes;  // bytes that each step of a tile prefetches, if the tile does
+    std::int64_t tile;          // first tile of tokens
+    std::int64_t end;           // tile past the last one
+    std::int64_t step_bytes;    // bytes that each step of a tile prefetches, if the tile does
 };
 
 /// One call of matmul: constants that every thread reads, and the functions that threads run.
@@ -317,27 +316,28 @@ private:
     const InterleavedForm& form_;
     DType type_;
     Operand operand_;
-    bool where_they_lie_;          // codes, which are not unpacked into memory
-    InterleavedForm::CodeFn few_;  // kernel for codes of few tokens, whole rows per call; null: K slices
-    bool first_keeps_;             // the first tile unpacks codes for all tiles
+    bool where_they_lie_;          // multiply packed codes directly, not unpacked in memory
+    InterleavedForm::CodeFn few_;  // kernel that takes whole rows of codes in calls of few tokens; null: K goes by in K
+                                   // slices
+    bool first_keeps_;             // the first tile of tokens unpacks codes for all tiles
     std::int64_t chunk_elements_;
     std::int64_t m_;
     std::int64_t k_;
     std::int64_t n_;
     std::int64_t n_tiles_;
-    std::int64_t tile_width_;  // of all tiles except the first n_wider_tiles_, which are one token wider
+    std::int64_t tile_width_;  // tokens of all tiles except the first n_wider_tiles_, which have one more
     std::int64_t n_wider_tiles_;
     std::int64_t n_groups_;
     std::int64_t group_bytes_;
-    std::int64_t chunk_bytes_;  // of a row group in a K slice; the last one may be shorter
-    std::int64_t token_bytes_;  // laid out activations of a token
+    std::int64_t chunk_bytes_;  // bytes of a row group in a K slice; the last K slice may be shorter
+    std::int64_t token_bytes_;  // bytes of one token's laid out activations
     bool one_stream_;
     FetchDistance fetch_;
     std::int64_t groups_at_once_ = 1;
-    std::int64_t l2_lead_ = 0;     // of each row group; 0: none
-    std::size_t rows_offset_ = 0;  // in a thread's scratch
+    std::int64_t l2_lead_ = 0;     // bytes ahead, in each row group, of the prefetch into L2; 0: none
+    std::size_t rows_offset_ = 0;  // byte offset in a thread's scratch
     std::size_t sums_offset_ = 0;
-    const std::byte* x_ = nullptr;  // contiguous tiles: a tile of tokens from t on begins at t * token_bytes_
+    const std::byte* x_ = nullptr;  // laid out activations: the tile that begins with token t is at t * token_bytes_
 };
 
 }  // namespace

@@ -20,7 +20,7 @@ inline constexpr int kMostFewTokens = 8;
 
 /// How far ahead of a kernel's position weights are prefetched, in bytes.
 struct FetchDistance {
-    std::int64_t l1;  // in each row group
+    std::int64_t l1;  // bytes ahead in each row group, into L1
     std::int64_t l2;  // in all row groups that go over K together, rounded up to whole K slices; 0: no prefetch into
                       // L2, only for kernels that read WeightsAhead::by_l2
 };
@@ -30,7 +30,7 @@ struct FetchDistance {
 /// With few tokens some machines read faster if one row group goes alone, prefetched directly into L1 (numbers:
 /// kernels/NOTES.md).
 struct Streams {
-    int most_tokens_of_one = 0;  // up to this many tokens, one row group goes alone
+    int most_tokens_of_one = 0;  // calls of up to this many tokens process one row group at a time
     FetchDistance one{.l1 = 8 << 10, .l2 = 0};
     FetchDistance several{.l1 = 1 << 10, .l2 = 16 << 10};
 };
@@ -55,7 +55,7 @@ inline constexpr int kFloatTypes = 3;
 struct WeightsAhead {
     const std::byte* into_l1;
     const std::byte* into_l2;
-    std::int64_t step_bytes;  // prefetched per step; a step is two k of float weights or a sub-block of codes
+    std::int64_t step_bytes;  // bytes prefetched per step; a step is two k of float weights or a sub-block of codes
     bool by_l2;               // whether to prefetch into L2 as well; false if one row group goes alone
 };
 
@@ -67,7 +67,7 @@ struct FloatTile {
     int n_groups;
     const std::byte* x;  // [k, T] floats, or [ceil(k / 2), T] pairs of bfloat16, with 0 past the last of an odd k
     std::int64_t k;
-    float* sums;               // [T, 16] of the first row group
+    float* sums;               // [T, 16]: sums of the first row group, read and written
     std::int64_t sums_stride;  // floats from one row group to the next
     bool from_zero;            // the first K slice: `sums` are overwritten, not read
     WeightsAhead ahead;
@@ -82,9 +82,8 @@ struct CodeTile {
     int n_groups;
     const std::byte* x;     // [n_sub] blocks of T tokens of the first tile (activations.h)
     std::int64_t x_stride;  // bytes from one tile to the next
-    // sub-blocks in the K slice
-    int n_sub;
-    float* sums;  // [T, 16] of the first row group and tile; tiles follow one another
+    int n_sub;              // sub-blocks of 32 elements in the K slice
+    float* sums;  // [T, 16]: sums of the first row group and tile, read and written; those of further tiles follow
     std::int64_t sums_stride;
     bool from_zero;
     WeightsAhead ahead;
@@ -93,13 +92,13 @@ struct CodeTile {
 /// Arguments of the function that stores sums as outputs, with finish_output() (matmul.h): several row groups, several
 /// tokens.
 struct FinishTile {
-    const float* sums;         // [n_tokens, 16] of the first row group
+    const float* sums;         // [n_tokens, 16]: sums of the first row group
     std::int64_t sums_stride;  // floats from one row group to the next
     const float* bias;         // [n_rows]; null if there is no bias
-    std::byte* y;              // output of the first token and row, a float
+    std::byte* y;              // output of the first token and row, a float in the rows y_stride_bytes apart
     std::size_t y_stride_bytes;
     std::int64_t n_tokens;
-    std::int64_t n_rows;  // of all row groups
+    std::int64_t n_rows;  // matrix rows to store, of all row groups
     MatmulStore store;
 };
 
@@ -114,7 +113,7 @@ struct InterleavedForm {
                                 std::byte* tile);
     using RoundFn = void (*)(const float* x, std::size_t row_stride_bytes, std::int64_t k, int n_tile, std::byte* tile);
 
-    int float_tile_tokens;  // most tokens of a tile that the registers hold
+    int float_tile_tokens;  // most tokens of a tile of floats, which the registers limit
     int code_tile_tokens;
     std::array<int, kMaxTileTokens> float_groups;  // [T - 1]: row groups that go over K together, with up to
                                                    // kStreamTokens tokens

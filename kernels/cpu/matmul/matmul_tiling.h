@@ -26,20 +26,20 @@ inline constexpr std::int64_t kPassTokens = 512;
 /// so smaller matrices always use several.
 inline constexpr std::int64_t kCachedBytes = 2 << 20;
 
-/// What the weights of a type are multiplied with.
+/// What weights are multiplied with, depending on their type and the kernel variant.
 enum class Operand : std::uint8_t {
     Floats,  // activations as they are
     Pairs,   // pairs of activations rounded to bfloat16
     Codes,   // activations rounded to 8 bits
 };
 
-/// Returns what weights of `type` are multiplied with in a kernel variant.
+/// Returns what weights of `type` are multiplied with by the kernels of `form`.
 inline Operand operand_of(const InterleavedForm& form, DType type) {
     if (is_quantized(type)) return Operand::Codes;
     return type == DType::BF16 && form.round_pairs != nullptr ? Operand::Pairs : Operand::Floats;
 }
 
-/// Returns the most tokens of a tile for kernels of `operand`.
+/// Returns the most tokens of a tile for kernels that multiply with `operand`.
 inline int tile_tokens_of(const InterleavedForm& form, Operand operand) {
     return operand == Operand::Codes   ? form.code_tile_tokens
            : operand == Operand::Pairs ? form.pair_tile_tokens
@@ -74,7 +74,7 @@ inline std::int64_t chunk_elements_of(const InterleavedForm& form, DType type, s
     return short_chunks ? kChunkElements : form.packed_chunk_elements;
 }
 
-/// Returns the settings for streams and prefetch of kernels of `operand`; defaults for floats.
+/// Returns the settings for streams and prefetch of kernels that multiply with `operand`; defaults for floats.
 inline Streams streams_of(const InterleavedForm& form, Operand operand) {
     return operand == Operand::Codes ? form.code_streams : operand == Operand::Pairs ? form.pair_streams : Streams{};
 }

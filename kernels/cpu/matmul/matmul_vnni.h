@@ -198,7 +198,8 @@ inline constexpr std::array<InterleavedForm::CodeFn, kMaxTileTokens> kMultiplyCo
     multiply_codes<type, from, groups, 4>, multiply_codes<type, from, groups, 5>, multiply_codes<type, from, groups, 6>,
     multiply_codes<type, from, groups, 7>, multiply_codes<type, from, groups, 8>};
 
-/// Makes calls of up to `most_tokens` tokens multiply packed codes of `type` directly.
+/// Makes calls of up to `most_tokens` tokens multiply packed codes of `type` directly: sets the kernels and limit in
+/// `form`.
 template <DType type, CodeGroups groups>
 void multiply_packed(InterleavedForm& form, int most_tokens) {
     const auto i = static_cast<std::size_t>(type);
@@ -216,7 +217,7 @@ void multiply_packed_or_kept(InterleavedForm& form, int most_packed) {
         form.multiply_keeping[static_cast<std::size_t>(type)] = kMultiplyCodes<type, From::Kept, groups>;
 }
 
-/// Returns the AVX-512 variant with these kernels for codes.
+/// Returns the table of kernels for AVX-512 with VNNI: that of AVX-512, with the code kernels of this file.
 template <CodeGroups groups>
 InterleavedForm make_form() {
     // After unpacking, types whose scales and offsets have the same layout use the same kernels.

@@ -33,10 +33,10 @@ SLIPSTREAM_INLINE_PACKED __m512i word_at(const std::byte* words, int i) {
 SLIPSTREAM_INLINE_PACKED __m512i in_each_byte(__m512i word, int mask) {
     return _mm512_and_si512(word, _mm512_set1_epi32(mask * 0x01010101));
 }
-/// What the compiler knows of the number of a sub-block in a loop.
+/// Whether the compiler knows the number of a sub-block in a loop.
 enum class SubBlock : std::uint8_t {
-    Varies,    // only at run time
-    Unrolled,  // a constant, since the loop is unrolled: shifts are immediate or disappear
+    Varies,    // known only at run time
+    Unrolled,  // known, since the loop is unrolled: shifts are immediate or disappear
 };
 /// Returns each lane of `word` shifted right by `by` bits (0 to 31), a number that depends on the sub-block. Bits that
 /// come from the next byte must be masked away by the caller.

@@ -33,15 +33,15 @@ struct UnpackedChunk {
                                                          // even one is the low half
 };
 
-/// What a kernel must know of a quantised type.
+/// The numbers of a quantised type that kernels depend on.
 struct CodeTraits {
     int code_offset;          // subtracted from each code, by way of the sums of activations
     int code_bits;            // codes are below 2^code_bits
     int scale_run;            // weights that share a scale: 16 or 32
-    bool has_offset;          // whether each sub-block has an offset or minimum
+    bool has_offset;          // whether each sub-block has an offset (K formats: a minimum)
     int activation_run = 32;  // activations that share a scale: 32 or 256
 };
-/// Returns the traits of a quantised type. Of F32, F16 and BF16 they mean nothing.
+/// Returns the traits of a quantised type. For F32, F16 and BF16 the result means nothing.
 constexpr CodeTraits code_traits(DType type) {
     switch (type) {
         case DType::Q8_0:

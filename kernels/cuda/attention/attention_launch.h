@@ -90,15 +90,16 @@ struct AttentionLaunch {
     const std::byte* scratch_k = nullptr;  // [n_rows, n_kv_heads, head_dim]
     const std::byte* scratch_v = nullptr;
 
-    // Only for tensor cores.
+    // Only for tensor cores: tiles of queries, gathered steps, and the scratch rows of gathers (AttentionPlan).
     const AttentionTile* tiles = nullptr;  // [n_tiles]
     std::int32_t n_tiles = 0;
     std::int32_t warps_per_tile = 1;  // Parallel: 1 to 4, of 16 rows each; Folded: kFoldWarps, with tiles of
                                       // fold_rows()
     const AttentionGather* gathers = nullptr;
     const std::int32_t* rows = nullptr;
-    // Only for the plain kernel.
-    const std::int32_t* path_begin = nullptr;  // [n_tokens], as in AttentionArgs
+    // Only for the plain kernel: paths of tokens.
+    const std::int32_t* path_begin = nullptr;  // [n_tokens], first entry of each token's path in path_rows, as in
+                                               // AttentionArgs
     const std::int32_t* path_rows = nullptr;
 
     const float* start = nullptr;  // state from which the fold continues, laid out like `state`; null: a fresh state

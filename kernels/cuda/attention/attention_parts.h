@@ -11,7 +11,7 @@ void parallel_f16(const AttentionLaunch& a, int first_chunk, int n_chunks, void*
 void parallel_bf16(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream);
 void parallel_plain(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream);
 
-// Compute the whole fold.
+// Compute the whole fold of a call: all its KV chunks, to a.out or a.state.
 void folded_f16(const AttentionLaunch& a, void* stream);
 void folded_bf16(const AttentionLaunch& a, void* stream);
 void folded_plain(const AttentionLaunch& a, void* stream);

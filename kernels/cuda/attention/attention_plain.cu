@@ -124,7 +124,7 @@ __device__ __forceinline__ Rows<Kv> begin_query(const AttentionLaunch& a, const 
     return {a, token, head / (a.n_q_heads / a.n_kv_heads), place_of(a)};
 }
 
-// Grid: (n_queries, KV chunks of a wave), one warp.
+// Computes the states of a wave of KV chunks. Grid: (n_queries, KV chunks of a wave), one warp per thread block.
 template <class Kv>
 __global__ void __launch_bounds__(32, 16) plain_parallel(const AttentionLaunch a, const int first_chunk) {
     const PlainPlaces places(a.head_dim);
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(32, 16) plain_parallel(const AttentionLaunch a
     }
 }
 
-// Grid: n_queries, one warp.
+// Computes the whole fold of a query. Grid: n_queries, one warp per thread block.
 template <class Kv>
 __global__ void __launch_bounds__(32, 16) plain_folded(const AttentionLaunch a) {
     const PlainPlaces places(a.head_dim);

@@ -25,7 +25,8 @@ struct AttentionCard {
     std::size_t l2_bytes = 0;
 };
 
-/// The launch plan of a call of attention.
+/// The launch plan of a call of attention: how it is divided into KV chunks, tiles and gathers. Its vectors are the
+/// host arrays of the launch.
 struct AttentionPlan {
     // KV chunks of the call of which some token sees something; none if first_chunk >= end_chunk.
     std::int32_t first_chunk = 0;
@@ -41,11 +42,12 @@ struct AttentionPlan {
     std::vector<AttentionGather> gathers;
     std::vector<std::int32_t> rows;  // scratch rows of the gathers (AttentionGather::rows_at)
 
-    /// Returns the KV chunks of which some token sees something.
+    /// Returns the number of KV chunks of which some token sees something.
     [[nodiscard]] std::int32_t n_chunks() const { return end_chunk > first_chunk ? end_chunk - first_chunk : 0; }
-    /// Returns the KV chunks with committed positions, which need a pointer in the table.
+    /// Returns the number of KV chunks with committed positions: the entries that the launch needs of the table of KV
+    /// chunks.
     [[nodiscard]] std::int32_t n_table() const { return end_table > first_chunk ? end_table - first_chunk : 0; }
-    /// Returns the waves of AttentionWay::Parallel; at least 1, also if there are no KV chunks.
+    /// Returns the number of waves of AttentionWay::Parallel; at least 1, also if there are no KV chunks.
     [[nodiscard]] std::int32_t n_waves() const {
         return launch_chunks <= wave_chunks ? 1 : (launch_chunks + wave_chunks - 1) / wave_chunks;
     }
@@ -59,9 +61,8 @@ struct AttentionPlan {
 /// The most that a plan for `n_tokens` tokens gathers. In the worst case every token is at the end of a chain of all of
 /// them and each of its steps is gathered for it alone, which rounds its rows up at both ends.
 struct GatherBounds {
-    std::int64_t rows = 0;  // scratch rows in AttentionPlan::rows
-    // steps that are gathered
-    std::int64_t gathers = 0;
+    std::int64_t rows = 0;     // scratch rows in AttentionPlan::rows
+    std::int64_t gathers = 0;  // gathered steps in AttentionPlan::gathers
 };
 [[nodiscard]] constexpr GatherBounds gather_bounds(std::int64_t n_tokens) {
     return {.rows = n_tokens * (n_tokens + 1) / 2 + 2 * kStepTokens * n_tokens,

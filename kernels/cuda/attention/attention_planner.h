@@ -19,13 +19,13 @@ public:
     /// Allocates nothing after each remembered plan was used for a call of as many tokens.
     [[nodiscard]] const AttentionPlan& plan(const AttentionArgs& args, const AttentionCard& card);
 
-    /// Return how many plans were made, and how many were found.
+    /// Return how many plans were computed, and how many were found among the remembered ones.
     [[nodiscard]] std::uint64_t n_made() const { return n_made_; }
     [[nodiscard]] std::uint64_t n_found() const { return n_found_; }
 
 private:
     struct Arrays {
-        std::uint64_t id = 0;  // 0: unused; other contents get another id
+        std::uint64_t id = 0;  // identifies the contents, which get a new id when they change; 0: unused
         std::vector<std::int32_t> positions, path_begin, path_rows;
         std::uint64_t used = 0;  // number of the latest call that used them
     };

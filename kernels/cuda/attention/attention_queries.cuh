@@ -14,7 +14,7 @@ namespace slipstream::cuda {
 /// The query in a row of a tile.
 struct QueryPlace {
     int token;
-    int head;  // query head of the model
+    int head;  // query head, of all query heads of the model
 };
 __device__ __forceinline__ QueryPlace query_place(const AttentionLaunch& a, const AttentionTile& tile, int kv_head,
                                                   int row) {

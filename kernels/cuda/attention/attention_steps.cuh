@@ -156,8 +156,8 @@ private:
     int part_ = 0;    // sub-tile of step number issued_
     int write_ = 0;   // slot of the ring to fill next
     int read_ = 0;
-    int chunk_slots_ = 0;  // slots of that step that are in its KV chunk
-    int end_slot_ = 0;     // slots of that step that have a row
+    int chunk_slots_ = 0;  // slots of step number issued_ that are in its KV chunk; the others are in scratch
+    int end_slot_ = 0;     // slots of step number issued_ that have a row; the others become zeros
     int rows_at_ = 0;
     const Kv* chunk_k_ = nullptr;  // slot 0 of the step's keys
 };

@@ -62,7 +62,7 @@ struct RowPair {
 struct RowPairPlace {
     int lowest[2];
     int position[2];
-    float scale[2];  // scale log2(e) 2^e
+    float scale[2];  // of scores: scale log2(e) 2^e, where 2^e undoes the scaling of the query's row
 };
 
 /// Adds the scores of `Slots` slots to s[first_tile] and on. `q`: the warp's 16 rows; `k`: the slots' rows; both Pitch

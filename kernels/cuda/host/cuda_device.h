@@ -35,15 +35,13 @@ struct RegionFigures;
 /// Activations in scratch that were rounded for matmuls, and the op that wrote them. x, x_stride, k and n_tokens say of
 /// which rows.
 struct PreparedActivations {
-    const float* x = nullptr;  // the rows, [n_tokens, k] floats; null: none
-    // floats from one row to the next
-    std::int64_t x_stride = 0;
+    const float* x = nullptr;   // the rows, [n_tokens, k] floats; null: none
+    std::int64_t x_stride = 0;  // floats from one row to the next
     std::int64_t k = 0;
     std::int64_t n_tokens = 0;
-    std::int32_t kind = 0;  // ScratchKind, of matmul_scratch_kind()
-    // where the rounded activations are
-    const void* scratch = nullptr;
-    std::uint64_t change = 0;  // CudaDevice::n_changes() in the op that wrote them
+    std::int32_t kind = 0;          // ScratchKind, of matmul_scratch_kind()
+    const void* scratch = nullptr;  // device memory in which the rounded activations are
+    std::uint64_t change = 0;       // CudaDevice::n_changes() in the op that wrote them
 };
 }  // namespace cuda
 

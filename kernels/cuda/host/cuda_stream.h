@@ -47,8 +47,7 @@ private:
     const CudaDevice* device_;
     mutable std::mutex mutex_;
     mutable std::deque<void*> pending_;  // handles of uses completed_ + 1 to recorded_
-    // handles that no use needs
-    mutable std::vector<void*> idle_;
+    mutable std::vector<void*> idle_;    // handles that no use needs at present
     std::uint64_t recorded_ = 0;
     mutable std::uint64_t completed_ = 0;  // uses known to be done
 };

@@ -15,7 +15,7 @@ struct Fields {
     int d;
     int m;
     int scales;
-    int high;  // bits of codes above the low ones
+    int high;  // of the bits of codes above the low ones
     int low;
 };
 constexpr Fields fields(DType type) {
@@ -126,7 +126,8 @@ void write_scales_and_mins(const BlockParts& parts, uint8_t* packed) {
     }
 }
 
-/// The 12 bytes of scales of Q3_K; layout: unpack_q3_scales() (kernels/cpu/matmul/block_fields.h).
+/// Unpack and pack the 12 bytes of scales of a Q3_K block, [16]; layout: unpack_q3_scales()
+/// (kernels/cpu/matmul/block_fields.h).
 void read_q3_scales(const uint8_t* packed, uint8_t* scales) {
     for (int i = 0; i < 16; ++i)
         scales[i] =

@@ -78,7 +78,7 @@ GroupLayout group_layout(DType type, int64_t n) {
     if (type == DType::Q5_0 || type == DType::Q5_1) out.high = next;
     return out;
 }
-/// Returns the byte offset, in a row group, of the codes of block b that `lane` has.
+/// Returns the byte offset, in a row group, of the codes that lane `lane` has of block b.
 int64_t codes_of_block(const GroupLayout& layout, int64_t b, int lane) {
     if (layout.bits == 8) return b * kBlock32ByteBytes + lane * 16;
     if (b % 2 == 0 && b + 1 == layout.n) return b * kBlock32NibbleBytes + lane * 8;

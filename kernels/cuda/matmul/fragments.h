@@ -45,8 +45,7 @@ namespace slipstream::cuda {
 struct FileRows {
     DType dtype = DType::F32;
     const std::byte* data = nullptr;  // any byte address
-    // from one row to the next
-    std::size_t stride_bytes = 0;
+    std::size_t stride_bytes = 0;     // bytes from one row to the next
     std::int64_t n_rows = 0;
     std::int64_t k = 0;
 };

@@ -17,7 +17,8 @@ constexpr int kFloatRows = 8;
 // Tokens that a thread block of matmul_f32 computes, for which each weight is loaded once.
 constexpr int kFloatTokens = 8;
 
-// An output is 32 chains, k = lane, lane + 32, ...; then the lanes' sums are added at distances 16, 8, 4, 2, 1.
+// y = x W^T for F32 weights. An output is 32 chains, one per lane, over k = lane, lane + 32, ...; then the lanes' sums
+// are added at distances 16, 8, 4, 2, 1.
 __global__ void __launch_bounds__(kFloatRows* kWarp) matmul_f32(MatmulLaunch p, MatmulMatrix to) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int64_t row = static_cast<int64_t>(blockIdx.x) * kFloatRows + threadIdx.x / kWarp;

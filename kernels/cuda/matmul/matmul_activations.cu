@@ -22,7 +22,8 @@ struct Activations {
     float* factors;
 };
 
-// Thread block: 128 threads per token. factors[t] undoes the multiplication; it is 1 if a value is not finite.
+// Computes factors[t], which undoes the power of two that token t will be multiplied by; 1 if a value is not finite.
+// Thread block: 128 threads per token.
 __global__ void __launch_bounds__(kWarps* kWarp) matmul_factors(Activations p) {
     auto largest = gpu::dynamic_shared<uint32_t>(0);
     const int thread = static_cast<int>(threadIdx.x);

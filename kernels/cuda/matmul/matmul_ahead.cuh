@@ -16,7 +16,7 @@ struct WeightsAhead {
     typename W::Units units[R];
     const char* groups[R];
     int64_t k;
-    int64_t end;  // past the last unit
+    int64_t end;  // unit past the last one of the warp's part of K
     int lane;
 
     /// Loads slab `number` of `unit` into place `ahead`; nothing past the last unit.
@@ -64,10 +64,10 @@ struct WeightsInRing {
     typename W::Units units[R];
     typename W::Kept kept[R];
     const char* groups[R];
-    const char* codes[R];       // of the current unit, at the lane's bytes
-    gpu::SharedPtr<char> ring;  // of the warp, at the lane's bytes
+    const char* codes[R];       // address of the current unit's codes, at the lane's bytes
+    gpu::SharedPtr<char> ring;  // the warp's ring in shared memory, at the lane's bytes
     int64_t k;
-    int64_t end;  // past the last unit
+    int64_t end;  // unit past the last one of the warp's part of K
     int lane;
 
     /// Begins the copy of slab `number` of the unit that is `units_on` units after the current one into slot `slot`; an
@@ -151,7 +151,8 @@ struct TokensAhead {
         memory.turn_to(slab);
         load();
     }
-    /// Moves to the first slab, in later calls to the next one. `more`: another slab follows.
+    /// Makes the first slab the current one; in later calls the next slab. `more`: another slab follows, which is
+    /// loaded now.
     __device__ __forceinline__ void turn(bool more) {
 #pragma unroll
         for (int j = 0; j < NT; ++j) {

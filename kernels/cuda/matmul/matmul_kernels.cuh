@@ -177,7 +177,8 @@ __device__ __forceinline__ void copy_slab(const MatmulParams& p, int64_t slab, i
     gpu::copy_async_commit();
 }
 
-// Thread block: 256 threads. Grid: n_tiles / 8, ceil(row groups / 8). Shared memory: kStages slabs.
+// Multiplies 128 rows with 64 tokens per thread block of 256 threads. Grid: n_tiles / 8, ceil(row groups / 8). Shared
+// memory: kStages slabs.
 template <class W>
 __global__ void __launch_bounds__(kTileWarps* kWarp) matmul_tiles(JointParams params) {
     const MatmulParams& p = params.all;

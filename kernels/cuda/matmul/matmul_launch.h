@@ -17,7 +17,7 @@ namespace slipstream::cuda {
 enum class MatmulForm : std::int32_t {
     Chosen,  // chosen by the shape
     Split,   // a thread block has few rows, and each warp a part of K: weights are read once for up to 64 tokens
-    SplitRegisters,  // as Split, but weights go from memory to registers, not through a ring in shared memory
+    SplitRegisters,  // like Split, but weights go from memory to registers, not through a ring in shared memory
     Tiles,  // a thread block has 128 rows x 64 tokens, and each warp 16 rows; tokens go through shared memory. Calls of
             // up to 32 tokens are computed as Split all the same
 };
@@ -25,7 +25,8 @@ enum class MatmulForm : std::int32_t {
 /// Whether a launch prepares its activations.
 enum class MatmulActivations : std::int32_t {
     Prepare,   // round x into scratch first
-    Prepared,  // scratch still has them, from a launch with the same x, K and format (matmul_scratch_kind)
+    Prepared,  // scratch still has rounded activations, from a launch with the same x, K and format
+               // (matmul_scratch_kind)
 };
 
 /// What happens to the old contents of y.
@@ -45,7 +46,7 @@ struct MatmulMatrix {
 
 /// One launch: products of the same x with 1 to kMostMatrices matrices. All pointers are to device memory.
 struct MatmulLaunch {
-    std::int32_t dtype = 0;        // slipstream::DType of the weights
+    std::int32_t dtype = 0;        // DType of the weights as a number
     std::int32_t last_dtype = -1;  // type of the last matrix if it is another one (matmul_mixes()); -1: the same type
     std::int32_t n_matrices = 1;   // 1 to kMostMatrices
     MatmulMatrix matrices[kMostMatrices];
@@ -57,7 +58,7 @@ struct MatmulLaunch {
     MatmulStoreForm store = MatmulStoreForm::Overwrite;
     MatmulActivations activations = MatmulActivations::Prepare;
     MatmulForm form = MatmulForm::Chosen;
-    std::int32_t n_multiprocessors = 64;  // of the GPU; MatmulForm::Chosen depends on it
+    std::int32_t n_multiprocessors = 64;  // multiprocessors of the GPU; MatmulForm::Chosen depends on it
 };
 
 /// Returns the type of the last matrix.

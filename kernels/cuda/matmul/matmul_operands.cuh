@@ -29,21 +29,20 @@ inline constexpr int kSlabBytes = kSlabSteps * kTileTokens * kFragmentBytes;
 /// are not read. kTiles: number of tiles of the whole call, if the compiler knows it; else 0.
 template <bool kFew, int kTiles = 0>
 struct TokensInMemory {
-    const char* fragments;  // of the thread block's first tile, at the lane's bytes
-    const char* sums;       // of the thread block's first tile, at tokens 2 (lane % 4) and the next
-    int n_tiles;            // of the whole call
+    const char* fragments;  // operands B of the thread block's first tile, at the lane's bytes
+    const char* sums;       // sums of the thread block's first tile, at tokens 2 (lane % 4) and the next
+    int n_tiles;            // tiles of 8 tokens in the whole call
     bool there;             // whether the lane's column of the first tile is a token
     const char* slab;       // begin of the fragments of the current slab
-    // begin of its sums
-    const char* slab_sums;
+    const char* slab_sums;  // begin of the sums of the current slab
 
     __device__ __forceinline__ int tiles() const { return kTiles > 0 ? kTiles : n_tiles; }
-    /// Makes slab `number` the current one.
+    /// Makes slab `number` of the tokens (64 k, counted from 0) the current one.
     __device__ __forceinline__ void turn_to(int64_t number) {
         slab = fragments + number * (kSlabSteps * kFragmentBytes) * tiles();
         slab_sums = sums + number * (kSlabSteps / 2 * kSumBytes) * tiles();
     }
-    /// Makes the next slab the current one.
+    /// Makes the next slab of the tokens the current one.
     __device__ __forceinline__ void step_on() {
         slab += kSlabSteps * kFragmentBytes * tiles();
         slab_sums += kSlabSteps / 2 * kSumBytes * tiles();
@@ -141,7 +140,7 @@ __host__ __device__ __forceinline__ int64_t groups_of(const MatrixParams& matrix
     return (matrix.m + kGroupRows - 1) / kGroupRows;
 }
 
-/// The matrix that a thread block's rows belong to, and the first of its row groups in it.
+/// The matrix that the rows of a thread block belong to, and the first of its row groups in it.
 struct BlockRows {
     MatrixParams matrix;
     int64_t group;

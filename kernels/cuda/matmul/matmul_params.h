@@ -21,15 +21,14 @@ struct MatrixParams {
 /// to split it into registers.
 struct MatmulParams {
     MatrixParams matrix;
-    std::int64_t group_bytes = 0;  // of one row group
+    std::int64_t group_bytes = 0;  // bytes of a row group of 16 rows
     std::int64_t k = 0;
     std::int64_t n_units = 0;         // of matmul_plan()
     std::int64_t n_parts = 0;         // of matmul_plan()
     const char* fragments = nullptr;  // activations in scratch (matmul_plan.h)
     const char* sums = nullptr;       // sums in scratch (matmul_plan.h)
     const float* factors = nullptr;   // null: none
-    // of 8 tokens, in scratch
-    std::int64_t n_tiles = 0;
+    std::int64_t n_tiles = 0;         // tiles of 8 tokens in scratch
     std::int32_t n_tokens = 0;
     MatmulStoreForm store = MatmulStoreForm::Overwrite;
 };
@@ -39,11 +38,11 @@ struct JointParams {
     MatmulParams all;  // what all have in common, and the first matrix
     MatrixParams more[kMostMatrices - 1];
     std::int32_t n_more = 0;
-    std::int64_t last_group_bytes = 0;  // of the last matrix, if it has another type
+    std::int64_t last_group_bytes = 0;  // bytes of a row group of the last matrix, if it has another type
     // First thread block of each matrix of `more`; for entries past n_more a number past all thread blocks.
     // deal_blocks() sets it.
     std::int32_t first_block[kMostMatrices - 1] = {};
-    // The host chooses kernels by these two.
+    // The host chooses kernels by these two fields.
     MatmulForm form = MatmulForm::Chosen;
     std::int32_t n_multiprocessors = 64;
 };

@@ -92,7 +92,7 @@ struct WeightBlock {
     return {1, 0};
 }
 
-/// Returns the k in a unit: what a warp loads together, and what parts of K consist of.
+/// Returns the number of k in a unit: what a warp loads together, and what parts of K consist of.
 [[nodiscard]] constexpr std::int64_t matmul_unit_k(DType type) {
     switch (type) {
         case DType::F32:
@@ -109,7 +109,7 @@ struct WeightBlock {
     }
 }
 
-/// Whether one launch may have matrices of `type` and a last one of type `last`.
+/// Whether one launch of n_tokens tokens may have matrices of `type` and a last matrix of type `last`.
 [[nodiscard]] constexpr bool matmul_mixes(DType type, DType last, std::int64_t n_tokens) {
     if (n_tokens > kTokensPerTile) return false;
     if (type == DType::Q3_K) return last == DType::Q4_K || last == DType::Q5_K;
@@ -121,7 +121,7 @@ struct MatmulPlan {
     std::int64_t n_parts = 0;  // part p consists of units [p * n_units / n_parts, (p + 1) * n_units / n_parts), at
                                // least one
 };
-/// Returns the plan for weights of `type` with K = `k`.
+/// Returns how K = `k` is divided for weights of `type`.
 [[nodiscard]] constexpr MatmulPlan matmul_plan(DType type, std::int64_t k) {
     const std::int64_t unit = matmul_unit_k(type);
     const std::int64_t n_units = (k + unit - 1) / unit;
@@ -131,7 +131,7 @@ struct MatmulPlan {
 /// Layout of scratch. Offsets and sizes in bytes, all multiples of 16; the activations begin at 0.
 struct MatmulScratch {
     std::int64_t n_tiles = 0;  // of 8 tokens
-    std::int64_t n_steps = 0;  // steps of 16 k, with the zeros
+    std::int64_t n_steps = 0;  // steps of 16 k, those filled with zeros included
     std::size_t sums = 0;
     std::size_t factors = 0;
     std::size_t bytes = 0;

@@ -83,7 +83,7 @@ inline void start_few(const JointParams& p, void* stream) {
     return start_split<W, 2, kMost, kRingOfMany>(p, stream);
 }
 
-/// Launches the kernel for weights of reader W. Any choice here gives the same bits.
+/// Launches the matmul kernels for weights of reader W on `stream`. Any choice of kernel gives the same bits.
 template <class W>
 inline void start_weights(JointParams p, void* stream) {
     const int64_t n_tiles = p.all.n_tiles;

@@ -114,7 +114,7 @@ struct FloatWeights {
 #pragma unroll
         for (int s = 0; s < 4; ++s) slab.steps[s] = gpu::load_16(at + s * kFloatStepBytes + lane * 16);
     }
-    /// Loads a unit of which only `left` k exist; the rest becomes zeros.
+    /// Loads the last slab of a row group, of which only `left` k exist; the rest becomes zeros.
     static __device__ __forceinline__ void load_last_slab(Slab& slab, const char* at, int64_t left, int lane) {
 #pragma unroll
         for (int s = 0; s < 4; ++s) {
@@ -127,7 +127,8 @@ struct FloatWeights {
             }
         }
     }
-    /// Loads the last n < 16 k, which are stored row by row.
+    /// Loads a step of which only the first n < 16 k exist; they are stored row by row. The rest of `step` must be
+    /// zeros.
     static __device__ __forceinline__ void load_short_step(gpu::U32x4& step, const char* rows, int n, int lane) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -176,9 +177,9 @@ struct NibbleWeights {
     struct Units {};
     struct Kept {};
     struct Head {
-        uint32_t d;        // of block lane % 4 of the unit
-        uint32_t m;        // of block lane % 4 of the unit
-        uint32_t high[2];  // fifth bits of four blocks, a half for each
+        uint32_t d;        // scales of rows g and g + 8 in block lane % 4 of the unit
+        uint32_t m;        // offsets of rows g and g + 8 in block lane % 4 of the unit
+        uint32_t high[2];  // fifth bits of four blocks of the unit, 16 bits each
     };
     struct Slab {
         gpu::U32x4 codes;
@@ -201,7 +202,8 @@ struct NibbleWeights {
                     head.high[i / 2] |= uint32_t{gpu::load_2(high + (b + i) * kBlock32HighBytes)} << (i % 2 * 16);
         }
     }
-    /// An odd last block has its words apart.
+    /// Loads slab `number` of a unit, two blocks of 32. An odd last block of K has its words apart; blocks past K are
+    /// zeros.
     static __device__ __forceinline__ void load_slab(Slab& slab, const char* group, int64_t k, int64_t unit, int number,
                                                      int lane) {
         const int64_t pair = unit * 2 + number;
@@ -278,7 +280,7 @@ struct ByteWeights {
         uint32_t d;
     };
     struct Slab {
-        gpu::U32x4 codes[2];  // a block of 32 each
+        gpu::U32x4 codes[2];  // codes of the slab's two blocks of 32
     };
 
     static __device__ __forceinline__ void load_head(Head& head, const char* group, int64_t k, int64_t unit, int lane) {

@@ -76,7 +76,7 @@ void launch_products(ExecRef exec, std::span<const MatmulArgs> products) {
     op.device().keep_prepared(prepared);
 }
 
-// Whether a launch that begins with `first` may also compute `next`, apart from its type.
+// Whether a launch that begins with `first` may also compute `next`; types are not compared.
 bool goes_along(ExecRef exec, const MatmulArgs& first, const MatmulArgs& next) {
     return next.store == first.store && next.weights.layout == first.weights.layout &&
            !prompt_takes(static_cast<CudaDevice&>(exec.device), next);

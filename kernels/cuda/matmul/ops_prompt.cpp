@@ -25,7 +25,8 @@ bool is_aligned(const float* data, std::int64_t stride) {
     return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
 }
 
-// Returns a value for PreparedActivations::kind that no ScratchKind has.
+// Returns a value for PreparedActivations::kind that stands for activations of a prefill chunk, and that no ScratchKind
+// has.
 std::int32_t prepared_kind(PromptOperands operands, std::int64_t first_token) {
     constexpr std::int32_t kFirst = 1000;
     return kFirst + static_cast<std::int32_t>(operands) * static_cast<std::int32_t>(kPromptTokens) +

@@ -10,7 +10,8 @@ namespace slipstream::cuda {
 /// and K are supported.
 [[nodiscard]] bool prompt_takes(const CudaDevice& device, const MatmulArgs& args);
 
-/// Computes such a product; arguments are those of matmul(), already checked (kernels/matmul.h). Throws CudaError.
+/// Computes a product for which prompt_takes() is true. The arguments are those of matmul(), already checked
+/// (kernels/matmul.h). Throws CudaError.
 void prompt_matmul(ExecRef exec, const MatmulArgs& args);
 
 }  // namespace slipstream::cuda

@@ -37,7 +37,8 @@ __device__ __forceinline__ float power_of_two(const float* x, int64_t k) {
     return __builtin_bit_cast(float, factor << 23);
 }
 
-// One thread block per row of the prefill chunk; a thread takes 8 k at a time.
+// Rounds one row of the prefill chunk per thread block; rows without a token become zeros. A thread takes 8 k at a
+// time.
 template <PromptOperands operands>
 __global__ void __launch_bounds__(kThreads) prompt_activations(PromptActivationsLaunch p) {
     const int64_t row = blockIdx.x;

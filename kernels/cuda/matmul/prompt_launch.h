@@ -23,7 +23,7 @@ struct PromptActivationsLaunch {
     const float* x = nullptr;     // [n_tokens, k]
     std::int64_t x_stride = 0;    // floats from one token to the next
     void* activations = nullptr;  // [512, k], aligned to 16 bytes
-    float* factors = nullptr;     // [512]: undo the power of two of each token; only for F16
+    float* factors = nullptr;     // [512]: each undoes the power of two that its token was multiplied by; only for F16
 };
 /// Enqueues the kernel of `launch` on `stream`.
 void launch_prompt_activations(const PromptActivationsLaunch& launch, void* stream);
@@ -61,7 +61,7 @@ struct PromptStoreLaunch {
     std::int64_t n_rows = 0;
     const float* product = nullptr;  // [n_tokens, n_rows]
     std::int64_t product_stride = 0;
-    const float* factors = nullptr;  // [n_tokens], multiply the product; null: none
+    const float* factors = nullptr;  // [n_tokens]: each multiplies the product of its token; null: none
     const float* bias = nullptr;     // [n_rows], or null
     float* y = nullptr;              // [n_tokens, n_rows]
     std::int64_t y_stride = 0;

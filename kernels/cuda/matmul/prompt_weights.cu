@@ -25,14 +25,15 @@ struct Unpacking {
     char* rows;
 };
 
-// Returns two codes, scaled, as bfloat16.
+// Returns scale * code + offset of the two bfloat16 codes in `codes`, as a pair of bfloat16, rounded once.
 __device__ __forceinline__ uint32_t scaled_pair(uint32_t codes, float scale, float offset) {
     const float lo = gpu::bf16_to_float(gpu::Bf16{static_cast<uint16_t>(codes)});
     const float hi = gpu::bf16_to_float(gpu::Bf16{static_cast<uint16_t>(codes >> 16)});
     return gpu::pack_bf16(gpu::fma(scale, lo, offset), gpu::fma(scale, hi, offset));
 }
 
-// Grid: row groups x shares of their units; the warps of a thread block take units of its share in turn.
+// Unpacks weights with reader W. Grid: row groups x shares of their units; the warps of a thread block take units of
+// its share in turn.
 template <class W>
 __global__ void __launch_bounds__(kWarps* kWarp) prompt_weights(Unpacking p) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
