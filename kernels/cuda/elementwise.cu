@@ -47,7 +47,7 @@ __device__ __forceinline__ void store_four(float* row, int64_t at, int64_t d, bo
 bool on_16_bytes(const float* data, int64_t stride) {
     return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
 }
-// Returns the thread blocks for n rows; with more rows than that, thread blocks take several in turn.
+// Returns the number of thread blocks for n rows, at most 4096; with more rows, thread blocks take several in turn.
 unsigned grid_rows(int64_t n) {
     constexpr int64_t kMost = 4096;
     return static_cast<unsigned>(n < kMost ? n : kMost);
@@ -77,7 +77,7 @@ __device__ __forceinline__ void store_two(float* row, int64_t at, int64_t d, boo
     if (at + 1 < d) row[at + 1] = b;
 }
 
-// Thread block: 256 threads, for 256 / RowThreads rows.
+// y = norm(x) * weight (RmsNormLaunch). Thread block: 256 threads, for 256 / RowThreads rows.
 template <int RowThreads, bool kPrepare>
 __global__ void __launch_bounds__(kThreads) norm_rows(const RmsNormLaunch a, const bool wide) {
     constexpr int kRows = kThreads / RowThreads;
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kThreads) norm_rows(const RmsNormLaunch a, con
     }
 }
 
-// Grid: (pairs of a token, tokens).
+// Rotates pairs of elements in place (RopeLaunch). Grid: (pairs of a token, tokens).
 __global__ void __launch_bounds__(kThreads) turn_pairs(const RopeLaunch a) {
     const int half = a.n_rotated / 2;
     const int pair = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
@@ -161,7 +161,7 @@ __device__ __forceinline__ float silu(float v) {
     return v / (1.0F + gpu::exp_approx(negative));
 }
 
-// Grid: (fours of a row, rows).
+// y = silu(gate) * up (SwigluLaunch). Grid: (fours of a row, rows).
 __global__ void __launch_bounds__(kThreads) gate_rows(const SwigluLaunch a, const bool wide) {
     const int64_t at = 4 * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
     if (at >= a.d) return;
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kThreads) gate_and_prepare(const SwigluLaunch 
     store_bf16_block(a.prepare, block, row, lane % 4, v);
 }
 
-// Grid: (fours of a row, rows).
+// y += x (AddLaunch). Grid: (fours of a row, rows).
 __global__ void __launch_bounds__(kThreads) add_rows(const AddLaunch a, const bool wide) {
     const int64_t at = 4 * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
     if (at >= a.d) return;

@@ -19,13 +19,13 @@ struct RmsNormLaunch {
     float* y = nullptr;             // [n_rows, d]
     std::int64_t y_stride = 0;
     float eps = 1e-5F;
-    const float* add = nullptr;  // [n_rows, d]; null: nothing is added
+    const float* add = nullptr;  // [n_rows, d], is added to x first; null: nothing is added
     std::int64_t add_stride = 0;
-    float* sum = nullptr;  // [n_rows, d]; only with `add`
+    float* sum = nullptr;  // [n_rows, d], receives x + add; only with `add`
     std::int64_t sum_stride = 0;
     ActivationDestination prepare{};  // copy of y for matmuls; not together with `add`
 };
-/// These enqueue the kernel of `launch` on `stream`.
+/// Enqueues the kernel of `launch` on `stream`. The caller must check the status of the launch, as for all of these.
 void launch_rms_norm(const RmsNormLaunch& launch, void* stream);
 
 enum class RopePairs : std::int32_t { Interleaved, Half };

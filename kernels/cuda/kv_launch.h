@@ -25,7 +25,8 @@ struct KvWriteLaunch {
 };
 void launch_kv_write(const KvWriteLaunch& launch, void* stream);
 
-/// Rotates queries in place, and keys on their way to scratch; stores values unrotated.
+/// Rotates queries in place, and keys on their way to scratch; stores values as they are. Optionally norms the heads of
+/// queries and keys first.
 struct RotateWriteLaunch {
     KvWriteLaunch write{};  // write.k is not rotated yet, and is not changed
     std::int32_t n_q_heads = 0;
@@ -48,15 +49,16 @@ void launch_rotate_write(const RotateWriteLaunch& launch, void* stream);
 struct KvCommitLaunch {
     std::int32_t n_rows = 0;
     std::int32_t n_kv_heads = 0;
-    std::int32_t head_words = 0;                 // words of a head's row
+    std::int32_t head_words = 0;                 // words of four bytes in a head's row
     const std::byte* scratch_k = nullptr;        // [n_rows of scratch, n_kv_heads, head_words], of the first layer
     const std::byte* scratch_v = nullptr;        //
-    const std::int32_t* scratch_rows = nullptr;  // [n_rows]: row i goes to position first_position + i
+    const std::int32_t* scratch_rows = nullptr;  // [n_rows]: scratch row scratch_rows[i] goes to position
+                                                 // first_position + i
     std::int64_t first_position = 0;
     std::byte* const* chunks = nullptr;  // [n_layers, n_chunks]; the first of a layer is number first_position / 256
     std::int32_t n_chunks = 0;
     std::int32_t n_layers = 1;
-    std::int64_t layer_bytes = 0;  // of scratch, from one layer to the next
+    std::int64_t layer_bytes = 0;  // bytes of scratch from one layer to the next
 };
 void launch_kv_commit(const KvCommitLaunch& launch, void* stream);
 

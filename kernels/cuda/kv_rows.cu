@@ -17,7 +17,8 @@ constexpr int kChunkRows = 256;
 __device__ __forceinline__ void put(float* dst, float value) {
     *dst = value;
 }
-// fminf and fmaxf of a number and a NaN return the number.
+// Returns `value` limited to [-most, most]; NaN becomes `most`: fminf and fmaxf of a number and a NaN return the
+// number.
 __device__ __forceinline__ float within(float value, float most) {
     return fmaxf(fminf(value, most), -most);
 }
@@ -28,7 +29,7 @@ __device__ __forceinline__ void put(gpu::Bf16* dst, float value) {
     dst->bits = static_cast<uint16_t>(gpu::pack_bf16(within(value, 0x1.fep127F), 0.0F));
 }
 
-// Grid: (ranges of a row, tokens, keys and values).
+// Rounds rows of K and V and stores them in scratch. Grid: (ranges of a row, tokens, keys and values).
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) write_rows(const KvWriteLaunch a) {
     const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
@@ -40,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) write_rows(const KvWriteLaunch a) {
     put(dst + int64_t{a.scratch_rows[token]} * a.row_elements + at, src[at]);
 }
 
-// The two elements of a head that are rotated together; the same products and sums as turn_pairs (elementwise.cu).
+// The two elements of a head that are rotated together. Products and sums are those of turn_pairs (elementwise.cu).
 struct Pair {
     int first;
     int second;
@@ -59,7 +60,8 @@ __device__ __forceinline__ Turned turned(const RotateWriteLaunch& a, const float
     return {u * cosine - v * sine, u * sine + v * cosine};
 }
 
-// Grid: (ranges of a row, tokens, queries / keys / values). A thread has a pair, or an element that is not rotated.
+// Rotates q in place and k on its way to scratch, and stores v. Grid: (ranges of a row, tokens, queries / keys /
+// values). A thread has a pair, or an element that is not rotated.
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) rotate_write_rows(const RotateWriteLaunch a) {
     const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
@@ -145,7 +147,8 @@ __global__ void __launch_bounds__(kThreads) norm_rotate_write_rows(const RotateW
     for (int i = a.n_rotated + lane; i < d; i += 32) store(i, normed(i));
 }
 
-// Grid: (ranges of a row, rows, keys and values of each layer).
+// Copies scratch rows to committed positions, a word of four bytes per thread. Grid: (ranges of a row, rows, keys and
+// values of each layer).
 __global__ void __launch_bounds__(kThreads) commit_rows(const KvCommitLaunch a) {
     const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
     const int row_words = a.n_kv_heads * a.head_words;
@@ -162,7 +165,7 @@ __global__ void __launch_bounds__(kThreads) commit_rows(const KvCommitLaunch a) 
     dst[at % a.head_words] = src[at];
 }
 
-// Grid: (ranges of a row, rows, planes).
+// Copies rows between planes, a word of four bytes per thread. Grid: (ranges of a row, rows, planes).
 __global__ void __launch_bounds__(kThreads) copy_rows(const MoveRowsLaunch a) {
     const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
     if (at >= a.row_words) return;

@@ -36,7 +36,7 @@ __device__ __forceinline__ Piece<Kv> load_piece(const Kv* row, int at, int d, bo
     return piece;
 }
 
-// Returns the floats of a query row in shared memory: whole pieces, with zeros past head_dim.
+// Returns the pitch of query rows in shared memory, in floats: head_dim rounded up to whole pieces, with zeros past it.
 template <class Kv>
 __host__ __device__ constexpr int query_pitch(int d) {
     return (d + kPieceElements<Kv> - 1) / kPieceElements<Kv> * kPieceElements<Kv>;
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kThreads) score_groups(const KvScoreLaunch a) 
     }
 }
 
-// Grid: moves.
+// Copies slot groups, keys and values. Grid: moves.
 __global__ void __launch_bounds__(kThreads) move_groups(const KvGatherLaunch a) {
     const KvGroupMove move = a.moves[blockIdx.x];
     for (int at = static_cast<int>(threadIdx.x); at < 2 * a.group_pieces; at += kThreads) {

@@ -11,7 +11,7 @@ namespace slipstream::cuda {
 /// Scores of the slot groups in some KV chunks, for one query per query head (meaning of scores: kernels/kv_view.h).
 struct KvScoreLaunch {
     KvType type = KvType::F16;
-    bool mass = true;         // GroupScore::Mass; else GroupScore::Mean
+    bool mass = true;         // true: GroupScore::Mass; false: GroupScore::Mean
     bool on_16_bytes = true;  // whether all rows of keys begin at a multiple of 16 bytes
     std::int32_t n_q_heads = 0;
     std::int32_t n_kv_heads = 0;
@@ -37,7 +37,7 @@ struct KvGroupMove {
 struct KvGatherLaunch {
     std::int32_t n_moves = 0;
     std::int32_t group_pieces = 0;       // pieces of 16 bytes in the keys of a slot group
-    std::int64_t part_bytes = 0;         // from the keys of a kv head to its values, in a KV chunk
+    std::int64_t part_bytes = 0;         // bytes from the keys of a kv head to its values, in a KV chunk
     const KvGroupMove* moves = nullptr;  // [n_moves]
 };
 /// Enqueues the kernel of `launch` on `stream`.

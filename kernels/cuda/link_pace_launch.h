@@ -15,7 +15,7 @@ inline constexpr std::int32_t kLinkPaceWords = 32;
 
 /// Which of the kernels a launch runs.
 enum class LinkPaceMoment : std::int32_t {
-    Reset,  // before all others: the link is free
+    Reset,  // launch before all others: the link becomes free
     Begin,  // before a copy, on its stream
     End,    // after the copy, on its stream
 };

@@ -76,7 +76,8 @@ void rotate_write(ExecRef exec, const RotateWriteArgs& args) {
     }
 }
 
-// The tables of KV chunks of several layers are staged as one array; a launch has as many layers as it has room for.
+// Copies scratch rows to KV chunks. The tables of KV chunks of several layers are staged as one array; a launch has as
+// many layers as it has room for.
 void kv_commit(ExecRef exec, const KvCommitArgs& args) {
     Op op(exec);
     // Most KV chunks of one launch, of all its layers together: the size of `table`.

@@ -20,7 +20,7 @@ struct Best {
     float value = kImpossible;
     int id = -1;
 
-    // Replaces this by the other if the other is better: an id, then higher value, then lower id.
+    // Replaces this candidate by the other if the other is better: has an id, then has a higher value, then a lower id.
     __device__ __forceinline__ void meet(float other_value, int other_id) {
         if (other_id < 0) return;
         if (id >= 0 && (other_value < value || (other_value == value && other_id > id))) return;
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads)
     ids[blockIdx.y * gridDim.x + blockIdx.x] = best.id;
 }
 
-// Arrays of the ranges' bests in scratch.
+// Arrays in scratch with the best value and id of each range.
 struct PieceBests {
     unsigned n_pieces;
     float* values;

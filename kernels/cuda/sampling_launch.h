@@ -9,7 +9,7 @@
 
 namespace slipstream::cuda {
 
-/// Rows of logits.
+/// Rows of logits, in device memory.
 struct LogitRows {
     const float* logits = nullptr;  // [n, vocab], rows `stride` floats apart
     std::int64_t stride = 0;
@@ -74,19 +74,19 @@ inline constexpr std::int32_t kArgmaxPiece = 8192;
 /// Entries that a thread block of launch_top_k() selects from, 16 in the registers of each of its 256 threads.
 inline constexpr std::int32_t kTopKPiece = 4096;
 
-/// Returns the number of ranges of `each` entries in `n` entries.
+/// Returns the number of ranges of `each` entries into which `n` entries are divided.
 [[nodiscard]] constexpr std::int32_t sampling_pieces(std::int32_t n, std::int32_t each) {
     return (n + each - 1) / each;
 }
-/// Returns bytes for the best value and its id of each range.
+/// Returns the bytes of ArgmaxLaunch::scratch: a best value and its id for each range of each row.
 [[nodiscard]] constexpr std::size_t argmax_scratch_bytes(std::int32_t n, std::int32_t vocab) {
     return 8 * static_cast<std::size_t>(n) * static_cast<std::size_t>(sampling_pieces(vocab, kArgmaxPiece));
 }
-/// Returns bytes for each row's greatest logit and its id, then what argmax takes.
+/// Returns the bytes of GumbelLaunch::scratch: the greatest logit of each row and its id, then what argmax needs.
 [[nodiscard]] constexpr std::size_t gumbel_scratch_bytes(std::int32_t n, std::int32_t vocab) {
     return argmax_scratch_bytes(n, vocab) + 8 * static_cast<std::size_t>(n);
 }
-/// Returns bytes for the sum of each range.
+/// Returns the bytes of LogitSumLaunch::scratch: a sum for each range of each row.
 [[nodiscard]] constexpr std::size_t logit_sum_scratch_bytes(std::int32_t n, std::int32_t vocab) {
     return 4 * static_cast<std::size_t>(n) * static_cast<std::size_t>(sampling_pieces(vocab, kArgmaxPiece));
 }

@@ -10,13 +10,14 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-// Returns the sum over the warp, in every lane, in a fixed order.
+// Returns the sum of `sum` over the lanes of the warp, in every lane, always in the same order. Whole warps only.
 __device__ __forceinline__ float warp_sum(float sum) {
     for (int mask = 16; mask > 0; mask /= 2) sum += gpu::shfl_xor(sum, mask);
     return sum;
 }
 
-// Sums ranges of kArgmaxPiece logits. grid (ranges, rows); sums: [rows, ranges]. Shared memory: kWarps floats.
+// Sums exp over ranges of kArgmaxPiece logits. Grid: (ranges, rows); `sums`: [rows, ranges]. Shared memory: kWarps
+// floats.
 __global__ void __launch_bounds__(kThreads) sum_pieces(const LogitSumLaunch a, float* sums) {
     const float* logits = a.rows.logits + blockIdx.y * a.rows.stride;
     const float greatest = a.greatest[blockIdx.y * a.greatest_stride];
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) sum_pieces(const LogitSumLaunch a, f
     sums[blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
 
-// Sums the ranges of each row. grid (rows), one warp each.
+// Adds the sums of the ranges of each row. Grid: rows, one warp each.
 __global__ void __launch_bounds__(32) sum_rows(const float* pieces, const int n_pieces, float* sums) {
     float sum = 0.0F;
     for (int i = static_cast<int>(threadIdx.x); i < n_pieces; i += 32) sum += pieces[blockIdx.x * n_pieces + i];

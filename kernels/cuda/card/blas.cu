@@ -23,7 +23,7 @@ namespace slipstream::cuda::card {
 
 namespace {
 
-/// The library's functions, as its header declares them.
+/// The functions of the cuBLASLt library, as its header declares them; all null if it did not load.
 struct Library {
     void* file = nullptr;
     decltype(&cublasLtGetVersion) version = nullptr;

@@ -15,7 +15,7 @@
 
 namespace gpu {
 
-/// 16-bit floats hold only their bits; arithmetic is done in float, by mma, or by fma_bf16x2.
+/// 16-bit floats, which hold only their bits: arithmetic is done in float, by mma, or by fma_bf16x2.
 struct Bf16 {
     uint16_t bits;
 };
@@ -73,7 +73,7 @@ template <class T>
 __device__ __forceinline__ T shfl(T value, int source) {
     return __shfl_sync(0xffffffffU, value, source);
 }
-/// Returns the predicates of all lanes: bit l is that of lane l.
+/// Returns the predicates of all lanes of the warp: bit l is that of lane l.
 __device__ __forceinline__ uint32_t ballot(bool predicate) {
     return __ballot_sync(0xffffffffU, predicate);
 }
@@ -131,11 +131,11 @@ __device__ __forceinline__ void copy_async_16_or_zero(SharedPtr<T> dst, const vo
     const unsigned s = static_cast<unsigned>(__cvta_generic_to_shared(dst.p));
     asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(s), "l"(src), "r"(n_bytes) : "memory");
 }
-/// Ends the group of copies that this thread has begun since the last call.
+/// Ends a group of copies: all that this thread has begun since its last call. copy_async_wait() waits for groups.
 __device__ __forceinline__ void copy_async_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/// Waits until at most the latest N groups of this thread are unfinished.
+/// Waits until all groups of copies of this thread are done, except at most the latest N.
 template <int N>
 __device__ __forceinline__ void copy_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
@@ -164,7 +164,7 @@ __device__ __forceinline__ uint32_t load_4(const void* src) {
 __device__ __forceinline__ uint16_t load_2(const void* src) {
     return __ldg(static_cast<const unsigned short*>(src));
 }
-/// Plain stores and loads; addresses must be aligned to the size.
+/// Plain stores and loads of 16 or 8 bytes; addresses must be aligned to the size.
 __device__ __forceinline__ void store_16(void* dst, U32x4 v) {
     *static_cast<uint4*>(dst) = {v.x[0], v.x[1], v.x[2], v.x[3]};
 }
@@ -199,7 +199,7 @@ __device__ __forceinline__ float exp_approx(float x) {
 
 /// Fused multiply-add, rounded once: fma(float, float, float) of the toolkit.
 using ::fma;
-/// For two ints; for floats use fminf and fmaxf.
+/// The smaller or larger of two ints; for floats use fminf and fmaxf.
 using ::max;
 using ::min;
 
@@ -214,7 +214,7 @@ __device__ __forceinline__ uint32_t pack_f16(float lo, float hi) {
     asm("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(hi), "f"(lo));
     return r;
 }
-/// Exact, also for denormals.
+/// Returns the 16-bit float as float, exactly, also denormals.
 __device__ __forceinline__ float half_to_float(Half h) {
     float f;
     asm("cvt.f32.f16 %0,%1;" : "=f"(f) : "h"(h.bits));
