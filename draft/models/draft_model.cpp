@@ -114,15 +114,16 @@ void DraftModel::start_tree(std::span<const TokenId> text) {
 // Makes room for the tokens of `text` that the window lacks.
 void DraftModel::make_room(std::span<const TokenId> text) {
     const WindowShape& shape = window_.shape();
-    const std::int64_t n_wanted = std::ssize(text) - 1;  // to be cached before node 0
+    const std::int64_t n_wanted = std::ssize(text) - 1;  // tokens to be cached before the tree's node 0
     const std::int64_t n_missing = n_wanted - window_.n_tokens();
     const bool fits = window_.cache().n_committed() + n_missing <= shape.slots;
-    // After a cut few recent tokens may be left; a sequence that was never longer would have more.
+    // `thin`: after a cut few recent tokens may be left; a window that was never cut would have more.
     const bool thin = window_.n_dropped() > 0 && window_.n_recent() + n_missing < shape.recent / 2;
     if (fits && !thin) return;
     if (window_.cache().n_committed() < shape.sinks) feed(text, shape.sinks);
     window_.jump(std::max(shape.sinks, n_wanted - shape.recent));
-    text_.resize(static_cast<std::size_t>(std::min(window_.n_tokens(), std::ssize(text_))));  // some are fed again
+    text_.resize(static_cast<std::size_t>(
+        std::min(window_.n_tokens(), std::ssize(text_))));  // those that will be fed again are dropped
 }
 
 void DraftModel::catch_up(std::span<const TokenId> text) {

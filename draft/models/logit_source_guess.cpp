@@ -64,8 +64,8 @@ std::size_t LogitSource::propose(std::int32_t node, std::int64_t position, const
     std::array<Proposal, kMaxCandidates> found;
     for (std::size_t i = 0; i < guesses.size(); ++i)
         found[i] = {.token = guesses[i].token, .probability = std::min(guesses[i].probability, 1.0F - 0x1p-24F)};
-    // Ranks the survivors of the filters by the noise; others follow. One more than is wanted, since the certainty of
-    // the best is its distance to the second.
+    // Ranks the survivors of the filters by the noise; other tokens follow. One proposal more than is wanted is ranked,
+    // since the certainty of the best is its distance to the second.
     std::array<Proposal, kMaxCandidates> ranked;
     const std::size_t n_ranked = take_best_of_row(std::span(found).first(list_.n_surviving()), position, noise,
                                                   std::span(ranked).first(std::min(out.size() + 1, kMaxCandidates)));

@@ -32,7 +32,7 @@ void CachebackTree::grow(TokenTree& tree, const ShapeRequest& request, LruTable&
 
 template <typename Table>
 void CachebackTree::grow_from_ends(Table& table) {
-    // The list grows during the loop: breadth-first.
+    // ends_ grows during the loop, so the tree is grown breadth-first.
     for (std::size_t i = 0; i < ends_.size() && tree_->size() < max_nodes_; ++i) grow_from(ends_[i], max_nodes_, table);
 }
 

@@ -105,7 +105,7 @@ void Lookahead::observe(const Observation& observation) {
         for (std::size_t row = 1; end && row < column.size(); ++row) end = tree.child(*end, column[row]);
         if (!end) continue;
         const std::span<const TopToken> top = row_top_.best(logits, *end, 1);
-        if (top.empty()) continue;  // the row has no numbers
+        if (top.empty()) continue;  // no logit of the row is above -infinity
         column.push_back(top.front().token);
         if (column.size() <= followers_) continue;
         pool_.insert(std::span(column).first(1), std::span(column).subspan(1));
@@ -133,7 +133,7 @@ Cursor Lookahead::advance(Cursor cursor, TokenId token) {
     const Place place = to_place(cursor);
     Cursor next = walk(place.first, place.n_walked, place.n_walked > 0 ? place.agreeing : all, token);
     if (next == kNowhere && place.n_walked > 0) {
-        TokenId last = place.first;  // last token of the path
+        TokenId last = place.first;  // last token of the cursor's path
         for_each_ngram(place.first, [&](std::size_t age, std::span<const TokenId> tokens) {
             if ((place.agreeing >> age & 1U) != 0) last = tokens[place.n_walked - 1];
         });
@@ -147,7 +147,7 @@ std::size_t Lookahead::propose(Cursor cursor, std::int64_t position, const PathN
     TokenId last = place.first;
     std::array<Proposal, 2 * static_cast<std::size_t>(kMaxNgrams)> found;
     std::size_t n_found = 0;
-    // What follows in the n-grams that agree with the path.
+    // First proposals: what follows in the n-grams that agree with the path.
     if (place.n_walked > 0) {
         Votes votes;
         for_each_ngram(place.first, [&](std::size_t age, std::span<const TokenId> tokens) {
@@ -160,7 +160,7 @@ std::size_t Lookahead::propose(Cursor cursor, std::int64_t position, const PathN
             found[n_found++].bin = kRankBins;
         }
     }
-    // What follows in the n-grams that begin with the path's last token.
+    // Further proposals: what follows in the n-grams that begin with the path's last token.
     const std::size_t n_inside = n_found;
     Votes votes;
     for_each_ngram(last, [&](std::size_t age, std::span<const TokenId> tokens) { votes.add(tokens.front(), age); });
@@ -181,7 +181,7 @@ void Lookahead::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     const TokenId last = request.text.back();
     std::array<Proposal, static_cast<std::size_t>(kMaxNgrams)> firsts;
     const std::size_t n_firsts = propose(to_cursor({.first = last}), position, noise, firsts);
-    // One branch per n-gram: those with the most likely first token first, among them the newest.
+    // Adds one branch per n-gram: those with the most likely first token first, among them the newest.
     for (std::size_t rank = 0; rank < n_firsts; ++rank) {
         for_each_ngram(last, [&](std::size_t, std::span<const TokenId> tokens) {
             if (tokens.front() != firsts[rank].token) return;

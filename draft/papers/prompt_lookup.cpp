@@ -52,7 +52,8 @@ std::uint16_t PromptLookup::n_bins() const {
 Cursor PromptLookup::root(std::span<const TokenId> text) {
     text_ = text;
     for (std::size_t n = std::min(max_ngram_, text.size()); n >= 1; --n) {
-        const std::span<const TokenId> suffix = text.last(n);  // always found, if only at the end of `text`
+        const std::span<const TokenId> suffix = text.last(n);  // the search always finds it, if only at the end of
+                                                               // `text`
         const auto found = std::search(text.begin(), text.end(), suffix.begin(), suffix.end());
         const auto next = static_cast<std::size_t>(found - text.begin()) + n;
         if (next + n < text.size() && next + kChainTokens <= text.size())

@@ -24,7 +24,7 @@ void TwoModelChain::draw_ahead(const ShapeRequest& request, std::int64_t n, Mode
         const std::span<const Candidate> q = lower.distribution(node);
         Ahead& drawn = ahead_.emplace_back();
         drawn.q.assign(q.begin(), q.end());
-        // With no draws, the decision is a draw from the whole distribution.
+        // With no draws to verify, decide() draws from the whole distribution.
         node = arena_.add(node, rule_.decide(drawn.q, {}, [this](std::uint32_t) { return uniform(); }));
         drawn.node = node;
         unseen_by_lower_.assign(1, node);
@@ -43,7 +43,7 @@ TwoModelChain::Counts TwoModelChain::propose(TokenTree& tree, const ShapeRequest
     unseen_by_lower_.assign(1, 0);
     unseen_by_upper_.assign(1, 0);
     n_seen_by_lower_ = n_seen_by_upper_ = 0;
-    std::int32_t end = 0;  // of the chain in `tree`
+    std::int32_t end = 0;  // last node of the chain in `tree`
     while (tree.size() <= length) {
         {
             const Stopwatch control(counts.seconds);
@@ -68,7 +68,9 @@ TwoModelChain::Counts TwoModelChain::propose(TokenTree& tree, const ShapeRequest
             agreed = i < ahead_.size() && token == draw[0];
             if (i < ahead_.size()) ++counts.offered;
             if (agreed) ++counts.accepted;
-            if (!agreed && i < ahead_.size()) unseen_by_lower_.clear();  // they are on a path that was rejected
+            if (!agreed && i < ahead_.size())
+                unseen_by_lower_.clear();  // the lower model's nodes are on a path that
+                                           // was rejected
             tip_ = agreed ? ahead_[i].node : arena_.add(tip_, token);
         }
         if (!agreed) {

@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads) rotate_write_rows(const RotateWriteL
         put(reinterpret_cast<Kv*>(a.write.scratch_v) + row + at, a.write.v[token * a.write.v_stride + at]);
         return;
     }
-    const int places = a.head_dim - half;  // threads for a head
+    const int places = a.head_dim - half;  // threads that a head needs
     if (at >= a.write.row_elements / a.head_dim * places) return;
     const int64_t first = at / places * a.head_dim;
     const float* head = a.write.k + token * a.write.k_stride + first;

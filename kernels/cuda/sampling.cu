@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(kThreads)
     const auto position = static_cast<uint64_t>(a.positions[blockIdx.y]);
     const int first = static_cast<int>(blockIdx.x) * kArgmaxPiece;
     const int end = gpu::min(first + kArgmaxPiece, a.rows.vocab);
-    // `slack` makes the bound safe: four roundings of 2^-24 each are between approximate and exact scores, and the
-    // bound must be above the exact score.
+    // The bound must be above the exact score, which is at most 0: `slack` makes it so, since four roundings of 2^-24
+    // each are between approximate and exact scores.
     const float inverse = static_cast<float>(1.0 / a.temperature);
     constexpr float slack = 1.0F - 0x1p-20F;
     Best best;

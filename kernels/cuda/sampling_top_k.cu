@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads) choose(const Entries from, const int
     }
     int turn = 0;
     const int n_all = block_sum(n_there, sums, turn++);
-    // The largest key that at least k entries reach. If there are at most k entries, all are chosen.
+    // `least` is the largest key that at least k entries reach. If there are at most k entries, all are chosen.
     uint32_t least = 1;
     if (n_all > k) {
         least = 0;
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kMaxTopK)
 
 void launch_top_k(const TopKLaunch& a, void* stream) {
     if (a.rows.n == 0) return;
-    // The two halves of scratch are used alternately.
+    // Selections write to the two halves of scratch alternately.
     const auto n_rows = static_cast<unsigned>(a.rows.n);
     const size_t n_entries =
         size_t{n_rows} * static_cast<size_t>(sampling_pieces(a.rows.vocab, kTopKPiece)) * static_cast<size_t>(a.k);

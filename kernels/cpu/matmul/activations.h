@@ -43,7 +43,7 @@ struct BlockOffsets {
 /// if the inverse of d would overflow.
 SLIPSTREAM_PORTABLE_INLINE float activation_step(std::uint32_t largest) {
     const float d = std::bit_cast<float>(largest) / 127.0F;
-    return d < 0x1p-126F ? 0.0F : d;  // its inverse would overflow
+    return d < 0x1p-126F ? 0.0F : d;  // below this, 1 / d would overflow
 }
 
 /// Writes start, d and sum of one token to a block of 32 k in a tile of `n_tile` tokens; `words` is the token's word of
@@ -72,7 +72,7 @@ SLIPSTREAM_PORTABLE_INLINE void put_block_sums(const CodeTraits& traits, const s
 SLIPSTREAM_PORTABLE_INLINE void quantize_token(const float* x, std::int64_t k, int t, int n_tile,
                                                const CodeTraits& traits, std::byte* tile) {
     for (const float* const end = x + k; x < end;) {
-        std::uint32_t largest = 0;  // magnitudes compare as integers, NaN is above all others
+        std::uint32_t largest = 0;  // as integers, magnitudes have the order of their values, NaN above all
         for (int i = 0; i < traits.activation_run; ++i) {
             const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffffU;
             largest = magnitude > largest ? magnitude : largest;
@@ -85,7 +85,7 @@ SLIPSTREAM_PORTABLE_INLINE void quantize_token(const float* x, std::int64_t k, i
             std::int32_t q[32];
             std::int8_t bytes[32];
             std::int32_t halves[2] = {0, 0};
-            for (int i = 0; i < 32; ++i) {  // adding 1.5 * 2^23 leaves the rounded integer in the low bits
+            for (int i = 0; i < 32; ++i) {  // adding 1.5 * 2^23 rounds to the nearest integer, in the low bits
                 const std::uint32_t bits = std::bit_cast<std::uint32_t>(x[i] * inverse + 0x1.8p23F);
                 q[i] = static_cast<std::int8_t>(bits);
                 bytes[i] = static_cast<std::int8_t>(bits);

@@ -246,7 +246,8 @@ SLIPSTREAM_INLINE_AVX2 void multiply_streams(const CodeTile& tile) {
 #pragma GCC unroll 8
         for (int s = 0; s < kStep; ++s) {
             const std::byte* packed = tile.packed + at;
-            const std::int64_t end = (s + 1) * kLines / kStep;  // this sub-block's share of the step's lines ends here
+            const std::int64_t end = (s + 1) * kLines / kStep;  // sub-block s prefetches the step's lines up to this
+                                                                // one
             for (int g = 0; g < tile.n_groups; ++g, packed += tile.group_bytes) {
 #pragma GCC unroll 16
                 for (std::int64_t line = s * kLines / kStep; line < end; ++line) {

@@ -136,7 +136,8 @@ private:
             form_.round_pairs(float_row(args_.x, first), args_.x.row_stride_bytes, k_, width, dst);
             return;
         }
-        // By whole cache lines of each row: rows are a power of two apart, and would evict each other line by line.
+        // Transposes by whole cache lines of each row: rows are a power of two apart, and would evict each other line
+        // by line.
         auto* out = reinterpret_cast<float*>(dst);
         for (std::int64_t i = 0; i < k_; i += kLanes) {
             float lines[kMaxTileTokens][kLanes];
@@ -185,7 +186,8 @@ private:
         const std::int64_t pass_tiles = kPassTokens / tile_tokens();
         for (std::int64_t tile = 0; tile < n_tiles_; tile += pass_tiles) {
             const std::int64_t end = std::min(n_tiles_, tile + pass_tiles);
-            const std::int64_t floats = (tile_begin(end) - tile_begin(tile)) * kLanes;  // of a row group
+            const std::int64_t floats =
+                (tile_begin(end) - tile_begin(tile)) * kLanes;  // sums of a row group, in floats
             if (k_ == 0) std::memset(sums, 0, static_cast<std::size_t>(count * floats) * sizeof(float));
             const std::int64_t n_fetching = first_keeps_ ? 1 : end - tile;
             const Stripe stripe{.weights = weights,
@@ -194,7 +196,7 @@ private:
                                 .tile = tile,
                                 .end = end,
                                 .step_bytes = ceil_div(chunk_bytes_, chunk_elements_ / step_elements() * n_fetching)};
-            std::int64_t at = 0;  // bytes into each row group
+            std::int64_t at = 0;  // byte offset in each row group
             for (std::int64_t k = 0; k < k_; k += chunk_elements_, at += chunk_bytes_) {
                 if (operand_ == Operand::Codes) {
                     chunk_of_codes(stripe, k, at, reinterpret_cast<UnpackedChunk*>(scratch), sums);

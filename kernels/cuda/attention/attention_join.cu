@@ -41,7 +41,7 @@ __device__ __forceinline__ void prepare_columns(const ActivationDestination& to,
                                                 float value) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const float next = gpu::shfl(value, lane | 1);
-    const uint32_t pair = gpu::pack_bf16(value, next);  // right in even lanes
+    const uint32_t pair = gpu::pack_bf16(value, next);  // correct in even lanes only
     if (lane % 2 == 0)
         reinterpret_cast<uint32_t*>(
             fragment_at(to.fragments, to.n_tiles, block * 2 + lane / 16, token, lane % 8 / 2))[lane / 8 % 2] = pair;
@@ -53,7 +53,7 @@ __device__ __forceinline__ void prepare_columns(const ActivationDestination& to,
 __device__ __forceinline__ void prepare_zeros(const ActivationDestination& to, int64_t first_block, int64_t token) {
     const int n_threads = static_cast<int>(blockDim.x);
     for (int64_t i = first_block * 8 + threadIdx.x; i < to.n_blocks * 8;
-         i += n_threads) {  // two steps of four lanes each
+         i += n_threads) {  // a block of 32 k has two steps of four lanes each
         gpu::store_8(fragment_at(to.fragments, to.n_tiles, i / 4, token, static_cast<int>(i % 4)), {});
         if (to.sums != nullptr && i % 8 == 0) to.sums[(i / 8 * to.n_tiles + token / 8) * 8 + token % 8] = 0.0F;
     }
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(256)
         float l = start != nullptr ? start[n_queries * (d + 1) + query] : 0.0F;
         float o = start != nullptr && there ? start[query * d + column] : 0.0F;
         for (int first = 0; first < n_chunks; first += n_threads) {
-            gpu::sync_threads();  // the previous segment has been read
+            gpu::sync_threads();  // so that all threads have read the previous segment
             const int n = gpu::min(n_threads, n_chunks - first);
             const float own = thread < n ? chunk_m[first + thread] : kNothingSeen;
             maxima[thread] = fmaxf(m, prefix_maximum(own, totals));
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(256)
             prepare_columns(a.prepare, k / 32, token, o / l);
         if (there && state != nullptr) state[query * d + column] = o;
         if (state != nullptr && first_column + n_threads >= d) {
-            gpu::sync_threads();  // every thread has read m and l; `state` may be `start`
+            gpu::sync_threads();  // so that every thread has read m and l: `state` may be `start`
             if (thread == 0) {
                 state[n_queries * d + query] = m;
                 state[n_queries * (d + 1) + query] = l;

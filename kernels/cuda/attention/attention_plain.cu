@@ -93,7 +93,7 @@ __device__ __forceinline__ void take_plain_step(const Rows<Kv>& rows, const Plai
             sum = gpu::fma(places.weights[slot], widen(rows.at(base + slot, 1)[i]), sum);
         places.chunk_o[i] = sum;
     }
-    gpu::sync_warp();  // the weights have been read
+    gpu::sync_warp();  // so that all lanes have read the weights
 }
 
 // Reduces KV chunk `chunk` from a fresh state into places.chunk_o, and returns its m and l.
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(32, 16) plain_folded(const AttentionLaunch a) 
         return;
     }
     for (int i = lane; i < d; i += 32) a.state[query * d + i] = places.o[i];
-    gpu::sync_warp();  // every lane has read m and l; `state` may be `start`
+    gpu::sync_warp();  // so that every lane has read m and l: `state` may be `start`
     if (lane == 0) {
         a.state[n_queries * d + query] = total.m;
         a.state[n_queries * (d + 1) + query] = total.l;

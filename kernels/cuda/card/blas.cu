@@ -54,7 +54,7 @@ bool find(Library& library, Function& function, const char* name) {
 Library load() {
     Library out;
     const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
-    // Never unloaded: its state ends with the process.
+    // The library is never unloaded: its state ends with the process.
     out.file = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (out.file == nullptr) {
         const char* error = ::dlerror();
@@ -136,7 +136,7 @@ Status open(Blas& blas, ErrorText* error) {
     if (const auto status = lt.desc_create(&blas.product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
         status != CUBLAS_STATUS_SUCCESS)
         return fail("cublasLtMatmulDescCreate", status, error);
-    const cublasOperation_t transposed = CUBLAS_OP_T;  // rows of weights are contiguous
+    const cublasOperation_t transposed = CUBLAS_OP_T;  // row-major weights are the transpose of a column-major matrix
     if (const auto status = lt.desc_set(blas.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed));
         status != CUBLAS_STATUS_SUCCESS)
         return fail("cublasLtMatmulDescSetAttribute", status, error);
@@ -144,7 +144,8 @@ Status open(Blas& blas, ErrorText* error) {
         return fail("cublasLtMatmulPreferenceCreate", status, error);
     const std::uint64_t workspace_bytes = kPromptBlasBytes;
     const std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
-    const std::uint32_t alignment = 16;  // of every operand: better alignment must not change the algorithm
+    const std::uint32_t alignment = 16;  // bytes, assumed for every operand: better alignment must not change the
+                                         // algorithm
     struct Wish {
         cublasLtMatmulPreferenceAttributes_t name;
         const void* value;

@@ -89,7 +89,7 @@ bool says_missing(const char* error) {
 
 Library load() {
     Library out;
-    // Never unloaded: it has threads of its own.
+    // The library is never unloaded: it has threads of its own.
     out.file = ::dlopen(kFile, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (out.file == nullptr) {
         const char* error = ::dlerror();
@@ -113,7 +113,7 @@ const Library& library() {
 }
 
 Status fail(const char* call, int result, ErrorText* error) {
-    static_cast<void>(cudaGetLastError());  // else the next launch would seem to have failed
+    static_cast<void>(cudaGetLastError());  // clears the error, else the next launch would seem to have failed
     std::snprintf(error->text, sizeof(error->text), "%s: %s", call, library().error_string(result));
     return Status::Failed;
 }
@@ -146,7 +146,7 @@ Status grouped(const char* name, std::int32_t n_ranks, const RankPart* parts, st
         result = one(parts[rank]);
         if (result != kDone) *failed = rank;
     }
-    const int ended = library().group_end();  // also ends a group that failed
+    const int ended = library().group_end();  // needed also to end a group that failed
     if (*failed >= 0) return fail(name, result, error);
     if (ended == kDone) return Status::Ok;
     *failed = failed_rank(n_ranks, parts, &result);

@@ -48,7 +48,7 @@ int attribute(cudaDeviceAttr name, std::int32_t device) {
 Status status_of(cudaError_t result, ErrorText* error) {
     const Status status = kind_of(result);
     if (status == Status::Ok) return status;
-    static_cast<void>(cudaGetLastError());  // else the next launch would seem to have failed
+    static_cast<void>(cudaGetLastError());  // clears the error, else the next launch would seem to have failed
     if (status == Status::DriverTooOld) {
         int driver = 0;
         int runtime = 0;
@@ -110,7 +110,7 @@ Status device_properties(std::int32_t device, DeviceProperties* properties, Erro
     // True of cudaMalloc on every GPU and driver known; the runtime does not report it (the driver's
     // cuMemGetAllocationGranularity returns the same for memory that a program maps itself).
     properties->allocation_bytes = std::uint64_t{2} << 20;
-    // Two transfers per clock; kHz and bits.
+    // The memory makes two transfers per clock; the attributes are in kHz and bits.
     properties->memory_bytes_per_second = 2e3 * attribute(cudaDevAttrMemoryClockRate, device) *
                                           (attribute(cudaDevAttrGlobalMemoryBusWidth, device) / 8.0);
     return Status::Ok;
@@ -179,7 +179,8 @@ Status make_stream(std::int32_t device, QueueKind kind, void** stream, ErrorText
         status != Status::Ok)
         return status;
     cudaStream_t made = nullptr;
-    // Never ordered with the default stream. Copies have engines of their own; kernels that copies need have priority.
+    // Streams are never ordered with the default stream. Copies have engines of their own; kernels that copies need get
+    // priority.
     const Status status = status_of(
         cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, kind == QueueKind::Copy ? greatest : least), error);
     *stream = made;

@@ -245,10 +245,10 @@ void CudaDevice::reserve_scratch(std::size_t bytes) {
     if (turn_ != nullptr && turn_->capturing() != nullptr)
         throw OutOfBudget(fmt::format("{}: an op in a graph wants {} bytes of scratch, {} were taken beforehand", name_,
                                       bytes, scratch_.size_bytes()));
-    if (turn_ != nullptr) turn_->synchronize();  // it may still use the old region
+    if (turn_ != nullptr) turn_->synchronize();  // the stream may still use the old region
     count_workspace_move();
     keep_prepared({});
-    scratch_ = Buffer();  // first, so that the budget need not hold both
+    scratch_ = Buffer();  // freed first, so that the budget need not hold both
     scratch_ = allocate(bytes, MemoryTag::Workspace, "kernel scratch");
 }
 

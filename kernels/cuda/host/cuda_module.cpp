@@ -93,7 +93,7 @@ std::string cuda_version_text(std::int32_t version) {
 CudaCards find_cuda_cards(std::span<const fs::path> folders) {
     const std::optional<fs::path> path = module_path(folders);
     if (!path) return nothing(fmt::format("this build has no CUDA module ({})", cuda::kModuleFile));
-    // Never unloaded: the CUDA runtime in it ends with the process.
+    // The module is never unloaded: the CUDA runtime in it ends with the process.
     void* library = ::dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr) return nothing(fmt::format("the CUDA module does not load: {}", loader_error()));
     const auto entry = reinterpret_cast<cuda::ModuleEntry>(::dlsym(library, cuda::kModuleEntry));

@@ -60,7 +60,7 @@ std::uint64_t CudaEvent::record(Place place) {
     pending_.push_back(take_handle());
     ErrorText error{};
     const Status status = device_->table().record(place, pending_.back(), &error);
-    if (status != Status::Ok) {  // it is not a use then
+    if (status != Status::Ok) {  // then there is no new use
         idle_.push_back(pending_.back());
         pending_.pop_back();
     }
@@ -173,7 +173,7 @@ CudaStream::CudaStream(CudaDevice& device, StreamKind kind) : device_(&device) {
 
 CudaStream::~CudaStream() {
     ErrorText ignored{};
-    device_->table().synchronize(place_, &ignored);  // the next call on the device reports what failed
+    device_->table().synchronize(place_, &ignored);  // an error is reported by the next call on the device
     device_->end_turn(*this);
     device_->table().free_stream(place_, &ignored);
 }

@@ -43,7 +43,7 @@ bool on_tensor_cores(const AttentionArgs& args) {
 std::int64_t launch_chunks(const AttentionArgs& args) {
     const std::int64_t n = graph_chunks(highest_position(args) / kChunkTokens + 1);
     if (args.window == 0) return n;
-    // The sliding windows of all tokens together: their ends are no further apart than there are tokens.
+    // With a sliding window: the windows of all tokens together, whose ends are no further apart than there are tokens.
     return std::min(n, (args.window + args.q.rows()) / kChunkTokens + 2);
 }
 
@@ -90,7 +90,8 @@ const GraphAttention& GraphArrays::add_attention(const AttentionArgs& args) {
         const GatherBounds& bounds = made.bounds = bounds_of(made.at_capture, n, made.path_rows_each);
         made.tiles = take_front(bytes_of<AttentionTile>(std::ssize(made.at_capture.tiles)));
         made.gathers = take_front(bytes_of<AttentionGather>(bounds.gathers));
-        made.rows = take_front(bytes_of<std::int32_t>(bounds.rows));  // last, since usually only few of them are used
+        made.rows = take_front(bytes_of<std::int32_t>(bounds.rows));  // at the end, since usually only few of them are
+                                                                      // used and copied
         made.plan.tiles.reserve(made.at_capture.tiles.size());
         made.plan.gathers.reserve(static_cast<std::size_t>(bounds.gathers));
         made.plan.rows.reserve(static_cast<std::size_t>(bounds.rows));
@@ -176,7 +177,7 @@ std::optional<GraphChanges> GraphArrays::refresh(std::byte* block, const GraphNu
 }
 
 void GraphArrays::forget(std::byte* block, std::size_t bytes) {
-    std::memset(block, 0xff, bytes);  // not the address of a KV chunk
+    std::memset(block, 0xff, bytes);  // these bytes are not the address of any KV chunk
 }
 
 }  // namespace slipstream::cuda

@@ -221,7 +221,7 @@ void NcclSums::enqueue(const Rank& last, Way way) {
 }
 
 void NcclSums::abort() noexcept {
-    meeting_.abort();  // so that no rank starts a call of NCCL any more; one may be in a call
+    meeting_.abort();  // from now on no rank starts a call of NCCL; one may still be in a call
     const std::unique_lock call(call_, kCallStands);
     std::vector<void*> ended;
     {

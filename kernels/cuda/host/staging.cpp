@@ -58,7 +58,7 @@ std::size_t Staging::device_bytes(std::size_t op_bytes) {
 void Staging::reserve(CudaStream* stream, std::size_t op_bytes) {
     const std::size_t bytes = device_bytes(op_bytes);
     if (bytes <= on_device_.size_bytes()) return;
-    // Work that is enqueued may still read the old rings.
+    // Before the old rings are freed: work that is enqueued may still read them.
     if (stream != nullptr) stream->synchronize();
     copied_->await(copied_->recorded());
     device_.count_workspace_move();
@@ -75,7 +75,7 @@ void Staging::reserve(CudaStream* stream, std::size_t op_bytes) {
 // skipped if the running op uses them. Returns false if the entries of the running op leave no such room.
 bool Staging::make_room(std::size_t bytes) {
     const std::size_t size = on_device_.size_bytes();
-    std::size_t n_held = 0;  // entries that were skipped
+    std::size_t n_held = 0;  // entries of the running op that were skipped
     for (;;) {
         const bool to_front = head_ + bytes > size;
         const std::size_t end = to_front ? size : head_ + bytes;
@@ -101,7 +101,7 @@ bool Staging::make_room(std::size_t bytes) {
 const std::byte* Staging::stage(CudaStream& stream, const std::byte* data, std::size_t bytes) {
     CHECK(bytes > 0 && data != nullptr);
     const std::uint64_t digest = digest_of(data, bytes);
-    // The latest entry first: most arrays are those of the previous layer.
+    // Searches from the latest entry: most arrays are those of the previous layer.
     const auto known = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& entry) {
         return entry.digest == digest && entry.bytes == bytes &&
                std::memcmp(host_.data() + entry.offset, data, bytes) == 0;

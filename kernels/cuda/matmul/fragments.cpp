@@ -214,7 +214,7 @@ void pack_blocks(const FileRows& rows, int n_rows, const byte* first, byte* grou
     const DTypeInfo& info = dtype_info(rows.dtype);
     const int64_t n = rows.k / info.block_elements;
     const GroupLayout layout = group_layout(rows.dtype, n);
-    Parts parts{};  // missing rows stay zeros
+    Parts parts{};  // rows past the last one stay zeros
     for (int64_t b = 0; b < n; ++b) {
         for (int r = 0; r < n_rows; ++r)
             read_block(rows.dtype,

@@ -102,7 +102,7 @@ void launch_matmul(const MatmulLaunch& launch, void* stream) {
     for (int i = 0; i < launch.n_matrices; ++i) m += launch.matrices[i].m;
     if (m == 0 || launch.n_tokens == 0) return;
     const auto type = static_cast<DType>(launch.dtype);
-    // With K = 0 the sums are empty. This kernel is the only one that needs no part of K to begin with.
+    // With K = 0 every sum is empty; only this kernel works without a part of K.
     if (type == DType::F32 || launch.k == 0) {
         for (int i = 0; i < launch.n_matrices; ++i) start_matmul_f32(launch, launch.matrices[i], stream);
         return;

@@ -37,7 +37,7 @@ __device__ __forceinline__ void add_parts(const MatmulParams& p, const BlockRows
                 for (int i = 0; i < NT * 4; ++i) partial[part * kOutputs + i * kWarp + lane] = acc[q][i / 4][i % 4];
         gpu::sync_threads();
         for (int i = static_cast<int>(threadIdx.x); i < kOutputs; i += n_threads) {
-            const int row = i % kGroupRows;  // neighbouring threads write neighbouring rows
+            const int row = i % kGroupRows;  // neighbouring threads store neighbouring rows of y
             const int column = i / kGroupRows;
             const int h = row / 8 * 2 + column % 2;
             const int at = (column / 8 * 4 + h) * kWarp + row % 8 * 4 + column % 8 / 2;
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(kTileWarps* kWarp) matmul_tiles(JointParams pa
             for (int number = 0; number < W::kSlabs; ++number) {
                 const int64_t slab = (u + ahead) * W::kSlabs + number;
                 gpu::copy_async_wait<kStages - 2>();
-                gpu::sync_threads();  // the slab has arrived, and no thread still reads the one before it
+                gpu::sync_threads();  // the slab has arrived, and all threads have read the one before it
                 copy_slab(p, slab + kStages - 1, n_slabs, tile);
                 tokens.memory.turn_to(slab);
                 tokens.slab = gpu::dynamic_shared<char>(static_cast<size_t>(slab % kStages) * kSlabBytes);

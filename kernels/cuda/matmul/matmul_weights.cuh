@@ -118,7 +118,7 @@ struct FloatWeights {
     static __device__ __forceinline__ void load_last_slab(Slab& slab, const char* at, int64_t left, int lane) {
 #pragma unroll
         for (int s = 0; s < 4; ++s) {
-            const int n = static_cast<int>(left) - s * kStepK;  // k that exist of this step
+            const int n = static_cast<int>(left) - s * kStepK;  // number of k of this step that exist
             slab.steps[s] = gpu::U32x4{};
             if (n >= kStepK) {
                 slab.steps[s] = gpu::load_16(at + s * kFloatStepBytes + lane * 16);
@@ -207,7 +207,7 @@ struct NibbleWeights {
     static __device__ __forceinline__ void load_slab(Slab& slab, const char* group, int64_t k, int64_t unit, int number,
                                                      int lane) {
         const int64_t pair = unit * 2 + number;
-        const int64_t blocks = k / 32 - pair * 2;  // blocks from here to the end of K
+        const int64_t blocks = k / 32 - pair * 2;  // number of blocks from here to the end of K
         const char* codes = group + pair * kQuadBytes;
         if (blocks >= 2) {
             slab.codes = gpu::load_16(codes + lane * 16);
