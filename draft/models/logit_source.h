@@ -119,13 +119,13 @@ private:
 
     Indexed<Expanded> expanded_;            // [n]
     Indexed<std::int32_t> index_of_;        // [nodes of the tree so far], -1: not expanded
-    std::int64_t n_lead_ = 0;               // tokens before the draft nodes, node 0 the last
-    std::vector<TopToken> best_;            // [max_nodes, list_.n_listed()], each row best first
-    std::vector<float> logits_;             // [max_nodes, n_ids], or empty (DraftRows::Best)
-    std::vector<TokenId> history_;          // what the penalty sees: the end of the sequence, then a node's path
-    std::size_t n_history_ = 0;             // tokens at the begin of history_ that are of the sequence
+    std::int64_t n_lead_ = 0;               // tokens in front of the guesses, node 0 the last
+    std::vector<TopToken> best_;            // [max_nodes, list_.n_listed()], best first
+    std::vector<float> logits_;             // [max_nodes, n_ids], or empty: DraftRows
+    std::vector<TokenId> history_;          // what the penalty sees: the text's end, then a node's path
+    std::size_t n_history_ = 0;             // of the text's
     std::vector<std::int32_t> logit_rows_;  // [n_nodes]
-    std::int64_t n_passes_ = 0;             // passes made over nodes of trees
+    std::int64_t n_passes_ = 0;             // over nodes of trees
 
     PassCurve pass_curve_;  // by number of tokens, those of lead() included
 };

@@ -58,10 +58,10 @@ private:
     TokenTree* tree_ = nullptr;
     const ShapeRequest* request_ = nullptr;
     std::int32_t max_nodes_ = 0;
-    std::vector<std::int32_t> ends_;  // ends of branches, in the order in which they will be queried
+    std::vector<std::int32_t> ends_;  // ends of branches, in the order in which they are to be queried
     Indexed<std::uint8_t> is_inner_;  // [tree size], for list_leaves()
     std::vector<TokenId> context_;    // the last tokens of a path
-    std::vector<Ranked> followers_;   // followers of a leader, in the order in which they become branches
+    std::vector<Ranked> followers_;   // of a leader, in the order in which they become branches
 };
 
 }  // namespace slipstream::draft
