@@ -122,8 +122,7 @@ void DraftModel::make_room(std::span<const TokenId> text) {
     if (fits && !thin) return;
     if (window_.cache().n_committed() < shape.sinks) feed(text, shape.sinks);
     window_.jump(std::max(shape.sinks, n_wanted - shape.recent));
-    text_.resize(static_cast<std::size_t>(
-        std::min(window_.n_tokens(), std::ssize(text_))));  // those that will be fed again are dropped
+    text_.resize(static_cast<std::size_t>(std::min(window_.n_tokens(), std::ssize(text_))));  // some are fed again
 }
 
 void DraftModel::catch_up(std::span<const TokenId> text) {

@@ -1,6 +1,6 @@
-// The module's only entry and its table. A launch function enqueues and returns nothing; the error that the runtime
-// remembers becomes the status, so every launch is checked. Errors of the kernels themselves are reported by a later
-// call on their device, as always with CUDA: compute-sanitizer names the kernel.
+// The module's one entry and its table. A launch function enqueues and reports nothing; what the runtime remembers of
+// it becomes the status, so no launch goes unchecked. Errors of the kernels themselves show in a later call of their
+// device, as everywhere in CUDA: compute-sanitizer names the kernel.
 #include "kernels/cuda/attention/attention_launch.h"
 #include "kernels/cuda/card/blas.h"
 #include "kernels/cuda/card/nccl_calls.h"
