@@ -41,7 +41,7 @@ public:
     [[nodiscard]] const WindowShape& shape() const { return shape_; }
     [[nodiscard]] KvCache& cache() { return cache_; }
     [[nodiscard]] const KvCache& cache() const { return cache_; }
-    /// Returns the number of tokens at the begin of the sequence that are committed or were dropped.
+    /// Returns the number of tokens at the start of the sequence that are committed or were dropped.
     [[nodiscard]] std::int64_t n_tokens() const { return cache_.n_committed() + n_dropped_; }
     /// Returns the number of tokens that were dropped.
     [[nodiscard]] std::int64_t n_dropped() const { return n_dropped_; }

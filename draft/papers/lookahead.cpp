@@ -117,7 +117,7 @@ Cursor Lookahead::root(std::span<const TokenId> text) {
     return to_cursor({.first = text.back()});
 }
 
-// Follows `token` from a place in or at the begin of the n-grams of one first token. Returns kNowhere if no n-gram
+// Follows `token` from a place in or at the start of the n-grams of one first token. Returns kNowhere if no n-gram
 // continues that way.
 Cursor Lookahead::walk(TokenId first, std::size_t n_walked, std::uint32_t agreeing, TokenId token) const {
     Place next{.first = first, .n_walked = n_walked + 1};

@@ -36,7 +36,7 @@ public:
     explicit Lookahead(const LookaheadOptions& options);
 
     [[nodiscard]] std::string_view name() const override { return "lookahead"; }
-    /// Bins: position 0, 1 or later in the list of proposals x (at the begin of an n-gram / inside one).
+    /// Bins: position 0, 1 or later in the list of proposals x (at the start of an n-gram / inside one).
     [[nodiscard]] std::uint16_t n_bins() const override { return 2 * kRankBins; }
     /// Learns only from logits: the best token of each row.
     [[nodiscard]] LogitRequest logit_request() const override { return {.n_best = 1}; }

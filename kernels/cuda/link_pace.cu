@@ -20,7 +20,10 @@ __global__ void __launch_bounds__(1) link_pace(LinkPaceLaunch p) {
     uint64_t seen = 0;
     uint64_t end = 0;
     uint64_t free_from = 0;
-    do {  // if another stream of the direction reserved the link in between, begin again after its time
+    // Reserves the link for this copy: from the time at which the link becomes free, but not before the copy began. The
+    // swap fails if another stream of this direction has reserved the link since p.clock[0] was read; then this copy
+    // queues after that stream's.
+    do {
         free_from = seen;
         end = (free_from > began ? free_from : began) + p.nanoseconds;
         seen = gpu::atomic_swap_if(p.clock, free_from, end);

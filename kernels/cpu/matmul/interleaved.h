@@ -38,8 +38,8 @@ namespace slipstream::cpu {
 /// How a quantisation block of a type is divided: binary16 fields, and the rest as 32-bit words.
 struct BlockFields {
     int n_halves = 0;              // number of binary16 fields
-    std::size_t half_offset[2]{};  // bytes from the begin of the block to each binary16 field
-    std::size_t words_offset = 0;  // bytes from the begin of the block to the first word, in the file
+    std::size_t half_offset[2]{};  // bytes from the start of the block to each binary16 field
+    std::size_t words_offset = 0;  // bytes from the start of the block to the first word, in the file
     int n_words = 0;               // number of 32-bit words
 };
 /// Returns the fields of a quantised type; all zero for F32, F16 and BF16.

@@ -229,7 +229,7 @@ SLIPSTREAM_INLINE_AVX2 void add_sub_block(const std::byte* packed, int half, int
     }
 }
 
-/// Multiplies the row groups of a tile, each a stream of weights, from the begin of their rows on, over a whole number
+/// Multiplies the row groups of a tile, each a stream of weights, from the start of their rows on, over a whole number
 /// of steps. Overwrites tile.sums.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void multiply_streams(const CodeTile& tile) {

@@ -216,7 +216,7 @@ SLIPSTREAM_INLINE_VNNI void add_step(const std::byte* const (&packed)[kN], const
     }
 }
 
-/// Multiplies row groups [group, group + kN) of a tile, each a stream of weights, from the begin of their rows on, over
+/// Multiplies row groups [group, group + kN) of a tile, each a stream of weights, from the start of their rows on, over
 /// a whole number of steps. Overwrites their sums.
 template <DType type, int kN, int T>
 SLIPSTREAM_INLINE_VNNI void multiply_streams(const CodeTile& tile, int group) {

@@ -18,7 +18,7 @@ constexpr bool has_plain_scales(DType type) {
 /// and runs of these words. A word here means the words of all 16 rows, 64 bytes.
 struct PackedBlock {
     std::int64_t bytes;  // size of the block of 16 rows
-    int words;           // bytes from the begin of the block to its first word
+    int words;           // bytes from the start of the block to its first word
     int high;            // words before the first word of high bits, if these are separate
     int low;             // words before the first word of low bits
 };

@@ -20,8 +20,8 @@ namespace {
 constexpr std::size_t kLeastWaveBytesEach = std::size_t{64} << 10;
 // Most KV chunks in a wave: CUDA's limit of the second and third dimension of a grid.
 constexpr std::int32_t kMostWaveChunks = 65535;
-// Most KV chunks for which a call is folded in any case: the parallel way needs a second kernel, the join, which is not
-// worth it for one.
+// Most KV chunks of a call that is folded on any GPU: the parallel way needs a second kernel, the join, which is not
+// worth it for one KV chunk.
 constexpr std::int64_t kFewChunks = 1;
 // Highest position that fits 32-bit arithmetic with a KV chunk of reserve.
 constexpr std::int64_t kMostPositions = std::numeric_limits<std::int32_t>::max() - kChunkTokens;

@@ -18,7 +18,7 @@
 
 namespace slipstream::cuda {
 
-/// Calls of attention in a graph that share their arrays. Offsets are bytes from the begin of the block.
+/// Calls of attention in a graph that share their arrays. Offsets are bytes from the start of the block.
 struct GraphAttention {
     AttentionArgs args;               // of the first call
     std::int64_t n_chunks = 0;        // KV chunks that launches have room for
