@@ -21,8 +21,8 @@ __global__ void __launch_bounds__(1) link_pace(LinkPaceLaunch p) {
     uint64_t end = 0;
     uint64_t free_from = 0;
     // Reserves the link for this copy: from the time at which the link becomes free, but not before the copy began. The
-    // swap fails if another stream of this direction has reserved the link since p.clock[0] was read; then this copy
-    // queues after that stream's.
+    // first swap compares with 0 and so only reads that time, unless nothing was copied yet. A later swap fails if
+    // another stream of this direction has reserved the link in between; then this copy queues after that stream's.
     do {
         free_from = seen;
         end = (free_from > began ? free_from : began) + p.nanoseconds;

@@ -50,7 +50,7 @@ public:
 private:
     struct Block {
         std::size_t bytes = 0;
-        std::byte* region = nullptr;  // begin of the region
+        std::byte* region = nullptr;  // start of the region
         bool is_used = false;
     };
     using Blocks = std::map<std::byte*, Block>;  // by begin; the blocks of a region have no gaps between them

@@ -33,8 +33,8 @@ struct TokensInMemory {
     const char* sums;       // sums of the thread block's first tile, at tokens 2 (lane % 4) and the next
     int n_tiles;            // tiles of 8 tokens in the whole call
     bool there;             // whether the lane's column of the first tile is a token
-    const char* slab;       // begin of the fragments of the current slab
-    const char* slab_sums;  // begin of the sums of the current slab
+    const char* slab;       // start of the fragments of the current slab
+    const char* slab_sums;  // start of the sums of the current slab
 
     __device__ __forceinline__ int tiles() const { return kTiles > 0 ? kTiles : n_tiles; }
     /// Makes slab `number` of the tokens (64 k, counted from 0) the current one.
