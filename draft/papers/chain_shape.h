@@ -1,5 +1,5 @@
-// A chain: the best child of the best child and so on, gamma guesses deep. The shape of classical speculative decoding
-// (Leviathan et al. 2023, arXiv 2211.17192, algorithm 1), from any source.
+// A chain of draft tokens: the best child of the best child and so on, gamma tokens deep. The shape of classical
+// speculative decoding (Leviathan et al. 2023, arXiv 2211.17192, algorithm 1), from any source.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,17 @@
 
 namespace slipstream::draft {
 
+/// Most draft tokens of a chain whose length adapts to the measured acceptance.
 inline constexpr std::int64_t kLongestChain = 32;
 
-/// Of chains of 1 to `longest` guesses, each accepted with the same probability behind an accepted one, the length that
-/// commits most tokens a second (Leviathan et al. 2023, section 3.4). `seconds`: of making and checking a chain.
+/// A length of chains, and the rate at which such chains commit tokens.
 struct ChainChoice {
-    std::int64_t guesses = 1;
+    std::int64_t guesses = 1;  // length in draft tokens
     double tokens_per_second = 0.0;
 };
+/// Returns the length, 1 to `longest` draft tokens, with which chains commit most tokens per second, if each draft
+/// token is accepted with probability `acceptance` given that the one before it was (Leviathan et al. 2023, section
+/// 3.4). `seconds` must return the time to draft and verify a chain of that length.
 [[nodiscard]] ChainChoice best_chain(double acceptance, std::int64_t longest,
                                      const std::function<double(std::int64_t guesses)>& seconds);
 

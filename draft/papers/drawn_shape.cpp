@@ -8,7 +8,7 @@ namespace slipstream::draft {
 
 namespace {
 
-// Children of every node at each depth: wide where a miss costs most.
+// Children of every node, by depth: most where a miss costs most, near the root.
 constexpr std::array<std::int64_t, 6> kChildrenAtDepth = {4, 2, 2, 1, 1, 1};
 
 }  // namespace

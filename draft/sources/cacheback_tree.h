@@ -1,12 +1,14 @@
-// Cacheback's own tree (Ma, Gim, Zhong 2025, section 3.2), grown breadth-first. Level 1: the followers of the last LL
-// tokens of the text, each a branch of FL nodes, shared prefixes merged. Then every branch end is queried with the last
-// LL tokens of its own path, and so on, until nothing has followers or TDL nodes stand; inner nodes are not queried.
-// Level 1 leaves CRT nodes to the deeper ones. The whole growth from the dynamic table comes first, then the frozen one
-// grows the same tree further, from its root and from all its leaves.
+// The tree of Cacheback (Ma, Gim, Zhong 2025, section 3.2), grown breadth-first. Level 1: the followers of the last LL
+// tokens of the sequence (leader_tokens), each a branch of FL nodes (follower_tokens), with shared prefixes merged.
+// Then the end of each branch is queried with the last LL tokens of its own path, and so on, until no end has followers
+// or the tree has TDL nodes (tree_tokens). Inner nodes are not queried. Level 1 leaves CRT nodes (reserved_tokens) for
+// the deeper levels. First the whole tree is grown from the dynamic table. Then the frozen table grows the same tree
+// further, from its root and from all its leaves.
 //
-// Followers are taken most recent first (frozen: most frequent first). With noise (E2) they are ordered by
-// log p + gumbel of their first token, whose p is its share of the weights 1/age of the leader's followers (age 1 is
-// the first); those of one first token by the noise of the tokens where they part.
+// Followers are taken most recent first (frozen table: most frequent first). With noise (drafter-invariant sampling,
+// E2) they are ordered by log p + gumbel of their first token. p is the token's share of the weights 1 / age of the
+// leader's followers, where the first follower has age 1. Followers with the same first token are ordered by the noise
+// of the tokens where they part.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +23,14 @@
 
 namespace slipstream::draft {
 
+/// Grows Cacheback trees; buffers keep their memory from one tree to the next.
 class CachebackTree {
 public:
     explicit CachebackTree(const CachebackOptions& options) : options_(options) {}
 
-    /// Grows `tree` (node 0 only). Leaders that are queried are renewed. `frozen` may be null. TDL counts node 0, the
-    /// one node that is not in the cache; a budget below TDL shrinks CRT in proportion.
+    /// Grows `tree`, which must have node 0 only (CHECKed), within the limits of `request`. Marks the leaders that are
+    /// queried as used. `frozen` may be null. TDL counts node 0, the one node that is not in the cache; a budget below
+    /// TDL reduces CRT in proportion.
     void grow(TokenTree& tree, const ShapeRequest& request, LruTable& dynamic, const FrozenTable* frozen);
 
 private:
@@ -49,7 +53,7 @@ private:
     void list_leaves();
 
     CachebackOptions options_;
-    // Of the growth that is under way; the vectors keep their memory.
+    // State of the running grow(); the vectors keep their memory.
     TokenTree* tree_ = nullptr;
     const ShapeRequest* request_ = nullptr;
     std::int32_t max_nodes_ = 0;

@@ -20,7 +20,7 @@ ContextDrafts context_drafts(std::span<const TokenId> text, std::size_t w) {
     const auto order = [](const ContextDraft& a, const ContextDraft& b) {
         return std::ranges::lexicographical_compare(a.tokens, b.tokens);
     };
-    // Equal ones together, the most recent first.
+    // Puts equal drafts next to each other, the most recent first.
     std::ranges::sort(all, [&](const ContextDraft& a, const ContextDraft& b) {
         if (order(a, b) || order(b, a)) return order(a, b);
         return a.tokens.data() > b.tokens.data();

@@ -1,9 +1,9 @@
-// What followed the last token in this text: the context n-gram drafts of N-Grammys (Stewart et al. 2024, section 4.1,
-// "context-derived n-grams", with q = 1; the paper finds 2 and 3 worse everywhere).
+// The n-grams of the context that N-Grammys drafts (Stewart et al. 2024, section 4.1, "context-derived n-grams", with q
+// = 1; the paper finds 2 and 3 worse everywhere): what followed the last token earlier in the sequence.
 //
-// A draft is the w tokens after an earlier place of the last token; drafts are ranked by how many places are followed
-// by those w tokens, ties to the most recent. A place with fewer than w tokens behind it gives none. Deviation: of a
-// common token only the most recent 512 places are counted, so that the work has a bound.
+// A draft is the w tokens after an earlier place of the last token. Drafts are ranked by the number of places that
+// those w tokens follow, ties to the most recent. A place with fewer than w tokens after it gives no draft. Deviation
+// from the paper: only the most recent 512 places of a token are counted, which bounds the work for common tokens.
 #pragma once
 
 #include <array>
@@ -15,26 +15,28 @@
 
 namespace slipstream::draft {
 
-/// Of the last token, most recent first, that are looked at.
+/// Most earlier places of the last token that are examined, most recent first: bounds the work for common tokens, and
+/// the size of ContextDrafts::drafts.
 inline constexpr std::size_t kMostPlaces = 512;
 
-/// One draft: tokens of the text, and how many of the places looked at they followed.
+/// One draft: tokens of the sequence, not owned, and the number of examined places that they follow.
 struct ContextDraft {
     std::span<const TokenId> tokens;  // [w]
     std::int64_t count = 0;
 };
 
-/// The distinct drafts behind the end of a text, best first.
+/// The distinct drafts for the end of a sequence, best first.
 struct ContextDrafts {
     std::array<ContextDraft, kMostPlaces> drafts;
     std::size_t n_drafts = 0;
-    std::int64_t n_places = 0;  // that gave a draft
+    std::int64_t n_places = 0;  // places that gave a draft
     [[nodiscard]] std::span<const ContextDraft> best(std::size_t k) const {
         return std::span(drafts).first(k < n_drafts ? k : n_drafts);
     }
 };
 
-/// Drafts of `w` >= 1 tokens each; they point into `text`. One look at each token of the text.
+/// Returns the drafts of `w` tokens each; `w` must be at least 1 (CHECKed). They point into `text`, which must stay
+/// alive. Reads each token of `text` at most once to find the places.
 [[nodiscard]] ContextDrafts context_drafts(std::span<const TokenId> text, std::size_t w);
 
 }  // namespace slipstream::draft

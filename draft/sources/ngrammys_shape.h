@@ -1,10 +1,10 @@
-// The tree of N-Grammys (Stewart et al. 2024, section 4.3, "mixed strategy"): k rows of w tokens, as many as there are
-// from the context (context_ngram.h), the rest extended bigrams of the model, rows that are there already passed over.
-// The paper runs the rows as a batch; here they are a trie under node 0, so that shared beginnings are computed once.
-// Where the budget holds less than all rows, later rows are cut.
+// The tree of N-Grammys (Stewart et al. 2024, section 4.3, "mixed strategy"): k rows of w tokens. As many as possible
+// are n-grams of the context (context_ngram.h), the rest are extended bigrams of the model; rows that are already there
+// are skipped. The paper runs the rows as a batch. Here they are a trie under node 0, so that shared prefixes are
+// computed once. If the budget is too small for all rows, later rows are cut.
 //
-// With noise (E2; not in the paper) rows from both are put in the order of log p + gumbel of their first token,
-// where p is the share of the places that a first token followed, or the bigram's probability.
+// With noise (drafter-invariant sampling, E2; not in the paper) the rows of both kinds are ordered by log p + gumbel of
+// their first token, where p is the fraction of places that the first token followed, or the bigram's probability.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@
 namespace slipstream::draft {
 
 struct NgrammysOptions {
-    std::size_t rows = 10;         // k
-    std::int64_t row_tokens = 10;  // w
+    std::size_t rows = 10;         // k, number of rows in the tree
+    std::int64_t row_tokens = 10;  // w, number of tokens in a row
 };
-/// Whether rows come from the text.
+/// Whether rows are taken from the n-grams of the sequence as well.
 enum class ContextRows : std::uint8_t { None, Taken };
 
-/// Hangs the rows under node 0 of `tree`. `bigrams`: null where there are none.
+/// Adds the rows under node 0 of `tree`, within the limits of `request`. `bigrams` may be null: then there are only
+/// rows of the context.
 void grow_ngrammys(TokenTree& tree, const ShapeRequest& request, ContextRows context, ModelBigram* bigrams,
                    const NgrammysOptions& options = {});
 

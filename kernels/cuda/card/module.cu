@@ -8,7 +8,7 @@
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/module_api.h"
 
-// What the kernels are compiled for; whoever compiles this says so.
+// What the kernels are compiled for; the build defines it.
 #ifndef SLIPSTREAM_CUDA_ARCHITECTURES
 #define SLIPSTREAM_CUDA_ARCHITECTURES ""
 #endif

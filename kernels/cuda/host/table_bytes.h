@@ -1,5 +1,5 @@
-// What tells tables of different builds apart beside the version that is raised by hand: the sizes of all that crosses
-// the border.
+// A number that differs between tables of different builds, beside the version that is raised by hand: it mixes the
+// sizes of all types that cross the border.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ constexpr std::uint32_t mixed() {
 }
 }  // namespace table_detail
 
-/// Module::table_bytes of this build.
+/// Module::table_bytes of this build. The module and the program must have the same value.
 inline constexpr std::uint32_t kTableBytes = table_detail::mixed();
 
 }  // namespace slipstream::cuda
