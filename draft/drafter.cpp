@@ -5,8 +5,8 @@
 
 #include "draft/sources_drafter.h"
 #include "draft/stopwatch.h"
-#include "draft/tables/model_fingerprint.h"
 #include "kernels/sampling.h"
+#include "runtime/formats/model_fingerprint.h"
 
 namespace slipstream::draft {
 
@@ -21,7 +21,7 @@ SourcesDrafter::SourcesDrafter(const DraftOptions& options, const DraftContext& 
     if (target.sampling.temperature > 0.0 && options.noise_ranking == NoiseRanking::Aware)
         noise_ = PathNoise(target.sampling.seed);
     growth_ = choose_growth();
-    chain_.scratch.reserve(static_cast<std::size_t>(std::max<std::int64_t>(options.max_budget, 1)));
+    chain_.scratch.reserve(std::max<std::int64_t>(options.max_budget, 1));
     for (const auto& source : sources_.tables) figures_.push_back({.name = source->name()});
     for (const auto& source : sources_.models) figures_.push_back({.name = source->name()});
     if (options.tables && target.files != nullptr) {
@@ -74,7 +74,7 @@ LogitRequest SourcesDrafter::logit_request() const {
 }
 
 void SourcesDrafter::learn(const Observation& observation) {
-    const std::span<const TokenId> came = observation.text.last(static_cast<std::size_t>(observation.n_new));
+    const std::span<const TokenId> came = observation.text.last(observation.n_new);
     if (pass_.guessed && pass_.growth == Growth::Merged) {
         builder_.learn({.accepted = observation.accepted,
                         .came = came,

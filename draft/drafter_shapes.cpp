@@ -5,7 +5,7 @@
 
 #include "draft/papers/chain_shape.h"
 #include "draft/papers/drawn_shape.h"
-#include "draft/papers/ngrammys_shape.h"
+#include "draft/sources/ngrammys_shape.h"
 #include "draft/sources_drafter.h"
 #include "kernels/base/error.h"
 

@@ -19,9 +19,9 @@ double rejection_uniform(std::uint64_t seed, std::int64_t position, std::uint32_
 
 RejectionRule::RejectionRule(std::int64_t vocab) {
     CHECK(vocab > 0, "vocab {}", vocab);
-    p_.resize(static_cast<std::size_t>(vocab));
-    q_.resize(static_cast<std::size_t>(vocab));
-    support_.reserve(static_cast<std::size_t>(vocab));
+    p_.resize(vocab);
+    q_.resize(vocab);
+    support_.reserve(vocab);
 }
 
 RejectionVerifier::RejectionVerifier(Sampler& sampler, std::int64_t vocab, const DraftDistributions* drafts)

@@ -19,7 +19,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "kernels/base/noise.h"
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/loop/verify.h"
@@ -69,8 +68,8 @@ private:
     [[nodiscard]] TokenId draw_from_rest(double uniform) const;
 
     // Of the node at hand. p is p_[id] / p_mass_, q is q_[id] over what is left of its mass.
-    Indexed<double> p_;             // [vocab], 0 outside of support_
-    Indexed<double> q_;             // [vocab], 0 but for the children's q
+    std::vector<double> p_;         // [vocab], 0 outside of support_
+    std::vector<double> q_;         // [vocab], 0 but for the children's q
     std::vector<TokenId> support_;  // where p was above 0 at first, most likely first
     double p_mass_ = 1.0;
 };

@@ -44,7 +44,7 @@ ReplayFigures replay(Proposer& proposer, std::span<const RecordedTurn> turns, st
     };
     std::vector<TokenId> text;
     TokenTree tree;
-    tree.reserve(static_cast<std::size_t>(budget));
+    tree.reserve(budget);
     std::vector<std::int32_t> accepted;
     observe({.text = text, .n_new = 0});
     for (const RecordedTurn& turn : turns) {

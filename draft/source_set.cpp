@@ -19,10 +19,10 @@
 #include "draft/sources/recycling.h"
 #include "draft/sources/suffix_automaton_source.h"
 #include "draft/tables/frozen_table.h"
-#include "draft/tables/model_fingerprint.h"
 #include "draft/tables/model_ngrams.h"
 #include "draft/tables/table_store.h"
 #include "kernels/base/error.h"
+#include "runtime/formats/model_fingerprint.h"
 
 namespace slipstream::draft {
 

@@ -14,10 +14,10 @@
 #include "draft/drafter.h"
 #include "draft/drawn_tree.h"
 #include "draft/papers/two_model_chain.h"
+#include "draft/path_noise.h"
 #include "draft/source_set.h"
 #include "draft/sources/table_source.h"
 #include "draft/tables/table_store.h"
-#include "draft/tree/path_noise.h"
 #include "draft/tree/tree_builder.h"
 
 namespace slipstream::draft {

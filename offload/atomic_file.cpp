@@ -89,7 +89,7 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
         const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) fail(n < 0 ? errno : ENOSPC);
-        bytes = bytes.subspan(static_cast<std::size_t>(n));
+        bytes = bytes.subspan(n);
     }
 }
 
@@ -99,7 +99,7 @@ int AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes)
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return n < 0 ? errno : ENOSPC;
         offset += static_cast<std::uint64_t>(n);
-        bytes = bytes.subspan(static_cast<std::size_t>(n));
+        bytes = bytes.subspan(n);
     }
     return 0;
 }

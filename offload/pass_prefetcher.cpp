@@ -14,8 +14,8 @@ namespace slipstream {
 PassPrefetcher::PassPrefetcher(TransferRing& ring, ScheduleSource& source, std::int64_t max_items)
     : ring_(&ring), source_(&source), max_items_(max_items) {
     CHECK(max_items >= 0, "schedules of at most {} items", max_items);
-    current_.reserve(static_cast<std::size_t>(max_items));
-    next_.reserve(static_cast<std::size_t>(max_items));
+    current_.reserve(max_items);
+    next_.reserve(max_items);
 }
 
 void PassPrefetcher::ask_for_next() {

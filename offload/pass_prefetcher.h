@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "offload/transfer_ring.h"
 
@@ -66,8 +65,8 @@ private:
     TransferRing* ring_;
     ScheduleSource* source_;
     std::int64_t max_items_;
-    Indexed<TransferItem> current_;  // the running schedule
-    Indexed<TransferItem> next_;     // the schedule after it; valid if next_is_frozen_
+    std::vector<TransferItem> current_;  // the running schedule
+    std::vector<TransferItem> next_;     // the schedule after it; valid if next_is_frozen_
     bool running_ = false;
     bool next_is_frozen_ = false;
     bool next_fits_ = false;          // whether the ring could hold each item of next_; if not, none of them is copied

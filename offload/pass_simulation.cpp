@@ -208,7 +208,7 @@ public:
 
 private:
     [[nodiscard]] const Step& step() const { return steps_[step_]; }
-    [[nodiscard]] Link& link_of(const Step& step) { return links_[static_cast<std::size_t>(step.device)]; }
+    [[nodiscard]] Link& link_of(const Step& step) { return links_[step.device]; }
     [[nodiscard]] std::vector<double> busy_seconds() const {
         std::vector<double> seconds;
         for (const Link& link : links_) seconds.push_back(link.busy);
@@ -290,7 +290,7 @@ SimulatedPass simulate_passes(std::span<const SimulatedDevice> devices, std::spa
         steppers.emplace_back(static_cast<std::int32_t>(steppers.size()), device, steps);
         fixed_seconds = std::max(fixed_seconds, device.request->fixed_seconds);
     }
-    for (const std::int32_t device : order) steppers.at(static_cast<std::size_t>(device)).add_next_item();
+    for (const std::int32_t device : order) steppers.at(device).add_next_item();
     for (const Stepper& stepper : steppers) CHECK(stepper.is_through(), "the order leaves out items of a device");
     steps.push_back({.seconds = fixed_seconds});
     return Player(devices, steps).play();

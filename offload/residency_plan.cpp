@@ -18,7 +18,6 @@
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
-#include "kernels/base/indexed.h"
 #include "kernels/base/size_text.h"
 
 namespace slipstream {
@@ -289,7 +288,7 @@ void check_request(const ResidencyRequest& request) {
 std::string_view regime_name(Regime regime) {
     static constexpr std::array<std::string_view, 4> kNames{"all fits", "KV streams", "weights stream",
                                                             "weights and KV stream"};
-    return nth(kNames, regime);
+    return kNames[static_cast<std::size_t>(regime)];
 }
 
 std::size_t least_budget_bytes(const ResidencyRequest& request) {

@@ -31,7 +31,7 @@ TransferRing::TransferRing(Device& device, std::span<std::byte> region, Stream& 
     : region_(region), copies_(&copies) {
     CHECK(max_items > 0 && reinterpret_cast<std::uintptr_t>(region.data()) % kAlignBytes == 0,
           "a ring for {} items at {}", max_items, static_cast<const void*>(region.data()));
-    slots_.resize(static_cast<std::size_t>(max_items));
+    slots_.resize(max_items);
     for (Slot& slot : slots_) {
         slot.copied = device.make_event();
         slot.released = device.make_event();

@@ -6,20 +6,20 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
 namespace {
 
-// Nodes of a tree: no more than half the positions that the model knows, since they may all stand in one chain.
+// Returns the most nodes of a tree: `wanted`, but at most half of the model's context, since all nodes may be in one
+// chain.
 std::int64_t fit_nodes(std::int64_t wanted, const Model& model) {
     CHECK(wanted >= 1, "{} nodes", wanted);
     return std::clamp<std::int64_t>(model.context_tokens() / 2, 1, wanted);
 }
 
-// `wanted` with room behind it for a chain of max_nodes, inside the model's context; a quarter at least is dropped at
-// once.
+// Returns `wanted`, reduced so that a chain of max_nodes after it is inside the model's context, and so that at least a
+// quarter of the slots is dropped at once.
 WindowShape fit_window(const WindowShape& wanted, const Model& model, std::int64_t max_nodes) {
     CHECK(wanted.sinks >= 0 && wanted.recent >= 1, "a window of {} sinks and {} recent", wanted.sinks, wanted.recent);
     WindowShape shape = wanted;
@@ -28,7 +28,7 @@ WindowShape fit_window(const WindowShape& wanted, const Model& model, std::int64
     if (shape.recent < 1)
         throw RequestError(fmt::format(
             "the draft model has a context of {} tokens, too few for a window of {} sink tokens, recent ones "
-            "and guesses; take another draft model",
+            "and guesses; use another draft model",
             model.context_tokens(), shape.sinks));
     return shape;
 }
@@ -46,7 +46,7 @@ DraftModel::DraftModel(const Model& model, std::int64_t target_vocab, const Samp
                {.max_tokens = kFedTokens + max_nodes(), .max_logit_rows = max_nodes(), .graphs = options.graphs}),
       window_(model, fit_window(options.window, model, max_nodes()),
               {.max_rows = kFedTokens + max_nodes(), .max_depth = max_nodes()}) {
-    path_.reserve(static_cast<std::size_t>(kFedTokens + max_nodes()));
+    path_.reserve(kFedTokens + max_nodes());
 }
 
 void DraftModel::observe(const Observation& observation) {
@@ -66,17 +66,17 @@ LogitRows DraftModel::run(std::span<const TokenId> tokens, std::span<const NodeI
     return forward_.run(window_.cache(), tokens, nodes, logit_tokens, needs, {});
 }
 
-// Rows of node 0 and of what was accepted below it, as far as it was expanded. The last token stays out of the cache,
-// though it may stand on a node (a text that ends in the middle of a path): its logits are the next tree's.
+// Commits the rows of node 0 and of the accepted nodes below it, as far as they were expanded. The last token stays out
+// of the cache, even if it is on a node (a sequence that ends in the middle of a path): the next tree needs its logits.
 void DraftModel::commit_accepted(std::span<const TokenId> text) {
     const std::int64_t root = window_.n_tokens() + n_lead() - 1;
-    CHECK(root + 1 < std::ssize(text) && known(nth(text, root)) == expanded().front().token,
+    CHECK(root + 1 < std::ssize(text) && known(text[root]) == expanded().front().token,
           "a tree at position {} of a text of {}", root, text.size());
     path_.clear();
-    for (NodeId row = 0; row < n_lead(); ++row) path_.push_back(row);
+    for (std::int32_t row = 0; row < n_lead(); ++row) path_.emplace_back(row);
     std::int32_t above = 0;
     for (std::int64_t at = root + 1; at + 1 < std::ssize(text); ++at) {
-        const TokenId token = nth(text, at);
+        const TokenId token = text[at];
         const auto next = std::ranges::find_if(
             expanded(), [&](const Expanded& node) { return node.parent == above && node.token == token; });
         if (next == expanded().end()) break;
@@ -87,40 +87,41 @@ void DraftModel::commit_accepted(std::span<const TokenId> text) {
     remember(text);
 }
 
-// The window's tokens; those that were there before are the same.
+// Extends the copy of the sequence to the window's tokens; those that it has are unchanged.
 void DraftModel::remember(std::span<const TokenId> text) {
     text_.insert(text_.end(), text.begin() + std::ssize(text_), text.begin() + window_.n_tokens());
 }
 
-// A text that was cut, or another one: what both begin with stays, but for the last token.
+// For a sequence that was cut, or another one: keeps the common prefix of both, except the last token.
 void DraftModel::take_back(std::span<const TokenId> text) {
     const auto differs = std::ranges::mismatch(text_, text.first(text.empty() ? 0 : text.size() - 1)).in1;
     window_.truncate(differs - text_.begin());
-    text_.resize(static_cast<std::size_t>(window_.n_tokens()));
+    text_.resize(window_.n_tokens());
 }
 
-// Brings the cache up to `text` but for a short suffix, which goes into the tree's first pass with node 0 its last.
+// Brings the cache up to `text`, except for a short suffix, which goes into the first pass of the tree; node 0 is its
+// last token.
 void DraftModel::start_tree(std::span<const TokenId> text) {
     window_.cache().forget();
     CHECK(std::ssize(text) > window_.n_tokens(), "a text of {} tokens, {} cached", text.size(), window_.n_tokens());
     make_room(text);
     catch_up(text);
     remember(text);
-    lead(text.subspan(static_cast<std::size_t>(window_.n_tokens())));
+    lead(text.subspan(window_.n_tokens()));
 }
 
-// Sees to it that what is missing of `text` fits behind what the window holds.
+// Makes room for the tokens of `text` that the window lacks.
 void DraftModel::make_room(std::span<const TokenId> text) {
     const WindowShape& shape = window_.shape();
-    const std::int64_t n_wanted = std::ssize(text) - 1;  // to be cached in front of node 0
+    const std::int64_t n_wanted = std::ssize(text) - 1;  // tokens to be cached before the tree's node 0
     const std::int64_t n_missing = n_wanted - window_.n_tokens();
     const bool fits = window_.cache().n_committed() + n_missing <= shape.slots;
-    // After a cut there may be little left behind the sinks; a text that was never longer has more.
+    // `thin`: after a cut few recent tokens may be left; a window that was never cut would have more.
     const bool thin = window_.n_dropped() > 0 && window_.n_recent() + n_missing < shape.recent / 2;
     if (fits && !thin) return;
     if (window_.cache().n_committed() < shape.sinks) feed(text, shape.sinks);
     window_.jump(std::max(shape.sinks, n_wanted - shape.recent));
-    text_.resize(static_cast<std::size_t>(std::min(window_.n_tokens(), std::ssize(text_))));  // some are fed again
+    text_.resize(std::min(window_.n_tokens(), std::ssize(text_)));  // some are fed again
 }
 
 void DraftModel::catch_up(std::span<const TokenId> text) {
@@ -128,10 +129,10 @@ void DraftModel::catch_up(std::span<const TokenId> text) {
         feed(text, std::min(window_.n_tokens() + kFedTokens, std::ssize(text) - 1));
 }
 
-// Commits text [n_tokens, end) to the window.
+// Commits tokens [window_.n_tokens(), end) of `text` to the window.
 void DraftModel::feed(std::span<const TokenId> text, std::int64_t end) {
     const std::int64_t begin = window_.n_tokens();
-    lead(text.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+    lead(text.subspan(begin, end - begin));
     static_cast<void>(forward_.run(window_.cache(), pass_tokens_, pass_nodes_, {}));
     window_.cache().commit(exec(), pass_nodes_);
     pass_tokens_.clear();

@@ -1,13 +1,13 @@
-// The draft model as a source: a small model with a window KV of its own, which grows a tree level by level and ranks
-// children by what it believes and by the noise that the target will draw with (E2).
+// The draft model as a source: a small model with a window KV of its own. It grows a tree level by level and ranks
+// children by its probabilities and by the noise with which the target will draw (drafter-invariant sampling, E2).
 //
-// Its cache holds all committed tokens but the last, as the target's does: a tree's first pass feeds whatever suffix is
-// missing in front of node 0, which covers all four cases of such caches (Leviathan et al. 2023, Chen et al.
-// 2023), a rejected or never consumed guess among them. Rows of guesses that were accepted are committed as they are;
-// accepted tokens that it never saw are fed with the next tree. Nothing is computed twice.
+// Its KV cache holds all committed tokens but the last, as the target's does. The first pass of a tree feeds the
+// missing suffix before node 0, which covers all four cases of such caches (Leviathan et al. 2023, Chen et al. 2023),
+// for example a draft token that was rejected or never used. Rows of accepted draft tokens are committed as they are.
+// Accepted tokens that the model has not seen are fed with the next tree. Nothing is computed twice.
 //
-// A text longer than the window is not fed whole: the sinks and the last recent tokens enter, as if the text between
-// had never been; and so it goes on when the window is full (window_kv.h).
+// A sequence longer than the window is not fed as a whole: only the sinks and the last recent tokens are, as if the
+// tokens between them did not exist. The same happens when the window is full (window_kv.h).
 #pragma once
 
 #include <cstdint>
@@ -22,23 +22,26 @@
 
 namespace slipstream::draft {
 
-/// Tokens of a text that a pass of it is fed.
+/// Most tokens of the sequence that one pass feeds, before node 0. It bounds the memory of a pass, which has room for
+/// this many tokens and max_nodes() more.
 inline constexpr std::int64_t kFedTokens = 128;
 
 struct DraftModelOptions {
     std::int64_t max_nodes =
-        64;              // of one tree, node 0 included: memory is taken for them; at most half the model's context
-    WindowShape window;  // cut to what the model's context leaves
+        64;  // of one tree, node 0 included: memory is allocated for them; at most half of the model's context
+    WindowShape window;  // reduced to what the model's context allows
     GraphUse graphs = GraphUse::Allowed;
-    PlannedSeconds planned_seconds;  // of the model behind its window; empty: passes tell by and by
+    PlannedSeconds planned_seconds;  // of a pass of the model after n cached tokens; empty: learnt from the passes
     DraftRows rows = DraftRows::Best;
 };
 
+/// A draft model as a source, `--draft model`. Not thread-safe.
 class DraftModel final : public LogitSource {
 public:
-    /// `model` outlives this; `sampling` is the target's, and `target_vocab` the width of its logits: ids beyond the
-    /// narrower of the two are neither proposed nor fed. Takes all memory now, but for what the text's own copy grows
-    /// by. Throws OutOfBudget, and RequestError where the model's context is too short for a window.
+    /// `model` must outlive this object. `sampling` is the target's, and `target_vocab` the width of its logits: ids
+    /// beyond the narrower of the two models are neither proposed nor fed. Allocates all memory now, except for the
+    /// growth of its copy of the sequence. Throws OutOfBudget, and RequestError if the model's context is too short for
+    /// a window.
     DraftModel(const Model& model, std::int64_t target_vocab, const SamplerOptions& sampling,
                const DraftModelOptions& options = {});
 
@@ -46,7 +49,7 @@ public:
     void observe(const Observation& observation) override;
 
     [[nodiscard]] const WindowKv& window() const { return window_; }
-    /// What crossed the link as logits.
+    /// Returns the logits that have crossed the link.
     [[nodiscard]] LogitFigures logit_figures() const { return forward_.logit_figures(); }
 
 private:
@@ -66,7 +69,7 @@ private:
 
     Forward forward_;
     WindowKv window_;
-    std::vector<TokenId> text_;  // [window_.n_tokens()]: what the cache stands for
+    std::vector<TokenId> text_;  // [window_.n_tokens()]: the tokens that the KV cache is for
     std::vector<NodeId> path_;
 };
 

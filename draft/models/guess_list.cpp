@@ -8,7 +8,9 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr float kLeastLogit = -13.8F;  // log(1e-6)
+// Logits, divided by the temperature, are dropped if they are further below the best one: log(1e-6), so tokens less
+// than 1e-6 times as probable as the best.
+constexpr float kLeastLogit = -13.8F;
 
 }  // namespace
 
@@ -21,7 +23,7 @@ GuessList::GuessList(const SamplerOptions& sampling)
         options_.min_p = 0.0;
     }
     n_listed_ = options_.top_k == 0 ? kMost : std::clamp(options_.top_k, kFewest, kMost);
-    guesses_.reserve(static_cast<std::size_t>(n_listed_));
+    guesses_.reserve(n_listed_);
 }
 
 void GuessList::fill(std::span<const TopToken> best, std::span<const TokenId> path) {
@@ -44,7 +46,7 @@ void GuessList::fill(std::span<const TopToken> best, std::span<const TokenId> pa
     weigh();
 }
 
-// Probabilities, and the filters in the sampler's order: each leaves a beginning of the list.
+// Computes probabilities and applies the filters in the sampler's order; each filter leaves a prefix of the list.
 void GuessList::weigh() {
     n_surviving_ = guesses_.size();
     if (options_.top_k > 0) n_surviving_ = std::min(n_surviving_, static_cast<std::size_t>(options_.top_k));

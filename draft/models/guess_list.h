@@ -1,41 +1,48 @@
-// How many of a row's best tokens the target's filters would leave, and how likely each is: what a draft model's
-// guesses are chosen from. Sampler::distribution() says the same exactly and takes several times as long: it weighs the
-// whole vocabulary, where guesses need the top of it alone.
+// Which of a row's best tokens the target's filters leave, and how probable each one is: the list from which a draft
+// model's proposals are chosen. Sampler::distribution() computes the same exactly and takes several times as long,
+// since it weighs the whole vocabulary; proposals need only the best tokens.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "draft/sources/logit_row.h"
+#include "draft/logit_row.h"
 #include "runtime/loop/sampling/sampler.h"
 
 namespace slipstream::draft {
 
+/// One token of the list.
 struct Guess {
     TokenId token;
-    float logit;        // penalised, less the greatest, divided by temperature
-    float probability;  // among the survivors, summing to 1; of others: among all that are listed. > 0
+    float logit;        // logit, penalised, minus the greatest one of the row, divided by the temperature
+    float probability;  // of the survivors of the filters, summing to 1; of other tokens: among all that are listed. >
+                        // 0
 };
 
+/// The list of one row; fill() is called for one row after another.
 class GuessList {
 public:
-    /// For the target's `sampling`. At temperature 0 the list is that of temperature 1 without filters: its order is
-    /// what counts.
+    /// `sampling` is the target's. At temperature 0 the list is that of temperature 1 without filters, since only the
+    /// order matters.
     explicit GuessList(const SamplerOptions& sampling);
 
-    /// Tokens that a list is made of: as many as top-k leaves, at least kFewest; without top-k kMost.
+    /// Returns the number of tokens that fill() needs: as many as top-k leaves, kFewest to kMost; kMost without top-k.
     [[nodiscard]] std::int64_t n_listed() const { return n_listed_; }
-    /// Lists `best`, a row's best tokens, of which `path` is the path as in Sampler::distribution(). What is less than
-    /// 1e-6 times as likely as the best counts as impossible. A penalty moves what is listed; it lets nothing in.
+    /// Makes the list from `best`, the best tokens of a row. `path` is the path as in Sampler::distribution(). Tokens
+    /// less than 1e-6 times as probable as the best are dropped. A penalty reorders the listed tokens; it adds none.
     void fill(std::span<const TopToken> best, std::span<const TokenId> path);
 
-    /// By falling logit, ties by id; the survivors come first. Empty where nothing was listed. Valid until the next
-    /// fill().
+    /// Returns the list by falling logit, ties by id; the survivors of the filters come first. Empty if nothing was
+    /// listed. Valid until the next fill().
     [[nodiscard]] std::span<const Guess> guesses() const { return guesses_; }
+    /// Returns the number of tokens that survive the filters.
     [[nodiscard]] std::size_t n_surviving() const { return n_surviving_; }
 
+    /// Fewest tokens of a row that are listed. Equal to kMostTopLogits, the most that a device selects from a row, so
+    /// that whole rows need not cross the link.
     static constexpr std::int64_t kFewest = 64;
+    /// Most tokens of a row that are listed. Must not exceed kMaxCandidates, the room that propose() has for them.
     static constexpr std::int64_t kMost = 1024;
 
 private:

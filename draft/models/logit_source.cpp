@@ -28,10 +28,10 @@ LogitSource::LogitSource(const LogitSourceShape& shape, const SamplerOptions& sa
     pass_tokens_.reserve(n_tokens);
     pass_nodes_.reserve(n_tokens);
     logit_rows_.reserve(n_nodes);
-    history_.reserve(static_cast<std::size_t>(std::min<std::int64_t>(sampling.repeat_window, 4096) + max_nodes_));
+    history_.reserve(std::min<std::int64_t>(sampling.repeat_window, 4096) + max_nodes_);
 }
 
-// As many passes as expand() makes.
+// The sum over as many passes as expand() makes.
 double LogitSource::expand_seconds(std::int64_t n_nodes) const {
     const std::int64_t n_full = n_nodes / max_rows_;
     const std::int64_t rest = n_nodes % max_rows_;
@@ -79,7 +79,7 @@ void LogitSource::expand(const TokenTree& tree, std::span<const TokenId> text, s
     }
     CHECK(std::ssize(expanded_) + std::ssize(nodes) <= max_nodes_ && (!expanded_.empty() || nodes.front() == 0),
           "{} nodes behind {}, room for {}", nodes.size(), expanded_.size(), max_nodes_);
-    index_of_.resize(static_cast<std::size_t>(tree.size()), -1);
+    index_of_.resize(tree.size(), -1);
     while (!nodes.empty()) {
         const auto n = std::min(nodes.size(), static_cast<std::size_t>(max_rows_));
         expand_at_once(tree, nodes.first(n));
@@ -89,7 +89,7 @@ void LogitSource::expand(const TokenTree& tree, std::span<const TokenId> text, s
     }
 }
 
-// One pass over the rest of the text and these nodes.
+// Makes one pass over the rest of the sequence and these nodes.
 void LogitSource::expand_at_once(const TokenTree& tree, std::span<const std::int32_t> nodes) {
     const auto start = Clock::now();
     const auto first = static_cast<std::int32_t>(expanded_.size());
@@ -112,7 +112,7 @@ void LogitSource::expand_at_once(const TokenTree& tree, std::span<const std::int
     pass_curve_.add(std::ssize(pass_tokens_), seconds_since(start));
 }
 
-// What a pass said of the nodes from the first-th expanded on.
+// Keeps the results of a pass, for the expanded nodes with the indices `first` and on.
 void LogitSource::keep_rows(const LogitRows& rows, std::int32_t first) {
     const auto n_ids = static_cast<std::size_t>(n_ids_);
     for (std::int64_t i = 0; i < rows.rows(); ++i) {

@@ -1,4 +1,4 @@
-// What a model says behind a node that was expanded: the second part of LogitSource.
+// The proposals for an expanded node: the second part of LogitSource.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -43,7 +43,7 @@ std::span<const float> LogitSource::logits(std::int32_t node) const {
     return {logits_.data() + index_of(node) * n_ids_, static_cast<std::size_t>(n_ids_)};
 }
 
-// The tokens that the penalty sees in front of a node's children; none where there is no penalty.
+// Returns the tokens that the penalty sees before a node's children; empty if there is no penalty.
 std::span<const TokenId> LogitSource::path_of(std::int32_t index) {
     history_.resize(n_history_);
     if (n_history_ == 0) return {};
@@ -64,8 +64,8 @@ std::size_t LogitSource::propose(std::int32_t node, std::int64_t position, const
     std::array<Proposal, kMaxCandidates> found;
     for (std::size_t i = 0; i < guesses.size(); ++i)
         found[i] = {.token = guesses[i].token, .probability = std::min(guesses[i].probability, 1.0F - 0x1p-24F)};
-    // The survivors of the filters by the noise, then others. One more than are wanted: the best is the surer the
-    // further it stands above the second.
+    // Ranks the survivors of the filters by the noise; other tokens follow. One proposal more than is wanted is ranked,
+    // since the certainty of the best is its distance to the second.
     std::array<Proposal, kMaxCandidates> ranked;
     const std::size_t n_ranked = take_best_of_row(std::span(found).first(list_.n_surviving()), position, noise,
                                                   std::span(ranked).first(std::min(out.size() + 1, kMaxCandidates)));
@@ -75,7 +75,8 @@ std::size_t LogitSource::propose(std::int32_t node, std::int64_t position, const
         out[i] = i < n_ranked ? ranked[i] : found[i];
         std::uint16_t certainty = certainty_of_probability(out[i].probability);
         if (noise.present()) {
-            // What the filters cut off is as good as lost, and whoever they leave alone as good as sure.
+            // Certainty is the gap in log p + gumbel to the best other candidate. If one of the two did not survive the
+            // filters, the gap counts as infinite.
             const std::size_t other = i == 0 ? 1 : 0;
             const bool compared = std::max(i, other) < n_ranked;
             certainty =

@@ -1,10 +1,10 @@
-// The target itself as a source, over a view of its KV that is small and resident: the middle level of TriForce's
-// hierarchy (Sun et al. 2024, arXiv 2404.11912, section 4.3). Weights are the target's own, so a pass costs what a
-// resident pass of few tokens costs; the KV that would have to cross the link is left out but for what matters.
+// The target itself as a source (self-speculation), over a small, resident KV view: the middle level of TriForce's
+// draft hierarchy (Sun et al. 2024, arXiv 2404.11912, section 4.3). The weights are the target's, so a pass takes as
+// long as a resident pass of few tokens; of the KV that would have to cross the link, only what matters most is read.
 //
-// The view follows the target's passes by itself (runtime/view/view_builder.h), on as many devices as the target has
-// (runtime/view/view_passes.h). While it stands for nothing, at a
-// text's beginning or behind a cut, this source is not ready, and others guess.
+// The KV view follows the target's passes by itself (runtime/view/view_builder.h), on as many devices as the target has
+// (runtime/view/view_passes.h). While it is invalid, at the start of a sequence or after a cut, this source is not
+// ready, and the other sources draft.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,13 @@ struct SelfDraftOptions {
     DraftRows rows = DraftRows::Best;
 };
 
+/// The target over a KV view as a source, `--draft retrieval`. Not thread-safe.
 class SelfDraftModel final : public LogitSource {
 public:
     /// Not ready before attach(). `vocab` and `sampling` are the target's.
     SelfDraftModel(std::int64_t vocab, const SamplerOptions& sampling, const SelfDraftOptions& options);
-    /// Guesses by `passes` over a view with room for max_nodes() nodes (CHECKed), which outlive this.
-    /// `planned_seconds`: of a pass behind so many slots; empty: passes tell by and by.
+    /// Drafts by `passes` from now on, over a KV view with room for max_nodes() nodes (CHECKed). `passes` must outlive
+    /// this object. `planned_seconds`: time of a pass after a number of slots; empty: learnt from the passes.
     void attach(ViewPasses& passes, PlannedSeconds planned_seconds);
 
     [[nodiscard]] std::string_view name() const override { return "retrieval"; }

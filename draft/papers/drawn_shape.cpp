@@ -4,13 +4,11 @@
 #include <array>
 #include <vector>
 
-#include "kernels/base/indexed.h"
-
 namespace slipstream::draft {
 
 namespace {
 
-// Children of every node at each depth: wide where a miss costs most.
+// Children of every node, by depth: most where a miss costs most, near the root.
 constexpr std::array<std::int64_t, 6> kChildrenAtDepth = {4, 2, 2, 1, 1, 1};
 
 }  // namespace
@@ -32,7 +30,7 @@ void propose_drawn(TokenTree& tree, const ShapeRequest& request, const DrawnShap
         source.expand(tree, request.text, level);
         for (const std::int32_t node : level)
             drawn.draw_children(tree, node, source.distribution(node), DrawRule::WithoutReplacement,
-                                chain ? 1 : nth(kChildrenAtDepth, depth));
+                                chain ? 1 : kChildrenAtDepth[depth]);
         level_begin = level_end;
     }
 }

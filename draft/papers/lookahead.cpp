@@ -7,17 +7,17 @@
 
 #include "draft/sources/best_proposals.h"
 #include "kernels/base/check.h"
-#include "kernels/base/indexed.h"
 #include "kernels/base/philox.h"
 
 namespace slipstream::draft {
 
 namespace {
 
-constexpr std::int64_t kMaxNgrams = 16;  // bits of a cursor
+// Most n-grams of a first token (LookaheadOptions::max_ngrams): a cursor has one bit for each, bits 40 to 55.
+constexpr std::int64_t kMaxNgrams = 16;
 
-// bits 0-31: first token; 32-39: tokens walked behind it; 40-55: which of its n-grams agree with them, bit 0 the
-// newest.
+// Fields of a cursor. Bits 0-31: first token; 32-39: number of tokens after it that were followed; 40-55: which of its
+// n-grams agree with them, bit 0 the newest.
 struct Place {
     TokenId first = 0;
     std::size_t n_walked = 0;
@@ -35,7 +35,7 @@ Place to_place(Cursor cursor) {
             .agreeing = static_cast<std::uint32_t>(cursor >> 40)};
 }
 
-// What some n-grams say comes next. An n-gram's voice is the stronger the newer it is.
+// Collects what n-grams propose as the next token. The weight of an n-gram is 16 - age, so newer ones count more.
 class Votes {
 public:
     void add(TokenId token, std::size_t age) {
@@ -46,7 +46,8 @@ public:
         if (found == proposals_.begin() + static_cast<std::ptrdiff_t>(n_)) proposals_[n_++] = {.token = token};
         found->probability += voice;
     }
-    // The share of the voices, one more than there are given to other tokens.
+    // Returns the proposals. Probabilities are shares of the total weight, as if one more n-gram of age 0 had proposed
+    // other tokens.
     std::span<Proposal> finish() {
         for (std::size_t i = 0; i < n_; ++i) proposals_[i].probability /= total_ + static_cast<float>(kMaxNgrams);
         return {proposals_.data(), n_};
@@ -62,7 +63,7 @@ private:
 
 Lookahead::Lookahead(const LookaheadOptions& options)
     : options_(options),
-      followers_(static_cast<std::size_t>(options.ngram_tokens - 1)),
+      followers_(options.ngram_tokens - 1),
       pool_({.leader_tokens = 1,
              .follower_tokens = followers_,
              .max_leaders = static_cast<std::size_t>(options.vocab),
@@ -103,7 +104,7 @@ void Lookahead::observe(const Observation& observation) {
         for (std::size_t row = 1; end && row < column.size(); ++row) end = tree.child(*end, column[row]);
         if (!end) continue;
         const std::span<const TopToken> top = row_top_.best(logits, *end, 1);
-        if (top.empty()) continue;  // no numbers
+        if (top.empty()) continue;  // no logit of the row is above -infinity
         column.push_back(top.front().token);
         if (column.size() <= followers_) continue;
         pool_.insert(std::span(column).first(1), std::span(column).subspan(1));
@@ -115,10 +116,11 @@ Cursor Lookahead::root(std::span<const TokenId> text) {
     return to_cursor({.first = text.back()});
 }
 
-// From a place inside or before the n-grams of one first token, one token down them: nowhere where none goes so.
+// Follows `token` from a place in or at the start of the n-grams of one first token. Returns kNowhere if no n-gram
+// continues that way.
 Cursor Lookahead::walk(TokenId first, std::size_t n_walked, std::uint32_t agreeing, TokenId token) const {
     Place next{.first = first, .n_walked = n_walked + 1};
-    if (next.n_walked == followers_) return kNowhere;  // at an n-gram's end: it says nothing more
+    if (next.n_walked == followers_) return kNowhere;  // at the end of an n-gram, which proposes nothing more
     for_each_ngram(first, [&](std::size_t age, std::span<const TokenId> tokens) {
         if ((agreeing >> age & 1U) != 0 && tokens[n_walked] == token) next.agreeing |= 1U << age;
     });
@@ -130,7 +132,7 @@ Cursor Lookahead::advance(Cursor cursor, TokenId token) {
     const Place place = to_place(cursor);
     Cursor next = walk(place.first, place.n_walked, place.n_walked > 0 ? place.agreeing : all, token);
     if (next == kNowhere && place.n_walked > 0) {
-        TokenId last = place.first;  // of the path
+        TokenId last = place.first;  // last token of the cursor's path
         for_each_ngram(place.first, [&](std::size_t age, std::span<const TokenId> tokens) {
             if ((place.agreeing >> age & 1U) != 0) last = tokens[place.n_walked - 1];
         });
@@ -144,7 +146,7 @@ std::size_t Lookahead::propose(Cursor cursor, std::int64_t position, const PathN
     TokenId last = place.first;
     std::array<Proposal, 2 * static_cast<std::size_t>(kMaxNgrams)> found;
     std::size_t n_found = 0;
-    // How the n-grams that the path came down go on.
+    // First proposals: what follows in the n-grams that agree with the path.
     if (place.n_walked > 0) {
         Votes votes;
         for_each_ngram(place.first, [&](std::size_t age, std::span<const TokenId> tokens) {
@@ -157,7 +159,7 @@ std::size_t Lookahead::propose(Cursor cursor, std::int64_t position, const PathN
             found[n_found++].bin = kRankBins;
         }
     }
-    // How those begin that start with the path's last token.
+    // Further proposals: what follows in the n-grams that begin with the path's last token.
     const std::size_t n_inside = n_found;
     Votes votes;
     for_each_ngram(last, [&](std::size_t age, std::span<const TokenId> tokens) { votes.add(tokens.front(), age); });
@@ -178,7 +180,7 @@ void Lookahead::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     const TokenId last = request.text.back();
     std::array<Proposal, static_cast<std::size_t>(kMaxNgrams)> firsts;
     const std::size_t n_firsts = propose(to_cursor({.first = last}), position, noise, firsts);
-    // Branch by branch, those with the likeliest first token first; among them the newest.
+    // Adds one branch per n-gram: those with the most likely first token first, among them the newest.
     for (std::size_t rank = 0; rank < n_firsts; ++rank) {
         for_each_ngram(last, [&](std::size_t, std::span<const TokenId> tokens) {
             if (tokens.front() != firsts[rank].token) return;
@@ -193,9 +195,10 @@ void Lookahead::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     fill_unused_nodes(tree, request);
 }
 
-// Any tokens do to begin with; the authors draw them from the prompt. Here a fixed draw, so that runs repeat.
+// Any tokens will do at the start; the authors draw them from the prompt. This draw is fixed, so that runs are
+// reproducible.
 void Lookahead::start_window(std::span<const TokenId> text) {
-    window_.resize(static_cast<std::size_t>(options_.window_columns));
+    window_.resize(options_.window_columns);
     for (std::size_t column = 0; column < window_.size(); ++column) {
         const PhiloxBlock draw = philox4x32_10({{static_cast<std::uint32_t>(column), 0, 0, 0}}, {0, 0});
         window_[column].reserve(followers_ + 1);
@@ -210,7 +213,7 @@ void Lookahead::fill_unused_nodes(TokenTree& tree, const ShapeRequest& request) 
         if (tree.depth(trunk) + std::ssize(column) > request.max_depth) return;
         std::int64_t n_new = std::ssize(column);
         for (std::optional<std::int32_t> node = trunk; n_new > 0; --n_new) {
-            node = tree.child(*node, nth(column, std::ssize(column) - n_new));
+            node = tree.child(*node, column[std::ssize(column) - n_new]);
             if (!node) break;
         }
         if (tree.size() + n_new > request.budget) return;

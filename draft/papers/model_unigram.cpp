@@ -12,10 +12,14 @@ namespace slipstream::draft {
 
 namespace {
 
+// Constant of Mandelbrot's correction of Zipf's law, in ranks: a token of rank r (from 0) has weight 1 / (r + 2.7).
 constexpr double kMandelbrot = 2.7;
+// Most tokens that propose() returns, whatever room `out` has.
 constexpr std::size_t kMostProposed = 16;
-constexpr std::size_t kRows = 10;  // of the own tree
-// Probabilities are normal floats below 1.
+// Children of node 0 in the source's own tree: k = 10, as in the paper.
+constexpr std::size_t kRows = 10;
+// Probabilities are clamped to this range, since those of proposals must be in (0, 1), and normal floats for
+// PathNoise::rank().
 constexpr float kLeastProbability = 0x1p-100F;
 constexpr float kGreatestProbability = 0x1.fffffep-1F;
 

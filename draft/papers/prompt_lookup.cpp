@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "draft/papers/chain_shape.h"
 #include "draft/sources/match_length.h"
+#include "draft/sources/table_chain.h"
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
 
@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kMaxNgram = 64;
 constexpr std::uint16_t kDepthBuckets = 4;
 
-// Cursor: position of the next token (32 bits), depth in the chain (8), n (8).
+// Fields of a cursor: position of the next token (32 bits), depth in the chain (8), n (8).
 struct Place {
     std::uint32_t next;
     std::uint32_t depth;
@@ -39,9 +39,9 @@ std::uint16_t depth_bucket(std::uint32_t depth) {
 
 }  // namespace
 
-PromptLookup::PromptLookup(PromptLookupOptions options) : max_ngram_(static_cast<std::size_t>(options.max_ngram)) {
+PromptLookup::PromptLookup(PromptLookupOptions options) : max_ngram_(options.max_ngram) {
     if (options.max_ngram < 1 || options.max_ngram > kMaxNgram)
-        throw RequestError(fmt::format("n-grams of {} tokens were asked of prompt lookup; choose 1 to {}",
+        throw RequestError(fmt::format("prompt lookup cannot search for n-grams of {} tokens; use 1 to {}",
                                        options.max_ngram, kMaxNgram));
 }
 
@@ -52,7 +52,8 @@ std::uint16_t PromptLookup::n_bins() const {
 Cursor PromptLookup::root(std::span<const TokenId> text) {
     text_ = text;
     for (std::size_t n = std::min(max_ngram_, text.size()); n >= 1; --n) {
-        const std::span<const TokenId> suffix = text.last(n);  // which is found, at the end if nowhere else
+        const std::span<const TokenId> suffix = text.last(n);  // the search always finds it, if only at the end of
+                                                               // `text`
         const auto found = std::search(text.begin(), text.end(), suffix.begin(), suffix.end());
         const auto next = static_cast<std::size_t>(found - text.begin()) + n;
         if (next + n < text.size() && next + kChainTokens <= text.size())

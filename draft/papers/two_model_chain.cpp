@@ -8,13 +8,13 @@
 
 namespace slipstream::draft {
 
-// A stream of noise of its own: numbers shared with the walk, or with what is drawn for it, would bend the
-// distribution.
+// The noise stream is one of its own: numbers shared with the target's verification, or with draws for it, would
+// distort the distribution.
 double TwoModelChain::uniform() {
     return noise_uniform(seed_, n_text_, n_uniform_++, NoiseStream::Hierarchy);
 }
 
-// `n` tokens behind the tip by the lower model, into ahead_.
+// Draws up to `n` tokens after the tip with the lower model, into ahead_.
 void TwoModelChain::draw_ahead(const ShapeRequest& request, std::int64_t n, ModelSource& lower) {
     ahead_.clear();
     std::int32_t node = tip_;
@@ -24,7 +24,7 @@ void TwoModelChain::draw_ahead(const ShapeRequest& request, std::int64_t n, Mode
         const std::span<const Candidate> q = lower.distribution(node);
         Ahead& drawn = ahead_.emplace_back();
         drawn.q.assign(q.begin(), q.end());
-        // Without draws a decision is a draw from the whole.
+        // With no draws to verify, decide() draws from the whole distribution.
         node = arena_.add(node, rule_.decide(drawn.q, {}, [this](std::uint32_t) { return uniform(); }));
         drawn.node = node;
         unseen_by_lower_.assign(1, node);
@@ -43,7 +43,7 @@ TwoModelChain::Counts TwoModelChain::propose(TokenTree& tree, const ShapeRequest
     unseen_by_lower_.assign(1, 0);
     unseen_by_upper_.assign(1, 0);
     n_seen_by_lower_ = n_seen_by_upper_ = 0;
-    std::int32_t end = 0;  // of the chain in `tree`
+    std::int32_t end = 0;  // last node of the chain in `tree`
     while (tree.size() <= length) {
         {
             const Stopwatch control(counts.seconds);
@@ -52,7 +52,7 @@ TwoModelChain::Counts TwoModelChain::propose(TokenTree& tree, const ShapeRequest
         if (n_seen_by_upper_ + std::ssize(unseen_by_upper_) > upper.max_nodes()) return counts;
         upper.expand(arena_, request.text, unseen_by_upper_);
         n_seen_by_upper_ += std::ssize(unseen_by_upper_);
-        // The walk over what was drawn ahead, and one token of the upper model's own behind it.
+        // Verifies what was drawn ahead, then adds one token of the upper model's own.
         bool agreed = true;
         for (std::size_t i = 0; i <= ahead_.size() && agreed && tree.size() <= length; ++i) {
             const std::span<const Candidate> p = upper.distribution(tip_);
@@ -68,14 +68,16 @@ TwoModelChain::Counts TwoModelChain::propose(TokenTree& tree, const ShapeRequest
             agreed = i < ahead_.size() && token == draw[0];
             if (i < ahead_.size()) ++counts.offered;
             if (agreed) ++counts.accepted;
-            if (!agreed && i < ahead_.size()) unseen_by_lower_.clear();  // it was on another way
+            if (!agreed && i < ahead_.size())
+                unseen_by_lower_.clear();  // the lower model's nodes are on a path that
+                                           // was rejected
             tip_ = agreed ? ahead_[i].node : arena_.add(tip_, token);
         }
         if (!agreed) {
             unseen_by_lower_.push_back(tip_);
             unseen_by_upper_.assign(1, tip_);
         } else {
-            return counts;  // the chain is full
+            return counts;  // the chain has its full length
         }
     }
     return counts;

@@ -1,8 +1,8 @@
-// A chain that two models draw together, for classical speculative sampling (E3): a small one draws ahead, the one
-// above it checks what was drawn by the same rule as the target will check its own, residual included. So each token of
-// the chain has the upper one's distribution, whatever the lower one says, and that is what the target is told.
-// (TriForce, Sun et al. 2024, arXiv 2404.11912, section 4.3. Its released code draws the middle model's correction from
-// p and not from the residual, which bends the distribution.)
+// A chain that two models draw together, for classical speculative sampling (E3). The lower (small) model draws ahead.
+// The upper model verifies what was drawn by the rule with which the target will verify the chain, residual included.
+// So each token of the chain has the distribution of the upper model, whatever the lower one proposes, and that
+// distribution is recorded for the target. (TriForce, Sun et al. 2024, arXiv 2404.11912, section 4.3. Its released code
+// draws the middle model's correction from p and not from the residual, which distorts the distribution.)
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,31 @@
 
 namespace slipstream::draft {
 
+/// Draws chains that two models make together. Keeps only buffers from one tree to the next.
 class TwoModelChain {
 public:
-    /// Guesses of the lower model that the upper one checks in one pass, as TriForce's.
+    /// Draft tokens of the lower model that the upper model verifies in one pass: 1, as in TriForce.
     static constexpr std::int64_t kAhead = 1;
 
-    /// Token ids in [0, vocab); `seed` is the target's.
+    /// Token ids are in [0, vocab). `seed` is that of the target's sampler.
     TwoModelChain(std::int64_t vocab, std::uint64_t seed) : rule_(vocab), seed_(seed) {}
 
-    /// Guesses of the lower model that the upper one saw, and took, and how long the lower one drew.
+    /// Draft tokens of the lower model that the upper model verified, those of them that it accepted, and the seconds
+    /// that the lower model drew.
     struct Counts {
         std::int64_t offered = 0;
         std::int64_t accepted = 0;
         double seconds = 0.0;
     };
 
-    /// Grows a chain of at most `gamma` guesses under node 0 of `tree` (node 0 only), inside the request's limits, and
-    /// records what it was drawn from in `drawn` (reset for this tree). Both models are ready.
+    /// Grows a chain of at most `gamma` draft tokens under node 0 of `tree` (which has node 0 only), within the limits
+    /// of `request`, and records in `drawn` (reset for this tree) the distributions that it was drawn from. Both models
+    /// must be ready.
     Counts propose(TokenTree& tree, const ShapeRequest& request, std::int64_t gamma, ModelSource& lower,
                    ModelSource& upper, DrawnTree& drawn);
 
 private:
-    struct Ahead {  // what the lower model drew
+    struct Ahead {  // what the lower model drew: a node of the arena, and the distribution that it came from
         std::int32_t node;
         std::vector<Candidate> q;
     };
@@ -47,12 +50,12 @@ private:
     RejectionRule rule_;
     std::uint64_t seed_;
     std::int64_t n_text_ = 0;
-    std::uint32_t n_uniform_ = 0;  // of this tree
-    TokenTree arena_;              // all that was drawn, also what was refused
-    std::int32_t tip_ = 0;         // of the arena: the chain's end
+    std::uint32_t n_uniform_ = 0;  // uniform numbers used for this tree
+    TokenTree arena_;              // all tokens that were drawn, rejected ones included
+    std::int32_t tip_ = 0;         // end of the chain, a node of the arena
     std::vector<Ahead> ahead_;
     std::vector<Candidate> p_;
-    std::vector<std::int32_t> unseen_by_lower_, unseen_by_upper_;  // nodes of the arena on the way to the tip
+    std::vector<std::int32_t> unseen_by_lower_, unseen_by_upper_;  // nodes of the arena on the path to the tip
     std::int64_t n_seen_by_lower_ = 0, n_seen_by_upper_ = 0;
 };
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "draft/sources/best_proposals.h"
-#include "draft/sources/cacheback_options.h"
+#include "draft/tables/cacheback_options.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {

@@ -15,10 +15,10 @@
 #include <string_view>
 #include <vector>
 
-#include "draft/papers/cacheback_tree.h"
-#include "draft/sources/cacheback_options.h"
+#include "draft/sources/cacheback_tree.h"
 #include "draft/sources/lru_table.h"
 #include "draft/sources/table_source.h"
+#include "draft/tables/cacheback_options.h"
 #include "draft/tables/frozen_table.h"
 
 namespace slipstream::draft {

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "draft/tree/log_odds.h"
-#include "kernels/base/indexed.h"
+#include "draft/log_odds.h"
 
 namespace slipstream::draft {
 
@@ -23,7 +22,7 @@ float log_odds_of(float probability) {
 
 }  // namespace
 
-ContextMixer::ContextMixer() : bins_(static_cast<std::size_t>(kOrders * kBuckets * kBuckets * kRanks)) {
+ContextMixer::ContextMixer() : bins_(kOrders * kBuckets * kBuckets * kRanks) {
     reset();
 }
 
@@ -33,8 +32,8 @@ void ContextMixer::reset() {
         for (int count = 0; count < kBuckets; ++count)
             for (int rest = 0; rest < kBuckets; ++rest)
                 for (int rank = 0; rank < kRanks; ++rank) {
-                    const float c = nth(typical, count);
-                    const float r = nth(typical, rest);
+                    const float c = typical[count];
+                    const float r = typical[rest];
                     float p = (c + (order > 0 ? 0.05F : 0.001F)) / (c + r + (order > 0 ? 2.0F : 4.0F));
                     if (count == 0) p = 0.02F / (1.0F + r);
                     p = std::clamp(p, 0.0005F, 0.98F);
@@ -42,9 +41,9 @@ void ContextMixer::reset() {
                 }
     for (int longest = 0; longest < kOrders; ++longest)
         for (int gap = 0; gap < 4; ++gap) {
-            Weights& weights = nth(weights_, longest * 4 + gap);
+            Weights& weights = weights_[longest * 4 + gap];
             for (int order = 0; order < kOrders; ++order)
-                nth(weights, order) = order > longest ? 0.0F : order == longest ? 0.5F : 0.25F;
+                weights[order] = order > longest ? 0.0F : order == longest ? 0.5F : 0.25F;
             weights.back() = 0.0F;
         }
     changed_.clear();

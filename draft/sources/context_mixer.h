@@ -78,7 +78,7 @@ private:
     }
     [[nodiscard]] static std::size_t set_of(int longest, int highest) {
         const int gap = longest - highest < 3 ? longest - highest : 3;
-        return static_cast<std::size_t>(longest * 4 + gap);
+        return longest * 4 + gap;
     }
 
     std::vector<Bin> bins_;  // [kOrders * kBuckets * kBuckets * kRanks]

@@ -14,10 +14,7 @@ constexpr std::size_t kFirstPlaces = 4096;
 }  // namespace
 
 ContextModel::ContextModel(std::int64_t vocab, std::size_t max_contexts)
-    : max_contexts_(max_contexts),
-      table_(kFirstPlaces),
-      seen_(static_cast<std::size_t>(vocab)),
-      frequent_rank_(static_cast<std::size_t>(vocab)) {
+    : max_contexts_(max_contexts), table_(kFirstPlaces), seen_(vocab), frequent_rank_(vocab) {
     CHECK(vocab > 0 && max_contexts >= kFirstPlaces, "vocab {}, {} contexts", vocab, max_contexts);
 }
 

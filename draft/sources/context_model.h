@@ -14,7 +14,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "runtime/model/model_config.h"
 
 namespace slipstream::draft {
@@ -99,8 +98,8 @@ private:
     std::vector<Context> table_;  // [a power of two]
     std::vector<Follower> pool_;  // of all contexts, linked
     std::uint32_t n_tokens_ = 0;
-    Indexed<Seen> seen_;                   // [vocab]
-    Indexed<std::uint8_t> frequent_rank_;  // [vocab]: 1 + place in frequent_; 0: not there
+    std::vector<Seen> seen_;                   // [vocab]
+    std::vector<std::uint8_t> frequent_rank_;  // [vocab]: 1 + place in frequent_; 0: not there
     std::array<TokenId, kMaxFrequent> frequent_{};
     std::size_t n_frequent_ = 0;
 };

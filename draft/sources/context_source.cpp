@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
+#include "draft/log_odds.h"
 #include "draft/sources/best_proposals.h"
 #include "draft/sources/rank_bins.h"
-#include "draft/tree/log_odds.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -23,7 +22,7 @@ constexpr std::size_t kKeptShare = 2;
 }  // namespace
 
 ContextSource::ContextSource(std::int64_t vocab, const Options& options)
-    : model_(vocab, options.max_contexts), options_(options), slots_(static_cast<std::size_t>(vocab)) {
+    : model_(vocab, options.max_contexts), options_(options), slots_(vocab) {
     candidates_.reserve(kMostCandidates);
     places_.reserve(1024);
 }
@@ -50,7 +49,7 @@ ContextSource::Place ContextSource::place_behind(std::span<const TokenId> text) 
 // From the longest down: what was proposed behind a path was mostly seen behind all of it.
 void ContextSource::find_longest(Place& place) const {
     for (place.longest = place.n_keys; place.longest > 0; --place.longest) {
-        const std::uint64_t key = nth(place.keys, place.longest - 1);
+        const std::uint64_t key = place.keys[place.longest - 1];
         place.context = model_.find(key);
         if (place.context == ContextModel::kNone) continue;
         return;
@@ -74,7 +73,7 @@ void ContextSource::collect(const Place& place, std::size_t per_order, std::size
         unseen[at] = ContextMixer::unseen(order, behind[at].total, behind[at].n_followers);
     }
     for (int order = place.longest; order >= 1; --order) {
-        const ContextModel::Context& found = nth(behind, order);
+        const ContextModel::Context& found = behind[order];
         std::uint32_t at = found.newest;
         for (std::size_t rank = 0; at != ContextModel::kNone && rank < per_order; ++rank) {
             const ContextModel::Follower& follower = model_.follower(at);
@@ -85,7 +84,7 @@ void ContextSource::collect(const Place& place, std::size_t per_order, std::size
                 candidates_.push_back({.token = follower.token, .highest = order, .bins = unseen, .probability = 0});
                 slot = static_cast<std::uint16_t>(candidates_.size());
             }
-            nth(candidates_[slot - 1U].bins, order) = ContextMixer::seen(order, follower.count, found.total, rank);
+            candidates_[slot - 1U].bins[order] = ContextMixer::seen(order, follower.count, found.total, rank);
         }
     }
     if (place.at_root)

@@ -9,11 +9,10 @@
 #include <array>
 #include <vector>
 
-#include "draft/papers/ngrammys_shape.h"
 #include "draft/sources/context_mixer.h"
 #include "draft/sources/context_model.h"
+#include "draft/sources/ngrammys_shape.h"
 #include "draft/sources/table_source.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -65,10 +64,10 @@ private:
     ContextModel model_;
     ContextMixer mixer_;
     Options options_;
-    Indexed<Place> places_;  // of the running proposal
+    std::vector<Place> places_;  // of the running proposal
     std::vector<Candidate> candidates_;
-    Indexed<std::uint16_t> slots_;  // [vocab]: 1 + index into candidates_; 0: none
-    std::vector<TokenId> text_;     // that was observed last
+    std::vector<std::uint16_t> slots_;  // [vocab]: 1 + index into candidates_; 0: none
+    std::vector<TokenId> text_;         // that was observed last
 };
 
 }  // namespace slipstream::draft

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "draft/papers/ngrammys_shape.h"
 #include "draft/sources/best_proposals.h"
+#include "draft/sources/ngrammys_shape.h"
 #include "draft/sources/rank_bins.h"
 #include "kernels/base/check.h"
 
@@ -26,9 +26,9 @@ ModelBigram::ModelBigram(const BigramTable& table, double temperature, std::int6
               table.log_p.size() == table.tokens.size(),
           "{} candidates of {}, {} tokens, temperature {}", k, table.k, vocab_, temperature);
     const double sharpness = temperature > 0.0 ? 1.0 / temperature : 1.0;
-    tokens_.assign(static_cast<std::size_t>(vocab_ * k_), -1);
+    tokens_.assign(vocab_ * k_, -1);
     probabilities_.resize(tokens_.size());
-    std::vector<double> powers(static_cast<std::size_t>(table.k));
+    std::vector<double> powers(table.k);
     for (std::int64_t token = 0; token < vocab_; ++token) {
         const auto from = static_cast<std::size_t>(token * table.k);
         const auto to = static_cast<std::size_t>(token * k_);

@@ -1,7 +1,7 @@
 // The bigrams of the model itself as a source (N-Grammys, Stewart et al. 2024, section 4.2): what the model would say
 // after the last token alone, and the extension of that: the row's best token, then that token's best, and so on. It
 // learns nothing from the text; the table is built once a model (draft/tables/model_ngrams.h). Its own tree is rows of
-// them (papers/ngrammys_shape.h). Where there is noise, children and extensions are chosen by it.
+// them (ngrammys_shape.h). Where there is noise, children and extensions are chosen by it.
 //
 // Only the best k candidates are kept of a distribution, so its sum at temperature T is estimated: what lies behind the
 // k-th candidate, of mass r at T = 1, is taken to be as (im)probable as that candidate p_k, so that it sums to

@@ -6,11 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "draft/papers/recycling_tree.h"
 #include "draft/sources/best_proposals.h"
 #include "draft/sources/mix_bits.h"
+#include "draft/sources/recycling_tree.h"
 #include "kernels/base/check.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -49,7 +48,7 @@ Cursor one_more(Cursor path, TokenId token) {
 Recycling::Recycling(const RecyclingOptions& options) : options_(options), row_top_(kCandidates, options.vocab) {
     CHECK(options.temperature >= 0.0, "temperature {}", options.temperature);
     CHECK(options.vocab <= kMaxVocab, "{} tokens", options.vocab);
-    rows_.resize(static_cast<std::size_t>(options.vocab));
+    rows_.resize(options.vocab);
     long_rows_.resize(kLongRows);
     reset();
 }
@@ -154,7 +153,7 @@ void Recycling::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     std::int32_t last_parent = -1;
     for (std::size_t at = 1; at < kRecyclingTree.size(); ++at) {
         const StaticNode place = kRecyclingTree[at];
-        const std::int32_t above = nth(node_of, place.parent);
+        const std::int32_t above = node_of[place.parent];
         node_of[at] = -1;
         if (above < 0 || tree.depth(above) >= request.max_depth) continue;
         if (tree.size() >= request.budget) return;

@@ -18,10 +18,9 @@
 #include <span>
 #include <vector>
 
-#include "draft/sources/logit_row.h"
+#include "draft/logit_row.h"
 #include "draft/sources/table_source.h"
 #include "kernels/base/float16.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -82,9 +81,9 @@ private:
                                           std::span<Proposal> out);
 
     RecyclingOptions options_;
-    Indexed<Row> rows_;               // [vocab]
+    std::vector<Row> rows_;           // [vocab]
     std::vector<LongRow> long_rows_;  // behind two and three tokens
-    Indexed<Cursor> cursors_;         // of a tree's nodes
+    std::vector<Cursor> cursors_;     // of a tree's nodes
     RowTop row_top_;
 };
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "draft/papers/chain_shape.h"
 #include "draft/sources/best_proposals.h"
 #include "draft/sources/match_length.h"
+#include "draft/sources/table_chain.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "draft/path_noise.h"
 #include "draft/tables/table_file.h"
-#include "draft/tree/path_noise.h"
 #include "runtime/loop/proposer.h"
 
 namespace slipstream::draft {

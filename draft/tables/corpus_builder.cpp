@@ -7,7 +7,6 @@
 #include "draft/tables/corpus_file.h"
 #include "draft/tables/table_file.h"
 #include "kernels/base/error.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -17,7 +16,7 @@ void write_corpus(const Documents& documents, std::uint64_t tokenizer_fingerprin
     if (tokens.empty())
         throw RequestError("a corpus store was asked for, the documents hold no text; name files that do");
     const std::vector<std::uint32_t> suffixes = suffix_array(tokens, progress);
-    Indexed<std::uint32_t> first_rank(static_cast<std::size_t>(documents.vocab()) + 2);
+    std::vector<std::uint32_t> first_rank(static_cast<std::size_t>(documents.vocab()) + 2);
     for (const std::int32_t token : tokens) ++first_rank[token + 1];
     for (std::size_t i = 1; i < first_rank.size(); ++i) first_rank[i] += first_rank[i - 1];
 

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "draft/sources/cacheback_options.h"
+#include "draft/tables/cacheback_options.h"
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"

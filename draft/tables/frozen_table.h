@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "draft/tables/table_file.h"
-#include "kernels/base/indexed.h"
 #include "runtime/model/model_config.h"
 
 namespace slipstream::draft {
@@ -66,7 +65,7 @@ private:
     std::span<const TokenId> leaders_, followers_;
     std::span<const std::uint32_t> first_;  // [n_leaders + 1]
     // Made at opening: where leaders of each first token begin [vocab + 1], and which followers end a leader's.
-    Indexed<std::uint32_t> by_first_token_;
+    std::vector<std::uint32_t> by_first_token_;
     std::vector<bool> is_last_;
 };
 

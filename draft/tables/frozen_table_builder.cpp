@@ -27,8 +27,8 @@ class Windows {
 public:
     Windows(std::span<const std::int32_t> tokens, const CachebackOptions& options, std::int32_t separator)
         : tokens_(tokens),
-          n_leader_(static_cast<std::size_t>(options.leader_tokens)),
-          n_follower_(static_cast<std::size_t>(options.follower_tokens)),
+          n_leader_(options.leader_tokens),
+          n_follower_(options.follower_tokens),
           separator_(separator) {}
 
     [[nodiscard]] std::span<const TokenId> leader(std::uint32_t window) const {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "draft/sources/cacheback_options.h"
+#include "draft/tables/cacheback_options.h"
 #include "draft/tables/documents.h"
 #include "draft/tables/frozen_table.h"
 #include "draft/tables/table_file.h"

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <vector>
 
-#include "draft/sources/logit_row.h"
+#include "draft/logit_row.h"
 #include "draft/tables/model_ngrams.h"
-#include "kernels/base/indexed.h"
 #include "kernels/elementwise.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/pass/forward.h"
@@ -80,11 +80,11 @@ bool build_bigrams(const Model& model, const ModelNgramsOptions& options, Work& 
     RowTop row_top(table.k, config.vocab);
     std::vector<TokenId> tokens;
     std::vector<NodeId> nodes;
-    std::vector<std::int32_t> logit_tokens(static_cast<std::size_t>(n_pass));
+    std::vector<std::int32_t> logit_tokens(n_pass);
     std::iota(logit_tokens.begin(), logit_tokens.end(), 0);
     for (std::int64_t begin = 0; begin < config.vocab; begin += n_pass) {
         const std::int64_t n = std::min(n_pass, config.vocab - begin);
-        tokens.resize(static_cast<std::size_t>(n));
+        tokens.resize(n);
         std::iota(tokens.begin(), tokens.end(), static_cast<TokenId>(begin));
         nodes.clear();
         for (std::int64_t i = 0; i < n; ++i) nodes.push_back(cache.add_node(kCommittedTip));
@@ -105,9 +105,9 @@ class EmbeddingRows {
 public:
     explicit EmbeddingRows(const Model& model)
         : device_(&model.device()), stream_(device_->make_stream(StreamKind::Compute)), d_(model.config().d_model) {
-        const std::size_t bytes = static_cast<std::size_t>(kBlockRows) * row_bytes(DType::F32, d_);
+        const std::size_t bytes = kBlockRows * row_bytes(DType::F32, d_);
         rows_ = device_->allocate(bytes, MemoryTag::Draft, "rows of an embedding");
-        host_rows_.resize(static_cast<std::size_t>(kBlockRows * d_));
+        host_rows_.resize(kBlockRows * d_);
     }
 
     // Calls fn(token, row) for every row [d_model] of `table`; false where it was given up.
@@ -119,8 +119,7 @@ public:
             const std::int64_t n = std::min(kBlockRows, table.rows() - begin);
             gather(table, begin, n);
             for (std::int64_t i = 0; i < n; ++i)
-                fn(static_cast<std::size_t>(begin + i),
-                   std::span<const float>(host_rows_).subspan(static_cast<std::size_t>(i) * d, d));
+                fn(begin + i, std::span<const float>(host_rows_).subspan(static_cast<std::size_t>(i) * d, d));
             work.add(static_cast<double>(n * d_));
         }
         return true;
@@ -128,11 +127,11 @@ public:
 
 private:
     void gather(const ConstTensorView& table, std::int64_t begin, std::int64_t n) {
-        std::vector<std::int32_t> ids(static_cast<std::size_t>(n));
+        std::vector<std::int32_t> ids(n);
         std::iota(ids.begin(), ids.end(), static_cast<std::int32_t>(begin));
         const TensorView rows = matrix_view(reinterpret_cast<float*>(rows_.data()), n, d_);
         embed({*device_, *stream_}, {.table = table, .tokens = ids.data(), .y = rows});
-        stream_->copy(host_rows_.data(), rows_.data(), static_cast<std::size_t>(n * d_) * sizeof(float));
+        stream_->copy(host_rows_.data(), rows_.data(), n * d_ * sizeof(float));
         stream_->synchronize();
     }
 
@@ -161,7 +160,7 @@ bool find_common(const Model& model, const ModelFiles& files, Work& work, std::v
     EmbeddingRows embedding(model);
     std::vector<double> mean(d);       // u
     std::vector<double> direction(d);  // V^T V u
-    Indexed<double> alignments(vocab);
+    std::vector<double> alignments(vocab);
     const double share = 1.0 / static_cast<double>(vocab);
     const bool done =
         embedding.for_each(weights.lm_head, work, [&](std::size_t, auto row) { add_to(mean, row, share); }) &&
@@ -191,7 +190,7 @@ std::optional<ModelNgrams> build_model_ngrams(const Model& model, const ModelFil
     BigramTable& bigrams = ngrams.bigrams;
     bigrams.vocab = config.vocab;
     bigrams.k = std::min(options.k, config.vocab);
-    bigrams.tokens.assign(static_cast<std::size_t>(config.vocab * bigrams.k), -1);
+    bigrams.tokens.assign(config.vocab * bigrams.k, -1);
     bigrams.log_p.resize(bigrams.tokens.size());
     Work work(options, unigram_operations(config) + bigram_operations(config));
     if (!work.goes_on() || !find_common(model, files, work, ngrams.common) ||

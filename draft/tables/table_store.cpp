@@ -33,7 +33,7 @@ bool is_ours(std::string_view name) {
     name.remove_prefix(n_digits);
     if (name.starts_with("-")) {
         name.remove_prefix(1);
-        name.remove_prefix(static_cast<std::size_t>(std::ranges::find_if_not(name, is_kind_letter) - name.begin()));
+        name.remove_prefix(std::ranges::find_if_not(name, is_kind_letter) - name.begin());
     }
     return name == ".table" || name == ".table.damaged" || (name.starts_with(".table.") && name.ends_with(".part"));
 }

@@ -15,8 +15,8 @@
 #include <string>
 #include <string_view>
 
-#include "draft/tables/model_fingerprint.h"
 #include "draft/tables/table_file.h"
+#include "runtime/formats/model_fingerprint.h"
 
 namespace slipstream::draft {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "draft/tree/log_odds.h"
+#include "draft/log_odds.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {
@@ -87,7 +87,7 @@ void Calibration::count(Bin& bin, float expected, float hit) {
 std::size_t Calibration::estimate_bin(float merged, float estimate, std::int32_t model) {
     const auto bucket = [](float p) {
         const int below = -std::ilogb(std::max(p, 1e-6F));  // 1: from 1/2 up
-        return static_cast<std::size_t>(std::clamp(below - 1, 0, static_cast<int>(kEstimateBuckets) - 1));
+        return std::clamp(below - 1, 0, static_cast<int>(kEstimateBuckets) - 1);
     };
     return first_estimate(model) + 1 + bucket(merged) * kEstimateBuckets + bucket(estimate);
 }

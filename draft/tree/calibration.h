@@ -13,8 +13,8 @@
 #include <span>
 #include <vector>
 
+#include "draft/log_odds.h"
 #include "draft/sources/table_source.h"
-#include "draft/tree/log_odds.h"
 
 namespace slipstream::draft {
 

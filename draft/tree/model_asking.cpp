@@ -32,25 +32,25 @@ double TreeBuilder::choose_batch(std::size_t model, const BuildRequest& request)
     const ModelSource& source = *models_[model].source;
     const float cost = place_cost(request);
     // What the model's vote behind a node brings, beyond what is covered and what a place in the tree costs.
-    const auto gain_behind = [&](std::int32_t node) {
-        if (is_asked(node, model) || arena_.depth(node) >= request.max_depth) return 0.0F;
+    const auto gain_behind = [&](SearchNode node) {
+        if (is_asked(node, model) || depth_of(node) >= request.max_depth) return 0.0F;
         const float uncovered = std::max(0.0F, 1.0F - kTablesVote * at(node).covered);
         return at(node).score * uncovered * models_[model].gain - cost;
     };
     const auto is_asked_about = [&](const Node& node) { return (node.asked >> model & 1U) != 0; };
     const std::int64_t room = source.max_nodes() - std::ranges::count_if(nodes_, is_asked_about);
     float most = 0.0F;
-    for (const std::int32_t node : taken_) most = std::max(most, gain_behind(node));
+    for (const SearchNode node : taken_) most = std::max(most, gain_behind(node));
     batch_.clear();
     double all = 0.0;
     // Behind the tree's end a node may become worth its place by what the model says: all that were taken count.
-    for (const std::int32_t node : taken_) {
+    for (const SearchNode node : taken_) {
         const std::int64_t n = std::ssize(batch_);
         if (n >= room) break;
         const float gain = gain_behind(node);
-        const std::int32_t parent = arena_.parent(node);
-        const bool reachable =
-            parent < 0 || is_asked(parent, model) || std::ranges::find(batch_, parent) != batch_.end();
+        const SearchNode parent = parent_of(node);
+        const bool reachable = parent == SearchNode::None || is_asked(parent, model) ||
+                               std::ranges::find(batch_, in_arena(parent)) != batch_.end();
         if (!(gain > 0.0F) || !reachable) continue;
         // One node more must pay for itself, now: asked later it would know more, and may not be wanted any more.
         const bool pays = request.curve == nullptr
@@ -58,7 +58,7 @@ double TreeBuilder::choose_batch(std::size_t model, const BuildRequest& request)
                               : n == 0 || static_cast<double>(gain) * request.seconds_per_token >=
                                               source.expand_seconds(n + 1) - source.expand_seconds(n);
         if (!pays) continue;
-        batch_.push_back(node);
+        batch_.push_back(in_arena(node));
         all += static_cast<double>(gain);
     }
     return all;
@@ -75,7 +75,7 @@ bool TreeBuilder::ask_model(std::size_t which, const BuildRequest& request) {
     } else {
         // What it costs is known from asking: after a while without, it is tried again, ever more rarely.
         const bool pays = gain * request.seconds_per_token >= model.source->expand_seconds(std::ssize(batch_));
-        const bool try_again = model.pause <= 0 && !is_asked(0, which);
+        const bool try_again = model.pause <= 0 && !is_asked(SearchNode::Root, which);
         if (!pays && !try_again) return false;
         model.next_pause = pays ? kTryAgainAfter : std::min(2 * model.next_pause, kRarestTry);
     }
@@ -85,7 +85,8 @@ bool TreeBuilder::ask_model(std::size_t which, const BuildRequest& request) {
         const Stopwatch control(counts_[tables_.size() + which].seconds);
         model.source->expand(arena_, request.text, batch_);
     }
-    for (const std::int32_t node : batch_) {
+    for (const std::int32_t index : batch_) {
+        const SearchNode node{index};
         at(node).asked |= 1U << which;
         ask(node, request);
     }

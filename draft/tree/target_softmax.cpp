@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "draft/sources/logit_row.h"
-#include "kernels/base/indexed.h"
+#include "draft/logit_row.h"
 #include "runtime/loop/sampling/greatest.h"
 
 namespace slipstream::draft {
@@ -34,10 +33,10 @@ TargetProbabilities::TargetProbabilities(const LogitRows& rows, std::int64_t row
 }
 
 float TargetProbabilities::probability(TokenId token) const {
-    if (!logits_.empty()) return target_.probability(nth(logits_, token));
+    if (!logits_.empty()) return target_.probability(logits_[token]);
     const auto at = std::ranges::find(head_.ids, token) - head_.ids.begin();
     if (at == std::ssize(head_.ids)) return beyond_;
-    return target_.probability(nth(head_.logits, at));
+    return target_.probability(head_.logits[at]);
 }
 
 }  // namespace slipstream::draft

@@ -56,11 +56,11 @@ void TreeBuilder::begin(const BuildRequest& request) {
     for (TableSource* source : tables_) cursors_.push_back(source->root(request.text));
     for (Model& model : models_) --model.pause;
     votes_.begin(request.noise->present());
-    ask(0, request);
+    ask(SearchNode::Root, request);
 }
 
-std::int32_t TreeBuilder::make_node(std::int32_t parent, TokenId token) {
-    const std::int32_t node = arena_.append(parent, token);
+SearchNode TreeBuilder::make_node(SearchNode parent, TokenId token) {
+    const SearchNode node{arena_.append(in_arena(parent), token)};
     nodes_.push_back({});
     CHECK(std::ssize(nodes_) == arena_.size(), "node {} of {}", nodes_.size(), arena_.size());
     cursors_.resize(cursors_.size() + tables_.size(), kNowhere);
@@ -68,20 +68,20 @@ std::int32_t TreeBuilder::make_node(std::int32_t parent, TokenId token) {
 }
 
 // Most nodes are never asked about: tables go along only where they are. The parent was asked about before.
-void TreeBuilder::advance_cursors(std::int32_t node) {
-    const std::int32_t parent = arena_.parent(node);
-    if (parent < 0) return;
-    const Cursor* above = cursors_.data() + static_cast<std::size_t>(parent) * tables_.size();
-    Cursor* here = cursors_.data() + static_cast<std::size_t>(node) * tables_.size();
+void TreeBuilder::advance_cursors(SearchNode node) {
+    const SearchNode parent = parent_of(node);
+    if (parent == SearchNode::None) return;
+    const Cursor* above = cursors_of(parent);
+    Cursor* here = cursors_of(node);
     for (std::size_t i = 0; i < tables_.size(); ++i)
-        if (above[i] != kNowhere) here[i] = tables_[i]->advance(above[i], arena_.token(node));
+        if (above[i] != kNowhere) here[i] = tables_[i]->advance(above[i], token_of(node));
 }
 
 // What every table says comes behind `node`, and every model that was asked about it.
-void TreeBuilder::ask(std::int32_t node, const BuildRequest& request) {
+void TreeBuilder::ask(SearchNode node, const BuildRequest& request) {
     const Node known = at(node);
-    if (known.children.first < 0) advance_cursors(node);
-    const auto position = static_cast<std::int64_t>(request.text.size()) + arena_.depth(node);
+    if (!known.children.is_asked()) advance_cursors(node);
+    const auto position = static_cast<std::int64_t>(request.text.size()) + depth_of(node);
     // Estimates sum to 1 at most, so the j-th best scores no more than score / j; half of that is taken.
     const auto most = static_cast<std::size_t>(
         std::clamp(known.score / (kSeldomReached * cutoff_), 2.0F, static_cast<float>(kMaxProposals)));
@@ -89,7 +89,7 @@ void TreeBuilder::ask(std::int32_t node, const BuildRequest& request) {
     const std::span<Proposal> room = std::span(proposals).first(most);
     votes_.open();
     for (std::size_t i = 0; i < tables_.size(); ++i) {
-        const Cursor cursor = cursors_[node * tables_.size() + i];
+        const Cursor cursor = cursors_of(node)[i];
         if (cursor == kNowhere) continue;
         const Stopwatch control(counts_[i].seconds);
         std::size_t n = tables_[i]->propose(cursor, position, *request.noise, room);
@@ -101,21 +101,21 @@ void TreeBuilder::ask(std::int32_t node, const BuildRequest& request) {
     std::int32_t dearest = -1;
     for (std::size_t i = 0; i < models_.size(); ++i) {
         if (!is_asked(node, i)) continue;
-        const std::size_t n = models_[i].source->propose(node, position, *request.noise, room);
+        const std::size_t n = models_[i].source->propose(in_arena(node), position, *request.noise, room);
         votes_.add(static_cast<std::uint16_t>(tables_.size() + i), room.first(n));
         dearest = static_cast<std::int32_t>(i);
     }
     at(node).children = votes_.count(known.children, dearest, position, *request.noise);
 }
 
-void TreeBuilder::offer_children(std::int32_t node, const BuildRequest& request) {
-    if (arena_.depth(node) >= request.max_depth) return;
-    if (at(node).children.first < 0) ask(node, request);
+void TreeBuilder::offer_children(SearchNode node, const BuildRequest& request) {
+    if (depth_of(node) >= request.max_depth) return;
+    if (!at(node).children.is_asked()) ask(node, request);
     const Votes::Range& children = at(node).children;
     for (std::int32_t i = 0; i < children.n; ++i) {
-        const float reached = at(node).score * votes_.at(children.first + i).estimate;
+        const float reached = at(node).score * votes_.at(children.child(i)).estimate;
         if (reached < std::max(kLowestScore, kHopeless * cutoff_)) continue;
-        offers_.push_back({reached, children.first + i, node});
+        offers_.push_back({reached, children.child(i), node});
         std::ranges::push_heap(offers_, kLower);
     }
 }
@@ -123,18 +123,18 @@ void TreeBuilder::offer_children(std::int32_t node, const BuildRequest& request)
 // Takes nodes by falling score until the budget is full, or further ones cannot pay.
 void TreeBuilder::search(const BuildRequest& request) {
     for (Node& node : nodes_) node.covered = 0.0F;
-    taken_.assign(1, 0);
+    taken_.assign(1, SearchNode::Root);
     expected_.assign(1, 1.0);
     offers_.clear();
-    offer_children(0, request);
+    offer_children(SearchNode::Root, request);
     double most = request.curve == nullptr ? 0.0 : gain_of(request, 1);
     while (std::ssize(taken_) < request.budget && !offers_.empty()) {
         std::ranges::pop_heap(offers_, kLower);
         const Offer offer = offers_.back();
         offers_.pop_back();
         VotedToken& token = votes_.at(offer.token);
-        if (token.node < 0) token.node = make_node(offer.parent, token.token);
-        const std::int32_t node = token.node;
+        if (token.node == SearchNode::None) token.node = make_node(offer.parent, token.token);
+        const SearchNode node = token.node;
         at(node).score = offer.score;
         at(offer.parent).covered += token.estimate;
         taken_.push_back(node);
@@ -180,9 +180,9 @@ double TreeBuilder::grow(TokenTree& tree, const BuildRequest& request) {
 
     const std::size_t length = best_length(request);
     taken_.resize(length);
-    at(0).place = 0;
-    for (const std::int32_t node : std::span(taken_).subspan(1))
-        at(node).place = tree.append(at(arena_.parent(node)).place, arena_.token(node));
+    at(SearchNode::Root).place = 0;
+    for (const SearchNode node : std::span(taken_).subspan(1))
+        at(node).place = tree.append(at(parent_of(node)).place, token_of(node));
     if (length > 1) {
         const float last = std::max(at(taken_.back()).score, kLowestScore);
         cutoff_ += 0.2F * (last - cutoff_);

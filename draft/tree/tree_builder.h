@@ -25,7 +25,6 @@
 #include "draft/models/model_source.h"
 #include "draft/sources/table_source.h"
 #include "draft/tree/votes.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -87,8 +86,8 @@ private:
     };
     struct Offer {  // a child that waits for its turn
         float score;
-        std::int32_t token;  // of the votes
-        std::int32_t parent;
+        VotedIndex token;
+        SearchNode parent;
     };
     struct Model {
         ModelSource* source;
@@ -98,36 +97,43 @@ private:
     };
 
     void begin(const BuildRequest& request);
-    [[nodiscard]] std::int32_t make_node(std::int32_t parent, TokenId token);
-    void advance_cursors(std::int32_t node);
-    void ask(std::int32_t node, const BuildRequest& request);
+    [[nodiscard]] SearchNode make_node(SearchNode parent, TokenId token);
+    void advance_cursors(SearchNode node);
+    void ask(SearchNode node, const BuildRequest& request);
     void search(const BuildRequest& request);
-    void offer_children(std::int32_t node, const BuildRequest& request);
+    void offer_children(SearchNode node, const BuildRequest& request);
     [[nodiscard]] double gain_of(const BuildRequest& request, std::size_t n) const;
     [[nodiscard]] std::size_t best_length(const BuildRequest& request) const;
     [[nodiscard]] float place_cost(const BuildRequest& request) const;
     [[nodiscard]] double choose_batch(std::size_t model, const BuildRequest& request);
     [[nodiscard]] bool ask_model(std::size_t model, const BuildRequest& request);
-    void learn_node(std::int32_t node, TokenId came, const TargetProbabilities* target);
-    [[nodiscard]] bool is_asked(std::int32_t node, std::size_t model) const {
+    void learn_node(SearchNode node, TokenId came, const TargetProbabilities* target);
+    [[nodiscard]] bool is_asked(SearchNode node, std::size_t model) const {
         return (at(node).asked >> model & 1U) != 0;
     }
-    [[nodiscard]] Node& at(std::int32_t node) { return nodes_[node]; }
-    [[nodiscard]] const Node& at(std::int32_t node) const { return nodes_[node]; }
+    [[nodiscard]] Node& at(SearchNode node) { return nodes_[static_cast<std::size_t>(node)]; }
+    [[nodiscard]] const Node& at(SearchNode node) const { return nodes_[static_cast<std::size_t>(node)]; }
+    // Nodes of the search are those of arena_.
+    [[nodiscard]] static std::int32_t in_arena(SearchNode node) { return static_cast<std::int32_t>(node); }
+    [[nodiscard]] SearchNode parent_of(SearchNode node) const { return SearchNode{arena_.parent(in_arena(node))}; }
+    [[nodiscard]] std::int32_t depth_of(SearchNode node) const { return arena_.depth(in_arena(node)); }
+    [[nodiscard]] TokenId token_of(SearchNode node) const { return arena_.token(in_arena(node)); }
+    /// Its cursors, one for each of tables_.
+    [[nodiscard]] Cursor* cursors_of(SearchNode node) { return cursors_.data() + in_arena(node) * tables_.size(); }
 
     std::vector<TableSource*> tables_;
-    Indexed<Model> models_;
+    std::vector<Model> models_;
     Votes votes_;
     std::vector<GuessCounts> counts_;
     float cutoff_;  // the score of the last node taken, of late
 
     TokenTree arena_;                  // every node that was ever taken for this tree
-    Indexed<Node> nodes_;              // of the arena
-    Indexed<Cursor> cursors_;          // [arena][tables_], of nodes that were asked about
+    std::vector<Node> nodes_;          // of the arena
+    std::vector<Cursor> cursors_;      // [arena][tables_], of nodes that were asked about
     std::vector<Offer> offers_;        // a heap
-    Indexed<std::int32_t> taken_;      // arena nodes by falling score, node 0 first; at last the nodes of the tree
+    std::vector<SearchNode> taken_;    // by falling score, the root first; in the end [nodes of the grown tree]
     std::vector<double> expected_;     // [taken]: tokens that the tree so far is expected to commit
-    std::vector<std::int32_t> batch_;  // nodes that a model is asked about at once
+    std::vector<std::int32_t> batch_;  // [nodes that a model is asked about at once], indices into arena_
 };
 
 }  // namespace slipstream::draft

@@ -16,10 +16,10 @@ constexpr float kModelGainRate = 0.05F;
 }  // namespace
 
 std::uint32_t TreeBuilder::named_by(std::int32_t node) {
-    const std::int32_t here = taken_[node];
+    const SearchNode here = taken_[node];
     std::uint32_t sources = 0;
-    if (here == 0) return sources;
-    for (const VotedToken& token : votes_.of(at(arena_.parent(here)).children)) {
+    if (here == SearchNode::Root) return sources;
+    for (const VotedToken& token : votes_.of(at(parent_of(here)).children)) {
         if (token.node != here) continue;
         for (const Calibration::Input& vote : votes_.votes_for(token))
             if (!votes_.is_against(vote)) sources |= 1U << vote.source;
@@ -27,14 +27,14 @@ std::uint32_t TreeBuilder::named_by(std::int32_t node) {
     return sources;
 }
 
-void TreeBuilder::learn_node(std::int32_t node, TokenId came, const TargetProbabilities* target) {
+void TreeBuilder::learn_node(SearchNode node, TokenId came, const TargetProbabilities* target) {
     const Votes::Range& children = at(node).children;
     votes_.learn(children, came, target);
     float named_hit = 0.0F;
     for (const VotedToken& token : votes_.of(children)) {
         const bool hit = token.token == came;
         if (hit && token.by_model && token.estimate > kWorthNaming) named_hit = 1.0F;
-        if (token.node < 0 || at(token.node).place < 0) continue;  // not offered
+        if (token.node == SearchNode::None || at(token.node).place < 0) continue;  // not offered
         for (const Calibration::Input& vote : votes_.votes_for(token)) {
             if (votes_.is_against(vote)) continue;
             ++counts_[vote.source].offered;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "draft/tree/log_odds.h"
+#include "draft/log_odds.h"
 #include "kernels/base/check.h"
 
 namespace slipstream::draft {
@@ -30,9 +30,7 @@ std::vector<std::uint16_t> with_against(std::span<const std::uint16_t> n_bins, s
 }  // namespace
 
 Votes::Votes(std::span<const std::uint16_t> n_bins, std::size_t n_models, std::int64_t vocab)
-    : first_model_(n_bins.size() - n_models),
-      calibration_(with_against(n_bins, n_models), n_models),
-      slots_(static_cast<std::size_t>(vocab)) {}
+    : first_model_(n_bins.size() - n_models), calibration_(with_against(n_bins, n_models), n_models), slots_(vocab) {}
 
 void Votes::begin(bool noisy) {
     noisy_ = noisy;

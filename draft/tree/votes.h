@@ -13,16 +13,20 @@
 #include "draft/sources/table_source.h"
 #include "draft/tree/calibration.h"
 #include "draft/tree/target_softmax.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
+/// A node of the search (TreeBuilder), which has every node that was ever taken; not a node of the tree that is grown.
+enum class SearchNode : std::int32_t { None = -1, Root = 0 };
+/// Index of a voted token among those of all nodes of a tree.
+enum class VotedIndex : std::int32_t {};
+
 struct VotedToken {
     TokenId token = 0;
-    std::int32_t node = -1;  // of the search, once taken
-    float merged = 0.0F;     // probability, the noise unknown
-    float chance = 0.0F;     // from that and the noise, before it is corrected
-    float estimate = 0.0F;   // of being accepted, given its parent is
+    SearchNode node = SearchNode::None;  // None until it is taken
+    float merged = 0.0F;                 // probability, the noise unknown
+    float chance = 0.0F;                 // from that and the noise, before it is corrected
+    float estimate = 0.0F;               // of being accepted, given its parent is
     std::uint32_t first_vote = 0;
     std::uint32_t n_votes = 0;
     bool by_model = false;  // the dearest model that was asked named it
@@ -45,9 +49,12 @@ public:
     void add(std::uint16_t source, std::span<const Proposal> proposals);
     /// Where a node's children lie among all of the tree.
     struct Range {
-        std::int32_t first = -1;  // -1: nobody was asked
+        std::int32_t first = -1;  // -1: no source was asked
         std::int32_t n = 0;
         std::int32_t model = -1;  // the dearest that was asked, by its place among models; -1: none
+
+        [[nodiscard]] bool is_asked() const { return first >= 0; }
+        [[nodiscard]] VotedIndex child(std::int32_t i) const { return VotedIndex{first + i}; }  // i in [0, n)
     };
     /// Merges what was said. `known`: what was said of the same node before, whose tokens keep their search nodes;
     /// `position`: absolute, of the children.
@@ -56,8 +63,8 @@ public:
     [[nodiscard]] std::span<VotedToken> of(const Range& range) {
         return {tokens_.data() + (range.n > 0 ? range.first : 0), static_cast<std::size_t>(range.n)};
     }
-    [[nodiscard]] VotedToken& at(std::int32_t index) { return tokens_[index]; }
-    [[nodiscard]] const VotedToken& at(std::int32_t index) const { return tokens_[index]; }
+    [[nodiscard]] VotedToken& at(VotedIndex index) { return tokens_[static_cast<std::size_t>(index)]; }
+    [[nodiscard]] const VotedToken& at(VotedIndex index) const { return tokens_[static_cast<std::size_t>(index)]; }
     /// Who named a token, in the order of sources; votes against it are left out.
     [[nodiscard]] std::span<const Calibration::Input> votes_for(const VotedToken& token) const {
         return {inputs_.data() + token.first_vote, token.n_votes};
@@ -86,11 +93,11 @@ private:
     std::size_t first_model_;  // among the sources
     Calibration calibration_;
     bool noisy_ = false;
-    Indexed<VotedToken> tokens_;
+    std::vector<VotedToken> tokens_;
     std::vector<Calibration::Input> inputs_;
-    std::size_t first_ = 0;         // of the tokens that are being put together: slot 0
-    std::vector<Vote> votes_;       // on them
-    Indexed<std::uint32_t> slots_;  // [vocab]: 1 + slot; 0: none
+    std::size_t first_ = 0;             // of the tokens that are being put together: slot 0
+    std::vector<Vote> votes_;           // on them
+    std::vector<std::uint32_t> slots_;  // [vocab]: 1 + slot; 0: none
 };
 
 }  // namespace slipstream::draft

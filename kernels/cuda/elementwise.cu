@@ -1,10 +1,11 @@
-// The small kernels between matmuls. Rows of floats; 16 bytes a load where rows lie so, which changes no bit.
+// The small kernels between matmuls. Rows of floats; a load takes 16 bytes if rows are aligned to 16 bytes, which
+// changes no bit.
 //
 // rms_norm: element i of a row belongs to thread i / 4 mod T, T = 32 for rows of at most 1024 elements, else 256. A
-// thread sums the squares of its elements in ascending order by fused multiply-adds, then lanes (xor 16, 8, 4, 2, 1),
-// then warps in ascending order. So the bits depend on the row's own length and values alone.
+// thread sums the squares of its elements in ascending order by fused multiply-adds, then lanes are added (xor 16, 8,
+// 4, 2, 1), then warps in ascending order. So the bits depend on the row's length and values alone.
 //
-// Outputs that matmuls read next are also laid out for them (activation_fragments.cuh): the same products, dealt out to
+// Outputs that matmuls read next are also laid out for them (activation_fragments.cuh): the same products, computed by
 // lanes in that order.
 #include "gpu.cuh"
 #include "kernels/cuda/elementwise_launch.h"
@@ -15,6 +16,8 @@ namespace slipstream::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+// Longest row, in elements, that a warp norms; a longer row gets a thread block. The order of the sum, so the bits,
+// depends on it.
 constexpr int64_t kLongestWarpRow = 1024;
 
 struct alignas(16) Float4 {
@@ -24,7 +27,7 @@ struct alignas(8) Float2 {
     float x[2];
 };
 
-// Elements [at, at + 4) of a row of d; `wide` where all four are there and lie on 16 bytes.
+// Loads elements [at, at + 4) of a row of d, with zeros past its end. `wide`: all four exist and are 16-byte aligned.
 __device__ __forceinline__ Float4 load_four(const float* row, int64_t at, int64_t d, bool wide) {
     if (wide) return *reinterpret_cast<const Float4*>(row + at);
     Float4 v{};
@@ -44,7 +47,7 @@ __device__ __forceinline__ void store_four(float* row, int64_t at, int64_t d, bo
 bool on_16_bytes(const float* data, int64_t stride) {
     return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
 }
-// Blocks go on to further rows.
+// Returns the number of thread blocks for n rows, at most 4096; with more rows, thread blocks take several in turn.
 unsigned grid_rows(int64_t n) {
     constexpr int64_t kMost = 4096;
     return static_cast<unsigned>(n < kMost ? n : kMost);
@@ -53,7 +56,8 @@ unsigned blocks_of(int64_t n, int64_t each) {
     return static_cast<unsigned>((n + each - 1) / each);
 }
 
-// Two elements of a row from `at` on; of those that are not there zeros. `wide`: both are there, or none.
+// Loads two elements of a row from `at` on, with zeros past its end. `wide`: both exist and are 8-byte aligned, or
+// neither exists.
 __device__ __forceinline__ void load_two(const float* row, int64_t at, int64_t d, bool wide, float& a, float& b) {
     if (wide) {
         const Float2 both = at < d ? *reinterpret_cast<const Float2*>(row + at) : Float2{};
@@ -73,7 +77,7 @@ __device__ __forceinline__ void store_two(float* row, int64_t at, int64_t d, boo
     if (at + 1 < d) row[at + 1] = b;
 }
 
-// block: 256 threads, which are 256 / RowThreads rows.
+// y = norm(x) * weight (RmsNormLaunch). Thread block: 256 threads, for 256 / RowThreads rows.
 template <int RowThreads, bool kPrepare>
 __global__ void __launch_bounds__(kThreads) norm_rows(const RmsNormLaunch a, const bool wide) {
     constexpr int kRows = kThreads / RowThreads;
@@ -131,7 +135,7 @@ __global__ void __launch_bounds__(kThreads) norm_rows(const RmsNormLaunch a, con
     }
 }
 
-// grid (pairs of a token, tokens)
+// Rotates pairs of elements in place (RopeLaunch). Grid: (pairs of a token, tokens).
 __global__ void __launch_bounds__(kThreads) turn_pairs(const RopeLaunch a) {
     const int half = a.n_rotated / 2;
     const int pair = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
@@ -151,13 +155,13 @@ __global__ void __launch_bounds__(kThreads) turn_pairs(const RopeLaunch a) {
     }
 }
 
-// v / (1 + exp(-v)); exp is capped where the quotient is 0 to float's smallest numbers.
+// Returns v / (1 + exp(-v)). exp is capped where the quotient is 0 up to the smallest numbers of float.
 __device__ __forceinline__ float silu(float v) {
     const float negative = -v > 88.0F ? 88.0F : -v;
     return v / (1.0F + gpu::exp_approx(negative));
 }
 
-// grid (fours of a row, rows)
+// y = silu(gate) * up (SwigluLaunch). Grid: (fours of a row, rows).
 __global__ void __launch_bounds__(kThreads) gate_rows(const SwigluLaunch a, const bool wide) {
     const int64_t at = 4 * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
     if (at >= a.d) return;
@@ -169,7 +173,8 @@ __global__ void __launch_bounds__(kThreads) gate_rows(const SwigluLaunch a, cons
     }
 }
 
-// The same, also laid out for matmuls: a warp has 32 elements of 8 rows. grid (blocks of 32 / 8, tiles of 8 rows).
+// Like gate_rows, and lays the output out for matmuls: a warp has 32 elements of 8 rows. Grid: (blocks of 32 elements /
+// 8, tiles of 8 rows).
 __global__ void __launch_bounds__(kThreads) gate_and_prepare(const SwigluLaunch a, const bool wide) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int64_t block = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
@@ -192,7 +197,7 @@ __global__ void __launch_bounds__(kThreads) gate_and_prepare(const SwigluLaunch 
     store_bf16_block(a.prepare, block, row, lane % 4, v);
 }
 
-// grid (fours of a row, rows)
+// y += x (AddLaunch). Grid: (fours of a row, rows).
 __global__ void __launch_bounds__(kThreads) add_rows(const AddLaunch a, const bool wide) {
     const int64_t at = 4 * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
     if (at >= a.d) return;

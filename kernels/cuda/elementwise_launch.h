@@ -1,5 +1,5 @@
-// Parameters of the small kernels between matmuls (kernels/elementwise.h says what each computes). Rows of floats;
-// strides count floats.
+// Parameters of the small kernels between matmuls (what each computes: kernels/elementwise.h). Rows of floats in device
+// memory; strides are floats from one row to the next.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace slipstream::cuda {
 
-/// y = norm(x) * weight, or, where `add` is given, of sum = x + add, which is left in `sum`. In place where y, or sum,
-/// is x.
+/// y = norm(x) * weight, row by row. If `add` is given, the norm is of sum = x + add, which is written to `sum`. y, or
+/// sum, may be x (in place).
 struct RmsNormLaunch {
     std::int64_t n_rows = 0;
     std::int64_t d = 0;
@@ -19,12 +19,13 @@ struct RmsNormLaunch {
     float* y = nullptr;             // [n_rows, d]
     std::int64_t y_stride = 0;
     float eps = 1e-5F;
-    const float* add = nullptr;  // [n_rows, d], or null
+    const float* add = nullptr;  // [n_rows, d], is added to x first; null: nothing is added
     std::int64_t add_stride = 0;
-    float* sum = nullptr;  // [n_rows, d]
+    float* sum = nullptr;  // [n_rows, d], receives x + add; only with `add`
     std::int64_t sum_stride = 0;
-    ActivationDestination prepare{};  // of y; not together with `add`
+    ActivationDestination prepare{};  // copy of y for matmuls; not together with `add`
 };
+/// Enqueues the kernel of `launch` on `stream`. The caller must check the status of the launch, as for all of these.
 void launch_rms_norm(const RmsNormLaunch& launch, void* stream);
 
 enum class RopePairs : std::int32_t { Interleaved, Half };
@@ -51,7 +52,7 @@ struct SwigluLaunch {
     std::int64_t up_stride = 0;
     float* y = nullptr;  // [n_rows, d]
     std::int64_t y_stride = 0;
-    ActivationDestination prepare{};  // of y
+    ActivationDestination prepare{};  // copy of y for matmuls
 };
 void launch_swiglu(const SwigluLaunch& launch, void* stream);
 

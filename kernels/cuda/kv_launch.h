@@ -1,5 +1,5 @@
-// Parameters of the kernels that write rows of the KV cache. On a card both parts of a chunk are plain rows,
-// [n_kv_heads][K|V][256][head_dim]; scratch rows are [n_kv_heads][head_dim].
+// Parameters of the kernels that write rows of the KV cache. On a GPU both parts of a KV chunk are plain rows,
+// [n_kv_heads][K|V][256][head_dim]; scratch rows are [n_kv_heads][head_dim]. All pointers are to device memory.
 #pragma once
 
 #include <cstddef>
@@ -10,23 +10,25 @@
 
 namespace slipstream::cuda {
 
+/// Rounds the K and V rows of a pass to `type` and stores them in scratch.
 struct KvWriteLaunch {
     KvType type = KvType::F16;
     std::int32_t n_tokens = 0;
     std::int32_t row_elements = 0;  // n_kv_heads * head_dim
     const float* k = nullptr;       // [n_tokens, row_elements], rows k_stride floats apart
     std::int64_t k_stride = 0;
-    const float* v = nullptr;
+    const float* v = nullptr;  // [n_tokens, row_elements], rows v_stride floats apart
     std::int64_t v_stride = 0;
-    std::byte* scratch_k = nullptr;  // [n_rows, row_elements] of `type`
+    std::byte* scratch_k = nullptr;  // [n_rows, row_elements], `type`
     std::byte* scratch_v = nullptr;
-    const std::int32_t* scratch_rows = nullptr;  // [n_tokens]
+    const std::int32_t* scratch_rows = nullptr;  // [n_tokens]: scratch row of each token's K and V
 };
 void launch_kv_write(const KvWriteLaunch& launch, void* stream);
 
-/// Queries are turned where they lie, keys on their way into scratch; values go there as they are.
+/// Rotates queries in place, and keys on their way to scratch; stores values as they are. Optionally norms the heads of
+/// queries and keys first.
 struct RotateWriteLaunch {
-    KvWriteLaunch write{};  // k is not turned, and stays so
+    KvWriteLaunch write{};  // write.k is not rotated yet, and is not changed
     std::int32_t n_q_heads = 0;
     std::int32_t head_dim = 0;
     std::int32_t n_rotated = 0;
@@ -35,29 +37,32 @@ struct RotateWriteLaunch {
     std::int64_t q_stride = 0;
     const float* cos_sin = nullptr;  // [n_tokens, n_rotated]
     std::int64_t cos_sin_stride = 0;
-    const float* q_norm = nullptr;  // [head_dim], of both or of none: heads are normed first, as rms_norm does it
+    const float* q_norm = nullptr;  // [head_dim]; both norms are given, or none: heads are then normed first, as
+                                    // rms_norm does
     const float* k_norm = nullptr;
     float eps = 1e-5F;
 };
 void launch_rotate_write(const RotateWriteLaunch& launch, void* stream);
 
-/// Words of four bytes are moved: a head has an even number of elements.
+/// Copies scratch rows to committed positions, in one layer or in several. Works on words of four bytes, so a head must
+/// have an even number of 16-bit elements.
 struct KvCommitLaunch {
     std::int32_t n_rows = 0;
     std::int32_t n_kv_heads = 0;
-    std::int32_t head_words = 0;                 // of one head's row
-    const std::byte* scratch_k = nullptr;        // [n_rows of scratch, n_kv_heads, head_words]
+    std::int32_t head_words = 0;                 // words of four bytes in a head's row
+    const std::byte* scratch_k = nullptr;        // [n_rows of scratch, n_kv_heads, head_words], of the first layer
     const std::byte* scratch_v = nullptr;        //
-    const std::int32_t* scratch_rows = nullptr;  // [n_rows]: row i goes to position first_position + i
+    const std::int32_t* scratch_rows = nullptr;  // [n_rows]: scratch row scratch_rows[i] goes to position
+                                                 // first_position + i
     std::int64_t first_position = 0;
-    std::byte* const* chunks = nullptr;  // [n_layers, n_chunks]: of chunk c number c - first_position / 256
+    std::byte* const* chunks = nullptr;  // [n_layers, n_chunks]; the first of a layer is number first_position / 256
     std::int32_t n_chunks = 0;
     std::int32_t n_layers = 1;
-    std::int64_t layer_bytes = 0;  // of scratch, from layer to layer
+    std::int64_t layer_bytes = 0;  // bytes of scratch from one layer to the next
 };
 void launch_kv_commit(const KvCommitLaunch& launch, void* stream);
 
-/// In each plane, row src_rows[i] goes to row dst_rows[i]; strides count words of four bytes.
+/// Copies row src_rows[i] to row dst_rows[i], in each plane; strides are words of four bytes.
 struct MoveRowsLaunch {
     std::int32_t n_rows = 0;
     std::int32_t n_planes = 0;

@@ -1,9 +1,9 @@
-// Rows into scratch, rounded to the KV type (to nearest even), with or without the rotation before it, and from scratch
-// behind the committed ones; rows as they are, from place to place.
+// Writes KV rows to scratch, rounded to the KV type (to nearest even), with or without RoPE before it; copies them from
+// scratch to committed positions; copies rows from place to place.
 //
-// 16-bit rows hold finite numbers only: what the type cannot hold becomes its greatest number, NaN as well. Attention
-// multiplies rows that a query does not see by a weight of 0, which must give 0; so no token can reach into another's
-// result by being damaged. Its own result shows the damage all the same, through its query.
+// 16-bit rows hold finite numbers only: what the type cannot hold becomes its largest number, and so does NaN.
+// Attention multiplies rows that a query does not see by a weight of 0, which must give 0. So a damaged token cannot
+// change the results of another; its own result is still damaged, through its query.
 #include "gpu.cuh"
 #include "kernels/cuda/kv_launch.h"
 
@@ -17,7 +17,8 @@ constexpr int kChunkRows = 256;
 __device__ __forceinline__ void put(float* dst, float value) {
     *dst = value;
 }
-// fminf and fmaxf take the number of a number and a NaN.
+// Returns `value` limited to [-most, most]; NaN becomes `most`: fminf and fmaxf of a number and a NaN return the
+// number.
 __device__ __forceinline__ float within(float value, float most) {
     return fmaxf(fminf(value, most), -most);
 }
@@ -28,7 +29,7 @@ __device__ __forceinline__ void put(gpu::Bf16* dst, float value) {
     dst->bits = static_cast<uint16_t>(gpu::pack_bf16(within(value, 0x1.fep127F), 0.0F));
 }
 
-// grid (pieces of a row, tokens, keys and values)
+// Rounds rows of K and V and stores them in scratch. Grid: (ranges of a row, tokens, keys and values).
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) write_rows(const KvWriteLaunch a) {
     const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
@@ -40,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) write_rows(const KvWriteLaunch a) {
     put(dst + int64_t{a.scratch_rows[token]} * a.row_elements + at, src[at]);
 }
 
-// Elements of a head that turn together; the same products and sums as turn_pairs (elementwise.cu).
+// The two elements of a head that are rotated together. Products and sums are those of turn_pairs (elementwise.cu).
 struct Pair {
     int first;
     int second;
@@ -59,7 +60,8 @@ __device__ __forceinline__ Turned turned(const RotateWriteLaunch& a, const float
     return {u * cosine - v * sine, u * sine + v * cosine};
 }
 
-// grid (pieces of a row, tokens, queries, keys and values). A thread has a pair, or an element that does not turn.
+// Rotates q in place and k on its way to scratch, and stores v. Grid: (ranges of a row, tokens, queries / keys /
+// values). A thread has a pair, or an element that is not rotated.
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) rotate_write_rows(const RotateWriteLaunch a) {
     const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
@@ -81,7 +83,7 @@ __global__ void __launch_bounds__(kThreads) rotate_write_rows(const RotateWriteL
         put(reinterpret_cast<Kv*>(a.write.scratch_v) + row + at, a.write.v[token * a.write.v_stride + at]);
         return;
     }
-    const int places = a.head_dim - half;  // of a head
+    const int places = a.head_dim - half;  // threads that a head needs
     if (at >= a.write.row_elements / a.head_dim * places) return;
     const int64_t first = at / places * a.head_dim;
     const float* head = a.write.k + token * a.write.k_stride + first;
@@ -97,7 +99,8 @@ __global__ void __launch_bounds__(kThreads) rotate_write_rows(const RotateWriteL
     put(to + pair.second, key.second);
 }
 
-// The factor of a head's norm, as norm_rows<32> (elementwise.cu) has it: element i is lane i / 4 mod 32's.
+// Returns the factor of a head's norm, computed as by norm_rows<32> (elementwise.cu): element i belongs to lane i / 4
+// mod 32. Whole warps only.
 __device__ __forceinline__ float norm_factor(const float* head, int d, float eps) {
     float squares = 0.0F;
     for (int at = 4 * static_cast<int>(threadIdx.x % 32); at < d; at += 128)
@@ -106,8 +109,8 @@ __device__ __forceinline__ float norm_factor(const float* head, int d, float eps
     return 1.0F / sqrtf(squares / static_cast<float>(d) + eps);
 }
 
-// The same behind a norm of each head: a warp has a head of queries or keys, or as many values. grid (heads / 4,
-// tokens, queries, keys and values).
+// Like rotate_write_rows, after a norm of each head: a warp has a head of queries or keys, or a head of values. Grid:
+// (heads / 4, tokens, queries / keys / values).
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) norm_rotate_write_rows(const RotateWriteLaunch a) {
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -122,7 +125,7 @@ __global__ void __launch_bounds__(kThreads) norm_rotate_write_rows(const RotateW
         for (int i = lane; i < d; i += 32) put(reinterpret_cast<Kv*>(a.write.scratch_v) + row + i, values[i]);
         return;
     }
-    float* in_place = a.q + token * a.q_stride + int64_t{head} * d;  // of queries
+    float* in_place = a.q + token * a.q_stride + int64_t{head} * d;  // of a query
     const float* from = queries ? in_place : a.write.k + token * a.write.k_stride + int64_t{head} * d;
     const float* weight = queries ? a.q_norm : a.k_norm;
     const float factor = norm_factor(from, d, a.eps);
@@ -144,7 +147,8 @@ __global__ void __launch_bounds__(kThreads) norm_rotate_write_rows(const RotateW
     for (int i = a.n_rotated + lane; i < d; i += 32) store(i, normed(i));
 }
 
-// grid (pieces of a row, rows, keys and values of each layer)
+// Copies scratch rows to committed positions, a word of four bytes per thread. Grid: (ranges of a row, rows, keys and
+// values of each layer).
 __global__ void __launch_bounds__(kThreads) commit_rows(const KvCommitLaunch a) {
     const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
     const int row_words = a.n_kv_heads * a.head_words;
@@ -161,7 +165,7 @@ __global__ void __launch_bounds__(kThreads) commit_rows(const KvCommitLaunch a) 
     dst[at % a.head_words] = src[at];
 }
 
-// grid (pieces of a row, rows, planes)
+// Copies rows between planes, a word of four bytes per thread. Grid: (ranges of a row, rows, planes).
 __global__ void __launch_bounds__(kThreads) copy_rows(const MoveRowsLaunch a) {
     const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
     if (at >= a.row_words) return;

@@ -1,8 +1,8 @@
-// Scores of groups of eight slots, and groups to other places.
+// Scores of slot groups of eight slots, and copies of slot groups to other places.
 //
-// A warp scores a group at a time: lane l has slot l / 4, and of its key the pieces of 16 bytes l % 4, l % 4 + 4, ...;
-// products by fused multiply-adds, elements ascending, then lanes (xor 1, 2). Maximum and sum over the slots go by
-// lanes (xor 4, 8, 16). So the bits of a score depend on its group and its query alone.
+// A warp scores one slot group at a time. Lane l has slot l / 4, and of its key the pieces of 16 bytes number l % 4, l
+// % 4 + 4, ...; products are added by fused multiply-adds, elements ascending, then over lanes (xor 1, 2). Maximum and
+// sum over the slots go over lanes (xor 4, 8, 16). So the bits of a score depend on its slot group and its query alone.
 #include "gpu.cuh"
 #include "kernels/cuda/kv_view_launch.h"
 #include "kernels/cuda/widen.cuh"
@@ -15,10 +15,12 @@ constexpr int kThreads = 128;
 constexpr int kChunkSlots = 256;
 constexpr int kGroupSlots = 8;
 constexpr int kChunkGroups = kChunkSlots / kGroupSlots;
+// Slot groups that a thread block scores: half of a KV chunk.
 constexpr int kBlockGroups = 16;
+// Lanes of a warp that share a slot: 4, since a warp scores the 8 slots of a slot group at once.
 constexpr int kSlotLanes = 32 / kGroupSlots;
 
-// 16 bytes of a row, those behind its end 0.
+// A piece of 16 bytes of a row; elements past the end of the row are 0.
 template <class Kv>
 constexpr int kPieceElements = 16 / static_cast<int>(sizeof(Kv));
 template <class Kv>
@@ -34,13 +36,13 @@ __device__ __forceinline__ Piece<Kv> load_piece(const Kv* row, int at, int d, bo
     return piece;
 }
 
-// A row of queries in shared memory: whole pieces, 0 behind head_dim.
+// Returns the pitch of query rows in shared memory, in floats: head_dim rounded up to whole pieces, with zeros past it.
 template <class Kv>
 __host__ __device__ constexpr int query_pitch(int d) {
     return (d + kPieceElements<Kv> - 1) / kPieceElements<Kv> * kPieceElements<Kv>;
 }
 
-// q . k of a lane's slot for Batch queries, in each of its four lanes.
+// Computes q . k of a lane's slot for Batch queries, in each of the slot's four lanes. Whole warps only.
 template <class Kv, int Batch>
 __device__ __forceinline__ void multiply(const KvScoreLaunch& a, const Kv* row, gpu::SharedPtr<float> q,
                                          float (&sum)[Batch]) {
@@ -68,7 +70,8 @@ __device__ __forceinline__ void multiply(const KvScoreLaunch& a, const Kv* row, 
     }
 }
 
-// A group's score from those of its slots, n of which are there: in every lane.
+// Returns the score of a slot group from those of its slots, of which the first n are committed, in every lane. Whole
+// warps only.
 __device__ __forceinline__ float reduce_group(float score, bool mass, int slot, int n) {
     if (!mass) {
         float sum = slot < n ? score : 0.0F;
@@ -83,7 +86,8 @@ __device__ __forceinline__ float reduce_group(float score, bool mass, int slot, 
     return best + logf(sum);
 }
 
-// grid (blocks of groups, kv heads, batches of query heads of one kv head); shared: [Batch][pitch] floats.
+// Grid: (blocks of kBlockGroups slot groups, kv heads, batches of query heads of one kv head). Shared memory:
+// [Batch][pitch] floats.
 template <class Kv, int Batch>
 __global__ void __launch_bounds__(kThreads) score_groups(const KvScoreLaunch a) {
     const int d = a.head_dim;
@@ -121,7 +125,7 @@ __global__ void __launch_bounds__(kThreads) score_groups(const KvScoreLaunch a) 
     }
 }
 
-// grid (moves)
+// Copies slot groups, keys and values. Grid: moves.
 __global__ void __launch_bounds__(kThreads) move_groups(const KvGatherLaunch a) {
     const KvGroupMove move = a.moves[blockIdx.x];
     for (int at = static_cast<int>(threadIdx.x); at < 2 * a.group_pieces; at += kThreads) {

@@ -1,5 +1,5 @@
-// The two kernels around a copy of a link that is to seem slower (link_pace_launch.h). One thread, which looks at the
-// card's clock; it holds one of the places that blocks have on one multiprocessor, and no memory bandwidth.
+// The two kernels around a copy over a link that is slowed down (link_pace_launch.h). One thread, which reads the GPU's
+// clock; it takes one of the places for thread blocks of one multiprocessor, and no memory bandwidth.
 #include "gpu.cuh"
 #include "kernels/cuda/link_pace_launch.h"
 
@@ -20,7 +20,10 @@ __global__ void __launch_bounds__(1) link_pace(LinkPaceLaunch p) {
     uint64_t seen = 0;
     uint64_t end = 0;
     uint64_t free_from = 0;
-    do {  // another stream of the direction may take its turn meanwhile
+    // Reserves the link for this copy: from the time at which the link becomes free, but not before the copy began. The
+    // first swap compares with 0 and so only reads that time, unless nothing was copied yet. A later swap fails if
+    // another stream of this direction has reserved the link in between; then this copy queues after that stream's.
+    do {
         free_from = seen;
         end = (free_from > began ? free_from : began) + p.nanoseconds;
         seen = gpu::atomic_swap_if(p.clock, free_from, end);

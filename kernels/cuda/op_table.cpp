@@ -1,4 +1,4 @@
-// The table itself.
+// The table of op_table.h.
 #include "kernels/cuda/op_table.h"
 
 namespace slipstream::cuda {

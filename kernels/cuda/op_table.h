@@ -1,5 +1,5 @@
-// The ops of a CUDA device, as kernels/op_table.h wants them: from checked arguments to launch parameters. Defined in
-// the ops_*.cpp.
+// The ops of a CUDA device for kernels/op_table.h. They turn checked arguments into launch parameters. Defined in the
+// ops_*.cpp.
 #pragma once
 
 #include "kernels/op_table.h"

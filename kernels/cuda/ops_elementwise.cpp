@@ -1,4 +1,4 @@
-// The small ops on a CUDA device. Rows that are not there launch nothing.
+// The small ops on a CUDA device. Nothing is launched if there are no rows.
 #include <cstdint>
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
-// Ops whose work is the host's: rows of the embedding, which never leaves host memory, and the angles of rope, which
-// are formed in double. Both are written into page-locked memory by the device's threads and copied in stream order.
+// Ops that the host computes: rows of the embedding, which stays in host memory, and the angles of RoPE, which are
+// computed in double. The device's host threads write both to pinned memory, from where they are copied in stream
+// order.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

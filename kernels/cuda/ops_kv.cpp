@@ -1,4 +1,4 @@
-// Rows of the KV cache on a CUDA device: into scratch, and behind the committed ones.
+// Rows of the KV cache on a CUDA device: writes them to scratch, and commits them.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -16,14 +16,15 @@ namespace slipstream::cuda {
 
 namespace {
 
-constexpr std::int64_t kMostRows = 65535;  // of one launch: a dimension of the grid
+// Most rows, or planes, of one launch: CUDA's limit of a dimension of the grid.
+constexpr std::int64_t kMostRows = 65535;
 
 template <typename View>
 std::int64_t stride_floats(const View& view) {
     return static_cast<std::int64_t>(view.row_stride_bytes / sizeof(float));
 }
 
-// Rows [first, first + n) into scratch; of KvWriteArgs or RotateWriteArgs.
+// Returns the launch that writes rows [first, first + n) to scratch. Args: KvWriteArgs or RotateWriteArgs.
 template <typename Args>
 KvWriteLaunch write_launch(Op& op, const Args& args, std::int64_t first, std::int64_t n) {
     return {.type = kv_type(args.shape.dtype),
@@ -75,10 +76,12 @@ void rotate_write(ExecRef exec, const RotateWriteArgs& args) {
     }
 }
 
-// Tables of chunks of several layers go up as one array, as many layers a launch as it has room for.
+// Copies scratch rows to KV chunks. The tables of KV chunks of several layers are staged as one array; a launch has as
+// many layers as it has room for.
 void kv_commit(ExecRef exec, const KvCommitArgs& args) {
     Op op(exec);
-    constexpr std::int64_t kMostChunks = 512;  // of a launch, all layers'
+    // Most KV chunks of one launch, of all its layers together: the size of `table`.
+    constexpr std::int64_t kMostChunks = 512;
     constexpr std::int64_t kRows = std::min(kMostRows, kMostChunks / 2 * kChunkTokens);
     std::array<std::byte*, kMostChunks> table;
     for (std::int64_t first = 0; first < args.n_rows; first += kRows) {

@@ -15,16 +15,19 @@ namespace slipstream::cuda {
 
 namespace {
 
-constexpr std::int64_t kMostChunks = 1 << 12;  // of one launch: their pointers are staged
-constexpr std::int64_t kMostMoves = 1 << 10;   // the same
-constexpr std::int64_t kMostKvHeads = 65535;   // a dimension of the grid
+// Most KV chunks of one launch: their addresses are staged, 32 KiB.
+constexpr std::int64_t kMostChunks = 1 << 12;
+// Most slot groups of one launch: their moves are staged, 16 KiB.
+constexpr std::int64_t kMostMoves = 1 << 10;
+// Most kv heads: CUDA's limit of a dimension of the grid.
+constexpr std::int64_t kMostKvHeads = 65535;
 constexpr std::size_t kAlignBytes = 16;
 
 bool is_aligned(const std::byte* at) {
     return reinterpret_cast<std::uintptr_t>(at) % kAlignBytes == 0;
 }
 
-// Where the keys of a group lie in a chunk.
+// Returns the byte offset, in a KV chunk, of the keys of slot group `group` (counted from slot 0) of kv head `head`.
 std::size_t group_offset(const KvShape& shape, std::int64_t head, std::int64_t group) {
     return static_cast<std::size_t>(head) * 2 * shape.part_bytes() +
            row_bytes(shape.dtype, group % kChunkGroups * kGroupTokens * shape.head_dim);

@@ -1,4 +1,4 @@
-// Choosing tokens on a CUDA device: kSamplingRows rows a launch.
+// Choosing tokens on a CUDA device, kSamplingRows rows per launch.
 #include <algorithm>
 #include <cstdint>
 
@@ -16,7 +16,7 @@ static_assert(kMostTopLogits == kMaxTopK);
 
 namespace {
 
-// Calls launch(op, rows, first) for piece after piece of the rows.
+// Calls launch(op, rows, first) for one range of rows after another; `first` is the number of the range's first row.
 template <typename Launch>
 void for_launches(ExecRef exec, const ConstTensorView& logits, const Launch& launch) {
     const std::int64_t n_rows = logits.rows();

@@ -1,4 +1,4 @@
-// Workspace of a CUDA device's ops: the scratch of the greediest, and room for the arrays that ops are given.
+// Workspace of a CUDA device's ops: scratch for the op that needs most, and room for the arrays that ops stage.
 #include <algorithm>
 
 #include "kernels/cuda/attention/attention_plan.h"
@@ -31,14 +31,15 @@ std::size_t scratch_bytes(const CudaDevice& device, const WorkspaceShapes& shape
     return most;
 }
 
-// Of one call: what its paths gather. Positions, tiles, chunk tables and small arrays come on top, more than what
-// choosing tokens stages.
+// Returns the bytes that one call stages: what its paths gather, its tiles, and 64 KiB for positions, tables of KV
+// chunks and small arrays. That is more than what choosing tokens stages.
 std::size_t staged_bytes(const WorkspaceShapes& shapes) {
     if (shapes.n_tokens == 0 || shapes.kv.n_kv_heads == 0) return sampling_staged_bytes(shapes.n_logit_rows);
     const std::int64_t n = shapes.n_tokens;
     const auto [rows, gathers] = gather_bounds(n);
     const std::int64_t tiles = n * (shapes.n_q_heads / shapes.kv.n_kv_heads) + 1;
-    constexpr std::size_t kSmallArrays = std::size_t{64} << 10;  // 8192 chunks: 2 million positions
+    // Bytes for small arrays, such as a table of 8192 KV chunks: 2 million positions.
+    constexpr std::size_t kSmallArrays = std::size_t{64} << 10;
     return static_cast<std::size_t>(rows) * sizeof(std::int32_t) +
            static_cast<std::size_t>(gathers) * sizeof(AttentionGather) +
            static_cast<std::size_t>(tiles) * sizeof(AttentionTile) + kSmallArrays;

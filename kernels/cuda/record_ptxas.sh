@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Compiler launcher: runs a compilation, passes on what it says, and keeps a copy beside its output (FILE.o.ptxas), where
-# tests/checks/cuda_spills.sh reads what ptxas said of each kernel. ccache, where it is in between, repeats the words.
+# Compiler launcher: runs a compilation, prints its messages, and writes a copy next to its output (FILE.o.ptxas), from
+# which tests/checks/cuda_spills.sh reads the lines of ptxas about each kernel. With ccache in between this works too,
+# since ccache repeats the messages of a cached compilation.
 # usage: record_ptxas.sh COMPILER ARGUMENT...
 set -uo pipefail
 
@@ -13,6 +14,6 @@ if [[ $output != *.o ]]; then exec "$@"; fi
 said=$("$@" 2>&1)
 status=$?
 if [ $status -eq 0 ]; then printf '%s\n' "$said" >"$output.ptxas"; fi
-# Registers of hundreds of kernels are for the file alone.
+# The lines about registers of hundreds of kernels go to the file only.
 printf '%s\n' "$said" | grep -vE '^ptxas info|^ +[0-9]+ bytes stack frame|^$' >&2
 exit $status

@@ -1,9 +1,9 @@
-// Argmax of logits, and of logits with noise. A block takes a piece of a row, a second kernel the best of the pieces.
-// "Better" is one order throughout, higher value, then lower id, so how a row is cut changes nothing.
+// Argmax of logits, and of logits with noise. A thread block takes a range of a row; a second kernel takes the best of
+// the ranges. "Better" is one order throughout, higher value, then lower id, so the division of a row changes nothing.
 //
-// The noisy argmax first needs a row's greatest logit, since scores count from there. Most logits cannot win whatever
-// their noise: an upper bound of the score from a few float operations spares their logarithms and the quotient in
-// double, which consumer cards are slow at.
+// The argmax with noise first needs the row's greatest logit, from which scores count. Most logits cannot win with any
+// noise: an upper bound of the score, from a few float operations, saves their logarithms and the quotient in double,
+// which is slow on consumer GPUs.
 #include "gpu.cuh"
 #include "kernels/base/noise.h"
 #include "kernels/cuda/sampling_launch.h"
@@ -20,7 +20,7 @@ struct Best {
     float value = kImpossible;
     int id = -1;
 
-    // Of two with an id: higher value, then lower id.
+    // Replaces this candidate by the other if the other is better: has an id, then has a higher value, then a lower id.
     __device__ __forceinline__ void meet(float other_value, int other_id) {
         if (other_id < 0) return;
         if (id >= 0 && (other_value < value || (other_value == value && other_id > id))) return;
@@ -29,7 +29,7 @@ struct Best {
     }
 };
 
-// The block's best, in thread 0. Shared: kWarps values and ids.
+// Returns the best of the thread block, in thread 0. Shared memory: kWarps values and ids.
 __device__ __forceinline__ Best best_of_block(Best best) {
     for (int mask = 16; mask > 0; mask /= 2) {
         const float value = gpu::shfl_xor(best.value, mask);
@@ -49,7 +49,7 @@ __device__ __forceinline__ Best best_of_block(Best best) {
 }
 constexpr size_t kSharedBytes = kWarps * (sizeof(float) + sizeof(int));
 
-// grid (pieces, rows); a best of each piece: [n, pieces].
+// Finds the best of each range, [n, ranges]. Grid: (ranges, rows).
 __global__ void __launch_bounds__(kThreads) best_of_pieces(const LogitRows rows, float* values, int32_t* ids) {
     const float* logits = rows.logits + blockIdx.y * rows.stride;
     const int first = static_cast<int>(blockIdx.x) * kArgmaxPiece;
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) best_of_pieces(const LogitRows rows,
     ids[blockIdx.y * gridDim.x + blockIdx.x] = best.id;
 }
 
-// grid (rows)
+// Finds the best of each row from those of its ranges. Grid: rows.
 __global__ void __launch_bounds__(kThreads)
     best_of_rows(const float* values, const int32_t* ids, const int n_pieces, float* value, int32_t* id) {
     Best best;
@@ -78,7 +78,8 @@ __global__ void __launch_bounds__(kThreads)
     id[blockIdx.x] = best.id;
 }
 
-// Pieces of a row with noise: as best_of_pieces. A thread takes groups of four ids, which share a block of noise.
+// Finds the best of each range of a row with noise; grid and results as of best_of_pieces. A thread takes groups of
+// four ids, which share a block of noise.
 __global__ void __launch_bounds__(kThreads)
     best_noisy_of_pieces(const GumbelLaunch a, const float* greatest_of_rows, float* values, int32_t* ids) {
     const float* logits = a.rows.logits + blockIdx.y * a.rows.stride;
@@ -86,7 +87,8 @@ __global__ void __launch_bounds__(kThreads)
     const auto position = static_cast<uint64_t>(a.positions[blockIdx.y]);
     const int first = static_cast<int>(blockIdx.x) * kArgmaxPiece;
     const int end = gpu::min(first + kArgmaxPiece, a.rows.vocab);
-    // Above 1 / temperature times a bit: four roundings of 2^-24 each lie between approximate and exact scores.
+    // The bound must be above the exact score, which is at most 0: `slack` makes it so, since four roundings of 2^-24
+    // each are between approximate and exact scores.
     const float inverse = static_cast<float>(1.0 / a.temperature);
     constexpr float slack = 1.0F - 0x1p-20F;
     Best best;
@@ -110,7 +112,7 @@ __global__ void __launch_bounds__(kThreads)
     ids[blockIdx.y * gridDim.x + blockIdx.x] = best.id;
 }
 
-// Pieces' bests in scratch.
+// Arrays in scratch with the best value and id of each range.
 struct PieceBests {
     unsigned n_pieces;
     float* values;

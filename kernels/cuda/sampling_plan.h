@@ -1,5 +1,5 @@
-// How rows of logits are dealt out to launches of kernels that choose tokens: so many at a time, so that scratch
-// depends on the vocabulary alone and the card is full all the same.
+// How rows of logits are divided over launches of the kernels that choose tokens: a fixed number at a time, so that
+// scratch depends on the vocabulary alone and the GPU is busy all the same.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,11 @@
 
 namespace slipstream::cuda {
 
-/// Rows of a launch. Of a vocabulary of 128K they are 1024 blocks (argmax) or 2048 (the best), several for every
-/// multiprocessor there is.
+/// Most rows per launch. With a vocabulary of 128K they make 1024 thread blocks (argmax) or 2048 (the k best), several
+/// for each multiprocessor of any GPU.
 inline constexpr std::int64_t kSamplingRows = 64;
 
-/// Scratch that any of the ops takes for `n_rows` rows.
+/// Returns the bytes of scratch that any of these ops takes for `n_rows` rows.
 [[nodiscard]] constexpr std::size_t sampling_scratch_bytes(std::int64_t n_rows, std::int64_t vocab) {
     const auto n = static_cast<std::int32_t>(std::min(n_rows, kSamplingRows));
     const auto cols = static_cast<std::int32_t>(vocab);
@@ -22,7 +22,7 @@ inline constexpr std::int64_t kSamplingRows = 64;
                      argmax_scratch_bytes(n, cols), logit_sum_scratch_bytes(n, cols)});
 }
 
-/// Bytes that a call stages: positions of a launch's rows.
+/// Returns the bytes that a call stages: the positions of the rows of a launch.
 [[nodiscard]] constexpr std::size_t sampling_staged_bytes(std::int64_t n_rows) {
     return static_cast<std::size_t>(std::min(n_rows, kSamplingRows)) * sizeof(std::int64_t);
 }

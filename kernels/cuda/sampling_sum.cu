@@ -1,5 +1,5 @@
-// Sums of exp over rows of logits, from each row's greatest down: what turns a logit into a probability. A block takes
-// a piece of a row, a warp the row's pieces, always in the same order.
+// Sums of exp(logit - largest logit) over rows of logits, which turn a logit into a probability. A thread block sums a
+// range of a row, then a warp sums the ranges of a row, always in the same order.
 #include "gpu.cuh"
 #include "kernels/cuda/sampling_launch.h"
 
@@ -10,12 +10,14 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
+// Returns the sum of `sum` over the lanes of the warp, in every lane, always in the same order. Whole warps only.
 __device__ __forceinline__ float warp_sum(float sum) {
     for (int mask = 16; mask > 0; mask /= 2) sum += gpu::shfl_xor(sum, mask);
     return sum;
 }
 
-// grid (pieces, rows); sums: [rows, pieces]. Shared: kWarps floats.
+// Sums exp over ranges of kArgmaxPiece logits. Grid: (ranges, rows); `sums`: [rows, ranges]. Shared memory: kWarps
+// floats.
 __global__ void __launch_bounds__(kThreads) sum_pieces(const LogitSumLaunch a, float* sums) {
     const float* logits = a.rows.logits + blockIdx.y * a.rows.stride;
     const float greatest = a.greatest[blockIdx.y * a.greatest_stride];
@@ -24,7 +26,7 @@ __global__ void __launch_bounds__(kThreads) sum_pieces(const LogitSumLaunch a, f
     float sum = 0.0F;
     for (int id = first + static_cast<int>(threadIdx.x); id < end; id += kThreads) {
         const float logit = logits[id];
-        if (!(logit > -INFINITY)) continue;  // NaN as well
+        if (!(logit > -INFINITY)) continue;  // also skips NaN
         sum += logit == greatest ? 1.0F : gpu::exp_approx((logit - greatest) * a.inverse_temperature);
     }
     sum = warp_sum(sum);
@@ -37,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) sum_pieces(const LogitSumLaunch a, f
     sums[blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
 
-// grid (rows), a warp each
+// Adds the sums of the ranges of each row. Grid: rows, one warp each.
 __global__ void __launch_bounds__(32) sum_rows(const float* pieces, const int n_pieces, float* sums) {
     float sum = 0.0F;
     for (int i = static_cast<int>(threadIdx.x); i < n_pieces; i += 32) sum += pieces[blockIdx.x * n_pieces + i];

@@ -1,8 +1,10 @@
-// The k best logits of each row, by selection: values as integers that sort alike, the k-th greatest found bit by bit
-// by counting, then those above it and the first of those equal to it, and at last the few put in order.
+// The k largest logits of each row, by selection. Values become integers that sort alike; the k-th largest is found bit
+// by bit, by counting; then all above it are kept, and the first of those equal to it; at the end the few that are left
+// are sorted.
 //
-// A block selects k of up to 4096 entries, 16 a thread in registers, in ascending places; what it leaves is in
-// ascending places too, so "first" is "lowest id" however often selections are selected from.
+// A thread block selects k of up to 4096 entries, 16 per thread in registers, in ascending order of their places. Its
+// output is in ascending order of the places too, so "first" means "lowest id" however often selections are selected
+// from.
 #include "gpu.cuh"
 #include "kernels/cuda/sampling_launch.h"
 
@@ -12,10 +14,12 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int kEach = kTopKPiece / kThreads;  // entries of a thread
-constexpr uint32_t kNone = 0;                 // key of what is never chosen
+constexpr int kEach = kTopKPiece / kThreads;  // entries per thread
+// Key of an entry that is never chosen: NaN, -infinity, or past the end. All other keys are greater.
+constexpr uint32_t kNone = 0;
 
-// Greater floats have greater keys, -0 as 0; NaN and -inf have kNone.
+// Returns a key that sorts like `value`: larger floats have larger keys, -0 has the key of 0, NaN and -infinity have
+// kNone.
 __device__ __forceinline__ uint32_t key_of(float value) {
     if (!(value > -INFINITY)) return kNone;
     const uint32_t bits = __builtin_bit_cast(uint32_t, value + 0.0F);
@@ -26,20 +30,21 @@ __device__ __forceinline__ float value_of(uint32_t key) {
     return __builtin_bit_cast(float, key & 0x80000000U ? key & 0x7fffffffU : ~key);
 }
 
-// Entries to choose from: n of each row, [n_rows, n]; ids null: an entry's id is its place.
+// Entries to choose from, n per row, [n_rows, n]. If ids is null, an entry's id is its place in the row.
 struct Entries {
     const float* values;
-    int64_t stride;  // of rows of values
+    int64_t stride;  // floats from one row of values to the next
     const int32_t* ids;
     int n;
 };
-// What is chosen: k of each piece, [n_rows, pieces, k], values and ids.
+// Chosen entries: k of each range, [n_rows, ranges, k], values and ids.
 struct Chosen {
     float* values;
     int32_t* ids;
 };
 
-// Sum over the block. `sums`: 2 * kWarps, used in turn, so that one barrier a sum is enough.
+// Returns the sum of `value` over the thread block, in every thread. `sums` has 2 * kWarps entries, whose halves are
+// used alternately by `turn`, so that one barrier per sum is enough. All threads must call it.
 __device__ __forceinline__ int block_sum(int value, gpu::SharedPtr<int> sums, int turn) {
     for (int mask = 16; mask > 0; mask /= 2) value += gpu::shfl_xor(value, mask);
     const auto mine = sums + turn % 2 * kWarps;
@@ -50,7 +55,8 @@ __device__ __forceinline__ int block_sum(int value, gpu::SharedPtr<int> sums, in
     return sum;
 }
 
-// Sum over the threads before this one.
+// Returns the sum of `value` over the threads before this one. `sums`: kWarps entries. All threads of the thread block
+// must call it.
 __device__ __forceinline__ int block_sum_before(int value, gpu::SharedPtr<int> sums) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     int up_to = value;
@@ -66,7 +72,8 @@ __device__ __forceinline__ int block_sum_before(int value, gpu::SharedPtr<int> s
     return sum;
 }
 
-// grid (pieces, rows). Shared: 2 * kWarps ints.
+// Chooses the k largest of each range of kTopKPiece entries; fills up with -infinity and id -1. grid (ranges, rows).
+// Shared memory: 2 * kWarps ints.
 __global__ void __launch_bounds__(kThreads) choose(const Entries from, const int k, const Chosen to) {
     const auto sums = gpu::dynamic_shared<int>();
     const int64_t row = blockIdx.y;
@@ -80,7 +87,7 @@ __global__ void __launch_bounds__(kThreads) choose(const Entries from, const int
     }
     int turn = 0;
     const int n_all = block_sum(n_there, sums, turn++);
-    // The greatest key that at least k entries reach; where there are fewer, all are chosen.
+    // `least` is the largest key that at least k entries reach. If there are at most k entries, all are chosen.
     uint32_t least = 1;
     if (n_all > k) {
         least = 0;
@@ -99,7 +106,8 @@ __global__ void __launch_bounds__(kThreads) choose(const Entries from, const int
         above += keys[i] > least ? 1 : 0;
         equal += keys[i] == least ? 1 : 0;
     }
-    const int n_equal = gpu::min(n_all, k) - block_sum(above, sums, turn);  // how many of those equal are chosen
+    const int n_equal = gpu::min(n_all, k) - block_sum(above, sums, turn);  // how many of the entries equal to `least`
+                                                                            // are chosen
     int equal_before = block_sum_before(equal, sums);
     int place = block_sum_before(above, sums) + gpu::min(equal_before, n_equal);
     const int64_t out = (row * gridDim.x + blockIdx.x) * k;
@@ -117,7 +125,8 @@ __global__ void __launch_bounds__(kThreads) choose(const Entries from, const int
     }
 }
 
-// grid (rows), kMaxTopK threads: entry i goes where as many are better. Shared: kMaxTopK values.
+// Sorts the k chosen entries of each row: an entry's place is the number of entries that are better. grid (rows),
+// kMaxTopK threads. Shared memory: kMaxTopK floats.
 __global__ void __launch_bounds__(kMaxTopK)
     sort_chosen(const float* values, const int32_t* ids, const int k, float* sorted_values, int32_t* sorted_ids) {
     const auto all = gpu::dynamic_shared<float>();
@@ -136,7 +145,7 @@ __global__ void __launch_bounds__(kMaxTopK)
 
 void launch_top_k(const TopKLaunch& a, void* stream) {
     if (a.rows.n == 0) return;
-    // Two halves of scratch take turns.
+    // Selections write to the two halves of scratch alternately.
     const auto n_rows = static_cast<unsigned>(a.rows.n);
     const size_t n_entries =
         size_t{n_rows} * static_cast<size_t>(sampling_pieces(a.rows.vocab, kTopKPiece)) * static_cast<size_t>(a.k);

@@ -1,4 +1,4 @@
-// What crosses the module's border for sums over several cards (module_api.h: sum_parts, gather_parts).
+// What crosses the border of the module for sums over several GPUs (module_api.h: sum_parts, gather_parts).
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,13 @@
 
 namespace slipstream::cuda {
 
-/// One rank's side of a call for all of them.
+/// Arguments of one rank in a call that enqueues for all ranks.
 struct RankPart {
-    Place place{};                 // its stream
-    void* communicator = nullptr;  // of its own, of make_communicators()
-    const float* from = nullptr;   // device memory, as `to`
-    float* to = nullptr;           // of a sum: may be `from`; of a gathering: the parts of all ranks, in order
+    Place place{};                 // the rank's device and stream
+    void* communicator = nullptr;  // the rank's own, of Module::make_communicators()
+    const float* from = nullptr;   // [n_floats], device memory
+    float* to = nullptr;  // device memory. Sum: [n_floats], may be `from`; gathering: [n_ranks, n_floats] in the order
+                          // of the ranks
 };
 
 }  // namespace slipstream::cuda

@@ -1,4 +1,4 @@
-// An element of KV as a float.
+// Converts an element of KV to float, exactly.
 #pragma once
 
 #include "gpu.cuh"

@@ -35,7 +35,7 @@ double uniform(std::uint32_t word) {
 // Box and Muller (1958): two uniforms make two independent normals.
 std::vector<float> normal_table(std::uint64_t seed, std::int64_t n) {
     std::vector<float> table;
-    table.reserve(static_cast<std::size_t>(n + 3));
+    table.reserve(n + 3);
     for (std::uint64_t block = 0; static_cast<std::int64_t>(table.size()) < n; ++block) {
         const PhiloxBlock words = draw(seed, block, 0, kTableStream);
         for (int i = 0; i < 4; i += 2) {
@@ -78,7 +78,7 @@ void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64
     const std::int64_t cols = cache.shape().n_kv_heads * cache.shape().head_dim;
     const std::int64_t piece = std::min(kPieceTokens, cache.max_nodes());
     const std::vector<float> table = normal_table(seed, kTableStarts + cols);
-    std::vector<float> k(static_cast<std::size_t>(piece * cols));
+    std::vector<float> k(piece * cols);
     std::vector<float> v(k.size());
     DeviceRows device_rows(exec.device, k.size());
     std::vector<NodeId> nodes;
@@ -99,7 +99,7 @@ void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64
                             .v = matrix_view(device_rows.v(exec.stream, v), n, cols),
                             .scratch_k = cache.scratch_k(layer),
                             .scratch_v = cache.scratch_v(layer),
-                            .scratch_rows = nodes.data()});
+                            .scratch_rows = scratch_rows(nodes)});
             exec.stream.synchronize();  // k and v are written again
         }
         cache.commit(exec, nodes);

@@ -13,22 +13,21 @@ DeviceKv::DeviceKv(Device& device, const KvShape& shape, std::int64_t n_chunks, 
       max_nodes_(max_nodes),
       resident_(std::vector<std::int64_t>(resident_chunks.begin(), resident_chunks.end())),
       chunks_(resident_chunks.size() * static_cast<std::size_t>(n_chunks), nullptr),
-      held_(static_cast<std::size_t>(kTailChunks), -1) {
+      held_(kTailChunks, -1) {
     take_resident(device);
-    scratch_ = device.allocate(static_cast<std::size_t>(2 * n_layers() * max_nodes) * shape.scratch_row_bytes(),
-                               MemoryTag::Kv, "the KV scratch");
+    scratch_ = device.allocate(2 * n_layers() * max_nodes * shape.scratch_row_bytes(), MemoryTag::Kv, "the KV scratch");
     std::int64_t n_streaming = 0;
     for (const std::int64_t resident : resident_) tail_of_.push_back(resident < n_chunks_ ? n_streaming++ : -1);
     if (n_streaming > 0)
-        tail_ = device.allocate(static_cast<std::size_t>(n_streaming * kTailChunks) * shape.chunk_bytes(),
-                                MemoryTag::Kv, "the tail of the KV cache");
+        tail_ =
+            device.allocate(n_streaming * kTailChunks * shape.chunk_bytes(), MemoryTag::Kv, "the tail of the KV cache");
 }
 
 std::size_t DeviceKv::bytes(const KvShape& shape, std::int64_t n_chunks, std::int64_t max_nodes,
                             std::span<const std::int64_t> resident_chunks) {
     std::size_t bytes = 2 * resident_chunks.size() * static_cast<std::size_t>(max_nodes) * shape.scratch_row_bytes();
     for (const std::int64_t resident : resident_chunks)
-        bytes += static_cast<std::size_t>(resident + (resident < n_chunks ? kTailChunks : 0)) * shape.chunk_bytes();
+        bytes += (resident + (resident < n_chunks ? kTailChunks : 0)) * shape.chunk_bytes();
     return bytes;
 }
 
@@ -36,11 +35,9 @@ void DeviceKv::take_resident(Device& device) {
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
         for (std::int64_t first = 0; first < resident_[layer]; first += kChunksPerExtent) {
             const std::int64_t n = std::min(kChunksPerExtent, resident_[layer] - first);
-            extents_.push_back(
-                device.allocate(static_cast<std::size_t>(n) * shape_.chunk_bytes(), MemoryTag::Kv, "the KV cache"));
+            extents_.push_back(device.allocate(n * shape_.chunk_bytes(), MemoryTag::Kv, "the KV cache"));
             for (std::int64_t i = 0; i < n; ++i)
-                chunks_[layer * n_chunks_ + first + i] =
-                    extents_.back().data() + static_cast<std::size_t>(i) * shape_.chunk_bytes();
+                chunks_[layer * n_chunks_ + first + i] = extents_.back().data() + i * shape_.chunk_bytes();
         }
     }
 }
@@ -49,7 +46,7 @@ void DeviceKv::commit(ExecRef exec, const DeviceKv& from, std::span<const NodeId
     kv_commit(exec, {.shape = shape_,
                      .scratch_k = from.scratch_k(0),
                      .scratch_v = from.scratch_v(0),
-                     .scratch_rows = rows.data(),
+                     .scratch_rows = scratch_rows(rows),
                      .n_rows = std::ssize(rows),
                      .first_position = first_slot,
                      .chunks = chunks(0),
@@ -60,7 +57,7 @@ void DeviceKv::commit(ExecRef exec, const DeviceKv& from, std::span<const NodeId
 
 std::byte* DeviceKv::tail_chunk(std::int64_t layer, std::int64_t chunk) const {
     const std::int64_t slot = tail_of_[layer] * kTailChunks + chunk % kTailChunks;
-    return tail_.data() + static_cast<std::size_t>(slot) * shape_.chunk_bytes();
+    return tail_.data() + slot * shape_.chunk_bytes();
 }
 
 // A chunk into the table, or out of it, in every layer where it streams.

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "kernels/attention.h"
-#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "runtime/cache/kv_nodes.h"
 
@@ -59,7 +58,7 @@ public:
 
 private:
     [[nodiscard]] std::byte* scratch_plane(std::int64_t index) const {
-        return scratch_.data() + static_cast<std::size_t>(index * max_nodes_) * shape_.scratch_row_bytes();
+        return scratch_.data() + index * max_nodes_ * shape_.scratch_row_bytes();
     }
     void take_resident(Device& device);
     void put(std::int64_t held, bool is_there);
@@ -67,13 +66,13 @@ private:
     KvShape shape_;
     std::int64_t n_chunks_;  // of a layer
     std::int64_t max_nodes_;
-    Indexed<std::int64_t> resident_;  // [n_layers]: chunks of each, from the first
-    std::vector<Buffer> extents_;     // of resident chunks
-    Indexed<std::byte*> chunks_;      // [n_layers * n_chunks]
-    Buffer scratch_;                  // [n_layers][K|V][max_nodes][n_kv_heads][head_dim]
-    Buffer tail_;                     // [streaming layers][kTailChunks] chunks
-    Indexed<std::int64_t> tail_of_;   // [n_layers]: among the streaming layers
-    Indexed<std::int64_t> held_;      // [kTailChunks]: the chunk that rests there, -1: none
+    std::vector<std::int64_t> resident_;  // [n_layers]: chunks of each, from the first
+    std::vector<Buffer> extents_;         // of resident chunks
+    std::vector<std::byte*> chunks_;      // [n_layers * n_chunks]
+    Buffer scratch_;                      // [n_layers][K|V][max_nodes][n_kv_heads][head_dim]
+    Buffer tail_;                         // [streaming layers][kTailChunks] chunks
+    std::vector<std::int64_t> tail_of_;   // [n_layers]: among the streaming layers
+    std::vector<std::int64_t> held_;      // [kTailChunks]: the chunk that rests there, -1: none
 };
 
 }  // namespace slipstream

@@ -27,8 +27,7 @@ HostExtents::HostExtents(PinnedArena& arena, const DeviceKv& store)
         const std::int64_t resident = store.resident_chunks(layer);
         first_chunk_ = std::min(first_chunk_, resident);
         at_.push_back(bytes);
-        bytes += round_up(static_cast<std::size_t>(store.n_chunks() - resident) * store.shape().chunk_bytes(),
-                          HostPages::kPageBytes);
+        bytes += round_up((store.n_chunks() - resident) * store.shape().chunk_bytes(), HostPages::kPageBytes);
     }
     const std::size_t left = arena.limit_bytes() - arena.used_bytes();
     if (bytes > left)
@@ -79,7 +78,7 @@ std::byte* HostExtents::chunk(std::int64_t layer, std::int64_t chunk) {
     const std::int64_t place = chunk - store_->resident_chunks(layer);
     CHECK(place >= 0 && chunk < store_->n_chunks(), "chunk {} of layer {} on the host", chunk, layer);
     wait(chunk + 1);
-    return memory_.data() + at_[layer] + static_cast<std::size_t>(place) * store_->shape().chunk_bytes();
+    return memory_.data() + at_[layer] + place * store_->shape().chunk_bytes();
 }
 
 // The thread: rounds in order, layer by layer, so that it ends soon where it is told to, and so that no lock of a
@@ -111,8 +110,8 @@ void HostExtents::bring(std::int64_t round, std::int64_t layer) {
     const std::int64_t first = round * round_chunks_;
     const std::int64_t n = std::min(round_chunks_, n_places - first);
     if (n <= 0) return;
-    const std::size_t bytes = static_cast<std::size_t>(n) * chunk_bytes;
-    arena_->bring(memory_, at_[layer] + static_cast<std::size_t>(first) * chunk_bytes, bytes, kWhat);
+    const std::size_t bytes = n * chunk_bytes;
+    arena_->bring(memory_, at_[layer] + first * chunk_bytes, bytes, kWhat);
     brought_bytes_ += bytes;
 }
 

@@ -11,8 +11,8 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <vector>
 
-#include "kernels/base/indexed.h"
 #include "offload/pinned_arena.h"
 #include "runtime/cache/device_kv.h"
 
@@ -51,7 +51,7 @@ private:
 
     PinnedArena* arena_;
     const DeviceKv* store_;
-    Indexed<std::size_t> at_;  // [n_layers]: where a layer's first chunk lies
+    std::vector<std::size_t> at_;  // [n_layers]: where a layer's first chunk lies
     PinnedBuffer memory_;
     std::int64_t first_chunk_;   // that streams in any layer
     std::int64_t round_chunks_;  // in a round each layer gets memory for its next ones

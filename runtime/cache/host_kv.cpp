@@ -12,7 +12,7 @@ HostKv::HostKv(Device& device, PinnedArena& arena, const DeviceKv& store)
       copy_out_(device.make_stream(StreamKind::CopyOut)),
       written_(device.make_event()),
       flushed_(device.make_event()),
-      flush_use_(static_cast<std::size_t>(store.n_chunks()), 0) {}
+      flush_use_(store.n_chunks(), 0) {}
 
 HostKv::~HostKv() {
     try {

@@ -10,8 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
-#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "runtime/cache/device_kv.h"
 #include "runtime/cache/host_extents.h"
@@ -84,7 +84,7 @@ private:
     std::unique_ptr<Stream> copy_out_;
     std::unique_ptr<Event> written_;  // rows that a flush copies
     std::unique_ptr<Event> flushed_;
-    Indexed<std::uint64_t> flush_use_;  // [chunks of a layer]; 0: not flushed yet
+    std::vector<std::uint64_t> flush_use_;  // [chunks of a layer]; 0: not flushed yet
     std::int64_t n_chunks_ = 0;
     PreparedSchedules* schedules_ = nullptr;  // who made a schedule ahead, null: nobody
     std::int64_t snapshot_chunks_ = 0;        // n_chunks() of it

@@ -23,7 +23,7 @@ std::int64_t chunks_of(std::int64_t context_tokens) {
 std::vector<std::int64_t> resident_of(std::span<const std::int64_t> resident_chunks, std::int64_t n_layers,
                                       std::int64_t n_chunks) {
     CHECK(resident_chunks.empty() || std::ssize(resident_chunks) == n_layers);
-    std::vector<std::int64_t> resident(static_cast<std::size_t>(n_layers), n_chunks);
+    std::vector<std::int64_t> resident(n_layers, n_chunks);
     for (std::size_t layer = 0; layer < resident_chunks.size(); ++layer) {
         CHECK(resident_chunks[layer] >= 0);
         resident[layer] = std::min(resident_chunks[layer], n_chunks);
@@ -64,7 +64,7 @@ void KvCache::await_room(std::int64_t n_rows) {
 
 void KvCache::read_rows(ExecRef exec, std::int64_t layer, NodeId node, std::byte* out) const {
     const std::size_t bytes = shape().scratch_row_bytes();
-    const std::size_t from = static_cast<std::size_t>(node) * bytes;
+    const std::size_t from = node.row * bytes;
     exec.stream.copy(out, scratch_k(layer) + from, bytes);
     exec.stream.copy(out + bytes, scratch_v(layer) + from, bytes);
 }
@@ -77,7 +77,7 @@ void KvCache::commit(ExecRef exec, std::span<const NodeId> path) {
         const std::int64_t first = n_committed();
         const std::int64_t chunk = first / kChunkTokens;
         const std::int64_t room = host_ ? (chunk + 1) * kChunkTokens - first : std::ssize(path);
-        const std::span<const NodeId> rows = path.first(static_cast<std::size_t>(std::min(room, std::ssize(path))));
+        const std::span<const NodeId> rows = path.first(std::min(room, std::ssize(path)));
         if (host_) open_place(exec.stream, chunk);
         store_.commit(exec, store_, rows, first);
         nodes_.set_committed(first + std::ssize(rows));

@@ -14,9 +14,9 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "kernels/attention.h"
-#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "runtime/cache/device_kv.h"
 #include "runtime/cache/host_kv.h"
@@ -27,8 +27,8 @@ namespace slipstream {
 
 /// Where the committed chunks of a cache lie.
 struct KvPlacement {
-    Indexed<std::int64_t> resident_chunks{};  // [n_layers], of each layer, from the first; empty: all
-    PinnedArena* arena = nullptr;             // of those that stream; outlives the cache
+    std::vector<std::int64_t> resident_chunks{};  // [n_layers], of each layer, from the first; empty: all
+    PinnedArena* arena = nullptr;                 // of those that stream; outlives the cache
 };
 
 class KvCache final : public PassKv {

@@ -7,24 +7,25 @@ namespace slipstream {
 KvNodes::KvNodes(std::int64_t context_tokens, std::int64_t max_nodes)
     : context_tokens_(context_tokens), max_nodes_(max_nodes) {
     CHECK(context_tokens > 0 && max_nodes > 0, "{} nodes in a context of {}", max_nodes, context_tokens);
-    parents_.reserve(static_cast<std::size_t>(max_nodes));
-    slots_.reserve(static_cast<std::size_t>(max_nodes));
+    parents_.reserve(max_nodes);
+    slots_.reserve(max_nodes);
 }
 
 NodeId KvNodes::add(NodeId parent) {
-    CHECK(parent >= kCommittedTip && parent < n_nodes() && n_nodes() < max_nodes_, "node below {}, {} of {} in use",
-          parent, n_nodes(), max_nodes_);
+    CHECK(parent.row >= kCommittedTip.row && parent.row < n_nodes() && n_nodes() < max_nodes_,
+          "node below {}, {} of {} in use", parent.row, n_nodes(), max_nodes_);
     const std::int64_t at = parent == kCommittedTip ? n_committed_ : slot(parent) + 1;
     CHECK(at < context_tokens_, "position {} of a context of {}", at, context_tokens_);
     parents_.push_back(parent);
     slots_.push_back(at);
-    return static_cast<NodeId>(n_nodes() - 1);
+    return NodeId(static_cast<std::int32_t>(n_nodes() - 1));
 }
 
 void KvNodes::check_path(std::span<const NodeId> path) const {
     NodeId above = kCommittedTip;
     for (const NodeId node : path) {
-        CHECK(node >= 0 && node < n_nodes() && parent(node) == above, "node {} does not follow {}", node, above);
+        CHECK(node.row >= 0 && node.row < n_nodes() && parent(node) == above, "node {} does not follow {}", node.row,
+              above.row);
         above = node;
     }
 }

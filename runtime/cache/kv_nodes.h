@@ -5,15 +5,27 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
-
-#include "kernels/base/indexed.h"
+#include <vector>
 
 namespace slipstream {
 
-/// A row of the scratch.
-using NodeId = std::int32_t;
+/// A node: its row in the scratch. A type of its own, since nodes of token trees, tokens of a pass and rows of logits
+/// are counted otherwise: an index of one of them is no node.
+struct NodeId {
+    std::int32_t row = 0;
+
+    NodeId() = default;
+    constexpr explicit NodeId(std::int32_t scratch_row) : row(scratch_row) {}
+    friend constexpr bool operator==(NodeId, NodeId) = default;
+};
 /// Parent of a node that hangs directly under the last committed slot.
-inline constexpr NodeId kCommittedTip = -1;
+inline constexpr NodeId kCommittedTip{-1};
+
+static_assert(sizeof(NodeId) == sizeof(std::int32_t));
+/// [nodes]: their rows, as kernels read them. Valid as long as the nodes are.
+[[nodiscard]] inline const std::int32_t* scratch_rows(std::span<const NodeId> nodes) {
+    return nodes.empty() ? nullptr : &nodes.front().row;
+}
 
 class KvNodes {
 public:
@@ -24,8 +36,8 @@ public:
     [[nodiscard]] std::int64_t max_nodes() const { return max_nodes_; }
     [[nodiscard]] std::int64_t n_committed() const { return n_committed_; }
     [[nodiscard]] std::int64_t n_nodes() const { return static_cast<std::int64_t>(parents_.size()); }
-    [[nodiscard]] NodeId parent(NodeId node) const { return parents_[node]; }
-    [[nodiscard]] std::int64_t slot(NodeId node) const { return slots_[node]; }
+    [[nodiscard]] NodeId parent(NodeId node) const { return parents_[node.row]; }
+    [[nodiscard]] std::int64_t slot(NodeId node) const { return slots_[node.row]; }
 
     /// A new node below `parent` (kCommittedTip or an existing node). Its slot must lie inside the context and there
     /// must be room for it: both CHECKed. Nodes are numbered from 0 after forget().
@@ -46,8 +58,8 @@ private:
     std::int64_t max_nodes_;
     std::int64_t n_committed_ = 0;
     std::int64_t prompt_rows_ = 0;
-    Indexed<NodeId> parents_;      // [n_nodes]
-    Indexed<std::int64_t> slots_;  // [n_nodes]
+    std::vector<NodeId> parents_;      // [n_nodes]
+    std::vector<std::int64_t> slots_;  // [n_nodes]
 };
 
 }  // namespace slipstream

@@ -52,8 +52,8 @@ private:
         if (n_bytes > rest_.size())
             fail(fmt::format("{} at byte {} needs {} bytes, {} are left; the file is truncated or damaged", what,
                              position(), n_bytes, rest_.size()));
-        const auto part = rest_.first(static_cast<std::size_t>(n_bytes));
-        rest_ = rest_.subspan(static_cast<std::size_t>(n_bytes));
+        const auto part = rest_.first(n_bytes);
+        rest_ = rest_.subspan(n_bytes);
         return part;
     }
 
@@ -214,7 +214,7 @@ private:
         if (!value) return kDefaultAlignment;
         if (*value < 1 || *value > kMaxAlignment || (*value & (*value - 1)) != 0)
             fail(fmt::format("general.alignment is {}; a power of two up to {} is needed", *value, kMaxAlignment));
-        return static_cast<std::size_t>(*value);
+        return *value;
     }
 
     void place_tensors() {

@@ -83,7 +83,7 @@ void add_parts(ModelContents& model, const GgufFile& first, const std::filesyste
     if (number != 0)
         throw FormatError(fmt::format("{}: part {} of {} of a model; open the first, {}", first.name(), number + 1,
                                       count, part_name(*name, 1)));
-    model.files.reserve(static_cast<std::size_t>(count));
+    model.files.reserve(count);
     for (std::int64_t i = 1; i < count; ++i) add_part(model, path.parent_path() / part_name(*name, i + 1), i, count);
     const auto n_tensors = first.integer("split.tensors.count");
     if (n_tensors && *n_tensors != static_cast<std::int64_t>(model.tensors.size()))

@@ -125,7 +125,7 @@ std::optional<std::vector<std::int64_t>> GgufValue::integers() const {
     if (type != GgufValueType::Array || !is_scalar(element_type)) return std::nullopt;
     const GgufValueType read_as = element_type == GgufValueType::Bool ? GgufValueType::U8 : element_type;
     const std::size_t step = scalar_bytes(read_as);
-    std::vector<std::int64_t> result(static_cast<std::size_t>(count));
+    std::vector<std::int64_t> result(count);
     for (std::size_t i = 0; i < result.size(); ++i) {
         const auto value = to_integer(read_as, raw.subspan(i * step));
         if (!value) return std::nullopt;
@@ -137,7 +137,7 @@ std::optional<std::vector<std::int64_t>> GgufValue::integers() const {
 std::optional<std::vector<double>> GgufValue::numbers() const {
     if (type != GgufValueType::Array || !is_scalar(element_type)) return std::nullopt;
     const std::size_t step = scalar_bytes(element_type);
-    std::vector<double> result(static_cast<std::size_t>(count));
+    std::vector<double> result(count);
     for (std::size_t i = 0; i < result.size(); ++i) {
         const auto value = to_number(element_type, raw.subspan(i * step));
         if (!value) return std::nullopt;
@@ -149,7 +149,7 @@ std::optional<std::vector<double>> GgufValue::numbers() const {
 std::optional<std::vector<std::string>> GgufValue::strings() const {
     if (type != GgufValueType::Array || element_type != GgufValueType::String) return std::nullopt;
     std::vector<std::string> result;
-    result.reserve(static_cast<std::size_t>(count));
+    result.reserve(count);
     auto rest = raw;
     for (std::uint64_t i = 0; i < count; ++i) result.emplace_back(take_string(rest));
     return result;

@@ -67,7 +67,7 @@ private:
             const std::span<const std::byte> bytes = file.bytes();
             if (std::less_equal<>()(bytes.data(), part.data()) &&
                 std::less_equal<>()(part.data() + part.size(), bytes.data() + bytes.size()))
-                return use(file, static_cast<std::size_t>(part.data() - bytes.data()));
+                return use(file, part.data() - bytes.data());
         }
         CHECK(part.empty(), "{} bytes that no file of {} holds", part.size(), contents_.label);
     }

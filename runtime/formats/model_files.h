@@ -12,8 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/model/model_config.h"
-#include "runtime/model/weights.h"
+#include "runtime/model/weight_source.h"
 #include "runtime/text/chat/choose_template.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 
@@ -51,10 +50,8 @@ struct TokenizerSource {
 /// Unsupported (naming the kind), FormatError.
 [[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerSource& source);
 
-class ModelFiles {
+class ModelFiles : public WeightSource {
 public:
-    virtual ~ModelFiles() = default;
-
     /// Opens a GGUF file (or the first part of a split one), or a Hugging Face directory (or its config.json). Maps the
     /// files, reads nothing but headers. Throws IoError, FormatError, Unsupported; each message names the file.
     [[nodiscard]] static std::unique_ptr<ModelFiles> open(const std::filesystem::path& path);
@@ -62,7 +59,6 @@ public:
     [[nodiscard]] virtual std::string_view format() const = 0;                          // "GGUF v3", "safetensors"
     [[nodiscard]] virtual const std::vector<std::filesystem::path>& paths() const = 0;  // the mapped files
     [[nodiscard]] virtual std::size_t total_bytes() const = 0;                          // of those files
-    [[nodiscard]] virtual const ModelConfig& config() const = 0;
     [[nodiscard]] virtual const GenerationDefaults& generation_defaults() const = 0;
     [[nodiscard]] virtual const TokenizerSource& tokenizer_source() const = 0;
     /// The template called "default"; all of them stand in tokenizer_source().
@@ -70,14 +66,6 @@ public:
     [[nodiscard]] virtual const std::vector<FileTensor>& tensors() const = 0;  // all, in file order
     /// Metadata to show in `inspect`, key and printable value, in file order (long arrays summarised).
     [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> metadata() const = 0;
-    /// Weights by role, shapes checked against config(); throws FormatError naming the tensor that is missing or has
-    /// the wrong shape, Unsupported for a type that cannot be computed on. Views live as long as this object.
-    [[nodiscard]] virtual ModelWeights weights() const = 0;
-    /// Brings the pages of `part` (of a tensor's view) into memory and into this process. Blocks.
-    virtual void prefetch(std::span<const std::byte> part) const = 0;
-    /// Gives them up again, for what has been copied elsewhere: they no longer count as this process's memory. The
-    /// part stays readable, and comes back when it is touched.
-    virtual void release(std::span<const std::byte> part) const = 0;
 };
 
 }  // namespace slipstream

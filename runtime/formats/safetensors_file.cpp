@@ -77,8 +77,7 @@ private:
         if (length > bytes_.size() - kLengthBytes)
             fail(fmt::format("claims a header of {} bytes, {} are left; the file is truncated or damaged", length,
                              bytes_.size() - kLengthBytes));
-        const std::string_view text(reinterpret_cast<const char*>(bytes_.data()) + kLengthBytes,
-                                    static_cast<std::size_t>(length));
+        const std::string_view text(reinterpret_cast<const char*>(bytes_.data()) + kLengthBytes, length);
         if (text.empty() || text.front() != '{') fail("the header does not begin with '{'; not a safetensors file?");
         return text;
     }

@@ -83,7 +83,7 @@ public:
                               ? weights.token_embedding
                               : matrix(fmt::format("{}.weight", names_.lm_head), config_.vocab, config_.d_model);
         for (const std::string_view foreign : names_.foreign_outside) refuse(std::string(foreign));
-        weights.layers.reserve(static_cast<std::size_t>(config_.n_layers));
+        weights.layers.reserve(config_.n_layers);
         for (std::int64_t i = 0; i < config_.n_layers; ++i) weights.layers.push_back(layer(i));
         return weights;
     }

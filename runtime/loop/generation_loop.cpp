@@ -87,7 +87,7 @@ void GenerationLoop::resume(std::vector<TokenId> text, std::int64_t n_prompt) {
     // What the target holds is computed as this text has it, also where it was restored from a file.
     target_->set_prompt_rows(std::min(target_->n_committed(), prompt_border_of(n_prompt)));
     // Room for the longest text, for the same reason.
-    text_.reserve(static_cast<std::size_t>(context_tokens_ + 1));
+    text_.reserve(context_tokens_ + 1);
     proposer_->observe({.text = text_, .n_new = n});
 }
 
@@ -209,7 +209,7 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     try {
         target_->commit(path_);
     } catch (...) {
-        drop_pass(static_cast<std::size_t>(n_text));
+        drop_pass(n_text);
         throw;
     }
     laps.end_lap(seconds_.commit);
@@ -251,8 +251,7 @@ LogitRows GenerationLoop::run(const TargetPass& pass) {
 }
 
 std::span<const TokenId> GenerationLoop::part_of_text(std::int64_t begin, std::int64_t end) const {
-    return std::span<const TokenId>(text_).subspan(static_cast<std::size_t>(begin),
-                                                   static_cast<std::size_t>(end - begin));
+    return std::span<const TokenId>(text_).subspan(begin, end - begin);
 }
 
 // pass_nodes_: `n` of them, each below the one before.
@@ -272,7 +271,7 @@ void GenerationLoop::assemble_pass(std::int64_t n_missing, std::int64_t max_new_
         pass_tokens_.push_back(tree_.token(i));
         pass_nodes_.push_back(target_->add_node(pass_nodes_[n_missing - 1 + tree_.parent(i)]));
     }
-    logit_tokens_.resize(static_cast<std::size_t>(tree_.size()));
+    logit_tokens_.resize(tree_.size());
     std::iota(logit_tokens_.begin(), logit_tokens_.end(), static_cast<std::int32_t>(n_missing - 1));
 }
 
@@ -313,7 +312,7 @@ void GenerationLoop::truncate(std::int64_t n_tokens) {
     const auto n_text = static_cast<std::int64_t>(text_.size());
     CHECK(n_tokens >= 1 && n_tokens <= n_text, "{} of {} tokens", n_tokens, n_text);
     if (n_tokens == n_text) return;
-    text_.resize(static_cast<std::size_t>(n_tokens));
+    text_.resize(n_tokens);
     std::int64_t n_kept = std::min(target_->n_committed(), n_tokens - 1);
     // Of a prompt that is cut, rows of the last prefill chunk may have been computed as part of a whole one.
     if (n_tokens < n_prompt_) n_kept = rows_to_keep(*target_, n_kept, n_tokens);

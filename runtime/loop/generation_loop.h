@@ -9,7 +9,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "kernels/matmul.h"
 #include "runtime/loop/proposer.h"
 #include "runtime/loop/target.h"
@@ -126,7 +125,7 @@ private:
     TokenTree tree_;
     LoopSeconds seconds_;
     std::vector<TokenId> pass_tokens_;        // [n_tokens] of the running pass: what was missing, then the guesses
-    Indexed<NodeId> pass_nodes_;              // [n_tokens]
+    std::vector<NodeId> pass_nodes_;          // [n_tokens]
     std::vector<std::int32_t> logit_tokens_;  // [tree size]
     std::vector<std::int32_t> accepted_;      // tree nodes
     std::vector<NodeId> path_;                // nodes to commit

@@ -15,7 +15,7 @@ SelfCheck::SelfCheck(Target& plain) : plain_(&plain) {
     max_pass_tokens_ = static_cast<std::size_t>(shape.max_tokens);
     row_bytes_ = shape.kv.scratch_row_bytes();
     fetched_.resize(4 * static_cast<std::size_t>(shape.n_layers) * row_bytes_);
-    nodes_.reserve(static_cast<std::size_t>(shape.max_nodes / 2));
+    nodes_.reserve(shape.max_nodes / 2);
 }
 
 std::int64_t SelfCheck::scratch_nodes_for(std::int64_t budget) {
@@ -26,7 +26,7 @@ std::int64_t SelfCheck::scratch_nodes_for(std::int64_t budget) {
 bool SelfCheck::check(const CheckedPass& pass, const std::atomic<bool>* cancel) {
     CHECK(pass.tree != nullptr && pass.logits.rows() == pass.tree->size() && !pass.accepted.empty() &&
           plain_->n_committed() < std::ssize(pass.text));
-    const auto missing = pass.text.subspan(static_cast<std::size_t>(plain_->n_committed()));
+    const auto missing = pass.text.subspan(plain_->n_committed());
     CHECK(pass.path.size() == missing.size() + pass.accepted.size() - 1, "{} rows for {} tokens and {} nodes",
           pass.path.size(), missing.size(), pass.accepted.size());
     nodes_.clear();

@@ -107,8 +107,8 @@ TextGenerationResult generate_text(GenerationLoop& loop, const Tokenizer& tokeni
     const auto n_generated = [&] { return static_cast<std::int64_t>(result.tokens.size()); };
     // Once, so that no later step allocates.
     const std::int64_t n_resumed = n_generated();
-    result.tokens.reserve(static_cast<std::size_t>(
-        n_resumed + std::clamp<std::int64_t>(loop.room(), 0, std::max<std::int64_t>(max_tokens - n_resumed, 0))));
+    result.tokens.reserve(n_resumed +
+                          std::clamp<std::int64_t>(loop.room(), 0, std::max<std::int64_t>(max_tokens - n_resumed, 0)));
     for (const TokenId token : result.tokens) output.replay(token);
 
     const Clock::time_point began = Clock::now();

@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "runtime/model/model_config.h"
 
 namespace slipstream {
@@ -33,10 +32,10 @@ public:
     [[nodiscard]] std::span<const std::int32_t> parents() const { return parents_; }
 
 private:
-    Indexed<TokenId> tokens_;                           // [size]
-    Indexed<std::int32_t> parents_;                     // [size], -1 for node 0
-    Indexed<std::int32_t> depths_;                      // [size], 0 for node 0
-    Indexed<std::int32_t> first_child_, next_sibling_;  // [size], -1 = none: siblings as a list
+    std::vector<TokenId> tokens_;                           // [size]
+    std::vector<std::int32_t> parents_;                     // [size], -1 for node 0
+    std::vector<std::int32_t> depths_;                      // [size], 0 for node 0
+    std::vector<std::int32_t> first_child_, next_sibling_;  // [size], -1 = none: siblings as a list
 };
 
 }  // namespace slipstream

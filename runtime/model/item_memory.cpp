@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream {
 
@@ -27,7 +26,7 @@ ItemMemory::ItemMemory(Device& device, std::span<const WeightItem> items, const 
     CHECK(streams_.size() == items.size() && own_.size() == items.size(), "{} items placed, {} own, {} are there",
           streams_.size(), own_.size(), items.size());
     const auto n = static_cast<std::int32_t>(items.size());
-    const auto of = [&](std::int32_t i) -> const WeightItem& { return nth(items, i); };
+    const auto of = [&](std::int32_t i) -> const WeightItem& { return items[i]; };
     for (std::int32_t i = 0; i < n; ++i) {
         if (is_own(i)) continue;
         CHECK(base != nullptr, "item {} is nobody's", i);

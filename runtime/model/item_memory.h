@@ -8,7 +8,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "offload/pinned_arena.h"
 #include "runtime/model/weight_items.h"
@@ -38,9 +37,9 @@ public:
     [[nodiscard]] std::size_t streamed_bytes() const { return streamed_bytes_; }
 
 private:
-    Indexed<bool> own_;                   // [items]
-    Indexed<bool> streams_;               // [items]
-    Indexed<std::byte*> data_;            // [items]
+    std::vector<bool> own_;               // [items]
+    std::vector<bool> streams_;           // [items]
+    std::vector<std::byte*> data_;        // [items]
     std::vector<Buffer> resident_;        // one a run of own resident items of a layer
     std::vector<PinnedBuffer> streamed_;  // one an own item
     std::size_t streamed_bytes_ = 0;

@@ -34,8 +34,8 @@ void for_each_small_tensor(Weights& weights, const Fn& fn) {
 
 // Place of a matrix among all, in reading order.
 std::size_t matrix_index(std::int64_t n_layers, std::int64_t layer, MatrixRole role) {
-    if (role == MatrixRole::LmHead) return static_cast<std::size_t>(n_layers * kMatricesPerLayer);
-    return static_cast<std::size_t>(layer * kMatricesPerLayer + static_cast<std::int64_t>(role));
+    if (role == MatrixRole::LmHead) return n_layers * kMatricesPerLayer;
+    return layer * kMatricesPerLayer + static_cast<std::int64_t>(role);
 }
 
 // As another model has them, but for the rounding of those that are brought in anew.
@@ -61,10 +61,10 @@ std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t con
     return std::min(bytes.value_or(kMaxKvBytes), kMaxKvBytes);
 }
 
-Model::Model(const ModelFiles& files, Device& device, const LoadOptions& options)
+Model::Model(const WeightSource& source, Device& device, const LoadOptions& options)
     : device_(&device),
-      config_(options.shard ? shard_config(files.config(), *options.shard) : files.config()),
-      weights_(options.shard ? shard_weights(files.weights(), files.config(), *options.shard) : files.weights()),
+      config_(options.shard ? shard_config(source.config(), *options.shard) : source.config()),
+      weights_(options.shard ? shard_weights(source.weights(), source.config(), *options.shard) : source.weights()),
       rope_(rope_frequencies(config_, options.context_tokens > 0 ? options.context_tokens : config_.context_tokens)),
       context_tokens_(options.context_tokens > 0 ? options.context_tokens : config_.context_tokens),
       kv_dtype_(options.kv_dtype.value_or(config_.kv_dtype)),
@@ -76,11 +76,11 @@ Model::Model(const ModelFiles& files, Device& device, const LoadOptions& options
     } else {
         widen_small_tensors(options.tag);
     }
-    load_own_items(files, options);
+    load_own_items(source, options);
     index_parts();
 }
 
-void Model::load_own_items(const ModelFiles& files, const LoadOptions& options) {
+void Model::load_own_items(const WeightSource& source, const LoadOptions& options) {
     std::vector<WeightItem> items;
     std::vector<std::byte*> destinations;
     std::vector<bool> in_host_memory;
@@ -90,7 +90,7 @@ void Model::load_own_items(const ModelFiles& files, const LoadOptions& options) 
         destinations.push_back(memory_.data(i));
         in_host_memory.push_back(memory_.streams(i));
     }
-    load_weight_items(*device_, {.files = &files,
+    load_weight_items(*device_, {.source = &source,
                                  .weights = &weights_,
                                  .items = items,
                                  .destinations = destinations,

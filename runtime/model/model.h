@@ -13,13 +13,12 @@
 #include <vector>
 
 #include "kernels/attention.h"
-#include "kernels/base/indexed.h"
 #include "kernels/device.h"
-#include "runtime/formats/model_files.h"
 #include "runtime/model/item_memory.h"
 #include "runtime/model/model_shard.h"
 #include "runtime/model/rope.h"
 #include "runtime/model/weight_items.h"
+#include "runtime/model/weight_source.h"
 
 namespace slipstream {
 
@@ -55,11 +54,11 @@ struct MatrixPart {
 
 class Model {
 public:
-    /// Brings the weights of `files` into memory: items where `options.placement` says, matrices in the layout of the
-    /// device's matmul (kernels/pack_weights.h), norms and biases widened to float, always resident. Pages of the files
-    /// are given up behind it; only the embedding table is used where it lies in them. `files` and `device` must
+    /// Brings the weights of `source` into memory: items where `options.placement` says, matrices in the layout of the
+    /// device's matmul (kernels/pack_weights.h), norms and biases widened to float, always resident. Pages of the
+    /// source are released once they are copied; only the embedding table is used in place. `source` and `device` must
     /// outlive the model. Throws FormatError, Unsupported (a share that cuts through blocks), OutOfBudget, IoError.
-    Model(const ModelFiles& files, Device& device, const LoadOptions& options);
+    Model(const WeightSource& source, Device& device, const LoadOptions& options);
 
     [[nodiscard]] const ModelConfig& config() const { return config_; }
     /// Norms and biases as they are computed with. Matrices: the packed view where one is resident in one piece, else
@@ -85,7 +84,7 @@ public:
 private:
     void widen_small_tensors(MemoryTag tag);
     void shard_small_tensors(const Model& other);
-    void load_own_items(const ModelFiles& files, const LoadOptions& options);
+    void load_own_items(const WeightSource& source, const LoadOptions& options);
     void index_parts();
 
     Device* device_;
@@ -95,7 +94,7 @@ private:
     std::int64_t context_tokens_;
     DType kv_dtype_;
     Buffer small_tensors_;  // norms and biases as float, where they are not shared
-    Indexed<WeightItem> items_;
+    std::vector<WeightItem> items_;
     ItemMemory memory_;                    // of the items
     std::vector<MatrixPart> parts_;        // by matrix
     std::vector<std::size_t> part_begin_;  // [7 * n_layers + 2]: into parts_, by (layer, role), then the LM head

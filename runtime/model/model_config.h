@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "kernels/base/dtype.h"
-#include "kernels/base/indexed.h"
 #include "kernels/elementwise.h"
 #include "runtime/text/token_id.h"
 
@@ -55,7 +54,7 @@ struct ModelConfig {
     RopeLayout rope_layout = RopeLayout::Half;
     RopeScaling rope_scaling;
     // Sliding windows: [n_layers], 0 = the layer sees everything. Empty = no layer has one.
-    Indexed<std::int64_t> layer_window;
+    std::vector<std::int64_t> layer_window;
     bool tied_embeddings = false;
     DType kv_dtype = DType::F16;  // what `--kv-type auto` means: the model's own float type, f16 for quantised files
 

@@ -20,7 +20,7 @@ std::int64_t original_context(const ModelConfig& config) {
 
 /// base^(-2i/d), [n_rotated / 2].
 std::vector<double> plain_frequencies(std::int64_t n_rotated, double base) {
-    std::vector<double> frequencies(static_cast<std::size_t>(n_rotated / 2));
+    std::vector<double> frequencies(n_rotated / 2);
     for (std::size_t i = 0; i < frequencies.size(); ++i)
         frequencies[i] = std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(n_rotated));
     return frequencies;

@@ -58,7 +58,7 @@ void append_part(WeightItem& item, const GroupedMatrix& matrix, std::int64_t fir
     const std::int64_t n_rows =
         first_group + n_groups == matrix.n_groups ? matrix.n_rows - first_row : n_groups * kInterleavedRows;
     item.parts.push_back({item.layer, matrix.role, first_row, n_rows, item.bytes});
-    item.bytes += round_up(static_cast<std::size_t>(n_groups) * matrix.group_bytes, kPartAlignBytes);
+    item.bytes += round_up(n_groups * matrix.group_bytes, kPartAlignBytes);
 }
 
 /// Items of at most `limit` bytes (a multiple of 64), each as full as its limit allows; a group that is larger alone is

@@ -43,7 +43,7 @@ struct Step {
     std::size_t begin_bytes = 0;  // of the files, packed before this step
 
     [[nodiscard]] std::span<const std::byte> file_bytes() const {
-        const std::size_t before_last = static_cast<std::size_t>(rows.shape[0] - 1) * rows.row_stride_bytes;
+        const std::size_t before_last = (rows.shape[0] - 1) * rows.row_stride_bytes;
         return {rows.data, before_last + row_bytes(rows.dtype, rows.cols())};
     }
     [[nodiscard]] std::size_t end_bytes() const { return begin_bytes + file_bytes().size(); }
@@ -110,7 +110,7 @@ public:
     }
 
 private:
-    static std::size_t bytes_of(const Step& step) { return static_cast<std::size_t>(step.end - step.packed.data); }
+    static std::size_t bytes_of(const Step& step) { return step.end - step.packed.data; }
 
     Device& device_;
     std::unique_ptr<Stream> stream_;
@@ -120,9 +120,9 @@ private:
 /// Threads that bring steps in, in order, within the window. One caller takes them, in order, each once.
 class ReadAhead {
 public:
-    ReadAhead(const ModelFiles& files, std::span<const Step> steps, int n_readers)
-        : files_(files), steps_(steps), incoming_(steps.size()) {
-        readers_.reserve(static_cast<std::size_t>(n_readers));
+    ReadAhead(const WeightSource& source, std::span<const Step> steps, int n_readers)
+        : source_(source), steps_(steps), incoming_(steps.size()) {
+        readers_.reserve(n_readers);
         try {
             for (int i = 0; i < n_readers; ++i) readers_.emplace_back([this] { read_steps(); });
         } catch (const std::system_error& error) {
@@ -147,13 +147,13 @@ public:
         lock.unlock();
         const std::byte* rounded = incoming_[index].rounded.get();
         if (rounded != nullptr) return matrix_view(rounded, step.packed.dtype, step.rows.shape[0], step.rows.cols());
-        files_.prefetch(step.file_bytes().last(1));
+        source_.prefetch(step.file_bytes().last(1));
         return step.rows;
     }
 
     /// Step `index` is packed: gives up its memory and lets readers go on.
     void done(std::size_t index) {
-        if (incoming_[index].rounded == nullptr) files_.release(steps_[index].file_bytes());
+        if (incoming_[index].rounded == nullptr) source_.release(steps_[index].file_bytes());
         incoming_[index].rounded.reset();
         {
             const std::lock_guard lock(mutex_);
@@ -211,21 +211,20 @@ private:
     }
 
     void bring_in(const Step& step, std::unique_ptr<std::byte[]>& rounded, std::vector<float>& values) const {
-        files_.prefetch(step.file_bytes());
+        source_.prefetch(step.file_bytes());
         if (step.rows.dtype == step.packed.dtype) return;
         const std::int64_t cols = step.rows.cols();
         const std::size_t bytes_a_row = row_bytes(step.packed.dtype, cols);
-        values.resize(static_cast<std::size_t>(cols));
-        rounded =
-            std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(step.rows.shape[0]) * bytes_a_row);
+        values.resize(cols);
+        rounded = std::make_unique_for_overwrite<std::byte[]>(step.rows.shape[0] * bytes_a_row);
         for (std::int64_t row = 0; row < step.rows.shape[0]; ++row) {
             cpu::dequantize_row(step.rows.dtype, step.rows.row(row), values.data(), cols);
-            cpu::quantize_row_q8_0(values, rounded.get() + static_cast<std::size_t>(row) * bytes_a_row);
+            cpu::quantize_row_q8_0(values, rounded.get() + row * bytes_a_row);
         }
-        files_.release(step.file_bytes());
+        source_.release(step.file_bytes());
     }
 
-    const ModelFiles& files_;
+    const WeightSource& source_;
     std::span<const Step> steps_;
     std::mutex mutex_;
     std::condition_variable room_came_, step_came_;
@@ -240,7 +239,7 @@ private:
 }  // namespace
 
 void load_weight_items(Device& device, const WeightLoadRequest& request) {
-    CHECK(request.files != nullptr && request.weights != nullptr && request.n_readers >= 1 &&
+    CHECK(request.source != nullptr && request.weights != nullptr && request.n_readers >= 1 &&
               request.destinations.size() == request.items.size(),
           "{} items to {} places with {} readers", request.items.size(), request.destinations.size(),
           request.n_readers);
@@ -252,7 +251,7 @@ void load_weight_items(Device& device, const WeightLoadRequest& request) {
     };
     Packer packer(device, steps);
     report(0);
-    ReadAhead ahead(*request.files, steps, request.n_readers);
+    ReadAhead ahead(*request.source, steps, request.n_readers);
     for (std::size_t i = 0; i < steps.size(); ++i) {
         packer.pack(ahead.take(i), steps[i]);
         ahead.done(i);

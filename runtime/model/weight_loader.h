@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "kernels/device.h"
-#include "runtime/formats/model_files.h"
 #include "runtime/model/weight_items.h"
+#include "runtime/model/weight_source.h"
 
 namespace slipstream {
 
@@ -19,8 +19,8 @@ namespace slipstream {
 inline constexpr std::size_t kLoadWindowBytes = std::size_t{128} << 20;
 
 struct WeightLoadRequest {
-    const ModelFiles* files = nullptr;
-    const ModelWeights* weights = nullptr;  // views into the files
+    const WeightSource* source = nullptr;
+    const ModelWeights* weights = nullptr;  // views into the memory of `source`
     std::span<const WeightItem> items;
     std::span<std::byte* const> destinations;  // [items]: item.bytes of memory, 64-byte aligned: the device's, or
     const std::vector<bool>* in_host_memory = nullptr;  // [items]: the host's where true; null: the device's all

@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "kernels/base/tensor_view.h"
 
 namespace slipstream {
@@ -30,7 +29,7 @@ struct LayerWeights {
 /// Norms and biases may come as F32, F16 or BF16 and are widened when the model is loaded onto a device.
 struct ModelWeights {
     ConstTensorView token_embedding;  // [vocab, d_model]
-    Indexed<LayerWeights> layers;
+    std::vector<LayerWeights> layers;
     ConstTensorView output_norm;  // [d_model]
     ConstTensorView lm_head;      // [vocab, d_model]; the embedding again where tied
 };

@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "kernels/attention.h"
-#include "kernels/base/indexed.h"
 #include "runtime/pass/device_logits.h"
 
 namespace slipstream {
@@ -19,7 +18,7 @@ struct Size {
 
 Size size_of(Activation which, const ModelConfig& config, const ActivationLimits& limits) {
     const auto matrix = [](std::string_view what, std::int64_t n_rows, std::int64_t cols) {
-        return Size{what, cols, static_cast<std::size_t>(n_rows) * row_bytes(DType::F32, cols)};
+        return Size{what, cols, n_rows * row_bytes(DType::F32, cols)};
     };
     const std::int64_t n = limits.n_tokens;
     const std::int64_t n_streaming = limits.streams ? n : 0;
@@ -78,15 +77,16 @@ std::size_t Activations::bytes(const ModelConfig& config, const ActivationLimits
 }
 
 TensorView Activations::rows(Activation which, std::int64_t n_rows) const {
-    return matrix_view(reinterpret_cast<float*>(buffer(which).data()), n_rows, nth(cols_, which));
+    return matrix_view(reinterpret_cast<float*>(buffer(which).data()), n_rows, cols_[static_cast<std::size_t>(which)]);
 }
 
 TensorView Activations::heads(Activation which, std::int64_t n_rows, std::int64_t head_dim) const {
-    return matrix_view(reinterpret_cast<float*>(buffer(which).data()), n_rows * nth(cols_, which) / head_dim, head_dim);
+    return matrix_view(reinterpret_cast<float*>(buffer(which).data()),
+                       n_rows * cols_[static_cast<std::size_t>(which)] / head_dim, head_dim);
 }
 
 TensorView Activations::hidden(std::int64_t n_rows) const {
-    return matrix_view(reinterpret_cast<float*>(hidden_), n_rows, nth(cols_, Activation::Hidden));
+    return matrix_view(reinterpret_cast<float*>(hidden_), n_rows, cols_[static_cast<std::size_t>(Activation::Hidden)]);
 }
 
 }  // namespace slipstream

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/base/indexed.h"
 #include "kernels/base/tensor_view.h"
 #include "kernels/device.h"
 #include "runtime/model/model_config.h"
@@ -47,7 +46,7 @@ public:
     [[nodiscard]] TensorView rows(Activation which, std::int64_t n_rows) const;
     /// The same as [n_rows * heads, head_dim].
     [[nodiscard]] TensorView heads(Activation which, std::int64_t n_rows, std::int64_t head_dim) const;
-    [[nodiscard]] const Buffer& buffer(Activation which) const { return nth(buffers_, which); }
+    [[nodiscard]] const Buffer& buffer(Activation which) const { return buffers_[static_cast<std::size_t>(which)]; }
 
     /// The residual stream that is computed with: Hidden or NextHidden.
     [[nodiscard]] TensorView hidden(std::int64_t n_rows) const;

@@ -24,8 +24,8 @@ DeviceLogits::DeviceLogits(Device& device, std::int64_t max_rows, std::int64_t v
     const std::size_t row_size = row_bytes(DType::F32, vocab);
     host_top_ = device.allocate_host(top_bytes(max_rows), MemoryTag::Activations, "the best logits");
     host_rows_ = device.allocate_host(static_cast<std::size_t>(max_rows) * row_size, MemoryTag::Activations, "logits");
-    here_.reserve(static_cast<std::size_t>(max_rows));
-    positions_.reserve(static_cast<std::size_t>(max_rows));
+    here_.reserve(max_rows);
+    positions_.reserve(max_rows);
 }
 
 DeviceLogits::HeadPlaces DeviceLogits::places(std::int64_t n_rows, std::int64_t n_best) {
@@ -48,7 +48,7 @@ void DeviceLogits::begin(const ConstTensorView& logits) {
     CHECK(logits.rows() <= max_rows_ && logits.cols() == vocab_, "logits [{}, {}], made for [{}, {}]", logits.rows(),
           logits.cols(), max_rows_, vocab_);
     logits_ = logits;
-    here_.assign(static_cast<std::size_t>(logits.rows()), false);
+    here_.assign(logits.rows(), false);
     ++figures_.passes;
     figures_.rows += logits.rows();
 }
@@ -99,8 +99,8 @@ ConstTensorView DeviceLogits::enqueue_rows(ExecRef exec, const ConstTensorView& 
     begin(logits);
     stream_ = &exec.stream;
     needs_ = {};
-    here_.assign(static_cast<std::size_t>(logits.rows()), true);
-    const std::size_t bytes = static_cast<std::size_t>(logits.rows()) * logits.row_stride_bytes;
+    here_.assign(logits.rows(), true);
+    const std::size_t bytes = logits.rows() * logits.row_stride_bytes;
     exec.stream.copy(host_rows_.data(), logits.data, bytes);
     figures_.fetched += logits.rows();
     figures_.bytes += bytes;
@@ -135,7 +135,7 @@ TopLogits DeviceLogits::top(std::int64_t row) const {
 std::span<const float> DeviceLogits::row(std::int64_t row) {
     CHECK(row >= 0 && row < logits_.rows(), "row {} of {}", row, logits_.rows());
     const std::size_t bytes = row_bytes(DType::F32, vocab_);
-    std::byte* host = host_rows_.data() + static_cast<std::size_t>(row) * bytes;
+    std::byte* host = host_rows_.data() + row * bytes;
     if (!here_[row]) {
         stream_->copy(host, logits_.row(row), bytes);
         stream_->synchronize();

@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "runtime/pass/logit_rows.h"
 
@@ -55,15 +54,15 @@ private:
 
     std::int64_t max_rows_;
     std::int64_t vocab_;
-    Buffer host_top_;     // [top_bytes(max_rows)]
-    Buffer host_rows_;    // [max_rows, vocab]
-    Indexed<bool> here_;  // [n]: rows that host_rows_ holds
+    Buffer host_top_;         // [top_bytes(max_rows)]
+    Buffer host_rows_;        // [max_rows, vocab]
+    std::vector<bool> here_;  // [n]: rows that host_rows_ holds
     // Of the last pass.
     Stream* stream_ = nullptr;
     ConstTensorView logits_;
     LogitRequest needs_;
     HeadPlaces places_{};
-    Indexed<std::int64_t> positions_;
+    std::vector<std::int64_t> positions_;
     LogitFigures figures_;
 };
 

@@ -5,7 +5,6 @@
 
 #include "kernels/attention.h"
 #include "kernels/base/checked_math.h"
-#include "kernels/base/indexed.h"
 #include "kernels/elementwise.h"
 #include "kernels/graph_paths.h"
 #include "runtime/pass/error_context.h"
@@ -22,7 +21,7 @@ ActivationLimits activation_limits(const ForwardLimits& limits, bool streams) {
 template <typename Byte>
 BasicTensorView<Byte> columns(BasicTensorView<Byte> view, std::int64_t first, std::int64_t n) {
     view.data += row_bytes(DType::F32, first);
-    nth(view.shape, view.rank - 1) = n;
+    view.shape[view.rank - 1] = n;
     return view;
 }
 
@@ -41,9 +40,9 @@ Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pa
     Device& device = model.device();
     if (!device.shares_host_memory())
         remote_ = std::make_unique<DeviceLogits>(device, limits.max_logit_rows, model.config().vocab);
-    row_positions_.reserve(static_cast<std::size_t>(limits.max_logit_rows));
+    row_positions_.reserve(limits.max_logit_rows);
     if (pass != nullptr || collective != nullptr || limits.graphs == GraphUse::Never || !stream_->has_graphs()) return;
-    graph_nodes_.reserve(static_cast<std::size_t>(std::min(limits.max_tokens, kMostGraphTokens)));
+    graph_nodes_.reserve(std::min(limits.max_tokens, kMostGraphTokens));
     graphs_ = std::make_unique<PassGraphs>(device, *stream_);
 }
 
@@ -143,7 +142,7 @@ bool Forward::run_graph(const Rows& rows, std::span<const std::int32_t> logit_to
         rows.hooks != nullptr)
         return false;
     for (std::int64_t i = 0; i < n_logits; ++i)
-        if (nth(logit_tokens, i) != n - n_logits + i) return false;
+        if (logit_tokens[i] != n - n_logits + i) return false;
     graph_nodes_.assign(rows.nodes.begin(), rows.nodes.end());
     const std::int64_t highest = *std::ranges::max_element(paths_.slots());
     const PassShape shape{.n_tokens = n,
@@ -273,7 +272,7 @@ void Forward::keys_and_values(std::int64_t layer, const Rows& rows) {
                           .layout = config.rope_layout,
                           .scratch_k = rows.kv->scratch_k(layer),
                           .scratch_v = rows.kv->scratch_v(layer),
-                          .scratch_rows = rows.nodes.data(),
+                          .scratch_rows = scratch_rows(rows.nodes),
                           .q_norm = norms_apart ? ConstTensorView{} : weights.q_norm,
                           .k_norm = norms_apart ? ConstTensorView{} : weights.k_norm,
                           .eps = config.rms_eps});
@@ -364,12 +363,11 @@ void Forward::compute_logits(std::int64_t n_tokens, std::span<const std::int32_t
     const TensorView selected = activations_.rows(Activation::Selected, n_rows);
     // Rows of a tree stand behind one another: one copy a run of them.
     for (std::int64_t begin = 0, end = 0; begin < n_rows; begin = end) {
-        const std::int32_t token = nth(logit_tokens, begin);
-        for (end = begin + 1; end < n_rows && nth(logit_tokens, end) == token + end - begin;) ++end;
+        const std::int32_t token = logit_tokens[begin];
+        for (end = begin + 1; end < n_rows && logit_tokens[end] == token + end - begin;) ++end;
         CHECK(token >= 0 && token + end - begin <= n_tokens, "logits of tokens {} to {} of {}", token,
               token + end - begin - 1, n_tokens);
-        stream_->copy(selected.row(begin), hidden.row(token),
-                      static_cast<std::size_t>(end - begin) * selected.row_stride_bytes);
+        stream_->copy(selected.row(begin), hidden.row(token), (end - begin) * selected.row_stride_bytes);
     }
     rms_norm(exec(), {.x = selected,
                       .weight = model_->weights().output_norm,

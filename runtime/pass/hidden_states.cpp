@@ -16,7 +16,7 @@ HiddenStates::HiddenStates(Device& device, Stream& copy_in, PinnedArena& arena, 
       computed_(device.make_event()),
       in_(device.make_event()),
       out_(device.make_event()),
-      out_use_(static_cast<std::size_t>(n_prefill_chunks), 0) {
+      out_use_(n_prefill_chunks, 0) {
     CHECK(n_prefill_chunks >= 2 && n_layers >= 1);
 }
 
@@ -31,7 +31,7 @@ HiddenStates::~HiddenStates() {
 }
 
 std::size_t HiddenStates::host_bytes(std::int64_t n_prefill_chunks, std::size_t chunk_bytes) {
-    return static_cast<std::size_t>(n_prefill_chunks) * chunk_bytes;
+    return n_prefill_chunks * chunk_bytes;
 }
 
 // The next step's prefill chunk comes while this one is computed. Its buffer is that of the step before, whose

@@ -8,7 +8,6 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "offload/pinned_arena.h"
 
@@ -35,7 +34,7 @@ public:
 private:
     [[nodiscard]] std::int64_t layer_of(std::int64_t step) const { return step / n_prefill_chunks_; }
     [[nodiscard]] std::byte* home_of(std::int64_t step) const {
-        return host_.data() + static_cast<std::size_t>(step % n_prefill_chunks_) * chunk_bytes_;
+        return host_.data() + (step % n_prefill_chunks_) * chunk_bytes_;
     }
     void fetch(std::int64_t step);
 
@@ -51,7 +50,7 @@ private:
     std::array<std::uint64_t, 2> in_use_{};    // of the last fetch into each buffer
     std::array<std::uint64_t, 2> free_use_{};  // of the last copy out of each buffer
     std::array<std::uint64_t, 2> read_use_{};  // of the last computing in each buffer
-    Indexed<std::uint64_t> out_use_;           // [n_prefill_chunks]: of the last copy out of each prefill chunk
+    std::vector<std::uint64_t> out_use_;       // [n_prefill_chunks]: of the last copy out of each prefill chunk
 };
 
 }  // namespace slipstream

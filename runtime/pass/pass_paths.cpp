@@ -28,13 +28,13 @@ void PassPaths::trace(const PassKv& kv, std::span<const NodeId> nodes) {
         begin_.push_back(static_cast<std::int32_t>(rows_.size()));
         rows_.resize(rows_.size() + static_cast<std::size_t>(slot - tree.n_committed() + 1));
         std::size_t at = rows_.size();
-        for (NodeId step = node; step != kCommittedTip; step = tree.parent(step)) rows_[--at] = step;
+        for (NodeId step = node; step != kCommittedTip; step = tree.parent(step)) rows_[--at] = step.row;
     }
 }
 
 void PassPaths::trace_chain(std::int64_t begin, std::int64_t n) {
     clear();
-    begin_.assign(static_cast<std::size_t>(n), 0);
+    begin_.assign(n, 0);
     for (std::int64_t i = 0; i < n; ++i) {
         slots_.push_back(static_cast<std::int32_t>(begin + i));
         positions_.push_back(static_cast<std::int32_t>(begin + i));

@@ -6,7 +6,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "runtime/cache/pass_kv.h"
 
 namespace slipstream {
@@ -22,17 +21,17 @@ public:
     /// beginning of the last one.
     void trace_chain(std::int64_t begin, std::int64_t n);
 
-    [[nodiscard]] const Indexed<std::int32_t>& slots() const { return slots_; }
-    [[nodiscard]] const Indexed<std::int32_t>& positions() const { return positions_; }
+    [[nodiscard]] const std::vector<std::int32_t>& slots() const { return slots_; }
+    [[nodiscard]] const std::vector<std::int32_t>& positions() const { return positions_; }
     [[nodiscard]] const std::vector<std::int32_t>& begin() const { return begin_; }
     [[nodiscard]] const std::vector<std::int32_t>& rows() const { return rows_; }
 
 private:
     void clear();
 
-    Indexed<std::int32_t> slots_;      // [n_tokens]
-    Indexed<std::int32_t> positions_;  // [n_tokens]
-    std::vector<std::int32_t> begin_;  // [n_tokens]: of each token's path in rows_
+    std::vector<std::int32_t> slots_;      // [n_tokens]
+    std::vector<std::int32_t> positions_;  // [n_tokens]
+    std::vector<std::int32_t> begin_;      // [n_tokens]: of each token's path in rows_
     std::vector<std::int32_t> rows_;
 };
 

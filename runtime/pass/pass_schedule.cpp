@@ -12,7 +12,7 @@ void add_kv(PassKv& kv, std::int64_t layer, ChunkRange range, std::int64_t per_c
     while (range.first < range.end) {
         const std::int64_t end =
             std::min({range.end, range.first + per_copy, host.extents().end_of_extent(layer, range.first)});
-        const std::size_t bytes = static_cast<std::size_t>(end - range.first) * kv.shape().chunk_bytes();
+        const std::size_t bytes = (end - range.first) * kv.shape().chunk_bytes();
         items.push_back({.layer = layer, .chunks = {range.first, end}, .bytes = bytes});
         copies.push_back({.source = host.chunk(layer, range.first),
                           .bytes = bytes,
@@ -45,7 +45,7 @@ ScheduleBounds schedule_bounds(const PassReads& reads, std::size_t ring_bytes) {
     const std::int64_t n_chunks = ceil_div(reads.kv->nodes().context_tokens(), kChunkTokens);
     for (std::int64_t layer = 0; layer < reads.model->config().n_layers; ++layer)
         bounds.n_items += copies_of(n_chunks - reads.kv->resident_chunks(layer), per_copy);
-    bounds.item_bytes = std::max(bounds.item_bytes, static_cast<std::size_t>(per_copy) * chunk_bytes);
+    bounds.item_bytes = std::max(bounds.item_bytes, per_copy * chunk_bytes);
     return bounds;
 }
 

@@ -34,8 +34,8 @@ PassStream::PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, 
     ring_ = std::make_unique<TransferRing>(device, std::span(region_.data(), region_.size_bytes()), *copy_in_,
                                            std::clamp<std::int64_t>(2 * most.n_items, 1, 4096));
     prefetcher_ = std::make_unique<PassPrefetcher>(*ring_, *this, most.n_items);
-    for (Schedule& schedule : schedules_) schedule.items.reserve(static_cast<std::size_t>(most.n_items));
-    segment_.assign(static_cast<std::size_t>(n_chunks), nullptr);
+    for (Schedule& schedule : schedules_) schedule.items.reserve(most.n_items);
+    segment_.assign(n_chunks, nullptr);
 }
 
 PassStream::~PassStream() {

@@ -14,7 +14,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "offload/pass_prefetcher.h"
 #include "offload/pinned_arena.h"
 #include "offload/transfer_ring.h"
@@ -93,7 +92,7 @@ private:
     std::uint64_t n_begun_ = 0;          // number of the schedule that runs, or ran last
     std::size_t at_ = 0;                 // item of the running schedule
     bool in_pass_ = false;
-    Indexed<const std::byte*> segment_;  // [chunks of a layer]: where those of the segment at hand lie
+    std::vector<const std::byte*> segment_;  // [chunks of a layer]: where those of the segment at hand lie
     StreamFigures figures_;
 };
 

@@ -8,7 +8,7 @@ std::size_t PromptKvAreas::area_bytes(const KvCache& cache, std::int64_t end_chu
     std::int64_t most = 0;
     for (std::int64_t layer = 0; layer < cache.n_layers(); ++layer)
         most = std::max(most, end_chunk - cache.resident_chunks(layer));
-    return static_cast<std::size_t>(most) * cache.shape().chunk_bytes();
+    return most * cache.shape().chunk_bytes();
 }
 
 PromptKvAreas::PromptKvAreas(PassStream& pass, KvCache& cache, ExecRef exec, std::span<std::byte> areas,
@@ -20,7 +20,7 @@ PromptKvAreas::PromptKvAreas(PassStream& pass, KvCache& cache, ExecRef exec, std
       areas_(areas),
       area_bytes_(area_bytes(cache, range.end_chunk())),
       area_use_(area_bytes_ > 0 ? areas.size() / area_bytes_ : 1, 0),
-      table_(static_cast<std::size_t>(range.end_chunk()), nullptr),
+      table_(range.end_chunk(), nullptr),
       computed_(exec.device.make_event()),
       loaded_(exec.device.make_event()) {}
 
@@ -54,7 +54,7 @@ void PromptKvAreas::load() {
         for (std::int64_t chunk = resident; chunk < n_host; ++chunk)
             in.copy(table_[chunk], host.chunk(layer_, chunk), chunk_bytes);
         exec_.stream.wait(*loaded_, in.record(*loaded_));
-        pass_->count(0, static_cast<std::size_t>(n_host - resident) * chunk_bytes);
+        pass_->count(0, (n_host - resident) * chunk_bytes);
     }
     if (range_.begin % kChunkTokens != 0 && n_host >= resident)
         exec_.stream.copy(table_[n_host], cache_->store().tail_chunk(layer_, n_host), chunk_bytes);

@@ -7,8 +7,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
-#include "kernels/base/indexed.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/pass/prompt_kv.h"
@@ -48,8 +48,8 @@ private:
     PromptRange range_;
     std::span<std::byte> areas_;
     std::size_t area_bytes_;
-    Indexed<std::uint64_t> area_use_;  // [areas]: of flushed(), when the area's contents are on the host
-    Indexed<std::byte*> table_;        // [end_chunk], of the layer
+    std::vector<std::uint64_t> area_use_;  // [areas]: of flushed(), when the area's contents are on the host
+    std::vector<std::byte*> table_;        // [end_chunk], of the layer
     std::int64_t layer_ = 0;
     std::unique_ptr<Event> computed_, loaded_;
     std::uint64_t last_flush_ = 0;

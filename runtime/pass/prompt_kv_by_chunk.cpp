@@ -22,22 +22,22 @@ PromptKvByChunk::PromptKvByChunk(PassStream& pass, const PassReads& reads, const
       first_new_chunk_(range.first_chunk()),
       last_layer_(range.last_layer),
       slots_(area.data()),
-      new_use_(static_cast<std::size_t>(range.end_chunk() - range.first_chunk())),
-      table_(static_cast<std::size_t>(range.end_chunk()), nullptr),
-      segment_(static_cast<std::size_t>(range.end_chunk()), nullptr) {
+      new_use_(range.end_chunk() - range.first_chunk()),
+      table_(range.end_chunk(), nullptr),
+      segment_(range.end_chunk(), nullptr) {
     const std::size_t chunk = store.shape().chunk_bytes();
     CHECK(range.chunk_tokens % kChunkTokens == 0 && area.size() >= least_bytes(chunk, range.chunk_tokens),
           "pieces of {} tokens in {} bytes", range.chunk_tokens, area.size());
     const std::span<std::byte> ring = area.subspan(2 * static_cast<std::size_t>(kv_chunks_per_prefill_chunk_) * chunk);
     const std::int64_t most = static_cast<std::int64_t>(ring.size() / chunk) + 1;
     ring_ = std::make_unique<TransferRing>(exec.device, ring, pass.copy_in(), most);
-    copied_.reserve(static_cast<std::size_t>(range.end_chunk()));
+    copied_.reserve(range.end_chunk());
 }
 
 std::byte* PromptKvByChunk::slot(std::int64_t chunk) const {
     const auto index =
         static_cast<std::int64_t>(parity_) * kv_chunks_per_prefill_chunk_ + chunk % kv_chunks_per_prefill_chunk_;
-    return slots_ + static_cast<std::size_t>(index) * store_->shape().chunk_bytes();
+    return slots_ + index * store_->shape().chunk_bytes();
 }
 
 void PromptKvByChunk::begin_layer(std::int64_t layer) {
@@ -88,7 +88,7 @@ void PromptKvByChunk::copy_ahead() {
     const std::int64_t per_copy = chunks_per_copy(ring_->region_bytes(), chunk_bytes);
     while (next_ < n_host_) {
         const std::int64_t end = std::min({n_host_, next_ + per_copy, host.extents().end_of_extent(layer_, next_)});
-        const std::size_t bytes = static_cast<std::size_t>(end - next_) * chunk_bytes;
+        const std::size_t bytes = (end - next_) * chunk_bytes;
         if (!ring_->has_room(bytes)) return;
         // Uses grow with the chunks: those that this prompt fills are flushed behind all that were there before.
         const std::uint64_t use =
@@ -118,7 +118,7 @@ void PromptKvByChunk::release_kv(Stream& compute) {
     const ChunkRange range = copied_[at_];
     ring_->release(first_number_ + static_cast<std::int64_t>(at_), compute);
     ++at_;
-    pass_->count(0, static_cast<std::size_t>(range.end - range.first) * store_->shape().chunk_bytes());
+    pass_->count(0, (range.end - range.first) * store_->shape().chunk_bytes());
     copy_ahead();
 }
 

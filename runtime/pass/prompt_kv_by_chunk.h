@@ -12,7 +12,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "offload/transfer_ring.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/pass/pass_stream.h"
@@ -57,9 +56,9 @@ private:
         slots_;  // [2][kv_chunks_per_prefill_chunk]: of the running prefill chunk, of the one before, which is flushed
     std::unique_ptr<TransferRing> ring_;
     std::array<std::uint64_t, 2> slots_use_{};  // of flushed(), when the slots are on the host
-    Indexed<std::uint64_t> new_use_;            // the same of each chunk of this layer from first_new_chunk_ on
-    Indexed<std::byte*> table_;                 // [end_chunk]: resident ones of the layer, and those that are filled
-    Indexed<const std::byte*> segment_;         // [end_chunk]: where those of the copy at hand lie
+    std::vector<std::uint64_t> new_use_;        // the same of each chunk of this layer from first_new_chunk_ on
+    std::vector<std::byte*> table_;             // [end_chunk]: resident ones of the layer, and those that are filled
+    std::vector<const std::byte*> segment_;     // [end_chunk]: where those of the copy at hand lie
     std::uint64_t last_flush_ = 0;
 
     // The running prefill chunk.

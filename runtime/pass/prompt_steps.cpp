@@ -1,6 +1,5 @@
 // Prompts layer by layer: the part of Forward that sends all prefill chunks through one layer after the other.
 #include <algorithm>
-#include <numeric>
 
 #include "runtime/pass/error_context.h"
 #include "runtime/pass/forward.h"
@@ -49,8 +48,7 @@ bool Forward::feed_layers(PromptSteps& steps, const PassControl& control) {
     HiddenStates states(
         model_->device(), pass_->copy_in(), pass_->arena(),
         {activations_.buffer(Activation::Hidden).data(), activations_.buffer(Activation::NextHidden).data()},
-        n_prefill_chunks, static_cast<std::size_t>(most_tokens) * row_bytes(DType::F32, model_->config().d_model),
-        n_layers());
+        n_prefill_chunks, most_tokens * row_bytes(DType::F32, model_->config().d_model), n_layers());
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
         at_layer(layer, [&] { steps.begin_layer(layer); });
         for (std::int64_t prefill_chunk = 0; prefill_chunk < n_prefill_chunks; ++prefill_chunk) {
@@ -86,8 +84,8 @@ Forward::PromptSteps::PromptSteps(Forward& forward, KvCache& cache, const Prompt
               range.end % range.chunk_tokens == 0 && range.chunk_tokens <= forward.limits_.max_tokens &&
               range.chunk_tokens <= cache.max_nodes(),
           "a prompt of {} tokens from {} to {}", prompt.size(), range.begin, range.end);
-    forward.prefill_rows_.resize(static_cast<std::size_t>(range.chunk_tokens));
-    std::iota(forward.prefill_rows_.begin(), forward.prefill_rows_.end(), 0);
+    forward.prefill_rows_.clear();
+    for (std::int32_t row = 0; row < range.chunk_tokens; ++row) forward.prefill_rows_.emplace_back(row);
     forward.activations_.use_hidden(forward.activations_.buffer(Activation::Hidden).data());
     if (reads.streams()) stream_.emplace(*forward.pass_, *forward.model_, cache, forward.exec(), range);
     forward.weights_ = stream_ ? &*stream_ : nullptr;
@@ -100,7 +98,7 @@ Forward::Rows Forward::PromptSteps::rows_of(std::int64_t prefill_chunk) const {
     const std::int64_t first = std::max(range_.begin, number * range_.chunk_tokens);
     const auto n = static_cast<std::size_t>((number + 1) * range_.chunk_tokens - first);
     return {cache_,
-            prompt_.subspan(static_cast<std::size_t>(first - range_.begin), n),
+            prompt_.subspan(first - range_.begin, n),
             std::span(forward_->prefill_rows_).first(n),
             first,
             Phase::Prefill,
@@ -129,7 +127,7 @@ void Forward::PromptSteps::run_prefill_chunk(std::int64_t layer, std::int64_t pr
                   {.shape = cache_->shape(),
                    .scratch_k = cache_->scratch_k(layer),
                    .scratch_v = cache_->scratch_v(layer),
-                   .scratch_rows = rows.nodes.data(),
+                   .scratch_rows = scratch_rows(rows.nodes),
                    .n_rows = rows.n(),
                    .first_position = rows.n_committed,
                    .chunks = forward_->kv_ != nullptr ? forward_->kv_->chunks(layer) : cache_->chunks(layer)});

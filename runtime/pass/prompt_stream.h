@@ -8,7 +8,6 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "offload/pass_prefetcher.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/pass/pass_stream.h"
@@ -55,7 +54,7 @@ private:
     ExecRef exec_;
     std::unique_ptr<TransferRing> ring_;
     std::unique_ptr<PassPrefetcher> prefetcher_;  // null where no weights stream
-    Indexed<std::int64_t> index_;                 // [items]: in the schedule
+    std::vector<std::int64_t> index_;             // [items]: in the schedule
     bool schedule_made_ = false;
     std::unique_ptr<PromptKv> kv_;  // null where none streams
     bool last_prefill_chunk_ = false;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/base/checked_math.h"
-#include "kernels/base/indexed.h"
 #include "kernels/pack_weights.h"
 #include "offload/transfer_ring.h"
 
@@ -87,7 +86,8 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
                 read * rates.kv.seconds(vectors) + rates.layer_seconds + tokens * rates.layer_token_seconds;
         }
         for (const PassItem::Part& part : pass_item.parts)
-            item.compute_seconds += static_cast<double>(part.bytes) * nth(rates.weights, part.dtype).seconds(tokens);
+            item.compute_seconds +=
+                static_cast<double>(part.bytes) * rates.weights[static_cast<std::size_t>(part.dtype)].seconds(tokens);
         item.host_bytes = item.compute_seconds * rates.host_bytes_per_second;
         schedule.push_back(item);
     }

@@ -23,8 +23,7 @@ LayerPasses::LayerPasses(std::vector<LayerPassesRank> ranks) : ranks_(std::move(
     }
     CHECK(std::ranges::find(owned, false) == owned.end(), "a layer that no rank has");
     const Forward& first = *ranks_.front().forward;
-    rows_.emplace(devices, static_cast<std::size_t>(first.limits().max_tokens) *
-                               row_bytes(DType::F32, first.model().config().d_model));
+    rows_.emplace(devices, first.limits().max_tokens * row_bytes(DType::F32, first.model().config().d_model));
 }
 
 bool LayerPasses::run(std::span<PassKv* const> kvs, const TargetPass& pass, std::span<PassHooks* const> hooks,

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "runtime/cache/pass_kv.h"
 #include "runtime/loop/target.h"
 #include "runtime/pass/forward.h"
@@ -22,8 +21,8 @@ namespace slipstream {
 
 /// One of the devices.
 struct LayerPassesRank {
-    Forward* forward = nullptr;      // over the model of its shard
-    Indexed<std::int64_t> layers{};  // of the whole model, ascending
+    Forward* forward = nullptr;          // over the model of its shard
+    std::vector<std::int64_t> layers{};  // of the whole model, ascending
 };
 
 class LayerPasses final : public RankPasses {
@@ -31,7 +30,7 @@ public:
     /// All of `ranks` together have each layer once (CHECKed), and limits alike. What they point to outlives this.
     explicit LayerPasses(std::vector<LayerPassesRank> ranks);
 
-    [[nodiscard]] const Indexed<LayerOwner>& owners() const { return owners_; }
+    [[nodiscard]] const std::vector<LayerOwner>& owners() const { return owners_; }
     [[nodiscard]] std::int64_t n_layers() const { return std::ssize(owners_); }
 
     /// Where devices do not share the host's memory it waits for each before the next one begins.
@@ -54,7 +53,7 @@ private:
     void transfer(std::size_t from, const ConstTensorView& rows, std::size_t to, const TensorView& out);
 
     std::vector<LayerPassesRank> ranks_;
-    Indexed<LayerOwner> owners_;  // [n_layers]
+    std::vector<LayerOwner> owners_;  // [n_layers]
     std::optional<HiddenStateTransfer> rows_;
     std::vector<std::optional<Forward::Steps>> passes_;  // [ranks], of the running pass
 };

@@ -4,6 +4,7 @@
 #include <exception>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/check.h"
 #include "runtime/pass/error_context.h"
@@ -28,7 +29,7 @@ bool PipelinedPrefill::fits(std::span<const LayerRank> ranks, const PinnedArena&
            ranks.front().forward->prompt_host_bytes(range_of(begin, end)) <= arena.limit_bytes() - arena.used_bytes();
 }
 
-PipelinedPrefill::PipelinedPrefill(std::span<const LayerRank> ranks, const Indexed<LayerOwner>& owners,
+PipelinedPrefill::PipelinedPrefill(std::span<const LayerRank> ranks, const std::vector<LayerOwner>& owners,
                                    PinnedArena& arena, std::int64_t begin, const TargetPass& pass,
                                    std::span<PassHooks* const> hooks)
     : ranks_(ranks), owners_(&owners), steps_(ranks.size()) {
@@ -37,7 +38,7 @@ PipelinedPrefill::PipelinedPrefill(std::span<const LayerRank> ranks, const Index
     const std::size_t bytes = ranks.front().forward->prompt_host_bytes(range);
     homes_ = arena.allocate(bytes, "the hidden states of the prompt");
     home_bytes_ = bytes / static_cast<std::size_t>(n_prefill_chunks_);
-    rows_.resize(static_cast<std::size_t>(n_prefill_chunks_));
+    rows_.resize(n_prefill_chunks_);
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         sent_.push_back(exec(i).device.make_event());
         range.last_layer = owners.back().rank == i ? owners.back().layer : -1;
@@ -135,8 +136,7 @@ void PipelinedPrefill::take_rows(std::int64_t layer, std::int64_t prefill_chunk,
     const std::size_t rank = (*owners_)[layer].rank;
     const TensorView rows = steps_[rank]->hidden(prefill_chunk);
     if (use > 0) exec(rank).stream.wait(*sent_[(*owners_)[layer - 1].rank], use);
-    exec(rank).stream.copy(rows.data, home(prefill_chunk),
-                           static_cast<std::size_t>(rows.rows()) * rows.row_stride_bytes);
+    exec(rank).stream.copy(rows.data, home(prefill_chunk), rows.rows() * rows.row_stride_bytes);
 }
 
 // Cards wait for one another's events; a CPU device finds the rows at home.
@@ -144,8 +144,7 @@ std::uint64_t PipelinedPrefill::give_rows(std::int64_t layer, std::int64_t prefi
     const std::size_t rank = (*owners_)[layer].rank;
     const std::size_t next = (*owners_)[layer + 1].rank;
     const TensorView rows = steps_[rank]->hidden(prefill_chunk);
-    exec(rank).stream.copy(home(prefill_chunk), rows.data,
-                           static_cast<std::size_t>(rows.rows()) * rows.row_stride_bytes);
+    exec(rank).stream.copy(home(prefill_chunk), rows.data, rows.rows() * rows.row_stride_bytes);
     if (rank == next || exec(rank).device.shares_host_memory()) return 0;
     if (!exec(next).device.shares_host_memory()) return exec(rank).stream.record(*sent_[rank]);
     exec(rank).stream.synchronize();

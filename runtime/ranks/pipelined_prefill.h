@@ -18,7 +18,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "offload/pinned_arena.h"
 #include "runtime/loop/target.h"
 #include "runtime/pass/forward.h"
@@ -36,7 +35,7 @@ public:
     /// The prompt of `pass` from position `begin` on, reserved in the caches of all ranks, and the pass behind it.
     /// `owners` [layers of the whole model]; `hooks` [ranks] of the pass, or none. All outlive this. Throws RankFailed,
     /// OutOfBudget.
-    PipelinedPrefill(std::span<const LayerRank> ranks, const Indexed<LayerOwner>& owners, PinnedArena& arena,
+    PipelinedPrefill(std::span<const LayerRank> ranks, const std::vector<LayerOwner>& owners, PinnedArena& arena,
                      std::int64_t begin, const TargetPass& pass, std::span<PassHooks* const> hooks);
     /// Ends what is enqueued.
     ~PipelinedPrefill();
@@ -70,11 +69,11 @@ private:
     void stop(std::exception_ptr failure);
     [[nodiscard]] ExecRef exec(std::size_t rank) const { return ranks_[rank].forward->exec(); }
     [[nodiscard]] std::byte* home(std::int64_t prefill_chunk) const {
-        return homes_.data() + static_cast<std::size_t>(prefill_chunk) * home_bytes_;
+        return homes_.data() + prefill_chunk * home_bytes_;
     }
 
     std::span<const LayerRank> ranks_;
-    const Indexed<LayerOwner>* owners_;
+    const std::vector<LayerOwner>* owners_;
     std::int64_t n_prefill_chunks_ = 0;
     PinnedBuffer homes_;  // [n_prefill_chunks]: hidden rows of each
     std::size_t home_bytes_ = 0;
@@ -83,7 +82,7 @@ private:
 
     mutable std::mutex mutex_;  // of what follows
     std::condition_variable changed_;
-    Indexed<Rows> rows_;       // [n_prefill_chunks]
+    std::vector<Rows> rows_;   // [n_prefill_chunks]
     std::int64_t n_done_ = 0;  // steps: a prefill chunk through a layer
     bool stopped_ = false;
     std::exception_ptr failure_;  // the first

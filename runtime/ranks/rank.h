@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "kernels/base/indexed.h"
 #include "kernels/collective.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/pass/error_context.h"
@@ -35,7 +34,7 @@ struct Rank {
 struct LayerRank {
     Forward* forward = nullptr;
     KvCache* cache = nullptr;
-    Indexed<std::int64_t> layers{};             // of the whole model, ascending
+    std::vector<std::int64_t> layers{};         // of the whole model, ascending
     std::int64_t first_vocab = 0, n_vocab = 0;  // rows of the LM head
 };
 

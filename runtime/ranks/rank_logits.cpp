@@ -10,7 +10,7 @@ RankLogits::RankLogits(std::span<Forward* const> ranks, std::int64_t max_rows) :
         columns_.push_back(rank->model().config().vocab);
         vocab_ += columns_.back();
     }
-    rows_ = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(max_rows * vocab_));
+    rows_ = std::make_unique_for_overwrite<float[]>(max_rows * vocab_);
 }
 
 LogitRows RankLogits::gather(std::int64_t n_rows) {

@@ -8,7 +8,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "kernels/collective.h"
 #include "runtime/ranks/rank_logits.h"
 #include "runtime/ranks/rank_passes.h"
@@ -18,10 +17,10 @@ namespace slipstream {
 
 /// What one device has of it.
 struct ViewRank {
-    const Model* model = nullptr;      // of its shard, all of whose weights are resident (CHECKed)
-    KvView* view = nullptr;            // of its layers, or of its kv heads
-    Indexed<std::int64_t> layers{};    // of the whole model, ascending
-    Collective* collective = nullptr;  // where matrices are split; null of all ranks: whole layers are shared out
+    const Model* model = nullptr;        // of its shard, all of whose weights are resident (CHECKed)
+    KvView* view = nullptr;              // of its layers, or of its kv heads
+    std::vector<std::int64_t> layers{};  // of the whole model, ascending
+    Collective* collective = nullptr;    // where matrices are split; null of all ranks: whole layers are shared out
 };
 
 class RankViewPasses final : public ViewPasses {

@@ -51,8 +51,8 @@ std::vector<std::int64_t> whole_parts(std::int64_t n_parts, std::span<const doub
     // The largest remainders are rounded up.
     while (std::accumulate(parts.begin(), parts.end(), std::int64_t{0}) < n_parts) {
         const auto rank = std::max_element(missing.begin(), missing.end()) - missing.begin();
-        ++parts[static_cast<std::size_t>(rank)];
-        missing[static_cast<std::size_t>(rank)] -= 1.0;
+        ++parts[rank];
+        missing[rank] -= 1.0;
     }
     return parts;
 }
@@ -66,7 +66,7 @@ std::vector<std::int64_t> ends_in_proportion(std::int64_t n_rows, std::int64_t u
     std::vector<std::int64_t> ends;
     std::int64_t n_before = 0;
     for (std::int64_t rank = 0; rank + 1 < n_ranks; ++rank) {
-        n_before += parts[static_cast<std::size_t>(rank)];
+        n_before += parts[rank];
         const std::int64_t ideal = n_rows * n_before / n_parts / unit * unit;
         const std::int64_t begin = ends.empty() ? 0 : ends.back();
         const std::int64_t most = n_rows - (n_ranks - 1 - rank) * unit;

@@ -24,8 +24,7 @@ TensorTarget::TensorTarget(const std::vector<TensorRank>& ranks)
     for (const TensorRank& rank : ranks) {
         kv_.n_kv_heads += rank.cache->shape().n_kv_heads;
         caches_.push_back(rank.cache);
-        row_.resize(
-            std::max(row_.size(), 2 * rank.cache->shape().scratch_row_bytes() * static_cast<std::size_t>(n_layers())));
+        row_.resize(std::max(row_.size(), 2 * rank.cache->shape().scratch_row_bytes() * n_layers()));
     }
 }
 

@@ -114,7 +114,7 @@ public:
         std::uint64_t n = 0;
         number(n);
         if (n > bytes_.size() / n_bytes) fail("a count beyond its end");
-        return static_cast<std::size_t>(n);
+        return n;
     }
     [[nodiscard]] bool at_end() const { return bytes_.empty(); }
     void finish() const {

@@ -217,7 +217,7 @@ void SessionFile::keep_whole_kv(std::int64_t n_blocks) {
     std::int64_t n_whole = 0;
     while (n_whole < n_blocks && is_whole(contents_.kv_chunks[n_whole], contents_.kv_chunks[n_whole].payload))
         ++n_whole;
-    contents_.kv_chunks.resize(static_cast<std::size_t>(n_whole));
+    contents_.kv_chunks.resize(n_whole);
     n_kv_blocks_ = n_whole;
 }
 
@@ -277,7 +277,7 @@ void SessionFile::write_at_end(std::span<const std::byte> bytes, std::size_t& en
             static_cast<void>(::ftruncate(file_.get(), static_cast<off_t>(contents_.valid_bytes)) == 0);
             fail(error);
         }
-        bytes = bytes.subspan(static_cast<std::size_t>(n));
+        bytes = bytes.subspan(n);
         end_bytes += static_cast<std::size_t>(n);
     }
 }

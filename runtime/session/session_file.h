@@ -24,7 +24,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "offload/mapped_file.h"
 #include "runtime/session/session_begin.h"
 #include "runtime/session/session_lock.h"
@@ -35,9 +34,9 @@ namespace slipstream {
 /// What a session's records say, checked against one another. Chunks point into the bytes that were read.
 struct SessionContents {
     SessionBegin begin;
-    std::vector<TokenId> tokens;       // generated
-    std::int64_t max_tokens = -1;      // that were asked for last
-    Indexed<SessionRecord> kv_chunks;  // chunks ascending, each of all layers; the last one may lack some
+    std::vector<TokenId> tokens;           // generated
+    std::int64_t max_tokens = -1;          // that were asked for last
+    std::vector<SessionRecord> kv_chunks;  // chunks ascending, each of all layers; the last one may lack some
     std::size_t valid_bytes = 0;
     std::uint64_t chain = 0;
     bool is_intact = true;  // records may be appended at valid_bytes; else the file must be replaced first

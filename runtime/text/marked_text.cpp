@@ -7,7 +7,7 @@ namespace slipstream {
 std::span<const TextSpan> spans_after(std::span<const TextSpan> spans, std::size_t byte) {
     const auto first = std::upper_bound(spans.begin(), spans.end(), byte,
                                         [](std::size_t at, const TextSpan& span) { return at < span.end; });
-    return spans.subspan(static_cast<std::size_t>(first - spans.begin()));
+    return spans.subspan(first - spans.begin());
 }
 
 void append_span(std::vector<TextSpan>& spans, TextSpan span) {

@@ -19,7 +19,7 @@ std::int64_t chunks_of(const ViewRoom& room) {
 }
 
 std::vector<std::int64_t> resident(std::int64_t n_layers, const ViewRoom& room) {
-    return std::vector<std::int64_t>(static_cast<std::size_t>(n_layers), chunks_of(room));
+    return std::vector<std::int64_t>(n_layers, chunks_of(room));
 }
 
 }  // namespace

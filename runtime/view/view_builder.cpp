@@ -6,7 +6,6 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
-#include "kernels/base/indexed.h"
 #include "runtime/pass/pass_schedule.h"
 
 namespace slipstream {
@@ -41,11 +40,11 @@ ViewBuilder::ViewBuilder(Device& device, KvCache& cache, KvView& view, const Mod
                                      "scores for a view of the KV cache");
     if (!device.shares_host_memory()) scores_.resize(device_scores_.size_bytes() / sizeof(float));
     const std::int64_t n_kept = std::min(max_groups_, groups_of(options.budget_tokens));
-    pooled_.resize(static_cast<std::size_t>(config.n_layers * config.n_kv_heads * max_groups_));
-    order_.reserve(static_cast<std::size_t>(max_groups_));
-    kept_.resize(static_cast<std::size_t>(n_kept));
-    moves_.resize(static_cast<std::size_t>(config.n_layers));
-    for (auto& moves : moves_) moves.reserve(static_cast<std::size_t>(config.n_kv_heads * n_kept));
+    pooled_.resize(config.n_layers * config.n_kv_heads * max_groups_);
+    order_.reserve(max_groups_);
+    kept_.resize(n_kept);
+    moves_.resize(config.n_layers);
+    for (auto& moves : moves_) moves.reserve(config.n_kv_heads * n_kept);
 }
 
 std::size_t ViewBuilder::device_bytes(const ModelConfig& config, std::int64_t context_tokens) {
@@ -180,8 +179,7 @@ GroupBudget ViewBuilder::budget_of(std::int64_t layer) const {
 
 // What groups are worth to a kv head, [max_groups].
 std::span<float> ViewBuilder::pooled_of(std::int64_t layer, std::int64_t head) {
-    return std::span(pooled_).subspan(static_cast<std::size_t>((layer * config_->n_kv_heads + head) * max_groups_),
-                                      static_cast<std::size_t>(max_groups_));
+    return std::span(pooled_).subspan((layer * config_->n_kv_heads + head) * max_groups_, max_groups_);
 }
 
 // The scores of a layer that were made last, beside what is kept of those before.
@@ -200,9 +198,9 @@ void ViewBuilder::pool(std::int64_t layer, float keep) {
 // What of a layer is kept, by what was pooled last: moves_[layer], by the groups that are read.
 void ViewBuilder::choose(std::int64_t layer) {
     const GroupBudget budget = budget_of(layer);
-    auto& moves = nth(moves_, layer);
+    auto& moves = moves_[layer];
     moves.clear();
-    const std::span<std::int32_t> kept = std::span(kept_).first(static_cast<std::size_t>(budget.n_kept));
+    const std::span<std::int32_t> kept = std::span(kept_).first(budget.n_kept);
     for (std::int64_t head = 0; head < config_->n_kv_heads; ++head) {
         choose_groups(scores(layer) ? pooled_of(layer, head) : std::span<float>(), budget, order_, kept);
         for (std::size_t i = 0; i < kept.size(); ++i)
@@ -214,7 +212,7 @@ void ViewBuilder::choose(std::int64_t layer) {
 
 // The part of the moves that a piece holds.
 void ViewBuilder::gather(ExecRef exec, std::int64_t layer, const KvSegment& segment) {
-    const auto& moves = nth(moves_, layer);
+    const auto& moves = moves_[layer];
     const auto from = [](const GroupMove& move) { return std::int64_t{move.from}; };
     const auto first = std::ranges::lower_bound(moves, segment.range.first * kChunkGroups, {}, from);
     const auto end = std::ranges::lower_bound(moves, segment.range.end * kChunkGroups, {}, from);

@@ -20,7 +20,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "kernels/kv_view.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/model/model_config.h"
@@ -77,9 +76,7 @@ public:
     /// Positions of the text when its groups were scored last; 0: there are no scores.
     [[nodiscard]] std::int64_t n_scored() const { return n_scored_; }
     /// The groups of a layer that were chosen last, by the group that is read.
-    [[nodiscard]] std::span<const GroupMove> chosen(std::int64_t layer) const {
-        return moves_[static_cast<std::size_t>(layer)];
-    }
+    [[nodiscard]] std::span<const GroupMove> chosen(std::int64_t layer) const { return moves_[layer]; }
 
     /// Another text: the view stands for nothing, and what was scored is forgotten.
     void restart();
@@ -132,7 +129,7 @@ private:
     Buffer device_scores_;                       // [n_layers][n_q_heads][max_groups]
     std::vector<float> scores_;                  // the same in host memory, where the host does not share the device's
     std::vector<float> pooled_;                  // [n_layers][n_kv_heads][max_groups], of all passes so far, fading
-    Indexed<std::int32_t> order_;                // memory of choosing
+    std::vector<std::int32_t> order_;            // memory of choosing
     std::vector<std::int32_t> kept_;             // [groups of a view]
     std::vector<std::vector<GroupMove>> moves_;  // [n_layers], by group that is read
 

@@ -4,13 +4,13 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <vector>
 
 #include "kernels/base/check.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream {
 
-void choose_groups(std::span<const float> scores, const GroupBudget& budget, Indexed<std::int32_t>& order,
+void choose_groups(std::span<const float> scores, const GroupBudget& budget, std::vector<std::int32_t>& order,
                    std::span<std::int32_t> out) {
     const std::int64_t n_last = std::min(budget.n_last, budget.n_kept);
     const std::int64_t n_first = std::min(budget.n_first, budget.n_kept - n_last);
@@ -19,12 +19,12 @@ void choose_groups(std::span<const float> scores, const GroupBudget& budget, Ind
               (n_best == 0 || std::ssize(scores) >= budget.n_groups - n_last),
           "{} of {} groups, {} scores, room for {}", budget.n_kept, budget.n_groups, scores.size(), out.size());
     const auto value = [&](std::int32_t group) {
-        const float own = nth(scores, group);
-        const float before = group > n_first ? budget.of_next * nth(scores, group - 1) : own;
+        const float own = scores[group];
+        const float before = group > n_first ? budget.of_next * scores[group - 1] : own;
         const float score = budget.of_next > 0.0F && before > own ? before : own;
         return std::isnan(score) ? -std::numeric_limits<float>::infinity() : score;
     };
-    order.resize(static_cast<std::size_t>(budget.n_groups - n_first - n_last));
+    order.resize(budget.n_groups - n_first - n_last);
     std::iota(order.begin(), order.end(), static_cast<std::int32_t>(n_first));
     if (n_best > 0 && n_best < std::ssize(order))
         std::nth_element(order.begin(), order.begin() + n_best, order.end(), [&](std::int32_t a, std::int32_t b) {
@@ -40,7 +40,7 @@ void pool_scores(GroupScore score, std::span<const float> scores, std::int64_t n
                  std::span<float> out) {
     for (float& value : out) value = std::isfinite(value) ? keep * value : 0.0F;
     for (std::int64_t head = 0; head < n_heads; ++head) {
-        const std::span<const float> row = scores.subspan(static_cast<std::size_t>(head * stride), out.size());
+        const std::span<const float> row = scores.subspan(head * stride, out.size());
         if (score == GroupScore::Mean) {
             for (std::size_t i = 0; i < out.size(); ++i) out[i] += row[i];
             continue;

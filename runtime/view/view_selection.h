@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
-#include "kernels/base/indexed.h"
 #include "kernels/kv_view.h"
 
 namespace slipstream {
@@ -21,7 +21,7 @@ struct GroupBudget {
 /// The kept groups into `out` [n_kept], ascending: the first, the last, and of those between the ones with the highest
 /// `scores` [n_groups], which may leave out the last, ties to the lower group. `order` is memory to work in. A score
 /// that is no number counts least.
-void choose_groups(std::span<const float> scores, const GroupBudget& budget, Indexed<std::int32_t>& order,
+void choose_groups(std::span<const float> scores, const GroupBudget& budget, std::vector<std::int32_t>& order,
                    std::span<std::int32_t> out);
 
 /// What groups are worth to a kv head: `out` [n_groups] from the scores of the query heads that share it, `scores`

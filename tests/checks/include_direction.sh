@@ -7,8 +7,11 @@
 # terminal's console and signals. What people say becomes ids in one place (engine/prompt_encoding.cpp), which alone calls
 # Tokenizer::encode_prompt().
 # runtime/text, which knows nothing of models and files, includes only itself and kernels/base.
-# What computes a model knows nothing of several devices that share it: within runtime only ranks, plan and session may
-# include runtime/ranks.
+# Within runtime: text -> model, cache -> formats, pass -> view -> loop -> ranks -> plan, session; each includes only what
+# precedes it. So a model knows no file format, and the code that computes it does not know the devices that share it.
+# Within draft: control -> tables -> sources -> models -> papers, tree; each includes only what precedes it and files of
+# draft/ itself, of which drafter.h, sources_drafter.h, source_set.h and replay.h are above all folders.
+# A folder of runtime or draft that this check does not know is refused.
 # Kernels find "gpu.cuh", the device dialect, by the include path.
 # usage: include_direction.sh ROOT        one line per offence, exit code 1 if there is any
 #        include_direction.sh --self-test builds small wrong trees and demands that each offence is seen
@@ -29,6 +32,11 @@ check() {
             rank["kernels"] = 1; rank["offload"] = 2; rank["runtime"] = 3
             rank["draft"] = 4; rank["tools"] = 5; rank["tests"] = 6
             room["terminal"] = 1; room["machine"] = 2; room["options"] = 3; room["engine"] = 4
+            floor["runtime/text"] = 1; floor["runtime/model"] = floor["runtime/cache"] = 2
+            floor["runtime/formats"] = floor["runtime/pass"] = 3; floor["runtime/view"] = 4; floor["runtime/loop"] = 5
+            floor["runtime/ranks"] = 6; floor["runtime/plan"] = floor["runtime/session"] = 7
+            floor["draft/control"] = 1; floor["draft/tables"] = 2; floor["draft/sources"] = 3
+            floor["draft/models"] = 4; floor["draft/papers"] = floor["draft/tree"] = 5
             room["cli"] = 5; room["chat"] = room["plan"] = room["bench"] = 6; room["dev"] = 7
         }
         /^[ \t]*#[ \t]*include[ \t]*["<]/ {
@@ -39,6 +47,8 @@ check() {
             n_own = split(FILENAME, own, "/")
             n = split(included, part, "/")
             why = ""
+            own_folder = own[1] "/" own[2]; folder = part[1] "/" part[2]
+            inside = n_own > 2 && n > 1 && part[1] == own[1] && (own[1] == "runtime" || own[1] == "draft")
             if (included ~ /(^|\/)\.\.(\/|$)/) why = "leaves its folder by .."
             else if (included ~ /^\//) why = "is an absolute path"
             else if (n > 1 && (part[1] in rank) && rank[part[1]] > rank[own[1]]) why = part[1] " is above " own[1]
@@ -52,8 +62,11 @@ check() {
                 why = "the engine takes options and callbacks, no command line and no terminal"
             else if (FILENAME ~ /^runtime\/text\// && quoted && included !~ /^(runtime\/text|kernels\/base)\//)
                 why = "runtime/text includes only itself and kernels/base"
-            else if (included ~ /^runtime\/ranks\// && FILENAME ~ /^runtime\// && FILENAME !~ /^runtime\/(ranks|plan|session)\//)
-                why = "what computes a model knows no ranks"
+            else if (inside && !(own_folder in floor)) why = "from " own_folder ", whose place this check does not know"
+            else if (inside && n > 2 && folder != own_folder && (!(folder in floor) || floor[folder] >= floor[own_folder]))
+                why = folder " is not below " own_folder
+            else if (inside && included ~ /^draft\/(drafter|sources_drafter|source_set|replay)\.h$/)
+                why = "is above all folders of draft"
             else if (included == "gpu.cuh" && FILENAME ~ /^kernels\/cuda\/((attention|matmul)\/)?[^\/]*\.(cu|cuh)$/) why = ""
             else if (quoted && n == 1 && own[1] != "tests") why = "wants its path from the root of the project"
             else if (FILENAME !~ /^kernels\/cuda\/card\// && included ~ /^(cuda|cublas|nccl|cooperative_groups)[A-Za-z_]*\.h$/)
@@ -69,8 +82,10 @@ check() {
 
 tree=
 # expect VERDICT FILE INCLUDE: a tree with that one line must be refused, or pass.
+judged=0
 expect() {
     local verdict=pass
+    judged=$((judged + 1))
     tree=$(mktemp -d)
     mkdir -p "$tree/$(dirname "$2")"
     printf '// head\n#include %s\n' "$3" >"$tree/$2"
@@ -143,6 +158,26 @@ expect pass runtime/text/chat/a.cpp '"runtime/text/tokenizer/b.h"'
 expect pass runtime/text/a.cpp '"kernels/base/error.h"'
 expect pass runtime/formats/a.cpp '"runtime/text/b.h"'
 for below in pass model cache view formats loop; do expect refused runtime/$below/a.h '"runtime/ranks/b.h"'; done
+expect refused runtime/model/a.h '"runtime/formats/b.h"'
+expect refused runtime/pass/a.cpp '"runtime/view/b.h"'
+expect refused runtime/loop/a.cpp '"runtime/plan/b.h"'
+expect refused runtime/session/a.cpp '"runtime/plan/b.h"'
+expect refused runtime/model/a.cpp '"runtime/serve/b.h"'
+expect refused runtime/serve/a.cpp '"runtime/model/b.h"'
+expect pass runtime/formats/a.h '"runtime/model/b.h"'
+expect pass runtime/model/layers/a.h '"runtime/model/b.h"'
+expect refused draft/sources/a.h '"draft/papers/b.h"'
+expect refused draft/sources/a.h '"draft/tree/b.h"'
+expect refused draft/tables/a.cpp '"draft/sources/b.h"'
+expect refused draft/control/a.cpp '"draft/tables/b.h"'
+expect refused draft/papers/a.cpp '"draft/tree/b.h"'
+expect refused draft/sources/a.cpp '"draft/serve/b.h"'
+expect refused draft/serve/a.cpp '"draft/sources/b.h"'
+for above in drafter sources_drafter source_set replay; do expect refused draft/tree/a.cpp "\"draft/$above.h\""; done
+expect pass draft/drafter.cpp '"draft/sources_drafter.h"'
+expect pass draft/source_set.cpp '"draft/tree/b.h"'
+expect pass draft/sources/a.cpp '"draft/log_odds.h"'
+expect pass draft/tree/a.cpp '"draft/sources/b.h"'
 for above in ranks plan session; do expect pass runtime/$above/a.h '"runtime/ranks/b.h"'; done
 expect pass tools/engine/a.cpp '"runtime/ranks/b.h"'
-echo "77 small trees judged as they should be"
+echo "$judged small trees checked"

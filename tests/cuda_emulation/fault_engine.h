@@ -10,6 +10,7 @@
 
 #include "kernels/rank_sums.h"
 #include "rank_on_card.h"
+#include "runtime/formats/model_files.h"
 #include "runtime/ranks/layer_split.h"
 #include "runtime/ranks/layers_target.h"
 #include "runtime/ranks/rank_view.h"

@@ -9,6 +9,7 @@
 #include "kernels/collective.h"
 #include "kernels/cuda/host/cuda_device.h"
 #include "kernels/workspace.h"
+#include "runtime/formats/model_files.h"
 #include "runtime/loop/device_target.h"
 #include "runtime/loop/self_check.h"
 #include "runtime/pass/pass_stream.h"

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "draft/tree/log_odds.h"
+#include "draft/log_odds.h"
 
 namespace slipstream::draft {
 namespace {

@@ -1,5 +1,5 @@
 // The context n-gram drafts against a plain count over the whole text.
-#include "draft/papers/context_ngram.h"
+#include "draft/sources/context_ngram.h"
 
 #include <algorithm>
 #include <random>

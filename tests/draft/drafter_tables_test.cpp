@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "draft/drafter.h"
-#include "draft/tables/model_fingerprint.h"
 #include "draft/tables/table_store.h"
 #include "kernels/base/error.h"
+#include "runtime/formats/model_fingerprint.h"
 #include "tests/draft/recorded_phrases.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "draft/logit_row.h"
 #include "draft/models/guess_list.h"
-#include "draft/sources/logit_row.h"
 #include "draft/sources/recycling.h"
 #include "draft/tree/target_softmax.h"
 #include "kernels/sampling.h"

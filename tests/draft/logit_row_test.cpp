@@ -1,5 +1,5 @@
 // Top-k of a row of logits against a full sort, and its normaliser against sums in double.
-#include "draft/sources/logit_row.h"
+#include "draft/logit_row.h"
 
 #include <algorithm>
 #include <cmath>

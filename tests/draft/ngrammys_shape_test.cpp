@@ -1,5 +1,5 @@
 // The mixed tree of N-Grammys against rows put together by hand.
-#include "draft/papers/ngrammys_shape.h"
+#include "draft/sources/ngrammys_shape.h"
 
 #include <algorithm>
 #include <map>

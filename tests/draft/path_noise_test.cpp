@@ -1,5 +1,5 @@
 // The noise as proposers see it: the sampler's own, whatever was asked before; and what knowing it is worth.
-#include "draft/tree/path_noise.h"
+#include "draft/path_noise.h"
 
 #include <algorithm>
 #include <cmath>

@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "draft/papers/recycling_tree.h"
+#include "draft/sources/recycling_tree.h"
 #include "kernels/base/error.h"
 #include "runtime/loop/verify.h"
 

@@ -10,6 +10,7 @@
 
 #include "draft/drafter.h"
 #include "kernels/cpu_device.h"
+#include "runtime/formats/model_files.h"
 #include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/pass/pass_stream.h"

@@ -9,6 +9,7 @@
 
 #include "draft/drafter.h"
 #include "kernels/cpu_faults.h"
+#include "runtime/formats/model_files.h"
 #include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/text/tokenizer/tokenizer.h"

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <type_traits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +14,10 @@ namespace slipstream::draft {
 namespace {
 
 using testing::ElementsAre;
+
+// Nodes of the search, voted tokens and nodes of the grown tree (std::int32_t) do not mix.
+static_assert(!std::is_convertible_v<SearchNode, VotedIndex> && !std::is_convertible_v<VotedIndex, SearchNode>);
+static_assert(!std::is_convertible_v<SearchNode, std::int32_t> && !std::is_convertible_v<std::int32_t, SearchNode>);
 
 // Two tables, a cheap model and a dear one, of three bins each.
 constexpr std::array<std::uint16_t, 4> kBins = {3, 3, 3, 3};
@@ -93,14 +98,14 @@ TEST(Votes, WhatWasSearchedBeforeKeepsItsNodes) {
     votes.open();
     votes.add(0, std::vector<Proposal>{{4, 0.5F, 0}, {9, 0.2F, 0}});
     const Votes::Range before = count(votes);
-    for (VotedToken& token : votes.of(before)) token.node = token.token + 100;
+    for (VotedToken& token : votes.of(before)) token.node = SearchNode{token.token + 100};
     votes.open();
     votes.add(0, std::vector<Proposal>{{9, 0.2F, 0}, {4, 0.5F, 0}});
     votes.add(2, std::vector<Proposal>{{30, 0.6F, 0}});
     const Votes::Range after = count(votes, 0, {}, before);
-    EXPECT_EQ(find(votes, after, 4).node, 104);
-    EXPECT_EQ(find(votes, after, 9).node, 109);
-    EXPECT_EQ(find(votes, after, 30).node, -1);
+    EXPECT_EQ(find(votes, after, 4).node, SearchNode{104});
+    EXPECT_EQ(find(votes, after, 9).node, SearchNode{109});
+    EXPECT_EQ(find(votes, after, 30).node, SearchNode::None);
 }
 
 TEST(Votes, EstimatesAreAtMostCertain) {

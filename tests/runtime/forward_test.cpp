@@ -153,7 +153,7 @@ TEST_P(ForwardTest, CommittingAPathContinuesAsIfNothingElseHadBeenThere) {
     tree.feed(prompt, 100);
     plain.feed(prompt, 100);
     tree.run({1, 2, 3, 4, 5, 6}, {-1, 0, 0, 2, 1, 3});
-    tree.cache.commit(tree.forward.exec(), std::vector<NodeId>{0, 2, 3, 5});  // tokens 1 3 4 6
+    tree.cache.commit(tree.forward.exec(), std::vector{NodeId(0), NodeId(2), NodeId(3), NodeId(5)});  // tokens 1 3 4 6
     plain.feed({1, 3, 4, 6}, 1);
     EXPECT_EQ(tree.cache.n_committed(), 104);
     EXPECT_TRUE(tree.feed({7, 8}, 2) == plain.feed({7, 8}, 1));

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -22,6 +23,9 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+
+// An index of a tree or of a pass's tokens is no node of the cache, nor the other way round.
+static_assert(!std::is_convertible_v<std::int32_t, NodeId> && !std::is_convertible_v<NodeId, std::int32_t>);
 
 const KvShape kShape{.n_kv_heads = 2, .head_dim = 8, .dtype = DType::F16};
 
@@ -143,9 +147,9 @@ TEST_F(StreamingCacheTest, AChunkIsBroughtHalfAChunkAheadByAThread) {
     grow_to(126);
     static_cast<void>(cache_.add_node(kCommittedTip));
     EXPECT_EQ(cache_.host()->extents().brought_bytes(), 0U);
-    static_cast<void>(cache_.add_node(0));
+    static_cast<void>(cache_.add_node(NodeId(0)));
     EXPECT_EQ(cache_.host()->extents().brought_bytes(), 0U);
-    EXPECT_EQ(cache_.position(cache_.add_node(1)), 128);
+    EXPECT_EQ(cache_.position(cache_.add_node(NodeId(1))), 128);
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (cache_.host()->extents().brought_bytes() == 0 && std::chrono::steady_clock::now() < give_up)
         std::this_thread::yield();
@@ -213,7 +217,7 @@ TEST_F(KvCacheTest, MisuseIsABug) {
     const NodeId b = cache.add_node(a);
     const NodeId c = cache.add_node(b);
     EXPECT_DEATH(cache.add_node(c), "position 3 of a context of 3");
-    EXPECT_DEATH(cache.add_node(9), "node below 9");
+    EXPECT_DEATH(cache.add_node(NodeId(9)), "node below 9");
     EXPECT_DEATH(cache.commit(exec(), std::vector<NodeId>{b}), "does not follow");
     cache.add_node(a);
     EXPECT_DEATH(cache.add_node(a), "4 of 4 in use");

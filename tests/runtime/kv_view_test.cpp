@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kContext = ViewedModel::kContext;
 
 std::vector<std::int32_t> chosen(std::vector<float> scores, const GroupBudget& budget) {
-    Indexed<std::int32_t> order;
+    std::vector<std::int32_t> order;
     std::vector<std::int32_t> kept(static_cast<std::size_t>(budget.n_kept));
     choose_groups(scores, budget, order, kept);
     return kept;

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
+#include "runtime/formats/model_files.h"
 #include "runtime/loop/text_generation.h"
 #include "runtime/pass/forward.h"
 #include "tests/support/device_self_check.h"

@@ -300,7 +300,7 @@ TEST(DeviceTarget, PassesAreBegunAndFinishedInTurn) {
     target.commit(nodes);
     EXPECT_EQ(target.n_committed(), 3);
     KvCache again(device, model.kv_shape(), model.config().n_layers, 2048, 16);
-    for (std::size_t i = 0; i < 3; ++i) static_cast<void>(again.add_node(static_cast<NodeId>(i) - 1));
+    for (std::size_t i = 0; i < 3; ++i) static_cast<void>(again.add_node(NodeId(static_cast<std::int32_t>(i) - 1)));
     const ConstTensorView direct = forward.run(again, tokens, nodes, {&last, 1});
     EXPECT_TRUE(std::equal(found.begin(), found.end(), float_row(direct, 0)));
 }

@@ -7,6 +7,7 @@
 
 #include "kernels/base/float16.h"
 #include "kernels/cpu_device.h"
+#include "runtime/formats/model_files.h"
 #include "runtime/pass/forward.h"
 #include "tests/support/safetensors_writer.h"
 #include "tests/support/temp_folder.h"

@@ -32,7 +32,7 @@ constexpr std::size_t kFirstByte = 3;  // of the first matrix: files align as th
 constexpr std::size_t kPage = 4096;
 
 /// Matrices behind one another in a mapped file, and nothing else of a model. Hooks see what the loader asks for.
-class MatricesOnDisk final : public ModelFiles {
+class MatricesOnDisk final : public WeightSource {
 public:
     std::function<void(std::span<const std::byte>)> on_prefetch, on_release;
 
@@ -79,15 +79,7 @@ public:
         if (on_release) on_release(part);
     }
 
-    std::string_view format() const override { return "matrices"; }
-    const std::vector<std::filesystem::path>& paths() const override { return paths_; }
-    std::size_t total_bytes() const override { return file_bytes(); }
     const ModelConfig& config() const override { return config_; }
-    const GenerationDefaults& generation_defaults() const override { return defaults_; }
-    const TokenizerSource& tokenizer_source() const override { return tokenizer_; }
-    const std::optional<std::string>& chat_template() const override { return chat_template_; }
-    const std::vector<FileTensor>& tensors() const override { return tensors_; }
-    std::vector<std::pair<std::string, std::string>> metadata() const override { return {}; }
 
 private:
     static std::size_t round_up_8(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
@@ -113,11 +105,6 @@ private:
     std::unique_ptr<MappedFile> file_;
     ModelWeights weights_;
     ModelConfig config_;
-    GenerationDefaults defaults_;
-    TokenizerSource tokenizer_;
-    std::optional<std::string> chat_template_;
-    std::vector<std::filesystem::path> paths_;
-    std::vector<FileTensor> tensors_;
 };
 
 /// Items of a model, in memory that begins as 0xab.
@@ -126,7 +113,7 @@ struct Destinations {
     std::vector<Buffer> buffers;
     std::vector<std::byte*> pointers;
 
-    Destinations(Device& device, const ModelFiles& files, WeightRounding rounding, std::size_t max_item_bytes)
+    Destinations(Device& device, const WeightSource& files, WeightRounding rounding, std::size_t max_item_bytes)
         : items(cut_weight_items(files.weights(), rounding, max_item_bytes)) {
         for (const WeightItem& item : items) {
             buffers.push_back(device.allocate(item.bytes, MemoryTag::Weights, "a test"));
@@ -136,10 +123,10 @@ struct Destinations {
     }
 };
 
-void load(Device& device, const ModelFiles& files, const Destinations& to, int n_readers,
+void load(Device& device, const WeightSource& files, const Destinations& to, int n_readers,
           std::function<void(std::size_t, std::size_t)> on_progress = {}) {
     const ModelWeights weights = files.weights();
-    load_weight_items(device, {.files = &files,
+    load_weight_items(device, {.source = &files,
                                .weights = &weights,
                                .items = to.items,
                                .destinations = to.pointers,

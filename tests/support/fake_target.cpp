@@ -55,9 +55,9 @@ TargetShape FakeTarget::shape() const {
 
 NodeId FakeTarget::add_node(NodeId parent) {
     const std::int64_t position = parent == kCommittedTip ? n_committed() : at(parent).position + 1;
-    CHECK(parent < n_nodes() && n_nodes() < kv_->options.max_nodes && position < kv_->options.context_tokens);
+    CHECK(parent.row < n_nodes() && n_nodes() < kv_->options.max_nodes && position < kv_->options.context_tokens);
     kv_->nodes.push_back({parent, position, 0});
-    return static_cast<NodeId>(n_nodes() - 1);
+    return NodeId(static_cast<std::int32_t>(n_nodes() - 1));
 }
 
 void FakeTarget::check_between_passes() const {
@@ -69,7 +69,7 @@ void FakeTarget::commit(std::span<const NodeId> path) {
     check_between_passes();
     NodeId above = kCommittedTip;
     for (const NodeId node : path) {
-        CHECK(at(node).parent == above && at(node).state != 0, "node {}", node);
+        CHECK(at(node).parent == above && at(node).state != 0, "node {}", node.row);
         kv_->committed.push_back(at(node).state);
         above = node;
     }
@@ -106,7 +106,7 @@ void FakeTarget::extend(std::int64_t end) {
 std::uint32_t FakeTarget::state_above(NodeId node) const {
     const NodeId parent = at(node).parent;
     if (parent == kCommittedTip) return kv_->committed.empty() ? 0 : kv_->committed.back();
-    CHECK(at(parent).state != 0, "node {} is fed before its parent", node);
+    CHECK(at(parent).state != 0, "node {} is fed before its parent", node.row);
     return at(parent).state;
 }
 

@@ -77,7 +77,7 @@ public:
     std::int64_t n_passes = 0;
 
 private:
-    [[nodiscard]] const FakeKv::Node& at(NodeId node) const { return kv_->nodes[static_cast<std::size_t>(node)]; }
+    [[nodiscard]] const FakeKv::Node& at(NodeId node) const { return kv_->nodes[static_cast<std::size_t>(node.row)]; }
     void check_between_passes() const;
     [[nodiscard]] std::uint32_t state_above(NodeId node) const;
     void compute_prompt(std::span<const TokenId> prompt);

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_faults.h"
+#include "runtime/formats/model_files.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/ranks/rank.h"
 #include "tests/support/error_text.h"

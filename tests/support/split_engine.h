@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu_device.h"
+#include "runtime/formats/model_files.h"
 #include "runtime/loop/device_target.h"
 #include "runtime/loop/self_check.h"
 #include "runtime/pass/pass_stream.h"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/host_collective.h"
+#include "runtime/formats/model_files.h"
 #include "runtime/ranks/tensor_split.h"
 #include "runtime/ranks/tensor_target.h"
 #include "tests/support/split_engine.h"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/workspace.h"
+#include "runtime/formats/model_files.h"
 #include "runtime/loop/device_target.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/view/view_builder.h"

@@ -11,6 +11,7 @@
 #include "kernels/cpu_device.h"
 #include "kernels/rank_sums.h"
 #include "kernels/workspace.h"
+#include "runtime/formats/model_files.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/ranks/layers_target.h"
 #include "runtime/ranks/model_split.h"

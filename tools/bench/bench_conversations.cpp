@@ -1,11 +1,11 @@
 // Decoding over the prompts of a file, each with all its turns.
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "kernels/base/indexed.h"
 #include "tools/bench/bench_columns.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_talk.h"
@@ -30,7 +30,7 @@ struct Conversation {
 Conversation raw_conversation(const BenchPrompt& prompt, const std::string& file, const Tokenizer& tokenizer,
                               const ModelConfig& config) {
     Conversation conversation{.line = prompt.line, .talk = {.n_turns = std::ssize(prompt.turns)}};
-    Indexed<std::vector<TokenId>> turns;
+    std::vector<std::vector<TokenId>> turns;
     for (const std::string& turn : prompt.turns) {
         std::vector<TokenId> tokens = turns.empty() ? start_tokens(tokenizer) : std::vector<TokenId>{};
         const std::vector<TokenId> text = text_tokens(tokenizer, turns.empty() ? turn : "\n" + turn, config);
@@ -56,7 +56,7 @@ Conversation templated_conversation(const BenchPrompt& prompt, const std::string
                                     std::int64_t max_tokens) {
     Conversation conversation{.line = prompt.line, .talk = {.n_turns = std::ssize(prompt.turns)}};
     conversation.n_tokens =
-        std::ssize(form.prompt(prompt.turns, Indexed<std::vector<TokenId>>(prompt.turns.size() - 1)));
+        std::ssize(form.prompt(prompt.turns, std::vector<std::vector<TokenId>>(prompt.turns.size() - 1)));
     const std::int64_t most = conversation.n_tokens + (conversation.talk.n_turns - 1) * max_tokens;
     conversation.talk.prompt = [&prompt, &file, &form, most](std::int64_t turn, std::span<const TokenId>,
                                                              std::span<const std::vector<TokenId>> answers) {
@@ -97,7 +97,7 @@ void run_prompts(BenchResult& result, const BenchRequest& request, EngineModel& 
     const ModelConfig& config = engine.files->config();
     const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
     const BenchForm form(request, engine, *tokenizer, console_callbacks(context));
-    Indexed<Conversation> conversations;
+    std::vector<Conversation> conversations;
     for (const BenchPrompt& prompt : request.prompts)
         conversations.push_back(form.is_raw() ? raw_conversation(prompt, request.prompts_file, *tokenizer, config)
                                               : templated_conversation(prompt, request.prompts_file, form, max_tokens));

@@ -154,7 +154,7 @@ void run_passes(BenchResult& result, const BenchRequest& request, EngineModel& e
     // well.
     for (std::int64_t round = 0; round <= request.repeat; ++round) {
         for (PassFigures& pass : result.passes) {
-            const std::span<const TokenId> few = std::span(tokens).first(static_cast<std::size_t>(pass.tokens));
+            const std::span<const TokenId> few = std::span(tokens).first(pass.tokens);
             if (engine_target.streams() || (round == 0 && engine_target.has_graphs()))
                 static_cast<void>(timed_pass(target, few));
             const double seconds = timed_pass(target, few);

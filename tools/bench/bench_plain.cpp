@@ -112,7 +112,7 @@ std::vector<TokenId> raw_prompt(const BenchRequest& request, const Tokenizer* to
     const std::vector<TokenId> text = text_tokens(*tokenizer, prompt_text(request), config);
     if (text.empty()) throw RequestError("--prompt: the text has no tokens; give another");
     while (static_cast<std::int64_t>(tokens.size()) < n) tokens.insert(tokens.end(), text.begin(), text.end());
-    tokens.resize(static_cast<std::size_t>(n));
+    tokens.resize(n);
     return tokens;
 }
 

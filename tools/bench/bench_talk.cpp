@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "kernels/base/indexed.h"
 #include "tools/engine/template_choice.h"
 #include "tools/engine/text_generator.h"
 #include "tools/terminal/signals.h"
@@ -30,9 +29,9 @@ std::vector<TokenId> BenchForm::prompt(std::span<const std::string> turns,
     CHECK(form_ && answers.size() + 1 == turns.size(), "{} answers, {} turns", answers.size(), turns.size());
     std::vector<Message> messages;
     for (std::size_t i = 0; i < turns.size(); ++i) {
-        messages.push_back({"user", nth(turns, i)});
+        messages.push_back({"user", turns[i]});
         if (i == answers.size()) break;
-        std::span<const TokenId> answer = nth(answers, i);
+        std::span<const TokenId> answer = answers[i];
         if (!answer.empty() && std::ranges::find(end_tokens_, answer.back()) != end_tokens_.end())
             answer = answer.first(answer.size() - 1);
         std::string said = tokenizer_->decode(answer);

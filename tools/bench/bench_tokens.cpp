@@ -37,7 +37,7 @@ bool repeats_itself(std::span<const TokenId> text, std::int64_t n_prompt) {
     std::set<std::vector<TokenId>> seen;
     std::int64_t n_again = 0;
     for (std::int64_t i = 0; i + kPiece <= std::ssize(text); ++i) {
-        const auto piece = text.subspan(static_cast<std::size_t>(i), kPiece);
+        const auto piece = text.subspan(i, kPiece);
         const bool is_new = seen.emplace(piece.begin(), piece.end()).second;
         if (!is_new && i >= n_prompt) ++n_again;
     }

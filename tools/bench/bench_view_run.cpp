@@ -125,10 +125,9 @@ void run_views(BenchResult& result, const BenchRequest& request, EngineModel& en
         target.target().truncate(std::min(parts.depth, target.target().n_committed()));
     }
     ProgressBar bar(context.console, "bench");
-    feed(target.forward(), target.cache(), text.first(static_cast<std::size_t>(parts.depth)), bar);
+    feed(target.forward(), target.cache(), text.first(parts.depth), bar);
     const auto next = [&](std::int64_t done) {
-        return text.subspan(static_cast<std::size_t>(parts.depth + done),
-                            static_cast<std::size_t>(std::min(parts.first_pass, parts.run() - done)));
+        return text.subspan(parts.depth + done, std::min(parts.first_pass, parts.run() - done));
     };
     comparison.begin(next(0));
     for (std::int64_t done = parts.first_pass; done < parts.run(); done += parts.first_pass) {

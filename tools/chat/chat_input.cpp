@@ -47,7 +47,7 @@ ChatLine PipedInput::next_line(std::string_view /*prompt*/) {
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) throw IoError(fmt::format("stdin: {}", std::strerror(errno)));
         if (n == 0) at_end_ = true;
-        held_.append(piece.data(), static_cast<std::size_t>(n));
+        held_.append(piece.data(), n);
     }
 }
 

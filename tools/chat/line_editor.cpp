@@ -205,7 +205,7 @@ int LineEditor::State::read_character(wchar_t& character) {
         const ssize_t n = read(STDIN_FILENO, piece.data(), piece.size());
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (n <= 0) return static_cast<int>(n);
-        unread.append(piece.data(), static_cast<std::size_t>(n));
+        unread.append(piece.data(), n);
     }
 }
 
@@ -214,8 +214,8 @@ int LineEditor::State::read_character(wchar_t& character) {
 void LineEditor::State::draw_anew() {
     el_resize(editor);
     const LineInfoW* line = el_wline(editor);
-    const int width = wcswidth(prompt.data(), prompt.size()) +
-                      std::max(0, wcswidth(line->buffer, static_cast<std::size_t>(line->cursor - line->buffer)));
+    const int width =
+        wcswidth(prompt.data(), prompt.size()) + std::max(0, wcswidth(line->buffer, line->cursor - line->buffer));
     const int rows = width / console.columns();
     draw({ControlKind::LineStart});
     if (rows > 0) draw({TerminalControl(ControlKind::Up, rows)});
@@ -298,7 +298,7 @@ ChatLine LineEditor::next_line(std::string_view prompt) {
         state.console.draw("\n");
         return {InputKind::End, {}};
     }
-    std::wstring line(typed, static_cast<std::size_t>(length));
+    std::wstring line(typed, length);
     while (line.ends_with(L'\n') || line.ends_with(L'\r')) line.pop_back();
     state.remember(line);
     return {InputKind::Text, state.expanded(narrow(line))};

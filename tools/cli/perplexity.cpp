@@ -14,7 +14,6 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "kernels/base/indexed.h"
 #include "runtime/loop/target.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/cli/console_callbacks.h"
@@ -108,7 +107,7 @@ double surprise(std::span<const float> logits, TokenId token) {
     for (const float logit : logits) highest = std::max(highest, logit);
     double sum = 0.0;
     for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - highest);
-    return std::log(sum) + highest - nth(logits, token);
+    return std::log(sum) + highest - logits[token];
 }
 
 struct TextScore {

@@ -10,8 +10,8 @@
 
 #include "draft/drafter.h"
 #include "draft/replay.h"
-#include "draft/tables/model_fingerprint.h"
 #include "kernels/base/error.h"
+#include "runtime/formats/model_fingerprint.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/cli/recorded_runs.h"
 #include "tools/cli/recorded_tokens.h"
@@ -109,7 +109,7 @@ int run_replay(CommandContext& context) {
 
     draft::DraftContext target;
     target.vocab = tokenizer->vocab_size();
-    target.tokenizer_fingerprint = draft::tokenizer_fingerprint(*tokenizer);
+    target.tokenizer_fingerprint = tokenizer_fingerprint(*tokenizer);
     target.sampling.temperature = 0.0;
     target.on_note = [&](std::string_view note) { context.console.note(note); };
     const std::unique_ptr<draft::Drafter> drafter = draft::make_drafter(request.draft.options, target);

@@ -10,10 +10,10 @@
 #include "draft/drafter.h"
 #include "draft/tables/corpus_file.h"
 #include "draft/tables/frozen_table.h"
-#include "draft/tables/model_fingerprint.h"
 #include "draft/tables/table_store.h"
 #include "kernels/base/error.h"
 #include "runtime/formats/model_files.h"
+#include "runtime/formats/model_fingerprint.h"
 #include "runtime/text/printable.h"
 #include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
@@ -111,7 +111,7 @@ void name_models(std::vector<TableFacts>& tables, const std::vector<FoundModel>&
         if (nameless.empty()) return;
         throw_if_interrupted();
         try {
-            const auto [first, last] = nameless.equal_range(draft::model_fingerprint(*ModelFiles::open(model.path)));
+            const auto [first, last] = nameless.equal_range(model_fingerprint(*ModelFiles::open(model.path)));
             for (auto at = first; at != last; ++at) at->second->model = full_name(model);
             nameless.erase(first, last);
         } catch (const std::exception&) {

@@ -124,7 +124,7 @@ int build_cacheback(CommandContext& context) {
     draft::BuiltFrozenTable table;
     {
         ProgressBar bar(context.console, "counting");
-        table = draft::build_frozen_table(options, documents, draft::tokenizer_fingerprint(*tokenizer),
+        table = draft::build_frozen_table(options, documents, tokenizer_fingerprint(*tokenizer),
                                           [&](double done, double total) {
                                               throw_if_interrupted();
                                               bar.update(done, total, "");
@@ -149,11 +149,10 @@ int build_corpus(CommandContext& context) {
     const fs::path output = output_path(settings, "corpus");
     {
         ProgressBar bar(context.console, "sorting");
-        draft::write_corpus(documents, draft::tokenizer_fingerprint(*tokenizer), output,
-                            [&](double done, double total) {
-                                throw_if_interrupted();
-                                bar.update(done, total, "");
-                            });
+        draft::write_corpus(documents, tokenizer_fingerprint(*tokenizer), output, [&](double done, double total) {
+            throw_if_interrupted();
+            bar.update(done, total, "");
+        });
     }
     context.console.note(
         built_line(output,
@@ -209,7 +208,7 @@ int build_bigram(CommandContext& context) {
     const auto sections = ngram_sections(*files, context);
     const draft::TableStore store(
         {.folder = folder.value_or(""), .on_note = [&](std::string_view note) { context.console.note(note); }});
-    const std::uint64_t fingerprint = draft::model_fingerprint(*files);
+    const std::uint64_t fingerprint = model_fingerprint(*files);
     const fs::path place = store.path(fingerprint, "bigram");
     if (output) {
         draft::write_table_file(*output, sections);

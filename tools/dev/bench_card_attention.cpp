@@ -56,18 +56,16 @@ public:
           kv_{.n_kv_heads = bench.sizes.n_kv_heads, .head_dim = bench.sizes.head_dim, .dtype = DType::F16},
           most_tokens_(std::max({std::int64_t{1}, bench.sizes.tree_tokens, bench.sizes.prefill_tokens})),
           most_chunks_(*std::max_element(bench.sizes.contexts.begin(), bench.sizes.contexts.end()) / kChunkTokens) {
-        const std::size_t scratch_bytes = kv_.scratch_row_bytes() * static_cast<std::size_t>(most_tokens_);
+        const std::size_t scratch_bytes = kv_.scratch_row_bytes() * most_tokens_;
         const auto q_floats = static_cast<std::size_t>(most_tokens_ * q_width());
-        chunks_ = bench.device.allocate(kv_.chunk_bytes() * static_cast<std::size_t>(most_chunks_), MemoryTag::Kv,
-                                        "KV of a long context");
+        chunks_ = bench.device.allocate(kv_.chunk_bytes() * most_chunks_, MemoryTag::Kv, "KV of a long context");
         scratch_ = bench.device.allocate(2 * scratch_bytes, MemoryTag::Kv, "rows of a pass");
         q_ = bench.device.allocate(q_floats * sizeof(float), MemoryTag::Activations, "queries");
         out_ = bench.device.allocate(q_floats * sizeof(float), MemoryTag::Activations, "attention's output");
         fill(chunks_, DType::F16);
         fill(scratch_, DType::F16);
         fill(q_, DType::F32);
-        for (std::int64_t i = 0; i < most_chunks_; ++i)
-            table_.push_back(chunks_.data() + static_cast<std::size_t>(i) * kv_.chunk_bytes());
+        for (std::int64_t i = 0; i < most_chunks_; ++i) table_.push_back(chunks_.data() + i * kv_.chunk_bytes());
         reserve_workspace(bench.device,
                           {.n_tokens = most_tokens_, .max_cols = 0, .kv = kv_, .n_q_heads = bench.sizes.n_q_heads});
     }

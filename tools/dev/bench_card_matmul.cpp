@@ -14,7 +14,6 @@
 
 #include <fmt/format.h>
 
-#include "kernels/base/indexed.h"
 #include "kernels/cuda/host/cuda_op.h"
 #include "kernels/cuda/matmul/prompt_launch.h"
 #include "kernels/cuda/matmul/prompt_plan.h"
@@ -34,7 +33,7 @@ constexpr std::array<std::int64_t, 3> kOwnTokens{1, 16, 64};
 constexpr std::int64_t kMostGraphTokens = 16;
 
 std::size_t float_bytes(std::int64_t n) {
-    return static_cast<std::size_t>(n) * sizeof(float);
+    return n * sizeof(float);
 }
 
 // Copies of one packed random matrix, one behind the other.
@@ -57,10 +56,9 @@ Buffer make_matrices(CardBench& bench, DType type) {
                  {.weights = matrix_view(static_cast<const std::byte*>(rows.data()), type, sizes.rows, sizes.cols),
                   .packed = packed_view(packed.data(), type, sizes.rows, sizes.cols, packed_layout(DeviceKind::Cuda))});
     bench.stream.synchronize();
-    Buffer all = bench.device.allocate(bytes * static_cast<std::size_t>(sizes.n_matrices), MemoryTag::Weights,
+    Buffer all = bench.device.allocate(bytes * sizes.n_matrices, MemoryTag::Weights,
                                        fmt::format("{} matrices of {}", sizes.n_matrices, dtype_name(type)));
-    for (std::int64_t i = 0; i < sizes.n_matrices; ++i)
-        bench.stream.copy(all.data() + static_cast<std::size_t>(i) * bytes, packed.data(), bytes);
+    for (std::int64_t i = 0; i < sizes.n_matrices; ++i) bench.stream.copy(all.data() + i * bytes, packed.data(), bytes);
     bench.stream.synchronize();
     return all;
 }
@@ -123,9 +121,8 @@ double bench_tokens(CardBench& bench, DType type, std::int64_t n, const Buffer& 
     const std::size_t bytes = packed_bytes(type, sizes.rows, sizes.cols);
     const auto series = [&] {
         for (std::int64_t i = 0; i < sizes.n_matrices; ++i) {
-            const std::byte* const own = nth(operands.x, use == XUse::Own ? i % 2 : 0).data();
-            matmul(bench.exec(), {.weights = packed_view(static_cast<const std::byte*>(weights.data()) +
-                                                             static_cast<std::size_t>(i) * bytes,
+            const std::byte* const own = operands.x[use == XUse::Own ? i % 2 : 0].data();
+            matmul(bench.exec(), {.weights = packed_view(static_cast<const std::byte*>(weights.data()) + i * bytes,
                                                          type, sizes.rows, sizes.cols, packed_layout(DeviceKind::Cuda)),
                                   .x = matrix_view(own, DType::F32, n, sizes.cols),
                                   .y = matrix_view(operands.y.data(), DType::F32, n, sizes.rows),
@@ -160,8 +157,7 @@ double bench_library(CardBench& bench, DType type, const Buffer& weights, const 
     const std::size_t slab_bytes = static_cast<std::size_t>(slab_rows * sizes.cols) * 2;
     const PromptScratch layout = prompt_scratch(sizes.cols, slab_rows);
     const Buffer scratch = bench.device.allocate(layout.bytes, MemoryTag::Workspace, "a piece of prompt");
-    const Buffer rows =
-        bench.device.allocate(slab_bytes * static_cast<std::size_t>(n_slabs), MemoryTag::Weights, "an unpacked matrix");
+    const Buffer rows = bench.device.allocate(slab_bytes * n_slabs, MemoryTag::Weights, "an unpacked matrix");
     const auto describe = [&] { return fmt::format("a piece of prompt, {}", dtype_name(type)); };
     {
         Op op(bench.exec());
@@ -191,7 +187,7 @@ double bench_library(CardBench& bench, DType type, const Buffer& weights, const 
                        .slab_rows = slab_rows,
                        .k = sizes.cols,
                        .activations = scratch.data(),
-                       .weights = rows.data() + static_cast<std::size_t>(i % n_slabs) * slab_bytes,
+                       .weights = rows.data() + (i % n_slabs) * slab_bytes,
                        .product = reinterpret_cast<float*>(scratch.data() + layout.product),
                        .product_stride = slab_rows,
                        .workspace = scratch.data() + layout.workspace},

@@ -29,8 +29,7 @@ public:
         cos_sin_ = floats(most * sizes.head_dim);
         norm_ = floats(sizes.d_model);
         kv_ = {.n_kv_heads = sizes.n_kv_heads, .head_dim = sizes.head_dim, .dtype = DType::F16};
-        scratch_ = bench.device.allocate(2 * kv_.scratch_row_bytes() * static_cast<std::size_t>(most), MemoryTag::Kv,
-                                         "rows of a pass");
+        scratch_ = bench.device.allocate(2 * kv_.scratch_row_bytes() * most, MemoryTag::Kv, "rows of a pass");
         for (std::int64_t i = 0; i < most; ++i) rows_.push_back(static_cast<std::int32_t>(i));
     }
 
@@ -80,7 +79,7 @@ public:
     }
 
     [[nodiscard]] Buffer floats(std::int64_t n) {
-        const std::size_t bytes = static_cast<std::size_t>(n) * sizeof(float);
+        const std::size_t bytes = n * sizeof(float);
         const Buffer host = bench_.device.allocate_host(bytes, MemoryTag::Workspace, "values of ops");
         RandomBlocks(DType::F32, 1.0).fill(host.data(), n, 3);
         Buffer card = bench_.device.allocate(bytes, MemoryTag::Activations, "values of ops");

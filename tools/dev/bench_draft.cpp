@@ -26,8 +26,8 @@
 
 #include <fmt/format.h>
 
+#include "draft/path_noise.h"
 #include "draft/sources/table_source.h"
-#include "draft/tree/path_noise.h"
 #include "draft/tree/tree_builder.h"
 #include "kernels/base/error.h"
 #include "tools/dev/bench_draft_sources.h"
@@ -195,7 +195,7 @@ public:
     /// Recycling alone also learns from logits, of every node: the time that takes.
     void run_logits() {
         const std::int64_t vocab = place_.text.vocab;
-        std::vector<float> logits(static_cast<std::size_t>(kLogitRows * vocab));
+        std::vector<float> logits(kLogitRows * vocab);
         std::uint64_t state = place_.options.seed;
         for (float& logit : logits) {
             state = state * 6364136223846793005U + 1442695040888963407U;
@@ -223,9 +223,7 @@ public:
     }
 
 private:
-    [[nodiscard]] std::span<const TokenId> text() const {
-        return std::span(place_.text.tokens).first(static_cast<std::size_t>(n_text_));
-    }
+    [[nodiscard]] std::span<const TokenId> text() const { return std::span(place_.text.tokens).first(n_text_); }
 
     void observe(const Observation& observation) {
         for (draft::TableSource* source : pointers_) source->observe(observation);
@@ -314,9 +312,8 @@ void run(const Options& options) {
     const std::int64_t n_tokens = std::max(std::ranges::max(options.contexts), kLeastText) + options.budget +
                                   kCommitTokens * (kWarmUpSteps + options.steps + kColdSteps);
     Workplace place{.options = options, .text = {}, .swept = std::vector<std::byte>(kSweptBytes)};
-    place.text = options.file
-                     ? tools::read_bench_text(*options.file, *options.tokenizer, static_cast<std::size_t>(n_tokens))
-                     : tools::make_bench_text(static_cast<std::size_t>(n_tokens), options.vocab, options.seed);
+    place.text = options.file ? tools::read_bench_text(*options.file, *options.tokenizer, n_tokens)
+                              : tools::make_bench_text(n_tokens, options.vocab, options.seed);
     if (!options.json)
         fmt::print(
             "{:44} {:>7}  {:>5} {:>5}  {:>6} {:>6} {:>6} {:>6}  {:>6} {:>6}  {:>6} {:>6} {:>6} {:>6}  {:>6}  "

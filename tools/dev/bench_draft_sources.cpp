@@ -19,7 +19,6 @@
 #include "draft/sources/recycling.h"
 #include "draft/sources/suffix_automaton_source.h"
 #include "kernels/base/error.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::tools {
 
@@ -36,7 +35,7 @@ draft::BigramTable count_followers(const BenchText& text, std::int64_t k) {
     std::map<std::pair<TokenId, TokenId>, std::int64_t> counts;
     for (std::size_t i = 1; i < text.tokens.size(); ++i) ++counts[{text.tokens[i - 1], text.tokens[i]}];
     draft::BigramTable table{.vocab = text.vocab, .k = k};
-    table.tokens.assign(static_cast<std::size_t>(text.vocab * k), -1);
+    table.tokens.assign(text.vocab * k, -1);
     table.log_p.assign(table.tokens.size(), Half{});
     std::vector<std::pair<std::int64_t, TokenId>> followers;  // count, token
     for (auto at = counts.begin(); at != counts.end();) {
@@ -61,7 +60,7 @@ draft::BigramTable count_followers(const BenchText& text, std::int64_t k) {
 
 // The most frequent tokens, in the form of a model's unigrams.
 std::vector<TokenId> common_tokens(const BenchText& text) {
-    Indexed<std::int64_t> counts(static_cast<std::size_t>(text.vocab));
+    std::vector<std::int64_t> counts(text.vocab);
     for (const TokenId token : text.tokens) ++counts[token];
     std::vector<TokenId> common(counts.size());
     std::iota(common.begin(), common.end(), 0);
@@ -74,7 +73,7 @@ std::unique_ptr<draft::Recycling> make_recycling(const BenchText& text, double t
     const draft::BigramTable followers = count_followers(text, draft::Recycling::kCandidates);
     auto recycling =
         std::make_unique<draft::Recycling>(draft::RecyclingOptions{.vocab = text.vocab, .temperature = temperature});
-    Indexed<float> logits(static_cast<std::size_t>(text.vocab), kUnlikely);
+    std::vector<float> logits(text.vocab, kUnlikely);
     const auto k = static_cast<std::size_t>(followers.k);
     TokenTree tree;
     for (std::int64_t token = 0; token < text.vocab; ++token) {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
-#include "kernels/base/indexed.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/machine/tokenizer_files.h"
 
@@ -44,7 +44,7 @@ std::string read_start(const fs::path& path, std::size_t n_bytes) {
     if (!file) throw IoError(fmt::format("{}: cannot be read; give a text file", path.string()));
     std::string text(n_bytes, '\0');
     file.read(text.data(), static_cast<std::streamsize>(n_bytes));
-    text.resize(static_cast<std::size_t>(file.gcount()));
+    text.resize(file.gcount());
     return text;
 }
 
@@ -67,13 +67,13 @@ BenchText read_bench_text(const fs::path& file, const fs::path& tokenizer_path, 
 
 BenchText make_bench_text(std::size_t n_tokens, std::int64_t vocab, std::uint64_t seed) {
     CHECK(n_tokens >= 2 && vocab >= 2, "{} tokens of {}", n_tokens, vocab);
-    std::vector<double> up_to(static_cast<std::size_t>(vocab));
+    std::vector<double> up_to(vocab);
     double sum = 0.0;
     for (std::size_t rank = 0; rank < up_to.size(); ++rank)
         up_to[rank] = sum += 1.0 / (static_cast<double>(rank) + kMandelbrot);
     Numbers numbers(seed);
     BenchText text{.tokens = {}, .vocab = vocab};
-    Indexed<std::size_t> behind_last(up_to.size(), 0);  // the place behind each token's last one; 0: none
+    std::vector<std::size_t> behind_last(up_to.size(), 0);  // the place behind each token's last one; 0: none
     std::size_t copy_from = 0;
     std::uint64_t copy_left = 0;
     while (text.tokens.size() < n_tokens) {

@@ -32,7 +32,7 @@ public:
           rows_(float_rows(bench, n, shape.n_kv_heads * shape.head_dim)),
           scratch_(float_rows(bench, 2 * n, shape.n_kv_heads * shape.head_dim)),
           scores_(float_rows(bench, kQueryHeads, ceil_div(bench.options.depth, kGroupTokens))) {
-        const std::size_t layer_bytes = static_cast<std::size_t>(n_chunks_) * shape.chunk_bytes();
+        const std::size_t layer_bytes = n_chunks_ * shape.chunk_bytes();
         const std::size_t all = kMemoryBytes / layer_bytes;
         if (all == 0)
             throw RequestError(fmt::format("--depth {}: a layer of {} bytes, at most {}", bench.options.depth,
@@ -40,7 +40,7 @@ public:
         n_layers_ = n > kTokensFromMemory ? std::min<std::size_t>(all, 2) : all;
         for (std::size_t i = 0; i < n_layers_ * static_cast<std::size_t>(n_chunks_); ++i)
             chunks_.push_back(bench.memory + i * shape.chunk_bytes());
-        scratch_rows_.resize(static_cast<std::size_t>(n));
+        scratch_rows_.resize(n);
         std::iota(scratch_rows_.begin(), scratch_rows_.end(), 0);
         for (std::int32_t t = 0; t < static_cast<std::int32_t>(n); ++t) {
             positions_.push_back(static_cast<std::int32_t>(bench.options.depth) + t);
@@ -53,19 +53,18 @@ public:
 
     void attend(std::size_t layer) const {
         const std::int64_t cols = kQueryHeads * shape_.head_dim;
-        attention(bench_.exec(),
-                  {.shape = shape_,
-                   .q = matrix_view<const std::byte>(q_.data(), DType::F32, n_, cols),
-                   .out = matrix_view(out_.data(), DType::F32, n_, cols),
-                   .n_q_heads = kQueryHeads,
-                   .positions = positions_.data(),
-                   .chunks = chunks_.data() + layer * static_cast<std::size_t>(n_chunks_),
-                   .n_committed = bench_.options.depth,
-                   .scratch_k = scratch_.data(),
-                   .scratch_v = scratch_.data() + static_cast<std::size_t>(n_) * shape_.scratch_row_bytes(),
-                   .path_begin = path_begin_.data(),
-                   .path_rows = path_rows_.data(),
-                   .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim))});
+        attention(bench_.exec(), {.shape = shape_,
+                                  .q = matrix_view<const std::byte>(q_.data(), DType::F32, n_, cols),
+                                  .out = matrix_view(out_.data(), DType::F32, n_, cols),
+                                  .n_q_heads = kQueryHeads,
+                                  .positions = positions_.data(),
+                                  .chunks = chunks_.data() + layer * static_cast<std::size_t>(n_chunks_),
+                                  .n_committed = bench_.options.depth,
+                                  .scratch_k = scratch_.data(),
+                                  .scratch_v = scratch_.data() + n_ * shape_.scratch_row_bytes(),
+                                  .path_begin = path_begin_.data(),
+                                  .path_rows = path_rows_.data(),
+                                  .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim))});
     }
     /// All groups for the first token's queries.
     void score(std::size_t layer) const {
@@ -83,25 +82,23 @@ public:
     void write() {
         const auto rows =
             matrix_view<const std::byte>(rows_.data(), DType::F32, n_, shape_.n_kv_heads * shape_.head_dim);
-        kv_write(bench_.exec(),
-                 {.shape = shape_,
-                  .k = rows,
-                  .v = rows,
-                  .scratch_k = scratch_.data(),
-                  .scratch_v = scratch_.data() + static_cast<std::size_t>(n_) * shape_.scratch_row_bytes(),
-                  .scratch_rows = scratch_rows_.data()});
+        kv_write(bench_.exec(), {.shape = shape_,
+                                 .k = rows,
+                                 .v = rows,
+                                 .scratch_k = scratch_.data(),
+                                 .scratch_v = scratch_.data() + n_ * shape_.scratch_row_bytes(),
+                                 .scratch_rows = scratch_rows_.data()});
     }
     /// To the first positions of the layer's last whole chunks.
     void commit(std::size_t layer) {
         const std::int64_t first = std::max<std::int64_t>(0, bench_.options.depth - n_);
-        kv_commit(bench_.exec(),
-                  {.shape = shape_,
-                   .scratch_k = scratch_.data(),
-                   .scratch_v = scratch_.data() + static_cast<std::size_t>(n_) * shape_.scratch_row_bytes(),
-                   .scratch_rows = scratch_rows_.data(),
-                   .n_rows = std::min(n_, bench_.options.depth),
-                   .first_position = first,
-                   .chunks = chunks_.data() + layer * static_cast<std::size_t>(n_chunks_)});
+        kv_commit(bench_.exec(), {.shape = shape_,
+                                  .scratch_k = scratch_.data(),
+                                  .scratch_v = scratch_.data() + n_ * shape_.scratch_row_bytes(),
+                                  .scratch_rows = scratch_rows_.data(),
+                                  .n_rows = std::min(n_, bench_.options.depth),
+                                  .first_position = first,
+                                  .chunks = chunks_.data() + layer * static_cast<std::size_t>(n_chunks_)});
     }
 
 private:

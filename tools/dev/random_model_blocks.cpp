@@ -79,7 +79,7 @@ void put_floats(std::byte* dst, std::int64_t n, const std::vector<std::uint32_t>
     for (std::int64_t i = 0; i < n; ++i) {
         random = i % 4 == 0 ? words.next() : random >> 16;
         const auto bits = static_cast<Bits>(values[random % kQuantiles]);
-        std::memcpy(dst + static_cast<std::size_t>(i) * sizeof(Bits), &bits, sizeof(Bits));
+        std::memcpy(dst + i * sizeof(Bits), &bits, sizeof(Bits));
     }
 }
 

@@ -17,7 +17,6 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "kernels/base/indexed.h"
 #include "kernels/base/thread_pool.h"
 #include "tools/dev/random_model_blocks.h"
 #include "tools/dev/random_model_header.h"
@@ -88,7 +87,7 @@ void fill_around_one(std::byte* dst, std::int64_t n, std::uint64_t seed) {
     RandomWords words(seed);
     for (std::int64_t i = 0; i < n; ++i) {
         const float value = 0.8F + 0.4F * static_cast<float>(words.next() >> 40) * 0x1p-24F;
-        std::memcpy(dst + static_cast<std::size_t>(i) * sizeof(value), &value, sizeof(value));
+        std::memcpy(dst + i * sizeof(value), &value, sizeof(value));
     }
 }
 
@@ -132,7 +131,7 @@ public:
 private:
     WholeFile& file_;
     ThreadPool pool_;
-    Indexed<std::vector<std::byte>> buffers_;  // one a thread
+    std::vector<std::vector<std::byte>> buffers_;  // one a thread
 };
 
 void check_room(const std::filesystem::path& path, std::size_t bytes) {

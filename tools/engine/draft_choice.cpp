@@ -14,7 +14,6 @@
 #include "draft/source_set.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
-#include "kernels/base/indexed.h"
 #include "kernels/device.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/model/weight_items.h"
@@ -127,7 +126,7 @@ std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size
                            const DraftOptions& options, const ModelFiles* draft_model) {
     std::int64_t budget = options.max_budget;
     while (2 * budget <= kMostPassTokens) {
-        const std::size_t logits = static_cast<std::size_t>(2 * budget) * row_bytes(DType::F32, config.vocab);
+        const std::size_t logits = 2 * budget * row_bytes(DType::F32, config.vocab);
         if (logits > device_bytes / kLogitShare) break;
         const std::size_t beside =
             draft_model != nullptr ? draft_bytes_of(*draft_model, 2 * budget, options.window_bytes) : 0;
@@ -141,7 +140,7 @@ std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size
 // Of a draft model that takes so many bytes; the machine is measured.
 double seconds_per_draft_token(const EngineModel& target, std::size_t draft_bytes) {
     return static_cast<double>(draft_bytes) *
-           nth(target.devices.front().rates->rates.weights, DType::Q8_0).seconds(1.0);
+           target.devices.front().rates->rates.weights[static_cast<std::size_t>(DType::Q8_0)].seconds(1.0);
 }
 
 bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& files, std::size_t window_bytes,

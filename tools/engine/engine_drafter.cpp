@@ -54,7 +54,7 @@ bool model_tables_pay(const draft::DraftOptions& options, const EngineModel& tar
     if (!options.tables) return false;
     const draft::TableStore store(
         {.folder = *options.tables, .on_note = [&](std::string_view line) { callbacks.note(line); }});
-    return draft::load_model_ngrams({.store = &store, .fingerprint = draft::model_fingerprint(*target.files)},
+    return draft::load_model_ngrams({.store = &store, .fingerprint = model_fingerprint(*target.files)},
                                     target.files->config().vocab, draft::ModelNgramsOptions{}.k)
         .has_value();
 }
@@ -140,8 +140,7 @@ EngineDrafter::EngineDrafter(const DraftSettings& draft, const EngineModel& targ
     for_target.text_tokens = target.context_tokens;
     for_target.model = target.whole_model();
     if (chosen.options.corpus || chosen.options.frozen_table)
-        for_target.tokenizer_fingerprint =
-            draft::tokenizer_fingerprint(*make_tokenizer(target.files->tokenizer_source()));
+        for_target.tokenizer_fingerprint = tokenizer_fingerprint(*make_tokenizer(target.files->tokenizer_source()));
     if (draft_model != nullptr) {
         for_target.draft_model = draft_model->model.get();
         for_target.draft_planned_seconds = resident_planned_seconds(

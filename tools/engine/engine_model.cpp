@@ -6,11 +6,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "draft/tables/model_fingerprint.h"
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
 #include "kernels/cuda/host/cuda_device.h"
 #include "kernels/workspace.h"
+#include "runtime/formats/model_fingerprint.h"
 #include "runtime/ranks/model_split.h"
 #include "tools/engine/context_choice.h"
 #include "tools/engine/kept_splits.h"
@@ -93,7 +93,7 @@ void make_devices(EngineModel& engine, const ComputeOptions& options, const Engi
 // All that a planned split follows from, but for what is measured.
 std::string split_key(const EngineModel& engine, const ComputeOptions& options) {
     std::string key = engine.split == SplitKind::Layers ? "" : fmt::format("{} ", split_name(engine.split));
-    key += fmt::format("{:016x} ctx {} threads {} kv {} expect {} ring {}", draft::model_fingerprint(*engine.files),
+    key += fmt::format("{:016x} ctx {} threads {} kv {} expect {} ring {}", model_fingerprint(*engine.files),
                        engine.context_tokens, engine.device_threads, dtype_name(engine.kv_dtype),
                        options.offload.expect_tokens.value_or(1), options.offload.ring.value_or(0));
     for (std::size_t i = 0; i < engine.devices.size(); ++i) {

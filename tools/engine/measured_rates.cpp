@@ -13,7 +13,6 @@
 
 #include "kernels/attention.h"
 #include "kernels/base/checked_math.h"
-#include "kernels/base/indexed.h"
 #include "kernels/cpu_device.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
@@ -66,11 +65,8 @@ public:
         bytes_ = std::max(std::min({question.effort == RateEffort::All ? kMaxBytes : kFewBytes, room, all}),
                           row_bytes(DType::F32, cols_) * 4 * kInterleavedRows);
         weights_ = zeros(bytes_, MemoryTag::Weights);
-        x_ =
-            zeros(static_cast<std::size_t>(kMostTokens) * row_bytes(DType::F32, std::max(cols_, question.config->d_ff)),
-                  MemoryTag::Activations);
-        y_ = zeros(static_cast<std::size_t>(kMostTokens) * row_bytes(DType::F32, std::max(cols_, matrix_rows_)),
-                   MemoryTag::Activations);
+        x_ = zeros(kMostTokens * row_bytes(DType::F32, std::max(cols_, question.config->d_ff)), MemoryTag::Activations);
+        y_ = zeros(kMostTokens * row_bytes(DType::F32, std::max(cols_, matrix_rows_)), MemoryTag::Activations);
     }
 
     MachineRates run() {
@@ -80,12 +76,11 @@ public:
         ByteCost slowest;
         for (const DType type : types) {
             const ByteCost cost = weight_cost(type);
-            nth(rates.weights, type) = cost;
+            rates.weights[static_cast<std::size_t>(type)] = cost;
             if (cost.seconds(1.0) > slowest.seconds(1.0)) slowest = cost;
         }
         for (int i = 0; i < kDTypeCount; ++i)
-            if (std::find(types.begin(), types.end(), static_cast<DType>(i)) == types.end())
-                nth(rates.weights, i) = slowest;
+            if (std::find(types.begin(), types.end(), static_cast<DType>(i)) == types.end()) rates.weights[i] = slowest;
         rates.kv = kv_cost();
         const double small = best_of(kRuns, [&] { small_ops(1); });
         const double many = best_of(kRuns, [&] { small_ops(16); });
@@ -141,7 +136,7 @@ private:
         const ModelWeights& weights = *question_.weights;
         const auto count = [&](const ConstTensorView& matrix) {
             const DType type = packed_type(matrix, question_.rounding);
-            nth(bytes, type) += packed_bytes(type, matrix.shape[0], matrix.shape[1]);
+            bytes[static_cast<std::size_t>(type)] += packed_bytes(type, matrix.shape[0], matrix.shape[1]);
         };
         for (std::size_t layer = 0; layer < weights.layers.size(); ++layer)
             for (const MatrixRole role : kLayerMatrices)
@@ -158,8 +153,10 @@ private:
         const auto bytes = bytes_by_type();
         std::vector<DType> types;
         for (int i = 0; i < kDTypeCount; ++i)
-            if (nth(bytes, i) > 0) types.push_back(static_cast<DType>(i));
-        std::sort(types.begin(), types.end(), [&](DType a, DType b) { return nth(bytes, a) > nth(bytes, b); });
+            if (bytes[i] > 0) types.push_back(static_cast<DType>(i));
+        std::sort(types.begin(), types.end(), [&](DType a, DType b) {
+            return bytes[static_cast<std::size_t>(a)] > bytes[static_cast<std::size_t>(b)];
+        });
         return types;
     }
 
@@ -170,12 +167,12 @@ private:
                           kInterleavedRows;
         for (std::int64_t row = 0; row < rows; row += matrix_rows_) {
             const std::int64_t n = std::min(matrix_rows_, rows - row);
-            const std::byte* data = weights_.data() + static_cast<std::size_t>(row / kInterleavedRows) * group_bytes;
+            const std::byte* data = weights_.data() + (row / kInterleavedRows) * group_bytes;
             matmul(exec(), {.weights = packed_view(data, type, n, cols_, packed_layout(device_.kind())),
                             .x = matrix_view(reinterpret_cast<const float*>(x_.data()), n_tokens, cols_),
                             .y = matrix_view(reinterpret_cast<float*>(y_.data()), n_tokens, n)});
         }
-        return static_cast<std::size_t>(rows / kInterleavedRows) * group_bytes;
+        return (rows / kInterleavedRows) * group_bytes;
     }
 
     ByteCost weight_cost(DType type) {
@@ -194,21 +191,18 @@ private:
         const ModelConfig& config = *question_.config;
         const KvShape shape{config.n_kv_heads, config.head_dim, question_.kv_dtype};
         const auto n_chunks = static_cast<std::int64_t>(std::max<std::size_t>(bytes_ / 4 / shape.chunk_bytes(), 1));
-        const Buffer memory = zeros(static_cast<std::size_t>(n_chunks) * shape.chunk_bytes(), MemoryTag::Kv);
+        const Buffer memory = zeros(n_chunks * shape.chunk_bytes(), MemoryTag::Kv);
         std::vector<const std::byte*> chunks;
-        for (std::int64_t i = 0; i < n_chunks; ++i)
-            chunks.push_back(memory.data() + static_cast<std::size_t>(i) * shape.chunk_bytes());
-        const Buffer scratch = zeros(static_cast<std::size_t>(kMostTokens) * shape.scratch_row_bytes(), MemoryTag::Kv);
+        for (std::int64_t i = 0; i < n_chunks; ++i) chunks.push_back(memory.data() + i * shape.chunk_bytes());
+        const Buffer scratch = zeros(kMostTokens * shape.scratch_row_bytes(), MemoryTag::Kv);
         const std::int64_t q_cols = config.n_q_heads * config.head_dim;
-        const Buffer q =
-            zeros(static_cast<std::size_t>(2 * kMostTokens) * row_bytes(DType::F32, q_cols), MemoryTag::Activations);
-        std::vector<std::int32_t> rows(static_cast<std::size_t>(kMostTokens));
+        const Buffer q = zeros(2 * kMostTokens * row_bytes(DType::F32, q_cols), MemoryTag::Activations);
+        std::vector<std::int32_t> rows(kMostTokens);
         for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int32_t>(i);
         std::vector<ByteCost::Point> points;
         for (const Sample& sample : kSamples) {
             const auto used = std::max<std::int64_t>(n_chunks / static_cast<std::int64_t>(sample.divisor), 1);
-            const std::vector<std::int32_t> positions(static_cast<std::size_t>(sample.n_tokens),
-                                                      static_cast<std::int32_t>(used * kChunkTokens));
+            const std::vector<std::int32_t> positions(sample.n_tokens, static_cast<std::int32_t>(used * kChunkTokens));
             auto* out = reinterpret_cast<float*>(q.data()) + kMostTokens * q_cols;
             const double seconds = best_of(kRuns, [&] {
                 attention(exec(), {.shape = shape,
@@ -263,7 +257,7 @@ private:
             copies->synchronize();
         });
         measured.copy_bytes_per_second = static_cast<double>(copied) / alone;
-        measured.memory_bytes_per_second = 1.0 / nth(measured.rates.weights, type).seconds(1.0);
+        measured.memory_bytes_per_second = 1.0 / measured.rates.weights[static_cast<std::size_t>(type)].seconds(1.0);
         if (question_.card != nullptr) return;  // engines of its own copy
         // Both at once, in steps short against the copies.
         const std::size_t step = bytes_ / 16;

@@ -45,7 +45,7 @@ std::size_t view_bytes(const ModelConfig& config, const KvShape& kv, std::int64_
 std::size_t sum_bytes(const ModelConfig& config, const RunNeeds& needs) {
     const std::int64_t n_rows =
         std::max({needs.forward.max_tokens, needs.check_tokens, needs.view ? kMostViewRows : std::int64_t{0}});
-    return static_cast<std::size_t>(n_rows) * row_bytes(DType::F32, config.d_model);
+    return n_rows * row_bytes(DType::F32, config.d_model);
 }
 
 ModelPlanRequest memory_request(const MemoryRequest& request) {
@@ -54,7 +54,7 @@ ModelPlanRequest memory_request(const MemoryRequest& request) {
     const KvShape kv{config.n_kv_heads, config.head_dim, request.kv_dtype};
     const std::size_t plain = Forward::device_bytes(config, needs.forward, Forward::Streaming::No);
     const std::size_t scratch = KvCache::device_bytes(kv, config.n_layers, 0, needs.scratch_nodes);
-    const std::vector<std::int64_t> no_chunks(static_cast<std::size_t>(config.n_layers), 0);
+    const std::vector<std::int64_t> no_chunks(config.n_layers, 0);
     const std::size_t tails =
         KvCache::device_bytes(kv, config.n_layers, request.text_tokens, needs.scratch_nodes, no_chunks) - scratch;
     const std::size_t check =

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "draft/tables/model_fingerprint.h"
 #include "kernels/base/error.h"
+#include "runtime/formats/model_fingerprint.h"
 #include "runtime/model/rope.h"
 #include "runtime/ranks/model_split.h"
 #include "runtime/text/printable.h"
@@ -216,7 +216,7 @@ void TextSession::check_model(const EngineModel& engine, const std::vector<Devic
     const ModelFiles& files = *engine.files;
     const SessionBegin& held = begin();
     const ModelConfig& config = files.config();
-    if (draft::model_fingerprint(files) != held.model_fingerprint || config.vocab != held.vocab ||
+    if (model_fingerprint(files) != held.model_fingerprint || config.vocab != held.vocab ||
         config.n_layers != held.n_layers)
         throw RequestError(fmt::format(
             "the model {} is not the one that the session {} was begun with ({}), or was changed since; name "
@@ -256,7 +256,7 @@ SessionBegin TextSession::fresh_begin(const SessionStart& start, const EngineMod
     const fs::path absolute = fs::absolute(engine.path, error);
     return {.program_version = std::string(build_version()),
             .model_path = (error ? engine.path : absolute).string(),
-            .model_fingerprint = draft::model_fingerprint(*engine.files),
+            .model_fingerprint = model_fingerprint(*engine.files),
             .device_kind = engine.device_forms().kinds,
             .instruction_form = forms_with_split(engine),
             .context_tokens = engine.context_tokens,
@@ -288,8 +288,7 @@ void TextSession::say_what_is_kept(std::int64_t longest_tokens, const EngineCall
 std::int64_t TextSession::restore(SessionKv& kv, const EngineCallbacks& callbacks) const {
     WorkProgress progress = callbacks.work("reading the session");
     const std::int64_t n_restored = kv.restore([&](std::int64_t done, std::int64_t total) {
-        progress(static_cast<double>(done), static_cast<double>(total),
-                 size_text(static_cast<std::size_t>(done) * begin().kv_chunk_bytes));
+        progress(static_cast<double>(done), static_cast<double>(total), size_text(done * begin().kv_chunk_bytes));
     });
     if (!file_->damage().empty()) callbacks.note(fmt::format("{}: {}", request_.path.string(), file_->damage()));
     return n_restored;

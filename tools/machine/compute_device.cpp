@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "kernels/base/indexed.h"
 #include "kernels/cpu_device.h"
 #include "kernels/cuda/host/cuda_device.h"
 #include "tools/machine/host.h"
@@ -40,7 +39,7 @@ DeviceChoice the_cpu(std::string why) {
 }
 
 DeviceChoice the_card(const CudaCards& found, int card) {
-    const cuda::DeviceProperties& properties = nth(found.cards, card);
+    const cuda::DeviceProperties& properties = found.cards[card];
     return {.card = card,
             .module = found.module,
             .why = fmt::format("the first card that serves: {}", properties.name),
@@ -53,7 +52,7 @@ DeviceChoice named_card(std::string_view list, std::string_view where, int card)
         throw RequestError(fmt::format("{} {}: {}; use --devices cpu", where, list, why));
     };
     if (found.module == nullptr) refuse(found.why_not);
-    if (!found.serves(static_cast<std::size_t>(card))) refuse(found.why_not_card(static_cast<std::size_t>(card)));
+    if (!found.serves(card)) refuse(found.why_not_card(card));
     return the_card(found, card);
 }
 

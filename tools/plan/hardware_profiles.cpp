@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::tools {
 
@@ -115,10 +114,10 @@ Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& con
         const DTypeInfo& type = dtype_info(static_cast<DType>(i));
         const double flops_per_byte =
             2.0 * static_cast<double>(type.block_elements) / static_cast<double>(type.block_bytes);
-        nth(hardware.rates.weights, i) = ByteCost::roofline(
+        hardware.rates.weights[i] = ByteCost::roofline(
             bytes_per_second, (type.block_elements > 1 ? kCodesReached : kFloatReached) * flops_per_second,
             flops_per_byte);
-        nth(hardware.host_rates.weights, i) =
+        hardware.host_rates.weights[i] =
             ByteCost::roofline(hardware.memory_bytes_per_second, kHostFlops, flops_per_byte);
     }
     const double kv_flops_per_byte = 2.0 / static_cast<double>(dtype_info(kv_dtype).block_bytes);

@@ -8,7 +8,6 @@
 #include <cctype>
 
 #include "kernels/base/check.h"
-#include "kernels/base/indexed.h"
 #include "runtime/model/weight_items.h"
 
 namespace slipstream::tools {
@@ -85,7 +84,7 @@ bool same_name(std::string_view a, std::string_view b) {
 }
 
 DType base_type(Quantisation quantisation) {
-    return nth(kQuantisations, quantisation).base;
+    return kQuantisations[static_cast<std::size_t>(quantisation)].base;
 }
 
 // The first and last eighth of the layers, and every third between.
@@ -211,7 +210,7 @@ LayerWeights shape_layer(const ModelConfig& config, Quantisation quantisation, s
 }  // namespace
 
 std::string_view quantisation_name(Quantisation quantisation) {
-    return nth(kQuantisations, quantisation).name;
+    return kQuantisations[static_cast<std::size_t>(quantisation)].name;
 }
 
 std::vector<std::string_view> quantisation_names() {
@@ -266,7 +265,7 @@ ModelWeights shape_weights(const ModelConfig& config, Quantisation quantisation)
 
 std::size_t file_bytes(const ModelWeights& weights, const ModelConfig& config) {
     const auto bytes = [](const ConstTensorView& view) {
-        return view.rank == 0 ? 0 : static_cast<std::size_t>(view.rows()) * row_bytes(view.dtype, view.cols());
+        return view.rank == 0 ? 0 : view.rows() * row_bytes(view.dtype, view.cols());
     };
     std::size_t total = bytes(weights.token_embedding) + bytes(weights.output_norm);
     if (!config.tied_embeddings) total += bytes(weights.lm_head);

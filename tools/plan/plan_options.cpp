@@ -21,7 +21,7 @@ std::vector<std::size_t> budgets(const Settings& settings, int n_devices) {
     std::vector<std::size_t> sizes;
     const Setting* setting = settings.find("device-memory");
     if (setting == nullptr) return sizes;
-    for (const std::string_view text : device_values(*setting, static_cast<std::size_t>(n_devices))) {
+    for (const std::string_view text : device_values(*setting, n_devices)) {
         // A CPU device that computes in place; a card has its memory.
         const bool is_unlimited = text == "none" && !settings.text("profile");
         sizes.push_back(is_unlimited ? std::numeric_limits<std::size_t>::max() : size_value(text, setting->where));
@@ -35,7 +35,7 @@ std::vector<double> links(const Settings& settings, int n_devices) {
     const Setting* setting = settings.find("link-gib-s");
     if (setting == nullptr) return found;
     bool any = false;
-    for (const std::string_view text : device_values(*setting, static_cast<std::size_t>(n_devices))) {
+    for (const std::string_view text : device_values(*setting, n_devices)) {
         const bool is_none = text == "none";
         found.push_back(is_none ? std::numeric_limits<double>::infinity() : link_value(text, setting->where));
         any = any || !is_none;

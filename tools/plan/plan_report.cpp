@@ -104,9 +104,8 @@ HostNeeds host_needs(const PlanRequest& request, const SplitPlan& plan, std::int
     HostNeeds needs{.pinned_bytes = sum_of(plan, &ModelPlan::pinned_bytes)};
     const bool in_prefill_chunks = request.split == SplitKind::Tensor && plan.ranks().size() > 1;
     if (!in_prefill_chunks && (needs.pinned_bytes > 0 || plan.ranks().size() > 1))
-        needs.hidden_bytes =
-            static_cast<std::size_t>(context_tokens) * row_bytes(DType::F32, request.model.config.d_model);
-    needs.embedding_bytes = static_cast<std::size_t>(embedding.shape[0]) * row_bytes(embedding.dtype, embedding.cols());
+        needs.hidden_bytes = context_tokens * row_bytes(DType::F32, request.model.config.d_model);
+    needs.embedding_bytes = embedding.shape[0] * row_bytes(embedding.dtype, embedding.cols());
     if (request.hardware.devices_in_host_memory) needs.device_bytes = plan.sums().device_bytes;
     return needs;
 }

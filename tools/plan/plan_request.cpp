@@ -48,7 +48,7 @@ void refuse_beside(const Settings& settings, std::string_view name, std::string_
 std::string types_text(const ModelWeights& weights) {
     std::map<DType, std::size_t> bytes;
     const auto count = [&](const ConstTensorView& view) {
-        bytes[view.dtype] += static_cast<std::size_t>(view.shape[0]) * row_bytes(view.dtype, view.shape[1]);
+        bytes[view.dtype] += view.shape[0] * row_bytes(view.dtype, view.shape[1]);
     };
     for (std::size_t layer = 0; layer < weights.layers.size(); ++layer)
         for (const MatrixRole role : kLayerMatrices) count(matrix_of(weights, static_cast<std::int64_t>(layer), role));
@@ -114,7 +114,7 @@ Hardware this_machine(const CommandContext& context, const PlanRequest& request,
     const PlannedModel& model = request.model;
     const DType kv_dtype = request.kv_dtype;
     const int n_all = thread_setting(context.settings);
-    const int n_threads = device_threads(n_all, static_cast<std::size_t>(n_devices), request.split);
+    const int n_threads = device_threads(n_all, n_devices, request.split);
     context.console.detail("measuring what this machine computes and copies");
     const MachineRates measured = measure_rates(
         {.config = &model.config, .weights = &model.weights, .kv_dtype = kv_dtype, .n_threads = n_threads});
@@ -237,7 +237,7 @@ PlanRequest plan_request(const CommandContext& context) {
     const int n_devices = settings.text("profile") ? 0 : planned_devices(settings);
     if (n_devices > 0) {
         static_cast<void>(placement_settings(settings, n_devices));
-        static_cast<void>(share_settings(settings, static_cast<std::size_t>(n_devices)));
+        static_cast<void>(share_settings(settings, n_devices));
     }
     static_cast<void>(draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto"));
     request.assumed = assumed_setting(settings);
@@ -248,7 +248,7 @@ PlanRequest plan_request(const CommandContext& context) {
 
     const PlacementSettings placement = placement_settings(settings, request.hardware.n_devices);
     Hardware& hardware = request.hardware;
-    request.shares = share_settings(settings, static_cast<std::size_t>(hardware.n_devices)).shares;
+    request.shares = share_settings(settings, hardware.n_devices).shares;
     if (!placement.device_bytes.empty()) {
         hardware.device_bytes = *std::min_element(placement.device_bytes.begin(), placement.device_bytes.end());
         if (placement.device_bytes.size() > 1) hardware.budgets = placement.device_bytes;

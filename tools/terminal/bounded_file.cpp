@@ -63,7 +63,7 @@ std::string read_text(const std::filesystem::path& path, std::string_view what, 
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) throw IoError(fmt::format("{} {}: cannot be read: {}", what, name, std::strerror(errno)));
         if (n == 0) return text;
-        text.append(piece.data(), static_cast<std::size_t>(n));
+        text.append(piece.data(), n);
         if (text.size() > most_bytes) too_much();
     }
 }

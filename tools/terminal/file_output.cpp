@@ -67,7 +67,7 @@ int write_all(int descriptor, std::string_view bytes, std::uint64_t& written_byt
     while (!bytes.empty()) {
         const ssize_t written = write(descriptor, bytes.data(), bytes.size());
         if (written >= 0) {
-            bytes.remove_prefix(static_cast<std::size_t>(written));
+            bytes.remove_prefix(written);
             written_bytes += static_cast<std::uint64_t>(written);
         } else if (would_block(errno)) {
             if (const int error = wait_until_writable(descriptor); error != 0) return error;
@@ -134,7 +134,7 @@ std::string_view TextOutput::resume(std::string_view text) {
         const ssize_t n =
             pread(held.get(), piece.data(), std::min(piece.size(), text.size() - n_kept), static_cast<off_t>(n_kept));
         if (n <= 0) break;
-        const std::string_view found(piece.data(), static_cast<std::size_t>(n));
+        const std::string_view found(piece.data(), n);
         const std::string_view wanted = text.substr(n_kept, found.size());
         n_kept += static_cast<std::size_t>(std::ranges::mismatch(found, wanted).in1 - found.begin());
         if (found != wanted) break;
@@ -238,7 +238,7 @@ std::string read_bytes(const std::filesystem::path& path) {
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) throw IoError(fmt::format("{}: cannot be read: {}", name, std::strerror(errno)));
         if (n == 0) return text;
-        text.append(piece.data(), static_cast<std::size_t>(n));
+        text.append(piece.data(), n);
     }
 }
 

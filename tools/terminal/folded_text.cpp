@@ -61,7 +61,7 @@ std::string folded(std::string_view text, int columns, int indent) {
     std::string out;
     while (!text.empty()) {
         const std::size_t end = std::min(text.find('\n'), text.size());
-        fold_line(out, text.substr(0, end), static_cast<std::size_t>(columns), static_cast<std::size_t>(indent));
+        fold_line(out, text.substr(0, end), columns, indent);
         if (end < text.size()) out += '\n';
         text.remove_prefix(std::min(end + 1, text.size()));
     }

@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "kernels/base/check.h"
-#include "kernels/base/indexed.h"
 #include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
@@ -209,7 +208,7 @@ RemovedAtOnce::RemovedAtOnce(const std::filesystem::path& path) {
 }
 
 RemovedAtOnce::~RemovedAtOnce() {
-    if (slot_ >= 0) nth(removed_at_once, slot_).state.store(SlotState::Free);
+    if (slot_ >= 0) removed_at_once[slot_].state.store(SlotState::Free);
 }
 
 }  // namespace slipstream::tools

@@ -1,16 +1,19 @@
-// Activations as the kernels over packed weights read them: tiles of T tokens side by side, so that a kernel's
-// broadcasts walk forward through memory. Plain loops, compiled by each form for itself.
+// Activations in the layout that the kernels over packed weights read: tiles of T tokens side by side, so that the
+// broadcasts of a kernel read memory in ascending order. Plain loops, which each kernel variant compiles for itself.
 //
-// For float weights: x[k][T] floats. For quantised weights, each run of 32 (K formats: 256) is rounded to 8 bits, and
-// each block of 32 takes 48 * T bytes:
+// For float weights a tile is x[k][T] floats. For quantised weights, each run of 32 activations of a token (K formats:
+// of 256) is rounded to 8 bits, and each block of 32 k of a tile takes 48 * T bytes:
+// clang-format off
 //     | q[8][T][4] | start[2][T] | d[T] | sum[T] |      x[32 b + 4 g + j] ~ d * q[g][t][j]
-//   d      float: largest magnitude of the run / 127; 0 where that is below 2^-126
+//   d      float: largest magnitude of the run / 127; 0 if that is below 2^-126
 //   q      int8: x / d to the nearest, ties to even, from -127 to 127
-//   start  int32: -code_offset * (sum of the q of each half), both halves in start[0] where scales span 32 weights:
-//          what the integer accumulators start from, since weights are multiplied as unsigned codes
-//   sum    for types with an offset. Runs of 32: float, d * (sum of q). Of 256: a pair of int16 in every second block,
-//          the sums of q of the block before it and of its own; 0 in the others
-// A run with an infinity or NaN gets such a d, and so do the token's outputs; no other token sees it.
+//   start  int32: -code_offset * (sum of q), from which the integer accumulators start, since weights are multiplied as
+//          unsigned codes. One value for each half of the block if scales span 16 weights; if they span 32, start[0]
+//          holds the value of the whole block and start[1] is 0
+//   sum    used by types with an offset. Runs of 32: float, d * (sum of q). Runs of 256: in every second block a pair of
+//          int16, the sums of q of the block before it (low half) and of this block; 0 in the other blocks
+// clang-format on
+// If a run contains an infinity or NaN, so does its d, and the outputs of its token; no other token is affected.
 #pragma once
 
 #include <bit>
@@ -22,9 +25,11 @@
 
 namespace slipstream::cpu {
 
+/// Bytes of one token in a block of 32 quantised activations: 32 of q, 8 of start, 4 of d, 4 of sum (layout: file
+/// head). It must be the sum of the fields in BlockOffsets.
 inline constexpr std::int64_t kBlockBytesPerToken = 48;
 
-/// Offsets in a block of T tokens, in bytes.
+/// Offsets, in bytes, of the fields start[0], start[1], d and sum in a block of 32 k and T tokens, and its size.
 template <int T>
 struct BlockOffsets {
     static constexpr int kStart0 = 32 * T;
@@ -34,13 +39,16 @@ struct BlockOffsets {
     static constexpr int kBytes = 48 * T;
 };
 
-/// d of a run whose largest magnitude has these bits.
+/// Returns the scale d of a run of activations whose largest magnitude has the float bits `largest`: that / 127, or 0
+/// if the inverse of d would overflow.
 SLIPSTREAM_PORTABLE_INLINE float activation_step(std::uint32_t largest) {
     const float d = std::bit_cast<float>(largest) / 127.0F;
-    return d < 0x1p-126F ? 0.0F : d;  // its inverse would overflow
+    return d < 0x1p-126F ? 0.0F : d;  // below this, 1 / d would overflow
 }
 
-/// What a block of 32 says beside its q.
+/// Writes start, d and sum of one token to a block of 32 k in a tile of `n_tile` tokens; `words` is the token's word of
+/// the first q. `halves`: sums of q over k 0 to 15 and over k 16 to 31. `sum_before`: the sum of q of the block before,
+/// and `second`: whether this block has an odd index in its run (both for runs of 256 only).
 SLIPSTREAM_PORTABLE_INLINE void put_block_sums(const CodeTraits& traits, const std::int32_t (&halves)[2],
                                                std::int32_t sum_before, bool second, float d, int n_tile,
                                                std::uint32_t* words) {
@@ -59,11 +67,12 @@ SLIPSTREAM_PORTABLE_INLINE void put_block_sums(const CodeTraits& traits, const s
     }
 }
 
-/// One token of a tile of `n_tile` tokens: x[k] to its lane `t` of `tile`; k a multiple of the type's run.
+/// Quantises the activations x[k] of one token into lane `t` of a tile of `n_tile` tokens (k / 32 blocks at `tile`). k
+/// must be a multiple of the type's activation run, 32 or 256.
 SLIPSTREAM_PORTABLE_INLINE void quantize_token(const float* x, std::int64_t k, int t, int n_tile,
                                                const CodeTraits& traits, std::byte* tile) {
     for (const float* const end = x + k; x < end;) {
-        std::uint32_t largest = 0;  // magnitudes compare as integers, NaN above all
+        std::uint32_t largest = 0;  // as integers, magnitudes have the order of their values, NaN above all
         for (int i = 0; i < traits.activation_run; ++i) {
             const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffffU;
             largest = magnitude > largest ? magnitude : largest;
@@ -76,7 +85,7 @@ SLIPSTREAM_PORTABLE_INLINE void quantize_token(const float* x, std::int64_t k, i
             std::int32_t q[32];
             std::int8_t bytes[32];
             std::int32_t halves[2] = {0, 0};
-            for (int i = 0; i < 32; ++i) {  // adding 1.5 * 2^23 rounds to an integer in the low bits
+            for (int i = 0; i < 32; ++i) {  // adding 1.5 * 2^23 rounds to the nearest integer, in the low bits
                 const std::uint32_t bits = std::bit_cast<std::uint32_t>(x[i] * inverse + 0x1.8p23F);
                 q[i] = static_cast<std::int8_t>(bits);
                 bytes[i] = static_cast<std::int8_t>(bits);

@@ -1,5 +1,5 @@
-// Scalar reading of the fields that several block formats share: unaligned integers, half scales, and the 6-bit scales
-// packed into 12 bytes by the K formats. Used by the plain decoding (dequantize.cpp) and by the vector decoders alike.
+// Scalar loads of fields that several block formats share: unaligned integers, half-precision scales, and the 6-bit
+// scales that the K formats pack into 12 bytes. For the plain decoding (dequantize.cpp) and the vector decoders.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace slipstream::cpu {
 
-/// Any trivially copyable value at any byte address.
+/// Returns the trivially copyable value at `src`, which may be any byte address.
 template <typename T>
 [[nodiscard]] inline T load_unaligned(const std::byte* src) {
     T value;
@@ -18,17 +18,20 @@ template <typename T>
     return value;
 }
 
+/// Returns the little-endian binary16 number at `src`, any byte address, as float.
 [[nodiscard]] inline float load_half(const std::byte* src) {
     return to_float(load_unaligned<Half>(src));
 }
 
-/// Q4_K and Q5_K: eight 6-bit scales and eight 6-bit minimums, byte i of the result belonging to weights [32i, 32i+32).
+/// Eight 6-bit scales and eight 6-bit minimums of a Q4_K or Q5_K block. Byte i of each word, counted from the low end,
+/// belongs to weights [32 i, 32 i + 32).
 struct ScalesAndMins {
     std::uint64_t scales = 0;
     std::uint64_t mins = 0;
 };
 
-/// The 12 bytes, high bit first (S0 is scale 0, M0 minimum 0; capitals their low 4 bits, small letters the upper 2):
+/// Unpacks the 12 bytes at `packed` of a Q4_K or Q5_K block. High bit first; S0 is scale 0, M0 minimum 0; of scales and
+/// minimums 4 to 7 capitals are the lower 4 bits and small letters the upper 2:
 ///   bytes 0-3   s4 s4 S0 x6 | s5 s5 S1 x6 | ...   scales 0-3 whole, upper 2 bits of scales 4-7
 ///   bytes 4-7   m4 m4 M0 x6 | m5 m5 M1 x6 | ...   minimums 0-3 whole, upper 2 bits of minimums 4-7
 ///   bytes 8-11  M4 x4 S4 x4 | M5 x4 S5 x4 | ...   lower 4 bits of minimums and scales 4-7
@@ -42,7 +45,8 @@ struct ScalesAndMins {
             (std::uint64_t{mins_high} << 32) | (b & 0x3f3f3f3fU)};
 }
 
-/// Q3_K: sixteen 6-bit scales (stored with +32), byte i of `out` belonging to weights [16i, 16i+16).
+/// Unpacks the sixteen 6-bit scales of a Q3_K block from the 12 bytes at `packed`. Scale i belongs to weights [16 i, 16
+/// i + 16); out[i] is the scale + 32.
 ///   bytes 0-7   low nibble: lower 4 bits of scale i; high nibble: lower 4 bits of scale i + 8
 ///   bytes 8-11  byte j, bits 2p and 2p+1: upper 2 bits of scale 4p + j
 inline void unpack_q3_scales(const std::byte* packed, std::uint8_t (&out)[16]) {

@@ -1,6 +1,6 @@
 // The block formats of ggml (ggml/src/ggml-common.h), decoded one block at a time with plain loops. `d` and `m` are
-// binary16; fields lie behind one another without padding, little-endian. Float operations stand in the order of the
-// gguf Python package (gguf/quants.py), so that every bit matches; golden data in tests/golden/dequantize.
+// binary16; fields follow one another without padding, little-endian. Float operations have the order of the gguf
+// Python package (gguf/quants.py), so that every bit matches; golden data: tests/golden/dequantize.
 
 #include "kernels/cpu/matmul/dequantize.h"
 
@@ -33,8 +33,10 @@ void decode_q8_0(const byte* block, float* out) {
     for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(s8(block[2 + i])) * d;
 }
 
+// clang-format off
 // Q4_0   | d:2 | q:16 |                      byte i: low nibble weight i, high nibble weight i + 16
 //                                            w = d * (q - 8)
+// clang-format on
 void decode_q4_0(const byte* block, float* out) {
     const float d = load_half(block);
     for (int i = 0; i < 16; ++i) {
@@ -77,9 +79,11 @@ void decode_q5_1(const byte* block, float* out) {
     }
 }
 
-// Q3_K   | h:32 | q:64 | scales:12 | d:2 |   256 weights in 8 groups g of 32, a scale to each 16 weights
-//   group g: q bytes 32 (g / 4) + i, bits 2 (g % 4) and the next; bit g of h[i] set means no offset
-//   w = d * (scale - 32) * (q2 - (h bit ? 0 : 4)),  scales as unpack_q3_scales tells
+// clang-format off
+// Q3_K   | h:32 | q:64 | scales:12 | d:2 |   256 weights in 8 groups g of 32, a scale for each 16 weights
+//   weight i of group g: q byte 32 (g / 4) + i, bits 2 (g % 4) and the next; if bit g of h[i] is set, 4 is not subtracted
+//   w = d * (scale - 32) * (q2 - (h bit ? 0 : 4)),  scales: unpack_q3_scales()
+// clang-format on
 void decode_q3_k(const byte* block, float* out) {
     const byte* h = block;
     const byte* q = block + 32;
@@ -96,10 +100,12 @@ void decode_q3_k(const byte* block, float* out) {
     }
 }
 
-// Q4_K   | d:2 | dmin:2 | scales:12 | q:128 |   256 weights in 8 groups g of 32, a scale and a minimum to each
-//   group g: q bytes 32 (g / 2) + i, low nibble for even g, high nibble for odd g
-//   w = (d * scale) * q - (dmin * min),  6-bit scales and minimums as unpack_scales_and_mins tells
+// clang-format off
+// Q4_K   | d:2 | dmin:2 | scales:12 | q:128 |   256 weights in 8 groups g of 32, a scale and a minimum for each group
+//   weight i of group g: q byte 32 (g / 2) + i, low nibble for even g, high nibble for odd g
+//   w = (d * scale) * q - (dmin * min),  6-bit scales and minimums: unpack_scales_and_mins()
 // Q5_K   | d:2 | dmin:2 | scales:12 | h:32 | q:128 |   as Q4_K, and bit g of h[i] is bit 4 of weight i of group g
+// clang-format on
 void decode_q45_k(const byte* block, const byte* h, const byte* q, float* out) {
     const float d = load_half(block);
     const float dmin = load_half(block + 2);
@@ -122,10 +128,12 @@ void decode_q5_k(const byte* block, float* out) {
     decode_q45_k(block, block + 16, block + 48, out);
 }
 
-// Q6_K   | ql:128 | qh:64 | scales:16 | d:2 |   256 weights in 8 groups g of 32, a signed scale to each 16 weights
-//   half = g / 4, part = g % 4:  ql bytes 64 half + 32 (part % 2) + i, low nibble for part < 2, else high nibble
-//                                qh bytes 32 half + i, bits 2 part and the next: bits 4 and 5 of the weight
+// clang-format off
+// Q6_K   | ql:128 | qh:64 | scales:16 | d:2 |   256 weights in 8 groups g of 32, a signed scale for each 16 weights
+//   half = g / 4, part = g % 4:  ql byte 64 half + 32 (part % 2) + i, low nibble for part < 2, else high nibble
+//                                qh byte 32 half + i, bits 2 part and the next: bits 4 and 5 of weight i
 //   w = d * scale * (q - 32)
+// clang-format on
 void decode_q6_k(const byte* block, float* out) {
     const byte* ql = block;
     const byte* qh = block + 128;

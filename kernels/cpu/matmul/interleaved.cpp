@@ -1,4 +1,4 @@
-// Packing moves words: about one load and one store for every four bytes, 16 source streams and one destination.
+// Packing moves words: about one load and one store for every four bytes, from 16 source streams to one destination.
 
 #include "kernels/cpu/matmul/interleaved.h"
 
@@ -15,10 +15,13 @@ namespace slipstream::cpu {
 namespace {
 
 constexpr int kRows = static_cast<int>(kInterleavedRows);
-constexpr std::int64_t kPieceBytes = 256 << 10;  // of weights, taken at once by a thread
+// Bytes of weights that a thread packs per task, but at least one row group.
+constexpr std::int64_t kPieceBytes = 256 << 10;
 constexpr std::uint32_t kSignBits = 0x80808080U;
 
-// In the order of DType; block offsets as dequantize.cpp tells.
+// The BlockFields of each type, in the order of DType: number of binary16 fields, their byte offsets in a block, byte
+// offset of the words, number of words. Offsets are those that dequantize.cpp documents; the notes say what the words
+// hold.
 constexpr std::array<BlockFields, kDTypeCount> kFields{{
     {},                  // F32
     {},                  // F16
@@ -28,17 +31,17 @@ constexpr std::array<BlockFields, kDTypeCount> kFields{{
     {2, {0, 2}, 4, 4},   // Q4_1: codes
     {1, {0}, 2, 5},      // Q5_0: h, codes
     {2, {0, 2}, 4, 5},   // Q5_1: h, codes
-    {1, {108}, 0, 27},   // Q3_K: h, codes, scales, which are stored first
+    {1, {108}, 0, 27},   // Q3_K: h, codes, scales; scales are stored first
     {2, {0, 2}, 4, 35},  // Q4_K: scales, codes
     {2, {0, 2}, 4, 43},  // Q5_K: scales, h, codes
-    {1, {208}, 0, 52},   // Q6_K: low and high codes, scales; stored as they are used
+    {1, {208}, 0, 52},   // Q6_K: low and high codes, scales; stored in the order of use
 }};
 
-/// Bit 4 g + j to bit 8 j + g.
+/// Moves bit 4 g + j of h to bit 8 j + g, for j = 0 to 3 and g = 0 to 7, and returns the result.
 std::uint32_t spread_high_bits(std::uint32_t h) {
     std::uint32_t out = 0;
     for (int j = 0; j < 4; ++j) {
-        std::uint32_t bits = (h >> j) & 0x11111111U;  // every fourth bit, then closed up in three steps
+        std::uint32_t bits = (h >> j) & 0x11111111U;  // every fourth bit; three steps move them together
         bits = (bits | bits >> 3) & 0x03030303U;
         bits = (bits | bits >> 6) & 0x000f000fU;
         bits = (bits | bits >> 12) & 0x000000ffU;
@@ -47,17 +50,19 @@ std::uint32_t spread_high_bits(std::uint32_t h) {
     return out;
 }
 
+/// Inverse of spread_high_bits().
 std::uint32_t close_high_bits(std::uint32_t spread) {
     std::uint32_t out = 0;
     for (int i = 0; i < 32; ++i) out |= ((spread >> (8 * (i % 4) + i / 4)) & 1U) << i;
     return out;
 }
 
+/// Whether the first word of a block, h, is stored with its bits rearranged.
 bool has_high_bits(DType type) {
     return type == DType::Q5_0 || type == DType::Q5_1;
 }
 
-/// Where word `word` of a block in its file stands (interleaved.h).
+/// Returns the index, in a packed block, of word `word` of the block in the file (interleaved.h).
 int place_of_word(DType type, int word) {
     if (type == DType::Q3_K) return word < 24 ? word + 3 : word - 24;
     if (type != DType::Q6_K) return word;
@@ -67,11 +72,13 @@ int place_of_word(DType type, int word) {
     return 4 + 24 * half + 3 * (word % 8) + (is_high ? 2 : word / 8 % 2);
 }
 
+/// Whether words of a packed block are in another order than in the file.
 bool moves_words(DType type) {
     return type == DType::Q3_K || type == DType::Q6_K;
 }
 
-/// Words of 16 rows from their order in the file to their places.
+/// Moves the `n_words` words of a block, [word][16 rows] at `words`, from their order in the file to their packed
+/// places.
 void move_words(DType type, int n_words, std::uint32_t* words) {
     constexpr int kMostWords = 52;
     std::uint32_t in_file[kMostWords][kRows];
@@ -80,8 +87,9 @@ void move_words(DType type, int n_words, std::uint32_t* words) {
         std::memcpy(words + place_of_word(type, w) * kRows, in_file[w], sizeof(in_file[w]));
 }
 
-/// Elements of T: dst[i][row] = src[row][i]. By cache lines of each row, through a tile on the stack: rows often lie a
-/// power of two apart, and 16 such lines do not stay in L1 together.
+/// Transposes elements of T: dst[i][row] = src[row][i], `count` elements of `n_rows` rows. Goes by cache lines of each
+/// row, through a tile on the stack: rows are often a power of two apart, and 16 such lines do not stay in L1 together.
+///
 template <typename T>
 void interleave_elements(const std::byte* rows, std::size_t stride, int n_rows, std::int64_t count, std::byte* dst) {
     constexpr std::int64_t kLine = 64 / sizeof(T);

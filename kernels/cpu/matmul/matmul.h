@@ -1,21 +1,25 @@
-// The CPU forms of matmul (kernels/matmul.h), for the op tables. Arguments are checked by the caller (matmul()).
+// The kernel variants of matmul (kernels/matmul.h) on the CPU, for the op tables. Their caller, matmul(), has checked
+// the arguments.
 //
-// What an output is, in every form:
-//   float weights: the sum of w[k] x[k].
-//   quantised weights: the sum of w[k] d q[k], activations rounded to 8 bits (activations.h), with a scale d to each
-//   32 of them, for the K formats to each 256, as the formats' own reference has it.
-//   BF16 weights in the form avx512_bf16: the same of activations rounded to bfloat16.
-// The scalar form adds in double. The vector forms agree with each other to the bit (avx512_bf16 but for BF16 weights),
-// for either layout of the weights, and E1 holds by construction, since an output has one order of operations:
-//   float weights: one chain of fused multiply-adds from 0 over k, ascending.
-//   BF16 weights in avx512_bf16: one chain of vdpbf16ps from 0 over pairs of k, ascending; a step adds the product of
-//   the odd k, then that of the even one (0 behind the last of an odd K), and takes and gives subnormals as 0.
-//   quantised: one chain from 0 over the blocks of 32, ascending. With i = the sum of (code - code_offset) q, exact in
-//   integers, the step is f = fma(float(i), scale * d, f), and where there are offsets f = fma(offset, s, f) with
-//   s = d * float(sum of q).
-//   K formats: one chain over the blocks of 256; the step is f = fma(b, d, f) with b a chain from 0 over the runs that
-//   share a scale, 16 or 32 weights, b = fma(float(i), scale, b), and where there are minimums b = fma(float(j), -dmin,
-//   b) at its end, j = the sum of min * q, exact in integers.
+// An output, in every variant:
+// - float weights: the sum of w[k] x[k].
+// - quantised weights: the sum of w[k] d q[k], with activations rounded to 8 bits (activations.h): one scale d for each
+//   32 of them, for the K formats for each 256, as the reference of these formats has it.
+// - BF16 weights in avx512_bf16: the sum of w[k] x[k], with activations rounded to bfloat16.
+//
+// The scalar variant adds in double. The vector variants agree with each other to the bit, for either layout of the
+// weights, except that avx512_bf16 differs for BF16 weights. Batch invariance (E1) holds since the operations of an
+// output have one order:
+// - float weights: one chain of fused multiply-adds from 0 over k, ascending.
+// - BF16 weights in avx512_bf16: one chain of vdpbf16ps from 0 over pairs of k, ascending. A step adds the product of
+//   the odd k, then that of the even k (the odd one is 0 past the last element of an odd K), and treats subnormal
+//   operands and results as 0.
+// - quantised weights: one chain from 0 over the blocks of 32, ascending. With i = the sum of (code - code_offset) q,
+//   exact in integers, a step is f = fma(float(i), scale * d, f), and for types with offsets then f = fma(offset, s, f)
+//   with s = d * float(sum of q).
+// - K formats: one chain over the blocks of 256. A step is f = fma(b, d, f), where b is a chain from 0 over the runs of
+//   16 or 32 weights that share a scale, b = fma(float(i), scale, b); for types with minimums it ends with b =
+//   fma(float(j), -dmin, b), j = the sum of min * q, exact in integers.
 #pragma once
 
 #include "kernels/cpu_device.h"
@@ -24,7 +28,7 @@
 
 namespace slipstream::cpu {
 
-/// What any matmul within the shapes takes of a device, in each form.
+/// These return the scratch memory of a CPU device that any matmul within `shapes` needs, per kernel variant.
 [[nodiscard]] CpuScratch matmul_scratch_scalar(const WorkspaceShapes& shapes);
 [[nodiscard]] CpuScratch matmul_scratch_avx2(const WorkspaceShapes& shapes);
 [[nodiscard]] CpuScratch matmul_scratch_avx512(const WorkspaceShapes& shapes);
@@ -37,7 +41,8 @@ void matmul_avx512(ExecRef exec, const MatmulArgs& args);
 void matmul_avx512_vnni(ExecRef exec, const MatmulArgs& args);
 void matmul_avx512_bf16(ExecRef exec, const MatmulArgs& args);
 
-/// What happens behind the reduction, in this order in every form: + bias, then y + that.
+/// Returns the value to store for an output: the reduced `sum`, + bias of row `row`, then `y_before` + that if the call
+/// adds. `y_before` is the value of y before. Every variant uses this order.
 [[nodiscard]] inline float finish_output(const MatmulArgs& args, float sum, std::int64_t row, float y_before) {
     const float result = args.bias.empty() ? sum : sum + float_row(args.bias, 0)[row];
     return args.store == MatmulStore::Add ? y_before + result : result;

@@ -1,5 +1,5 @@
-// Inner kernels of matmul for AVX2 with FMA and F16C: a register is 8 of a group's 16 rows, so a group goes by in two
-// halves. Those for codes are in matmul_avx2_codes.h.
+// Inner kernels of matmul for AVX2 with FMA and F16C. A register holds 8 of a row group's 16 rows, so a row group is
+// processed in two halves. Kernels for codes: matmul_avx2_codes.h.
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -18,6 +18,7 @@ namespace {
 
 using namespace avx2;
 
+/// Elements k (even) and k + 1 of 8 rows.
 struct Pair {
     __m256 even;
     __m256 odd;
@@ -31,9 +32,11 @@ SLIPSTREAM_INLINE_AVX2 __m256 load_floats(const std::byte* src) {
 }
 
 template <DType type>
-constexpr int kPairBytes = type == DType::F32 ? 128 : 64;  // of 16 rows
+// Bytes of two elements of 16 rows: from one step of two k to the next.
+constexpr int kPairBytes = type == DType::F32 ? 128 : 64;
 
-/// Elements k and k + 1 of the rows of half `half` of a group.
+/// Returns elements k and k + 1 of the 8 rows of half `half` (0 or 1) of a row group; `src` is element k of its first
+/// row.
 template <DType type>
 SLIPSTREAM_INLINE_AVX2 Pair load_pair(const std::byte* src, int half) {
     if constexpr (type == DType::F32) {
@@ -47,7 +50,7 @@ SLIPSTREAM_INLINE_AVX2 Pair load_pair(const std::byte* src, int half) {
     }
 }
 
-/// The last element of an odd K.
+/// Returns the last element of an odd K, of the 8 rows of half `half` of a row group.
 template <DType type>
 SLIPSTREAM_INLINE_AVX2 __m256 load_last(const std::byte* src, int half) {
     if constexpr (type == DType::F32) {
@@ -59,8 +62,8 @@ SLIPSTREAM_INLINE_AVX2 __m256 load_last(const std::byte* src, int half) {
     }
 }
 
-/// Both halves of so many groups have their sums in registers, 12 at most: an activation that is loaded serves them
-/// all, and one token has chains enough to hide the latency of each.
+/// Returns the row groups whose sums of T = `t` tokens are kept in registers, both halves of each, 12 registers at
+/// most. So a loaded activation serves all of them, and one token has enough independent chains to hide their latency.
 constexpr int groups_of(int t) {
     return t <= 2 ? 2 : 1;
 }
@@ -148,7 +151,8 @@ template <DType type>
 constexpr std::array<InterleavedForm::CodeFn, kMaxTileTokens> kMultiplyCodes{
     multiply_codes<type, 1>, multiply_codes<type, 2>, multiply_codes<type, 3>, multiply_codes<type, 4>};
 
-/// Eight outputs, or the first `n` of them.
+/// Stores eight outputs, or only the first `n` if `n` is less. `sums`, `bias` (null: none) and `y` are those of the
+/// first.
 SLIPSTREAM_INLINE_AVX2 void finish_half(const FinishTile& tile, const float* sums, const float* bias, float* y,
                                         std::int64_t n) {
     alignas(32) float padded[2][kHalfRows] = {};
@@ -174,7 +178,7 @@ SLIPSTREAM_AVX2 void finish(const FinishTile& tile) {
     }
 }
 
-// In the order of DType.
+// The kernels for any number of tokens. Arrays by type are in the order of DType.
 constexpr InterleavedForm kManyTokens{
     .float_tile_tokens = 6,
     .code_tile_tokens = 4,

@@ -1,6 +1,6 @@
-// Inner kernels of matmul for AVX2, those for codes: by vpmaddubsw, whose 16-bit sums of two products saturate. It adds
-// up as many steps as the codes' bits leave room for (activations are -128 to 127), and codes of 8 bits are multiplied
-// as two nibbles. A register is 8 of a group's 16 rows.
+// Inner kernels of matmul for AVX2 that multiply codes, by vpmaddubsw, whose 16-bit sums of two products saturate. As
+// many steps are added up in 16 bits as the bits of the codes allow (activations are -128 to 127); codes of 8 bits are
+// multiplied as two nibbles. A register holds 8 of a row group's 16 rows.
 #pragma once
 
 #if defined(__x86_64__)
@@ -14,6 +14,7 @@ namespace slipstream::cpu::avx2 {
 
 #define SLIPSTREAM_INLINE_AVX2 SLIPSTREAM_AVX2 __attribute__((always_inline)) static inline
 
+/// Rows of half a row group: 8, since a 256-bit register has 8 lanes of 32 bits.
 inline constexpr int kHalfRows = 8;
 
 SLIPSTREAM_INLINE_AVX2 __m256i load_32(const void* src) {
@@ -27,13 +28,15 @@ SLIPSTREAM_INLINE_AVX2 __m256 broadcast_float(const std::byte* src) {
     return _mm256_castsi256_ps(broadcast_word(src));
 }
 
-/// Steps of 2 products, of at most (2^bits - 1) * 128 each, that an int16 holds; codes of 8 bits go as two nibbles.
+/// Returns the number of steps whose sum fits in an int16. A step is 2 products of at most (2^code_bits - 1) * 128
+/// each; codes of 8 bits are multiplied as two nibbles.
 constexpr int steps_of_int16(int code_bits) {
     return code_bits <= 4 || code_bits == 8 ? 8 : code_bits == 5 ? 4 : 2;
 }
 
-/// dots[t] += codes [first, first + count) of a sub-block times the activations of token t, for half a group. `codes`
-/// points at the half's first row.
+/// dots[t] += dot product over words [first, first + count) of a sub-block, codes of half `half` (0 or 1) of a row
+/// group times activations of token t. `codes` are those of the sub-block, [k / 4][row], of all 16 rows; `x`: its block
+/// of activations.
 template <int kCodeBits, int T>
 SLIPSTREAM_INLINE_AVX2 void add_products(const std::uint32_t (*codes)[16], int half, const std::byte* x, int first,
                                          int count, __m256i (&dots)[T]) {
@@ -67,7 +70,9 @@ SLIPSTREAM_INLINE_AVX2 void add_products(const std::uint32_t (*codes)[16], int h
     }
 }
 
-/// dots[t] = start + codes [first, first + count) of sub-block `s` times the activations of token t.
+/// dots[t] = start value of token t + dot product over words [first, first + count) of sub-block `s`, codes of half
+/// `half` of a row group times activations of token t. `x`: the block of activations; `start`: byte offset of the start
+/// values in it.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void dot_products(const UnpackedChunk& weights, int s, int half, const std::byte* x, int start,
                                          int first, int count, __m256i (&dots)[T]) {
@@ -76,7 +81,7 @@ SLIPSTREAM_INLINE_AVX2 void dot_products(const UnpackedChunk& weights, int s, in
     add_products<code_traits(type).code_bits, T>(weights.codes[s], half, x, first, count, dots);
 }
 
-/// A block of 32 whose activations have a scale of their own.
+/// Adds a sub-block to sums[t], for types whose activations have a scale for each 32. `x`: its block of activations.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void add_block(const UnpackedChunk& weights, int s, int half, const std::byte* x,
                                       __m256 (&sums)[T]) {
@@ -97,7 +102,8 @@ SLIPSTREAM_INLINE_AVX2 void add_block(const UnpackedChunk& weights, int s, int h
     }
 }
 
-/// A block of 32 of a K format, whose activations share a scale with seven others: adds to sums without it.
+/// Adds sub-block `s` of a K format to sums[t]. The activations share a scale with the seven other sub-blocks of the
+/// quantisation block, so the sums are without that scale.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void add_unscaled(const UnpackedChunk& weights, int s, int half, const std::byte* x,
                                          __m256 (&sums)[T]) {
@@ -114,7 +120,8 @@ SLIPSTREAM_INLINE_AVX2 void add_unscaled(const UnpackedChunk& weights, int s, in
     }
 }
 
-/// What the minimums of a K format take off: of all sub-blocks, `x` the first one's activations.
+/// Subtracts the minimums of all sub-blocks of a K format's block from sums[t], which are without the activations'
+/// scale. `x`: the activations of the first sub-block.
 template <int T>
 SLIPSTREAM_INLINE_AVX2 void add_minimums(const UnpackedChunk& weights, int half, const std::byte* x,
                                          __m256 (&sums)[T]) {
@@ -137,7 +144,7 @@ template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void multiply_half(const CodeTile& tile, int group, int half) {
     using At = BlockOffsets<T>;
     constexpr CodeTraits kTraits = code_traits(type);
-    constexpr bool kOneScale = kTraits.activation_run != 32;  // of activations, to the whole chunk
+    constexpr bool kOneScale = kTraits.activation_run != 32;  // one scale of activations for the whole K slice
     const UnpackedChunk& weights = tile.unpacked[group];
     const int row = kHalfRows * half;
     float* const sums_of_group = tile.sums + group * tile.sums_stride;

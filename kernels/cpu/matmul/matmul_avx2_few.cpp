@@ -1,6 +1,6 @@
-// Inner kernels of matmul for AVX2 where a call has few tokens: codes are multiplied as they are unpacked, in
-// registers, and a few groups of rows are as many streams of weights, 32 elements of each in turn. Outputs have the
-// bits of the other kernels (matmul.h).
+// Inner kernels of matmul for AVX2 and calls of few tokens. Codes are multiplied as they are unpacked, in registers. A
+// few row groups are read as separate streams of weights, 32 elements of each in turn. Outputs have the bits of the
+// other kernels (matmul.h).
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -24,22 +24,23 @@ using namespace avx2;
 SLIPSTREAM_INLINE_AVX2 __m256i in_each_byte(__m256i word, int mask) {
     return _mm256_and_si256(word, _mm256_set1_epi32(mask * 0x01010101));
 }
-/// Negative: left. Bits that come from the byte beside are masked away.
+/// Returns each lane shifted right by `by` bits; negative: left. The caller must mask away bits that come from the next
+/// byte.
 SLIPSTREAM_INLINE_AVX2 __m256i shifted_right(__m256i word, int by) {
     return by > 0 ? _mm256_srli_epi32(word, by) : by < 0 ? _mm256_slli_epi32(word, -by) : word;
 }
-/// In each byte the bits of `low` in `mask`, and those of `high`.
+/// Returns, for each byte, the bits of `low` that are in `mask`, together with all bits of `high`.
 SLIPSTREAM_INLINE_AVX2 __m256i joined(__m256i low, int mask, __m256i high) {
     return _mm256_or_si256(in_each_byte(low, mask), high);
 }
 
-/// Word `i` of half a group's rows, `words` at the half's first row.
+/// Returns word `i` of 8 rows; `words` points at the first row of the half of the row group.
 SLIPSTREAM_INLINE_AVX2 __m256i word_at(const std::byte* words, int i) {
     return load_32(words + 64 * i);
 }
 
-/// packed_codes() (packed_codes.h) of half a group, for a sub-block and word known to the compiler. `words` of the
-/// block.
+/// Returns what packed_codes() (packed_codes.h) returns, for the 8 rows of half a row group: word `word` of sub-block
+/// `s`, both known to the compiler. `words`: the first word of the block, at the first row of the half.
 template <DType type>
 SLIPSTREAM_INLINE_AVX2 __m256i half_codes(const std::byte* words, int s, int word) {
     constexpr PackedBlock kAt = packed_block(type);
@@ -69,7 +70,8 @@ SLIPSTREAM_INLINE_AVX2 __m256i half_codes(const std::byte* words, int s, int wor
     }
 }
 
-/// Scale `run` of a K format's block, d * an integer: exact, as scale_bytes() has it (unpack_codes.h).
+/// Returns scale `run` of a K format's block for 8 rows: d * an integer, with the bits of scale_bytes()
+/// (unpack_codes.h), since the integer is exact. `words`: the first word of the block, at the first row of the half.
 template <DType type>
 SLIPSTREAM_INLINE_AVX2 __m256 half_scale(const std::byte* words, __m256 d, int run) {
     const int four = run / 4;
@@ -91,7 +93,8 @@ SLIPSTREAM_INLINE_AVX2 __m256 half_scale(const std::byte* words, __m256 d, int r
     return _mm256_mul_ps(_mm256_cvtepi32_ps(number), d);
 }
 
-/// The minimums of two sub-blocks of a K format, a pair of int16.
+/// Returns the minimums of sub-blocks 2 pair and 2 pair + 1 of a block of Q4_K or Q5_K for 8 rows, a pair of int16 per
+/// row.
 SLIPSTREAM_INLINE_AVX2 __m256i half_minimums(const std::byte* words, int pair) {
     const __m256i b = word_at(words, 1);
     const __m256i four =
@@ -103,11 +106,13 @@ SLIPSTREAM_INLINE_AVX2 __m256i half_minimums(const std::byte* words, int pair) {
     return _mm256_shuffle_epi8(four, _mm256_broadcastsi128_si256(bytes));
 }
 
+/// Returns binary16 field `field` (0 or 1) of a packed block as floats, for the 8 rows of half `half`.
 SLIPSTREAM_INLINE_AVX2 __m256 half_field(const std::byte* block, int field, int half) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 32 * field + 16 * half)));
 }
 
-/// dots[t] = start + codes [first, first + count) of a sub-block times the activations of token t.
+/// dots[t] = start value of token t + dot product over words [first, first + count) of sub-block `s`, codes of 8 rows
+/// times activations of token t. `x`: the block of activations; `start`: byte offset of the start values in it.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void half_dots(const std::byte* words, int s, const std::byte* x, int start, int first,
                                       int count, __m256i (&dots)[T]) {
@@ -144,15 +149,16 @@ SLIPSTREAM_INLINE_AVX2 void half_dots(const std::byte* words, int s, const std::
     }
 }
 
-/// What goes from one sub-block to the next: the sums of the row so far, and those of a K format's block without the
-/// activations' scale.
+/// Sums of one row group that are kept from one sub-block to the next, in memory: of the row so far, and of a K
+/// format's block without the activations' scale.
 template <int T>
 struct alignas(32) StreamSums {
     float row[T][16];
     float block[T][16];
 };
 
-/// What the minimums of a K format's block take off; `x` the activations of its last sub-block.
+/// Subtracts the minimums of a K format's block from sums[t], which are without the activations' scale. `x`: the
+/// activations of the block's last sub-block.
 template <int T>
 SLIPSTREAM_INLINE_AVX2 void take_minimums(const std::byte* block, const std::byte* words, int half, const std::byte* x,
                                           __m256 (&sums)[T]) {
@@ -174,7 +180,8 @@ SLIPSTREAM_INLINE_AVX2 void take_minimums(const std::byte* block, const std::byt
     for (int t = 0; t < T; ++t) sums[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(totals[t]), minus_dmin, sums[t]);
 }
 
-/// Sub-block `s` of a step of half a group.
+/// Adds sub-block `s` (0 to 7) of a step, of half a row group, to `kept`. `packed`: the row group's weights of the
+/// step; `x`: the block of activations of the sub-block.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void add_sub_block(const std::byte* packed, int half, int s, const std::byte* x,
                                           StreamSums<T>& kept) {
@@ -222,7 +229,8 @@ SLIPSTREAM_INLINE_AVX2 void add_sub_block(const std::byte* packed, int half, int
     }
 }
 
-/// The groups of a tile as so many streams, from their rows' beginning on, a whole number of steps.
+/// Multiplies the row groups of a tile, each a stream of weights, from the start of their rows on, over a whole number
+/// of steps. Overwrites tile.sums.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void multiply_streams(const CodeTile& tile) {
     using At = BlockOffsets<T>;
@@ -238,7 +246,8 @@ SLIPSTREAM_INLINE_AVX2 void multiply_streams(const CodeTile& tile) {
 #pragma GCC unroll 8
         for (int s = 0; s < kStep; ++s) {
             const std::byte* packed = tile.packed + at;
-            const std::int64_t end = (s + 1) * kLines / kStep;  // of this step's share of the lines
+            const std::int64_t end = (s + 1) * kLines / kStep;  // sub-block s prefetches the step's lines up to this
+                                                                // one
             for (int g = 0; g < tile.n_groups; ++g, packed += tile.group_bytes) {
 #pragma GCC unroll 16
                 for (std::int64_t line = s * kLines / kStep; line < end; ++line) {

@@ -1,6 +1,6 @@
-// Inner kernels of matmul for AVX-512 (F, BW, VL, DQ): a register is a group of 16 rows. Float weights only; codes are
-// multiplied by the AVX2 kernels: vpmaddubsw on two wide ports takes 3/4 of the time of three narrow ones at best, on
-// machines that lower their clock for it, and every AVX-512 machine since 2019 has VNNI.
+// Inner kernels of matmul for AVX-512 (F, BW, VL, DQ): a register holds a row group of 16 rows. Only for float weights.
+// Codes are multiplied by the AVX2 kernels: vpmaddubsw on two wide ports takes 3/4 of the time of three narrow ones at
+// best, on machines that lower their clock for it, and every AVX-512 machine since 2019 has VNNI.
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -20,13 +20,14 @@ namespace {
 
 #define SLIPSTREAM_INLINE_AVX512 SLIPSTREAM_AVX512 __attribute__((always_inline)) static inline
 
-/// Element k (even) and k + 1 of 16 rows.
+/// Elements k (even) and k + 1 of 16 rows.
 struct Pair {
     __m512 even;
     __m512 odd;
 };
 
 template <DType type>
+// Bytes of two elements of 16 rows: from one step of two k to the next.
 constexpr int kTwoBytes = type == DType::F32 ? 128 : 64;
 
 template <DType type>
@@ -43,7 +44,7 @@ SLIPSTREAM_INLINE_AVX512 Pair load_pair(const std::byte* src) {
     }
 }
 
-/// The last element of an odd K.
+/// Returns the last element of an odd K of 16 rows.
 template <DType type>
 SLIPSTREAM_INLINE_AVX512 __m512 load_last(const std::byte* src) {
     if constexpr (type == DType::F32) {
@@ -55,8 +56,8 @@ SLIPSTREAM_INLINE_AVX512 __m512 load_last(const std::byte* src) {
     }
 }
 
-/// Groups whose sums stay in registers with T tokens: at most 24, beside weights, a broadcast and a mask. An activation
-/// that is loaded serves all of them.
+/// Returns the row groups whose sums of T = `t` tokens stay in registers, at most 24, beside weights, a broadcast and a
+/// mask. A loaded activation serves all of them.
 constexpr int groups_of(int t) {
     return t <= 6 ? 4 : t <= 8 ? 3 : t <= 12 ? 2 : 1;
 }
@@ -121,7 +122,8 @@ SLIPSTREAM_AVX512 void multiply_floats(const FloatTile& tile) {
         for (; g < tile.n_groups; ++g) multiply_groups<type, T, 1>(tile, g);
 }
 
-/// quantize_token (activations.h): the same operations on a block in two registers.
+/// Quantises activations as quantize_token() (activations.h) does, with the same operations, a block in two registers.
+/// kRun: activations that share a scale, 32 or 256.
 template <int kRun>
 SLIPSTREAM_AVX512 void quantize_runs(const float* x, std::int64_t k, int t, int n_tile, const CodeTraits& traits,
                                      std::byte* tile) {

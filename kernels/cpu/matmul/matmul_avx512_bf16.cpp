@@ -1,6 +1,6 @@
-// Inner kernels of matmul for AVX-512 with BF16: vdpbf16ps multiplies the two k of a row that lie in a lane with two
-// activations rounded to bfloat16. Codes are multiplied as with VNNI,
-// as AMD's cores are best served; all else is as with AVX-512.
+// Inner kernels of matmul for AVX-512 with BF16: vdpbf16ps multiplies the two k of a row that a lane holds with two
+// activations rounded to bfloat16. Codes are multiplied with VNNI, in the form that is fastest on AMD's cores; all else
+// is as with AVX-512.
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -21,9 +21,10 @@ namespace {
 #define SLIPSTREAM_INLINE_BF16 SLIPSTREAM_AVX512_BF16 __attribute__((always_inline)) static inline
 
 constexpr int kTileTokens = 8;
-constexpr std::int64_t kWeightBytes = 64;  // two k of a group
+// Bytes of two k of a row group of 16 rows: from one step to the next.
+constexpr std::int64_t kWeightBytes = 64;
 
-/// Groups whose sums stay in registers with T tokens: at most 24, beside their weights.
+/// Returns the row groups whose sums of T = `t` tokens stay in registers, beside their weights: at most 24 sums.
 constexpr int groups_of(int t) {
     return t <= 6 ? 4 : 3;
 }
@@ -31,7 +32,7 @@ constexpr int groups_of(int t) {
 SLIPSTREAM_INLINE_BF16 __m512bh load_pairs(const std::byte* src) {
     return reinterpret_cast<__m512bh>(_mm512_loadu_si512(src));
 }
-/// The last element of an odd K, 0 beside it.
+/// Returns the last element of an odd K of 16 rows, each with 0 as the odd element of its pair.
 SLIPSTREAM_INLINE_BF16 __m512bh load_last(const std::byte* src) {
     return reinterpret_cast<__m512bh>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(src))));
 }
@@ -91,11 +92,12 @@ SLIPSTREAM_AVX512_BF16 void multiply_pairs(const FloatTile& tile) {
     for (; g < tile.n_groups; ++g) multiply_groups<T, 1>(tile, g);
 }
 
-/// Where lane l of the v-th vector of a tile of T tokens comes from: pair (16 v + l) / T of token (16 v + l) % T.
+/// The place in its row from which lane l of the v-th vector of a tile of T tokens comes: pair (16 v + l) / T of token
+/// (16 v + l) % T.
 template <int T>
 struct TileLanes {
     alignas(64) std::array<std::array<std::int32_t, 16>, T> pair{};
-    std::array<std::array<std::uint16_t, T>, T> of_token{};  // [v][t]: lanes that are token t's
+    std::array<std::array<std::uint16_t, T>, T> of_token{};  // [v][t]: mask of the lanes that belong to token t
 
     constexpr TileLanes() {
         for (std::size_t at = 0; at < 16 * T; ++at) {
@@ -105,7 +107,9 @@ struct TileLanes {
     }
 };
 
-/// 32 of a token at a time, and all tokens' pairs of them into place, a vector at a time.
+/// Rounds T tokens, x[T][k] with rows `row_stride_bytes` apart, to pairs of bfloat16, [ceil(k / 2)][T] at `tile`; past
+/// an odd k the pair ends with 0. It converts 32 elements of each token at a time, then moves the pairs of all tokens
+/// to their places, a vector at a time.
 template <int T>
 SLIPSTREAM_AVX512_BF16 void round_tile(const float* x, std::size_t row_stride_bytes, std::int64_t k, std::byte* tile) {
     static constexpr TileLanes<T> lanes;

@@ -1,4 +1,4 @@
-// Matmul for AVX-512 with VNNI, as Intel's cores are best served.
+// Matmul for AVX-512 with VNNI, in the form that is fastest on Intel's cores.
 
 #if defined(__x86_64__)
 #include "kernels/cpu/matmul/matmul_vnni.h"

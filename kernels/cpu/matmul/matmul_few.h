@@ -1,4 +1,4 @@
-// What the inner kernels for few tokens share (matmul_vnni_few.cpp, matmul_avx2_few.cpp).
+// What the inner kernels for few tokens (matmul_vnni_few.cpp, matmul_avx2_few.cpp) share.
 #pragma once
 
 #include <array>
@@ -12,11 +12,12 @@
 
 namespace slipstream::cpu {
 
-/// Kernels of one type by tokens, and of all types; empty where a form has none.
+/// Kernels of one type, one for each number of tokens, and such arrays for all types. Null where a kernel variant has
+/// none.
 using FewTokenKernels = std::array<InterleavedForm::CodeFn, kMostFewTokens>;  // [T - 1]
 using FewTokenKernelsOfTypes = std::array<FewTokenKernels, kDTypeCount>;      // [dtype][T - 1]
 
-/// The table of `Kernels::multiply<type, T>` for all types of codes, up to `kTokens` tokens.
+/// Returns the table of Kernels::multiply<type, T> for all quantised types and T = 1 to kTokens tokens.
 template <class Kernels, int kTokens>
 constexpr FewTokenKernelsOfTypes few_token_kernels() {
     FewTokenKernelsOfTypes all{};
@@ -30,7 +31,7 @@ constexpr FewTokenKernelsOfTypes few_token_kernels() {
     return all;
 }
 
-/// For the forms avx2 and avx512, and for those with VNNI.
+/// Returns the kernels for few tokens of avx2 and avx512, and of the variants with VNNI.
 [[nodiscard]] const FewTokenKernelsOfTypes& multiply_few_avx2();
 [[nodiscard]] const FewTokenKernelsOfTypes& multiply_few_vnni();
 

@@ -1,11 +1,13 @@
-// The walk. Activations are laid out in tiles of tokens first, quantised where the weights are. Then pieces of row
-// groups go to the threads. As many groups as a kernel's registers hold go over K together, so that each activation
-// that is loaded serves all of them; with many tokens, when activations come from L2 or L3, at least kGroupsAtOnce;
-// with few, in forms that read faster so, one alone. K goes by in chunks: a chunk of quantised weights is unpacked once
-// into L1, beforehand or by the first tile of tokens, and multiplied with every tile, so that unpacking costs little
-// from a few tokens on; or longer ones are multiplied where they lie, by few tokens or where that costs next to
-// nothing, whole rows where there is one token. Meanwhile the weights behind are fetched: a share with each tile, or
-// all by the tile that unpacks.
+// The loops of matmul over packed weights. First activations are laid out in tiles of tokens, quantised if the weights
+// are. Then threads take ranges of row groups. As many row groups as the registers of a kernel hold go over K together,
+// so that each loaded activation serves all of them; with many tokens, when activations come from L2 or L3, at least
+// kGroupsAtOnce; with few tokens, in variants that read faster so, one alone.
+//
+// K is processed in K slices. A K slice of quantised weights is unpacked once into L1, before the first tile of tokens
+// or by it, and multiplied with every tile, so that unpacking costs little from a few tokens on. Or packed codes are
+// multiplied directly, in longer K slices: if there are few tokens, or if unpacking costs next to nothing; the kernels
+// for few tokens take whole rows. Meanwhile the following weights are prefetched: a share with each tile, or all by the
+// tile that unpacks.
 
 #include "kernels/cpu/matmul/matmul_interleaved.h"
 
@@ -22,30 +24,37 @@ namespace slipstream::cpu {
 
 namespace {
 
-constexpr std::int64_t kPieceBytes = 64 << 10;           // of weights, taken at once by a thread
-constexpr std::int64_t kStreamedPieceBytes = 512 << 10;  // the same, where few tokens read it as streams
-constexpr std::int64_t kPiecesPerThread = 4;             // at least: a late thread delays a quarter of its share
-constexpr std::int64_t kTokensPerLayoutPiece = 8;        // of laying out activations
-constexpr std::int64_t kFetchedTokens = 128;             // whose outputs are fetched: the lines of four groups fill L1
+// Bytes of weights that a thread takes per task, in other calls of up to kStreamTokens tokens.
+constexpr std::int64_t kPieceBytes = 64 << 10;
+// Bytes of weights that a thread takes per task, in calls that use the kernels for few tokens: these read a task as
+// streams, and long streams read faster.
+constexpr std::int64_t kStreamedPieceBytes = 512 << 10;
+// Tasks per thread, at least: if a thread is late, at most a quarter of its share is then late.
+constexpr std::int64_t kPiecesPerThread = 4;
+// Tokens per task when threads lay out activations.
+constexpr std::int64_t kTokensPerLayoutPiece = 8;
+// Most tokens of a call whose outputs are prefetched: for 128 tokens the cache lines of four row groups fill the 32 KB
+// of L1.
+constexpr std::int64_t kFetchedTokens = 128;
 
-/// Groups that go over K together: `first` and others that lie `stride` apart.
+/// Row groups that go over K together: `first` and count - 1 more, each `stride` row groups after the last.
 struct Groups {
     std::int64_t first;
     std::int64_t count;
     std::int64_t stride;
 };
 
-/// The same, against tiles of tokens whose sums are kept at once.
+/// Row groups that go over K together, and the range of tiles of tokens whose sums are kept at once.
 struct Stripe {
-    const std::byte* weights;   // of the first group
-    std::int64_t count;         // of groups
-    std::int64_t stride_bytes;  // from one to the next
-    std::int64_t tile;
-    std::int64_t end;
-    std::int64_t step_bytes;  // that each step of a tile fetches ahead, where the tile does
+    const std::byte* weights;   // of the first row group
+    std::int64_t count;         // row groups
+    std::int64_t stride_bytes;  // bytes from one row group to the next
+    std::int64_t tile;          // first tile of tokens
+    std::int64_t end;           // tile past the last one
+    std::int64_t step_bytes;    // bytes that each step of a tile prefetches, if the tile does
 };
 
-/// What every thread needs to know of one call.
+/// One call of matmul: constants that every thread reads, and the functions that threads run.
 class Call {
 public:
     Call(ExecRef exec, const MatmulArgs& args, const InterleavedForm& form)
@@ -96,7 +105,7 @@ private:
         if (!where_they_lie_) return tile_tokens_of(form_, operand_);
         return n_ <= form_.packed_one_tile ? form_.packed_one_tile : form_.packed_tile_tokens;
     }
-    // Tiles are of nearly equal width: the first ones may be one token wider.
+    // Tiles have nearly equal widths: the first n_wider_tiles_ are one token wider.
     [[nodiscard]] std::int64_t tile_begin(std::int64_t tile) const {
         return tile * tile_width_ + std::min(tile, n_wider_tiles_);
     }
@@ -127,7 +136,8 @@ private:
             form_.round_pairs(float_row(args_.x, first), args_.x.row_stride_bytes, k_, width, dst);
             return;
         }
-        // By whole cache lines of each row: rows lie a power of two apart, and would evict each other line by line.
+        // Transposes by whole cache lines of each row: rows are a power of two apart, and would evict each other line
+        // by line.
         auto* out = reinterpret_cast<float*>(dst);
         for (std::int64_t i = 0; i < k_; i += kLanes) {
             float lines[kMaxTileTokens][kLanes];
@@ -139,16 +149,17 @@ private:
         }
     }
 
-    /// Lines of outputs, so that no store of a kernel waits behind theirs: they lie a power of two apart, and are
-    /// seldom in L1.
+    /// Prefetches the cache lines of outputs, so that no store of a kernel waits for one: they are a power of two
+    /// apart, and seldom in L1.
     void fetch_outputs(const Groups& groups) const {
         for (std::int64_t t = 0; t < n_; ++t)
             for (std::int64_t g = 0; g < groups.count; ++g)
                 __builtin_prefetch(float_row(args_.y, t) + (groups.first + g * groups.stride) * kLanes, 1);
     }
 
-    /// Groups [begin, end) against all tokens, a few at once. Where tokens are few these are streams, each of groups
-    /// that lie behind one another: a stream that goes on reads faster than one that begins anew with each group.
+    /// Multiplies row groups [begin, end) with all tokens, groups_at_once_ row groups together. The kernels for few
+    /// tokens get streams of contiguous row groups: a stream that continues reads faster than one that restarts with
+    /// each row group.
     void multiply_piece(std::int64_t begin, std::int64_t end, int thread) {
         const std::int64_t count = std::min(groups_at_once_, end - begin);
         const std::int64_t times = (end - begin) / count;
@@ -175,7 +186,8 @@ private:
         const std::int64_t pass_tiles = kPassTokens / tile_tokens();
         for (std::int64_t tile = 0; tile < n_tiles_; tile += pass_tiles) {
             const std::int64_t end = std::min(n_tiles_, tile + pass_tiles);
-            const std::int64_t floats = (tile_begin(end) - tile_begin(tile)) * kLanes;  // of a group
+            const std::int64_t floats =
+                (tile_begin(end) - tile_begin(tile)) * kLanes;  // sums of a row group, in floats
             if (k_ == 0) std::memset(sums, 0, static_cast<std::size_t>(count * floats) * sizeof(float));
             const std::int64_t n_fetching = first_keeps_ ? 1 : end - tile;
             const Stripe stripe{.weights = weights,
@@ -184,7 +196,7 @@ private:
                                 .tile = tile,
                                 .end = end,
                                 .step_bytes = ceil_div(chunk_bytes_, chunk_elements_ / step_elements() * n_fetching)};
-            std::int64_t at = 0;  // of a group's bytes
+            std::int64_t at = 0;  // byte offset in each row group
             for (std::int64_t k = 0; k < k_; k += chunk_elements_, at += chunk_bytes_) {
                 if (operand_ == Operand::Codes) {
                     chunk_of_codes(stripe, k, at, reinterpret_cast<UnpackedChunk*>(scratch), sums);
@@ -200,9 +212,9 @@ private:
 
     [[nodiscard]] std::int64_t step_elements() const { return operand_ == Operand::Codes ? 32 : 2; }
 
-    /// Tile `index` of a stripe fetches its share of what follows the chunk `at` bytes into a group, in `n_steps`: the
-    /// next one of the same groups, or the first one of the groups behind them. Where the first tile keeps, it alone
-    /// waits for weights, and fetches all.
+    /// Returns what tile `index` of a stripe prefetches in `n_steps` steps: its share of the weights that follow the K
+    /// slice at byte `at` of each row group. These are the next K slice of the same row groups, or the first one of the
+    /// following row groups. If the first tile unpacks and keeps codes, it alone waits for weights, and prefetches all.
     [[nodiscard]] WeightsAhead ahead(const Stripe& stripe, std::int64_t at, std::int64_t index,
                                      std::int64_t n_steps) const {
         const std::int64_t share = index * n_steps * stripe.step_bytes;
@@ -225,7 +237,8 @@ private:
             form_.unpack[type](src + g * stripe.stride_bytes, block_bytes, static_cast<int>(n_sub), chunks[g]);
         const auto& others = where_they_lie_ ? form_.multiply_packed[type] : form_.multiply_codes[type];
         const std::int64_t origin = tile_begin(stripe.tile);
-        std::int64_t end = 0;  // of tiles that go to one call: of one width, the one that keeps alone
+        std::int64_t end = 0;  // past the last tile of a kernel call: tiles of one width; a tile that keeps codes is
+                               // called alone
         for (std::int64_t i = stripe.tile; i < stripe.end; i = end) {
             const bool keeps = first_keeps_ && i == stripe.tile;
             end = keeps ? i + 1 : i < n_wider_tiles_ ? std::min(n_wider_tiles_, stripe.end) : stripe.end;
@@ -247,7 +260,7 @@ private:
         }
     }
 
-    /// Whole rows of a stripe's groups, against the one tile there is.
+    /// Multiplies whole rows of the row groups of a stripe, `n_sub` sub-blocks each, with the call's only tile.
     void chunk_of_few_tokens(const Stripe& stripe, std::int64_t n_sub, float* sums) const {
         few_({.n_tiles = 1,
               .unpacked = nullptr,
@@ -287,7 +300,7 @@ private:
         }
     }
 
-    /// Groups [first, first + count), tokens [begin, end).
+    /// Stores the outputs of row groups [first, first + count) and tokens [begin, end).
     void finish(std::int64_t first, std::int64_t count, std::int64_t begin, std::int64_t end, const float* sums) const {
         const std::int64_t row = first * kLanes;
         form_.finish({.sums = sums,
@@ -305,27 +318,28 @@ private:
     const InterleavedForm& form_;
     DType type_;
     Operand operand_;
-    bool where_they_lie_;          // codes, that are not unpacked into memory
-    InterleavedForm::CodeFn few_;  // codes, whole rows a call; null: they go by in chunks
-    bool first_keeps_;             // codes, that the first tile unpacks for all
+    bool where_they_lie_;          // multiply packed codes directly, not unpacked in memory
+    InterleavedForm::CodeFn few_;  // kernel that takes whole rows of codes in calls of few tokens; null: K goes by in K
+                                   // slices
+    bool first_keeps_;             // the first tile of tokens unpacks codes for all tiles
     std::int64_t chunk_elements_;
     std::int64_t m_;
     std::int64_t k_;
     std::int64_t n_;
     std::int64_t n_tiles_;
-    std::int64_t tile_width_;  // of all but the first n_wider_tiles_
+    std::int64_t tile_width_;  // tokens of all tiles except the first n_wider_tiles_, which have one more
     std::int64_t n_wider_tiles_;
     std::int64_t n_groups_;
     std::int64_t group_bytes_;
-    std::int64_t chunk_bytes_;  // of a group, but for its last chunk
-    std::int64_t token_bytes_;  // of a token's activations, laid out
+    std::int64_t chunk_bytes_;  // bytes of a row group in a K slice; the last K slice may be shorter
+    std::int64_t token_bytes_;  // bytes of one token's laid out activations
     bool one_stream_;
     FetchDistance fetch_;
     std::int64_t groups_at_once_ = 1;
-    std::int64_t l2_lead_ = 0;     // of each group; 0: none
-    std::size_t rows_offset_ = 0;  // in a thread's scratch
+    std::int64_t l2_lead_ = 0;     // bytes ahead, in each row group, of the prefetch into L2; 0: none
+    std::size_t rows_offset_ = 0;  // byte offset in a thread's scratch
     std::size_t sums_offset_ = 0;
-    const std::byte* x_ = nullptr;  // tiles behind one another: that of token t begins at t * token_bytes_
+    const std::byte* x_ = nullptr;  // laid out activations: the tile that begins with token t is at t * token_bytes_
 };
 
 }  // namespace

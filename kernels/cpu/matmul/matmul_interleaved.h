@@ -1,6 +1,6 @@
-// What the vector forms of matmul share: the walk over rows, tokens and K (matmul_interleaved.cpp), and the table of
-// inner kernels that each form fills in. The walk decides which outputs are computed when; their bits are defined in
-// matmul.h and made by the inner kernels alone.
+// What the vector variants of matmul share: the loops over rows, tokens and K (matmul_interleaved.cpp), and the table
+// of inner kernels that each variant fills in. The loops decide only when an output is computed. Its bits are defined
+// in matmul.h and depend on the inner kernels alone.
 #pragma once
 
 #include <array>
@@ -13,86 +13,97 @@
 
 namespace slipstream::cpu {
 
+/// Most tokens in a tile: the widest float tiles (AVX-512) have 16. Arrays of kernels by tile width have this size.
 inline constexpr int kMaxTileTokens = 16;
+/// Most tokens of a call that the kernels for few tokens support. Arrays of these kernels have this size.
 inline constexpr int kMostFewTokens = 8;
 
-/// How far ahead of the kernel weights are fetched, in bytes.
+/// How far ahead of a kernel's position weights are prefetched, in bytes.
 struct FetchDistance {
-    std::int64_t l1;  // of each group
-    std::int64_t l2;  // of the groups that go over K together, rounded up to whole chunks; 0: not into L2, which only
-                      // kernels know that may be given one group alone
+    std::int64_t l1;  // bytes ahead in each row group, into L1
+    std::int64_t l2;  // in all row groups that go over K together, rounded up to whole K slices; 0: no prefetch into
+                      // L2, only for kernels that read WeightsAhead::by_l2
 };
 
-/// Groups that go over K together are as many streams of weights. As a rule they are fetched into L2 and from there
-/// into L1: one step into L1 alone holds one of its few fill buffers for the whole way from memory. With few tokens
-/// some machines read faster where one group goes alone, fetched straight into L1 (numbers: kernels/NOTES.md).
+/// Row groups that go over K together are separate streams of weights. Usually weights are prefetched into L2 and from
+/// there into L1: a prefetch from memory directly into L1 holds one of its few fill buffers during the whole transfer.
+/// With few tokens some machines read faster if one row group goes alone, prefetched directly into L1 (numbers:
+/// kernels/NOTES.md).
 struct Streams {
-    int most_tokens_of_one = 0;  // up to so many one group goes alone
+    int most_tokens_of_one = 0;  // calls of up to this many tokens process one row group at a time
     FetchDistance one{.l1 = 8 << 10, .l2 = 0};
     FetchDistance several{.l1 = 1 << 10, .l2 = 16 << 10};
 };
 
-/// Codes of few tokens: how far ahead of each group its own weights are fetched. Distances that are multiples of a
-/// large power of two read slower (numbers: kernels/NOTES.md).
+/// How far ahead, in bytes, the kernels for few tokens prefetch in each row group. Measured: distances that are
+/// multiples of a large power of two read slower (numbers: kernels/NOTES.md).
 inline constexpr FetchDistance kFewTokensFetch{.l1 = 1760, .l2 = 3520};
-/// Their groups that go over K together, each a stream of weights: as many as registers hold sums of.
+/// Returns the row groups that go over K together in kernels for few tokens, each a stream of weights: as many as fit
+/// their sums in registers.
 constexpr int few_tokens_streams(std::int64_t n_tokens) {
     return n_tokens <= 2 ? 4 : 2;
 }
 
-inline constexpr std::int64_t kPairBytes = 4;  // two activations as bfloat16
-inline constexpr int kFloatTypes = 3;          // F32, F16, BF16: the first of DType
+/// Bytes of a pair of activations, two bfloat16 numbers.
+inline constexpr std::int64_t kPairBytes = 4;
+/// Number of float types: F32, F16 and BF16, which must be the first types of DType.
+inline constexpr int kFloatTypes = 3;
 
-/// What a kernel fetches while it computes: a share of its groups' weights, spread evenly over its steps, so that
-/// memory stays busy while tiles behind the first are computed. For the first group; the others' lie group_bytes
-/// further on.
+/// Weights that a kernel prefetches while it computes: a share of the weights of its row groups, spread evenly over its
+/// steps, so that memory stays busy while later tiles are computed. The addresses are those of the first row group; the
+/// other groups' weights are group_bytes further on each.
 struct WeightsAhead {
     const std::byte* into_l1;
     const std::byte* into_l2;
-    std::int64_t step_bytes;  // a step: two k of float weights, a sub-block of codes
-    bool by_l2;               // false, where one group goes alone: only into L1
+    std::int64_t step_bytes;  // bytes prefetched per step; a step is two k of float weights or a sub-block of codes
+    bool by_l2;               // whether to prefetch into L2 as well; false if one row group goes alone
 };
 
-/// Some groups of 16 rows x one chunk of K x one tile of T tokens: adds to `sums`, or writes them.
+/// Arguments of a kernel for float weights: row groups (16 rows each) x one K slice x one tile of T tokens. The kernel
+/// adds to `sums`, or overwrites them.
 struct FloatTile {
-    const std::byte* weights;  // packed, `k` elements, of the first group
-    std::int64_t group_bytes;  // from a group to the next
+    const std::byte* weights;  // packed weights of the first row group, `k` elements
+    std::int64_t group_bytes;  // bytes from one row group to the next
     int n_groups;
-    const std::byte* x;  // [k, T] floats, or [ceil(k / 2), T] pairs of bfloat16, 0 beside the last of an odd k
+    const std::byte* x;  // [k, T] floats, or [ceil(k / 2), T] pairs of bfloat16, with 0 past the last of an odd k
     std::int64_t k;
-    float* sums;               // [T, 16] of the first group
-    std::int64_t sums_stride;  // floats from a group to the next
-    bool from_zero;            // the first chunk: what lies in `sums` is not read
+    float* sums;               // [T, 16]: sums of the first row group, read and written
+    std::int64_t sums_stride;  // floats from one row group to the next
+    bool from_zero;            // the first K slice: `sums` are overwritten, not read
     WeightsAhead ahead;
 };
-/// The same of `n_tiles` tiles that lie behind one another, in x and in `sums`.
+/// Arguments of a kernel for codes: row groups x one K slice x `n_tiles` tiles of T tokens, contiguous in `sums` and
+/// x_stride apart in x. The kernel adds to `sums`, or overwrites them.
 struct CodeTile {
     int n_tiles;
-    UnpackedChunk* unpacked;  // [n_groups]; scratch for scales, where packed codes are multiplied as they are
-    const std::byte* packed;  // the chunk of the first group
+    UnpackedChunk* unpacked;  // [n_groups]; if packed codes are multiplied directly, it is scratch for scales
+    const std::byte* packed;  // packed K slice of the first row group
     std::int64_t group_bytes;
     int n_groups;
-    const std::byte* x;     // [n_sub] blocks of T tokens (activations.h)
-    std::int64_t x_stride;  // bytes from a tile to the next
-    int n_sub;
-    float* sums;  // as above
+    const std::byte* x;     // [n_sub] blocks of T tokens of the first tile (activations.h)
+    std::int64_t x_stride;  // bytes from one tile to the next
+    int n_sub;              // sub-blocks of 32 elements in the K slice
+    float* sums;  // [T, 16]: sums of the first row group and tile, read and written; those of further tiles follow
     std::int64_t sums_stride;
     bool from_zero;
     WeightsAhead ahead;
 };
 
-/// Sums of some groups and tokens to where the outputs lie: finish_output (matmul.h).
+/// Arguments of the function that stores sums as outputs, with finish_output() (matmul.h): several row groups, several
+/// tokens.
 struct FinishTile {
-    const float* sums;         // [n_tokens, 16] of the first group
-    std::int64_t sums_stride;  // floats from a group to the next
-    const float* bias;         // [n_rows]; may be null
-    std::byte* y;              // the output of the first token and row
+    const float* sums;         // [n_tokens, 16]: sums of the first row group
+    std::int64_t sums_stride;  // floats from one row group to the next
+    const float* bias;         // [n_rows]; null if there is no bias
+    std::byte* y;              // output of the first token and row, a float in the rows y_stride_bytes apart
     std::size_t y_stride_bytes;
     std::int64_t n_tokens;
-    std::int64_t n_rows;  // of all groups
+    std::int64_t n_rows;  // matrix rows to store, of all row groups
     MatmulStore store;
 };
 
+/// The inner kernels of a kernel variant, and the sizes that they are made for. T is the number of tokens in a tile; [T
+/// - 1] indexes kernels by it.
 struct InterleavedForm {
     using FloatFn = void (*)(const FloatTile& tile);
     using CodeFn = void (*)(const CodeTile& tile);
@@ -102,50 +113,54 @@ struct InterleavedForm {
                                 std::byte* tile);
     using RoundFn = void (*)(const float* x, std::size_t row_stride_bytes, std::int64_t k, int n_tile, std::byte* tile);
 
-    int float_tile_tokens;  // most tokens of a tile: what the registers hold
+    int float_tile_tokens;  // most tokens of a tile of floats, which the registers limit
     int code_tile_tokens;
-    std::array<int, kMaxTileTokens> float_groups;  // [T - 1]: groups that go over K together, with few tokens
+    std::array<int, kMaxTileTokens> float_groups;  // [T - 1]: row groups that go over K together, with up to
+                                                   // kStreamTokens tokens
     int code_groups;
     Streams code_streams{};
     std::array<std::array<FloatFn, kMaxTileTokens>, kFloatTypes> multiply_floats;  // [dtype][T - 1]
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_codes;    // [dtype][T - 1]
     std::array<UnpackFn, kDTypeCount> unpack;                                      // [dtype]
 
-    // The same where codes lie packed; keeps them unpacked for the tiles behind. Empty: codes are unpacked beforehand.
+    // Like multiply_codes, but reads packed codes and stores them, unpacked, for later tiles. Empty: codes are unpacked
+    // before the first tile.
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_keeping{};  // [dtype][T - 1]
 
-    // Codes of a call of few tokens, one tile: whole rows of up to few_tokens_streams() groups, but for what is behind
-    // the last whole step. Empty: as any tile.
+    // Kernels for calls of few tokens, which are one tile: codes of whole rows of up to few_tokens_streams() row
+    // groups, except what follows the last whole step of K. Empty: multiplied like any tile.
     std::array<std::array<CodeFn, kMostFewTokens>, kDTypeCount> multiply_few{};  // [dtype][T - 1]
 
-    // Codes that are multiplied where they lie, where a call has at most so many tokens.
-    int packed_one_tile = 0;                              // up to so many tokens are one tile
-    int packed_tile_tokens = 0;                           // of more
-    std::int64_t packed_chunk_elements = kChunkElements;  // at most, that a kernel goes over at once
+    // Kernels that multiply packed codes directly, for calls of at most most_packed_tokens tokens.
+    int packed_one_tile = 0;                              // calls of up to this many tokens are one tile
+    int packed_tile_tokens = 0;                           // most tokens of a tile of larger calls
+    std::int64_t packed_chunk_elements = kChunkElements;  // most elements of K per kernel call
     std::array<int, kDTypeCount> most_packed_tokens{};    // [dtype]
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_packed{};  // [dtype][T - 1]
 
     QuantizeFn quantize;
     FinishFn finish;
 
-    // BF16 weights times activations rounded to bfloat16, in forms that have such dot products.
-    RoundFn round_pairs = nullptr;  // a tile of tokens into pairs; null: BF16 weights are multiplied as floats
+    // BF16 weights times activations rounded to bfloat16, in variants that have such dot products.
+    RoundFn round_pairs = nullptr;  // rounds a tile of tokens to pairs; null: BF16 weights are multiplied as floats
     int pair_tile_tokens = 0;
     std::array<int, kMaxTileTokens> pair_groups{};
     Streams pair_streams{};
     std::array<FloatFn, kMaxTileTokens> multiply_pairs{};  // [T - 1]
 };
 
-/// The inner kernels; only for machines that have the instructions (cpu_has_form()).
+/// These return the inner kernels of a variant. Call the kernels only if the machine has the instructions
+/// (cpu_has_form()).
 [[nodiscard]] const InterleavedForm& interleaved_form_avx2();
 [[nodiscard]] const InterleavedForm& interleaved_form_avx512();
 [[nodiscard]] const InterleavedForm& interleaved_form_avx512_vnni();
 [[nodiscard]] const InterleavedForm& interleaved_form_avx512_bf16();
 
-/// What any matmul within the shapes takes of a device.
+/// Returns the scratch memory of a CPU device that any matmul within `shapes` needs.
 [[nodiscard]] CpuScratch matmul_scratch_interleaved(const WorkspaceShapes& shapes, const InterleavedForm& form);
 
-/// Weights of either layout: rows that are not packed are interleaved group by group in a thread's scratch.
+/// Computes matmul() with the kernels of `form`, for weights of either layout. Row-major rows are interleaved, row
+/// group by row group, in a thread's scratch.
 void matmul_interleaved(ExecRef exec, const MatmulArgs& args, const InterleavedForm& form);
 
 }  // namespace slipstream::cpu

@@ -1,5 +1,5 @@
-// The plain reference of matmul: a row of weights decoded at a time, one sum an output, in double (so that its own
-// rounding does not blur what it judges); activations rounded to 8 bits where the weights are quantised.
+// The plain reference of matmul: decodes one row of weights at a time and adds each output in double, so that its own
+// rounding does not blur what it judges. Activations are rounded to 8 bits if the weights are quantised.
 
 #include <algorithm>
 
@@ -14,16 +14,20 @@ namespace slipstream::cpu {
 
 namespace {
 
+// Rows of the weights that a thread takes per task.
 constexpr std::int64_t kPieceRows = 16;
-constexpr std::int64_t kMostRunBytes = kSubBlocks * kBlockBytesPerToken;  // of activations that share a scale
+// Most bytes of a run of activations that share a scale, quantised: a run of 256, as a tile of one token.
+constexpr std::int64_t kMostRunBytes = kSubBlocks * kBlockBytesPerToken;
 
-/// A thread's: an encoded row, a decoded one. Shared: activations, a run of them.
+/// Returns the scratch memory of a call. Per thread: an encoded row, then a decoded row. Shared: the activations,
+/// [n_tokens, k] floats, then one run of quantised activations.
 CpuScratch scratch_of(DType type, std::int64_t n_tokens, std::int64_t k) {
     return {.thread_bytes = round_up<std::size_t>(row_bytes(type, k), 64) + static_cast<std::size_t>(k) * sizeof(float),
             .shared_bytes = static_cast<std::size_t>(n_tokens * k) * sizeof(float) + kMostRunBytes};
 }
 
-/// Activations as the kernel sees them, back in float.
+/// Rounds the activations x[k] of a token as the kernels do, and writes them back as floats to out[k]. `run` is scratch
+/// of kMostRunBytes bytes.
 void rounded_activations(const float* x, std::int64_t k, const CodeTraits& traits, float* out, std::byte* run) {
     for (std::int64_t i = 0; i < k; i += traits.activation_run) {
         quantize_token(x + i, traits.activation_run, 0, 1, traits, run);
@@ -38,7 +42,7 @@ void rounded_activations(const float* x, std::int64_t k, const CodeTraits& trait
 }  // namespace
 
 CpuScratch matmul_scratch_scalar(const WorkspaceShapes& shapes) {
-    return scratch_of(DType::F32, shapes.n_tokens, shapes.max_cols);  // no type's rows are longer
+    return scratch_of(DType::F32, shapes.n_tokens, shapes.max_cols);  // rows of no other type are longer
 }
 
 void matmul_scalar(ExecRef exec, const MatmulArgs& args) {

@@ -1,6 +1,6 @@
-// Inner kernels of matmul for AVX-512 with VNNI: codes by vpdpbusd, unsigned weights times signed activations, four k
-// of a row a lane, activations broadcast from memory. Made once for Intel's cores (matmul_avx512_vnni.cpp) and once for
-// AMD's (matmul_avx512_bf16.cpp). The float kernels are those of AVX-512.
+// Inner kernels of matmul for AVX-512 with VNNI. Codes are multiplied by vpdpbusd: unsigned weights times signed
+// activations, four k of a row per lane, with activations broadcast from memory. Instantiated once for Intel's cores
+// (matmul_avx512_vnni.cpp) and once for AMD's (matmul_avx512_bf16.cpp). The float kernels are those of AVX-512.
 #pragma once
 
 #if defined(__x86_64__)
@@ -16,18 +16,20 @@
 
 namespace slipstream::cpu::vnni {
 
-/// Groups of codes that go over K together (numbers: kernels/NOTES.md).
+/// Row groups of codes that go over K together (numbers: kernels/NOTES.md).
 enum class CodeGroups : std::uint8_t {
-    Three,  // Intel's cores: fewest loads of activations
-    Two,    // AMD's: their sums stay in registers
+    Three,  // for Intel's cores: fewest loads of activations
+    Two,    // for AMD's cores: their sums stay in registers
 };
 
+/// Most tokens of a tile: kernels exist for 1 to 8.
 inline constexpr int kTileTokens = 8;
-/// Most tokens whose sums of two groups stay in registers, beside their dot products.
+/// Most tokens of a tile whose sums of two row groups stay in registers, beside their dot products.
 inline constexpr int kSumsInRegisters = 6;
-// Tokens of a call whose codes are unpacked anew with each tile, in registers: one tile, of the K formats with most
-// operations a word a little less; with three groups two tiles of 4 bits, with two any number of the plainest ones.
-// Beyond, once into memory.
+// The next four: most tokens of a call whose packed codes are multiplied directly, that is unpacked in registers again
+// for each tile; larger calls unpack once into memory. The usual limit, kPackedTokens, is one tile of 8 tokens. K
+// formats with the most operations per word have a little less. With three row groups 4-bit types have two tiles. The
+// types that are cheapest to unpack have no limit (of 4-bit types only with two row groups).
 inline constexpr int kPackedTokensOf4Bits = 16;
 inline constexpr int kPackedTokens = 8;
 inline constexpr int kPackedTokensOfK = 7;
@@ -36,7 +38,8 @@ constexpr int groups_of(CodeGroups groups) {
     return groups == CodeGroups::Three ? 3 : 2;
 }
 
-/// Tile `index` of groups from `group` on. A copy that no store can reach stays in registers.
+/// Returns the part of `whole` that is tile `index` and the row groups from `group` on. It returns a copy, since a copy
+/// that no store can alias stays in registers.
 template <int T>
 SLIPSTREAM_INLINE_VNNI CodeTile part_of(const CodeTile& whole, int index, int group) {
     CodeTile part = whole;
@@ -50,14 +53,15 @@ SLIPSTREAM_INLINE_VNNI CodeTile part_of(const CodeTile& whole, int index, int gr
     return part;
 }
 
+/// Returns the sums that a kernel continues: 16 rows of row group `g`, token `t`; zeros for the first K slice.
 template <int T, int kN>
 SLIPSTREAM_INLINE_VNNI __m512 sum_before(const CodeTile& tile, int g, int t) {
     return tile.from_zero ? _mm512_setzero_ps() : _mm512_loadu_ps(tile.sums + g * tile.sums_stride + 16 * t);
 }
 
-/// Types with an activation scale to each 32. Sums are kept over the chunk, of two groups and six tokens in registers
-/// (of more the compiler keeps some in memory): stored and loaded with each sub-block, every one would wait for the
-/// store before it.
+/// Multiplies one tile of kN row groups, for types with an activation scale for each 32. Sums are kept in variables
+/// over the whole K slice, of two row groups and six tokens in registers (with more, the compiler keeps some in
+/// memory). If they were stored and loaded with each sub-block, each one would wait for the store before it.
 template <DType type, From from, int T, int kN>
 SLIPSTREAM_INLINE_VNNI void multiply_blocks(CodeTile tile) {
     using At = BlockOffsets<T>;
@@ -97,7 +101,8 @@ SLIPSTREAM_INLINE_VNNI void multiply_blocks(CodeTile tile) {
         for (int t = 0; t < T; ++t) _mm512_storeu_ps(tile.sums + g * tile.sums_stride + 16 * t, sums[g][t]);
 }
 
-/// What the minimums of a block of a K format take off; `x` the activations of its last sub-block.
+/// Subtracts the minimums of a K format's block from `sums`, which are without the activations' scale. `x`: the
+/// activations of the block's last sub-block.
 template <int T, int kN>
 SLIPSTREAM_INLINE_VNNI void add_minimums(const CodeTile& tile, const std::byte* x, __m512 (&sums)[kN][T]) {
     using At = BlockOffsets<T>;
@@ -120,8 +125,9 @@ SLIPSTREAM_INLINE_VNNI void add_minimums(const CodeTile& tile, const std::byte* 
     }
 }
 
-/// K formats, with an activation scale to each block of 256: sums of a block without it are kept in registers, as
-/// above, those of the chunk in memory, where they are looked at once a block.
+/// Multiplies one tile of kN row groups, for K formats, with an activation scale for each block of 256. Sums of a block
+/// without that scale are kept in registers, as in multiply_blocks(). Sums of the K slice are kept in memory, where
+/// each block adds to them once.
 template <DType type, From from, int T, int kN>
 SLIPSTREAM_INLINE_VNNI void multiply_k_blocks(CodeTile tile) {
     using At = BlockOffsets<T>;
@@ -192,7 +198,8 @@ inline constexpr std::array<InterleavedForm::CodeFn, kMaxTileTokens> kMultiplyCo
     multiply_codes<type, from, groups, 4>, multiply_codes<type, from, groups, 5>, multiply_codes<type, from, groups, 6>,
     multiply_codes<type, from, groups, 7>, multiply_codes<type, from, groups, 8>};
 
-/// Codes of calls of up to so many tokens are multiplied where they lie.
+/// Makes calls of up to `most_tokens` tokens multiply packed codes of `type` directly: sets the kernels and limit in
+/// `form`.
 template <DType type, CodeGroups groups>
 void multiply_packed(InterleavedForm& form, int most_tokens) {
     const auto i = static_cast<std::size_t>(type);
@@ -200,8 +207,9 @@ void multiply_packed(InterleavedForm& form, int most_tokens) {
     form.multiply_packed[i] = kMultiplyCodes<type, From::Packed, groups>;
 }
 
-/// Types whose unpacking is more than an operation or two a word. Where there are more tokens and two groups, the first
-/// tile keeps; with three all is unpacked beforehand.
+/// As multiply_packed(), for types whose unpacking takes more than an operation or two per word. In calls of more
+/// tokens, with two row groups the first tile unpacks and keeps codes for the others; with three, all codes are
+/// unpacked beforehand.
 template <DType type, CodeGroups groups>
 void multiply_packed_or_kept(InterleavedForm& form, int most_packed) {
     multiply_packed<type, groups>(form, most_packed);
@@ -209,10 +217,10 @@ void multiply_packed_or_kept(InterleavedForm& form, int most_packed) {
         form.multiply_keeping[static_cast<std::size_t>(type)] = kMultiplyCodes<type, From::Kept, groups>;
 }
 
-/// The form of AVX-512 with these kernels for codes.
+/// Returns the table of kernels for AVX-512 with VNNI: that of AVX-512, with the code kernels of this file.
 template <CodeGroups groups>
 InterleavedForm make_form() {
-    // One type stands for those whose scales and offsets lie alike, once they are unpacked.
+    // After unpacking, types whose scales and offsets have the same layout use the same kernels.
     constexpr auto& kPlain = kMultiplyCodes<DType::Q4_0, From::Unpacked, groups>;
     constexpr auto& kWithOffset = kMultiplyCodes<DType::Q4_1, From::Unpacked, groups>;
     constexpr auto& kWithMinimums = kMultiplyCodes<DType::Q4_K, From::Unpacked, groups>;

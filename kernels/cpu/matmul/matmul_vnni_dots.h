@@ -1,5 +1,5 @@
-// Dot products of codes by vpdpbusd, and what the kernels around them share (matmul_vnni.h): loads of codes and scales,
-// unpacked or where they lie, and the fetching of weights ahead.
+// Dot products of codes by vpdpbusd, and what the kernels around them (matmul_vnni.h) share: loads of codes and scales,
+// unpacked or packed, and the prefetch of weights.
 #pragma once
 
 #if defined(__x86_64__)
@@ -21,12 +21,14 @@ SLIPSTREAM_INLINE_VNNI __m512 broadcast_float(const std::byte* src) {
     return _mm512_set1_ps(*reinterpret_cast<const float*>(src));
 }
 
+/// Where a kernel reads codes and scales.
 enum class From : std::uint8_t {
-    Unpacked,  // codes and scales of the tile's unpacked chunks
-    Packed,    // codes where they lie; scales as well, but for the K formats
-    Kept,      // the same, and what is unpacked is kept in the chunks, for other tiles
+    Unpacked,  // from tile.unpacked, where they were unpacked before
+    Packed,    // codes from the packed weights, and so scales unless the type is a K format
+    Kept,      // as Packed; what is unpacked is also stored in tile.unpacked, for other tiles
 };
 
+/// Returns word `word` (0 to 7) of sub-block `s` of row group `g` of the tile: unsigned codes of four k of 16 rows.
 template <DType type, From from>
 SLIPSTREAM_INLINE_VNNI __m512i load_codes(const CodeTile& tile, int g, int s, int word) {
     std::uint32_t* const kept = tile.unpacked[g].codes[s][word];
@@ -39,7 +41,8 @@ SLIPSTREAM_INLINE_VNNI __m512i load_codes(const CodeTile& tile, int g, int s, in
     }
 }
 
-/// Binary16 field `i` of sub-block `s`, or what was unpacked of it.
+/// Returns binary16 field `i` of sub-block `s` of row group `g` as 16 floats. From::Unpacked, and K formats always,
+/// read it from `kept` [16], where it was unpacked before; From::Kept stores it there.
 template <DType type, From from>
 SLIPSTREAM_INLINE_VNNI __m512 load_half(const CodeTile& tile, int g, int s, int i, float* kept) {
     if constexpr (from == From::Unpacked || !has_plain_scales(type)) {
@@ -50,16 +53,20 @@ SLIPSTREAM_INLINE_VNNI __m512 load_half(const CodeTile& tile, int g, int s, int 
         return value;
     }
 }
+/// Returns the scale of run `run` of row group `g`, [16]; for types that are not K formats a run is a sub-block.
 template <DType type, From from>
 SLIPSTREAM_INLINE_VNNI __m512 load_scale(const CodeTile& tile, int g, int run) {
     return load_half<type, from>(tile, g, run, 0, tile.unpacked[g].scale[run]);
 }
+/// Returns the offset of sub-block `s` of row group `g`, [16], of a type with offsets that is not a K format.
 template <DType type, From from>
 SLIPSTREAM_INLINE_VNNI __m512 load_offset(const CodeTile& tile, int g, int s) {
     return load_half<type, from>(tile, g, s, 1, tile.unpacked[g].offset[s]);
 }
 
-/// dots[g][t] = start + codes [first, first + count) of sub-block `s` of group g times the activations of token t.
+/// dots[g][t] = start value of token t + dot product over words [first, first + count) of sub-block `s`, codes of row
+/// group g times activations of token t. `x` is the block of activations of the sub-block; `start`: byte offset of the
+/// start values in it.
 template <DType type, From from, int T, int kN>
 SLIPSTREAM_INLINE_VNNI void dot_products(const CodeTile& tile, int s, const std::byte* x, int start, int first,
                                          int count, __m512i (&dots)[kN][T]) {
@@ -80,13 +87,13 @@ SLIPSTREAM_INLINE_VNNI void dot_products(const CodeTile& tile, int s, const std:
     }
 }
 
-/// Walks ahead of a kernel's steps through the weights of its first group.
+/// Prefetch positions, which move ahead of a kernel's steps through the weights of its first row group.
 struct Fetch {
     const std::byte* into_l1;
     const std::byte* into_l2;
 };
 
-/// Fetches what kN groups of the tile have in a step.
+/// Prefetches the weights of one step for kN row groups of the tile, and moves `at` on by a step.
 template <int kN>
 SLIPSTREAM_INLINE_VNNI void fetch_step(const CodeTile& tile, Fetch& at) {
 #pragma GCC unroll 4

@@ -1,8 +1,8 @@
-// Inner kernels of matmul for AVX-512 with VNNI where a call has few tokens. Memory is what such a call waits for, so
-// they do little beside reading: a step of 64 or 256 elements is unrolled, so that shifts and addresses are constants,
-// each word of codes is loaded once for the sub-blocks that have bits in it, scales stay in registers, and a few groups
-// of rows are as many streams of weights, of which each line is fetched once into L2 and once into L1. Outputs have the
-// bits of the other kernels (matmul.h).
+// Inner kernels of matmul for AVX-512 with VNNI and calls of few tokens. Such a call is limited by memory bandwidth, so
+// these kernels do little beside reading. A step of 64 or 256 elements is unrolled, so that shifts and addresses are
+// constants. Each word of codes is loaded once for all sub-blocks that have bits in it. Scales stay in registers. A few
+// row groups are read as separate streams of weights, and each of their cache lines is prefetched once into L2 and once
+// into L1. Outputs have the bits of the other kernels (matmul.h).
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -25,8 +25,9 @@ namespace {
 
 using namespace vnni;
 
-/// Scale `run` of a K format's block, d * an integer: exact, as scaled_bytes() has it (packed_codes.h). A dot product
-/// with 1 in one byte and 0 in the others takes a byte out of each lane, and its bias off.
+/// Returns scale `run` of a K format's block for 16 rows: d * an integer, with the bits of scaled_bytes()
+/// (packed_codes.h), since the integer is exact. A dot product with 1 in one byte and 0 in the others extracts a byte
+/// of each lane; its start value subtracts the bias.
 template <DType type>
 SLIPSTREAM_INLINE_VNNI __m512 scale_of_run(const std::byte* block, __m512 d, int run) {
     const std::byte* words = block + packed_block(type).words;
@@ -48,7 +49,8 @@ SLIPSTREAM_INLINE_VNNI __m512 scale_of_run(const std::byte* block, __m512 d, int
     return _mm512_mul_ps(_mm512_cvtepi32_ps(number), d);
 }
 
-/// The minimums of two sub-blocks of a K format, a pair of int16.
+/// Returns the minimums of sub-blocks 2 pair and 2 pair + 1 of a block of Q4_K or Q5_K for 16 rows, a pair of int16 per
+/// row.
 SLIPSTREAM_INLINE_VNNI __m512i two_minimums(const std::byte* block, int pair) {
     const std::byte* words = block + packed_block(DType::Q4_K).words;
     const __m512i b = word_at(words, 1);
@@ -58,13 +60,15 @@ SLIPSTREAM_INLINE_VNNI __m512i two_minimums(const std::byte* block, int pair) {
     return pair_of_bytes(four, pair % 2);
 }
 
-/// What a kernel goes over at once.
+/// Sub-blocks of 32 elements in a step, and bytes of a step of 16 rows.
 template <DType type>
 constexpr int kStepSubBlocks = static_cast<int>(few_tokens_step(type) / 32);
 template <DType type>
 constexpr std::int64_t kStepBytes = bytes_of_256(type) * kStepSubBlocks<type> / kSubBlocks;
 
-/// Sub-blocks that share words of codes: these are loaded once for all of them, or for as many as registers hold.
+/// Returns the number of sub-blocks that are multiplied together since they share words of codes, each loaded once for
+/// all of them: a power of two, at most as many as registers hold dot products of. `n_dots`: dot products of a
+/// sub-block.
 constexpr int sub_blocks_together(DType type, int n_dots) {
     constexpr int kMostDots = 16;
     const int sharing = type == DType::Q4_K || type == DType::Q5_K   ? 2
@@ -73,7 +77,8 @@ constexpr int sub_blocks_together(DType type, int n_dots) {
     return std::min(static_cast<int>(std::bit_floor(static_cast<unsigned>(kMostDots / n_dots))), sharing);
 }
 
-/// Fetches part `part` of `n_parts` of the lines of a step: each line once, at both distances.
+/// Prefetches part `part` of `n_parts` of the cache lines of a step of kBytes bytes at `packed`, each line once at both
+/// distances.
 template <std::int64_t kBytes, int n_parts>
 SLIPSTREAM_INLINE_VNNI void fetch_lines(const std::byte* packed, const FetchDistance& ahead, int part) {
     constexpr std::int64_t kLines = (kBytes + 63) / 64;
@@ -84,7 +89,9 @@ SLIPSTREAM_INLINE_VNNI void fetch_lines(const std::byte* packed, const FetchDist
     }
 }
 
-/// Sums of a step's sub-blocks [first, first + kTogether): dots[run][g][i][t].
+/// dots[run][g][i][t] = dot products of sub-blocks first + i of a step, i < kTogether: codes of row group g times
+/// activations of token t, one for each run that shares a scale. `x`: activations of sub-block `first`. Also
+/// prefetches.
 template <DType type, int kN, int T, int kTogether>
 SLIPSTREAM_INLINE_VNNI void dots_of(const std::byte* const (&packed)[kN], const std::byte* x,
                                     const FetchDistance& ahead, int first,
@@ -107,7 +114,7 @@ SLIPSTREAM_INLINE_VNNI void dots_of(const std::byte* const (&packed)[kN], const 
             for (int g = 0; g < kN; ++g)
                 fetch_lines<kStepBytes<type>, kStepSubBlocks<type> / kTogether * 8>(packed[g], ahead,
                                                                                     first / kTogether * 8 + word);
-            // Keeps the compiler's scheduler from moving what one word loads and fetches into a heap with all
+            // Keeps the compiler's scheduler from merging the loads and prefetches of this word with those of all
             // others: streams that take turns read up to a seventh faster.
             asm volatile("");
             __m512i q[kTogether][T];
@@ -129,7 +136,8 @@ SLIPSTREAM_INLINE_VNNI void dots_of(const std::byte* const (&packed)[kN], const 
     }
 }
 
-/// What the minimums of a block of a K format take off; `x` the activations of its first sub-block.
+/// Subtracts the minimums of a K format's block from `unscaled`, sums without the activations' scale. `x`: the
+/// activations of the block's first sub-block.
 template <int kN, int T>
 SLIPSTREAM_INLINE_VNNI void take_minimums(const std::byte* const (&packed)[kN], const std::byte* x,
                                           __m512 (&unscaled)[kN][T]) {
@@ -154,7 +162,8 @@ SLIPSTREAM_INLINE_VNNI void take_minimums(const std::byte* const (&packed)[kN], 
     }
 }
 
-/// A step of kN groups: adds to `sums`.
+/// Adds the dot products of one step of kN row groups to `sums`. `packed[g]`: the step's weights of row group g; `x`:
+/// activations of its first sub-block.
 template <DType type, int kN, int T>
 SLIPSTREAM_INLINE_VNNI void add_step(const std::byte* const (&packed)[kN], const std::byte* const x,
                                      const FetchDistance& ahead, __m512 (&sums)[kN][T]) {
@@ -207,7 +216,8 @@ SLIPSTREAM_INLINE_VNNI void add_step(const std::byte* const (&packed)[kN], const
     }
 }
 
-/// Groups [group, group + kN) of a tile as so many streams, from their rows' beginning on, a whole number of steps.
+/// Multiplies row groups [group, group + kN) of a tile, each a stream of weights, from the start of their rows on, over
+/// a whole number of steps. Overwrites their sums.
 template <DType type, int kN, int T>
 SLIPSTREAM_INLINE_VNNI void multiply_streams(const CodeTile& tile, int group) {
     const std::byte* packed[kN];
@@ -232,7 +242,7 @@ SLIPSTREAM_INLINE_VNNI void multiply_streams(const CodeTile& tile, int group) {
         for (int t = 0; t < T; ++t) _mm512_storeu_ps(tile.sums + (group + g) * tile.sums_stride + 16 * t, sums[g][t]);
 }
 
-/// The groups of a tile from `group` on, kN at once as long as there are so many.
+/// Multiplies the row groups of a tile from `group` on, kN at a time as long as there are that many, then half as many.
 template <DType type, int kN, int T>
 SLIPSTREAM_INLINE_VNNI void multiply_groups(const CodeTile& tile, int group) {
     for (; group + kN <= tile.n_groups; group += kN) multiply_streams<type, kN, T>(tile, group);

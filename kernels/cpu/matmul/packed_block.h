@@ -1,4 +1,4 @@
-// Where the fields of a packed block of quantised weights lie (interleaved.h), for kernels that unpack in registers.
+// Places of the fields in a packed block of quantised weights (interleaved.h), for kernels that unpack in registers.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,19 @@
 
 namespace slipstream::cpu {
 
-/// Whether scales lie beside each sub-block's codes, as binary16: no unpacking at all.
+/// Whether scales are binary16 fields of each sub-block and need no unpacking: all quantised types except the K
+/// formats.
 constexpr bool has_plain_scales(DType type) {
     return type < DType::Q3_K;
 }
 
-/// Where the fields of a group's block lie: its words, behind the binary16 fields, and runs of them.
+/// Places of fields in a packed quantisation block of a row group: its 32-bit words, which follow the binary16 fields,
+/// and runs of these words. A word here means the words of all 16 rows, 64 bytes.
 struct PackedBlock {
-    std::int64_t bytes;  // of 16 rows
-    int words;           // bytes before the first word
-    int high;            // words before those of high bits, where they lie apart
-    int low;             // words before those of low bits
+    std::int64_t bytes;  // size of the block of 16 rows
+    int words;           // bytes from the start of the block to its first word
+    int high;            // words before the first word of high bits, if these are separate
+    int low;             // words before the first word of low bits
 };
 constexpr PackedBlock packed_block(DType type) {
     switch (type) {
@@ -39,13 +41,13 @@ constexpr PackedBlock packed_block(DType type) {
         case DType::Q5_K:
             return {16 * 176, 64, 3, 11};
         case DType::Q6_K:
-            return {16 * 210, 32, 4, 4};  // one beside the other
+            return {16 * 210, 32, 4, 4};  // words of high and low bits alternate
         default:
             return {};
     }
 }
 
-/// Bytes of 256 elements of a group.
+/// Returns the bytes of 256 elements of a packed row group.
 constexpr std::int64_t bytes_of_256(DType type) {
     return packed_block(type).bytes * (has_plain_scales(type) ? kSubBlocks : 1);
 }

@@ -1,6 +1,6 @@
-// Codes and scales of packed weights (interleaved.h) in registers, AVX-512: what the kernels of avx512_vnni multiply
-// where unpacking into memory first would cost more, and how that is done in all forms of AVX-512. The same bits as
-// unpack_codes.h.
+// Codes and scales of packed weights (interleaved.h) in AVX-512 registers. The kernels with VNNI use them where
+// unpacking into memory first would cost more; all AVX-512 variants use them to unpack into memory. The bits are those
+// of unpack_codes.h.
 #pragma once
 
 #if defined(__x86_64__)
@@ -18,30 +18,35 @@ namespace slipstream::cpu {
 
 #define SLIPSTREAM_INLINE_PACKED SLIPSTREAM_AVX512 __attribute__((always_inline)) static inline
 
-/// The block of sub-block `s` of a chunk at `packed`: its own, or the one that holds all eight.
+/// Returns the block that holds sub-block `s` (0 to 7) of the K slice at `packed`: the sub-block's own block, or for K
+/// formats the one that holds all eight.
 template <DType type>
 SLIPSTREAM_INLINE_PACKED const std::byte* block_of(const std::byte* packed, int s) {
     return has_plain_scales(type) ? packed + s * packed_block(type).bytes : packed;
 }
 
+/// Returns word `i` of 16 rows, one row per lane.
 SLIPSTREAM_INLINE_PACKED __m512i word_at(const std::byte* words, int i) {
     return _mm512_loadu_si512(words + 64 * i);
 }
+/// Returns `word` with the 8-bit `mask` applied to each byte.
 SLIPSTREAM_INLINE_PACKED __m512i in_each_byte(__m512i word, int mask) {
     return _mm512_and_si512(word, _mm512_set1_epi32(mask * 0x01010101));
 }
-/// What a loop over sub-blocks lets the compiler know of one.
+/// Whether the compiler knows the number of a sub-block in a loop.
 enum class SubBlock : std::uint8_t {
-    Varies,
-    Unrolled,  // a constant: shifts by it are immediate, or none
+    Varies,    // known only at run time
+    Unrolled,  // known, since the loop is unrolled: shifts are immediate or disappear
 };
-/// Each lane shifted or rotated by a number that changes from sub-block to sub-block.
+/// Returns each lane of `word` shifted right by `by` bits (0 to 31), a number that depends on the sub-block. Bits that
+/// come from the next byte must be masked away by the caller.
 template <SubBlock sub_block = SubBlock::Varies>
 SLIPSTREAM_INLINE_PACKED __m512i shifted_right(__m512i word, int by) {
     if constexpr (sub_block == SubBlock::Varies) return _mm512_srlv_epi32(word, _mm512_set1_epi32(by));
     return by == 0 ? word : _mm512_srli_epi32(word, static_cast<unsigned>(by));
 }
-/// Unrolled: without the bits that go round, which are masked away.
+/// Returns each lane of `word` rotated left by `by` bits; negative: right. If unrolled, it is a shift: the caller must
+/// mask away the bits that would wrap around, and those of the next byte.
 template <SubBlock sub_block = SubBlock::Varies>
 SLIPSTREAM_INLINE_PACKED __m512i rotated_left(__m512i word, int by) {
     if constexpr (sub_block == SubBlock::Varies) return _mm512_rolv_epi32(word, _mm512_set1_epi32(by));
@@ -49,17 +54,18 @@ SLIPSTREAM_INLINE_PACKED __m512i rotated_left(__m512i word, int by) {
            : by < 0 ? _mm512_srli_epi32(word, static_cast<unsigned>(-by))
                     : word;
 }
-/// Low nibbles, or high ones, above them what is not masked away yet.
+/// Returns the low or the high nibble of each byte in the byte's low 4 bits; the caller must mask away the bits above.
 SLIPSTREAM_INLINE_PACKED __m512i nibbles_unmasked(__m512i word, bool high) {
     return high ? _mm512_srli_epi32(word, 4) : word;
 }
-/// In each byte the bits of `low` in `mask`, and those of `high`.
+/// Returns, for each byte, the bits of `low` that are in `mask`, together with all bits of `high`.
 SLIPSTREAM_INLINE_PACKED __m512i joined(__m512i low, int mask, __m512i high) {
     constexpr int kLowAndMaskOrHigh = 0xea;
     return _mm512_ternarylogic_epi32(low, _mm512_set1_epi32(mask * 0x01010101), high, kLowAndMaskOrHigh);
 }
 
-/// Word `word` of sub-block `s`: four k of 16 rows, unsigned codes. `block` as of block_of().
+/// Returns word `word` (0 to 7) of sub-block `s` (0 to 7): unsigned 8-bit codes of four k of 16 rows. `block` must be
+/// the result of block_of() for `s`.
 template <DType type, SubBlock sub_block = SubBlock::Varies>
 SLIPSTREAM_INLINE_PACKED __m512i packed_codes(const std::byte* block, int s, int word) {
     constexpr PackedBlock kAt = packed_block(type);
@@ -91,13 +97,14 @@ SLIPSTREAM_INLINE_PACKED __m512i packed_codes(const std::byte* block, int s, int
     }
 }
 
-/// Binary16 field `i` of a block, as floats.
+/// Returns binary16 field `i` (0 or 1) of a packed block as floats of 16 rows.
 SLIPSTREAM_INLINE_PACKED __m512 packed_half(const std::byte* block, int i) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 32 * i)));
 }
 
-/// out[i] = factor * (byte `i` of each lane of `words` - bias), for i < 4; bytes below 128 where there is no bias.
-/// Bytes become floats where they lie, too large by a power of two, which the factor takes back exactly.
+/// out[i] = factor * (byte `i` of each lane of `words` - bias), for i = 0 to 3. If bias is 0, bytes must be below 128.
+/// A byte is converted to float in its place in the lane, so it is too large by a power of two, which the factor takes
+/// back exactly.
 template <int bias>
 SLIPSTREAM_INLINE_PACKED void scaled_bytes(__m512 factor, __m512i words, float (*out)[16]) {
 #pragma GCC unroll 4
@@ -112,19 +119,21 @@ SLIPSTREAM_INLINE_PACKED void scaled_bytes(__m512 factor, __m512i words, float (
     }
 }
 
-/// Bytes 2 i and 2 i + 1 of each lane of `words` as a pair of 16 bits.
+/// Returns bytes 2 i and 2 i + 1 of each lane of `words`, i = 0 or 1, as a pair of 16-bit integers.
 SLIPSTREAM_INLINE_PACKED __m512i pair_of_bytes(__m512i words, int i) {
     constexpr char kNone = -128;
     const __m128i low = _mm_setr_epi8(0, kNone, 1, kNone, 4, kNone, 5, kNone, 8, kNone, 9, kNone, 12, kNone, 13, kNone);
     const __m128i bytes = i == 0 ? low : _mm_add_epi8(low, _mm_set1_epi16(2));
     return _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(bytes));
 }
+/// Stores both pairs of bytes of `words` to out[0] and out[1], 64-byte aligned.
 SLIPSTREAM_INLINE_PACKED void paired_bytes(__m512i words, std::uint32_t (*out)[16]) {
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) _mm512_store_si512(out[i], pair_of_bytes(words, i));
 }
 
-/// Scales and minimums of a block of a K format, with the bits of unpack_block() (unpack_codes.h).
+/// Unpacks the scales, minimums and minus_dmin of a packed block of a K format to `out`, with the bits of
+/// unpack_block() (unpack_codes.h).
 template <DType type>
 SLIPSTREAM_INLINE_PACKED void packed_scales(const std::byte* block, UnpackedChunk& out) {
     const __m512 d = packed_half(block, 0);
@@ -155,7 +164,7 @@ SLIPSTREAM_INLINE_PACKED void packed_scales(const std::byte* block, UnpackedChun
     }
 }
 
-/// unpack_chunk<type> (unpack_codes.h).
+/// Does the same as unpack_chunk<type>() (unpack_codes.h): unpacks a K slice of `n_sub` sub-blocks of 16 rows to `out`.
 template <DType type>
 SLIPSTREAM_INLINE_PACKED void unpack_packed(const std::byte* src, int n_sub, UnpackedChunk& out) {
     for (int s = 0; s < n_sub; ++s) {

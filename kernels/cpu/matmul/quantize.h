@@ -1,4 +1,5 @@
-// Rounding of float rows to Q8_0, for weights that may be rounded: those of a draft model, whose guesses are checked.
+// Rounds float rows to Q8_0. Only for weights that may be rounded: those of a draft model, whose draft tokens are
+// verified.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +8,10 @@
 
 namespace slipstream::cpu {
 
-/// Rounds `values`, a multiple of 32 of them, to Q8_0 blocks at `dst`, 34 bytes each: a half-precision scale, the
-/// greatest magnitude of the block / 127, and 32 signed bytes, to nearest, halves away from zero. As dequantize_row()
-/// reads them; an error of half a scale at most, and a little for the scale's own rounding. Infinite values become the
-/// largest the scale can say; NaN becomes 0.
+/// Rounds `values` to Q8_0 blocks of 32 at `dst`, 34 bytes each: a half-precision scale, which is the largest magnitude
+/// of the block / 127, and 32 signed bytes, rounded to nearest, halves away from zero. The number of values must be a
+/// multiple of 32 (CHECKed). dequantize_row() reads the blocks. The error is at most half a scale, and a little more
+/// for the rounding of the scale. Infinite values become the largest that the scale allows; NaN becomes 0.
 void quantize_row_q8_0(std::span<const float> values, std::byte* dst);
 
 }  // namespace slipstream::cpu

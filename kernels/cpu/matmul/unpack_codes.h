@@ -1,8 +1,8 @@
-// Packed weights (interleaved.h) to what the integer kernels multiply: unsigned 8-bit codes, four k of a row in a
-// 32-bit lane, with their scales as float. Plain loops over words, which each form compiles for itself
-// (always_inline into a function with its target attributes): bit operations and exact conversions, so the same bits
-// everywhere. Loops over the 16 rows are kept from being unrolled: GCC 12 vectorises them as loops, not as unrolled
-// code.
+// Unpacks packed weights (interleaved.h) into what the integer kernels multiply: unsigned 8-bit codes, four k of a row
+// in a 32-bit lane, and their scales as float. Plain loops over words, which each kernel variant compiles for itself
+// (always_inline into a function with its target attributes). They use bit operations and exact conversions only, so
+// all variants get the same bits. Loops over the 16 rows must not be unrolled: GCC 12 vectorises them as loops, but not
+// as unrolled code.
 #pragma once
 
 #include <bit>
@@ -15,27 +15,33 @@
 
 namespace slipstream::cpu {
 
-/// Elements of a chunk: one block of the K formats, up to eight of the others.
+/// Most elements of K in a K slice, the part of a row that is unpacked at once: one quantisation block of the K formats
+/// (256 elements), up to eight of the others (32 each).
 inline constexpr int kChunkElements = 256;
+/// Sub-blocks in a full K slice. A sub-block is 32 elements of a row.
 inline constexpr int kSubBlocks = kChunkElements / 32;
 
-/// 16 rows x up to 256 k:  weight = scale * (code - code_offset) + offset; K formats: offset = minus_dmin * min.
+/// An unpacked K slice: 16 rows x up to 256 k. weight = scale * (code - code_offset) + offset; for K formats offset =
+/// minus_dmin * min of the sub-block.
 struct UnpackedChunk {
-    alignas(64) std::uint32_t codes[kSubBlocks][8][16];  // [sub-block of 32][k / 4][row]
-    alignas(64) float scale[2 * kSubBlocks][16];         // [run][row]: a run is a sub-block, or half of one (scale_run)
-    alignas(64) float offset[kSubBlocks][16];            // [sub-block][row], where the type has one
-    alignas(64) float minus_dmin[16];                    // [row]
-    alignas(64) std::uint32_t mins[kSubBlocks / 2][16];  // [two sub-blocks][row], a pair of int16: the even one's below
+    alignas(64) std::uint32_t codes[kSubBlocks][8][16];  // [sub-block of 32][k / 4][row]; the byte of the lowest k is
+                                                         // the low one
+    alignas(64) float scale[2 * kSubBlocks][16];         // [run][row]; a run is a sub-block, or half of one (scale_run)
+    alignas(64) float offset[kSubBlocks][16];  // [sub-block][row], if the type has offsets and is not a K format
+    alignas(64) float minus_dmin[16];          // [row]
+    alignas(64) std::uint32_t mins[kSubBlocks / 2][16];  // [two sub-blocks][row]: a pair of int16, the minimum of the
+                                                         // even one is the low half
 };
 
-/// What a kernel must know of a type.
+/// The numbers of a quantised type that kernels depend on.
 struct CodeTraits {
-    int code_offset;          // subtracted from each code, by way of the activations' sums
+    int code_offset;          // subtracted from each code, by way of the sums of activations
     int code_bits;            // codes are below 2^code_bits
-    int scale_run;            // weights that share a scale
-    bool has_offset;          // an offset to each sub-block
-    int activation_run = 32;  // activations that share a scale
+    int scale_run;            // weights that share a scale: 16 or 32
+    bool has_offset;          // whether each sub-block has an offset (K formats: a minimum)
+    int activation_run = 32;  // activations that share a scale: 32 or 256
 };
+/// Returns the traits of a quantised type. For F32, F16 and BF16 the result means nothing.
 constexpr CodeTraits code_traits(DType type) {
     switch (type) {
         case DType::Q8_0:
@@ -61,13 +67,14 @@ constexpr CodeTraits code_traits(DType type) {
     }
 }
 
-using Words = const std::uint32_t (*)[16];  // [word][row]
+using Words = const std::uint32_t (*)[16];  // 32-bit words of a packed row group, [word][row]
 
 SLIPSTREAM_PORTABLE_INLINE Words words_at(const std::byte* src) {
     return reinterpret_cast<Words>(src);
 }
 
-/// 16 binary16 to float, exactly, by selects instead of branches. A subnormal is 2^-14 (1 + m) - 2^-14.
+/// Converts the 16 binary16 numbers at `src` (2-byte aligned) to floats, exactly, by selects instead of branches. A
+/// subnormal is 2^-14 (1 + m) - 2^-14.
 SLIPSTREAM_PORTABLE_INLINE void halves_to_float(const std::byte* src, float (&out)[16]) {
     const auto* halves = reinterpret_cast<const std::uint16_t*>(src);
 #pragma GCC unroll 1
@@ -82,7 +89,7 @@ SLIPSTREAM_PORTABLE_INLINE void halves_to_float(const std::byte* src, float (&ou
     }
 }
 
-/// out[i][r] = factor[r] * byte `i` of words[r], for i < 4; bytes unsigned, `bias` subtracted from each.
+/// out[i][r] = factor[r] * (byte `i` of words[r] - bias), for i = 0 to 3 and rows r = 0 to 15; bytes are unsigned.
 SLIPSTREAM_PORTABLE_INLINE void scale_bytes(const float (&factor)[16], const std::uint32_t (&words)[16], int bias,
                                             float (*out)[16]) {
     for (int i = 0; i < 4; ++i)
@@ -91,7 +98,8 @@ SLIPSTREAM_PORTABLE_INLINE void scale_bytes(const float (&factor)[16], const std
             out[i][r] = factor[r] * static_cast<float>(static_cast<int>((words[r] >> (8 * i)) & 0xffU) - bias);
 }
 
-/// Codes of words [0, 4) of 16 rows: low nibbles are k 0-15, high ones k 16-31.
+/// Writes the 4-bit codes of 32 k of 16 rows: of the four words at `from`, low nibbles are k 0 to 15 and high nibbles k
+/// 16 to 31.
 SLIPSTREAM_PORTABLE_INLINE void nibble_words(Words from, std::uint32_t (&codes)[8][16]) {
     for (int w = 0; w < 4; ++w)
 #pragma GCC unroll 1
@@ -101,7 +109,8 @@ SLIPSTREAM_PORTABLE_INLINE void nibble_words(Words from, std::uint32_t (&codes)[
         }
 }
 
-/// The 6-bit scales and minimums of Q4_K and Q5_K: unpack_scales_and_mins (block_fields.h), 16 rows at a time.
+/// Unpacks the scales, minimums and minus_dmin of a packed Q4_K or Q5_K block at `src` to `out`, as
+/// unpack_scales_and_mins() (block_fields.h) does, for 16 rows at once.
 SLIPSTREAM_PORTABLE_INLINE void scales_and_mins(const std::byte* src, UnpackedChunk& out) {
     float d[16];
     halves_to_float(src, d);
@@ -126,7 +135,8 @@ SLIPSTREAM_PORTABLE_INLINE void scales_and_mins(const std::byte* src, UnpackedCh
     for (int half = 0; half < 2; ++half) scale_bytes(d, scales[half], 0, out.scale + 4 * half);
 }
 
-/// unpack_block<type>: the packed block at `src` to sub-block `s` of `out` (to all eight, for the K formats).
+/// Unpacks the packed quantisation block at `src`, of 16 rows, to sub-block `s` (0 to 7) of `out`. A block of a K
+/// format fills all eight sub-blocks, and `s` is ignored.
 template <DType type>
 SLIPSTREAM_PORTABLE_INLINE void unpack_block(const std::byte* src, int s, UnpackedChunk& out) {
     constexpr bool kTwoHalves = type == DType::Q4_1 || type == DType::Q5_1;
@@ -176,7 +186,7 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q5_K>(const std::byte* src, 
             }
 }
 
-/// The scales of a block of Q6_K or Q3_K.
+/// Unpacks the 16 scales of a packed block of Q6_K or Q3_K, of 16 rows at `src`, to out.scale.
 template <DType type>
 void unpack_scales(const std::byte* src, UnpackedChunk& out) = delete;
 
@@ -198,7 +208,7 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_scales<DType::Q3_K>(const std::byte* src,
     float d[16];
     halves_to_float(src, d);
     const Words packed = words_at(src + 32);
-    for (int i = 0; i < 4; ++i) {  // unpack_q3_scales (block_fields.h)
+    for (int i = 0; i < 4; ++i) {  // as unpack_q3_scales() (block_fields.h)
         std::uint32_t scales[16];
 #pragma GCC unroll 1
         for (int r = 0; r < 16; ++r)
@@ -235,7 +245,8 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q3_K>(const std::byte* src, 
                                      (((high[w][r] >> g) & 0x01010101U) << 2);
 }
 
-/// `n_sub` sub-blocks of packed weights at `src`; `block_bytes` of 16 rows' blocks.
+/// Unpacks a K slice of `n_sub` sub-blocks (1 to 8; K formats: 8) of 16 rows at `src` to `out`. `block_bytes` is the
+/// size of a packed quantisation block of 16 rows.
 template <DType type>
 SLIPSTREAM_PORTABLE_INLINE void unpack_chunk(const std::byte* src, std::size_t block_bytes, int n_sub,
                                              UnpackedChunk& out) {

@@ -1,5 +1,5 @@
-// A call of attention: the whole fold in one kernel, or waves of chunks, each joined to what the waves before have
-// left.
+// A call of attention: the whole fold in one kernel, or waves of KV chunks, each joined to the fold of the previous
+// waves.
 #include "gpu.cuh"
 #include "kernels/cuda/attention/attention_launch.h"
 #include "kernels/cuda/attention/attention_parts.h"
@@ -17,7 +17,7 @@ void launch_attention(const AttentionLaunch& a, void* stream) {
     const float* start = a.start;
     const int end = a.end_chunk - a.first_chunk;
     int chunk = 0;
-    do {  // a part without chunks still starts or ends the fold
+    do {  // runs also without KV chunks: the join must still start or end the fold
         const int n = end - chunk < a.wave_chunks ? end - chunk : a.wave_chunks;
         const bool last = chunk + n == end;
         if (n > 0) parallel(a, chunk, n, stream);

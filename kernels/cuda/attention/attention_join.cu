@@ -1,8 +1,9 @@
-// Joins the states of chunks that blocks have reduced side by side: the same fold as attention_warp.cuh has in
+// Joins the states of KV chunks that thread blocks have computed in parallel: the fold that attention_warp.cuh does in
 // registers, in the same order.
 //
-// A block a query. Maxima do not depend on their order, so the running ones come from a scan over the chunks, and with
-// them all factors at once; what is left one after another is a product and a fused multiply-add a chunk.
+// A thread block computes one query. Maxima do not depend on their order, so the running maxima come from a scan over
+// the KV chunks, and all factors follow at once. Only a product and a fused multiply-add per KV chunk are left to do in
+// order.
 #include "gpu.cuh"
 #include "kernels/cuda/attention/attention_launch.h"
 #include "kernels/cuda/attention/attention_parts.h"
@@ -13,10 +14,14 @@ namespace slipstream::cuda {
 
 namespace {
 
-constexpr float kSkipped = -1.0F;  // factor of a chunk of which the query saw nothing
-constexpr int kBatch = 16;         // chunks whose sums are read at once; divides a warp
+// The factor `take` of a KV chunk of which the query saw nothing; real factors are not negative.
+constexpr float kSkipped = -1.0F;
+// KV chunks whose sums a thread loads at once, to overlap the loads. Must divide 32: rounded up to it, a segment must
+// not exceed the threads.
+constexpr int kBatch = 16;
 
-// Maximum over this thread's value and those of the threads before it. `totals`: [n_warps].
+// Returns the maximum of this thread's value and those of the threads before it. `totals`: [n_warps]. All threads of
+// the thread block must call it.
 __device__ __forceinline__ float prefix_maximum(float value, gpu::SharedPtr<float> totals) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int warp = static_cast<int>(threadIdx.x / 32);
@@ -30,13 +35,13 @@ __device__ __forceinline__ float prefix_maximum(float value, gpu::SharedPtr<floa
     return value;
 }
 
-// A column a lane, of 32 that are a block of k of the matmul behind: what store_bf16_block() does of four lanes with
-// eight values each, to the bit.
+// Prepares 32 columns for the following matmul, a block of k, one column per lane. Gives the bits of
+// store_bf16_block(), which takes four lanes with eight values each. Whole warps only.
 __device__ __forceinline__ void prepare_columns(const ActivationDestination& to, int64_t block, int64_t token,
                                                 float value) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const float next = gpu::shfl(value, lane | 1);
-    const uint32_t pair = gpu::pack_bf16(value, next);  // of even lanes
+    const uint32_t pair = gpu::pack_bf16(value, next);  // correct in even lanes only
     if (lane % 2 == 0)
         reinterpret_cast<uint32_t*>(
             fragment_at(to.fragments, to.n_tiles, block * 2 + lane / 16, token, lane % 8 / 2))[lane / 8 % 2] = pair;
@@ -47,14 +52,15 @@ __device__ __forceinline__ void prepare_columns(const ActivationDestination& to,
 }
 __device__ __forceinline__ void prepare_zeros(const ActivationDestination& to, int64_t first_block, int64_t token) {
     const int n_threads = static_cast<int>(blockDim.x);
-    for (int64_t i = first_block * 8 + threadIdx.x; i < to.n_blocks * 8; i += n_threads) {  // two steps of four lanes
+    for (int64_t i = first_block * 8 + threadIdx.x; i < to.n_blocks * 8;
+         i += n_threads) {  // a block of 32 k has two steps of four lanes each
         gpu::store_8(fragment_at(to.fragments, to.n_tiles, i / 4, token, static_cast<int>(i % 4)), {});
         if (to.sums != nullptr && i % 8 == 0) to.sums[(i / 8 * to.n_tiles + token / 8) * 8 + token % 8] = 0.0F;
     }
 }
 
-// grid (n_queries); block: head_dim rounded up to whole warps, at most 256. Shared: keep, take, l and running maximum
-// [threads] each, and 8 totals of warps.
+// Grid: n_queries. Thread block: head_dim rounded up to whole warps, at most 256. Shared memory: keep, take, l and
+// running maximum, [threads] each, and 8 totals of warps.
 __global__ void __launch_bounds__(256)
     join_states(const AttentionLaunch a, const int n_chunks, const float* start, float* state) {
     const int n_threads = static_cast<int>(blockDim.x);
@@ -77,7 +83,7 @@ __global__ void __launch_bounds__(256)
         float l = start != nullptr ? start[n_queries * (d + 1) + query] : 0.0F;
         float o = start != nullptr && there ? start[query * d + column] : 0.0F;
         for (int first = 0; first < n_chunks; first += n_threads) {
-            gpu::sync_threads();  // the segment before has been read
+            gpu::sync_threads();  // so that all threads have read the previous segment
             const int n = gpu::min(n_threads, n_chunks - first);
             const float own = thread < n ? chunk_m[first + thread] : kNothingSeen;
             maxima[thread] = fmaxf(m, prefix_maximum(own, totals));
@@ -95,14 +101,14 @@ __global__ void __launch_bounds__(256)
             const float* part = a.wave_o + (first * n_queries + query) * d + (there ? column : 0);
             const int64_t step = n_queries * d;
             for (int i = 0; i < n; i += kBatch) {
-                float values[kBatch];  // on their way together
+                float values[kBatch];  // loaded together
 #pragma unroll
                 for (int j = 0; j < kBatch; ++j) {
                     values[j] = i + j < n ? *part : 0.0F;
                     part += step;
                 }
 #pragma unroll
-                for (int j = 0; j < kBatch; ++j) {  // entries behind n are skipped ones
+                for (int j = 0; j < kBatch; ++j) {  // entries from n on are skipped ones
                     const float take = takes[i + j];
                     const float keep = keeps[i + j];
                     const float new_o = fold_sum(o, values[j], keep, take);
@@ -120,7 +126,7 @@ __global__ void __launch_bounds__(256)
             prepare_columns(a.prepare, k / 32, token, o / l);
         if (there && state != nullptr) state[query * d + column] = o;
         if (state != nullptr && first_column + n_threads >= d) {
-            gpu::sync_threads();  // every thread has read m and l, where the state is the start
+            gpu::sync_threads();  // so that every thread has read m and l: `state` may be `start`
             if (thread == 0) {
                 state[n_queries * d + query] = m;
                 state[n_queries * (d + 1) + query] = l;

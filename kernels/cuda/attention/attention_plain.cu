@@ -1,9 +1,9 @@
-// Attention in plain float arithmetic: F32 caches, and heads of sizes that the tensor kernels have no form for. A warp
-// a query; nothing is shared between the query heads of a group. Not made for speed.
+// Attention in plain float arithmetic: for F32 caches and for head sizes that the tensor core kernels do not support.
+// One warp per query; the query heads of a query group share nothing. Not made for speed.
 //
-// Order, per step of 64 slots: lane i scores slots i and i + 32, q . k by fused multiply-adds, ascending; then
-// maximum, weights and factors as in attention_warp.cuh; a lane adds its two weights to its part of l, in slot order;
-// o of each element takes the visible slots by fused multiply-adds, ascending. At a chunk's end l is summed over the
+// Order, per step of 64 slots: lane i scores slots i and i + 32, q . k by fused multiply-adds, ascending; then maximum,
+// weights and factors as in attention_warp.cuh; a lane adds its two weights to its part of l, in slot order; each
+// element of o takes the visible slots by fused multiply-adds, ascending. At the end of a KV chunk l is summed over the
 // lanes (xor 16, 8, 4, 2, 1). Masked slots are not read.
 #include "gpu.cuh"
 #include "kernels/cuda/attention/attention_launch.h"
@@ -16,7 +16,7 @@ namespace slipstream::cuda {
 
 namespace {
 
-// One query's view of the cache.
+// Where one query finds its keys and values.
 template <class Kv>
 struct Rows {
     const AttentionLaunch& a;
@@ -24,7 +24,7 @@ struct Rows {
     int kv_head;
     AttentionPlace place;
 
-    // Row of a position in the keys, or in the values (part 0, 1).
+    // Returns the row of a position: of the keys (part 0) or of the values (part 1).
     __device__ __forceinline__ const Kv* at(int position, int part) const {
         const int d = a.head_dim;
         if (position < place.n_committed) {
@@ -37,7 +37,8 @@ struct Rows {
     }
 };
 
-// A warp's shared memory: the query, the sums of a chunk and of all chunks [head_dim] each, weights of a step.
+// A warp's shared memory: the query, the sums of a KV chunk and of all KV chunks, [head_dim] each, and the 64 weights
+// of a step.
 struct PlainPlaces {
     gpu::SharedPtr<float> q;
     gpu::SharedPtr<float> chunk_o;
@@ -56,7 +57,8 @@ struct PlainState {
     float l = 0.0F;
 };
 
-// Takes a step of slots [low, end) from `base` on into the chunk's state, l a lane's part.
+// Folds slots [low, end) of the step at position `base` into the KV chunk's state; `state.l` is the lane's part. The
+// whole warp must call it.
 template <class Kv>
 __device__ __forceinline__ void take_plain_step(const Rows<Kv>& rows, const PlainPlaces& places, int base, int low,
                                                 int end, PlainState& state) {
@@ -91,10 +93,10 @@ __device__ __forceinline__ void take_plain_step(const Rows<Kv>& rows, const Plai
             sum = gpu::fma(places.weights[slot], widen(rows.at(base + slot, 1)[i]), sum);
         places.chunk_o[i] = sum;
     }
-    gpu::sync_warp();  // the weights have been read
+    gpu::sync_warp();  // so that all lanes have read the weights
 }
 
-// Reduces a chunk from a fresh state into chunk_o and the state returned.
+// Reduces KV chunk `chunk` from a fresh state into places.chunk_o, and returns its m and l.
 template <class Kv>
 __device__ __forceinline__ PlainState reduce_plain_chunk(const Rows<Kv>& rows, const PlainPlaces& places, int chunk) {
     const int lane = static_cast<int>(threadIdx.x);
@@ -122,7 +124,7 @@ __device__ __forceinline__ Rows<Kv> begin_query(const AttentionLaunch& a, const 
     return {a, token, head / (a.n_q_heads / a.n_kv_heads), place_of(a)};
 }
 
-// grid (n_queries, chunks of a wave), one warp.
+// Computes the states of a wave of KV chunks. Grid: (n_queries, KV chunks of a wave), one warp per thread block.
 template <class Kv>
 __global__ void __launch_bounds__(32, 16) plain_parallel(const AttentionLaunch a, const int first_chunk) {
     const PlainPlaces places(a.head_dim);
@@ -139,7 +141,7 @@ __global__ void __launch_bounds__(32, 16) plain_parallel(const AttentionLaunch a
     }
 }
 
-// grid (n_queries), one warp.
+// Computes the whole fold of a query. Grid: n_queries, one warp per thread block.
 template <class Kv>
 __global__ void __launch_bounds__(32, 16) plain_folded(const AttentionLaunch a) {
     const PlainPlaces places(a.head_dim);
@@ -169,7 +171,7 @@ __global__ void __launch_bounds__(32, 16) plain_folded(const AttentionLaunch a) 
         return;
     }
     for (int i = lane; i < d; i += 32) a.state[query * d + i] = places.o[i];
-    gpu::sync_warp();  // every lane has read m and l, where the state is the start
+    gpu::sync_warp();  // so that every lane has read m and l: `state` may be `start`
     if (lane == 0) {
         a.state[n_queries * d + query] = total.m;
         a.state[n_queries * (d + 1) + query] = total.l;

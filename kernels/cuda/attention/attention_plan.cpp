@@ -1,5 +1,5 @@
-// Cutting a call of attention: tiles, runs of tokens that share a gathered step, and whether a card is better filled by
-// tiles that fold all their chunks or by a block for each chunk.
+// Divides a call of attention: tiles, runs of tokens that share a gathered step, and the choice between tiles that fold
+// all their KV chunks and a thread block per KV chunk.
 #include "kernels/cuda/attention/attention_plan.h"
 
 #include <algorithm>
@@ -14,11 +14,16 @@ namespace slipstream::cuda {
 
 namespace {
 
-// States of a wave take half of the second-level cache, so that the join finds them there, or one chunk's; at least
-// this much for each multiprocessor, so that there are blocks enough to fill the card (estimated, not measured).
+// The states of a wave take half of the L2 cache, so that the join finds them there, but at least those of one KV
+// chunk. At least this many bytes per multiprocessor, so that there are enough thread blocks to fill the GPU
+// (estimated, not measured).
 constexpr std::size_t kLeastWaveBytesEach = std::size_t{64} << 10;
-constexpr std::int32_t kMostWaveChunks = 65535;  // a dimension of the grid
-constexpr std::int64_t kFewChunks = 1;           // not worth a second kernel
+// Most KV chunks in a wave: CUDA's limit of the second and third dimension of a grid.
+constexpr std::int32_t kMostWaveChunks = 65535;
+// Most KV chunks of a call that is folded on any GPU: the parallel way needs a second kernel, the join, which is not
+// worth it for one KV chunk.
+constexpr std::int64_t kFewChunks = 1;
+// Highest position that fits 32-bit arithmetic with a KV chunk of reserve.
 constexpr std::int64_t kMostPositions = std::numeric_limits<std::int32_t>::max() - kChunkTokens;
 
 std::int64_t stride_floats(std::size_t stride_bytes) {
@@ -33,8 +38,9 @@ std::size_t wave_bytes(const AttentionCard& card) {
     return std::max(kLeastWaveBytesEach * static_cast<std::size_t>(card.n_multiprocessors), card.l2_bytes / 2);
 }
 
-// Blocks that fold fill a card from three quarters of its multiprocessors on: fewer tokens side by side, but no states
-// through memory (512 tokens of 8 kv heads are 128 blocks, and 132 multiprocessors are no reason for 512 waves).
+// Whether folding thread blocks fill the GPU: from three quarters of its multiprocessors on. Then fewer tokens are
+// computed in parallel, but no states go through memory (512 tokens with 16 query heads are 128 thread blocks, and 132
+// multiprocessors are no reason for 512 waves).
 bool fills(std::int64_t n_blocks, const AttentionCard& card) {
     return 4 * n_blocks >= std::int64_t{3} * card.n_multiprocessors;
 }
@@ -43,7 +49,7 @@ std::int64_t lowest_visible(const AttentionArgs& args, std::int64_t token) {
     return args.window == 0 ? 0 : std::max<std::int64_t>(0, args.positions[token] - args.window + 1);
 }
 
-// One tile's gathers.
+// Appends the gathers of one tile to the plan.
 class Gatherer {
 public:
     Gatherer(const AttentionArgs& args, AttentionPlan& plan, std::int64_t first_query, std::int64_t n_rows)
@@ -81,7 +87,7 @@ private:
     [[nodiscard]] const std::int32_t* scratch_rows(std::int64_t token) const {
         return args_.path_rows + args_.path_begin[token] + (first_scratch() - args_.n_committed);
     }
-    // Whether two paths hold the same rows in this step, as far as both go.
+    // Whether two paths have the same rows in this step, as far as both reach.
     [[nodiscard]] bool same_rows(std::int64_t a, std::int64_t b) const {
         const std::int64_t n = std::min(end_position(a), end_position(b)) - first_scratch();
         if (n <= 0 || args_.path_begin[a] == args_.path_begin[b]) return true;
@@ -105,7 +111,7 @@ private:
     std::int64_t first_query_;
     std::int64_t n_rows_;
     std::int64_t base_ = 0;
-    std::int64_t run_token_ = kNone;  // the run's longest path on this step
+    std::int64_t run_token_ = kNone;  // token with the longest path of the run in this step
     std::int64_t first_row_ = 0;
     std::int64_t end_row_ = 0;
 };
@@ -178,7 +184,8 @@ void plan_attention(const AttentionArgs& args, const AttentionCard& card, std::i
         const auto most =
             std::clamp<std::int64_t>(static_cast<std::int64_t>(wave_bytes(card) / state_bytes(n_queries, head_dim)),
                                      std::min(1, plan.launch_chunks), std::min(plan.launch_chunks, kMostWaveChunks));
-        // Of one size: a last wave of a few chunks would keep a few multiprocessors busy for as long as a full one.
+        // Waves of equal size: a last wave of a few KV chunks would keep a few multiprocessors busy for as long as a
+        // full one.
         const std::int64_t n_waves = most == 0 ? 1 : ceil_div<std::int64_t>(plan.launch_chunks, most);
         plan.wave_chunks = static_cast<std::int32_t>(ceil_div<std::int64_t>(plan.launch_chunks, n_waves));
         plan.warps_per_tile = static_cast<std::int32_t>(
@@ -250,8 +257,8 @@ void place_scratch(const AttentionPlan& plan, float* floats, AttentionLaunch& la
     launch.running = launch.wave_l + plan.wave_chunks * n_queries;
 }
 
-// A wave holds at least one chunk, else no more than its bytes; and where queries would fill the card with blocks that
-// fold, there are no waves.
+// A wave holds at least one KV chunk's states, else no more than wave_bytes(). If queries fill the GPU with thread
+// blocks that fold, there are no waves.
 std::size_t attention_scratch_bytes(const KvShape& shape, std::int64_t n_q_heads, std::int64_t n_tokens,
                                     const AttentionCard& card) {
     const std::int64_t most_queries =

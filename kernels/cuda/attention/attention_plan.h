@@ -1,12 +1,13 @@
-// How a call of attention is cut for a card: tiles of queries, and the steps each takes. Pure; runs on the host before
-// the launch.
+// How a call of attention is divided for a GPU: tiles of queries, and the steps of 64 slots that each tile takes. Pure
+// computation on the host, before the launch.
 //
-// A tile is consecutive queries of a kv head (the same for all heads). Steps of 64 slots that lie below the commit
-// point are the same for all and are read from chunks. From there on a token's slots depend on its path, so steps are
-// gathered: for each step the tile's tokens fall into runs, in order, in which each path extends or repeats the ones
-// before on this step. A run is read once, along its longest path, and each row masks what lies behind its own
-// position: a prompt or a chain has one run, siblings one each. No cut changes the bits of a query: a step that is not
-// its own leaves it alone, and one of its own holds the same rows in the same slots however it is shared.
+// A tile is a number of consecutive queries of a kv head (the same for all heads). Steps of 64 slots below the commit
+// point are the same for all queries and are read from KV chunks. From there on, the slots of a token depend on its
+// path, so steps are gathered: for each step the tile's tokens are divided into runs, in order, in which each path
+// extends or repeats the ones before it on this step. A run is read once, along its longest path, and each row masks
+// what is past its own position: a prompt or a chain has one run, siblings have one each. No division changes the bits
+// of a query: a step that is not its own leaves it unchanged, and a step of its own has the same rows in the same slots
+// however it is shared.
 #pragma once
 
 #include <cstddef>
@@ -18,74 +19,84 @@
 
 namespace slipstream::cuda {
 
-/// What of a card decides how calls are cut; never their bits.
+/// Properties of a GPU that decide how calls are divided; they never change bits.
 struct AttentionCard {
     std::int32_t n_multiprocessors = 1;
     std::size_t l2_bytes = 0;
 };
 
+/// The launch plan of a call of attention: how it is divided into KV chunks, tiles and gathers. Its vectors are the
+/// host arrays of the launch.
 struct AttentionPlan {
-    // Chunks of the call that a token sees; none where first >= end.
+    // KV chunks of the call of which some token sees something; none if first_chunk >= end_chunk.
     std::int32_t first_chunk = 0;
     std::int32_t end_chunk = 0;
-    std::int32_t end_table = 0;  // chunks [first_chunk, end_table) hold committed positions
-    // Chunks from first_chunk on that the launch is made for: those, or more, of which no token sees anything.
+    std::int32_t end_table = 0;  // KV chunks [first_chunk, end_table) hold committed positions
+    // KV chunks from first_chunk on that the launch is made for: the above, and possibly more, of which no token sees
+    // anything.
     std::int32_t launch_chunks = 0;
     AttentionWay way = AttentionWay::Folded;
     std::int32_t warps_per_tile = 1;
-    std::int32_t wave_chunks = 0;  // Parallel
+    std::int32_t wave_chunks = 0;  // KV chunks in a wave; only for AttentionWay::Parallel
     std::vector<AttentionTile> tiles;
     std::vector<AttentionGather> gathers;
-    std::vector<std::int32_t> rows;  // scratch rows of gathers
+    std::vector<std::int32_t> rows;  // scratch rows of the gathers (AttentionGather::rows_at)
 
+    /// Returns the number of KV chunks of which some token sees something.
     [[nodiscard]] std::int32_t n_chunks() const { return end_chunk > first_chunk ? end_chunk - first_chunk : 0; }
+    /// Returns the number of KV chunks with committed positions: the entries that the launch needs of the table of KV
+    /// chunks.
     [[nodiscard]] std::int32_t n_table() const { return end_table > first_chunk ? end_table - first_chunk : 0; }
-    /// Waves of the parallel way; a call without chunks has one all the same.
+    /// Returns the number of waves of AttentionWay::Parallel; at least 1, also if there are no KV chunks.
     [[nodiscard]] std::int32_t n_waves() const {
         return launch_chunks <= wave_chunks ? 1 : (launch_chunks + wave_chunks - 1) / wave_chunks;
     }
-    /// Whether the launches of both are alike but for what their arrays hold.
+    /// Whether the launches of both plans are equal except for the contents of their arrays.
     [[nodiscard]] bool launches_like(const AttentionPlan& other) const {
         return way == other.way && warps_per_tile == other.warps_per_tile && wave_chunks == other.wave_chunks &&
                launch_chunks == other.launch_chunks && tiles.size() == other.tiles.size();
     }
 };
 
-/// Most that a plan for `n_tokens` tokens gathers: at worst every token is the end of a chain of all of them, and each
-/// of its steps gathered for it alone, which rounds its rows up at both ends.
+/// The most that a plan for `n_tokens` tokens gathers. In the worst case every token is at the end of a chain of all of
+/// them and each of its steps is gathered for it alone, which rounds its rows up at both ends.
 struct GatherBounds {
-    std::int64_t rows = 0;
-    std::int64_t gathers = 0;
+    std::int64_t rows = 0;     // scratch rows in AttentionPlan::rows
+    std::int64_t gathers = 0;  // gathered steps in AttentionPlan::gathers
 };
 [[nodiscard]] constexpr GatherBounds gather_bounds(std::int64_t n_tokens) {
     return {.rows = n_tokens * (n_tokens + 1) / 2 + 2 * kStepTokens * n_tokens,
             .gathers = n_tokens * (n_tokens / kStepTokens + 2)};
 }
 
-/// Tiles of `tile_rows` queries for chunks [first_chunk, end_chunk) of `args`.
+/// Divides the queries of `args` into tiles of `tile_rows` for KV chunks [plan.first_chunk, plan.end_chunk), and
+/// appends the tiles and their gathers to `plan`.
 void cut_tiles(const AttentionArgs& args, std::int32_t tile_rows, AttentionPlan& plan);
 
-/// The way that suits a card, and its tiles where tensor cores compute.
+/// Returns the plan that suits the GPU; with tiles if tensor cores compute the call (attention_on_tensor_cores()).
 [[nodiscard]] AttentionPlan plan_attention(const AttentionArgs& args, const AttentionCard& card);
-/// The same into `plan`, whose vectors serve again; for launches of at least `least_chunks` chunks.
+/// Writes that plan to `plan`, whose vectors keep their memory. The launch is made for at least `least_chunks` KV
+/// chunks.
 void plan_attention(const AttentionArgs& args, const AttentionCard& card, std::int64_t least_chunks,
                     AttentionPlan& plan);
 
-/// Scratch rows of all paths: the length of args.path_rows.
+/// Returns the scratch rows of all paths: the length of args.path_rows.
 [[nodiscard]] std::int64_t n_path_rows(const AttentionArgs& args);
 
-/// The launch of a call. Arrays are where they lie on the host: the caller puts them into device memory, and scratch in
-/// its place.
+/// Returns the parameters of the launch. Arrays are pointers to host memory, of `args` and `plan`: the caller must copy
+/// them to device memory, and then call place_scratch().
 [[nodiscard]] AttentionLaunch attention_launch(const AttentionArgs& args, const AttentionPlan& plan);
 
-/// Floats that states of a wave and the fold between waves take, and their place.
+/// Return the floats of scratch that the call needs for the states of a wave and the fold between waves, and set the
+/// pointers to it in `launch`. `floats`: device memory of that size.
 [[nodiscard]] std::size_t attention_scratch_floats(const AttentionPlan& plan, const AttentionArgs& args);
 void place_scratch(const AttentionPlan& plan, float* floats, AttentionLaunch& launch);
 
-/// Most tokens whose outputs are laid out for the matmul behind.
+/// Most tokens of a call whose output is prepared for the following matmul. Calls of more tokens usually fold in
+/// registers, and preparing is a small part of their work.
 inline constexpr std::int64_t kMostPreparedTokens = 64;
 
-/// Bytes of scratch that no call of up to `n_tokens` tokens exceeds.
+/// Returns bytes of scratch that no call of up to `n_tokens` tokens exceeds.
 [[nodiscard]] std::size_t attention_scratch_bytes(const KvShape& shape, std::int64_t n_q_heads, std::int64_t n_tokens,
                                                   const AttentionCard& card);
 

@@ -43,7 +43,8 @@ const AttentionPlanner::Arrays& AttentionPlanner::arrays_of(const AttentionArgs&
     return oldest;
 }
 
-// For any call of as many tokens as ever came: address space more than memory, since few calls are that large.
+// Reserves memory for any call of as many tokens as the largest so far. That is mostly address space, since few calls
+// are that large.
 void AttentionPlanner::make_room(Known& known, const AttentionArgs& args) const {
     const auto n = static_cast<std::size_t>(most_tokens_);
     const GatherBounds bounds = gather_bounds(most_tokens_);

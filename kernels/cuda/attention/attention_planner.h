@@ -1,7 +1,7 @@
-// Plans of attention (attention_plan.h), made once a pass instead of once a layer: positions and paths are the same in
-// all its layers, only where chunks and rows lie differs. The last calls are remembered, with copies of their arrays
-// (one for all calls that share them: pieces of KV that streams), and compared by contents, so that nobody has to say
-// when a pass begins.
+// Makes launch plans of attention (attention_plan.h) once per pass instead of once per layer: positions and paths are
+// the same in all layers of a pass; only the addresses of KV chunks and rows differ. The latest calls are remembered,
+// with copies of their arrays (one copy for all calls that share them: KV segments of a streamed cache). Calls are
+// compared by the contents of these arrays, so the caller need not say when a pass begins.
 #pragma once
 
 #include <array>
@@ -15,22 +15,23 @@ namespace slipstream::cuda {
 
 class AttentionPlanner {
 public:
-    /// Valid until the next call. Allocates nothing once the kept plans have all met a call of as many tokens.
+    /// Returns the plan for a call, valid until the next call of plan(). `card` must be the same in all calls.
+    /// Allocates nothing after each remembered plan was used for a call of as many tokens.
     [[nodiscard]] const AttentionPlan& plan(const AttentionArgs& args, const AttentionCard& card);
 
-    /// Plans that were made, and that were there.
+    /// Return how many plans were computed, and how many were found among the remembered ones.
     [[nodiscard]] std::uint64_t n_made() const { return n_made_; }
     [[nodiscard]] std::uint64_t n_found() const { return n_found_; }
 
 private:
     struct Arrays {
-        std::uint64_t id = 0;  // 0: none; other contents, another id
+        std::uint64_t id = 0;  // identifies the contents, which get a new id when they change; 0: unused
         std::vector<std::int32_t> positions, path_begin, path_rows;
-        std::uint64_t used = 0;
+        std::uint64_t used = 0;  // number of the latest call that used them
     };
-    // What a plan follows from.
+    // All that a plan depends on, and the plan.
     struct Known {
-        std::uint64_t arrays = 0;  // their id; 0: none
+        std::uint64_t arrays = 0;  // id of the arrays; 0: unused
         std::int64_t n_q_heads = 0;
         KvShape shape;
         std::int64_t n_committed = 0;
@@ -38,16 +39,16 @@ private:
         std::int64_t first_chunk = 0;
         std::int64_t end_chunk = 0;
         AttentionPlan plan;
-        std::uint64_t used = 0;
+        std::uint64_t used = 0;  // number of the latest call that used it
     };
     [[nodiscard]] const Arrays& arrays_of(const AttentionArgs& args, std::int64_t n_rows);
     void make_room(Known& known, const AttentionArgs& args) const;
     [[nodiscard]] static bool same(const Known& known, const AttentionArgs& args);
 
-    // Levels of a draft model's tree, and the target's pass.
+    // Enough for the levels of a draft model's tree, and the target's pass.
     std::array<Arrays, 8> arrays_;
-    // Windows that layers alternate between, pieces of KV that streams (33 a layer at 128K): the ones of a layer before
-    // come again.
+    // Enough for the sliding windows between which layers alternate, and for the KV segments of a streamed cache (33
+    // per layer at 128K): the next layer uses the same plans again.
     std::array<Known, 64> known_;
     std::uint64_t n_arrays_ = 0;
     std::int64_t most_tokens_ = 0;

@@ -1,8 +1,8 @@
 // The queries of a tile: which they are, what they see, and their rows in shared memory, rounded to the KV type for
 // mma.
 //
-// Half floats have few exponents, so a row is first multiplied by the power of two that brings its largest magnitude
-// into [1, 2); the scores' scale makes up for it exactly. A row's bits follow from the row alone.
+// Half floats have few exponents. So a row is first multiplied by the power of two that brings its largest magnitude
+// into [1, 2), and the scale of its scores undoes that exactly. The bits of a row depend on the row alone.
 #pragma once
 
 #include "gpu.cuh"
@@ -11,10 +11,10 @@
 
 namespace slipstream::cuda {
 
-/// Which query a row of the tile is.
+/// The query in a row of a tile.
 struct QueryPlace {
     int token;
-    int head;  // among the query heads
+    int head;  // query head, of all query heads of the model
 };
 __device__ __forceinline__ QueryPlace query_place(const AttentionLaunch& a, const AttentionTile& tile, int kv_head,
                                                   int row) {
@@ -23,7 +23,8 @@ __device__ __forceinline__ QueryPlace query_place(const AttentionLaunch& a, cons
     return {query / group, kv_head * group + query % group};
 }
 
-/// A power of two that brings a row whose largest magnitude is `most` to about 1, where the type needs that.
+/// Returns a power of two that brings a row into range, if the type needs that: F16: its largest magnitude, the maximum
+/// of `most` over the warp, then is in [1, 2); BF16: 1. Whole warps only.
 __device__ __forceinline__ float row_factor(gpu::Half, float most) {
     for (int mask = 16; mask > 0; mask /= 2) most = fmaxf(most, gpu::shfl_xor(most, mask));
     const int exponent = static_cast<int>(__builtin_bit_cast(uint32_t, most) >> 23);
@@ -33,12 +34,13 @@ __device__ __forceinline__ float row_factor(gpu::Bf16, float) {
     return 1.0F;
 }
 
-/// Rounds a warp's 16 queries into `rows` [16][pitch] and leaves 1 / factor of each; rows that the tile lacks are 0.
+/// Rounds a warp's 16 queries, from row `first_row` of the tile on, into `rows`, [16][Pitch], and writes 1 / factor of
+/// each to `undo`, [16]. Rows that the tile does not have become 0. The whole warp must call it.
 template <class Kv, int D, int Pitch>
 __device__ __forceinline__ void load_queries(const AttentionLaunch& a, const AttentionTile& tile, int kv_head,
                                              int first_row, gpu::SharedPtr<Kv> rows, gpu::SharedPtr<float> undo) {
     const int lane = static_cast<int>(threadIdx.x % 32);
-    constexpr int kPairs = (D / 2 + 31) / 32;  // of a lane: lane, lane + 32, ...
+    constexpr int kPairs = (D / 2 + 31) / 32;  // pairs of a lane: lane, lane + 32, ...
 #pragma unroll 4
     for (int r = 0; r < kWarpRows; ++r) {
         const bool there = first_row + r < tile.n_rows;

@@ -1,9 +1,9 @@
-// The steps of 64 slots that a block takes, one after another, through a ring in shared memory.
+// Copies the steps of 64 slots that a thread block takes, one after another, through a ring in shared memory.
 //
-// A step is read as sub-tiles of `Slots` rows, keys first, then values; `Stages` of them are in flight or in use. All
-// threads of the block copy, 16 bytes each, wait for the oldest sub-tile, meet at one barrier, and refill the slot that
-// the sub-tile before was read from: so one barrier a sub-tile is enough. Rows are padded by 16 bytes, which spreads
-// the eight rows of an ldmatrix over all banks.
+// A step is read as sub-tiles of `Slots` rows, keys first, then values; `Stages` sub-tiles are being copied or in use.
+// All threads of the thread block copy 16 bytes each, wait for the oldest sub-tile, meet at one barrier, and fill the
+// ring slot from which the previous sub-tile was read. So one barrier per sub-tile is enough. Rows are padded by 16
+// bytes, which spreads the eight rows of an ldmatrix over all banks.
 #pragma once
 
 #include "gpu.cuh"
@@ -14,25 +14,25 @@ namespace slipstream::cuda {
 
 inline constexpr int kChunkSlots = kStepSlots * kChunkSteps;
 
-/// Of the fields, or of what stands for them.
+/// Returns *a.place, or the fields of `a` with the same names if it is null.
 __device__ __forceinline__ AttentionPlace place_of(const AttentionLaunch& a) {
     if (a.place == nullptr) return {a.n_committed, a.first_chunk, a.table_first};
     return *a.place;
 }
 
-/// A step, and which rows of the tile take it.
+/// A step, and the rows [first_row, end_row) of the tile that take it.
 struct StepRows {
     int step;
     int first_row;
     int end_row;
 };
 
-/// Steps of a tile inside chunks [first_chunk, end_chunk), by number: shared ones first, then gathers.
+/// The steps of a tile in KV chunks [first_chunk, end_chunk), numbered: shared ones first, then gathers.
 struct StepList {
-    int first_shared;  // step
+    int first_shared;  // number of the first shared step
     int n_shared;
-    int first_gather;  // of AttentionLaunch::gathers
-    int n;             // of both
+    int first_gather;  // index in AttentionLaunch::gathers
+    int n;             // shared steps and gathers together
 
     __device__ __forceinline__ StepRows at(const AttentionLaunch& a, const AttentionTile& tile, int i) const {
         if (i < n_shared) return {first_shared + i, 0, tile.n_rows};
@@ -53,23 +53,28 @@ __device__ __forceinline__ StepList steps_within(const AttentionLaunch& a, const
     return {first, n_shared, gather, n_shared + end_gather - gather};
 }
 
+/// The ring of a thread block. All its threads make it and call its functions together.
 template <class Kv, int D, int Slots, int Stages>
 class StepRing {
 public:
-    static constexpr int kPitch = D + 8;               // elements between rows
-    static constexpr int kParts = kStepSlots / Slots;  // sub-tiles of keys, and of values, a step
-    static constexpr int kPieces = D / 8;              // of 16 bytes, a row
-    static constexpr int kElements = Slots * kPitch;   // of a sub-tile
+    // Elements from one row to the next in shared memory: 16 bytes more than a row, against bank conflicts.
+    static constexpr int kPitch = D + 8;
+    // Sub-tiles of keys in a step; a step has as many of values.
+    static constexpr int kParts = kStepSlots / Slots;
+    // Pieces of 16 bytes in a row, which a thread copies at once.
+    static constexpr int kPieces = D / 8;
+    static constexpr int kElements = Slots * kPitch;  // of a sub-tile
     static constexpr size_t kBytes = size_t{Stages} * kElements * sizeof(Kv);
 
-    /// `ring`: kBytes of shared memory. `head`: of the cache. Starts to copy.
+    /// Begins to copy. `ring`: kBytes of shared memory. `head`: kv head.
     __device__ __forceinline__ StepRing(const AttentionLaunch& a, const StepList& steps, int head,
                                         gpu::SharedPtr<Kv> ring)
         : a_(a), steps_(steps), head_(head), ring_(ring) {
         for (int i = 0; i < Stages - 1; ++i) issue();
     }
 
-    /// The next sub-tile, until the next call. All threads of the block come here.
+    /// Returns the next sub-tile, [Slots] rows kPitch apart, valid until the next call. All threads of the thread block
+    /// must call it.
     __device__ __forceinline__ gpu::SharedPtr<Kv> next() {
         gpu::copy_async_wait<Stages - 2>();
         gpu::sync_threads();
@@ -79,11 +84,11 @@ public:
         return tile;
     }
 
-    /// After the last sub-tile.
+    /// Waits for all copies; call it after the last sub-tile.
     __device__ __forceinline__ void end() { gpu::copy_async_wait<0>(); }
 
 private:
-    // Where the step at issued_ lies: rows of the chunk, or of both chunk and scratch.
+    // Sets where step number issued_ is read: rows of its KV chunk, or of KV chunk and scratch.
     __device__ __forceinline__ void enter_step() {
         const bool shared = issued_ < steps_.n_shared;
         int step = steps_.first_shared + issued_;
@@ -123,7 +128,7 @@ private:
         write_ = write_ + 1 == Stages ? 0 : write_ + 1;
     }
 
-    // Rows of a chunk lie behind one another.
+    // Copies rows of a KV chunk, which are contiguous.
     __device__ __forceinline__ void copy_rows(gpu::SharedPtr<Kv> dst, const Kv* src) {
         for (int i = static_cast<int>(threadIdx.x); i < Slots * kPieces; i += static_cast<int>(blockDim.x))
             gpu::copy_async_16(dst + i / kPieces * kPitch + i % kPieces * 8, src + i * 8);
@@ -148,13 +153,13 @@ private:
     int head_;
     gpu::SharedPtr<Kv> ring_;
     int issued_ = 0;  // steps whose copies have begun
-    int part_ = 0;    // sub-tile of the step at issued_
-    int write_ = 0;   // slots of the ring
+    int part_ = 0;    // sub-tile of step number issued_
+    int write_ = 0;   // slot of the ring to fill next
     int read_ = 0;
-    int chunk_slots_ = 0;  // slots of that step that lie in its chunk
-    int end_slot_ = 0;     // and those that have a row
+    int chunk_slots_ = 0;  // slots of step number issued_ that are in its KV chunk; the others are in scratch
+    int end_slot_ = 0;     // slots of step number issued_ that have a row; the others become zeros
     int rows_at_ = 0;
-    const Kv* chunk_k_ = nullptr;  // slot 0 of its keys
+    const Kv* chunk_k_ = nullptr;  // slot 0 of the step's keys
 };
 
 }  // namespace slipstream::cuda

@@ -1,12 +1,13 @@
 // The two kernels of attention on tensor cores. Both take a tile of queries of one kv head through steps (the ring of
 // attention_steps.cuh) with the arithmetic of attention_warp.cuh, so they give the same bits.
 //
-//   attention_parallel: grid (tiles, kv heads, chunks of a wave), up to four warps of 16 queries. Leaves the chunk's
-//       state of each query in memory. Few queries, long texts: a block of one warp has 30 KB of shared memory (heads
-//       of 128) with 17 KB on their way, so three such blocks a multiprocessor are more than latency times bandwidth;
-//       all query heads of a group share what is read.
-//   attention_folded: grid (tiles, kv heads), four warps; folds chunk after chunk in registers. Many queries. A head of
-//       256 has two warps for each 16 queries, which take half the columns of the values and score alike.
+// - attention_parallel: grid (tiles, kv heads, KV chunks of a wave), up to four warps of 16 queries. Stores the KV
+//   chunk's state of each query in memory. For few queries and long sequences: a thread block of one warp has 30 KB of
+//   shared memory (heads of 128) with 17 KB being copied, so three such thread blocks per multiprocessor are more than
+//   latency times bandwidth. All query heads of a query group share what is read.
+// - attention_folded: grid (tiles, kv heads), four warps; folds KV chunk after KV chunk in registers. For many queries.
+//   With heads of 256, two warps share 16 queries: each takes half of the columns of the values, and both compute the
+//   scores.
 #pragma once
 
 #include "gpu.cuh"
@@ -17,13 +18,14 @@
 
 namespace slipstream::cuda {
 
-/// Shapes that follow from the head. 32 slots a sub-tile are four independent chains of mma; the stages fit two blocks
-/// of the folding kernel into the 100 KB of sm_86, 89 and 120 up to a head of 128. Estimated, not tuned on a card.
+/// Sizes that depend on the head. 32 slots per sub-tile are four independent chains of mma. The stages let two thread
+/// blocks of the folding kernel fit into the 100 KB of sm_86, 89 and 120 for heads of up to 128. Estimated, not tuned
+/// on a GPU.
 template <class Kv, int D>
 struct ParallelShape {
     using Element = Kv;
     static constexpr int kHeadDim = D;
-    static constexpr int kColumns = D;  // of values, a warp
+    static constexpr int kColumns = D;  // columns of values per warp
     static constexpr int kSlots = D > 128 ? 16 : 32;
     static constexpr int kStages = D == 64 ? 4 : 3;
     using Ring = StepRing<Kv, D, kSlots, kStages>;
@@ -38,14 +40,14 @@ struct FoldedShape {
     using Ring = StepRing<Kv, D, kSlots, kStages>;
 };
 
-/// Shared memory: the ring, the tile's queries, a factor for each.
+/// Returns the bytes of shared memory of a thread block with n_rows queries: the ring, the queries, a factor for each.
 template <class Shape>
 constexpr size_t tile_shared_bytes(int n_rows) {
     return Shape::Ring::kBytes + static_cast<size_t>(n_rows) * (Shape::Ring::kPitch * 2 + 4);
 }
 
-/// Takes the ring's next step into `chunk`. Every warp reads along; one that the step does not concern computes
-/// nothing.
+/// Folds the ring's next step into `chunk`. Every warp of the thread block must call it, since all read the ring; a
+/// warp that the step does not concern computes nothing.
 template <class Shape>
 __device__ __forceinline__ void take_step(typename Shape::Ring& ring, const StepRows& step, int first_row,
                                           int first_column, gpu::SharedPtr<typename Shape::Element> queries,
@@ -208,7 +210,7 @@ __global__ void __launch_bounds__(32 * kFoldWarps, 2) attention_folded(const Att
     }
 }
 
-/// One wave of `n_chunks` chunks, `first_chunk` behind the first of the call.
+/// Launches one wave of `n_chunks` KV chunks, beginning `first_chunk` KV chunks after the call's first one.
 template <class Shape>
 void start_parallel(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream) {
     const int rows = a.warps_per_tile * kWarpRows;
@@ -223,7 +225,7 @@ void start_folded(const AttentionLaunch& a, void* stream) {
                 dim3(32 * kFoldWarps), tile_shared_bytes<Shape>(fold_rows(Shape::kHeadDim)), stream, a);
 }
 
-/// A wave of the parallel way, or, with no chunks named, the whole fold.
+/// Launches the kernels for the head_dim of a call: one wave of the parallel way, or the whole fold.
 template <class Kv>
 struct AttentionOn {
     static void parallel(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream) {

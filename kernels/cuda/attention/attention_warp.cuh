@@ -1,24 +1,29 @@
-// One warp's share of attention by mma m16n8k16: 16 queries as operand A, the slots of a step and the columns of values
-// as operand B. What is written here is the order of a query's arithmetic; tiles, copies and ways do not touch it.
+// The part of attention that one warp computes, by mma m16n8k16: 16 queries are operand A; the slots of a step, and the
+// columns of values, are operand B. This file fixes the order of a query's arithmetic; tiles, copies and AttentionWay
+// do not affect it.
 //
-// Per step of 64 slots: scores s = q . k, k ascending in steps of 16; t = s * (scale log2(e) 2^e), -inf where masked;
-// m' = max(m, all t); o and l are multiplied by 2^(m - m'); p = 2^(t - m'); a lane adds its 16 p in slot order to its
-// part of l; o += p v by mma, p rounded to the KV type, slots ascending in steps of 16. At a chunk's end l is summed
-// over the row's four lanes (xor 1, then 2), and the chunk's state folds into the running one: m' = max(m, mc),
-// l = fma(l, 2^(m - m'), lc * 2^(mc - m')), o likewise. 2^e makes up for the row of q, which is scaled by a power of
-// two so that it fits a half float.
+// Per step of 64 slots: scores s = q . k, k ascending in steps of 16; t = s * (scale log2(e) 2^e), -inf if masked; m' =
+// max(m, all t); o and l are multiplied by 2^(m - m'); p = 2^(t - m'); a lane adds its 16 p in slot order to its part
+// of l; o += p v by mma, with p rounded to the KV type, slots ascending in steps of 16. At the end of a KV chunk l is
+// summed over the row's four lanes (xor 1, then 2), and the KV chunk's state is folded into the running one: m' =
+// max(m, mc), l = fma(l, 2^(m - m'), lc * 2^(mc - m')), o in the same way. 2^e undoes the power of two that scaled the
+// row of q so that it fits a half float.
 //
-// A masked slot gives p = 0 exactly, and a row that a step does not concern keeps its bits: its factor is 1, its sums
-// are 0. Rows of masked slots must be finite numbers for that; slots that hold nothing are zeros.
+// A masked slot gives p = 0 exactly. A row that a step does not concern keeps its bits: its factor is 1, its sums are
+// 0. For that, rows of masked slots must be finite numbers; slots without a row are zeros.
 #pragma once
 
 #include "gpu.cuh"
 
 namespace slipstream::cuda {
 
+/// KV slots of a step, in which the fold of a KV chunk is computed.
 inline constexpr int kStepSlots = 64;
+/// Tiles of 8 KV slots in a step: an mma has 8 columns.
 inline constexpr int kSlotTiles = kStepSlots / 8;
+/// Steps of a KV chunk of 256 positions.
 inline constexpr int kChunkSteps = 4;
+/// m (maximum of the scores) of a state that has seen no KV slot.
 inline constexpr float kNothingSeen = -INFINITY;
 
 __device__ __forceinline__ void mma_16816(gpu::Bf16, float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
@@ -34,12 +39,13 @@ __device__ __forceinline__ uint32_t pack_pair(gpu::Half, float low, float high) 
     return gpu::pack_f16(low, high);
 }
 
-/// The two rows of a warp's 16 that a lane holds, lane / 4 and 8 behind it, reduced over `Columns` of the values.
+/// State of the two rows that a lane has of a warp's 16, lane / 4 and lane / 4 + 8, for `Columns` columns of the
+/// values.
 template <int Columns>
 struct RowPair {
-    float o[Columns / 8][4];  // accumulators of mma: elements 0, 1 of the first row, 2, 3 of the second
+    float o[Columns / 8][4];  // accumulators of mma: elements 0, 1 are of the first row, 2, 3 of the second
     float m[2];
-    float l[2];  // in a chunk: this lane's part
+    float l[2];  // within a KV chunk: this lane's part
 
     __device__ __forceinline__ void clear() {
         for (int r = 0; r < 2; ++r) {
@@ -52,14 +58,15 @@ struct RowPair {
     }
 };
 
-/// What a lane knows of its two rows: queries attend to positions [lowest, position].
+/// What a lane knows of its two rows: the query attends to positions [lowest, position].
 struct RowPairPlace {
     int lowest[2];
     int position[2];
-    float scale[2];  // scale log2(e) 2^e
+    float scale[2];  // of scores: scale log2(e) 2^e, where 2^e undoes the scaling of the query's row
 };
 
-/// Adds scores of `Slots` slots from `first_tile` on. q: the warp's 16 rows, k: the slots' rows, both `pitch` apart.
+/// Adds the scores of `Slots` slots to s[first_tile] and on. `q`: the warp's 16 rows; `k`: the slots' rows; both Pitch
+/// elements apart. The whole warp must call it.
 template <class Kv, int D, int Slots, int Pitch>
 __device__ __forceinline__ void add_scores(float (&s)[kSlotTiles][4], int first_tile, gpu::SharedPtr<Kv> q,
                                            gpu::SharedPtr<Kv> k) {
@@ -80,8 +87,8 @@ __device__ __forceinline__ void add_scores(float (&s)[kSlotTiles][4], int first_
     }
 }
 
-/// Scores become weights; m, l and o move on to the new maximum. `base`: position of slot 0; a row that the step does
-/// not concern has a position below it.
+/// Turns the scores `s` of a step into weights, and moves m, l and o of `state` to the new maximum. `base`: position of
+/// slot 0. A row that the step does not concern must have a position below `base`. The whole warp must call it.
 template <int Columns>
 __device__ __forceinline__ void weigh(float (&s)[kSlotTiles][4], int base, const RowPairPlace& place,
                                       RowPair<Columns>& state) {
@@ -121,8 +128,8 @@ __device__ __forceinline__ void weigh(float (&s)[kSlotTiles][4], int base, const
     }
 }
 
-/// Adds the values of `Slots` slots, whose weights begin at p[first_tile]. v: the slots' rows from the first of the
-/// warp's columns on.
+/// Adds the values of `Slots` slots, whose weights begin at p[first_tile], to state.o. `v`: the slots' rows, from the
+/// first of the warp's columns on.
 template <class Kv, int Columns, int Slots, int Pitch>
 __device__ __forceinline__ void add_values(const float (&p)[kSlotTiles][4], int first_tile, gpu::SharedPtr<Kv> v,
                                            RowPair<Columns>& state) {
@@ -144,7 +151,7 @@ __device__ __forceinline__ void add_values(const float (&p)[kSlotTiles][4], int 
     }
 }
 
-/// Sums a chunk's l over the lanes of each row. All lanes come here.
+/// Sums l of a KV chunk over the lanes of each row. All lanes must call it.
 template <int Columns>
 __device__ __forceinline__ void end_chunk(RowPair<Columns>& chunk) {
     for (int r = 0; r < 2; ++r) {
@@ -153,7 +160,8 @@ __device__ __forceinline__ void end_chunk(RowPair<Columns>& chunk) {
     }
 }
 
-/// How a state and the next chunk's are weighed against each other.
+/// How a state and that of the next KV chunk are weighed: the new m, and the factors of the old state and of the KV
+/// chunk.
 struct FoldFactors {
     float m;
     float keep;
@@ -167,7 +175,7 @@ __device__ __forceinline__ float fold_sum(float sum, float chunk_sum, float keep
     return gpu::fma(sum, keep, chunk_sum * take);
 }
 
-/// total <- total and chunk, for rows that saw something of it.
+/// Folds a KV chunk's state into `total`, for rows that saw something of the KV chunk.
 template <int Columns>
 __device__ __forceinline__ void fold_chunk(RowPair<Columns>& total, const RowPair<Columns>& chunk) {
 #pragma unroll

@@ -1,4 +1,5 @@
-// Attention on a CUDA device: the plan of a call, its arrays and scratch into device memory, the launch.
+// Attention on a CUDA device: makes the launch plan of a call, brings its arrays to device memory, takes scratch, and
+// launches.
 #include <algorithm>
 #include <cstdint>
 
@@ -16,7 +17,7 @@ namespace slipstream::cuda {
 
 namespace {
 
-// Host arrays of a call into device memory.
+// Stages the host arrays of a call and sets their addresses in `launch`.
 void stage_arrays(Op& op, const AttentionArgs& args, const AttentionPlan& plan, AttentionLaunch& launch) {
     launch.positions = op.stage(launch.positions, launch.n_tokens);
     launch.chunks = op.stage(launch.chunks, plan.n_table());
@@ -30,7 +31,7 @@ void stage_arrays(Op& op, const AttentionArgs& args, const AttentionPlan& plan, 
     }
 }
 
-// Or where a graph's launches find them.
+// For a captured call: sets the addresses from which launches of the graph read the arrays.
 void place_arrays(CudaGraph& graph, const AttentionArgs& args, const GraphAttention& of, AttentionLaunch& launch) {
     launch.place = graph.at<AttentionPlace>(of.place);
     launch.positions = graph.at<std::int32_t>(of.positions);
@@ -58,7 +59,8 @@ void attention(ExecRef exec, const AttentionArgs& args) {
     } else {
         place_arrays(*op.graph(), args, *captured, launch);
     }
-    // Only the join of chunks lays its output out; of many tokens, which fold, that is a small part of the work.
+    // Only the join of KV chunks prepares its output for matmuls. Calls of many tokens fold in registers; for them
+    // preparing is a small part of the work.
     const bool prepares = plan.way == AttentionWay::Parallel && launch.out != nullptr &&
                           launch.n_tokens <= kMostPreparedTokens && launch.head_dim % 32 == 0;
     Preparation preparation(op, prepares ? args.next : NextWeights{}, args.out,

@@ -1,6 +1,6 @@
-// A device's cuBLASLt: one handle, and for each shape met the algorithm that the heuristics name first, with
-// preferences that never change: the workspace's size, and no reduction scheme, so that no K is split over kernels or
-// atomics. Nothing is timed, so a shape has one algorithm on one card with one version of the library.
+// cuBLASLt of a device: one handle, and for each shape that was used the algorithm that the heuristics name first.
+// Their preferences never change: size of the workspace, and no reduction scheme, so that K is never split over kernels
+// or atomics. Nothing is timed, so a shape has one algorithm on one GPU with one version of the library.
 //
 // A toolkit may come without the library's header: then the module is built without it (no_blas.cu).
 #include "kernels/cuda/card/blas.h"
@@ -23,7 +23,7 @@ namespace slipstream::cuda::card {
 
 namespace {
 
-/// The library's functions, as its header declares them.
+/// The functions of the cuBLASLt library, as its header declares them; all null if it did not load.
 struct Library {
     void* file = nullptr;
     decltype(&cublasLtGetVersion) version = nullptr;
@@ -54,7 +54,7 @@ bool find(Library& library, Function& function, const char* name) {
 Library load() {
     Library out;
     const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
-    // Never unloaded: its state ends with the process.
+    // The library is never unloaded: its state ends with the process.
     out.file = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (out.file == nullptr) {
         const char* error = ::dlerror();
@@ -79,7 +79,7 @@ Library load() {
 }
 
 const Library& library() {
-    static const Library loaded = load();  // by the first who asks
+    static const Library loaded = load();  // loaded by the first caller
     return loaded;
 }
 
@@ -88,7 +88,7 @@ Status fail(const char* call, cublasStatus_t status, ErrorText* error) {
     return status == CUBLAS_STATUS_ALLOC_FAILED ? Status::OutOfMemory : Status::Failed;
 }
 
-/// A product of one shape: y[slab_rows, 512] = weights^T activations, column-major as the library sees it.
+/// A product of one shape: y[slab_rows, 512] = weights^T activations, in the column-major view of the library.
 struct Shape {
     PromptOperands operands = PromptOperands::Bf16;
     std::int64_t slab_rows = 0;
@@ -109,7 +109,8 @@ struct Shape {
     }
 };
 
-/// Shapes of one model are few: four or five matrices, their types, and a draft model's.
+/// cuBLASLt of one device. A model has few shapes, for which 64 are plenty: four or five matrices, in their types, and
+/// those of a draft model.
 struct Blas {
     cublasLtHandle_t handle = nullptr;
     cublasLtMatmulDesc_t product = nullptr;
@@ -135,7 +136,7 @@ Status open(Blas& blas, ErrorText* error) {
     if (const auto status = lt.desc_create(&blas.product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
         status != CUBLAS_STATUS_SUCCESS)
         return fail("cublasLtMatmulDescCreate", status, error);
-    const cublasOperation_t transposed = CUBLAS_OP_T;  // rows of weights lie one behind the other
+    const cublasOperation_t transposed = CUBLAS_OP_T;  // row-major weights are the transpose of a column-major matrix
     if (const auto status = lt.desc_set(blas.product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof(transposed));
         status != CUBLAS_STATUS_SUCCESS)
         return fail("cublasLtMatmulDescSetAttribute", status, error);
@@ -143,7 +144,8 @@ Status open(Blas& blas, ErrorText* error) {
         return fail("cublasLtMatmulPreferenceCreate", status, error);
     const std::uint64_t workspace_bytes = kPromptBlasBytes;
     const std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
-    const std::uint32_t alignment = 16;  // of every operand: what is aligned better is not computed otherwise
+    const std::uint32_t alignment = 16;  // bytes, assumed for every operand: better alignment must not change the
+                                         // algorithm
     struct Wish {
         cublasLtMatmulPreferenceAttributes_t name;
         const void* value;
@@ -161,7 +163,7 @@ Status open(Blas& blas, ErrorText* error) {
     return Status::Ok;
 }
 
-// Layouts and algorithm of a shape that was not met before.
+// Creates the layouts of a new shape and chooses its algorithm.
 Status plan(Blas& blas, Shape& shape, ErrorText* error) {
     const Library& lt = library();
     const cudaDataType_t type = shape.operands == PromptOperands::F16 ? CUDA_R_16F : CUDA_R_16BF;
@@ -246,7 +248,7 @@ Status prompt_product(Place place, const PromptProductLaunch* launch, ErrorText*
     Shape* shape = nullptr;
     if (const Status status = shape_of(blas, *launch, &shape, error); status != Status::Ok) return status;
     const Library& lt = library();
-    // Where the product goes to y itself, columns lie further apart: the algorithm is the same.
+    // If the product is written to y directly, its columns are further apart; the algorithm is the same.
     const std::int64_t stride = launch->product_stride;
     if (const auto status = lt.layout_set(shape->product, CUBLASLT_MATRIX_LAYOUT_LD, &stride, sizeof(stride));
         status != CUBLAS_STATUS_SUCCESS)

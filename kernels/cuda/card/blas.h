@@ -1,5 +1,5 @@
-// cuBLASLt as the module's table has it (module_api.h, prompt_launch.h). Loaded at run time, by name: the module starts
-// without it, and says so.
+// cuBLASLt for the module's function table (module_api.h, prompt_launch.h). It is loaded at run time, by name: the
+// module works without it, and reports that it is missing.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
-// The device dialect on a card: every instruction that kernels use beyond plain C++, and nothing else. The only file
-// with PTX and intrinsics. Kernels include "gpu.cuh"; tests/cuda_emulation/gpu.cuh gives the same names on the host,
-// and the include path chooses. A name that is added here is added there.
+// The device dialect for a GPU: every instruction that kernels use beyond plain C++, and nothing else. This is the only
+// file with PTX and intrinsics. Kernels include "gpu.cuh"; tests/cuda_emulation/gpu.cuh defines the same names for the
+// host, and the include path chooses. A name that is added here must be added there.
 //
-// All warp operations (shuffles, votes, mma, ldmatrix, sync_warp) are for whole warps that reach them together. Numbers
-// are IEEE with denormals kept (no fast-math flags; -fmad=false, so that a fused multiply-add is written where it is
-// meant), but for exp_approx.
+// All warp operations (shuffles, votes, mma, ldmatrix, sync_warp) are for whole warps that reach them together.
+// Arithmetic is IEEE with denormals (no fast-math flags; -fmad=false, so that a multiply-add is fused only where the
+// code says so), except exp2_approx and exp_approx.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,7 +15,7 @@
 
 namespace gpu {
 
-/// 16-bit floats are bits; arithmetic is done in float, in mma, or by fma_bf16x2.
+/// 16-bit floats, which hold only their bits: arithmetic is done in float, by mma, or by fma_bf16x2.
 struct Bf16 {
     uint16_t bits;
 };
@@ -23,7 +23,7 @@ struct Half {
     uint16_t bits;
 };
 
-/// What one wide load or store of a lane moves.
+/// What one wide load or store of a lane moves: 16 or 8 bytes, aligned to their size.
 struct alignas(16) U32x4 {
     uint32_t x[4];
 };
@@ -31,7 +31,7 @@ struct alignas(8) U32x2 {
     uint32_t x[2];
 };
 
-/// Dynamic shared memory, seen as elements of T.
+/// Pointer into dynamic shared memory, to elements of T.
 template <class T>
 struct SharedPtr {
     T* p;
@@ -44,14 +44,14 @@ struct SharedPtr {
     }
 };
 
-/// The block's dynamic shared memory from `byte_offset` on; its base is aligned to 128 bytes.
+/// Returns the thread block's dynamic shared memory from `byte_offset` on; its base is aligned to 128 bytes.
 template <class T>
 __device__ __forceinline__ SharedPtr<T> dynamic_shared(size_t byte_offset = 0) {
     extern __shared__ __align__(128) char shared_bytes[];
     return {reinterpret_cast<T*>(shared_bytes + byte_offset)};
 }
 
-/// blockIdx.y, read anew: what was worked out from it before need not be kept until then.
+/// Returns blockIdx.y, read again: so the compiler need not keep values in registers that were computed from it before.
 __device__ __forceinline__ unsigned block_y() {
     unsigned y;
     asm volatile("mov.u32 %0, %%ctaid.y;" : "=r"(y));
@@ -63,24 +63,25 @@ __device__ __forceinline__ void sync_threads() {
 __device__ __forceinline__ void sync_warp() {
     __syncwarp();
 }
-/// Value of lane (own lane xor mask); T has four bytes.
+/// Returns the value of lane (own lane xor mask); T has four bytes.
 template <class T>
 __device__ __forceinline__ T shfl_xor(T value, int mask) {
     return __shfl_xor_sync(0xffffffffU, value, mask);
 }
-/// Value of lane `source`, 0 to 31; it may differ from lane to lane.
+/// Returns the value of lane `source`, 0 to 31, which may differ between lanes.
 template <class T>
 __device__ __forceinline__ T shfl(T value, int source) {
     return __shfl_sync(0xffffffffU, value, source);
 }
-/// Bit l: predicate of lane l.
+/// Returns the predicates of all lanes of the warp: bit l is that of lane l.
 __device__ __forceinline__ uint32_t ballot(bool predicate) {
     return __ballot_sync(0xffffffffU, predicate);
 }
 
-/// acc[16, 8] += a[16, 16] b[16, 8], inputs 16 bits, sums float (PTX ISA, mma.m16n8k16). With g = lane / 4,
-/// t = lane % 4 * 2, register h of a holds row g + h % 2 * 8, columns t + h / 2 * 8 and the next (low half first);
-/// register h of b rows t + h * 8 and the next, column g; element h of acc row g + h / 2 * 8, column t + h % 2.
+/// acc[16, 8] += a[16, 16] b[16, 8], with 16-bit inputs and float sums (PTX ISA, mma.m16n8k16). With g = lane / 4 and t
+/// = lane % 4 * 2: register h of a holds row g + h % 2 * 8, columns t + h / 2 * 8 and the next (low half first);
+/// register h of b holds rows t + h * 8 and the next, column g; element h of acc is row g + h / 2 * 8, column t + h %
+/// 2.
 __device__ __forceinline__ void mma_bf16_16816(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
@@ -93,8 +94,9 @@ __device__ __forceinline__ void mma_f16_16816(float (&acc)[4], const uint32_t (&
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// Four 8x8 matrices of 16-bit elements: lane l names row l % 8 of matrix l / 8 (16 bytes, aligned); register m of lane
-/// l receives row l / 4, columns l % 4 * 2 and the next, of matrix m. `trans`: of its transpose.
+/// Loads four 8x8 matrices of 16-bit elements. Lane l passes the address of row l % 8 of matrix l / 8 (16 bytes,
+/// aligned); register m of lane l receives row l / 4, columns l % 4 * 2 and the next, of matrix m. With _trans, of the
+/// transposed matrix.
 template <class T>
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], SharedPtr<T> row) {
     static_assert(sizeof(T) == 2);
@@ -114,30 +116,33 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], SharedPtr<T>
                  : "memory");
 }
 
-/// 16 bytes from global to shared memory, both aligned to 16; visible to the thread after copy_async_wait of its group,
-/// to the block after a sync_threads behind that. Every copy is waited for before the thread ends.
+/// Begins a copy of 16 bytes from global to shared memory, both aligned to 16. The bytes are visible to the thread
+/// after copy_async_wait of their group, and to the thread block after a sync_threads after that. Every copy must be
+/// waited for before the thread ends.
 template <class T>
 __device__ __forceinline__ void copy_async_16(SharedPtr<T> dst, const void* src) {
     const unsigned s = static_cast<unsigned>(__cvta_generic_to_shared(dst.p));
     asm volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(s), "l"(src) : "memory");
 }
-/// The same where `n_bytes` is 16; where it is 0, 16 zero bytes, and `src` is not read (it must still be an address of
-/// global memory).
+/// Like copy_async_16 if `n_bytes` is 16. If `n_bytes` is 0, it writes 16 zero bytes and does not read `src`, which
+/// must still be an address in global memory.
 template <class T>
 __device__ __forceinline__ void copy_async_16_or_zero(SharedPtr<T> dst, const void* src, int n_bytes) {
     const unsigned s = static_cast<unsigned>(__cvta_generic_to_shared(dst.p));
     asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(s), "l"(src), "r"(n_bytes) : "memory");
 }
+/// Ends a group of copies: all that this thread has begun since its last call. copy_async_wait() waits for groups.
 __device__ __forceinline__ void copy_async_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/// Until at most the last N groups of this thread are under way.
+/// Waits until all groups of copies of this thread are done, except at most the latest N.
 template <int N>
 __device__ __forceinline__ void copy_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/// Global memory that no one writes during the kernel. load_16: read once, kept out of L1; the others are cached.
+/// Loads from global memory that nothing writes during the kernel; aligned to their size. load_16 is for bytes that are
+/// read once, and does not cache them in L1; the others do.
 __device__ __forceinline__ U32x4 load_16(const void* src) {
     U32x4 v;
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3},[%4];"
@@ -159,7 +164,7 @@ __device__ __forceinline__ uint32_t load_4(const void* src) {
 __device__ __forceinline__ uint16_t load_2(const void* src) {
     return __ldg(static_cast<const unsigned short*>(src));
 }
-/// Any memory, plainly; aligned to their size.
+/// Plain stores and loads of 16 or 8 bytes; addresses must be aligned to the size.
 __device__ __forceinline__ void store_16(void* dst, U32x4 v) {
     *static_cast<uint4*>(dst) = {v.x[0], v.x[1], v.x[2], v.x[3]};
 }
@@ -181,8 +186,8 @@ __device__ __forceinline__ void store_shared_16(SharedPtr<T> dst, U32x4 v) {
     *reinterpret_cast<uint4*>(dst.p) = {v.x[0], v.x[1], v.x[2], v.x[3]};
 }
 
-/// 2^x, relative error below 2^-22; results below 2^-126 are 0. exp_approx(x) is exp2_approx of x * log2(e), the
-/// product rounded to float: so 1 at 0, 0 at -infinity, NaN at NaN.
+/// Returns 2^x, with a relative error below 2^-22; results below 2^-126 are 0. exp_approx(x) is exp2_approx of x *
+/// log2(e), with the product rounded to float: so 1 at 0, 0 at -infinity, NaN at NaN.
 __device__ __forceinline__ float exp2_approx(float x) {
     float r;
     asm("ex2.approx.ftz.f32 %0,%1;" : "=f"(r) : "f"(x));
@@ -192,13 +197,13 @@ __device__ __forceinline__ float exp_approx(float x) {
     return exp2_approx(__fmul_rn(x, 1.4426950408889634F));
 }
 
-/// Fused multiply-add, rounded once; fma(float, float, float) of the toolkit.
+/// Fused multiply-add, rounded once: fma(float, float, float) of the toolkit.
 using ::fma;
-/// Of two ints; of floats fminf and fmaxf are there everywhere.
+/// The smaller or larger of two ints; for floats use fminf and fmaxf.
 using ::max;
 using ::min;
 
-/// Two floats to 16-bit ones, to nearest even, `lo` in the low half.
+/// Returns two floats rounded to 16-bit floats, to nearest even, with `lo` in the low half.
 __device__ __forceinline__ uint32_t pack_bf16(float lo, float hi) {
     uint32_t r;
     asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(hi), "f"(lo));
@@ -209,7 +214,7 @@ __device__ __forceinline__ uint32_t pack_f16(float lo, float hi) {
     asm("cvt.rn.f16x2.f32 %0,%1,%2;" : "=r"(r) : "f"(hi), "f"(lo));
     return r;
 }
-/// Exact; denormals too.
+/// Returns the 16-bit float as float, exactly, also denormals.
 __device__ __forceinline__ float half_to_float(Half h) {
     float f;
     asm("cvt.f32.f16 %0,%1;" : "=f"(f) : "h"(h.bits));
@@ -219,35 +224,35 @@ __device__ __forceinline__ float bf16_to_float(Bf16 h) {
     return __uint_as_float(uint32_t{h.bits} << 16);
 }
 
-/// a * b + c on each bfloat16 half, rounded once.
+/// Returns a * b + c of each bfloat16 half, rounded once.
 __device__ __forceinline__ uint32_t fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) {
     uint32_t r;
     asm("fma.rn.bf16x2 %0,%1,%2,%3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
     return r;
 }
-/// (a & mask) | set. One instruction: as C the compiler makes two of it where both are constants.
+/// Returns (a & mask) | set, in one instruction; from C++ the compiler makes two if both are constants.
 __device__ __forceinline__ uint32_t and_or(uint32_t a, uint32_t mask, uint32_t set) {
     uint32_t r;
     asm("lop3.b32 %0,%1,%2,%3,0xea;" : "=r"(r) : "r"(a), "r"(mask), "r"(set));
     return r;
 }
-/// Byte i of the result: byte (selector >> 4 i) & 7 of the eight bytes a (0-3), b (4-7).
+/// Returns four bytes: byte i is byte (selector >> 4 i) & 7 of the eight bytes of a (0-3) and b (4-7).
 __device__ __forceinline__ uint32_t byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
     return __byte_perm(a, b, selector);
 }
 
-/// The card's clock; it ticks at least once a microsecond or so.
+/// Returns the GPU's clock in nanoseconds; it advances at least about once per microsecond.
 __device__ __forceinline__ uint64_t nanoseconds() {
     uint64_t t;
     asm volatile("mov.u64 %0,%%globaltimer;" : "=l"(t));
     return t;
 }
-/// What stands at `at`, which becomes `to` if it is `from`; for all of the card.
+/// Atomically, for the whole GPU: returns the value at `at`, and replaces it by `to` if it is `from`.
 __device__ __forceinline__ uint64_t atomic_swap_if(uint64_t* at, uint64_t from, uint64_t to) {
     return atomicCAS(reinterpret_cast<unsigned long long*>(at), from, to);
 }
 
-/// Starts a kernel; `stream` is a cudaStream_t. Whoever calls looks at cudaGetLastError.
+/// Launches a kernel; `stream` is a cudaStream_t. The caller must check cudaGetLastError.
 template <class... Params, class... Args>
 inline void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes, void* stream, Args... args) {
     constexpr size_t kAlwaysThere = 48 << 10;

@@ -1,5 +1,6 @@
-// Graphs of the module's table, on the CUDA runtime (module_api.h says what each does). Captures are of their thread:
-// what other threads ask of the runtime meanwhile (allocations of another card, queries of copy streams) is their own.
+// Graphs for the module's function table, on the CUDA runtime (what each function does: module_api.h). A capture
+// belongs to its thread: calls of other threads meanwhile (allocations on another GPU, queries of copy streams) are not
+// part of it.
 #include "kernels/cuda/card/runtime.h"
 
 namespace slipstream::cuda::card {
@@ -10,7 +11,7 @@ cudaStream_t stream_of(Place place) {
     return static_cast<cudaStream_t>(place.stream);
 }
 
-// Makes `captured` ready to be launched, its memory on the card taken now and not at the first launch.
+// Makes `captured` ready to launch. Its memory on the GPU is allocated now, not at the first launch.
 cudaError_t instantiate(cudaGraph_t captured, cudaStream_t stream, cudaGraphExec_t* ready, std::size_t* n_nodes) {
     if (const cudaError_t result = cudaGraphGetNodes(captured, nullptr, n_nodes); result != cudaSuccess) return result;
     if (const cudaError_t result = cudaGraphInstantiate(ready, captured, 0); result != cudaSuccess) return result;

@@ -1,21 +1,14 @@
 // The module's one entry and its table. A launch function enqueues and reports nothing; what the runtime remembers of
 // it becomes the status, so no launch goes unchecked. Errors of the kernels themselves show in a later call of their
 // device, as everywhere in CUDA: compute-sanitizer names the kernel.
-#include "kernels/cuda/attention/attention_launch.h"
 #include "kernels/cuda/card/blas.h"
 #include "kernels/cuda/card/nccl_calls.h"
 #include "kernels/cuda/card/runtime.h"
-#include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/host/table_bytes.h"
-#include "kernels/cuda/kv_launch.h"
-#include "kernels/cuda/kv_view_launch.h"
-#include "kernels/cuda/link_pace_launch.h"
-#include "kernels/cuda/matmul/matmul_launch.h"
-#include "kernels/cuda/matmul/prompt_launch.h"
+#include "kernels/cuda/launches.h"
 #include "kernels/cuda/module_api.h"
-#include "kernels/cuda/sampling_launch.h"
 
-// What the kernels are compiled for; whoever compiles this says so.
+// What the kernels are compiled for; the build defines it.
 #ifndef SLIPSTREAM_CUDA_ARCHITECTURES
 #define SLIPSTREAM_CUDA_ARCHITECTURES ""
 #endif
@@ -31,67 +24,48 @@ Status enqueue(Place place, const Launch* launch, ErrorText* error) {
     return card::status_of(cudaGetLastError(), error);
 }
 
-constexpr Module kModule{
-    kModuleVersion,
-    kTableBytes,
-    SLIPSTREAM_CUDA_ARCHITECTURES,
-    card::count_devices,
-    card::try_kernel,
-    card::device_properties,
-    card::memory_info,
-    card::allocate,
-    card::free,
-    card::allocate_host,
-    card::free_host,
-    card::register_host,
-    card::unregister_host,
-    card::make_stream,
-    card::free_stream,
-    card::synchronize,
-    card::copy,
-    card::make_event,
-    card::free_event,
-    card::record,
-    card::wait,
-    card::query,
-    card::await,
-    card::elapsed,
-    card::begin_capture,
-    card::end_capture,
-    card::launch_graph,
-    card::free_graph,
-    card::blas_version,
-    card::make_blas,
-    card::free_blas,
-    card::can_access_peer,
-    card::nccl_version,
-    card::make_communicators,
-    card::free_communicator,
-    card::abort_communicator,
-    card::sum_parts,
-    card::gather_parts,
-    enqueue<AddLaunch, launch_add>,
-    enqueue<ArgmaxLaunch, launch_argmax>,
-    enqueue<AttentionLaunch, launch_attention>,
-    enqueue<GumbelLaunch, launch_gumbel>,
-    enqueue<KvCommitLaunch, launch_kv_commit>,
-    enqueue<KvGatherLaunch, launch_kv_gather>,
-    enqueue<KvScoreLaunch, launch_kv_score>,
-    enqueue<KvWriteLaunch, launch_kv_write>,
-    enqueue<LinkPaceLaunch, launch_link_pace>,
-    enqueue<LogitSumLaunch, launch_logit_sum>,
-    enqueue<MatmulLaunch, launch_matmul>,
-    enqueue<MoveRowsLaunch, launch_move_rows>,
-    enqueue<PromptActivationsLaunch, launch_prompt_activations>,
-    card::prompt_product,
-    enqueue<PromptStoreLaunch, launch_prompt_store>,
-    enqueue<PromptWeightsLaunch, launch_prompt_weights>,
-    enqueue<RmsNormLaunch, launch_rms_norm>,
-    enqueue<RopeLaunch, launch_rope>,
-    enqueue<RotateWriteLaunch, launch_rotate_write>,
-    enqueue<SwigluLaunch, launch_swiglu>,
-    enqueue<TopKLaunch, launch_top_k>,
-};
+#define SLIPSTREAM_ENQUEUE(name, Launch) enqueue<Launch, launch_##name>,
+constexpr Module kModule{kModuleVersion,
+                         kTableBytes,
+                         SLIPSTREAM_CUDA_ARCHITECTURES,
+                         card::count_devices,
+                         card::try_kernel,
+                         card::device_properties,
+                         card::memory_info,
+                         card::allocate,
+                         card::free,
+                         card::allocate_host,
+                         card::free_host,
+                         card::register_host,
+                         card::unregister_host,
+                         card::make_stream,
+                         card::free_stream,
+                         card::synchronize,
+                         card::copy,
+                         card::make_event,
+                         card::free_event,
+                         card::record,
+                         card::wait,
+                         card::query,
+                         card::await,
+                         card::elapsed,
+                         card::begin_capture,
+                         card::end_capture,
+                         card::launch_graph,
+                         card::free_graph,
+                         card::blas_version,
+                         card::make_blas,
+                         card::free_blas,
+                         card::prompt_product,
+                         card::can_access_peer,
+                         card::nccl_version,
+                         card::make_communicators,
+                         card::free_communicator,
+                         card::abort_communicator,
+                         card::sum_parts,
+                         card::gather_parts,
+                         SLIPSTREAM_CUDA_LAUNCHES(SLIPSTREAM_ENQUEUE)};
+#undef SLIPSTREAM_ENQUEUE
 
 }  // namespace
 

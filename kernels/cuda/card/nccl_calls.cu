@@ -1,6 +1,6 @@
-// A communicator a rank, and calls for all of them in one group. The few functions and numbers of NCCL 2 that are used
-// are declared here: they have been the same in all its versions, and toolkits come without its header. Where there is
-// one, the compiler compares.
+// One communicator per rank, and calls for all ranks in one group. The few functions and numbers of NCCL 2 that are
+// used are declared here: they are the same in all its versions, and toolkits come without its header. If there is a
+// header, the compiler compares the declarations.
 #include "kernels/cuda/card/nccl_calls.h"
 
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr char kFile[] = "libnccl.so.2";
 
-// Results, types and operations are enumerations, which cross as whole numbers.
+// Results, types and operations are enumerations, passed as integers.
 constexpr int kDone = 0;
 constexpr int kUnderWay = 7;
 constexpr int kFloat32 = 7;
@@ -81,14 +81,15 @@ bool find(Library& library, Function*& function, const char* name) {
     return function != nullptr;
 }
 
-// The loader has no other way than words to say that there is no such file; it names first what it did not find.
+// Whether `error` says that the library's file does not exist. The loader reports that in words only; it names first
+// what it did not find.
 bool says_missing(const char* error) {
     return std::strncmp(error, kFile, sizeof(kFile) - 1) == 0 && std::strstr(error, "No such file") != nullptr;
 }
 
 Library load() {
     Library out;
-    // Never unloaded: it has threads of its own.
+    // The library is never unloaded: it has threads of its own.
     out.file = ::dlopen(kFile, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (out.file == nullptr) {
         const char* error = ::dlerror();
@@ -107,12 +108,12 @@ Library load() {
 }
 
 const Library& library() {
-    static const Library loaded = load();  // by the first who asks
+    static const Library loaded = load();  // loaded by the first caller
     return loaded;
 }
 
 Status fail(const char* call, int result, ErrorText* error) {
-    static_cast<void>(cudaGetLastError());  // else the next launch would seem to have failed
+    static_cast<void>(cudaGetLastError());  // clears the error, else the next launch would seem to have failed
     std::snprintf(error->text, sizeof(error->text), "%s: %s", call, library().error_string(result));
     return Status::Failed;
 }
@@ -121,7 +122,7 @@ Status status_of_call(const char* call, int result, ErrorText* error) {
     return result == kDone ? Status::Ok : fail(call, result, error);
 }
 
-// The first rank that something went wrong with, perhaps in an earlier call; -1: none.
+// Returns the first rank with an error, perhaps from an earlier call, with the error in *result; -1: none.
 std::int32_t failed_rank(std::int32_t n_ranks, const RankPart* parts, int* result) {
     for (std::int32_t rank = 0; rank < n_ranks; ++rank) {
         int state = kDone;
@@ -132,7 +133,7 @@ std::int32_t failed_rank(std::int32_t n_ranks, const RankPart* parts, int* resul
     return -1;
 }
 
-// Calls `one(part)` for all ranks in one group.
+// Calls `one(part)` for all ranks in one group. Sets *failed to the rank that failed; -1: not known.
 template <typename One>
 Status grouped(const char* name, std::int32_t n_ranks, const RankPart* parts, std::int32_t* failed, ErrorText* error,
                const One& one) {
@@ -145,7 +146,7 @@ Status grouped(const char* name, std::int32_t n_ranks, const RankPart* parts, st
         result = one(parts[rank]);
         if (result != kDone) *failed = rank;
     }
-    const int ended = library().group_end();  // also of a group that failed
+    const int ended = library().group_end();  // needed also to end a group that failed
     if (*failed >= 0) return fail(name, result, error);
     if (ended == kDone) return Status::Ok;
     *failed = failed_rank(n_ranks, parts, &result);
@@ -178,7 +179,8 @@ Status free_communicator(std::int32_t device, void* communicator, ErrorText* err
 }
 
 Status abort_communicator(std::int32_t device, void* communicator, ErrorText* error) {
-    static_cast<void>(use_device(device, error));  // what waits on a card that has failed is ended, too
+    static_cast<void>(use_device(device, error));  // even if that fails: kernels that wait on a failed GPU are ended
+                                                   // too
     return status_of_call("ncclCommAbort", library().abort(communicator), error);
 }
 

@@ -1,5 +1,5 @@
-// NCCL as the module's table has it (module_api.h, sums_launch.h). Loaded at run time, by name: nothing of it is needed
-// to build the module, and nothing of it is loaded where nobody sums up.
+// NCCL for the module's function table (module_api.h, sums_launch.h). It is loaded at run time, by name: the module can
+// be built without it, and does not load it if no sums are computed.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Where the toolkit had no header of cuBLASLt: prompts run on our own kernels, as where the library is missing.
+// Used if the toolkit has no header of cuBLASLt: prompts then use our own kernels, as when the library is missing.
 #include "kernels/cuda/card/blas.h"
 
 #if !__has_include(<cublasLt.h>)

@@ -1,6 +1,6 @@
-// Every call goes through status_of(), so that none fails unseen. A machine without a driver is told from one whose
-// driver is too old by the driver's own version: the runtime answers both alike (error 35, or 34 where only the
-// toolkit's stub is there), and leaves its arguments untouched.
+// Every call goes through status_of(), so that no error is lost. The driver's own version distinguishes a machine
+// without a driver from one whose driver is too old: the runtime returns the same error for both (35, or 34 if only the
+// toolkit's stub is there), and leaves its arguments unchanged.
 #include "kernels/cuda/card/runtime.h"
 
 #include <cstdio>
@@ -48,13 +48,13 @@ int attribute(cudaDeviceAttr name, std::int32_t device) {
 Status status_of(cudaError_t result, ErrorText* error) {
     const Status status = kind_of(result);
     if (status == Status::Ok) return status;
-    static_cast<void>(cudaGetLastError());  // else the next launch would seem to have failed
+    static_cast<void>(cudaGetLastError());  // clears the error, else the next launch would seem to have failed
     if (status == Status::DriverTooOld) {
         int driver = 0;
         int runtime = 0;
         static_cast<void>(cudaDriverGetVersion(&driver));
         static_cast<void>(cudaRuntimeGetVersion(&runtime));
-        std::snprintf(error->text, sizeof(error->text), "it serves CUDA %d.%d, this build needs %d.%d", driver / 1000,
+        std::snprintf(error->text, sizeof(error->text), "it supports CUDA %d.%d, this build needs %d.%d", driver / 1000,
                       driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     } else if (status == Status::NoDriver) {
         std::snprintf(error->text, sizeof(error->text), "%s", cudaGetErrorName(result));
@@ -107,10 +107,10 @@ Status device_properties(std::int32_t device, DeviceProperties* properties, Erro
     properties->memory_bytes = of_card.totalGlobalMem;
     properties->l2_bytes = static_cast<std::uint64_t>(of_card.l2CacheSize);
     properties->shared_bytes_per_block = of_card.sharedMemPerBlockOptin;
-    // Of cudaMalloc on every card and driver known; the runtime does not say (cuMemGetAllocationGranularity of the
-    // driver says the same for memory mapped by hand).
+    // True of cudaMalloc on every GPU and driver known; the runtime does not report it (the driver's
+    // cuMemGetAllocationGranularity returns the same for memory that a program maps itself).
     properties->allocation_bytes = std::uint64_t{2} << 20;
-    // Two transfers a clock, kHz and bits.
+    // The memory makes two transfers per clock; the attributes are in kHz and bits.
     properties->memory_bytes_per_second = 2e3 * attribute(cudaDevAttrMemoryClockRate, device) *
                                           (attribute(cudaDevAttrGlobalMemoryBusWidth, device) / 8.0);
     return Status::Ok;
@@ -145,8 +145,8 @@ Status free(std::int32_t device, void* data, ErrorText* error) {
     return status_of(cudaFree(data), error);
 }
 
-// The device is named though the pages are everybody's (portable): without it the call would make a context on
-// whichever card the thread has, card 0 at first, and take its memory.
+// The device is set although the pages are usable by every device (portable): without it the call would create a
+// context on the thread's current GPU, at first GPU 0, and use its memory.
 Status allocate_host(std::int32_t device, std::size_t bytes, void** data, ErrorText* error) {
     if (const Status status = use_device(device, error); status != Status::Ok) return status;
     const std::scoped_lock lock(memory_mutex());
@@ -179,7 +179,8 @@ Status make_stream(std::int32_t device, QueueKind kind, void** stream, ErrorText
         status != Status::Ok)
         return status;
     cudaStream_t made = nullptr;
-    // Never ordered with the default stream. Copies have engines of their own; what kernels they need goes first.
+    // Streams are never ordered with the default stream. Copies have engines of their own; kernels that copies need get
+    // priority.
     const Status status = status_of(
         cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, kind == QueueKind::Copy ? greatest : least), error);
     *stream = made;

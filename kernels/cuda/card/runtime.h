@@ -1,5 +1,5 @@
-// The runtime half of the module's table, on the CUDA runtime that is linked into it (module_api.h says what each
-// does).
+// The functions of the module's table that wrap the CUDA runtime, which is linked into the module (what each does:
+// module_api.h).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,13 +10,14 @@
 
 namespace slipstream::cuda::card {
 
-/// Ok, or the status with the runtime's own words in `error`; the runtime's memory of a recoverable error is cleared.
+/// Returns Ok, or the status of `result` with the runtime's own text in *error. Clears the error that the runtime
+/// remembers.
 Status status_of(cudaError_t result, ErrorText* error);
-/// Makes `device` the calling thread's.
+/// Makes `device` the current device of the calling thread.
 Status use_device(std::int32_t device, ErrorText* error);
-/// Held while memory is taken, locked or given back, for which the driver may wait for all kernels of all cards that
-/// reach one another; and while kernels are enqueued that wait on their cards for one another. Between two of those it
-/// would wait for good (NVIDIA/nccl, issues 48 and 744).
+/// Returns the mutex to hold while memory is allocated, locked or freed, for which the driver may wait for all kernels
+/// of all GPUs that can access each other; and while kernels are enqueued that wait on their GPUs for one another. An
+/// allocation between two of these would wait for ever (NVIDIA/nccl, issues 48 and 744).
 std::mutex& memory_mutex();
 
 Status count_devices(std::int32_t* n, ErrorText* error);

@@ -35,7 +35,7 @@ cuda::DeviceProperties properties_of(const cuda::Module& module, std::int32_t or
     return properties;
 }
 
-// What is free now, less the margin.
+// Returns the bytes that are free now, less kCardMarginBytes.
 std::size_t free_bytes(const cuda::Module& module, std::int32_t ordinal) {
     std::uint64_t free = 0;
     std::uint64_t total = 0;
@@ -51,7 +51,8 @@ void release_host(void* owner, std::byte* data, std::size_t) noexcept {
     device->table().free_host(device->ordinal(), data, &ignored);
 }
 
-// The library's version with its handle in `blas`; 0 and the reason where there is none.
+// Opens cuBLASLt and sets *blas. Returns its version; 0 if there is none, with the reason in *why_not and null in
+// *blas.
 std::int64_t open_blas(const cuda::Module& module, std::int32_t ordinal, void** blas, std::string* why_not) {
     std::int64_t version = 0;
     cuda::ErrorText error{};
@@ -165,7 +166,7 @@ Buffer CudaDevice::allocate_host(std::size_t bytes, MemoryTag /*tag*/, std::stri
     const cuda::Status status = module_->allocate_host(ordinal_, std::max<std::size_t>(bytes, 1), &data, &error);
     if (status == cuda::Status::OutOfMemory)
         throw OutOfBudget(
-            fmt::format("{}: the system locks no {} bytes of host memory for {} ({}); close other "
+            fmt::format("{}: cannot lock {} bytes of host memory for {} ({}); close other "
                         "programs, or raise the limit of locked memory",
                         name_, bytes, what, error.text));
     check(status, error, fmt::format("{} bytes of host memory for {}", bytes, what));
@@ -242,12 +243,13 @@ void CudaDevice::reserve_scratch(std::size_t bytes) {
     bytes = scratch_size(bytes);
     if (bytes <= scratch_.size_bytes()) return;
     if (turn_ != nullptr && turn_->capturing() != nullptr)
-        throw OutOfBudget(fmt::format("{}: an op in a graph wants {} bytes of scratch, {} were taken beforehand", name_,
-                                      bytes, scratch_.size_bytes()));
-    if (turn_ != nullptr) turn_->synchronize();  // it may still use what goes now
+        throw OutOfBudget(
+            fmt::format("{}: an op in a graph needs {} bytes of scratch, {} were reserved before the capture", name_,
+                        bytes, scratch_.size_bytes()));
+    if (turn_ != nullptr) turn_->synchronize();  // the stream may still use the old region
     count_workspace_move();
     keep_prepared({});
-    scratch_ = Buffer();  // first, so that the budget need not hold both
+    scratch_ = Buffer();  // freed first, so that the budget need not hold both
     scratch_ = allocate(bytes, MemoryTag::Workspace, "kernel scratch");
 }
 

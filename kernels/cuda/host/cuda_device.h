@@ -1,12 +1,12 @@
-// A card as a device: memory under a budget, streams, events, ops, all through the table of functions of a module
-// (module_api.h). No CUDA header and no driver needed to compile or to test: on the emulation's table the same class
-// runs on the host.
+// A GPU as a device: memory under a budget, streams, events and ops, all through the function table of a module
+// (module_api.h). It needs no CUDA header and no driver to be compiled or tested: with the function table of the
+// emulation the same class runs on the host.
 //
-// Ops that take host arrays (positions, tables of chunks) stage them (cuda/staging.h), and share one region of scratch.
-// Both belong to the device, so its compute streams take turns: one that comes to an op waits for what the one before
-// had enqueued. What a stream copies is ordered by its own calls and by events alone.
+// Ops that take host arrays (positions, tables of KV chunks) stage them (host/staging.h), and all ops share one region
+// of scratch. Both belong to the device, so its compute streams take turns: a stream that calls an op waits for what
+// the stream of the previous op had enqueued. Copies are ordered only by the calls of their stream and by events.
 //
-// A device is used by one host thread at a time; buffers may be dropped by any.
+// A device must be used by one host thread at a time; buffers may be destroyed by any thread.
 #pragma once
 
 #include <cstdint>
@@ -32,45 +32,49 @@ class MemoryRegions;
 class Staging;
 struct RegionFigures;
 
-/// Activations that lie in scratch, rounded for matmuls, and the op that left them there.
+/// Activations in scratch that were rounded for matmuls, and the op that wrote them. x, x_stride, k and n_tokens say of
+/// which rows.
 struct PreparedActivations {
-    const float* x = nullptr;  // null: none
-    std::int64_t x_stride = 0;
+    const float* x = nullptr;   // the rows, [n_tokens, k] floats; null: none
+    std::int64_t x_stride = 0;  // floats from one row to the next
     std::int64_t k = 0;
     std::int64_t n_tokens = 0;
-    std::int32_t kind = 0;  // matmul_scratch_kind()
-    const void* scratch = nullptr;
-    std::uint64_t change = 0;  // n_changes() in that op
+    std::int32_t kind = 0;          // ScratchKind, of matmul_scratch_kind()
+    const void* scratch = nullptr;  // device memory in which the rounded activations are
+    std::uint64_t change = 0;       // CudaDevice::n_changes() in the op that wrote them
 };
 }  // namespace cuda
 
 struct CudaDeviceOptions {
-    int ordinal = 0;                          // as the driver counts cards
-    std::optional<std::size_t> memory_bytes;  // budget; not given: what is free now, less a margin
-    int n_threads = 1;                        // of the host, to pack weights and gather embeddings
-    // What the driver rounds allocations up to, where not as the card says; 1: a buffer is an allocation, for tools
-    // that look at the borders of those (compute-sanitizer).
+    int ordinal = 0;                          // number of the GPU in the driver's order
+    std::optional<std::size_t> memory_bytes;  // memory budget; not given: what is free now, less kCardMarginBytes
+    int n_threads = 1;                        // host threads, to pack weights and gather embeddings
+    // Unit to which the driver rounds allocations up, if it is not to be the GPU's. 1: each buffer is an allocation of
+    // its own, for tools that check the bounds of allocations (compute-sanitizer).
     std::optional<std::size_t> allocation_bytes{};
-    std::function<void(std::string_view)> on_announcement{};  // hears Device::announce(), on the thread of the call
-    // Both directions of the link seem to carry no more than this, also in the figures; 0: as it is.
+    std::function<void(std::string_view)> on_announcement{};  // gets the lines of Device::announce(), on the calling
+                                                              // thread
+    // Rate to which each direction of the link is slowed down, in bytes per second, also in LinkFigures; 0: no limit.
     double link_bytes_per_second = 0.0;
-    // Passes of few tokens read weights by the form before the ring in shared memory: the same bits, for comparison.
+    // Makes passes of few tokens read weights with the kernels that use registers instead of a ring in shared memory:
+    // the same bits, for comparison.
     bool weights_by_registers = false;
 };
 
-/// What the bits of card `ordinal` depend on, its instruction_form(): the compute capability and, where prompts go
-/// through cuBLASLt, what its choice of algorithms looks at: multiprocessors, and its version
-/// ("sm_89x128+cublaslt-130100"). Loads the library and opens it on the card, as a device does.
+/// Returns the instruction_form() of GPU `ordinal`, which names all that its bits depend on: the compute capability
+/// and, if prompts are computed with cuBLASLt, what its choice of algorithms depends on: number of multiprocessors and
+/// library version ("sm_89x128+cublaslt-130100"). Loads the library and opens it on the GPU, as a device does.
 [[nodiscard]] std::string card_form(const cuda::Module& module, std::int32_t ordinal,
                                     const cuda::DeviceProperties& card);
 
-/// What a budget that nobody names leaves free on the card: for the driver, the desktop, fragmentation.
+/// Bytes left free on the GPU if no memory budget is given: for the driver, the desktop, fragmentation, and memory that
+/// NCCL takes by itself.
 inline constexpr std::size_t kCardMarginBytes = std::size_t{1} << 30;
 
 class CudaDevice final : public Device {
 public:
-    /// `module` outlives the device. Throws CudaError where there is no such card, it is too old, or the module holds
-    /// no code that it runs.
+    /// `module` must outlive the device. Throws CudaError if there is no such GPU, if it is too old, or if the module
+    /// has no code for it.
     CudaDevice(const cuda::Module& module, const CudaDeviceOptions& options);
     ~CudaDevice() override;
     CudaDevice(const CudaDevice&) = delete;
@@ -87,7 +91,7 @@ public:
     void unregister_host(std::byte* data) noexcept override;
     [[nodiscard]] std::unique_ptr<Stream> make_stream(StreamKind kind) override;
     [[nodiscard]] std::unique_ptr<Event> make_event() override;
-    /// Sums over streams: two that copy the same way at once count twice.
+    /// Figures are sums over streams: two streams that copy in the same direction at once count twice.
     [[nodiscard]] LinkFigures link_in() const override;
     [[nodiscard]] LinkFigures link_out() const override;
     [[nodiscard]] const OpTable& ops() const override;
@@ -102,48 +106,53 @@ public:
     [[nodiscard]] cuda::AttentionCard attention_card() const {
         return {properties_->n_multiprocessors, static_cast<std::size_t>(properties_->l2_bytes)};
     }
-    /// cuBLASLt of this device, for prompts; null where the library is not there or does not open: own kernels then
-    /// compute them.
+    /// Returns the cuBLASLt handle of this device, for prompts; null if the library is not installed or does not open:
+    /// prompts then use our own kernels. The device owns it.
     [[nodiscard]] void* blas() const { return blas_; }
-    /// Why there is none, in a line; empty where there is one.
+    /// Returns why blas() is null, as one line; empty if it is not null.
     [[nodiscard]] const std::string& no_blas() const { return no_blas_; }
-    /// Threads of the host that prepare what the card gets.
+    /// Returns the pool of host threads that pack weights and gather embeddings.
     [[nodiscard]] ThreadPool& pool() { return pool_; }
 
-    /// Throws CudaError "<device>: <what>: <error>" unless `status` is Ok; OutOfBudget where the card is out of memory.
+    /// Does nothing if `status` is Ok. Else throws CudaError "<device>: <what>: <error>", or OutOfBudget if the GPU is
+    /// out of memory.
     void check(cuda::Status status, const cuda::ErrorText& error, std::string_view what) const;
 
     // For ops (cuda/cuda_op.h).
 
-    /// From here on `stream` alone uses scratch and staging, behind what the streams before it had enqueued.
+    /// Gives the turn to `stream`: from now on it alone uses scratch and staging, after all work that the stream with
+    /// the previous turn has enqueued so far.
     void begin_turn(cuda::CudaStream& stream);
-    /// A stream that has ended takes no turns any more.
+    /// Takes the turn away from a stream that is being destroyed.
     void end_turn(const cuda::CudaStream& stream) noexcept;
     [[nodiscard]] cuda::Staging& staging() { return *staging_; }
-    /// At least `bytes` of device memory, 256-byte aligned, for the op whose turn it is. Grows; what reserve_scratch()
-    /// took is never asked for again.
+    /// Returns at least `bytes` of device memory, 256-byte aligned, for the op whose stream has the turn. Grows the
+    /// region if it is smaller, which blocks the host; a size that reserve_scratch() was called with needs no
+    /// allocation. Throws OutOfBudget, also if it had to grow during a capture. The contents are undefined, and the
+    /// next op may overwrite them.
     [[nodiscard]] std::byte* scratch(std::size_t bytes);
     void reserve_scratch(std::size_t bytes);
-    /// What reserve_scratch() takes of the budget of a device that has none.
+    /// Returns the bytes that reserve_scratch(bytes) takes from the memory budget if there is no scratch yet.
     [[nodiscard]] static std::size_t scratch_size(std::size_t bytes);
-    /// Room for ops that stage up to `op_bytes` (Staging::device_bytes).
+    /// Makes room for ops that stage up to `op_bytes` (Staging::device_bytes).
     void reserve_staging(std::size_t op_bytes);
 
-    /// Ops begun, and what else on compute streams may have written device memory: so that an op can tell that nothing
-    /// came between it and the one before.
+    /// Returns a count of the ops begun and of all else on compute streams that may have written device memory. An op
+    /// compares it to know that nothing happened since the previous op.
     [[nodiscard]] std::uint64_t n_changes() const { return n_changes_; }
     void count_change() { ++n_changes_; }
-    /// Times that scratch or staging have got another place; graphs hold addresses in them.
+    /// Returns how often scratch or staging were moved to another address. Graphs contain such addresses.
     [[nodiscard]] std::uint64_t n_workspace_moves() const { return n_workspace_moves_; }
     void count_workspace_move() { ++n_workspace_moves_; }
-    /// What the driver has given for what the budget counts.
+    /// Returns what the driver has given for the memory that the budget counts.
     [[nodiscard]] cuda::RegionFigures memory() const;
     [[nodiscard]] cuda::AttentionPlanner& planner() { return *planner_; }
-    /// What the op before left, where these are among it; null: they are not.
+    /// Returns the prepared activations if the change before wanted.change left exactly those that `wanted` describes,
+    /// in a format that serves wanted.kind; else null.
     [[nodiscard]] const cuda::PreparedActivations* find_prepared(const cuda::PreparedActivations& wanted) const;
     void keep_prepared(const cuda::PreparedActivations& prepared) { prepared_ = prepared; }
-    /// A copy stream is to write [data, data + bytes) from here on: what was prepared of rows there is forgotten.
-    /// Whoever orders its streams by events enqueues such a copy behind the op that read the rows.
+    /// Forgets prepared activations of rows that overlap [data, data + bytes), which a copy stream will overwrite. A
+    /// caller that orders its streams by events must enqueue such a copy after the op that reads the rows.
     void count_copy(const void* data, std::size_t bytes);
 
 private:
@@ -162,7 +171,7 @@ private:
     bool weights_by_registers_;
     std::unique_ptr<cuda::LinkMeter> link_in_;
     std::unique_ptr<cuda::LinkMeter> link_out_;
-    std::unique_ptr<cuda::LinkPace> pace_in_;  // null: as the link is
+    std::unique_ptr<cuda::LinkPace> pace_in_;  // null: the link is not slowed down
     std::unique_ptr<cuda::LinkPace> pace_out_;
     std::uint64_t n_changes_ = 0;
     std::uint64_t n_workspace_moves_ = 0;

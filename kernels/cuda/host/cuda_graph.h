@@ -1,4 +1,5 @@
-// A graph of a CUDA device: the driver's handle, the arrays that its launches read anew, and what it relies on.
+// A graph of a CUDA device: the driver's handle, the arrays that its launches read again, and the addresses that it
+// relies on.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +13,10 @@ class CudaDevice;
 
 namespace slipstream::cuda {
 
+/// Made by CudaStream::capture(). The device must outlive it.
 class CudaGraph final : public Graph {
 public:
-    /// Nothing is captured yet. The arrays have `block_bytes` of device memory from `block` on.
+    /// Has no captured work yet. Its arrays are in `block_bytes` bytes of device memory at `block`.
     CudaGraph(const CudaDevice& device, const std::byte* block, std::size_t block_bytes);
     ~CudaGraph() override;
     CudaGraph(const CudaGraph&) = delete;
@@ -22,19 +24,19 @@ public:
 
     [[nodiscard]] std::int64_t n_nodes() const override { return n_nodes_; }
 
-    /// What end_capture gave; taken over.
+    /// Takes ownership of the graph that Module::end_capture() returned.
     void set_captured(void* handle, std::int64_t n_nodes) {
         handle_ = handle;
         n_nodes_ = n_nodes;
     }
     [[nodiscard]] void* handle() const { return handle_; }
     [[nodiscard]] GraphArrays& arrays() { return arrays_; }
-    /// Device memory at an offset of the arrays' block.
+    /// Returns the device memory at byte `offset` of the arrays' block.
     template <typename T>
     [[nodiscard]] const T* at(std::size_t offset) const {
         return reinterpret_cast<const T*>(block_ + offset);
     }
-    /// Whether workspace lies where it lay at the capture.
+    /// Whether scratch and staging are at the addresses of the capture; if not, the graph must not be launched.
     [[nodiscard]] bool is_current() const;
 
 private:

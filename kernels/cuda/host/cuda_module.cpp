@@ -26,7 +26,7 @@ std::optional<fs::path> module_path(std::span<const fs::path> folders) {
     return std::nullopt;
 }
 
-// What the loader says, without its line breaks.
+// Returns the loader's error without line breaks.
 std::string loader_error() {
     const char* error = ::dlerror();
     std::string text = error == nullptr ? "no reason given" : error;
@@ -93,7 +93,7 @@ std::string cuda_version_text(std::int32_t version) {
 CudaCards find_cuda_cards(std::span<const fs::path> folders) {
     const std::optional<fs::path> path = module_path(folders);
     if (!path) return nothing(fmt::format("this build has no CUDA module ({})", cuda::kModuleFile));
-    // Never unloaded: the runtime inside it ends with the process.
+    // The module is never unloaded: the CUDA runtime in it ends with the process.
     void* library = ::dlopen(path->c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr) return nothing(fmt::format("the CUDA module does not load: {}", loader_error()));
     const auto entry = reinterpret_cast<cuda::ModuleEntry>(::dlsym(library, cuda::kModuleEntry));
@@ -125,7 +125,7 @@ CudaCards cards_of(const cuda::Module& module) {
     for (std::int32_t i = 0; i < n; ++i) {
         cuda::DeviceProperties& card = found.cards.emplace_back();
         if (module.device_properties(i, &card, &error) != cuda::Status::Ok)
-            return nothing(fmt::format("the NVIDIA driver tells nothing of card {} ({})", i, error.text));
+            return nothing(fmt::format("the NVIDIA driver reports no properties of card {} ({})", i, error.text));
     }
     for (std::size_t i = 0; i < found.cards.size(); ++i)
         if (found.serves(i)) return found;

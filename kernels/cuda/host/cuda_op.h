@@ -1,5 +1,5 @@
-// One call of an op on a CUDA device, as the ops_*.cpp write it: the stream's turn at staging and scratch, host arrays
-// to device memory, the launch, and what an error says.
+// One call of an op on a CUDA device, as the ops_*.cpp use it: gets the stream's turn at staging and scratch, stages
+// host arrays, launches kernels, and describes errors.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,10 @@
 
 namespace slipstream::cuda {
 
+/// An op that is being enqueued. Create one per call of an op, on the thread that uses the device.
 class Op {
 public:
-    /// `exec` is a CudaDevice and a compute stream of it.
+    /// `exec` must be a CudaDevice and one of its compute streams. Throws CudaError if the turn cannot be taken.
     explicit Op(ExecRef exec)
         : device_(static_cast<CudaDevice&>(exec.device)), stream_(static_cast<CudaStream&>(exec.stream)) {
         device_.begin_turn(stream_);
@@ -29,11 +30,12 @@ public:
     [[nodiscard]] CudaDevice& device() { return device_; }
     [[nodiscard]] CudaStream& stream() { return stream_; }
 
-    /// The graph that this op is captured into; null: it is done as it comes.
+    /// Returns the graph into which this op is captured; null if it is not captured.
     [[nodiscard]] CudaGraph* graph() { return stream_.capturing(); }
 
-    /// `n` elements at `host`, which may change afterwards, in device memory (64-byte aligned) for launches of this op.
-    /// No copy where a recent op staged the same bytes.
+    /// Returns a copy of the `n` elements at `host` in device memory, 64-byte aligned, valid for launches of this op;
+    /// null if n is 0. `host` may change afterwards. Copies nothing if a recent op staged the same bytes. Must not be
+    /// called during a capture (CHECKed).
     template <typename T>
     [[nodiscard]] const T* stage(const T* host, std::int64_t n) {
         static_assert(std::is_trivially_copyable_v<T>);
@@ -42,16 +44,18 @@ public:
         return reinterpret_cast<const T*>(device_.staging().stage(stream_, reinterpret_cast<const std::byte*>(host),
                                                                   static_cast<std::size_t>(n) * sizeof(T)));
     }
-    /// The same for an array that a graph's launches read anew.
+    /// Like stage(), but may be called during a capture: every launch of the graph then reads the array at `host`
+    /// again, so it must stay there.
     [[nodiscard]] const std::int32_t* stage_rows(const std::int32_t* host, std::int64_t n) {
         if (n == 0 || graph() == nullptr) return stage(host, n);
         return graph()->at<std::int32_t>(graph()->arrays().add_rows(host, n));
     }
-    /// One region an op: asking again gives the same bytes.
+    /// Returns at least `bytes` of device memory for this op. There is one region per op: a second call returns the
+    /// same bytes.
     [[nodiscard]] std::byte* scratch(std::size_t bytes) { return device_.scratch(bytes); }
 
-    /// Enqueues a kernel of the table, e.g. launch(&Module::rms_norm, args, [&] { return "rms_norm [7, 64]"; });
-    /// `describe` is asked where it fails. Throws CudaError.
+    /// Enqueues a kernel of the function table, e.g. launch(&Module::rms_norm, args, [&] { return "rms_norm [7, 64]";
+    /// }). `describe` is called only if the launch fails. Throws CudaError or OutOfBudget.
     template <typename Launch, typename Describe>
     void launch(Status (*Module::*function)(Place, const Launch*, ErrorText*), const Launch& args,
                 const Describe& describe) {

@@ -60,7 +60,7 @@ std::uint64_t CudaEvent::record(Place place) {
     pending_.push_back(take_handle());
     ErrorText error{};
     const Status status = device_->table().record(place, pending_.back(), &error);
-    if (status != Status::Ok) {  // no use then
+    if (status != Status::Ok) {  // then there is no new use
         idle_.push_back(pending_.back());
         pending_.pop_back();
     }
@@ -136,7 +136,7 @@ void LinkMeter::forgotten(const Copy& copy) {
     idle_events_.push_back(copy.end);
 }
 
-// Of several streams one may be late: the copies behind it are counted when it is done.
+// With several streams one copy may be late; copies enqueued after it are counted only when it is done.
 void LinkMeter::collect() {
     const Module& table = device_->table();
     while (!under_way_.empty()) {
@@ -173,7 +173,7 @@ CudaStream::CudaStream(CudaDevice& device, StreamKind kind) : device_(&device) {
 
 CudaStream::~CudaStream() {
     ErrorText ignored{};
-    device_->table().synchronize(place_, &ignored);  // what failed is told by whatever comes next
+    device_->table().synchronize(place_, &ignored);  // an error is reported by the next call on the device
     device_->end_turn(*this);
     device_->table().free_stream(place_, &ignored);
 }
@@ -206,9 +206,9 @@ std::uint64_t CudaStream::record(Event& event) {
     return static_cast<CudaEvent&>(event).record(place_);
 }
 
-// What other streams have written meanwhile may be seen from here on. That is no change of what ops have prepared: ops
-// of other compute streams and copies count themselves when they are enqueued, and a wait for weights that stream comes
-// between any two matmuls of the same rows.
+// After the wait, later work may see what other streams have written. That is not counted as a change for prepared
+// activations: ops of other compute streams and copies are counted when they are enqueued, and between any two matmuls
+// of the same rows there may be a wait for weights that stream.
 void CudaStream::wait(const Event& event, std::uint64_t use) {
     static_cast<const CudaEvent&>(event).wait(place_, use);
 }
@@ -218,8 +218,9 @@ void CudaStream::synchronize() {
     device_->check(device_->table().synchronize(place_, &error), error, "work on the card");
 }
 
-// The turn is taken before: a wait for another stream's work is not the graph's. What an op finds prepared in scratch
-// must come from the graph itself, and what it leaves there is not to be found by whoever comes next.
+// The turn is taken before the capture: a wait for another stream's work must not become part of the graph. What an op
+// finds prepared in scratch must come from the graph itself, and later ops must not find what the graph's ops leave
+// there.
 std::unique_ptr<Graph> CudaStream::capture(const std::function<void()>& enqueue) {
     CHECK(has_graphs() && capturing_ == nullptr, "a graph within a graph, or of a copy stream");
     const Module& table = device_->table();

@@ -1,7 +1,7 @@
-// Streams and events of a CUDA device, and what its link has carried.
+// Streams and events of a CUDA device, and figures of its link.
 //
-// Each use of an event that is not known to be done has a handle of the driver of its own, so that a wait for it waits
-// for nothing later. Handles of uses that are done serve again; there are as many as the host has ever run ahead.
+// Each use of an event that is not known to be done has a driver handle of its own, so that a wait for it does not wait
+// for a later use. Handles of finished uses are used again; there are as many as the host has ever been ahead.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ namespace slipstream::cuda {
 
 class CudaGraph;
 
+/// An event of a CUDA device, which must outlive it. Thread-safe. All functions except recorded() may throw CudaError.
 class CudaEvent final : public Event {
 public:
     explicit CudaEvent(const CudaDevice& device);
@@ -29,14 +30,15 @@ public:
     [[nodiscard]] std::uint64_t recorded() const override;
     [[nodiscard]] std::uint64_t completed() const override;
 
+    /// Records the next use after all work enqueued on the stream of `place`, and returns its number.
     std::uint64_t record(Place place);
-    /// CHECKs that the use was recorded.
+    /// Makes later work on the stream of `place` wait for use `use`, which must have been recorded (CHECKed).
     void wait(Place place, std::uint64_t use) const;
-    /// Blocks the host until the use is done; 0 is.
+    /// Blocks the host until use `use` is done; 0 returns at once. The use must have been recorded (CHECKed).
     void await(std::uint64_t use) const;
 
 private:
-    // All with mutex_ held.
+    // The caller must hold mutex_.
     [[nodiscard]] void* take_handle();
     [[nodiscard]] void* handle_of(std::uint64_t use) const;
     void retire(std::uint64_t use) const;
@@ -44,13 +46,14 @@ private:
 
     const CudaDevice* device_;
     mutable std::mutex mutex_;
-    mutable std::deque<void*> pending_;  // handles of uses completed_ + 1 ... recorded_
-    mutable std::vector<void*> idle_;
+    mutable std::deque<void*> pending_;  // handles of uses completed_ + 1 to recorded_
+    mutable std::vector<void*> idle_;    // handles that no use needs at present
     std::uint64_t recorded_ = 0;
-    mutable std::uint64_t completed_ = 0;  // known to be done
+    mutable std::uint64_t completed_ = 0;  // uses known to be done
 };
 
-/// Bytes and times of the copies of one direction, measured by events around each.
+/// Counts bytes and times of the copies in one direction, measured by events before and after each copy. Thread-safe;
+/// the device must outlive it.
 class LinkMeter {
 public:
     explicit LinkMeter(const CudaDevice& device) : device_(&device) {}
@@ -63,13 +66,14 @@ public:
         void* end = nullptr;
         std::size_t bytes = 0;
     };
-    /// Events to put around the next copy of `bytes`.
+    /// Returns events for the next copy, of `bytes` bytes; the caller must record them before and after it, then call
+    /// enqueued() or forgotten().
     [[nodiscard]] Copy begin(std::size_t bytes);
-    /// Both are recorded.
+    /// Counts a copy whose events are both recorded.
     void enqueued(const Copy& copy);
-    /// The copy was not enqueued.
+    /// Returns the events of a copy that was not enqueued.
     void forgotten(const Copy& copy);
-    /// Of the copies that are done.
+    /// Returns the figures of the copies that are done.
     [[nodiscard]] LinkFigures figures();
 
 private:
@@ -86,7 +90,7 @@ private:
 class CudaStream final : public Stream {
 public:
     CudaStream(CudaDevice& device, StreamKind kind);
-    /// Waits for what is enqueued.
+    /// Waits until the enqueued work is done. Errors are ignored.
     ~CudaStream() override;
     CudaStream(const CudaStream&) = delete;
     CudaStream& operator=(const CudaStream&) = delete;
@@ -95,19 +99,19 @@ public:
     std::uint64_t record(Event& event) override;
     void wait(const Event& event, std::uint64_t use) override;
     void synchronize() override;
-    /// Compute streams have graphs.
+    /// Whether the stream can capture graphs: true for compute streams.
     [[nodiscard]] bool has_graphs() const override { return meter_ == nullptr; }
     [[nodiscard]] std::unique_ptr<Graph> capture(const std::function<void()>& enqueue) override;
     [[nodiscard]] bool launch(Graph& graph, const GraphNumbers& numbers) override;
 
     [[nodiscard]] Place place() const { return place_; }
-    /// What is being captured; null: nothing.
+    /// Returns the graph that is being captured; null if none is.
     [[nodiscard]] CudaGraph* capturing() const { return capturing_; }
 
 private:
     CudaDevice* device_;
     LinkMeter* meter_ = nullptr;  // null: a compute stream
-    LinkPace* pace_ = nullptr;    // null: copies take the time they take
+    LinkPace* pace_ = nullptr;    // null: the link is not slowed down
     std::int32_t pace_slot_ = 0;
     Place place_{};
     CudaGraph* capturing_ = nullptr;

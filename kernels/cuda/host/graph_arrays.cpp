@@ -29,7 +29,7 @@ std::int64_t path_rows_each(const AttentionArgs& args) {
     return graph_path_rows(highest_position(args) - args.n_committed + 1);
 }
 
-// A token at the border of two tiles is in both.
+// Room for the plans of later launches. A token at the border of two tiles is in both.
 GatherBounds bounds_of(const AttentionPlan& plan, std::int64_t n_tokens, std::int64_t path_rows_each) {
     const std::int64_t n = n_tokens + std::ssize(plan.tiles);
     return {.rows = n * path_rows_each, .gathers = n * (path_rows_each / kStepTokens + 2)};
@@ -39,11 +39,11 @@ bool on_tensor_cores(const AttentionArgs& args) {
     return attention_on_tensor_cores(kv_type(args.shape.dtype), static_cast<std::int32_t>(args.shape.head_dim));
 }
 
-// Chunks that launches are made for: of all passes that end within the same graph_chunks().
+// Returns the KV chunks that launches have room for: the same for all passes that end within the same graph_chunks().
 std::int64_t launch_chunks(const AttentionArgs& args) {
     const std::int64_t n = graph_chunks(highest_position(args) / kChunkTokens + 1);
     if (args.window == 0) return n;
-    // The windows of all tokens together: they stand no further apart than there are tokens.
+    // With a sliding window: the windows of all tokens together, whose ends are no further apart than there are tokens.
     return std::min(n, (args.window + args.q.rows()) / kChunkTokens + 2);
 }
 
@@ -53,7 +53,7 @@ std::size_t GraphArrays::take_front(std::size_t bytes) {
     const std::size_t offset = front_;
     const std::size_t end = offset + round_up(bytes, kAlignBytes);
     if (end > back_)
-        throw OutOfBudget(fmt::format("a graph has {} bytes for the arrays of its ops and wants more", block_bytes_));
+        throw OutOfBudget(fmt::format("a graph has {} bytes for the arrays of its ops and needs more", block_bytes_));
     front_ = end;
     return offset;
 }
@@ -90,7 +90,8 @@ const GraphAttention& GraphArrays::add_attention(const AttentionArgs& args) {
         const GatherBounds& bounds = made.bounds = bounds_of(made.at_capture, n, made.path_rows_each);
         made.tiles = take_front(bytes_of<AttentionTile>(std::ssize(made.at_capture.tiles)));
         made.gathers = take_front(bytes_of<AttentionGather>(bounds.gathers));
-        made.rows = take_front(bytes_of<std::int32_t>(bounds.rows));  // last: mostly few of them are there
+        made.rows = take_front(bytes_of<std::int32_t>(bounds.rows));  // at the end, since usually only few of them are
+                                                                      // used and copied
         made.plan.tiles.reserve(made.at_capture.tiles.size());
         made.plan.gathers.reserve(static_cast<std::size_t>(bounds.gathers));
         made.plan.rows.reserve(static_cast<std::size_t>(bounds.rows));
@@ -109,7 +110,7 @@ std::size_t GraphArrays::add_table(const std::byte* const* chunks, const GraphAt
     const std::size_t bytes = round_up(bytes_of<const std::byte*>(attention.n_chunks), kAlignBytes);
     if (bytes > back_ - front_)
         throw OutOfBudget(
-            fmt::format("a graph has {} bytes for the arrays of its ops and wants more: tables of {} "
+            fmt::format("a graph has {} bytes for the arrays of its ops and needs more: tables of {} "
                         "chunks a layer",
                         block_bytes_, attention.n_chunks));
     back_ -= bytes;
@@ -176,7 +177,7 @@ std::optional<GraphChanges> GraphArrays::refresh(std::byte* block, const GraphNu
 }
 
 void GraphArrays::forget(std::byte* block, std::size_t bytes) {
-    std::memset(block, 0xff, bytes);  // no chunk lies there
+    std::memset(block, 0xff, bytes);  // these bytes are not the address of any KV chunk
 }
 
 }  // namespace slipstream::cuda

@@ -1,10 +1,10 @@
-// The host arrays that a graph's ops were given: where each lies in the device memory that the graph reads, and how it
-// is made anew for a launch. Pure: works on a block of host memory whose twin of the same layout the graph reads; the
-// caller copies what refresh() says.
+// The host arrays that the ops of a graph get: where each is in the device memory that the graph reads, and how it is
+// written again for a launch. Pure computation on a block of host memory; the graph reads a block of the same layout in
+// device memory. The caller copies what refresh() returns.
 //
-// From the block's front: what changes with every pass (scratch rows, positions, the plan of attention, made once for
-// all layers that share it). From its back: tables of chunks, which change where a chunk was added, or not at all.
-// Several graphs use one block in turn: what is not the same in it is written, and copied, again.
+// At the block's front: what changes with every pass (scratch rows, positions, the launch plan of attention, made once
+// for all layers that share it). At its back: tables of KV chunks, which change only if a KV chunk was added. Several
+// graphs use one block in turn; what differs is written, and copied, again.
 #pragma once
 
 #include <cstddef>
@@ -18,48 +18,56 @@
 
 namespace slipstream::cuda {
 
-/// Calls of attention of a graph that have their arrays in common. Offsets are of the block.
+/// Calls of attention in a graph that share their arrays. Offsets are bytes from the start of the block.
 struct GraphAttention {
     AttentionArgs args;               // of the first call
-    std::int64_t n_chunks = 0;        // that launches are made for
-    std::int64_t path_rows_each = 0;  // graph_path_rows(): room for each token
-    GatherBounds bounds;              // room for plans
-    AttentionPlan at_capture;         // launches are like it
-    AttentionPlan plan;               // of the latest launch
-    std::size_t place = 0;            // AttentionPlace
-    std::size_t positions = 0;        // [n_tokens]
-    std::size_t tiles = 0;            // [at_capture.tiles.size()]
-    std::size_t gathers = 0;          // [bounds.gathers]
-    std::size_t rows = 0;             // [bounds.rows]
-    std::size_t path_begin = 0;       // [n_tokens], where no tensor cores compute
-    std::size_t path_rows = 0;        // [n_tokens, path_rows_each], likewise
+    std::int64_t n_chunks = 0;        // KV chunks that launches have room for
+    std::int64_t path_rows_each = 0;  // scratch rows that each token's path has room for (graph_path_rows())
+    GatherBounds bounds;              // sizes that plans have room for
+    AttentionPlan at_capture;         // launch plan; later plans must launch alike
+    AttentionPlan plan;               // launch plan of the latest launch
+    std::size_t place = 0;            // offset of an AttentionPlace
+    std::size_t positions = 0;        // offset of [n_tokens]
+    std::size_t tiles = 0;            // offset of [at_capture.tiles.size()]
+    std::size_t gathers = 0;          // offset of [bounds.gathers]
+    std::size_t rows = 0;             // offset of [bounds.rows]
+    std::size_t path_begin = 0;       // offset of [n_tokens]; only without tensor cores
+    std::size_t path_rows = 0;        // offset of [n_tokens, path_rows_each]; only without tensor cores
 };
 
-/// Bytes of the block that have changed: [0, front_end) and [tables_begin, tables_end).
+/// Byte ranges of the block that a refresh has changed: [0, front_end) and [tables_begin, tables_end).
 struct GraphChanges {
     std::size_t front_end = 0;
     std::size_t tables_begin = 0;
     std::size_t tables_end = 0;
 };
 
+/// Arrays of one graph.
 class GraphArrays {
 public:
+    /// `block_bytes`: size of the block. `card`: for launch plans of attention.
     GraphArrays(std::size_t block_bytes, const AttentionCard& card)
         : block_bytes_(block_bytes), back_(block_bytes), card_(card) {}
 
-    // While the graph is captured. Each throws OutOfBudget where the block has no room left.
+    // Called while the graph is captured. Each throws OutOfBudget if the block has no room left.
 
-    /// `n` entries at `host`, read at each launch; the offset. The same array again has the same place.
+    /// Adds an array of `n` entries at `host`, which every launch reads again, and returns its offset in bytes. The
+    /// same array gets the same offset.
     [[nodiscard]] std::size_t add_rows(const std::int32_t* host, std::int64_t n);
-    /// A whole call; valid until the next one. Host arrays of `args` are read at each launch.
+    /// Adds a call of attention, which must compute the whole fold (CHECKed). Returns its arrays, those of an earlier
+    /// call with equal arguments if there is one; the reference is valid until the next call. Every launch reads the
+    /// host arrays of `args` again.
     [[nodiscard]] const GraphAttention& add_attention(const AttentionArgs& args);
-    /// The chunks that such a call reads, of another layer each; the offset.
+    /// Adds the table of KV chunks of a layer for a call of `attention`, and returns its offset in bytes. Every launch
+    /// reads `chunks` again.
     [[nodiscard]] std::size_t add_table(const std::byte* const* chunks, const GraphAttention& attention);
 
-    /// Writes what a launch with `numbers` reads into `block`, the block's bytes as last copied. Nothing where a plan
-    /// is not like the one of the capture, or needs more room; the block may have changed all the same.
+    /// Writes what a launch with `numbers` reads into `block`, the host block as it was last copied. Returns the ranges
+    /// to copy, or nothing if a launch plan does not launch like the one at the capture, or if something needs more
+    /// room than there is; `block` may have changed even then.
     [[nodiscard]] std::optional<GraphChanges> refresh(std::byte* block, const GraphNumbers& numbers);
-    /// Makes the next refresh() write everything: the block was lost, or copied in part.
+    /// Marks the contents of `block` as unknown, so that the next refresh() writes all tables again: call it if the
+    /// block was lost or only partly copied.
     static void forget(std::byte* block, std::size_t bytes);
 
 private:
@@ -86,7 +94,7 @@ private:
     std::vector<Rows> rows_;
     std::vector<GraphAttention> attentions_;
     std::vector<Table> tables_;
-    std::size_t used_end_ = 0;  // of the front, in the running refresh
+    std::size_t used_end_ = 0;  // end of the front that the running refresh has used
 };
 
 }  // namespace slipstream::cuda

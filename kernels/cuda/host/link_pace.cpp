@@ -10,7 +10,7 @@ namespace slipstream::cuda {
 
 namespace {
 
-// A kernel's share of a wait: a card that shows a desktop ends kernels that run for 2 s.
+// Longest time in seconds that one kernel waits. A GPU that also drives a display ends kernels that run for 2 s.
 constexpr double kMostSeconds = 0.25;
 
 std::uint64_t* words(const Buffer& clock) {

@@ -1,5 +1,5 @@
-// One direction of a card's link that is to seem slower than it is (link_pace_launch.h): where its clock lies, and the
-// launches around a copy.
+// Slows down one direction of a GPU's link (link_pace_launch.h): holds its clock in device memory, and launches the
+// kernels before and after each copy.
 #pragma once
 
 #include <atomic>
@@ -15,14 +15,18 @@ class CudaDevice;
 
 namespace slipstream::cuda {
 
+/// One direction of the link; all its copy streams share it.
 class LinkPace {
 public:
-    /// Takes 256 bytes of the device's budget; waits for the card once.
+    /// Takes 256 bytes of the device's memory budget, and blocks the host once. Throws CudaError, OutOfBudget. `device`
+    /// must outlive this object.
     LinkPace(CudaDevice& device, double bytes_per_second);
 
-    /// The place of a stream's moments. Beyond 31 streams of a direction places are shared, and their times less true.
+    /// Returns a slot for the begin times of a stream's copies. With more than 31 streams in a direction, slots are
+    /// shared and the times are less accurate.
     [[nodiscard]] std::int32_t take_slot();
-    /// Around a copy of `bytes` on the stream at `place`, which is then done no earlier than the link allows.
+    /// Enqueue the kernels before and after a copy of `bytes` on the stream at `place`, so that the copy ends no
+    /// earlier than the slower link allows. `slot`: the stream's take_slot(). They return the status of the launch.
     [[nodiscard]] Status begin(Place place, std::int32_t slot, ErrorText* error) const;
     [[nodiscard]] Status end(Place place, std::int32_t slot, std::size_t bytes, ErrorText* error) const;
 

@@ -16,7 +16,7 @@ constexpr std::size_t kAlignBytes = 256;
 MemoryRegions::MemoryRegions(const Module& module, std::int32_t device, std::size_t piece_bytes)
     : module_(&module), device_(device), piece_bytes_(piece_bytes) {}
 
-// The smallest that is large enough.
+// Returns the smallest free block of at least `bytes`, or end().
 MemoryRegions::Blocks::iterator MemoryRegions::best_free(std::size_t bytes) {
     auto best = blocks_.end();
     for (auto block = blocks_.begin(); block != blocks_.end(); ++block)
@@ -37,7 +37,7 @@ Status MemoryRegions::take_region(std::size_t bytes, Blocks::iterator* block, Er
     return Status::Ok;
 }
 
-// The first `bytes` of a block for use, the rest a free block behind it.
+// Marks the first `bytes` of a block as used and makes the rest of it a free block.
 void MemoryRegions::cut(Blocks::iterator block, std::size_t bytes) {
     Block& of = block->second;
     if (of.bytes > bytes) blocks_.emplace(block->first + bytes, Block{.bytes = of.bytes - bytes, .region = of.region});
@@ -70,7 +70,7 @@ Status MemoryRegions::allocate(std::size_t bytes, std::size_t expected_bytes, st
 void MemoryRegions::free(std::byte* data) noexcept {
     const std::scoped_lock lock(mutex_);
     auto block = blocks_.find(data);
-    CHECK(block != blocks_.end() && block->second.is_used, "memory is given back that was not taken");
+    CHECK(block != blocks_.end() && block->second.is_used, "memory is freed that was not allocated");
     block->second.is_used = false;
     figures_.used_bytes -= block->second.bytes;
     const auto join_next = [&](Blocks::iterator left) {

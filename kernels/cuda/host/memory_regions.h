@@ -1,10 +1,10 @@
-// A card's memory in few allocations. The driver gives memory in pieces of 2 MiB, whatever is asked for: a model of 80
-// layers, each with its weights, its extents of KV and its share of norms, would take hundreds of MiB more than its
-// budget counts. So what is small shares regions, what is large has one of its own size rounded up to such pieces, and
-// what the rounding leaves over is given to the small.
+// Suballocates a GPU's memory from few driver allocations. The driver rounds every allocation up to 2 MiB. A model of
+// 80 layers, each with its weights, its extents of KV and its norms, would take hundreds of MiB more than its memory
+// budget counts. So small blocks share regions. A large block has a region of its own, of its size rounded up, and
+// small blocks may use the rest of it.
 //
-// A region goes back to the driver with its last block. Where the driver takes no more than it is asked for (the
-// emulated machine, so that guards stand beside each block) every block is an allocation.
+// A region is returned to the driver when its last block is freed. If the driver does not round up (the emulated
+// machine, which places guards next to each block), every block is an allocation of its own.
 #pragma once
 
 #include <cstddef>
@@ -16,27 +16,33 @@
 
 namespace slipstream::cuda {
 
-/// Blocks of this size and more have a region to themselves.
+/// Size in bytes from which a block gets a region of its own: from 8 MiB on, rounding up to 2 MiB adds less than a
+/// quarter.
 inline constexpr std::size_t kOwnRegionBytes = std::size_t{8} << 20;
-/// What others share, at most.
+/// Most bytes of a region that smaller blocks share; it is less if the device will need less in all.
 inline constexpr std::size_t kSharedRegionBytes = std::size_t{32} << 20;
 
+/// Memory of a device's regions at present.
 struct RegionFigures {
-    std::size_t taken_bytes = 0;  // by regions, as the driver counts
-    std::size_t used_bytes = 0;   // by blocks
+    std::size_t taken_bytes = 0;  // of all regions, as the driver counts
+    std::size_t used_bytes = 0;   // of all blocks in use
     std::int64_t n_regions = 0;
 };
 
+/// Allocates and frees blocks of one device's memory. All functions may be called from any thread.
 class MemoryRegions {
 public:
-    /// `piece_bytes`: what the driver rounds up to (DeviceProperties::allocation_bytes).
+    /// `module` must outlive this object. `piece_bytes`: the unit to which the driver rounds allocations up
+    /// (DeviceProperties::allocation_bytes).
     MemoryRegions(const Module& module, std::int32_t device, std::size_t piece_bytes);
     MemoryRegions(const MemoryRegions&) = delete;
     MemoryRegions& operator=(const MemoryRegions&) = delete;
 
-    /// `bytes` aligned to 256, undefined. `expected_bytes`: how much more may be asked for in all, these included; a
-    /// region is no larger. From any thread, as free().
+    /// Allocates a block of `bytes`, aligned to 256 bytes, with undefined contents, and sets *data. `expected_bytes`:
+    /// the most that the caller may still allocate in all, this block included; a region that blocks share is not made
+    /// larger. Returns the driver's status; if it is not Ok, *data is unchanged and *error has the reason.
     [[nodiscard]] Status allocate(std::size_t bytes, std::size_t expected_bytes, std::byte** data, ErrorText* error);
+    /// Frees a block; `data` must come from allocate() (CHECKed). No stream may still use the block.
     void free(std::byte* data) noexcept;
 
     [[nodiscard]] RegionFigures figures() const;
@@ -44,10 +50,10 @@ public:
 private:
     struct Block {
         std::size_t bytes = 0;
-        std::byte* region = nullptr;  // its begin
+        std::byte* region = nullptr;  // start of the region
         bool is_used = false;
     };
-    using Blocks = std::map<std::byte*, Block>;  // by begin; regions without gaps
+    using Blocks = std::map<std::byte*, Block>;  // by begin; the blocks of a region have no gaps between them
 
     [[nodiscard]] Blocks::iterator best_free(std::size_t bytes);
     [[nodiscard]] Status take_region(std::size_t bytes, Blocks::iterator* block, ErrorText* error);

@@ -14,9 +14,10 @@ namespace slipstream {
 
 namespace {
 
-// Gathered at once of each rank, where rows are not longer: more is gathered in turn.
+// Most bytes that are gathered of each rank at once, if a row is not longer; larger sums are gathered in several steps.
 constexpr std::size_t kGatherBytes = std::size_t{1} << 20;
-// A call of NCCL that takes longer stands, for a rank that is gone: only the abort ends it.
+// Time after which a call of NCCL is taken to wait for a rank that is gone, so that abort() no longer waits for it:
+// only ending the communicators ends such a call.
 constexpr std::chrono::seconds kCallStands{5};
 
 }  // namespace
@@ -53,8 +54,8 @@ private:
     NcclSums& all_;
     const std::size_t index_;
     CudaDevice& card_;
-    Buffer gathered_;  // [ranks][rows that are gathered at once, d], from three ranks on
-    // Of the call under way, for who enqueues it.
+    Buffer gathered_;  // [ranks][rows gathered at once, d]; only for three or more ranks
+    // Of the running call, for the rank that enqueues for all.
     cuda::RankPart part_{};
     std::int64_t n_rows_ = 0;
     std::int64_t row_floats_ = 0;
@@ -142,7 +143,7 @@ void NcclSums::make_communicators() {
     none_.clear();
 }
 
-// What NCCL takes of memory it takes for the first of them.
+// Runs a first sum, for which NCCL allocates what it needs.
 void NcclSums::try_one() {
     constexpr std::size_t kFloats = 64;
     const std::size_t part_bytes = kFloats * sizeof(float);
@@ -186,7 +187,7 @@ void NcclSums::meet(const Rank& rank, Way way) {
     const std::uint64_t call = rank.n_calls();
     const auto own = static_cast<int>(rank.index());
     if (++n_arrivals_ == call * ranks_.size()) enqueue(rank, way);
-    // Where another's part has failed: for its abort.
+    // If another rank's part has failed, this waits for that rank's abort().
     meeting_.await([&] { return enqueued_ >= call || failed_ == own; }, [&] { return missing(call); });
     if (failed_ == own) throw CudaError(failure_);
 }
@@ -220,7 +221,7 @@ void NcclSums::enqueue(const Rank& last, Way way) {
 }
 
 void NcclSums::abort() noexcept {
-    meeting_.abort();  // so that nobody calls NCCL any more, but who is in a call
+    meeting_.abort();  // from now on no rank starts a call of NCCL; one may still be in a call
     const std::unique_lock call(call_, kCallStands);
     std::vector<void*> ended;
     {
@@ -232,7 +233,7 @@ void NcclSums::abort() noexcept {
         module_->abort_communicator(ranks_[rank]->card().ordinal(), ended[rank], &ignored);
 }
 
-// Where no communicators are to be had, the next sum says why.
+// If new communicators cannot be made, the next sum throws the reason.
 void NcclSums::restart() {
     const std::scoped_lock call(call_);
     meeting_.restart();

@@ -1,14 +1,15 @@
-// Sums over cards that reach one another's memory, by NCCL: its kernels move the parts from card to card, and wait
-// there for those of the other ranks.
+// Sums over GPUs that can access each other's memory, by NCCL: its kernels copy the parts between GPUs and wait, on the
+// GPU, for those of the other ranks.
 //
-// Two ranks sum up by NCCL's own all-reduce: two terms have one sum in either order. Of three and more the order would
-// follow from the message's size and the machine (E1), so NCCL only gathers the parts, and each card adds them up in
-// the order of the ranks.
+// Two ranks use NCCL's all-reduce: two terms have the same sum in either order. With three or more, the order would
+// depend on the message's size and the machine, against batch invariance (E1). So NCCL only gathers the parts, and each
+// GPU adds them in the order of the ranks.
 //
-// A kernel that waits for one that never comes would hold its card for good, and calls that take or lock memory wait
-// for all kernels of all cards that reach one another. So nothing is enqueued before all ranks have called; then the
-// one who came last enqueues for all of them, in one call of the module, which lets no other thread take memory
-// meanwhile. What fails in it is thrown by the rank that it is of. Kernels that wait all the same are ended by abort().
+// A kernel that waits for another rank's kernel which never comes would block its GPU for good, and calls that allocate
+// or lock memory wait for all kernels of all GPUs that can access each other. So nothing is enqueued before all ranks
+// have called. Then the last one to call enqueues for all of them, in one call of the module, which lets no other
+// thread allocate memory meanwhile. If the part of one rank fails in it, that rank throws. Kernels that wait all the
+// same are ended by abort().
 #pragma once
 
 #include <atomic>
@@ -26,21 +27,22 @@
 
 namespace slipstream {
 
-/// 22809 as "2.28.9".
+/// Returns an NCCL version as text: "2.28.9" for 22809.
 [[nodiscard]] std::string nccl_version_text(std::int64_t version);
 
 class NcclSums final : public RankSums {
 public:
-    /// Between `cards`, a rank each, no card twice, of one module (CHECKed), which outlive this; of up to `bytes` at
-    /// once. NCCL takes memory of its own, which no budget counts: it lies in what a budget leaves free on the card
-    /// (kCardMarginBytes). Throws CudaError where NCCL does not serve them, OutOfBudget.
+    /// Sums between `cards`, one rank each, which must be different, of one module (CHECKed), and outlive this object;
+    /// up to `bytes` bytes per sum. NCCL allocates memory of its own, which no budget counts: it comes from what a
+    /// memory budget leaves free on the GPU (kCardMarginBytes). `lost_after`: how long a rank waits for another one.
+    /// Throws CudaError if NCCL does not work with these GPUs, OutOfBudget.
     NcclSums(std::span<CudaDevice* const> cards, std::size_t bytes, std::chrono::nanoseconds lost_after = kRankIsLost);
     ~NcclSums() override;
     NcclSums(const NcclSums&) = delete;
     NcclSums& operator=(const NcclSums&) = delete;
 
     [[nodiscard]] Collective& rank(std::size_t rank) override;
-    /// What it takes of each card's budget.
+    /// Returns the bytes that sums of up to `bytes` over `n_ranks` GPUs take from the memory budget of each.
     [[nodiscard]] static std::size_t device_bytes(std::size_t n_ranks, std::size_t bytes);
 
 private:
@@ -64,14 +66,14 @@ private:
     std::size_t bytes_;
     RankMeeting meeting_;
     std::vector<std::unique_ptr<Rank>> ranks_;
-    std::atomic<std::uint64_t> n_arrivals_{0};  // of all ranks together
-    std::atomic<std::uint64_t> enqueued_{0};    // calls that all ranks have behind them
-    std::atomic<int> failed_{-1};               // the rank whose part of a call failed; -1: none
-    std::string failure_;                       // in words, set before failed_
-    std::timed_mutex call_;                     // while NCCL is called
-    std::mutex mutex_;                          // of the next two
+    std::atomic<std::uint64_t> n_arrivals_{0};  // calls of all ranks together
+    std::atomic<std::uint64_t> enqueued_{0};    // calls that have been enqueued for all ranks
+    std::atomic<int> failed_{-1};               // rank whose part of a call failed; -1: none
+    std::string failure_;                       // the reason, set before failed_
+    std::timed_mutex call_;                     // held while NCCL is called
+    std::mutex mutex_;                          // guards the next two
     std::vector<void*> communicators_;          // [ranks]; empty: aborted, or not made
-    std::string none_;                          // why there are none
+    std::string none_;                          // why there are no communicators
 };
 
 }  // namespace slipstream

@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::size_t kScratchAlign = 256;
 
-// What serves all of them; nothing where nothing does. Halves want the row's greatest number first.
+// Returns the format that serves all of these types, or none. F16 weights have none: their activations are scaled by
+// the largest number of the row, which an op does not know before it has written the row.
 std::optional<ScratchKind> kind_for(const NextWeights& next) {
     std::optional<ScratchKind> kind;
     for (int type = 0; type < kDTypeCount; ++type) {

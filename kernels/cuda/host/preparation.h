@@ -1,4 +1,4 @@
-// Activations that an op leaves in scratch for the matmuls behind it, beside its own output.
+// Prepared activations: what an op writes to scratch for the matmuls that follow it, beside its own output.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,20 @@
 
 namespace slipstream::cuda {
 
+/// Prepares the output of an op for matmuls: decides the format and takes scratch. The op must write to target() while
+/// it computes.
 class Preparation {
 public:
-    /// For `y` [n_tokens, k], which the op writes, as weights of the types `next` read it: nothing is prepared where
-    /// they read it in ways that do not go together, or that an op cannot make on its way. `more_bytes` of scratch are
-    /// the op's own, behind it.
+    /// `y`, [n_tokens, k], is the output of `op`; `next` are the types of the weights that will be multiplied with it.
+    /// Nothing is prepared if no format serves all these types, or if it is one that an op cannot write while it
+    /// computes. `more_bytes`: scratch for the op itself, after the prepared activations.
     Preparation(Op& op, const NextWeights& next, const TensorView& y, std::size_t more_bytes = 0);
 
-    /// Null fragments: nothing is prepared.
+    /// Returns where the op must write the prepared activations; fragments is null if nothing is prepared.
     [[nodiscard]] const ActivationDestination& target() const { return target_; }
-    /// The op's own scratch.
+    /// Returns the op's own scratch, more_bytes bytes; null if the op needs none and nothing is prepared.
     [[nodiscard]] std::byte* more() const { return more_; }
-    /// The op is enqueued: matmuls that follow find what was prepared.
+    /// Makes the prepared activations known to the matmuls that follow. Call it after the op was enqueued.
     void keep();
 
 private:
@@ -30,7 +32,7 @@ private:
     PreparedActivations prepared_;
 };
 
-/// What Preparation takes of scratch for `n_tokens` of `k`, at most.
+/// Returns the most bytes of scratch that Preparation takes for `n_tokens` rows of `k` floats, without more_bytes.
 [[nodiscard]] std::size_t preparation_bytes(std::int64_t k, std::int64_t n_tokens);
 
 }  // namespace slipstream::cuda

@@ -14,11 +14,13 @@ namespace slipstream::cuda {
 namespace {
 
 constexpr std::size_t kAlignBytes = 64;
-// Beside a largest op: the block of graphs, and small arrays of many layers.
+// Bytes of a ring beside the arrays of the largest op: the block of graphs, and 512 KiB for small arrays of many
+// layers.
 constexpr std::size_t kTableBytes = kGraphBlockBytes + (std::size_t{512} << 10);
+// Least bytes of the ring of rows, for all its slots together; it is larger if rows are longer than a slot.
 constexpr std::size_t kRowBytes = std::size_t{4} << 20;
 
-// Tells arrays apart before their bytes are compared. Multiply and rotate, four words at a time.
+// Returns a hash that tells arrays apart before their bytes are compared: multiply and shift, four words at a time.
 std::uint64_t digest_of(const std::byte* data, std::size_t bytes) {
     constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15U;
     std::uint64_t lanes[4] = {bytes * kOdd, kOdd, ~kOdd, 1};
@@ -56,7 +58,7 @@ std::size_t Staging::device_bytes(std::size_t op_bytes) {
 void Staging::reserve(CudaStream* stream, std::size_t op_bytes) {
     const std::size_t bytes = device_bytes(op_bytes);
     if (bytes <= on_device_.size_bytes()) return;
-    // What is enqueued may still read the old rings.
+    // Before the old rings are freed: work that is enqueued may still read them.
     if (stream != nullptr) stream->synchronize();
     copied_->await(copied_->recorded());
     device_.count_workspace_move();
@@ -69,11 +71,11 @@ void Staging::reserve(CudaStream* stream, std::size_t op_bytes) {
     GraphArrays::forget(host_.data(), kGraphBlockBytes);
 }
 
-// Goes round from head_ until `bytes` fit there: entries that are met are forgotten, or passed by where the running op
-// holds them. False where those leave no such room.
+// Moves head_ around the circle until `bytes` fit there. Entries in the way are dropped, after their copy is done, or
+// skipped if the running op uses them. Returns false if the entries of the running op leave no such room.
 bool Staging::make_room(std::size_t bytes) {
     const std::size_t size = on_device_.size_bytes();
-    std::size_t n_held = 0;  // passed by
+    std::size_t n_held = 0;  // entries of the running op that were skipped
     for (;;) {
         const bool to_front = head_ + bytes > size;
         const std::size_t end = to_front ? size : head_ + bytes;
@@ -99,7 +101,7 @@ bool Staging::make_room(std::size_t bytes) {
 const std::byte* Staging::stage(CudaStream& stream, const std::byte* data, std::size_t bytes) {
     CHECK(bytes > 0 && data != nullptr);
     const std::uint64_t digest = digest_of(data, bytes);
-    // The latest first: most arrays are those of the layer before.
+    // Searches from the latest entry: most arrays are those of the previous layer.
     const auto known = std::find_if(entries_.rbegin(), entries_.rend(), [&](const Entry& entry) {
         return entry.digest == digest && entry.bytes == bytes &&
                std::memcmp(host_.data() + entry.offset, data, bytes) == 0;
@@ -119,7 +121,8 @@ const std::byte* Staging::stage(CudaStream& stream, const std::byte* data, std::
     head_ += room;
     std::memcpy(host_.data() + entry.offset, data, bytes);
     stream.copy(on_device_.data() + entry.offset, host_.data() + entry.offset, bytes);
-    entry.copied = copied_->record(stream.place());  // first: an entry without a use would be overwritten unawaited
+    entry.copied = copied_->record(stream.place());  // before push_back: if it throws, no entry is left that could be
+                                                     // overwritten without waiting for its copy
     entries_.push_back(entry);
     ++n_copied_;
     return on_device_.data() + entry.offset;
@@ -129,7 +132,8 @@ bool Staging::send_graph_arrays(CudaStream& stream, CudaGraph& graph, const Grap
     copied_->await(graph_use_);
     const std::optional<GraphChanges> changes = graph.arrays().refresh(host_.data(), numbers);
     if (!changes) {
-        GraphArrays::forget(host_.data(), kGraphBlockBytes);  // what was written has no copy
+        GraphArrays::forget(host_.data(), kGraphBlockBytes);  // what was written to the host's block is not on the
+                                                              // device
         return false;
     }
     const auto copy = [&](std::size_t begin, std::size_t end) {

@@ -1,18 +1,19 @@
-// Where a kernel leaves the activations that it makes a second time: rounded and laid out for matmuls, as
-// matmul_plan.h tells. Plain data, part of launches.
+// Where a kernel stores activations a second time: rounded and laid out for matmuls (matmul_plan.h). Plain data, part
+// of launches.
 #pragma once
 
 #include <cstdint>
 
 namespace slipstream::cuda {
 
-/// Of rows that are bfloat16 to the matmuls behind. Columns of tokens that are not there may stay as they are: they
-/// reach no output.
+/// Place in device memory of rows that the following matmuls read as bfloat16. Columns past the last token may keep
+/// their old contents, which reach no output.
 struct ActivationDestination {
-    char* fragments = nullptr;  // null: nowhere
-    float* sums = nullptr;      // of 32 each; null: none
-    std::int64_t n_tiles = 0;   // of 8 tokens
-    std::int64_t n_blocks = 0;  // of 32 k; behind the row's end come zeros
+    char* fragments = nullptr;  // operands B of the matmul kernels, laid out as in matmul_plan.h; null: nothing is
+                                // stored
+    float* sums = nullptr;      // sums of each 32 rounded activations, laid out as in matmul_plan.h; null: not wanted
+    std::int64_t n_tiles = 0;   // tiles of 8 tokens in `fragments`
+    std::int64_t n_blocks = 0;  // blocks of 32 k in `fragments`; those past the end of the row are filled with zeros
 };
 
 }  // namespace slipstream::cuda

@@ -10,12 +10,12 @@ namespace {
 
 using std::uint8_t;
 
-// Byte offsets of a block's fields; -1: none.
+// Byte offsets of a block's fields; -1: the type has no such field.
 struct Fields {
     int d;
     int m;
     int scales;
-    int high;  // bits above the low ones
+    int high;  // of the bits of codes above the low ones
     int low;
 };
 constexpr Fields fields(DType type) {
@@ -42,7 +42,8 @@ constexpr Fields fields(DType type) {
     }
 }
 
-/// Where the bits of weight i of a K format lie: byte and shift of its low and of its high bits.
+/// Place of weight i of group `group` of 32 in a block of a K format: byte and shift of its low bits and of its high
+/// bits.
 struct Place {
     int low_byte, low_shift, high_byte, high_shift;
 };
@@ -91,7 +92,8 @@ void write_k_codes(const uint8_t* codes, uint8_t* block) {
         }
 }
 
-/// Blocks of 32: byte i has weights i (low nibble) and i + 16; bit i of the high word is bit 4 of weight i.
+/// For types with blocks of 32: byte i of `low` has weight i (low nibble) and weight i + 16; bit i of the 32 bits at
+/// `high` is bit 4 of weight i. `high` is null if the type has no fifth bit.
 void read_nibbles(const uint8_t* low, const uint8_t* high, uint8_t* codes) {
     for (int i = 0; i < 16; ++i) {
         codes[i] = low[i] & 15U;
@@ -106,7 +108,8 @@ void write_nibbles(const uint8_t* codes, uint8_t* low, uint8_t* high) {
     for (int i = 0; i < 32; ++i) high[i / 8] |= static_cast<uint8_t>((codes[i] >> 4) << (i % 8));
 }
 
-/// The 12 bytes of Q4_K and Q5_K, as unpack_scales_and_mins (kernels/cpu/matmul/block_fields.h) draws them.
+/// The 12 bytes of scales and minimums of Q4_K and Q5_K; layout: unpack_scales_and_mins()
+/// (kernels/cpu/matmul/block_fields.h).
 void read_scales_and_mins(const uint8_t* packed, BlockParts& parts) {
     for (int i = 0; i < 4; ++i) {
         parts.scales[i] = packed[i] & 63U;
@@ -123,7 +126,8 @@ void write_scales_and_mins(const BlockParts& parts, uint8_t* packed) {
     }
 }
 
-/// The 12 bytes of Q3_K, as unpack_q3_scales draws them.
+/// Unpack and pack the 12 bytes of scales of a Q3_K block, [16]; layout: unpack_q3_scales()
+/// (kernels/cpu/matmul/block_fields.h).
 void read_q3_scales(const uint8_t* packed, uint8_t* scales) {
     for (int i = 0; i < 16; ++i)
         scales[i] =

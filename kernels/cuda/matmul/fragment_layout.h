@@ -1,21 +1,29 @@
-// Byte offsets inside a group of packed weights (fragments.h tells the layout), for the packer and the kernels. Plain
-// numbers; no CUDA header.
+// Byte offsets in a packed row group (layout: fragments.h), for the packer and the kernels. Plain numbers; no CUDA
+// header.
 #pragma once
 
 #include <cstdint>
 
 namespace slipstream::cuda {
 
+/// Rows of a row group: 16, the rows of an mma.
 inline constexpr int kGroupRows = 16;
-inline constexpr int kStepK = 16;                   // k of one mma
-inline constexpr int kFloatStepBytes = 32 * 16;     // F16, BF16: a step of 16 k
-inline constexpr int kQuadBytes = 32 * 16;          // four words a lane
-inline constexpr int kPairedScaleBytes = 8 * 4;     // halves of rows g and g + 8, of one block
-inline constexpr int kBlock32HighBytes = 32 * 2;    // Q5_0, Q5_1: fifth bits of a block of 32
-inline constexpr int kBlock32NibbleBytes = 32 * 8;  // codes of a block of 32, 4 bits each
-inline constexpr int kBlock32ByteBytes = 32 * 16;   // 8 bits each
+/// k of one mma (m16n8k16), called a step.
+inline constexpr int kStepK = 16;
+/// F16, BF16: bytes of a step of 16 k of a row group, 4 words for each of 32 lanes.
+inline constexpr int kFloatStepBytes = 32 * 16;
+/// Bytes of a run of 4 words for each of 32 lanes: what a warp reads with one wide load.
+inline constexpr int kQuadBytes = 32 * 16;
+/// Bytes of a binary16 field of one block of 16 rows: 8 words, with the halves of rows g and g + 8 for g < 8.
+inline constexpr int kPairedScaleBytes = 8 * 4;
+/// Q5_0, Q5_1: bytes of the fifth bits of a block of 32 of 16 rows, two for each of 32 lanes.
+inline constexpr int kBlock32HighBytes = 32 * 2;
+/// Bytes of the codes of a block of 32 of 16 rows, 4 bits each.
+inline constexpr int kBlock32NibbleBytes = 32 * 8;
+/// Bytes of the codes of a block of 32 of 16 rows, 8 bits each.
+inline constexpr int kBlock32ByteBytes = 32 * 16;
 
-// Within a block of 256; kXBytes: of 16 rows.
+// Byte offsets in a block of 256 of 16 rows; kBytes is its size.
 struct Q4KLayout {
     static constexpr int kScales = 4 * kQuadBytes;
     static constexpr int kBytes = kScales + 32 * 8;

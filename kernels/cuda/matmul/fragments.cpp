@@ -1,5 +1,5 @@
-// Packing takes eight bytes of a row at a time: with codes one to a byte, the pairs of four lanes are spread over their
-// words by shifts. Unpacking goes by the header's formula, field by field, so that each judges the other.
+// Packing takes eight bytes of a row at a time: with one code per byte, the pairs of four lanes are moved to their
+// words by shifts. Unpacking follows the formula of the header, field by field, so that each checks the other.
 
 #include "kernels/cuda/matmul/fragments.h"
 
@@ -36,14 +36,14 @@ void store(byte* dst, T value) {
     std::memcpy(dst, &value, sizeof(T));
 }
 
-struct HighPlane {  // bits of the codes above the lowest four (two, for Q3_K)
+struct HighPlane {  // bits of codes above the lowest four (Q3_K: two)
     int bits = 0;
     int offset = 0;
 };
-struct BlockLayout {  // of the types with blocks of 256
+struct BlockLayout {  // of types with blocks of 256
     int low_bits = 4;
     HighPlane high;
-    int d = -1;  // -1: in the scales
+    int d = -1;  // byte offset; -1: in the scales
     int bytes = 0;
 };
 BlockLayout block_layout(DType type) {
@@ -59,10 +59,10 @@ BlockLayout block_layout(DType type) {
     }
 }
 
-/// Where the fields of a type with blocks of 32 lie in a group of n blocks.
+/// Byte offsets of the fields of a type with blocks of 32, in a row group with n blocks; -1: no such field.
 struct GroupLayout {
     int64_t n = 0;
-    int bits = 4;  // of the codes in the first plane
+    int bits = 4;  // of a code in the first plane
     int64_t d = 0;
     int64_t m = -1;
     int64_t high = -1;
@@ -78,20 +78,20 @@ GroupLayout group_layout(DType type, int64_t n) {
     if (type == DType::Q5_0 || type == DType::Q5_1) out.high = next;
     return out;
 }
-/// Bytes from a group's start to what `lane` has of the codes of block b.
+/// Returns the byte offset, in a row group, of the codes that lane `lane` has of block b.
 int64_t codes_of_block(const GroupLayout& layout, int64_t b, int lane) {
     if (layout.bits == 8) return b * kBlock32ByteBytes + lane * 16;
     if (b % 2 == 0 && b + 1 == layout.n) return b * kBlock32NibbleBytes + lane * 8;
     return b / 2 * kQuadBytes + lane * 16 + b % 2 * 8;
 }
 
-/// Low byte to bits 0-7, high byte to bits 16-23.
+/// Returns the low byte in bits 0-7 and the high byte in bits 16-23.
 uint32_t spread(uint64_t pair) {
     return static_cast<uint32_t>((pair & 0xffU) | (pair & 0xff00U) << 8);
 }
 
-/// Words that the four lanes 4 g .. 4 g + 3 have of one step's fields: out[lane - 4 g], two words for bits = 8, else
-/// one, whose fields still start at bit 0.
+/// Computes the words of lanes 4 g to 4 g + 3 for one step: bits [shift, shift + bits) of the 16 codes at row_g (row g)
+/// and at row_g8 (row g + 8). out[lane - 4 g] has two words if bits is 8, else one, whose fields begin at bit 0.
 template <int bits>
 void step_words(const uint8_t* row_g, const uint8_t* row_g8, int shift, uint32_t (&out)[4][2]) {
     constexpr uint64_t kMask = 0x0101010101010101U * ((1U << bits) - 1);
@@ -116,7 +116,7 @@ void step_words(const uint8_t* row_g, const uint8_t* row_g8, int shift, uint32_t
 
 using Parts = BlockParts[kGroupRows];
 
-/// A plane of a block of 256: [quad][32 lanes][4 words].
+/// Packs one plane of bits of a block of 256, [quad][32 lanes][4 words]: bits [shift, shift + bits) of the codes.
 template <int bits>
 void pack_plane(const Parts& parts, int shift, byte* dst) {
     constexpr int kStepsPerWord = 4 / bits;
@@ -134,7 +134,7 @@ void pack_plane(const Parts& parts, int shift, byte* dst) {
     }
 }
 
-/// The lane's scales of a block of 256, and d where it stands apart.
+/// Packs the scales of a block of 256, and d if it is a field of its own.
 void pack_scales(DType type, const Parts& parts, byte* block) {
     for (int lane = 0; lane < 32; ++lane) {
         const BlockParts* const rows[2] = {&parts[lane / 4], &parts[lane / 4 + 8]};
@@ -214,7 +214,7 @@ void pack_blocks(const FileRows& rows, int n_rows, const byte* first, byte* grou
     const DTypeInfo& info = dtype_info(rows.dtype);
     const int64_t n = rows.k / info.block_elements;
     const GroupLayout layout = group_layout(rows.dtype, n);
-    Parts parts{};  // rows that are missing stay zeros
+    Parts parts{};  // rows past the last one stay zeros
     for (int64_t b = 0; b < n; ++b) {
         for (int r = 0; r < n_rows; ++r)
             read_block(rows.dtype,
@@ -228,7 +228,7 @@ void pack_blocks(const FileRows& rows, int n_rows, const byte* first, byte* grou
     }
 }
 
-/// A 16-bit float type: whole steps as fragments, the rest row by row.
+/// Packs rows of a 16-bit float type: whole steps as fragments, the rest row by row.
 void pack_halves(const FileRows& rows, int n_rows, const byte* first, byte* group) {
     const int64_t n_steps = rows.k / kStepK;
     for (int64_t step = 0; step < n_steps; ++step, group += kFloatStepBytes) {
@@ -261,17 +261,19 @@ void pack_floats(const FileRows& rows, int n_rows, const byte* first, byte* grou
     }
 }
 
-/// Lane and pair number of row `row`, k = i of a step; bits of it that the header's formula places.
+/// Place of the weight in row `row` and at k = i of a step, by the formula of the header: lane, pair, and which of the
+/// pair.
 struct FieldPlace {
     int lane;
     int h;
-    int second;  // of its pair
+    int second;  // whether it is the second of its pair
 };
 FieldPlace field_place(int row, int i) {
     return {row % 8 * 4 + i % 8 / 2, row / 8 + i / 8 * 2, i % 2};
 }
 
-/// The field of `bits` bits, step `step` of the words at `words` of its lane, word w at words + (w / 4) * quad + w % 4.
+/// Returns the field of `bits` bits of step `step`, from the words of its lane at `words`: word w is at words + (w / 4)
+/// * quad_bytes + (w % 4) * 4.
 int field(const byte* words, int64_t quad_bytes, int bits, int step, const FieldPlace& at) {
     const int number = 4 * step + at.h;
     const int per_half = 16 / bits;

@@ -1,5 +1,6 @@
-// Matmul: from launch parameters to the type's kernels; activations into scratch before them. F32 weights, which models
-// have few of, are multiplied plainly: a warp has a row, lanes take every 32nd k, 8 tokens at a time.
+// Matmul: from launch parameters to the kernels of the type, after the kernels that prepare activations. F32 weights,
+// of which models have few, are multiplied without mma: a warp has a row, its lanes take every 32nd k, for 8 tokens at
+// a time.
 #include "kernels/cuda/matmul/matmul_launch.h"
 
 #include "gpu.cuh"
@@ -11,10 +12,13 @@ namespace slipstream::cuda {
 namespace {
 
 constexpr int kWarp = 32;
-constexpr int kFloatRows = 8;    // warps of a block
-constexpr int kFloatTokens = 8;  // of a block
+// Rows that a thread block of matmul_f32 computes, one per warp.
+constexpr int kFloatRows = 8;
+// Tokens that a thread block of matmul_f32 computes, for which each weight is loaded once.
+constexpr int kFloatTokens = 8;
 
-// An output is 32 chains, k = lane, lane + 32, ...; then lanes are added in pairs at distance 16, 8, 4, 2, 1.
+// y = x W^T for F32 weights. An output is 32 chains, one per lane, over k = lane, lane + 32, ...; then the lanes' sums
+// are added at distances 16, 8, 4, 2, 1.
 __global__ void __launch_bounds__(kFloatRows* kWarp) matmul_f32(MatmulLaunch p, MatmulMatrix to) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int64_t row = static_cast<int64_t>(blockIdx.x) * kFloatRows + threadIdx.x / kWarp;
@@ -98,7 +102,7 @@ void launch_matmul(const MatmulLaunch& launch, void* stream) {
     for (int i = 0; i < launch.n_matrices; ++i) m += launch.matrices[i].m;
     if (m == 0 || launch.n_tokens == 0) return;
     const auto type = static_cast<DType>(launch.dtype);
-    // No k: sums of nothing, by the one kernel that needs no part of K to start.
+    // With K = 0 every sum is empty; only this kernel works without a part of K.
     if (type == DType::F32 || launch.k == 0) {
         for (int i = 0; i < launch.n_matrices; ++i) start_matmul_f32(launch, launch.matrices[i], stream);
         return;

@@ -1,6 +1,6 @@
-// Activations into the scratch of a matmul, filled up with zeros: a launch of its own where the op that made them did
-// not leave them there. A warp has 32 k of 8 tokens, four lanes a token (activation_fragments.cuh). For F16 weights a
-// token is first multiplied by a power of two that brings its largest magnitude to [2^14, 2^15).
+// Rounds activations into the scratch of a matmul, filled up with zeros, in a launch of its own, if the op that
+// computed them did not leave them there. A warp has 32 k of 8 tokens, four lanes per token (activation_fragments.cuh).
+// For F16 weights a token is first multiplied by a power of two that brings its largest magnitude to [2^14, 2^15).
 #include "gpu.cuh"
 #include "kernels/cuda/matmul/activation_fragments.cuh"
 #include "kernels/cuda/matmul/matmul_params.h"
@@ -22,12 +22,13 @@ struct Activations {
     float* factors;
 };
 
-// Block: 128 threads a token. factors[t] is what undoes the multiplication; 1 where a value is not finite.
+// Computes factors[t], which undoes the power of two that token t will be multiplied by; 1 if a value is not finite.
+// Thread block: 128 threads per token.
 __global__ void __launch_bounds__(kWarps* kWarp) matmul_factors(Activations p) {
     auto largest = gpu::dynamic_shared<uint32_t>(0);
     const int thread = static_cast<int>(threadIdx.x);
     const int64_t token = blockIdx.x;
-    uint32_t most = 0;  // magnitudes compare as integers
+    uint32_t most = 0;  // as integers, magnitudes have the order of their values
     if (token < p.n_tokens)
         for (int64_t k = thread; k < p.k; k += kWarps * kWarp) {
             const uint32_t magnitude = __builtin_bit_cast(uint32_t, p.x[token * p.x_stride + k]) & 0x7fffffffU;
@@ -41,7 +42,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) matmul_factors(Activations p) {
     gpu::sync_threads();
     if (thread != 0) return;
     for (int w = 1; w < kWarps; ++w) most = largest[w] > most ? largest[w] : most;
-    // Exponents as stored, 127 for 1. The factor's lies in [1, 240]: it and its inverse are normal numbers.
+    // Exponents as stored in a float: 127 stands for 2^0. That of the factor is in [1, 240], so the factor and its
+    // inverse are normal numbers.
     const uint32_t exponent = most >> 23;
     uint32_t factor = exponent > 14 ? exponent - 14 : 1U;
     if (exponent == 255 || most == 0) factor = 127;

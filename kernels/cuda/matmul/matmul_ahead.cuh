@@ -1,13 +1,13 @@
-// What the warps of the matmul kernels have under way ahead of their multiplications: weights in registers or through a
-// ring in shared memory, tokens a slab ahead.
+// What the warps of the matmul kernels load ahead of their multiplications: weights, in registers or through a ring in
+// shared memory, and tokens, one slab (64 k) ahead.
 #pragma once
 
 #include "kernels/cuda/matmul/matmul_operands.cuh"
 
 namespace slipstream::cuda {
 
-/// What a warp holds of R groups ahead of its multiplications: slabs of A units, each loaded anew as soon
-/// as it is used up, and the heads of this unit and the next.
+/// Weights that a warp has in registers ahead of its multiplications, of R row groups: the slabs of A units, each
+/// loaded again as soon as it is used, and the heads of the current unit and the next.
 template <class W, int R, int A>
 struct WeightsAhead {
     typename W::Slab slabs[A][W::kSlabs][R];
@@ -16,14 +16,16 @@ struct WeightsAhead {
     typename W::Units units[R];
     const char* groups[R];
     int64_t k;
-    int64_t end;  // unit behind the last
+    int64_t end;  // unit past the last one of the warp's part of K
     int lane;
 
+    /// Loads slab `number` of `unit` into place `ahead`; nothing past the last unit.
     __device__ __forceinline__ void load_slabs(int ahead, int64_t unit, int number) {
         if (unit >= end) return;
 #pragma unroll
         for (int r = 0; r < R; ++r) W::load_slab(slabs[ahead][number][r], groups[r], k, unit, number, lane);
     }
+    /// Begins with unit `begin`: loads its head and the slabs of A units.
     __device__ __forceinline__ void start(int64_t begin) {
 #pragma unroll
         for (int r = 0; r < R; ++r) W::load_head(next[r], groups[r], k, begin, lane);
@@ -32,7 +34,8 @@ struct WeightsAhead {
 #pragma unroll
             for (int number = 0; number < W::kSlabs; ++number) load_slabs(ahead, begin + ahead, number);
     }
-    /// `head` becomes that of `unit`.
+    /// Makes `unit` the current unit, whose head is in `head`, and loads the next unit's head. The whole warp must call
+    /// it.
     __device__ __forceinline__ void turn_to(int64_t unit) {
 #pragma unroll
         for (int r = 0; r < R; ++r) {
@@ -43,28 +46,32 @@ struct WeightsAhead {
     }
 };
 
-/// What a warp has under way of R groups: slabs in a ring of kSlots in shared memory, each lane's 16 bytes at a time. A
-/// lane reads only what it copied itself, so waiting for its own copies is enough; the slot that is filled is the one
-/// that was read a slab ago. Whole units only. Heads come by registers, a unit ahead.
+/// Weights that a warp has under way, of R row groups: slabs in a ring of kSlots slots in shared memory, copied
+/// asynchronously, 16 bytes per lane at a time. A lane reads only what it copied itself, so it waits only for its own
+/// copies. The slot that is being filled is the one that was read a slab ago. Only for K that is whole units. Heads go
+/// through registers, a unit ahead.
 template <class W, int R>
 struct WeightsInRing {
-    // Where a slot has one piece there are twice as many, or too little would be under way.
+    // Slots of a warp's ring, each with a slab. If a slab is one piece of 16 bytes per lane there are twice as many;
+    // else too few bytes would be under way.
     static constexpr int kSlots = W::kPieces * R == 1 ? 2 * W::kSlots : W::kSlots;
     static constexpr int kSlotBytes = W::kPieces * R * kPieceBytes;
-    static constexpr int kBytes = kSlots * kSlotBytes;  // of a warp
+    // Bytes of a warp's ring.
+    static constexpr int kBytes = kSlots * kSlotBytes;
 
     typename W::Head head[R];
     typename W::Head next[R];
     typename W::Units units[R];
     typename W::Kept kept[R];
     const char* groups[R];
-    const char* codes[R];       // the lane's, of the unit that was turned to
-    gpu::SharedPtr<char> ring;  // the lane's
+    const char* codes[R];       // address of the current unit's codes, at the lane's bytes
+    gpu::SharedPtr<char> ring;  // the warp's ring in shared memory, at the lane's bytes
     int64_t k;
-    int64_t end;  // unit behind the last
+    int64_t end;  // unit past the last one of the warp's part of K
     int lane;
 
-    /// Of the unit `units_on` behind the one turned to.
+    /// Begins the copy of slab `number` of the unit that is `units_on` units after the current one into slot `slot`; an
+    /// empty copy if `there` is false (that unit does not exist).
     __device__ __forceinline__ void copy_slab(int slot, int units_on, int number, bool there) {
         if (there) {
 #pragma unroll
@@ -74,6 +81,7 @@ struct WeightsInRing {
         }
         gpu::copy_async_commit();
     }
+    /// Begins with unit `begin`: loads its head and fills all slots but one. Call turn_to(begin) next.
     __device__ __forceinline__ void start(int64_t begin) {
 #pragma unroll
         for (int r = 0; r < R; ++r) {
@@ -85,7 +93,8 @@ struct WeightsInRing {
 #pragma unroll
         for (int r = 0; r < R; ++r) codes[r] -= W::kUnitBytes;
     }
-    /// `head` becomes that of `unit`, the one behind the last that was turned to.
+    /// Makes `unit` the current unit; it must be the one after the last turn_to(), or begin. The whole warp must call
+    /// it.
     __device__ __forceinline__ void turn_to(int64_t unit) {
 #pragma unroll
         for (int r = 0; r < R; ++r) {
@@ -95,7 +104,8 @@ struct WeightsInRing {
             units[r] = W::units_of(head[r], lane);
         }
     }
-    /// The head of the unit behind the one that was turned to. Where it lies there, no second address is kept.
+    /// Loads the head of `unit`, the one after the current unit. If a unit contains its head, the address follows from
+    /// that of the codes, so that no second address takes a register.
     __device__ __forceinline__ void load_next(int r, int64_t unit) {
         if constexpr (W::kUnitsWhole) {
             W::load_head(next[r], codes[r] + (W::kUnitBytes - lane * 16), k, 0, lane);
@@ -103,7 +113,8 @@ struct WeightsInRing {
             W::load_head(next[r], groups[r], k, unit, lane);
         }
     }
-    /// Slab `number` of `unit`, which lies in slot `slot`; the copy that takes the place of the slab before is begun.
+    /// Reads slab `number` of `unit` from slot `slot` into registers, after waiting for its copy, and begins the copy
+    /// that overwrites the slot of the slab before. Call it for each slab in ascending order.
     __device__ __forceinline__ void take(typename W::Slab (&slab)[R], int64_t unit, int slot, int number) {
         gpu::copy_async_wait<kSlots - 2>();
         const int later = number + kSlots - 1;
@@ -114,7 +125,8 @@ struct WeightsInRing {
     }
 };
 
-/// Operands B of the split kernels: where there are few, those of a slab are loaded while the one before is multiplied.
+/// Operands B of the split kernels. If kAhead (few tokens), those of a slab are loaded while the slab before is
+/// multiplied; else they are read when needed.
 template <class W, int NT, bool kAhead>
 struct TokensAhead {
     TokensInMemory<NT == 1, NT> memory;
@@ -133,12 +145,14 @@ struct TokensAhead {
                 for (int i = 0; i < kSlabSteps / 2; ++i) next_sums[i][j] = memory.sum(i, j);
         }
     }
+    /// Begins with slab `slab` of tile `tile`; call turn() before each slab.
     __device__ __forceinline__ void start(const MatmulParams& p, int64_t tile, int lane, int64_t slab) {
         memory = tokens_in_memory<NT == 1, NT>(p, tile, lane);
         memory.turn_to(slab);
         load();
     }
-    /// To the first slab, later to the one behind; `more`: another one follows.
+    /// Makes the first slab the current one; in later calls the next slab. `more`: another slab follows, which is
+    /// loaded now.
     __device__ __forceinline__ void turn(bool more) {
 #pragma unroll
         for (int j = 0; j < NT; ++j) {

@@ -1,5 +1,5 @@
-// Instances of the matmul kernels: BF16 and F16 weights. K of a model is whole units of 64; what else there is takes
-// one small instance, a tile of tokens at a time.
+// Instances of the matmul kernels for BF16 and F16 weights. K of a model is whole units of 64; any other K uses one
+// small instance, a tile of tokens at a time.
 #include "kernels/cuda/matmul/matmul_start.cuh"
 
 namespace slipstream::cuda {

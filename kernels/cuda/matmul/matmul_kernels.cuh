@@ -1,17 +1,18 @@
-// The two matmul kernels over fragments; weights are operand A, tokens operand B. Both reduce an output alike: K is cut
-// into n_parts by its length alone; a part is one chain from zero, units ascending; parts are added in ascending order.
-// Within a unit, types without scales add each step to the chain by mma; the others sum a run of steps that shares a
-// scale from zero, then take acc = fma(run, scale, acc), then acc = fma(sum of activations, offset, acc).
+// The matmul kernels over fragments; weights are operand A, tokens operand B. All reduce an output alike: K is divided
+// into n_parts parts by its length alone; a part is one chain from zero, units ascending; parts are added in ascending
+// order. Within a unit, types without scales add each step to the chain by mma. The others sum each run of steps that
+// shares a scale from zero, then do acc = fma(run, scale, acc), then acc = fma(sum of activations, offset, acc).
 //
-// matmul_ring: few tokens, bound by the weights' bytes. A block has R groups of 16 rows, a warp one part of K: weights
-// go by asynchronous copies through a ring in shared memory, 2, 3 or 7 slabs ahead, each lane for itself; tokens come
-// from L1 and L2, a slab ahead where they are few.
-// matmul_split: the form before: weights go from memory to registers, W::kUnitsAhead units ahead. For K that ends
-// inside a unit, types without a ring, and comparison (MatmulForm::SplitRegisters). matmul_tiles: many tokens. A block
-// has 8 groups, a warp each, and 64 tokens; parts one after another; the block's tokens pass through shared memory in
-// slabs of 64 k, kStages deep.
+// - matmul_ring: few tokens, limited by the bytes of the weights. A thread block has R row groups of 16 rows, a warp
+//   one part of K. Weights are copied asynchronously through a ring in shared memory, 2, 3 or 7 slabs ahead, each lane
+//   for itself. Tokens come from L1 and L2, a slab ahead if they are few.
+// - matmul_split: like matmul_ring, but weights go from memory to registers, W::kUnitsAhead units ahead. For K that
+//   ends inside a unit, for types without a ring, and for comparison (MatmulForm::SplitRegisters).
+// - matmul_tiles: many tokens. A thread block has 8 row groups, one for each warp, and 64 tokens; parts of K follow one
+//   another. The tokens go through shared memory in slabs of 64 k, kStages deep.
 //
-// A launch may have several matrices, whose blocks follow one another: a block has rows of one. For up to 8 tokens the
+// A launch may have several matrices, whose thread blocks follow one another: a thread block has rows of one matrix.
+// For up to 8 tokens the last matrix may have another type (matmul_mixed.cu).
 // last one may be of another type (matmul_mixed.cu).
 #pragma once
 
@@ -19,12 +20,13 @@
 
 namespace slipstream::cuda {
 
-/// Parts of K are added in ascending order through shared memory [n_parts][NT][4][32], a group at a time, and stored.
+/// Adds the parts of K, one in each warp, in ascending order through shared memory [n_parts][NT][4][32] floats, a row
+/// group at a time, and stores the outputs. All threads of the thread block must call it.
 template <int R, int NT>
 __device__ __forceinline__ void add_parts(const MatmulParams& p, const BlockRows& rows, const float (&acc)[R][NT][4],
                                           int part, int lane, int64_t tile) {
     auto partial = gpu::dynamic_shared<float>(0);
-    constexpr int kOutputs = NT * 128;  // of a group
+    constexpr int kOutputs = NT * 128;  // of a row group
     const int n_threads = static_cast<int>(p.n_parts) * kWarp;
     for (int r = 0; r < R; ++r) {
         gpu::sync_threads();
@@ -35,7 +37,7 @@ __device__ __forceinline__ void add_parts(const MatmulParams& p, const BlockRows
                 for (int i = 0; i < NT * 4; ++i) partial[part * kOutputs + i * kWarp + lane] = acc[q][i / 4][i % 4];
         gpu::sync_threads();
         for (int i = static_cast<int>(threadIdx.x); i < kOutputs; i += n_threads) {
-            const int row = i % kGroupRows;  // neighbours write neighbouring rows
+            const int row = i % kGroupRows;  // neighbouring threads store neighbouring rows of y
             const int column = i / kGroupRows;
             const int h = row / 8 * 2 + column % 2;
             const int at = (column / 8 * 4 + h) * kWarp + row % 8 * 4 + column % 8 / 2;
@@ -47,13 +49,14 @@ __device__ __forceinline__ void add_parts(const MatmulParams& p, const BlockRows
     }
 }
 
-/// Blocks on a processor that matmul_split is compiled for: of types whose runs are a step, or have no scale,
-/// W::kMinBlocks is for 8 tokens alone (0 or 1 decides whether ptxas spills 8 to 56 bytes to fit two; read off
-/// nvcc 13.0).
+/// Thread blocks per multiprocessor that matmul_split is compiled for; 0: the compiler decides. For types whose runs
+/// are one step, or that have no scale, W::kMinBlocks applies to 8 tokens only (0 or 1 decides whether ptxas spills 8
+/// to 56 bytes to fit two; from the output of nvcc 13.0).
 template <class W, int NT>
 inline constexpr int kSplitBlocks = NT == 1 || W::kRunSteps == 2 ? W::kMinBlocks : 0;
 
-/// Of the block's rows in whichever matrix of `params`. Shared: [n_parts][NT][4][32] floats.
+/// Computes the outputs of the thread block's rows, in the matrix of `params` that they belong to, with weights in
+/// registers. Shared memory: [n_parts][NT][4][32] floats.
 template <class W, int R, int NT, class Params>
 __device__ __forceinline__ void multiply_by_registers(const Params& params) {
     const MatmulParams& p = common_of(params);
@@ -91,14 +94,15 @@ __device__ __forceinline__ void multiply_by_registers(const Params& params) {
     add_parts<R, NT>(p, block_rows(params, R), acc, part, lane, tile);
 }
 
-// Block: 32 * n_parts threads; grid: n_tiles / NT, ceil(groups / R): blocks of the same rows follow one another.
+// Thread block: 32 * n_parts threads. Grid: n_tiles / NT, ceil(row groups / R); thread blocks of the same rows follow
+// one another.
 template <class W, int R, int NT, class Params>
 __global__ void __launch_bounds__(kSplitWarps* kWarp, kSplitBlocks<W, NT>) matmul_split(Params params) {
     multiply_by_registers<W, R, NT>(params);
 }
 
-/// The same with weights through shared memory, of the block's rows in whichever matrix of `params`; `p` is what the
-/// matrices of this type have in common. Shared: rings [n_parts], then the same bytes as above.
+/// Like multiply_by_registers(), with weights through shared memory. `p`: what the matrices of this type have in
+/// common. Shared memory: n_parts rings, then used again for [n_parts][NT][4][32] floats.
 template <class W, int R, int NT>
 __device__ __forceinline__ void multiply_by_ring(const MatmulParams& p, const JointParams& params) {
     constexpr int A = WeightsInRing<W, R>::kSlots / W::kSlabs;
@@ -143,7 +147,8 @@ __global__ void __launch_bounds__(kSplitWarps* kWarp, NT == 1 || (NT == 2 && !W:
     multiply_by_ring<W, R, NT>(params.all, params);
 }
 
-/// 8 tokens, the last matrix of another type, with units as long; the others by registers where their type has no ring.
+/// Up to 8 tokens, with a last matrix of another type whose units have the same length. The other matrices go through
+/// registers if their type has no ring.
 template <class W, class WOfLast>
 __global__ void __launch_bounds__(kSplitWarps* kWarp, W::kPieces > 0 ? 2 : 1) matmul_mixed(JointParams params) {
     static_assert(W::kSlabs == WOfLast::kSlabs);
@@ -158,7 +163,7 @@ __global__ void __launch_bounds__(kSplitWarps* kWarp, W::kPieces > 0 ? 2 : 1) ma
     multiply_by_ring<WOfLast, 1, 1>(of_last, params);
 }
 
-/// Starts the copies of a slab of the block's tokens; nothing behind the last slab.
+/// Begins the copies of slab `slab` of the thread block's tokens to shared memory; an empty copy past the last slab.
 __device__ __forceinline__ void copy_slab(const MatmulParams& p, int64_t slab, int64_t n_slabs, int64_t tile) {
     if (slab < n_slabs) {
         const auto to = gpu::dynamic_shared<char>(static_cast<size_t>(slab % kStages) * kSlabBytes);
@@ -172,7 +177,8 @@ __device__ __forceinline__ void copy_slab(const MatmulParams& p, int64_t slab, i
     gpu::copy_async_commit();
 }
 
-// Block: 256 threads; grid: n_tiles / 8, ceil(groups / 8); shared: kStages slabs.
+// Multiplies 128 rows with 64 tokens per thread block of 256 threads. Grid: n_tiles / 8, ceil(row groups / 8). Shared
+// memory: kStages slabs.
 template <class W>
 __global__ void __launch_bounds__(kTileWarps* kWarp) matmul_tiles(JointParams params) {
     const MatmulParams& p = params.all;
@@ -204,7 +210,7 @@ __global__ void __launch_bounds__(kTileWarps* kWarp) matmul_tiles(JointParams pa
             for (int number = 0; number < W::kSlabs; ++number) {
                 const int64_t slab = (u + ahead) * W::kSlabs + number;
                 gpu::copy_async_wait<kStages - 2>();
-                gpu::sync_threads();  // the slab is there, and nobody still reads the one before it
+                gpu::sync_threads();  // the slab has arrived, and all threads have read the one before it
                 copy_slab(p, slab + kStages - 1, n_slabs, tile);
                 tokens.memory.turn_to(slab);
                 tokens.slab = gpu::dynamic_shared<char>(static_cast<size_t>(slab % kStages) * kSlabBytes);

@@ -1,4 +1,4 @@
-// Instances of the matmul kernels: the mixtures of models whose V has more bits than Q and K.
+// Instances of the matmul kernels for mixed types: of models whose V has more bits than Q and K.
 #include "kernels/cuda/matmul/matmul_start.cuh"
 
 namespace slipstream::cuda {

@@ -1,5 +1,5 @@
-// What a slab of 64 k of a matmul is made of: operands B from memory or shared memory, its products by tensor cores,
-// and what a block's rows are of, where its sums go.
+// The parts of a multiplication by a slab of 64 k: operands B from global or shared memory, products by tensor cores,
+// the rows of a thread block, and where its sums go.
 #pragma once
 
 #include "gpu.cuh"
@@ -9,42 +9,51 @@
 namespace slipstream::cuda {
 
 inline constexpr int kWarp = 32;
-inline constexpr int kSplitWarps = 8;  // kMaxParts
+/// Most warps of a thread block of the split kernels, one for each part of K. Must be kMaxParts.
+inline constexpr int kSplitWarps = 8;
+/// Warps of a thread block of matmul_tiles, one for each of its row groups.
 inline constexpr int kTileWarps = 8;
-inline constexpr int kTileTokens = 8;  // tiles of 8 tokens a block
+/// Tiles of 8 tokens of a thread block of matmul_tiles: 64 tokens.
+inline constexpr int kTileTokens = 8;
+/// Slabs of tokens that matmul_tiles has in shared memory: one in use, the others being copied.
 inline constexpr int kStages = 4;
+/// Steps of 16 k in a slab of 64 k.
 inline constexpr int kSlabSteps = 4;
-inline constexpr int kFragmentBytes = 256;  // of a step, 8 tokens
-inline constexpr int kSumBytes = 32;        // of a block of 32 k, 8 tokens
+/// Bytes of the operands B of a step of 16 k for a tile of 8 tokens, two bytes each.
+inline constexpr int kFragmentBytes = 256;
+/// Bytes of the sums of a block of 32 k for a tile of 8 tokens: a float each.
+inline constexpr int kSumBytes = 32;
 inline constexpr int kSlabBytes = kSlabSteps * kTileTokens * kFragmentBytes;
 
-/// Operands B of a lane, from global memory. kFew: of one tile with few tokens, those that are not there are not read.
-/// kTiles: of the whole call, where that is known to the compiler; else 0.
+/// Operands B of a lane, from global memory. kFew: there is one tile with few tokens, and columns past the last token
+/// are not read. kTiles: number of tiles of the whole call, if the compiler knows it; else 0.
 template <bool kFew, int kTiles = 0>
 struct TokensInMemory {
-    const char* fragments;  // of the block's first tile, the lane's
-    const char* sums;       // likewise: tokens 2 (lane % 4) and the next
-    int n_tiles;            // of the whole call
-    bool there;             // the lane's column of the first tile is a token
-    const char* slab;       // where fragments and sums of the slab begin
-    const char* slab_sums;
+    const char* fragments;  // operands B of the thread block's first tile, at the lane's bytes
+    const char* sums;       // sums of the thread block's first tile, at tokens 2 (lane % 4) and the next
+    int n_tiles;            // tiles of 8 tokens in the whole call
+    bool there;             // whether the lane's column of the first tile is a token
+    const char* slab;       // start of the fragments of the current slab
+    const char* slab_sums;  // start of the sums of the current slab
 
     __device__ __forceinline__ int tiles() const { return kTiles > 0 ? kTiles : n_tiles; }
+    /// Makes slab `number` of the tokens (64 k, counted from 0) the current one.
     __device__ __forceinline__ void turn_to(int64_t number) {
         slab = fragments + number * (kSlabSteps * kFragmentBytes) * tiles();
         slab_sums = sums + number * (kSlabSteps / 2 * kSumBytes) * tiles();
     }
-    /// From the slab that was turned to on to the next.
+    /// Makes the next slab of the tokens the current one.
     __device__ __forceinline__ void step_on() {
         slab += kSlabSteps * kFragmentBytes * tiles();
         slab_sums += kSlabSteps / 2 * kSumBytes * tiles();
     }
+    /// Returns operand B of step `s` of the current slab for tile `j` of the thread block.
     __device__ __forceinline__ gpu::U32x2 fragment(int s, int j) const {
         if constexpr (kFew)
             if (!there) return gpu::U32x2{};
         return gpu::load_8(slab + s * tiles() * kFragmentBytes + j * kFragmentBytes);
     }
-    /// Of the slab's block of 32 number i.
+    /// Returns the sums of block i of 32 k of the current slab for tile `j`: two tokens.
     __device__ __forceinline__ gpu::U32x2 sum(int i, int j) const {
         return gpu::load_8(slab_sums + i * tiles() * kSumBytes + j * kSumBytes);
     }
@@ -61,7 +70,7 @@ __device__ __forceinline__ TokensInMemory<kFew, kTiles> tokens_in_memory(const M
     return out;
 }
 
-/// The same where fragments lie in shared memory.
+/// Operands B of a lane, with fragments from shared memory.
 struct TokensInShared {
     TokensInMemory<false> memory;  // for the sums
     gpu::SharedPtr<char> slab;
@@ -82,7 +91,7 @@ __device__ __forceinline__ void multiply_step(float (&acc)[4], const uint32_t (&
     }
 }
 
-/// Slab `number` of a unit, of R groups, times NT tiles of tokens.
+/// Multiplies slab `number` of a unit, of R row groups, with NT tiles of tokens, and adds the products to `acc`.
 template <class W, int R, int NT, class Tokens>
 __device__ __forceinline__ void multiply_slab(const typename W::Head (&head)[R], const typename W::Units (&units)[R],
                                               const typename W::Slab (&slab)[R], int number, int lane,
@@ -131,7 +140,7 @@ __host__ __device__ __forceinline__ int64_t groups_of(const MatrixParams& matrix
     return (matrix.m + kGroupRows - 1) / kGroupRows;
 }
 
-/// What a block's rows are of, and the first of its groups there.
+/// The matrix that the rows of a thread block belong to, and the first of its row groups in it.
 struct BlockRows {
     MatrixParams matrix;
     int64_t group;
@@ -154,7 +163,7 @@ __device__ __forceinline__ const MatmulParams& common_of(const JointParams& p) {
     return p.all;
 }
 
-/// What becomes of a reduced sum; `bias` counts where there is one.
+/// Stores a reduced sum as the output of `row` and `token`, if both exist; `bias` is added if the matrix has one.
 __device__ __forceinline__ void store_sum(const MatmulParams& p, const MatrixParams& matrix, int64_t row, int64_t token,
                                           float sum, float bias) {
     if (row >= matrix.m || token >= p.n_tokens) return;
@@ -167,13 +176,13 @@ __device__ __forceinline__ float bias_of(const MatrixParams& matrix, int64_t row
     return matrix.bias != nullptr && row < matrix.m ? matrix.bias[row] : 0.0F;
 }
 
-/// Where part `part` of K begins, in units; of part n_parts: the end. 32 bits, since a division of 64 is a hundred
-/// instructions; K has fewer than 2^28 units.
+/// Returns the first unit of part `part` of K; for part n_parts: the end. 32-bit arithmetic, since a 64-bit division
+/// takes a hundred instructions; K has fewer than 2^28 units.
 __device__ __forceinline__ int64_t part_begin(const MatmulParams& p, int part) {
     return static_cast<uint32_t>(part) * static_cast<uint32_t>(p.n_units) / static_cast<uint32_t>(p.n_parts);
 }
 
-/// Group `index`, or the last one where there is none: what is computed of it is not stored.
+/// Returns row group `index`, or the last one if there is no such group: what is computed for it is not stored.
 __device__ __forceinline__ const char* group_at(const MatmulParams& p, const MatrixParams& matrix, int64_t index) {
     const int64_t last = groups_of(matrix) - 1;
     return matrix.weights + (index < last ? index : last) * p.group_bytes;

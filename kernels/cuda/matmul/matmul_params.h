@@ -1,5 +1,5 @@
-// What the matmul kernels of all types share: their parameters, and a function a type that starts them. Between
-// matmul.cu, which fills this in, and the sources that hold the instances.
+// What the matmul kernels of all types share: their parameters, and one function per type that launches them. matmul.cu
+// fills the parameters in; the sources with the instances define the functions.
 #pragma once
 
 #include <cstdint>
@@ -8,43 +8,46 @@
 
 namespace slipstream::cuda {
 
-/// A matrix of a launch; its rows' blocks follow those of the matrices before.
+/// A matrix of a launch. The thread blocks of its rows follow those of the matrices before it.
 struct MatrixParams {
-    const char* weights = nullptr;  // groups of 16 rows
+    const char* weights = nullptr;  // row groups of 16 rows
     std::int64_t m = 0;
     float* y = nullptr;
     std::int64_t y_stride = 0;
     const float* bias = nullptr;
 };
 
-/// Small enough for the compiler to take it apart, and kernels without a register to spare count on that.
+/// Parameters of a product with one matrix. Keep this struct small: kernels at their register limit need the compiler
+/// to split it into registers.
 struct MatmulParams {
     MatrixParams matrix;
-    std::int64_t group_bytes = 0;
+    std::int64_t group_bytes = 0;  // bytes of a row group of 16 rows
     std::int64_t k = 0;
-    std::int64_t n_units = 0;         // matmul_plan()
-    std::int64_t n_parts = 0;         //
-    const char* fragments = nullptr;  // scratch, as matmul_plan.h tells
-    const char* sums = nullptr;       //
+    std::int64_t n_units = 0;         // of matmul_plan()
+    std::int64_t n_parts = 0;         // of matmul_plan()
+    const char* fragments = nullptr;  // activations in scratch (matmul_plan.h)
+    const char* sums = nullptr;       // sums in scratch (matmul_plan.h)
     const float* factors = nullptr;   // null: none
-    std::int64_t n_tiles = 0;
+    std::int64_t n_tiles = 0;         // tiles of 8 tokens in scratch
     std::int32_t n_tokens = 0;
     MatmulStoreForm store = MatmulStoreForm::Overwrite;
 };
 
-/// The same for several matrices.
+/// Parameters of a product with several matrices.
 struct JointParams {
-    MatmulParams all;  // with the first matrix
+    MatmulParams all;  // what all have in common, and the first matrix
     MatrixParams more[kMostMatrices - 1];
     std::int32_t n_more = 0;
-    std::int64_t last_group_bytes = 0;  // where the last one is of another type
-    // Where the blocks of `more` begin; of those that are not there behind all blocks. deal_blocks() sets it.
+    std::int64_t last_group_bytes = 0;  // bytes of a row group of the last matrix, if it has another type
+    // First thread block of each matrix of `more`; for entries past n_more a number past all thread blocks.
+    // deal_blocks() sets it.
     std::int32_t first_block[kMostMatrices - 1] = {};
-    // What the host chooses by.
+    // The host chooses kernels by these two fields.
     MatmulForm form = MatmulForm::Chosen;
     std::int32_t n_multiprocessors = 64;
 };
 
+/// These launch the kernels for weights of one type on `stream`. The activations must be prepared.
 void start_matmul_bf16(const JointParams& params, void* stream);
 void start_matmul_f16(const JointParams& params, void* stream);
 void start_matmul_q8_0(const JointParams& params, void* stream);
@@ -57,16 +60,16 @@ void start_matmul_q4_k(const JointParams& params, void* stream);
 void start_matmul_q5_k(const JointParams& params, void* stream);
 void start_matmul_q6_k(const JointParams& params, void* stream);
 
-/// The last matrix is of the second type; up to 8 tokens.
+/// These launch the kernels for matrices of the first type with a last one of the second type, for up to 8 tokens.
 void start_matmul_q3k_q4k(const JointParams& params, void* stream);
 void start_matmul_q3k_q5k(const JointParams& params, void* stream);
 void start_matmul_q4k_q6k(const JointParams& params, void* stream);
 void start_matmul_q5k_q6k(const JointParams& params, void* stream);
 
-/// F32 weights, without mma: x as it is; of one matrix.
+/// Launches the kernel for one matrix of F32 weights, which reads x itself and uses no mma.
 void start_matmul_f32(const MatmulLaunch& launch, const MatmulMatrix& matrix, void* stream);
 
-/// x into scratch (matmul_plan.h).
+/// Launches the kernels that round x into scratch (matmul_plan.h).
 void start_matmul_activations(const MatmulLaunch& launch, void* stream);
 
 }  // namespace slipstream::cuda

@@ -1,12 +1,14 @@
-// The plan of a matmul, from the weights' type and K alone: how many k are taken together, how K is cut into parts (E1:
-// by nothing else, or bits would depend on how rows are cut into items), and what scratch holds. Plain numbers, for the
-// host and for launches.
+// The plan of a matmul: how many k are loaded together (a unit), how K is divided into parts, and what scratch holds.
+// It depends on the type of the weights and on K alone. Batch invariance (E1) needs that, since the rows of a matrix
+// may be divided into several items. Plain numbers, for the host and for launches.
 //
-// Scratch: | activations | sums | factors |, K filled up with zeros to whole units, n_tokens to n_tiles tiles of 8, as
-// many as kernels take at once (what stands in columns of tokens that are not there reaches no output):
+// Scratch: | activations | sums | factors |. K is filled up with zeros to a multiple of 256, n_tokens to n_tiles tiles
+// of 8 tokens, as many as a kernel takes at once (the contents of columns past n_tokens reach no output):
+// clang-format off
 //   activations  [K / 16][n_tiles][32 lanes][2 words]: operand B of each mma, bfloat16 (F16 weights: binary16)
 //   sums         [K / 32][n_tiles * 8] floats: of the rounded activations, for types with offsets
-//   factors      [n_tiles * 8] floats: what undoes the power of two that a token was multiplied by, for F16
+//   factors      [n_tiles * 8] floats, for F16: undo the power of two that a token was multiplied by
+// clang-format on
 #pragma once
 
 #include <algorithm>
@@ -18,19 +20,23 @@
 
 namespace slipstream::cuda {
 
-inline constexpr std::int64_t kTokensPerTile = 8;  // columns of an mma
-inline constexpr std::int64_t kMaxParts = 8;       // of K: warps of a block
+/// Tokens of a tile: 8, the columns of an mma.
+inline constexpr std::int64_t kTokensPerTile = 8;
+/// Most parts into which K is divided: one for each of the 8 warps of a thread block. The bits of results depend on it.
+inline constexpr std::int64_t kMaxParts = 8;
 
-/// 1, 2, 4, or a multiple of 8.
+/// Returns the tiles of 8 tokens that scratch has for n_tokens tokens: 0, 1, 2, 4, or a multiple of 8.
 [[nodiscard]] constexpr std::int64_t matmul_tiles_of(std::int64_t n_tokens) {
     const std::int64_t n_tiles = (n_tokens + kTokensPerTile - 1) / kTokensPerTile;
     if (n_tiles <= 2) return n_tiles;
     return n_tiles <= 4 ? 4 : (n_tiles + 7) / 8 * 8;
 }
 
-/// What is computed from x before the kernels proper.
+/// The format of prepared activations: what is computed from x before the matmul kernels. None: they read x itself.
+/// WithSums: with sums of each 32 rounded activations.
 enum class ScratchKind : std::int32_t { None, Bf16, Bf16WithSums, F16 };
 
+/// Returns the format of activations that weights of `type` are multiplied with.
 [[nodiscard]] constexpr ScratchKind matmul_scratch_kind(DType type) {
     switch (type) {
         case DType::F32:
@@ -47,12 +53,12 @@ enum class ScratchKind : std::int32_t { None, Bf16, Bf16WithSums, F16 };
     }
 }
 
-/// Of a launch whose last matrix is of another type, which matmul_mixes().
+/// Returns the format for a launch whose last matrix has another type; matmul_mixes() must be true for the types.
 [[nodiscard]] constexpr ScratchKind matmul_scratch_kind(DType type, DType last) {
     return std::max(matmul_scratch_kind(type), matmul_scratch_kind(last));
 }
 
-/// A type's block as in dtype_info(), for code that is compiled for a card: elements, bytes.
+/// Elements and bytes of a quantisation block, as in dtype_info(), for code that is compiled for a GPU.
 struct WeightBlock {
     std::int64_t elements;
     std::int64_t bytes;
@@ -86,7 +92,7 @@ struct WeightBlock {
     return {1, 0};
 }
 
-/// k that a warp loads together: what parts of K are made of.
+/// Returns the number of k in a unit: what a warp loads together, and what parts of K consist of.
 [[nodiscard]] constexpr std::int64_t matmul_unit_k(DType type) {
     switch (type) {
         case DType::F32:
@@ -103,7 +109,7 @@ struct WeightBlock {
     }
 }
 
-/// Whether one launch may have matrices of `type` and a last one of `last`.
+/// Whether one launch of n_tokens tokens may have matrices of `type` and a last matrix of type `last`.
 [[nodiscard]] constexpr bool matmul_mixes(DType type, DType last, std::int64_t n_tokens) {
     if (n_tokens > kTokensPerTile) return false;
     if (type == DType::Q3_K) return last == DType::Q4_K || last == DType::Q5_K;
@@ -111,27 +117,30 @@ struct WeightBlock {
 }
 
 struct MatmulPlan {
-    std::int64_t n_units = 0;  // of K, the last one possibly short
-    std::int64_t n_parts = 0;  // part p is units [p * n_units / n_parts, (p + 1) * n_units / n_parts), never empty
+    std::int64_t n_units = 0;  // units of K; the last one may be shorter
+    std::int64_t n_parts = 0;  // part p consists of units [p * n_units / n_parts, (p + 1) * n_units / n_parts), at
+                               // least one
 };
+/// Returns how K = `k` is divided for weights of `type`.
 [[nodiscard]] constexpr MatmulPlan matmul_plan(DType type, std::int64_t k) {
     const std::int64_t unit = matmul_unit_k(type);
     const std::int64_t n_units = (k + unit - 1) / unit;
     return {n_units, std::min(n_units, kMaxParts)};
 }
 
-/// Offsets in bytes, all multiples of 16.
+/// Layout of scratch. Offsets and sizes in bytes, all multiples of 16; the activations begin at 0.
 struct MatmulScratch {
-    std::int64_t n_tiles = 0;
-    std::int64_t n_steps = 0;  // of 16 k
+    std::int64_t n_tiles = 0;  // of 8 tokens
+    std::int64_t n_steps = 0;  // steps of 16 k, those filled with zeros included
     std::size_t sums = 0;
     std::size_t factors = 0;
     std::size_t bytes = 0;
 };
+/// Returns the layout of scratch for n_tokens tokens of `k` activations; all zero for ScratchKind::None.
 [[nodiscard]] constexpr MatmulScratch matmul_scratch(ScratchKind kind, std::int64_t k, std::int64_t n_tokens) {
     MatmulScratch out;
     if (kind == ScratchKind::None) return out;
-    constexpr std::int64_t kFillTo = 256;  // the longest unit: types of one kind share scratch
+    constexpr std::int64_t kFillTo = 256;  // the longest unit, so that types of one kind share scratch
     out.n_tiles = matmul_tiles_of(n_tokens);
     out.n_steps = (k + kFillTo - 1) / kFillTo * (kFillTo / 16);
     const auto row = static_cast<std::size_t>(out.n_tiles * kTokensPerTile) * sizeof(float);
@@ -141,17 +150,18 @@ struct MatmulScratch {
     return out;
 }
 
-/// What MatmulLaunch::scratch must have.
+/// Returns the bytes that MatmulLaunch::scratch must have.
 [[nodiscard]] constexpr std::size_t matmul_scratch_bytes(DType type, std::int64_t k, std::int64_t n_tokens) {
     return matmul_scratch(matmul_scratch_kind(type), k, n_tokens).bytes;
 }
 
-/// Whether activations of one kind are those of the other as well.
+/// Whether activations prepared in one format can be used where another is wanted.
 [[nodiscard]] constexpr bool serves(ScratchKind prepared, ScratchKind wanted) {
     return prepared == wanted || (prepared == ScratchKind::Bf16WithSums && wanted == ScratchKind::Bf16);
 }
 
-/// Where they lie in scratch at `base`. For kinds other than the two of bfloat16: fragments alone.
+/// Returns where prepared activations go in scratch at `base`. Only for the two bfloat16 formats are all fields right;
+/// for the others only `fragments` is.
 [[nodiscard]] inline ActivationDestination activation_destination(ScratchKind kind, std::int64_t k,
                                                                   std::int64_t n_tokens, void* base) {
     const MatmulScratch scratch = matmul_scratch(kind, k, n_tokens);

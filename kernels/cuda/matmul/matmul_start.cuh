@@ -1,11 +1,12 @@
-// Which of the matmul kernels takes a launch, and its grid. No choice here changes a bit.
+// Chooses the matmul kernel of a launch and its grid. No choice here changes a bit.
 #pragma once
 
 #include "kernels/cuda/matmul/matmul_kernels.cuh"
 
 namespace slipstream::cuda {
 
-/// Rows of blocks of `groups_a_block` groups for all matrices; where each begins goes to `p`.
+/// Returns the number of thread blocks along the rows of all matrices, with `groups_a_block` row groups each, and
+/// stores the first one of each matrix in `p`.
 inline int64_t deal_blocks(JointParams& p, int groups_a_block) {
     const auto blocks_of = [&](const MatrixParams& matrix) {
         return (groups_of(matrix) + groups_a_block - 1) / groups_a_block;
@@ -33,7 +34,7 @@ inline void start_split(JointParams params, void* stream) {
     } else if constexpr (W::kPieces == 0 && NT == 1 && R == 1) {
         gpu::launch(matmul_split<W, R, NT, JointParams>, grid(deal_blocks(params, R)), dim3(n_parts * kWarp), sum_bytes,
                     stream, params);
-    } else {  // a matrix a launch: for several there is no register to spare
+    } else {  // one launch per matrix: for several there are not enough registers
         for (int i = 0; i <= params.n_more; ++i) {
             if (i > 0) p.matrix = params.more[i - 1];
             if (p.matrix.m == 0) continue;
@@ -52,43 +53,45 @@ inline void start_mixed(JointParams params, void* stream) {
             return WeightsInRing<W, 1>::kBytes > kBytesOfLast ? WeightsInRing<W, 1>::kBytes : kBytesOfLast;
         return kBytesOfLast;
     }();
-    static_assert(kMostBytes >= 512);  // what parts of K are added in
+    static_assert(kMostBytes >= 512);  // parts of K are added in it, 512 bytes per warp
     const auto n_parts = static_cast<unsigned>(p.n_parts);
     const dim3 grid(static_cast<unsigned>(p.n_tiles), static_cast<unsigned>(deal_blocks(params, 1)));
     gpu::launch(matmul_mixed<W, WOfLast>, grid, dim3(n_parts * kWarp), size_t{n_parts} * kMostBytes, stream, params);
 }
 
-/// Few tokens. Few rows: more blocks of one group each, so that more of the card is busy.
+/// Launches the kernel for few tokens. If there are few rows, thread blocks have one row group each, so that more of
+/// the GPU is busy.
 template <class W, bool kRing>
 inline void start_few(const JointParams& p, void* stream) {
     if (p.all.n_tiles == 1) {
         int64_t n_groups = groups_of(p.all.matrix);
         for (int i = 0; i < p.n_more; ++i) n_groups += groups_of(p.more[i]);
-        // Estimated: two groups a block where there are two blocks for each processor all the same.
+        // Estimated: two row groups per thread block if there are at least two row groups for each multiprocessor.
         if constexpr (kRing ? W::kRingGroups == 2 : true)
             if (n_groups >= 2 * static_cast<int64_t>(p.n_multiprocessors) && (W::kPieces > 0 || p.n_more == 0))
                 return start_split<W, 2, 1, kRing>(p, stream);
         return start_split<W, 1, 1, kRing>(p, stream);
     }
     if (p.all.n_tiles == 2) return start_split<W, 2, 2, kRing>(p, stream);
-    // Eight tiles beside scales take more registers than there are; two blocks of four read the weights from L2 once
-    // more.
+    // Eight tiles with scales take more registers than there are; two thread blocks of four tiles read the weights once
+    // more, from L2.
     constexpr int kMost = W::kScaled ? 4 : 8;
-    // Units of 256 beside four tiles and a ring spill on sm_120; with one group a block tokens would be read twice as
-    // often from L2.
+    // Units of 256 with four tiles and a ring spill registers on sm_120; with one row group per thread block, tokens
+    // would be read twice as often from L2.
     constexpr bool kRingOfMany = kRing && W::kSlabs < 4;
     if (p.all.n_tiles == 4) return start_split<W, 2, 4, kRingOfMany>(p, stream);
     return start_split<W, 2, kMost, kRingOfMany>(p, stream);
 }
 
-/// Any choice here gives the same bits.
+/// Launches the matmul kernels for weights of reader W on `stream`. Any choice of kernel gives the same bits.
 template <class W>
 inline void start_weights(JointParams p, void* stream) {
     const int64_t n_tiles = p.all.n_tiles;
     const int64_t row_blocks = deal_blocks(p, kTileWarps);
     const int64_t token_blocks = (n_tiles + kTileTokens - 1) / kTileTokens;
     const bool whole = n_tiles % kTileTokens == 0;
-    // Estimated: blocks of matmul_tiles on three quarters of the card's processors outweigh fewer reads of tokens.
+    // Estimated: thread blocks of matmul_tiles on three quarters of the GPU's multiprocessors are worth more than fewer
+    // reads of tokens.
     const bool many =
         n_tiles > kTileTokens && 4 * row_blocks * token_blocks >= 3 * static_cast<int64_t>(p.n_multiprocessors);
     if (whole && (p.form == MatmulForm::Tiles || (p.form == MatmulForm::Chosen && many))) {
@@ -96,7 +99,7 @@ inline void start_weights(JointParams p, void* stream) {
         gpu::launch(matmul_tiles<W>, grid, dim3(kTileWarps * kWarp), size_t{kStages} * kSlabBytes, stream, p);
         return;
     }
-    if constexpr (W::kPieces > 0)  // a ring holds whole units
+    if constexpr (W::kPieces > 0)  // a ring holds whole units only
         if (p.form != MatmulForm::SplitRegisters && p.all.k == p.all.n_units * (W::kSlabs * kSlabSteps * kStepK))
             return start_few<W, true>(p, stream);
     start_few<W, false>(p, stream);

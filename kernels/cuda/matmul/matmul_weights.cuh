@@ -1,23 +1,31 @@
-// Weights of every type as a warp reads them: a unit of a group (16 rows x 64, 128 or 256 k) by wide loads straight
-// into registers, in fragment order (fragments.h); then, a slab of 64 k at a time, operands A of mma and the scales of
-// the lane's two rows. Codes are exact in bfloat16: with c < 128, the bits 0x4300 | c are 128 + c, and one fma takes
-// 128 and the code's offset away.
+// Readers of the weights of every type for a warp. A reader loads a unit of a row group (16 rows x 64, 128 or 256 k)
+// with wide loads directly into registers, in fragment order (fragments.h). Then it returns, for one slab of 64 k at a
+// time, operands A of mma and the scales of the lane's two rows. Codes are exact in bfloat16: for c < 128 the bits
+// 0x4300 | c are 128 + c, and one fma subtracts 128 and the code's offset.
 //
-// A reader W has: kSlabs of a unit; kRunSteps of 16 k that share a scale (4 where there is none); kScaled, kOffsets
-// (w = scale * code + offset), kHalf (binary16 operands); kUnitsAhead, the units whose slabs are under way together
-// (OfMany: where sums of 32 tokens and more take the registers); kMinBlocks, of matmul_split on a processor (0: as the
-// compiler sees fit; 1 where it would spill to fit two); Head and Slab, what is loaded of a unit and of each of its
-// slabs:
-//     load_head(head, group, k, unit, lane)          where K ends inside the unit, zeros stand behind it
-//     load_slab(slab, group, k, unit, number, lane)  likewise
-//     units_of(head, lane)                           what scales of the unit are made of; whole warp
-//     slab_scales(head, units, number, lane, many, scales)  whole warp; `many`, a constant: tokens take the registers
-//     operand(head, slab, number, step, a)           step of the slab; both numbers constants after unrolling
-// and, where weights can come through a ring in shared memory (kPieces > 0), kPieces of 16 bytes a lane in a slot,
-// which holds a slab; kSlots; kRingGroups, groups a block for 8 tokens; kUnitBytes between units; Kept, what a slab
-// leaves for the next:
-//     copy_slab(to, unit, number)                    starts copies of the lane's bytes of a slab; whole units only
-//     read_slab(slab, from, number, kept)            what the lane copied
+// Constants of a reader W:
+// - kSlabs: slabs in a unit. kRunSteps: steps of 16 k that share a scale (4 if there is no scale).
+// - kScaled, kOffsets: w = scale * code + offset. kHalf: operands are binary16. kTail: K may end inside a unit.
+// - kUnitsAhead: units whose slabs are under way together (OfMany: where the sums of 32 and more tokens take the
+//   registers).
+// - kMinBlocks: thread blocks per multiprocessor that matmul_split is compiled for (0: the compiler decides; 1: where
+//   it would spill registers to fit two).
+// - For weights that can go through a ring in shared memory (kPieces > 0): kPieces, 16-byte pieces per lane in a ring
+//   slot, which holds a slab; kSlots, ring slots; kRingGroups, row groups of a thread block for 8 tokens; kUnitBytes,
+//   bytes from one unit to the next; kUnitsWhole, whether these bytes also contain the unit's head.
+//
+// Types: Head and Slab, what is loaded of a unit and of each of its slabs; Units, what scales are computed from; Kept,
+// what a slab leaves in registers for the next. Functions, called by the whole warp:
+// clang-format off
+//     load_head(head, group, k, unit, lane)          past the end of K it gives zeros
+//     load_slab(slab, group, k, unit, number, lane)  past the end of K it gives zeros
+//     units_of(head, lane)                           what scales of the unit are computed from; exchanges between lanes
+//     slab_scales(head, units, number, lane, many, scales)  exchanges between lanes; `many`, a constant: the sums of
+//                                                           tokens take the registers
+//     operand(head, slab, number, step, a)           step of the slab; number and step are constants after unrolling
+//     copy_slab(to, unit, number)                    with a ring: begins copies of the lane's bytes of a slab; whole units
+//     read_slab(slab, from, number, kept)            with a ring: reads what the lane copied
+// clang-format on
 #pragma once
 
 #include "gpu.cuh"
@@ -25,34 +33,36 @@
 
 namespace slipstream::cuda {
 
-/// What a lane copies at once into shared memory, of a warp; its own 16 bytes lie at 16 * lane.
+/// Bytes that a warp copies at once into shared memory, 16 per lane; those of a lane are at 16 * lane.
 inline constexpr int kPieceBytes = 512;
 
-/// Scales and offsets of rows g, g + 8 for the runs of a slab.
+/// Scales and offsets of rows g and g + 8 (g = lane / 4) for the runs of a slab, [run][row].
 struct SlabScales {
     float scale[4][2];
     float offset[2][2];
 };
 
-/// Bits 0x4b000000 | v are 2^23 + v.
+/// 2^23. A float with the bits 0x4b000000 | v is 2^23 + v, for v < 2^23.
 inline constexpr float kTwo23 = 8388608.0F;
+/// Returns v, less than 2^23, as float, exactly.
 __device__ __forceinline__ float small_to_float(uint32_t v) {
     return __builtin_bit_cast(float, v | 0x4b000000U) - kTwo23;
 }
 
-/// v * unit, rounded once, of a v below 2^23 for which it is finite: the same bits, but for the sign of a zero, as
-/// unit * small_to_float(v). `lifted` is -2^23 * unit.
+/// Returns v * unit, rounded once, for v less than 2^23 for which the product is finite: the same bits as unit *
+/// small_to_float(v), except for the sign of a zero. `lifted` must be -2^23 * unit.
 __device__ __forceinline__ float small_times(uint32_t v, float unit, float lifted) {
     return gpu::fma(__builtin_bit_cast(float, v | 0x4b000000U), unit, lifted);
 }
 
-/// Two codes plus 128, below 256, in bits 0-6 and 16-22 with 0x4300 set, minus 128 + `offset`, as bfloat16.
+/// Returns two codes minus `offset` as a pair of bfloat16. `lifted` has the codes, plus 128, below 256 as bfloat16
+/// numbers: the codes in bits 0-6 and 16-22, with 0x4300 set.
 template <int offset>
 __device__ __forceinline__ uint32_t lifted_to_bf16(uint32_t lifted) {
     constexpr uint32_t kMinus = 0xc300U | offset;  // -(128 + offset)
     return gpu::fma_bf16x2(lifted, 0x3f803f80U, kMinus << 16 | kMinus);
 }
-/// Two codes, below 128, in bits 0-6 and 16-22, minus `offset`, as bfloat16.
+/// Returns two codes minus `offset` as a pair of bfloat16. `codes` has them, below 128, in bits 0-6 and 16-22.
 template <int offset>
 __device__ __forceinline__ uint32_t codes_to_bf16(uint32_t codes) {
     return lifted_to_bf16<offset>(codes | 0x43004300U);
@@ -65,12 +75,12 @@ __device__ __forceinline__ float half_high(uint32_t pair) {
     return gpu::half_to_float(gpu::Half{static_cast<uint16_t>(pair >> 16)});
 }
 
-/// The lane of the same rows (g) that is number j of four.
+/// Returns the lane that is number j (0 to 3) of the four lanes with the same rows as `lane`.
 __device__ __forceinline__ int lane_of_quad(int lane, int j) {
     return (lane & ~3) | j;
 }
 
-// BF16, F16: words are operands. `tail`: K may end inside a unit, which no model's does.
+// BF16 and F16: words are operands as they are. `tail`: K may end inside a unit, which it does in no model.
 template <bool half, bool tail>
 struct FloatWeights {
     static constexpr bool kTail = tail;
@@ -104,11 +114,11 @@ struct FloatWeights {
 #pragma unroll
         for (int s = 0; s < 4; ++s) slab.steps[s] = gpu::load_16(at + s * kFloatStepBytes + lane * 16);
     }
-    /// Of a unit of which `left` k are there.
+    /// Loads the last slab of a row group, of which only `left` k exist; the rest becomes zeros.
     static __device__ __forceinline__ void load_last_slab(Slab& slab, const char* at, int64_t left, int lane) {
 #pragma unroll
         for (int s = 0; s < 4; ++s) {
-            const int n = static_cast<int>(left) - s * kStepK;  // k of this step
+            const int n = static_cast<int>(left) - s * kStepK;  // number of k of this step that exist
             slab.steps[s] = gpu::U32x4{};
             if (n >= kStepK) {
                 slab.steps[s] = gpu::load_16(at + s * kFloatStepBytes + lane * 16);
@@ -117,7 +127,8 @@ struct FloatWeights {
             }
         }
     }
-    /// The last n < 16 k, which lie row by row.
+    /// Loads a step of which only the first n < 16 k exist; they are stored row by row. The rest of `step` must be
+    /// zeros.
     static __device__ __forceinline__ void load_short_step(gpu::U32x4& step, const char* rows, int n, int lane) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -145,7 +156,8 @@ struct FloatWeights {
     }
 };
 
-// Blocks of 32 with codes of 4 bits, and a fifth one: Q4_0, Q4_1, Q5_0, Q5_1. `code_offset` is 0 where there is an m.
+// Q4_0, Q4_1, Q5_0, Q5_1: blocks of 32 with codes of 4 bits and possibly a fifth bit. `code_offset` is 0 if there is an
+// m.
 template <int code_offset, bool has_m, bool has_high>
 struct NibbleWeights {
     static constexpr bool kTail = true;
@@ -165,9 +177,9 @@ struct NibbleWeights {
     struct Units {};
     struct Kept {};
     struct Head {
-        uint32_t d;        // of block lane % 4
-        uint32_t m;        // likewise
-        uint32_t high[2];  // halves: two blocks each
+        uint32_t d;        // scales of rows g and g + 8 in block lane % 4 of the unit
+        uint32_t m;        // offsets of rows g and g + 8 in block lane % 4 of the unit
+        uint32_t high[2];  // fifth bits of four blocks of the unit, 16 bits each
     };
     struct Slab {
         gpu::U32x4 codes;
@@ -190,11 +202,12 @@ struct NibbleWeights {
                     head.high[i / 2] |= uint32_t{gpu::load_2(high + (b + i) * kBlock32HighBytes)} << (i % 2 * 16);
         }
     }
-    /// An odd last block has its words by itself.
+    /// Loads slab `number` of a unit, two blocks of 32. An odd last block of K has its words apart; blocks past K are
+    /// zeros.
     static __device__ __forceinline__ void load_slab(Slab& slab, const char* group, int64_t k, int64_t unit, int number,
                                                      int lane) {
         const int64_t pair = unit * 2 + number;
-        const int64_t blocks = k / 32 - pair * 2;  // from here to the end
+        const int64_t blocks = k / 32 - pair * 2;  // number of blocks from here to the end of K
         const char* codes = group + pair * kQuadBytes;
         if (blocks >= 2) {
             slab.codes = gpu::load_16(codes + lane * 16);
@@ -267,7 +280,7 @@ struct ByteWeights {
         uint32_t d;
     };
     struct Slab {
-        gpu::U32x4 codes[2];  // of a block each
+        gpu::U32x4 codes[2];  // codes of the slab's two blocks of 32
     };
 
     static __device__ __forceinline__ void load_head(Head& head, const char* group, int64_t k, int64_t unit, int lane) {
@@ -304,7 +317,8 @@ struct ByteWeights {
             out.scale[i][1] = half_high(d);
         }
     }
-    /// The low seven bits as above; the sign bit, weight -128, makes what is taken away -256 instead of -128.
+    /// The low seven bits are converted as in the other readers. The sign bit stands for -128: with it, -256 is added
+    /// instead of -128.
     static __device__ __forceinline__ void operand(const Head&, const Slab& slab, int, int step, uint32_t (&a)[4]) {
 #pragma unroll
         for (int h = 0; h < 4; ++h) {

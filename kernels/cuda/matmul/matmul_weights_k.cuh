@@ -1,11 +1,11 @@
-// Weights of the K formats as a warp reads them (matmul_weights.cuh says what a reader has).
+// Readers of the weights of K formats (what a reader has: matmul_weights.cuh).
 #pragma once
 
 #include "kernels/cuda/matmul/matmul_weights.cuh"
 
 namespace slipstream::cuda {
 
-// Blocks of 256 with 6-bit scales and minimums: Q4_K, Q5_K.
+// Q4_K and Q5_K: blocks of 256 with 6-bit scales and minimums.
 template <bool has_high>
 struct ScaledMinWeights {
     static constexpr bool kTail = false;
@@ -27,7 +27,7 @@ struct ScaledMinWeights {
         gpu::U32x2 scales;
     };
     struct Kept {};
-    /// d and -dmin of rows g, g + 8, and what small_times() takes beside them.
+    /// d and -dmin of rows g and g + 8, and the third argument of small_times() for each.
     struct Units {
         float scale[2];
         float scale_lifted[2];
@@ -54,11 +54,13 @@ struct ScaledMinWeights {
     static __device__ __forceinline__ void read_slab(Slab& slab, gpu::SharedPtr<char> from, int, Kept&) {
         slab.codes = gpu::load_shared_16(from);
     }
-    /// d and dmin of both rows are gathered from the four lanes.
+    /// Returns d and dmin of both rows, gathered from the four lanes that share them. The whole warp must call it.
     static __device__ __forceinline__ Units units_of(const Head& head, int lane) {
-        const uint32_t own = head.scales.x[0] >> 24 | head.scales.x[1] >> 24 << 8;  // a byte of row g, of row g + 8
+        const uint32_t own =
+            head.scales.x[0] >> 24 | head.scales.x[1] >> 24 << 8;  // a byte of row g, a byte of row g + 8
         const uint32_t pair = own | gpu::shfl_xor(own, 1) << 16;
-        const uint32_t ordered = lane % 2 == 0 ? pair : pair >> 16 | pair << 16;  // low bytes g, g + 8, high bytes
+        const uint32_t ordered = lane % 2 == 0 ? pair : pair >> 16 | pair << 16;  // low bytes of rows g and g + 8, then
+                                                                                  // the high bytes
         const uint32_t other = gpu::shfl_xor(ordered, 2);
         const uint32_t d = lane % 4 < 2 ? ordered : other;
         const uint32_t dmin = lane % 4 < 2 ? other : ordered;
@@ -73,8 +75,8 @@ struct ScaledMinWeights {
         }
         return out;
     }
-    /// Scales of the slab come from lane number `number`. Many, of Q5_K: an instruction
-    /// more each, four registers a group fewer.
+    /// Returns the scales and offsets of slab `number`, which lane `number` of the four holds. With `many`, for Q5_K:
+    /// an instruction more for each scale, four registers per row group fewer.
     static __device__ __forceinline__ void slab_scales(const Head& head, const Units& units, int number, int lane,
                                                        bool many, SlabScales& out) {
 #pragma unroll
@@ -103,7 +105,7 @@ struct ScaledMinWeights {
     }
 };
 
-// Q6_K: a signed scale to each step.
+// Q6_K: a signed scale for each step of 16 k.
 struct SixBitWeights {
     static constexpr bool kTail = false;
     static constexpr int kSlabs = 4;
@@ -120,7 +122,7 @@ struct SixBitWeights {
     static constexpr bool kUnitsWhole = true;
     static constexpr int kUnitBytes = Q6KLayout::kBytes;
     struct Units {};
-    /// High bits of this slab and the next lie together.
+    /// High bits of the next slab, which are stored next to those of this one.
     struct Kept {
         gpu::U32x2 high;
     };
@@ -166,7 +168,7 @@ struct SixBitWeights {
         for (int w = 0; w < 2; ++w) {
             const uint32_t four = gpu::shfl(head.scales.x[w], lane_of_quad(lane, number)) ^ 0x80808080U;
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {  // 2^23 + the byte + 128
+            for (int i = 0; i < 4; ++i) {  // 2^23 + (signed byte + 128)
                 const uint32_t bits = gpu::byte_perm(four, 0x4b000000U, 0x7540U + static_cast<uint32_t>(i));
                 out.scale[2 * w + i / 2][i % 2] = d[i % 2] * (__builtin_bit_cast(float, bits) - (kTwo23 + 128.0F));
             }
@@ -181,7 +183,7 @@ struct SixBitWeights {
     }
 };
 
-// Q3_K: 6-bit scales, 32 taken away, to each step.
+// Q3_K: 6-bit scales, minus 32, one for each step of 16 k.
 struct ThreeBitWeights {
     static constexpr bool kTail = false;
     static constexpr int kSlabs = 4;
@@ -192,7 +194,8 @@ struct ThreeBitWeights {
     static constexpr int kUnitsAhead = 2;
     static constexpr int kUnitsAheadOfMany = 1;
     static constexpr int kMinBlocks = 1;
-    static constexpr int kPieces = 0;  // no ring: 16 bytes a lane are two slabs, too little to keep enough under way
+    static constexpr int kPieces = 0;  // no ring: 16 bytes per lane hold two slabs, too few to keep enough bytes under
+                                       // way
     static constexpr int kRingGroups = 0;
     struct Units {};
     struct Head {

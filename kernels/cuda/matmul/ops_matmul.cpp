@@ -1,8 +1,8 @@
-// Matmul on a CUDA device, and the packing that it wants of weights.
+// Matmul on a CUDA device, and the packing of weights for it.
 //
-// Activations are rounded and laid out in scratch, by the op that made them (preparation.h) or by the launch that meets
-// them first. Matrices that meet the same x one after the other find them there: nothing but matmuls came between, and
-// none writes its x.
+// Activations are rounded and laid out in scratch, by the op that computed them (preparation.h) or by the first launch
+// that reads them. The following matrices with the same x find them there, as long as only matmuls are enqueued in
+// between; none of these writes its x.
 #include <algorithm>
 #include <cstdint>
 
@@ -34,7 +34,7 @@ MatmulMatrix matrix_of(const MatmulArgs& args) {
             .bias = args.bias.empty() ? nullptr : float_row(args.bias, 0)};
 }
 
-// Products of one x, stored alike, by weights of one type, or of two that one launch mixes.
+// Enqueues products of one x with the same `store`, by weights of one type, or of two types that one launch mixes.
 void launch_products(ExecRef exec, std::span<const MatmulArgs> products) {
     Op op(exec);
     const MatmulArgs& first = products[0];
@@ -54,7 +54,8 @@ void launch_products(ExecRef exec, std::span<const MatmulArgs> products) {
                         .store = first.store == MatmulStore::Add ? MatmulStoreForm::Add : MatmulStoreForm::Overwrite,
                         .n_multiprocessors = op.device().properties().n_multiprocessors};
     std::ranges::transform(products, launch.matrices, matrix_of);
-    constexpr std::int64_t kFewTokens = 64;  // more may go by tiles
+    // Most tokens of a call that is computed in a split form; calls of more tokens may use matmul_tiles.
+    constexpr std::int64_t kFewTokens = 64;
     if (op.device().weights_by_registers() && n_tokens <= kFewTokens) launch.form = MatmulForm::SplitRegisters;
     PreparedActivations prepared{.x = launch.x,
                                  .x_stride = launch.x_stride,
@@ -67,7 +68,7 @@ void launch_products(ExecRef exec, std::span<const MatmulArgs> products) {
         launch.activations = MatmulActivations::Prepared;
         prepared.kind = found->kind;
     }
-    op.device().keep_prepared({});  // until the launch has come to its end
+    op.device().keep_prepared({});  // nothing is prepared if the launch throws
     op.launch(&Module::matmul, launch, [&] {
         return fmt::format("matmul {} [{}, {}] x {} tokens, {} matrices", dtype_name(type), first.weights.shape[0], k,
                            n_tokens, products.size());
@@ -75,7 +76,7 @@ void launch_products(ExecRef exec, std::span<const MatmulArgs> products) {
     op.device().keep_prepared(prepared);
 }
 
-// Whether a launch that begins with `first` may have `next` as well, whatever its type.
+// Whether a launch that begins with `first` may also compute `next`; types are not compared.
 bool goes_along(ExecRef exec, const MatmulArgs& first, const MatmulArgs& next) {
     return next.store == first.store && next.weights.layout == first.weights.layout &&
            !prompt_takes(static_cast<CudaDevice&>(exec.device), next);
@@ -83,7 +84,7 @@ bool goes_along(ExecRef exec, const MatmulArgs& first, const MatmulArgs& next) {
 bool joins(ExecRef exec, const MatmulArgs& first, const MatmulArgs& next) {
     return next.weights.dtype == first.weights.dtype && goes_along(exec, first, next);
 }
-// As its last one.
+// Whether `next` may be the last product of a launch that begins with `first`.
 bool mixes(ExecRef exec, const MatmulArgs& first, const MatmulArgs& next) {
     return matmul_mixes(first.weights.dtype, next.weights.dtype, first.x.shape[0]) &&
            !static_cast<CudaDevice&>(exec.device).weights_by_registers() && goes_along(exec, first, next);
@@ -113,7 +114,7 @@ void matmuls(ExecRef exec, std::span<const MatmulArgs> products) {
     }
 }
 
-// Both in host memory; groups are dealt out among the device's host threads.
+// Both matrices are in host memory. The device's host threads share the row groups.
 void pack_weights(ExecRef exec, const PackWeightsArgs& args) {
     const FileRows rows{.dtype = args.weights.dtype,
                         .data = args.weights.data,

@@ -1,5 +1,5 @@
-// Matmul over a prefill chunk by cuBLASLt (prompt_plan.h): slab by slab of the matrix, each unpacked, multiplied, and
-// stored. Where a slab's product is y as it stands, it is written there at once: the same algorithm, the same bits.
+// Matmul over a prefill chunk by cuBLASLt (prompt_plan.h): each slab of the matrix is unpacked, multiplied and stored.
+// If a slab's product is y without any change, it is written there directly: the same algorithm, the same bits.
 #include "kernels/cuda/matmul/ops_prompt.h"
 
 #include <algorithm>
@@ -20,12 +20,13 @@ std::int64_t stride_floats(const View& view) {
     return static_cast<std::int64_t>(view.row_stride_bytes / sizeof(float));
 }
 
-// As the library wants its operands.
+// Whether `data`, with rows `stride` floats apart, is aligned as the library requires.
 bool is_aligned(const float* data, std::int64_t stride) {
     return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
 }
 
-// Kinds of PreparedActivations that no kernel of matmul_plan.h knows.
+// Returns a value for PreparedActivations::kind that stands for activations of a prefill chunk, and that no ScratchKind
+// has.
 std::int32_t prepared_kind(PromptOperands operands, std::int64_t first_token) {
     constexpr std::int32_t kFirst = 1000;
     return kFirst + static_cast<std::int32_t>(operands) * static_cast<std::int32_t>(kPromptTokens) +
@@ -56,7 +57,7 @@ void round_tokens(Op& op, const Product& of) {
               [&] { return fmt::format("activations of a prompt [{}, {}]", of.n_tokens, of.k); });
 }
 
-// Rows [begin, end) of the weights, which lie in one slab.
+// Computes the outputs of rows [begin, end) of the weights, which must be in one slab.
 void multiply_rows(Op& op, const Product& of, std::int64_t begin, std::int64_t end) {
     const DType type = of.args.weights.dtype;
     const std::int64_t in_slab = (of.chunk.first_row + begin) % of.slab_rows;
@@ -133,10 +134,10 @@ void prompt_matmul(ExecRef exec, const MatmulArgs& args) {
                                        .scratch = of.base,
                                        .change = op.device().n_changes()};
     const bool is_prepared = op.device().find_prepared(prepared) != nullptr;
-    op.device().keep_prepared({});  // until the launches have come to their end
+    op.device().keep_prepared({});  // nothing is prepared if a launch throws
     if (!is_prepared) round_tokens(op, of);
     for (std::int64_t begin = 0; begin < m;) {
-        const std::int64_t left = of.slab_rows - (of.chunk.first_row + begin) % of.slab_rows;  // of the slab
+        const std::int64_t left = of.slab_rows - (of.chunk.first_row + begin) % of.slab_rows;  // rows left in the slab
         const std::int64_t end = std::min(m, begin + left);
         multiply_rows(op, of, begin, end);
         begin = end;

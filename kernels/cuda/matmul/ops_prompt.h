@@ -1,4 +1,4 @@
-// Matmul over prompt by cuBLASLt, between ops_matmul.cpp, which asks, and ops_prompt.cpp.
+// Matmul over a prompt by cuBLASLt: what ops_matmul.cpp calls and ops_prompt.cpp implements.
 #pragma once
 
 #include "kernels/cuda/host/cuda_device.h"
@@ -6,10 +6,12 @@
 
 namespace slipstream::cuda {
 
-/// Whether cuBLASLt computes this product: x is prompt, the device has the library, and type and K are served.
+/// Whether cuBLASLt computes this product: x is prompt (args.prompt is set), the device has the library, and the type
+/// and K are supported.
 [[nodiscard]] bool prompt_takes(const CudaDevice& device, const MatmulArgs& args);
 
-/// Such a product, arguments checked (kernels/matmul.h). Throws CudaError.
+/// Computes a product for which prompt_takes() is true. The arguments are those of matmul(), already checked
+/// (kernels/matmul.h). Throws CudaError.
 void prompt_matmul(ExecRef exec, const MatmulArgs& args);
 
 }  // namespace slipstream::cuda

@@ -1,6 +1,6 @@
-// Tokens of a prefill chunk into the rows that cuBLASLt multiplies, and its product to where it belongs. For F16
-// weights a token is first multiplied by a power of two that brings its largest magnitude to [2^14, 2^15), as
-// matmul_activations.cu does.
+// Rounds the tokens of a prefill chunk into the rows that cuBLASLt multiplies, and stores its product as outputs. For
+// F16 weights a token is first multiplied by a power of two that brings its largest magnitude to [2^14, 2^15), as in
+// matmul_activations.cu.
 #include "gpu.cuh"
 #include "kernels/cuda/matmul/prompt_launch.h"
 #include "kernels/cuda/matmul/prompt_plan.h"
@@ -13,11 +13,12 @@ constexpr int kWarp = 32;
 constexpr int kThreads = 128;
 constexpr int kStoreThreads = 256;
 
-// Of the block's token; its inverse is exact. 1 where a value is not finite, or all are 0.
+// Returns the power of two by which the thread block's token must be divided; its inverse is exact. Returns 1 if a
+// value is not finite or all are 0. All threads must call it.
 __device__ __forceinline__ float power_of_two(const float* x, int64_t k) {
     auto largest = gpu::dynamic_shared<uint32_t>(0);
     const int thread = static_cast<int>(threadIdx.x);
-    uint32_t most = 0;  // magnitudes compare as integers
+    uint32_t most = 0;  // as integers, magnitudes have the order of their values
     for (int64_t i = thread; x != nullptr && i < k; i += kThreads) {
         const uint32_t magnitude = __builtin_bit_cast(uint32_t, x[i]) & 0x7fffffffU;
         most = magnitude > most ? magnitude : most;
@@ -29,14 +30,15 @@ __device__ __forceinline__ float power_of_two(const float* x, int64_t k) {
     if (thread % kWarp == 0) largest[thread / kWarp] = most;
     gpu::sync_threads();
     for (int w = 0; w < kThreads / kWarp; ++w) most = largest[w] > most ? largest[w] : most;
-    // Exponents as stored, 127 for 1.
+    // Exponents as stored in a float: 127 stands for 2^0.
     const uint32_t exponent = most >> 23;
     uint32_t factor = exponent > 14 ? exponent - 14 : 1U;
     if (exponent == 255 || most == 0) factor = 127;
     return __builtin_bit_cast(float, factor << 23);
 }
 
-// A block a row of the prefill chunk; 8 k a thread at a time.
+// Rounds one row of the prefill chunk per thread block; rows without a token become zeros. A thread takes 8 k at a
+// time.
 template <PromptOperands operands>
 __global__ void __launch_bounds__(kThreads) prompt_activations(PromptActivationsLaunch p) {
     const int64_t row = blockIdx.x;

@@ -1,6 +1,6 @@
-// Packed weights back to rows, for cuBLASLt: halves as they are, all other types as bfloat16, codes scaled in float
-// and rounded once. A warp reads 16 rows x 64 k at a time with the readers of matmul_weights.cuh, turns them in shared
-// memory, and writes whole lines.
+// Unpacks weights to rows for cuBLASLt: F16 as it is, all other types as bfloat16, with codes scaled in float and
+// rounded once. A warp reads 16 rows x 64 k at a time with the readers of matmul_weights.cuh, transposes them in shared
+// memory, and writes whole cache lines.
 #include "gpu.cuh"
 #include "kernels/cuda/matmul/matmul_plan.h"
 #include "kernels/cuda/matmul/matmul_weights_k.cuh"
@@ -13,25 +13,27 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kWarps = 4;
 constexpr int kSlabK = 64;
-constexpr int kRowWords = kSlabK / 2 + 4;  // rows 4 banks apart: what lanes write together meets no bank twice
+constexpr int kRowWords = kSlabK / 2 + 4;  // rows are 4 banks apart, so that lanes that write together use different
+                                           // banks
 constexpr int kTileBytes = kGroupRows * kRowWords * 4;
 
 struct Unpacking {
     const char* packed;
     int64_t group_bytes;
     int64_t k;
-    int64_t n_units;  // of a group
+    int64_t n_units;  // units of a row group
     char* rows;
 };
 
-// Two codes, scaled.
+// Returns scale * code + offset of the two bfloat16 codes in `codes`, as a pair of bfloat16, rounded once.
 __device__ __forceinline__ uint32_t scaled_pair(uint32_t codes, float scale, float offset) {
     const float lo = gpu::bf16_to_float(gpu::Bf16{static_cast<uint16_t>(codes)});
     const float hi = gpu::bf16_to_float(gpu::Bf16{static_cast<uint16_t>(codes >> 16)});
     return gpu::pack_bf16(gpu::fma(scale, lo, offset), gpu::fma(scale, hi, offset));
 }
 
-// grid: groups x shares of their units, which the block's warps take in turn.
+// Unpacks weights with reader W. Grid: row groups x shares of their units; the warps of a thread block take units of
+// its share in turn.
 template <class W>
 __global__ void __launch_bounds__(kWarps* kWarp) prompt_weights(Unpacking p) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -46,7 +48,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) prompt_weights(Unpacking p) {
 #pragma unroll
         for (int number = 0; number < W::kSlabs; ++number) {
             const int64_t first_k = (unit * W::kSlabs + number) * kSlabK;
-            if (first_k < p.k) {  // all lanes alike
+            if (first_k < p.k) {  // the same for all lanes
                 typename W::Slab slab;
                 W::load_slab(slab, group, p.k, unit, number, lane);
                 SlabScales scales{};
@@ -89,7 +91,7 @@ void start(const PromptWeightsLaunch& launch, void* stream) {
     const int64_t n_units = matmul_plan(type, launch.k).n_units;
     const Unpacking args{static_cast<const char*>(launch.packed), launch.k / block.elements * block.bytes * kGroupRows,
                          launch.k, n_units, static_cast<char*>(launch.rows)};
-    // Four units a warp: long enough to hide its start, and enough warps for a slab of few rows.
+    // Four units per warp: enough to hide its start, and enough warps for a slab of few rows.
     const int64_t shares = (n_units + 4 * kWarps - 1) / (4 * kWarps);
     gpu::launch(prompt_weights<W>, dim3(static_cast<unsigned>(launch.n_groups), static_cast<unsigned>(shares)),
                 dim3(kWarps * kWarp), kWarps * kTileBytes, stream, args);
@@ -100,7 +102,7 @@ void start(const PromptWeightsLaunch& launch, void* stream) {
 void launch_prompt_weights(const PromptWeightsLaunch& launch, void* stream) {
     if (launch.n_groups == 0) return;
     switch (static_cast<DType>(launch.dtype)) {
-        case DType::F32:  // never asked for: prompt_uses_blas()
+        case DType::F32:  // never called: prompt_uses_blas()
             return;
         case DType::F16:
             return start<FloatWeights<true, true>>(launch, stream);

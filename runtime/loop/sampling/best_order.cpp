@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "kernels/base/check.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream {
 
@@ -15,11 +14,11 @@ namespace {
     constexpr std::size_t at_once = 16;
     const auto n_whole = static_cast<std::int32_t>((n + at_once - 1) / at_once * at_once);
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(n); ++i) {
-        const float logit = nth(few.logits, i);
+        const float logit = few.logits[i];
         for (std::int32_t j = 0; j < n_whole; ++j) {
-            const float other = nth(few.logits, j);
-            nth(few.places, j) += static_cast<std::int32_t>(logit > other) |
-                                  (static_cast<std::int32_t>(logit == other) & static_cast<std::int32_t>(i < j));
+            const float other = few.logits[j];
+            few.places[j] += static_cast<std::int32_t>(logit > other) |
+                             (static_cast<std::int32_t>(logit == other) & static_cast<std::int32_t>(i < j));
         }
     }
 }

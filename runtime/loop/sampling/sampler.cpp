@@ -8,7 +8,6 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
-#include "kernels/base/indexed.h"
 #include "kernels/base/noise.h"
 #include "kernels/sampling.h"
 #include "runtime/loop/sampling/best_order.h"
@@ -56,10 +55,10 @@ std::int64_t checked_vocab(std::int64_t vocab) {
 }  // namespace
 
 Sampler::Sampler(const SamplerOptions& options, std::int64_t vocab)
-    : options_(checked(options)), vocab_(checked_vocab(vocab)), blocks_(static_cast<std::size_t>(vocab)) {
-    if (options.remembers() || options.adds()) penalised_.resize(static_cast<std::size_t>(vocab));
-    if (options.remembers()) n_times_.resize(static_cast<std::size_t>(vocab));
-    if (!options.bias.empty()) bias_.resize(static_cast<std::size_t>(vocab));
+    : options_(checked(options)), vocab_(checked_vocab(vocab)), blocks_(vocab) {
+    if (options.remembers() || options.adds()) penalised_.resize(vocab);
+    if (options.remembers()) n_times_.resize(vocab);
+    if (!options.bias.empty()) bias_.resize(vocab);
     for (const TokenBias& bias : options.bias)
         if (bias.id >= 0 && bias.id < vocab) bias_[bias.id] = bias.bias;
     candidates_.reserve(options_.temperature > 0.0 ? static_cast<std::size_t>(vocab)
@@ -73,13 +72,13 @@ void Sampler::penalise(std::span<const float> logits, std::span<const TokenId> p
     std::ranges::copy(logits, penalised_.begin());
     logits_ = penalised_;
     for (const TokenBias& bias : options_.bias)
-        if (bias.id >= 0 && bias.id < vocab_) penalised_[bias.id] = changed(bias.id, nth(logits, bias.id), 0);
+        if (bias.id >= 0 && bias.id < vocab_) penalised_[bias.id] = changed(bias.id, logits[bias.id], 0);
     const std::span<const TokenId> tokens = penalised_tokens(path);
     for (const TokenId id : tokens) ++n_times_[id];
     // From the logit as it came, so that a token that repeats is penalised once.
     for (const TokenId id : tokens) {
         if (n_times_[id] == 0) continue;
-        penalised_[id] = changed(id, nth(logits, id), n_times_[id]);
+        penalised_[id] = changed(id, logits[id], n_times_[id]);
         n_times_[id] = 0;
     }
 }

@@ -12,7 +12,6 @@
 #include <span>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "runtime/loop/sampling/best_blocks.h"
 #include "runtime/model/model_config.h"
 #include "runtime/pass/logit_rows.h"
@@ -110,9 +109,9 @@ private:
 
     SamplerOptions options_;
     std::int64_t vocab_;
-    Indexed<float> penalised_;           // [vocab], where there is a penalty or a bias
-    Indexed<float> bias_;                // [vocab], where there is one
-    Indexed<std::int32_t> n_times_;      // [vocab], that a token stands in the window; 0 between calls
+    std::vector<float> penalised_;       // [vocab], where there is a penalty or a bias
+    std::vector<float> bias_;            // [vocab], where there is one
+    std::vector<std::int32_t> n_times_;  // [vocab], that a token stands in the window; 0 between calls
     std::span<const float> logits_;      // [vocab] of the running call: the caller's, or penalised_
     BestBlocks blocks_;                  // of the row that is filtered
     std::vector<Candidate> candidates_;  // capacity vocab

@@ -120,7 +120,7 @@ bool Sampler::filter_top(const TopLogits& top, std::span<const TokenId> path) {
     if (!keep_top(top, path)) return false;
     if (options_.temperature == 0.0) return true;
     const std::int64_t n_wanted = options_.top_k == 0 ? vocab_ : std::min(options_.top_k, vocab_);
-    if (std::ssize(candidates_) > n_wanted) candidates_.resize(static_cast<std::size_t>(n_wanted));
+    if (std::ssize(candidates_) > n_wanted) candidates_.resize(n_wanted);
     const std::size_t n_kept = candidates_.size();
     // -inf after scaling falls out: from the end, and with it all that is worse.
     const float greatest = candidates_.front().logit;
@@ -216,7 +216,7 @@ bool Sampler::cut_top(const TopLogits& top, std::span<const TokenId> path, float
         if (largest < options_.min_p) n_high = std::min(n_high, n);
     }
     if (n_low != n_high) return false;
-    candidates_.resize(static_cast<std::size_t>(n_low));
+    candidates_.resize(n_low);
     return true;
 }
 

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "runtime/text/chat/builtin.h"
 #include "runtime/text/chat/operators.h"
 #include "runtime/text/chat/value.h"
@@ -123,8 +122,8 @@ struct Statement {
 
 struct Template {
     Block body;
-    Indexed<std::string> names;  // of all variables
-    std::vector<NameId> reads;   // variables that some expression reads from the context
+    std::vector<std::string> names;  // of all variables
+    std::vector<NameId> reads;       // variables that some expression reads from the context
 };
 
 }  // namespace slipstream::jinja

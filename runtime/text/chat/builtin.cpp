@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "kernels/base/indexed.h"
 #include "runtime/text/chat/spelling.h"
 #include "runtime/text/chat/template_error.h"
 
@@ -37,7 +36,7 @@ void bind(const Builtin& builtin, Call& call) {
         const auto found = std::ranges::find(names, name);
         if (found == names.end() || name == "_")
             fail("{}() got an unexpected keyword argument {}", builtin.name, quoted(name));
-        Value& place = nth(call.given, found - names.begin());
+        Value& place = call.given[found - names.begin()];
         if (!place.is_missing()) fail("{}() got multiple values for argument {}", builtin.name, quoted(name));
         place = value;
     }

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "kernels/base/check.h"
-#include "kernels/base/indexed.h"
 #include "runtime/text/chat/builtin.h"
 #include "runtime/text/chat/evaluator.h"
 #include "runtime/text/chat/operators.h"
@@ -108,8 +107,8 @@ Value Evaluator::evaluate(const Expr& expr) {
 const Value& Evaluator::variable(NameId name) const {
     if (scope_ != nullptr)
         if (const Value* value = scope_->find(name)) return *value;
-    const Value& global = nth(globals_, name);
-    return global.is_missing() ? nth(context_, name) : global;
+    const Value& global = globals_[name];
+    return global.is_missing() ? context_[name] : global;
 }
 
 std::vector<Value> Evaluator::parts(const Expr& expr) {

@@ -1,5 +1,4 @@
 // Execution of statements, loops and macros.
-#include "kernels/base/indexed.h"
 #include "runtime/text/chat/evaluator.h"
 #include "runtime/text/chat/operators.h"
 #include "runtime/text/chat/spelling.h"
@@ -177,7 +176,7 @@ void Evaluator::assign(const Target& target, Value value) {
     } else if (scope_ != nullptr) {
         scope_->set(runtime_, target.name, std::move(value));
     } else {
-        nth(globals_, target.name) = std::move(value);
+        globals_[target.name] = std::move(value);
     }
 }
 

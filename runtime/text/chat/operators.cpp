@@ -6,7 +6,6 @@
 #include <array>
 #include <span>
 
-#include "kernels/base/indexed.h"
 #include "runtime/text/chat/builtin.h"
 #include "runtime/text/chat/spelling.h"
 #include "runtime/text/chat/template_error.h"
@@ -71,7 +70,7 @@ Value add(Runtime& runtime, const Value& a, const Value& b) {
 Value repeat(Runtime& runtime, const Value& value, const Value& times) {
     if (!times.is_integral()) fail("can't multiply sequence by non-int of type '{}'", type_name(times));
     const std::int64_t count = std::max<std::int64_t>(times.integer(), 0);
-    if (!value.is_text()) return joined(runtime, value, static_cast<std::size_t>(count), {});
+    if (!value.is_text()) return joined(runtime, value, count, {});
     TextBuilder out = runtime.builder();
     out.repeat(count, value.text().marked);
     return runtime.text(out);
@@ -138,8 +137,8 @@ Value arithmetic(Runtime& runtime, Arithmetic operation, const Value& a, const V
         if (b.is_text() || b.is_list_or_tuple()) return repeat(runtime, b, a);
     }
     if (operation == Arithmetic::Modulo && a.is_text()) fail("formatting text by % is not served in chat templates");
-    fail("unsupported operand type(s) for {}: '{}' and '{}'", nth(kArithmeticSigns, operation), type_name(a),
-         type_name(b));
+    fail("unsupported operand type(s) for {}: '{}' and '{}'", kArithmeticSigns[static_cast<std::size_t>(operation)],
+         type_name(a), type_name(b));
 }
 
 bool equal(Runtime& runtime, const Value& a, const Value& b) {
@@ -172,8 +171,8 @@ bool compare(Runtime& runtime, Comparison comparison, const Value& a, const Valu
     if (a.is_list_or_tuple() && a.kind() == b.kind()) return compare_items(runtime, comparison, a.items(), b.items());
     refuse_undefined(a);
     refuse_undefined(b);
-    fail("'{}' not supported between instances of '{}' and '{}'", nth(kComparisonSigns, comparison), type_name(a),
-         type_name(b));
+    fail("'{}' not supported between instances of '{}' and '{}'",
+         kComparisonSigns[static_cast<std::size_t>(comparison)], type_name(a), type_name(b));
 }
 
 std::size_t find_text(std::string_view text, std::string_view part, std::size_t from) {
@@ -229,7 +228,7 @@ std::optional<Value> element(Runtime& runtime, const Value& object, const Value&
     const std::int64_t length = *length_of(runtime, object);
     const std::int64_t index = key.integer() < 0 ? key.integer() + length : key.integer();
     if (index < 0 || index >= length) return std::nullopt;
-    if (!object.is_text()) return nth(object.items(), index);
+    if (!object.is_text()) return object.items()[index];
     const std::string_view bytes = object.view();
     const std::size_t begin = byte_offset(bytes, index);
     return runtime.part(object.text(), {begin, begin + first_char(bytes.substr(begin)).bytes.size()});
@@ -323,9 +322,9 @@ Value get_slice(Runtime& runtime, const Value& object, const Value& start, const
     const Indices slice = indices(start, stop, step, *length_of(runtime, object));
     if (object.is_text()) return slice_text(runtime, object.text(), slice);
     std::vector<Value> items;
-    runtime.check_items(static_cast<std::size_t>(slice.count));
-    items.reserve(static_cast<std::size_t>(slice.count));
-    for (std::int64_t i = 0; i < slice.count; ++i) items.push_back(nth(object.items(), slice.start + i * slice.step));
+    runtime.check_items(slice.count);
+    items.reserve(slice.count);
+    for (std::int64_t i = 0; i < slice.count; ++i) items.push_back(object.items()[slice.start + i * slice.step]);
     return runtime.sequence(object.is(Kind::Range) ? Kind::List : object.kind(), std::move(items));
 }
 

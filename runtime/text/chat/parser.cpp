@@ -5,7 +5,6 @@
 
 #include <array>
 
-#include "kernels/base/indexed.h"
 #include "runtime/text/chat/spelling.h"
 #include "runtime/text/chat/template_error.h"
 
@@ -264,7 +263,7 @@ std::string described(TokenType type, std::string_view text = {}) {
     constexpr std::array<std::string_view, 12> kNames = {
         "text",     "'{{'",     "'}}'",    "'{%'",        "'%}'",  "a name",
         "a string", "a number", "a float", "an operator", "error", "the end of the template"};
-    return text.empty() ? std::string(nth(kNames, type)) : quoted(text);
+    return text.empty() ? std::string(kNames[static_cast<std::size_t>(type)]) : quoted(text);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ void TextBuilder::repeat(std::int64_t count, const MarkedText& text) {
     if (count <= 0 || text.bytes.empty()) return;
     if (static_cast<std::uint64_t>(count) > max_bytes_ / text.bytes.size())
         fail("a text grows beyond {} bytes", max_bytes_);
-    make_room(static_cast<std::size_t>(count) * text.bytes.size());
+    make_room(count * text.bytes.size());
     for (; count > 0; --count) append(text);
 }
 

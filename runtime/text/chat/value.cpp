@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/base/indexed.h"
 #include "runtime/text/chat/operators.h"
 #include "runtime/text/chat/runtime.h"
 #include "runtime/text/chat/template_error.h"
@@ -160,7 +159,7 @@ std::string_view type_name(const Value& value) {
     constexpr std::array<std::string_view, 16> kNames = {
         "Undefined", "Undefined", "NoneType", "bool",      "int",         "int beyond 64 bits", "float",     "str",
         "list",      "tuple",     "range",    "dict_keys", "dict_values", "dict_items",         "generator", "dict"};
-    return value.is(Kind::Object) ? value.object().type_name() : nth(kNames, value.kind());
+    return value.is(Kind::Object) ? value.object().type_name() : kNames[static_cast<std::size_t>(value.kind())];
 }
 
 void refuse_undefined(const Value& value) {

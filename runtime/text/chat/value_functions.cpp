@@ -27,7 +27,7 @@ Value to_json(Call& call) {
         style.indent = call[1].text().marked;
     } else if (call.has_some(1)) {
         const std::int64_t width = std::clamp<std::int64_t>(call.integer(1, 0), 0, kMaxJsonIndent);
-        style.indent = MarkedText{std::string(static_cast<std::size_t>(width), ' '), {}};
+        style.indent = MarkedText{std::string(width, ' '), {}};
     }
     if (call.has_some(2)) {
         const std::vector<Value> separators = to_items(call.runtime, call[2]);

@@ -64,7 +64,7 @@ std::optional<std::string_view> take_line(std::string_view& file) {
 
 MergeTable read_merges(const VocabMergesFiles& files, const IndexedVocabulary& vocabulary) {
     std::string_view rest = files.merges_txt;
-    MergeReader reader(vocabulary, static_cast<std::size_t>(std::ranges::count(rest, '\n')), files.merges_name);
+    MergeReader reader(vocabulary, std::ranges::count(rest, '\n'), files.merges_name);
     while (const auto line = take_line(rest)) reader.add(*line);
     return reader.take();
 }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/check.h"
 #include "kernels/base/interrupted.h"
@@ -68,9 +69,9 @@ void PairMerger::merge(std::span<const TokenId> symbols, Scratch& scratch, std::
 }
 
 void PairMerger::merge_short(Scratch& scratch) const {
-    Indexed<TokenId>& ids = scratch.ids;
+    std::vector<TokenId>& ids = scratch.ids;
     std::vector<std::uint32_t>& ranks = scratch.ranks;
-    Indexed<TokenId>& merged = scratch.merged;
+    std::vector<TokenId>& merged = scratch.merged;
     const auto look_up = [&](std::size_t at) {
         const MergeTable::Merge merge =
             at + 1 < ids.size() ? table_.find(ids[at], ids[at + 1]) : MergeTable::Merge{kNoRank, -1};
@@ -85,15 +86,15 @@ void PairMerger::merge_short(Scratch& scratch) const {
         ids.erase(ids.begin() + at + 1);
         ranks.erase(ranks.begin() + at + 1);
         merged.erase(merged.begin() + at + 1);
-        look_up(static_cast<std::size_t>(at));
+        look_up(at);
         if (at > 0) look_up(static_cast<std::size_t>(at) - 1);
     }
 }
 
 void PairMerger::merge_long(Scratch& scratch, std::vector<TokenId>& out) const {
-    Indexed<TokenId>& ids = scratch.ids;
+    std::vector<TokenId>& ids = scratch.ids;
     std::vector<std::uint32_t>& ranks = scratch.ranks;
-    Indexed<TokenId>& merged = scratch.merged;
+    std::vector<TokenId>& merged = scratch.merged;
     std::vector<std::uint32_t>& previous = scratch.previous;
     std::vector<std::uint32_t>& next = scratch.next;
     std::vector<std::uint64_t>& heap = scratch.heap;

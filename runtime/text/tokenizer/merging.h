@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "runtime/text/token_id.h"
 #include "runtime/text/tokenizer/sentencepiece_model.h"
 
@@ -58,7 +57,7 @@ private:
     [[nodiscard]] std::size_t slot_of(std::uint64_t key) const {
         // The factors make both ids reach the upper bits, which select the slot.
         const std::uint64_t mixed = key * 0x9e3779b97f4a7c15U;
-        return static_cast<std::size_t>((mixed ^ mixed >> 32) * 0xbf58476d1ce4e5b9U >> shift_);
+        return (mixed ^ mixed >> 32) * 0xbf58476d1ce4e5b9U >> shift_;
     }
     void grow();
 
@@ -78,9 +77,9 @@ private:
 class PairMerger {
 public:
     struct Scratch {
-        Indexed<TokenId> ids;
+        std::vector<TokenId> ids;
         std::vector<std::uint32_t> ranks;           // [symbol] rank of its merge with the next symbol
-        Indexed<TokenId> merged;                    // [symbol] id of that merge
+        std::vector<TokenId> merged;                // [symbol] id of that merge
         std::vector<std::uint32_t> previous, next;  // [symbol] linked list, of long words only
         std::vector<std::uint64_t> heap;            // rank << 32 | symbol, of long words only
         const std::atomic<bool>* cancel = nullptr;  // merging throws Interrupted soon after it turns true
@@ -124,7 +123,7 @@ public:
     };
     /// Scratch space of one thread. It grows to the size that the longest word needs and keeps its memory.
     struct Scratch {
-        Indexed<Symbol> symbols;
+        std::vector<Symbol> symbols;
         std::vector<Merge> heap;
         // Maps a piece of kind Unused to the bytes of the left half that it was last merged from.
         std::unordered_map<std::string_view, std::uint32_t> unused_splits;

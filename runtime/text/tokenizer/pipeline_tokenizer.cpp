@@ -106,9 +106,7 @@ private:
         tokenizer_.model_->encode(word, scratch_, ids_);
         cache_.remember(word, std::span(ids_).subspan(first));
     }
-    [[nodiscard]] bool is_refused(TokenId id) const {
-        return is_said_ && tokenizer_.trusted_only_[static_cast<std::size_t>(id)];
-    }
+    [[nodiscard]] bool is_refused(TokenId id) const { return is_said_ && tokenizer_.trusted_only_[id]; }
 
     const PipelineTokenizer& tokenizer_;
     const std::atomic<bool>* cancel_;
@@ -135,8 +133,7 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts)
     std::ranges::sort(end_tokens_);
     end_tokens_.erase(std::unique(end_tokens_.begin(), end_tokens_.end()), end_tokens_.end());
     trusted_only_ = trusted_only_ids(model_->unknown());
-    for (AddedToken& token : parts.added_tokens)
-        token.trusted_only = token.special || trusted_only_[static_cast<std::size_t>(token.id)];
+    for (AddedToken& token : parts.added_tokens) token.trusted_only = token.special || trusted_only_[token.id];
     in_text_ = AddedTokenMatcher(tokens_that_are(parts.added_tokens, false));
     in_normalised_ = AddedTokenMatcher(normalised(tokens_that_are(parts.added_tokens, true), normalizer_));
 }

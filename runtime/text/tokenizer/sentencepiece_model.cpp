@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "kernels/base/error.h"
-#include "kernels/base/indexed.h"
 #include "runtime/text/printable.h"
 
 namespace slipstream {
@@ -160,7 +159,7 @@ void refuse_what_is_not_supported(const Specs& specs, std::string_view name) {
     if (specs.model_type != kUnigram && specs.model_type != kBpe) {
         const bool known = specs.model_type == 3 || specs.model_type == 4;
         throw Unsupported(fmt::format("{}: SentencePiece of type {} ({}); this version reads BPE and unigram models",
-                                      name, known ? nth(types, specs.model_type) : types[0], specs.model_type));
+                                      name, known ? types[specs.model_type] : types[0], specs.model_type));
     }
     if (!specs.denormalizer_rules.empty())
         throw Unsupported(fmt::format("{}: SentencePiece denormaliser rules; this version reads models without", name));
@@ -217,7 +216,7 @@ TokenKind kind_of_type(std::int64_t type, std::size_t id, std::string_view name)
                                   TokenKind::UserDefined, TokenKind::Unused,  TokenKind::Byte};
     if (type < 1 || type > 6)
         throw FormatError(fmt::format("{}: token {} has type {}, expected 1 to 6", name, id, type));
-    return nth(kinds, type - 1);
+    return kinds[type - 1];
 }
 
 std::optional<unsigned char> byte_of_piece(std::string_view piece) {

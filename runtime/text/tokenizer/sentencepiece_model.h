@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "runtime/text/tokenizer/text_normalizer.h"
 #include "runtime/text/tokenizer/token_matchers.h"
 #include "runtime/text/tokenizer/tokenizer.h"
@@ -28,7 +27,7 @@ struct SentencePiece {
 struct SentencePieceModel {
     enum class Algorithm : std::uint8_t { Bpe, Unigram };
     Algorithm algorithm = Algorithm::Bpe;
-    Indexed<SentencePiece> pieces;  // [id]
+    std::vector<SentencePiece> pieces;  // [id]
     std::optional<TokenId> unk_id, bos_id, eos_id;
     bool adds_bos = true, adds_eos = false;
     std::vector<TokenId> end_tokens;             // ascending, each once

@@ -262,7 +262,7 @@ void SentencePieceTokenizer::encode_between(const AddedTokenMatcher::Part& part,
     }
     encode_refusing(
         part.text, encode, [&](unsigned char byte) { append_unknown(std::string(1, static_cast<char>(byte)), out); },
-        [&](TokenId id) { return is_said && trusted_only_[static_cast<std::size_t>(id)]; }, out);
+        [&](TokenId id) { return is_said && trusted_only_[id]; }, out);
 }
 
 void SentencePieceTokenizer::encode_by_merging(std::string_view normalised, SaidBytes said, Scratch& scratch,
@@ -317,7 +317,7 @@ bool SentencePieceTokenizer::append_segments(std::string_view normalised, SaidBy
     std::size_t at = 0;
     for (const UnigramSegmenter::Segment& segment : scratch.segments) {
         const TokenId id = segment.id != UnigramSegmenter::kUnknown ? segment.id : model_.unk_id.value_or(0);
-        if (trusted_only_[static_cast<std::size_t>(id)] && said.any_in({at, at + segment.length})) return false;
+        if (trusted_only_[id] && said.any_in({at, at + segment.length})) return false;
         at += segment.length;
     }
     at = 0;

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "runtime/text/tokenizer/merging.h"
 #include "runtime/text/tokenizer/pre_tokenizer.h"
 #include "runtime/text/tokenizer/sentencepiece_model.h"
@@ -87,7 +86,7 @@ private:
     std::optional<BpeMerger> merger_;            // refers to model_; only for BPE models
     std::optional<UnigramSegmenter> segmenter_;  // only for unigram models
     std::array<TokenId, 256> byte_ids_{};        // [byte]; -1: no byte piece
-    Indexed<std::string> token_bytes_;           // [id]
+    std::vector<std::string> token_bytes_;       // [id]
     std::vector<bool> trusted_only_;             // [id], see Tokenizer::trusted_only_ids()
     AddedTokenMatcher control_;                  // control tokens, found in the text before it is normalised
     AddedTokenMatcher user_defined_;             // user-defined pieces, found in normalised text

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <new>
+#include <vector>
 
 #include "kernels/base/error.h"
-#include "kernels/base/indexed.h"
 #include "kernels/base/interrupted.h"
 #include "runtime/text/utf8.h"
 
@@ -239,7 +239,7 @@ private:
     }
 
     utf8proc_option_t options_{};
-    Indexed<utf8proc_int32_t> points_;
+    std::vector<utf8proc_int32_t> points_;
 };
 
 struct CasePair {

@@ -132,12 +132,12 @@ std::vector<bool> Tokenizer::trusted_only_ids(std::optional<TokenId> unknown) co
     for (const std::optional<TokenId> id : {bos_id(), eos_id()})
         if (id) ends.push_back(*id);
     const auto is_end = [&](TokenId id) { return std::ranges::find(ends, id) != ends.end(); };
-    std::vector<bool> ids(static_cast<std::size_t>(vocab_size()));
+    std::vector<bool> ids(vocab_size());
     for (TokenId id = 0; id < vocab_size(); ++id) {
         const TokenKind kind = token_kind(id);
         const bool is_control =
             kind == TokenKind::Control || (kind == TokenKind::UserDefined && (is_turn_mark(piece(id)) || is_end(id)));
-        ids[static_cast<std::size_t>(id)] = unknown == id ? is_end(id) : is_control;
+        ids[id] = unknown == id ? is_end(id) : is_control;
     }
     return ids;
 }

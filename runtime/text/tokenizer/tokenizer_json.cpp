@@ -176,7 +176,7 @@ bool read_pairs(std::string_view text, JsonEntries& entries) {
         if (text.starts_with(' ')) text.remove_prefix(1);
         const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), id);
         if (error != std::errc() || (text[0] == '0' && stop != text.data() + 1)) return false;
-        text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
+        text.remove_prefix(stop - text.data());
         if (is_plain)
             entries.add(key, id);
         else if (const auto json = nlohmann::json::parse(fmt::format("\"{}\"", key), nullptr, false); json.is_string())

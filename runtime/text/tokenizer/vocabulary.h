@@ -11,7 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/base/indexed.h"
 #include "runtime/text/token_id.h"
 #include "runtime/text/tokenizer/merging.h"
 #include "runtime/text/tokenizer/tokenizer.h"
@@ -97,7 +96,7 @@ private:
     };
     std::size_t keep(std::string_view text);
 
-    Indexed<Token> tokens_;
+    std::vector<Token> tokens_;
     std::int64_t n_set_ = 0;  // number of calls of set()
     std::string arena_;
 };

@@ -1,4 +1,4 @@
-#include "draft/sources/cacheback_options.h"
+#include "draft/tables/cacheback_options.h"
 
 #include <string_view>
 

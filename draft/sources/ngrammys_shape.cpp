@@ -1,27 +1,27 @@
-#include "draft/papers/ngrammys_shape.h"
+#include "draft/sources/ngrammys_shape.h"
 
 #include <algorithm>
 #include <array>
 
-#include "draft/papers/context_ngram.h"
 #include "draft/sources/best_proposals.h"
-#include "kernels/base/indexed.h"
+#include "draft/sources/context_ngram.h"
 
 namespace slipstream::draft {
 
 namespace {
 
-// With noise a draft that is rare in the context may come first: so many are looked at.
+// Drafts of the context that are ranked if there is noise, since a draft that is rare in the context may then come
+// first.
 constexpr std::size_t kDraftsToRank = 64;
 
 struct Row {
-    std::span<const TokenId> tokens;  // empty: an extended bigram
-    TokenId first = 0;                // its first token
-    float probability = 0.0F;         // of the first token
+    std::span<const TokenId> tokens;  // the row's tokens; empty: an extended bigram of the model
+    TokenId first = 0;                // first token of the row
+    float probability = 0.0F;         // estimated probability of the first token, in (0, 1)
     float rank = 0.0F;
 };
 
-// Candidates for rows in the paper's order: drafts from the context, then bigrams.
+// Candidates for rows in the paper's order: n-grams of the context, then bigrams.
 class Rows {
 public:
     void add_drafts(const ContextDrafts& drafts, std::size_t most) {
@@ -54,11 +54,11 @@ void grow_ngrammys(TokenTree& tree, const ShapeRequest& request, ContextRows con
     const std::int64_t w = std::min(options.row_tokens, request.max_depth);
     if (w < 1) return;
     const PathNoise& noise = noise_of(request);
-    // Of a node at depth d: the root's position + d.
+    // The position of a node at depth d is this + d.
     const std::int64_t root_position = std::ssize(request.text) - 1;
     Rows rows;
     if (context == ContextRows::Taken)
-        rows.add_drafts(context_drafts(request.text, static_cast<std::size_t>(w)),
+        rows.add_drafts(context_drafts(request.text, w),
                         noise.present() ? std::max(options.rows, kDraftsToRank) : options.rows);
     if (bigrams != nullptr) rows.add_bigrams(*bigrams, request);
     if (noise.present()) {
@@ -76,8 +76,7 @@ void grow_ngrammys(TokenTree& tree, const ShapeRequest& request, ContextRows con
             if (!present && tree.size() >= request.budget) return;
             node = present ? *present : tree.add(node, token);
             if (depth == w) break;
-            token =
-                row.tokens.empty() ? bigrams->best(token, root_position + depth + 1, noise) : nth(row.tokens, depth);
+            token = row.tokens.empty() ? bigrams->best(token, root_position + depth + 1, noise) : row.tokens[depth];
         }
         if (tree.size() > size_before) ++n_rows;
     }

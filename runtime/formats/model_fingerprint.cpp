@@ -1,4 +1,4 @@
-#include "draft/tables/model_fingerprint.h"
+#include "runtime/formats/model_fingerprint.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 #include "offload/mapped_file.h"
 
-namespace slipstream::draft {
+namespace slipstream {
 
 namespace {
 
@@ -105,4 +105,4 @@ std::uint64_t tokenizer_fingerprint(const Tokenizer& tokenizer) {
     return digest.value();
 }
 
-}  // namespace slipstream::draft
+}  // namespace slipstream

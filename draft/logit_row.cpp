@@ -1,4 +1,4 @@
-#include "draft/sources/logit_row.h"
+#include "draft/logit_row.h"
 
 #include <algorithm>
 #include <bit>
@@ -54,8 +54,7 @@ constexpr auto kBetter = [](const TopToken& a, const TopToken& b) {
 
 }  // namespace
 
-RowTop::RowTop(std::int64_t max_k, std::int64_t vocab)
-    : max_k_(static_cast<std::size_t>(max_k)), blocks_(static_cast<std::size_t>(vocab)) {
+RowTop::RowTop(std::int64_t max_k, std::int64_t vocab) : max_k_(max_k), blocks_(vocab) {
     CHECK(max_k > 0, "the best {}", max_k);
     top_.reserve(max_k_);
 }

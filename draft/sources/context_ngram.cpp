@@ -1,9 +1,8 @@
-#include "draft/papers/context_ngram.h"
+#include "draft/sources/context_ngram.h"
 
 #include <algorithm>
 
 #include "kernels/base/check.h"
-#include "kernels/base/indexed.h"
 
 namespace slipstream::draft {
 
@@ -15,13 +14,13 @@ ContextDrafts context_drafts(std::span<const TokenId> text, std::size_t w) {
         if (text[behind - 1] != text.back()) continue;
         ++n_seen;
         if (behind + w > text.size()) continue;
-        nth(found.drafts, found.n_places++) = {.tokens = text.subspan(behind, w), .count = 1};
+        found.drafts[found.n_places++] = {.tokens = text.subspan(behind, w), .count = 1};
     }
-    const std::span<ContextDraft> all = std::span(found.drafts).first(static_cast<std::size_t>(found.n_places));
+    const std::span<ContextDraft> all = std::span(found.drafts).first(found.n_places);
     const auto order = [](const ContextDraft& a, const ContextDraft& b) {
         return std::ranges::lexicographical_compare(a.tokens, b.tokens);
     };
-    // Equal ones together, the most recent first.
+    // Puts equal drafts next to each other, the most recent first.
     std::ranges::sort(all, [&](const ContextDraft& a, const ContextDraft& b) {
         if (order(a, b) || order(b, a)) return order(a, b);
         return a.tokens.data() > b.tokens.data();

@@ -1,4 +1,4 @@
-#include "draft/papers/cacheback_tree.h"
+#include "draft/sources/cacheback_tree.h"
 
 #include <algorithm>
 
@@ -32,7 +32,7 @@ void CachebackTree::grow(TokenTree& tree, const ShapeRequest& request, LruTable&
 
 template <typename Table>
 void CachebackTree::grow_from_ends(Table& table) {
-    // The list grows while it is walked: breadth-first.
+    // ends_ grows during the loop, so the tree is grown breadth-first.
     for (std::size_t i = 0; i < ends_.size() && tree_->size() < max_nodes_; ++i) grow_from(ends_[i], max_nodes_, table);
 }
 
@@ -88,7 +88,7 @@ void CachebackTree::order_by_noise(std::int64_t position, const Table& table) {
     });
 }
 
-// As much of the branch as there is room for. Its end waits to be queried unless it is an inner node already.
+// Adds as much of the branch as there is room for. Its end will be queried, unless it was in the tree before.
 void CachebackTree::add_branch(std::int32_t node, std::span<const TokenId> follower, std::int32_t max_nodes) {
     const std::int32_t n_before = tree_->size();
     for (const TokenId token : follower) {
@@ -100,7 +100,8 @@ void CachebackTree::add_branch(std::int32_t node, std::span<const TokenId> follo
     if (node >= n_before) ends_.push_back(node);
 }
 
-/// The last `n_tokens` tokens of the path to `node`, the text before it included; false where there are fewer.
+/// Copies the last `n_tokens` tokens of the path to `node`, the sequence before it included, to context_. Returns false
+/// if there are fewer.
 bool CachebackTree::find_context(std::int32_t node, std::size_t n_tokens) {
     const std::span<const TokenId> text = request_->text;
     const auto depth = static_cast<std::size_t>(tree_->depth(node));
@@ -113,7 +114,7 @@ bool CachebackTree::find_context(std::int32_t node, std::size_t n_tokens) {
 }
 
 void CachebackTree::list_leaves() {
-    is_inner_.assign(static_cast<std::size_t>(tree_->size()), 0);
+    is_inner_.assign(tree_->size(), 0);
     for (const std::int32_t parent : tree_->parents())
         if (parent >= 0) is_inner_[parent] = 1;
     ends_.clear();

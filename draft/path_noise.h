@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "draft/tree/log_odds.h"
+#include "draft/log_odds.h"
 #include "kernels/base/noise.h"
 #include "runtime/model/model_config.h"
 

@@ -1,4 +1,4 @@
-// What tables on disk are keyed by: numbers that tell models apart, and vocabularies.
+// Digests that tell models and vocabularies apart: keys of tables, sessions and kept splits on disk.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include "runtime/formats/model_files.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 
-namespace slipstream::draft {
+namespace slipstream {
 
 /// Digest of the configuration's numbers, the vocabulary, and name, type, shape and a sample of the bytes of every
 /// tensor (64 at its start, middle and end), so that two fine-tunes of one model differ. Touches three pages a tensor:
@@ -18,4 +18,4 @@ namespace slipstream::draft {
 /// whatever model or file format the tokenizer came with.
 [[nodiscard]] std::uint64_t tokenizer_fingerprint(const Tokenizer& tokenizer);
 
-}  // namespace slipstream::draft
+}  // namespace slipstream

@@ -1,6 +1,6 @@
-// The static tree of Token Recycling (Luo et al. 2024, arXiv 2408.08696, appendix; the released program's template
-// 2.2.2): 80 nodes below the root, at most 6 deep. A node stands for a path of ranks; its children always have the
-// ranks from 0 up.
+// The static tree of Token Recycling (Luo et al. 2024, arXiv 2408.08696, appendix; the template of the released
+// program, 2.2.2): 80 nodes below the root, at most 6 deep. A node stands for a path of ranks, the positions of its
+// candidates in order of probability. The children of a node always have the ranks from 0 up.
 #pragma once
 
 #include <array>
@@ -10,7 +10,8 @@
 
 namespace slipstream::draft {
 
-/// A node of the tree: below node `parent`, with the candidate of that rank.
+/// A node of the tree: a child of node `parent`, for the candidate with rank `rank` (0: the best). Both are -1 for the
+/// root.
 struct StaticNode {
     std::int16_t parent = -1;
     std::int16_t rank = -1;
@@ -18,8 +19,9 @@ struct StaticNode {
 
 namespace recycling_detail {
 
+/// The number of children of the node with a path.
 struct Children {
-    std::string_view path;  // ranks from the root down, a digit each
+    std::string_view path;  // path from the root to the node: its ranks, one digit each
     std::int16_t n;
 };
 
@@ -38,7 +40,7 @@ constexpr std::size_t n_static_nodes() {
     return n;
 }
 
-// Layer by layer: the lists above stand in that order, so a parent's node is there when its children come.
+// Adds nodes layer by layer. kChildren has that order, so a parent is in the tree before its children are added.
 constexpr auto make_static_tree() {
     std::array<StaticNode, n_static_nodes()> tree{};
     std::size_t n = 1;
@@ -57,7 +59,7 @@ constexpr auto make_static_tree() {
 
 }  // namespace recycling_detail
 
-/// Node 0 is the root; parents stand before children, layers one after the other.
+/// The tree. Node 0 is the root; parents come before their children, layers one after another.
 inline constexpr auto kRecyclingTree = recycling_detail::make_static_tree();
 static_assert(kRecyclingTree.size() == 81);
 

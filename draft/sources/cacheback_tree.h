@@ -1,0 +1,66 @@
+// The tree of Cacheback (Ma, Gim, Zhong 2025, section 3.2), grown breadth-first. Level 1: the followers of the last LL
+// tokens of the sequence (leader_tokens), each a branch of FL nodes (follower_tokens), with shared prefixes merged.
+// Then the end of each branch is queried with the last LL tokens of its own path, and so on, until no end has followers
+// or the tree has TDL nodes (tree_tokens). Inner nodes are not queried. Level 1 leaves CRT nodes (reserved_tokens) for
+// the deeper levels. First the whole tree is grown from the dynamic table. Then the frozen table grows the same tree
+// further, from its root and from all its leaves.
+//
+// Followers are taken most recent first (frozen table: most frequent first). With noise (drafter-invariant sampling,
+// E2) they are ordered by log p + gumbel of their first token. p is the token's share of the weights 1 / age of the
+// leader's followers, where the first follower has age 1. Followers with the same first token are ordered by the noise
+// of the tokens where they part.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "draft/sources/lru_table.h"
+#include "draft/sources/table_source.h"
+#include "draft/tables/cacheback_options.h"
+#include "draft/tables/frozen_table.h"
+
+namespace slipstream::draft {
+
+/// Grows Cacheback trees; buffers keep their memory from one tree to the next.
+class CachebackTree {
+public:
+    explicit CachebackTree(const CachebackOptions& options) : options_(options) {}
+
+    /// Grows `tree`, which must have node 0 only (CHECKed), within the limits of `request`. Marks the leaders that are
+    /// queried as used. `frozen` may be null. TDL counts node 0, the one node that is not in the cache; a budget below
+    /// TDL reduces CRT in proportion.
+    void grow(TokenTree& tree, const ShapeRequest& request, LruTable& dynamic, const FrozenTable* frozen);
+
+private:
+    struct Ranked {
+        std::uint32_t follower;
+        std::uint32_t age;
+        float rank;
+    };
+
+    template <typename Table>
+    void grow_from(std::int32_t node, std::int32_t max_nodes, Table& table);
+    template <typename Table>
+    void grow_from_ends(Table& table);
+    template <typename Table>
+    void list_followers(std::uint32_t leader, std::int32_t node, const Table& table);
+    template <typename Table>
+    void order_by_noise(std::int64_t position, const Table& table);
+    void add_branch(std::int32_t node, std::span<const TokenId> follower, std::int32_t max_nodes);
+    [[nodiscard]] bool find_context(std::int32_t node, std::size_t n_tokens);
+    void list_leaves();
+
+    CachebackOptions options_;
+    // State of the running grow(); the vectors keep their memory.
+    TokenTree* tree_ = nullptr;
+    const ShapeRequest* request_ = nullptr;
+    std::int32_t max_nodes_ = 0;
+    std::vector<std::int32_t> ends_;      // ends of branches, in the order in which they are to be queried
+    std::vector<std::uint8_t> is_inner_;  // [tree size], for list_leaves()
+    std::vector<TokenId> context_;        // the last tokens of a path
+    std::vector<Ranked> followers_;       // of a leader, in the order in which they become branches
+};
+
+}  // namespace slipstream::draft
