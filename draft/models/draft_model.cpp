@@ -29,7 +29,7 @@ WindowShape fit_window(const WindowShape& wanted, const Model& model, std::int64
     if (shape.recent < 1)
         throw RequestError(fmt::format(
             "the draft model has a context of {} tokens, too few for a window of {} sink tokens, recent ones "
-            "and guesses; take another draft model",
+            "and guesses; use another draft model",
             model.context_tokens(), shape.sinks));
     return shape;
 }

@@ -19,8 +19,8 @@ namespace {
 constexpr std::int64_t kMostPadding = 128;
 
 [[noreturn]] void refuse(const std::string& difference) {
-    throw RequestError(fmt::format(
-        "the draft model does not share the target's vocabulary: {}; take another draft model", difference));
+    throw RequestError(
+        fmt::format("the draft model does not share the target's vocabulary: {}; use another draft model", difference));
 }
 
 std::vector<TokenId> sorted_end_tokens(const Tokenizer& tokenizer) {

@@ -41,7 +41,7 @@ std::uint16_t depth_bucket(std::uint32_t depth) {
 
 PromptLookup::PromptLookup(PromptLookupOptions options) : max_ngram_(static_cast<std::size_t>(options.max_ngram)) {
     if (options.max_ngram < 1 || options.max_ngram > kMaxNgram)
-        throw RequestError(fmt::format("n-grams of {} tokens were asked of prompt lookup; choose 1 to {}",
+        throw RequestError(fmt::format("prompt lookup cannot search for n-grams of {} tokens; use 1 to {}",
                                        options.max_ngram, kMaxNgram));
 }
 

@@ -54,7 +54,7 @@ Status status_of(cudaError_t result, ErrorText* error) {
         int runtime = 0;
         static_cast<void>(cudaDriverGetVersion(&driver));
         static_cast<void>(cudaRuntimeGetVersion(&runtime));
-        std::snprintf(error->text, sizeof(error->text), "it serves CUDA %d.%d, this build needs %d.%d", driver / 1000,
+        std::snprintf(error->text, sizeof(error->text), "it supports CUDA %d.%d, this build needs %d.%d", driver / 1000,
                       driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     } else if (status == Status::NoDriver) {
         std::snprintf(error->text, sizeof(error->text), "%s", cudaGetErrorName(result));

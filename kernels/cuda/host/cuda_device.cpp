@@ -166,7 +166,7 @@ Buffer CudaDevice::allocate_host(std::size_t bytes, MemoryTag /*tag*/, std::stri
     const cuda::Status status = module_->allocate_host(ordinal_, std::max<std::size_t>(bytes, 1), &data, &error);
     if (status == cuda::Status::OutOfMemory)
         throw OutOfBudget(
-            fmt::format("{}: the system locks no {} bytes of host memory for {} ({}); close other "
+            fmt::format("{}: cannot lock {} bytes of host memory for {} ({}); close other "
                         "programs, or raise the limit of locked memory",
                         name_, bytes, what, error.text));
     check(status, error, fmt::format("{} bytes of host memory for {}", bytes, what));
@@ -243,8 +243,9 @@ void CudaDevice::reserve_scratch(std::size_t bytes) {
     bytes = scratch_size(bytes);
     if (bytes <= scratch_.size_bytes()) return;
     if (turn_ != nullptr && turn_->capturing() != nullptr)
-        throw OutOfBudget(fmt::format("{}: an op in a graph wants {} bytes of scratch, {} were taken beforehand", name_,
-                                      bytes, scratch_.size_bytes()));
+        throw OutOfBudget(
+            fmt::format("{}: an op in a graph needs {} bytes of scratch, {} were reserved before the capture", name_,
+                        bytes, scratch_.size_bytes()));
     if (turn_ != nullptr) turn_->synchronize();  // the stream may still use the old region
     count_workspace_move();
     keep_prepared({});

@@ -125,7 +125,7 @@ CudaCards cards_of(const cuda::Module& module) {
     for (std::int32_t i = 0; i < n; ++i) {
         cuda::DeviceProperties& card = found.cards.emplace_back();
         if (module.device_properties(i, &card, &error) != cuda::Status::Ok)
-            return nothing(fmt::format("the NVIDIA driver tells nothing of card {} ({})", i, error.text));
+            return nothing(fmt::format("the NVIDIA driver reports no properties of card {} ({})", i, error.text));
     }
     for (std::size_t i = 0; i < found.cards.size(); ++i)
         if (found.serves(i)) return found;

@@ -53,7 +53,7 @@ std::size_t GraphArrays::take_front(std::size_t bytes) {
     const std::size_t offset = front_;
     const std::size_t end = offset + round_up(bytes, kAlignBytes);
     if (end > back_)
-        throw OutOfBudget(fmt::format("a graph has {} bytes for the arrays of its ops and wants more", block_bytes_));
+        throw OutOfBudget(fmt::format("a graph has {} bytes for the arrays of its ops and needs more", block_bytes_));
     front_ = end;
     return offset;
 }
@@ -110,7 +110,7 @@ std::size_t GraphArrays::add_table(const std::byte* const* chunks, const GraphAt
     const std::size_t bytes = round_up(bytes_of<const std::byte*>(attention.n_chunks), kAlignBytes);
     if (bytes > back_ - front_)
         throw OutOfBudget(
-            fmt::format("a graph has {} bytes for the arrays of its ops and wants more: tables of {} "
+            fmt::format("a graph has {} bytes for the arrays of its ops and needs more: tables of {} "
                         "chunks a layer",
                         block_bytes_, attention.n_chunks));
     back_ -= bytes;

@@ -70,7 +70,7 @@ Status MemoryRegions::allocate(std::size_t bytes, std::size_t expected_bytes, st
 void MemoryRegions::free(std::byte* data) noexcept {
     const std::scoped_lock lock(mutex_);
     auto block = blocks_.find(data);
-    CHECK(block != blocks_.end() && block->second.is_used, "memory is given back that was not taken");
+    CHECK(block != blocks_.end() && block->second.is_used, "memory is freed that was not allocated");
     block->second.is_used = false;
     figures_.used_bytes -= block->second.bytes;
     const auto join_next = [&](Blocks::iterator left) {
