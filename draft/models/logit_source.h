@@ -36,9 +36,9 @@ struct LogitSourceShape {
 /// Base of sources that make passes of a model. Used by one thread.
 class LogitSource : public ModelSource {
 public:
-    /// Six classes of rank (0, 1, 2, 3, 4-7, 8 and more) by ten of certainty. Without noise, certainty is the child's
-    /// probability. With noise, it is the distance of the child's rank value to that of the best child, for the best
-    /// child to that of the second.
+    /// Returns the number of bins: six classes of rank (0, 1, 2, 3, 4-7, 8 and more) by ten of certainty. Without
+    /// noise, certainty is the child's probability. With noise, it is the distance of the child's rank value to that of
+    /// the best child, for the best child to that of the second.
     [[nodiscard]] std::uint16_t n_bins() const override;
     [[nodiscard]] std::int64_t max_nodes() const override { return max_nodes_; }
     void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) override;
