@@ -45,7 +45,8 @@ public:
         : records_(records), n_bytes_(n_bytes), name_(name) {}
 
     SessionContents read() {
-        if (records_.records.empty() || records_.records.front().kind != RecordKind::Begin) refuse("no beginning");
+        if (records_.records.empty() || records_.records.front().kind != RecordKind::Begin)
+            refuse("its first record, from which its text is computed, is lost");
         contents_.begin = decode_session_begin(records_.records.front().payload, name_);
         contents_.max_tokens = contents_.begin.max_tokens;
         contents_.valid_bytes = records_.valid_bytes;
