@@ -85,6 +85,15 @@ for mode in 777 link; do
     [ -z "$(find "$to/elsewhere" -type f)" ] || fail "something was written through a planted folder"
     rm -rf "$parts"
 done
+# A terminal that is dumb, or of which nothing is known, gets no control sequence.
+for term in dumb '' xterm; do
+    env TERM="$term" PIP_NO_INDEX=1 PIP_FIND_LINKS="$to/index" XDG_CACHE_HOME="$to/cache" python3 -c '
+import pty, sys
+pty.spawn(sys.argv[1:])' "$get" smollm2 >"$to/said" </dev/null
+    found=no
+    if grep -q $'\033' "$to/said"; then found=yes; fi
+    [ "$found" = "$([ "$term" = xterm ] && echo yes || echo no)" ] || fail "TERM='$term': control sequences: $found"
+done
 # Somebody's own file of that name.
 mkdir -p "$to/cache/slipstream/models"
 echo mine >"$to/cache/slipstream/models/smollm2-135m-instruct.gguf"
