@@ -17,6 +17,7 @@
 #include "tools/chat/chat_file.h"
 #include "tools/chat/chat_generator.h"
 #include "tools/chat/chat_loop.h"
+#include "tools/chat/chat_report.h"
 #include "tools/chat/chat_settings.h"
 #include "tools/chat/line_editor.h"
 #include "tools/cli/console_callbacks.h"
@@ -74,11 +75,15 @@ void keep_given(const ChatSession& fresh, const Settings& settings, ChatSession&
         const std::string described = describe_setting(fresh.settings, name);
         change_setting(session.settings, name, described.substr(name.size() + 1), name);
     }
-    if (settings.on_command_line("system") != nullptr) session.system = fresh.system;
+    if (settings.on_command_line("system") != nullptr) {
+        session.system = fresh.system;
+        session.system_source = fresh.system_source;
+    }
     session.model = fresh.model;
 }
 
-ChatSession open_session(std::optional<ChatFile>& file, ChatSession fresh, CommandContext& context) {
+ChatSession open_session(std::optional<ChatFile>& file, ChatSession fresh, const ChatForm& form,
+                         CommandContext& context) {
     if (!file) return fresh;
     std::optional<ChatSession> session = file->load(fresh.settings);
     if (!session) {
@@ -90,6 +95,7 @@ ChatSession open_session(std::optional<ChatFile>& file, ChatSession fresh, Comma
         context.console.note(fmt::format("{} was held with {} and goes on with {}", name, session->model, fresh.model));
     keep_given(fresh, context.settings, *session);
     context.console.note(describe_messages(name, *session));
+    if (const auto note = system_note(name, *session, form)) context.console.note(*note);
     return std::move(*session);
 }
 
@@ -153,7 +159,7 @@ int run_chat(CommandContext& context) {
          .system = request.chat_template.system,
          .settings = {.sampling = sampling, .ignore_end = request.sampling.ignore_end, .text = request.text},
          .messages = {}},
-        context);
+        form, context);
     ChatGenerator generator(request.generator, engine, *tokenizer, session.settings, callbacks);
     const bool at_terminal = isatty(STDIN_FILENO) == 1 && console.stderr_is_terminal();
     const InputMode mode = at_terminal ? InputMode::Interactive : InputMode::Piped;

@@ -66,6 +66,15 @@ std::optional<std::string> context_warning(const ChatAnswer& answer, const ChatG
     return std::nullopt;
 }
 
+std::optional<std::string> system_note(std::string_view name, const ChatSession& session, const ChatForm& form) {
+    if (!session.system || session.system_source != SystemSource::File || !form.spells_control_tokens(*session.system))
+        return std::nullopt;
+    return fmt::format(
+        "{}: the control tokens that its system text spells are read as plain text; if they are meant, give the text "
+        "by --system or /system",
+        name);
+}
+
 std::string chat_figures(const ChatGenerator& generator) {
     const TextGenerationResult& totals = generator.totals();
     const auto n_tokens = std::ssize(totals.tokens);

@@ -116,8 +116,10 @@ ChatSession parse_chat_session(std::string_view text, const std::string& name, c
                                version == object.end() ? "unknown" : version->dump(), kVersion));
     ChatSession session;
     session.model = text_at(object, "model", name);
-    if (const auto system = object.find("system"); system != object.end() && !system->is_null())
+    if (const auto system = object.find("system"); system != object.end() && !system->is_null()) {
         session.system = text_at(object, "system", name);
+        session.system_source = SystemSource::File;
+    }
     session.settings = defaults;
     if (const auto settings = object.find("settings"); settings != object.end()) {
         if (!settings->is_object()) fail(name, "\"settings\" is no object");

@@ -149,15 +149,7 @@ EngineDrafter::EngineDrafter(const DraftSettings& draft, const EngineModel& targ
     for_target.on_progress = [&](std::string_view what, double done, double total) { progress(done, total, what); };
     for_target.kept_ngrams = std::make_shared<draft::KeptNgrams>();
     for_target.on_note = [callbacks](std::string_view note) { callbacks.note(note); };
-    try {
-        drafter_ = draft::make_drafter(chosen.options, for_target);
-    } catch (const IoError& error) {
-        // A place where tables cannot be kept is no reason for no text; a file that was named is named again.
-        if (!chosen.options.tables) throw;
-        chosen.options.tables.reset();
-        drafter_ = draft::make_drafter(chosen.options, for_target);
-        callbacks.note(fmt::format("tables for guessing are not kept: {}", error.what()));
-    }
+    drafter_ = draft::make_drafter(chosen.options, for_target);
     for_target.on_progress = {};  // that of the work above
     made_with_ = std::move(chosen.options);
     made_for_ = std::move(for_target);
