@@ -41,7 +41,9 @@ protected:
         target_.devices.front().rates = rates;
         draft_.automatic = true;
         draft_.options.sources = {SourceKind::Context, SourceKind::Suffix, SourceKind::Model};
-        draft_.model = SLIPSTREAM_SOURCE_DIR "/tools/demo_model/draft";
+        draft_.find_model = [](const std::filesystem::path&) {
+            return SLIPSTREAM_SOURCE_DIR "/tools/demo_model/draft";
+        };
     }
 
     DraftSettings choose(std::size_t device_bytes) {
@@ -96,7 +98,7 @@ TEST_F(DraftChoice, SeveralDevicesHaveViewsOfTheirParts) {
     const ModelConfig& config = target_.files->config();
     target_.shards = deal_layers(config, std::vector{config.n_layers - config.n_layers / 2, config.n_layers / 2});
     const auto has_view = [](const DraftSettings& draft) { return draft.options.has(SourceKind::Retrieval); };
-    draft_.model.reset();
+    draft_.find_model = {};
     draft_.options.sources = {SourceKind::Context, SourceKind::Retrieval};
     link_ = 1e6;
     target_.devices.back().throttled_link_bytes_per_second = link_;
@@ -168,7 +170,7 @@ TEST_F(DraftChoice, ADraftModelThatMakesTheTargetStreamIsLeftOutWhereThatDoesNot
 
 TEST_F(DraftChoice, WhatDoesNotFitShrinksToNothing) {
     draft_.options.sources = {SourceKind::Context};
-    draft_.model.reset();
+    draft_.find_model = {};
     bool shrank = false;
     bool gone = false;
     for (std::size_t bytes = 64 * kMiB; bytes > 2 * kMiB; bytes -= kMiB / 8) {
@@ -187,7 +189,7 @@ TEST_F(DraftChoice, WhatDoesNotFitShrinksToNothing) {
 
 TEST_F(DraftChoice, ABudgetInSoManyWordsIsRefusedByItsName) {
     draft_.options.sources = {SourceKind::Context};
-    draft_.model.reset();
+    draft_.find_model = {};
     draft_.options.adapt_budget = false;
     draft_.options.max_budget = 256;
     bool refused = false;
@@ -206,7 +208,7 @@ TEST_F(DraftChoice, NodesThatRideAlongMakeTreesLarger) {
     // 33 MiB of weights, and a small vocabulary, so that logits take little.
     target_.files = make_tiny_model({.d_model = 256, .d_ff = 1024, .n_layers = 8});
     draft_.options.sources = {SourceKind::Context, SourceKind::Suffix};
-    draft_.model.reset();
+    draft_.find_model = {};
     std::int64_t largest = 0;
     for (std::size_t bytes = 4 * kMiB; bytes < 40 * kMiB; bytes += 4 * kMiB) {
         const DraftSettings chosen = choose(bytes);

@@ -8,8 +8,8 @@
 
 #include "kernels/base/error.h"
 #include "tests/support/error_text.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/compute_options.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

@@ -6,13 +6,13 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/indexed.h"
+#include "tools/base/amounts.h"
 #include "tools/bench/bench_columns.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_talk.h"
 #include "tools/bench/bench_tokens.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/options/command.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {

@@ -10,6 +10,8 @@
 #include "kernels/base/error.h"
 #include "kernels/sampling.h"
 #include "runtime/loop/target.h"
+#include "tools/base/amounts.h"
+#include "tools/base/usage_error.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_tokens.h"
 #include "tools/cli/console_callbacks.h"
@@ -18,10 +20,9 @@
 #include "tools/engine/engine_target.h"
 #include "tools/engine/statistics.h"
 #include "tools/options/command.h"
-#include "tools/terminal/amounts.h"
+#include "tools/options/draft_options.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/signals.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

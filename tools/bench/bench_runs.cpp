@@ -5,12 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "tools/base/amounts.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/cli/session_options.h"
 #include "tools/engine/statistics.h"
 #include "tools/options/command.h"
+#include "tools/options/compute_options.h"
 #include "tools/options/sampling_options.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {

@@ -14,6 +14,8 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/amounts.h"
+#include "tools/base/usage_error.h"
 #include "tools/chat/chat_file.h"
 #include "tools/chat/chat_generator.h"
 #include "tools/chat/chat_loop.h"
@@ -26,18 +28,19 @@
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
 #include "tools/options/command.h"
+#include "tools/options/compute_options.h"
+#include "tools/options/draft_options.h"
+#include "tools/options/offload_options.h"
 #include "tools/options/output_files.h"
 #include "tools/options/sampling_options.h"
 #include "tools/options/settings.h"
 #include "tools/options/statistics_output.h"
 #include "tools/options/template_options.h"
 #include "tools/options/text_options.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/shown_text.h"
 #include "tools/terminal/signals.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

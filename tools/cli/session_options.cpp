@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/offload_options.h"
@@ -14,7 +15,6 @@
 #include "tools/options/settings.h"
 #include "tools/options/text_options.h"
 #include "tools/terminal/console.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -18,11 +18,11 @@
 #include "kernels/device.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/model/weight_items.h"
+#include "tools/base/amounts.h"
 #include "tools/engine/engine_drafter.h"
 #include "tools/engine/memory_plan.h"
 #include "tools/engine/planned_seconds.h"
 #include "tools/machine/host.h"
-#include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "tools/engine/engine_model.h"
-#include "tools/options/draft_options.h"
+#include "tools/engine/engine_options.h"
 
 namespace slipstream::tools {
 

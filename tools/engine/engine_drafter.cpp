@@ -16,10 +16,9 @@
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/base/amounts.h"
 #include "tools/engine/planned_seconds.h"
 #include "tools/machine/host.h"
-#include "tools/machine/model_lookup.h"
-#include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
 
@@ -78,14 +77,8 @@ void drop_what_cannot_serve(draft::DraftOptions& options, const EngineModel& tar
 }  // namespace
 
 fs::path draft_model_path(const DraftSettings& draft, const EngineModel& target) {
-    if (!draft.options.has(SourceKind::Model)) return {};
-    const fs::path bundled = bundled_model(program_folder());
-    if (draft.model)
-        return resolve_model(
-            *draft.model, [&] { return find_models(draft.environment, bundled); }, "--draft-model");
-    std::error_code error;
-    if (bundled.empty() || !fs::equivalent(bundled, target.path, error)) return {};
-    return bundled_draft_model(program_folder());
+    if (!draft.options.has(SourceKind::Model) || !draft.find_model) return {};
+    return draft.find_model(target.path);
 }
 
 std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, const EngineModel& target,

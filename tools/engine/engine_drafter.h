@@ -16,7 +16,7 @@
 #include "runtime/pass/forward.h"
 #include "tools/engine/engine_callbacks.h"
 #include "tools/engine/engine_model.h"
-#include "tools/options/draft_options.h"
+#include "tools/engine/engine_options.h"
 
 namespace slipstream::tools {
 

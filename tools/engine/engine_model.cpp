@@ -12,11 +12,11 @@
 #include "kernels/cuda/host/cuda_device.h"
 #include "kernels/workspace.h"
 #include "runtime/ranks/model_split.h"
+#include "tools/base/amounts.h"
 #include "tools/engine/context_choice.h"
 #include "tools/engine/kept_splits.h"
 #include "tools/machine/host.h"
 #include "tools/machine/tokenizer_files.h"
-#include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
 

@@ -16,9 +16,9 @@
 #include "runtime/model/model.h"
 #include "runtime/plan/split_plan.h"
 #include "tools/engine/engine_callbacks.h"
+#include "tools/engine/engine_options.h"
 #include "tools/engine/measured_rates.h"
 #include "tools/engine/memory_plan.h"
-#include "tools/options/compute_options.h"
 
 namespace slipstream::tools {
 

@@ -12,10 +12,10 @@
 #include "runtime/model/rope.h"
 #include "runtime/ranks/model_split.h"
 #include "runtime/text/printable.h"
+#include "tools/base/amounts.h"
+#include "tools/base/build_version.h"
+#include "tools/base/text_parts.h"
 #include "tools/engine/kept_splits.h"
-#include "tools/options/build_version.h"
-#include "tools/terminal/amounts.h"
-#include "tools/terminal/text_parts.h"
 
 namespace slipstream::tools {
 

@@ -20,8 +20,8 @@
 #include "runtime/session/session_file.h"
 #include "runtime/session/session_kv.h"
 #include "tools/engine/engine_model.h"
+#include "tools/engine/engine_options.h"
 #include "tools/engine/text_generator.h"
-#include "tools/options/sampling_options.h"
 
 namespace slipstream::tools {
 

@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include "runtime/ranks/model_split.h"
+#include "tools/base/amounts.h"
 #include "tools/engine/engine_model.h"
 #include "tools/engine/engine_target.h"
 #include "tools/machine/host.h"
-#include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
 

@@ -15,7 +15,7 @@
 #include "runtime/formats/chat_templates.h"
 #include "runtime/text/chat/choose_template.h"
 #include "runtime/text/printable.h"
-#include "tools/terminal/usage_error.h"
+#include "tools/base/usage_error.h"
 
 namespace slipstream::tools {
 

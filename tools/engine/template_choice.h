@@ -6,7 +6,7 @@
 
 #include "runtime/text/chat/prompt_template.h"
 #include "tools/engine/engine_model.h"
-#include "tools/options/template_options.h"
+#include "tools/engine/engine_options.h"
 
 namespace slipstream::tools {
 

@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/amounts.h"
 #include "tools/engine/draft_choice.h"
-#include "tools/options/sampling_options.h"
-#include "tools/terminal/amounts.h"
+#include "tools/engine/engine_options.h"
 
 namespace slipstream::tools {
 

@@ -11,9 +11,9 @@
 #include "runtime/loop/self_check.h"
 #include "tools/engine/engine_drafter.h"
 #include "tools/engine/engine_model.h"
+#include "tools/engine/engine_options.h"
 #include "tools/engine/engine_target.h"
 #include "tools/engine/statistics.h"
-#include "tools/options/draft_options.h"
 
 namespace slipstream::tools {
 

@@ -12,8 +12,8 @@
 #include "kernels/base/error.h"
 #include "runtime/plan/split_plan.h"
 #include "runtime/ranks/model_split.h"
+#include "tools/base/amounts.h"
 #include "tools/engine/memory_plan.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {

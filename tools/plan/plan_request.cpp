@@ -20,16 +20,17 @@
 #include "runtime/pass/forward.h"
 #include "runtime/plan/model_plan.h"
 #include "runtime/text/printable.h"
+#include "tools/base/usage_error.h"
 #include "tools/engine/measured_rates.h"
 #include "tools/machine/compute_device.h"
 #include "tools/machine/host.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/draft_options.h"
+#include "tools/options/offload_options.h"
 #include "tools/options/settings.h"
 #include "tools/plan/plan_options.h"
 #include "tools/terminal/console.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -8,6 +8,7 @@
 
 #include "kernels/workspace.h"
 #include "runtime/ranks/model_split.h"
+#include "tools/base/usage_error.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/engine/draft_choice.h"
 #include "tools/engine/engine_drafter.h"
@@ -18,7 +19,6 @@
 #include "tools/options/compute_options.h"
 #include "tools/options/draft_options.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

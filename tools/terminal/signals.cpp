@@ -11,7 +11,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/indexed.h"
-#include "tools/terminal/usage_error.h"
+#include "tools/base/usage_error.h"
 
 namespace slipstream::tools {
 
