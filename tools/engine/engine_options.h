@@ -47,6 +47,9 @@ struct OffloadOptions {
     }
 };
 
+/// Whether files and KV are checked against the memory of the host; a plan checks it by itself.
+enum class HostMemoryCheck : std::uint8_t { No, Yes };
+
 /// Where the model computes, and for which context.
 struct ComputeOptions {
     std::optional<std::int64_t> context_tokens;
@@ -56,6 +59,7 @@ struct ComputeOptions {
     OffloadOptions offload;             // of those
     // Where a split that was planned is kept, beside the tables; nothing: nowhere.
     std::optional<std::filesystem::path> splits_folder{};
+    HostMemoryCheck host_memory = HostMemoryCheck::Yes;
 };
 
 /// Of the host's threads those of each CPU device: all where the devices compute in turn, else its part of them.
