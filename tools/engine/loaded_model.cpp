@@ -45,13 +45,13 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
     for (std::size_t i = 0; i < devices().size(); ++i)
         reserve_workspace(*devices()[i].device, Forward::workspace_shapes(shard_config(i), kv_dtype(), needs.forward));
     EnginePlanRequest plan_request{.needs = needs, .ring_bytes = offload().ring, .has_workspace = true};
-    plan_ = std::make_unique<SplitPlan>(split_plan_request(*this, plan_request));
+    plan_ = std::make_unique<SplitPlan>(split_plan_request(placement_request(*this, plan_request)));
     if (!plan_->streams() && devices().size() == 1) return;
     // Something streams: what is best depends on what the machine takes for it. Of several devices the plan alone tells
     // what passes take.
     plan_request.pass_tokens = offload().expect_tokens;
     plan_request.timed = true;
-    plan_ = std::make_unique<SplitPlan>(split_plan_request(*this, plan_request));
+    plan_ = std::make_unique<SplitPlan>(split_plan_request(placement_request(*this, plan_request)));
     // Locked for a card, where there is one: its copies are then as quick as those of the others. Where nothing streams
     // hidden states of prompts lie there alone, and CPU devices copy them as they are.
     const auto locker =

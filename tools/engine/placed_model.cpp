@@ -126,10 +126,10 @@ std::string PlacedModel::split_key() const {
 
 // By what this machine computes and copies, for a text without guesses: sources never move a share.
 std::vector<std::int64_t> PlacedModel::planned_parts() const {
-    return choose_parts(split_plan_request(*this, {.needs = generation_needs(1, 0, CheckPasses::No),
-                                                   .ring_bytes = offload_.ring,
-                                                   .pass_tokens = offload_.expect_tokens.value_or(1),
-                                                   .timed = true}),
+    return choose_parts(split_plan_request(placement_request(*this, {.needs = generation_needs(1, 0, CheckPasses::No),
+                                                                     .ring_bytes = offload_.ring,
+                                                                     .pass_tokens = offload_.expect_tokens.value_or(1),
+                                                                     .timed = true})),
                         devices_.size());
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "kernels/device.h"
 #include "runtime/plan/model_plan.h"
@@ -30,21 +31,13 @@ draft::PlannedSeconds target_planned_seconds(const LoadedModel& model) {
 }
 
 SplitPlan resident_plan(const PlacedModel& model, std::int64_t context_tokens) {
-    const auto rank_request = [&](std::size_t rank, const ModelConfig& config, const ModelWeights& of_rank) {
-        ModelPlanRequest request{.config = &config,
-                                 .weights = &of_rank,
-                                 .kv_dtype = model.kv_dtype(),
-                                 .context_tokens = context_tokens,
-                                 .budget_bytes = kEverything};
-        set_rates(request, model.devices()[rank], model.rates(rank));
-        return request;
-    };
-    return SplitPlan({.config = &model.config(),
-                      .weights = &model.weights(),
-                      .kind = model.split(),
-                      .shards = model.shards(),
-                      .rank_request = rank_request,
-                      .pass_tokens = 1});
+    PlacementRequest request = placement_request(model, {.timed = true, .has_workspace = true});
+    request.context_tokens = context_tokens;
+    for (PlannedDevice& device : request.devices) {
+        device.budget_bytes = kEverything;
+        device.taken_bytes = 0;
+    }
+    return SplitPlan(split_plan_request(std::move(request)));
 }
 
 // What several devices take was measured when they were planned.
