@@ -17,8 +17,8 @@
 
 #include "kernels/base/error.h"
 #include "tests/tools/temporary_folder.h"
+#include "tools/base/json_object.h"
 #include "tools/terminal/console.h"
-#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 namespace {

@@ -12,13 +12,13 @@
 
 #include "kernels/base/error.h"
 #include "runtime/text/printable.h"
+#include "tools/base/amounts.h"
+#include "tools/base/usage_error.h"
 #include "tools/chat/chat_report.h"
 #include "tools/chat/chat_settings.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/text_stream.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "tools/base/amounts.h"
 #include "tools/engine/statistics.h"
-#include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
 

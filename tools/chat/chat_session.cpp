@@ -8,12 +8,12 @@
 
 #include "kernels/base/error.h"
 #include "runtime/text/json_fields.h"
+#include "tools/base/amounts.h"
+#include "tools/base/json_object.h"
+#include "tools/base/usage_error.h"
 #include "tools/chat/chat_settings.h"
 #include "tools/options/sampling_options.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/bounded_file.h"
-#include "tools/terminal/json_object.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

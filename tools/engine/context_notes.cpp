@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "tools/terminal/amounts.h"
+#include "tools/base/amounts.h"
 
 namespace slipstream::tools {
 

@@ -15,7 +15,7 @@
 #include "kernels/base/error.h"
 #include "offload/atomic_file.h"
 #include "runtime/text/printable.h"
-#include "tools/terminal/amounts.h"
+#include "tools/base/amounts.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/folded_text.h"
 #include "tools/terminal/shown_text.h"

@@ -16,8 +16,8 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/usage_error.h"
 #include "tools/terminal/folded_text.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
