@@ -54,7 +54,8 @@ TEST(HelpText, OptionsStandInGroupsAndThoseForResearchApart) {
     const CommandSpec generate = generate_command();
     const std::string common = command_help(generate, HelpDepth::Common);
     const std::string all = command_help(generate, HelpDepth::All);
-    for (const char* title : {"\nText\n", "\nModel and device\n", "\nMemory\n", "\nSampling\n", "\nGuessing\n"})
+    for (const char* title :
+         {"\nText\n", "\nModel and device\n", "\nMemory\n", "\nSampling\n", "\nSpeculative decoding\n"})
         EXPECT_THAT(common, HasSubstr(title));
     for (const OptionSpec& option : generate.options)
         for (const std::string& spelling : spellings_of(option))

@@ -102,7 +102,7 @@ TEST(HelpOfChat, FitsEightyColumnsAndIsCompleted) {
     completions += ' ';
     for (const char* depth : {"--help", "--help-all"}) {
         const std::string help = run_program({"chat", depth}).out;
-        EXPECT_THAT(help, HasSubstr("\nGuessing\n"));
+        EXPECT_THAT(help, HasSubstr("\nSpeculative decoding\n"));
         EXPECT_THAT(help, testing::Not(HasSubstr("\nOptions\n"))) << "an option without a group";
         std::istringstream lines(help.substr(0, help.find("Example:")));
         for (std::string line; std::getline(lines, line);) {

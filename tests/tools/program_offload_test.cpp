@@ -106,7 +106,8 @@ TEST(Offload, TheSelfCheckHoldsWhereThingsStream) {
     EXPECT_NE(stats["regime"], "all fits");
 }
 
-// README's own streaming example: what computes again shrinks, and says so, before guesses do.
+// A small budget, as README's streaming example has one: the self-check computes in smaller steps, with a message,
+// before the tree of draft tokens shrinks.
 TEST(Offload, TheSelfCheckTakesTheMemoryThatThereIs) {
     for (const char* memory : {"18M", "20M"}) {
         for (const char* draft : {"--draft=auto", "--draft=none"}) {

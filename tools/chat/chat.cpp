@@ -218,7 +218,8 @@ CommandSpec chat_command() {
     add(offload_option_specs());
     add(sampling_option_specs());
     add(draft_option_specs(DraftPlace::OnModel));
-    add({{"self-check", "--self-check", "", "Compute each pass again without guesses, and compare bit for bit"},
+    add({{"self-check", "--self-check", "",
+          "Compute each pass again without draft tokens and compare the logits bit for bit"},
          statistics_option()});
     return command;
 }

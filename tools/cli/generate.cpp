@@ -336,7 +336,9 @@ CommandSpec generate_command() {
             "The prompt is an argument, or comes from --prompt, --prompt-file or stdin; --prompt \"\" is the empty "
             "prompt. It goes through\n"
             "the model's chat template if there is one. Numbers of the run go to stderr and, as JSON, to --stats.\n"
-            "Guessing (--draft) makes it faster and never changes the text.\n"
+            "Speculative decoding (--draft) makes it faster and never changes the text: draft tokens are verified by "
+            "the "
+            "model.\n"
             "With --session F the same command, or --session F alone, goes on after whatever ended it, to the text "
             "that\n"
             "one run would have given; stdout gets the text from its beginning. --max-tokens, the limit of the whole\n"
@@ -359,7 +361,8 @@ CommandSpec generate_command() {
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel)) command.options.push_back(option);
     command.options.insert(
         command.options.end(),
-        {{"self-check", "--self-check", "", "Compute each pass again without guesses, and compare bit for bit"},
+        {{"self-check", "--self-check", "",
+          "Compute each pass again without draft tokens and compare the logits bit for bit"},
          {"special", "--special", "", "Take spellings like </s> in a raw prompt for control tokens"},
          {"echo", "--echo", "", "Print the prompt before the text"},
          {"output", "-o,--output", "F", "Write the text to this file ('-': stdout) [stdout]",

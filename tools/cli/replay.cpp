@@ -146,7 +146,7 @@ int run_replay(CommandContext& context) {
 CommandSpec replay_command() {
     CommandSpec command{
         .name = "replay",
-        .summary = "Tokens a pass that guessing would give over recorded answers, without a model",
+        .summary = "Tokens per pass that draft sources would give on recorded answers, without a model",
         .details =
             "Answers as Spec-Bench records them (choices[0].turns), prompts by question_id. --draft\n"
             "takes sources that learn from token ids alone. MAT: tokens committed a pass, the target's own included,\n"

@@ -293,7 +293,7 @@ CommandSpec tables_command() {
         {"json", "--json", "", "inspect: print JSON"}};
     for (const OptionSpec& option : device_options()) options.push_back(option);
     return {.name = "tables",
-            .summary = "Build tables that guessing reads, or tell what they hold",
+            .summary = "Build tables of draft tokens, or list what they hold",
             .details =
                 "cacheback: the most frequent continuations in the texts (--frozen-table). corpus: the texts\n"
                 "themselves, indexed (--corpus). bigram: what the model itself says after each token; built by\n"

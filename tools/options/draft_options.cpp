@@ -214,7 +214,7 @@ void choose_budget(DraftSettings& draft, const Settings& settings, DraftPlace pl
 }
 
 std::string draft_help(DraftPlace place) {
-    return fmt::format("Sources that guess, by commas: {} [auto]", known_sources(place));
+    return fmt::format("Sources of draft tokens, separated by commas: {} [auto]", known_sources(place));
 }
 
 }  // namespace
@@ -225,11 +225,11 @@ std::vector<OptionSpec> draft_option_specs(DraftPlace place) {
     std::vector<OptionSpec> specs{
         {"draft", "--draft", "LIST", helps[on_model ? 0 : 1]},
         {"budget", "--budget", "N|auto",
-         on_model ? "Most nodes a pass, the last token included; auto: as many as pay [auto]"
-                  : "Most nodes a pass, the last token included [96]"},
+         on_model ? "Most tokens in a pass, draft tokens included; auto: as many as pay [auto]"
+                  : "Most tokens in a pass, draft tokens included [96]"},
         {"tree", "--tree", "SHAPE", "merged, chain, cacheback, recycling, ngrammys [a lone source's own, else merged]"},
-        {"gamma", "--gamma", "N", "Tokens of a chain of guesses [by how well they do]"},
-        {"lookup-ngram", "--lookup-ngram", "N", "Longest n-gram that lookup looks for [3]"},
+        {"gamma", "--gamma", "N", "Length of a draft chain [adapted to the measured acceptance]"},
+        {"lookup-ngram", "--lookup-ngram", "N", "Longest n-gram that 'lookup' searches for [3]"},
         {"cacheback", "--cacheback", "LIST", "Settings of cacheback [ll=1,fl=3,lc=1048576,fc=128,tdl=96,crt=16]"},
         {"frozen-table", "--frozen-table", "F", "Frozen table of cacheback ('tables build' makes one)",
          OptionRole::InputFile},
@@ -237,16 +237,19 @@ std::vector<OptionSpec> draft_option_specs(DraftPlace place) {
     };
     if (on_model) {
         specs.insert(specs.begin() + 1, {"draft-model", "--draft-model,--model-draft", "PATH",
-                                         "The small model of 'model' [the bundled one for the bundled target]"});
+                                         "Draft model of the source 'model' [the bundled one for the bundled target]"});
         specs.insert(
             specs.end(),
-            {{"kv-budget", "--kv-budget", "N", "Tokens of each layer and head that 'retrieval' keeps [planned]"},
-             {"kv-view", "--kv-view", "KIND", "What it keeps: retrieval, what matters; window, the last [retrieval]"},
-             {"view-score", "--view-score", "HOW", "What matters: by attention mass, or by mean keys [mass]"},
-             {"view-rebuild", "--view-rebuild", "N", "Tokens until it is built anew; 0: when it is full [64]"},
-             {"tables", "--tables", "DIR|off", "Where learnt tables persist; off: in memory only [the user's cache]"},
-             {"verify", "--verify", "RULE", "exact: plain decoding's text; rejection: its distribution [exact]"},
-             {"noise-ranking", "--noise-ranking", "HOW", "aware or blind of the noise of draws, to compare [aware]"}});
+            {{"kv-budget", "--kv-budget", "N", "Tokens in the KV view of 'retrieval', per layer and head [planned]"},
+             {"kv-view", "--kv-view", "KIND",
+              "Tokens in the KV view: retrieval (highest attention scores) or window (most recent) [retrieval]"},
+             {"view-score", "--view-score", "HOW", "Scores of the KV view: attention mass, or mean keys [mass]"},
+             {"view-rebuild", "--view-rebuild", "N",
+              "Rebuild the KV view every N tokens; 0: only when it is full [64]"},
+             {"tables", "--tables", "DIR|off", "Folder of learnt draft tables; off: in memory only [the user's cache]"},
+             {"verify", "--verify", "RULE", "exact: the text of plain decoding; rejection: its distribution [exact]"},
+             {"noise-ranking", "--noise-ranking", "HOW",
+              "Rank draft tokens by the noise of the draws: aware or blind, to compare [aware]"}});
     }
     return specs;
 }

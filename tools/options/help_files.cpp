@@ -173,12 +173,13 @@ std::string fish_completion(std::span<const CommandSpec> commands) {
 std::string manual_page(std::span<const CommandSpec> commands) {
     std::string text = fmt::format(
         ".TH SLIPSTREAM 1 \"\" \"slipstream {}\" \"User Commands\"\n"
-        ".SH NAME\nslipstream \\- run language models larger than the graphics card, exactly\n"
+        ".SH NAME\nslipstream \\- run language models that do not fit into GPU memory, exactly\n"
         ".SH SYNOPSIS\n.B slipstream\n\\fICOMMAND\\fR [\\fIOPTION\\fR]...\n"
         ".SH DESCRIPTION\n"
-        "What of weights and KV cache does not fit on the device lies in host memory and streams through it once per "
-        "pass; hundreds of guessed tokens ride along, and the model checks all at once. Guesses decide how fast the "
-        "text comes, never what it says.\n"
+        "Weights and KV cache that do not fit on the device stay in pinned memory of the host and stream through the "
+        "device once per pass. Speculative decoding puts draft tokens into the same pass, and the model verifies all "
+        "at "
+        "once. Draft tokens decide how fast the text comes, never what it says.\n"
         ".PP\nThe text goes to stdout and nothing else does.\n.SH COMMANDS\n",
         roff(build_version()));
     for (const CommandSpec& command : commands) {
@@ -203,12 +204,13 @@ std::string manual_page(std::span<const CommandSpec> commands) {
            ".SH FILES\n"
            ".TP\n\\fI~/.config/slipstream/config.toml\\fR\nOptions by name; those of one command under [command].\n"
            ".TP\n\\fI~/.cache/slipstream/models\\fR\nModels that tools/get_model brought.\n"
-           ".TP\n\\fI~/.cache/slipstream/tables\\fR\nWhat guessing learnt from earlier texts (\\-\\-tables off: "
+           ".TP\n\\fI~/.cache/slipstream/tables\\fR\nWhat speculative decoding learnt from earlier texts (\\-\\-tables "
+           "off: "
            "nothing is kept).\n"
            ".SH EXIT STATUS\n0 done; 1 the request could not be served, as one line on stderr says; 2 a mistake on the "
            "command line; 129, 130 and 143 ended by SIGHUP (a closed window), SIGINT or SIGTERM: what was generated, "
            "the "
-           "session and what guessing learnt are kept.\n";
+           "session and learnt draft tables are kept.\n";
 }
 
 std::string completion_script(std::string_view shell, std::span<const CommandSpec> commands) {

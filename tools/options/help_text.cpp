@@ -28,10 +28,10 @@ constexpr std::string_view kText = "Text";
 constexpr std::string_view kModel = "Model and device";
 constexpr std::string_view kMemory = "Memory";
 constexpr std::string_view kSampling = "Sampling";
-constexpr std::string_view kGuessing = "Guessing";
+constexpr std::string_view kDrafting = "Speculative decoding";
 constexpr std::string_view kResults = "Sessions and results";
 constexpr std::string_view kMessages = "Messages and settings";
-constexpr std::array kTitles{kOwn, kText, kModel, kMemory, kSampling, kGuessing, kResults, kMessages};
+constexpr std::array kTitles{kOwn, kText, kModel, kMemory, kSampling, kDrafting, kResults, kMessages};
 
 // Options that are not here are the command's own.
 constexpr std::array kSubjects{
@@ -68,23 +68,23 @@ constexpr std::array kSubjects{
     Subject{"logit-bias", kSampling},
     Subject{"ignore-eos", kSampling},
     Subject{"seed", kSampling},
-    Subject{"draft", kGuessing},
-    Subject{"draft-model", kGuessing},
-    Subject{"budget", kGuessing},
-    Subject{"tables", kGuessing},
-    Subject{"kv-budget", kGuessing, Reader::Researcher},
-    Subject{"kv-view", kGuessing, Reader::Researcher},
-    Subject{"view-score", kGuessing, Reader::Researcher},
-    Subject{"view-rebuild", kGuessing, Reader::Researcher},
-    Subject{"tree", kGuessing, Reader::Researcher},
-    Subject{"gamma", kGuessing, Reader::Researcher},
-    Subject{"lookup-ngram", kGuessing, Reader::Researcher},
-    Subject{"cacheback", kGuessing, Reader::Researcher},
-    Subject{"frozen-table", kGuessing, Reader::Researcher},
-    Subject{"corpus", kGuessing, Reader::Researcher},
-    Subject{"verify", kGuessing, Reader::Researcher},
-    Subject{"noise-ranking", kGuessing, Reader::Researcher},
-    Subject{"self-check", kGuessing, Reader::Researcher},
+    Subject{"draft", kDrafting},
+    Subject{"draft-model", kDrafting},
+    Subject{"budget", kDrafting},
+    Subject{"tables", kDrafting},
+    Subject{"kv-budget", kDrafting, Reader::Researcher},
+    Subject{"kv-view", kDrafting, Reader::Researcher},
+    Subject{"view-score", kDrafting, Reader::Researcher},
+    Subject{"view-rebuild", kDrafting, Reader::Researcher},
+    Subject{"tree", kDrafting, Reader::Researcher},
+    Subject{"gamma", kDrafting, Reader::Researcher},
+    Subject{"lookup-ngram", kDrafting, Reader::Researcher},
+    Subject{"cacheback", kDrafting, Reader::Researcher},
+    Subject{"frozen-table", kDrafting, Reader::Researcher},
+    Subject{"corpus", kDrafting, Reader::Researcher},
+    Subject{"verify", kDrafting, Reader::Researcher},
+    Subject{"noise-ranking", kDrafting, Reader::Researcher},
+    Subject{"self-check", kDrafting, Reader::Researcher},
     Subject{"session", kResults},
     Subject{"session-limit", kResults},
     Subject{"output", kResults},
@@ -197,7 +197,7 @@ std::vector<OptionGroup> grouped_options(const CommandSpec& command, HelpDepth d
 
 std::string program_help(std::span<const CommandSpec> commands) {
     std::string text = wrapped(
-        "Slipstream runs language models larger than the graphics card, and gives exactly the text that the model "
+        "Slipstream runs language models that do not fit into GPU memory, and gives exactly the text that the model "
         "itself would give.",
         kColumns);
     text += "\n\nUsage: slipstream COMMAND [OPTION]...\n\nCommands\n";

@@ -165,18 +165,19 @@ ShareSettings share_settings(const Settings& settings, std::size_t n_devices) {
 }
 
 std::vector<OptionSpec> offload_option_specs() {
-    return {{"device-memory", "--device-memory", "SIZE[,SIZE]",
-             "Memory of each device, '8G'; weights and KV beyond it are streamed from the host's; 'none': a CPU device "
-             "computes in place [a card's free memory less 1 GiB; none]"},
-            {"host-memory", "--host-memory", "SIZE", "Most host memory for what streams [80 % of RAM]"},
-            {"link-gib-s", "--link-gib-s", "X[,X]",
-             "Let the link between host and device carry no more than X GiB/s, each way; 'none': as it is [none]"},
-            {"split", "--split", "KIND",
-             "How several devices share the model: layers, computed in turn, or tensor, a part of every matrix, at the "
-             "same time [layers]"},
-            {"shares", "--shares", "N,N", "What each device has of the layers, or of the kv heads, '2,1' [planned]"},
-            {"ring", "--ring", "SIZE", "Memory of each device that streamed blocks pass through [planned]"},
-            {"expect-tokens", "--expect-tokens", "N", "Tokens of a pass to plan placement for [planned]"}};
+    return {
+        {"device-memory", "--device-memory", "SIZE[,SIZE]",
+         "Memory budget of each device, '8G'; weights and KV beyond it stream from pinned memory of the host; 'none': "
+         "a CPU device computes in place [free memory of a GPU less 1 GiB; none]"},
+        {"host-memory", "--host-memory", "SIZE", "Most pinned memory for what streams [80 % of RAM]"},
+        {"link-gib-s", "--link-gib-s", "X[,X]",
+         "Let the link between host and device carry no more than X GiB/s, each way; 'none': as it is [none]"},
+        {"split", "--split", "KIND",
+         "How several devices share the model: layers, computed in turn, or tensor, a part of every matrix, at the "
+         "same time; each tensor split rounds differently, so its text may differ [layers]"},
+        {"shares", "--shares", "N,N", "What each device has of the layers, or of the kv heads, '2,1' [planned]"},
+        {"ring", "--ring", "SIZE", "Memory of each device through which streamed weights and KV pass [planned]"},
+        {"expect-tokens", "--expect-tokens", "N", "Tokens of a pass to plan placement for [planned]"}};
 }
 
 OffloadOptions offload_options(const Settings& settings, std::span<const DeviceKind> devices) {

@@ -36,15 +36,17 @@ int run_plan(CommandContext& context) {
 }  // namespace
 
 CommandSpec plan_command() {
-    return {.name = "plan",
-            .summary = "What would stay on a device, what would stream, and how fast that would be",
-            .details =
-                "For this machine, which is measured in a second, or for one that is only named; for a model "
-                "file, or a shape. Reads headers only, and the draft model where one is to run beside it: under\n"
-                "--device-memory a plan is for the passes that generate with the same options would have.",
-            .example = "slipstream plan --profile 1x4090 --shape llama-70b --quant Q4_K_M",
-            .options = plan_options(),
-            .run = run_plan};
+    return {
+        .name = "plan",
+        .summary = "What would stay on a device, what would stream, and how fast that would be",
+        .details =
+            "For this machine, which is measured in a second, or for a named one (--profile); for a model file, or a "
+            "shape (--shape). What does not fit on the device streams from pinned memory once per pass; speculative "
+            "decoding puts draft tokens into the same pass. Under --device-memory the plan is for the passes of "
+            "generate with the same options. Only headers are read, and the draft model if one is used.",
+        .example = "slipstream plan --profile 1x4090 --shape llama-70b --quant Q4_K_M",
+        .options = plan_options(),
+        .run = run_plan};
 }
 
 }  // namespace slipstream::tools

@@ -138,7 +138,7 @@ void add_host(LabelledLines& out, const PlanRequest& request, const PlanReport& 
     const Hardware& hardware = request.hardware;
     std::string text = size_text(report.host.total_bytes());
     if (report.host.locked_bytes() > 0) {
-        text += fmt::format(", {} of it page-locked", size_text(report.host.locked_bytes()));
+        text += fmt::format(", {} of it pinned", size_text(report.host.locked_bytes()));
         if (hardware.host_budget_bytes > 0) text += fmt::format(" (up to {})", size_text(hardware.host_budget_bytes));
     }
     if (hardware.host_bytes > 0) text += fmt::format("; there are {}", size_text(hardware.host_bytes));
@@ -212,13 +212,13 @@ std::string in_place_text(const PlanRequest& request, const PlanReport& report) 
 
 // What the rows of the table rest on.
 std::string assumption_text(const PlanRequest& request, const PlanReport& report) {
-    const std::string_view nodes = request.run ? "what the trees of guesses here may hold"
+    const std::string_view nodes = request.run ? "what the draft trees here may hold"
                                    : request.pass_tokens
                                        ? "as --expect-tokens says"
                                        : "what rides along in the time of one, as far as there is room";
     return fmt::format(
-        "Tokens a pass are assumed{}, not predicted: what guesses bring depends on the text, and 'bench --draft' "
-        "measures it. Nodes: {}.",
+        "Tokens a pass are assumed{}, not predicted: how many draft tokens are accepted depends on the text, and "
+        "'bench --draft' measures it. Nodes: {}.",
         request.tokens_per_pass.empty() ? "" : " (--tokens-per-pass)",
         report.plan.pass_tokens() > 1 ? nodes : "one, plain decoding");
 }
@@ -332,8 +332,8 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
                 : "Predicted from what this machine computes and copies, measured just now, with the context full.");
     if (!request.run)
         out.raw(
-            "Counted without guessing: a draft model, its cache and wider passes take their share of the device "
-            "first.");
+            "Counted without speculative decoding: a draft model, its cache and wider passes take their share of the "
+            "device first.");
     return out.text();
 }
 
