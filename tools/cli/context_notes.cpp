@@ -1,4 +1,4 @@
-#include "tools/engine/context_notes.h"
+#include "tools/cli/context_notes.h"
 
 #include <fmt/format.h>
 
