@@ -1,14 +1,18 @@
 #include "offload/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -34,12 +38,56 @@ fs::path next_part_of(const fs::path& target) {
     return part;
 }
 
+constexpr std::string_view kPartEnd = ".part";
+
+// Whether `name` is one that next_part_of() makes of `target`, in any program.
+bool is_part_name(std::string_view name, std::string_view target) {
+    if (name.size() <= target.size() + kPartEnd.size() + 1 || !name.starts_with(target) || !name.ends_with(kPartEnd))
+        return false;
+    name.remove_prefix(target.size());
+    name.remove_suffix(kPartEnd.size());
+    const std::size_t dash = name.find('-');
+    const auto is_number = [](std::string_view text) {
+        return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+    };
+    return name.front() == '.' && dash != std::string_view::npos && is_number(name.substr(1, dash - 1)) &&
+           is_number(name.substr(dash + 1));
+}
+
+// File systems without locks lock nothing, and nothing is removed there.
+bool lock(int descriptor) {
+    return retry_interrupted([&] { return ::flock(descriptor, LOCK_EX | LOCK_NB); }) == 0;
+}
+
+// Removes a part whose maker is gone: a file of this user that nobody has locked and that still has the name.
+void remove_if_left(const fs::path& part) {
+    const FileHandle file(retry_interrupted(
+        [&] { return ::open(part.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); }));
+    struct stat opened {};
+    struct stat named {};
+    if (file.get() < 0 || ::fstat(file.get(), &opened) != 0 || !S_ISREG(opened.st_mode) ||
+        opened.st_uid != ::geteuid() || !lock(file.get()) || ::lstat(part.c_str(), &named) != 0 ||
+        named.st_ino != opened.st_ino || named.st_dev != opened.st_dev)
+        return;
+    ::unlink(part.c_str());
+}
+
+// Gives `made` the access control list of the file at `path`, or none if that has none: st_mode alone would give the
+// group what the list gives to others. Returns whether that worked; a file system without lists has nothing to keep.
+bool keep_access_list(int made, const fs::path& path) {
+    constexpr const char* kList = "system.posix_acl_access";
+    std::array<char, 65536> list;  // the most that Linux allows
+    const ssize_t n = ::getxattr(path.c_str(), kList, list.data(), list.size());
+    if (n > 0) return ::fsetxattr(made, kList, list.data(), static_cast<std::size_t>(n), 0) == 0;
+    return ::fremovexattr(made, kList) == 0 || errno == ENODATA || errno == EOPNOTSUPP;
+}
+
 // Not every system lets a folder be opened or synchronised; the file itself is whole either way.
 void sync_folder(const fs::path& folder) {
-    const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) return;
-    ::fsync(descriptor);
-    ::close(descriptor);
+    const FileHandle folder_file(
+        retry_interrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+    if (folder_file.get() < 0) return;
+    retry_interrupted([&] { return ::fsync(folder_file.get()); });
 }
 
 }  // namespace
@@ -56,27 +104,52 @@ AtomicFile::AtomicFile(const fs::path& path, const AtomicFileOptions& options) :
         if (fs::exists(status) && !fs::is_regular_file(status))
             throw IoError(
                 fmt::format("{}: {}: it is not a regular file; name another", path.string(), options_.refusal));
-        if (fs::exists(status))
+        if (fs::exists(status)) {
+            if (is_write_protected(target_))
+                throw IoError(fmt::format("{}: {}: it is write-protected; allow writing (chmod u+w), or name another",
+                                          path.string(), options_.refusal));
             mode &= kOwnerOnlyMode;  // until commit() gives it the mode of the file that it replaces
+        }
     }
     // Unnamed files get their name through /proc.
     if (!options_.named_part && ::access(kDescriptors, X_OK) == 0)
-        descriptor_ = ::open(folder_of(target_).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
-    if (descriptor_ < 0) open_part(mode);
+        file_ = FileHandle(retry_interrupted(
+            [&] { return ::open(folder_of(target_).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, mode); }));
+    if (file_.get() < 0)
+        open_part(mode);
+    else
+        static_cast<void>(lock(file_.get()));  // commit() may give it the name of a part for a moment
 }
 
 void AtomicFile::open_part(mode_t mode) {
-    fs::path part;
-    do {
-        part = next_part_of(target_);
-        descriptor_ = ::open(part.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-    } while (descriptor_ < 0 && (errno == EEXIST || errno == EINTR));
-    if (descriptor_ < 0) fail(errno);
-    part_ = std::move(part);
+    remove_leftover_parts();
+    for (;;) {
+        const fs::path part = next_part_of(target_);
+        FileHandle file(retry_interrupted(
+            [&] { return ::open(part.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode); }));
+        if (file.get() < 0) {
+            if (errno == EEXIST) continue;
+            fail(errno);
+        }
+        // Another program that saw the part before it was locked takes it for a leftover, and removes it.
+        if (!lock(file.get()) && errno == EWOULDBLOCK) continue;
+        if (struct stat named{}; ::lstat(part.c_str(), &named) != 0) continue;
+        part_ = part;
+        file_ = std::move(file);
+        return;
+    }
+}
+
+void AtomicFile::remove_leftover_parts() const {
+    const std::string name = target_.filename().string();
+    std::vector<fs::path> parts;
+    std::error_code error;
+    for (fs::directory_iterator at(folder_of(target_), error), end; !error && at != end; at.increment(error))
+        if (is_part_name(at->path().filename().string(), name)) parts.push_back(at->path());
+    for (const fs::path& part : parts) remove_if_left(part);
 }
 
 AtomicFile::~AtomicFile() {
-    if (descriptor_ >= 0) ::close(descriptor_);
     if (!part_.empty()) ::unlink(part_.c_str());
 }
 
@@ -86,8 +159,7 @@ void AtomicFile::fail(int error) const {
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
-        const ssize_t n = ::write(descriptor_, bytes.data(), bytes.size());
-        if (n < 0 && errno == EINTR) continue;
+        const ssize_t n = retry_interrupted([&] { return ::write(file_.get(), bytes.data(), bytes.size()); });
         if (n <= 0) fail(n < 0 ? errno : ENOSPC);
         bytes = bytes.subspan(n);
     }
@@ -95,8 +167,8 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 
 int AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) const noexcept {
     while (!bytes.empty()) {
-        const ssize_t n = ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-        if (n < 0 && errno == EINTR) continue;
+        const ssize_t n = retry_interrupted(
+            [&] { return ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
         if (n <= 0) return n < 0 ? errno : ENOSPC;
         offset += static_cast<std::uint64_t>(n);
         bytes = bytes.subspan(n);
@@ -104,22 +176,25 @@ int AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes)
     return 0;
 }
 
-// The file gets the mode of the file that it replaces. Its owner comes first, since a change of owner clears bits.
+// The file gets the mode and the access control list of the file that it replaces. Its owner comes first, since a
+// change of owner clears bits.
 void AtomicFile::keep_mode() const {
     struct stat before {};
     struct stat made {};
-    if (::stat(target_.c_str(), &before) != 0 || ::fstat(descriptor_, &made) != 0) return;
+    if (::stat(target_.c_str(), &before) != 0 || ::fstat(file_.get(), &made) != 0) return;
     mode_t mode = before.st_mode & 0777;
     if (before.st_uid != made.st_uid)
-        static_cast<void>(::fchown(descriptor_, before.st_uid, static_cast<gid_t>(-1)) == 0);
-    if (before.st_gid != made.st_gid && ::fchown(descriptor_, static_cast<uid_t>(-1), before.st_gid) != 0)
+        static_cast<void>(::fchown(file_.get(), before.st_uid, static_cast<gid_t>(-1)) == 0);
+    if (before.st_gid != made.st_gid && ::fchown(file_.get(), static_cast<uid_t>(-1), before.st_gid) != 0)
         mode &= ~static_cast<mode_t>(S_IRWXG) | (mode & S_IRWXO) << 3;
-    if (::fchmod(descriptor_, mode) != 0) fail(errno);
+    if (!keep_access_list(file_.get(), target_)) mode &= ~static_cast<mode_t>(S_IRWXG);
+    if (::fchmod(file_.get(), mode) != 0) fail(errno);
 }
 
 // The unnamed file takes the name of a part, since no call gives it the name of a file that is there.
 void AtomicFile::link_part() {
-    const std::string source = fmt::format("{}/{}", kDescriptors, descriptor_);
+    remove_leftover_parts();
+    const std::string source = fmt::format("{}/{}", kDescriptors, file_.get());
     fs::path part;
     int error = 0;
     do {
@@ -133,14 +208,16 @@ void AtomicFile::link_part() {
 void AtomicFile::commit() {
     if (options_.existing == ExistingFile::Replace) keep_mode();
     // Some file systems know no fsync.
-    if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EOPNOTSUPP) fail(errno);
+    if (retry_interrupted([&] { return ::fsync(file_.get()); }) != 0 && errno != EINVAL && errno != EOPNOTSUPP)
+        fail(errno);
     if (options_.existing == ExistingFile::Replace) {
         if (part_.empty()) link_part();
-        if (::close(std::exchange(descriptor_, -1)) != 0) fail(errno);
+        const FileHandle locked(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));  // keeps the lock until the part is renamed
+        if (const int error = file_.close(); error != 0) fail(error);
         if (std::rename(part_.c_str(), target_.c_str()) != 0) fail(errno);
         part_.clear();
     } else {
-        const std::string source = part_.empty() ? fmt::format("{}/{}", kDescriptors, descriptor_) : part_.string();
+        const std::string source = part_.empty() ? fmt::format("{}/{}", kDescriptors, file_.get()) : part_.string();
         int error = ::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, target_.c_str(), AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
         // A file system without links.
         if ((error == EPERM || error == EOPNOTSUPP) && !part_.empty())
@@ -148,9 +225,17 @@ void AtomicFile::commit() {
         if (error != 0) fail(error);
         if (!part_.empty()) ::unlink(part_.c_str());  // it is gone already where it was renamed
         part_.clear();
-        if (::close(std::exchange(descriptor_, -1)) != 0) fail(errno);
+        if (const int close_error = file_.close(); close_error != 0) fail(close_error);
     }
     sync_folder(folder_of(target_));
+}
+
+bool is_write_protected(const fs::path& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) return false;
+    constexpr mode_t kAnyWrite = S_IWUSR | S_IWGRP | S_IWOTH;
+    return (status.st_mode & kAnyWrite) == 0 ||
+           (::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0 && errno == EACCES);
 }
 
 void make_private_folder(const fs::path& folder, std::error_code& error) {
@@ -158,15 +243,13 @@ void make_private_folder(const fs::path& folder, std::error_code& error) {
 }
 
 int append_to_private_file(const fs::path& path, std::string_view text) {
-    int descriptor = -1;
-    do {
-        descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kOwnerOnlyMode);
-    } while (descriptor < 0 && errno == EINTR);
-    if (descriptor < 0) return errno;
-    const ssize_t n = ::write(descriptor, text.data(), text.size());
-    int error = n < 0 ? errno : static_cast<std::size_t>(n) < text.size() ? ENOSPC : 0;
-    if (::close(descriptor) != 0 && error == 0) error = errno;
-    return error;
+    FileHandle file(retry_interrupted(
+        [&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kOwnerOnlyMode); }));
+    if (file.get() < 0) return errno;
+    const ssize_t n = retry_interrupted([&] { return ::write(file.get(), text.data(), text.size()); });
+    const int write_error = n < 0 ? errno : static_cast<std::size_t>(n) < text.size() ? ENOSPC : 0;
+    const int close_error = file.close();
+    return write_error != 0 ? write_error : close_error;
 }
 
 }  // namespace slipstream

@@ -4,8 +4,12 @@
 // Where the file system has no unnamed files, the bytes go into NAME.PID-N.part beside the file. That name is made with
 // O_EXCL and O_NOFOLLOW, so that a file or a link which stands there already is never written to. The bytes are on the
 // disk (fsync) before the file takes its name, and the name is on the disk when commit() returns. A replaced file keeps
-// its permission bits, and its owner and group where the system allows that; where the group cannot be kept, the new
-// group gets no more than everybody has.
+// its permission bits and its access control list, and its owner and group where the system allows that; where the
+// group cannot be kept, the new group gets no more than everybody has. A file that may not be written is not replaced
+// either.
+//
+// A killed program may leave a part. Each part is locked (flock) as long as its maker lives; whoever makes another one
+// for the same file removes those of its own user that are not locked.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +21,8 @@
 #include <system_error>
 
 #include <sys/types.h>
+
+#include "offload/file_handle.h"
 
 namespace slipstream {
 
@@ -36,14 +42,15 @@ struct AtomicFileOptions {
 class AtomicFile {
 public:
     /// Replace: a link is followed, so that the file which it leads to is replaced and not the link. Throws IoError if
-    /// there is something else than a regular file, or if the folder cannot be written.
+    /// there is something else than a regular file or a file that may not be written, or if the folder cannot be
+    /// written.
     explicit AtomicFile(const std::filesystem::path& path, const AtomicFileOptions& options = {});
     ~AtomicFile();  // removes what was not committed
     AtomicFile(const AtomicFile&) = delete;
     AtomicFile& operator=(const AtomicFile&) = delete;
 
     /// Open for reading and writing until commit().
-    [[nodiscard]] int descriptor() const { return descriptor_; }
+    [[nodiscard]] int descriptor() const { return file_.get(); }
     /// Name of the file before commit(), empty if it has none. A handler that ends the process must remove the file.
     [[nodiscard]] const std::filesystem::path& part() const { return part_; }
 
@@ -60,13 +67,18 @@ public:
 private:
     void open_part(mode_t mode);
     void link_part();
+    void remove_leftover_parts() const;
     void keep_mode() const;
 
     std::filesystem::path target_;
     AtomicFileOptions options_;
     std::filesystem::path part_;
-    int descriptor_ = -1;
+    FileHandle file_;
 };
+
+/// Whether the file at `path`, which exists, is protected from writing: by its mode, which has no write bit for anybody
+/// (root is told so, too), or from this user.
+[[nodiscard]] bool is_write_protected(const std::filesystem::path& path);
 
 /// Makes missing folders, and the last one, if it was missing, for its owner alone (0700).
 void make_private_folder(const std::filesystem::path& folder, std::error_code& error);

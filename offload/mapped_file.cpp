@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,20 +12,13 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "offload/file_handle.h"
 
 namespace slipstream {
 
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-
-// Closes the descriptor when the constructor ends, also by an exception; the mapping keeps the file open.
-struct FileDescriptor {
-    int fd;
-    ~FileDescriptor() {
-        if (fd >= 0) ::close(fd);
-    }
-};
 
 [[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
     throw IoError(fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(errno)));
@@ -36,14 +28,15 @@ struct FileDescriptor {
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
     // O_NONBLOCK: opening a FIFO must not hang. The flag has no effect on a regular file.
-    const FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-    if (file.fd < 0) fail(path, "open");
+    // The mapping keeps the file open after its descriptor is closed.
+    const FileHandle file(retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
+    if (file.get() < 0) fail(path, "open");
     struct stat status {};
-    if (::fstat(file.fd, &status) != 0) fail(path, "examine");
+    if (::fstat(file.get(), &status) != 0) fail(path, "examine");
     if (!S_ISREG(status.st_mode)) throw IoError(fmt::format("{} is not a regular file", path.string()));
     size_ = static_cast<std::size_t>(status.st_size);
     if (size_ == 0) return;
-    void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
+    void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
     if (mapped == MAP_FAILED) fail(path, "map");
     data_ = static_cast<const std::byte*>(mapped);
 }

@@ -36,9 +36,9 @@ struct LogitSourceShape {
 /// Base of sources that make passes of a model. Used by one thread.
 class LogitSource : public ModelSource {
 public:
-    /// Six classes of rank (0, 1, 2, 3, 4-7, 8 and more) by ten of certainty. Without noise, certainty is the child's
-    /// probability. With noise, it is the distance of the child's rank value to that of the best child, for the best
-    /// child to that of the second.
+    /// Returns the number of bins: six classes of rank (0, 1, 2, 3, 4-7, 8 and more) by ten of certainty. Without
+    /// noise, certainty is the child's probability. With noise, it is the distance of the child's rank value to that of
+    /// the best child, for the best child to that of the second.
     [[nodiscard]] std::uint16_t n_bins() const override;
     [[nodiscard]] std::int64_t max_nodes() const override { return max_nodes_; }
     void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) override;
@@ -118,15 +118,15 @@ private:
     RowTop row_top_;      // of a row
     LogitRequest needs_;  // of a pass
 
-    std::vector<Expanded> expanded_;        // [n]
-    std::vector<std::int32_t> index_of_;    // [nodes of the tree so far], -1: not expanded
-    std::int64_t n_lead_ = 0;               // tokens in front of the guesses, node 0 the last
+    std::vector<Expanded> expanded_;        // [n] nodes of the tree, in order of expansion
+    std::vector<std::int32_t> index_of_;    // [nodes of the tree]: index in expanded_; -1: not expanded
+    std::int64_t n_lead_ = 0;               // tokens of the sequence before the draft nodes; the last is node 0
     std::vector<TopToken> best_;            // [max_nodes, list_.n_listed()], best first
     std::vector<float> logits_;             // [max_nodes, n_ids], or empty: DraftRows
-    std::vector<TokenId> history_;          // what the penalty sees: the text's end, then a node's path
-    std::size_t n_history_ = 0;             // of the text's
-    std::vector<std::int32_t> logit_rows_;  // [n_nodes]
-    std::int64_t n_passes_ = 0;             // over nodes of trees
+    std::vector<TokenId> history_;          // tokens that penalties count: the sequence's end, a node's path
+    std::size_t n_history_ = 0;             // tokens of the sequence in history_
+    std::vector<std::int32_t> logit_rows_;  // [n_nodes] tokens of the pass whose logits are computed
+    std::int64_t n_passes_ = 0;             // passes over nodes of trees
 
     PassCurve pass_curve_;  // by number of tokens, those of lead() included
 };

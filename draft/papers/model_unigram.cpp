@@ -16,7 +16,7 @@ namespace {
 constexpr double kMandelbrot = 2.7;
 // Most tokens that propose() returns, whatever room `out` has.
 constexpr std::size_t kMostProposed = 16;
-// Children of node 0 in the source's own tree: k = 10, as in the paper.
+// Children of node 0 in the source's own tree: k = 10.
 constexpr std::size_t kRows = 10;
 // Probabilities are clamped to this range, since those of proposals must be in (0, 1), and normal floats for
 // PathNoise::rank().

@@ -15,6 +15,7 @@
 #include "kernels/attention.h"
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
+#include "kernels/base/size_text.h"
 #include "offload/atomic_file.h"
 
 namespace slipstream {
@@ -33,8 +34,8 @@ constexpr AtomicFileOptions kNewSession{
     .new_mode = kOwnerOnlyMode, .existing = ExistingFile::Refuse, .refusal = "the session cannot be made"};
 
 // The file stays open when it has its name, and so does the lock on it.
-SessionHandle shared_handle(const AtomicFile& file) {
-    return SessionHandle(::fcntl(file.descriptor(), F_DUPFD_CLOEXEC, 0));
+FileHandle shared_handle(const AtomicFile& file) {
+    return FileHandle(::fcntl(file.descriptor(), F_DUPFD_CLOEXEC, 0));
 }
 
 // Puts records together into the state of the session that they describe.
@@ -44,7 +45,8 @@ public:
         : records_(records), n_bytes_(n_bytes), name_(name) {}
 
     SessionContents read() {
-        if (records_.records.empty() || records_.records.front().kind != RecordKind::Begin) refuse("no beginning");
+        if (records_.records.empty() || records_.records.front().kind != RecordKind::Begin)
+            refuse("its first record, from which its text is computed, is lost");
         contents_.begin = decode_session_begin(records_.records.front().payload, name_);
         contents_.max_tokens = contents_.begin.max_tokens;
         contents_.valid_bytes = records_.valid_bytes;
@@ -122,10 +124,6 @@ private:
 
 }  // namespace
 
-SessionHandle::~SessionHandle() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 SessionContents read_session(std::span<const std::byte> bytes, const std::string& name) {
     const SessionRecords records = read_session_records(bytes, name);
     return SessionReader(records, bytes.size(), name).read();
@@ -133,8 +131,8 @@ SessionContents read_session(std::span<const std::byte> bytes, const std::string
 
 std::optional<SessionFile> SessionFile::open(const fs::path& path, SessionUse use) {
     for (;;) {
-        SessionHandle file(
-            ::open(path.c_str(), (use == SessionUse::Read ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK));
+        const int flags = (use == SessionUse::Read ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK;
+        FileHandle file(retry_interrupted([&] { return ::open(path.c_str(), flags); }));
         if (file.get() < 0) {
             if (errno == ENOENT && !fs::is_symlink(path)) return std::nullopt;
             refuse(path, "cannot be opened", errno);
@@ -176,8 +174,21 @@ void SessionFile::begin_file(SessionBegin begin) {
     append(RecordKind::Begin, 0, encode_session_begin(contents_.begin));
 }
 
-// Puts a whole file with what was read in the place of a damaged one. KV is checked before it gets a new checksum.
+// Puts a whole file with what was read in the place of a damaged one.
 void SessionFile::replace() {
+    try {
+        write_replacement();
+    } catch (const IoError& refusal) {
+        const std::size_t n_bytes = tokens().size() * sizeof(TokenId) + begin().prompt.size() * sizeof(TokenId) +
+                                    static_cast<std::size_t>(n_kv_blocks_) * begin().kv_chunk_bytes;
+        throw IoError(
+            fmt::format("{}; the damaged session is left as it is: a whole one that replaces it takes {} beside it",
+                        refusal.what(), size_text(n_bytes)));
+    }
+}
+
+// KV is checked before it gets a new checksum.
+void SessionFile::write_replacement() {
     AtomicFile made(path_, {.new_mode = kOwnerOnlyMode, .refusal = "the damaged session cannot be replaced"});
     SessionFile whole(path_, shared_handle(made));
     lock_session(whole.file_.get(), path_, SessionUse::GoOn);
@@ -254,7 +265,7 @@ void SessionFile::append_kv_block(std::span<const std::byte> block) {
 void SessionFile::append(RecordKind kind, std::uint64_t index, std::span<const std::byte> payload) {
     if (!contents_.is_intact) replace();
     if (!cut_) {
-        if (::ftruncate(file_.get(), static_cast<off_t>(contents_.valid_bytes)) != 0) fail(errno);
+        if (cut_at(contents_.valid_bytes) != 0) fail(errno);
         cut_ = true;
     }
     std::uint64_t chain = contents_.chain;
@@ -267,14 +278,18 @@ void SessionFile::append(RecordKind kind, std::uint64_t index, std::span<const s
     if (Clock::now() - synced_ >= kSyncEvery) sync();
 }
 
+int SessionFile::cut_at(std::size_t n_bytes) const {
+    return retry_interrupted([&] { return ::ftruncate(file_.get(), static_cast<off_t>(n_bytes)); });
+}
+
 // Where the system refuses, what was written of the record goes again: as much as the next append would cut.
 void SessionFile::write_at_end(std::span<const std::byte> bytes, std::size_t& end_bytes) const {
     while (!bytes.empty()) {
-        const ssize_t n = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(end_bytes));
-        if (n < 0 && errno == EINTR) continue;
+        const ssize_t n = retry_interrupted(
+            [&] { return ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(end_bytes)); });
         if (n <= 0) {
             const int error = n < 0 ? errno : ENOSPC;
-            static_cast<void>(::ftruncate(file_.get(), static_cast<off_t>(contents_.valid_bytes)) == 0);
+            static_cast<void>(cut_at(contents_.valid_bytes));
             fail(error);
         }
         bytes = bytes.subspan(n);
@@ -283,7 +298,7 @@ void SessionFile::write_at_end(std::span<const std::byte> bytes, std::size_t& en
 }
 
 void SessionFile::sync() {
-    if (::fdatasync(file_.get()) != 0) fail(errno);
+    if (retry_interrupted([&] { return ::fdatasync(file_.get()); }) != 0) fail(errno);
     synced_ = Clock::now();
 }
 

@@ -24,6 +24,7 @@
 #include <string>
 #include <vector>
 
+#include "offload/file_handle.h"
 #include "offload/mapped_file.h"
 #include "runtime/session/session_begin.h"
 #include "runtime/session/session_lock.h"
@@ -46,23 +47,6 @@ struct SessionContents {
 /// read_session_records() and decode_session_begin() do, if the first record is damaged, and if a record with the right
 /// checksums says what no session does.
 [[nodiscard]] SessionContents read_session(std::span<const std::byte> bytes, const std::string& name);
-
-/// A file descriptor and the lock on it, gone with their owner. Move-only.
-class SessionHandle {
-public:
-    SessionHandle() = default;
-    explicit SessionHandle(int descriptor) : descriptor_(descriptor) {}
-    SessionHandle(SessionHandle&& other) noexcept { *this = std::move(other); }
-    SessionHandle& operator=(SessionHandle&& other) noexcept {
-        std::swap(descriptor_, other.descriptor_);
-        return *this;
-    }
-    ~SessionHandle();
-    [[nodiscard]] int get() const { return descriptor_; }
-
-private:
-    int descriptor_ = -1;
-};
 
 class SessionFile {
 public:
@@ -106,16 +90,18 @@ public:
 
 private:
     using Clock = std::chrono::steady_clock;
-    SessionFile(std::filesystem::path path, SessionHandle file) : path_(std::move(path)), file_(std::move(file)) {}
+    SessionFile(std::filesystem::path path, FileHandle file) : path_(std::move(path)), file_(std::move(file)) {}
     void append(RecordKind kind, std::uint64_t index, std::span<const std::byte> payload);
     void begin_file(SessionBegin begin);
     void keep_whole_kv(std::int64_t n_blocks);
     void replace();
+    void write_replacement();
+    [[nodiscard]] int cut_at(std::size_t n_bytes) const;  // as ftruncate(2)
     void write_at_end(std::span<const std::byte> bytes, std::size_t& end_bytes) const;
     [[noreturn]] void fail(int error) const;
 
     std::filesystem::path path_;
-    SessionHandle file_;
+    FileHandle file_;                    // carries the lock
     std::optional<MappedFile> mapping_;  // as it was opened
     SessionContents contents_;
     std::int64_t n_kv_blocks_ = 0;

@@ -33,11 +33,13 @@ std::uint64_t next_chain(const RecordHead& head, std::uint64_t chain) {
     return XXH3_64bits_withSeed(fields.data(), sizeof(fields), chain);
 }
 
-bool all_zero(std::span<const std::byte> bytes) {
-    return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{}; });
+bool is_head_whole(std::span<const std::byte> bytes) {
+    const auto head = session_head();
+    return bytes.size() >= head.size() && std::ranges::equal(bytes.first(head.size()), head);
 }
 
-void check_head(std::span<const std::byte> bytes, std::string_view name) {
+// What is wrong with a file whose head is not whole and that has no first record.
+[[noreturn]] void refuse_head(std::span<const std::byte> bytes, std::string_view name) {
     if (bytes.size() < kSessionHeadBytes || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
         throw FormatError(fmt::format("{}: there is a file of this name that is no session; name another", name));
     std::uint32_t version = 0;
@@ -46,8 +48,7 @@ void check_head(std::span<const std::byte> bytes, std::string_view name) {
         throw FormatError(
             fmt::format("{}: a session of version {}, this program reads {}; take the program that began it", name,
                         version, kSessionVersion));
-    if (!all_zero(bytes.subspan(kMagic.size() + sizeof(version), sizeof(std::uint32_t))))
-        throw FormatError(fmt::format("{}: a damaged session (its first bytes); begin another", name));
+    throw FormatError(fmt::format("{}: a damaged session (its first bytes); it is left as it is, begin another", name));
 }
 
 std::uint64_t checksum_of(std::span<const std::byte> payload) {
@@ -55,6 +56,11 @@ std::uint64_t checksum_of(std::span<const std::byte> payload) {
 }
 
 constexpr std::size_t kMostRepairedBytes = std::size_t{32} << 10;  // each bit costs a checksum: half a second at most
+// Longest record, in bytes, of which every value of every byte is tried: as many checksums, half a second at most.
+constexpr std::size_t kMostRetriedBytes = std::size_t{4} << 10;
+// Longest first record, in bytes, that is found without its head. Each length costs a checksum: half a second.
+constexpr std::size_t kMostFoundBegin = std::size_t{64} << 10;
+constexpr std::size_t kMostBytesBeforeBegin = std::size_t{64} << 10;  // that do not belong before the first record
 constexpr std::size_t kMostFoundTokens = 1024;                   // in a record without a head: more than a pass commits
 constexpr std::int64_t kMostFoundLimit = std::int64_t{1} << 20;  // of tokens, in a record without a head
 // Bytes that searches put into checksums: a few seconds, so that a crafted file cannot take hours. A file is searched
@@ -68,6 +74,8 @@ public:
         : bytes_(bytes), name_(name), search_bytes_(kMostSearchedBytes + bytes.size()) {}
 
     SessionRecords read() {
+        found_.is_intact = is_head_whole(bytes_);
+        if (!read_begin()) return std::move(found_);
         while (has_head(at_) && (read_next() || repair_head() || find_tokens() || find_limit() || find_kv() ||
                                  find_next() || take_unchecked()))
             continue;
@@ -133,7 +141,7 @@ private:
             return true;
         }
         if (is_kv) return stop();
-        const auto repaired = with_right_bit(
+        const auto repaired = with_right_byte(
             payload, [&](std::span<const std::byte> changed) { return checksum_of(changed) == head.checksum; });
         if (!repaired) return stop();
         found_.is_intact = false;
@@ -151,7 +159,48 @@ private:
         return true;
     }
 
-    // One bit of the head at at_ is wrong, or bytes were put into it.
+    // The first record. It follows the head that every session of this version has, so that it proves itself where the
+    // file's own head is damaged.
+    bool read_begin() {
+        const auto is_begin = [&](std::size_t at) {
+            return head_at(at).kind == static_cast<std::uint32_t>(RecordKind::Begin);
+        };
+        if (!has_head(at_)) return false;
+        if ((is_begin(at_) && read_next()) || repair_head() || find_begin()) return true;
+        for (std::size_t at = 0; at < kMostBytesBeforeBegin && has_head(at); ++at) {
+            const RecordHead head = head_at(at);
+            if (!is_begin(at) || !follows(head, chain_) || !fits(at, head) || !is_whole_at(at, head)) continue;
+            found_.is_intact = false;
+            stopped_ = false;
+            at_ = at;
+            return read_next();
+        }
+        return false;
+    }
+
+    // The first record at at_ without its head: so long that the record after it follows.
+    bool find_begin() {
+        if (stopped_) return false;
+        for (std::size_t n = 1; n <= kMostFoundBegin; ++n) {
+            RecordHead head{.kind = static_cast<std::uint32_t>(RecordKind::Begin),
+                            .check = 0,
+                            .index = 0,
+                            .n_bytes = n,
+                            .checksum = 0};
+            const std::size_t end = at_ + kRecordHeadBytes + n;
+            if (!has_head(end)) return false;
+            const RecordHead next = head_at(end);
+            if (!is_later_kind(next) || !fits(end, next) || !may_search(n)) continue;
+            head.checksum = checksum_of(payload_at(at_, head));
+            if (!follows(next, next_chain(head, chain_)) || !is_whole_at(end, next)) continue;
+            found_.is_intact = false;
+            take(head, payload_at(at_, head), end);
+            return true;
+        }
+        return false;
+    }
+
+    // One byte of the head at at_ is wrong, or bytes were put into it.
     bool repair_head() {
         if (stopped_) return false;
         const auto take_right = [&](std::span<const std::byte> bits, std::size_t n_inserted) {
@@ -163,8 +212,8 @@ private:
             take(head, payload_at(at, head), at + kRecordHeadBytes + head.n_bytes);
             return true;
         };
-        if (with_right_bit(bytes_.subspan(at_, kRecordHeadBytes),
-                           [&](std::span<const std::byte> bits) { return take_right(bits, 0); }))
+        if (with_right_byte(bytes_.subspan(at_, kRecordHeadBytes),
+                            [&](std::span<const std::byte> bits) { return take_right(bits, 0); }))
             return true;
         std::array<std::byte, kRecordHeadBytes> without{};
         for (std::size_t n_before = 1; n_before < kRecordHeadBytes; ++n_before) {
@@ -285,17 +334,21 @@ private:
         }
     }
 
-    // The bytes with one bit changed so that `is_right` takes them.
+    // The bytes with one byte, or one bit where they are many, changed so that `is_right` takes them.
     template <typename IsRight>
-    std::optional<std::vector<std::byte>> with_right_bit(std::span<const std::byte> bytes, const IsRight& is_right) {
+    std::optional<std::vector<std::byte>> with_right_byte(std::span<const std::byte> bytes, const IsRight& is_right) {
         if (bytes.size() > kMostRepairedBytes) return std::nullopt;
         std::vector<std::byte> changed(bytes.begin(), bytes.end());
-        for (std::byte& byte : changed) {
-            for (unsigned bit = 0; bit < 8; ++bit) {
-                byte ^= std::byte{1} << bit;
-                if (!may_search(bytes.size())) return std::nullopt;
-                if (is_right(changed)) return changed;
-                byte ^= std::byte{1} << bit;
+        for (const bool single_bits : {true, false}) {
+            if (!single_bits && bytes.size() > kMostRetriedBytes) break;
+            for (std::byte& byte : changed) {
+                for (unsigned bits = 1; bits < 256; ++bits) {
+                    if (std::has_single_bit(bits) != single_bits) continue;
+                    byte ^= static_cast<std::byte>(bits);
+                    if (!may_search(bytes.size())) return std::nullopt;
+                    if (is_right(changed)) return changed;
+                    byte ^= static_cast<std::byte>(bits);
+                }
             }
         }
         return std::nullopt;
@@ -346,8 +399,9 @@ bool is_whole(const SessionRecord& record, std::span<const std::byte> payload) {
 }
 
 SessionRecords read_session_records(std::span<const std::byte> bytes, std::string_view name) {
-    check_head(bytes, name);
-    return RecordReader(bytes, name).read();
+    SessionRecords found = RecordReader(bytes, name).read();
+    if (found.records.empty() && !is_head_whole(bytes)) refuse_head(bytes, name);
+    return found;
 }
 
 }  // namespace slipstream

@@ -55,15 +55,17 @@ struct SessionRecords {
     std::size_t valid_bytes = kSessionHeadBytes;  // of the file, up to the end of the last record
     std::uint64_t chain = 0;                      // after the last record
     bool is_intact = true;                        // up to valid_bytes the file is these records and nothing else
-    std::deque<std::vector<std::byte>> repaired;  // payloads in which a bit was put right
+    std::deque<std::vector<std::byte>> repaired;  // payloads in which a byte was put right
 };
 
 /// Takes a file apart; views point into `bytes` and `repaired`. `name` stands in messages. Throws FormatError if the
-/// bytes are no session, or one of a newer version.
+/// bytes are no session, or one of a newer version; returns no records if the first one is lost.
 ///
 /// Damage loses the records that it hits and no others, as far as checksums can prove what follows:
-/// - One wrong bit in a record's head, or in a payload of up to 32 KiB, is put right, and so are up to 32 bytes that
-///   were put into a head.
+/// - One wrong byte in a record's head, or in a payload of up to 4 KiB, is put right, one wrong bit in a payload of up
+///   to 32 KiB, and up to 32 bytes that were put into a head.
+/// - The file's head may be damaged: the first record follows the head that each session of this version has. It is
+///   found within the first 64 KiB, and by the record after it where its own head is damaged.
 /// - Bytes that do not belong there (a part of the file that came twice) are passed over: the chain tells the record
 ///   that follows.
 /// - Tokens, a limit or a KV block whose head is damaged are found by the chain of the record that follows them.

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The include direction of the house: tools -> draft -> runtime -> offload -> kernels, never back; tests may see all, nobody
-# sees tests or tools but themselves (tests see tools); CUDA headers only under kernels/cuda. Within tools: terminal ->
-# machine -> options -> engine -> cli -> the large subcommands (chat, plan, bench; none includes another) -> dev, read from
-# below; a folder of tools that stands nowhere here is refused. So what opens, plans and generates never knows who asked:
-# the engine takes options as structs and tells by callbacks, and includes neither the command line's settings nor the
-# terminal's console and signals. What people say becomes ids in one place (engine/prompt_encoding.cpp), which alone calls
+# sees tests or tools but themselves (tests see tools); CUDA headers only under kernels/cuda. Within tools: base ->
+# machine -> engine, terminal -> options -> cli -> chat, plan, bench -> dev, read from below; rooms between two arrows do
+# not include each other, and a folder of tools that is not in this list is refused. So what opens, plans and generates
+# never knows who asked: the engine takes options as structs and reports by callbacks. Of the machine it does not include
+# the environment, nor what searches for models. What people say becomes ids in one place (engine/prompt_encoding.cpp), which alone calls
 # Tokenizer::encode_prompt().
 # runtime/text, which knows nothing of models and files, includes only itself and kernels/base.
 # Within runtime: text -> model, cache -> formats, pass -> view -> loop -> ranks -> plan, session; each includes only what
@@ -31,7 +31,7 @@ check() {
         BEGIN {
             rank["kernels"] = 1; rank["offload"] = 2; rank["runtime"] = 3
             rank["draft"] = 4; rank["tools"] = 5; rank["tests"] = 6
-            room["terminal"] = 1; room["machine"] = 2; room["options"] = 3; room["engine"] = 4
+            room["base"] = 1; room["machine"] = 2; room["engine"] = room["terminal"] = 3; room["options"] = 4
             floor["runtime/text"] = 1; floor["runtime/model"] = floor["runtime/cache"] = 2
             floor["runtime/formats"] = floor["runtime/pass"] = 3; floor["runtime/view"] = 4; floor["runtime/loop"] = 5
             floor["runtime/ranks"] = 6; floor["runtime/plan"] = floor["runtime/session"] = 7
@@ -57,9 +57,9 @@ check() {
             else if (own[1] == "tools" && n_own > 2 && part[1] == "tools" && n > 2 && part[2] != own[2] &&
                      (!(part[2] in room) || room[part[2]] > room[own[2]])) why = "tools/" part[2] " is above tools/" own[2]
             else if (own[1] == "tools" && n_own > 2 && part[1] == "tools" && n > 2 && part[2] != own[2] &&
-                     room[part[2]] == 6 && room[own[2]] == 6) why = "is of another subcommand"
-            else if (FILENAME ~ /^tools\/engine\// && included ~ /^tools\/(options\/(command|options|settings)|terminal\/(console|signals))\.h$/)
-                why = "the engine takes options and callbacks, no command line and no terminal"
+                     room[part[2]] == room[own[2]]) why = "tools/" part[2] " and tools/" own[2] " do not include each other"
+            else if (FILENAME ~ /^tools\/engine\// && included ~ /^tools\/machine\/(environment|model_lookup|model_stores)\.h$/)
+                why = "the engine knows no environment and searches for no model"
             else if (FILENAME ~ /^runtime\/text\// && quoted && included !~ /^(runtime\/text|kernels\/base)\//)
                 why = "runtime/text includes only itself and kernels/base"
             else if (inside && !(own_folder in floor)) why = "from " own_folder ", whose place this check does not know"
@@ -81,11 +81,10 @@ check() {
 }
 
 tree=
-# expect VERDICT FILE INCLUDE: a tree with that one line must be refused, or pass.
 judged=0
+# expect VERDICT FILE INCLUDE: a tree with that one line must be refused, or pass.
 expect() {
     local verdict=pass
-    judged=$((judged + 1))
     tree=$(mktemp -d)
     mkdir -p "$tree/$(dirname "$2")"
     printf '// head\n#include %s\n' "$3" >"$tree/$2"
@@ -95,6 +94,7 @@ expect() {
         echo "self-test: $2 with #include $3: wanted $1, found $verdict"
         exit 1
     fi
+    judged=$((judged + 1))
 }
 
 if [ "${1:-}" != --self-test ]; then
@@ -130,18 +130,25 @@ for above in cli chat plan bench; do
     expect refused tools/options/a.h "\"tools/$above/b.h\""
     expect pass tools/$above/a.cpp '"tools/engine/b.h"'
 done
-for outer in options/settings options/command options/options terminal/console terminal/signals; do
-    expect refused tools/engine/a.h "\"tools/$outer.h\""
-    expect pass tools/cli/a.cpp "\"tools/$outer.h\""
+for outer in terminal options; do
+    expect refused tools/engine/a.h "\"tools/$outer/b.h\""
+    expect pass tools/cli/a.cpp "\"tools/$outer/b.h\""
 done
-expect pass tools/engine/a.h '"tools/options/draft_options.h"'
+for searches in environment model_lookup model_stores; do
+    expect refused tools/engine/a.cpp "\"tools/machine/$searches.h\""
+    expect pass tools/options/a.cpp "\"tools/machine/$searches.h\""
+done
+expect pass tools/engine/a.cpp '"tools/machine/host.h"'
+expect pass tools/engine/a.cpp '"tools/base/b.h"'
+expect pass tools/options/a.h '"tools/engine/b.h"'
+expect refused tools/terminal/a.cpp '"tools/engine/b.h"'
+expect refused tools/base/a.cpp '"tools/machine/b.h"'
 encode='<vector>
 auto ids = tokenizer.encode_prompt(text, SpecialTokens::AsText);'
 expect refused tools/chat/a.cpp "$encode"
 expect pass tools/engine/prompt_encoding.cpp "$encode"
-expect refused tools/options/a.cpp '"tools/engine/b.h"'
 expect refused tools/machine/a.cpp '"tools/options/b.h"'
-expect refused tools/terminal/a.cpp '"tools/machine/b.h"'
+expect pass tools/terminal/a.cpp '"tools/machine/b.h"'
 expect refused tools/cli/a.cpp '"tools/dev/b.h"'
 expect pass tools/engine/a.cpp '"tools/engine/b.h"'
 expect refused tools/engine/a.cpp '"tools/serve/b.h"'
@@ -150,7 +157,6 @@ expect refused tools/bench/a.cpp '"tools/plan/b.h"'
 expect pass tools/bench/a.cpp '"tools/cli/b.h"'
 expect refused tools/cli/a.cpp '"tools/chat/b.h"'
 expect pass tools/chat/a.cpp '"tools/chat/b.h"'
-expect pass tools/engine/a.cpp '"tools/terminal/b.h"'
 expect refused runtime/text/a.cpp '"runtime/formats/b.h"'
 expect refused runtime/text/chat/a.h '"kernels/device.h"'
 expect refused runtime/text/tokenizer/a.cpp '"offload/mapped_file.h"'
@@ -180,4 +186,4 @@ expect pass draft/sources/a.cpp '"draft/log_odds.h"'
 expect pass draft/tree/a.cpp '"draft/sources/b.h"'
 for above in ranks plan session; do expect pass runtime/$above/a.h '"runtime/ranks/b.h"'; done
 expect pass tools/engine/a.cpp '"runtime/ranks/b.h"'
-echo "$judged small trees checked"
+echo "$judged small trees judged as they should be"

@@ -219,7 +219,7 @@ TEST(Graph, ServesNoMoreOnceWorkspaceHasMoved) {
     card.stream->synchronize();
 }
 
-TEST(Graph, ScratchThatWasNotTakenBeforehandIsALine) {
+TEST(Graph, ScratchThatWasNotReservedBeforeTheCaptureIsALine) {
     Card card;
     card.device.reserve_scratch(1000);
     EXPECT_THAT(error_text<OutOfBudget>([&] {
@@ -228,7 +228,7 @@ TEST(Graph, ScratchThatWasNotTakenBeforehandIsALine) {
                         static_cast<void>(op.scratch(2000));
                     }));
                 }),
-                AllOf(HasSubstr("cuda:0"), HasSubstr("of scratch"), HasSubstr("taken beforehand")));
+                AllOf(HasSubstr("cuda:0"), HasSubstr("of scratch"), HasSubstr("reserved before the capture")));
     EXPECT_EQ(card.machine.n_graphs(), 0);
 }
 

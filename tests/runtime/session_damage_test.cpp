@@ -95,6 +95,10 @@ protected:
             EXPECT_NE(line.find(path_.string()), std::string::npos) << line;
             EXPECT_EQ(line.find('\n'), std::string::npos) << line;
             EXPECT_LT(file.where.begin, n_begin) << line;
+            EXPECT_NE(file.kind, DamageKind::Flipped) << line;
+            if (file.kind != DamageKind::Cut) {
+                EXPECT_GT(file.where.begin + file.where.n_bytes, kSessionHeadBytes) << line;
+            }
             EXPECT_EQ(file_bytes(path_), file.bytes);
             ++n_refused_;
             return;

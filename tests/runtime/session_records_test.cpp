@@ -29,6 +29,18 @@ protected:
             ends_.push_back(static_cast<std::size_t>(record.payload.data() + record.payload.size() - bytes_.data()));
     }
 
+    void expect_all_tokens(const std::vector<std::byte>& changed, std::size_t at) const {
+        const SessionContents whole = read_session(bytes_, "s");
+        const SessionContents contents = read_session(changed, "s");
+        ASSERT_EQ(contents.tokens, whole.tokens) << at;
+        ASSERT_EQ(encode_session_begin(contents.begin), encode_session_begin(whole.begin)) << at;
+        ASSERT_EQ(contents.max_tokens, 900) << at;
+        if (changed != bytes_ && at < ends_.front()) {
+            EXPECT_FALSE(contents.is_intact) << at;
+            EXPECT_NE(contents.damage, "") << at;
+        }
+    }
+
     TempFolder folder_;
     std::vector<std::byte> bytes_;
     std::vector<std::size_t> ends_;  // of the records
@@ -60,7 +72,7 @@ TEST_F(SessionRecordsTest, CutAtAnyByteGivesTheLongestWholePart) {
         ASSERT_EQ(records.valid_bytes, n_whole == 0 ? kSessionHeadBytes : ends_[n_whole - 1]) << n;
         if (n_whole == 0) {
             EXPECT_THAT(error_text<FormatError>([&] { static_cast<void>(read_session(cut, "s")); }),
-                        HasSubstr("no beginning"));
+                        HasSubstr("its first record, from which its text is computed, is lost"));
         } else {
             EXPECT_NO_THROW(static_cast<void>(read_session(cut, "s"))) << n;
         }
@@ -83,7 +95,8 @@ TEST_F(SessionRecordsTest, ZerosInThePlaceOfTheEndAreCutOff) {
 TEST_F(SessionRecordsTest, AChangedByteNeverPassesForWhatWasWritten) {
     std::mt19937 random(5);
     const SessionContents whole = read_session(bytes_, "s");
-    for (std::size_t at = 0; at < bytes_.size(); ++at) {
+    // The long first record, whose repair takes longest, at some of its bytes.
+    for (std::size_t at = 0; at < bytes_.size(); at += at < ends_[0] ? 1 + random() % 32 : 1) {
         std::vector<std::byte> changed = bytes_;
         changed[at] ^= static_cast<std::byte>(1 + random() % 255);
         try {
@@ -99,17 +112,42 @@ TEST_F(SessionRecordsTest, AChangedByteNeverPassesForWhatWasWritten) {
     }
 }
 
-// One wrong bit loses no token and refuses no session, wherever it is after the first 16 bytes.
-TEST_F(SessionRecordsTest, AWrongBitLosesNoToken) {
-    const SessionContents whole = read_session(bytes_, "s");
-    for (std::size_t at = kSessionHeadBytes; at < bytes_.size(); ++at) {
-        std::vector<std::byte> changed = bytes_;
-        changed[at] ^= std::byte{1} << at % 8;
-        const SessionContents contents = read_session(changed, "s");
-        ASSERT_EQ(contents.tokens, whole.tokens) << at;
-        ASSERT_EQ(encode_session_begin(contents.begin), encode_session_begin(whole.begin)) << at;
-        ASSERT_EQ(contents.max_tokens, 900) << at;
+// One wrong byte loses no token and refuses no session, wherever it is.
+TEST_F(SessionRecordsTest, AWrongByteLosesNoToken) {
+    for (std::size_t at = 0; at < bytes_.size(); ++at) {
+        for (const std::byte change : {std::byte{1} << at % 8, std::byte{0xFF}}) {
+            if (change == std::byte{0xFF} && at > 64 && at < ends_[0] && at % 32 != 0) continue;  // milliseconds each
+            std::vector<std::byte> changed = bytes_;
+            changed[at] ^= change;
+            ASSERT_NO_FATAL_FAILURE(expect_all_tokens(changed, at));
+        }
     }
+}
+
+// The first record follows the head that every session of this version has, and so does a file without that head.
+TEST_F(SessionRecordsTest, ADamagedHeadLosesNothing) {
+    for (std::size_t at = 0; at < kSessionHeadBytes; ++at) {
+        for (std::size_t n = 1; n <= kSessionHeadBytes - at; ++n) {
+            const auto begin = static_cast<std::ptrdiff_t>(at);
+            const auto end = static_cast<std::ptrdiff_t>(at + n);
+            std::vector<std::byte> changed = bytes_;
+            std::fill(changed.begin() + begin, changed.begin() + end, std::byte{0x5A});
+            ASSERT_NO_FATAL_FAILURE(expect_all_tokens(changed, at));
+            changed = bytes_;
+            changed.erase(changed.begin() + begin, changed.begin() + end);
+            ASSERT_NO_FATAL_FAILURE(expect_all_tokens(changed, at));
+            changed = bytes_;
+            changed.insert(changed.begin() + begin, bytes_.begin() + begin, bytes_.begin() + end);
+            ASSERT_NO_FATAL_FAILURE(expect_all_tokens(changed, at));
+        }
+    }
+    std::vector<std::byte> late(4096 + bytes_.size());
+    std::ranges::copy(bytes_, late.begin() + 4096);
+    expect_all_tokens(late, 0);
+    // The head of the file and that of the first record, but for what the next record says of it.
+    std::vector<std::byte> headless = bytes_;
+    std::fill_n(headless.begin(), kSessionHeadBytes + kRecordHeadBytes, std::byte{});
+    expect_all_tokens(headless, 0);
 }
 
 // The chain proves that no token is missing where a part of the file came twice, and that some are where it is gone.
@@ -169,8 +207,12 @@ TEST_F(SessionRecordsTest, OtherFilesAndNewerVersionsAreRefusedByName) {
     };
     EXPECT_THAT(refusal({}), HasSubstr("my.session: there is a file of this name that is no session"));
     EXPECT_THAT(refusal(std::vector<std::byte>(500, std::byte{'x'})), HasSubstr("is no session"));
+    // A newer version's records follow its own head.
     std::vector<std::byte> newer = bytes_;
     newer[8] = std::byte{2};
+    newer.resize(500);
+    newer[kSessionHeadBytes + 4] ^= std::byte{0xFF};
+    newer[kSessionHeadBytes + 6] ^= std::byte{0xFF};
     EXPECT_THAT(refusal(newer), HasSubstr("a session of version 2, this program reads 1"));
 }
 

@@ -134,7 +134,7 @@ void FakeTarget::begin(const TargetPass& pass) {
               at(pass.nodes[0]).position / kPrefillChunkTokens == at(pass.nodes.back()).position / kPrefillChunkTokens);
     }
     for (std::size_t i = 0; i < pass.nodes.size(); ++i) {
-        FakeKv::Node& node = kv_->nodes[static_cast<std::size_t>(pass.nodes[i])];
+        FakeKv::Node& node = kv_->nodes[static_cast<std::size_t>(pass.nodes[i].row)];
         node.state = kv_->next(state_above(pass.nodes[i]), node.position, pass.tokens[i], pass.phase);
     }
     make_logits(pass);

@@ -7,10 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/error_text.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/command.h"
 #include "tools/options/settings.h"
-#include "tools/plan/plan_options.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 namespace {
@@ -18,8 +17,12 @@ namespace {
 using testing::HasSubstr;
 
 const CommandSpec& test_command() {
-    static const CommandSpec kCommand{
-        .name = "test", .summary = "", .details = "", .example = "", .options = placement_options(), .run = nullptr};
+    static const CommandSpec kCommand{.name = "test",
+                                      .summary = "",
+                                      .details = "",
+                                      .example = "",
+                                      .options = {{"assume", "--assume", "LIST", ""}},
+                                      .run = nullptr};
     return kCommand;
 }
 

@@ -10,10 +10,10 @@
 #include "tests/cuda_emulation/emulated_machine.h"
 #include "tests/tools/run_program.h"
 #include "tests/tools/temporary_folder.h"
+#include "tools/base/json_object.h"
 #include "tools/bench/bench_machine.h"
 #include "tools/bench/bench_report.h"
 #include "tools/dev/bench_card_runs.h"
-#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 namespace {

@@ -8,14 +8,15 @@
 
 #include "kernels/base/error.h"
 #include "tests/tools/temporary_folder.h"
+#include "tools/base/usage_error.h"
 #include "tools/bench/bench_figures.h"
 #include "tools/bench/bench_prompts.h"
 #include "tools/bench/bench_report.h"
 #include "tools/bench/bench_request.h"
 #include "tools/bench/bench_tokens.h"
 #include "tools/bench/bench_view_request.h"
+#include "tools/options/compute_options.h"
 #include "tools/terminal/console.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

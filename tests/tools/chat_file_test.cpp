@@ -105,11 +105,16 @@ TEST_F(ChatFileLock, AFileThatWasRemovedIsMadeAgain) {
     EXPECT_EQ(first_message("chat"), "three");
 }
 
-TEST_F(ChatFileLock, AFileThatMayNotBeWrittenIsLockedToo) {
+TEST_F(ChatFileLock, IsOfNoFileThatMayNotBeWritten) {
     ChatFile(at("chat")).save(with_message("one"));
-    ASSERT_EQ(chmod(at("chat").c_str(), 0400), 0);
-    const ChatFile file(at("chat"));
-    EXPECT_THAT(refusal(at("chat")), HasSubstr(kTaken));
+    ASSERT_EQ(chmod(at("chat").c_str(), 0444), 0);
+    EXPECT_THAT(refusal(at("chat")), HasSubstr("the chat is write-protected; allow writing (chmod u+w)"));
+    EXPECT_EQ(first_message("chat"), "one");
+    ASSERT_EQ(chmod(at("chat").c_str(), 0600), 0);
+    ChatFile file(at("chat"));
+    ASSERT_EQ(chmod(at("chat").c_str(), 0444), 0);
+    EXPECT_THROW(file.save(with_message("two")), IoError);  // protected meanwhile
+    EXPECT_EQ(first_message("chat"), "one");
 }
 
 TEST_F(ChatFileLock, IsOfRegularFilesAlone) {

@@ -2,15 +2,15 @@
 #include "tools/engine/draft_choice.h"
 
 #include <algorithm>
+#include <functional>
+#include <type_traits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kernels/cpu_device.h"
-#include "runtime/ranks/layer_split.h"
-#include "runtime/ranks/model_split.h"
 #include "tests/support/error_text.h"
 #include "tests/support/tiny_model.h"
+#include "tools/engine/loaded_model.h"
 
 namespace slipstream::tools {
 namespace {
@@ -28,20 +28,32 @@ bool has_model(const DraftSettings& draft) {
 class DraftChoice : public testing::Test {
 protected:
     DraftChoice() {
-        target_.path = SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target";
-        target_.files = ModelFiles::open(target_.path);
-        target_.devices.emplace_back();
-        target_.devices.front().device = std::make_unique<CpuDevice>(CpuDeviceOptions{.n_threads = 1});
-        target_.context_tokens = 512;
+        draft_.automatic = true;
+        draft_.options.sources = {SourceKind::Context, SourceKind::Suffix, SourceKind::Model};
+        draft_.find_model = [](const std::filesystem::path&) {
+            return SLIPSTREAM_SOURCE_DIR "/tools/demo_model/draft";
+        };
+    }
+
+    // The target on a device with that budget, and on others_.
+    [[nodiscard]] PlacedModel place(std::size_t device_bytes) const {
+        ComputeOptions options{.context_tokens = context_tokens_,
+                               .n_threads = 1,
+                               .devices = choose_devices(others_.empty() ? "cpu" : "cpu,cpu")};
+        options.offload = offload_;
+        options.offload.host_memory = 1024 * kMiB;
+        options.offload.devices = others_;
+        options.offload.devices.insert(options.offload.devices.begin(), device_bytes == Budget::kUnlimited
+                                                                            ? DeviceLimits{}
+                                                                            : DeviceLimits{device_bytes, link_});
+        PlacedModel placed(open_(), options, {});
         // Memory of 10 GB/s, and computing that is nearly free.
         MachineRates rates;
         rates.rates.weights.fill(ByteCost::roofline(1e10, 1e14, 2.0));
         rates.rates.kv = ByteCost::roofline(1e10, 1e14, 2.0);
         rates.copy_bytes_per_second = 1e10;
-        target_.devices.front().rates = rates;
-        draft_.automatic = true;
-        draft_.options.sources = {SourceKind::Context, SourceKind::Suffix, SourceKind::Model};
-        draft_.model = SLIPSTREAM_SOURCE_DIR "/tools/demo_model/draft";
+        for (std::size_t i = 0; i < placed.devices().size(); ++i) placed.set_rates(i, rates);
+        return placed;
     }
 
     DraftSettings choose(std::size_t device_bytes) {
@@ -50,16 +62,25 @@ protected:
         const EngineCallbacks callbacks{
             .on_note = [this](std::string_view line) { said_.append(line).append("\n"); },
             .on_detail = [this](std::string_view line) { details_.append(line).append("\n"); }};
-        ComputeOptions options;
-        options.offload.host_memory = 1024 * kMiB;
-        target_.devices.front().throttled_link_bytes_per_second = link_;
-        return choose_draft(draft_, target_, options, device_bytes, callbacks);
+        return choose_draft(draft_, place(device_bytes), callbacks);
     }
-    EngineModel target_;
+
+    std::function<OpenedModel()> open_ = [] { return OpenedModel(SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target"); };
+    std::int64_t context_tokens_ = 512;
+    OffloadOptions offload_;
+    std::vector<DeviceLimits> others_;  // of devices beside the first
     DraftSettings draft_;
     double link_ = 1e8;
     std::string said_, details_;
 };
+
+// A wrong order of the phases does not compile.
+static_assert(std::is_constructible_v<PlacedModel, OpenedModel, ComputeOptions, EngineCallbacks>);
+static_assert(std::is_constructible_v<LoadedModel, PlacedModel, RunNeeds, EngineCallbacks>);
+static_assert(!std::is_constructible_v<PlacedModel, PlacedModel, ComputeOptions, EngineCallbacks>);
+static_assert(!std::is_constructible_v<PlacedModel, LoadedModel, ComputeOptions, EngineCallbacks>);
+static_assert(!std::is_constructible_v<LoadedModel, OpenedModel, RunNeeds, EngineCallbacks>);
+static_assert(!std::is_constructible_v<LoadedModel, LoadedModel, RunNeeds, EngineCallbacks>);
 
 TEST_F(DraftChoice, NothingIsDecidedWhereThereIsNothingToDecide) {
     draft_.options.sources.clear();
@@ -88,18 +109,13 @@ TEST_F(DraftChoice, WhatIsDrawnIsRefusedByNameWhereItDoesNotFit) {
 
 // Views over several devices are weighed for both ways to share a model out.
 TEST_F(DraftChoice, SeveralDevicesHaveViewsOfTheirParts) {
-    target_.context_tokens = 8192;
-    target_.devices.emplace_back();
-    target_.devices.back().device =
-        std::make_unique<CpuDevice>(CpuDeviceOptions{.n_threads = 1, .memory_bytes = 24 * kMiB});
-    target_.devices.back().rates = target_.devices.front().rates;
-    const ModelConfig& config = target_.files->config();
-    target_.shards = deal_layers(config, std::vector{config.n_layers - config.n_layers / 2, config.n_layers / 2});
+    context_tokens_ = 8192;
     const auto has_view = [](const DraftSettings& draft) { return draft.options.has(SourceKind::Retrieval); };
-    draft_.model.reset();
+    draft_.find_model = {};
     draft_.options.sources = {SourceKind::Context, SourceKind::Retrieval};
     link_ = 1e6;
-    target_.devices.back().throttled_link_bytes_per_second = link_;
+    others_ = {{24 * kMiB, link_}};
+    offload_.shares = {1, 1};
     EXPECT_TRUE(has_view(choose(24 * kMiB))) << details_;
     EXPECT_THAT(details_, HasSubstr("draft: auto takes retrieval"));
     EXPECT_FALSE(has_view(choose(17 * kMiB))) << details_;  // the weights alone
@@ -112,16 +128,13 @@ TEST_F(DraftChoice, SeveralDevicesHaveViewsOfTheirParts) {
     EXPECT_TRUE(is_smaller) << draft_.options.max_budget;
     static_cast<void>(choose(17 * kMiB));
     EXPECT_THAT(details_, HasSubstr("leaves retrieval out"));
-    EXPECT_EQ(target_.shards[0].layers.size() + target_.shards[1].layers.size(), std::size_t(config.n_layers));
     draft_.options.child_rule = draft::ChildRule::Draw;
     draft_.automatic = false;
     EXPECT_THROW(static_cast<void>(choose(17 * kMiB)), OutOfBudget);
     draft_.options.child_rule = draft::ChildRule::Pick;
     draft_.automatic = true;
 
-    target_.split = SplitKind::Tensor;
-    target_.shards = deal_parts(SplitKind::Tensor, config, target_.files->weights(),
-                                even_parts(SplitKind::Tensor, config, target_.files->weights(), 2));
+    offload_.split = SplitKind::Tensor;
     EXPECT_TRUE(has_view(choose(24 * kMiB))) << details_;
     EXPECT_FALSE(has_view(choose(13 * kMiB))) << details_;
 }
@@ -168,7 +181,7 @@ TEST_F(DraftChoice, ADraftModelThatMakesTheTargetStreamIsLeftOutWhereThatDoesNot
 
 TEST_F(DraftChoice, WhatDoesNotFitShrinksToNothing) {
     draft_.options.sources = {SourceKind::Context};
-    draft_.model.reset();
+    draft_.find_model = {};
     bool shrank = false;
     bool gone = false;
     for (std::size_t bytes = 64 * kMiB; bytes > 2 * kMiB; bytes -= kMiB / 8) {
@@ -187,7 +200,7 @@ TEST_F(DraftChoice, WhatDoesNotFitShrinksToNothing) {
 
 TEST_F(DraftChoice, ABudgetInSoManyWordsIsRefusedByItsName) {
     draft_.options.sources = {SourceKind::Context};
-    draft_.model.reset();
+    draft_.find_model = {};
     draft_.options.adapt_budget = false;
     draft_.options.max_budget = 256;
     bool refused = false;
@@ -204,9 +217,9 @@ TEST_F(DraftChoice, ABudgetInSoManyWordsIsRefusedByItsName) {
 
 TEST_F(DraftChoice, NodesThatRideAlongMakeTreesLarger) {
     // 33 MiB of weights, and a small vocabulary, so that logits take little.
-    target_.files = make_tiny_model({.d_model = 256, .d_ff = 1024, .n_layers = 8});
+    open_ = [] { return OpenedModel("tiny", make_tiny_model({.d_model = 256, .d_ff = 1024, .n_layers = 8})); };
     draft_.options.sources = {SourceKind::Context, SourceKind::Suffix};
-    draft_.model.reset();
+    draft_.find_model = {};
     std::int64_t largest = 0;
     for (std::size_t bytes = 4 * kMiB; bytes < 40 * kMiB; bytes += 4 * kMiB) {
         const DraftSettings chosen = choose(bytes);

@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tools/base/usage_error.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 namespace {
@@ -183,7 +183,9 @@ TEST(DraftOptions, AutoTakesUpWhatItsOptionsAskFor) {
     EXPECT_THAT(one({{"frozen-table", {"f"}}}).options.sources, testing::Contains(SourceKind::Cacheback));
     EXPECT_THAT(one({{"corpus", {"f"}}}).options.sources, testing::Contains(SourceKind::Corpus));
     EXPECT_THAT(one({}).options.sources, testing::Not(testing::Contains(SourceKind::Corpus)));
-    EXPECT_EQ(one({{"draft-model", {"small"}}}).model, "small");
+    const std::string draft_model = SLIPSTREAM_SOURCE_DIR "/tools/demo_model/draft";
+    EXPECT_EQ(one({{"draft-model", {draft_model}}}).find_model("any target"), draft_model);
+    EXPECT_EQ(one({}).find_model("any target"), "") << "the bundled one is for the bundled target";
 }
 
 TEST(DraftOptions, RejectionDrawsWithoutNoise) {

@@ -4,7 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <string>
 #include <thread>
@@ -14,7 +17,8 @@
 
 #include "kernels/base/error.h"
 #include "tests/tools/temporary_folder.h"
-#include "tools/terminal/json_object.h"
+#include "tools/base/json_object.h"
+#include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 namespace {
@@ -128,6 +132,42 @@ TEST(WriteAll, WaitsWhereADescriptorDoesNotBlock) {
     EXPECT_EQ(write_all(ends[1], text, written_bytes), EPIPE);
     std::signal(SIGPIPE, handler);
     close(ends[1]);
+}
+
+// A log on a pipe whose reader is slow: a signal interrupts the write, and the line is written all the same.
+TEST(ConsoleLog, ASignalLosesNoLine) {
+    const TemporaryFolder folder;
+    const std::string path = (folder.path() / "log").string();
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    const FileHandle reader(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    Console console(Verbosity::Quiet, TerminalUse::NoColors, path);
+    {
+        const FileHandle filler(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+        while (write(filler.get(), "x", 1) == 1) continue;  // until it is full
+    }
+    struct sigaction interrupts {};
+    struct sigaction before {};
+    interrupts.sa_handler = [](int) {};  // without SA_RESTART
+    ASSERT_EQ(sigaction(SIGUSR1, &interrupts, &before), 0);
+    std::string found;
+    std::thread slow([&, writer = pthread_self()] {
+        for (int i = 0; i < 5; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            pthread_kill(writer, SIGUSR1);
+        }
+        std::array<char, 65536> piece;
+        while (!found.ends_with("two\n")) {
+            const ssize_t n = read(reader.get(), piece.data(), piece.size());
+            if (n > 0) found.append(piece.data(), static_cast<std::size_t>(n));
+            if (n == 0) return;  // the log was closed
+            if (n < 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    });
+    console.note("one");
+    console.note("two");
+    slow.join();
+    sigaction(SIGUSR1, &before, nullptr);
+    EXPECT_EQ(found.substr(std::min(found.find_first_not_of('x'), found.size())), "slipstream: one\nslipstream: two\n");
 }
 
 TEST(WholeFile, KeepsModesAndWritesToNothingThatIsPlantedBesideIt) {

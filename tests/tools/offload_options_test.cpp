@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/error_text.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/tools/temporary_folder.h"
-#include "tools/terminal/usage_error.h"
+#include "tools/base/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

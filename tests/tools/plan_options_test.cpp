@@ -8,8 +8,9 @@
 
 #include "kernels/base/error.h"
 #include "tests/support/error_text.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/compute_options.h"
-#include "tools/terminal/usage_error.h"
+#include "tools/options/offload_options.h"
 
 namespace slipstream::tools {
 namespace {
@@ -24,7 +25,7 @@ constexpr std::size_t kGiB = std::size_t{1} << 30;
 // Settings refer to the command that they are for.
 const CommandSpec& test_command() {
     static const CommandSpec kCommand = [] {
-        std::vector<OptionSpec> options = placement_options();
+        std::vector<OptionSpec> options = offload_option_specs();
         for (const OptionSpec& option : device_options()) options.push_back(option);
         options.push_back({"tokens-per-pass", "--tokens-per-pass", "LIST", ""});
         return CommandSpec{

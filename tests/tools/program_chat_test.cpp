@@ -19,6 +19,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 using Arguments = std::vector<std::string>;
 
@@ -199,6 +200,19 @@ TEST_F(Chat, SavesAndLoads) {
     EXPECT_EQ(messages[0], "//two\nlines\n");
     EXPECT_EQ(messages[2], "/slash");
     EXPECT_EQ(messages[4], "a\n\nb");
+}
+
+// A file may come from anybody; what the user types may spell control tokens.
+TEST_F(Chat, ControlTokensInTheSystemTextOfAFileAreText) {
+    const Arguments options{"--max-tokens", "2", "--session", at("s.json")};
+    const Arguments typed{"--max-tokens", "2", "--session", at("s.json"), "--system", "Be</s> kind"};
+    const auto note = HasSubstr("s.json: the control tokens that its system text spells are read as plain text");
+    EXPECT_THAT(chat("Once\n", typed).err, Not(note));
+    EXPECT_THAT(chat("", options).err, note);
+    EXPECT_THAT(chat("", typed).err, Not(note));
+    EXPECT_THAT(chat("/load " + at("s.json") + "\n", {"--max-tokens", "2"}).err, note);
+    ASSERT_EQ(chat("/system kind\n", options).code, 0);
+    EXPECT_THAT(chat("", options).err, Not(note));
 }
 
 TEST_F(Chat, WhatCannotBeServedIsSaidAndEndsIt) {

@@ -157,6 +157,26 @@ TEST(ChatForm, OfOneTextHearsControlTokensFromTheSystemAlone) {
     EXPECT_EQ(std::ranges::count(ids, 257), 0);
 }
 
+TEST(ChatForm, ASystemTextFromAFileIsOnlyText) {
+    const Spellings tokenizer({"<|im_start|>", "<|im_end|>"});
+    const std::vector<Message> messages{{"user", "a"}};
+    const std::string system = "b<|im_end|>";
+    const auto n_ends = [&](const ChatForm& form, SystemSource source) {
+        const std::vector<TokenId> ids = form.prompt(system, messages, {}, source).tokens;
+        return std::ranges::count(ids, 259);
+    };
+    const ChatForm turns(template_of(kChatMl, tokenizer), tokenizer);
+    const ChatForm one_text(std::nullopt, tokenizer);
+    EXPECT_EQ(n_ends(turns, SystemSource::User) - n_ends(turns, SystemSource::File), 1);
+    EXPECT_EQ(n_ends(one_text, SystemSource::User), 1);
+    EXPECT_EQ(n_ends(one_text, SystemSource::File), 0);
+    EXPECT_EQ(turns.prompt_text(system, messages, {}, SystemSource::File).bytes,
+              turns.prompt_text(system, messages).bytes);
+    EXPECT_TRUE(turns.spells_control_tokens(system));
+    EXPECT_FALSE(turns.spells_control_tokens("b<|im_end"));
+    EXPECT_FALSE(turns.spells_control_tokens(""));
+}
+
 TEST(ChatForm, OfOneTextIsParagraphs) {
     const Spellings tokenizer({});
     const ChatForm form(std::nullopt, tokenizer);

@@ -8,9 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/settings.h"
 #include "tools/terminal/console.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

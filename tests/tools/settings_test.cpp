@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tools/terminal/usage_error.h"
+#include "tools/base/usage_error.h"
 
 namespace slipstream::tools {
 namespace {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "tools/base/usage_error.h"
 #include "tools/bench/bench_report.h"
 #include "tools/bench/bench_request.h"
 #include "tools/bench/bench_runs.h"
@@ -23,7 +24,6 @@
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/folded_text.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -17,58 +17,59 @@ namespace slipstream::tools {
 namespace {
 
 // The draft model that some column asks for: --draft-model is one for all of them.
-std::optional<EngineDraftModel> shared_draft_model(std::span<const DraftSettings> drafts, const EngineModel& engine,
+std::optional<EngineDraftModel> shared_draft_model(std::span<const DraftSettings> drafts, const PlacedModel& target,
                                                    const EngineCallbacks& callbacks) {
     for (const DraftSettings& draft : drafts)
-        if (auto model = load_draft_model(draft, engine, callbacks)) return model;
+        if (auto model = load_draft_model(draft, target, callbacks)) return model;
     return std::nullopt;
 }
 
 }  // namespace
 
-BenchColumns::Column::Column(const DraftSettings& settings, const BenchRequest& request, const EngineModel& engine,
-                             const EngineDraftModel* draft_model, const EngineCallbacks& callbacks)
+BenchColumns::Column::Column(const DraftSettings& settings, const BenchRequest& request, const PlacedModel& target,
+                             const Model* target_model, const EngineDraftModel* draft_model,
+                             const EngineCallbacks& callbacks)
     : verify(settings.verify),
-      drafter(settings, engine, draft_model, request.sampling, callbacks),
+      drafter(settings, target, target_model, draft_model, request.sampling, callbacks),
       figures{.list = settings.list, .budget = drafter.budget()} {}
 
-BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, EngineModel& engine,
+BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, PlacedModel placed,
                            std::int64_t text_tokens, const std::vector<TokenId>& end_tokens, CommandContext& context)
     : keeps_tables_(request.keeps_tables) {
     // Under a memory budget drafters come first, and what they leave is planned with (text_generator.h).
     const EngineCallbacks callbacks = console_callbacks(context);
-    check_logit_bias(request.sampling, engine.files->config().vocab);
-    if (!engine.budgeted) load_for_bench(result, engine, request, {}, context);
+    check_logit_bias(request.sampling, placed.config().vocab);
+    const bool budgeted = placed.budgeted();
+    if (!budgeted) model_.emplace(load_for_bench(result, std::move(placed), {}, context));
+    const PlacedModel& target = model_ ? *model_ : placed;
     std::vector<DraftSettings> drafts{DraftSettings{}};
-    for (const DraftSettings& draft : request.drafts)
-        drafts.push_back(
-            choose_draft(draft, engine, request.compute, engine.device().budget().limit_bytes(), callbacks));
-    draft_model_ = shared_draft_model(drafts, engine, callbacks);
+    for (const DraftSettings& draft : request.drafts) drafts.push_back(choose_draft(draft, target, callbacks));
+    draft_model_ = shared_draft_model(drafts, target, callbacks);
     std::int64_t budget = 1;
     for (const DraftSettings& draft : drafts) {
-        columns_.push_back(
-            std::make_unique<Column>(draft, request, engine, draft_model_ ? &*draft_model_ : nullptr, callbacks));
+        columns_.push_back(std::make_unique<Column>(draft, request, target, model_ ? model_->whole_model() : nullptr,
+                                                    draft_model_ ? &*draft_model_ : nullptr, callbacks));
         budget = std::max(budget, columns_.back()->drafter.budget());
     }
     // Where memory is limited the plan is the one that generating has: for the whole context.
-    RunNeeds needs = generation_needs(budget, engine.budgeted ? 0 : text_tokens, CheckPasses::No);
+    RunNeeds needs = generation_needs(budget, budgeted ? 0 : text_tokens, CheckPasses::No);
     // Options of views are one for all columns.
     for (const auto& column : columns_) {
         const std::optional<ViewNeeds> view = column->drafter.view_needs();
         if (view && (!needs.view || needs.view->max_nodes < view->max_nodes)) needs.view = view;
     }
-    if (engine.budgeted) load_for_bench(result, engine, request, needs, context);
-    target_.emplace(engine, needs, callbacks);
+    if (!model_) model_.emplace(load_for_bench(result, std::move(placed), needs, context));
+    target_.emplace(*model_, needs, callbacks);
     for (const auto& column : columns_) {
-        if (column->drafter.view_needs()) column->drafter.attach_view(engine, *target_->view());
+        if (column->drafter.view_needs()) column->drafter.attach_view(*model_, *target_->view());
         column->loop = std::make_unique<BenchLoop>(
-            engine, *target_, column->drafter,
+            *model_, *target_, column->drafter,
             BenchLoopOptions{.end_tokens = end_tokens, .sampling = request.sampling, .verify = column->verify});
     }
 }
 
-void BenchColumns::restore(TextSession& session, const EngineModel& engine, const EngineCallbacks& callbacks) {
-    static_cast<void>(session.restore(target_->target(), engine, callbacks));
+void BenchColumns::restore(TextSession& session, const EngineCallbacks& callbacks) {
+    static_cast<void>(session.restore(target_->target(), *model_, callbacks));
     n_kept_ = std::ssize(session.begin().prompt);
 }
 

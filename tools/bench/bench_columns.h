@@ -26,13 +26,13 @@ enum class BenchSample : std::uint8_t { WarmUp, Measured };
 
 class BenchColumns {
 public:
-    /// `text_tokens`: of the longest text. `engine` has a device and outlives this; it is loaded here, as `result`
-    /// says. Throws what loading and making drafters throw.
-    BenchColumns(BenchResult& result, const BenchRequest& request, EngineModel& engine, std::int64_t text_tokens,
+    /// `text_tokens`: of the longest text. Loads the model, as `result` says. Throws what loading and making drafters
+    /// throw.
+    BenchColumns(BenchResult& result, const BenchRequest& request, PlacedModel placed, std::int64_t text_tokens,
                  const std::vector<TokenId>& end_tokens, CommandContext& context);
 
     /// From now on conversations begin with the session's prompt, whose KV is read here and kept.
-    void restore(TextSession& session, const EngineModel& engine, const EngineCallbacks& callbacks);
+    void restore(TextSession& session, const EngineCallbacks& callbacks);
 
     /// One conversation in each column, from an empty cache or behind a session's prompt: behind the prompt of each
     /// turn 1 + `decode_tokens` are generated. Throws Interrupted after a signal.
@@ -45,8 +45,8 @@ public:
 
 private:
     struct Column {
-        Column(const DraftSettings& settings, const BenchRequest& request, const EngineModel& engine,
-               const EngineDraftModel* draft_model, const EngineCallbacks& callbacks);
+        Column(const DraftSettings& settings, const BenchRequest& request, const PlacedModel& target,
+               const Model* target_model, const EngineDraftModel* draft_model, const EngineCallbacks& callbacks);
         VerifyRule verify;
         EngineDrafter drafter;
         DraftFigures figures;
@@ -57,6 +57,7 @@ private:
                                      BenchSample sample);
 
     bool keeps_tables_;
+    std::optional<LoadedModel> model_;
     std::int64_t n_kept_ = 0;          // tokens that all conversations begin with
     std::vector<TokenId> plain_text_;  // the last one, prompt and all
     std::int64_t n_plain_ = 0;         // texts of plain decoding that were measured

@@ -6,13 +6,13 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/amounts.h"
 #include "tools/bench/bench_columns.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_talk.h"
 #include "tools/bench/bench_tokens.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/options/command.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {
@@ -92,21 +92,20 @@ std::int64_t longest_text(const BenchRequest& request, const std::vector<Convers
 
 }  // namespace
 
-void run_prompts(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context) {
+void run_prompts(BenchResult& result, const BenchRequest& request, OpenedModel opened, CommandContext& context) {
     const std::int64_t max_tokens = request.max_tokens.value_or(kDefaultDecodeTokens);
-    const ModelConfig& config = engine.files->config();
-    const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
-    const BenchForm form(request, engine, *tokenizer, console_callbacks(context));
+    const ModelConfig& config = opened.config();
+    const auto tokenizer = make_tokenizer(opened.files().tokenizer_source());
+    const BenchForm form(request, opened, *tokenizer, console_callbacks(context));
     std::vector<Conversation> conversations;
     for (const BenchPrompt& prompt : request.prompts)
         conversations.push_back(form.is_raw() ? raw_conversation(prompt, request.prompts_file, *tokenizer, config)
                                               : templated_conversation(prompt, request.prompts_file, form, max_tokens));
     static_cast<void>(longest_text(request, conversations, max_tokens,
                                    request.compute.context_tokens.value_or(config.context_tokens)));
-    measure_and_choose(result, engine, request, context);
-    BenchColumns columns(result, request, engine,
-                         longest_text(request, conversations, max_tokens, engine.context_tokens), form.end_tokens(),
-                         context);
+    PlacedModel placed = place_and_measure(result, std::move(opened), request, context);
+    const std::int64_t longest = longest_text(request, conversations, max_tokens, placed.context_tokens());
+    BenchColumns columns(result, request, std::move(placed), longest, form.end_tokens(), context);
 
     result.token_source = "text";
     result.template_name = form.template_name();

@@ -16,10 +16,10 @@
 #include "kernels/attention.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
+#include "tools/base/json_object.h"
 #include "tools/bench/bench_machine.h"
 #include "tools/bench/bench_view_report.h"
 #include "tools/engine/source_totals.h"
-#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 

@@ -20,15 +20,15 @@ double seconds_since(Clock::time_point start) {
 
 }  // namespace
 
-BenchLoop::BenchLoop(const EngineModel& engine, EngineTarget& target, EngineDrafter& drafter, BenchLoopOptions options)
-    : config_(&engine.files->config()),
-      weights_(weight_bytes(engine)),
+BenchLoop::BenchLoop(const LoadedModel& model, EngineTarget& target, EngineDrafter& drafter, BenchLoopOptions options)
+    : config_(&model.config()),
+      weights_(weight_bytes(model)),
       proposer_(&drafter.proposer()),
       limits_{drafter.budget(), std::move(options.end_tokens)},
       target_(&target.target()),
       sampler_(std::make_unique<Sampler>(options.sampling, config_->vocab)),
       verifier_(make_verifier(options.verify, *sampler_, config_->vocab, drafter)) {
-    drafter.plan_passes(engine);
+    drafter.plan_passes(model);
 }
 
 void BenchLoop::restart(std::int64_t n_kept) {

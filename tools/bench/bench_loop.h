@@ -9,8 +9,8 @@
 #include "runtime/loop/generation_loop.h"
 #include "tools/bench/bench_figures.h"
 #include "tools/engine/engine_drafter.h"
-#include "tools/engine/engine_model.h"
 #include "tools/engine/engine_target.h"
+#include "tools/engine/loaded_model.h"
 
 namespace slipstream::tools {
 
@@ -22,9 +22,9 @@ struct BenchLoopOptions {
 
 class BenchLoop {
 public:
-    /// `engine` is loaded. It, `target` (of that model, for passes of the drafter's budget) and the drafter that is to
+    /// `model`, `target` (of that model, for passes of the drafter's budget) and the drafter that is to
     /// guess outlive this. Loops may share a target and run in turn, each from restart().
-    BenchLoop(const EngineModel& engine, EngineTarget& target, EngineDrafter& drafter, BenchLoopOptions options);
+    BenchLoop(const LoadedModel& model, EngineTarget& target, EngineDrafter& drafter, BenchLoopOptions options);
 
     struct Run {
         PhaseSample prefill;  // of the prompt's tokens that were not in the cache, to the first token that is generated

@@ -10,6 +10,8 @@
 #include "kernels/base/error.h"
 #include "kernels/sampling.h"
 #include "runtime/loop/target.h"
+#include "tools/base/amounts.h"
+#include "tools/base/usage_error.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_tokens.h"
 #include "tools/cli/console_callbacks.h"
@@ -18,10 +20,9 @@
 #include "tools/engine/engine_target.h"
 #include "tools/engine/statistics.h"
 #include "tools/options/command.h"
-#include "tools/terminal/amounts.h"
+#include "tools/options/draft_options.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/signals.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -40,7 +41,7 @@ void check_pass_room(std::int64_t depth, std::int64_t largest, std::int64_t cont
 // What a pass brings over the links, and what the slowest takes for it: at the rate that it was throttled to, else at
 // the one that it had.
 void put_stream_figures(PassFigures& pass, const StreamSnapshot& all, std::int64_t n_passes,
-                        const std::vector<EngineDevice>& devices) {
+                        std::span<const EngineDevice> devices) {
     if (all.weights_bytes + all.kv_bytes == 0) return;
     const auto n = static_cast<double>(n_passes);
     pass.streamed_bytes = static_cast<double>(all.weights_bytes + all.kv_bytes) / n;
@@ -84,13 +85,13 @@ struct Guessing {
 
 // Where memory is limited the plan is the one that generating has: for the whole context, beside what guesses, with
 // room for its trees; more only where a pass is larger than they are.
-RunNeeds needs_of_generating(Guessing& guessing, EngineModel& engine, const BenchRequest& request, std::int64_t largest,
-                             CommandContext& context) {
+RunNeeds needs_of_generating(Guessing& guessing, const PlacedModel& placed, const BenchRequest& request,
+                             std::int64_t largest, CommandContext& context) {
     const EngineCallbacks callbacks = console_callbacks(context);
-    const DraftSettings draft = choose_draft(request.drafts.front(), engine, request.compute,
-                                             engine.device().budget().limit_bytes(), callbacks);
-    guessing.model = load_draft_model(draft, engine, callbacks);
-    guessing.drafter.emplace(draft, engine, guessing.model ? &*guessing.model : nullptr, request.sampling, callbacks);
+    const DraftSettings draft = choose_draft(request.drafts.front(), placed, callbacks);
+    guessing.model = load_draft_model(draft, placed, callbacks);
+    guessing.drafter.emplace(draft, placed, nullptr, guessing.model ? &*guessing.model : nullptr, request.sampling,
+                             callbacks);
     const std::int64_t budget = guessing.drafter->budget();
     RunNeeds needs = generation_needs(budget, 0, CheckPasses::No);
     needs.view = guessing.drafter->view_needs();
@@ -119,21 +120,21 @@ RunNeeds needs_of_passes(std::int64_t depth, std::int64_t largest, const Command
 
 }  // namespace
 
-void run_passes(BenchResult& result, const BenchRequest& request, EngineModel& engine, CommandContext& context) {
+void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel opened, CommandContext& context) {
     const std::int64_t largest = *std::max_element(request.passes.begin(), request.passes.end());
-    const ModelConfig& config = engine.files->config();
+    const ModelConfig& config = opened.config();
     const std::int64_t depth = request.depth.value_or(0);
     check_pass_room(depth, largest, request.compute.context_tokens.value_or(config.context_tokens));
-    measure_and_choose(result, engine, request, context);
-    check_pass_room(depth, largest, engine.context_tokens);
+    PlacedModel placed = place_and_measure(result, std::move(opened), request, context);
+    check_pass_room(depth, largest, placed.context_tokens());
     Guessing guessing;
-    const RunNeeds needs = engine.budgeted ? needs_of_generating(guessing, engine, request, largest, context)
-                                           : needs_of_passes(depth, largest, context);
-    load_for_bench(result, engine, request, needs, context);
+    const RunNeeds needs = placed.budgeted() ? needs_of_generating(guessing, placed, request, largest, context)
+                                             : needs_of_passes(depth, largest, context);
+    const LoadedModel model = load_for_bench(result, std::move(placed), needs, context);
     result.token_source = "seeded ids";
     result.depth = depth;
 
-    EngineTarget engine_target(engine, needs, console_callbacks(context));
+    EngineTarget engine_target(model, needs, console_callbacks(context));
     Target& target = engine_target.target();
     const std::vector<TokenId> tokens = seeded_tokens(largest, config.vocab);
     ProgressBar bar(context.console, "bench");
@@ -142,13 +143,13 @@ void run_passes(BenchResult& result, const BenchRequest& request, EngineModel& e
         bar.update(static_cast<double>(n), static_cast<double>(depth),
                    fmt::format("cache filled to {} of {}", n, depth));
     });
-    const WeightBytes weights = weight_bytes(engine);
+    const WeightBytes weights = weight_bytes(model);
     for (const std::int64_t n : request.passes)
         result.passes.push_back({.tokens = n,
                                  .seconds = {},
                                  .weight_bytes = weights.all(),
                                  .kv_bytes = kv_read_bytes(config, target.shape().kv, depth, n)});
-    const StreamSnapshot before = stream_snapshot(engine, engine_target);
+    const StreamSnapshot before = stream_snapshot(model, engine_target);
     // Where something streams the ring carries over from pass to pass: the first of a size finds it as the size before
     // left it, and is not counted. Where passes become graphs, the second of a size captures: that is round 0's as
     // well.
@@ -164,10 +165,10 @@ void run_passes(BenchResult& result, const BenchRequest& request, EngineModel& e
                    fmt::format("{} of {} rounds", round + 1, request.repeat + 1));
     }
     if (!engine_target.streams()) return;
-    const StreamSnapshot all = stream_snapshot(engine, engine_target) - before;
+    const StreamSnapshot all = stream_snapshot(model, engine_target) - before;
     for (PassFigures& pass : result.passes) {
-        put_stream_figures(pass, all, 2 * (request.repeat + 1) * std::ssize(request.passes), engine.devices);
-        pass.predicted_seconds = engine.plan->pass(pass.tokens, depth).seconds;
+        put_stream_figures(pass, all, 2 * (request.repeat + 1) * std::ssize(request.passes), model.devices());
+        pass.predicted_seconds = model.plan()->pass(pass.tokens, depth).seconds;
     }
 }
 

@@ -10,13 +10,13 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/amounts.h"
 #include "tools/bench/bench_columns.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_talk.h"
 #include "tools/bench/bench_tokens.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/options/command.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {
@@ -95,10 +95,10 @@ std::string_view prompt_text(const BenchRequest& request) {
 
 // Through a chat template; nothing where the text is raw. The name of the template goes into the result.
 std::optional<std::vector<TokenId>> templated_prompt(BenchResult& result, const BenchRequest& request,
-                                                     const EngineModel& engine, const Tokenizer* tokenizer,
+                                                     const OpenedModel& opened, const Tokenizer* tokenizer,
                                                      CommandContext& context) {
     if (tokenizer == nullptr) return std::nullopt;
-    const BenchForm form(request, engine, *tokenizer, console_callbacks(context));
+    const BenchForm form(request, opened, *tokenizer, console_callbacks(context));
     if (form.is_raw()) return std::nullopt;
     result.template_name = form.template_name();
     const std::string text(prompt_text(request));
@@ -118,22 +118,22 @@ std::vector<TokenId> raw_prompt(const BenchRequest& request, const Tokenizer* to
 
 }  // namespace
 
-void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& engine, TextSession* session,
+void run_plain(BenchResult& result, const BenchRequest& request, OpenedModel opened, TextSession* session,
                CommandContext& context) {
     std::unique_ptr<Tokenizer> tokenizer;
     if (request.prompt || request.chat_template.choice != TemplateChoice::None) {
-        tokenizer = make_tokenizer(engine.files->tokenizer_source());
+        tokenizer = make_tokenizer(opened.files().tokenizer_source());
     } else if (session == nullptr) {
-        tokenizer = find_tokenizer(*engine.files, context.console);
+        tokenizer = find_tokenizer(opened.files(), context.console);
     }
     result.token_source = tokenizer || session != nullptr ? "text" : "seeded ids";
-    const ModelConfig& config = engine.files->config();
-    std::optional<std::vector<TokenId>> whole = templated_prompt(result, request, engine, tokenizer.get(), context);
+    const ModelConfig& config = opened.config();
+    std::optional<std::vector<TokenId>> whole = templated_prompt(result, request, opened, tokenizer.get(), context);
     if (session != nullptr) whole = session->begin().prompt;
     const auto fixed = whole ? std::optional(std::ssize(*whole)) : std::nullopt;
     static_cast<void>(plain_lengths(request, fixed, request.compute.context_tokens.value_or(config.context_tokens)));
-    measure_and_choose(result, engine, request, context);
-    const PlainLengths lengths = plain_lengths(request, fixed, engine.context_tokens);
+    PlacedModel placed = place_and_measure(result, std::move(opened), request, context);
+    const PlainLengths lengths = plain_lengths(request, fixed, placed.context_tokens());
     const std::vector<TokenId> prompt =
         whole ? std::move(*whole) : raw_prompt(request, tokenizer.get(), config, lengths.prompt);
     const BenchTalk talk{.prompt = [&](auto&&...) { return prompt; }};
@@ -141,8 +141,8 @@ void run_plain(BenchResult& result, const BenchRequest& request, EngineModel& en
     std::int64_t longest = lengths.prompt + 1 + lengths.decode;
     if (session != nullptr) longest = std::max(longest, std::ssize(session_text(*session)));
 
-    BenchColumns columns(result, request, engine, longest, {}, context);
-    if (session != nullptr) columns.restore(*session, engine, console_callbacks(context));
+    BenchColumns columns(result, request, std::move(placed), longest, {}, context);
+    if (session != nullptr) columns.restore(*session, console_callbacks(context));
     ProgressBar bar(context.console, "bench");
     for (std::int64_t i = 0; i <= request.repeat; ++i) {
         columns.converse(talk, lengths.decode, i == 0 ? BenchSample::WarmUp : BenchSample::Measured);

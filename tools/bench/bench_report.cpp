@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
+#include "tools/base/amounts.h"
+#include "tools/base/build_version.h"
 #include "tools/bench/bench_drafts.h"
-#include "tools/options/build_version.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/folded_text.h"
 #include "tools/terminal/text_table.h"

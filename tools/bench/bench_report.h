@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/base/json_object.h"
 #include "tools/bench/bench_figures.h"
-#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 

@@ -8,12 +8,14 @@
 
 #include <fmt/format.h>
 
+#include "tools/base/text_parts.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/command.h"
+#include "tools/options/compute_options.h"
+#include "tools/options/offload_options.h"
 #include "tools/options/sampling_options.h"
 #include "tools/options/settings.h"
 #include "tools/terminal/bounded_file.h"
-#include "tools/terminal/text_parts.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -2,15 +2,17 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "tools/base/amounts.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/cli/session_options.h"
 #include "tools/engine/statistics.h"
 #include "tools/options/command.h"
+#include "tools/options/compute_options.h"
 #include "tools/options/sampling_options.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
@@ -32,59 +34,60 @@ std::string describe_sampling(const SamplerOptions& sampling) {
 
 }  // namespace
 
-WeightBytes weight_bytes(const EngineModel& engine) {
+WeightBytes weight_bytes(const LoadedModel& model) {
     WeightBytes sum;
-    for (const auto& model : engine.models) {
-        const WeightBytes part = weight_bytes(model->weights());
+    for (const auto& shard : model.models()) {
+        const WeightBytes part = weight_bytes(shard->weights());
         sum.layers += part.layers;
         sum.head += part.head;
     }
     return sum;
 }
 
-void measure_and_choose(BenchResult& result, EngineModel& engine, const BenchRequest& request,
-                        CommandContext& context) {
-    make_device(engine, request.compute, console_callbacks(context));
+PlacedModel place_and_measure(BenchResult& result, OpenedModel opened, const BenchRequest& request,
+                              CommandContext& context) {
+    PlacedModel placed(std::move(opened), request.compute, console_callbacks(context));
     // Before the weights come in: its memory is free again then.
-    result.machine = measure_machine(engine.device(), request.compute.n_threads);
+    result.machine = measure_machine(placed.device(), request.compute.n_threads);
     throw_if_interrupted();
-    result.form = engine.device_forms().forms;
-    result.model = engine.path.string();
-    result.context_tokens = engine.context_tokens;
-    result.kv_type = dtype_name(engine.kv_dtype);
+    result.form = placed.device_forms().forms;
+    result.model = placed.path().string();
+    result.context_tokens = placed.context_tokens();
+    result.kv_type = dtype_name(placed.kv_dtype());
+    return placed;
 }
 
-void load_for_bench(BenchResult& result, EngineModel& engine, const BenchRequest& request, const RunNeeds& needs,
-                    CommandContext& context) {
-    load_model(engine, request.compute, needs, console_callbacks(context));
-    result.load_seconds = engine.load_seconds;
-    result.plan = std::make_shared<const JsonObject>(plan_json(engine));
-    result.weights = weight_bytes(engine);
+LoadedModel load_for_bench(BenchResult& result, PlacedModel placed, const RunNeeds& needs, CommandContext& context) {
+    LoadedModel model(std::move(placed), needs, console_callbacks(context));
+    result.load_seconds = model.load_seconds();
+    result.plan = std::make_shared<const JsonObject>(plan_json(model));
+    result.weights = weight_bytes(model);
+    return model;
 }
 
 BenchResult run_bench(const BenchRequest& asked, CommandContext& context) {
     BenchRequest request = asked;
     std::optional<TextSession> session;
     if (request.session) session.emplace(open_bench_session(*request.session, context.settings, request.compute));
-    EngineModel engine =
+    OpenedModel opened =
         session ? open_session_model(*session, request.compute.devices, context, console_callbacks(context))
-                : open_model(choose_model(context));
+                : OpenedModel(choose_model(context));
     BenchResult result;
     result.mode = request.mode;
     result.repeat = request.repeat;
     result.sampling = describe_sampling(request.sampling);
     switch (request.mode) {
         case BenchMode::Plain:
-            run_plain(result, request, engine, session ? &*session : nullptr, context);
+            run_plain(result, request, std::move(opened), session ? &*session : nullptr, context);
             break;
         case BenchMode::Prompts:
-            run_prompts(result, request, engine, context);
+            run_prompts(result, request, std::move(opened), context);
             break;
         case BenchMode::Passes:
-            run_passes(result, request, engine, context);
+            run_passes(result, request, std::move(opened), context);
             break;
         case BenchMode::Views:
-            run_views(result, request, engine, session ? &*session : nullptr, context);
+            run_views(result, request, std::move(opened), session ? &*session : nullptr, context);
             break;
     }
     return result;

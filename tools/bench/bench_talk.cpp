@@ -10,14 +10,14 @@
 
 namespace slipstream::tools {
 
-BenchForm::BenchForm(const BenchRequest& request, const EngineModel& engine, const Tokenizer& tokenizer,
+BenchForm::BenchForm(const BenchRequest& request, const OpenedModel& model, const Tokenizer& tokenizer,
                      const EngineCallbacks& callbacks)
     : tokenizer_(&tokenizer),
-      config_(&engine.files->config()),
-      end_tokens_(all_end_tokens(engine.files->generation_defaults(), tokenizer)),
+      config_(&model.config()),
+      end_tokens_(all_end_tokens(model.files().generation_defaults(), tokenizer)),
       system_(request.chat_template.system) {
     TemplateSettings chosen = request.chat_template;
-    auto made = completion_template(chosen, engine, tokenizer, callbacks);
+    auto made = completion_template(chosen, model, tokenizer, callbacks);
     if (!made) return;
     name_ = made->name();
     turn_end_ = made->turn_end().value_or("");

@@ -11,7 +11,7 @@
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/bench/bench_request.h"
 #include "tools/engine/chat_form.h"
-#include "tools/engine/engine_model.h"
+#include "tools/engine/loaded_model.h"
 
 namespace slipstream::tools {
 
@@ -28,7 +28,7 @@ struct BenchTalk {
 class BenchForm {
 public:
     /// `tokenizer` outlives this. Tells which template it is; throws what completion_template() throws.
-    BenchForm(const BenchRequest& request, const EngineModel& engine, const Tokenizer& tokenizer,
+    BenchForm(const BenchRequest& request, const OpenedModel& model, const Tokenizer& tokenizer,
               const EngineCallbacks& callbacks);
 
     /// Empty where the text is raw.

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/base/json_object.h"
 #include "tools/bench/bench_view_request.h"
-#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 

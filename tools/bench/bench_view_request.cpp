@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "kernels/base/checked_math.h"
+#include "tools/base/text_parts.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/text_parts.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

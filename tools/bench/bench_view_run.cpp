@@ -8,13 +8,13 @@
 #include "kernels/base/error.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/base/amounts.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_tokens.h"
 #include "tools/bench/bench_views.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/engine/engine_target.h"
 #include "tools/options/command.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/signals.h"
@@ -84,22 +84,22 @@ void feed(Forward& forward, KvCache& cache, std::span<const TokenId> text, Progr
 
 }  // namespace
 
-void run_views(BenchResult& result, const BenchRequest& request, EngineModel& engine, TextSession* session,
+void run_views(BenchResult& result, const BenchRequest& request, OpenedModel opened, TextSession* session,
                CommandContext& context) {
-    const ModelConfig& config = engine.files->config();
+    const ModelConfig& config = opened.config();
     const std::vector<TokenId> tokens =
-        session != nullptr ? session_text(*session) : file_tokens(request, *engine.files);
+        session != nullptr ? session_text(*session) : file_tokens(request, opened.files());
     static_cast<void>(
         text_parts(request, std::ssize(tokens), request.compute.context_tokens.value_or(config.context_tokens)));
     if (request.compute.devices.size() > 1)
         throw RequestError("views are compared on one device; name one by --devices");
-    measure_and_choose(result, engine, request, context);
-    const TextParts parts = text_parts(request, std::ssize(tokens), engine.context_tokens);
+    PlacedModel placed = place_and_measure(result, std::move(opened), request, context);
+    const TextParts parts = text_parts(request, std::ssize(tokens), placed.context_tokens());
     context.console.note(
         fmt::format("views: {} of {} fed, then {} compared in passes of {}; all weights and KV stay "
                     "on the device",
                     counted(parts.depth, "token"), text_name(request), parts.positions, parts.first_pass));
-    const KvShape shape{config.n_kv_heads, config.head_dim, engine.kv_dtype};
+    const KvShape shape{config.n_kv_heads, config.head_dim, placed.kv_dtype()};
     // A session may hold more than is compared here.
     const std::int64_t longest = session != nullptr ? std::max(parts.all(), std::ssize(tokens)) : parts.all();
     const RunNeeds needs{
@@ -107,21 +107,21 @@ void run_views(BenchResult& result, const BenchRequest& request, EngineModel& en
         .forward = {.max_tokens = kPrefillChunkTokens, .max_logit_rows = kViewPassTokens},
         .scratch_nodes = kPrefillChunkTokens,
         .other_bytes = ViewComparison::device_bytes(config, shape, longest, request.views, parts.depth, parts.run())};
-    load_for_bench(result, engine, request, needs, context);
+    const LoadedModel model = load_for_bench(result, std::move(placed), needs, context);
     result.token_source = "text";
     result.depth = parts.depth;
     result.pass_tokens = parts.first_pass;
 
-    EngineTarget target(engine, needs, console_callbacks(context));
+    EngineTarget target(model, needs, console_callbacks(context));
     if (target.streams())
         throw RequestError(
             "views are compared where nothing streams, and model and KV do not fit on the device; "
             "lower --depth, --ctx or --view-budgets, or take a smaller model");
-    ViewComparison comparison(*engine.whole_model(), target.cache(), target.forward(), request.views, parts.depth,
+    ViewComparison comparison(*model.whole_model(), target.cache(), target.forward(), request.views, parts.depth,
                               parts.run(), request.sampling);
     const std::span<const TokenId> text(tokens);
     if (session != nullptr) {
-        static_cast<void>(session->restore(target.target(), engine, console_callbacks(context)));
+        static_cast<void>(session->restore(target.target(), model, console_callbacks(context)));
         target.target().truncate(std::min(parts.depth, target.target().n_committed()));
     }
     ProgressBar bar(context.console, "bench");

@@ -14,9 +14,12 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/amounts.h"
+#include "tools/base/usage_error.h"
 #include "tools/chat/chat_file.h"
 #include "tools/chat/chat_generator.h"
 #include "tools/chat/chat_loop.h"
+#include "tools/chat/chat_report.h"
 #include "tools/chat/chat_settings.h"
 #include "tools/chat/line_editor.h"
 #include "tools/cli/console_callbacks.h"
@@ -26,18 +29,19 @@
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
 #include "tools/options/command.h"
+#include "tools/options/compute_options.h"
+#include "tools/options/draft_options.h"
+#include "tools/options/offload_options.h"
 #include "tools/options/output_files.h"
 #include "tools/options/sampling_options.h"
 #include "tools/options/settings.h"
 #include "tools/options/statistics_output.h"
 #include "tools/options/template_options.h"
 #include "tools/options/text_options.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/shown_text.h"
 #include "tools/terminal/signals.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -74,11 +78,15 @@ void keep_given(const ChatSession& fresh, const Settings& settings, ChatSession&
         const std::string described = describe_setting(fresh.settings, name);
         change_setting(session.settings, name, described.substr(name.size() + 1), name);
     }
-    if (settings.on_command_line("system") != nullptr) session.system = fresh.system;
+    if (settings.on_command_line("system") != nullptr) {
+        session.system = fresh.system;
+        session.system_source = fresh.system_source;
+    }
     session.model = fresh.model;
 }
 
-ChatSession open_session(std::optional<ChatFile>& file, ChatSession fresh, CommandContext& context) {
+ChatSession open_session(std::optional<ChatFile>& file, ChatSession fresh, const ChatForm& form,
+                         CommandContext& context) {
     if (!file) return fresh;
     std::optional<ChatSession> session = file->load(fresh.settings);
     if (!session) {
@@ -90,6 +98,7 @@ ChatSession open_session(std::optional<ChatFile>& file, ChatSession fresh, Comma
         context.console.note(fmt::format("{} was held with {} and goes on with {}", name, session->model, fresh.model));
     keep_given(fresh, context.settings, *session);
     context.console.note(describe_messages(name, *session));
+    if (const auto note = system_note(name, *session, form)) context.console.note(*note);
     return std::move(*session);
 }
 
@@ -120,11 +129,11 @@ void show_last_exchange(const ChatSession& session, Console& console) {
     console.draw({ControlKind::Dim, text, ControlKind::PlainColor, text.ends_with('\n') ? "" : "\n"});
 }
 
-void greet(const EngineModel& engine, const ChatForm& form, const ChatSession& session, InputMode mode,
+void greet(const LoadedModel& model, const ChatForm& form, const ChatSession& session, InputMode mode,
            Console& console) {
     if (mode == InputMode::Interactive)
-        console.note(fmt::format("{}, {}, a context of {}", model_title(engine.path),
-                                 size_text(engine.files->total_bytes()), counted(engine.context_tokens, "token")));
+        console.note(fmt::format("{}, {}, a context of {}", model_title(model.path()),
+                                 size_text(model.files().total_bytes()), counted(model.context_tokens(), "token")));
     if (form.is_one_text())
         console.note(
             "a tale told in turns: write a line, the model goes on with it to the paragraph's end; an empty line "
@@ -141,24 +150,24 @@ int run_chat(CommandContext& context) {
     std::optional<ChatFile> file;  // locked before the model is loaded: what takes long is not in vain
     if (const auto path = context.settings.path("session")) file.emplace(*path);
     StatisticsOutput stats(context.settings.text("stats"));
-    EngineModel engine = open_model(choose_model(context));
-    const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
+    OpenedModel opened(choose_model(context));
+    const auto tokenizer = make_tokenizer(opened.files().tokenizer_source());
     const SamplerOptions sampling =
-        resolve_sampling(request.sampling, engine.files->generation_defaults(), context.settings, console);
-    const ChatForm form(conversation_template(request.chat_template, engine, *tokenizer, callbacks), *tokenizer,
+        resolve_sampling(request.sampling, opened.files().generation_defaults(), context.settings, console);
+    const ChatForm form(conversation_template(request.chat_template, opened, *tokenizer, callbacks), *tokenizer,
                         &cancel_flag());
     ChatSession session = open_session(
         file,
-        {.model = engine.path.string(),
+        {.model = opened.path().string(),
          .system = request.chat_template.system,
          .settings = {.sampling = sampling, .ignore_end = request.sampling.ignore_end, .text = request.text},
          .messages = {}},
-        context);
-    ChatGenerator generator(request.generator, engine, *tokenizer, session.settings, callbacks);
+        form, context);
+    ChatGenerator generator(request.generator, std::move(opened), *tokenizer, session.settings, callbacks);
     const bool at_terminal = isatty(STDIN_FILENO) == 1 && console.stderr_is_terminal();
     const InputMode mode = at_terminal ? InputMode::Interactive : InputMode::Piped;
-    const auto input = make_input(mode, engine.context_tokens, context);
-    greet(engine, form, session, mode, console);
+    const auto input = make_input(mode, generator.context_tokens(), context);
+    greet(generator.model(), form, session, mode, console);
     const auto check_output = [&](std::string_view command, const std::filesystem::path& path) {
         check_output_file(context.settings, command, path);
     };
@@ -172,7 +181,7 @@ int run_chat(CommandContext& context) {
     }
     RunFigures figures{.seed = loop.session().settings.sampling.seed};
     generator.generator().complete(figures);
-    stats.write(statistics_json(engine, generator.totals(), figures), loop.output());
+    stats.write(statistics_json(generator.model(), generator.totals(), figures), loop.output());
     return code;
 }
 

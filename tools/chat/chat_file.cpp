@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "offload/atomic_file.h"
 #include "runtime/session/session_lock.h"
 
 namespace slipstream::tools {
@@ -18,13 +19,6 @@ namespace slipstream::tools {
 namespace {
 
 constexpr int kLockTries = 100;  // openings that find the file replaced each time; more mean that something is wrong
-
-// Some systems lock only what is open for writing; a file that may not be written can be replaced all the same.
-FileHandle open_for_lock(const std::filesystem::path& path) {
-    FileHandle file = open_file(path, O_RDWR | O_NONBLOCK | O_NOCTTY);
-    if (file.get() < 0 && (errno == EACCES || errno == EROFS)) file = open_file(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
-    return file;
-}
 
 }  // namespace
 
@@ -38,7 +32,11 @@ ChatFile::~ChatFile() {
 
 void ChatFile::lock() {
     for (int i = 0; i < kLockTries; ++i) {
-        FileHandle file = open_for_lock(path_);
+        if (is_write_protected(path_))
+            throw IoError(fmt::format(
+                "{}: the chat is write-protected; allow writing (chmod u+w), or read it by /load in another chat",
+                path_.string()));
+        FileHandle file = open_file(path_, O_RDWR | O_NONBLOCK | O_NOCTTY);  // some systems lock no other files
         bool is_made = false;
         if (file.get() < 0 && errno == ENOENT) {
             file = open_file(path_, O_RDWR | O_CREAT | O_EXCL | O_NOCTTY, kOwnerOnlyMode);

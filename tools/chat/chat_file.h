@@ -14,7 +14,7 @@ namespace slipstream::tools {
 class ChatFile {
 public:
     /// Locks the file at `path`, which is made, empty, if it is missing. Throws RequestError if another program has it,
-    /// IoError if it cannot be opened or is not a regular file.
+    /// IoError if it cannot be opened, is write-protected or is not a regular file.
     explicit ChatFile(std::filesystem::path path);
     ~ChatFile();  // removes a file that was made here and never saved to
     ChatFile(const ChatFile&) = delete;

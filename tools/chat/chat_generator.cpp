@@ -18,13 +18,12 @@ SamplerOptions drawn_by(const ChatSettings& settings, std::span<const TokenId> e
 
 }  // namespace
 
-ChatGenerator::ChatGenerator(const GeneratorOptions& options, EngineModel& engine, const Tokenizer& tokenizer,
+ChatGenerator::ChatGenerator(const GeneratorOptions& options, OpenedModel opened, const Tokenizer& tokenizer,
                              const ChatSettings& settings, const EngineCallbacks& callbacks)
-    : engine_(&engine),
-      tokenizer_(&tokenizer),
-      end_tokens_(all_end_tokens(engine.files->generation_defaults(), tokenizer)),
+    : tokenizer_(&tokenizer),
+      end_tokens_(all_end_tokens(opened.files().generation_defaults(), tokenizer)),
       sampling_(drawn_by(settings, end_tokens_)),
-      generator_(options, engine, sampling_, end_tokens_, callbacks) {}
+      generator_(options, std::move(opened), sampling_, end_tokens_, callbacks) {}
 
 // How many rows of the cache stand for the beginning of `tokens`: all others go. The last token of a prompt is always
 // fed, since its logits are wanted.
@@ -45,7 +44,7 @@ ChatAnswer ChatGenerator::answer(EncodedPrompt prompt, const ChatSettings& setti
             "the context is full: with this message the chat is {} tokens long, and --ctx is {}; /undo takes back an "
             "exchange, /clear begins anew, /save F keeps all for a start with a larger --ctx and --session F",
             n, context_tokens()));
-    check_tokens(prompt.tokens, engine_->files->config());
+    check_tokens(prompt.tokens, model().config());
     if (SamplerOptions sampling = drawn_by(settings, end_tokens_); sampling != sampling_) {
         generator_.resample(sampling);
         sampling_ = std::move(sampling);

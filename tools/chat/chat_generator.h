@@ -26,8 +26,8 @@ struct ChatAnswer {
 
 class ChatGenerator {
 public:
-    /// `engine` is opened only; both outlive this. Throws what TextGenerator throws.
-    ChatGenerator(const GeneratorOptions& options, EngineModel& engine, const Tokenizer& tokenizer,
+    /// `tokenizer` must outlive this. Throws what TextGenerator throws.
+    ChatGenerator(const GeneratorOptions& options, OpenedModel opened, const Tokenizer& tokenizer,
                   const ChatSettings& settings, const EngineCallbacks& callbacks);
 
     /// Throws RequestError where the prompt leaves no room in the context; what is thrown by the callbacks too. The
@@ -36,11 +36,9 @@ public:
                                     const TextGenerationOptions& options, const TextGenerationCallbacks& callbacks);
 
     /// Throws RequestError where no answer can be drawn by these.
-    void check(const ChatSettings& settings) const {
-        check_logit_bias(settings.sampling, engine_->files->config().vocab);
-    }
+    void check(const ChatSettings& settings) const { check_logit_bias(settings.sampling, model().config().vocab); }
 
-    [[nodiscard]] std::int64_t context_tokens() const { return engine_->context_tokens; }
+    [[nodiscard]] std::int64_t context_tokens() const { return model().context_tokens(); }
     /// Tokens of the last prompt and its answer.
     [[nodiscard]] std::int64_t used_tokens() const { return std::ssize(text_); }
     /// Figures of all answers: counts and seconds are sums.
@@ -48,13 +46,12 @@ public:
     [[nodiscard]] std::int64_t kept_tokens() const { return kept_tokens_; }  // summed as well
     [[nodiscard]] std::int64_t n_answers() const { return n_answers_; }
     [[nodiscard]] const TextGenerator& generator() const { return generator_; }
-    [[nodiscard]] const EngineModel& engine() const { return *engine_; }
+    [[nodiscard]] const LoadedModel& model() const { return generator_.model(); }
 
 private:
     [[nodiscard]] std::int64_t keep_beginning_of(const std::vector<TokenId>& tokens);
     void count(const ChatAnswer& answer);
 
-    const EngineModel* engine_;
     const Tokenizer* tokenizer_;
     std::vector<TokenId> end_tokens_;
     SamplerOptions sampling_;  // that answers are drawn by

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
-#include "tools/terminal/amounts.h"
+#include "tools/base/amounts.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"
 

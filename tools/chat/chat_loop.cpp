@@ -12,13 +12,13 @@
 
 #include "kernels/base/error.h"
 #include "runtime/text/printable.h"
+#include "tools/base/amounts.h"
+#include "tools/base/usage_error.h"
 #include "tools/chat/chat_report.h"
 #include "tools/chat/chat_settings.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/text_stream.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -235,8 +235,8 @@ ChatAnswer ChatLoop::ask(std::string& so_far) {
         .on_tokens = [&](std::int64_t n) { stream.on_tokens(n); },
         .cancel = &cancel_flag()};
     const auto generate = [&](const std::string& begun) {
-        return generator_.answer(form_.prompt(session_.system, session_.messages, begun), session_.settings, options,
-                                 callbacks);
+        return generator_.answer(form_.prompt(session_.system, session_.messages, begun, session_.system_source),
+                                 session_.settings, options, callbacks);
     };
     ChatAnswer answer = generate({});
     for (int i = 0; i < kMostBridges && answer.result.stop_reason == StopReason::StopString; ++i) {
@@ -332,6 +332,7 @@ void ChatLoop::set_system(const std::string& argument) {
     } else {
         session_.system = argument;
     }
+    session_.system_source = SystemSource::User;
     keep();
     console_.note(session_.system ? "the model is told this first, from the next answer on"
                                   : "the model is told nothing first, from the next answer on");
@@ -346,6 +347,7 @@ void ChatLoop::load(const std::string& argument) {
     n_loaded_ = session_.messages.size();
     keep();
     console_.note(describe_messages(argument, session_));
+    if (const auto note = system_note(argument, session_, form_)) console_.note(*note);
 }
 
 void ChatLoop::save_to(const std::string& argument) {
@@ -370,7 +372,7 @@ void ChatLoop::show_context() {
         std::vector<Message> messages = session_.messages;
         const std::string answer = messages.back().content;
         messages.pop_back();
-        used = std::ssize(form_.prompt(session_.system, messages, answer).tokens);
+        used = std::ssize(form_.prompt(session_.system, messages, answer, session_.system_source).tokens);
     }
     say(fmt::format("  {}; {} in {}", context_gauge(used, generator_.context_tokens(), console_),
                     counted(used, "token"), counted(std::ssize(session_.messages) / 2, "exchange")));

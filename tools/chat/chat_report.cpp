@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "tools/base/amounts.h"
 #include "tools/engine/statistics.h"
-#include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
 
@@ -64,6 +64,15 @@ std::optional<std::string> context_warning(const ChatAnswer& answer, const ChatG
     if (static_cast<double>(used) >= kNearlyFull * static_cast<double>(context))
         return fmt::format("the context is nearly full, {} left: {}", counted(context - used, "token"), kWaysOut);
     return std::nullopt;
+}
+
+std::optional<std::string> system_note(std::string_view name, const ChatSession& session, const ChatForm& form) {
+    if (!session.system || session.system_source != SystemSource::File || !form.spells_control_tokens(*session.system))
+        return std::nullopt;
+    return fmt::format(
+        "{}: the control tokens that its system text spells are read as plain text; if they are meant, give the text "
+        "by --system or /system",
+        name);
 }
 
 std::string chat_figures(const ChatGenerator& generator) {

@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "runtime/loop/sampling/sampler.h"
 #include "tools/chat/chat_generator.h"
+#include "tools/chat/chat_session.h"
+#include "tools/engine/chat_form.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {
@@ -21,6 +24,11 @@ namespace slipstream::tools {
 
 /// From nine tenths of the context on: how much is left, and what can be done.
 [[nodiscard]] std::optional<std::string> context_warning(const ChatAnswer& answer, const ChatGenerator& generator);
+
+/// If the system text of the chat that was read from the file `name` spells control tokens, which it may not: says so,
+/// and what to do if they are meant.
+[[nodiscard]] std::optional<std::string> system_note(std::string_view name, const ChatSession& session,
+                                                     const ChatForm& form);
 
 /// Figures of all answers, several lines.
 [[nodiscard]] std::string chat_figures(const ChatGenerator& generator);

@@ -8,12 +8,12 @@
 
 #include "kernels/base/error.h"
 #include "runtime/text/json_fields.h"
+#include "tools/base/amounts.h"
+#include "tools/base/json_object.h"
+#include "tools/base/usage_error.h"
 #include "tools/chat/chat_settings.h"
 #include "tools/options/sampling_options.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/bounded_file.h"
-#include "tools/terminal/json_object.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -116,8 +116,10 @@ ChatSession parse_chat_session(std::string_view text, const std::string& name, c
                                version == object.end() ? "unknown" : version->dump(), kVersion));
     ChatSession session;
     session.model = text_at(object, "model", name);
-    if (const auto system = object.find("system"); system != object.end() && !system->is_null())
+    if (const auto system = object.find("system"); system != object.end() && !system->is_null()) {
         session.system = text_at(object, "system", name);
+        session.system_source = SystemSource::File;
+    }
     session.settings = defaults;
     if (const auto settings = object.find("settings"); settings != object.end()) {
         if (!settings->is_object()) fail(name, "\"settings\" is no object");

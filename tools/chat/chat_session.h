@@ -10,6 +10,7 @@
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/loop/text_generation.h"
 #include "runtime/text/chat/prompt_template.h"
+#include "tools/engine/chat_form.h"
 
 namespace slipstream::tools {
 
@@ -23,6 +24,7 @@ struct ChatSettings {
 struct ChatSession {
     std::string model;  // path; a session may go on with another model
     std::optional<std::string> system;
+    SystemSource system_source = SystemSource::User;
     ChatSettings settings;
     std::vector<Message> messages;  // user and assistant in turns, an answer last; empty: it has not come yet
 };

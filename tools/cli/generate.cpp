@@ -17,29 +17,31 @@
 #include "runtime/loop/self_check.h"
 #include "runtime/loop/text_generation.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/base/amounts.h"
+#include "tools/base/usage_error.h"
 #include "tools/cli/console_callbacks.h"
+#include "tools/cli/context_notes.h"
 #include "tools/cli/session_options.h"
-#include "tools/engine/context_notes.h"
-#include "tools/engine/engine_model.h"
+#include "tools/engine/loaded_model.h"
 #include "tools/engine/prompt_encoding.h"
 #include "tools/engine/session.h"
 #include "tools/engine/statistics.h"
 #include "tools/engine/template_choice.h"
 #include "tools/engine/text_generator.h"
 #include "tools/options/command.h"
+#include "tools/options/compute_options.h"
 #include "tools/options/draft_options.h"
+#include "tools/options/offload_options.h"
 #include "tools/options/sampling_options.h"
 #include "tools/options/settings.h"
 #include "tools/options/statistics_output.h"
 #include "tools/options/template_options.h"
 #include "tools/options/text_options.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/text_stream.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -144,7 +146,7 @@ private:
 };
 
 // A session whose text has ended already: the text is there without the model.
-int report_finished_session(const TextSession& session, const ReplayedText& replayed, const EngineModel& engine,
+int report_finished_session(const TextSession& session, const ReplayedText& replayed, const OpenedModel& opened,
                             RunRecords& records, TextOutput& output, Console& console) {
     const std::string front = session.begin().echo == PromptEcho::Yes ? session.begin().prompt_text : "";
     const std::string text = front + replayed.shown;
@@ -157,7 +159,7 @@ int report_finished_session(const TextSession& session, const ReplayedText& repl
     result.resumed_tokens = std::ssize(result.tokens);
     result.prompt_tokens = std::ssize(session.begin().prompt);
     result.text_bytes = std::ssize(replayed.shown);
-    records.write(result, statistics_json(engine, result, {.seed = session.begin().sampling.seed}), output);
+    records.write(result, statistics_json(opened, result, {.seed = session.begin().sampling.seed}), output);
     if (!session.damage().empty()) console.note(fmt::format("the session: {}", session.damage()));
     if (!output.closed()) console.note(summary_line(result, session.begin().sampling));
     return signal_exit_code();
@@ -192,16 +194,16 @@ TextTask resumed_task(const TextSession& session) {
 }
 
 // Stops at the end of a turn where the prompt went through a template: `request.text` gains that.
-TextTask new_task(CommandContext& context, Request& request, const std::string& prompt_text, const EngineModel& engine,
+TextTask new_task(CommandContext& context, Request& request, const std::string& prompt_text, const OpenedModel& opened,
                   const Tokenizer& tokenizer) {
-    check_text_bytes(prompt_text, request, engine.files->config());
-    const GenerationDefaults& defaults = engine.files->generation_defaults();
+    check_text_bytes(prompt_text, request, opened.config());
+    const GenerationDefaults& defaults = opened.files().generation_defaults();
     TextTask task{.ignore_end = request.sampling.ignore_end, .end_tokens = all_end_tokens(defaults, tokenizer)};
     task.sampling = resolve_sampling(request.sampling, defaults, context.settings, context.console);
     const auto prompt_template =
-        completion_template(request.chat_template, engine, tokenizer, console_callbacks(context));
+        completion_template(request.chat_template, opened, tokenizer, console_callbacks(context));
     if (prompt_template && prompt_template->turn_end()) request.text.stops.push_back(*prompt_template->turn_end());
-    task.prompt = encoded(prompt_text, prompt_template, request, tokenizer, engine.files->config());
+    task.prompt = encoded(prompt_text, prompt_template, request, tokenizer, opened.config());
     return task;
 }
 
@@ -263,21 +265,21 @@ int run_generate(CommandContext& context) {
     TextSession* const resumed = session && session->resumes() ? &*session : nullptr;
     if (resumed != nullptr) resumed->decide(request.generator.compute, request.text);
     const std::string prompt_text = prompt_text_of(context.settings, session);
-    EngineModel engine = resumed != nullptr
+    OpenedModel opened = resumed != nullptr
                              ? open_session_model(*resumed, request.generator.compute.devices, context, callbacks)
-                             : open_model(choose_model(context));
-    const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
+                             : OpenedModel(choose_model(context));
+    const auto tokenizer = make_tokenizer(opened.files().tokenizer_source());
     TextTask task =
-        resumed != nullptr ? resumed_task(*resumed) : new_task(context, request, prompt_text, engine, *tokenizer);
+        resumed != nullptr ? resumed_task(*resumed) : new_task(context, request, prompt_text, opened, *tokenizer);
     TextOutput output(request.output);
     ReplayedText replayed;
     if (resumed != nullptr) {
         replayed = resumed->replay(*tokenizer, request.text);
-        if (replayed.ended) return report_finished_session(*resumed, replayed, engine, records, output, console);
+        if (replayed.ended) return report_finished_session(*resumed, replayed, opened, records, output, console);
     }
     const std::int64_t n_prompt = std::ssize(task.prompt.tokens);
     request.generator.prompt_tokens = n_prompt;
-    TextGenerator generator(request.generator, engine,
+    TextGenerator generator(request.generator, std::move(opened),
                             task.ignore_end ? without_end_tokens(task.sampling, task.end_tokens) : task.sampling,
                             task.end_tokens, callbacks);
     generator.loop().check_prompt(n_prompt);
@@ -290,8 +292,9 @@ int run_generate(CommandContext& context) {
                          .echo = request.echo ? PromptEcho::Yes : PromptEcho::No,
                          .prompt_text = prompt_text,
                          .prompt = task.prompt.tokens},
-                        generator, engine, callbacks);
-    if (const auto note = overflow_note(n_prompt, request.text.max_tokens, engine.context_tokens)) console.note(*note);
+                        generator, callbacks);
+    if (const auto note = overflow_note(n_prompt, request.text.max_tokens, generator.model().context_tokens()))
+        console.note(*note);
     std::vector<TokenId> tokens = std::move(task.prompt.tokens);
     if (resumed != nullptr) tokens.insert(tokens.end(), resumed->tokens().begin(), resumed->tokens().end());
     generator.loop().resume(std::move(tokens), n_prompt);
@@ -305,7 +308,7 @@ int run_generate(CommandContext& context) {
     GrowingText growing{.stream = stream,
                         .session = session ? &*session : nullptr,
                         .generator = generator,
-                        .control = ContextWatch(n_prompt, request.text.max_tokens, engine.context_tokens),
+                        .control = ContextWatch(n_prompt, request.text.max_tokens, generator.model().context_tokens()),
                         .began = began,
                         .figures = {.seed = task.sampling.seed}};
     TextGenerationResult result;
@@ -318,7 +321,7 @@ int run_generate(CommandContext& context) {
     }
     growing.complete();
 
-    records.write(result, statistics_json(engine, result, growing.figures), output);
+    records.write(result, statistics_json(generator.model(), result, growing.figures), output);
     if (!output.closed()) console.note(summary_line(result, task.sampling));
     return signal_exit_code();
 }

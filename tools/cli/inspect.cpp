@@ -16,16 +16,16 @@
 #include "runtime/text/chat/chat_template.h"
 #include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/base/amounts.h"
+#include "tools/base/json_object.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/folded_text.h"
-#include "tools/terminal/json_object.h"
 #include "tools/terminal/labelled_lines.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/usage_error.h"
 #include "tools/machine/environment.h"
 #include "tools/options/command.h"
 #include "tools/options/config_file.h"
@@ -20,7 +21,6 @@
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

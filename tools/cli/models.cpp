@@ -7,16 +7,16 @@
 #include <fmt/format.h>
 
 #include "runtime/text/printable.h"
+#include "tools/base/amounts.h"
+#include "tools/base/json_object.h"
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
 #include "tools/machine/model_stores.h"
 #include "tools/options/command.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/folded_text.h"
-#include "tools/terminal/json_object.h"
 #include "tools/terminal/text_cells.h"
 
 namespace slipstream::tools {

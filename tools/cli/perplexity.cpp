@@ -16,20 +16,22 @@
 #include "kernels/base/error.h"
 #include "runtime/loop/target.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/base/amounts.h"
+#include "tools/base/usage_error.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/cli/token_ids.h"
-#include "tools/engine/engine_model.h"
 #include "tools/engine/engine_target.h"
+#include "tools/engine/loaded_model.h"
 #include "tools/engine/statistics.h"
 #include "tools/options/command.h"
+#include "tools/options/compute_options.h"
+#include "tools/options/offload_options.h"
 #include "tools/options/settings.h"
 #include "tools/options/statistics_output.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -48,8 +50,8 @@ RunNeeds chain_needs(std::int64_t pass_tokens) {
 // Feeds a chain of tokens to the model, some at a time, and gets the logits after each.
 class ChainRunner {
 public:
-    ChainRunner(const EngineModel& engine, std::int64_t pass_tokens, const EngineCallbacks& callbacks)
-        : engine_target_(engine, chain_needs(pass_tokens), callbacks),
+    ChainRunner(const LoadedModel& model, std::int64_t pass_tokens, const EngineCallbacks& callbacks)
+        : engine_target_(model, chain_needs(pass_tokens), callbacks),
           target_(engine_target_.target()),
           pass_tokens_(pass_tokens) {}
 
@@ -116,9 +118,9 @@ struct TextScore {
     std::int64_t windows = 0;
 };
 
-TextScore score_text(EngineModel& engine, const std::vector<TokenId>& text, std::optional<TokenId> bos,
+TextScore score_text(const LoadedModel& model, const std::vector<TokenId>& text, std::optional<TokenId> bos,
                      std::int64_t window_tokens, Console& console, const EngineCallbacks& callbacks) {
-    ChainRunner runner(engine, std::min(kPassTokens, window_tokens), callbacks);
+    ChainRunner runner(model, std::min(kPassTokens, window_tokens), callbacks);
     ProgressBar bar(console, "perplexity");
     TextScore score;
     std::vector<TokenId> window;
@@ -151,32 +153,32 @@ int run_on_text(CommandContext& context, const ComputeOptions& compute) {
     const std::string file = *settings.path("file");
     StatisticsOutput statistics(settings.text("stats"));
     const std::string text = read_text(file, "--file", kMostCorpusBytes);
-    EngineModel engine = open_model(choose_model(context));
-    const auto tokenizer = make_tokenizer(engine.files->tokenizer_source());
+    OpenedModel opened(choose_model(context));
+    const auto tokenizer = make_tokenizer(opened.files().tokenizer_source());
     const std::vector<TokenId> tokens = tokenizer->encode(text, SpecialTokens::AsText, &cancel_flag());
-    check_tokens(tokens, engine.files->config());
+    check_tokens(tokens, opened.config());
     const std::optional<TokenId> bos = tokenizer->adds_bos() ? tokenizer->bos_id() : std::nullopt;
     if (tokens.size() < (bos ? 1U : 2U))
         throw RequestError(fmt::format("--file {}: {} of text, nothing to predict; give a longer one", file,
                                        counted(static_cast<std::int64_t>(tokens.size()), "token")));
-    make_device(engine, compute, console_callbacks(context));
-    const std::int64_t window = asked_window.value_or(std::min(engine.context_tokens, kWindowTokens));
-    if (window > engine.context_tokens || window < 2)
+    PlacedModel placed(std::move(opened), compute, console_callbacks(context));
+    const std::int64_t window = asked_window.value_or(std::min(placed.context_tokens(), kWindowTokens));
+    if (window > placed.context_tokens() || window < 2)
         throw RequestError(
             fmt::format("--window {}: the context holds {} tokens; give a window from 2 to that, or raise --ctx",
-                        window, engine.context_tokens));
-    load_model(engine, compute, chain_needs(std::min(kPassTokens, window)), console_callbacks(context));
+                        window, placed.context_tokens()));
+    const LoadedModel model(std::move(placed), chain_needs(std::min(kPassTokens, window)), console_callbacks(context));
     context.console.detail(settings.describe("window", fmt::format("{}", window), "built in"));
 
     const auto began = std::chrono::steady_clock::now();
-    const TextScore score = score_text(engine, tokens, bos, window, context.console, console_callbacks(context));
+    const TextScore score = score_text(model, tokens, bos, window, context.console, console_callbacks(context));
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     const double mean = score.nats / static_cast<double>(score.tokens);
     TextOutput output(std::nullopt);
     output.write(fmt::format("perplexity {:.4f}\nnats per token {:.6f}\ntokens {}\nwindows {} of {}\n", std::exp(mean),
                              mean, score.tokens, score.windows, window));
     statistics.write(
-        statistics_json(engine,
+        statistics_json(model,
                         TeacherForcedFigures{
                             .tokens = score.tokens, .seconds = seconds, .nats = score.nats, .windows = score.windows}),
         output);
@@ -191,17 +193,17 @@ int run_on_tokens(CommandContext& context, const ComputeOptions& compute) {
     const std::int64_t pass = settings.integer("pass", {1, kMaxPassTokens}).value_or(1);
     StatisticsOutput statistics(settings.text("stats"));
     WholeFile file(*settings.text("logits"));
-    EngineModel engine = open_model(choose_model(context));
+    OpenedModel opened(choose_model(context));
     const std::vector<TokenId> tokens =
-        parse_token_ids(read_text(ids_file, "--tokens", kMostCorpusBytes), ids_file, engine.files->config().vocab);
+        parse_token_ids(read_text(ids_file, "--tokens", kMostCorpusBytes), ids_file, opened.config().vocab);
     if (tokens.empty()) throw RequestError(fmt::format("--tokens {}: it holds no ids", ids_file));
     const auto n_tokens = static_cast<std::int64_t>(tokens.size());
-    make_device(engine, compute, console_callbacks(context));
-    if (n_tokens > engine.context_tokens)
+    PlacedModel placed(std::move(opened), compute, console_callbacks(context));
+    if (n_tokens > placed.context_tokens())
         throw RequestError(fmt::format("--tokens {}: {}, and the context holds {}; shorten them or raise --ctx",
-                                       ids_file, counted(n_tokens, "id"), engine.context_tokens));
-    load_model(engine, compute, chain_needs(std::min(pass, n_tokens)), console_callbacks(context));
-    ChainRunner runner(engine, std::min(pass, n_tokens), console_callbacks(context));
+                                       ids_file, counted(n_tokens, "id"), placed.context_tokens()));
+    const LoadedModel model(std::move(placed), chain_needs(std::min(pass, n_tokens)), console_callbacks(context));
+    ChainRunner runner(model, std::min(pass, n_tokens), console_callbacks(context));
     const auto began = std::chrono::steady_clock::now();
     {
         ProgressBar bar(context.console, "logits");
@@ -215,9 +217,9 @@ int run_on_tokens(CommandContext& context, const ComputeOptions& compute) {
     file.complete();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     TextOutput output(std::nullopt);
-    statistics.write(statistics_json(engine, TeacherForcedFigures{.tokens = n_tokens, .seconds = seconds}), output);
+    statistics.write(statistics_json(model, TeacherForcedFigures{.tokens = n_tokens, .seconds = seconds}), output);
     context.console.note(
-        fmt::format("logits [{}, {}] written to {}", n_tokens, engine.files->config().vocab, *settings.text("logits")));
+        fmt::format("logits [{}, {}] written to {}", n_tokens, model.config().vocab, *settings.text("logits")));
     return 0;
 }
 

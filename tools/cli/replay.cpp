@@ -13,6 +13,7 @@
 #include "kernels/base/error.h"
 #include "runtime/formats/model_fingerprint.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/base/usage_error.h"
 #include "tools/cli/recorded_runs.h"
 #include "tools/cli/recorded_tokens.h"
 #include "tools/cli/replay_report.h"
@@ -29,7 +30,6 @@
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/folded_text.h"
 #include "tools/terminal/signals.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

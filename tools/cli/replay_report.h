@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "draft/replay.h"
+#include "tools/base/json_object.h"
 #include "tools/engine/source_totals.h"
-#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/offload_options.h"
@@ -14,7 +15,6 @@
 #include "tools/options/settings.h"
 #include "tools/options/text_options.h"
 #include "tools/terminal/console.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -105,13 +105,13 @@ void take_session_devices(const TextSession& session, Settings& settings) {
     settings = settings.with("devices", devices, "the session's devices");
 }
 
-EngineModel open_session_model(const TextSession& session, const std::vector<DeviceChoice>& devices,
+OpenedModel open_session_model(const TextSession& session, const std::vector<DeviceChoice>& devices,
                                const CommandContext& context, const EngineCallbacks& callbacks) {
     const bool is_named = context.settings.on_command_line("model") != nullptr;
-    EngineModel engine = open_model(is_named ? choose_model(context) : session.model_path());
-    if (!is_named) context.console.detail(fmt::format("model = {} (the session's)", engine.path.string()));
-    session.check_model(engine, devices, callbacks);
-    return engine;
+    OpenedModel opened(is_named ? choose_model(context) : session.model_path());
+    if (!is_named) context.console.detail(fmt::format("model = {} (the session's)", opened.path().string()));
+    session.check_model(opened, devices, callbacks);
+    return opened;
 }
 
 }  // namespace slipstream::tools

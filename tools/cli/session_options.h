@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tools/engine/engine_callbacks.h"
-#include "tools/engine/engine_model.h"
+#include "tools/engine/placed_model.h"
 #include "tools/engine/session.h"
 #include "tools/options/command.h"
 #include "tools/options/settings.h"
@@ -25,7 +25,7 @@ void take_session_devices(const TextSession& session, Settings& settings);
 
 /// The model that the session was begun with, where it was then, unless -m names where it is. Throws RequestError where
 /// it is another one, or would be computed otherwise on `devices`, and what open_model() throws.
-[[nodiscard]] EngineModel open_session_model(const TextSession& session, const std::vector<DeviceChoice>& devices,
+[[nodiscard]] OpenedModel open_session_model(const TextSession& session, const std::vector<DeviceChoice>& devices,
                                              const CommandContext& context, const EngineCallbacks& callbacks);
 
 }  // namespace slipstream::tools

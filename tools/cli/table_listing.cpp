@@ -15,7 +15,7 @@
 #include "runtime/formats/model_files.h"
 #include "runtime/formats/model_fingerprint.h"
 #include "runtime/text/printable.h"
-#include "tools/terminal/amounts.h"
+#include "tools/base/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/signals.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "draft/tables/table_file.h"
+#include "tools/base/json_object.h"
 #include "tools/machine/model_stores.h"
-#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 

@@ -18,6 +18,9 @@
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/base/amounts.h"
+#include "tools/base/json_object.h"
+#include "tools/base/usage_error.h"
 #include "tools/cli/table_listing.h"
 #include "tools/engine/context_choice.h"
 #include "tools/machine/compute_device.h"
@@ -28,14 +31,11 @@
 #include "tools/options/compute_options.h"
 #include "tools/options/draft_options.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/folded_text.h"
-#include "tools/terminal/json_object.h"
 #include "tools/terminal/signals.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

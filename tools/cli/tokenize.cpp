@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/base/usage_error.h"
 #include "tools/cli/token_ids.h"
 #include "tools/machine/tokenizer_files.h"
 #include "tools/options/command.h"
@@ -17,7 +18,6 @@
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -1,5 +1,5 @@
 // slipstream version: what was built, what the CPU can do, and which backends there are.
-#include "tools/options/build_version.h"
+#include "tools/base/build_version.h"
 
 #include <string>
 #include <vector>
@@ -7,15 +7,15 @@
 #include <fmt/format.h>
 
 #include "kernels/cpu_device.h"
+#include "tools/base/amounts.h"
+#include "tools/base/json_object.h"
 #include "tools/machine/compute_device.h"
 #include "tools/machine/host.h"
 #include "tools/options/command.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/amounts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/folded_text.h"
-#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 

@@ -9,7 +9,7 @@ if(GIT)
     set(commit ${described})
   endif()
 endif()
-set(text "#include \"tools/options/build_version.h\"
+set(text "#include \"tools/base/build_version.h\"
 
 namespace slipstream::tools {
 

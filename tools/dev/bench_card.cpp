@@ -17,13 +17,13 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/text_parts.h"
+#include "tools/base/usage_error.h"
 #include "tools/dev/bench_card_runs.h"
 #include "tools/machine/compute_device.h"
 #include "tools/machine/host.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/signals.h"
-#include "tools/terminal/text_parts.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

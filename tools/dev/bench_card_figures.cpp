@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "tools/options/build_version.h"
-#include "tools/terminal/json_object.h"
+#include "tools/base/build_version.h"
+#include "tools/base/json_object.h"
 #include "tools/terminal/text_table.h"
 
 namespace slipstream::tools {

@@ -30,11 +30,11 @@
 #include "draft/sources/table_source.h"
 #include "draft/tree/tree_builder.h"
 #include "kernels/base/error.h"
+#include "tools/base/text_parts.h"
 #include "tools/dev/bench_draft_sources.h"
 #include "tools/dev/bench_draft_text.h"
 #include "tools/machine/machine_peaks.h"
 #include "tools/terminal/console.h"
-#include "tools/terminal/text_parts.h"
 
 namespace slipstream {
 namespace {

@@ -22,8 +22,8 @@
 #include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/text_parts.h"
 #include "tools/terminal/console.h"
-#include "tools/terminal/text_parts.h"
 
 namespace slipstream::bench_ops {
 

@@ -22,11 +22,11 @@
 
 #include "kernels/base/error.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/base/json_object.h"
 #include "tools/machine/machine_peaks.h"
 #include "tools/machine/tokenizer_files.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
-#include "tools/terminal/json_object.h"
 
 namespace slipstream {
 namespace {

@@ -13,11 +13,11 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/usage_error.h"
 #include "tools/dev/random_model_file.h"
 #include "tools/machine/host.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/signals.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -21,7 +21,7 @@ ChatForm::ChatForm(std::optional<PromptTemplate> prompt_template, const Tokenize
     : template_(std::move(prompt_template)), tokenizer_(&tokenizer), cancel_(cancel) {}
 
 MarkedText ChatForm::prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
-                                 const std::string& begun) const {
+                                 const std::string& begun, SystemSource source) const {
     CHECK(!messages.empty() && messages.back().role == "user", "{} messages", messages.size());
     MarkedText prompt;
     const auto say = [&](const std::string& text) {
@@ -30,11 +30,14 @@ MarkedText ChatForm::prompt_text(const std::optional<std::string>& system, const
     };
     if (template_) {
         std::vector<Message> all;
-        if (system) all.push_back({"system", *system});
+        if (system) all.push_back({"system", *system, source == SystemSource::File});
         all.insert(all.end(), messages.begin(), messages.end());
         prompt = render_prompt(*template_, all, cancel_);
     } else {
-        if (system) prompt.bytes = *system;
+        if (system && source == SystemSource::File)
+            say(*system);
+        else if (system)
+            prompt.bytes = *system;
         for (const Message& message : messages) {
             if (message.role == "user" && !prompt.bytes.empty()) prompt.bytes += kParagraph;
             say(message.content);
@@ -45,8 +48,15 @@ MarkedText ChatForm::prompt_text(const std::optional<std::string>& system, const
 }
 
 EncodedPrompt ChatForm::prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
-                               const std::string& begun) const {
-    return encode_rendered(prompt_text(system, messages, begun), *tokenizer_, cancel_);
+                               const std::string& begun, SystemSource source) const {
+    return encode_rendered(prompt_text(system, messages, begun, source), *tokenizer_, cancel_);
+}
+
+bool ChatForm::spells_control_tokens(const std::string& system) const {
+    if (system.empty()) return false;
+    const MarkedText said{.bytes = system, .said = {{0, system.size()}}};
+    return encode_rendered(said, *tokenizer_, cancel_).tokens !=
+           encode_rendered({.bytes = system, .said = {}}, *tokenizer_, cancel_).tokens;
 }
 
 TextGenerationOptions ChatForm::with_stops(TextGenerationOptions options) const {

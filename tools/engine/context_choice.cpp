@@ -8,7 +8,7 @@
 #include "kernels/base/error.h"
 #include "runtime/model/model.h"
 #include "runtime/model/rope.h"
-#include "tools/terminal/amounts.h"
+#include "tools/base/amounts.h"
 
 namespace slipstream::tools {
 

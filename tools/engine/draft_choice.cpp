@@ -17,11 +17,12 @@
 #include "kernels/device.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/model/weight_items.h"
+#include "tools/base/amounts.h"
 #include "tools/engine/engine_drafter.h"
 #include "tools/engine/memory_plan.h"
 #include "tools/engine/planned_seconds.h"
+#include "tools/engine/planner.h"
 #include "tools/machine/host.h"
-#include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
 
@@ -51,27 +52,19 @@ constexpr std::int64_t kViewBuiltOnce = 1024;   // that a view takes in which is
 // A run of the target with different proposers beside it.
 class PlannedRun {
 public:
-    PlannedRun(EngineModel& target, const OffloadOptions& offload, std::size_t device_bytes, CheckPasses check)
-        : target_(target), offload_(offload), weights_(target.files->weights()), check_(check) {
-        for (const EngineDevice& each : target.devices) budgets_.push_back(each.device->budget().limit_bytes());
-        budgets_.front() = device_bytes;
-        target_.text_tokens = target_.context_tokens;
-    }
+    PlannedRun(const PlacedModel& target, CheckPasses check) : target_(target), check_(check) {}
 
     /// With trees of `budget` nodes, and `draft_bytes` of the first device for a draft model; what passes take only
     /// where `timed`. Nothing where it does not fit.
     enum class Timed : std::uint8_t { No, Yes };
     [[nodiscard]] std::optional<SplitPlan> with(std::int64_t budget, std::size_t draft_bytes, Timed timed) {
-        EnginePlanRequest request{.weights = &weights_,
-                                  .needs = generation_needs(budget, 0, check_),
-                                  .beside_bytes = std::vector<std::size_t>(budgets_.size(), 0),
-                                  .budget_bytes = budgets_,
-                                  .ring_bytes = offload_.ring,
+        EnginePlanRequest request{.needs = generation_needs(budget, 0, check_),
+                                  .beside_bytes = std::vector<std::size_t>(target_.devices().size(), 0),
+                                  .ring_bytes = target_.offload().ring,
                                   .timed = timed == Timed::Yes};
         request.beside_bytes.front() = draft_bytes;
         if (view_)
-            request.needs.view =
-                ViewNeeds{*view_, draft::model_nodes({.max_budget = budget}, target_.files->config().vocab)};
+            request.needs.view = ViewNeeds{*view_, draft::model_nodes({.max_budget = budget}, target_.config().vocab)};
         return fitting_plan(target_, request);
     }
 
@@ -79,16 +72,12 @@ public:
     void keep_view(const std::optional<ViewOptions>& view) { view_ = view; }
     /// What a pass takes with all on the devices, behind so many slots.
     [[nodiscard]] double resident_seconds(std::int64_t n_slots) {
-        for (std::size_t i = 0; i < target_.devices.size(); ++i) static_cast<void>(machine_rates(target_, i, weights_));
-        return resident_plan(target_, weights_, std::max(n_slots, kChunkTokens)).pass(1).seconds;
+        return resident_plan(target_, std::max(n_slots, kChunkTokens)).pass(1).seconds;
     }
 
 private:
-    EngineModel& target_;
-    const OffloadOptions& offload_;
+    const PlacedModel& target_;
     std::optional<ViewOptions> view_;
-    ModelWeights weights_;
-    std::vector<std::size_t> budgets_;  // [devices]
     CheckPasses check_;
 };
 
@@ -138,13 +127,13 @@ std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size
 }
 
 // Of a draft model that takes so many bytes; the machine is measured.
-double seconds_per_draft_token(const EngineModel& target, std::size_t draft_bytes) {
+double seconds_per_draft_token(const PlacedModel& target, std::size_t draft_bytes) {
     return static_cast<double>(draft_bytes) *
-           target.devices.front().rates->rates.weights[static_cast<std::size_t>(DType::Q8_0)].seconds(1.0);
+           target.rates(0).rates.weights[static_cast<std::size_t>(DType::Q8_0)].seconds(1.0);
 }
 
 bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& files, std::size_t window_bytes,
-                      const EngineModel& target, const EngineCallbacks& callbacks) {
+                      const PlacedModel& target, const EngineCallbacks& callbacks) {
     const std::size_t bytes = draft_bytes_of(files, budget, window_bytes);
     const std::optional<SplitPlan> without = run.with(budget, 0, Timed::Yes);
     const std::optional<SplitPlan> beside = run.with(budget, bytes, Timed::Yes);
@@ -270,12 +259,13 @@ void refuse_budget(const DraftOptions& options, PlannedRun& run, std::size_t dra
 
 }  // namespace
 
-DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, const ComputeOptions& options,
-                           std::size_t device_bytes, const EngineCallbacks& callbacks, CheckPasses check) {
+DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target, const EngineCallbacks& callbacks,
+                           CheckPasses check) {
     DraftSettings chosen = draft;
     if (chosen.options.sources.empty()) return chosen;
+    const std::size_t device_bytes = target.device().budget().limit_bytes();
     const std::int64_t asked_view = chosen.options.view.budget_tokens;
-    chosen.options.view = planned_view(chosen.options.view, target.context_tokens);
+    chosen.options.view = planned_view(chosen.options.view, target.context_tokens());
     const bool wants_view = chosen.options.has(SourceKind::Retrieval);
     if (wants_view && asked_view > chosen.options.view.budget_tokens)
         callbacks.detail(fmt::format("kv-budget = {} (of the {} asked for: the context has no more)",
@@ -284,7 +274,7 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     if (chooses_view) std::erase(chosen.options.sources, SourceKind::Retrieval);  // until it is known to pay
     // What is drawn decides what comes (E3): nothing that is measured may enter.
     const bool draws = chosen.options.child_rule == draft::ChildRule::Draw;
-    const bool limited = device_bytes != Budget::kUnlimited || target.devices.size() > 1;
+    const bool limited = device_bytes != Budget::kUnlimited || target.devices().size() > 1;
     if (draws && !limited) return chosen;
     if (!draws)
         chosen.options.window_bytes = device_bytes != Budget::kUnlimited
@@ -298,9 +288,9 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     std::unique_ptr<ModelFiles> files;
     if (!path.empty()) {
         files = ModelFiles::open(path);
-        draft::check_draft_vocabulary(*target.files, *files);
+        draft::check_draft_vocabulary(target.files(), *files);
     }
-    PlannedRun run(target, options.offload, device_bytes, check);
+    PlannedRun run(target, check);
     if (wants_view && !chooses_view) run.keep_view(chosen.options.view);
     const std::size_t draft_bytes =
         files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
@@ -342,8 +332,7 @@ DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, cons
     // A paper's own tree keeps its size.
     const bool merged = !chosen.options.shape || chosen.options.shape == draft::TreeShape::Merged;
     if (chosen.options.adapt_budget && merged)
-        chosen.options.max_budget =
-            riding_budget(run, target.files->config(), device_bytes, chosen.options, files.get());
+        chosen.options.max_budget = riding_budget(run, target.config(), device_bytes, chosen.options, files.get());
     return chosen;
 }
 

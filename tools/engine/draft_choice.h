@@ -3,19 +3,17 @@
 // before anything is loaded.
 #pragma once
 
-#include <cstddef>
-
-#include "tools/engine/engine_model.h"
-#include "tools/options/draft_options.h"
+#include "tools/engine/engine_callbacks.h"
+#include "tools/engine/engine_options.h"
+#include "tools/engine/memory_plan.h"
+#include "tools/engine/placed_model.h"
 
 namespace slipstream::tools {
 
-/// `draft` with what `auto` leaves open decided for `target`, which is opened and has its device, whose budget
-/// `device_bytes` stands for (Budget::kUnlimited: none). A line says what is left out or made smaller. May measure the
-/// machine (target.rates). Throws what opening the draft model throws, OutOfBudget where a budget that was given does
-/// not fit and a smaller one would.
-[[nodiscard]] DraftSettings choose_draft(const DraftSettings& draft, EngineModel& target, const ComputeOptions& options,
-                                         std::size_t device_bytes, const EngineCallbacks& callbacks,
-                                         CheckPasses check = CheckPasses::No);
+/// `draft` with what `auto` leaves open decided for `target` and the budgets of its devices. A line says what is left
+/// out or made smaller. May measure the machine (target.rates()). Throws what opening the draft model throws,
+/// OutOfBudget where a budget that was given does not fit and a smaller one would.
+[[nodiscard]] DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target,
+                                         const EngineCallbacks& callbacks, CheckPasses check = CheckPasses::No);
 
 }  // namespace slipstream::tools

@@ -16,10 +16,9 @@
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/base/amounts.h"
 #include "tools/engine/planned_seconds.h"
 #include "tools/machine/host.h"
-#include "tools/machine/model_lookup.h"
-#include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
 
@@ -47,20 +46,21 @@ double parameters_of(const ModelWeights& weights) {
 
 // Whether tables out of the model are there already and whole, or built in moments: before the model is loaded they
 // must be there.
-bool model_tables_pay(const draft::DraftOptions& options, const EngineModel& target, const EngineCallbacks& callbacks) {
-    const auto vocab = static_cast<double>(target.files->config().vocab);
-    const Model* model = target.whole_model();
-    if (model != nullptr && 2.0 * vocab * parameters_of(model->weights()) <= kMaxTableOperations) return true;
+bool model_tables_pay(const draft::DraftOptions& options, const PlacedModel& target, const Model* target_model,
+                      const EngineCallbacks& callbacks) {
+    const auto vocab = static_cast<double>(target.config().vocab);
+    if (target_model != nullptr && 2.0 * vocab * parameters_of(target_model->weights()) <= kMaxTableOperations)
+        return true;
     if (!options.tables) return false;
     const draft::TableStore store(
         {.folder = *options.tables, .on_note = [&](std::string_view line) { callbacks.note(line); }});
-    return draft::load_model_ngrams({.store = &store, .fingerprint = model_fingerprint(*target.files)},
-                                    target.files->config().vocab, draft::ModelNgramsOptions{}.k)
+    return draft::load_model_ngrams({.store = &store, .fingerprint = model_fingerprint(target.files())},
+                                    target.config().vocab, draft::ModelNgramsOptions{}.k)
         .has_value();
 }
 
 // What `auto` comes to for this target.
-void drop_what_cannot_serve(draft::DraftOptions& options, const EngineModel& target,
+void drop_what_cannot_serve(draft::DraftOptions& options, const PlacedModel& target, const Model* target_model,
                             const EngineDraftModel* draft_model, const EngineCallbacks& callbacks) {
     const auto drop = [&](SourceKind kind, std::string_view why) {
         if (std::erase(options.sources, kind) > 0)
@@ -68,7 +68,7 @@ void drop_what_cannot_serve(draft::DraftOptions& options, const EngineModel& tar
     };
     if (draft_model == nullptr) drop(SourceKind::Model, "there is no draft model for this target (--draft-model)");
     if ((options.has(SourceKind::Bigram) || options.has(SourceKind::Unigram)) &&
-        !model_tables_pay(options, target, callbacks))
+        !model_tables_pay(options, target, target_model, callbacks))
         for (const SourceKind kind : {SourceKind::Bigram, SourceKind::Unigram})
             drop(kind,
                  "its table is not there, and takes long to build for this model, or more memory than "
@@ -77,18 +77,12 @@ void drop_what_cannot_serve(draft::DraftOptions& options, const EngineModel& tar
 
 }  // namespace
 
-fs::path draft_model_path(const DraftSettings& draft, const EngineModel& target) {
-    if (!draft.options.has(SourceKind::Model)) return {};
-    const fs::path bundled = bundled_model(program_folder());
-    if (draft.model)
-        return resolve_model(
-            *draft.model, [&] { return find_models(draft.environment, bundled); }, "--draft-model");
-    std::error_code error;
-    if (bundled.empty() || !fs::equivalent(bundled, target.path, error)) return {};
-    return bundled_draft_model(program_folder());
+fs::path draft_model_path(const DraftSettings& draft, const OpenedModel& target) {
+    if (!draft.options.has(SourceKind::Model) || !draft.find_model) return {};
+    return draft.find_model(target.path());
 }
 
-std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, const EngineModel& target,
+std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, const PlacedModel& target,
                                                  const EngineCallbacks& callbacks) {
     if (!draft.options.has(SourceKind::Model)) return std::nullopt;
     EngineDraftModel engine;
@@ -98,11 +92,11 @@ std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, con
         throw RequestError(
             fmt::format("--draft model: {} has no draft model of its own; name a small model with the "
                         "same vocabulary by --draft-model PATH",
-                        target.path.string()));
+                        target.path().string()));
     }
     callbacks.choice("draft-model", engine.path.string(), "the bundled one");
     engine.files = ModelFiles::open(engine.path);
-    draft::check_draft_vocabulary(*target.files, *engine.files);
+    draft::check_draft_vocabulary(target.files(), *engine.files);
     if (const HostMemory memory = host_memory();
         memory.total_bytes > 0 && engine.files->total_bytes() > memory.available_bytes)
         throw OutOfBudget(
@@ -125,22 +119,23 @@ std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, con
     return engine;
 }
 
-EngineDrafter::EngineDrafter(const DraftSettings& draft, const EngineModel& target, const EngineDraftModel* draft_model,
-                             const SamplerOptions& sampling, const EngineCallbacks& callbacks)
+EngineDrafter::EngineDrafter(const DraftSettings& draft, const PlacedModel& target, const Model* target_model,
+                             const EngineDraftModel* draft_model, const SamplerOptions& sampling,
+                             const EngineCallbacks& callbacks)
     : budget_(draft.options.max_budget), callbacks_(callbacks) {
     DraftSettings chosen = draft;
-    if (chosen.automatic) drop_what_cannot_serve(chosen.options, target, draft_model, callbacks);
+    if (chosen.automatic) drop_what_cannot_serve(chosen.options, target, target_model, draft_model, callbacks);
     callbacks.detail(fmt::format("draft = {} ({})", describe_draft(chosen), draft.list));
     if (chosen.options.sources.empty()) return;
     const WorkProgress progress = callbacks.work("preparing to guess");
     draft::DraftContext for_target;
-    for_target.vocab = target.files->config().vocab;
+    for_target.vocab = target.config().vocab;
     for_target.sampling = sampling;
-    for_target.files = target.files.get();
-    for_target.text_tokens = target.context_tokens;
-    for_target.model = target.whole_model();
+    for_target.files = &target.files();
+    for_target.text_tokens = target.context_tokens();
+    for_target.model = target_model;
     if (chosen.options.corpus || chosen.options.frozen_table)
-        for_target.tokenizer_fingerprint = tokenizer_fingerprint(*make_tokenizer(target.files->tokenizer_source()));
+        for_target.tokenizer_fingerprint = tokenizer_fingerprint(*make_tokenizer(target.files().tokenizer_source()));
     if (draft_model != nullptr) {
         for_target.draft_model = draft_model->model.get();
         for_target.draft_planned_seconds = resident_planned_seconds(
@@ -149,15 +144,7 @@ EngineDrafter::EngineDrafter(const DraftSettings& draft, const EngineModel& targ
     for_target.on_progress = [&](std::string_view what, double done, double total) { progress(done, total, what); };
     for_target.kept_ngrams = std::make_shared<draft::KeptNgrams>();
     for_target.on_note = [callbacks](std::string_view note) { callbacks.note(note); };
-    try {
-        drafter_ = draft::make_drafter(chosen.options, for_target);
-    } catch (const IoError& error) {
-        // A place where tables cannot be kept is no reason for no text; a file that was named is named again.
-        if (!chosen.options.tables) throw;
-        chosen.options.tables.reset();
-        drafter_ = draft::make_drafter(chosen.options, for_target);
-        callbacks.note(fmt::format("tables for guessing are not kept: {}", error.what()));
-    }
+    drafter_ = draft::make_drafter(chosen.options, for_target);
     for_target.on_progress = {};  // that of the work above
     made_with_ = std::move(chosen.options);
     made_for_ = std::move(for_target);
@@ -172,7 +159,7 @@ const draft::DraftDistributions* EngineDrafter::distributions() const {
     return drafter_ ? drafter_->distributions() : nullptr;
 }
 
-void EngineDrafter::plan_passes(const EngineModel& target) {
+void EngineDrafter::plan_passes(const LoadedModel& target) {
     if (!drafter_ || !made_with_.adapt_budget) return;
     made_for_.planned_seconds = target_planned_seconds(target);
     drafter_->pass_curve().replan(made_for_.planned_seconds);
@@ -185,7 +172,7 @@ std::optional<ViewNeeds> EngineDrafter::view_needs() const {
     return needs;
 }
 
-void EngineDrafter::attach_view(const EngineModel& target, ViewPasses& passes) {
+void EngineDrafter::attach_view(const LoadedModel& target, ViewPasses& passes) {
     draft::PlannedSeconds plan;
     if (made_with_.adapt_budget) plan = view_planned_seconds(target);
     attach_view_ = [&passes, plan](draft::Drafter& drafter) { drafter.attach_view(passes, plan); };

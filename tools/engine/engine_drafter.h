@@ -15,8 +15,8 @@
 #include "runtime/loop/verify.h"
 #include "runtime/pass/forward.h"
 #include "tools/engine/engine_callbacks.h"
-#include "tools/engine/engine_model.h"
-#include "tools/options/draft_options.h"
+#include "tools/engine/engine_options.h"
+#include "tools/engine/loaded_model.h"
 
 namespace slipstream::tools {
 
@@ -28,23 +28,24 @@ struct EngineDraftModel {
 };
 
 /// Where the draft model of these settings lies; empty where no source asks for one, or the target has none of its own.
-[[nodiscard]] std::filesystem::path draft_model_path(const DraftSettings& draft, const EngineModel& target);
+[[nodiscard]] std::filesystem::path draft_model_path(const DraftSettings& draft, const OpenedModel& target);
 
 /// The draft model of these settings, loaded, its vocabulary checked against the target's: the one of --draft-model, or
 /// the bundled one for the bundled target. Nothing where no source asks for it, or where `auto` finds none. Throws
 /// RequestError where `model` was asked for by name and there is none, or where the vocabularies differ.
-[[nodiscard]] std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, const EngineModel& target,
+[[nodiscard]] std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, const PlacedModel& target,
                                                                const EngineCallbacks& callbacks);
 
 /// The proposer of one loop, and what it learnt.
 class EngineDrafter {
 public:
-    /// All of them outlive this, and what the callbacks touch; `draft_model` may be null. The target need not be
-    /// loaded: tables out of it must be on disk then. Sources of `auto` that cannot serve here, or would cost more than
-    /// they can pay back, are left out: told as details. May build tables; throws Interrupted, and what make_drafter()
-    /// throws.
-    EngineDrafter(const DraftSettings& draft, const EngineModel& target, const EngineDraftModel* draft_model,
-                  const SamplerOptions& sampling, const EngineCallbacks& callbacks);
+    /// All of them outlive this, and what the callbacks touch; `draft_model` may be null. `target_model` is
+    /// the whole target; null if it is not loaded yet or split: tables out of it must be on disk then. Sources of
+    /// `auto` that cannot serve here, or would cost more than they can pay back, are left out: told as details. May
+    /// build tables; throws Interrupted, and what make_drafter() throws.
+    EngineDrafter(const DraftSettings& draft, const PlacedModel& target, const Model* target_model,
+                  const EngineDraftModel* draft_model, const SamplerOptions& sampling,
+                  const EngineCallbacks& callbacks);
 
     [[nodiscard]] Proposer& proposer();
     /// Most nodes of a pass, for the loop; 1 where nothing guesses.
@@ -53,11 +54,11 @@ public:
     /// What its guesses were drawn from, for classical sampling; null where they are point masses.
     [[nodiscard]] const draft::DraftDistributions* distributions() const;
     /// The target is loaded: guesses are weighed by what its passes will take.
-    void plan_passes(const EngineModel& target);
+    void plan_passes(const LoadedModel& target);
     /// The view of the target's KV that it guesses over; nothing where it does not.
     [[nodiscard]] std::optional<ViewNeeds> view_needs() const;
     /// Passes over that view are there, and so is the target; both outlive this.
-    void attach_view(const EngineModel& target, ViewPasses& passes);
+    void attach_view(const LoadedModel& target, ViewPasses& passes);
     [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
     /// Forgets what was learnt.
     void reset();

@@ -15,24 +15,25 @@
 
 namespace slipstream::tools {
 
-EngineTarget::Part::Part(const EngineModel& engine, std::size_t device, const RunNeeds& needs, Collective* collective)
-    : cache(*engine.devices[device].device, engine.models[device]->kv_shape(), engine.models[device]->config().n_layers,
-            needs.text_tokens > 0 ? needs.text_tokens : engine.context_tokens, needs.scratch_nodes,
-            engine.kv_placement(device)) {
-    const Model& model = *engine.models[device];
+EngineTarget::Part::Part(const LoadedModel& loaded, std::size_t device, const RunNeeds& needs, Collective* collective)
+    : cache(*loaded.devices()[device].device, loaded.models()[device]->kv_shape(),
+            loaded.models()[device]->config().n_layers,
+            needs.text_tokens > 0 ? needs.text_tokens : loaded.context_tokens(), needs.scratch_nodes,
+            loaded.kv_placement(device)) {
+    const Model& model = *loaded.models()[device];
     const PassReads reads{&model, &cache};
     if (reads.streams())
-        pass = std::make_unique<PassStream>(std::vector{reads}, *engine.arena, engine.ring_bytes(device));
+        pass = std::make_unique<PassStream>(std::vector{reads}, *loaded.arena(), loaded.ring_bytes(device));
     forward = std::make_unique<Forward>(model, needs.forward, pass.get(), collective);
     if (needs.check_tokens > 0)
         plain = std::make_unique<Forward>(model, check_forward_limits(needs.check_tokens), pass.get(), collective);
 }
 
-EngineTarget::EngineTarget(const EngineModel& engine, const RunNeeds& needs, const EngineCallbacks& callbacks)
-    : engine_(&engine), callbacks_(callbacks) {
-    if (engine.shards_matrices()) make_sums(needs);
-    for (std::size_t device = 0; device < engine.devices.size(); ++device)
-        parts_.push_back(std::make_unique<Part>(engine, device, needs, sums_ ? &sums_->rank(device) : nullptr));
+EngineTarget::EngineTarget(const LoadedModel& model, const RunNeeds& needs, const EngineCallbacks& callbacks)
+    : model_(&model), callbacks_(callbacks) {
+    if (model.shards_matrices()) make_sums(needs);
+    for (std::size_t device = 0; device < model.devices().size(); ++device)
+        parts_.push_back(std::make_unique<Part>(model, device, needs, sums_ ? &sums_->rank(device) : nullptr));
     report_lock_refusal();
     target_ = target_of(&Part::forward);
     if (needs.check_tokens > 0) plain_ = target_of(&Part::plain);
@@ -45,16 +46,16 @@ EngineTarget::PartView::PartView(const Model& model, KvCache& cache, const ViewN
 
 void EngineTarget::make_views(const ViewNeeds& needs) {
     for (std::size_t i = 0; i < parts_.size(); ++i)
-        views_.push_back(std::make_unique<PartView>(*engine_->models[i], parts_[i]->cache, needs));
+        views_.push_back(std::make_unique<PartView>(*model_->models()[i], parts_[i]->cache, needs));
     if (parts_.size() == 1) {
-        view_passes_ = std::make_unique<DeviceViewPasses>(*engine_->models.front(), views_.front()->view);
+        view_passes_ = std::make_unique<DeviceViewPasses>(*model_->models().front(), views_.front()->view);
         return;
     }
     std::vector<ViewRank> ranks;
     for (std::size_t i = 0; i < parts_.size(); ++i)
-        ranks.push_back({.model = engine_->models[i].get(),
+        ranks.push_back({.model = model_->models()[i].get(),
                          .view = &views_[i]->view,
-                         .layers = engine_->shards[i].layers,
+                         .layers = model_->shards()[i].layers,
                          .collective = sums_ ? &sums_->rank(i) : nullptr});
     view_passes_ = std::make_unique<RankViewPasses>(ranks);
 }
@@ -62,19 +63,19 @@ void EngineTarget::make_views(const ViewNeeds& needs) {
 // A rank may have to wait for all that its pass streams.
 std::chrono::nanoseconds EngineTarget::rank_is_lost_after() const {
     std::chrono::nanoseconds longest = kRankIsLost;
-    for (std::size_t i = 0; engine_->plan && i < engine_->devices.size(); ++i) {
-        const ResidencyPlan& plan = engine_->plan->ranks()[i].residency();
+    for (std::size_t i = 0; model_->plan() && i < model_->devices().size(); ++i) {
+        const ResidencyPlan& plan = model_->plan()->ranks()[i].residency();
         longest =
             std::max(longest, slipstream::rank_is_lost_after(plan.streamed_weights_bytes + plan.streamed_kv_bytes,
-                                                             engine_->devices[i].throttled_link_bytes_per_second));
+                                                             model_->devices()[i].throttled_link_bytes_per_second));
     }
     return longest;
 }
 
 void EngineTarget::make_sums(const RunNeeds& needs) {
     std::vector<Device*> devices;
-    for (const EngineDevice& each : engine_->devices) devices.push_back(each.device.get());
-    ChosenSums chosen = choose_rank_sums(devices, sum_bytes(engine_->files->config(), needs), rank_is_lost_after());
+    for (const EngineDevice& each : model_->devices()) devices.push_back(each.device.get());
+    ChosenSums chosen = choose_rank_sums(devices, sum_bytes(model_->config(), needs), rank_is_lost_after());
     sums_ = std::move(chosen.sums);
     callbacks_.detail(fmt::format("sums between the devices: {}", chosen.way));
     if (!chosen.trouble.empty()) callbacks_.note(chosen.trouble);
@@ -91,14 +92,14 @@ std::unique_ptr<Target> EngineTarget::target_of(std::unique_ptr<Forward> Part::*
     }
     std::vector<LayerRank> ranks;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-        const ModelShard& shard = engine_->shards[i];
+        const ModelShard& shard = model_->shards()[i];
         ranks.push_back({.forward = ((*parts_[i]).*forward).get(),
                          .cache = &parts_[i]->cache,
                          .layers = shard.layers,
                          .first_vocab = shard.first_vocab,
                          .n_vocab = shard.n_vocab});
     }
-    return std::make_unique<LayersTarget>(std::move(ranks), engine_->arena.get());
+    return std::make_unique<LayersTarget>(std::move(ranks), model_->arena());
 }
 
 EngineTarget::Part& EngineTarget::only() {
@@ -156,8 +157,8 @@ EngineTarget::~EngineTarget() {
 }
 
 void EngineTarget::report_lock_refusal() {
-    if (refusal_told_ || !engine_->arena) return;
-    const std::string refusal = engine_->arena->lock_refusal();
+    if (refusal_told_ || model_->arena() == nullptr) return;
+    const std::string refusal = model_->arena()->lock_refusal();
     if (refusal.empty()) return;
     callbacks_.note(refusal);
     refusal_told_ = true;

@@ -15,7 +15,7 @@
 #include "runtime/pass/pass_stream.h"
 #include "runtime/view/view_builder.h"
 #include "runtime/view/view_passes.h"
-#include "tools/engine/engine_model.h"
+#include "tools/engine/loaded_model.h"
 
 namespace slipstream::tools {
 
@@ -23,7 +23,7 @@ class EngineTarget {
 public:
     /// `engine` is loaded, for these needs where it is budgeted, and outlives this. Tells where the system did not let
     /// host memory be locked: now, or in the end where it refused memory that came with the text. Throws OutOfBudget.
-    EngineTarget(const EngineModel& engine, const RunNeeds& needs, const EngineCallbacks& callbacks);
+    EngineTarget(const LoadedModel& model, const RunNeeds& needs, const EngineCallbacks& callbacks);
     ~EngineTarget();
     EngineTarget(const EngineTarget&) = delete;
     EngineTarget& operator=(const EngineTarget&) = delete;
@@ -53,7 +53,7 @@ public:
 private:
     // What runs the part of one device.
     struct Part {
-        Part(const EngineModel& engine, std::size_t device, const RunNeeds& needs, Collective* collective);
+        Part(const LoadedModel& loaded, std::size_t device, const RunNeeds& needs, Collective* collective);
         KvCache cache;
         std::unique_ptr<PassStream> pass;
         std::unique_ptr<Forward> forward;
@@ -72,7 +72,7 @@ private:
     [[nodiscard]] std::unique_ptr<Target> target_of(std::unique_ptr<Forward> Part::*forward);
     void report_lock_refusal();
 
-    const EngineModel* engine_;
+    const LoadedModel* model_;
     EngineCallbacks callbacks_;
     bool refusal_told_ = false;
     std::unique_ptr<RankSums> sums_;                // where matrices are split

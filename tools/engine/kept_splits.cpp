@@ -11,7 +11,7 @@
 
 #include "kernels/base/error.h"
 #include "offload/atomic_file.h"
-#include "tools/terminal/text_parts.h"
+#include "tools/base/text_parts.h"
 
 namespace slipstream::tools {
 

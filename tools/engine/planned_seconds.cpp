@@ -2,10 +2,12 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "kernels/device.h"
 #include "runtime/plan/model_plan.h"
 #include "tools/engine/measured_rates.h"
+#include "tools/engine/planner.h"
 
 namespace slipstream::tools {
 
@@ -22,54 +24,45 @@ draft::PlannedSeconds seconds_by(std::shared_ptr<const Plan> plan) {
 
 }  // namespace
 
-draft::PlannedSeconds target_planned_seconds(const EngineModel& engine) {
-    if (engine.streams() || engine.devices.size() > 1)
-        return seconds_by(std::make_shared<const SplitPlan>(*engine.plan));
-    return resident_planned_seconds(*engine.files, engine.kv_dtype, WeightRounding::None, engine);
+draft::PlannedSeconds target_planned_seconds(const LoadedModel& model) {
+    if (model.streams() || model.devices().size() > 1)
+        return seconds_by(std::make_shared<const SplitPlan>(*model.plan()));
+    return resident_planned_seconds(model.files(), model.kv_dtype(), WeightRounding::None, model);
 }
 
-SplitPlan resident_plan(const EngineModel& engine, const ModelWeights& weights, std::int64_t context_tokens) {
-    const auto rank_request = [&](std::size_t rank, const ModelConfig& config, const ModelWeights& of_rank) {
-        ModelPlanRequest request{.config = &config,
-                                 .weights = &of_rank,
-                                 .kv_dtype = engine.kv_dtype,
-                                 .context_tokens = context_tokens,
-                                 .budget_bytes = kEverything};
-        set_rates(request, engine.devices[rank]);
-        return request;
-    };
-    return SplitPlan({.config = &engine.files->config(),
-                      .weights = &weights,
-                      .kind = engine.split,
-                      .shards = engine.shards,
-                      .rank_request = rank_request,
-                      .pass_tokens = 1});
+SplitPlan resident_plan(const PlacedModel& model, std::int64_t context_tokens) {
+    PlacementRequest request = placement_request(model, {.timed = true, .has_workspace = true});
+    request.context_tokens = context_tokens;
+    for (PlannedDevice& device : request.devices) {
+        device.budget_bytes = kEverything;
+        device.taken_bytes = 0;
+    }
+    return SplitPlan(split_plan_request(std::move(request)));
 }
 
 // What several devices take was measured when they were planned.
-draft::PlannedSeconds view_planned_seconds(const EngineModel& engine) {
-    if (engine.devices.size() == 1)
-        return resident_planned_seconds(*engine.files, engine.kv_dtype, WeightRounding::None, engine);
-    return seconds_by(
-        std::make_shared<const SplitPlan>(resident_plan(engine, engine.files->weights(), engine.context_tokens)));
+draft::PlannedSeconds view_planned_seconds(const LoadedModel& model) {
+    if (model.devices().size() == 1)
+        return resident_planned_seconds(model.files(), model.kv_dtype(), WeightRounding::None, model);
+    return seconds_by(std::make_shared<const SplitPlan>(resident_plan(model, model.context_tokens())));
 }
 
 draft::PlannedSeconds resident_planned_seconds(const ModelFiles& files, DType kv_dtype, WeightRounding rounding,
-                                               const EngineModel& engine) {
+                                               const PlacedModel& model) {
     const ModelWeights weights = files.weights();
     const MachineRates machine =
         measure_rates({.config = &files.config(),
                        .weights = &weights,
                        .rounding = rounding,
                        .kv_dtype = kv_dtype,
-                       .n_threads = engine.device_threads,
-                       .card = engine.device().kind() == DeviceKind::Cuda ? &engine.device() : nullptr,
+                       .n_threads = model.device_threads(),
+                       .card = model.device().kind() == DeviceKind::Cuda ? &model.device() : nullptr,
                        .effort = RateEffort::Compute});
     return seconds_by(std::make_shared<const ModelPlan>(ModelPlanRequest{.config = &files.config(),
                                                                          .weights = &weights,
                                                                          .rounding = rounding,
                                                                          .kv_dtype = kv_dtype,
-                                                                         .context_tokens = engine.context_tokens,
+                                                                         .context_tokens = model.context_tokens(),
                                                                          .budget_bytes = kEverything,
                                                                          .rates = machine.rates,
                                                                          .link_bytes_per_second = 1.0,

@@ -6,22 +6,21 @@
 #include <cstdint>
 
 #include "draft/control/pass_curve.h"
-#include "tools/engine/engine_model.h"
+#include "tools/engine/loaded_model.h"
 
 namespace slipstream::tools {
 
-/// Of the engine model, which is loaded and outlives the result.
-[[nodiscard]] draft::PlannedSeconds target_planned_seconds(const EngineModel& engine);
+/// Of the model model, which is loaded and outlives the result.
+[[nodiscard]] draft::PlannedSeconds target_planned_seconds(const LoadedModel& model);
 
 /// Of a target over a view of its KV: with all of it resident on the devices that share it.
-[[nodiscard]] draft::PlannedSeconds view_planned_seconds(const EngineModel& engine);
+[[nodiscard]] draft::PlannedSeconds view_planned_seconds(const LoadedModel& model);
 
 /// A model of `weights` with all of it on its devices, whose rates are measured, behind up to `context_tokens`.
-[[nodiscard]] SplitPlan resident_plan(const EngineModel& engine, const ModelWeights& weights,
-                                      std::int64_t context_tokens);
+[[nodiscard]] SplitPlan resident_plan(const PlacedModel& model, std::int64_t context_tokens);
 
-/// Of a small model, loaded on the device of `engine`, with all it needs resident; both outlive the result.
+/// Of a small model, loaded on the device of `model`, with all it needs resident; both outlive the result.
 [[nodiscard]] draft::PlannedSeconds resident_planned_seconds(const ModelFiles& files, DType kv_dtype,
-                                                             WeightRounding rounding, const EngineModel& engine);
+                                                             WeightRounding rounding, const PlacedModel& model);
 
 }  // namespace slipstream::tools

@@ -12,10 +12,10 @@
 #include "runtime/model/rope.h"
 #include "runtime/ranks/model_split.h"
 #include "runtime/text/printable.h"
+#include "tools/base/amounts.h"
+#include "tools/base/build_version.h"
+#include "tools/base/text_parts.h"
 #include "tools/engine/kept_splits.h"
-#include "tools/options/build_version.h"
-#include "tools/terminal/amounts.h"
-#include "tools/terminal/text_parts.h"
 
 namespace slipstream::tools {
 
@@ -52,10 +52,10 @@ std::string shown(const T& value) {
 constexpr std::string_view kSplitBegin = " (";
 constexpr std::string_view kTensorFront = "tensor ";
 constexpr std::string_view kLayersEnd = " layers";
-std::string forms_with_split(const EngineModel& engine) {
-    const DeviceForms all = engine.device_forms();
-    const std::vector<std::int64_t> parts = parts_of(engine.split, engine.shards);
-    if (engine.shards_matrices())
+std::string forms_with_split(const LoadedModel& model) {
+    const DeviceForms all = model.device_forms();
+    const std::vector<std::int64_t> parts = parts_of(model.split(), model.shards());
+    if (model.shards_matrices())
         return fmt::format("{}{}{}{})", all.forms, kSplitBegin, kTensorFront, fmt::join(parts, ","));
     if (all.is_one) return all.forms;
     return fmt::format("{}{}{}{})", all.forms, kSplitBegin, fmt::join(parts, ","), kLayersEnd);
@@ -211,9 +211,9 @@ void TextSession::check_prompt(std::string_view prompt_text, std::string_view op
     }
 }
 
-void TextSession::check_model(const EngineModel& engine, const std::vector<DeviceChoice>& devices,
+void TextSession::check_model(const OpenedModel& model, const std::vector<DeviceChoice>& devices,
                               const EngineCallbacks& callbacks) const {
-    const ModelFiles& files = *engine.files;
+    const ModelFiles& files = model.files();
     const SessionBegin& held = begin();
     const ModelConfig& config = files.config();
     if (model_fingerprint(files) != held.model_fingerprint || config.vocab != held.vocab ||
@@ -221,7 +221,7 @@ void TextSession::check_model(const EngineModel& engine, const std::vector<Devic
         throw RequestError(fmt::format(
             "the model {} is not the one that the session {} was begun with ({}), or was changed since; name "
             "that one by -m, or another session",
-            engine.path.string(), request_.path.string(), held.model_path));
+            model.path().string(), request_.path.string(), held.model_path));
     const KvShape kv{config.n_kv_heads, config.head_dim, held.kv_dtype};
     if (rope_fingerprint(rope_frequencies(config, held.context_tokens)) != held.rope_fingerprint ||
         kv.chunk_bytes() != held.kv_chunk_bytes)
@@ -251,20 +251,20 @@ ReplayedText TextSession::replay(const Tokenizer& tokenizer, const TextGeneratio
     }
 }
 
-SessionBegin TextSession::fresh_begin(const SessionStart& start, const EngineModel& engine) const {
+SessionBegin TextSession::fresh_begin(const SessionStart& start, const LoadedModel& model) const {
     std::error_code error;
-    const fs::path absolute = fs::absolute(engine.path, error);
+    const fs::path absolute = fs::absolute(model.path(), error);
     return {.program_version = std::string(build_version()),
-            .model_path = (error ? engine.path : absolute).string(),
-            .model_fingerprint = model_fingerprint(*engine.files),
-            .device_kind = engine.device_forms().kinds,
-            .instruction_form = forms_with_split(engine),
-            .context_tokens = engine.context_tokens,
-            .rope_fingerprint = rope_fingerprint(engine.models.front()->rope()),
-            .kv_dtype = engine.kv_dtype,
-            .n_layers = engine.files->config().n_layers,
-            .kv_chunk_bytes = engine.kv_shape().chunk_bytes(),
-            .vocab = engine.files->config().vocab,
+            .model_path = (error ? model.path() : absolute).string(),
+            .model_fingerprint = model_fingerprint(model.files()),
+            .device_kind = model.device_forms().kinds,
+            .instruction_form = forms_with_split(model),
+            .context_tokens = model.context_tokens(),
+            .rope_fingerprint = rope_fingerprint(model.models().front()->rope()),
+            .kv_dtype = model.kv_dtype(),
+            .n_layers = model.config().n_layers,
+            .kv_chunk_bytes = model.kv_shape().chunk_bytes(),
+            .vocab = model.config().vocab,
             .sampling = *start.sampling,
             .ignore_end = start.ignore_end,
             .stops = start.text->stops,
@@ -294,8 +294,8 @@ std::int64_t TextSession::restore(SessionKv& kv, const EngineCallbacks& callback
     return n_restored;
 }
 
-void TextSession::check_split(const EngineModel& engine) const {
-    const std::string here = forms_with_split(engine);
+void TextSession::check_split(const LoadedModel& model) const {
+    const std::string here = forms_with_split(model);
     if (begin().instruction_form == here) return;
     const std::string_view held = split_of_forms(begin().instruction_form);
     const auto told = [](std::string_view split) { return split.empty() ? "layers, or none" : split; };
@@ -309,17 +309,17 @@ void TextSession::check_split(const EngineModel& engine) const {
                     request_.path.string(), told(held), told(split_of_forms(here)), remedy));
 }
 
-std::int64_t TextSession::restore(Target& target, const EngineModel& engine, const EngineCallbacks& callbacks) {
-    check_split(engine);
+std::int64_t TextSession::restore(Target& target, const LoadedModel& model, const EngineCallbacks& callbacks) {
+    check_split(model);
     SessionKv kv(*file_, target, 0);
     return restore(kv, callbacks);
 }
 
-void TextSession::attach(const SessionStart& start, TextGenerator& generator, const EngineModel& engine,
-                         const EngineCallbacks& callbacks) {
+void TextSession::attach(const SessionStart& start, TextGenerator& generator, const EngineCallbacks& callbacks) {
+    const LoadedModel& model = generator.model();
     const bool is_old = resumes();
-    if (!is_old) file_ = SessionFile::create(request_.path, fresh_begin(start, engine));
-    check_split(engine);
+    if (!is_old) file_ = SessionFile::create(request_.path, fresh_begin(start, model));
+    check_split(model);
     kv_.emplace(*file_, generator.target(), request_.limit_bytes);
     const std::int64_t n_prompt = std::ssize(begin().prompt);
     const std::int64_t room = begin().context_tokens - n_prompt;

@@ -19,9 +19,9 @@
 #include "runtime/loop/text_generation.h"
 #include "runtime/session/session_file.h"
 #include "runtime/session/session_kv.h"
-#include "tools/engine/engine_model.h"
+#include "tools/engine/engine_options.h"
+#include "tools/engine/loaded_model.h"
 #include "tools/engine/text_generator.h"
-#include "tools/options/sampling_options.h"
 
 namespace slipstream::tools {
 
@@ -93,7 +93,7 @@ public:
     void check_prompt(std::string_view prompt_text, std::string_view option) const;
     /// RequestError where the model, its rope, or `device`, which would compute it here, is not what the text was begun
     /// with.
-    void check_model(const EngineModel& engine, const std::vector<DeviceChoice>& devices,
+    void check_model(const OpenedModel& model, const std::vector<DeviceChoice>& devices,
                      const EngineCallbacks& callbacks) const;
     /// What was generated before, as text.
     [[nodiscard]] ReplayedText replay(const Tokenizer& tokenizer, const TextGenerationOptions& text) const;
@@ -101,12 +101,11 @@ public:
     /// The model is loaded and the prompt fits: makes the file of a fresh session, or fills the cache with what an old
     /// one saved. Says what of KV will be kept. RequestError where layers are shared out otherwise over devices of
     /// several kinds.
-    void attach(const SessionStart& start, TextGenerator& generator, const EngineModel& engine,
-                const EngineCallbacks& callbacks);
+    void attach(const SessionStart& start, TextGenerator& generator, const EngineCallbacks& callbacks);
     /// Fills an empty target of the session's model and context, over the devices of `engine`, with the KV that was
     /// saved, and leaves the file as it is; returns the positions. For who only reads: a benchmark. Throws RequestError
     /// as attach().
-    std::int64_t restore(Target& target, const EngineModel& engine, const EngineCallbacks& callbacks);
+    std::int64_t restore(Target& target, const LoadedModel& model, const EngineCallbacks& callbacks);
     /// Tokens that a pass added. Throws IoError.
     void append(std::span<const TokenId> tokens) { file_->append_tokens(tokens); }
     /// Between passes: saves KV that has filled; every five minutes what was learnt about guessing. Where the system
@@ -121,8 +120,8 @@ private:
     [[noreturn]] void contradict(std::string_view option, std::string_view demanded, std::string_view held) const;
     [[nodiscard]] std::optional<HeldSplit> held_split() const;
     void take_split(ComputeOptions& compute) const;
-    void check_split(const EngineModel& engine) const;
-    [[nodiscard]] SessionBegin fresh_begin(const SessionStart& start, const EngineModel& engine) const;
+    void check_split(const LoadedModel& model) const;
+    [[nodiscard]] SessionBegin fresh_begin(const SessionStart& start, const LoadedModel& model) const;
     std::int64_t restore(SessionKv& kv, const EngineCallbacks& callbacks) const;
     void say_what_is_kept(std::int64_t longest_tokens, const EngineCallbacks& callbacks) const;
 

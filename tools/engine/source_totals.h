@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "draft/drafter.h"
-#include "tools/terminal/json_object.h"
+#include "tools/base/json_object.h"
 
 namespace slipstream::tools {
 

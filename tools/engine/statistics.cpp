@@ -7,30 +7,35 @@
 #include <fmt/format.h>
 
 #include "runtime/ranks/model_split.h"
-#include "tools/engine/engine_model.h"
+#include "tools/base/amounts.h"
 #include "tools/engine/engine_target.h"
+#include "tools/engine/loaded_model.h"
 #include "tools/machine/host.h"
-#include "tools/terminal/amounts.h"
 
 namespace slipstream::tools {
 
 namespace {
 
-JsonObject peak_json(const EngineModel& engine) {
-    JsonObject peak;
+// `loaded`: null if nothing was loaded.
+JsonObject peak_json(const LoadedModel* loaded) {
     std::vector<std::int64_t> device_bytes;
-    for (const EngineDevice& each : engine.devices)
-        device_bytes.push_back(static_cast<std::int64_t>(each.device->budget().peak_bytes()));
-    if (device_bytes.empty()) device_bytes.push_back(0);
+    if (loaded == nullptr) {
+        device_bytes.push_back(0);
+    } else {
+        for (const EngineDevice& each : loaded->devices())
+            device_bytes.push_back(static_cast<std::int64_t>(each.device->budget().peak_bytes()));
+    }
+    const PinnedArena* arena = loaded != nullptr ? loaded->arena() : nullptr;
+    JsonObject peak;
     peak.integers("device_bytes", device_bytes)
-        .unsigned_integer("pinned_bytes", engine.arena ? engine.arena->peak_bytes() : 0)
+        .unsigned_integer("pinned_bytes", arena != nullptr ? arena->peak_bytes() : 0)
         .unsigned_integer("rss_bytes", peak_resident_bytes());
     return peak;
 }
 
-std::vector<std::string> device_names(const EngineModel& engine) {
+std::vector<std::string> device_names(const PlacedModel& model) {
     std::vector<std::string> names;
-    for (const EngineDevice& each : engine.devices) names.push_back(each.choice.name());
+    for (const EngineDevice& each : model.devices()) names.push_back(each.choice.name());
     return names;
 }
 
@@ -52,28 +57,27 @@ std::string_view stop_text(StopReason reason) {
 
 }  // namespace
 
-JsonObject plan_json(const EngineModel& engine) {
+JsonObject plan_json(const LoadedModel& model) {
     JsonObject plan;
-    if (engine.models.empty()) return plan;
-    plan.integer("context_tokens", engine.context_tokens)
-        .text("kv_type", dtype_name(engine.kv_dtype))
-        .integer("threads", engine.n_threads)
-        .text("instruction_form", engine.device_forms().forms)
-        .unsigned_integer("weights_bytes", engine.files->total_bytes())
-        .unsigned_integer("kv_bytes", kv_bytes(engine.files->config(), engine.kv_dtype, engine.context_tokens));
-    if (!engine.shards.empty()) {
-        plan.text("split", split_name(engine.split))
-            .integers(engine.shards_matrices() ? "kv_heads" : "layers", parts_of(engine.split, engine.shards));
+    plan.integer("context_tokens", model.context_tokens())
+        .text("kv_type", dtype_name(model.kv_dtype()))
+        .integer("threads", model.n_threads())
+        .text("instruction_form", model.device_forms().forms)
+        .unsigned_integer("weights_bytes", model.files().total_bytes())
+        .unsigned_integer("kv_bytes", kv_bytes(model.config(), model.kv_dtype(), model.context_tokens()));
+    if (!model.shards().empty()) {
+        plan.text("split", split_name(model.split()))
+            .integers(model.shards_matrices() ? "kv_heads" : "layers", parts_of(model.split(), model.shards()));
     }
-    if (engine.plan) {
-        const ResidencyPlan& sums = engine.plan->sums();
+    if (model.plan() != nullptr) {
+        const ResidencyPlan& sums = model.plan()->sums();
         plan.unsigned_integer("device_bytes", sums.device_bytes)
             .unsigned_integer("ring_bytes", sums.ring_bytes)
             .unsigned_integer("resident_weights_bytes", sums.resident_weights_bytes)
             .unsigned_integer("resident_kv_bytes", sums.resident_kv_bytes)
             .unsigned_integer("streamed_weights_bytes", sums.streamed_weights_bytes)
             .unsigned_integer("streamed_kv_bytes", sums.streamed_kv_bytes)
-            .integer("expect_tokens", engine.plan->pass_tokens())
+            .integer("expect_tokens", model.plan()->pass_tokens())
             .real("pass_seconds", sums.pass_seconds);
     }
     return plan;
@@ -93,7 +97,7 @@ StreamSnapshot StreamSnapshot::operator-(const StreamSnapshot& earlier) const {
     return between;
 }
 
-StreamSnapshot stream_snapshot(const EngineModel& engine, const EngineTarget& target) {
+StreamSnapshot stream_snapshot(const LoadedModel& model, const EngineTarget& target) {
     StreamSnapshot snapshot;
     snapshot.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
     snapshot.logits_bytes = target.logits_bytes();
@@ -102,24 +106,29 @@ StreamSnapshot stream_snapshot(const EngineModel& engine, const EngineTarget& ta
     snapshot.weights_bytes = figures.weights_bytes;
     snapshot.kv_bytes = figures.kv_bytes;
     snapshot.wait_seconds = figures.wait_seconds;
-    for (const EngineDevice& each : engine.devices) snapshot.links.push_back(each.device->link_in());
+    for (const EngineDevice& each : model.devices()) snapshot.links.push_back(each.device->link_in());
     return snapshot;
 }
 
-JsonObject statistics_json(const EngineModel& engine, const TextGenerationResult& result, const RunFigures& figures) {
+namespace {
+
+// `loaded`: null if nothing was loaded.
+JsonObject text_json(const OpenedModel& model, const LoadedModel* loaded, const TextGenerationResult& result,
+                     const RunFigures& figures) {
     const auto generated = static_cast<std::int64_t>(result.tokens.size());
     JsonObject json;
-    json.text("model", engine.path.string())
-        .texts("devices", device_names(engine))
-        .text("regime", regime_name(engine.plan ? engine.plan->sums().regime : Regime::AllFits))
-        .object("plan", plan_json(engine))
+    json.text("model", model.path().string())
+        .texts("devices", loaded != nullptr ? device_names(*loaded) : std::vector<std::string>{})
+        .text("regime", regime_name(loaded != nullptr && loaded->plan() != nullptr ? loaded->plan()->sums().regime
+                                                                                   : Regime::AllFits))
+        .object("plan", loaded != nullptr ? plan_json(*loaded) : JsonObject())
         .unsigned_integer("seed", figures.seed)
         .integer("prompt_tokens", result.prompt_tokens)
         .integer("generated_tokens", generated)
         .integer("resumed_tokens", result.resumed_tokens)
         .integer("text_bytes", result.text_bytes)
         .text("stop_reason", stop_reason_name(result.stop_reason))
-        .real("load_seconds", engine.load_seconds)
+        .real("load_seconds", loaded != nullptr ? loaded->load_seconds() : 0.0)
         .real("first_token_seconds", figures.first_token_seconds)
         .real("prefill_seconds", result.prefill_seconds)
         .real("decode_seconds", result.decode_seconds)
@@ -166,22 +175,32 @@ JsonObject statistics_json(const EngineModel& engine, const TextGenerationResult
         .object("streamed", streamed)
         .object("split", split)
         .null("drafting_hidden_fraction")
-        .object("peak", peak_json(engine));
+        .object("peak", peak_json(loaded));
     return json;
 }
 
-JsonObject statistics_json(const EngineModel& engine, const TeacherForcedFigures& figures) {
+}  // namespace
+
+JsonObject statistics_json(const LoadedModel& model, const TextGenerationResult& result, const RunFigures& figures) {
+    return text_json(model, &model, result, figures);
+}
+
+JsonObject statistics_json(const OpenedModel& model, const TextGenerationResult& result, const RunFigures& figures) {
+    return text_json(model, nullptr, result, figures);
+}
+
+JsonObject statistics_json(const LoadedModel& model, const TeacherForcedFigures& figures) {
     const auto n = static_cast<double>(figures.tokens);
     JsonObject json;
-    json.text("model", engine.path.string())
-        .texts("devices", device_names(engine))
-        .object("plan", plan_json(engine))
+    json.text("model", model.path().string())
+        .texts("devices", device_names(model))
+        .object("plan", plan_json(model))
         .integer("tokens", figures.tokens);
     if (figures.nats) json.real("perplexity", std::exp(*figures.nats / n)).real("nats_per_token", *figures.nats / n);
     if (figures.windows) json.integer("windows", *figures.windows);
     json.real("seconds", figures.seconds)
         .real("tokens_per_second", figures.seconds > 0.0 ? n / figures.seconds : 0.0)
-        .object("peak", peak_json(engine));
+        .object("peak", peak_json(&model));
     return json;
 }
 

@@ -8,13 +8,14 @@
 
 #include "kernels/device.h"
 #include "runtime/loop/text_generation.h"
+#include "tools/base/json_object.h"
 #include "tools/engine/source_totals.h"
-#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 
-struct EngineModel;
 class EngineTarget;
+class LoadedModel;
+class OpenedModel;
 
 /// What has streamed up to a moment.
 struct StreamSnapshot {
@@ -26,7 +27,7 @@ struct StreamSnapshot {
     double seconds = 0.0;             // on a steady clock
     [[nodiscard]] StreamSnapshot operator-(const StreamSnapshot& earlier) const;
 };
-[[nodiscard]] StreamSnapshot stream_snapshot(const EngineModel& engine, const EngineTarget& target);
+[[nodiscard]] StreamSnapshot stream_snapshot(const LoadedModel& model, const EngineTarget& target);
 
 struct RunFigures {
     std::uint64_t seed = 0;
@@ -37,11 +38,14 @@ struct RunFigures {
     std::optional<std::int64_t> checked_tokens{};  // of the self-check, where one was made: all were right
 };
 
-/// How it was placed, bytes as `plan` names them; empty where nothing was loaded.
-[[nodiscard]] JsonObject plan_json(const EngineModel& engine);
+/// How it was placed, bytes as `plan` names them.
+[[nodiscard]] JsonObject plan_json(const LoadedModel& model);
 
 /// One object, as --stats writes it; times in seconds, sizes in bytes.
-[[nodiscard]] JsonObject statistics_json(const EngineModel& engine, const TextGenerationResult& result,
+[[nodiscard]] JsonObject statistics_json(const LoadedModel& model, const TextGenerationResult& result,
+                                         const RunFigures& figures);
+/// The same of a text for which nothing was loaded: no devices, an empty plan.
+[[nodiscard]] JsonObject statistics_json(const OpenedModel& model, const TextGenerationResult& result,
                                          const RunFigures& figures);
 
 /// What a teacher-forced run came to.
@@ -54,7 +58,7 @@ struct TeacherForcedFigures {
 
 /// One object of the same form, with the keys that apply: model, devices, plan, tokens, seconds, tokens_per_second,
 /// peak; of a text perplexity, nats_per_token and windows too.
-[[nodiscard]] JsonObject statistics_json(const EngineModel& engine, const TeacherForcedFigures& figures);
+[[nodiscard]] JsonObject statistics_json(const LoadedModel& model, const TeacherForcedFigures& figures);
 
 /// "85.2 tokens/s, 1.67 a pass"; "one pass" where nothing was decoded behind the first tokens, so that there is no
 /// rate.

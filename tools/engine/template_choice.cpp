@@ -15,7 +15,7 @@
 #include "runtime/formats/chat_templates.h"
 #include "runtime/text/chat/choose_template.h"
 #include "runtime/text/printable.h"
-#include "tools/terminal/usage_error.h"
+#include "tools/base/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -65,10 +65,10 @@ PromptTemplate named_template(TemplateSettings& chosen, const TokenizerSource& s
                     printable(chosen.name), listed(source.chat_templates), template_family_names()));
 }
 
-std::optional<PromptTemplate> named_or_own(TemplateSettings& chosen, const EngineModel& engine,
+std::optional<PromptTemplate> named_or_own(TemplateSettings& chosen, const OpenedModel& model,
                                            const Tokenizer& tokenizer, const EngineCallbacks& callbacks) {
     if (chosen.choice == TemplateChoice::None) return std::nullopt;
-    const TokenizerSource& source = engine.files->tokenizer_source();
+    const TokenizerSource& source = model.files().tokenizer_source();
     if (chosen.choice == TemplateChoice::Named) {
         PromptTemplate made = named_template(chosen, source, tokenizer);
         callbacks.note(fmt::format("the prompt goes through {}", made.name()));
@@ -107,9 +107,9 @@ void check_arguments(const PromptTemplate& made, const TemplateSettings& chosen,
 
 }  // namespace
 
-std::optional<PromptTemplate> completion_template(TemplateSettings& chosen, const EngineModel& engine,
+std::optional<PromptTemplate> completion_template(TemplateSettings& chosen, const OpenedModel& model,
                                                   const Tokenizer& tokenizer, const EngineCallbacks& callbacks) {
-    auto made = named_or_own(chosen, engine, tokenizer, callbacks);
+    auto made = named_or_own(chosen, model, tokenizer, callbacks);
     if (made) {
         check_arguments(*made, chosen, callbacks);
         return made;
@@ -123,9 +123,9 @@ std::optional<PromptTemplate> completion_template(TemplateSettings& chosen, cons
     return made;
 }
 
-std::optional<PromptTemplate> conversation_template(TemplateSettings& chosen, const EngineModel& engine,
+std::optional<PromptTemplate> conversation_template(TemplateSettings& chosen, const OpenedModel& model,
                                                     const Tokenizer& tokenizer, const EngineCallbacks& callbacks) {
-    auto made = named_or_own(chosen, engine, tokenizer, callbacks);
+    auto made = named_or_own(chosen, model, tokenizer, callbacks);
     if (!made && chosen.choice == TemplateChoice::Automatic) {
         const auto is_control_token = [&](std::string_view text) {
             const std::vector<TokenId> ids = tokenizer.encode(text, SpecialTokens::Parse);
@@ -133,7 +133,7 @@ std::optional<PromptTemplate> conversation_template(TemplateSettings& chosen, co
                 return tokenizer.piece(id) == text && tokenizer.token_kind(id) != TokenKind::Normal;
             });
         };
-        if (const TemplateFamily* family = guess_template_family(is_control_token, end_of_path(engine.path))) {
+        if (const TemplateFamily* family = guess_template_family(is_control_token, end_of_path(model.path()))) {
             callbacks.note(
                 fmt::format("the model has no chat template; what tells of one says {} (--template F takes another)",
                             family->name));

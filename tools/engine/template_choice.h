@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "runtime/text/chat/prompt_template.h"
-#include "tools/engine/engine_model.h"
-#include "tools/options/template_options.h"
+#include "tools/engine/engine_options.h"
+#include "tools/engine/placed_model.h"
 
 namespace slipstream::tools {
 
@@ -14,13 +14,13 @@ namespace slipstream::tools {
 /// --template-arg gives tools, else "default"), told as a note; nothing where there is none: raw text. Throws
 /// UsageError where what is demanded would have no effect then, RequestError where the name is nobody's or
 /// the model's own template is not one.
-[[nodiscard]] std::optional<PromptTemplate> completion_template(TemplateSettings& chosen, const EngineModel& engine,
+[[nodiscard]] std::optional<PromptTemplate> completion_template(TemplateSettings& chosen, const OpenedModel& model,
                                                                 const Tokenizer& tokenizer,
                                                                 const EngineCallbacks& callbacks);
 
 /// For a chat: the same, and where the model has none the family that it tells of, by name. Nothing where nothing tells
 /// of one, or with --no-template: the conversation is one text.
-[[nodiscard]] std::optional<PromptTemplate> conversation_template(TemplateSettings& chosen, const EngineModel& engine,
+[[nodiscard]] std::optional<PromptTemplate> conversation_template(TemplateSettings& chosen, const OpenedModel& model,
                                                                   const Tokenizer& tokenizer,
                                                                   const EngineCallbacks& callbacks);
 

@@ -6,20 +6,19 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/amounts.h"
 #include "tools/engine/draft_choice.h"
-#include "tools/options/sampling_options.h"
-#include "tools/terminal/amounts.h"
+#include "tools/engine/engine_options.h"
+#include "tools/engine/planner.h"
 
 namespace slipstream::tools {
 
 namespace {
 
 // The self-check's passes shrink until the device holds them beside all else; where it does not even so, loading tells.
-void fit_check(EngineModel& engine, const ComputeOptions& options, RunNeeds& needs, const EngineCallbacks& callbacks) {
-    const ModelWeights weights = engine.files->weights();
-    engine.text_tokens = engine.context_tokens;
-    EnginePlanRequest request{.weights = &weights, .needs = needs, .ring_bytes = options.offload.ring};
-    if (fitting_plan(engine, request) && request.needs.check_tokens < needs.check_tokens)
+void fit_check(const PlacedModel& placed, RunNeeds& needs, const EngineCallbacks& callbacks) {
+    EnginePlanRequest request{.needs = needs, .ring_bytes = placed.offload().ring};
+    if (fitting_plan(placed, request) && request.needs.check_tokens < needs.check_tokens)
         callbacks.note(
             fmt::format("the self-check computes {} of a prompt at a time, for more do not fit beside the model",
                         counted(request.needs.check_tokens, "token")));
@@ -28,51 +27,53 @@ void fit_check(EngineModel& engine, const ComputeOptions& options, RunNeeds& nee
 
 }  // namespace
 
-TextGenerator::TextGenerator(const GeneratorOptions& options, EngineModel& engine, const SamplerOptions& sampling,
+TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened, const SamplerOptions& sampling,
                              std::vector<TokenId> end_tokens, const EngineCallbacks& callbacks)
-    : engine_(&engine), verify_(options.draft.verify) {
-    const ModelConfig& config = engine.files->config();
-    check_logit_bias(sampling, config.vocab);
-    make_device(engine, options.compute, callbacks);
-    if (options.prompt_tokens) GenerationLoop::check_prompt(*options.prompt_tokens, engine.context_tokens);
+    : verify_(options.draft.verify) {
+    check_logit_bias(sampling, opened.config().vocab);
+    PlacedModel placed(std::move(opened), options.compute, callbacks);
+    if (options.prompt_tokens) GenerationLoop::check_prompt(*options.prompt_tokens, placed.context_tokens());
     // Tables are made out of the model where they can be; under a budget the drafter comes first, and what it leaves
     // is planned with.
-    if (!engine.budgeted) load_model(engine, options.compute, {}, callbacks);
-    const DraftSettings draft = choose_draft(options.draft, engine, options.compute,
-                                             engine.device().budget().limit_bytes(), callbacks, options.check);
-    draft_model_ = load_draft_model(draft, engine, callbacks);
-    drafter_.emplace(draft, engine, draft_model_ ? &*draft_model_ : nullptr, sampling, callbacks);
+    if (!placed.budgeted()) model_.emplace(std::move(placed), RunNeeds{}, callbacks);
+    const PlacedModel& target = model_ ? *model_ : placed;
+    const DraftSettings draft = choose_draft(options.draft, target, callbacks, options.check);
+    draft_model_ = load_draft_model(draft, target, callbacks);
+    drafter_.emplace(draft, target, model_ ? model_->whole_model() : nullptr, draft_model_ ? &*draft_model_ : nullptr,
+                     sampling, callbacks);
     limits_ = {drafter_->budget(), std::move(end_tokens)};
     RunNeeds needs = generation_needs(limits_.budget, 0, options.check);
     needs.view = drafter_->view_needs();
-    if (engine.budgeted && options.check == CheckPasses::Yes) fit_check(engine, options.compute, needs, callbacks);
-    try {
-        if (engine.budgeted) load_model(engine, options.compute, needs, callbacks);
-    } catch (const OutOfBudget& error) {
-        if (options.check == CheckPasses::No) throw;
-        throw OutOfBudget(fmt::format("{}; --self-check, which computes again, is part of it", error.what()));
+    if (!model_) {
+        if (options.check == CheckPasses::Yes) fit_check(placed, needs, callbacks);
+        try {
+            model_.emplace(std::move(placed), needs, callbacks);
+        } catch (const OutOfBudget& error) {
+            if (options.check == CheckPasses::No) throw;
+            throw OutOfBudget(fmt::format("{}; --self-check, which computes again, is part of it", error.what()));
+        }
     }
-    target_.emplace(engine, needs, callbacks);
+    target_.emplace(*model_, needs, callbacks);
     if (target_->view() != nullptr) {
-        drafter_->attach_view(engine, *target_->view());
+        drafter_->attach_view(*model_, *target_->view());
         target_->use_view(true);
     }
-    sampler_.emplace(sampling, config.vocab);
+    sampler_.emplace(sampling, model_->config().vocab);
     if (options.check == CheckPasses::Yes) self_check_.emplace(target_->plain());
     make_loop();
-    drafter_->plan_passes(engine);
+    drafter_->plan_passes(*model_);
     start_clock();
 }
 
 void TextGenerator::make_loop() {
-    verifier_ = make_verifier(verify_, *sampler_, engine_->files->config().vocab, *drafter_);
+    verifier_ = make_verifier(verify_, *sampler_, model_->config().vocab, *drafter_);
     loop_.emplace(target_->target(), *verifier_, drafter_->proposer(), limits_);
     if (self_check_) loop_->check_with(*self_check_);
 }
 
 void TextGenerator::resample(const SamplerOptions& sampling) {
-    check_logit_bias(sampling, engine_->files->config().vocab);
-    Sampler sampler(sampling, engine_->files->config().vocab);
+    check_logit_bias(sampling, model_->config().vocab);
+    Sampler sampler(sampling, model_->config().vocab);
     earlier_sources_ = sources();
     drafter_->resample(sampling);
     *sampler_ = std::move(sampler);
@@ -86,7 +87,7 @@ SourceTotals TextGenerator::sources() const {
 }
 
 void TextGenerator::start_clock() {
-    const StreamSnapshot now = stream_snapshot(*engine_, *target_);
+    const StreamSnapshot now = stream_snapshot(*model_, *target_);
     before_ = now - start_;
     start_ = now;
 }
@@ -96,7 +97,7 @@ void TextGenerator::complete(RunFigures& figures) const {
     drafter_->report_backoff();
     figures.sources = sources();
     if (self_check_) figures.checked_tokens = self_check_->figures().tokens;
-    figures.streamed = stream_snapshot(*engine_, *target_) - start_;
+    figures.streamed = stream_snapshot(*model_, *target_) - start_;
     figures.streamed_before = before_;
 }
 

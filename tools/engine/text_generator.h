@@ -10,10 +10,10 @@
 #include "runtime/loop/generation_loop.h"
 #include "runtime/loop/self_check.h"
 #include "tools/engine/engine_drafter.h"
-#include "tools/engine/engine_model.h"
+#include "tools/engine/engine_options.h"
 #include "tools/engine/engine_target.h"
+#include "tools/engine/loaded_model.h"
 #include "tools/engine/statistics.h"
-#include "tools/options/draft_options.h"
 
 namespace slipstream::tools {
 
@@ -26,11 +26,11 @@ struct GeneratorOptions {
 
 class TextGenerator {
 public:
-    /// `engine` is opened only, and outlives this: its device is made and its weights are loaded here. Throws what that
-    /// throws.
-    TextGenerator(const GeneratorOptions& options, EngineModel& engine, const SamplerOptions& sampling,
+    /// Places and loads `opened`. Throws what that throws. What `callbacks` refer to must outlive this.
+    TextGenerator(const GeneratorOptions& options, OpenedModel opened, const SamplerOptions& sampling,
                   std::vector<TokenId> end_tokens, const EngineCallbacks& callbacks);
 
+    [[nodiscard]] const LoadedModel& model() const { return *model_; }
     [[nodiscard]] GenerationLoop& loop() { return *loop_; }
     [[nodiscard]] const LoopLimits& limits() const { return limits_; }
     [[nodiscard]] Target& target() { return target_->target(); }
@@ -49,8 +49,8 @@ public:
 private:
     void make_loop();
 
-    const EngineModel* engine_;
     VerifyRule verify_;
+    std::optional<LoadedModel> model_;
     std::optional<EngineDraftModel> draft_model_;
     std::optional<EngineDrafter> drafter_;
     LoopLimits limits_;

@@ -9,9 +9,9 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
 #include "kernels/cuda/host/cuda_device.h"
+#include "tools/base/text_parts.h"
+#include "tools/base/usage_error.h"
 #include "tools/machine/host.h"
-#include "tools/terminal/text_parts.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -5,12 +5,13 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/usage_error.h"
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
 #include "tools/options/draft_options.h"
+#include "tools/options/offload_options.h"
 #include "tools/options/settings.h"
 #include "tools/terminal/console.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -103,10 +104,6 @@ ComputeOptions compute_options(const Settings& settings) {
     options.offload = offload_options(settings, kinds);
     options.splits_folder = tables_folder(settings);
     return options;
-}
-
-int device_threads(int n_threads, std::size_t n_devices, SplitKind split) {
-    return split == SplitKind::Layers ? n_threads : std::max(1, n_threads / static_cast<int>(n_devices));
 }
 
 }  // namespace slipstream::tools

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "kernels/base/dtype.h"
-#include "tools/machine/compute_device.h"
-#include "tools/options/offload_options.h"
+#include "tools/engine/engine_options.h"
 
 namespace slipstream::tools {
 
@@ -40,19 +39,7 @@ struct OptionSpec;
 /// --threads, else default_threads().
 [[nodiscard]] int thread_setting(const Settings& settings);
 
-/// What the command line says about computing, checked before anything is opened.
-struct ComputeOptions {
-    std::optional<std::int64_t> context_tokens;
-    std::optional<DType> kv_dtype;
-    int n_threads = 1;
-    std::vector<DeviceChoice> devices;  // at least one
-    OffloadOptions offload;             // of those
-    // Where a split that was planned is kept, beside the tables; nothing: nowhere.
-    std::optional<std::filesystem::path> splits_folder{};
-};
+/// What the settings say about computing, checked before anything is opened.
 [[nodiscard]] ComputeOptions compute_options(const Settings& settings);
-
-/// Of the host's threads those of each CPU device: all where the devices compute in turn, else its part of them.
-[[nodiscard]] int device_threads(int n_threads, std::size_t n_devices, SplitKind split);
 
 }  // namespace slipstream::tools

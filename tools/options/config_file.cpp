@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/settings.h"
 #include "tools/terminal/bounded_file.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -10,10 +10,12 @@
 #include <fmt/ranges.h>
 
 #include "kernels/base/checked_math.h"
+#include "tools/base/text_parts.h"
+#include "tools/base/usage_error.h"
+#include "tools/machine/host.h"
+#include "tools/machine/model_lookup.h"
 #include "tools/options/draft_sources.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/text_parts.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -149,6 +151,20 @@ ViewOptions view_settings(const Settings& settings) {
     return view;
 }
 
+// Finds the model that --draft-model names, as -m takes it; else the bundled one, which is for the bundled target.
+std::function<std::filesystem::path(const std::filesystem::path&)> draft_model_finder(std::optional<std::string> named,
+                                                                                      EnvironmentReader environment) {
+    return [named = std::move(named), environment = std::move(environment)](const std::filesystem::path& target) {
+        const std::filesystem::path bundled = bundled_model(program_folder());
+        if (named)
+            return resolve_model(
+                *named, [&] { return find_models(environment, bundled); }, "--draft-model");
+        std::error_code error;
+        if (bundled.empty() || !std::filesystem::equivalent(bundled, target, error)) return std::filesystem::path();
+        return bundled_draft_model(program_folder());
+    };
+}
+
 // What does not depend on the sources.
 DraftSettings shared_settings(const Settings& settings, DraftPlace place) {
     DraftSettings draft;
@@ -161,8 +177,7 @@ DraftSettings shared_settings(const Settings& settings, DraftPlace place) {
     if (const auto file = settings.path("frozen-table")) draft.options.frozen_table = *file;
     if (const auto file = settings.path("corpus")) draft.options.corpus = *file;
     if (place == DraftPlace::OnRecording) return draft;
-    draft.model = settings.path("draft-model");
-    draft.environment = settings.environment();
+    draft.find_model = draft_model_finder(settings.path("draft-model"), settings.environment());
     draft.options.tables = tables_folder(settings);
     draft.options.noise_ranking = choice<draft::NoiseRanking>(
         settings, "noise-ranking", {{"aware", draft::NoiseRanking::Aware}, {"blind", draft::NoiseRanking::Blind}},
@@ -279,14 +294,6 @@ std::vector<DraftSettings> draft_settings(const Settings& settings, DraftPlace p
     }
     refuse_what_cannot_act(settings, drafts);
     return drafts;
-}
-
-std::string describe_draft(const DraftSettings& draft) {
-    if (draft.options.sources.empty()) return "none";
-    std::vector<std::string_view> names;
-    for (const SourceKind kind : draft.options.sources) names.push_back(draft::source_name(kind));
-    return fmt::format("{}, at most {} nodes a pass{}", fmt::join(names, "+"), draft.options.max_budget,
-                       draft.options.adapt_budget ? ", fewer where more would not pay" : "");
 }
 
 draft::CachebackOptions parse_cacheback(std::string_view list, std::string_view where) {

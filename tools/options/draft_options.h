@@ -1,5 +1,5 @@
 // Options about guessing, the same for every command that generates: which sources, in which tree, under which budget,
-// and how the target checks them. Read and checked here, before anything is opened; engine_drafter.h makes a drafter of
+// and how the target checks them. Read and checked here, before anything is opened; the engine makes a drafter of
 // them.
 //
 // An option that cannot act is a usage error where it stands on the command line (environment and configuration file
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "draft/drafter.h"
-#include "tools/machine/environment.h"
+#include "tools/engine/engine_options.h"
 #include "tools/options/draft_sources.h"
 
 namespace slipstream::tools {
@@ -25,18 +25,6 @@ struct OptionSpec;
 
 /// Most nodes of a pass that may be asked for.
 inline constexpr std::int64_t kMaxBudget = 4096;
-
-enum class VerifyRule : std::uint8_t { Exact, Rejection };
-
-/// One value of --draft with the other options about it.
-struct DraftSettings {
-    std::string list = "none";                              // as --draft spells it
-    bool automatic = false;                                 // `auto`: what is not there is left out, not an error
-    draft::DraftOptions options;                            // no sources: plain decoding
-    std::optional<std::string> model;                       // --draft-model, as -m takes it
-    EnvironmentReader environment = process_environment();  // that says where models lie
-    VerifyRule verify = VerifyRule::Exact;
-};
 
 /// --draft, --draft-model, --budget, --tree and all that go with them. A command on recordings has no draft model and
 /// no verification.
@@ -53,9 +41,6 @@ enum class DraftLists : std::uint8_t { Last, Every };
 /// The folder of learnt tables: --tables, else slipstream/tables in the user's cache; nothing for `off`, or where the
 /// user has no cache folder.
 [[nodiscard]] std::optional<std::filesystem::path> tables_folder(const Settings& settings);
-
-/// "context+suffix, merged tree of at most 64 nodes": for people.
-[[nodiscard]] std::string describe_draft(const DraftSettings& draft);
 
 /// "ll=1,fl=3" -> the built-in settings with these changed; `where` is for messages. Throws UsageError.
 [[nodiscard]] draft::CachebackOptions parse_cacheback(std::string_view list, std::string_view where);

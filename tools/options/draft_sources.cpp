@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "tools/terminal/text_parts.h"
-#include "tools/terminal/usage_error.h"
+#include "tools/base/text_parts.h"
+#include "tools/base/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include "tools/options/build_version.h"
+#include "tools/base/build_version.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/help_text.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

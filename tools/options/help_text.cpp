@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "tools/base/text_parts.h"
 #include "tools/terminal/text_cells.h"
-#include "tools/terminal/text_parts.h"
 
 namespace slipstream::tools {
 

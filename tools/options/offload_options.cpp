@@ -9,11 +9,11 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/amounts.h"
+#include "tools/base/text_parts.h"
+#include "tools/base/usage_error.h"
 #include "tools/machine/host.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/amounts.h"
-#include "tools/terminal/text_parts.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

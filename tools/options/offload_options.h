@@ -10,38 +10,13 @@
 #include <vector>
 
 #include "kernels/device.h"
-#include "runtime/model/model_shard.h"
+#include "tools/engine/engine_options.h"
 
 namespace slipstream::tools {
 
 struct Setting;
 class Settings;
 struct OptionSpec;
-
-/// Of one device.
-struct DeviceLimits {
-    std::optional<std::size_t>
-        memory_bytes;                    // not given: a CPU has no limit and computes in place, a card what is free
-    double link_bytes_per_second = 0.0;  // 0: not throttled
-    bool operator==(const DeviceLimits&) const = default;
-};
-
-struct OffloadOptions {
-    std::vector<DeviceLimits> devices{};        // in the order of --devices; empty: nothing is said
-    std::size_t host_memory = 0;                // most that streamed weights and KV may take of the host
-    std::optional<std::size_t> ring;            // of each device; not given: planned
-    std::optional<std::int64_t> expect_tokens;  // of a pass, to plan for
-    std::optional<SplitKind> split{};           // of the model among several devices; not given: layers
-    std::string split_where{};                  // who said so, for messages: "--split"; empty: nobody
-    std::vector<double> shares{};               // of it, by device; empty: planned
-    std::string shares_where{};
-
-    [[nodiscard]] bool splits_matrices() const { return split == SplitKind::Tensor; }
-
-    [[nodiscard]] DeviceLimits limits(std::size_t device) const {
-        return device < devices.size() ? devices[device] : DeviceLimits{};
-    }
-};
 
 /// --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens, --split, --shares.
 [[nodiscard]] std::vector<OptionSpec> offload_option_specs();

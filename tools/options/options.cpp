@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include "tools/options/build_version.h"
+#include "tools/base/build_version.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/closest_name.h"
 #include "tools/options/help_files.h"
 #include "tools/options/help_text.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -15,11 +15,11 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/usage_error.h"
 #include "tools/machine/model_lookup.h"
 #include "tools/machine/model_stores.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

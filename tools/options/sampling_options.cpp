@@ -10,10 +10,10 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/text_parts.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/settings.h"
 #include "tools/terminal/console.h"
-#include "tools/terminal/text_parts.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -125,24 +125,6 @@ std::vector<TokenBias> parse_logit_bias(std::string_view text, std::string_view 
             refuse();
     }
     return all;
-}
-
-std::string logit_bias_text(const std::vector<TokenBias>& bias) {
-    std::string text;
-    for (const TokenBias& one : bias) text += fmt::format("{}{}={}", text.empty() ? "" : ",", one.id, one.bias);
-    return text.empty() ? "none" : text;
-}
-
-SamplerOptions without_end_tokens(SamplerOptions options, std::span<const TokenId> end_tokens) {
-    for (const TokenId id : end_tokens) options.bias.push_back({id, -std::numeric_limits<float>::infinity()});
-    return options;
-}
-
-void check_logit_bias(const SamplerOptions& options, std::int64_t vocab) {
-    for (const TokenBias& bias : options.bias)
-        if (bias.id >= vocab)
-            throw RequestError(
-                fmt::format("--logit-bias: {} is no token of this model; its ids are 0 to {}", bias.id, vocab - 1));
 }
 
 std::vector<OptionSpec> sampling_option_specs() {

@@ -10,6 +10,7 @@
 
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/model/model_config.h"
+#include "tools/engine/engine_options.h"
 
 namespace slipstream::tools {
 
@@ -24,31 +25,12 @@ struct OptionSpec;
 [[nodiscard]] std::string window_text(std::int64_t repeat_window);
 
 /// What the settings say; nothing where they are silent. Throws UsageError: called before the model is opened.
-struct SamplingSettings {
-    std::optional<double> temperature;
-    std::optional<std::int64_t> top_k;
-    std::optional<double> top_p;
-    std::optional<double> min_p;
-    std::optional<double> repeat_penalty;
-    std::optional<std::int64_t> repeat_window;
-    std::optional<double> presence_penalty;
-    std::optional<double> frequency_penalty;
-    std::optional<std::vector<TokenBias>> bias;
-    bool ignore_end = false;            // --ignore-eos
-    std::optional<std::uint64_t> seed;  // of --seed -1 a random one
-};
 [[nodiscard]] SamplingSettings sampling_settings(const Settings& settings);
 /// Whether nobody names a seed: none is given, or -1.
 [[nodiscard]] bool seed_is_random(const Settings& settings);
 
 /// "15043=1,2=-inf" (as llama.cpp spells it too: "15043+1", "2-inf"), or "none". Throws UsageError that names `where`.
 [[nodiscard]] std::vector<TokenBias> parse_logit_bias(std::string_view text, std::string_view where);
-[[nodiscard]] std::string logit_bias_text(const std::vector<TokenBias>& bias);
-
-/// `options` under which none of `end_tokens` ever comes.
-[[nodiscard]] SamplerOptions without_end_tokens(SamplerOptions options, std::span<const TokenId> end_tokens);
-/// Throws RequestError where a bias is of no token of a vocabulary.
-void check_logit_bias(const SamplerOptions& options, std::int64_t vocab);
 
 /// Fills in what the model's files say, then the built-in values; a seed is drawn where none is given (the line at the
 /// end of a run prints it). -v prints where each value comes from. A model's "top_k": -1 means off, as 0 does: files

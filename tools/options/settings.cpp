@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/closest_name.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
+#include "tools/base/json_object.h"
 #include "tools/options/command.h"
 #include "tools/terminal/file_output.h"
-#include "tools/terminal/json_object.h"
 
 namespace slipstream::tools {
 

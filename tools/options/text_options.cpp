@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "tools/base/usage_error.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
-#include "tools/terminal/usage_error.h"
+#include "tools/base/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "runtime/plan/model_plan.h"
-#include "tools/terminal/text_parts.h"
-#include "tools/terminal/usage_error.h"
+#include "tools/base/text_parts.h"
+#include "tools/base/usage_error.h"
 
 namespace slipstream::tools {
 

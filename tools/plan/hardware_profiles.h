@@ -12,7 +12,7 @@
 #include "kernels/base/dtype.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/model_shard.h"
-#include "tools/engine/hardware.h"
+#include "tools/plan/hardware.h"
 
 namespace slipstream::tools {
 

@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/text_parts.h"
+#include "tools/base/usage_error.h"
 #include "tools/options/command.h"
 #include "tools/options/offload_options.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/text_parts.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -50,23 +50,6 @@ std::optional<std::size_t> size(const Settings& settings, std::string_view name)
 }
 
 }  // namespace
-
-std::vector<OptionSpec> placement_options() {
-    return {
-        {"device-memory", "--device-memory", "SIZE[,SIZE]",
-         "Memory budget of each device; weights and KV beyond it stream from pinned memory of the host [of a GPU, what "
-         "it has less 1 GiB; else no limit]"},
-        {"host-memory", "--host-memory", "SIZE", "Most pinned memory for what streams [80 % of RAM]"},
-        {"link-gib-s", "--link-gib-s", "X[,X]",
-         "What each link gives, in GiB a second; 'none': as it is [measured, or the profile's]"},
-        {"ring", "--ring", "SIZE", "Bytes of the transfer ring [planned]"},
-        {"expect-tokens", "--expect-tokens", "N", "Tokens a pass to plan for [as many as cost next to nothing]"},
-        {"split", "--split", "KIND",
-         "How several devices share the model: layers, computed in turn, or tensor, a part of every matrix [layers]"},
-        {"shares", "--shares", "N,N", "What each device has of the layers, or of the kv heads, '2,1' [planned]"},
-        {"assume", "--assume", "LIST",
-         "What is not measured, to tell tokens a second for: acceptance=.95,hidden=0,draft=SECONDS,view=TOKENS"}};
-}
 
 PlacementSettings placement_settings(const Settings& settings, int n_devices) {
     PlacementSettings placement;

@@ -1,5 +1,4 @@
-// Options about where a model lies and what the links to there give: for `plan`, under the names that every command
-// that places a model uses.
+// What `plan` reads of the options about placement (options/offload_options.h): the devices may be those of a profile.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +12,7 @@
 
 namespace slipstream::tools {
 
-/// --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens.
-[[nodiscard]] std::vector<OptionSpec> placement_options();
-
+/// --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens, as offload_option_specs() lists them.
 struct PlacementSettings {
     std::vector<std::size_t> device_bytes;      // empty: not given; one for all devices, or one each
     std::optional<std::size_t> host_bytes;      // most that what streams may take of host memory

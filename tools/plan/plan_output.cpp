@@ -7,9 +7,9 @@
 #include <fmt/ranges.h>
 
 #include "runtime/ranks/model_split.h"
-#include "tools/terminal/amounts.h"
+#include "tools/base/amounts.h"
+#include "tools/base/json_object.h"
 #include "tools/terminal/console.h"
-#include "tools/terminal/json_object.h"
 #include "tools/terminal/labelled_lines.h"
 #include "tools/terminal/text_table.h"
 

@@ -12,8 +12,9 @@
 #include "kernels/base/error.h"
 #include "runtime/plan/split_plan.h"
 #include "runtime/ranks/model_split.h"
+#include "tools/base/amounts.h"
 #include "tools/engine/memory_plan.h"
-#include "tools/terminal/amounts.h"
+#include "tools/engine/planner.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {
@@ -31,36 +32,28 @@ RunNeeds needs_of(const PlanRequest& request, std::int64_t context_tokens, std::
     return needs;
 }
 
-SplitPlanRequest split_request(const PlanRequest& request, std::int64_t context_tokens, const RunNeeds& needs,
-                               std::optional<std::int64_t> pass_tokens) {
-    const auto rank_request = [&request, context_tokens, needs](std::size_t rank, const ModelConfig& config,
-                                                                const ModelWeights& weights) {
-        const Hardware& hardware = request.hardware;
-        ModelPlanRequest asked = memory_request(
-            {.config = &config,
-             .weights = &weights,
-             .kv_dtype = request.kv_dtype,
-             .text_tokens = context_tokens,
-             .needs = needs,
-             .taken_bytes = request.run ? request.run->taken_bytes[rank] : hardware.workspace_bytes,
-             .summing = {hardware.devices_in_host_memory ? DeviceKind::Cpu : DeviceKind::Cuda,
-                         request.split == SplitKind::Tensor ? static_cast<std::size_t>(hardware.n_devices) : 0}});
-        asked.budget_bytes = hardware.budget_of(rank);
-        asked.ring_bytes = request.ring_bytes;
-        asked.rates = hardware.rates;
-        asked.link_bytes_per_second = hardware.link_of(rank);
-        asked.memory_bytes_per_second = hardware.memory_bytes_per_second;
-        // Cards share it for their copies; of CPU devices it was measured with the threads of one.
-        if (request.split == SplitKind::Tensor && !hardware.devices_in_host_memory)
-            asked.memory_bytes_per_second /= hardware.n_devices;
-        asked.host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte;
-        return asked;
-    };
-    return {.config = &request.model.config,
-            .weights = &request.model.weights,
-            .kind = request.split,
-            .rank_request = rank_request,
-            .pass_tokens = pass_tokens};
+PlacementRequest placement_of(const PlanRequest& request, std::int64_t context_tokens, const RunNeeds& needs,
+                              std::optional<std::int64_t> pass_tokens) {
+    const Hardware& hardware = request.hardware;
+    PlacementRequest placement{.config = &request.model.config,
+                               .weights = &request.model.weights,
+                               .kv_dtype = request.kv_dtype,
+                               .context_tokens = context_tokens,
+                               .needs = needs,
+                               .devices = {},
+                               .split = request.split,
+                               .ring_bytes = request.ring_bytes,
+                               .pass_tokens = pass_tokens};
+    for (std::size_t i = 0; i < static_cast<std::size_t>(hardware.n_devices); ++i)
+        placement.devices.push_back(
+            {.kind = hardware.devices_in_host_memory ? DeviceKind::Cpu : DeviceKind::Cuda,
+             .budget_bytes = hardware.budget_of(i),
+             .taken_bytes = request.run ? request.run->taken_bytes[i] : hardware.workspace_bytes,
+             .rates = hardware.rates,
+             .link_bytes_per_second = hardware.link_of(i),
+             .memory_bytes_per_second = hardware.memory_bytes_per_second,
+             .host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte});
+    return placement;
 }
 
 // As a run shares the model out: for the tokens that are expected or one, whatever guesses.
@@ -78,18 +71,18 @@ std::vector<ModelShard> shards_of(const PlanRequest& request, std::int64_t conte
     const bool are_alike = request.hardware.budgets.empty() && request.hardware.links.empty();
     if (are_alike && (request.profile || request.split == SplitKind::Tensor))
         return dealt(even_parts(request.split, config, weights, n_devices));
-    return dealt(
-        choose_parts(split_request(request, context_tokens, generation_needs(1, context_tokens, CheckPasses::No),
-                                   request.pass_tokens.value_or(1)),
-                     n_devices));
+    return dealt(choose_parts(
+        split_plan_request(placement_of(request, context_tokens, generation_needs(1, context_tokens, CheckPasses::No),
+                                        request.pass_tokens.value_or(1))),
+        n_devices));
 }
 
 SplitPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
                   std::optional<std::int64_t> pass_tokens) {
-    SplitPlanRequest asked =
-        split_request(request, context_tokens, needs_of(request, context_tokens, nodes), pass_tokens);
+    PlacementRequest asked =
+        placement_of(request, context_tokens, needs_of(request, context_tokens, nodes), pass_tokens);
     asked.shards = shards_of(request, context_tokens);
-    return SplitPlan(asked);
+    return SplitPlan(split_plan_request(std::move(asked)));
 }
 
 template <typename Bytes>

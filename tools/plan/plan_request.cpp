@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -13,23 +12,23 @@
 #include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
-#include "kernels/cpu_device.h"
 #include "kernels/workspace.h"
 #include "runtime/loop/device_target.h"
 #include "runtime/model/weight_items.h"
 #include "runtime/pass/forward.h"
 #include "runtime/plan/model_plan.h"
 #include "runtime/text/printable.h"
+#include "tools/base/usage_error.h"
 #include "tools/engine/measured_rates.h"
 #include "tools/machine/compute_device.h"
 #include "tools/machine/host.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/draft_options.h"
+#include "tools/options/offload_options.h"
 #include "tools/options/settings.h"
 #include "tools/plan/plan_options.h"
 #include "tools/terminal/console.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -109,69 +108,40 @@ PassRates host_rates(const CommandContext& context, const PlannedModel& model, D
         .rates;
 }
 
-/// CPU devices of this machine, each with the threads that it computes with.
-Hardware this_machine(const CommandContext& context, const PlanRequest& request, int n_devices) {
+/// `n_devices` CPU devices of this machine, each with the threads that it computes with; or a GPU, with the memory that
+/// is free on it.
+Hardware this_machine(const CommandContext& context, const PlanRequest& request, const DeviceChoice& choice,
+                      int n_devices) {
     const PlannedModel& model = request.model;
-    const DType kv_dtype = request.kv_dtype;
     const int n_all = thread_setting(context.settings);
-    const int n_threads = device_threads(n_all, n_devices, request.split);
-    context.console.detail("measuring what this machine computes and copies");
-    const MachineRates measured = measure_rates(
-        {.config = &model.config, .weights = &model.weights, .kv_dtype = kv_dtype, .n_threads = n_threads});
-    const HostMemory memory = host_memory();
-    Hardware hardware;
-    hardware.name = "this machine";
-    hardware.device = "cpu";
-    hardware.link = "memory, measured";
-    hardware.n_devices = n_devices;
-    hardware.device_bytes = std::numeric_limits<std::size_t>::max();
-    hardware.link_bytes_per_second = measured.copy_bytes_per_second;
-    hardware.memory_bytes_per_second = measured.memory_bytes_per_second;
-    hardware.host_bytes_per_copied_byte = measured.host_bytes_per_copied_byte;
-    hardware.host_bytes = memory.available_bytes;
-    hardware.host_budget_bytes = std::min(
-        memory.available_bytes, static_cast<std::size_t>(kHostShare * static_cast<double>(memory.total_bytes)));
-    hardware.devices_in_host_memory = true;
-    hardware.rates = measured.rates;
-    hardware.host_rates = n_threads == n_all ? measured.rates : host_rates(context, model, kv_dtype);
-    CpuDeviceOptions options;
-    options.n_threads = n_threads;
-    CpuDevice device(options);
-    hardware.workspace_bytes =
-        workspace_bytes(device, Forward::workspace_shapes(model.config, kv_dtype, forward_limits_for(kMostPassTokens)));
-    return hardware;
-}
-
-/// A card of this machine, with the memory that is free on it.
-Hardware this_card(const CommandContext& context, const PlannedModel& model, DType kv_dtype,
-                   const DeviceChoice& choice) {
-    const int n_threads = thread_setting(context.settings);
-    const std::unique_ptr<Device> device =
-        make_compute_device(choice, {.n_threads = n_threads, .memory_bytes = std::nullopt});
-    context.console.detail("measuring what the card computes and copies");
+    const int n_threads = device_threads(n_all, static_cast<std::size_t>(n_devices), request.split);
+    const std::unique_ptr<Device> device = make_compute_device(choice, {.n_threads = n_threads});
+    const bool is_card = choice.card.has_value();
+    context.console.detail(fmt::format("measuring what {} computes and copies", is_card ? "the card" : "this machine"));
     const MachineRates measured = measure_rates({.config = &model.config,
                                                  .weights = &model.weights,
-                                                 .kv_dtype = kv_dtype,
+                                                 .kv_dtype = request.kv_dtype,
                                                  .n_threads = n_threads,
-                                                 .card = device.get()});
+                                                 .card = is_card ? device.get() : nullptr});
     const HostMemory memory = host_memory();
     Hardware hardware;
     hardware.name = "this machine";
     hardware.device = choice.name();
-    hardware.link = "measured";
-    hardware.n_devices = 1;
+    hardware.link = is_card ? "measured" : "memory, measured";
+    hardware.n_devices = n_devices;
     hardware.device_bytes = device->budget().limit_bytes();
+    hardware.workspace_bytes = workspace_bytes(
+        *device, Forward::workspace_shapes(model.config, request.kv_dtype, forward_limits_for(kMostPassTokens)));
     hardware.link_bytes_per_second = measured.copy_bytes_per_second;
     hardware.memory_bytes_per_second = measured.memory_bytes_per_second;
     hardware.host_bytes_per_copied_byte = measured.host_bytes_per_copied_byte;
     hardware.host_bytes = memory.available_bytes;
     hardware.host_budget_bytes = std::min(
         memory.available_bytes, static_cast<std::size_t>(kHostShare * static_cast<double>(memory.total_bytes)));
-    hardware.devices_in_host_memory = false;
+    hardware.devices_in_host_memory = !is_card;
     hardware.rates = measured.rates;
-    hardware.host_rates = host_rates(context, model, kv_dtype);
-    hardware.workspace_bytes = workspace_bytes(
-        *device, Forward::workspace_shapes(model.config, kv_dtype, forward_limits_for(kMostPassTokens)));
+    hardware.host_rates =
+        !is_card && n_threads == n_all ? measured.rates : host_rates(context, model, request.kv_dtype);
     return hardware;
 }
 
@@ -180,9 +150,7 @@ Hardware chosen_hardware(const CommandContext& context, PlanRequest& request) {
     const auto name = settings.text("profile");
     if (!name) {
         const int n_devices = planned_devices(settings);
-        const DeviceChoice choice = n_devices == 1 ? device_setting(settings) : DeviceChoice{};
-        if (choice.card) return this_card(context, request.model, request.kv_dtype, choice);
-        return this_machine(context, request, n_devices);
+        return this_machine(context, request, n_devices == 1 ? device_setting(settings) : DeviceChoice{}, n_devices);
     }
     refuse_beside(settings, "devices", "a profile has its own devices; leave it out, or leave --profile out");
     refuse_beside(settings, "threads", thread_note());
@@ -219,7 +187,10 @@ std::vector<OptionSpec> plan_options() {
         context_option(),
         kv_type_option()};
     for (const OptionSpec& option : device_options()) options.push_back(option);
-    for (const OptionSpec& option : placement_options()) options.push_back(option);
+    for (const OptionSpec& option : offload_option_specs()) options.push_back(option);
+    options.push_back(
+        {"assume", "--assume", "LIST",
+         "What is not measured, to tell tokens a second for: acceptance=.95,hidden=0,draft=SECONDS,view=TOKENS"});
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel)) options.push_back(option);
     options.push_back({"tokens-per-pass", "--tokens-per-pass", "LIST",
                        "Tokens that a pass commits, to tell tokens a second for [1,2,4,8,...]"});

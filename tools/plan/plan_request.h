@@ -11,10 +11,10 @@
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
-#include "tools/engine/hardware.h"
 #include "tools/engine/memory_plan.h"
 #include "tools/options/command.h"
 #include "tools/plan/assumed_rates.h"
+#include "tools/plan/hardware.h"
 #include "tools/plan/hardware_profiles.h"
 #include "tools/plan/model_shapes.h"
 

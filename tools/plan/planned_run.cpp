@@ -3,29 +3,27 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include "kernels/base/error.h"
 #include "kernels/workspace.h"
 #include "runtime/ranks/model_split.h"
+#include "tools/base/usage_error.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/engine/draft_choice.h"
 #include "tools/engine/engine_drafter.h"
-#include "tools/engine/engine_model.h"
 #include "tools/engine/memory_plan.h"
-#include "tools/machine/compute_device.h"
+#include "tools/engine/placed_model.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/draft_options.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
 namespace {
-
-// Counted, and more than anything here takes.
-constexpr std::size_t kRoomy = std::size_t{1} << 60;
 
 void refuse_draft_options(const Settings& settings) {
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
@@ -35,28 +33,18 @@ void refuse_draft_options(const Settings& settings) {
                             setting->where));
 }
 
-// On one device, which is counted and has room for anything here.
-EngineModel roomy_model(const PlanRequest& request, const CommandContext& context, const ComputeOptions& compute) {
-    const DeviceChoice& choice = compute.devices.front();
-    EngineModel engine = open_model(choose_model(context));
-    engine.n_threads = engine.device_threads = thread_setting(context.settings);
-    engine.kv_dtype = request.kv_dtype;
-    engine.budgeted = true;
-    engine.devices.push_back(
-        {.choice = choice,
-         .device = make_compute_device(choice, {.n_threads = engine.n_threads,
-                                                .memory_bytes = choice.card ? std::nullopt : std::optional(kRoomy)}),
-         .throttled_link_bytes_per_second = compute.offload.limits(0).link_bytes_per_second});
-    engine.context_tokens = request.context_tokens.value_or(request.model.config.context_tokens);
-    return engine;
-}
-
-// On several, as a run makes them and shares the layers out.
-EngineModel shared_model(const CommandContext& context, const ComputeOptions& compute,
-                         const EngineCallbacks& callbacks) {
-    EngineModel engine = open_model(choose_model(context));
-    make_device(engine, compute, callbacks);
-    return engine;
+// Bytes of a device that are taken beside the target: by what drafts, and by the workspace of passes up to `limits`. If
+// they do not fit they are counted all the same: the plan then says by how much.
+std::size_t taken_bytes(const PlacedModel& placed, std::size_t index, const ForwardLimits& limits) {
+    Device& device = *placed.devices()[index].device;
+    const WorkspaceShapes shapes = Forward::workspace_shapes(placed.shard_config(index), placed.kv_dtype(), limits);
+    const std::size_t drafting = device.budget().used_bytes();
+    try {
+        reserve_workspace(device, shapes);
+        return device.budget().used_bytes();
+    } catch (const OutOfBudget&) {
+        return drafting + workspace_bytes(device, shapes);
+    }
 }
 
 }  // namespace
@@ -71,23 +59,23 @@ void plan_run(PlanRequest& request, CommandContext& context) {
     const bool unlimited = request.hardware.device_bytes == std::numeric_limits<std::size_t>::max();
     if (!several && unlimited) return;  // all fits, whatever guesses
     const DraftSettings asked = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
-    const ComputeOptions compute = compute_options(settings);
+    ComputeOptions compute = compute_options(settings);
     const EngineCallbacks callbacks = console_callbacks(context);
-    EngineModel engine = several ? shared_model(context, compute, callbacks) : roomy_model(request, context, compute);
-    const std::size_t budget = several ? engine.device().budget().limit_bytes() : request.hardware.device_bytes;
-    const DraftSettings draft = choose_draft(asked, engine, compute, budget, callbacks);
-    const auto draft_model = load_draft_model(draft, engine, callbacks);
-    const EngineDrafter drafter(draft, engine, draft_model ? &*draft_model : nullptr, {}, callbacks);
+    EngineCallbacks on_placement = callbacks;
+    if (!several) {  // the report tells where one device places the model, and checks the host's memory
+        compute.context_tokens = request.context_tokens.value_or(request.model.config.context_tokens);
+        compute.host_memory = HostMemoryCheck::No;
+        on_placement = {.cancel = callbacks.cancel};
+    }
+    const PlacedModel placed(OpenedModel(choose_model(context)), compute, on_placement);
+    const DraftSettings draft = choose_draft(asked, placed, callbacks);
+    const auto draft_model = load_draft_model(draft, placed, callbacks);
+    const EngineDrafter drafter(draft, placed, nullptr, draft_model ? &*draft_model : nullptr, {}, callbacks);
     const RunNeeds needs = generation_needs(drafter.budget(), 0, CheckPasses::No);
     PlannedRun run{.budget = drafter.budget(), .view = drafter.view_needs()};
-    for (std::size_t i = 0; i < engine.devices.size(); ++i) {
-        const ModelConfig config =
-            several ? shard_config(request.model.config, engine.shards[i]) : request.model.config;
-        Device& device = *engine.devices[i].device;
-        reserve_workspace(device, Forward::workspace_shapes(config, request.kv_dtype, needs.forward));
-        run.taken_bytes.push_back(device.budget().used_bytes());
-    }
-    if (several) run.parts = parts_of(engine.split, engine.shards);
+    for (std::size_t i = 0; i < placed.devices().size(); ++i)
+        run.taken_bytes.push_back(taken_bytes(placed, i, needs.forward));
+    if (several) run.parts = parts_of(placed.split(), placed.shards());
     request.run = run;
 }
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -16,7 +15,7 @@
 #include "kernels/base/error.h"
 #include "offload/atomic_file.h"
 #include "runtime/text/printable.h"
-#include "tools/terminal/amounts.h"
+#include "tools/base/amounts.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/folded_text.h"
 #include "tools/terminal/shown_text.h"
@@ -98,24 +97,17 @@ Console::Console(Verbosity verbosity, TerminalUse use, const std::optional<std::
       colored_(draws_ && use == TerminalUse::Everything) {
     if (!log_file) return;
     log_name_ = log_file->string();
-    FileHandle file = open_file(*log_file, O_WRONLY | O_CREAT | O_APPEND, kPublicMode);
-    if (file.get() >= 0) log_file_ = fdopen(file.get(), "a");
-    if (log_file_ == nullptr)
+    log_file_ = open_file(*log_file, O_WRONLY | O_CREAT | O_APPEND, kPublicMode);
+    if (log_file_.get() < 0)
         throw IoError(fmt::format("--log-file {}: cannot be opened: {}", log_name_, std::strerror(errno)));
-    file.release();  // log_file_ owns the descriptor now
-}
-
-Console::~Console() {
-    if (log_file_ != nullptr) std::fclose(log_file_);
 }
 
 void Console::log(std::string_view message) {
-    if (log_file_ == nullptr) return;
-    std::fwrite(message.data(), 1, message.size(), log_file_);
-    std::fputc('\n', log_file_);
-    if (std::fflush(log_file_) == 0) return;
-    const int refusal = errno;
-    std::fclose(std::exchange(log_file_, nullptr));
+    if (log_file_.get() < 0) return;
+    std::uint64_t written_bytes = 0;
+    const int refusal = write_all(log_file_.get(), std::string(message) + '\n', written_bytes);
+    if (refusal == 0) return;
+    static_cast<void>(log_file_.close());
     error(fmt::format("--log-file {}: cannot be written: {}; it ends here", log_name_, std::strerror(refusal)));
 }
 

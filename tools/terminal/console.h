@@ -4,13 +4,13 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "offload/file_handle.h"
 #include "tools/terminal/cursor_column.h"
 #include "tools/terminal/terminal_control.h"
 
@@ -30,7 +30,6 @@ public:
     /// it, whatever `verbosity` is. Throws IoError if the log file cannot be opened, Interrupted if a signal comes
     /// while open() waits (for the reader of a named pipe).
     Console(Verbosity verbosity, TerminalUse use, const std::optional<std::filesystem::path>& log_file);
-    ~Console();
     Console(const Console&) = delete;
     Console& operator=(const Console&) = delete;
 
@@ -82,7 +81,7 @@ private:
     bool colored_;
     bool is_within_line_ = false;  // set by end_line() with -q; the next error writes the newline
     std::string log_name_;
-    std::FILE* log_file_ = nullptr;  // owned; null: no log file, or writing it failed
+    FileHandle log_file_;  // none: no log file, or writing it failed
 };
 
 /// Prints "PROGRAM: MESSAGE" on stderr, for a program without a Console that fails. Control characters of the message

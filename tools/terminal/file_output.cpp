@@ -16,8 +16,8 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/usage_error.h"
 #include "tools/terminal/folded_text.h"
-#include "tools/terminal/usage_error.h"
 
 namespace slipstream::tools {
 
@@ -45,15 +45,6 @@ bool would_block(int error) {
 }
 
 }  // namespace
-
-FileHandle& FileHandle::operator=(FileHandle&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-}
-
-FileHandle::~FileHandle() {
-    if (descriptor_ >= 0) close(descriptor_);
-}
 
 FileHandle open_file(const std::filesystem::path& path, int flags, mode_t mode) {
     for (;;) {
@@ -217,7 +208,7 @@ int WholeFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) 
 void WholeFile::complete() {
     if (file_) file_->commit();
     removal_.reset();
-    if (in_place_.get() >= 0 && close(in_place_.release()) != 0) fail(errno);
+    if (const int error = in_place_.close(); error != 0) fail(error);
 }
 
 std::string read_bytes(const std::filesystem::path& path) {

@@ -13,29 +13,11 @@
 #include <sys/types.h>
 
 #include "offload/atomic_file.h"
+#include "offload/file_handle.h"
 #include "tools/terminal/shown_text.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
-
-/// A file descriptor that is closed with its owner. Move-only.
-class FileHandle {
-public:
-    FileHandle() = default;
-    explicit FileHandle(int descriptor) : descriptor_(descriptor) {}
-    FileHandle(FileHandle&& other) noexcept : descriptor_(other.release()) {}
-    FileHandle& operator=(FileHandle&& other) noexcept;
-    ~FileHandle();
-    [[nodiscard]] int get() const { return descriptor_; }
-    int release() {
-        const int descriptor = descriptor_;
-        descriptor_ = -1;
-        return descriptor;
-    }
-
-private:
-    int descriptor_ = -1;
-};
 
 /// open(2), closed on exec. A signal while it waits (for the other end of a named pipe) throws Interrupted; otherwise
 /// no handle means that the system refused, and errno says why.

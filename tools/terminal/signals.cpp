@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "kernels/base/check.h"
-#include "tools/terminal/usage_error.h"
+#include "tools/base/usage_error.h"
 
 namespace slipstream::tools {
 

@@ -62,8 +62,9 @@ SLIPSTREAM_INLINE_AVX2 __m256 load_last(const std::byte* src, int half) {
     }
 }
 
-/// Returns the row groups whose sums of T = `t` tokens are kept in registers, both halves of each, 12 registers at
-/// most. So a loaded activation serves all of them, and one token has enough independent chains to hide their latency.
+/// Returns the number of row groups (16 rows each) whose sums of T = `t` tokens are kept in registers, both halves of
+/// each, 12 registers at most. So a loaded activation serves all of them, and one token has enough independent chains
+/// to hide their latency.
 constexpr int groups_of(int t) {
     return t <= 2 ? 2 : 1;
 }

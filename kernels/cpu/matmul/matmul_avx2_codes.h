@@ -102,8 +102,8 @@ SLIPSTREAM_INLINE_AVX2 void add_block(const UnpackedChunk& weights, int s, int h
     }
 }
 
-/// Adds sub-block `s` of a K format to sums[t]. The activations share a scale with the seven other sub-blocks of the
-/// quantisation block, so the sums are without that scale.
+/// Adds sub-block `s` (32 elements) of a K format's block, for half `half` of a row group, to sums[t]. `x`: its block
+/// of activations, which share a scale with the seven other sub-blocks of the block; the sums are without that scale.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void add_unscaled(const UnpackedChunk& weights, int s, int half, const std::byte* x,
                                          __m256 (&sums)[T]) {
@@ -120,8 +120,8 @@ SLIPSTREAM_INLINE_AVX2 void add_unscaled(const UnpackedChunk& weights, int s, in
     }
 }
 
-/// Subtracts the minimums of all sub-blocks of a K format's block from sums[t], which are without the activations'
-/// scale. `x`: the activations of the first sub-block.
+/// Subtracts the minimums of all eight sub-blocks of a K format's block, for half `half` of a row group, from sums[t],
+/// which are without the activations' scale. `x`: the activations of the first sub-block.
 template <int T>
 SLIPSTREAM_INLINE_AVX2 void add_minimums(const UnpackedChunk& weights, int half, const std::byte* x,
                                          __m256 (&sums)[T]) {

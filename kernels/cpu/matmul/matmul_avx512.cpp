@@ -56,8 +56,8 @@ SLIPSTREAM_INLINE_AVX512 __m512 load_last(const std::byte* src) {
     }
 }
 
-/// Returns the row groups whose sums of T = `t` tokens stay in registers, at most 24, beside weights, a broadcast and a
-/// mask. A loaded activation serves all of them.
+/// Returns the number of row groups (16 rows each) whose sums of T = `t` tokens stay in registers, at most 24 sums,
+/// beside weights, a broadcast and a mask. A loaded activation serves all of them.
 constexpr int groups_of(int t) {
     return t <= 6 ? 4 : t <= 8 ? 3 : t <= 12 ? 2 : 1;
 }

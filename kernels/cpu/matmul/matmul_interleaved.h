@@ -25,10 +25,10 @@ struct FetchDistance {
                       // L2, only for kernels that read WeightsAhead::by_l2
 };
 
-/// Row groups that go over K together are separate streams of weights. Usually weights are prefetched into L2 and from
-/// there into L1: a prefetch from memory directly into L1 holds one of its few fill buffers during the whole transfer.
-/// With few tokens some machines read faster if one row group goes alone, prefetched directly into L1 (numbers:
-/// kernels/NOTES.md).
+/// Settings for kernels whose row groups (16 rows each) go over K together, each a stream of weights. Usually weights
+/// are prefetched into L2 and from there into L1: a prefetch from memory directly into L1 holds one of its few fill
+/// buffers during the whole transfer. With few tokens some machines read faster if one row group goes alone, prefetched
+/// directly into L1 (numbers: kernels/NOTES.md).
 struct Streams {
     int most_tokens_of_one = 0;  // calls of up to this many tokens process one row group at a time
     FetchDistance one{.l1 = 8 << 10, .l2 = 0};
@@ -38,8 +38,8 @@ struct Streams {
 /// How far ahead, in bytes, the kernels for few tokens prefetch in each row group. Measured: distances that are
 /// multiples of a large power of two read slower (numbers: kernels/NOTES.md).
 inline constexpr FetchDistance kFewTokensFetch{.l1 = 1760, .l2 = 3520};
-/// Returns the row groups that go over K together in kernels for few tokens, each a stream of weights: as many as fit
-/// their sums in registers.
+/// Returns the number of row groups (16 rows each) that go over K together in kernels for n_tokens (1 to 8) tokens,
+/// each a stream of weights: as many as fit their sums in registers.
 constexpr int few_tokens_streams(std::int64_t n_tokens) {
     return n_tokens <= 2 ? 4 : 2;
 }
@@ -59,8 +59,8 @@ struct WeightsAhead {
     bool by_l2;               // whether to prefetch into L2 as well; false if one row group goes alone
 };
 
-/// Arguments of a kernel for float weights: row groups (16 rows each) x one K slice x one tile of T tokens. The kernel
-/// adds to `sums`, or overwrites them.
+/// Arguments of a kernel for float weights: row groups (16 rows each) x one K slice (a range of K) x one tile of T
+/// tokens. The kernel adds to `sums`, or overwrites them.
 struct FloatTile {
     const std::byte* weights;  // packed weights of the first row group, `k` elements
     std::int64_t group_bytes;  // bytes from one row group to the next
@@ -72,8 +72,8 @@ struct FloatTile {
     bool from_zero;            // the first K slice: `sums` are overwritten, not read
     WeightsAhead ahead;
 };
-/// Arguments of a kernel for codes: row groups x one K slice x `n_tiles` tiles of T tokens, contiguous in `sums` and
-/// x_stride apart in x. The kernel adds to `sums`, or overwrites them.
+/// Arguments of a kernel for codes: row groups (16 rows each) x one K slice (a range of K) x `n_tiles` tiles of T
+/// tokens, contiguous in `sums` and x_stride apart in x. The kernel adds to `sums`, or overwrites them.
 struct CodeTile {
     int n_tiles;
     UnpackedChunk* unpacked;  // [n_groups]; if packed codes are multiplied directly, it is scratch for scales
@@ -89,8 +89,8 @@ struct CodeTile {
     WeightsAhead ahead;
 };
 
-/// Arguments of the function that stores sums as outputs, with finish_output() (matmul.h): several row groups, several
-/// tokens.
+/// Arguments of the function that stores sums as outputs, with finish_output() (matmul.h): of several row groups and
+/// several tokens.
 struct FinishTile {
     const float* sums;         // [n_tokens, 16]: sums of the first row group
     std::int64_t sums_stride;  // floats from one row group to the next

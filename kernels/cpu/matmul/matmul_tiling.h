@@ -64,8 +64,8 @@ inline bool multiplied_where_they_lie(const InterleavedForm& form, DType type, s
     return is_quantized(type) && n_tokens <= form.most_packed_tokens[static_cast<std::size_t>(type)];
 }
 
-/// Returns the elements of K in a K slice, which a kernel processes per call. If quantised weights are unpacked into
-/// memory, a K slice is one UnpackedChunk; if they are not, it may be longer.
+/// Returns the number of elements in a K slice, the range of K that a kernel processes per call. If quantised weights
+/// are unpacked into memory, a K slice is one UnpackedChunk; if they are not, it may be longer.
 inline std::int64_t chunk_elements_of(const InterleavedForm& form, DType type, std::int64_t n_tokens, std::int64_t k) {
     if (few_tokens_kernel(form, type, n_tokens, k) != nullptr) return k / few_tokens_step(type) * few_tokens_step(type);
     if (!multiplied_where_they_lie(form, type, n_tokens) || n_tokens > kStreamTokens) return kChunkElements;
@@ -85,8 +85,8 @@ inline bool in_one_stream(const InterleavedForm& form, Operand operand, std::int
     return n_tokens <= streams_of(form, operand).most_tokens_of_one && matrix_bytes > kCachedBytes;
 }
 
-/// Returns the most row groups that go over K together, if there are enough rows and in_one_stream() is false. For
-/// codes of few tokens it also covers few_tokens_streams().
+/// Returns the most row groups (16 rows each) that go over K together, if there are enough rows and in_one_stream() is
+/// false. For codes of few tokens it also covers few_tokens_streams().
 inline std::int64_t most_groups(const InterleavedForm& form, Operand operand, std::int64_t n_tokens) {
     const std::int64_t n_tiles = ceil_div<std::int64_t>(n_tokens, tile_tokens_of(form, operand));
     const auto widest_tile = static_cast<std::size_t>(ceil_div(n_tokens, n_tiles));

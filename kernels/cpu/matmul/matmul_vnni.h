@@ -38,8 +38,8 @@ constexpr int groups_of(CodeGroups groups) {
     return groups == CodeGroups::Three ? 3 : 2;
 }
 
-/// Returns the part of `whole` that is tile `index` and the row groups from `group` on. It returns a copy, since a copy
-/// that no store can alias stays in registers.
+/// Returns the part of `whole` that is tile `index` of tokens and the row groups from `group` on. It is a copy, since a
+/// copy that no store can alias stays in registers.
 template <int T>
 SLIPSTREAM_INLINE_VNNI CodeTile part_of(const CodeTile& whole, int index, int group) {
     CodeTile part = whole;
@@ -101,8 +101,8 @@ SLIPSTREAM_INLINE_VNNI void multiply_blocks(CodeTile tile) {
         for (int t = 0; t < T; ++t) _mm512_storeu_ps(tile.sums + g * tile.sums_stride + 16 * t, sums[g][t]);
 }
 
-/// Subtracts the minimums of a K format's block from `sums`, which are without the activations' scale. `x`: the
-/// activations of the block's last sub-block.
+/// Subtracts the minimums of a K format's block, of kN row groups, from `sums`, which are without the activations'
+/// scale. `x`: the activations of the block's last sub-block.
 template <int T, int kN>
 SLIPSTREAM_INLINE_VNNI void add_minimums(const CodeTile& tile, const std::byte* x, __m512 (&sums)[kN][T]) {
     using At = BlockOffsets<T>;

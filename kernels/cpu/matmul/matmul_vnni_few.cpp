@@ -66,9 +66,9 @@ constexpr int kStepSubBlocks = static_cast<int>(few_tokens_step(type) / 32);
 template <DType type>
 constexpr std::int64_t kStepBytes = bytes_of_256(type) * kStepSubBlocks<type> / kSubBlocks;
 
-/// Returns the number of sub-blocks that are multiplied together since they share words of codes, each loaded once for
-/// all of them: a power of two, at most as many as registers hold dot products of. `n_dots`: dot products of a
-/// sub-block.
+/// Returns the number of sub-blocks (32 elements each) that are multiplied together since they share words of codes,
+/// each loaded once for all of them: a power of two, at most as many as registers hold dot products of. `n_dots`: dot
+/// products of a sub-block.
 constexpr int sub_blocks_together(DType type, int n_dots) {
     constexpr int kMostDots = 16;
     const int sharing = type == DType::Q4_K || type == DType::Q5_K   ? 2

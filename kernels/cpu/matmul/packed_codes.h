@@ -18,8 +18,8 @@ namespace slipstream::cpu {
 
 #define SLIPSTREAM_INLINE_PACKED SLIPSTREAM_AVX512 __attribute__((always_inline)) static inline
 
-/// Returns the block that holds sub-block `s` (0 to 7) of the K slice at `packed`: the sub-block's own block, or for K
-/// formats the one that holds all eight.
+/// Returns the block that holds sub-block `s` (0 to 7, of 32 elements) of the 256 elements at `packed`: the sub-block's
+/// own block, or for K formats the one that holds all eight.
 template <DType type>
 SLIPSTREAM_INLINE_PACKED const std::byte* block_of(const std::byte* packed, int s) {
     return has_plain_scales(type) ? packed + s * packed_block(type).bytes : packed;

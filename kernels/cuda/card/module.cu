@@ -1,6 +1,6 @@
-// The module's one entry and its table. A launch function enqueues and reports nothing; what the runtime remembers of
-// it becomes the status, so no launch goes unchecked. Errors of the kernels themselves show in a later call of their
-// device, as everywhere in CUDA: compute-sanitizer names the kernel.
+// The module's one entry and its table. A launch function only enqueues; enqueue() then asks the runtime for the error
+// of the launch and returns it as the status, so every launch is checked. An error inside a kernel appears in a later
+// call for its device, as always in CUDA; compute-sanitizer names the kernel.
 #include "kernels/cuda/card/blas.h"
 #include "kernels/cuda/card/nccl_calls.h"
 #include "kernels/cuda/card/runtime.h"

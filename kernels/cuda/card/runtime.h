@@ -11,7 +11,7 @@
 namespace slipstream::cuda::card {
 
 /// Returns Ok, or the status of `result` with the runtime's own text in *error. Clears the error that the runtime
-/// remembers.
+/// remembers, if it is recoverable.
 Status status_of(cudaError_t result, ErrorText* error);
 /// Makes `device` the current device of the calling thread.
 Status use_device(std::int32_t device, ErrorText* error);

@@ -6,8 +6,8 @@
 
 namespace slipstream::cuda {
 
-/// Weights that a warp has in registers ahead of its multiplications, of R row groups: the slabs of A units, each
-/// loaded again as soon as it is used, and the heads of the current unit and the next.
+/// Weights that a warp has in registers ahead of its multiplications, of R row groups (16 rows each): the slabs (64 k)
+/// of A units, each loaded again as soon as it is used, and the heads (scales) of the current unit and the next.
 template <class W, int R, int A>
 struct WeightsAhead {
     typename W::Slab slabs[A][W::kSlabs][R];
@@ -70,8 +70,8 @@ struct WeightsInRing {
     int64_t end;  // unit past the last one of the warp's part of K
     int lane;
 
-    /// Begins the copy of slab `number` of the unit that is `units_on` units after the current one into slot `slot`; an
-    /// empty copy if `there` is false (that unit does not exist).
+    /// Begins the copy of slab `number` (64 k) of the unit that is `units_on` units after the current one into ring
+    /// slot `slot`; an empty copy if `there` is false (that unit does not exist).
     __device__ __forceinline__ void copy_slab(int slot, int units_on, int number, bool there) {
         if (there) {
 #pragma unroll
@@ -113,8 +113,8 @@ struct WeightsInRing {
             W::load_head(next[r], groups[r], k, unit, lane);
         }
     }
-    /// Reads slab `number` of `unit` from slot `slot` into registers, after waiting for its copy, and begins the copy
-    /// that overwrites the slot of the slab before. Call it for each slab in ascending order.
+    /// Reads slab `number` (64 k) of `unit` from ring slot `slot` into registers, after waiting for its copy, and
+    /// begins the copy that overwrites the slot of the slab before. Call it for each slab in ascending order.
     __device__ __forceinline__ void take(typename W::Slab (&slab)[R], int64_t unit, int slot, int number) {
         gpu::copy_async_wait<kSlots - 2>();
         const int later = number + kSlots - 1;
@@ -125,8 +125,8 @@ struct WeightsInRing {
     }
 };
 
-/// Operands B of the split kernels. If kAhead (few tokens), those of a slab are loaded while the slab before is
-/// multiplied; else they are read when needed.
+/// Operands B (tokens) of the split kernels. If kAhead (few tokens), those of a slab of 64 k are loaded while the slab
+/// before is multiplied; else they are read when needed.
 template <class W, int NT, bool kAhead>
 struct TokensAhead {
     TokensInMemory<NT == 1, NT> memory;

@@ -94,8 +94,8 @@ __device__ __forceinline__ void multiply_by_registers(const Params& params) {
     add_parts<R, NT>(p, block_rows(params, R), acc, part, lane, tile);
 }
 
-// Thread block: 32 * n_parts threads. Grid: n_tiles / NT, ceil(row groups / R); thread blocks of the same rows follow
-// one another.
+// Multiplies few tokens, with weights from memory to registers. Thread block: 32 * n_parts threads. Grid: n_tiles / NT,
+// ceil(row groups / R); thread blocks of the same rows follow one another.
 template <class W, int R, int NT, class Params>
 __global__ void __launch_bounds__(kSplitWarps* kWarp, kSplitBlocks<W, NT>) matmul_split(Params params) {
     multiply_by_registers<W, R, NT>(params);
@@ -147,8 +147,8 @@ __global__ void __launch_bounds__(kSplitWarps* kWarp, NT == 1 || (NT == 2 && !W:
     multiply_by_ring<W, R, NT>(params.all, params);
 }
 
-/// Up to 8 tokens, with a last matrix of another type whose units have the same length. The other matrices go through
-/// registers if their type has no ring.
+/// Multiplies up to 8 tokens with several matrices, of which the last has another type whose units have the same
+/// length. The other matrices go through registers if their type has no ring.
 template <class W, class WOfLast>
 __global__ void __launch_bounds__(kSplitWarps* kWarp, W::kPieces > 0 ? 2 : 1) matmul_mixed(JointParams params) {
     static_assert(W::kSlabs == WOfLast::kSlabs);

@@ -25,8 +25,8 @@ inline constexpr int kFragmentBytes = 256;
 inline constexpr int kSumBytes = 32;
 inline constexpr int kSlabBytes = kSlabSteps * kTileTokens * kFragmentBytes;
 
-/// Operands B of a lane, from global memory. kFew: there is one tile with few tokens, and columns past the last token
-/// are not read. kTiles: number of tiles of the whole call, if the compiler knows it; else 0.
+/// Operands B (tokens) of a lane, from global memory. kFew: there is one tile with few tokens, and columns past the
+/// last token are not read. kTiles: number of tiles of the whole call, if the compiler knows it; else 0.
 template <bool kFew, int kTiles = 0>
 struct TokensInMemory {
     const char* fragments;  // operands B of the thread block's first tile, at the lane's bytes

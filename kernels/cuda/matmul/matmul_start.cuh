@@ -5,8 +5,8 @@
 
 namespace slipstream::cuda {
 
-/// Returns the number of thread blocks along the rows of all matrices, with `groups_a_block` row groups each, and
-/// stores the first one of each matrix in `p`.
+/// Returns the number of thread blocks along the rows of all matrices, each with `groups_a_block` row groups of 16
+/// rows, and stores the first thread block of each matrix in `p`.
 inline int64_t deal_blocks(JointParams& p, int groups_a_block) {
     const auto blocks_of = [&](const MatrixParams& matrix) {
         return (groups_of(matrix) + groups_a_block - 1) / groups_a_block;

@@ -317,8 +317,8 @@ struct ByteWeights {
             out.scale[i][1] = half_high(d);
         }
     }
-    /// The low seven bits are converted as in the other readers. The sign bit stands for -128: with it, -256 is added
-    /// instead of -128.
+    /// Converts as the other readers do for the low seven bits of a code. The sign bit stands for -128: with it, -256
+    /// is added instead of -128.
     static __device__ __forceinline__ void operand(const Head&, const Slab& slab, int, int step, uint32_t (&a)[4]) {
 #pragma unroll
         for (int h = 0; h < 4; ++h) {

@@ -75,8 +75,8 @@ struct ScaledMinWeights {
         }
         return out;
     }
-    /// Returns the scales and offsets of slab `number`, which lane `number` of the four holds. With `many`, for Q5_K:
-    /// an instruction more for each scale, four registers per row group fewer.
+    /// Returns the scales and offsets of slab `number` (64 k), which lane `number` of the four holds. With `many`, for
+    /// Q5_K: an instruction more for each scale, four registers per row group fewer.
     static __device__ __forceinline__ void slab_scales(const Head& head, const Units& units, int number, int lane,
                                                        bool many, SlabScales& out) {
 #pragma unroll

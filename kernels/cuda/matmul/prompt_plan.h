@@ -44,8 +44,8 @@ inline constexpr std::size_t kPromptBlasBytes = std::size_t{4} << 20;
     return type != DType::F32 && k > 0 && k % 32 == 0;
 }
 
-/// Returns the rows of a slab of a matrix with `matrix_rows` rows (at least 1): all slabs have the same size, a
-/// multiple of 128.
+/// Returns the rows of a slab, a range of a matrix with `matrix_rows` rows (at least 1): all slabs have the same size,
+/// a multiple of 128.
 [[nodiscard]] constexpr std::int64_t prompt_slab_rows(std::int64_t matrix_rows) {
     const std::int64_t n_slabs = (matrix_rows + kPromptSlabRows - 1) / kPromptSlabRows;
     return ((matrix_rows + n_slabs - 1) / n_slabs + 127) / 128 * 128;

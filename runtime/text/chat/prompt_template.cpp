@@ -56,7 +56,11 @@ PromptTemplate::PromptTemplate(ChatTemplate chat_template, TemplateArguments arg
 MarkedText PromptTemplate::render(std::span<const Message> messages, const std::atomic<bool>* cancel) const {
     std::vector<TemplateValue> list;
     list.reserve(messages.size());
-    for (const Message& message : messages) list.push_back(chat_message(message.role, message.content));
+    for (const Message& message : messages) {
+        const TemplateValue content(message.content);
+        list.push_back(TemplateValue::dict(
+            {{"role", TemplateValue(message.role)}, {"content", message.is_said ? said(content) : content}}));
+    }
     return render(TemplateValue::list(std::move(list)), cancel);
 }
 

@@ -3,7 +3,8 @@
 //
 // Rule: texts of people and tools are only text, even if they spell a control token; "<|im_end|>" in a message must not
 // end the message. So all texts of a message except its role are marked as said. Messages of the system are not marked,
-// since the system turn belongs to the user who runs the program. The marks are kept through the template and passed
+// since the system turn belongs to the user who runs the program, unless the caller says that it does not (a chat that
+// was read from a file). The marks are kept through the template and passed
 // with the prompt to the tokenizer, which finds control tokens (tokenizer/token_matchers.h). If no message spells a
 // control token, the ids are those of transformers.
 #pragma once
@@ -27,6 +28,7 @@ namespace slipstream {
 struct Message {
     std::string role;
     std::string content;
+    bool is_said = false;  // marks the content also if the role is "system"; that of other roles is always marked
     bool operator==(const Message&) const = default;
 };
 

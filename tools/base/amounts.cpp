@@ -1,4 +1,4 @@
-#include "tools/terminal/amounts.h"
+#include "tools/base/amounts.h"
 
 #include <algorithm>
 

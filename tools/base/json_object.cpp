@@ -1,4 +1,4 @@
-#include "tools/terminal/json_object.h"
+#include "tools/base/json_object.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,8 +1,8 @@
-#include "tools/engine/context_notes.h"
+#include "tools/cli/context_notes.h"
 
 #include <fmt/format.h>
 
-#include "tools/terminal/amounts.h"
+#include "tools/base/amounts.h"
 
 namespace slipstream::tools {
 

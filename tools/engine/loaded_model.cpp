@@ -1,0 +1,126 @@
+#include "tools/engine/loaded_model.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu_device.h"
+#include "kernels/workspace.h"
+#include "tools/base/amounts.h"
+#include "tools/engine/planner.h"
+
+namespace slipstream::tools {
+
+LoadedModel::LoadedModel(PlacedModel&& placed, const RunNeeds& needs, const EngineCallbacks& callbacks)
+    : PlacedModel(std::move(placed)) {
+    const auto began = std::chrono::steady_clock::now();
+    if (budgeted()) make_plan(needs);
+    load_weights(callbacks);
+    load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    report(callbacks);
+}
+
+KvPlacement LoadedModel::kv_placement(std::size_t device) const {
+    KvPlacement placement{.resident_chunks = {}, .arena = arena_.get()};
+    if (!plan_) return placement;
+    const ModelPlan& of_device = plan_->ranks()[device];
+    bool streams = false;
+    for (std::size_t i = 0; i < of_device.pass_items().size(); ++i) {
+        const PassItem& item = of_device.pass_items()[i];
+        if (item.tag != PlanTag::Kv) continue;
+        const std::size_t resident = of_device.residency().resident_bytes[i];
+        streams = streams || resident < item.bytes;
+        placement.resident_chunks.push_back(static_cast<std::int64_t>(resident / item.unit_bytes));
+    }
+    if (!streams) placement.resident_chunks.clear();
+    return placement;
+}
+
+// What is resident, and the arena for what is not, and for what devices hand to one another.
+void LoadedModel::make_plan(const RunNeeds& needs) {
+    for (std::size_t i = 0; i < devices().size(); ++i)
+        reserve_workspace(*devices()[i].device, Forward::workspace_shapes(shard_config(i), kv_dtype(), needs.forward));
+    EnginePlanRequest plan_request{.needs = needs, .ring_bytes = offload().ring, .has_workspace = true};
+    plan_ = std::make_unique<SplitPlan>(split_plan_request(placement_request(*this, plan_request)));
+    if (!plan_->streams() && devices().size() == 1) return;
+    // Something streams: what is best depends on what the machine takes for it. Of several devices the plan alone tells
+    // what passes take.
+    plan_request.pass_tokens = offload().expect_tokens;
+    plan_request.timed = true;
+    plan_ = std::make_unique<SplitPlan>(split_plan_request(placement_request(*this, plan_request)));
+    // Locked for a card, where there is one: its copies are then as quick as those of the others. Where nothing streams
+    // hidden states of prompts lie there alone, and CPU devices copy them as they are.
+    const auto locker =
+        std::ranges::find_if(devices(), [](const EngineDevice& each) { return !each.device->shares_host_memory(); });
+    arena_ = std::make_unique<PinnedArena>(PinnedArenaOptions{
+        .limit_bytes = offload().host_memory,
+        .page_lock = plan_->streams() || locker != devices().end() ? PageLock::Locked : PageLock::Pageable,
+        .device = locker != devices().end() ? locker->device.get() : &device()});
+}
+
+// Which items of a device stream.
+WeightPlacement LoadedModel::weight_placement(std::size_t device) const {
+    if (!plan_) return {};
+    const ModelPlan& plan = plan_->ranks()[device];
+    WeightPlacement placement{.max_item_bytes = plan.max_item_bytes(), .arena = arena_.get()};
+    for (std::size_t i = 0; i < plan.pass_items().size(); ++i)
+        if (plan.pass_items()[i].tag == PlanTag::Weights)
+            placement.streams.push_back(plan.residency().resident_bytes[i] < plan.pass_items()[i].bytes);
+    return placement;
+}
+
+void LoadedModel::load_weights(const EngineCallbacks& callbacks) {
+    for (std::size_t i = 0; i < devices().size(); ++i) {
+        const WorkProgress progress = callbacks.work("loading");
+        const auto on_progress = [&](std::size_t done, std::size_t total) {
+            progress(static_cast<double>(done), static_cast<double>(total),
+                     fmt::format("{} of {}", size_text(done), size_text(total)));
+        };
+        models_.push_back(
+            std::make_unique<Model>(files(), *devices()[i].device,
+                                    LoadOptions{.context_tokens = context_tokens(),
+                                                .kv_dtype = kv_dtype(),
+                                                .placement = weight_placement(i),
+                                                .shard = shards().empty() ? std::nullopt : std::optional(shards()[i]),
+                                                .on_progress = on_progress}));
+    }
+}
+
+void LoadedModel::report(const EngineCallbacks& callbacks) const {
+    if (const auto* cpu = dynamic_cast<const CpuDevice*>(&device()); cpu != nullptr && !cpu->huge_pages_come_quickly())
+        callbacks.detail("the system gives huge pages slowly (fragmented memory): the weights lie on small ones");
+    callbacks.detail(fmt::format("{}: {} {}, {}, {} kernels, {} of KV cache, loaded in {:.2f} s", path().string(),
+                                 files().format(), architecture_name(config().architecture),
+                                 size_text(files().total_bytes()), device_forms().forms,
+                                 size_text(kv_bytes(config(), kv_dtype(), context_tokens())), load_seconds_));
+    if (!streams()) return;
+    const ResidencyPlan& plan = plan_->sums();
+    callbacks.note(fmt::format(
+        "{}: {} on the {}, {} of weights and {} of KV at full context stream in each pass ({} of ring)",
+        regime_name(plan.regime), size_text(plan.device_bytes), devices().size() > 1 ? "devices" : "device",
+        size_text(plan.streamed_weights_bytes), size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes)));
+    if (plan.streamed_weights_bytes == 0) return;
+    if (shards_matrices()) {
+        callbacks.note(
+            "--split tensor: a prompt brings the weights over once for each 512 tokens; layers bring them once");
+    } else if (!plan_->prompts_read_weights_once()) {
+        callbacks.note(
+            "the ring has no room for a whole layer: a prompt brings the weights over once for each 512 tokens; "
+            "a larger --device-memory, or --ring, brings them once");
+    }
+}
+
+void check_tokens(std::span<const TokenId> tokens, const ModelConfig& config) {
+    for (const TokenId token : tokens)
+        if (token < 0 || token >= config.vocab)
+            throw FormatError(
+                fmt::format("token {} is not in the model's vocabulary of {}; tokenizer and weights do not "
+                            "belong together",
+                            token, config.vocab));
+}
+
+}  // namespace slipstream::tools

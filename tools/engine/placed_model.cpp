@@ -1,0 +1,192 @@
+#include "tools/engine/placed_model.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "kernels/base/error.h"
+#include "kernels/cuda/host/cuda_device.h"
+#include "runtime/formats/model_fingerprint.h"
+#include "runtime/ranks/model_split.h"
+#include "tools/base/amounts.h"
+#include "tools/engine/context_choice.h"
+#include "tools/engine/kept_splits.h"
+#include "tools/engine/memory_plan.h"
+#include "tools/engine/planner.h"
+#include "tools/machine/host.h"
+#include "tools/machine/tokenizer_files.h"
+
+namespace slipstream::tools {
+
+OpenedModel::OpenedModel(std::filesystem::path path) : path_(std::move(path)), files_(ModelFiles::open(path_)) {}
+
+PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, const EngineCallbacks& callbacks)
+    : OpenedModel(std::move(opened)), offload_(options.offload), n_threads_(options.n_threads) {
+    kv_dtype_ = options.kv_dtype.value_or(config().kv_dtype);
+    const ContextChoice choice =
+        choose_context(config(), kv_dtype_, options.context_tokens, files().total_bytes(),
+                       options.host_memory == HostMemoryCheck::Yes ? host_memory() : HostMemory{});
+    context_tokens_ = choice.tokens;
+    if (const auto note = pre_tokenizer_note(files().tokenizer_source())) callbacks.note(*note);
+    if (choice.reduced) callbacks.note(reduction_note(config(), choice.tokens));
+    if (choice.tokens > config().context_tokens)
+        callbacks.note(fmt::format("the model was made for {}; with --ctx {} it may lose its way beyond them",
+                                   counted(config().context_tokens, "token"), choice.tokens));
+    make_devices(options, callbacks);
+    callbacks.choice("ctx", fmt::format("{}", choice.tokens),
+                     choice.reduced ? "what fits into memory" : "the model's own");
+    callbacks.choice("kv-type", dtype_name(kv_dtype_), "the model's own");
+    weights_ = std::make_unique<const ModelWeights>(files().weights());
+    choose_shards(options, callbacks);
+}
+
+DeviceForms PlacedModel::device_forms() const {
+    std::vector<DeviceChoice> choices;
+    for (const EngineDevice& each : devices_) choices.push_back(each.choice);
+    return tools::device_forms(choices);
+}
+
+ModelConfig PlacedModel::shard_config(std::size_t device) const {
+    return shards_.empty() ? config() : slipstream::shard_config(config(), shards_[device]);
+}
+
+const MachineRates& PlacedModel::rates(std::size_t device) const {
+    std::optional<MachineRates>& known = rates_[device];
+    if (known) return *known;
+    const EngineDevice& asked = devices_[device];
+    for (std::size_t i = 0; i < devices_.size(); ++i)
+        if (rates_[i] && !devices_[i].choice.card && !asked.choice.card) known = rates_[i];
+    if (known) return *known;
+    Device* card = asked.device->kind() == DeviceKind::Cuda ? asked.device.get() : nullptr;
+    // CPU devices that share matrices compute at once, on cores and memory that they share.
+    const std::size_t at_once = shards_matrices() && card == nullptr ? devices_.size() : 1;
+    known = measure_rates({.config = &config(),
+                           .weights = &weights(),
+                           .kv_dtype = kv_dtype_,
+                           .n_threads = device_threads_ * static_cast<int>(at_once),
+                           .card = card})
+                .shared_by(at_once);
+    return *known;
+}
+
+void PlacedModel::make_devices(const ComputeOptions& options, const EngineCallbacks& callbacks) {
+    std::string names;
+    faults_ = std::make_unique<CpuFaults>();
+    faults_->stop = callbacks.cancel;
+    split_ = options.offload.split.value_or(SplitKind::Layers);
+    device_threads_ = tools::device_threads(options.n_threads, options.devices.size(), split_);
+    for (std::size_t i = 0; i < options.devices.size(); ++i) {
+        const DeviceChoice& choice = options.devices[i];
+        const DeviceLimits limits = options.offload.limits(i);
+        devices_.push_back(
+            {.choice = choice,
+             .device = make_compute_device(
+                 choice, {.n_threads = device_threads_,
+                          .memory_bytes = limits.memory_bytes,
+                          .link_bytes_per_second = limits.link_bytes_per_second,
+                          .number = options.devices.size() > 1 ? static_cast<int>(i) + 1 : 0,
+                          .on_announcement = [callbacks](std::string_view line) { callbacks.note(line); },
+                          .faults = faults_.get()}),
+             .throttled_link_bytes_per_second = limits.link_bytes_per_second});
+        const Device& device = *devices_.back().device;
+        if (choice.card)
+            callbacks.note(
+                fmt::format("{} computes ({}); this backend was tested in emulation only so far: where a "
+                            "text looks wrong compare --devices cpu",
+                            choice.name(), device.instruction_form()));
+        if (const auto* card = dynamic_cast<const CudaDevice*>(&device); card != nullptr && !card->no_blas().empty())
+            callbacks.note(card->no_blas());
+        names += fmt::format("{}{}", names.empty() ? "" : ",", choice.name());
+    }
+    rates_.resize(devices_.size());
+    budgeted_ = devices_.size() > 1 || device().budget().limit_bytes() != Budget::kUnlimited;
+    callbacks.choice("devices", names, options.devices.front().why);
+    callbacks.choice("threads", fmt::format("{}", options.n_threads),
+                     "physical cores, or what the control group allows");
+}
+
+// All that a planned split follows from, but for what is measured.
+std::string PlacedModel::split_key() const {
+    std::string key = split_ == SplitKind::Layers ? "" : fmt::format("{} ", split_name(split_));
+    key += fmt::format("{:016x} ctx {} threads {} kv {} expect {} ring {}", model_fingerprint(files()), context_tokens_,
+                       device_threads_, dtype_name(kv_dtype_), offload_.expect_tokens.value_or(1),
+                       offload_.ring.value_or(0));
+    for (std::size_t i = 0; i < devices_.size(); ++i) {
+        const DeviceLimits limits = offload_.limits(i);
+        key += fmt::format(", {} {} memory {} link {}", devices_[i].choice.name(), devices_[i].choice.form,
+                           limits.memory_bytes ? fmt::format("{}", *limits.memory_bytes) : "-",
+                           limits.link_bytes_per_second);
+    }
+    return key;
+}
+
+// By what this machine computes and copies, for a text without guesses: sources never move a share.
+std::vector<std::int64_t> PlacedModel::planned_parts() const {
+    return choose_parts(split_plan_request(placement_request(*this, {.needs = generation_needs(1, 0, CheckPasses::No),
+                                                                     .ring_bytes = offload_.ring,
+                                                                     .pass_tokens = offload_.expect_tokens.value_or(1),
+                                                                     .timed = true})),
+                        devices_.size());
+}
+
+// Whether nothing but the order tells the devices apart, and perhaps the slots of cards.
+bool PlacedModel::devices_are_alike() const {
+    const DeviceLimits first = offload_.limits(0);
+    const auto* card = dynamic_cast<const CudaDevice*>(&device());
+    for (std::size_t i = 1; i < devices_.size(); ++i) {
+        if (offload_.limits(i) != first) return false;
+        const auto* other = dynamic_cast<const CudaDevice*>(devices_[i].device.get());
+        if (card != nullptr && other != nullptr &&
+            (std::string_view(card->properties().name) != other->properties().name ||
+             card->properties().memory_bytes != other->properties().memory_bytes))
+            return false;
+    }
+    return device_forms().is_one;
+}
+
+// The layers of each device, or the kv heads. Of layers between devices of one kind a split changes no bit, and is
+// planned at each start; others are planned once and kept, but for matrices among devices alike, who have even shares.
+std::vector<std::int64_t> PlacedModel::chosen_parts(const ComputeOptions& options, std::string& why) const {
+    if (!offload_.shares.empty()) return parts_by_share(split_, config(), weights(), offload_.shares);
+    const bool is_tensor = split_ == SplitKind::Tensor;
+    if (is_tensor && devices_are_alike()) {
+        why = "even: the devices are alike";
+        return even_parts(split_, config(), weights(), devices_.size());
+    }
+    why = "planned: the least time for a pass";
+    if (!is_tensor && device_forms().is_one) return planned_parts();
+    if (!options.splits_folder)
+        throw RequestError(fmt::format(
+            "{}: a split over {} is kept beside the tables, so that texts stay the same, and there is no such "
+            "folder; name one by --tables, or give --shares {}",
+            offload_.split_where.empty() ? "--devices" : offload_.split_where,
+            is_tensor ? "unequal devices, of matrices," : "devices of several kinds",
+            fmt::join(even_parts(split_, config(), weights(), devices_.size()), ",")));
+    const std::string key = split_key();
+    const std::int64_t n = n_parts(split_, config());
+    if (const auto kept = kept_split(*options.splits_folder, key, devices_.size(), n)) {
+        why = "planned before, and kept";
+        return *kept;
+    }
+    return keep_split(*options.splits_folder, key, planned_parts());
+}
+
+// Which share each device has.
+void PlacedModel::choose_shards(const ComputeOptions& options, const EngineCallbacks& callbacks) {
+    if (devices_.size() == 1) return;
+    std::string why;
+    try {
+        const std::vector<std::int64_t> parts = chosen_parts(options, why);
+        shards_ = deal_parts(split_, config(), weights(), parts);
+        callbacks.choice("shares", fmt::format("{} {}s", fmt::join(parts, ","), part_name(split_)), why);
+    } catch (const Unsupported& error) {
+        const std::string& where = offload_.shares_where.empty() ? offload_.split_where : offload_.shares_where;
+        throw RequestError(fmt::format("{}: {}", where.empty() ? "--devices" : where, error.what()));
+    }
+}
+
+}  // namespace slipstream::tools
