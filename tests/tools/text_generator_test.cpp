@@ -1,0 +1,97 @@
+// The engine as a library: from a path to a text, without options, terminal and command line.
+#include "tools/engine/text_generator.h"
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/base/interrupted.h"
+#include "runtime/loop/text_generation.h"
+#include "tools/engine/prompt_encoding.h"
+
+namespace slipstream::tools {
+namespace {
+
+using draft::SourceKind;
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+struct Generated {
+    std::string text;
+    bool streams = false;
+    std::int64_t passes = 0;
+};
+
+class EngineGeneration : public testing::Test {
+protected:
+    // The callbacks are gone when the text is made.
+    [[nodiscard]] static TextGenerator make(const GeneratorOptions& options, OpenedModel opened,
+                                            const Tokenizer& tokenizer, const std::atomic<bool>* cancel) {
+        const EngineCallbacks callbacks{.cancel = cancel};
+        std::vector<TokenId> end_tokens = all_end_tokens(opened.files().generation_defaults(), tokenizer);
+        return TextGenerator(options, std::move(opened), {.temperature = 0.0}, std::move(end_tokens), callbacks);
+    }
+
+    [[nodiscard]] Generated generate() const {
+        OpenedModel opened(SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target");
+        const auto tokenizer = make_tokenizer(opened.files().tokenizer_source());
+        TextGenerator generator = make(options_, std::move(opened), *tokenizer, &cancel_);
+        const EncodedPrompt prompt = encode_raw("The wolf said", *tokenizer, SpecialTokens::AsText, nullptr);
+        generator.loop().begin(prompt.tokens);
+        Generated generated{.text = "", .streams = generator.model().streams()};
+        TextGenerationOptions text;
+        text.max_tokens = 24;
+        generated.passes = generate_text(generator.loop(), *tokenizer, prompt.start, generator.limits(), text,
+                                         {.on_text = [&](std::string_view part) { generated.text += part; }})
+                               .passes;
+        return generated;
+    }
+
+    void draft_with(std::vector<SourceKind> sources) {
+        options_.draft.list = "test";
+        options_.draft.options.sources = std::move(sources);
+        options_.draft.options.max_budget = 16;
+        options_.draft.find_model = [](const std::filesystem::path&) {
+            return SLIPSTREAM_SOURCE_DIR "/tools/demo_model/draft";
+        };
+    }
+
+    EngineGeneration() {
+        options_.compute.devices = choose_devices("cpu");
+        options_.compute.context_tokens = 512;
+        options_.compute.offload.host_memory = 1024 * kMiB;
+    }
+
+    GeneratorOptions options_;
+    std::atomic<bool> cancel_ = false;
+};
+
+TEST_F(EngineGeneration, IsTheSameWhereverTheModelIsAndWhoeverDrafts) {
+    const Generated plain = generate();
+    EXPECT_FALSE(plain.text.empty());
+    EXPECT_FALSE(plain.streams);
+    draft_with({SourceKind::Context, SourceKind::Model});
+    const Generated drafted = generate();
+    EXPECT_EQ(drafted.text, plain.text);
+    EXPECT_LT(drafted.passes, plain.passes);
+    options_.compute.offload.devices = {{.memory_bytes = 22 * kMiB}};
+    const Generated streamed = generate();
+    EXPECT_TRUE(streamed.streams);
+    EXPECT_EQ(streamed.text, plain.text);
+    options_.compute.offload.devices.clear();
+    options_.compute.devices = choose_devices("cpu,cpu");
+    EXPECT_EQ(generate().text, plain.text);
+}
+
+TEST_F(EngineGeneration, LoadingIsCancelled) {
+    cancel_ = true;
+    EXPECT_THROW(static_cast<void>(generate()), Interrupted);
+}
+
+}  // namespace
+}  // namespace slipstream::tools
