@@ -30,21 +30,32 @@ fs::path folder_of(const fs::path& path) {
     return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
+constexpr std::string_view kPartEnd = ".part";
+// Longest stem of a part's name, in bytes: 255 for a name, less ".PID-N.part" with 7 and 10 digits.
+constexpr std::size_t kMaxStemBytes = 255 - 24;
+
+// What the name of a part begins with: the name of `target`, cut before a character if it is too long.
+std::string part_stem(const fs::path& target) {
+    std::string stem = target.filename().string();
+    if (stem.size() <= kMaxStemBytes) return stem;
+    std::size_t n = kMaxStemBytes;
+    while (n > 0 && (static_cast<unsigned char>(stem[n]) & 0xC0U) == 0x80U) --n;  // inside of a UTF-8 character
+    stem.resize(n);
+    return stem;
+}
+
 // A name that no other file of this program has. Other files may have it: of a killed program, of another machine.
 fs::path next_part_of(const fs::path& target) {
     static std::atomic<std::uint32_t> n_named{0};
-    fs::path part = target;
-    part += fmt::format(".{}-{}.part", ::getpid(), n_named.fetch_add(1));
-    return part;
+    return target.parent_path() /
+           fmt::format("{}.{}-{}{}", part_stem(target), ::getpid(), n_named.fetch_add(1), kPartEnd);
 }
 
-constexpr std::string_view kPartEnd = ".part";
-
-// Whether `name` is one that next_part_of() makes of `target`, in any program.
-bool is_part_name(std::string_view name, std::string_view target) {
-    if (name.size() <= target.size() + kPartEnd.size() + 1 || !name.starts_with(target) || !name.ends_with(kPartEnd))
+// Whether `name` is one that next_part_of() makes of a target with this stem, in any program.
+bool is_part_name(std::string_view name, std::string_view stem) {
+    if (name.size() <= stem.size() + kPartEnd.size() + 1 || !name.starts_with(stem) || !name.ends_with(kPartEnd))
         return false;
-    name.remove_prefix(target.size());
+    name.remove_prefix(stem.size());
     name.remove_suffix(kPartEnd.size());
     const std::size_t dash = name.find('-');
     const auto is_number = [](std::string_view text) {
@@ -141,11 +152,11 @@ void AtomicFile::open_part(mode_t mode) {
 }
 
 void AtomicFile::remove_leftover_parts() const {
-    const std::string name = target_.filename().string();
+    const std::string stem = part_stem(target_);
     std::vector<fs::path> parts;
     std::error_code error;
     for (fs::directory_iterator at(folder_of(target_), error), end; !error && at != end; at.increment(error))
-        if (is_part_name(at->path().filename().string(), name)) parts.push_back(at->path());
+        if (is_part_name(at->path().filename().string(), stem)) parts.push_back(at->path());
     for (const fs::path& part : parts) remove_if_left(part);
 }
 

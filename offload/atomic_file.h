@@ -1,12 +1,12 @@
 // The way to write a file that belongs to the user: all bytes go into a file that has no name yet, and one rename gives
 // it the name. Readers see the old file or the whole new one; after a failure the old one is still there.
 //
-// Where the file system has no unnamed files, the bytes go into NAME.PID-N.part beside the file. That name is made with
-// O_EXCL and O_NOFOLLOW, so that a file or a link which stands there already is never written to. The bytes are on the
-// disk (fsync) before the file takes its name, and the name is on the disk when commit() returns. A replaced file keeps
-// its permission bits and its access control list, and its owner and group where the system allows that; where the
-// group cannot be kept, the new group gets no more than everybody has. A file that may not be written is not replaced
-// either.
+// Where the file system has no unnamed files, the bytes go into NAME.PID-N.part beside the file (NAME is cut if the
+// whole would be longer than 255 bytes). That name is made with O_EXCL and O_NOFOLLOW, so that a file or a link which
+// stands there already is never written to. The bytes are on the disk (fsync) before the file takes its name, and the
+// name is on the disk when commit() returns. A replaced file keeps its permission bits and its access control list, and
+// its owner and group where the system allows that; where the group cannot be kept, the new group gets no more than
+// everybody has. A file that may not be written is not replaced either.
 //
 // A killed program may leave a part. Each part is locked (flock) as long as its maker lives; whoever makes another one
 // for the same file removes those of its own user that are not locked.

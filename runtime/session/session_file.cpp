@@ -130,6 +130,9 @@ SessionContents read_session(std::span<const std::byte> bytes, const std::string
 }
 
 std::optional<SessionFile> SessionFile::open(const fs::path& path, SessionUse use) {
+    if (use == SessionUse::GoOn && is_write_protected(path))
+        throw IoError(fmt::format("{}: the session is write-protected; allow writing (chmod u+w), or name another",
+                                  path.string()));
     for (;;) {
         const int flags = (use == SessionUse::Read ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK;
         FileHandle file(retry_interrupted([&] { return ::open(path.c_str(), flags); }));

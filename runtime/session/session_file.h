@@ -51,8 +51,8 @@ struct SessionContents {
 class SessionFile {
 public:
     /// Opens and locks the session at `path`; nothing where there is no file. Changes nothing in it, and nothing may be
-    /// appended to one that is read. Throws FormatError as read_session(), IoError where the system refuses it,
-    /// RequestError where another program has it.
+    /// appended to one that is read. Throws FormatError as read_session(), IoError where the system refuses it or the
+    /// file is write-protected (root is told so, too) and not only read, RequestError where another program has it.
     [[nodiscard]] static std::optional<SessionFile> open(const std::filesystem::path& path,
                                                          SessionUse use = SessionUse::GoOn);
     /// IoError where a session could not be made at `path`: found before the work.

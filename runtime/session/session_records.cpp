@@ -58,8 +58,9 @@ std::uint64_t checksum_of(std::span<const std::byte> payload) {
 constexpr std::size_t kMostRepairedBytes = std::size_t{32} << 10;  // each bit costs a checksum: half a second at most
 // Longest record, in bytes, of which every value of every byte is tried: as many checksums, half a second at most.
 constexpr std::size_t kMostRetriedBytes = std::size_t{4} << 10;
-// Longest first record, in bytes, that is found without its head. Each length costs a checksum: half a second.
-constexpr std::size_t kMostFoundBegin = std::size_t{64} << 10;
+// Longest first record, in bytes, that is found without its head: text and ids of half a million prompt tokens. Each
+// length that a whole record follows costs a checksum.
+constexpr std::size_t kMostFoundBegin = std::size_t{4} << 20;
 constexpr std::size_t kMostBytesBeforeBegin = std::size_t{64} << 10;  // that do not belong before the first record
 constexpr std::size_t kMostFoundTokens = 1024;                   // in a record without a head: more than a pass commits
 constexpr std::int64_t kMostFoundLimit = std::int64_t{1} << 20;  // of tokens, in a record without a head
@@ -190,9 +191,10 @@ private:
             const std::size_t end = at_ + kRecordHeadBytes + n;
             if (!has_head(end)) return false;
             const RecordHead next = head_at(end);
-            if (!is_later_kind(next) || !fits(end, next) || !may_search(n)) continue;
+            // Before the checksum of the first record, which may be long.
+            if (!is_later_kind(next) || !fits(end, next) || !is_whole_at(end, next) || !may_search(n)) continue;
             head.checksum = checksum_of(payload_at(at_, head));
-            if (!follows(next, next_chain(head, chain_)) || !is_whole_at(end, next)) continue;
+            if (!follows(next, next_chain(head, chain_))) continue;
             found_.is_intact = false;
             take(head, payload_at(at_, head), end);
             return true;

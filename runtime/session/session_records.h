@@ -65,7 +65,7 @@ struct SessionRecords {
 /// - One wrong byte in a record's head, or in a payload of up to 4 KiB, is put right, one wrong bit in a payload of up
 ///   to 32 KiB, and up to 32 bytes that were put into a head.
 /// - The file's head may be damaged: the first record follows the head that each session of this version has. It is
-///   found within the first 64 KiB, and by the record after it where its own head is damaged.
+///   found within the first 64 KiB, and by the record after it where its own head is damaged (up to 4 MiB of it).
 /// - Bytes that do not belong there (a part of the file that came twice) are passed over: the chain tells the record
 ///   that follows.
 /// - Tokens, a limit or a KV block whose head is damaged are found by the chain of the record that follows them.

@@ -126,6 +126,21 @@ TEST_P(AtomicFileTest, FollowsItsOwnLink) {
     EXPECT_EQ(text_of(target), "new");
 }
 
+// A name of 255 bytes leaves no room for the end of a part's name.
+TEST_P(AtomicFileTest, ReplacesAFileOfTheLongestName) {
+    std::string name = "xx";
+    while (name.size() + 2 <= 255) name += "\u00e9";  // two bytes each: the stem is cut inside of one
+    name.resize(255, 'x');
+    const fs::path path = folder_.write(name, "old");
+    write(path, "new");
+    EXPECT_EQ(text_of(path), "new");
+    EXPECT_EQ(n_files(), 1);
+    const fs::path left = folder_.write(name.substr(0, 230) + ".4194304-17.part", "left");
+    write(path, "newer");
+    EXPECT_EQ(text_of(path), "newer");
+    EXPECT_FALSE(fs::exists(left));
+}
+
 TEST_P(AtomicFileTest, RefusesWhatIsThereWhereItMayNotReplace) {
     const AtomicFileOptions options{.existing = ExistingFile::Refuse, .refusal = "the tale cannot be made"};
     write(path_, "first", options);

@@ -82,6 +82,20 @@ TEST_F(SessionFileTest, AnotherProgramsSessionIsRefused) {
     EXPECT_THROW(static_cast<void>(SessionFile::open(path_)), RequestError);
 }
 
+// Root may write to it, and does not.
+TEST_F(SessionFileTest, AWriteProtectedSessionIsReadAndNotGoneOnWith) {
+    {
+        SessionFile session = make();
+        grow(session);
+    }
+    ASSERT_EQ(chmod(path_.c_str(), 0444), 0);
+    EXPECT_THAT(error_text<IoError>([&] { static_cast<void>(SessionFile::open(path_)); }),
+                HasSubstr("the session is write-protected; allow writing (chmod u+w)"));
+    const auto read = SessionFile::open(path_, SessionUse::Read);
+    ASSERT_TRUE(read.has_value());
+    EXPECT_EQ(read->tokens().size(), 8U);
+}
+
 TEST_F(SessionFileTest, NothingIsOverwritten) {
     folder_.write("s", "a letter");
     EXPECT_THROW(static_cast<void>(SessionFile::open(path_)), FormatError);

@@ -150,6 +150,22 @@ TEST_F(SessionRecordsTest, ADamagedHeadLosesNothing) {
     expect_all_tokens(headless, 0);
 }
 
+// As a long prompt makes it.
+TEST_F(SessionRecordsTest, ALongFirstRecordIsFoundWithoutItsHead) {
+    SessionBegin begin = sample_begin();
+    begin.prompt_text.assign(std::size_t{1} << 20, 'a');
+    {
+        SessionFile session = SessionFile::create(folder_.path() / "long", begin);
+        grow(session);
+    }
+    std::vector<std::byte> headless = file_bytes(folder_.path() / "long");
+    std::fill_n(headless.begin(), kSessionHeadBytes + kRecordHeadBytes, std::byte{});
+    const SessionContents contents = read_session(headless, "long");
+    EXPECT_EQ(encode_session_begin(contents.begin), encode_session_begin(begin));
+    EXPECT_EQ(contents.tokens, read_session(bytes_, "s").tokens);
+    EXPECT_FALSE(contents.is_intact);
+}
+
 // The chain proves that no token is missing where a part of the file came twice, and that some are where it is gone.
 TEST_F(SessionRecordsTest, PartsThatComeTwiceArePassedOverAndMissingOnesEndTheTokens) {
     const SessionContents whole = read_session(bytes_, "s");

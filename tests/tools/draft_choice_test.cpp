@@ -167,6 +167,7 @@ TEST_F(DraftChoice, ADraftModelThatMakesTheTargetStreamIsLeftOutWhereThatDoesNot
             continue;
         }
         EXPECT_EQ(chosen.options.sources.size(), 2U);
+        EXPECT_EQ(said_.find("e+"), std::string::npos) << "a rate in digits: " << said_;
         ++n_left_out;
         // Asked for by name it is taken where it fits.
         draft_.automatic = false;

@@ -146,10 +146,10 @@ bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& fi
     const double a_guess = seconds_per_draft_token(target, bytes);
     const double by_model = tokens_per_second_by_model(*beside, a_guess);
     callbacks.detail(
-        fmt::format("draft: about {:.2g} tokens/s with the draft model, {:.2g} without", by_model, by_tables));
+        fmt::format("draft: about {:.4g} tokens/s with the draft model, {:.4g} without", by_model, by_tables));
     if (by_model >= by_tables) return true;
     callbacks.note(
-        fmt::format("the draft model stays out: its {} of the device would slow the target from about {:.2g} to {:.2g} "
+        fmt::format("the draft model stays out: its {} of the device would slow the target from about {:.4g} to {:.4g} "
                     "tokens/s (--draft model,... takes it all the same)",
                     size_text(bytes), by_tables, by_model));
     return false;
@@ -193,8 +193,8 @@ std::int64_t view_budget(PlannedRun& run, std::int64_t budget, std::int64_t leas
         by_others = std::max(by_others, tokens_per_second_by_model(*without, seconds_per_model_draft_token));
     const bool pays = by_view > kViewGain * by_others;
     callbacks.detail(
-        fmt::format("draft: auto {} retrieval: about {:.2g} tokens/s at full context with a view of {} "
-                    "tokens, {:.2g} without",
+        fmt::format("draft: auto {} retrieval: about {:.4g} tokens/s at full context with a view of {} "
+                    "tokens, {:.4g} without",
                     pays ? "takes" : "leaves out", by_view, view.budget_tokens, by_others));
     return pays ? budget : 0;
 }
