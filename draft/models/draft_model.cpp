@@ -66,8 +66,9 @@ LogitRows DraftModel::run(std::span<const TokenId> tokens, std::span<const NodeI
     return forward_.run(window_.cache(), tokens, nodes, logit_tokens, needs, {});
 }
 
-// Commits the rows of node 0 and of the accepted nodes below it, as far as they were expanded. The last token stays out
-// of the cache, even if it is on a node (a sequence that ends in the middle of a path): the next tree needs its logits.
+// Commits the KV rows of node 0 and of those accepted nodes below it that were expanded (only they have KV). The last
+// token of the sequence is never committed, even if it has KV because the sequence ends at an inner node: the next tree
+// begins with its logits, so it is computed again.
 void DraftModel::commit_accepted(std::span<const TokenId> text) {
     const std::int64_t root = window_.n_tokens() + n_lead() - 1;
     CHECK(root + 1 < std::ssize(text) && known(text[root]) == expanded().front().token,

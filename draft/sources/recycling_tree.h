@@ -1,6 +1,7 @@
 // The static tree of Token Recycling (Luo et al. 2024, arXiv 2408.08696, appendix; the template of the released
-// program, 2.2.2): 80 nodes below the root, at most 6 deep. A node stands for a path of ranks, the positions of its
-// candidates in order of probability. The children of a node always have the ranks from 0 up.
+// program, 2.2.2): 80 nodes below the root, at most 6 deep. Rank r of a node means its r-th most probable follower,
+// counted from 0. The template names a node by the ranks on the path from the root: "01" is the second follower of the
+// first follower. A node with n children has those of ranks 0 to n - 1.
 #pragma once
 
 #include <array>

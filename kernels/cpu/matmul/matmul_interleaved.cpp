@@ -212,9 +212,10 @@ private:
 
     [[nodiscard]] std::int64_t step_elements() const { return operand_ == Operand::Codes ? 32 : 2; }
 
-    /// Returns what tile `index` of a stripe prefetches in `n_steps` steps: its share of the weights that follow the K
-    /// slice at byte `at` of each row group. These are the next K slice of the same row groups, or the first one of the
-    /// following row groups. If the first tile unpacks and keeps codes, it alone waits for weights, and prefetches all.
+    /// Returns what tile `index` of a stripe prefetches while it makes `n_steps` steps. The tiles of a stripe divide
+    /// the next weights among themselves: those of the next K slice, or after the last K slice those of the next row
+    /// groups. `at`: byte offset of the current K slice in a row group. If the first tile unpacks the codes for all
+    /// others, only it waits for weights, and it prefetches everything.
     [[nodiscard]] WeightsAhead ahead(const Stripe& stripe, std::int64_t at, std::int64_t index,
                                      std::int64_t n_steps) const {
         const std::int64_t share = index * n_steps * stripe.step_bytes;

@@ -87,7 +87,7 @@ private:
     [[nodiscard]] const std::int32_t* scratch_rows(std::int64_t token) const {
         return args_.path_rows + args_.path_begin[token] + (first_scratch() - args_.n_committed);
     }
-    // Whether two paths have the same rows in this step, as far as both reach.
+    // Whether tokens a and b read the same scratch rows at every position of this step that both of their paths have.
     [[nodiscard]] bool same_rows(std::int64_t a, std::int64_t b) const {
         const std::int64_t n = std::min(end_position(a), end_position(b)) - first_scratch();
         if (n <= 0 || args_.path_begin[a] == args_.path_begin[b]) return true;

@@ -206,9 +206,9 @@ std::uint64_t CudaStream::record(Event& event) {
     return static_cast<CudaEvent&>(event).record(place_);
 }
 
-// After the wait, later work may see what other streams have written. That is not counted as a change for prepared
-// activations: ops of other compute streams and copies are counted when they are enqueued, and between any two matmuls
-// of the same rows there may be a wait for weights that stream.
+// A wait does not count as a write, so activations that were prepared for a matmul stay valid across it. Writes of
+// other compute streams and copies are counted when they are enqueued. If a wait counted, streamed weights would spoil
+// the reuse: the stream waits for them between two matmuls of the same activations.
 void CudaStream::wait(const Event& event, std::uint64_t use) {
     static_cast<const CudaEvent&>(event).wait(place_, use);
 }

@@ -1,10 +1,11 @@
-// The host arrays that the ops of a graph get: where each is in the device memory that the graph reads, and how it is
-// written again for a launch. Pure computation on a block of host memory; the graph reads a block of the same layout in
-// device memory. The caller copies what refresh() returns.
+// The host arrays that are arguments of the ops of a CUDA graph. They are in one memory block on the host; the graph
+// reads a copy of the block, with the same layout, in device memory. This file decides the offset of each array, and
+// writes the new values into the host block before each launch of the graph. It copies nothing: the caller copies the
+// ranges that refresh() returns.
 //
-// At the block's front: what changes with every pass (scratch rows, positions, the launch plan of attention, made once
-// for all layers that share it). At its back: tables of KV chunks, which change only if a KV chunk was added. Several
-// graphs use one block in turn; what differs is written, and copied, again.
+// At the start of the block: what changes with every pass (scratch rows, positions, the launch plan of attention, made
+// once for all layers that share it). At its end: tables of KV chunks, which change only if a KV chunk was added.
+// Several graphs use one block in turn; what differs is written, and copied, again.
 #pragma once
 
 #include <cstddef>
