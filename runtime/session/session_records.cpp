@@ -77,8 +77,9 @@ public:
     SessionRecords read() {
         found_.is_intact = is_head_whole(bytes_);
         if (!read_begin()) return std::move(found_);
-        while (has_head(at_) && (read_next() || repair_head() || find_tokens() || find_limit() || find_kv() ||
-                                 find_next() || take_unchecked()))
+        while (has_head(at_) && (read_next() || repair_head() ||
+                                 find_without_head(RecordKind::Tokens, sizeof(std::int32_t), kMostFoundTokens) ||
+                                 find_limit() || find_kv() || find_next() || take_unchecked()))
             continue;
         found_.chain = chain_;
         return std::move(found_);
@@ -167,7 +168,8 @@ private:
             return head_at(at).kind == static_cast<std::uint32_t>(RecordKind::Begin);
         };
         if (!has_head(at_)) return false;
-        if ((is_begin(at_) && read_next()) || repair_head() || find_begin()) return true;
+        if ((is_begin(at_) && read_next()) || repair_head() || find_without_head(RecordKind::Begin, 1, kMostFoundBegin))
+            return true;
         for (std::size_t at = 0; at < kMostBytesBeforeBegin && has_head(at); ++at) {
             const RecordHead head = head_at(at);
             if (!is_begin(at) || !follows(head, chain_) || !fits(at, head) || !is_whole_at(at, head)) continue;
@@ -179,20 +181,22 @@ private:
         return false;
     }
 
-    // The first record at at_ without its head: so long that the record after it follows.
-    bool find_begin() {
+    // Finds the record of that kind at at_ whose head is gone: its payload is 1 to `most` units of `unit_bytes`, so
+    // many that a whole record follows it.
+    bool find_without_head(RecordKind kind, std::size_t unit_bytes, std::size_t most) {
         if (stopped_) return false;
-        for (std::size_t n = 1; n <= kMostFoundBegin; ++n) {
-            RecordHead head{.kind = static_cast<std::uint32_t>(RecordKind::Begin),
+        for (std::size_t n = 1; n <= most; ++n) {
+            RecordHead head{.kind = static_cast<std::uint32_t>(kind),
                             .check = 0,
                             .index = 0,
-                            .n_bytes = n,
+                            .n_bytes = n * unit_bytes,
                             .checksum = 0};
-            const std::size_t end = at_ + kRecordHeadBytes + n;
+            const std::size_t end = at_ + kRecordHeadBytes + head.n_bytes;
             if (!has_head(end)) return false;
             const RecordHead next = head_at(end);
-            // Before the checksum of the first record, which may be long.
-            if (!is_later_kind(next) || !fits(end, next) || !is_whole_at(end, next) || !may_search(n)) continue;
+            // The next record is looked at before the checksum of this one, which may be long.
+            if (!is_later_kind(next) || !fits(end, next) || !is_whole_at(end, next) || !may_search(head.n_bytes))
+                continue;
             head.checksum = checksum_of(payload_at(at_, head));
             if (!follows(next, next_chain(head, chain_))) continue;
             found_.is_intact = false;
@@ -224,29 +228,6 @@ private:
                 std::ranges::copy(bytes_.subspan(at_ + n_before + n, kRecordHeadBytes - n_before), rest);
                 if (take_right(without, n)) return true;
             }
-        }
-        return false;
-    }
-
-    // Tokens at at_ whose head is gone: so many that the record after them follows.
-    bool find_tokens() {
-        if (stopped_) return false;
-        for (std::size_t n = 1; n <= kMostFoundTokens; ++n) {
-            RecordHead head{.kind = static_cast<std::uint32_t>(RecordKind::Tokens),
-                            .check = 0,
-                            .index = 0,
-                            .n_bytes = n * sizeof(std::int32_t),
-                            .checksum = 0};
-            const std::size_t end = at_ + kRecordHeadBytes + head.n_bytes;
-            if (!has_head(end) || !may_search(head.n_bytes)) return false;
-            head.checksum = checksum_of(payload_at(at_, head));
-            const RecordHead next = head_at(end);
-            if (!is_later_kind(next) || !follows(next, next_chain(head, chain_)) || !fits(end, next) ||
-                !is_whole_at(end, next))
-                continue;
-            found_.is_intact = false;
-            take(head, payload_at(at_, head), end);
-            return true;
         }
         return false;
     }

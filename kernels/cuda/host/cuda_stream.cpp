@@ -207,8 +207,8 @@ std::uint64_t CudaStream::record(Event& event) {
 }
 
 // A wait does not count as a write, so activations that were prepared for a matmul stay valid across it. Writes of
-// other compute streams and copies are counted when they are enqueued. If a wait counted, streamed weights would spoil
-// the reuse: the stream waits for them between two matmuls of the same activations.
+// other compute streams and copies are counted when they are enqueued. If a wait counted, streamed weights would
+// prevent the reuse: the stream waits for them between two matmuls of the same activations.
 void CudaStream::wait(const Event& event, std::uint64_t use) {
     static_cast<const CudaEvent&>(event).wait(place_, use);
 }
