@@ -8,8 +8,8 @@
 // its owner and group where the system allows that; where the group cannot be kept, the new group gets no more than
 // everybody has. A file that may not be written is not replaced either.
 //
-// A killed program may leave a part. Each part is locked (flock) as long as its maker lives; whoever makes another one
-// for the same file removes those of its own user that are not locked.
+// A killed program may leave a part. Each part is locked (flock) as long as its maker lives. A program that makes
+// another part for the same file removes the parts of its own user that are not locked.
 #pragma once
 
 #include <cstddef>
@@ -76,8 +76,8 @@ private:
     FileHandle file_;
 };
 
-/// Whether the file at `path`, which exists, is protected from writing: by its mode, which has no write bit for anybody
-/// (root is told so, too), or from this user.
+/// Whether the file at `path` exists and is protected from writing: its mode has no write bit at all (this holds for
+/// root, too), or this user has no right to write to it.
 [[nodiscard]] bool is_write_protected(const std::filesystem::path& path);
 
 /// Makes missing folders, and the last one, if it was missing, for its owner alone (0700).

@@ -21,23 +21,23 @@
 
 namespace slipstream::tools {
 
-/// Of one device.
+/// Limits of one device.
 struct DeviceLimits {
     std::optional<std::size_t>
-        memory_bytes;                    // not given: a CPU has no limit and computes in place, a card what is free
+        memory_bytes;                    // not given: no limit on a CPU, which computes in place; a GPU's free memory
     double link_bytes_per_second = 0.0;  // 0: not throttled
     bool operator==(const DeviceLimits&) const = default;
 };
 
 /// Memory, links, and how several devices share the model.
 struct OffloadOptions {
-    std::vector<DeviceLimits> devices{};        // in the order of --devices; empty: nothing is said
-    std::size_t host_memory = 0;                // most that streamed weights and KV may take of the host
-    std::optional<std::size_t> ring;            // of each device; not given: planned
-    std::optional<std::int64_t> expect_tokens;  // of a pass, to plan for
+    std::vector<DeviceLimits> devices{};        // [devices], in the order of --devices; empty: no limits
+    std::size_t host_memory = 0;                // most bytes of pinned memory for streamed weights and KV
+    std::optional<std::size_t> ring;            // bytes of each device's transfer ring; not given: planned
+    std::optional<std::int64_t> expect_tokens;  // of a pass, for the plan; not given: as many as cost next to nothing
     std::optional<SplitKind> split{};           // of the model among several devices; not given: layers
-    std::string split_where{};                  // who said so, for messages: "--split"; empty: nobody
-    std::vector<double> shares{};               // of it, by device; empty: planned
+    std::string split_where{};                  // option or variable that gave `split`, for messages; empty: none
+    std::vector<double> shares{};               // of the model, [devices]; empty: planned
     std::string shares_where{};
 
     [[nodiscard]] bool splits_matrices() const { return split == SplitKind::Tensor; }
@@ -62,16 +62,16 @@ struct ComputeOptions {
     HostMemoryCheck host_memory = HostMemoryCheck::Yes;
 };
 
-/// Of the host's threads those of each CPU device: all where the devices compute in turn, else its part of them.
+/// Returns the threads of each CPU device: all `n_threads` if the devices compute in turn (layers), else its part.
 [[nodiscard]] int device_threads(int n_threads, std::size_t n_devices, SplitKind split);
 
-/// By the tokens that plain decoding would give, or by their distribution.
+/// How draft tokens are verified: Exact commits the tokens of plain decoding, Rejection tokens of its distribution.
 enum class VerifyRule : std::uint8_t { Exact, Rejection };
 
-/// Who drafts: the sources, their tree and its budget, and how the target verifies what they propose.
+/// Speculative decoding: the draft sources, their tree and its budget, and how the target verifies draft tokens.
 struct DraftSettings {
     std::string list = "none";    // the list of sources as it was given, for messages
-    bool automatic = false;       // `auto`: what is not there is left out, not an error
+    bool automatic = false;       // list `auto`: a source that is missing is left out, not an error
     draft::DraftOptions options;  // no sources: plain decoding
     // Returns the draft model for the target model at that path; an empty path if the target has none. Called only if
     // `model` is among the sources. Unset: no target has one.
@@ -79,10 +79,10 @@ struct DraftSettings {
     VerifyRule verify = VerifyRule::Exact;
 };
 
-/// "context+suffix, merged tree of at most 64 nodes": for people.
+/// Returns a description for messages: "context+suffix, merged tree of at most 64 nodes".
 [[nodiscard]] std::string describe_draft(const DraftSettings& draft);
 
-/// How tokens are drawn, as far as it was asked for; the rest is for the model's files to say, or built in.
+/// The sampling options that were given; the others follow from the model's files or are built in.
 struct SamplingSettings {
     std::optional<double> temperature;
     std::optional<std::int64_t> top_k;
@@ -93,34 +93,34 @@ struct SamplingSettings {
     std::optional<double> presence_penalty;
     std::optional<double> frequency_penalty;
     std::optional<std::vector<TokenBias>> bias;
-    bool ignore_end = false;            // the end tokens never come
+    bool ignore_end = false;            // end tokens are never sampled
     std::optional<std::uint64_t> seed;  // a random one if a random one was asked for
 };
 
 /// "15043=1,2=-inf", or "none".
 [[nodiscard]] std::string logit_bias_text(const std::vector<TokenBias>& bias);
-/// `options` under which none of `end_tokens` ever comes.
+/// Returns `options` with a bias that forbids each of `end_tokens`.
 [[nodiscard]] SamplerOptions without_end_tokens(SamplerOptions options, std::span<const TokenId> end_tokens);
-/// Throws RequestError where a bias is of no token of a vocabulary.
+/// Throws RequestError if a bias is for a token that is not in a vocabulary of `vocab` tokens.
 void check_logit_bias(const SamplerOptions& options, std::int64_t vocab);
 
-/// Who names the template of a prompt.
+/// Which template a prompt goes through.
 enum class TemplateChoice : std::uint8_t {
     Automatic,  // the model's own where it has one
     None,       // --no-template
     Named,      // --template
 };
 
-/// Which template a prompt goes through, and with which variables.
+/// The template of a prompt, and its variables.
 struct TemplateSettings {
     TemplateChoice choice = TemplateChoice::Automatic;
-    std::string name{};                  // of TemplateChoice::Named, as it was given
-    std::optional<ChatTemplate> file{};  // where that is a file
+    std::string name{};                  // if Named: the name or file as it was given
+    std::optional<ChatTemplate> file{};  // if `name` is a file: its content
     TemplateArguments arguments{};
-    std::string arguments_from = "--template-arg";  // who gave them, for messages
-    bool arguments_demanded = false;                // what would have no effect is refused then, else passed over
+    std::string arguments_from = "--template-arg";  // option or variable that gave them, for messages
+    bool arguments_demanded = false;  // whether arguments without effect are an error; else they are ignored
     std::optional<std::string> system{};
-    bool system_demanded = false;  // the same
+    bool system_demanded = false;  // whether a system text without effect is an error; else it is ignored
 };
 
 }  // namespace slipstream::tools
