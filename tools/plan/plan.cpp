@@ -43,7 +43,8 @@ CommandSpec plan_command() {
             "For this machine, which is measured in a second, or for a named one (--profile); for a model file, or a "
             "shape (--shape). What does not fit on the device streams from pinned memory once per pass; speculative "
             "decoding puts draft tokens into the same pass. Under --device-memory the plan is for the passes of "
-            "generate with the same options. Only headers are read, and the draft model if one is used.",
+            "generate with the same options. With --profile, --link-gib-s gives the speed of its links. Only headers "
+            "are read, and the draft model if one is used.",
         .example = "slipstream plan --profile 1x4090 --shape llama-70b --quant Q4_K_M",
         .options = plan_options(),
         .run = run_plan};
