@@ -45,8 +45,10 @@ TEST(Terminal, GetsAFinalNewlineAndColours) {
 TEST(Terminal, GetsNoControlSequencesWhereItIsDumb) {
     std::string prompt = "Once upon a time";
     for (int i = 0; i < 600; ++i) prompt += " the wolf said";
-    const std::vector<std::string> arguments{"generate", "--prompt", prompt,    "--max-tokens", "300",
-                                             "--seed",   "5",        "--draft", "none"};
+    // A slow link, so that prompt and text take long enough on any machine for a bar or a rate to be drawn.
+    const std::vector<std::string> arguments{"generate", "--prompt", prompt, "--max-tokens",    "4",   "--seed",
+                                             "5",        "--draft",  "none", "--device-memory", "16M", "--link-gib-s",
+                                             "0.05"};
     EXPECT_THAT(on_terminal(arguments, {{"TERM", "xterm"}}), HasSubstr("\x1b[K")) << "else this proves nothing";
     const std::vector<std::string> mistaken{"generate", "--prompt", "x", "-m", "no-such-model"};
     for (const std::map<std::string, std::string>& environment :
