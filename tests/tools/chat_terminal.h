@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/tools/run_program.h"
 #include "tests/tools/temporary_folder.h"
 
 namespace slipstream::tools {
@@ -31,6 +32,8 @@ public:
     void send(std::string_view line);
     void resize(int columns);
     void send_signal(int signal) const;
+    /// Waits until the program has handled what was sent and all its threads sleep.
+    void wait_until_asleep() const { tools::wait_until_asleep(process_); }
     /// Closes the window.
     void hang_up();
     /// Whether the terminal shows what is typed.

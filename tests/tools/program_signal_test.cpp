@@ -198,6 +198,9 @@ TEST(ChatSignal, AStoppedProgramLeavesThePromptToTheShellAndTakesItBack) {
     talk.send_signal(SIGTSTP);
     // A session leader's group has no other process in its session: the stop itself is not done, what comes before is.
     talk.wait_for("\x1b[?2004l");
+    // A stop signal discards a pending SIGCONT (signal(7)), and the handler raises one after it has written these
+    // bytes.
+    talk.wait_until_asleep();
     talk.send_signal(SIGCONT);
     talk.wait_for_prompt();
     talk.send("");  // "half a line", answered

@@ -55,6 +55,27 @@ void close_end(int& descriptor) {
 
 }  // namespace
 
+void wait_until_asleep(pid_t process) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const std::string folder = fmt::format("/proc/{}/", process);
+    for (int times = 0; times < 10;) {
+        if (std::chrono::steady_clock::now() > end) throw std::runtime_error("the program does not come to rest");
+        const std::string status = file_text(folder + "status");
+        const std::size_t caught = status.find("SigCgt:");
+        const bool handles = caught != std::string::npos &&
+                             (std::stoull(status.substr(caught + 7), nullptr, 16) & (1ULL << (SIGINT - 1))) != 0;
+        // All its threads: one that waits for another, which waits for a core, is not at rest.
+        bool sleeps = true;
+        std::error_code gone;
+        for (std::filesystem::directory_iterator thread(folder + "task", gone), end_of_list;
+             !gone && thread != end_of_list; thread.increment(gone))
+            sleeps = sleeps && file_text(thread->path().string() + "/status").find("State:\tS") != std::string::npos;
+        sleeps = sleeps && !gone;
+        times = handles && sleeps ? times + 1 : 0;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+}
+
 RunningProgram::RunningProgram(const ProgramRun& run) : unsent_(run.input) {
     signal(SIGPIPE, SIG_IGN);  // the program may leave its stdin unread
     const auto in = make_pipe();
@@ -133,27 +154,6 @@ void RunningProgram::wait_for_output(std::size_t bytes) {
     while (result_.out.size() < bytes) {
         if (out_ < 0 || std::chrono::steady_clock::now() > end) throw std::runtime_error("no output came");
         read_some(out_, result_.out, std::chrono::milliseconds(100));
-    }
-}
-
-void RunningProgram::wait_until_asleep() const {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
-    const std::string folder = fmt::format("/proc/{}/", process_);
-    for (int times = 0; times < 10;) {
-        if (std::chrono::steady_clock::now() > end) throw std::runtime_error("the program does not come to rest");
-        const std::string status = file_text(folder + "status");
-        const std::size_t caught = status.find("SigCgt:");
-        const bool handles = caught != std::string::npos &&
-                             (std::stoull(status.substr(caught + 7), nullptr, 16) & (1ULL << (SIGINT - 1))) != 0;
-        // All its threads: one that waits for another, which waits for a core, is not at rest.
-        bool sleeps = true;
-        std::error_code gone;
-        for (std::filesystem::directory_iterator thread(folder + "task", gone), end_of_list;
-             !gone && thread != end_of_list; thread.increment(gone))
-            sleeps = sleeps && file_text(thread->path().string() + "/status").find("State:\tS") != std::string::npos;
-        sleeps = sleeps && !gone;
-        times = handles && sleeps ? times + 1 : 0;
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
 }
 

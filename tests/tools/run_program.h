@@ -38,6 +38,9 @@ struct ProgramRun {
 /// The statistics of a run that is expected to end well, and in `text` what it said.
 [[nodiscard]] nlohmann::json run_with_statistics(std::vector<std::string> arguments, std::string& text);
 
+/// Waits until `process`, a running program, has its signal handlers and all its threads sleep.
+void wait_until_asleep(pid_t process);
+
 /// The program with stdout on a pipe, still running.
 class RunningProgram {
 public:
@@ -48,8 +51,7 @@ public:
 
     /// Waits for so many bytes of stdout.
     void wait_for_output(std::size_t bytes);
-    /// Waits until the program has its signal handlers and does nothing but wait.
-    void wait_until_asleep() const;
+    void wait_until_asleep() const { tools::wait_until_asleep(process_); }
     void send(int signal) const;
     /// Files in `folder` that the program writes and that do not have their name yet.
     [[nodiscard]] std::ptrdiff_t n_unfinished_files(const std::string& folder) const;
