@@ -32,7 +32,7 @@ public:
     void send(std::string_view line);
     void resize(int columns);
     void send_signal(int signal) const;
-    /// Waits until the program has handled what was sent and all its threads sleep.
+    /// Waits until all threads of the program sleep, which they do at the prompt.
     void wait_until_asleep() const { tools::wait_until_asleep(process_); }
     /// Closes the window.
     void hang_up();

@@ -97,7 +97,8 @@ TEST(ChatTerminal, CtrlCStopsAnAnswerAndTwiceLeaves) {
     talk.type("Tell me a tale\r");
     talk.wait_for("\r\n");
     while (talk.bytes().size() < 600) talk.wait_for(" ");
-    // By kill: at the key, a terminal drops output that has not been read (termios(3), NOFLSH), and the answer with it.
+    // Not by the key: at Ctrl-C a terminal drops output that was not read yet (termios(3), NOFLSH), so that the screen
+    // would lack words of the answer.
     talk.send_signal(SIGINT);
     talk.wait_for("; stopped");
     talk.wait_for_prompt();
@@ -115,6 +116,22 @@ TEST(ChatTerminal, CtrlCStopsAnAnswerAndTwiceLeaves) {
     // How far the first answer came differs from run to run, and with it what is used of the context.
     expect_transcript(std::regex_replace(talk.transcript(), std::regex("context [^ ]+ [0-9]+ %"), "context #"),
                       "interrupt.txt");
+}
+
+TEST(ChatTerminal, TheKeyOfCtrlCStopsAnAnswerAndKeepsIt) {
+    Talk talk({"--stop", "no text has this"});
+    talk.type("Tell me a tale\r");
+    talk.wait_for("\r\n");
+    while (talk.bytes().size() < 600) talk.wait_for(" ");
+    talk.type("\x03");
+    talk.wait_for("; stopped");
+    talk.wait_for_prompt();
+    const std::vector<std::string> messages = talk.messages();
+    ASSERT_EQ(messages.size(), 2U);
+    EXPECT_EQ(messages[0], "Tell me a tale");
+    EXPECT_GT(messages[1].size(), 50U);
+    talk.type("\x04");
+    EXPECT_EQ(talk.finish(), 0);
 }
 
 TEST(ChatTerminal, QuittingAtOnceLeavesTheTerminalAsItWas) {

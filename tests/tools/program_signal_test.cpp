@@ -196,10 +196,10 @@ TEST(ChatSignal, AStoppedProgramLeavesThePromptToTheShellAndTakesItBack) {
     TalkInPlace in_place(Place::AtThePrompt);
     ChatTerminal& talk = in_place.talk();
     talk.send_signal(SIGTSTP);
-    // A session leader's group has no other process in its session: the stop itself is not done, what comes before is.
+    // The program leads its session, so its process group is orphaned and the kernel does not stop it. The handler does
+    // its work all the same.
     talk.wait_for("\x1b[?2004l");
-    // A stop signal discards a pending SIGCONT (signal(7)), and the handler raises one after it has written these
-    // bytes.
+    // The handler raises SIGTSTP after these bytes, and a stop signal discards a SIGCONT that is pending.
     talk.wait_until_asleep();
     talk.send_signal(SIGCONT);
     talk.wait_for_prompt();

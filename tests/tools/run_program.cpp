@@ -64,7 +64,7 @@ void wait_until_asleep(pid_t process) {
         const std::size_t caught = status.find("SigCgt:");
         const bool handles = caught != std::string::npos &&
                              (std::stoull(status.substr(caught + 7), nullptr, 16) & (1ULL << (SIGINT - 1))) != 0;
-        // All its threads: one that waits for another, which waits for a core, is not at rest.
+        // All threads must sleep: the main thread also sleeps while it waits for a worker that has no core yet.
         bool sleeps = true;
         std::error_code gone;
         for (std::filesystem::directory_iterator thread(folder + "task", gone), end_of_list;

@@ -38,7 +38,8 @@ struct ProgramRun {
 /// The statistics of a run that is expected to end well, and in `text` what it said.
 [[nodiscard]] nlohmann::json run_with_statistics(std::vector<std::string> arguments, std::string& text);
 
-/// Waits until `process`, a running program, has its signal handlers and all its threads sleep.
+/// Waits until the program `process` has installed its signal handlers and all its threads sleep. Throws after two
+/// minutes.
 void wait_until_asleep(pid_t process);
 
 /// The program with stdout on a pipe, still running.

@@ -34,7 +34,7 @@ struct OffloadOptions {
     std::vector<DeviceLimits> devices{};        // [devices], in the order of --devices; empty: no limits
     std::size_t host_memory = 0;                // most bytes of pinned memory for streamed weights and KV
     std::optional<std::size_t> ring;            // bytes of each device's transfer ring; not given: planned
-    std::optional<std::int64_t> expect_tokens;  // of a pass, for the plan; not given: as many as cost next to nothing
+    std::optional<std::int64_t> expect_tokens;  // tokens per pass to plan for; not given: planned
     std::optional<SplitKind> split{};           // of the model among several devices; not given: layers
     std::string split_where{};                  // option or variable that gave `split`, for messages; empty: none
     std::vector<double> shares{};               // of the model, [devices]; empty: planned
@@ -65,7 +65,8 @@ struct ComputeOptions {
 /// Returns the threads of each CPU device: all `n_threads` if the devices compute in turn (layers), else its part.
 [[nodiscard]] int device_threads(int n_threads, std::size_t n_devices, SplitKind split);
 
-/// How draft tokens are verified: Exact commits the tokens of plain decoding, Rejection tokens of its distribution.
+/// How draft tokens are verified. Exact commits the tokens that plain decoding gives for the same seed; Rejection
+/// commits tokens with the same distribution.
 enum class VerifyRule : std::uint8_t { Exact, Rejection };
 
 /// Speculative decoding: the draft sources, their tree and its budget, and how the target verifies draft tokens.

@@ -206,9 +206,9 @@ std::uint64_t CudaStream::record(Event& event) {
     return static_cast<CudaEvent&>(event).record(place_);
 }
 
-// A wait does not count as a write, so activations that were prepared for a matmul stay valid across it. Writes of
-// other compute streams and copies are counted when they are enqueued. If a wait counted, streamed weights would
-// prevent the reuse: the stream waits for them between two matmuls of the same activations.
+// A wait does not count as a write to device memory: activations that were prepared for one matmul can be used by the
+// next one. Writes of other compute streams and of copies are counted when they are enqueued. If waits were counted,
+// each matmul with streamed weights would prepare its activations again, because the stream waits for those weights.
 void CudaStream::wait(const Event& event, std::uint64_t use) {
     static_cast<const CudaEvent&>(event).wait(place_, use);
 }
