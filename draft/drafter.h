@@ -22,8 +22,8 @@
 #include "runtime/loop/proposer.h"
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/model/model.h"
+#include "runtime/ranks/view_passes.h"
 #include "runtime/view/view_builder.h"
-#include "runtime/view/view_passes.h"
 
 namespace slipstream::draft {
 

@@ -3,7 +3,7 @@
 // long as a resident pass of few tokens; of the KV that would have to cross the link, only what matters most is read.
 //
 // The KV view follows the target's passes by itself (runtime/view/view_builder.h), on as many devices as the target has
-// (runtime/view/view_passes.h). While it is invalid, at the start of a sequence or after a cut, this source is not
+// (runtime/ranks/view_passes.h). While it is invalid, at the start of a sequence or after a cut, this source is not
 // ready, and the other sources draft.
 #pragma once
 
@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "draft/models/logit_source.h"
-#include "runtime/view/view_passes.h"
+#include "runtime/ranks/view_passes.h"
 
 namespace slipstream::draft {
 

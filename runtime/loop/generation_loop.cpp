@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "runtime/loop/loop_needs.h"
 #include "runtime/loop/self_check.h"
 
 namespace slipstream {

@@ -16,8 +16,6 @@
 
 namespace slipstream {
 
-/// Prefill borders are multiples of this, at absolute positions, whatever the budget or placement (E1).
-
 struct LoopLimits {
     std::int64_t budget = 1;  // most nodes of a tree, node 0 included
     std::vector<TokenId> end_tokens;
@@ -31,12 +29,6 @@ struct LoopSeconds {
     double check = 0.0;   // the self-check, where there is one
     double commit = 0.0;
 };
-
-/// Nodes that a target must have room for with this budget, and tokens in one of its passes: a prefill chunk and a
-/// tree.
-[[nodiscard]] inline std::int64_t scratch_nodes_for(std::int64_t budget) {
-    return kPrefillChunkTokens + budget;
-}
 
 /// Hears of prompt tokens done and in all, after each layer and prefill chunk; tokens inside a prefill chunk count by
 /// its layers done.

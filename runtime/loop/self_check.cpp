@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "runtime/loop/generation_loop.h"
+#include "runtime/loop/loop_needs.h"
 
 namespace slipstream {
 

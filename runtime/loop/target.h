@@ -1,6 +1,6 @@
 // What the generation loop, the self-check and sessions know of the model whose text is made: passes over tokens that
-// hang as nodes on a KV cache, and that cache. On which devices it lies and computes, and how it is split among them,
-// an implementation knows alone: DeviceTarget (runtime/loop/device_target.h) is the one of one device.
+// hang as nodes on a KV cache, and that cache. On which devices they are, and how the model is split among these, only
+// the implementation knows: RankTarget (runtime/ranks/rank_target.h).
 //
 // A pass is begun and finished, so that a caller may do something else meanwhile: nothing of the target between the
 // two. Rows of nodes are kept until commit() or forget(), also across passes.

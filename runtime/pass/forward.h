@@ -86,6 +86,8 @@ public:
                                      std::int64_t chunk_tokens) const;
     /// Whether the ring alone does, where something streams at all: for whoever keeps hidden states himself.
     [[nodiscard]] bool ring_holds_prompt(KvCache& cache, std::int64_t end, std::int64_t chunk_tokens) const;
+    /// Host memory for the hidden states of one prefill chunk of a prompt, or of the pass after it.
+    [[nodiscard]] std::size_t prompt_row_bytes() const { return activations_.buffer(Activation::Hidden).size_bytes(); }
     /// Host memory for the hidden states of such a prompt.
     [[nodiscard]] std::size_t prompt_host_bytes(const PromptRange& range) const;
     /// As the second run(), with a prompt (Phase::Prefill) before it that is committed on the way: `prompt` at the

@@ -13,6 +13,13 @@ struct PassControl {
     std::function<void(double)> on_progress{};  // part of the pass done, after each layer (and prefill chunk)
 
     [[nodiscard]] bool cancelled() const { return cancel != nullptr && cancel->load(std::memory_order_relaxed); }
+    /// Called before each of `n_steps` equal steps of the pass, `step` of them done: reports the progress. False: the
+    /// pass is cancelled.
+    [[nodiscard]] bool goes_on(std::int64_t step, std::int64_t n_steps) const {
+        if (cancelled()) return false;
+        if (step > 0 && on_progress) on_progress(static_cast<double>(step) / static_cast<double>(n_steps));
+        return true;
+    }
 };
 
 /// Which kernels compute the matrices of a pass, where a device has others for prompts (kernels/matmul.h). A row's bits

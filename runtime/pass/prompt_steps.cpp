@@ -13,7 +13,7 @@ bool Forward::ring_holds_prompt(KvCache& cache, std::int64_t end, std::int64_t c
 }
 
 std::size_t Forward::prompt_host_bytes(const PromptRange& range) const {
-    return HiddenStates::host_bytes(range.n_prefill_chunks(), activations_.buffer(Activation::Hidden).size_bytes());
+    return HiddenStates::host_bytes(range.n_prefill_chunks(), prompt_row_bytes());
 }
 
 bool Forward::runs_by_layer(KvCache& cache, std::int64_t begin, std::int64_t end, std::int64_t chunk_tokens) const {
@@ -45,22 +45,21 @@ LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t
 bool Forward::feed_layers(PromptSteps& steps, const PassControl& control) {
     const std::int64_t n_prefill_chunks = steps.range_.n_prefill_chunks();
     const std::int64_t most_tokens = std::max(steps.range_.chunk_tokens, steps.pass_.n());
-    HiddenStates states(
-        model_->device(), pass_->copy_in(), pass_->arena(),
+    const HiddenStates states(pass_->arena(), n_prefill_chunks,
+                              most_tokens * row_bytes(DType::F32, model_->config().d_model));
+    HiddenStateBuffers buffers(
+        model_->device(), pass_->copy_in(), states,
         {activations_.buffer(Activation::Hidden).data(), activations_.buffer(Activation::NextHidden).data()},
-        n_prefill_chunks, most_tokens * row_bytes(DType::F32, model_->config().d_model), n_layers());
+        n_layers());
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
         at_layer(layer, [&] { steps.begin_layer(layer); });
         for (std::int64_t prefill_chunk = 0; prefill_chunk < n_prefill_chunks; ++prefill_chunk) {
-            if (control.cancelled()) return false;
-            if (layer + prefill_chunk > 0 && control.on_progress)
-                control.on_progress(static_cast<double>(layer * n_prefill_chunks + prefill_chunk) /
-                                    static_cast<double>(n_layers() * n_prefill_chunks));
+            if (!control.goes_on(layer * n_prefill_chunks + prefill_chunk, n_layers() * n_prefill_chunks)) return false;
             at_layer(layer, [&] {
-                activations_.use_hidden(with_context("rows", [&] { return states.begin(*stream_); }));
+                activations_.use_hidden(with_context("rows", [&] { return buffers.begin(*stream_); }));
                 if (layer == 0) steps.embed(prefill_chunk);
                 steps.run_prefill_chunk(layer, prefill_chunk);
-                states.end(*stream_);
+                buffers.end(*stream_);
             });
         }
         at_layer(layer, [&] { steps.end_layer(); });

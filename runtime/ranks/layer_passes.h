@@ -1,61 +1,45 @@
-// A pass through devices that share the layers of a model: each runs its own, one after the other, and hands the hidden
-// rows on; of the last layer's rows each makes its columns of the logits.
+// Passes of a model whose layers are split among several devices: each computes its own layers, one device after the
+// other, and hands the hidden rows to the next. All get the last layer's rows, and each makes its columns of the
+// logits. While one device computes, the rings of the others fill, so one host thread is enough for a pass. Of a
+// prompt, each device computes another prefill chunk (pipelined_prefill.h). The logits are those of one device of the
+// same kind, bit for bit.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
-#include "runtime/cache/pass_kv.h"
-#include "runtime/loop/target.h"
-#include "runtime/pass/forward.h"
-#include "runtime/pass/pass_hooks.h"
 #include "runtime/ranks/hidden_state_transfer.h"
-#include "runtime/ranks/rank.h"
 #include "runtime/ranks/rank_passes.h"
 
 namespace slipstream {
 
-/// One of the devices.
-struct LayerPassesRank {
-    Forward* forward = nullptr;          // over the model of its shard
-    std::vector<std::int64_t> layers{};  // of the whole model, ascending
-};
-
 class LayerPasses final : public RankPasses {
 public:
-    /// All of `ranks` together have each layer once (CHECKed), and limits alike. What they point to outlives this.
-    explicit LayerPasses(std::vector<LayerPassesRank> ranks);
+    /// See make_rank_passes(). All of `ranks` together have each layer once (CHECKed), and equal limits.
+    LayerPasses(std::vector<Rank> ranks, PinnedArena* arena);
 
-    [[nodiscard]] const std::vector<LayerOwner>& owners() const { return owners_; }
-    [[nodiscard]] std::int64_t n_layers() const { return std::ssize(owners_); }
-
-    /// Where devices do not share the host's memory it waits for each before the next one begins.
-    [[nodiscard]] bool run(std::span<PassKv* const> kvs, const TargetPass& pass, std::span<PassHooks* const> hooks,
-                           std::span<LogitRows> parts) override;
-    /// The logits of a pass in steps [ranks] of the caller's: the last layer's rows are everybody's.
-    template <typename Steps>
-    void take_logits(const TargetPass& pass, std::vector<std::optional<Steps>>& steps, std::span<LogitRows> parts) {
-        const std::size_t last = owners_.back().rank;
-        for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-            on_rank(*ranks_[rank].forward, kLmHeadStage, [&] {
-                if (rank != last && !pass.logit_tokens.empty())
-                    transfer(last, steps[last]->hidden(), rank, steps[rank]->hidden());
-                parts[rank] = steps[rank]->logits(nullptr);
-            });
-    }
+    /// Where devices do not share the host's memory, it waits for each device before the next one begins.
+    [[nodiscard]] bool run(std::span<PassKv* const> kvs, const RankPass& pass) override;
+    [[nodiscard]] bool takes_prompt(std::span<KvCache* const> caches, std::int64_t begin,
+                                    std::int64_t end) const override;
+    [[nodiscard]] bool run_prompt(std::span<KvCache* const> caches, std::int64_t begin, const RankPass& pass) override;
 
 private:
+    [[nodiscard]] std::int64_t n_layers() const { return std::ssize(owners_); }
     [[nodiscard]] bool run_layers(const PassControl& control);
     void transfer(std::size_t from, const ConstTensorView& rows, std::size_t to, const TensorView& out);
+    /// `steps` [ranks] have run all layers.
+    template <typename Steps>
+    void take_logits(const RankPass& pass, std::vector<std::optional<Steps>>& steps);
 
-    std::vector<LayerPassesRank> ranks_;
+    std::vector<Rank> ranks_;
+    PinnedArena* arena_;
     std::vector<LayerOwner> owners_;  // [n_layers]
     std::optional<HiddenStateTransfer> rows_;
-    std::vector<std::optional<Forward::Steps>> passes_;  // [ranks], of the running pass
+    std::vector<std::optional<Forward::Steps>> steps_;  // [ranks], of the running pass
 };
 
 }  // namespace slipstream

@@ -19,42 +19,41 @@ PromptRange range_of(std::int64_t begin, std::int64_t end) {
 
 }  // namespace
 
-bool PipelinedPrefill::fits(std::span<const LayerRank> ranks, const PinnedArena& arena, std::int64_t begin,
-                            std::int64_t end) {
+bool PipelinedPrefill::fits(std::span<const Rank> ranks, std::span<KvCache* const> caches, const PinnedArena& arena,
+                            std::int64_t begin, std::int64_t end) {
     if (end <= begin || end % kPrefillChunkTokens != 0) return false;
-    return std::ranges::all_of(ranks,
-                               [&](const LayerRank& rank) {
-                                   return rank.forward->ring_holds_prompt(*rank.cache, end, kPrefillChunkTokens);
-                               }) &&
-           ranks.front().forward->prompt_host_bytes(range_of(begin, end)) <= arena.limit_bytes() - arena.used_bytes();
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+        if (!ranks[rank].forward->ring_holds_prompt(*caches[rank], end, kPrefillChunkTokens)) return false;
+    return ranks.front().forward->prompt_host_bytes(range_of(begin, end)) <= arena.limit_bytes() - arena.used_bytes();
 }
 
-PipelinedPrefill::PipelinedPrefill(std::span<const LayerRank> ranks, const std::vector<LayerOwner>& owners,
-                                   PinnedArena& arena, std::int64_t begin, const TargetPass& pass,
-                                   std::span<PassHooks* const> hooks)
+PipelinedPrefill::PipelinedPrefill(std::span<const Rank> ranks, const std::vector<LayerOwner>& owners,
+                                   std::span<KvCache* const> caches, PinnedArena& arena, std::int64_t begin,
+                                   const RankPass& pass)
     : ranks_(ranks), owners_(&owners), steps_(ranks.size()) {
-    PromptRange range = range_of(begin, begin + std::ssize(pass.prompt));
+    const TargetPass& asked = *pass.pass;
+    CHECK(asked.phase == Phase::Decode, "what goes along with a prompt");
+    PromptRange range = range_of(begin, begin + std::ssize(asked.prompt));
     n_prefill_chunks_ = range.n_prefill_chunks();
-    const std::size_t bytes = ranks.front().forward->prompt_host_bytes(range);
-    homes_ = arena.allocate(bytes, "the hidden states of the prompt");
-    home_bytes_ = bytes / static_cast<std::size_t>(n_prefill_chunks_);
+    states_.emplace(arena, n_prefill_chunks_, ranks.front().forward->prompt_row_bytes());
     rows_.resize(n_prefill_chunks_);
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         sent_.push_back(exec(i).device.make_event());
         range.last_layer = owners.back().rank == i ? owners.back().layer : -1;
-        on_rank(*ranks[i].forward, ranks[i].layers[0], [&] {
-            steps_[i].emplace(*ranks[i].forward, *ranks[i].cache, range, pass.prompt, pass.tokens, pass.nodes,
-                              pass.logit_tokens, hooks.empty() ? nullptr : hooks[i]);
+        const std::int64_t first_layer = ranks[i].layers.front();
+        on_rank(*ranks[i].forward, first_layer, [&] {
+            steps_[i].emplace(*ranks[i].forward, *caches[i], range, asked.prompt, asked.tokens, asked.nodes,
+                              asked.logit_tokens, pass.hooks_of(i));
         });
     }
 }
 
-// Rows may still be on their way to and from their homes.
+// Rows may still be on their way to and from host memory.
 PipelinedPrefill::~PipelinedPrefill() {
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
         try {
             exec(i).stream.synchronize();
-        } catch (...) {  // what failed was told, or is by the pass's end
+        } catch (...) {  // the failure is reported by the pass, or was
         }
     }
 }
@@ -94,9 +93,9 @@ void PipelinedPrefill::run_lane(const Lane& lane, const PassControl& control, bo
     try {
         for (const std::int64_t layer : lane) {
             for (std::int64_t prefill_chunk = 0; prefill_chunk < n_prefill_chunks_; ++prefill_chunk) {
-                const std::optional<std::uint64_t> use = await_rows(layer, prefill_chunk, control);
+                if (is_caller ? !control.goes_on(n_done(), n_steps()) : control.cancelled()) stop(nullptr);
+                const std::optional<std::uint64_t> use = await_rows(layer, prefill_chunk);
                 if (!use) return;
-                if (is_caller && layer + prefill_chunk > 0 && control.on_progress) control.on_progress(part_done());
                 run_step(layer, prefill_chunk, *use);
             }
         }
@@ -105,10 +104,8 @@ void PipelinedPrefill::run_lane(const Lane& lane, const PassControl& control, bo
     }
 }
 
-// Nothing where the prompt was given up, or failed elsewhere.
-std::optional<std::uint64_t> PipelinedPrefill::await_rows(std::int64_t layer, std::int64_t prefill_chunk,
-                                                          const PassControl& control) {
-    if (control.cancelled()) stop(nullptr);
+// Nothing where the prompt was cancelled, or failed on another thread.
+std::optional<std::uint64_t> PipelinedPrefill::await_rows(std::int64_t layer, std::int64_t prefill_chunk) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopped_ || rows_[prefill_chunk].n_layers == layer; });
     return stopped_ ? std::nullopt : std::optional(rows_[prefill_chunk].use);
@@ -136,15 +133,15 @@ void PipelinedPrefill::take_rows(std::int64_t layer, std::int64_t prefill_chunk,
     const std::size_t rank = (*owners_)[layer].rank;
     const TensorView rows = steps_[rank]->hidden(prefill_chunk);
     if (use > 0) exec(rank).stream.wait(*sent_[(*owners_)[layer - 1].rank], use);
-    exec(rank).stream.copy(rows.data, home(prefill_chunk), rows.rows() * rows.row_stride_bytes);
+    exec(rank).stream.copy(rows.data, states_->rows(prefill_chunk), rows.rows() * rows.row_stride_bytes);
 }
 
-// Cards wait for one another's events; a CPU device finds the rows at home.
+// Cards wait for one another's events; for a CPU device the rows are in host memory when this returns.
 std::uint64_t PipelinedPrefill::give_rows(std::int64_t layer, std::int64_t prefill_chunk) {
     const std::size_t rank = (*owners_)[layer].rank;
     const std::size_t next = (*owners_)[layer + 1].rank;
     const TensorView rows = steps_[rank]->hidden(prefill_chunk);
-    exec(rank).stream.copy(home(prefill_chunk), rows.data, rows.rows() * rows.row_stride_bytes);
+    exec(rank).stream.copy(states_->rows(prefill_chunk), rows.data, rows.rows() * rows.row_stride_bytes);
     if (rank == next || exec(rank).device.shares_host_memory()) return 0;
     if (!exec(next).device.shares_host_memory()) return exec(rank).stream.record(*sent_[rank]);
     exec(rank).stream.synchronize();
@@ -160,9 +157,9 @@ void PipelinedPrefill::pass_on(std::int64_t layer, std::int64_t prefill_chunk, s
     changed_.notify_all();
 }
 
-double PipelinedPrefill::part_done() const {
+std::int64_t PipelinedPrefill::n_done() const {
     const std::scoped_lock lock(mutex_);
-    return static_cast<double>(n_done_) / static_cast<double>(n_prefill_chunks_ * std::ssize(*owners_));
+    return n_done_;
 }
 
 void PipelinedPrefill::stop(std::exception_ptr failure) {

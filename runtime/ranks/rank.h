@@ -1,60 +1,50 @@
-// What one of several devices has of a target, and how a failure there is told.
+// One of the devices that compute a model together, and how an error there is reported.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <string>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
 #include "kernels/collective.h"
-#include "runtime/cache/kv_cache.h"
 #include "runtime/pass/error_context.h"
 #include "runtime/pass/forward.h"
 
 namespace slipstream {
 
-/// A pass failed on a device: which one, at which layer, what was on its way (weights, KV, rows, sums) and why,
-/// whatever it was (memory, a copy, a link that stands still, a kernel).
+/// A pass failed on one of several devices. The text names the device, the layer, what was being transferred (weights,
+/// KV, hidden rows, sums) and the cause: memory, a copy, a link that stands still, a kernel.
 class RankFailed : public Error {
 public:
     using Error::Error;
 };
 
-/// Limits, context and nodes are those of the others.
+/// A device with its shard of the model. Several ranks share a model in one of two ways: each has whole layers, or each
+/// has a part of every matrix, and `collective` adds up the partial sums.
 struct Rank {
-    Forward* forward = nullptr;  // over the model of its shard
-    KvCache* cache = nullptr;    // of its layers, or of its kv heads
+    Forward* forward = nullptr;          // over the model of the shard
+    std::vector<std::int64_t> layers{};  // of the whole model, ascending; empty: all layers
+    std::int64_t first_vocab = 0;        // first row of the LM head; the number of rows is the shard's vocab
+    Collective* collective = nullptr;    // as this rank calls it; null: whole layers, or one rank alone
 };
 
-/// The same where whole layers are shared out.
-struct LayerRank {
-    Forward* forward = nullptr;
-    KvCache* cache = nullptr;
-    std::vector<std::int64_t> layers{};         // of the whole model, ascending
-    std::int64_t first_vocab = 0, n_vocab = 0;  // rows of the LM head
-};
-
-/// What all of them have, of ranks that have more.
-template <typename Own>
-[[nodiscard]] std::vector<Rank> ranks_of(const std::vector<Own>& ranks) {
-    std::vector<Rank> all;
-    all.reserve(ranks.size());
-    for (const Own& rank : ranks) all.push_back({rank.forward, rank.cache});
-    return all;
-}
-
-/// Whose a layer of the whole model is.
+/// Which rank computes a layer of the whole model, and the layer's index within that rank.
 struct LayerOwner {
     std::size_t rank = 0;
-    std::int64_t layer = 0;  // of its own
+    std::int64_t layer = 0;
 };
 
-/// What `call` throws is said of the device of `forward` and of `layer` of the whole model; CollectiveAborted, which is
-/// another one's failure, goes on as it is.
+/// [layers of the whole model]: the ranks that compute it and keep its KV, in the order of their kv heads: one where
+/// whole layers are split, all where matrices are. CHECKs that each layer has an owner.
+[[nodiscard]] std::vector<std::vector<LayerOwner>> layer_owners(std::span<const Rank> ranks);
+
+/// Calls `call`. An error that it throws becomes a RankFailed that names the device of `forward` and `layer` of the
+/// whole model (or kKvStage, kLmHeadStage). CollectiveAborted passes unchanged, since another rank failed then.
 template <typename Call>
 void on_rank(const Forward& forward, std::int64_t layer, const Call& call) {
     try {
@@ -63,6 +53,16 @@ void on_rank(const Forward& forward, std::int64_t layer, const Call& call) {
         throw;
     } catch (const std::exception& error) {
         throw RankFailed(fmt::format("{}, {}: {}", forward.model().device().name(), pass_place(layer), error.what()));
+    }
+}
+
+/// The same for ranks[rank]; an only rank is not named (at_layer()).
+template <typename Call>
+void on_rank(std::span<const Rank> ranks, std::size_t rank, std::int64_t layer, const Call& call) {
+    if (ranks.size() == 1) {
+        at_layer(layer, call);
+    } else {
+        on_rank(*ranks[rank].forward, layer, call);
     }
 }
 

@@ -3,18 +3,22 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "kernels/base/check.h"
+
 namespace slipstream {
 
-RankLogits::RankLogits(std::span<Forward* const> ranks, std::int64_t max_rows) : parts_(ranks.size()) {
-    for (const Forward* rank : ranks) {
-        columns_.push_back(rank->model().config().vocab);
+RankLogits::RankLogits(std::span<const Rank> ranks, std::int64_t max_rows) : parts_(ranks.size()) {
+    for (const Rank& rank : ranks) {
+        CHECK(rank.first_vocab == vocab_, "rows of the LM head from {}, {} before", rank.first_vocab, vocab_);
+        columns_.push_back(rank.forward->model().config().vocab);
         vocab_ += columns_.back();
     }
-    rows_ = std::make_unique_for_overwrite<float[]>(max_rows * vocab_);
+    if (ranks.size() > 1) rows_ = std::make_unique_for_overwrite<float[]>(max_rows * vocab_);
 }
 
 LogitRows RankLogits::gather(std::int64_t n_rows) {
     if (n_rows == 0) return {};
+    if (parts_.size() == 1) return parts_.front();
     const TensorView rows = matrix_view(rows_.get(), n_rows, vocab_);
     std::int64_t column = 0;
     for (std::size_t rank = 0; rank < parts_.size(); ++rank) {

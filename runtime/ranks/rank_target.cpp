@@ -7,56 +7,62 @@
 
 namespace slipstream {
 
-RankTarget::RankTarget(std::vector<Rank> ranks, std::int64_t n_layers) : ranks_(std::move(ranks)), n_layers_(n_layers) {
-    CHECK(!ranks_.empty());
-    const Rank& first = ranks_.front();
-    const ForwardLimits& limits = first.forward->limits();
-    std::vector<Forward*> all;
-    for (const Rank& rank : ranks_) {
-        all.push_back(rank.forward);
-        CHECK(rank.forward->limits().max_tokens == limits.max_tokens &&
-                  rank.forward->limits().max_logit_rows == limits.max_logit_rows &&
-                  rank.cache->max_nodes() == first.cache->max_nodes() &&
-                  rank.cache->context_tokens() == first.cache->context_tokens(),
+RankTarget::RankTarget(const std::vector<Rank>& ranks, std::vector<KvCache*> caches, PinnedArena* arena)
+    : ranks_(ranks),
+      caches_(std::move(caches)),
+      kvs_(caches_.begin(), caches_.end()),
+      owners_(layer_owners(ranks_)),
+      kv_(caches_.front()->shape()),
+      passes_(make_rank_passes(ranks_, arena)),
+      logits_(ranks_, ranks_.front().forward->limits().max_logit_rows) {
+    CHECK(caches_.size() == ranks_.size(), "{} caches of {} ranks", caches_.size(), ranks_.size());
+    const ForwardLimits& limits = ranks_.front().forward->limits();
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+        CHECK(ranks_[rank].forward->limits().max_tokens == limits.max_tokens &&
+                  ranks_[rank].forward->limits().max_logit_rows == limits.max_logit_rows &&
+                  caches_[rank]->n_layers() == ranks_[rank].forward->n_layers() &&
+                  caches_[rank]->max_nodes() == caches_.front()->max_nodes() &&
+                  caches_[rank]->context_tokens() == caches_.front()->context_tokens(),
               "ranks of different limits");
-    }
-    logits_.emplace(all, limits.max_logit_rows);
+    kv_.n_kv_heads = 0;
+    for (const LayerOwner& owner : owners_.front()) kv_.n_kv_heads += caches_[owner.rank]->shape().n_kv_heads;
+    if (owners_.front().size() > 1) rows_.resize(owners_.size() * 2 * kv_.scratch_row_bytes());
 }
 
-TargetShape RankTarget::shape_but_kv() const {
-    const Rank& first = ranks_.front();
-    const ForwardLimits& limits = first.forward->limits();
-    return {.context_tokens = first.cache->context_tokens(),
+TargetShape RankTarget::shape() const {
+    const ForwardLimits& limits = ranks_.front().forward->limits();
+    return {.context_tokens = caches_.front()->context_tokens(),
             .max_tokens = limits.max_tokens,
             .max_logit_rows = limits.max_logit_rows,
-            .max_nodes = first.cache->max_nodes(),
+            .max_nodes = caches_.front()->max_nodes(),
             .has_prompt_kernels = std::ranges::any_of(
                 ranks_, [](const Rank& rank) { return rank.forward->exec().device.has_prompt_kernels(); }),
-            .n_layers = n_layers_};
+            .n_layers = std::ssize(owners_),
+            .kv = kv_};
 }
 
 NodeId RankTarget::add_node(NodeId parent) {
-    const NodeId node = ranks_.front().cache->add_node(parent);
-    for (const Rank& rank : std::span(ranks_).subspan(1))
-        CHECK(rank.cache->add_node(parent) == node, "ranks number their nodes otherwise");
+    const NodeId node = caches_.front()->add_node(parent);
+    for (KvCache* cache : std::span(caches_).subspan(1))
+        CHECK(cache->add_node(parent) == node, "ranks number their nodes differently");
     return node;
 }
 
 void RankTarget::check_between_passes() const {
-    CHECK(!in_pass_ && announced_from_ < 0, "the text changes {}",
+    CHECK(!in_pass_ && extended_from_ < 0, "the text changes {}",
           in_pass_ ? "in a pass" : "before an announced prompt");
 }
 
-// All of them or none: what a commit may lack is memory of the host, which is waited for first.
+// All ranks or none: a commit can only lack host memory, which is awaited for all ranks first.
 void RankTarget::commit(std::span<const NodeId> path) {
     check_between_passes();
-    for (const Rank& rank : ranks_) rank.cache->await_room(std::ssize(path));
+    for (KvCache* cache : caches_) cache->await_room(std::ssize(path));
     const std::int64_t before = n_committed();
     try {
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-            on_rank(rank, kKvStage, [&] {
-                if (!views_.empty()) views_[rank]->commit(ranks_[rank].forward->exec(), path);
-                ranks_[rank].cache->commit(ranks_[rank].forward->exec(), path);
+            on_rank(ranks_, rank, kKvStage, [&] {
+                if (!views_.empty()) views_[rank]->commit(exec(rank), path);
+                caches_[rank]->commit(exec(rank), path);
             });
     } catch (...) {
         roll_back_to(before);
@@ -66,12 +72,12 @@ void RankTarget::commit(std::span<const NodeId> path) {
 
 void RankTarget::forget() {
     CHECK(!in_pass_, "nodes are forgotten in a pass");
-    const std::int64_t from = std::exchange(announced_from_, -1);
-    for (const Rank& rank : ranks_) {
+    const std::int64_t from = std::exchange(extended_from_, -1);
+    for (KvCache* cache : caches_) {
         if (from < 0) {
-            rank.cache->forget();
+            cache->forget();
         } else {
-            rank.cache->rollback(from);
+            cache->rollback(from);
         }
     }
     if (std::exchange(failed_, false)) roll_back_to(n_committed());
@@ -81,7 +87,7 @@ void RankTarget::truncate(std::int64_t n_tokens) {
     check_between_passes();
     try {
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-            on_rank(rank, kKvStage, [&] { ranks_[rank].cache->truncate(ranks_[rank].forward->exec(), n_tokens); });
+            on_rank(ranks_, rank, kKvStage, [&] { caches_[rank]->truncate(exec(rank), n_tokens); });
     } catch (...) {
         roll_back_to(n_tokens);
         throw;
@@ -89,14 +95,18 @@ void RankTarget::truncate(std::int64_t n_tokens) {
     for (ViewBuilder* view : views_) view->truncate(n_tokens);
 }
 
+// After an error: every rank holds the same text again, the first n_tokens or as many of them as all have intact. A cut
+// that fails loses the chunk that the text then ends in.
 void RankTarget::roll_back_to(std::int64_t n_tokens) noexcept {
-    for (const Rank& rank : ranks_) n_tokens = std::min(n_tokens, rank.cache->keep_intact_prefix(rank.forward->exec()));
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+        n_tokens = std::min(n_tokens, caches_[rank]->keep_intact_prefix(exec(rank)));
     for (std::size_t n_alike = 0; n_alike < ranks_.size();) {
-        const Rank& rank = ranks_[n_alike++];
+        const std::size_t rank = n_alike++;
+        if (caches_[rank]->n_committed() == n_tokens) continue;
         try {
-            rank.cache->truncate(rank.forward->exec(), n_tokens);
+            caches_[rank]->truncate(exec(rank), n_tokens);
         } catch (...) {
-            n_tokens = std::min(n_tokens, rank.cache->keep_intact_prefix(rank.forward->exec()));
+            n_tokens = std::min(n_tokens, caches_[rank]->keep_intact_prefix(exec(rank)));
             n_alike = 0;
         }
     }
@@ -104,29 +114,51 @@ void RankTarget::roll_back_to(std::int64_t n_tokens) noexcept {
 }
 
 void RankTarget::set_prompt_rows(std::int64_t n_tokens) {
-    for (const Rank& rank : ranks_) rank.cache->set_prompt_rows(n_tokens);
+    for (KvCache* cache : caches_) cache->set_prompt_rows(n_tokens);
 }
 
-void RankTarget::announce(std::int64_t end) {
+bool RankTarget::takes_prompt(std::int64_t end) const {
+    return passes_->takes_prompt(caches_, n_committed(), end);
+}
+
+void RankTarget::extend(std::int64_t end) {
+    check_between_passes();
     const std::int64_t from = n_committed();
-    for (const Rank& rank : ranks_) rank.cache->reserve(end);
-    announced_from_ = from;
+    CHECK(takes_prompt(end), "a prompt from {} to {}", from, end);
+    for (KvCache* cache : caches_) cache->reserve(end);
+    extended_from_ = from;
 }
 
-void RankTarget::end_prompt() {
-    announced_from_ = -1;
-    set_prompt_rows(n_committed());
-}
-
-void RankTarget::open_pass() {
+void RankTarget::begin(const TargetPass& pass) {
     CHECK(!in_pass_, "a pass is under way");
+    CHECK(pass.prompt.empty() == (extended_from_ < 0), "a prompt of {} tokens, announced from {}", pass.prompt.size(),
+          extended_from_);
     n_logits_ = 0;
-    failed_ = true;
+    failed_ = true;  // until finish()
+    const RankPass on_ranks{.pass = &pass, .hooks = begin_views(pass), .logits = logits_.parts()};
+    bool complete = false;
+    if (pass.prompt.empty()) {
+        complete = passes_->run(kvs_, on_ranks);
+    } else {
+        CHECK(pass.phase == Phase::Decode, "what goes along with a prompt");
+        complete = passes_->run_prompt(caches_, extended_from_, on_ranks);
+        if (complete) {
+            extended_from_ = -1;
+            set_prompt_rows(n_committed());
+        }
+    }
+    if (complete) n_logits_ = std::ssize(pass.logit_tokens);
+    in_pass_ = true;
 }
 
-void RankTarget::close_pass(std::int64_t n_logits) {
-    n_logits_ = n_logits;
-    in_pass_ = true;
+LogitRows RankTarget::finish() {
+    CHECK(in_pass_, "no pass was begun");
+    in_pass_ = false;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+        on_rank(ranks_, rank, kLmHeadStage, [&] { exec(rank).stream.synchronize(); });
+    end_views(n_logits_ > 0);
+    failed_ = false;
+    return logits_.gather(n_logits_);
 }
 
 void RankTarget::build_views_with(std::vector<ViewBuilder*> builders) {
@@ -136,14 +168,14 @@ void RankTarget::build_views_with(std::vector<ViewBuilder*> builders) {
     hooks_.assign(views_.size(), nullptr);
 }
 
-// A pass without logits is a prefill chunk of text that is fed: more is to come before anybody guesses. What a view is
-// built in is decided for all ranks alike, as on a device that holds what all of them do.
+// A pass without logits is a prefill chunk: more follows before anything is drafted, so views do not follow it. Whether
+// views are built from whole layers is decided for all ranks alike, as one device that holds all of the KV would.
 std::span<PassHooks* const> RankTarget::begin_views(const TargetPass& pass) {
     if (views_.empty() || pass.logit_tokens.empty()) return {};
     even_views();
     const bool whole_layers =
-        !pass.prompt.empty() || std::ranges::none_of(ranks_, [](const Rank& rank) { return rank.cache->streams(); });
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+        !pass.prompt.empty() || std::ranges::none_of(caches_, [](const KvCache* cache) { return cache->streams(); });
+    for (std::size_t rank = 0; rank < views_.size(); ++rank)
         hooks_[rank] = views_[rank]->begin_pass(pass.logit_tokens.front(), whole_layers);
     return hooks_;
 }
@@ -151,7 +183,7 @@ std::span<PassHooks* const> RankTarget::begin_views(const TargetPass& pass) {
 void RankTarget::end_views(bool complete) {
     try {
         for (std::size_t rank = 0; rank < views_.size(); ++rank)
-            on_rank(rank, kKvStage, [&] { views_[rank]->end_pass(ranks_[rank].forward->exec(), complete); });
+            on_rank(ranks_, rank, kKvStage, [&] { views_[rank]->end_pass(exec(rank), complete); });
     } catch (...) {
         for (ViewBuilder* view : views_) view->restart();
         throw;
@@ -174,14 +206,73 @@ void RankTarget::even_views() {
     for (ViewBuilder* view : views_) scored_alike ? view->view().invalidate() : view->restart();
 }
 
-LogitRows RankTarget::finish() {
-    CHECK(in_pass_, "no pass was begun");
-    in_pass_ = false;
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-        on_rank(rank, kLmHeadStage, [&] { ranks_[rank].forward->exec().stream.synchronize(); });
-    end_views(n_logits_ > 0);
+// A row of the whole model is the keys of all kv heads, then their values; each owner has some of the heads.
+void RankTarget::read_rows(NodeId node, std::byte* out) {
+    const std::size_t whole = kv_.scratch_row_bytes();
+    const bool is_split = owners_.front().size() > 1;
+    std::size_t before = 0;  // bytes of keys of the owners before
+    for (std::size_t at = 0; at < owners_.front().size(); ++at) {
+        std::byte* to = is_split ? rows_.data() : out;
+        for (const std::vector<LayerOwner>& each : owners_) {
+            const LayerOwner& owner = each[at];
+            caches_[owner.rank]->read_rows(exec(owner.rank), owner.layer, node, to);
+            to += 2 * caches_[owner.rank]->shape().scratch_row_bytes();
+        }
+        for (const Rank& rank : ranks_) rank.forward->exec().stream.synchronize();
+        if (!is_split) return;
+        const std::size_t part = caches_[owners_.front()[at].rank]->shape().scratch_row_bytes();
+        for (std::size_t layer = 0; layer < owners_.size(); ++layer) {
+            const std::byte* from = rows_.data() + layer * 2 * part;
+            std::byte* of_layer = out + layer * 2 * whole + before;
+            std::copy_n(from, part, of_layer);
+            std::copy_n(from + part, part, of_layer + whole);
+        }
+        before += part;
+    }
+}
+
+// A chunk of the whole model is the chunks of its owners, one after the other: heads are its outermost dimension.
+void RankTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) {
+    failed_ = true;  // until it is read
+    for (const LayerOwner& owner : owners_[layer]) {
+        on_rank(ranks_, owner.rank, layer,
+                [&] { caches_[owner.rank]->read_chunk(exec(owner.rank), owner.layer, chunk, out); });
+        out += caches_[owner.rank]->shape().chunk_bytes();
+    }
     failed_ = false;
-    return logits_->gather(n_logits_);
+}
+
+// `read` is called outside of on_rank(): its errors are those of a file. With one rank it reads into the chunk's place.
+void RankTarget::restore(std::int64_t n_tokens,
+                         const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) {
+    if (ranks_.size() == 1) return caches_.front()->restore(exec(0), n_tokens, read);
+    std::vector<std::byte> whole(kv_.chunk_bytes());
+    try {
+        for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+            on_rank(ranks_, rank, kKvStage, [&] { caches_[rank]->begin_restore(exec(rank), n_tokens); });
+        for (std::int64_t chunk = 0; chunk * kChunkTokens < n_tokens; ++chunk) {
+            for (std::int64_t layer = 0; layer < std::ssize(owners_); ++layer) {
+                read(layer, chunk, whole.data());
+                restore_chunk(n_tokens, layer, chunk, whole.data());
+            }
+        }
+    } catch (...) {
+        roll_back_to(0);
+        throw;
+    }
+    for (KvCache* cache : caches_) cache->end_restore(n_tokens);
+}
+
+void RankTarget::restore_chunk(std::int64_t n_tokens, std::int64_t layer, std::int64_t chunk, const std::byte* from) {
+    for (const LayerOwner& owner : owners_[layer]) {
+        KvCache& cache = *caches_[owner.rank];
+        const std::size_t bytes = cache.shape().chunk_bytes();
+        on_rank(ranks_, owner.rank, layer, [&] {
+            cache.restore_chunk(exec(owner.rank), n_tokens, owner.layer, chunk,
+                                [&](std::byte* out) { std::copy_n(from, bytes, out); });
+        });
+        from += bytes;
+    }
 }
 
 }  // namespace slipstream

@@ -1,5 +1,10 @@
-// Passes of a model whose matrices are split among several devices: all compute at the same time, a host thread each,
-// and sum up what each half of a layer makes; so each link carries, and each device reads, its share of a pass.
+// Passes of a model whose matrices are split among several devices: each has whole kv heads with the query heads that
+// read them, columns of the feed-forward and rows of the LM head, in every layer. All compute at the same time, one
+// host thread each, and add up their partial sums after each half of a layer. So each link carries, and each device
+// reads, its shard of a pass. Prompts go prefill chunk by prefill chunk.
+//
+// E1 holds for one split: partial sums are added in the order of the ranks. Texts of another split, or of one device,
+// may differ.
 #pragma once
 
 #include <atomic>
@@ -9,49 +14,38 @@
 #include <span>
 #include <vector>
 
-#include "kernels/collective.h"
-#include "runtime/pass/forward.h"
 #include "runtime/ranks/rank_passes.h"
 #include "runtime/ranks/rank_threads.h"
 
 namespace slipstream {
 
-/// One of the devices.
-struct SummingRank {
-    Forward* forward = nullptr;        // over its shard, sums by `collective`
-    Collective* collective = nullptr;  // as this rank calls it
-};
-
 class TensorPasses final : public RankPasses {
 public:
-    /// Models of all layers (CHECKed). What `ranks` point to outlives this; collectives may serve others in turn.
-    /// Throws OutOfBudget where the system starts no more threads.
-    explicit TensorPasses(std::vector<SummingRank> ranks);
+    /// See make_rank_passes(). Each rank has all layers and a collective (CHECKed); collectives may serve others in
+    /// turn.
+    explicit TensorPasses(std::vector<Rank> ranks);
 
-    [[nodiscard]] std::int64_t n_layers() const { return ranks_.front().forward->n_layers(); }
-    /// A pass is given up by the first rank, whose thread is the caller's and which alone asks the watch: the others go
-    /// on to the end of the layer that it names. Where one fails the sums of all are aborted, and begin anew.
-    [[nodiscard]] bool run(std::span<PassKv* const> kvs, const TargetPass& pass, std::span<PassHooks* const> hooks,
-                           std::span<LogitRows> parts) override;
+    /// Rank 0 runs on the caller's thread and alone looks at the pass control; on cancellation the others run to the
+    /// end of the layer that it names. Where one rank fails, the sums of all are aborted and restarted.
+    [[nodiscard]] bool run(std::span<PassKv* const> kvs, const RankPass& pass) override;
+    [[nodiscard]] bool takes_prompt(std::span<KvCache* const> /*caches*/, std::int64_t /*begin*/,
+                                    std::int64_t /*end*/) const override {
+        return false;
+    }
+    [[nodiscard]] bool run_prompt(std::span<KvCache* const> caches, std::int64_t begin, const RankPass& pass) override;
 
 private:
-    // What the threads of one pass share.
-    struct Pass {
-        std::span<PassKv* const> kvs;
-        const TargetPass* asked;
-        std::span<PassHooks* const> hooks;
-        std::span<LogitRows> parts;
-    };
-    void run_rank(std::size_t rank, const Pass& pass);
-    void check_cancelled(std::int64_t layer, const PassControl& control);
+    [[nodiscard]] std::int64_t n_layers() const { return ranks_.front().forward->n_layers(); }
+    void run_rank(std::size_t rank, std::span<PassKv* const> kvs, const RankPass& pass);
     void reset_after_failure();
     void drop();
 
-    std::vector<SummingRank> ranks_;
-    std::vector<std::optional<Forward::Steps>> passes_;  // [ranks], of the running pass
-    // Of the running pass: layers that it runs, which the first rank changes before all others can have come that far.
+    std::vector<Rank> ranks_;
+    std::vector<std::optional<Forward::Steps>> steps_;  // [ranks], of the running pass
+    // Number of layers that the running pass computes. Rank 0 lowers it before it computes its part of the last of
+    // these layers; the other ranks need that part, so they read the new value in time.
     std::atomic<std::int64_t> end_layer_{0};
-    bool given_up_ = false;
+    bool cancelled_ = false;
     RankThreads threads_;
 };
 

@@ -17,9 +17,10 @@
 #include "kernels/cuda/host/cuda_device.h"
 #include "kernels/workspace.h"
 #include "runtime/cache/cache_fill.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
+#include "runtime/loop/loop_needs.h"
 #include "runtime/pass/pass_stream.h"
+#include "runtime/ranks/rank_target.h"
 #include "schedule.h"
 #include "tests/support/device_self_check.h"
 #include "tests/support/logged_generation.h"
@@ -103,7 +104,7 @@ private:
 
 Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Proposer& proposer,
                    const SamplerOptions& sampling, SelfCheck* check = nullptr) {
-    DeviceTarget target(engine.forward(), engine.cache());
+    RankTarget target(engine.forward(), engine.cache());
     return logged_generation(target, prompt, n_tokens, proposer, kBudget, sampling, engine.model().config().vocab,
                              check);
 }
@@ -238,7 +239,7 @@ TEST(EmulatedModel, APromptGivenUpLeavesNothingBehind) {
             Sampler sampler(kGreedy, engine.model().config().vocab);
             ExactVerifier verifier(sampler);
             NoProposer none;
-            DeviceTarget target(engine.forward(), engine.cache());
+            RankTarget target(engine.forward(), engine.cache());
             GenerationLoop loop(target, verifier, none, {.budget = kBudget, .end_tokens = {}});
             loop.begin(prompt);
             std::atomic<bool> cancel = false;
@@ -518,7 +519,7 @@ TEST(EmulatedPromptModel, AResumedTextGoesOnWithTheSameBits) {
                 ExactVerifier verifier(sampler);
                 ScriptedProposer proposer(expected.text, 0.7, 3);
                 LogitLog log(proposer);
-                DeviceTarget target(engine.forward(), engine.cache());
+                RankTarget target(engine.forward(), engine.cache());
                 GenerationLoop loop(target, verifier, log, {.budget = kBudget, .end_tokens = {}});
                 loop.resume({expected.text.begin(), expected.text.begin() + kLongPrompt + n_resumed}, kLongPrompt);
                 for (std::int64_t left = kTokens - n_resumed; left > 0;) left -= std::ssize(loop.step(left));
@@ -547,7 +548,7 @@ TEST(EmulatedPromptModel, RowsThatAreKeptAreThoseOfTheWholePrompt) {
         std::vector<TokenId> second = generate(engine, first, 8, none, kGreedy).text;
         second.resize(static_cast<std::size_t>(turn.n_same));
         while (std::ssize(second) < turn.n_second) second.push_back(all[second.size()]);
-        DeviceTarget target(engine.forward(), engine.cache());
+        RankTarget target(engine.forward(), engine.cache());
         const std::int64_t n_kept = GenerationLoop::rows_to_keep(target, turn.n_same, turn.n_second);
         EXPECT_EQ(n_kept, turn.n_kept);
         target.truncate(n_kept);
@@ -569,7 +570,7 @@ TEST(EmulatedPromptModel, ATextThatIsCutBackIsAsIfItHadNotGoneOn) {
         Engine engine(*files, {.context = kLongContext});
         Sampler sampler(kGreedy, engine.model().config().vocab);
         ExactVerifier verifier(sampler);
-        DeviceTarget target(engine.forward(), engine.cache());
+        RankTarget target(engine.forward(), engine.cache());
         GenerationLoop loop(target, verifier, none, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt);
         for (std::int64_t left = 5; left > 0;) left -= std::ssize(loop.step(left));

@@ -11,13 +11,12 @@
 #include "kernels/rank_sums.h"
 #include "rank_on_card.h"
 #include "runtime/formats/model_files.h"
+#include "runtime/loop/loop_needs.h"
 #include "runtime/ranks/layer_split.h"
-#include "runtime/ranks/layers_target.h"
-#include "runtime/ranks/rank_view.h"
+#include "runtime/ranks/rank_target.h"
 #include "runtime/ranks/tensor_split.h"
-#include "runtime/ranks/tensor_target.h"
+#include "runtime/ranks/view_passes.h"
 #include "runtime/view/view_builder.h"
-#include "runtime/view/view_passes.h"
 
 namespace slipstream::emulation {
 
@@ -148,43 +147,22 @@ private:
         if (case_.streams != Streams::Nothing) views_.push_back(std::make_unique<View>(*cards_[rank], *ranks_.back()));
     }
     void make_target(const std::vector<ModelShard>& shards) {
-        std::vector<LayerRank> of_layers;
-        std::vector<TensorRank> of_heads;
-        std::vector<ViewRank> of_views;
+        std::vector<Rank> ranks;
+        std::vector<KvCache*> caches;
+        std::vector<KvView*> views;
         std::vector<ViewBuilder*> builders;
         for (std::size_t i = 0; i < ranks_.size(); ++i) {
-            RankOnCard& rank = *ranks_[i];
-            Collective* collective = sums_ ? &sums_->rank(i) : nullptr;
-            of_layers.push_back({.forward = rank.forward.get(),
-                                 .cache = &rank.cache,
-                                 .layers = shards[i].layers,
-                                 .first_vocab = shards[i].first_vocab,
-                                 .n_vocab = shards[i].n_vocab});
-            of_heads.push_back({rank.forward.get(), &rank.cache, collective});
+            ranks.push_back(
+                {ranks_[i]->forward.get(), shards[i].layers, shards[i].first_vocab, sums_ ? &sums_->rank(i) : nullptr});
+            caches.push_back(&ranks_[i]->cache);
             if (views_.empty()) continue;
-            of_views.push_back({&rank.model, &views_[i]->view, shards[i].layers, collective});
+            views.push_back(&views_[i]->view);
             builders.push_back(&views_[i]->builder);
         }
-        if (case_.split == Split::OneCard) {
-            auto target = std::make_unique<DeviceTarget>(*ranks_[0]->forward, ranks_[0]->cache);
-            if (!builders.empty()) target->build_view_with(builders[0]);
-            target_ = std::move(target);
-        } else {
-            std::unique_ptr<RankTarget> target;
-            if (sums_) {
-                target = std::make_unique<TensorTarget>(of_heads);
-            } else {
-                target = std::make_unique<LayersTarget>(of_layers, &*arena_);
-            }
-            target->build_views_with(builders);
-            target_ = std::move(target);
-        }
+        target_ = std::make_unique<RankTarget>(ranks, caches, &*arena_);
+        target_->build_views_with(builders);
         if (case_.streams != Streams::Kv) return;
-        if (case_.split == Split::OneCard) {
-            view_passes_ = std::make_unique<DeviceViewPasses>(ranks_[0]->model, views_[0]->view);
-        } else {
-            view_passes_ = std::make_unique<RankViewPasses>(of_views);
-        }
+        view_passes_ = std::make_unique<ViewPasses>(ranks, views);
         proposer_.emplace(*view_passes_);
     }
 
@@ -194,7 +172,7 @@ private:
     std::unique_ptr<RankSums> sums_;
     std::vector<std::unique_ptr<RankOnCard>> ranks_;
     std::vector<std::unique_ptr<View>> views_;
-    std::unique_ptr<Target> target_;
+    std::unique_ptr<RankTarget> target_;
     std::unique_ptr<ViewPasses> view_passes_;
     std::optional<ViewProposer> proposer_;
     std::vector<TokenId> prompt_;

@@ -107,14 +107,16 @@ std::string one_point(FaultEngine& engine, const Point& point, const Generated& 
         told = error.what();
     }
     engine.machine.fail_in(0);
-    if (told.find('\n') != std::string::npos)
-        return "wrong: more than a line: " + told.replace(told.find('\n'), 1, "|");
+    if (told.find('\n') != std::string::npos) {
+        std::ranges::replace(told, '\n', '|');
+        return fmt::format("wrong: more than a line: {}", told);
+    }
     try {
-        if (!(engine.generate() == expected)) return "wrong: the text after the fault differs: " + told;
+        if (!(engine.generate() == expected)) return fmt::format("wrong: the text after the fault differs: {}", told);
     } catch (const Error& error) {
         return fmt::format("told twice: {} | {}", told, error.what());
     }
-    return told.empty() ? "undisturbed: " : "told: " + told;
+    return told.empty() ? "undisturbed: " : fmt::format("told: {}", told);
 }
 
 /// In a process of its own: tries points from `first` on, and writes "INDEX OUTCOME: TEXT" for each.

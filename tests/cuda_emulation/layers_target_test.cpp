@@ -1,6 +1,6 @@
 // Layers shared out over two emulated cards, and over a card and the CPU: hidden rows cross through page-locked memory,
 // under every timing of streams.
-#include "runtime/ranks/layers_target.h"
+#include "runtime/ranks/rank_target.h"
 
 #include <memory>
 #include <vector>
@@ -35,23 +35,19 @@ Generated generate(const ModelFiles& files, Devices which, Streams streams, Timi
     std::vector<ModelShard> shards{whole_shard(files.config())};
     if (devices.size() == 2) shards = deal_layers(files.config(), std::vector<std::int64_t>{3, 1});
     std::vector<std::unique_ptr<RankOnCard>> parts;
-    std::vector<LayerRank> ranks;
+    std::vector<Rank> ranks;
+    std::vector<KvCache*> caches;
     for (std::size_t i = 0; i < devices.size(); ++i) {
         // The CPU computes in place.
         const bool in_place = devices[i]->kind() == DeviceKind::Cpu;
         parts.push_back(
             std::make_unique<RankOnCard>(files, *devices[i], shards[i], arena, in_place ? Streams::Nothing : streams));
-        ranks.push_back(
-            {parts[i]->forward.get(), &parts[i]->cache, shards[i].layers, shards[i].first_vocab, shards[i].n_vocab});
+        ranks.push_back({parts[i]->forward.get(), shards[i].layers, shards[i].first_vocab});
+        caches.push_back(&parts[i]->cache);
     }
-    std::unique_ptr<Target> target;
-    if (devices.size() == 1) {
-        target = std::make_unique<DeviceTarget>(*parts[0]->forward, parts[0]->cache);
-    } else {
-        target = std::make_unique<LayersTarget>(std::move(ranks), &arena);
-        EXPECT_TRUE(target->takes_prompt(512));
-    }
-    return emulation::generate_on(*target, future, n_prompt, n_tokens);
+    RankTarget target(ranks, caches, &arena);
+    EXPECT_TRUE(target.takes_prompt(512) || devices.size() == 1);
+    return emulation::generate_on(target, future, n_prompt, n_tokens);
 }
 
 class LayersOnCards : public testing::TestWithParam<Timing> {

@@ -15,8 +15,9 @@
 #include "kernels/cuda/host/cuda_device.h"
 #include "kernels/sampling.h"
 #include "kernels/workspace.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
+#include "runtime/loop/loop_needs.h"
+#include "runtime/ranks/rank_target.h"
 #include "tests/support/device_self_check.h"
 #include "tests/support/scripted_proposer.h"
 #include "tests/support/tiny_model.h"
@@ -98,7 +99,7 @@ public:
     std::vector<TokenId> generate(Verifier& verifier, Proposer& proposer, std::int64_t n_tokens,
                                   SelfCheck* check = nullptr) {
         cache_.truncate(forward_.exec(), 0);
-        DeviceTarget target(forward_, cache_);
+        RankTarget target(forward_, cache_);
         GenerationLoop loop(target, verifier, proposer, {.budget = kBudget, .end_tokens = {}});
         if (check != nullptr) loop.check_with(*check);
         loop.begin({3, 1400, 7, 7, 250, 3, 1400});

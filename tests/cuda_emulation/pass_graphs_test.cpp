@@ -1,6 +1,7 @@
 // Passes as graphs on the emulated machine: the same texts and bits with graphs and without, over borders of chunks and
 // after a text was cut; what the host still enqueues; how many graphs there are; a device that refuses them.
 #include "runtime/pass/pass_graphs.h"
+#include "runtime/loop/loop_needs.h"
 
 #include <cstring>
 #include <memory>
@@ -15,8 +16,8 @@
 #include "kernels/cuda/host/cuda_device.h"
 #include "kernels/workspace.h"
 #include "runtime/cache/cache_fill.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
+#include "runtime/ranks/rank_target.h"
 #include "tests/support/device_self_check.h"
 #include "tests/support/scripted_proposer.h"
 #include "tests/support/tiny_model.h"
@@ -60,7 +61,7 @@ struct Resident {
         Sampler sampler(sampling, model.config().vocab);
         ExactVerifier verifier(sampler);
         LogitLog log(proposer, logits);
-        DeviceTarget target(*forward, cache);
+        RankTarget target(*forward, cache);
         GenerationLoop loop(target, verifier, log, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt);
         for (std::int64_t left = n_tokens; left > 0;) left -= std::ssize(loop.step(left));
@@ -295,7 +296,7 @@ TEST(PassGraphs, TheSelfCheckComparesThemWithPassesOpByOp) {
     Sampler sampler(kSampled, engine.model.config().vocab);
     ExactVerifier verifier(sampler);
     NoProposer none;
-    DeviceTarget target(*engine.forward, engine.cache);
+    RankTarget target(*engine.forward, engine.cache);
     GenerationLoop loop(target, verifier, none, {.budget = kBudget, .end_tokens = {}});
     loop.check_with(check);
     loop.begin(prompt_of(30));

@@ -1,6 +1,7 @@
 // Matrices split among emulated cards, under every timing of streams. Sums go through page-locked memory, where each
 // card adds the others' parts, or by what stands for NCCL: the same text.
-#include "runtime/ranks/tensor_target.h"
+#include "runtime/loop/loop_needs.h"
+#include "runtime/ranks/rank_target.h"
 
 #include <memory>
 #include <optional>
@@ -40,17 +41,15 @@ struct Engine {
         if (heads.size() > 1)
             sums = choose_rank_sums(devices, n_rows * row_bytes(DType::F32, files.config().d_model)).sums;
         const std::vector<ModelShard> shards = deal_heads(files.config(), files.weights(), heads);
-        std::vector<TensorRank> ranks;
+        std::vector<Rank> ranks;
+        std::vector<KvCache*> caches;
         for (std::size_t i = 0; i < heads.size(); ++i) {
             Collective* collective = sums ? &sums->rank(i) : nullptr;
             parts.push_back(std::make_unique<RankOnCard>(files, *cards[i], shards[i], *arena, streams, collective));
-            ranks.push_back({parts[i]->forward.get(), &parts[i]->cache, collective});
+            ranks.push_back({parts[i]->forward.get(), {}, shards[i].first_vocab, collective});
+            caches.push_back(&parts[i]->cache);
         }
-        if (sums) {
-            target = std::make_unique<TensorTarget>(ranks);
-        } else {
-            target = std::make_unique<DeviceTarget>(*parts[0]->forward, parts[0]->cache);
-        }
+        target = std::make_unique<RankTarget>(ranks, caches);
     }
     /// 10 tokens behind a prompt; guessed from `future`, where there is one.
     [[nodiscard]] Generated generate(const std::vector<TokenId>& future = {}) {

@@ -96,7 +96,7 @@ TEST(EmulatedView, ScoresOfAllLayersComeByOneCopy) {
         ViewedModel viewed(*files, card, {.budget_tokens = 256, .in_steps = true}, {});
         fill_cache(viewed.cache, viewed.forward->exec(), kFilled, 7, {});
         const auto copies_of_a_pass = [&](ViewBuilder* builder) {
-            viewed.target->build_view_with(builder);
+            viewed.target->build_views_with(builder != nullptr ? std::vector{builder} : std::vector<ViewBuilder*>{});
             const std::int64_t before = machine.n_copies();
             viewed.run(6, 0);
             return machine.n_copies() - before;

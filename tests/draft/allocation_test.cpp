@@ -9,8 +9,9 @@
 
 #include "draft/drafter.h"
 #include "kernels/cpu_device.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
+#include "runtime/loop/loop_needs.h"
+#include "runtime/ranks/rank_target.h"
 #include "tests/draft/recorded_phrases.h"
 #include "tests/support/allocation_counter.h"
 #include "tests/support/tiny_model.h"
@@ -36,8 +37,8 @@ public:
           view_(device_, model_.kv_shape(), model_.config().n_layers,
                 {.n_slots = kView.slots(), .max_nodes = 2 * kBudget}),
           view_builder_(device_, cache_, view_, model_.config(), kView),
-          view_passes_(model_, view_),
           forward_(model_, forward_limits_for(kBudget)),
+          view_passes_(forward_, view_),
           sampler_(sampling_, model_.config().vocab),
           walk_(sampler_) {
         DraftOptions options;
@@ -51,7 +52,7 @@ public:
         target.draft_model = &draft_model_;
         drafter_ = make_drafter(options, target);
         drafter_->attach_view(view_passes_, {});
-        target_.build_view_with(&view_builder_);
+        target_.build_views_with({&view_builder_});
         loop_.emplace(target_, walk_, *drafter_, LoopLimits{.budget = kBudget, .end_tokens = {}});
     }
 
@@ -85,9 +86,9 @@ private:
     KvCache cache_;
     KvView view_;
     ViewBuilder view_builder_;
-    DeviceViewPasses view_passes_;
     Forward forward_;
-    DeviceTarget target_{forward_, cache_};
+    ViewPasses view_passes_;
+    RankTarget target_{forward_, cache_};
     Sampler sampler_;
     ExactVerifier walk_;
     std::unique_ptr<Drafter> drafter_;

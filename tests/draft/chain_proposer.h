@@ -7,8 +7,9 @@
 
 #include "draft/models/draft_model.h"
 #include "draft/papers/chain_shape.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
+#include "runtime/loop/loop_needs.h"
+#include "runtime/ranks/rank_target.h"
 
 namespace slipstream::draft {
 
@@ -59,7 +60,7 @@ public:
         cache_.truncate(0);
         Sampler sampler(sampling, model_.config().vocab);
         ExactVerifier walk(sampler);
-        DeviceTarget target(forward_, cache_);
+        RankTarget target(forward_, cache_);
         GenerationLoop loop(target, walk, proposer, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt);
         for (std::int64_t left = n_tokens; left > 0;) {

@@ -9,8 +9,9 @@
 #include "draft/drafter.h"
 #include "draft/tables/corpus_builder.h"
 #include "kernels/cpu_device.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
+#include "runtime/loop/loop_needs.h"
+#include "runtime/ranks/rank_target.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tests/draft/recorded_phrases.h"
 #include "tests/support/temp_folder.h"
@@ -91,8 +92,8 @@ public:
           view_(pair.model.device(), pair.model.kv_shape(), pair.model.config().n_layers,
                 {.n_slots = view.slots(), .max_nodes = 2 * kBudget}),
           view_builder_(pair.model.device(), cache_, view_, pair.model.config(), view),
-          view_passes_(pair.model, view_),
           forward_(pair.model, forward_limits_for(kBudget)),
+          view_passes_(forward_, view_),
           sampler_(sampling, pair.model.config().vocab),
           walk_(sampler_),
           rejection_(sampler_, pair.model.config().vocab, nullptr) {}
@@ -104,8 +105,8 @@ public:
 
     /// Each prompt and 50 tokens behind it. Every third pass is given up first; some texts are cut back and go on.
     Texts serve(Proposer& proposer, const Texts& prompts) {
-        DeviceTarget target(forward_, cache_);
-        target.build_view_with(&view_builder_);
+        RankTarget target(forward_, cache_);
+        target.build_views_with({&view_builder_});
         GenerationLoop loop(target, rejects_ ? static_cast<Verifier&>(rejection_) : walk_, proposer,
                             {.budget = kBudget, .end_tokens = {}});
         Texts texts;
@@ -137,8 +138,8 @@ private:
     KvCache cache_;
     KvView view_;
     ViewBuilder view_builder_;
-    DeviceViewPasses view_passes_;
     Forward forward_;
+    ViewPasses view_passes_;
     Sampler sampler_;
     ExactVerifier walk_;
     RejectionVerifier rejection_;

@@ -25,8 +25,9 @@
 #include "draft/tables/frozen_table_builder.h"
 #include "kernels/cpu_device.h"
 #include "runtime/formats/model_fingerprint.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
+#include "runtime/loop/loop_needs.h"
+#include "runtime/ranks/rank_target.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tests/support/device_self_check.h"
 #include "tests/support/temp_folder.h"
@@ -194,8 +195,8 @@ public:
           view_(subject.model->device(), subject.model->kv_shape(), subject.model->config().n_layers,
                 {.n_slots = kView.slots(), .max_nodes = 2 * kMaxBudget}),
           view_builder_(subject.model->device(), cache_, view_, subject.model->config(), kView),
-          view_passes_(*subject.model, view_),
           forward_(*subject.model, forward_limits_for(kMaxBudget)),
+          view_passes_(forward_, view_),
           self_check_(*subject.model, cache_) {}
 
     enum class Checked : std::uint8_t { No, Yes };
@@ -203,9 +204,9 @@ public:
                              Checked checked) {
         cache_.truncate(0);
         proposer.observe({.text = {}, .n_new = 0});  // another text comes
-        DeviceTarget target(forward_, cache_);
+        RankTarget target(forward_, cache_);
         view_builder_.restart();
-        target.build_view_with(&view_builder_);
+        target.build_views_with({&view_builder_});
         GenerationLoop loop(target, walk_, proposer, {budget, subject_->tokenizer->end_tokens()});
         if (checked == Checked::Yes) loop.check_with(self_check_);
         loop.begin(prompt);
@@ -232,8 +233,8 @@ private:
     KvCache cache_;
     KvView view_;
     ViewBuilder view_builder_;
-    DeviceViewPasses view_passes_;
     Forward forward_;
+    ViewPasses view_passes_;
     DeviceSelfCheck self_check_;
 };
 

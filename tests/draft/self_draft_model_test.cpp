@@ -11,9 +11,10 @@
 #include "draft/drafter.h"
 #include "kernels/cpu_device.h"
 #include "runtime/formats/model_files.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
+#include "runtime/loop/loop_needs.h"
 #include "runtime/pass/pass_stream.h"
+#include "runtime/ranks/rank_target.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 
 namespace slipstream::draft {
@@ -36,8 +37,8 @@ struct Teller {
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, std::size_t{4} << 20);
         forward.emplace(model, forward_limits_for(kBudget), pass.get());
         target.emplace(*forward, cache);
-        over_view.emplace(model, view);
-        target->build_view_with(&builder);
+        over_view.emplace(*forward, view);
+        target->build_views_with({&builder});
         const auto tokenizer = make_tokenizer(files->tokenizer_source());
         prompt.push_back(tokenizer->bos_id().value());
         for (int i = 0; i < 5; ++i)
@@ -88,8 +89,8 @@ struct Teller {
     ViewBuilder builder;
     std::unique_ptr<PassStream> pass;
     std::optional<Forward> forward;
-    std::optional<DeviceTarget> target;
-    std::optional<DeviceViewPasses> over_view;
+    std::optional<RankTarget> target;
+    std::optional<ViewPasses> over_view;
     std::vector<TokenId> prompt;
     std::int64_t n_passes = 0;
 };

@@ -10,8 +10,9 @@
 #include "draft/drafter.h"
 #include "kernels/cpu_faults.h"
 #include "runtime/formats/model_files.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
+#include "runtime/loop/loop_needs.h"
+#include "runtime/ranks/rank_target.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tests/support/viewed_split.h"
 
@@ -112,9 +113,9 @@ protected:
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, std::size_t{4} << 20);
         Forward forward(model, forward_limits_for(kBudget), pass.get());
-        DeviceTarget target(forward, cache);
-        target.build_view_with(&builder);
-        DeviceViewPasses passes(model, view);
+        RankTarget target(forward, cache);
+        target.build_views_with({&builder});
+        ViewPasses passes(forward, view);
         return generate_with_view(target, passes, sampling);
     }
 

@@ -8,9 +8,10 @@
 
 #include "kernels/cpu_device.h"
 #include "runtime/cache/cache_fill.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
+#include "runtime/loop/loop_needs.h"
 #include "runtime/pass/pass_stream.h"
+#include "runtime/ranks/rank_target.h"
 #include "tests/support/device_self_check.h"
 #include "tests/support/scripted_proposer.h"
 #include "tests/support/tensor_engine.h"
@@ -96,7 +97,7 @@ void expect_quiet(const Setting& setting, std::vector<TokenId> future = {}) {
     NoProposer none;
     ScriptedProposer scripted(std::move(future), 0.7, 5);
     ExactVerifier verifier(sampler);
-    DeviceTarget target(forward, cache);
+    RankTarget target(forward, cache);
     GenerationLoop loop(target, verifier, setting.budget > 1 ? static_cast<Proposer&>(scripted) : none,
                         {.budget = setting.budget, .end_tokens = {}});
     DeviceSelfCheck self_check(model, cache);
@@ -139,7 +140,7 @@ TEST(Allocation, DecodingWithGuessesAllocatesNothing) {
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
         NoProposer none;
         ExactVerifier verifier(sampler);
-        DeviceTarget target(forward, cache);
+        RankTarget target(forward, cache);
         GenerationLoop loop(target, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(n_prompt));
         while (std::ssize(loop.text()) < n_prompt + 700) ASSERT_FALSE(loop.step(1).empty());
@@ -160,7 +161,7 @@ TEST(Allocation, PrefillChunksAllocateNothingAfterTheFirst) {
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
         NoProposer none;
         ExactVerifier verifier(sampler);
-        DeviceTarget target(forward, cache);
+        RankTarget target(forward, cache);
         GenerationLoop loop(target, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(520));
         ASSERT_FALSE(loop.step(1).empty());
@@ -192,7 +193,7 @@ TEST(Allocation, StreamedPassesAllocateNothing) {
         NoProposer none;
         ScriptedProposer scripted(prompt_of(1200), 0.2, 5);
         ExactVerifier verifier(sampler);
-        DeviceTarget target(forward, cache);
+        RankTarget target(forward, cache);
         GenerationLoop loop(target, verifier, budget > 1 ? static_cast<Proposer&>(scripted) : none,
                             {.budget = budget, .end_tokens = {}});
         if (n_before > 0) fill_cache(cache, forward.exec(), n_before, 3);

@@ -1,6 +1,7 @@
 // The loop: any proposer gives the plain output, greedily and sampled, and every limit holds in the middle of a pass.
 #include "runtime/loop/generation_loop.h"
-#include "runtime/loop/device_target.h"
+#include "runtime/loop/loop_needs.h"
+#include "runtime/ranks/rank_target.h"
 
 #include <algorithm>
 
@@ -30,7 +31,7 @@ Generated generate(const std::vector<TokenId>& prompt, std::int64_t n_tokens, co
     Forward forward(model, forward_limits_for(budget));
     Sampler sampler(sampling, model.config().vocab);
     ExactVerifier verifier(sampler);
-    DeviceTarget target(forward, cache);
+    RankTarget target(forward, cache);
     GenerationLoop loop(target, verifier, proposer, {.budget = budget, .end_tokens = std::move(end_tokens)});
     loop.begin(prompt);
     Generated run;
@@ -144,7 +145,7 @@ TEST(GenerationLoop, AWalkThatFailsLeavesTheTextAsItWas) {
     Forward forward(model, forward_limits_for(16));
     Sampler sampler({.temperature = 0.0}, model.config().vocab);
     FailingVerifier verifier(sampler);
-    DeviceTarget target(forward, cache);
+    RankTarget target(forward, cache);
     GenerationLoop loop(target, verifier, oracle, {.budget = 16});
     loop.begin(prompt_of(12));
     ASSERT_FALSE(loop.step(5).empty());
@@ -173,7 +174,7 @@ TEST(GenerationLoop, EndTokenStopsInTheMiddleOfAPass) {
     Forward forward(model, forward_limits_for(64));
     Sampler sampler({.temperature = 0.9, .seed = 1}, model.config().vocab);
     ExactVerifier verifier(sampler);
-    DeviceTarget target(forward, cache);
+    RankTarget target(forward, cache);
     GenerationLoop loop(target, verifier, oracle, {.budget = 64, .end_tokens = {end}});
     loop.begin(prompt_of(5));
     while (loop.text().back() != end || loop.text().size() == 5) ASSERT_FALSE(loop.step(100).empty());
@@ -207,7 +208,7 @@ TEST(GenerationLoop, CancelChangesNothingAndGenerationGoesOn) {
     Forward forward(model, forward_limits_for(1));
     Sampler sampler({.temperature = 0.0}, model.config().vocab);
     ExactVerifier verifier(sampler);
-    DeviceTarget target(forward, cache);
+    RankTarget target(forward, cache);
     GenerationLoop loop(target, verifier, none, {.budget = 1});
     loop.begin(prompt_of(1100));
     std::atomic<bool> cancel{true};
@@ -242,7 +243,7 @@ TEST(GenerationLoop, ATruncatedTextGoesOnAsIfItHadNeverBeenLonger) {
         Forward forward(model, forward_limits_for(16));
         Sampler sampler(sampling, model.config().vocab);
         ExactVerifier verifier(sampler);
-        DeviceTarget target(forward, cache);
+        RankTarget target(forward, cache);
         GenerationLoop loop(target, verifier, oracle, {.budget = 16});
         loop.begin(prompt_of(520));
         const auto fill = [&] {

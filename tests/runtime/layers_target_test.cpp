@@ -1,6 +1,6 @@
 // Layers shared out over several devices give the bits of one device: texts, logits and KV, for every split and
 // placement, with guesses, cuts, cancelled and failed passes, and texts that are gone on with on another split.
-#include "runtime/ranks/layers_target.h"
+#include "runtime/ranks/rank_target.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,7 +12,6 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
 #include "kernels/cpu_faults.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/loop/self_check.h"
 #include "runtime/pass/pass_stream.h"
@@ -35,7 +34,7 @@ protected:
     Generated on_one_device(std::int64_t n_prompt, std::int64_t n_tokens) {
         RankDevice device;
         RankEngine whole(*files_, whole_shard(files_->config()), Streams::Nothing, device);
-        DeviceTarget target(*whole.forward, whole.cache);
+        RankTarget target(*whole.forward, whole.cache);
         Generated plain = plainly(target, prompt_of(n_prompt), n_tokens);
         kv_ = kv_of(target);
         return plain;
@@ -78,7 +77,7 @@ TEST_F(LayersTargetTest, ATextMayBeCutBackAnywhere) {
     for (const Streams streams : {Streams::Weights, Streams::Both}) {
         RankDevice device;
         RankEngine whole(*files_, whole_shard(files_->config()), Streams::Nothing, device);
-        DeviceTarget one(*whole.forward, whole.cache);
+        RankTarget one(*whole.forward, whole.cache);
         SplitEngine several(*files_, {3, 2, 1}, streams);
         std::vector<TokenId> text;
         for (int turn = 0; turn < 5; ++turn) {

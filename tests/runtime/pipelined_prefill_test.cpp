@@ -36,7 +36,7 @@ protected:
     Generated on_one_device(std::int64_t n_prompt, std::int64_t n_tokens) {
         RankDevice device;
         RankEngine whole(*files_, whole_shard(files_->config()), Streams::Nothing, device);
-        DeviceTarget target(*whole.forward, whole.cache);
+        RankTarget target(*whole.forward, whole.cache);
         EXPECT_FALSE(target.takes_prompt(512));
         Generated plain = plainly(target, prompt_of(n_prompt), n_tokens);
         kv_ = kv_of(target);
@@ -99,7 +99,7 @@ TEST_F(PipelinedPrefillTest, ATurnMayBeginAnywhere) {
     for (const Streams streams : {Streams::Nothing, Streams::Both}) {
         RankDevice device;
         RankEngine whole(*files_, whole_shard(files_->config()), Streams::Nothing, device);
-        DeviceTarget one(*whole.forward, whole.cache);
+        RankTarget one(*whole.forward, whole.cache);
         SplitEngine several(*files_, {2, 3, 1}, streams, {}, kRing);
         std::vector<TokenId> text;
         for (int turn = 0; turn < 4; ++turn) {

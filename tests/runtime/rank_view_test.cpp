@@ -1,7 +1,7 @@
 // Views over several devices, of their layers or of their kv heads: together they keep what one device keeps (with
 // layers bit for bit), stand for a text together or not at all, and what fails on one of them is told by its name and
 // costs nothing.
-#include "runtime/ranks/rank_view.h"
+#include "runtime/ranks/view_passes.h"
 
 #include <algorithm>
 #include <random>

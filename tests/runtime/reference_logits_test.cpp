@@ -11,6 +11,7 @@
 
 #include "kernels/cpu_device.h"
 #include "runtime/formats/model_files.h"
+#include "runtime/loop/loop_needs.h"
 #include "runtime/loop/text_generation.h"
 #include "runtime/pass/forward.h"
 #include "tests/support/device_self_check.h"
@@ -123,7 +124,7 @@ TEST_P(Stories260K, SaysTheExpectedStoryGreedily) {
     ExactVerifier verifier(sampler);
     NoProposer none;
     const LoopLimits limits{.budget = 1, .end_tokens = files->generation_defaults().end_tokens};
-    DeviceTarget target(forward, cache);
+    RankTarget target(forward, cache);
     GenerationLoop loop(target, verifier, none, limits);
     loop.begin({tokenizer->bos_id().value()});
     std::string text;
@@ -146,7 +147,7 @@ TEST_P(Stories260K, SaysTheSameWithGuessesUnderTheSelfCheck) {
         Forward forward(model, forward_limits_for(budget));
         Sampler sampler({.temperature = 0.8, .top_p = 0.9, .repeat_penalty = 1.1, .seed = 2}, model.config().vocab);
         ExactVerifier verifier(sampler);
-        DeviceTarget target(forward, cache);
+        RankTarget target(forward, cache);
         GenerationLoop loop(target, verifier, proposer, {.budget = budget});
         DeviceSelfCheck self_check(model, cache);
         loop.check_with(self_check);

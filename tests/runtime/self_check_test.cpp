@@ -1,6 +1,7 @@
 // The self-check: silent where passes over trees are exact, for every tree; loud at a single wrong bit of a logit or of
 // a row of keys and values; and a pass that failed it leaves no trace.
 #include "runtime/loop/self_check.h"
+#include "runtime/loop/loop_needs.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,8 +12,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
+#include "runtime/ranks/rank_target.h"
 #include "tests/support/device_self_check.h"
 #include "tests/support/scripted_proposer.h"
 #include "tests/support/tiny_model.h"
@@ -82,7 +83,7 @@ private:
     TamperedVerifier verifier_;
     NoProposer none_;
     ScriptedProposer proposer_;
-    DeviceTarget target_;
+    RankTarget target_;
     GenerationLoop loop_;
     DeviceSelfCheck check_;
 };
@@ -246,7 +247,7 @@ TEST(SelfCheckDeathTest, NeedsRoomInScratch) {
     Sampler sampler({}, model.config().vocab);
     ExactVerifier verifier(sampler);
     NoProposer none;
-    DeviceTarget target(forward, cache);
+    RankTarget target(forward, cache);
     GenerationLoop loop(target, verifier, none, {.budget = 4});
     DeviceSelfCheck check(model, cache);
     EXPECT_DEATH(loop.check_with(check), "scratch rows, budget 4");

@@ -14,10 +14,11 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
+#include "runtime/loop/loop_needs.h"
 #include "runtime/loop/text_generation.h"
 #include "runtime/pass/pass_stream.h"
+#include "runtime/ranks/rank_target.h"
 #include "runtime/session/session_kv.h"
 #include "tests/runtime/session_samples.h"
 #include "tests/support/scripted_proposer.h"
@@ -112,7 +113,7 @@ public:
         static_cast<void>(
             forward_->run(cache_, std::vector<TokenId>{1}, std::vector<NodeId>{cache_.add_node(kCommittedTip)}, {}));
         cache_.forget();
-        DeviceTarget target(*forward_, cache_);
+        RankTarget target(*forward_, cache_);
         std::optional<SessionKv> kv;
         std::vector<TokenId> text = prompt();
         TextGenerationOptions options{.max_tokens = case_.n_tokens, .stops = case_.stops};

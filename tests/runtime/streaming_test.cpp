@@ -12,10 +12,11 @@
 #include "kernels/cpu_device.h"
 #include "kernels/cpu_faults.h"
 #include "kernels/workspace.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
+#include "runtime/loop/loop_needs.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/pass/prompt_stream.h"
+#include "runtime/ranks/rank_target.h"
 #include "tests/support/device_self_check.h"
 #include "tests/support/logged_generation.h"
 #include "tests/support/scripted_proposer.h"
@@ -76,7 +77,7 @@ private:
 
 Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Proposer& proposer,
                    std::int64_t budget) {
-    DeviceTarget target(engine.forward(), engine.cache());
+    RankTarget target(engine.forward(), engine.cache());
     return logged_generation(target, prompt, n_tokens, proposer, budget, {.temperature = 0.9, .seed = 4},
                              engine.model().config().vocab);
 }
@@ -251,7 +252,7 @@ TEST(Streaming, ACancelledPassLeavesEverythingUsable) {
         Engine streamed(*files, placement, 2048, 1);
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
         ExactVerifier verifier(sampler);
-        DeviceTarget target(streamed.forward(), streamed.cache());
+        RankTarget target(streamed.forward(), streamed.cache());
         GenerationLoop loop(target, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(1300));
         std::atomic<bool> cancel = false;
@@ -302,7 +303,7 @@ TEST(Streaming, TheSelfCheckHolds) {
         ScriptedProposer scripted(plain.text, 0.8, 5);
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
         ExactVerifier verifier(sampler);
-        DeviceTarget target(streamed.forward(), streamed.cache());
+        RankTarget target(streamed.forward(), streamed.cache());
         GenerationLoop loop(target, verifier, scripted, {.budget = 16, .end_tokens = {}});
         loop.check_with(check);
         loop.begin(prompt_of(700));
@@ -358,7 +359,7 @@ TEST(Streaming, AFailedCopyEndsThePassAndNothingElse) {
         Engine streamed(*files, placement, 2048, 1, {.faults = &faults});
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
         ExactVerifier verifier(sampler);
-        DeviceTarget target(streamed.forward(), streamed.cache());
+        RankTarget target(streamed.forward(), streamed.cache());
         GenerationLoop loop(target, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(600));
         (round % 3 == 0 ? faults.copies_until_stall : faults.copies_until_failure) =

@@ -11,10 +11,10 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/loop/self_check.h"
 #include "runtime/pass/pass_stream.h"
+#include "runtime/ranks/rank_target.h"
 #include "tests/support/fake_target.h"
 #include "tests/support/scripted_proposer.h"
 #include "tests/support/tiny_model.h"
@@ -258,7 +258,7 @@ TEST(FakeTarget, MayBeCalledInTheOrderOfTheInterface) {
     check_order_of_calls(target);
 }
 
-TEST(DeviceTarget, MayBeCalledInTheOrderOfTheInterface) {
+TEST(RankTarget, MayBeCalledInTheOrderOfTheInterface) {
     const auto files = make_tiny_model({});
     CpuDevice device({.n_threads = 1});
     PinnedArena arena({.limit_bytes = 64U << 20, .page_lock = PageLock::Pageable});
@@ -267,17 +267,17 @@ TEST(DeviceTarget, MayBeCalledInTheOrderOfTheInterface) {
                   {.resident_chunks = {0, 0}, .arena = &arena});
     PassStream pass(std::vector{PassReads{&model, &cache}}, arena, std::size_t{1} << 20);
     Forward forward(model, {.max_tokens = 512, .max_logit_rows = 4}, &pass);
-    DeviceTarget target(forward, cache);
+    RankTarget target(forward, cache);
     check_order_of_calls(target);
 }
 
-TEST(DeviceTarget, PassesAreBegunAndFinishedInTurn) {
+TEST(RankTarget, PassesAreBegunAndFinishedInTurn) {
     const auto files = make_tiny_model({});
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {});
     KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, 16);
     Forward forward(model, {.max_tokens = 16, .max_logit_rows = 4});
-    DeviceTarget target(forward, cache);
+    RankTarget target(forward, cache);
     const std::vector<TokenId> tokens{5, 9, 11};
     std::vector<NodeId> nodes;
     for (std::size_t i = 0; i < 3; ++i) nodes.push_back(target.add_node(i == 0 ? kCommittedTip : nodes.back()));

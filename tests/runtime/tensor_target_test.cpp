@@ -1,6 +1,6 @@
 // Matrices split among several devices: near one device in numbers, and of one split the same bits whatever streams and
 // guesses, with cuts, cancelled and failed passes, and texts that are gone on with.
-#include "runtime/ranks/tensor_target.h"
+#include "runtime/ranks/rank_target.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,7 +12,6 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_faults.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/ranks/rank_threads.h"
 #include "tests/support/error_text.h"
@@ -109,7 +108,7 @@ TEST_F(TensorTargetTest, LogitsAndKvAreNearThoseOfOneDevice) {
         const auto files = make_tiny_model(options);
         RankDevice device;
         RankEngine whole(*files, whole_shard(files->config()), Streams::Nothing, device);
-        DeviceTarget one(*whole.forward, whole.cache);
+        RankTarget one(*whole.forward, whole.cache);
         const std::vector<float> expected = forced_logits(one, text, RankEngine::kBudget);
         std::vector<float> expected_row(one.shape().kv.scratch_row_bytes() / sizeof(float) * 2 * 4);
         one.read_rows(one.add_node(kCommittedTip), reinterpret_cast<std::byte*>(expected_row.data()));

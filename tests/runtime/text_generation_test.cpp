@@ -1,6 +1,7 @@
 // generate_text(): stop rules that strike in the middle of a pass, text held back, limits, cancelling, figures; the
 // same for every proposer and budget. The expected output is made here from what plain decoding says, token by token.
 #include "runtime/loop/text_generation.h"
+#include "runtime/loop/loop_needs.h"
 
 #include <algorithm>
 #include <optional>
@@ -12,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
-#include "runtime/loop/device_target.h"
+#include "runtime/ranks/rank_target.h"
 #include "tests/support/scripted_proposer.h"
 #include "tests/support/tiny_model.h"
 
@@ -154,7 +155,7 @@ private:
     ExactVerifier verifier_;
     NoProposer none_;
     ScriptedProposer proposer_;
-    DeviceTarget target_;
+    RankTarget target_;
     GenerationLoop loop_;
 };
 

@@ -1,8 +1,9 @@
 // The self-check of a target on one device, with the second forward pass that it computes with.
 #pragma once
 
-#include "runtime/loop/device_target.h"
+#include "runtime/loop/loop_needs.h"
 #include "runtime/loop/self_check.h"
+#include "runtime/ranks/rank_target.h"
 
 namespace slipstream {
 
@@ -10,7 +11,7 @@ struct PlainPasses {
     PlainPasses(const Model& model, KvCache& cache, PassStream* pass, std::int64_t max_tokens)
         : forward(model, check_forward_limits(max_tokens), pass), plain(forward, cache) {}
     Forward forward;
-    DeviceTarget plain;
+    RankTarget plain;
 };
 
 class DeviceSelfCheck : private PlainPasses, public SelfCheck {

@@ -7,11 +7,11 @@
 
 #include "kernels/cpu_device.h"
 #include "runtime/formats/model_files.h"
-#include "runtime/loop/device_target.h"
+#include "runtime/loop/loop_needs.h"
 #include "runtime/loop/self_check.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/ranks/layer_split.h"
-#include "runtime/ranks/layers_target.h"
+#include "runtime/ranks/rank_target.h"
 
 namespace slipstream {
 
@@ -85,23 +85,24 @@ struct SplitEngine {
     void make_ranks(const ModelFiles& files, const std::vector<std::int64_t>& n_layers, Streams streams,
                     const std::vector<std::unique_ptr<RankDevice>>& devices, std::size_t ring_bytes) {
         const std::vector<ModelShard> shards = deal_layers(files.config(), n_layers);
-        std::vector<LayerRank> of_target;
-        std::vector<LayerRank> of_plain;
+        std::vector<Rank> of_target;
+        std::vector<Rank> of_plain;
+        std::vector<KvCache*> caches;
         for (std::size_t i = 0; i < shards.size(); ++i) {
             ranks.push_back(std::make_unique<RankEngine>(files, shards[i], streams, *devices[i], ring_bytes));
             RankEngine& rank = *ranks.back();
-            of_target.push_back(
-                {rank.forward.get(), &rank.cache, shards[i].layers, shards[i].first_vocab, shards[i].n_vocab});
+            of_target.push_back({rank.forward.get(), shards[i].layers, shards[i].first_vocab});
+            caches.push_back(&rank.cache);
             of_plain.push_back(of_target.back());
             of_plain.back().forward = rank.plain.get();
         }
-        target = std::make_unique<LayersTarget>(std::move(of_target), &devices.front()->arena);
-        plain = std::make_unique<LayersTarget>(std::move(of_plain));
+        target = std::make_unique<RankTarget>(of_target, caches, &devices.front()->arena);
+        plain = std::make_unique<RankTarget>(of_plain, caches);
     }
     std::vector<std::unique_ptr<RankDevice>> own;
     std::vector<std::unique_ptr<RankEngine>> ranks;
-    std::unique_ptr<LayersTarget> target;
-    std::unique_ptr<LayersTarget> plain;
+    std::unique_ptr<RankTarget> target;
+    std::unique_ptr<RankTarget> plain;
 };
 
 }  // namespace slipstream

@@ -7,8 +7,9 @@
 
 #include "kernels/host_collective.h"
 #include "runtime/formats/model_files.h"
+#include "runtime/loop/loop_needs.h"
+#include "runtime/ranks/rank_target.h"
 #include "runtime/ranks/tensor_split.h"
-#include "runtime/ranks/tensor_target.h"
 #include "tests/support/split_engine.h"
 
 namespace slipstream {
@@ -34,23 +35,26 @@ struct TensorEngine {
         const auto n_rows = static_cast<std::size_t>(
             std::max(forward_limits_for(RankEngine::kBudget).max_tokens, check_forward_limits().max_tokens));
         sums = std::make_unique<HostCollective>(devices, n_rows * row_bytes(DType::F32, files.config().d_model));
-        std::vector<TensorRank> of_target;
-        std::vector<TensorRank> of_plain;
+        std::vector<Rank> of_target;
+        std::vector<Rank> of_plain;
+        std::vector<KvCache*> caches;
         for (std::size_t i = 0; i < shards.size(); ++i) {
             ranks.push_back(
                 std::make_unique<RankEngine>(files, shards[i], streams, *on[i], ring_bytes, &sums->rank(i)));
             RankEngine& rank = *ranks.back();
-            of_target.push_back({rank.forward.get(), &rank.cache, &sums->rank(i)});
-            of_plain.push_back({rank.plain.get(), &rank.cache, &sums->rank(i)});
+            of_target.push_back({rank.forward.get(), {}, shards[i].first_vocab, &sums->rank(i)});
+            of_plain.push_back(of_target.back());
+            of_plain.back().forward = rank.plain.get();
+            caches.push_back(&rank.cache);
         }
-        target = std::make_unique<TensorTarget>(of_target);
-        plain = std::make_unique<TensorTarget>(of_plain);
+        target = std::make_unique<RankTarget>(of_target, caches);
+        plain = std::make_unique<RankTarget>(of_plain, caches);
     }
     std::vector<std::unique_ptr<RankDevice>> own;
     std::unique_ptr<HostCollective> sums;
     std::vector<std::unique_ptr<RankEngine>> ranks;
-    std::unique_ptr<TensorTarget> target;
-    std::unique_ptr<TensorTarget> plain;
+    std::unique_ptr<RankTarget> target;
+    std::unique_ptr<RankTarget> plain;
 };
 
 }  // namespace slipstream

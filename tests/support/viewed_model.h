@@ -12,10 +12,10 @@
 
 #include "kernels/workspace.h"
 #include "runtime/formats/model_files.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/pass/pass_stream.h"
+#include "runtime/ranks/rank_target.h"
+#include "runtime/ranks/view_passes.h"
 #include "runtime/view/view_builder.h"
-#include "runtime/view/view_passes.h"
 
 namespace slipstream {
 
@@ -104,9 +104,9 @@ struct ViewedModel {
         const ForwardLimits limits{.max_tokens = kMaxTokens, .max_logit_rows = kMaxTokens};
         reserve_workspace(device, Forward::workspace_shapes(model.config(), model.kv_shape().dtype, limits));
         forward.emplace(model, limits, pass.get());
-        over_view.emplace(model, view);
+        over_view.emplace(*forward, view);
         target.emplace(*forward, cache);
-        target->build_view_with(&builder);
+        target->build_views_with({&builder});
     }
 
     using Wanted = slipstream::Wanted;
@@ -129,9 +129,9 @@ struct ViewedModel {
     /// Logits of the same tree over the cache and over the view. The builder hears of nothing.
     [[nodiscard]] bool same_logits() {
         if (view.n_text() != cache.n_committed()) return false;
-        target->build_view_with(nullptr);
+        target->build_views_with({});
         const std::vector<float> whole = logits_over_cache(*target);
-        target->build_view_with(&builder);
+        target->build_views_with({&builder});
         const std::vector<float> seen = logits_over_view();
         return whole.size() == seen.size() && std::memcmp(whole.data(), seen.data(), whole.size() * sizeof(float)) == 0;
     }
@@ -144,8 +144,8 @@ struct ViewedModel {
     ViewBuilder builder;
     std::unique_ptr<PassStream> pass;
     std::optional<Forward> forward;
-    std::optional<DeviceViewPasses> over_view;
-    std::optional<DeviceTarget> target;
+    std::optional<ViewPasses> over_view;
+    std::optional<RankTarget> target;
 };
 
 }  // namespace slipstream

@@ -13,10 +13,9 @@
 #include "kernels/workspace.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/pass/pass_stream.h"
-#include "runtime/ranks/layers_target.h"
 #include "runtime/ranks/model_split.h"
-#include "runtime/ranks/rank_view.h"
-#include "runtime/ranks/tensor_target.h"
+#include "runtime/ranks/rank_target.h"
+#include "runtime/ranks/view_passes.h"
 #include "runtime/view/view_builder.h"
 #include "tests/support/viewed_model.h"
 
@@ -80,34 +79,26 @@ struct ViewedSplit {
             sums = choose_rank_sums(given, static_cast<std::size_t>(options.forward.max_tokens) *
                                                row_bytes(DType::F32, files.config().d_model))
                        .sums;
-        std::vector<ViewRank> of_view;
-        for (std::size_t i = 0; i < shards.size(); ++i) {
-            Collective* collective = sums ? &sums->rank(i) : nullptr;
-            ranks.push_back(std::make_unique<ViewedRank>(files, shards[i], options, i, *given[i], collective));
-            ViewedRank& rank = *ranks.back();
-            of_view.push_back({&rank.model, &rank.view, shards[i].layers, collective});
-        }
+        for (std::size_t i = 0; i < shards.size(); ++i)
+            ranks.push_back(
+                std::make_unique<ViewedRank>(files, shards[i], options, i, *given[i], sums ? &sums->rank(i) : nullptr));
         make_target();
-        over_view.emplace(of_view);
+        std::vector<KvView*> views;
+        for (const auto& rank : ranks) views.push_back(&rank->view);
+        over_view.emplace(target_ranks(), std::move(views));
         follow(true);
     }
+    [[nodiscard]] std::vector<Rank> target_ranks() const {
+        std::vector<Rank> all;
+        for (std::size_t i = 0; i < shards.size(); ++i)
+            all.push_back(
+                {&*ranks[i]->forward, shards[i].layers, shards[i].first_vocab, sums ? &sums->rank(i) : nullptr});
+        return all;
+    }
     void make_target() {
-        std::vector<LayerRank> of_layers;
-        std::vector<TensorRank> of_heads;
-        for (std::size_t i = 0; i < shards.size(); ++i) {
-            ViewedRank& rank = *ranks[i];
-            of_layers.push_back({.forward = &*rank.forward,
-                                 .cache = &rank.cache,
-                                 .layers = shards[i].layers,
-                                 .first_vocab = shards[i].first_vocab,
-                                 .n_vocab = shards[i].n_vocab});
-            of_heads.push_back({&*rank.forward, &rank.cache, sums ? &sums->rank(i) : nullptr});
-        }
-        if (sums) {
-            target = std::make_unique<TensorTarget>(of_heads);
-        } else {
-            target = std::make_unique<LayersTarget>(std::move(of_layers), &ranks.front()->arena);
-        }
+        std::vector<KvCache*> caches;
+        for (const auto& rank : ranks) caches.push_back(&rank->cache);
+        target = std::make_unique<RankTarget>(target_ranks(), std::move(caches), &ranks.front()->arena);
     }
     /// Whether views follow the target.
     void follow(bool do_follow) {
@@ -129,7 +120,7 @@ struct ViewedSplit {
     std::unique_ptr<RankSums> sums;  // where matrices are split
     std::vector<std::unique_ptr<ViewedRank>> ranks;
     std::unique_ptr<RankTarget> target;
-    std::optional<RankViewPasses> over_view;
+    std::optional<ViewPasses> over_view;
 };
 
 }  // namespace slipstream

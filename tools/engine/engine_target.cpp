@@ -8,10 +8,9 @@
 
 #include "kernels/base/check.h"
 #include "runtime/cache/cache_fill.h"
-#include "runtime/loop/device_target.h"
-#include "runtime/ranks/layers_target.h"
-#include "runtime/ranks/rank_view.h"
-#include "runtime/ranks/tensor_target.h"
+#include "runtime/loop/loop_needs.h"
+#include "runtime/ranks/rank_target.h"
+#include "runtime/ranks/view_passes.h"
 
 namespace slipstream::tools {
 
@@ -45,19 +44,12 @@ EngineTarget::PartView::PartView(const Model& model, KvCache& cache, const ViewN
       builder(model.device(), cache, view, model.config(), needs.options) {}
 
 void EngineTarget::make_views(const ViewNeeds& needs) {
-    for (std::size_t i = 0; i < parts_.size(); ++i)
+    std::vector<KvView*> views;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
         views_.push_back(std::make_unique<PartView>(*model_->models()[i], parts_[i]->cache, needs));
-    if (parts_.size() == 1) {
-        view_passes_ = std::make_unique<DeviceViewPasses>(*model_->models().front(), views_.front()->view);
-        return;
+        views.push_back(&views_.back()->view);
     }
-    std::vector<ViewRank> ranks;
-    for (std::size_t i = 0; i < parts_.size(); ++i)
-        ranks.push_back({.model = model_->models()[i].get(),
-                         .view = &views_[i]->view,
-                         .layers = model_->shards()[i].layers,
-                         .collective = sums_ ? &sums_->rank(i) : nullptr});
-    view_passes_ = std::make_unique<RankViewPasses>(ranks);
+    view_passes_ = std::make_unique<ViewPasses>(ranks_of(&Part::forward), std::move(views));
 }
 
 // A rank may have to wait for all that its pass streams.
@@ -81,25 +73,22 @@ void EngineTarget::make_sums(const RunNeeds& needs) {
     if (!chosen.trouble.empty()) callbacks_.note(chosen.trouble);
 }
 
-std::unique_ptr<Target> EngineTarget::target_of(std::unique_ptr<Forward> Part::*forward) {
-    if (parts_.size() == 1) return std::make_unique<DeviceTarget>(*((*parts_.front()).*forward), parts_.front()->cache);
-    if (sums_) {
-        std::vector<TensorRank> ranks;
-        for (std::size_t i = 0; i < parts_.size(); ++i)
-            ranks.push_back(
-                {.forward = ((*parts_[i]).*forward).get(), .cache = &parts_[i]->cache, .collective = &sums_->rank(i)});
-        return std::make_unique<TensorTarget>(ranks);
-    }
-    std::vector<LayerRank> ranks;
+std::vector<Rank> EngineTarget::ranks_of(std::unique_ptr<Forward> Part::*forward) const {
+    std::vector<Rank> ranks;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-        const ModelShard& shard = model_->shards()[i];
-        ranks.push_back({.forward = ((*parts_[i]).*forward).get(),
-                         .cache = &parts_[i]->cache,
-                         .layers = shard.layers,
-                         .first_vocab = shard.first_vocab,
-                         .n_vocab = shard.n_vocab});
+        Rank& rank = ranks.emplace_back(Rank{.forward = ((*parts_[i]).*forward).get()});
+        if (sums_) rank.collective = &sums_->rank(i);
+        if (parts_.size() == 1) break;
+        rank.layers = model_->shards()[i].layers;
+        rank.first_vocab = model_->shards()[i].first_vocab;
     }
-    return std::make_unique<LayersTarget>(std::move(ranks), model_->arena());
+    return ranks;
+}
+
+std::unique_ptr<RankTarget> EngineTarget::target_of(std::unique_ptr<Forward> Part::*forward) const {
+    std::vector<KvCache*> caches;
+    for (const auto& part : parts_) caches.push_back(&part->cache);
+    return std::make_unique<RankTarget>(ranks_of(forward), std::move(caches), model_->arena());
 }
 
 EngineTarget::Part& EngineTarget::only() {
@@ -119,11 +108,8 @@ void EngineTarget::use_view(bool use) {
         each->builder.restart();
         builders.push_back(&each->builder);
     }
-    if (views_.size() == 1) {
-        static_cast<DeviceTarget&>(*target_).build_view_with(use ? builders.front() : nullptr);
-    } else {
-        static_cast<RankTarget&>(*target_).build_views_with(use ? std::move(builders) : std::vector<ViewBuilder*>{});
-    }
+    if (!use) builders.clear();
+    target_->build_views_with(std::move(builders));
 }
 
 bool EngineTarget::streams() const {

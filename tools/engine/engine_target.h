@@ -10,11 +10,11 @@
 
 #include "kernels/rank_sums.h"
 #include "runtime/cache/kv_cache.h"
-#include "runtime/loop/target.h"
 #include "runtime/pass/forward.h"
 #include "runtime/pass/pass_stream.h"
+#include "runtime/ranks/rank_target.h"
+#include "runtime/ranks/view_passes.h"
 #include "runtime/view/view_builder.h"
-#include "runtime/view/view_passes.h"
 #include "tools/engine/loaded_model.h"
 
 namespace slipstream::tools {
@@ -69,7 +69,8 @@ private:
     [[nodiscard]] Part& only();
     [[nodiscard]] std::chrono::nanoseconds rank_is_lost_after() const;
     void make_sums(const RunNeeds& needs);
-    [[nodiscard]] std::unique_ptr<Target> target_of(std::unique_ptr<Forward> Part::*forward);
+    [[nodiscard]] std::vector<Rank> ranks_of(std::unique_ptr<Forward> Part::*forward) const;
+    [[nodiscard]] std::unique_ptr<RankTarget> target_of(std::unique_ptr<Forward> Part::*forward) const;
     void report_lock_refusal();
 
     const LoadedModel* model_;
@@ -79,8 +80,8 @@ private:
     std::vector<std::unique_ptr<Part>> parts_;      // [devices]
     std::vector<std::unique_ptr<PartView>> views_;  // [devices], or none
     std::unique_ptr<ViewPasses> view_passes_;
-    std::unique_ptr<Target> target_;
-    std::unique_ptr<Target> plain_;
+    std::unique_ptr<RankTarget> target_;
+    std::unique_ptr<RankTarget> plain_;
 };
 
 }  // namespace slipstream::tools

@@ -6,11 +6,12 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/rank_sums.h"
 #include "runtime/cache/kv_cache.h"
-#include "runtime/loop/device_target.h"
 #include "runtime/loop/generation_loop.h"
+#include "runtime/loop/loop_needs.h"
 #include "runtime/loop/self_check.h"
 #include "runtime/model/model.h"
-#include "runtime/view/view_passes.h"
+#include "runtime/ranks/rank_target.h"
+#include "runtime/ranks/view_passes.h"
 
 namespace slipstream::tools {
 
@@ -36,7 +37,7 @@ namespace {
 // The view, its scores, and the passes over it.
 std::size_t view_bytes(const ModelConfig& config, const KvShape& kv, std::int64_t text_tokens, const ViewNeeds& view) {
     return KvView::device_bytes(kv, config.n_layers, view.room()) + ViewBuilder::device_bytes(config, text_tokens) +
-           DeviceViewPasses::device_bytes(config, view.max_nodes);
+           ViewPasses::device_bytes(config, view.max_nodes);
 }
 
 }  // namespace
