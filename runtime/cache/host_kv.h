@@ -55,7 +55,7 @@ public:
     void flush_tail(Stream& compute, std::int64_t chunk);
     /// Chunks up to `n_chunks` are here with that use of flushed().
     void add(std::int64_t n_chunks, std::uint64_t flush_use);
-    /// The same of chunks that were written to chunk() by the host; none were here.
+    /// The same of chunks that the host has written to chunk().
     void add_written(std::int64_t n_chunks);
     /// Waits until nothing is on its way here any more, and `compute` is done: the host may write chunks.
     void wait_for_flushes(Stream& compute);

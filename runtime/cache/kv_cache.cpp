@@ -140,17 +140,19 @@ void KvCache::read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, s
     exec.stream.synchronize();
 }
 
-void KvCache::restore(ExecRef exec, std::int64_t n_tokens,
+void KvCache::restore(ExecRef exec, std::int64_t first, std::int64_t n_tokens,
                       const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) {
-    begin_restore(exec, n_tokens);
-    for (std::int64_t chunk = 0; chunk < chunks_of(n_tokens); ++chunk)
+    begin_restore(exec, first, n_tokens);
+    for (std::int64_t chunk = first / kChunkTokens; chunk < chunks_of(n_tokens); ++chunk)
         for (std::int64_t layer = 0; layer < n_layers(); ++layer)
             restore_chunk(exec, n_tokens, layer, chunk, [&](std::byte* out) { read(layer, chunk, out); });
     end_restore(n_tokens);
 }
 
-void KvCache::begin_restore(ExecRef exec, std::int64_t n_tokens) {
-    CHECK(n_committed() == 0 && n_nodes() == 0 && n_tokens <= context_tokens(), "{} positions", n_tokens);
+void KvCache::begin_restore(ExecRef exec, std::int64_t first, std::int64_t n_tokens) {
+    CHECK(n_committed() == first && first % kChunkTokens == 0 && n_nodes() == 0 && first <= n_tokens &&
+              n_tokens <= context_tokens(),
+          "positions {} to {} after {} and {} nodes", first, n_tokens, n_committed(), n_nodes());
     if (!host_) return;
     host_->extents().ask(n_tokens / kChunkTokens);
     host_->invalidate(exec.stream);        // a schedule made ahead knows nothing of these chunks

@@ -78,9 +78,6 @@ public:
     void await_room(std::int64_t n_rows);
     /// Drops all nodes.
     void forget() { nodes_.forget(); }
-    /// As KvNodes.
-    [[nodiscard]] std::int64_t prompt_rows() const { return nodes_.prompt_rows(); }
-    void set_prompt_rows(std::int64_t n_tokens) { nodes_.set_prompt_rows(n_tokens); }
     /// Keeps the first `n_tokens` committed positions and drops all nodes. Where the last chunk of them is on the host
     /// only, it comes back.
     void truncate(ExecRef exec, std::int64_t n_tokens);
@@ -95,14 +92,14 @@ public:
     /// Copies a chunk that holds committed positions, wherever it is, to `out` [chunk_bytes] in host memory; done when
     /// it returns. What lies behind the committed positions is undefined.
     void read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, std::byte* out);
-    /// Writes the first `n_tokens` positions of an empty cache: `read(layer, chunk, out)` fills out [chunk_bytes] with
-    /// what read_chunk() gave on a device of the same kind, chunks ascending, each of all layers. Where it throws, the
-    /// cache is empty.
-    void restore(ExecRef exec, std::int64_t n_tokens,
+    /// Writes the positions [first, n_tokens) after the `first` committed ones, a multiple of 256; there are no nodes
+    /// (CHECKed). `read(layer, chunk, out)` fills out [chunk_bytes] with what read_chunk() gave on a device of the same
+    /// kind, chunks ascending, each of all layers. If it throws, the first positions remain.
+    void restore(ExecRef exec, std::int64_t first, std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read);
     /// The same in steps, for whoever fills several caches from one source: begin, restore_chunk() of each chunk and
     /// layer in that order, end; the positions are there after the end. `fill` as `read`.
-    void begin_restore(ExecRef exec, std::int64_t n_tokens);
+    void begin_restore(ExecRef exec, std::int64_t first, std::int64_t n_tokens);
     void restore_chunk(ExecRef exec, std::int64_t n_tokens, std::int64_t layer, std::int64_t chunk,
                        const std::function<void(std::byte*)>& fill);
     void end_restore(std::int64_t n_tokens);

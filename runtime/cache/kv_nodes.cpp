@@ -38,7 +38,6 @@ void KvNodes::forget() {
 void KvNodes::set_committed(std::int64_t n_slots) {
     CHECK(n_slots >= 0 && n_slots <= context_tokens_, "{} slots of {}", n_slots, context_tokens_);
     n_committed_ = n_slots;
-    set_prompt_rows(prompt_rows_);
 }
 
 }  // namespace slipstream

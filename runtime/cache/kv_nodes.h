@@ -48,16 +48,11 @@ public:
     void forget();
     /// As many slots are committed from now on. Nodes stay where they are: who calls it forgets them or has none.
     void set_committed(std::int64_t n_slots);
-    /// Committed slots below were computed as prompt (Phase::Prefill), as whoever feeds them has said; fewer where the
-    /// text was cut since.
-    [[nodiscard]] std::int64_t prompt_rows() const { return prompt_rows_; }
-    void set_prompt_rows(std::int64_t n_slots) { prompt_rows_ = std::min(n_slots, n_committed_); }
 
 private:
     std::int64_t context_tokens_;
     std::int64_t max_nodes_;
     std::int64_t n_committed_ = 0;
-    std::int64_t prompt_rows_ = 0;
     std::vector<NodeId> parents_;      // [n_nodes]
     std::vector<std::int64_t> slots_;  // [n_nodes]
 };

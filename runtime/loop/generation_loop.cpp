@@ -32,14 +32,17 @@ private:
 
 }  // namespace
 
-GenerationLoop::GenerationLoop(Target& target, Verifier& verifier, Proposer& proposer, LoopLimits limits)
-    : target_(&target), verifier_(&verifier), proposer_(&proposer), limits_(std::move(limits)) {
-    const TargetShape shape = target.shape();
+GenerationLoop::GenerationLoop(Sequence& sequence, Verifier& verifier, Proposer& proposer, LoopLimits limits)
+    : sequence_(&sequence),
+      target_(&sequence.target()),
+      verifier_(&verifier),
+      proposer_(&proposer),
+      limits_(std::move(limits)) {
+    const TargetShape shape = target_->shape();
     const std::int64_t most = scratch_nodes_for(limits_.budget);
     CHECK(limits_.budget >= 1 && shape.max_tokens >= most && shape.max_logit_rows >= limits_.budget &&
               shape.max_nodes >= most,
           "budget {}", limits_.budget);
-    context_tokens_ = shape.context_tokens;
     // Steady state allocates nothing: room for the largest pass.
     const auto max_tokens = static_cast<std::size_t>(most);
     const auto max_nodes = static_cast<std::size_t>(limits_.budget);
@@ -65,7 +68,7 @@ void GenerationLoop::begin(std::vector<TokenId> prompt) {
 }
 
 void GenerationLoop::check_prompt(std::int64_t n_tokens) const {
-    check_prompt(n_tokens, context_tokens_);
+    check_prompt(n_tokens, sequence_->context_tokens());
 }
 
 void GenerationLoop::check_prompt(std::int64_t n_tokens, std::int64_t context_tokens) {
@@ -78,18 +81,9 @@ void GenerationLoop::check_prompt(std::int64_t n_tokens, std::int64_t context_to
                         n_tokens, n_tokens + 1, context_tokens));
 }
 
-void GenerationLoop::resume(std::vector<TokenId> text, std::int64_t n_prompt) {
-    const auto n = static_cast<std::int64_t>(text.size());
-    CHECK(n_prompt >= 1 && n_prompt <= n && n <= context_tokens_, "a prompt of {} of {} tokens", n_prompt, n);
-    CHECK(target_->n_committed() < n, "{} positions cached, a text of {}", target_->n_committed(), n);
-    target_->forget();
-    text_ = std::move(text);
-    n_prompt_ = n_prompt;
-    // What the target holds is computed as this text has it, also where it was restored from a file.
-    target_->set_prompt_rows(std::min(target_->n_committed(), prompt_border_of(n_prompt)));
-    // Room for the longest text, for the same reason.
-    text_.reserve(context_tokens_ + 1);
-    proposer_->observe({.text = text_, .n_new = n});
+void GenerationLoop::resume(std::vector<TokenId> tokens, std::int64_t n_prompt) {
+    sequence_->begin(std::move(tokens), n_prompt);
+    proposer_->observe({.text = text(), .n_new = std::ssize(text())});
 }
 
 // Layers of a pass over text [begin, end) as tokens of it; a pass over one token says nothing.
@@ -98,28 +92,13 @@ PassControl GenerationLoop::control_of(std::int64_t begin, std::int64_t end, con
     if (!on_progress || end - begin < 2) return {.cancel = cancel};
     return {.cancel = cancel, .on_progress = [this, begin, end, &on_progress](double done) {
                 on_progress(begin + static_cast<std::int64_t>(static_cast<double>(end - begin) * done),
-                            std::ssize(text_));
+                            std::ssize(text()));
             }};
-}
-
-// Rows below are computed as prompt (Phase::Prefill), by whole prefill chunks; those from here to the prompt's end as
-// tokens that are generated, since the last of them are computed with those. A prompt's own length decides, and nothing
-// else.
-std::int64_t GenerationLoop::prompt_border_of(std::int64_t n_prompt) {
-    return (n_prompt - 1) / kPrefillChunkTokens * kPrefillChunkTokens;
-}
-
-std::int64_t GenerationLoop::rows_to_keep(const Target& target, std::int64_t n_same, std::int64_t n_prompt) {
-    CHECK(n_same <= target.n_committed() && n_same < n_prompt, "{} of {} positions for a prompt of {}", n_same,
-          target.n_committed(), n_prompt);
-    const std::int64_t border = prompt_border_of(n_prompt);
-    if (!target.shape().has_prompt_kernels || border == target.prompt_rows()) return n_same;
-    return std::min({n_same, border, target.prompt_rows()});
 }
 
 // Where the prefill chunks end that are fed before the pass of the last tokens.
 std::int64_t GenerationLoop::prompt_border() const {
-    return std::max(prompt_border_of(n_prompt_), target_->n_committed());
+    return std::max(Sequence::prefill_border(sequence_->n_prompt()), target_->n_committed());
 }
 
 bool GenerationLoop::takes_prompt() const {
@@ -127,8 +106,8 @@ bool GenerationLoop::takes_prompt() const {
 }
 
 bool GenerationLoop::prefill(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
-    const auto total = static_cast<std::int64_t>(text_.size());
-    const bool is_resumed = n_prompt_ < total;
+    const auto total = static_cast<std::int64_t>(text().size());
+    const bool is_resumed = sequence_->n_prompt() < total;
     if (takes_prompt()) {
         if (!is_resumed) return true;  // in one go with the pass that follows
         if (!feed_with_prompt(on_progress, cancel)) return false;
@@ -137,7 +116,7 @@ bool GenerationLoop::prefill(const PromptProgress& on_progress, const std::atomi
     for (;;) {
         const std::int64_t begin = target_->n_committed();
         std::int64_t border = (begin / kPrefillChunkTokens + 1) * kPrefillChunkTokens;
-        if (begin < n_prompt_) border = std::min(border, n_prompt_);
+        if (begin < sequence_->n_prompt()) border = std::min(border, sequence_->n_prompt());
         if (border >= total) return true;
         if (!feed_prefill_chunk(border, on_progress, cancel)) return false;
         if (on_progress) on_progress(target_->n_committed(), total);
@@ -150,15 +129,14 @@ bool GenerationLoop::feed_prefill_chunk(std::int64_t end, const PromptProgress& 
     const std::int64_t begin = target_->n_committed();
     add_chain(end - begin);
     const PassControl control = control_of(begin, end, on_progress, cancel);
-    const Phase phase = end <= prompt_border_of(n_prompt_) ? Phase::Prefill : Phase::Decode;
+    const Phase phase = end <= Sequence::prefill_border(sequence_->n_prompt()) ? Phase::Prefill : Phase::Decode;
     static_cast<void>(
         run({.tokens = part_of_text(begin, end), .nodes = pass_nodes_, .phase = phase, .control = &control}));
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) {
-        target_->forget();
+        sequence_->forget();
         return false;
     }
-    target_->commit(pass_nodes_);
-    if (phase == Phase::Prefill) target_->set_prompt_rows(end);
+    sequence_->commit(pass_nodes_, phase);
     return true;
 }
 
@@ -167,34 +145,35 @@ bool GenerationLoop::feed_prefill_chunk(std::int64_t end, const PromptProgress& 
 bool GenerationLoop::feed_with_prompt(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
     const std::int64_t begin = target_->n_committed();
     const std::int64_t border = prompt_border();
-    const PassControl control = control_of(begin, n_prompt_, on_progress, cancel);
-    target_->extend(border);
-    add_chain(n_prompt_ - border);
-    const auto last = static_cast<std::int32_t>(n_prompt_ - border - 1);  // whose logits tell that it came to an end
+    const PassControl control = control_of(begin, sequence_->n_prompt(), on_progress, cancel);
+    sequence_->extend(border);
+    add_chain(sequence_->n_prompt() - border);
+    const auto last =
+        static_cast<std::int32_t>(sequence_->n_prompt() - border - 1);  // whose logits tell that it came to an end
     const LogitRows logits = run({.prompt = part_of_text(begin, border),
-                                  .tokens = part_of_text(border, n_prompt_),
+                                  .tokens = part_of_text(border, sequence_->n_prompt()),
                                   .nodes = pass_nodes_,
                                   .logit_tokens = {&last, 1},
                                   .needs = LogitRequest{},
                                   .control = &control});
     if (logits.empty()) {
-        target_->forget();
+        sequence_->forget();
         return false;
     }
-    target_->commit(pass_nodes_);
+    sequence_->commit(pass_nodes_, Phase::Decode);
     return true;
 }
 
 std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const std::atomic<bool>* cancel,
                                               const PromptProgress& on_progress) {
-    const auto n_text = static_cast<std::int64_t>(text_.size());
+    const auto n_text = static_cast<std::int64_t>(text().size());
     max_new_tokens = std::min(max_new_tokens, room());
     if (max_new_tokens < 1) return {};
     if (!prefill(on_progress, cancel)) return {};
 
     Laps laps;
-    tree_.reset(text_.back());
-    proposer_->propose(tree_, {.budget = limits_.budget, .max_depth = max_new_tokens - 1, .text = text_});
+    tree_.reset(text().back());
+    proposer_->propose(tree_, {.budget = limits_.budget, .max_depth = max_new_tokens - 1, .text = text()});
     CHECK(tree_.size() <= limits_.budget, "{} nodes proposed, budget {}", tree_.size(), limits_.budget);
     laps.end_lap(seconds_.draft);
 
@@ -208,36 +187,36 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     if (!accept(logits, limits, cancel)) return {};
     laps = {};
     try {
-        target_->commit(path_);
+        sequence_->commit(path_, Phase::Decode);
     } catch (...) {
         drop_pass(n_text);
         throw;
     }
     laps.end_lap(seconds_.commit);
     const auto n_new = static_cast<std::int64_t>(accepted_.size());
-    proposer_->observe({.text = text_,
+    proposer_->observe({.text = text(),
                         .n_new = n_new,
                         .tree = &tree_,
                         .logits = logits,
                         .accepted = accepted_,
                         .pass_seconds = n_missing > 1 ? 0.0 : pass_seconds});
     laps.end_lap(seconds_.draft);
-    return {text_.data() + n_text, static_cast<std::size_t>(n_new)};
+    return {text().data() + n_text, static_cast<std::size_t>(n_new)};
 }
 
 // One pass over what the target lacks from `border` on and the tree below it, with the prompt from `begin` to `border`
 // where there is one. Where it comes to nothing, the target is as before.
 LogitRows GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,
                                    const PassControl& control) {
-    if (border != begin) target_->extend(border);
-    assemble_pass(std::ssize(text_) - border, max_new_tokens);
+    if (border != begin) sequence_->extend(border);
+    assemble_pass(std::ssize(text()) - border, max_new_tokens);
     const LogitRows logits = run({.prompt = part_of_text(begin, border),
                                   .tokens = pass_tokens_,
                                   .nodes = pass_nodes_,
                                   .logit_tokens = logit_tokens_,
                                   .needs = both(verifier_->logit_request(), proposer_->logit_request()),
                                   .control = &control});
-    if (logits.empty()) target_->forget();
+    if (logits.empty()) sequence_->forget();
     return logits;
 }
 
@@ -246,13 +225,13 @@ LogitRows GenerationLoop::run(const TargetPass& pass) {
     try {
         return target_->run(pass);
     } catch (...) {
-        target_->forget();
+        sequence_->forget();
         throw;
     }
 }
 
 std::span<const TokenId> GenerationLoop::part_of_text(std::int64_t begin, std::int64_t end) const {
-    return std::span<const TokenId>(text_).subspan(begin, end - begin);
+    return std::span<const TokenId>(text()).subspan(begin, end - begin);
 }
 
 // pass_nodes_: `n` of them, each below the one before.
@@ -265,7 +244,7 @@ void GenerationLoop::add_chain(std::int64_t n) {
 // Tokens and nodes of the pass: what the target lacks of the text, its last token being the tree's root; then the
 // guesses. Logits are wanted of all nodes.
 void GenerationLoop::assemble_pass(std::int64_t n_missing, std::int64_t max_new_tokens) {
-    pass_tokens_.assign(text_.end() - n_missing, text_.end());
+    pass_tokens_.assign(text().end() - n_missing, text().end());
     add_chain(n_missing);
     for (std::int32_t i = 1; i < tree_.size(); ++i) {
         CHECK(tree_.depth(i) < max_new_tokens, "a guess at depth {}, {} tokens wanted", tree_.depth(i), max_new_tokens);
@@ -280,16 +259,16 @@ void GenerationLoop::assemble_pass(std::int64_t n_missing, std::int64_t max_new_
 // for. False where *cancel turned true meanwhile; then, and where something is thrown, text and target are as before
 // the pass.
 bool GenerationLoop::accept(const LogitRows& logits, const VerifyLimits& limits, const std::atomic<bool>* cancel) {
-    const std::size_t n_text = text_.size();
+    const std::size_t n_text = text().size();
     Laps laps;
     try {
-        verifier_->verify(tree_, logits, limits, text_, accepted_);
+        verifier_->verify(tree_, logits, limits, sequence_->tokens_, accepted_);
         const auto n_missing = static_cast<std::int64_t>(n_text) - target_->n_committed();
         path_.assign(pass_nodes_.begin(), pass_nodes_.begin() + n_missing);
         for (std::size_t i = 1; i < accepted_.size(); ++i) path_.push_back(pass_nodes_[n_missing - 1 + accepted_[i]]);
         laps.end_lap(seconds_.sample);
         if (self_check_ == nullptr) return true;
-        const CheckedPass pass{.text = std::span<const TokenId>(text_).first(n_text),
+        const CheckedPass pass{.text = std::span<const TokenId>(text()).first(n_text),
                                .tree = &tree_,
                                .logits = logits,
                                .accepted = accepted_,
@@ -305,21 +284,14 @@ bool GenerationLoop::accept(const LogitRows& logits, const VerifyLimits& limits,
 }
 
 void GenerationLoop::drop_pass(std::size_t n_text) {
-    text_.resize(n_text);
-    target_->forget();
+    sequence_->tokens_.resize(n_text);
+    sequence_->forget();
 }
 
 void GenerationLoop::truncate(std::int64_t n_tokens) {
-    const auto n_text = static_cast<std::int64_t>(text_.size());
-    CHECK(n_tokens >= 1 && n_tokens <= n_text, "{} of {} tokens", n_tokens, n_text);
-    if (n_tokens == n_text) return;
-    text_.resize(n_tokens);
-    std::int64_t n_kept = std::min(target_->n_committed(), n_tokens - 1);
-    // Of a prompt that is cut, rows of the last prefill chunk may have been computed as part of a whole one.
-    if (n_tokens < n_prompt_) n_kept = rows_to_keep(*target_, n_kept, n_tokens);
-    n_prompt_ = std::min(n_prompt_, n_tokens);
-    target_->truncate(n_kept);
-    proposer_->observe({.text = text_, .n_new = 0});
+    if (n_tokens == std::ssize(text())) return;
+    sequence_->truncate(n_tokens);
+    proposer_->observe({.text = text(), .n_new = 0});
 }
 
 }  // namespace slipstream

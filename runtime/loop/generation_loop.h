@@ -11,7 +11,7 @@
 
 #include "kernels/matmul.h"
 #include "runtime/loop/proposer.h"
-#include "runtime/loop/target.h"
+#include "runtime/loop/sequence.h"
 #include "runtime/loop/verify.h"
 
 namespace slipstream {
@@ -38,30 +38,26 @@ class SelfCheck;
 
 class GenerationLoop {
 public:
-    /// All references must outlive the loop; they may be shared by loops that run one after the other. `target` allows
-    /// passes of scratch_nodes_for(budget) tokens and as many nodes, and `budget` rows of logits (CHECKed).
-    GenerationLoop(Target& target, Verifier& verifier, Proposer& proposer, LoopLimits limits);
+    /// All references must outlive the loop; they may be shared by loops that run one after the other. The sequence's
+    /// target allows passes of scratch_nodes_for(budget) tokens and as many nodes, and `budget` rows of logits
+    /// (CHECKed).
+    GenerationLoop(Sequence& sequence, Verifier& verifier, Proposer& proposer, LoopLimits limits);
 
     /// From now on the accepted path of each pass is computed again, as plain decoding would, before it is committed;
     /// step() throws SelfCheckFailure where a bit differs. The target must have room for
     /// SelfCheck::scratch_nodes_for(budget) nodes (CHECKed). `self_check` outlives the loop.
     void check_with(SelfCheck& self_check);
 
-    /// Starts a text with `prompt` (1 to context tokens). What the target holds must be the beginning of it, and
-    /// shorter: the caller truncates (rows_to_keep()). Throws as check_prompt().
+    /// Begins the sequence with `prompt`. Throws as check_prompt().
     void begin(std::vector<TokenId> prompt);
-    /// Of the first `n_same` positions of `target`, which a prompt of `n_prompt` tokens begins with: how many hold what
-    /// begin() would have computed for it, bit for bit. All, but where prompts have kernels of their own: a row may be
-    /// kept that was computed as prompt and would be again, or was not and would not.
-    [[nodiscard]] static std::int64_t rows_to_keep(const Target& target, std::int64_t n_same, std::int64_t n_prompt);
-    /// Throws RequestError where a prompt of so many tokens is empty or leaves no room in the context.
+    /// Throws RequestError if a prompt of so many tokens is empty or leaves no room in the context.
     void check_prompt(std::int64_t n_tokens) const;
-    /// The same of a context that nothing serves yet.
+    /// The same for a context that no target serves yet.
     static void check_prompt(std::int64_t n_tokens, std::int64_t context_tokens);
-    /// Goes on with a text: its first `n_prompt` tokens are a prompt, and are fed as begin() has them fed; those behind
-    /// were generated from it before, and are computed as generated tokens are, in passes that hold no prompt (E1 for
-    /// backends whose prefill has kernels of its own). Otherwise as begin().
-    void resume(std::vector<TokenId> text, std::int64_t n_prompt);
+    /// Begins the sequence with a text whose tokens after the first `n_prompt` were generated before: these are
+    /// computed as generated tokens are, in passes that hold no prompt (E1 on devices whose prefill has kernels of its
+    /// own).
+    void resume(std::vector<TokenId> tokens, std::int64_t n_prompt);
 
     /// Feeds the prompt but for its last prefill chunk; nothing where the model streams, since step() then feeds it
     /// whole, layer by layer, so that each weight crosses the link once. False where *cancel turned true; calling again
@@ -76,14 +72,14 @@ public:
     [[nodiscard]] std::span<const TokenId> step(std::int64_t max_new_tokens, const std::atomic<bool>* cancel = nullptr,
                                                 const PromptProgress& on_progress = {});
 
-    /// Takes the text back to its first `n_tokens` (1 to as many as it has), and the target with it: what a pass
-    /// committed behind a stop rule. Generation may go on from there, with the tokens of a loop that never went
-    /// further. The proposer hears of it as an observation of no new tokens.
+    /// Sequence::truncate(), for what a pass committed after a stop rule. Generation may go on from there, with the
+    /// tokens of a loop that never went further. The proposer gets an observation of no new tokens.
     void truncate(std::int64_t n_tokens);
 
-    [[nodiscard]] const std::vector<TokenId>& text() const { return text_; }
+    [[nodiscard]] Sequence& sequence() const { return *sequence_; }
+    [[nodiscard]] const std::vector<TokenId>& text() const { return sequence_->tokens(); }
     /// Tokens that the context still has room for.
-    [[nodiscard]] std::int64_t room() const { return context_tokens_ - static_cast<std::int64_t>(text_.size()); }
+    [[nodiscard]] std::int64_t room() const { return sequence_->room(); }
     /// Nodes of the last pass's tree, node 0 included.
     [[nodiscard]] std::int64_t last_tree_size() const { return tree_.size(); }
     [[nodiscard]] const LoopSeconds& seconds() const { return seconds_; }
@@ -92,7 +88,6 @@ private:
     [[nodiscard]] bool feed_prefill_chunk(std::int64_t end, const PromptProgress& on_progress,
                                           const std::atomic<bool>* cancel);
     [[nodiscard]] bool feed_with_prompt(const PromptProgress& on_progress, const std::atomic<bool>* cancel);
-    [[nodiscard]] static std::int64_t prompt_border_of(std::int64_t n_prompt);
     [[nodiscard]] std::int64_t prompt_border() const;
     [[nodiscard]] bool takes_prompt() const;
     [[nodiscard]] LogitRows run(const TargetPass& pass);
@@ -106,14 +101,12 @@ private:
     [[nodiscard]] PassControl control_of(std::int64_t begin, std::int64_t end, const PromptProgress& on_progress,
                                          const std::atomic<bool>* cancel) const;
 
-    Target* target_;
+    Sequence* sequence_;
+    Target* target_;  // of the sequence
     Verifier* verifier_;
     Proposer* proposer_;
     SelfCheck* self_check_ = nullptr;
     LoopLimits limits_;
-    std::int64_t context_tokens_;
-    std::vector<TokenId> text_;  // every committed token; the target holds all but the last
-    std::int64_t n_prompt_ = 0;  // of them, fed as prompt: all, but in a text that was resumed
     TokenTree tree_;
     LoopSeconds seconds_;
     std::vector<TokenId> pass_tokens_;        // [n_tokens] of the running pass: what was missing, then the guesses

@@ -68,10 +68,6 @@ public:
     virtual void forget() = 0;
     /// Keeps the first `n_tokens` committed positions and drops all nodes.
     virtual void truncate(std::int64_t n_tokens) = 0;
-    /// Committed positions below were computed as Phase::Prefill: the prompt of the last pass that had one, or as
-    /// whoever feeds nodes has said; fewer where the text was cut since.
-    [[nodiscard]] virtual std::int64_t prompt_rows() const = 0;
-    virtual void set_prompt_rows(std::int64_t n_tokens) = 0;
 
     // Passes.
 
@@ -96,9 +92,10 @@ public:
     virtual void read_rows(NodeId node, std::byte* out) = 0;
     /// A chunk that holds committed positions, [kv.chunk_bytes()]. What lies behind the committed ones is undefined.
     virtual void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) = 0;
-    /// Writes the first `n_tokens` positions of an empty cache: `read(layer, chunk, out)` fills `out` with what
-    /// read_chunk() gave, each chunk of each layer once, of a layer ascending. Where it throws, the cache is empty.
-    virtual void restore(std::int64_t n_tokens,
+    /// Writes the positions [first, n_tokens) after the `first` committed ones, a multiple of 256; there are no nodes
+    /// (CHECKed). `read(layer, chunk, out)` fills `out` with what read_chunk() gave: chunks ascending, each of all
+    /// layers, each once. If it throws, the first positions remain.
+    virtual void restore(std::int64_t first, std::int64_t n_tokens,
                          const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) = 0;
 };
 

@@ -19,7 +19,6 @@ bool DevicePasses::takes_prompt(std::span<KvCache* const> caches, std::int64_t b
 
 bool DevicePasses::run_prompt(std::span<KvCache* const> caches, std::int64_t begin, const RankPass& pass) {
     const TargetPass& asked = *pass.pass;
-    CHECK(asked.needs.has_value(), "whole rows of logits with a prompt");
     pass.logits[0] =
         forward_->run_by_layer(*caches[0], begin, kPrefillChunkTokens, asked.prompt, asked.tokens, asked.nodes,
                                asked.logit_tokens, *asked.needs, pass.control(), pass.hooks_of(0));

@@ -32,7 +32,6 @@ PipelinedPrefill::PipelinedPrefill(std::span<const Rank> ranks, const std::vecto
                                    const RankPass& pass)
     : ranks_(ranks), owners_(&owners), steps_(ranks.size()) {
     const TargetPass& asked = *pass.pass;
-    CHECK(asked.phase == Phase::Decode, "what goes along with a prompt");
     PromptRange range = range_of(begin, begin + std::ssize(asked.prompt));
     n_prefill_chunks_ = range.n_prefill_chunks();
     states_.emplace(arena, n_prefill_chunks_, ranks.front().forward->prompt_row_bytes());

@@ -113,10 +113,6 @@ void RankTarget::roll_back_to(std::int64_t n_tokens) noexcept {
     for (ViewBuilder* view : views_) view->truncate(n_committed());
 }
 
-void RankTarget::set_prompt_rows(std::int64_t n_tokens) {
-    for (KvCache* cache : caches_) cache->set_prompt_rows(n_tokens);
-}
-
 bool RankTarget::takes_prompt(std::int64_t end) const {
     return passes_->takes_prompt(caches_, n_committed(), end);
 }
@@ -140,12 +136,9 @@ void RankTarget::begin(const TargetPass& pass) {
     if (pass.prompt.empty()) {
         complete = passes_->run(kvs_, on_ranks);
     } else {
-        CHECK(pass.phase == Phase::Decode, "what goes along with a prompt");
+        CHECK(pass.needs && pass.phase == Phase::Decode, "what goes along with a prompt");
         complete = passes_->run_prompt(caches_, extended_from_, on_ranks);
-        if (complete) {
-            extended_from_ = -1;
-            set_prompt_rows(n_committed());
-        }
+        if (complete) extended_from_ = -1;
     }
     if (complete) n_logits_ = std::ssize(pass.logit_tokens);
     in_pass_ = true;
@@ -243,21 +236,21 @@ void RankTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* o
 }
 
 // `read` is called outside of on_rank(): its errors are those of a file. With one rank it reads into the chunk's place.
-void RankTarget::restore(std::int64_t n_tokens,
+void RankTarget::restore(std::int64_t first, std::int64_t n_tokens,
                          const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) {
-    if (ranks_.size() == 1) return caches_.front()->restore(exec(0), n_tokens, read);
+    if (ranks_.size() == 1) return caches_.front()->restore(exec(0), first, n_tokens, read);
     std::vector<std::byte> whole(kv_.chunk_bytes());
     try {
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-            on_rank(ranks_, rank, kKvStage, [&] { caches_[rank]->begin_restore(exec(rank), n_tokens); });
-        for (std::int64_t chunk = 0; chunk * kChunkTokens < n_tokens; ++chunk) {
+            on_rank(ranks_, rank, kKvStage, [&] { caches_[rank]->begin_restore(exec(rank), first, n_tokens); });
+        for (std::int64_t chunk = first / kChunkTokens; chunk * kChunkTokens < n_tokens; ++chunk) {
             for (std::int64_t layer = 0; layer < std::ssize(owners_); ++layer) {
                 read(layer, chunk, whole.data());
                 restore_chunk(n_tokens, layer, chunk, whole.data());
             }
         }
     } catch (...) {
-        roll_back_to(0);
+        roll_back_to(first);
         throw;
     }
     for (KvCache* cache : caches_) cache->end_restore(n_tokens);

@@ -44,8 +44,6 @@ public:
     void commit(std::span<const NodeId> path) override;
     void forget() override;
     void truncate(std::int64_t n_tokens) override;
-    [[nodiscard]] std::int64_t prompt_rows() const override { return caches_.front()->prompt_rows(); }
-    void set_prompt_rows(std::int64_t n_tokens) override;
 
     [[nodiscard]] bool takes_prompt(std::int64_t end) const override;
     void extend(std::int64_t end) override;
@@ -55,7 +53,7 @@ public:
 
     void read_rows(NodeId node, std::byte* out) override;
     void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) override;
-    void restore(std::int64_t n_tokens,
+    void restore(std::int64_t first, std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) override;
 
 private:

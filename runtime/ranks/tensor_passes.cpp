@@ -1,5 +1,6 @@
 #include "runtime/ranks/tensor_passes.h"
 
+#include <functional>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -20,7 +21,9 @@ bool TensorPasses::run(std::span<PassKv* const> kvs, const RankPass& pass) {
     if (cancelled_) return false;
     end_layer_ = n_layers();
     try {
-        threads_.run([&](std::size_t rank) { run_rank(rank, kvs, pass); });
+        // By reference, so that std::function allocates nothing.
+        const auto run_on = [&kvs, &pass, this](std::size_t rank) { run_rank(rank, kvs, pass); };
+        threads_.run(std::cref(run_on));
     } catch (...) {
         reset_after_failure();
         throw;

@@ -25,14 +25,15 @@ std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int6
         std::int64_t n_read = 0;
         try {
             if (n_chunks > 0)
-                target_.restore(n_chunks * kChunkTokens, [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
-                    const std::int64_t block = chunk * n_layers_ + layer;
-                    if (!session_.read_kv_block(block, out)) {
-                        damaged = block;
-                        throw FormatError("damaged KV");
-                    }
-                    if (on_progress) on_progress(++n_read, n_chunks * n_layers_);
-                });
+                target_.restore(0, n_chunks * kChunkTokens,
+                                [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
+                                    const std::int64_t block = chunk * n_layers_ + layer;
+                                    if (!session_.read_kv_block(block, out)) {
+                                        damaged = block;
+                                        throw FormatError("damaged KV");
+                                    }
+                                    if (on_progress) on_progress(++n_read, n_chunks * n_layers_);
+                                });
         } catch (const Error&) {
             if (!damaged) throw;
             session_.drop_damaged_kv(*damaged);  // fewer blocks each time

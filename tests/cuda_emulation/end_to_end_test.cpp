@@ -240,7 +240,8 @@ TEST(EmulatedModel, APromptGivenUpLeavesNothingBehind) {
             ExactVerifier verifier(sampler);
             NoProposer none;
             RankTarget target(engine.forward(), engine.cache());
-            GenerationLoop loop(target, verifier, none, {.budget = kBudget, .end_tokens = {}});
+            Sequence sequence(target);
+            GenerationLoop loop(sequence, verifier, none, {.budget = kBudget, .end_tokens = {}});
             loop.begin(prompt);
             std::atomic<bool> cancel = false;
             int n_calls = 0;
@@ -354,7 +355,7 @@ TEST(EmulatedModel, ChunksComeBackFromASession) {
     }
     for (const bool streams_kv : {false, true}) {
         Engine engine(*files, {.timing = Timing::Latest, .streams_kv = streams_kv});
-        engine.cache().restore(engine.forward().exec(), kChunkTokens,
+        engine.cache().restore(engine.forward().exec(), 0, kChunkTokens,
                                [&](std::int64_t layer, std::int64_t, std::byte* out) {
                                    std::ranges::copy(saved[static_cast<std::size_t>(layer)], out);
                                });
@@ -510,7 +511,7 @@ TEST(EmulatedPromptModel, AResumedTextGoesOnWithTheSameBits) {
                                        .context = kLongContext});
                 if (n_chunks > 0)
                     engine.cache().restore(
-                        engine.forward().exec(), n_chunks * kChunkTokens,
+                        engine.forward().exec(), 0, n_chunks * kChunkTokens,
                         [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
                             std::ranges::copy(
                                 saved[static_cast<std::size_t>(chunk * engine.cache().n_layers() + layer)], out);
@@ -520,12 +521,13 @@ TEST(EmulatedPromptModel, AResumedTextGoesOnWithTheSameBits) {
                 ScriptedProposer proposer(expected.text, 0.7, 3);
                 LogitLog log(proposer);
                 RankTarget target(engine.forward(), engine.cache());
-                GenerationLoop loop(target, verifier, log, {.budget = kBudget, .end_tokens = {}});
+                Sequence sequence(target);
+                GenerationLoop loop(sequence, verifier, log, {.budget = kBudget, .end_tokens = {}});
                 loop.resume({expected.text.begin(), expected.text.begin() + kLongPrompt + n_resumed}, kLongPrompt);
                 for (std::int64_t left = kTokens - n_resumed; left > 0;) left -= std::ssize(loop.step(left));
                 ASSERT_EQ(loop.text(), expected.text) << streams << " " << n_chunks;
                 // Restored rows are known to be the prompt's, as those that were computed here.
-                EXPECT_EQ(engine.cache().prompt_rows(), kLongPrompt / kPrefillChunkTokens * kPrefillChunkTokens);
+                EXPECT_EQ(sequence.n_prefilled(), kLongPrompt / kPrefillChunkTokens * kPrefillChunkTokens);
                 const std::vector<float> rest(expected.logits.begin() + n_logits * n_resumed, expected.logits.end());
                 ASSERT_TRUE(same_bits(log.rows, rest)) << streams << " " << n_chunks << " " << n_resumed;
             }
@@ -544,15 +546,27 @@ TEST(EmulatedPromptModel, RowsThatAreKeptAreThoseOfTheWholePrompt) {
                              Turn{1100, 1010, 1020, 512}}) {  // rows of a prompt become the end of one
         Engine engine(*files, {.timing = Timing::Latest, .context = kLongContext});
         NoProposer none;
-        const std::vector<TokenId> first(all.begin(), all.begin() + turn.n_first);
-        std::vector<TokenId> second = generate(engine, first, 8, none, kGreedy).text;
+        Sampler sampler(kGreedy, engine.model().config().vocab);
+        ExactVerifier verifier(sampler);
+        LogitLog log(none);
+        RankTarget target(engine.forward(), engine.cache());
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, verifier, log, {.budget = kBudget, .end_tokens = {}});
+        const auto generate_more = [&](std::int64_t n_tokens) {
+            while (n_tokens > 0) n_tokens -= std::ssize(loop.step(n_tokens));
+        };
+        loop.begin({all.begin(), all.begin() + turn.n_first});
+        generate_more(8);
+        std::vector<TokenId> second = loop.text();
         second.resize(static_cast<std::size_t>(turn.n_same));
         while (std::ssize(second) < turn.n_second) second.push_back(all[second.size()]);
-        RankTarget target(engine.forward(), engine.cache());
-        const std::int64_t n_kept = GenerationLoop::rows_to_keep(target, turn.n_same, turn.n_second);
+        const std::int64_t n_kept = sequence.n_reusable(turn.n_same, turn.n_second);
         EXPECT_EQ(n_kept, turn.n_kept);
-        target.truncate(n_kept);
-        const Generated found = generate(engine, second, 3, none, kGreedy);
+        sequence.keep_computed(n_kept);
+        log.rows.clear();
+        loop.begin(second);
+        generate_more(3);
+        const Generated found{loop.text(), log.rows};
         engine.cache().truncate(engine.forward().exec(), 0);
         const Generated afresh = generate(engine, second, 3, none, kGreedy);
         EXPECT_EQ(found.text, afresh.text) << turn.n_second;
@@ -571,7 +585,8 @@ TEST(EmulatedPromptModel, ATextThatIsCutBackIsAsIfItHadNotGoneOn) {
         Sampler sampler(kGreedy, engine.model().config().vocab);
         ExactVerifier verifier(sampler);
         RankTarget target(engine.forward(), engine.cache());
-        GenerationLoop loop(target, verifier, none, {.budget = kBudget, .end_tokens = {}});
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, verifier, none, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt);
         for (std::int64_t left = 5; left > 0;) left -= std::ssize(loop.step(left));
         loop.truncate(cut);

@@ -109,7 +109,8 @@ public:
         ExactVerifier verifier(sampler);
         NoProposer nothing;
         LogitLog log(proposer_ ? static_cast<Proposer&>(*proposer_) : nothing);
-        GenerationLoop loop(*target_, verifier, log, {.budget = kBudget, .end_tokens = {}});
+        Sequence sequence(*target_);
+        GenerationLoop loop(sequence, verifier, log, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt_);
         const std::int64_t n_wanted = case_.whole_prompt ? 2 : kTokens;
         for (std::int64_t left = n_wanted; left > 0;) left -= std::ssize(loop.step(left));

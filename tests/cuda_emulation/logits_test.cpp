@@ -100,7 +100,8 @@ public:
                                   SelfCheck* check = nullptr) {
         cache_.truncate(forward_.exec(), 0);
         RankTarget target(forward_, cache_);
-        GenerationLoop loop(target, verifier, proposer, {.budget = kBudget, .end_tokens = {}});
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, verifier, proposer, {.budget = kBudget, .end_tokens = {}});
         if (check != nullptr) loop.check_with(*check);
         loop.begin({3, 1400, 7, 7, 250, 3, 1400});
         for (std::int64_t left = n_tokens; left > 0;) left -= std::ssize(loop.step(left));

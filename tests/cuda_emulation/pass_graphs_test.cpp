@@ -62,7 +62,8 @@ struct Resident {
         ExactVerifier verifier(sampler);
         LogitLog log(proposer, logits);
         RankTarget target(*forward, cache);
-        GenerationLoop loop(target, verifier, log, {.budget = kBudget, .end_tokens = {}});
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, verifier, log, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt);
         for (std::int64_t left = n_tokens; left > 0;) left -= std::ssize(loop.step(left));
         return loop.text();
@@ -297,7 +298,8 @@ TEST(PassGraphs, TheSelfCheckComparesThemWithPassesOpByOp) {
     ExactVerifier verifier(sampler);
     NoProposer none;
     RankTarget target(*engine.forward, engine.cache);
-    GenerationLoop loop(target, verifier, none, {.budget = kBudget, .end_tokens = {}});
+    Sequence sequence(target);
+    GenerationLoop loop(sequence, verifier, none, {.budget = kBudget, .end_tokens = {}});
     loop.check_with(check);
     loop.begin(prompt_of(30));
     for (std::int64_t left = 12; left > 0;) left -= std::ssize(loop.step(left));

@@ -53,7 +53,7 @@ public:
         drafter_ = make_drafter(options, target);
         drafter_->attach_view(view_passes_, {});
         target_.build_views_with({&view_builder_});
-        loop_.emplace(target_, walk_, *drafter_, LoopLimits{.budget = kBudget, .end_tokens = {}});
+        loop_.emplace(sequence_, walk_, *drafter_, LoopLimits{.budget = kBudget, .end_tokens = {}});
     }
 
     void begin(std::uint32_t seed) {
@@ -89,6 +89,7 @@ private:
     Forward forward_;
     ViewPasses view_passes_;
     RankTarget target_{forward_, cache_};
+    Sequence sequence_{target_};
     Sampler sampler_;
     ExactVerifier walk_;
     std::unique_ptr<Drafter> drafter_;

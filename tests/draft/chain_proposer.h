@@ -61,7 +61,8 @@ public:
         Sampler sampler(sampling, model_.config().vocab);
         ExactVerifier walk(sampler);
         RankTarget target(forward_, cache_);
-        GenerationLoop loop(target, walk, proposer, {.budget = kBudget, .end_tokens = {}});
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, walk, proposer, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt);
         for (std::int64_t left = n_tokens; left > 0;) {
             const auto fresh = loop.step(left);

@@ -107,7 +107,8 @@ public:
     Texts serve(Proposer& proposer, const Texts& prompts) {
         RankTarget target(forward_, cache_);
         target.build_views_with({&view_builder_});
-        GenerationLoop loop(target, rejects_ ? static_cast<Verifier&>(rejection_) : walk_, proposer,
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, rejects_ ? static_cast<Verifier&>(rejection_) : walk_, proposer,
                             {.budget = kBudget, .end_tokens = {}});
         Texts texts;
         for (const std::vector<TokenId>& prompt : prompts) {

@@ -207,7 +207,8 @@ public:
         RankTarget target(forward_, cache_);
         view_builder_.restart();
         target.build_views_with({&view_builder_});
-        GenerationLoop loop(target, walk_, proposer, {budget, subject_->tokenizer->end_tokens()});
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, walk_, proposer, {budget, subject_->tokenizer->end_tokens()});
         if (checked == Checked::Yes) loop.check_with(self_check_);
         loop.begin(prompt);
         const auto n_prompt = static_cast<std::int64_t>(prompt.size());

@@ -69,7 +69,8 @@ struct Teller {
         target->truncate(0);
         Sampler sampler(sampling, model.config().vocab);
         ExactVerifier walk(sampler);
-        GenerationLoop loop(*target, walk, proposer, {kBudget, {}});
+        Sequence sequence(*target);
+        GenerationLoop loop(sequence, walk, proposer, {kBudget, {}});
         loop.begin(prompt);
         n_passes = 0;
         const std::size_t end = prompt.size() + kNewTokens;

@@ -79,7 +79,8 @@ protected:
         Told told;
         Sampler sampler(sampling, files_->config().vocab);
         ExactVerifier walk(sampler);
-        GenerationLoop loop(target, walk, proposer, {kBudget, {}});
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, walk, proposer, {kBudget, {}});
         loop.begin(prompt_);
         const std::size_t end = prompt_.size() + kNewTokens;
         while (loop.text().size() < end) {
@@ -161,7 +162,8 @@ void SplitView::expect_faults_cost_no_token(SplitKind kind, const std::vector<st
         const auto proposer = drafter(*several.over_view, sampling, {SourceKind::Retrieval});
         Sampler sampler(sampling, files_->config().vocab);
         ExactVerifier walk(sampler);
-        GenerationLoop loop(*several.target, walk, *proposer, {kBudget, {}});
+        Sequence sequence(*several.target);
+        GenerationLoop loop(sequence, walk, *proposer, {kBudget, {}});
         loop.begin(prompt_);
         while (std::ssize(loop.text()) < std::ssize(prompt_) + 3) static_cast<void>(loop.step(1));
         const std::size_t rank = random() % 2;

@@ -98,7 +98,8 @@ void expect_quiet(const Setting& setting, std::vector<TokenId> future = {}) {
     ScriptedProposer scripted(std::move(future), 0.7, 5);
     ExactVerifier verifier(sampler);
     RankTarget target(forward, cache);
-    GenerationLoop loop(target, verifier, setting.budget > 1 ? static_cast<Proposer&>(scripted) : none,
+    Sequence sequence(target);
+    GenerationLoop loop(sequence, verifier, setting.budget > 1 ? static_cast<Proposer&>(scripted) : none,
                         {.budget = setting.budget, .end_tokens = {}});
     DeviceSelfCheck self_check(model, cache);
     if (setting.self_check) loop.check_with(self_check);
@@ -141,7 +142,8 @@ TEST(Allocation, DecodingWithGuessesAllocatesNothing) {
         NoProposer none;
         ExactVerifier verifier(sampler);
         RankTarget target(forward, cache);
-        GenerationLoop loop(target, verifier, none, {.budget = 1, .end_tokens = {}});
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(n_prompt));
         while (std::ssize(loop.text()) < n_prompt + 700) ASSERT_FALSE(loop.step(1).empty());
         for (const std::int64_t budget : {4, 32})
@@ -162,7 +164,8 @@ TEST(Allocation, PrefillChunksAllocateNothingAfterTheFirst) {
         NoProposer none;
         ExactVerifier verifier(sampler);
         RankTarget target(forward, cache);
-        GenerationLoop loop(target, verifier, none, {.budget = 1, .end_tokens = {}});
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(520));
         ASSERT_FALSE(loop.step(1).empty());
         cache.truncate(0);
@@ -194,7 +197,8 @@ TEST(Allocation, StreamedPassesAllocateNothing) {
         ScriptedProposer scripted(prompt_of(1200), 0.2, 5);
         ExactVerifier verifier(sampler);
         RankTarget target(forward, cache);
-        GenerationLoop loop(target, verifier, budget > 1 ? static_cast<Proposer&>(scripted) : none,
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, verifier, budget > 1 ? static_cast<Proposer&>(scripted) : none,
                             {.budget = budget, .end_tokens = {}});
         if (n_before > 0) fill_cache(cache, forward.exec(), n_before, 3);
         loop.begin(prompt_of(n_before + 500));
@@ -219,7 +223,8 @@ TEST(Allocation, PassesOverSeveralDevicesAllocateNothing) {
     Sampler sampler({.temperature = 0.0}, files->config().vocab);
     NoProposer none;
     ExactVerifier verifier(sampler);
-    GenerationLoop loop(*engine.target, verifier, none, {.budget = 1, .end_tokens = {}});
+    Sequence sequence(*engine.target);
+    GenerationLoop loop(sequence, verifier, none, {.budget = 1, .end_tokens = {}});
     loop.begin(prompt_of(500));
     while (std::ssize(loop.text()) < 530) ASSERT_FALSE(loop.step(1000).empty());  // the first chunks are on the host
     while (std::ssize(loop.text()) < 900) {

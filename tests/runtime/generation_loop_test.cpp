@@ -32,7 +32,8 @@ Generated generate(const std::vector<TokenId>& prompt, std::int64_t n_tokens, co
     Sampler sampler(sampling, model.config().vocab);
     ExactVerifier verifier(sampler);
     RankTarget target(forward, cache);
-    GenerationLoop loop(target, verifier, proposer, {.budget = budget, .end_tokens = std::move(end_tokens)});
+    Sequence sequence(target);
+    GenerationLoop loop(sequence, verifier, proposer, {.budget = budget, .end_tokens = std::move(end_tokens)});
     loop.begin(prompt);
     Generated run;
     for (std::int64_t left = n_tokens; left > 0;) {
@@ -146,7 +147,8 @@ TEST(GenerationLoop, AWalkThatFailsLeavesTheTextAsItWas) {
     Sampler sampler({.temperature = 0.0}, model.config().vocab);
     FailingVerifier verifier(sampler);
     RankTarget target(forward, cache);
-    GenerationLoop loop(target, verifier, oracle, {.budget = 16});
+    Sequence sequence(target);
+    GenerationLoop loop(sequence, verifier, oracle, {.budget = 16});
     loop.begin(prompt_of(12));
     ASSERT_FALSE(loop.step(5).empty());
     const std::vector<TokenId> before = loop.text();
@@ -175,7 +177,8 @@ TEST(GenerationLoop, EndTokenStopsInTheMiddleOfAPass) {
     Sampler sampler({.temperature = 0.9, .seed = 1}, model.config().vocab);
     ExactVerifier verifier(sampler);
     RankTarget target(forward, cache);
-    GenerationLoop loop(target, verifier, oracle, {.budget = 64, .end_tokens = {end}});
+    Sequence sequence(target);
+    GenerationLoop loop(sequence, verifier, oracle, {.budget = 64, .end_tokens = {end}});
     loop.begin(prompt_of(5));
     while (loop.text().back() != end || loop.text().size() == 5) ASSERT_FALSE(loop.step(100).empty());
     EXPECT_EQ(loop.text(), expected);
@@ -209,7 +212,8 @@ TEST(GenerationLoop, CancelChangesNothingAndGenerationGoesOn) {
     Sampler sampler({.temperature = 0.0}, model.config().vocab);
     ExactVerifier verifier(sampler);
     RankTarget target(forward, cache);
-    GenerationLoop loop(target, verifier, none, {.budget = 1});
+    Sequence sequence(target);
+    GenerationLoop loop(sequence, verifier, none, {.budget = 1});
     loop.begin(prompt_of(1100));
     std::atomic<bool> cancel{true};
     EXPECT_FALSE(loop.prefill({}, &cancel));
@@ -244,7 +248,8 @@ TEST(GenerationLoop, ATruncatedTextGoesOnAsIfItHadNeverBeenLonger) {
         Sampler sampler(sampling, model.config().vocab);
         ExactVerifier verifier(sampler);
         RankTarget target(forward, cache);
-        GenerationLoop loop(target, verifier, oracle, {.budget = 16});
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, verifier, oracle, {.budget = 16});
         loop.begin(prompt_of(520));
         const auto fill = [&] {
             while (loop.text().size() < plain.text.size())

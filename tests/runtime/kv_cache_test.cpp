@@ -201,7 +201,7 @@ TEST_F(KvCacheTest, RestoringWaitsForTheFlushesOfTheTextBefore) {
             std::fill_n(rows, 256 * kShape.scratch_row_bytes(), std::byte{1});
     cache.commit(at, path);
     cache.truncate(at, 0);
-    cache.restore(at, 256, [](std::int64_t, std::int64_t, std::byte* out) {
+    cache.restore(at, 0, 256, [](std::int64_t, std::int64_t, std::byte* out) {
         std::fill_n(out, kShape.chunk_bytes(), std::byte{2});
     });
     std::vector<std::byte> chunk(kShape.chunk_bytes());

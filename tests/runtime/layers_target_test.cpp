@@ -108,9 +108,17 @@ TEST_F(LayersTargetTest, ATextGoesOnOnAnotherSplit) {
     const std::int64_t n_chunks = first.target->n_committed() / kChunkTokens;
     for (const auto& split : splits_) {
         SplitEngine second(*files_, split, Streams::Kv);
-        second.target->restore(n_chunks * kChunkTokens, [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
+        const auto read = [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
             first.target->read_chunk(layer, chunk, out);
-        });
+        };
+        second.target->restore(0, kChunkTokens, read);
+        const auto fail = [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
+            read(layer, chunk, out);
+            if (layer == 3) throw FormatError("a damaged block");
+        };
+        EXPECT_THROW(second.target->restore(kChunkTokens, n_chunks * kChunkTokens, fail), FormatError);
+        EXPECT_EQ(second.target->n_committed(), kChunkTokens);
+        second.target->restore(kChunkTokens, n_chunks * kChunkTokens, read);
         EXPECT_EQ(second.target->n_committed(), n_chunks * kChunkTokens);
         EXPECT_EQ(generate(*second.target, begun.text, 80, nothing, 1).text, whole.text);
     }
@@ -119,7 +127,7 @@ TEST_F(LayersTargetTest, ATextGoesOnOnAnotherSplit) {
 TEST_F(LayersTargetTest, ARestoreThatFailsLeavesNothing) {
     SplitEngine engine(*files_, {3, 3}, Streams::Kv);
     int n_read = 0;
-    EXPECT_THROW(engine.target->restore(2 * kChunkTokens,
+    EXPECT_THROW(engine.target->restore(0, 2 * kChunkTokens,
                                         [&](std::int64_t, std::int64_t, std::byte*) {
                                             if (++n_read == 9) throw FormatError("a damaged block");
                                         }),
@@ -138,7 +146,8 @@ TEST_F(LayersTargetTest, APassThatIsGivenUpAtAnyLayerLeavesNoTrace) {
         Sampler sampler(kTinySampling, kTinyVocab);
         ExactVerifier verifier(sampler);
         NoProposer nothing;
-        GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
+        Sequence sequence(*engine.target);
+        GenerationLoop loop(sequence, verifier, nothing, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(40));
         std::mt19937 random(11);
         while (std::ssize(loop.text()) < 100) {
@@ -176,7 +185,8 @@ TEST_F(LayersTargetTest, ACopyThatFailsOnOneDeviceIsNamedAndLeavesNoTrace) {
         Sampler sampler(kTinySampling, kTinyVocab);
         ExactVerifier verifier(sampler);
         NoProposer nothing;
-        GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
+        Sequence sequence(*engine.target);
+        GenerationLoop loop(sequence, verifier, nothing, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(40));
         const std::size_t rank = random() % 3;
         faults[rank].copies_until_failure = 1 + random() % 200;

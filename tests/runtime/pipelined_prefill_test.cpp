@@ -131,7 +131,8 @@ TEST_F(PipelinedPrefillTest, APromptThatIsGivenUpLeavesNoTrace) {
             Sampler sampler(kTinySampling, kTinyVocab);
             ExactVerifier verifier(sampler);
             NoProposer nothing;
-            GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
+            Sequence sequence(*engine.target);
+            GenerationLoop loop(sequence, verifier, nothing, {.budget = 1, .end_tokens = {}});
             loop.begin(prompt_of(1300));
             std::atomic<bool> cancel{false};
             const auto at = static_cast<std::int64_t>(random() % 800);
@@ -183,7 +184,8 @@ TEST_F(PipelinedPrefillTest, AFailureAnywhereInAPromptIsNamedAndLeavesNoTrace) {
             Sampler sampler(kTinySampling, kTinyVocab);
             ExactVerifier verifier(sampler);
             NoProposer nothing;
-            GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
+            Sequence sequence(*engine.target);
+            GenerationLoop loop(sequence, verifier, nothing, {.budget = 1, .end_tokens = {}});
             loop.begin(prompt_of(1300));
             const auto began = std::chrono::steady_clock::now();
             EXPECT_THAT(error_text<RankFailed>([&] { static_cast<void>(loop.step(1)); }),

@@ -144,7 +144,8 @@ protected:
         Sampler sampler(session.begin().sampling, kTinyVocab);
         ExactVerifier verifier(sampler);
         NoProposer nothing;
-        GenerationLoop loop(target, verifier, nothing, {.budget = 1, .end_tokens = {}});
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, verifier, nothing, {.budget = 1, .end_tokens = {}});
         loop.resume(std::move(text), std::ssize(session.begin().prompt));
         while (std::ssize(session.tokens()) < kTokens) {
             const auto fresh = loop.step(kTokens - std::ssize(session.tokens()));

@@ -125,7 +125,8 @@ TEST_P(Stories260K, SaysTheExpectedStoryGreedily) {
     NoProposer none;
     const LoopLimits limits{.budget = 1, .end_tokens = files->generation_defaults().end_tokens};
     RankTarget target(forward, cache);
-    GenerationLoop loop(target, verifier, none, limits);
+    Sequence sequence(target);
+    GenerationLoop loop(sequence, verifier, none, limits);
     loop.begin({tokenizer->bos_id().value()});
     std::string text;
     const auto result = generate_text(loop, *tokenizer, StreamingDetokenizer::Start::OfText, limits,
@@ -148,7 +149,8 @@ TEST_P(Stories260K, SaysTheSameWithGuessesUnderTheSelfCheck) {
         Sampler sampler({.temperature = 0.8, .top_p = 0.9, .repeat_penalty = 1.1, .seed = 2}, model.config().vocab);
         ExactVerifier verifier(sampler);
         RankTarget target(forward, cache);
-        GenerationLoop loop(target, verifier, proposer, {.budget = budget});
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, verifier, proposer, {.budget = budget});
         DeviceSelfCheck self_check(model, cache);
         loop.check_with(self_check);
         loop.begin({1});

@@ -52,7 +52,8 @@ public:
           verifier_(sampler_),
           proposer_(std::move(future), hit, 7),
           target_(forward_, cache_),
-          loop_(target_, verifier_, budget > 1 ? static_cast<Proposer&>(proposer_) : none_, {.budget = budget}),
+          sequence_(target_),
+          loop_(sequence_, verifier_, budget > 1 ? static_cast<Proposer&>(proposer_) : none_, {.budget = budget}),
           check_(model_, cache_, nullptr, check_tokens) {
         loop_.check_with(check_);
     }
@@ -84,6 +85,7 @@ private:
     NoProposer none_;
     ScriptedProposer proposer_;
     RankTarget target_;
+    Sequence sequence_;
     GenerationLoop loop_;
     DeviceSelfCheck check_;
 };
@@ -248,7 +250,8 @@ TEST(SelfCheckDeathTest, NeedsRoomInScratch) {
     ExactVerifier verifier(sampler);
     NoProposer none;
     RankTarget target(forward, cache);
-    GenerationLoop loop(target, verifier, none, {.budget = 4});
+    Sequence sequence(target);
+    GenerationLoop loop(sequence, verifier, none, {.budget = 4});
     DeviceSelfCheck check(model, cache);
     EXPECT_DEATH(loop.check_with(check), "scratch rows, budget 4");
 }

@@ -132,7 +132,8 @@ public:
         }
         ScriptedProposer proposer(future, 0.7, 3);
         NoProposer none;
-        GenerationLoop loop(target, verifier_, case_.budget > 1 ? static_cast<Proposer&>(proposer) : none,
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, verifier_, case_.budget > 1 ? static_cast<Proposer&>(proposer) : none,
                             {.budget = case_.budget, .end_tokens = {}});
         loop.resume(std::move(text), case_.n_prompt);
         const auto save = [&] {

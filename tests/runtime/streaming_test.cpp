@@ -253,7 +253,8 @@ TEST(Streaming, ACancelledPassLeavesEverythingUsable) {
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
         ExactVerifier verifier(sampler);
         RankTarget target(streamed.forward(), streamed.cache());
-        GenerationLoop loop(target, verifier, none, {.budget = 1, .end_tokens = {}});
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(1300));
         std::atomic<bool> cancel = false;
         int calls = 0;
@@ -278,11 +279,14 @@ TEST(Streaming, ASessionsChunksComeBackAsTheyWere) {
         const std::int64_t n = first.cache().n_committed();
         const std::size_t chunk_bytes = first.cache().shape().chunk_bytes();
         Engine second(*files, random_placement(*files, 8, random), 2048, 1);
-        second.cache().restore(second.forward().exec(), n, [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
+        const auto read = [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
             std::vector<std::byte> bytes(chunk_bytes);
             first.cache().read_chunk(first.forward().exec(), layer, chunk, bytes.data());
             std::copy(bytes.begin(), bytes.end(), out);
-        });
+        };
+        const std::int64_t n_first = round % 2 * kChunkTokens;  // restored before the rest
+        second.cache().restore(second.forward().exec(), 0, n_first, read);
+        second.cache().restore(second.forward().exec(), n_first, n, read);
         ASSERT_EQ(second.cache().n_committed(), n);
         const Generated a = generate(first, text.text, 20, none, 1);
         const Generated b = generate(second, text.text, 20, none, 1);
@@ -304,7 +308,8 @@ TEST(Streaming, TheSelfCheckHolds) {
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
         ExactVerifier verifier(sampler);
         RankTarget target(streamed.forward(), streamed.cache());
-        GenerationLoop loop(target, verifier, scripted, {.budget = 16, .end_tokens = {}});
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, verifier, scripted, {.budget = 16, .end_tokens = {}});
         loop.check_with(check);
         loop.begin(prompt_of(700));
         for (std::int64_t left = 60; left > 0;) left -= std::ssize(loop.step(left));
@@ -360,7 +365,8 @@ TEST(Streaming, AFailedCopyEndsThePassAndNothingElse) {
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
         ExactVerifier verifier(sampler);
         RankTarget target(streamed.forward(), streamed.cache());
-        GenerationLoop loop(target, verifier, none, {.budget = 1, .end_tokens = {}});
+        Sequence sequence(target);
+        GenerationLoop loop(sequence, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(600));
         (round % 3 == 0 ? faults.copies_until_stall : faults.copies_until_failure) =
             static_cast<std::int64_t>(1 + random() % 60);

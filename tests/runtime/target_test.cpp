@@ -39,7 +39,8 @@ struct FakeRun {
           sampler(kSampled, options.vocab),
           verifier(sampler),
           proposer(std::move(future), hit, 5),
-          loop(target, verifier, budget > 1 ? static_cast<Proposer&>(proposer) : none, {.budget = budget}) {}
+          sequence(target),
+          loop(sequence, verifier, budget > 1 ? static_cast<Proposer&>(proposer) : none, {.budget = budget}) {}
 
     const std::vector<TokenId>& generate(std::int64_t n_tokens) {
         const std::int64_t end = std::ssize(loop.text()) + n_tokens;
@@ -60,6 +61,7 @@ struct FakeRun {
     ExactVerifier verifier;
     NoProposer none;
     ScriptedProposer proposer;
+    Sequence sequence;
     GenerationLoop loop;
 };
 
@@ -99,7 +101,7 @@ TEST(FakeTarget, WhatIsKeptOfATextIsWhatAFreshRunMakes) {
             const std::vector<TokenId> more = prompt_of(1 + below(900), 13 + turn);
             prompt.insert(prompt.end(), more.begin(), more.end());
             if (std::ssize(prompt) > 3800) break;
-            run.target.truncate(GenerationLoop::rows_to_keep(run.target, n_same, std::ssize(prompt)));
+            run.sequence.keep_computed(run.sequence.n_reusable(n_same, std::ssize(prompt)));
             std::int64_t n_prompt = std::ssize(prompt);
             run.loop.begin(prompt);
             run.generate(1 + below(40));
@@ -210,8 +212,8 @@ TEST(FakeTarget, RowsOfAPromptAreKnownAsSuchWhereTheirPassFailsToFinish) {
     run.loop.begin(prompt_of(1400));
     EXPECT_THROW(static_cast<void>(run.loop.step(1)), std::runtime_error);
     EXPECT_EQ(run.target.n_committed(), 1024);
-    EXPECT_EQ(run.target.prompt_rows(), 1024);
-    EXPECT_EQ(GenerationLoop::rows_to_keep(run.target, 1000, 1300), 1000);
+    EXPECT_EQ(run.sequence.n_prefilled(), 1024);
+    EXPECT_EQ(run.sequence.n_reusable(1000, 1300), 1000);
     run.target.on_finish = nullptr;
     run.generate(3);
     EXPECT_TRUE(run.is_exact(1400));
@@ -245,11 +247,10 @@ void check_order_of_calls(Target& target) {
     EXPECT_DEATH(target.commit({&node, 1}), "the text changes in a pass");
     EXPECT_DEATH(target.truncate(0), "the text changes in a pass");
     EXPECT_EQ(target.finish().rows(), 1);
-    EXPECT_EQ(target.prompt_rows(), 512);
     target.commit({&node, 1});
     EXPECT_EQ(target.n_committed(), 513);
     target.truncate(300);
-    EXPECT_EQ(target.prompt_rows(), 300);
+    EXPECT_EQ(target.n_committed(), 300);
 }
 
 TEST(FakeTarget, MayBeCalledInTheOrderOfTheInterface) {

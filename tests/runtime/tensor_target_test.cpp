@@ -180,10 +180,12 @@ TEST_F(TensorTargetTest, ATextGoesOnOnTheSameSplit) {
     for (const Streams streams : {Streams::Nothing, Streams::Kv}) {
         TensorEngine second(*files_, {2, 1}, streams);
         std::vector<std::pair<std::int64_t, std::int64_t>> read;
-        second.target->restore(n_chunks * kChunkTokens, [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
+        const auto copy = [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
             read.emplace_back(chunk, layer);
             first.target->read_chunk(layer, chunk, out);
-        });
+        };
+        second.target->restore(0, kChunkTokens, copy);
+        second.target->restore(kChunkTokens, n_chunks * kChunkTokens, copy);
         EXPECT_TRUE(std::ranges::is_sorted(read));
         EXPECT_EQ(std::ssize(read), n_chunks * 4) << "each chunk of each layer once";
         EXPECT_EQ(second.target->n_committed(), n_chunks * kChunkTokens);
@@ -194,7 +196,7 @@ TEST_F(TensorTargetTest, ATextGoesOnOnTheSameSplit) {
 TEST_F(TensorTargetTest, ARestoreThatFailsLeavesNothing) {
     TensorEngine engine(*files_, {2, 1}, Streams::Kv);
     int n_read = 0;
-    EXPECT_THROW(engine.target->restore(2 * kChunkTokens,
+    EXPECT_THROW(engine.target->restore(0, 2 * kChunkTokens,
                                         [&](std::int64_t, std::int64_t, std::byte*) {
                                             if (++n_read == 7) throw FormatError("a damaged block");
                                         }),
@@ -213,7 +215,8 @@ TEST_F(TensorTargetTest, APassThatIsGivenUpAtAnyLayerLeavesNoTrace) {
         Sampler sampler(kTinySampling, kTinyVocab);
         ExactVerifier verifier(sampler);
         NoProposer nothing;
-        GenerationLoop loop(*engine.target, verifier, nothing, {.budget = 1, .end_tokens = {}});
+        Sequence sequence(*engine.target);
+        GenerationLoop loop(sequence, verifier, nothing, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(40));
         std::mt19937 random(11);
         while (std::ssize(loop.text()) < 100) {

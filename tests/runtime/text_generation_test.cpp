@@ -84,7 +84,8 @@ public:
           verifier_(sampler_),
           proposer_(setting.budget > 1 ? plain_text(setting.n_prompt) : std::vector<TokenId>{}, setting.hit, 3),
           target_(forward_, cache_),
-          loop_(target_, verifier_, setting.budget > 1 ? static_cast<Proposer&>(proposer_) : none_,
+          sequence_(target_),
+          loop_(sequence_, verifier_, setting.budget > 1 ? static_cast<Proposer&>(proposer_) : none_,
                 {.budget = setting.budget, .end_tokens = setting.end_tokens}) {
         loop_.begin(prompt(setting.n_prompt));
     }
@@ -156,6 +157,7 @@ private:
     NoProposer none_;
     ScriptedProposer proposer_;
     RankTarget target_;
+    Sequence sequence_;
     GenerationLoop loop_;
 };
 

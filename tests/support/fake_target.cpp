@@ -88,7 +88,6 @@ void FakeTarget::truncate(std::int64_t n_tokens) {
     CHECK(n_tokens >= 0 && n_tokens <= n_committed(), "{} of {} positions", n_tokens, n_committed());
     kv_->nodes.clear();
     kv_->committed.resize(static_cast<std::size_t>(n_tokens));
-    kv_->prompt_rows = std::min(kv_->prompt_rows, n_tokens);
 }
 
 bool FakeTarget::takes_prompt(std::int64_t end) const {
@@ -138,7 +137,6 @@ void FakeTarget::begin(const TargetPass& pass) {
         node.state = kv_->next(state_above(pass.nodes[i]), node.position, pass.tokens[i], pass.phase);
     }
     make_logits(pass);
-    if (!pass.prompt.empty()) kv_->prompt_rows = n_committed();
     kv_->n_extended = -1;
 }
 
@@ -182,13 +180,13 @@ void FakeTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* o
         }
 }
 
-void FakeTarget::restore(std::int64_t n_tokens,
+void FakeTarget::restore(std::int64_t first, std::int64_t n_tokens,
                          const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) {
-    CHECK(n_committed() == 0 && n_nodes() == 0);
+    CHECK(n_committed() == first && first % kChunkTokens == 0 && n_nodes() == 0);
     std::vector<std::byte> bytes(kShape.chunk_bytes());
     std::vector<std::byte> expected(bytes.size());
     try {
-        for (std::int64_t chunk = 0; chunk * kChunkTokens < n_tokens; ++chunk) {
+        for (std::int64_t chunk = first / kChunkTokens; chunk * kChunkTokens < n_tokens; ++chunk) {
             const std::int64_t n = std::min(kChunkTokens, n_tokens - chunk * kChunkTokens);
             for (std::int64_t layer = 0; layer < kLayers; ++layer) {
                 read(layer, chunk, bytes.data());
@@ -202,7 +200,7 @@ void FakeTarget::restore(std::int64_t n_tokens,
             }
         }
     } catch (...) {
-        kv_->committed.clear();
+        kv_->committed.resize(static_cast<std::size_t>(first));
         throw;
     }
 }

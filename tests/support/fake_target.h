@@ -34,7 +34,6 @@ struct FakeKv {
     FakeOptions options{};
     std::vector<std::uint32_t> committed{};  // states
     std::vector<Node> nodes{};
-    std::int64_t prompt_rows = 0;
     std::int64_t n_extended = -1;           // committed before extend(); -1: nothing is announced
     std::int64_t chunks_until_failure = 0;  // that read_chunk() gives; the one that fails throws IoError; 0: none does
 
@@ -56,8 +55,6 @@ public:
     void commit(std::span<const NodeId> path) override;
     void forget() override;
     void truncate(std::int64_t n_tokens) override;
-    [[nodiscard]] std::int64_t prompt_rows() const override { return kv_->prompt_rows; }
-    void set_prompt_rows(std::int64_t n_tokens) override { kv_->prompt_rows = n_tokens; }
 
     [[nodiscard]] bool takes_prompt(std::int64_t end) const override;
     void extend(std::int64_t end) override;
@@ -66,7 +63,7 @@ public:
 
     void read_rows(NodeId node, std::byte* out) override;
     void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) override;
-    void restore(std::int64_t n_tokens,
+    void restore(std::int64_t first, std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) override;
 
     /// Called when a pass is begun, and when it is finished; may throw.

@@ -49,7 +49,8 @@ struct Generated {
     Sampler sampler(sampling, vocab);
     ExactVerifier verifier(sampler);
     LogitLog log(proposer);
-    GenerationLoop loop(target, verifier, log, {.budget = budget, .end_tokens = {}});
+    Sequence sequence(target);
+    GenerationLoop loop(sequence, verifier, log, {.budget = budget, .end_tokens = {}});
     if (check != nullptr) loop.check_with(*check);
     loop.begin(prompt);
     for (std::int64_t left = n_tokens; left > 0;) {

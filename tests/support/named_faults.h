@@ -41,7 +41,8 @@ void expect_named(const ModelFiles& files, const std::vector<std::int64_t>& part
         ExactVerifier verifier(sampler);
         NoProposer nothing;
         LogitLog log(nothing);
-        GenerationLoop loop(*engine.target, verifier, log, {.budget = 1, .end_tokens = {}});
+        Sequence sequence(*engine.target);
+        GenerationLoop loop(sequence, verifier, log, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(250));
         std::vector<std::string> told;
         faults.*named.fault = named.nth;

@@ -25,15 +25,16 @@ BenchLoop::BenchLoop(const LoadedModel& model, EngineTarget& target, EngineDraft
       weights_(weight_bytes(model)),
       proposer_(&drafter.proposer()),
       limits_{drafter.budget(), std::move(options.end_tokens)},
-      target_(&target.target()),
+      sequence_(&target.sequence()),
+      prefixes_(*sequence_),
       sampler_(std::make_unique<Sampler>(options.sampling, config_->vocab)),
       verifier_(make_verifier(options.verify, *sampler_, config_->vocab, drafter)) {
     drafter.plan_passes(model);
 }
 
 void BenchLoop::restart(std::int64_t n_kept) {
-    target_->truncate(std::min(n_kept, target_->n_committed()));
-    text_.clear();
+    sequence_->keep_computed(std::min(n_kept, sequence_->n_computed()));
+    restarted_ = true;
 }
 
 // One pass; whether the text has ended.
@@ -51,7 +52,7 @@ PhaseSample BenchLoop::reads(std::int64_t begin, std::int64_t end, std::int64_t 
     for (std::int64_t at = begin; at < end;) {
         const std::int64_t border = std::min(round_up(at + 1, pass_tokens), end);
         sample.weight_bytes += weights_.layers;
-        sample.kv_bytes += kv_read_bytes(*config_, target_->shape().kv, at, border - at);
+        sample.kv_bytes += kv_read_bytes(*config_, sequence_->target().shape().kv, at, border - at);
         at = border;
     }
     if (begin < end) sample.weight_bytes += weights_.head;
@@ -60,17 +61,18 @@ PhaseSample BenchLoop::reads(std::int64_t begin, std::int64_t end, std::int64_t 
 
 BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_tokens) {
     const auto n_prompt = static_cast<std::int64_t>(prompt.size());
-    std::int64_t n_same = std::min(target_->n_committed(), n_prompt - 1);
-    if (!text_.empty()) {
-        // A chat template may say another time what it said before, and an answer's text have other tokens.
-        text_.erase(std::ranges::mismatch(text_, prompt).in1, text_.end());
-        n_same = std::min(n_same, std::ssize(text_));
+    std::int64_t n_known = 0;  // tokens that the proposer knows; begin() hands it the whole prompt
+    if (restarted_) {
+        sequence_->keep_computed(std::min(sequence_->n_computed(), n_prompt - 1));
+    } else {
+        // A chat template may render earlier messages differently, and an answer may be tokenised differently.
+        n_known = std::ranges::mismatch(text(), prompt).in2 - prompt.begin();
+        prefixes_.reuse(prompt);
     }
-    const std::int64_t n_cached = GenerationLoop::rows_to_keep(*target_, n_same, n_prompt);
-    if (n_cached < target_->n_committed()) target_->truncate(n_cached);
-    // The prompt comes to the proposer as a whole, and may begin with a text that it knows.
-    proposer_->observe({.text = text_, .n_new = 0});
-    GenerationLoop loop(*target_, *verifier_, *proposer_, limits_);
+    restarted_ = false;
+    const std::int64_t n_cached = sequence_->n_computed();
+    proposer_->observe({.text = std::span(prompt).first(n_known), .n_new = 0});
+    GenerationLoop loop(*sequence_, *verifier_, *proposer_, limits_);
     const auto n_decoded = [&] { return static_cast<std::int64_t>(loop.text().size()) - n_prompt - 1; };
 
     Clock::time_point began = Clock::now();
@@ -93,7 +95,6 @@ BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_t
     run.decode.seconds = decode_seconds;
     run.decode.weight_bytes = static_cast<double>(run.decode.tokens) * weights_.all();  // each has logits
     run.draft_seconds = loop.seconds().draft - draft_before;
-    text_ = loop.text();
     return run;
 }
 

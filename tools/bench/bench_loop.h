@@ -11,6 +11,7 @@
 #include "tools/engine/engine_drafter.h"
 #include "tools/engine/engine_target.h"
 #include "tools/engine/loaded_model.h"
+#include "tools/engine/prefix_store.h"
 
 namespace slipstream::tools {
 
@@ -33,13 +34,14 @@ public:
         std::int64_t nodes = 0;      // of them all, node 0 included
         double draft_seconds = 0.0;  // of decode, spent on guessing
     };
-    /// Generates 1 + `decode_tokens` tokens, fewer at an end token. As far as `prompt` begins like the text so far, KV
-    /// is kept; all of it behind restart(), which cuts. Throws Interrupted after a signal.
+    /// Generates 1 + `decode_tokens` tokens, fewer at an end token. The KV of the beginning that `prompt` shares with
+    /// the text so far is reused; after restart() all KV is, as that of the prompt's first tokens. Throws Interrupted
+    /// after a signal.
     [[nodiscard]] Run run(std::vector<TokenId> prompt, std::int64_t decode_tokens);
-    /// Of a text that is kept the first `n_kept` tokens stay.
+    /// Keeps `n_kept` positions of the KV cache, filled without a text or restored from a session, and no text.
     void restart(std::int64_t n_kept = 0);
     /// Prompt and what was generated.
-    [[nodiscard]] const std::vector<TokenId>& text() const { return text_; }
+    [[nodiscard]] const std::vector<TokenId>& text() const { return sequence_->tokens(); }
 
 private:
     [[nodiscard]] bool step(GenerationLoop& loop, std::int64_t max_new_tokens) const;
@@ -49,10 +51,11 @@ private:
     WeightBytes weights_;
     Proposer* proposer_;
     LoopLimits limits_;
-    Target* target_;
+    Sequence* sequence_;
+    PrefixStore prefixes_;
+    bool restarted_ = true;  // and no text was made since
     std::unique_ptr<Sampler> sampler_;
     std::unique_ptr<Verifier> verifier_;
-    std::vector<TokenId> text_;
 };
 
 }  // namespace slipstream::tools

@@ -25,18 +25,6 @@ ChatGenerator::ChatGenerator(const GeneratorOptions& options, OpenedModel opened
       sampling_(drawn_by(settings, end_tokens_)),
       generator_(options, std::move(opened), sampling_, end_tokens_, callbacks) {}
 
-// How many rows of the cache stand for the beginning of `tokens`: all others go. The last token of a prompt is always
-// fed, since its logits are wanted.
-std::int64_t ChatGenerator::keep_beginning_of(const std::vector<TokenId>& tokens) {
-    Target& target = generator_.target();
-    const auto n_held = std::min<std::int64_t>(target.n_committed(), std::ssize(text_));
-    const auto n_compared = std::min<std::int64_t>(n_held, std::ssize(tokens) - 1);
-    const auto differ = std::mismatch(tokens.begin(), tokens.begin() + n_compared, text_.begin());
-    const std::int64_t n_kept = GenerationLoop::rows_to_keep(target, differ.first - tokens.begin(), std::ssize(tokens));
-    if (n_kept < target.n_committed()) target.truncate(n_kept);
-    return n_kept;
-}
-
 ChatAnswer ChatGenerator::answer(EncodedPrompt prompt, const ChatSettings& settings,
                                  const TextGenerationOptions& options, const TextGenerationCallbacks& callbacks) {
     if (const auto n = std::ssize(prompt.tokens); n >= context_tokens())
@@ -50,22 +38,15 @@ ChatAnswer ChatGenerator::answer(EncodedPrompt prompt, const ChatSettings& setti
         sampling_ = std::move(sampling);
     }
     ChatAnswer answer;
-    answer.kept_tokens = keep_beginning_of(prompt.tokens);
-    text_ = prompt.tokens;  // as far as rows come to be, should anything throw
+    answer.kept_tokens = generator_.prefixes().reuse(prompt.tokens);
     generator_.loop().begin(std::move(prompt.tokens));
     TextGenerationCallbacks with_text = callbacks;
     with_text.on_text = [&](std::string_view text) {
         answer.text += text;
         if (callbacks.on_text) callbacks.on_text(text);
     };
-    try {
-        answer.result =
-            generate_text(generator_.loop(), *tokenizer_, prompt.start, generator_.limits(), options, with_text);
-    } catch (...) {
-        text_ = generator_.loop().text();
-        throw;
-    }
-    text_ = generator_.loop().text();
+    answer.result =
+        generate_text(generator_.loop(), *tokenizer_, prompt.start, generator_.limits(), options, with_text);
     count(answer);
     return answer;
 }

@@ -1,9 +1,7 @@
 // Answers of a chat: each prompt is the whole conversation, and what the KV cache holds of its beginning is kept.
 //
-// Invariant: an answer is what `generate` gives for the same whole prompt, seed and samplers. The cache keeps the
-// longest run of tokens that the new prompt begins with, whether they came as prompt or were generated, where the same
-// kernels compute both, bit for bit (E1); where prompts have kernels of their own, what those would have computed
-// otherwise is computed again (GenerationLoop::rows_to_keep).
+// Invariant: an answer is what `generate` gives for the same whole prompt, seed and samplers. The KV of the longest
+// beginning that the new prompt shares with the last prompt and its answer is reused (tools/engine/prefix_store.h).
 #pragma once
 
 #include <cstdint>
@@ -40,7 +38,7 @@ public:
 
     [[nodiscard]] std::int64_t context_tokens() const { return model().context_tokens(); }
     /// Tokens of the last prompt and its answer.
-    [[nodiscard]] std::int64_t used_tokens() const { return std::ssize(text_); }
+    [[nodiscard]] std::int64_t used_tokens() const { return std::ssize(generator_.sequence().tokens()); }
     /// Figures of all answers: counts and seconds are sums.
     [[nodiscard]] const TextGenerationResult& totals() const { return totals_; }
     [[nodiscard]] std::int64_t kept_tokens() const { return kept_tokens_; }  // summed as well
@@ -49,14 +47,12 @@ public:
     [[nodiscard]] const LoadedModel& model() const { return generator_.model(); }
 
 private:
-    [[nodiscard]] std::int64_t keep_beginning_of(const std::vector<TokenId>& tokens);
     void count(const ChatAnswer& answer);
 
     const Tokenizer* tokenizer_;
     std::vector<TokenId> end_tokens_;
     SamplerOptions sampling_;  // that answers are drawn by
     TextGenerator generator_;
-    std::vector<TokenId> text_;  // what the cache holds rows of, and more
     TextGenerationResult totals_;
     double nodes_ = 0.0;  // of all passes
     std::int64_t kept_tokens_ = 0;

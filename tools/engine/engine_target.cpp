@@ -35,6 +35,7 @@ EngineTarget::EngineTarget(const LoadedModel& model, const RunNeeds& needs, cons
         parts_.push_back(std::make_unique<Part>(model, device, needs, sums_ ? &sums_->rank(device) : nullptr));
     report_lock_refusal();
     target_ = target_of(&Part::forward);
+    sequence_.emplace(*target_);
     if (needs.check_tokens > 0) plain_ = target_of(&Part::plain);
     if (needs.view) make_views(*needs.view);
 }

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/rank_sums.h"
 #include "runtime/cache/kv_cache.h"
+#include "runtime/loop/sequence.h"
 #include "runtime/pass/forward.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/ranks/rank_target.h"
@@ -28,8 +30,10 @@ public:
     EngineTarget(const EngineTarget&) = delete;
     EngineTarget& operator=(const EngineTarget&) = delete;
 
-    /// What a loop generates with.
     [[nodiscard]] Target& target() { return *target_; }
+    /// The text that target() holds KV of.
+    [[nodiscard]] Sequence& sequence() { return *sequence_; }
+    [[nodiscard]] const Sequence& sequence() const { return *sequence_; }
     /// What computes again what that one made; where passes are checked.
     [[nodiscard]] Target& plain() { return *plain_; }
     /// Of the only device (CHECKed).
@@ -82,6 +86,7 @@ private:
     std::unique_ptr<ViewPasses> view_passes_;
     std::unique_ptr<RankTarget> target_;
     std::unique_ptr<RankTarget> plain_;
+    std::optional<Sequence> sequence_;
 };
 
 }  // namespace slipstream::tools

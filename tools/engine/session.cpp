@@ -320,7 +320,7 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
     const bool is_old = resumes();
     if (!is_old) file_ = SessionFile::create(request_.path, fresh_begin(start, model));
     check_split(model);
-    kv_.emplace(*file_, generator.target(), request_.limit_bytes);
+    kv_.emplace(*file_, generator.sequence().target(), request_.limit_bytes);
     const std::int64_t n_prompt = std::ssize(begin().prompt);
     const std::int64_t room = begin().context_tokens - n_prompt;
     const std::int64_t asked = start.text->max_tokens;

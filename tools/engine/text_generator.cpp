@@ -54,6 +54,7 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened
         }
     }
     target_.emplace(*model_, needs, callbacks);
+    prefixes_.emplace(target_->sequence());
     if (target_->view() != nullptr) {
         drafter_->attach_view(*model_, *target_->view());
         target_->use_view(true);
@@ -67,7 +68,7 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened
 
 void TextGenerator::make_loop() {
     verifier_ = make_verifier(verify_, *sampler_, model_->config().vocab, *drafter_);
-    loop_.emplace(target_->target(), *verifier_, drafter_->proposer(), limits_);
+    loop_.emplace(target_->sequence(), *verifier_, drafter_->proposer(), limits_);
     if (self_check_) loop_->check_with(*self_check_);
 }
 

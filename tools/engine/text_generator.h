@@ -13,6 +13,7 @@
 #include "tools/engine/engine_options.h"
 #include "tools/engine/engine_target.h"
 #include "tools/engine/loaded_model.h"
+#include "tools/engine/prefix_store.h"
 #include "tools/engine/statistics.h"
 
 namespace slipstream::tools {
@@ -33,7 +34,9 @@ public:
     [[nodiscard]] const LoadedModel& model() const { return *model_; }
     [[nodiscard]] GenerationLoop& loop() { return *loop_; }
     [[nodiscard]] const LoopLimits& limits() const { return limits_; }
-    [[nodiscard]] Target& target() { return target_->target(); }
+    [[nodiscard]] Sequence& sequence() { return target_->sequence(); }
+    [[nodiscard]] const Sequence& sequence() const { return target_->sequence(); }
+    [[nodiscard]] PrefixStore& prefixes() { return *prefixes_; }
     /// Draws otherwise from now on. loop() is a new one, over the same cache: its text is to begin with what that
     /// holds. Throws RequestError of options that are out of range; all is as before then.
     void resample(const SamplerOptions& sampling);
@@ -55,6 +58,7 @@ private:
     std::optional<EngineDrafter> drafter_;
     LoopLimits limits_;
     std::optional<EngineTarget> target_;
+    std::optional<PrefixStore> prefixes_;
     std::optional<Sampler> sampler_;
     std::unique_ptr<Verifier> verifier_;
     std::optional<SelfCheck> self_check_;

@@ -1,0 +1,71 @@
+#include "runtime/loop/sequence.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace slipstream {
+
+void Sequence::begin(std::vector<TokenId> tokens, std::int64_t n_prompt) {
+    const std::int64_t n = std::ssize(tokens);
+    CHECK(n_prompt >= 1 && n_prompt <= n && n <= context_tokens_, "a prompt of {} of {} tokens", n_prompt, n);
+    CHECK(n_computed() < n, "{} positions computed of a text of {} tokens", n_computed(), n);
+    target_->forget();
+    tokens_ = std::move(tokens);
+    tokens_.reserve(context_tokens_ + 1);  // later steps allocate nothing
+    n_prompt_ = n_prompt;
+    n_prefilled_ = std::min(n_computed(), prefill_border(n_prompt));
+}
+
+std::int64_t Sequence::n_reusable(std::int64_t n_same, std::int64_t n_prompt) const {
+    CHECK(n_same <= n_computed() && n_same < n_prompt, "{} of {} positions for a prompt of {}", n_same, n_computed(),
+          n_prompt);
+    const std::int64_t border = prefill_border(n_prompt);
+    if (!target_->shape().has_prompt_kernels || border == n_prefilled_) return n_same;
+    return std::min({n_same, border, n_prefilled_});
+}
+
+void Sequence::keep_computed(std::int64_t n_positions) {
+    try {
+        target_->truncate(n_positions);
+    } catch (...) {
+        n_prefilled_ = std::min(n_prefilled_, n_computed());
+        throw;
+    }
+    n_prefilled_ = std::min(n_prefilled_, n_positions);
+}
+
+void Sequence::truncate(std::int64_t n_tokens) {
+    const std::int64_t n = std::ssize(tokens_);
+    CHECK(n_tokens >= 1 && n_tokens <= n, "{} of {} tokens", n_tokens, n);
+    if (n_tokens == n) return;
+    tokens_.resize(n_tokens);
+    std::int64_t n_kept = std::min(n_computed(), n_tokens - 1);
+    // Of a prompt that is cut, rows of the last prefill chunk may have been computed as part of a whole one.
+    if (n_tokens < n_prompt_) n_kept = n_reusable(n_kept, n_tokens);
+    n_prompt_ = std::min(n_prompt_, n_tokens);
+    keep_computed(n_kept);
+}
+
+void Sequence::extend(std::int64_t end) {
+    target_->extend(end);
+    n_prefilled_ = end;
+}
+
+void Sequence::commit(std::span<const NodeId> path, Phase phase) {
+    try {
+        target_->commit(path);
+    } catch (...) {
+        n_prefilled_ = std::min(n_prefilled_, n_computed());
+        throw;
+    }
+    if (phase == Phase::Prefill) n_prefilled_ = n_computed();
+}
+
+void Sequence::forget() {
+    target_->forget();
+    n_prefilled_ = std::min(n_prefilled_, n_computed());
+}
+
+}  // namespace slipstream
