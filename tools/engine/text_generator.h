@@ -34,8 +34,8 @@ public:
     [[nodiscard]] GenerationLoop& loop() { return *loop_; }
     [[nodiscard]] const LoopLimits& limits() const { return limits_; }
     [[nodiscard]] Target& target() { return target_->target(); }
-    /// Draws otherwise from now on. loop() is a new one, over the same cache: its text is to begin with what that
-    /// holds. Throws RequestError of options that are out of range; all is as before then.
+    /// Draws by other options from now on; what is learnt and cached stays. The next text of loop() must be begun
+    /// before its next step. Throws RequestError of options that are out of range; all is as before then.
     void resample(const SamplerOptions& sampling);
     /// What was offered and accepted since the start.
     [[nodiscard]] SourceTotals sources() const;
@@ -47,9 +47,6 @@ public:
     void complete(RunFigures& figures) const;
 
 private:
-    void make_loop();
-
-    VerifyRule verify_;
     std::optional<LoadedModel> model_;
     std::optional<EngineDraftModel> draft_model_;
     std::optional<EngineDrafter> drafter_;
@@ -60,8 +57,7 @@ private:
     std::optional<SelfCheck> self_check_;
     std::optional<GenerationLoop> loop_;
     StreamSnapshot start_{};
-    StreamSnapshot before_{};       // what streamed up to there
-    SourceTotals earlier_sources_;  // of proposers before the last resample()
+    StreamSnapshot before_{};  // what streamed up to there
 };
 
 /// The tokens that end a text: the model's, and those that its vocabulary names (</s>, <|eot_id|>, ...), each
