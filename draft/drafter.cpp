@@ -12,14 +12,13 @@ namespace slipstream::draft {
 
 SourcesDrafter::SourcesDrafter(const DraftOptions& options, const DraftContext& target)
     : options_(without_unusable_sources(options, target)),
-      temperature_(target.sampling.temperature),
+      sampling_(target.sampling),
       sources_(make_sources(options_, target)),
+      noise_(known_noise()),
       control_(std::max<std::int64_t>(options.max_budget, 1), target.planned_seconds),
       builder_(sources_.table_list(), sources_.model_list(), target.vocab),
       drawn_(target.sampling.seed),
       two_model_chain_(target.vocab, target.sampling.seed) {
-    if (target.sampling.temperature > 0.0 && options.noise_ranking == NoiseRanking::Aware)
-        noise_ = PathNoise(target.sampling.seed);
     growth_ = choose_growth();
     chain_.scratch.reserve(std::max<std::int64_t>(options.max_budget, 1));
     for (const auto& source : sources_.tables) figures_.push_back({.name = source->name()});
@@ -31,9 +30,33 @@ SourcesDrafter::SourcesDrafter(const DraftOptions& options, const DraftContext& 
     }
 }
 
+PathNoise SourcesDrafter::known_noise() const {
+    const bool known = sampling_.temperature > 0.0 && options_.noise_ranking == NoiseRanking::Aware;
+    return known ? PathNoise(sampling_.seed) : PathNoise();
+}
+
+void SourcesDrafter::set_sampling(const SamplerOptions& sampling) {
+    SamplerOptions reseeded = sampling_;
+    reseeded.seed = sampling.seed;
+    const CalibrationKind kind = calibration_kind();
+    sampling_ = sampling;
+    noise_ = known_noise();
+    drawn_.set_seed(sampling.seed);
+    two_model_chain_.set_seed(sampling.seed);
+    if (sampling == reseeded) return;
+    for (const auto& source : sources_.tables) source->set_temperature(sampling.temperature);
+    for (const auto& source : sources_.models) source->set_sampling(sampling);
+    control_.reset();
+    chain_.acceptance = kFirstAcceptance;
+    if (calibration_kind() == kind) return;
+    kept_calibrations_[static_cast<std::size_t>(kind)] = builder_.calibration().state();
+    use_calibration();
+}
+
 void SourcesDrafter::reset() {
     for (const auto& source : sources_.tables) source->reset();
     builder_.reset();
+    for (std::vector<float>& state : kept_calibrations_) state.clear();
     control_.reset();
     chain_.acceptance = kFirstAcceptance;
 }
@@ -68,7 +91,7 @@ LogitRequest SourcesDrafter::logit_request() const {
     LogitRequest needs;
     // A lone source's own tree may give way to the builder's, once passes are timed (propose()).
     const bool may_build = growth_ == Growth::Merged || (growth_ == Growth::OwnShape && !options_.shape);
-    if (noise_.present() && may_build) needs = {.n_best = kMostTopLogits, .sum_temperature = temperature_};
+    if (noise_.present() && may_build) needs = {.n_best = kMostTopLogits, .sum_temperature = sampling_.temperature};
     for (const auto& source : sources_.tables) needs = both(needs, source->logit_request());
     return needs;
 }
@@ -79,7 +102,7 @@ void SourcesDrafter::learn(const Observation& observation) {
         builder_.learn({.accepted = observation.accepted,
                         .came = came,
                         .logits = observation.logits,
-                        .temperature = temperature_});
+                        .temperature = sampling_.temperature});
     } else if (pass_.guessed) {
         count_shape(observation);
     }
@@ -120,13 +143,6 @@ std::vector<SourceFigures> SourcesDrafter::figures() const {
 
 void SourcesDrafter::attach_view(ViewPasses& passes, PlannedSeconds planned_seconds) {
     if (sources_.view != nullptr) sources_.view->attach(passes, std::move(planned_seconds));
-}
-
-std::vector<PassCurve*> SourcesDrafter::model_pass_curves() {
-    std::vector<PassCurve*> curves;
-    for (const auto& source : sources_.models)
-        if (PassCurve* curve = source->pass_curve()) curves.push_back(curve);
-    return curves;
 }
 
 std::size_t SourcesDrafter::memory_bytes() const {

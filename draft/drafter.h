@@ -76,12 +76,6 @@ struct DraftOptions {
     [[nodiscard]] bool has(SourceKind kind) const;
 };
 
-struct ModelNgrams;
-/// The n-grams made out of a model where --tables keeps nothing: for whoever makes one drafter after another.
-struct KeptNgrams {
-    std::shared_ptr<const ModelNgrams> ngrams;  // null: not made yet
-};
-
 /// What the guesses are for. Pointers outlive the drafter; those that are null rule out the sources that need them.
 struct DraftContext {
     std::int64_t vocab = 0;
@@ -90,7 +84,6 @@ struct DraftContext {
     std::uint64_t tokenizer_fingerprint = 0;  // what stores that are built from texts are checked against
     const Model* model = nullptr;             // the target: bigram and unigram are made out of it; null: they must be
                                               // on disk
-    std::shared_ptr<KeptNgrams> kept_ngrams;  // filled by the first drafter that has no tables on disk; null: not kept
     const Model* draft_model = nullptr;    // the small model, loaded, its vocabulary checked (check_draft_vocabulary)
     std::int64_t text_tokens = 0;          // of the longest text; 0: nobody knows
     PlannedSeconds planned_seconds;        // of the target; empty: passes tell by and by
@@ -113,8 +106,6 @@ class Drafter : public Proposer {
 public:
     /// What passes of the target take.
     [[nodiscard]] virtual PassCurve& pass_curve() = 0;
-    /// The same of sources that have passes of their own.
-    [[nodiscard]] virtual std::vector<PassCurve*> model_pass_curves() = 0;
     /// The target is loaded, all of its weights resident: `retrieval`, where it is among the sources, guesses by
     /// `passes` from now on, which outlive the drafter. `planned_seconds`: of a pass behind so many slots.
     virtual void attach_view(ViewPasses& passes, PlannedSeconds planned_seconds) = 0;
@@ -122,6 +113,9 @@ public:
     [[nodiscard]] virtual const DraftDistributions* distributions() const = 0;
     [[nodiscard]] virtual std::vector<SourceFigures> figures() const = 0;
     [[nodiscard]] virtual const BackOff& back_off() const = 0;
+    /// Drafts for other sampling options of the target from now on; `sampling` must be valid (Sampler). What was learnt
+    /// and the figures stay. If more than the seed differs, drafting is judged anew. Between texts, as reset().
+    virtual void set_sampling(const SamplerOptions& sampling) = 0;
     /// Forgets everything learnt, as a new text's first pass finds it without tables of earlier runs. Between texts: an
     /// observation of the whole text must come before the next proposal.
     virtual void reset() = 0;

@@ -1,9 +1,12 @@
 // What the drafter keeps on disk: the third part of SourcesDrafter.
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "draft/sources_drafter.h"
+#include "kernels/base/check.h"
 #include "kernels/base/error.h"
 
 namespace slipstream::draft {
@@ -11,9 +14,9 @@ namespace slipstream::draft {
 namespace {
 
 constexpr int kCalibrationVersion = 5;  // of what estimates mean, before they are corrected
-constexpr std::string_view kGreedyCalibration = "calibration";
-constexpr std::string_view kNoisyCalibration = "calibration under noise";
-constexpr std::string_view kBlindCalibration = "calibration blind to noise";
+// Sections by CalibrationKind.
+constexpr std::array<std::string_view, 3> kCalibrationSections = {"calibration", "calibration under noise",
+                                                                  "calibration blind to noise"};
 
 }  // namespace
 
@@ -23,13 +26,16 @@ void SourcesDrafter::load() {
     try {
         for (const auto& source : sources_.tables)
             if (auto section = file->section(source->name())) source->load(*section);
-        if (auto section = file->section(calibration_section())) {
+        for (std::size_t kind = 0; kind < kCalibrationKinds; ++kind) {
+            auto section = file->section(kCalibrationSections[kind]);
             // Kept for one set of sources; another starts afresh.
-            if (section->text() != source_list()) return;
+            if (!section || section->text() != source_list()) continue;
             const auto state = section->f32s();
             section->finish();
             if (!builder_.calibration().restore(state)) section->fail("numbers of another version");
+            kept_calibrations_[kind].assign(state.begin(), state.end());
         }
+        use_calibration();
     } catch (const FormatError& error) {
         store_->set_aside(fingerprint_, error.what());
         reset();
@@ -39,28 +45,41 @@ void SourcesDrafter::load() {
 void SourcesDrafter::save() {
     if (!store_) return;
     std::vector<TableSection> sections;
+    kept_calibrations_[static_cast<std::size_t>(calibration_kind())] = builder_.calibration().state();
+    const auto is_known_calibration = [this](std::string_view name) {
+        const auto kind = std::ranges::find(kCalibrationSections, name) - kCalibrationSections.begin();
+        return std::cmp_less(kind, kCalibrationKinds) && !kept_calibrations_[kind].empty();
+    };
     // What other sources learnt in earlier runs stays.
     if (const auto file = store_->load(fingerprint_))
         for (const std::string& name : file->section_names())
-            if (sources_.find(name) == nullptr && name != calibration_section())
+            if (sources_.find(name) == nullptr && !is_known_calibration(name))
                 sections.push_back({name, file->section(name)->copy()});
     for (const auto& source : sources_.tables) {
         TableSection section{.name = std::string(source->name()), .fields = {}};
         source->save(section.fields);
         if (!section.fields.empty()) sections.push_back(std::move(section));
     }
-    TableSection calibration{.name = std::string(calibration_section()), .fields = {}};
-    calibration.fields.text(source_list());
-    calibration.fields.f32s(builder_.calibration().state());
-    sections.push_back(std::move(calibration));
+    for (std::size_t kind = 0; kind < kCalibrationKinds; ++kind) {
+        if (kept_calibrations_[kind].empty()) continue;
+        TableSection calibration{.name = std::string(kCalibrationSections[kind]), .fields = {}};
+        calibration.fields.text(source_list());
+        calibration.fields.f32s(kept_calibrations_[kind]);
+        sections.push_back(std::move(calibration));
+    }
     store_->save(fingerprint_, sections);
 }
 
-// What came true under noise says little of guesses without it, and the other way round: a draft model's bins mean
-// other things. So each kind is kept beside the others.
-std::string_view SourcesDrafter::calibration_section() const {
-    if (temperature_ == 0.0) return kGreedyCalibration;
-    return noise_.present() ? kNoisyCalibration : kBlindCalibration;
+SourcesDrafter::CalibrationKind SourcesDrafter::calibration_kind() const {
+    if (sampling_.temperature == 0.0) return CalibrationKind::Greedy;
+    return noise_.present() ? CalibrationKind::Noisy : CalibrationKind::Blind;
+}
+
+// The builder goes on with what is known of the kind in use, else from the beginning.
+void SourcesDrafter::use_calibration() {
+    builder_.reset();
+    const std::vector<float>& state = kept_calibrations_[static_cast<std::size_t>(calibration_kind())];
+    CHECK(state.empty() || builder_.calibration().restore(state), "a calibration of {} numbers", state.size());
 }
 
 std::string SourcesDrafter::source_list() const {

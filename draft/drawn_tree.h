@@ -19,6 +19,8 @@ namespace slipstream::draft {
 class DrawnTree final : public DraftDistributions {
 public:
     explicit DrawnTree(std::uint64_t seed) : seed_(seed) {}
+    /// Seed of the trees after the next reset().
+    void set_seed(std::uint64_t seed) { seed_ = seed; }
 
     /// Forgets the tree before. The next one hangs under `n_text` committed tokens (node 0 is their last) and has at
     /// most `budget` nodes.

@@ -58,15 +58,6 @@ ModelNgrams model_ngrams(const DraftOptions& options, const DraftContext& target
     return std::move(*ngrams);
 }
 
-// Made again only where they are not at hand: on disk they are read in no time, and need no memory meanwhile.
-std::shared_ptr<const ModelNgrams> shared_ngrams(const DraftOptions& options, const DraftContext& target) {
-    const bool keeps = target.kept_ngrams != nullptr && !options.tables;
-    if (keeps && target.kept_ngrams->ngrams) return target.kept_ngrams->ngrams;
-    auto ngrams = std::make_shared<const ModelNgrams>(model_ngrams(options, target));
-    if (keeps) target.kept_ngrams->ngrams = ngrams;
-    return ngrams;
-}
-
 // As much of the text as options.window_bytes hold: all of it where that fits.
 WindowShape model_window(const DraftOptions& options, const DraftContext& target) {
     const ModelConfig& config = target.draft_model->config();
@@ -135,7 +126,7 @@ TableParts table_parts(const DraftOptions& options, const DraftContext& target) 
     if (options.has(SourceKind::Cacheback)) parts.cacheback = make_cacheback(options, target);
     if (options.has(SourceKind::Corpus)) parts.corpus = make_corpus(options, target);
     if (options.has(SourceKind::Bigram) || options.has(SourceKind::Unigram))
-        parts.ngrams = shared_ngrams(options, target);
+        parts.ngrams = std::make_shared<const ModelNgrams>(model_ngrams(options, target));
     return parts;
 }
 
@@ -155,7 +146,9 @@ std::unique_ptr<TableSource> make_table(SourceKind kind, TableParts& parts, cons
         case SourceKind::Recycling:
             return std::make_unique<Recycling>(RecyclingOptions{.vocab = target.vocab, .temperature = temperature});
         case SourceKind::Bigram:
-            return std::make_unique<ModelBigram>(parts.ngrams->bigrams, temperature, ModelNgramsOptions{}.k);
+            return std::make_unique<ModelBigram>(
+                std::shared_ptr<const BigramTable>(parts.ngrams, &parts.ngrams->bigrams), temperature,
+                ModelNgramsOptions{}.k);
         case SourceKind::Unigram:
             return std::make_unique<ModelUnigram>(parts.ngrams->common, target.vocab, temperature);
         case SourceKind::Corpus:

@@ -4,6 +4,8 @@
 // drafter_tables.cpp keeps what was learnt.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,13 +33,13 @@ public:
     void observe(const Observation& observation) override;
 
     [[nodiscard]] PassCurve& pass_curve() override { return control_.curve(); }
-    [[nodiscard]] std::vector<PassCurve*> model_pass_curves() override;
     void attach_view(ViewPasses& passes, PlannedSeconds planned_seconds) override;
     [[nodiscard]] const DraftDistributions* distributions() const override {
         return options_.child_rule == ChildRule::Draw ? &drawn_ : nullptr;
     }
     [[nodiscard]] std::vector<SourceFigures> figures() const override;
     [[nodiscard]] const BackOff& back_off() const override { return control_.back_off(); }
+    void set_sampling(const SamplerOptions& sampling) override;
     void reset() override;
     void save() override;
     [[nodiscard]] std::size_t memory_bytes() const override;
@@ -46,6 +48,11 @@ private:
     // How the tree of a pass comes to be.
     enum class Growth : std::uint8_t { Nothing, Merged, OwnShape, NGrammys, Chain, Drawn };
     static constexpr double kFirstAcceptance = 0.6;  // of a chain's guesses
+
+    // What estimates are corrected for. What came true under noise says little of proposals without it, and the other
+    // way round: bins of a model mean other things. So each kind has a calibration of its own.
+    enum class CalibrationKind : std::uint8_t { Greedy, Noisy, Blind };
+    static constexpr std::size_t kCalibrationKinds = 3;
 
     // Of the running pass.
     struct Pass {
@@ -75,11 +82,13 @@ private:
     void count_shape(const Observation& observation);
 
     void load();
-    [[nodiscard]] std::string_view calibration_section() const;
+    [[nodiscard]] PathNoise known_noise() const;
+    [[nodiscard]] CalibrationKind calibration_kind() const;
+    void use_calibration();
     [[nodiscard]] std::string source_list() const;
 
     DraftOptions options_;
-    double temperature_;  // of the target
+    SamplerOptions sampling_;  // of the target
     SourceSet sources_;
     PathNoise noise_;
     DraftControl control_;
@@ -91,6 +100,8 @@ private:
     Pass pass_;
     Chain chain_;
     std::vector<SourceFigures> figures_;  // of shapes, and what observing cost; tables, then models
+    std::array<std::vector<float>, kCalibrationKinds> kept_calibrations_;  // by kind; empty: nothing known. builder_
+                                                                           // has the newer state of calibration_kind()
     std::optional<TableStore> store_;
     std::uint64_t fingerprint_ = 0;
 };

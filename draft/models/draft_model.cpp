@@ -45,7 +45,8 @@ DraftModel::DraftModel(const Model& model, std::int64_t target_vocab, const Samp
       forward_(model,
                {.max_tokens = kFedTokens + max_nodes(), .max_logit_rows = max_nodes(), .graphs = options.graphs}),
       window_(model, fit_window(options.window, model, max_nodes()),
-              {.max_rows = kFedTokens + max_nodes(), .max_depth = max_nodes()}) {
+              {.max_rows = kFedTokens + max_nodes(), .max_depth = max_nodes()}),
+      draws_(options.rows == DraftRows::Whole) {
     path_.reserve(kFedTokens + max_nodes());
 }
 
@@ -53,7 +54,9 @@ void DraftModel::observe(const Observation& observation) {
     const std::span<const TokenId> text = observation.text;
     const bool continues = observation.n_new > 0 && observation.n_new < std::ssize(text);
     if (!continues) {
-        take_back(text);
+        // Draws must depend on the text alone, and which tokens a window dropped depends on the texts before.
+        const bool begins = observation.n_new == std::ssize(text);
+        take_back(begins && draws_ && window_.n_dropped() > 0 ? std::span<const TokenId>{} : text);
     } else if (!expanded().empty()) {
         commit_accepted(text);
     }

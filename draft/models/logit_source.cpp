@@ -19,15 +19,28 @@ LogitSource::LogitSource(const LogitSourceShape& shape, const SamplerOptions& sa
       pass_curve_(shape.max_lead + max_nodes_, std::move(planned_seconds)) {
     const auto n_nodes = static_cast<std::size_t>(max_nodes_);
     const auto n_tokens = static_cast<std::size_t>(shape.max_lead + max_nodes_);
-    const bool whole = shape.rows == DraftRows::Whole;
-    needs_ = {.n_best = whole || list_.n_listed() > kMostTopLogits ? 0 : list_.n_listed(), .n_ids = n_ids_};
-    best_.resize(n_nodes * static_cast<std::size_t>(list_.n_listed()));
-    if (whole) logits_.resize(n_nodes * static_cast<std::size_t>(n_ids_));
+    if (shape.rows == DraftRows::Whole) logits_.resize(n_nodes * static_cast<std::size_t>(n_ids_));
+    size_for(sampling);
     expanded_.reserve(n_nodes);
     index_of_.reserve(std::max<std::size_t>(1024, n_nodes));
     pass_tokens_.reserve(n_tokens);
     pass_nodes_.reserve(n_tokens);
     logit_rows_.reserve(n_nodes);
+}
+
+void LogitSource::set_sampling(const SamplerOptions& sampling) {
+    forget_tree();
+    sampler_ = Sampler(sampling, n_ids_);
+    list_ = GuessList(sampling);
+    row_top_ = RowTop(list_.n_listed(), n_ids_);
+    size_for(sampling);
+}
+
+// Makes room for what list_ takes of a row, and for the tokens that penalties count.
+void LogitSource::size_for(const SamplerOptions& sampling) {
+    const bool whole = !logits_.empty();
+    needs_ = {.n_best = whole || list_.n_listed() > kMostTopLogits ? 0 : list_.n_listed(), .n_ids = n_ids_};
+    best_.resize(static_cast<std::size_t>(max_nodes_ * list_.n_listed()));
     history_.reserve(std::min<std::int64_t>(sampling.repeat_window, 4096) + max_nodes_);
 }
 

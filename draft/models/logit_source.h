@@ -41,6 +41,8 @@ public:
     /// the best child, for the best child to that of the second.
     [[nodiscard]] std::uint16_t n_bins() const override;
     [[nodiscard]] std::int64_t max_nodes() const override { return max_nodes_; }
+    /// Forgets the tree.
+    void set_sampling(const SamplerOptions& sampling) override;
     void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) override;
     /// Proposes what the filters leave first, all of it ranked; then, if `out` has room, the most probable others.
     /// Greedily (temperature 0) the order is that of the logits, and probabilities are those of temperature 1.
@@ -50,10 +52,6 @@ public:
     [[nodiscard]] std::span<const Candidate> distribution(std::int32_t node) override;
     [[nodiscard]] double expand_seconds(std::int64_t n_nodes) const override;
     [[nodiscard]] std::int64_t passes() const override { return n_passes_; }
-    /// Returns the curve of the times of passes over trees, by the number of tokens in a pass, those of lead()
-    /// included.
-    [[nodiscard]] PassCurve* pass_curve() override { return &pass_curve_; }
-
     /// Returns the logits after an expanded node, [n_ids], before filters. Valid until the next expand() or observe().
     /// Needs whole rows (DraftRows::Whole, CHECKed).
     [[nodiscard]] std::span<const float> logits(std::int32_t node) const;
@@ -84,6 +82,9 @@ protected:
 
     // What a source may use.
 
+    /// Returns the curve of the times of passes over trees, by the number of tokens in a pass, those of lead()
+    /// included.
+    [[nodiscard]] PassCurve& pass_curve() { return pass_curve_; }
     [[nodiscard]] std::int64_t n_ids() const { return n_ids_; }
     /// Returns `token`, or 0 if the model does not have that id.
     [[nodiscard]] TokenId known(TokenId token) const { return token < n_ids_ ? token : 0; }
@@ -102,6 +103,7 @@ protected:
     std::vector<NodeId> pass_nodes_;    // [n_tokens]
 
 private:
+    void size_for(const SamplerOptions& sampling);
     void append(TokenId token, NodeId parent);
     void expand_at_once(const TokenTree& tree, std::span<const std::int32_t> nodes);
     [[nodiscard]] std::int32_t index_of(std::int32_t node) const;

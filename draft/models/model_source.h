@@ -28,6 +28,9 @@ public:
     /// distribution() must not be called.
     [[nodiscard]] virtual bool ready(std::span<const TokenId> /*text*/) const { return true; }
 
+    /// The target samples by these options from now on. Between texts.
+    virtual void set_sampling(const SamplerOptions& /*sampling*/) {}
+
     /// Learns from a pass. The tree in `observation` is that of the pass, which may differ from the one that was
     /// expanded; the text tells which nodes were accepted.
     virtual void observe(const Observation& observation) = 0;
@@ -50,8 +53,6 @@ public:
     [[nodiscard]] virtual double expand_seconds(std::int64_t n_nodes) const = 0;
     /// Returns the number of passes over nodes of trees.
     [[nodiscard]] virtual std::int64_t passes() const { return 0; }
-    /// Returns the curve of its pass times; null if the source has none. The source owns it.
-    [[nodiscard]] virtual PassCurve* pass_curve() { return nullptr; }
 };
 
 }  // namespace slipstream::draft

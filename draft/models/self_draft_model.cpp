@@ -14,7 +14,7 @@ void SelfDraftModel::attach(ViewPasses& passes, PlannedSeconds planned_seconds) 
     CHECK(passes.vocab() == n_ids() && passes.max_nodes() >= max_nodes(), "a view of {} nodes for {}",
           passes.max_nodes(), max_nodes());
     passes_ = &passes;
-    if (planned_seconds) pass_curve()->replan(std::move(planned_seconds));
+    if (planned_seconds) pass_curve().replan(std::move(planned_seconds));
 }
 
 void SelfDraftModel::observe(const Observation& /*observation*/) {

@@ -25,18 +25,24 @@ constexpr float kGreatestProbability = 0x1.fffffep-1F;
 
 }  // namespace
 
-ModelUnigram::ModelUnigram(std::span<const TokenId> common, std::int64_t vocab, double temperature) {
-    CHECK(!common.empty() && common.size() <= kMaxCandidates && std::ssize(common) <= vocab && temperature >= 0.0,
-          "{} tokens of {}, temperature {}", common.size(), vocab, temperature);
+ModelUnigram::ModelUnigram(std::span<const TokenId> common, std::int64_t vocab, double temperature) : vocab_(vocab) {
+    CHECK(!common.empty() && common.size() <= kMaxCandidates && std::ssize(common) <= vocab, "{} tokens of {}",
+          common.size(), vocab);
+    for (const TokenId token : common) proposals_.push_back({.token = token});
+    set_temperature(temperature);
+}
+
+void ModelUnigram::set_temperature(double temperature) {
+    CHECK(temperature >= 0.0, "temperature {}", temperature);
     const double sharpness = temperature > 0.0 ? 1.0 / temperature : 1.0;
     const auto weight = [sharpness](std::int64_t rank) {
         return std::pow(kMandelbrot / (static_cast<double>(rank) + kMandelbrot), sharpness);
     };
     double sum = 0.0;
-    for (std::int64_t rank = 0; rank < vocab; ++rank) sum += weight(rank);
-    for (const TokenId token : common) {
-        const auto p = static_cast<float>(weight(std::ssize(proposals_)) / sum);
-        proposals_.push_back({.token = token, .probability = std::clamp(p, kLeastProbability, kGreatestProbability)});
+    for (std::int64_t rank = 0; rank < vocab_; ++rank) sum += weight(rank);
+    for (std::size_t rank = 0; rank < proposals_.size(); ++rank) {
+        const auto p = static_cast<float>(weight(static_cast<std::int64_t>(rank)) / sum);
+        proposals_[rank].probability = std::clamp(p, kLeastProbability, kGreatestProbability);
     }
 }
 

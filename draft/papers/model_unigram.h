@@ -23,6 +23,7 @@ public:
     [[nodiscard]] std::string_view name() const override { return "unigram"; }
     [[nodiscard]] std::uint16_t n_bins() const override;
     void observe(const Observation&) override {}
+    void set_temperature(double temperature) override;
     void reset() override {}
     /// A cursor means nothing: all paths are alike.
     [[nodiscard]] Cursor root(std::span<const TokenId>) override { return 0; }
@@ -35,6 +36,7 @@ public:
     [[nodiscard]] std::size_t memory_bytes() const override { return proposals_.size() * sizeof(Proposal); }
 
 private:
+    std::int64_t vocab_;
     std::vector<Proposal> proposals_;  // most probable first
 };
 

@@ -23,6 +23,8 @@ public:
 
     /// Token ids are in [0, vocab). `seed` is that of the target's sampler.
     TwoModelChain(std::int64_t vocab, std::uint64_t seed) : rule_(vocab), seed_(seed) {}
+    /// Seed of the next chains.
+    void set_seed(std::uint64_t seed) { seed_ = seed; }
 
     /// Draft tokens of the lower model that the upper model verified, those of them that it accepted, and the seconds
     /// that the lower model drew.

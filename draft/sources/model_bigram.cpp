@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "draft/sources/best_proposals.h"
 #include "draft/sources/ngrammys_shape.h"
@@ -20,16 +21,21 @@ constexpr double kGreatestProbability = 0x1.ffcp-1;
 
 }  // namespace
 
-ModelBigram::ModelBigram(const BigramTable& table, double temperature, std::int64_t k)
-    : vocab_(table.vocab), k_(std::min({k, table.k, static_cast<std::int64_t>(kMaxCandidates)})) {
-    CHECK(k_ >= 1 && temperature >= 0.0 && std::ssize(table.tokens) == vocab_ * table.k &&
-              table.log_p.size() == table.tokens.size(),
-          "{} candidates of {}, {} tokens, temperature {}", k, table.k, vocab_, temperature);
+ModelBigram::ModelBigram(std::shared_ptr<const BigramTable> table, double temperature, std::int64_t k)
+    : table_(std::move(table)), k_(std::min({k, table_->k, static_cast<std::int64_t>(kMaxCandidates)})) {
+    CHECK(k_ >= 1 && std::ssize(table_->tokens) == table_->vocab * table_->k &&
+              table_->log_p.size() == table_->tokens.size(),
+          "{} candidates of {}, {} tokens", k, table_->k, table_->vocab);
+    probabilities_.resize(table_->vocab * k_);
+    set_temperature(temperature);
+}
+
+void ModelBigram::set_temperature(double temperature) {
+    CHECK(temperature >= 0.0, "temperature {}", temperature);
+    const BigramTable& table = *table_;
     const double sharpness = temperature > 0.0 ? 1.0 / temperature : 1.0;
-    tokens_.assign(vocab_ * k_, -1);
-    probabilities_.resize(tokens_.size());
     std::vector<double> powers(table.k);
-    for (std::int64_t token = 0; token < vocab_; ++token) {
+    for (std::int64_t token = 0; token < table.vocab; ++token) {
         const auto from = static_cast<std::size_t>(token * table.k);
         const auto to = static_cast<std::size_t>(token * k_);
         double mass = 0.0;
@@ -44,12 +50,17 @@ ModelBigram::ModelBigram(const BigramTable& table, double temperature, std::int6
         const double rest = std::max(0.0, 1.0 - mass);
         const auto last = static_cast<double>(to_float(table.log_p[from + n - 1]));
         sum = std::max(sum + rest * std::exp((sharpness - 1.0) * last), std::numeric_limits<double>::min());
-        for (std::size_t i = 0; i < std::min(n, static_cast<std::size_t>(k_)); ++i) {
-            tokens_[to + i] = table.tokens[from + i];
+        for (std::size_t i = 0; i < std::min(n, static_cast<std::size_t>(k_)); ++i)
             probabilities_[to + i] =
                 to_half(static_cast<float>(std::clamp(powers[i] / sum, kLeastProbability, kGreatestProbability)));
-        }
     }
+}
+
+// The best candidates, at most k.
+std::span<const std::int32_t> ModelBigram::tokens_after(std::int64_t token) const {
+    CHECK(token >= 0 && token < table_->vocab, "token {} of {}", token, table_->vocab);
+    const std::span row = std::span(table_->tokens).subspan(token * table_->k, k_);
+    return row.first(std::ranges::find_if(row, [](std::int32_t id) { return id < 0; }) - row.begin());
 }
 
 std::uint16_t ModelBigram::n_bins() const {
@@ -66,13 +77,12 @@ Cursor ModelBigram::advance(Cursor, TokenId token) {
 
 std::size_t ModelBigram::propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                  std::span<Proposal> out) {
-    CHECK(cursor < static_cast<Cursor>(vocab_), "token {} of {}", cursor, vocab_);
+    const std::span<const std::int32_t> tokens = tokens_after(static_cast<std::int64_t>(cursor));
     const std::size_t row = cursor * static_cast<std::size_t>(k_);
     std::array<Proposal, kMaxCandidates> found;
-    std::size_t n = 0;
-    for (; n < static_cast<std::size_t>(k_) && tokens_[row + n] >= 0; ++n)
-        found[n] = {.token = tokens_[row + n], .probability = to_float(probabilities_[row + n])};
-    n = take_best_of_row(std::span(found).first(n), position, noise, out);
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+        found[i] = {.token = tokens[i], .probability = to_float(probabilities_[row + i])};
+    const std::size_t n = take_best_of_row(std::span(found).first(tokens.size()), position, noise, out);
     set_rank_bins(out.first(n));
     return n;
 }
@@ -87,7 +97,7 @@ void ModelBigram::propose_shape(TokenTree& tree, const ShapeRequest& request) {
 }
 
 std::size_t ModelBigram::memory_bytes() const {
-    return tokens_.size() * (sizeof(std::int32_t) + sizeof(Half));
+    return table_->tokens.size() * (sizeof(std::int32_t) + sizeof(Half)) + probabilities_.size() * sizeof(Half);
 }
 
 }  // namespace slipstream::draft

@@ -8,6 +8,7 @@
 // r p_k^(1/T - 1). For T < 1 this is at least the truth, for T > 1 at most.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "draft/sources/table_source.h"
@@ -18,12 +19,14 @@ namespace slipstream::draft {
 class ModelBigram final : public TableSource {
 public:
     /// `temperature` as the target samples; 0 (greedy) leaves probabilities as at 1. Of every row the best min(k,
-    /// table.k) candidates are kept.
-    ModelBigram(const BigramTable& table, double temperature, std::int64_t k);
+    /// table->k) candidates are used.
+    ModelBigram(std::shared_ptr<const BigramTable> table, double temperature, std::int64_t k);
 
     [[nodiscard]] std::string_view name() const override { return "bigram"; }
     [[nodiscard]] std::uint16_t n_bins() const override;
     void observe(const Observation&) override {}
+    /// Computes all probabilities again, from the table.
+    void set_temperature(double temperature) override;
     void reset() override {}
     /// A cursor is the last token of its path.
     [[nodiscard]] Cursor root(std::span<const TokenId> text) override;
@@ -40,10 +43,11 @@ public:
     [[nodiscard]] std::int64_t k() const { return k_; }
 
 private:
-    std::int64_t vocab_;
+    [[nodiscard]] std::span<const std::int32_t> tokens_after(std::int64_t token) const;
+
+    std::shared_ptr<const BigramTable> table_;
     std::int64_t k_;
-    std::vector<std::int32_t> tokens_;  // [vocab, k], most probable first; -1 behind the last
-    std::vector<Half> probabilities_;   // [vocab, k], in (0, 1)
+    std::vector<Half> probabilities_;  // [vocab, k], in (0, 1)
 };
 
 }  // namespace slipstream::draft

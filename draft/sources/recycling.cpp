@@ -46,11 +46,16 @@ Cursor one_more(Cursor path, TokenId token) {
 }  // namespace
 
 Recycling::Recycling(const RecyclingOptions& options) : options_(options), row_top_(kCandidates, options.vocab) {
-    CHECK(options.temperature >= 0.0, "temperature {}", options.temperature);
     CHECK(options.vocab <= kMaxVocab, "{} tokens", options.vocab);
+    set_temperature(options.temperature);
     rows_.resize(options.vocab);
     long_rows_.resize(kLongRows);
     reset();
+}
+
+void Recycling::set_temperature(double temperature) {
+    CHECK(temperature >= 0.0, "temperature {}", temperature);
+    options_.temperature = temperature;
 }
 
 void Recycling::reset() {
@@ -97,7 +102,7 @@ void Recycling::learn(Cursor behind, const LogitRows& logits, std::int32_t node)
     CHECK(token < options_.vocab, "token {} of {}", token, options_.vocab);
     Row& row = rows_[token];
     row.tokens.fill(kNoToken);
-    const float scale = sharpness(options_.temperature);
+    const float scale = row.sharpness = sharpness(options_.temperature);
     const float greatest = top.front().logit;
     const float normaliser = estimated_log_normaliser(logits, node, top, 1.0F / scale);
     for (std::size_t i = 0; i < top.size(); ++i) {
@@ -118,7 +123,30 @@ Cursor Recycling::advance(Cursor cursor, TokenId token) {
     return one_more(cursor, token);
 }
 
-std::size_t Recycling::list(const Row& row, std::int64_t position, const PathNoise& noise, std::span<Proposal> out) {
+// The row with probabilities at the target's temperature. One that was learnt at another keeps its mass and is
+// sharpened within.
+Recycling::Row Recycling::at_temperature(const Row& row) const {
+    Row now = row;
+    now.sharpness = sharpness(options_.temperature);
+    if (now.sharpness == row.sharpness) return now;
+    const float power = now.sharpness / row.sharpness;
+    std::array<float, kCandidates> p{};
+    float mass = 0.0F;
+    for (std::size_t i = 0; i < kCandidates && row.tokens[i] != kNoToken; ++i)
+        mass += p[i] = to_float(row.probabilities[i]);
+    // p^power, relative to the greatest, so that nothing underflows together.
+    const float greatest = *std::ranges::max_element(p);
+    std::array<float, kCandidates> sharpened{};
+    float sum = 0.0F;
+    for (std::size_t i = 0; i < kCandidates && p[i] > 0.0F; ++i) sum += sharpened[i] = std::pow(p[i] / greatest, power);
+    for (std::size_t i = 0; i < kCandidates && p[i] > 0.0F; ++i)
+        now.probabilities[i] = kept_probability(mass * sharpened[i] / sum);
+    return now;
+}
+
+std::size_t Recycling::list(const Row& known, std::int64_t position, const PathNoise& noise,
+                            std::span<Proposal> out) const {
+    const Row row = at_temperature(known);
     std::array<Proposal, kCandidates> found;
     std::size_t n = 0;
     for (; n < kCandidates && row.tokens[n] != kNoToken; ++n)
@@ -174,8 +202,8 @@ void Recycling::save(TableWriter& out) const {
     std::vector<std::int32_t> candidates;      // [n_rows, k]
     std::vector<std::uint32_t> probabilities;  // [n_rows, k / 2], two halves a word, the first one low
     for (std::size_t token = 0; token < rows_.size(); ++token) {
-        const Row& row = rows_[token];
-        if (row.tokens[0] == kNoToken) continue;
+        if (rows_[token].tokens[0] == kNoToken) continue;
+        const Row row = at_temperature(rows_[token]);
         tokens.push_back(static_cast<std::uint32_t>(token));
         candidates.insert(candidates.end(), row.tokens.begin(), row.tokens.end());
         for (std::size_t i = 0; i < kCandidates; i += 2)
@@ -206,7 +234,6 @@ void Recycling::load(TableReader& in) {
                             2 * probabilities.size()));
     if (!(saved_sharpness > 0.0F) || !std::isfinite(saved_sharpness))
         in.fail(fmt::format("made at a temperature of 1 / {}", saved_sharpness));
-    const float power = sharpness(options_.temperature) / saved_sharpness;
 
     Row empty{};
     empty.tokens.fill(kNoToken);
@@ -215,28 +242,21 @@ void Recycling::load(TableReader& in) {
         if (tokens[r] >= vocab || (r > 0 && tokens[r] <= tokens[r - 1]))
             in.fail(fmt::format("row {} is of token {}", r, tokens[r]));
         Row& row = rows[tokens[r]];
-        std::array<float, kCandidates> p{};
-        float mass = 0.0F;
+        row.sharpness = saved_sharpness;
         std::size_t n = 0;
         for (std::size_t i = 0; i < kCandidates; ++i) {
             const std::int32_t token = candidates[r * kCandidates + i];
             const std::uint32_t word = probabilities[(r * kCandidates + i) / 2];
             if (token == kNoToken) continue;
-            p[i] = to_float(Half{static_cast<std::uint16_t>(word >> (16 * (i % 2)))});
+            const Half kept{static_cast<std::uint16_t>(word >> (16 * (i % 2)))};
+            const float p = to_float(kept);
             const bool repeats = std::find(row.tokens.begin(), row.tokens.end(), token) != row.tokens.end();
-            if (token < 0 || token >= options_.vocab || n != i || repeats || !(p[i] > 0.0F && p[i] < 1.0F))
-                in.fail(fmt::format("candidate {} of token {} is {} with probability {}", i, tokens[r], token, p[i]));
+            if (token < 0 || token >= options_.vocab || n != i || repeats || !(p > 0.0F && p < 1.0F))
+                in.fail(fmt::format("candidate {} of token {} is {} with probability {}", i, tokens[r], token, p));
+            row.probabilities[n] = kept;
             row.tokens[n++] = token;
-            mass += p[i];
         }
         if (n == 0) in.fail(fmt::format("the row of token {} is empty", tokens[r]));
-        // p^power, relative to the greatest, so that nothing underflows together.
-        const float greatest = *std::ranges::max_element(p);
-        std::array<float, kCandidates> sharpened{};
-        float sum = 0.0F;
-        for (std::size_t i = 0; i < n; ++i) sum += sharpened[i] = std::pow(p[i] / greatest, power);
-        for (std::size_t i = 0; i < n; ++i)
-            row.probabilities[i] = kept_probability(power == 1.0F ? p[i] : mass * sharpened[i] / sum);
     }
     rows_ = std::move(rows);
     std::ranges::fill(long_rows_, LongRow{.row = empty});

@@ -47,6 +47,8 @@ public:
     /// Learns from logits [tree size, vocab], where there are any: each row's best, and what they weigh.
     [[nodiscard]] LogitRequest logit_request() const override;
     void observe(const Observation& observation) override;
+    /// Rows keep the probabilities that they were learnt with, and are sharpened when they are read.
+    void set_temperature(double temperature) override;
     void reset() override;
 
     /// A cursor is the last tokens of its path, the last one in the low bits.
@@ -60,13 +62,14 @@ public:
 
     /// The rows that are not empty, and the temperature that they were made at.
     void save(TableWriter& out) const override;
-    /// Where the temperature was another one, a row keeps its mass and is sharpened within.
+    /// Rows may be of another temperature, as after set_temperature().
     void load(TableReader& in) override;
 
 private:
     struct Row {
         std::array<TokenId, kCandidates> tokens;      // best first; -1 behind the last, all -1: empty
         std::array<Half, kCandidates> probabilities;  // > 0 where there is a token
+        float sharpness = 1.0F;                       // 1 / temperature of the probabilities
     };
 
     struct LongRow {
@@ -77,8 +80,9 @@ private:
     void learn(Cursor behind, const LogitRows& logits, std::int32_t node);
     [[nodiscard]] const Row& row(TokenId token) const;
     [[nodiscard]] LongRow& place_of(std::uint64_t behind);
-    [[nodiscard]] static std::size_t list(const Row& row, std::int64_t position, const PathNoise& noise,
-                                          std::span<Proposal> out);
+    [[nodiscard]] Row at_temperature(const Row& row) const;
+    [[nodiscard]] std::size_t list(const Row& row, std::int64_t position, const PathNoise& noise,
+                                   std::span<Proposal> out) const;
 
     RecyclingOptions options_;
     std::vector<Row> rows_;           // [vocab]

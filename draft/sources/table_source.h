@@ -67,6 +67,9 @@ public:
     virtual void observe(const Observation& observation) = 0;
     /// What observe() looks at of every row of logits, on devices where that is not free.
     [[nodiscard]] virtual LogitRequest logit_request() const { return {}; }
+    /// The target samples at this temperature from now on, 0 if it is greedy: estimates follow it, and what was learnt
+    /// stays. Between texts.
+    virtual void set_temperature(double /*temperature*/) {}
     /// Forgets everything learnt, as after construction; fixed tables (frozen, corpus, model n-grams) stay.
     virtual void reset() = 0;
 

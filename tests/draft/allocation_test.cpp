@@ -60,6 +60,11 @@ public:
         cache_.truncate(0);
         loop_->begin(phrases(seed, 40));
     }
+    /// Before begin().
+    void sample_by(const SamplerOptions& sampling) {
+        sampler_ = Sampler(sampling, model_.config().vocab);
+        drafter_->set_sampling(sampling);
+    }
     /// Until the text has `n` tokens.
     Stretch run_to(std::int64_t n) {
         Stretch stretch;
@@ -155,6 +160,20 @@ TEST(DraftAllocation, ADraftModelAllocatesForItsCopyOfTheTextAlone) {
         EXPECT_LE(stretch.n_loud, 3) << "T " << temperature;  // it doubles from 200 tokens to 900
         EXPECT_LE(stretch.allocated.n, 3) << "T " << temperature;
         EXPECT_LT(stretch.n_passes, 600);
+    }
+}
+
+TEST(DraftAllocation, AfterAChangeOfSamplingPassesAllocateAsBefore) {
+    Decoding decoding({SourceKind::Model}, 0.0, false);
+    decoding.begin(1);
+    static_cast<void>(decoding.run_to(200));
+    for (const double temperature : {0.9, 0.9, 0.0}) {
+        decoding.sample_by({.temperature = temperature, .top_k = 0, .repeat_penalty = 1.1, .seed = 8});
+        decoding.begin(2);
+        static_cast<void>(decoding.run_to(200));
+        const Stretch stretch = decoding.run_to(900);
+        EXPECT_LE(stretch.n_loud, 3) << "T " << temperature;
+        EXPECT_LE(stretch.allocated.n, 3) << "T " << temperature;
     }
 }
 

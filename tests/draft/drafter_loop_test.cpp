@@ -1,7 +1,10 @@
 // The drafter in the generation loop, with models: whatever it guesses, texts are those of plain decoding, one after
 // another, cut and given up, drawn or picked. The bundled pair with every source at once; tiny ones for the rest.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
+#include <functional>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -98,12 +101,14 @@ public:
           walk_(sampler_),
           rejection_(sampler_, pair.model.config().vocab, nullptr) {}
 
+    void sample_by(const SamplerOptions& sampling) { sampler_ = Sampler(sampling, view_passes_.vocab()); }
     void walk_by(const DraftDistributions* distributions, std::int64_t vocab) {
         rejection_ = RejectionVerifier(sampler_, vocab, distributions);
         rejects_ = true;
     }
 
-    /// Each prompt and 50 tokens behind it. Every third pass is given up first; some texts are cut back and go on.
+    /// Each prompt and 50 tokens behind it. Every third pass of a text is given up first; some texts are cut back and
+    /// go on.
     Texts serve(Proposer& proposer, const Texts& prompts) {
         RankTarget target(forward_, cache_);
         target.build_views_with({&view_builder_});
@@ -112,11 +117,12 @@ public:
                             {.budget = kBudget, .end_tokens = {}});
         Texts texts;
         for (const std::vector<TokenId>& prompt : prompts) {
-            cache_.truncate(0);
+            target.truncate(0);
+            n_passes = 0;
             loop.begin(prompt);
             const std::int64_t end = std::ssize(prompt) + 50;
             extend(loop, end);
-            if (texts.size() % 2 == 1) {
+            if (cut_back || texts.size() % 2 == 1) {
                 loop.truncate(std::ssize(prompt) + 20);
                 extend(loop, end);
             }
@@ -126,6 +132,7 @@ public:
     }
     [[nodiscard]] ViewPasses& view() { return view_passes_; }
     std::int64_t n_passes = 0;
+    bool cut_back = false;  // every text, not every other one
 
 private:
     void extend(GenerationLoop& loop, std::int64_t end) {
@@ -258,6 +265,175 @@ TEST(DrafterLoop, WhatIsDrawnDependsOnTheSeedAndNothingMeasured) {
             if (first.empty()) first = texts;
             EXPECT_EQ(texts, first);
             for (const SourceFigures& figures : drafter->figures()) EXPECT_GT(figures.accepted, 0) << figures.name;
+        }
+    }
+}
+
+SamplerOptions changed(SamplerOptions sampling, const std::function<void(SamplerOptions&)>& change) {
+    change(sampling);
+    return sampling;
+}
+// One after another, and back.
+const std::vector<SamplerOptions> kSamplings = {
+    kSampled,
+    changed(kSampled, [](SamplerOptions& options) { options.seed = 9; }),
+    changed(kSampled, [](SamplerOptions& options) { options.temperature = 1.1; }),
+    changed(kSampled, [](SamplerOptions& options) { options.top_k = 5; }),
+    kGreedy,
+    changed(kSampled, [](SamplerOptions& options) { options.repeat_window = 3; }),
+    kSampled,
+};
+
+SourceFigures sum_of(const Drafter& drafter) {
+    SourceFigures sum;
+    for (const SourceFigures& figures : drafter.figures()) {
+        sum.offered += figures.offered;
+        sum.accepted += figures.accepted;
+    }
+    return sum;
+}
+
+TEST(DrafterLoop, OtherSamplingGivesThePlainTextAndFiguresGoOn) {
+    const auto pair = tiny_pair();
+    NoProposer nothing;
+    std::vector<Texts> plain;
+    for (const SamplerOptions& sampling : kSamplings)
+        plain.push_back(Server(*pair, sampling).serve(nothing, pair->prompts));
+    std::vector<DraftOptions> all{pair->everything(plain.front())};
+    for (const SourceKind kind : all_sources()) {
+        all.push_back(all.front());
+        all.back().sources = {kind};
+    }
+    for (const DraftOptions& options : all) {
+        SCOPED_TRACE(options.sources.size() == 1 ? source_name(options.sources.front()) : "all");
+        const auto drafter = make_drafter(options, pair->target(kSamplings.back()));
+        Server server(*pair, kSamplings.back());
+        drafter->attach_view(server.view(), {});
+        for (std::size_t i = 0; i < kSamplings.size(); ++i) {
+            const SourceFigures before = sum_of(*drafter);
+            drafter->set_sampling(kSamplings[i]);
+            server.sample_by(kSamplings[i]);
+            EXPECT_EQ(sum_of(*drafter).offered, before.offered);
+            EXPECT_EQ(server.serve(*drafter, pair->prompts), plain[i]) << i;
+            EXPECT_GT(sum_of(*drafter).offered, before.offered);
+            EXPECT_GE(sum_of(*drafter).accepted, before.accepted);
+        }
+    }
+}
+
+// The same logits, filters and noise: every draft token must come true.
+TEST(DrafterLoop, AModelThatDraftsForItselfIsRightAfterEveryChangeOfSampling) {
+    Pair pair(make_tiny_model({}), make_tiny_model({}));
+    pair.prompts.push_back(phrases(1, 40));
+    DraftOptions options;
+    options.sources = {SourceKind::Model};
+    options.shape = TreeShape::Chain;
+    options.gamma = 5;
+    const auto drafter = make_drafter(options, pair.target(kGreedy));
+    Server server(pair, kGreedy);
+    for (std::size_t i = 0; i < kSamplings.size(); ++i) {
+        SCOPED_TRACE(i);
+        drafter->set_sampling(kSamplings[i]);
+        server.sample_by(kSamplings[i]);
+        static_cast<void>(server.serve(*drafter, pair.prompts));
+        const SourceFigures figures = drafter->figures().front();
+        EXPECT_GE(figures.offered, 40 * (static_cast<std::int64_t>(i) + 1));
+        EXPECT_EQ(figures.accepted, figures.offered);
+        EXPECT_EQ(figures.name, "model");
+    }
+}
+
+TEST(DrafterLoop, TablesProposeAfterAChangeOfSamplingAsIfTheyWereLoadedForIt) {
+    const auto pair = tiny_pair();
+    DraftOptions options = pair->everything(pair->prompts);
+    const auto tree_of = [](Drafter& drafter, const std::vector<TokenId>& text) {
+        TokenTree tree;
+        tree.reset(text.back());
+        drafter.observe({.text = text, .n_new = std::ssize(text)});
+        drafter.propose(tree, {.budget = kBudget, .max_depth = 16, .text = text});
+        return tree;
+    };
+    const std::vector<std::vector<SourceKind>> sets = {
+        {SourceKind::Recycling},
+        {SourceKind::Cacheback},
+        {SourceKind::Bigram},
+        {SourceKind::Unigram},
+        {SourceKind::Cacheback, SourceKind::Bigram, SourceKind::Unigram}};
+    for (const std::vector<SourceKind>& sources : sets) {
+        options.sources = sources;
+        SCOPED_TRACE(source_name(sources.front()));
+        std::filesystem::remove_all(*options.tables);
+        const auto drafter = make_drafter(options, pair->target(kSampled));
+        Server server(*pair, kSampled);
+        const Texts learnt = server.serve(*drafter, pair->prompts);
+        drafter->save();
+        // Greedily a merged tree goes by another calibration, from the beginning.
+        std::vector<SamplerOptions> samplings = {kGreedy};
+        if (sources.size() == 1) samplings = kSamplings;
+        std::int64_t n_nodes = 0;
+        std::int64_t n_changed = 0;
+        for (const SamplerOptions& sampling : samplings) {
+            const auto loaded = make_drafter(options, pair->target(sampling));
+            const auto unchanged = make_drafter(options, pair->target(kSampled));
+            drafter->set_sampling(sampling);
+            for (const std::vector<TokenId>& text : learnt) {
+                const TokenTree tree = tree_of(*drafter, text);
+                const TokenTree expected = tree_of(*loaded, text);
+                EXPECT_TRUE(std::ranges::equal(tree.tokens(), expected.tokens()));
+                EXPECT_TRUE(std::ranges::equal(tree.parents(), expected.parents()));
+                n_nodes += tree.size() - 1;
+                n_changed += std::ranges::equal(tree.tokens(), tree_of(*unchanged, text).tokens()) ? 0 : 1;
+            }
+        }
+        EXPECT_GT(n_nodes, 0);
+        EXPECT_GT(n_changed, 0) << "sampling makes no difference";
+    }
+}
+
+// Classical verification: the text depends on the draws, and they on options and text alone.
+TEST(DrafterLoop, DrawsAfterAChangeOfSamplingAreThoseOfAFreshDrafter) {
+    const auto pair = tiny_pair();
+    // Longer than the draft model's window of 240 tokens: which of them it drops depends on the texts before.
+    pair->prompts.push_back(phrases(7, 210));
+    pair->prompts.push_back(phrases(7, 280));
+    const struct {
+        std::vector<SourceKind> sources;
+        std::optional<TreeShape> shape;
+    } cases[] = {{{SourceKind::Model}, std::nullopt},
+                 {{SourceKind::Model}, TreeShape::Chain},
+                 {{SourceKind::Retrieval}, TreeShape::Chain},
+                 {{SourceKind::Model, SourceKind::Retrieval}, TreeShape::Chain},
+                 {{SourceKind::Context, SourceKind::Recycling}, TreeShape::Merged}};
+    ViewOptions view = kView;
+    view.in_steps = true;
+    for (const auto& [sources, shape] : cases) {
+        SCOPED_TRACE(source_name(sources.front()));
+        DraftOptions options;
+        options.sources = sources;
+        options.shape = shape;
+        options.max_budget = kBudget;
+        options.child_rule = ChildRule::Draw;
+        options.noise_ranking = NoiseRanking::Blind;
+        const auto serve = [&](Server& server, Drafter& drafter, const Texts& prompts) {
+            server.walk_by(drafter.distributions(), pair->model.config().vocab);
+            return server.serve(drafter, prompts);
+        };
+        const auto drafter = make_drafter(options, pair->target(kSampled));
+        Server server(*pair, kSampled, view);
+        drafter->attach_view(server.view(), {});
+        const Texts first = serve(server, *drafter, pair->prompts);
+        for (const SamplerOptions& sampling : kSamplings) {
+            drafter->set_sampling(sampling);
+            server.sample_by(sampling);
+            const Texts texts = serve(server, *drafter, pair->prompts);
+            EXPECT_EQ(texts == first, sampling == kSampled);
+            for (std::size_t i = 0; i < texts.size(); ++i) {
+                const auto fresh = make_drafter(options, pair->target(sampling));
+                Server alone(*pair, sampling, view);
+                fresh->attach_view(alone.view(), {});
+                alone.cut_back = i % 2 == 1;
+                EXPECT_EQ(serve(alone, *fresh, {pair->prompts[i]}).front(), texts[i]) << i;
+            }
         }
     }
 }

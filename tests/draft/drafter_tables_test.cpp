@@ -203,6 +203,51 @@ TEST_F(DrafterTables, WhatCameTrueUnderNoiseIsKeptApart) {
     EXPECT_TRUE(notes_.empty());
 }
 
+TEST_F(DrafterTables, EachKindOfCalibrationIsKeptWhileAnotherIsInUse) {
+    const SamplerOptions noisy{.temperature = 0.8, .seed = 5};
+    const SamplerOptions greedy{.temperature = 0.0, .seed = 5};
+    const auto bytes_of_section = [this](const std::string& name) {
+        const TableWriter fields = TableFile(file()).section(name)->copy();
+        return std::vector(fields.bytes().begin(), fields.bytes().end());
+    };
+    temperature_ = 0.8;
+    const auto drafter = make(kOfTheText);
+    static_cast<void>(replay(*drafter, recorded_phrases(1), 32));
+    drafter->save();
+    const auto under_noise = bytes_of_section("calibration under noise");
+    // Greedily it begins as a drafter that knows nothing.
+    drafter->set_sampling(greedy);
+    temperature_ = 0.0;
+    subfolder_ = "fresh";
+    const auto fresh = make(kOfTheText);
+    EXPECT_EQ(accept_lengths(*drafter), accept_lengths(*fresh));
+    fresh->save();
+    const auto without_noise = bytes_of_section("calibration");
+    subfolder_ = "tables";
+    fs::remove(file());
+    drafter->save();
+    EXPECT_EQ(TableFile(file()).section_names(), (std::vector<std::string>{"calibration", "calibration under noise"}));
+    EXPECT_EQ(bytes_of_section("calibration"), without_noise);
+    EXPECT_EQ(bytes_of_section("calibration under noise"), under_noise);
+    // A drafter that begins greedily has loaded the other kind as well.
+    const auto next = make(kOfTheText);
+    fs::remove(file());
+    next->set_sampling(noisy);
+    temperature_ = 0.8;
+    drafter->set_sampling(noisy);
+    const auto taught = accept_lengths(*drafter);
+    EXPECT_EQ(accept_lengths(*next), taught);
+    EXPECT_NE(accept_lengths(*make(kOfTheText)), taught);
+    next->save();
+    drafter->reset();
+    drafter->save();
+    EXPECT_EQ(bytes_of_section("calibration"), without_noise);
+    drafter->set_sampling(greedy);
+    drafter->save();
+    EXPECT_NE(bytes_of_section("calibration"), without_noise) << "reset() keeps what was learnt";
+    EXPECT_TRUE(notes_.empty());
+}
+
 TEST_F(DrafterTables, AnotherModelsTableIsNotUsed) {
     learn_and_save();
     const std::string before = bytes_of(file());

@@ -19,7 +19,7 @@ TEST(ModelBigram, TemperatureSharpensWhatIsKeptAndWhatIsNot) {
     for (const double p : {0.4, 0.2, 0.1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0})
         table.log_p.push_back(to_half(static_cast<float>(std::log(p))));
     const auto row_at = [&](double temperature, std::int64_t k, TokenId token) {
-        ModelBigram source(table, temperature, k);
+        ModelBigram source(std::make_shared<const BigramTable>(table), temperature, k);
         std::vector<Proposal> row(5);
         row.resize(source.propose(static_cast<Cursor>(token), 1, PathNoise(), row));
         return row;
@@ -38,14 +38,36 @@ TEST(ModelBigram, TemperatureSharpensWhatIsKeptAndWhatIsNot) {
     EXPECT_EQ(row_at(1.0, 2, 0).size(), 2U);
     EXPECT_NEAR(row_at(1.0, 2, 0)[0].probability, 0.4, 1e-3) << "the sum is the whole row's";
     EXPECT_TRUE(row_at(1.0, 2, 1).empty());
-    ModelBigram two(table, 1.0, 2);
+    ModelBigram two(std::make_shared<const BigramTable>(table), 1.0, 2);
     EXPECT_EQ(two.best(1, 5, {}), -1);
     EXPECT_EQ(two.best(0, 5, {}), 1);
 }
 
+TEST(ModelBigram, FollowsTheTemperature) {
+    constexpr std::int64_t vocab = 20;
+    const auto table = shared_toy_bigrams(vocab, 12, 4);
+    ModelBigram source(table, 0.8, 9);
+    for (const double temperature : {0.3, 0.0, 1.4, 0.8}) {
+        source.set_temperature(temperature);
+        ModelBigram fresh(table, temperature, 9);
+        for (Cursor token = 0; token < vocab; ++token) {
+            std::vector<Proposal> out(12);
+            std::vector<Proposal> expected(12);
+            out.resize(source.propose(token, 1, {}, out));
+            expected.resize(fresh.propose(token, 1, {}, expected));
+            ASSERT_EQ(out.size(), token + 1 == vocab ? 0U : 9U);
+            ASSERT_EQ(out.size(), expected.size());
+            for (std::size_t i = 0; i < out.size(); ++i) {
+                EXPECT_EQ(out[i].token, expected[i].token);
+                EXPECT_EQ(out[i].probability, expected[i].probability);
+            }
+        }
+    }
+}
+
 TEST(ModelBigram, ProposesTheRowOfTheLastTokenByTheNoise) {
     constexpr std::int64_t vocab = 60;
-    ModelBigram source(toy_bigrams(vocab, 12, 1), 0.8, 12);
+    ModelBigram source(shared_toy_bigrams(vocab, 12, 1), 0.8, 12);
     int n_moved = 0;
     for (TokenId token = 0; token < vocab; ++token) {
         for (const bool noisy : {false, true}) {
@@ -76,7 +98,7 @@ TEST(ModelBigram, ProposesTheRowOfTheLastTokenByTheNoise) {
 
 TEST(ModelBigram, ItsTreeIsRowsExtendedByTheirOwnBest) {
     constexpr std::int64_t vocab = 60;
-    ModelBigram source(toy_bigrams(vocab, 12, 2), 1.0, 12);
+    ModelBigram source(shared_toy_bigrams(vocab, 12, 2), 1.0, 12);
     const std::vector<TokenId> text = {1, 2, 3};
     for (const bool noisy : {false, true}) {
         const PathNoise noise = noisy ? PathNoise(5) : PathNoise();

@@ -37,6 +37,23 @@ TEST(ModelUnigram, ProbabilitiesFollowTheRank) {
     for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(out[i].probability, other[i].probability);
 }
 
+TEST(ModelUnigram, FollowsTheTemperature) {
+    const std::vector<TokenId> common = common_tokens(30, 300);
+    ModelUnigram source(common, 300, 0.8);
+    for (const double temperature : {0.3, 0.0, 1.4, 0.8}) {
+        source.set_temperature(temperature);
+        ModelUnigram fresh(common, 300, temperature);
+        std::array<Proposal, 16> out;
+        std::array<Proposal, 16> expected;
+        ASSERT_EQ(source.propose(0, 1, PathNoise(), out), 16U);
+        ASSERT_EQ(fresh.propose(0, 1, PathNoise(), expected), 16U);
+        for (std::size_t i = 0; i < out.size(); ++i) {
+            EXPECT_EQ(out[i].token, expected[i].token);
+            EXPECT_EQ(out[i].probability, expected[i].probability);
+        }
+    }
+}
+
 TEST(ModelUnigram, FindsTheBestByTheNoiseOfEachPosition) {
     for (const std::int64_t n : {3, 97, 256}) {
         for (const double temperature : {0.05, 0.3, 1.0, 1.2}) {

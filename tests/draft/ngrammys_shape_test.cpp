@@ -44,7 +44,7 @@ TEST(NgrammysShape, ContextRowsComeFirstThenExtendedBigrams) {
     row(1, {2, 9});
     row(7, {0});
     row(8, {3});
-    ModelBigram bigrams(table, 0.0, 3);
+    ModelBigram bigrams(std::make_shared<const BigramTable>(table), 0.0, 3);
     const Path text = {5, 1, 2, 5, 1, 2, 5, 3, 4, 5};
     const auto grown = [&](std::size_t rows, std::int64_t budget, ModelBigram* table_or_null) {
         TokenTree tree;
@@ -64,7 +64,7 @@ TEST(NgrammysShape, ContextRowsComeFirstThenExtendedBigrams) {
 
 TEST(NgrammysShape, KeepsToBudgetDepthAndTheNumberOfRows) {
     std::mt19937 random(21);
-    ModelBigram bigrams(toy_bigrams(8, 4, 3), 0.9, 4);
+    ModelBigram bigrams(shared_toy_bigrams(8, 4, 3), 0.9, 4);
     Path text;
     for (int round = 0; round < 300; ++round) {
         const std::size_t n = 1 + random() % 4;

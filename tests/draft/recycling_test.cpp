@@ -314,6 +314,40 @@ TEST(Recycling, SavedRowsComeBack) {
     EXPECT_NEAR(after[0].probability + after[1].probability, 1.0, 0.002);
 }
 
+TEST(Recycling, FollowsTheTemperatureAndLosesNothing) {
+    const TokenId best[] = {3, 14, 15, 9, 2, 6, 5, 35};
+    Recycling source({.vocab = 50, .temperature = 0.8});
+    teach(source, {7, 9}, {logits_of(50, best, 0.7F), logits_of(50, best, 0.3F)});
+    // Row 9 is also behind the two tokens 7 and 9.
+    const std::vector<std::vector<TokenId>> paths = {{2, 2, 7}, {2, 7, 9}};
+    const auto probabilities = [&](Recycling& of, const std::vector<TokenId>& path) {
+        std::vector<Proposal> out(8);
+        EXPECT_EQ(of.propose(of.root(path), 1, {}, out), 8U);
+        std::vector<float> p;
+        for (const Proposal& proposal : out) p.push_back(proposal.probability);
+        return p;
+    };
+    for (const std::vector<TokenId>& path : paths) {
+        const std::vector<float> learnt = probabilities(source, path);
+        for (const double temperature : {0.4, 0.02, 0.0, 1.6, 0.8}) {
+            const Saved saved(source);
+            source.set_temperature(temperature);
+            const std::vector<float> now = probabilities(source, path);
+            // p^power, their sum as it was.
+            const double power = 0.8 / (temperature > 0.0 ? temperature : 1.0);
+            double mass = 0.0;
+            double sum = 0.0;
+            for (const float p : learnt) mass += p;
+            for (const float p : learnt) sum += std::pow(static_cast<double>(p / learnt[0]), power);
+            for (std::size_t i = 0; i < now.size(); ++i) {
+                const double expected = mass * std::pow(static_cast<double>(learnt[i] / learnt[0]), power) / sum;
+                EXPECT_NEAR(now[i], std::clamp(expected, 0x1p-24, 0x1.ffcp-1), 1e-3 * expected + 0x1p-24);
+            }
+            EXPECT_EQ(now == learnt, temperature == 0.8);
+        }
+    }
+}
+
 TEST(Recycling, DamagedSectionsAreRefusedAndLeaveItAsItWas) {
     const TokenId best[] = {3, 14, 15, 9, 2, 6, 5, 35};
     Recycling source({.vocab = 50, .temperature = 1.0});

@@ -40,7 +40,6 @@ TEST_F(SourceSetTest, TablesAndModelsStandInTheOrderAskedFor) {
     EXPECT_EQ(set.table_list()[1]->name(), "context");
     ASSERT_EQ(set.model_list().size(), 1U);
     EXPECT_EQ(set.model_list()[0]->name(), "model");
-    EXPECT_NE(set.model_list()[0]->pass_curve(), nullptr);
     EXPECT_EQ(set.find("context"), set.table_list()[1]);
     EXPECT_EQ(set.find("model"), nullptr);
     EXPECT_EQ(set.bigrams, nullptr);

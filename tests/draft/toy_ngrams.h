@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -27,6 +28,11 @@ namespace slipstream::draft {
         }
     }
     return table;
+}
+
+[[nodiscard]] inline std::shared_ptr<const BigramTable> shared_toy_bigrams(std::int64_t vocab, std::int64_t k,
+                                                                           std::uint32_t seed) {
+    return std::make_shared<const BigramTable>(toy_bigrams(vocab, k, seed));
 }
 
 }  // namespace slipstream::draft

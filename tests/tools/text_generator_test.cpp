@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/base/error.h"
 #include "kernels/base/interrupted.h"
 #include "runtime/loop/text_generation.h"
 #include "tools/engine/prompt_encoding.h"
@@ -31,10 +32,11 @@ class EngineGeneration : public testing::Test {
 protected:
     // The callbacks are gone when the text is made.
     [[nodiscard]] static TextGenerator make(const GeneratorOptions& options, OpenedModel opened,
-                                            const Tokenizer& tokenizer, const std::atomic<bool>* cancel) {
+                                            const Tokenizer& tokenizer, const std::atomic<bool>* cancel,
+                                            const SamplerOptions& sampling = {.temperature = 0.0}) {
         const EngineCallbacks callbacks{.cancel = cancel};
         std::vector<TokenId> end_tokens = all_end_tokens(opened.files().generation_defaults(), tokenizer);
-        return TextGenerator(options, std::move(opened), {.temperature = 0.0}, std::move(end_tokens), callbacks);
+        return TextGenerator(options, std::move(opened), sampling, std::move(end_tokens), callbacks);
     }
 
     [[nodiscard]] Generated generate() const {
@@ -50,6 +52,19 @@ protected:
                                          {.on_text = [&](std::string_view part) { generated.text += part; }})
                                .passes;
         return generated;
+    }
+
+    /// A text of `generator`, from the beginning.
+    [[nodiscard]] static std::string text_of(TextGenerator& generator, const Tokenizer& tokenizer) {
+        const EncodedPrompt prompt = encode_raw("The wolf said", tokenizer, SpecialTokens::AsText, nullptr);
+        generator.target().truncate(0);
+        generator.loop().begin(prompt.tokens);
+        std::string text;
+        TextGenerationOptions options;
+        options.max_tokens = 24;
+        static_cast<void>(generate_text(generator.loop(), tokenizer, prompt.start, generator.limits(), options,
+                                        {.on_text = [&](std::string_view part) { text += part; }}));
+        return text;
     }
 
     void draft_with(std::vector<SourceKind> sources) {
@@ -86,6 +101,35 @@ TEST_F(EngineGeneration, IsTheSameWhereverTheModelIsAndWhoeverDrafts) {
     options_.compute.offload.devices.clear();
     options_.compute.devices = choose_devices("cpu,cpu");
     EXPECT_EQ(generate().text, plain.text);
+}
+
+TEST_F(EngineGeneration, OtherSamplingIsTakenUpInPlace) {
+    const std::string folder = SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target";
+    const auto tokenizer = make_tokenizer(OpenedModel(folder).files().tokenizer_source());
+    const SamplerOptions first{.temperature = 0.9, .seed = 1};
+    for (const VerifyRule verify : {VerifyRule::Exact, VerifyRule::Rejection}) {
+        draft_with({SourceKind::Model});
+        options_.draft.verify = verify;
+        if (verify == VerifyRule::Rejection) options_.draft.options.child_rule = draft::ChildRule::Draw;
+        TextGenerator generator = make(options_, OpenedModel(folder), *tokenizer, &cancel_, first);
+        const GenerationLoop* loop = &generator.loop();
+        const std::string text = text_of(generator, *tokenizer);
+        for (const SamplerOptions& sampling : {SamplerOptions{.temperature = 0.9, .seed = 2},
+                                               SamplerOptions{.temperature = 1.2, .top_k = 3, .seed = 2}, first}) {
+            const std::int64_t offered = generator.sources().totals().front().offered;
+            EXPECT_GT(offered, 0);
+            generator.resample(sampling);
+            EXPECT_EQ(&generator.loop(), loop);
+            EXPECT_EQ(generator.sources().totals().front().offered, offered);
+            const std::string next = text_of(generator, *tokenizer);
+            EXPECT_EQ(next == text, sampling == first);
+            EXPECT_GT(generator.sources().totals().front().offered, offered);
+            TextGenerator fresh = make(options_, OpenedModel(folder), *tokenizer, &cancel_, sampling);
+            EXPECT_EQ(next, text_of(fresh, *tokenizer));
+        }
+        EXPECT_THROW(generator.resample({.temperature = -1.0}), RequestError);
+        EXPECT_EQ(text_of(generator, *tokenizer), text);
+    }
 }
 
 TEST_F(EngineGeneration, LoadingIsCancelled) {

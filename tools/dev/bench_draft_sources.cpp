@@ -114,7 +114,8 @@ std::unique_ptr<draft::TableSource> make_bench_source(std::string_view name, con
         case SourceKind::Recycling:
             return make_recycling(text, temperature);
         case SourceKind::Bigram:
-            return std::make_unique<draft::ModelBigram>(count_followers(text, kBigramRow), temperature, kBigramRow);
+            return std::make_unique<draft::ModelBigram>(
+                std::make_shared<const draft::BigramTable>(count_followers(text, kBigramRow)), temperature, kBigramRow);
         case SourceKind::Unigram:
             return std::make_unique<draft::ModelUnigram>(common_tokens(text), text.vocab, temperature);
         case SourceKind::Corpus:

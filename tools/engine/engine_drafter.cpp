@@ -122,14 +122,14 @@ std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, con
 EngineDrafter::EngineDrafter(const DraftSettings& draft, const PlacedModel& target, const Model* target_model,
                              const EngineDraftModel* draft_model, const SamplerOptions& sampling,
                              const EngineCallbacks& callbacks)
-    : budget_(draft.options.max_budget), callbacks_(callbacks) {
+    : budget_(draft.options.max_budget), callbacks_(callbacks), vocab_(target.config().vocab) {
     DraftSettings chosen = draft;
     if (chosen.automatic) drop_what_cannot_serve(chosen.options, target, target_model, draft_model, callbacks);
     callbacks.detail(fmt::format("draft = {} ({})", describe_draft(chosen), draft.list));
     if (chosen.options.sources.empty()) return;
     const WorkProgress progress = callbacks.work("preparing to guess");
     draft::DraftContext for_target;
-    for_target.vocab = target.config().vocab;
+    for_target.vocab = vocab_;
     for_target.sampling = sampling;
     for_target.files = &target.files();
     for_target.text_tokens = target.context_tokens();
@@ -142,12 +142,9 @@ EngineDrafter::EngineDrafter(const DraftSettings& draft, const PlacedModel& targ
             *draft_model->files, draft_model->files->config().kv_dtype, WeightRounding::Q8_0, target);
     }
     for_target.on_progress = [&](std::string_view what, double done, double total) { progress(done, total, what); };
-    for_target.kept_ngrams = std::make_shared<draft::KeptNgrams>();
     for_target.on_note = [callbacks](std::string_view note) { callbacks.note(note); };
     drafter_ = draft::make_drafter(chosen.options, for_target);
-    for_target.on_progress = {};  // that of the work above
     made_with_ = std::move(chosen.options);
-    made_for_ = std::move(for_target);
 }
 
 Proposer& EngineDrafter::proposer() {
@@ -161,13 +158,12 @@ const draft::DraftDistributions* EngineDrafter::distributions() const {
 
 void EngineDrafter::plan_passes(const LoadedModel& target) {
     if (!drafter_ || !made_with_.adapt_budget) return;
-    made_for_.planned_seconds = target_planned_seconds(target);
-    drafter_->pass_curve().replan(made_for_.planned_seconds);
+    drafter_->pass_curve().replan(target_planned_seconds(target));
 }
 
 std::optional<ViewNeeds> EngineDrafter::view_needs() const {
     if (!drafter_ || !made_with_.has(SourceKind::Retrieval)) return std::nullopt;
-    ViewNeeds needs{made_with_.view, draft::model_nodes(made_with_, made_for_.vocab)};
+    ViewNeeds needs{made_with_.view, draft::model_nodes(made_with_, vocab_)};
     needs.options.in_steps = made_with_.child_rule == draft::ChildRule::Draw;
     return needs;
 }
@@ -175,8 +171,7 @@ std::optional<ViewNeeds> EngineDrafter::view_needs() const {
 void EngineDrafter::attach_view(const LoadedModel& target, ViewPasses& passes) {
     draft::PlannedSeconds plan;
     if (made_with_.adapt_budget) plan = view_planned_seconds(target);
-    attach_view_ = [&passes, plan](draft::Drafter& drafter) { drafter.attach_view(passes, plan); };
-    attach_view_(*drafter_);
+    drafter_->attach_view(passes, std::move(plan));
 }
 
 std::vector<draft::SourceFigures> EngineDrafter::figures() const {
@@ -188,22 +183,7 @@ void EngineDrafter::reset() {
 }
 
 void EngineDrafter::resample(const SamplerOptions& sampling) {
-    if (!drafter_) return;
-    save();
-    made_for_.sampling = sampling;
-    const draft::PassCurve curve = drafter_->pass_curve();
-    std::vector<draft::PassCurve> of_models;
-    for (const draft::PassCurve* known : drafter_->model_pass_curves()) of_models.push_back(*known);
-    drafter_.reset();  // the new one's memory is the old one's
-    try {
-        drafter_ = draft::make_drafter(made_with_, made_for_);
-        if (attach_view_) attach_view_(*drafter_);
-        drafter_->pass_curve() = curve;
-        for (std::size_t i = 0; i < of_models.size(); ++i) *drafter_->model_pass_curves()[i] = of_models[i];
-    } catch (const Error& error) {
-        drafter_.reset();
-        callbacks_.note(fmt::format("guessing ends here: {}", error.what()));
-    }
+    if (drafter_) drafter_->set_sampling(sampling);
 }
 
 void EngineDrafter::report_backoff() const {

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -62,8 +61,7 @@ public:
     [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
     /// Forgets what was learnt.
     void reset();
-    /// Guesses for another `sampling` from now on, with what --tables kept of what was learnt, and what is known of
-    /// the time of passes. proposer() is another one then; where it cannot be made nothing guesses: told as a note.
+    /// Drafts for other sampling options of the target from now on (Drafter::set_sampling).
     void resample(const SamplerOptions& sampling);
     /// Keeps what was learnt where --tables says; a failure is a note, since the text is there.
     void save() const;
@@ -75,9 +73,8 @@ private:
     EngineCallbacks callbacks_;
     NoProposer nothing_;
     draft::DraftOptions made_with_;
-    draft::DraftContext made_for_;
-    std::function<void(draft::Drafter&)> attach_view_;  // empty: no view
-    std::unique_ptr<draft::Drafter> drafter_;           // null: plain decoding
+    std::int64_t vocab_;
+    std::unique_ptr<draft::Drafter> drafter_;  // null: plain decoding
 };
 
 /// The walk that --verify asks for. `sampler` outlives it, and so does what `drafter` guesses with.

@@ -28,8 +28,7 @@ void fit_check(const PlacedModel& placed, RunNeeds& needs, const EngineCallbacks
 }  // namespace
 
 TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened, const SamplerOptions& sampling,
-                             std::vector<TokenId> end_tokens, const EngineCallbacks& callbacks)
-    : verify_(options.draft.verify) {
+                             std::vector<TokenId> end_tokens, const EngineCallbacks& callbacks) {
     check_logit_bias(sampling, opened.config().vocab);
     PlacedModel placed(std::move(opened), options.compute, callbacks);
     if (options.prompt_tokens) GenerationLoop::check_prompt(*options.prompt_tokens, placed.context_tokens());
@@ -60,31 +59,21 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened
         target_->use_view(true);
     }
     sampler_.emplace(sampling, model_->config().vocab);
-    if (options.check == CheckPasses::Yes) self_check_.emplace(target_->plain());
-    make_loop();
+    verifier_ = make_verifier(options.draft.verify, *sampler_, model_->config().vocab, *drafter_);
+    loop_.emplace(target_->sequence(), *verifier_, drafter_->proposer(), limits_);
+    if (options.check == CheckPasses::Yes) loop_->check_with(self_check_.emplace(target_->plain()));
     drafter_->plan_passes(*model_);
     start_clock();
 }
 
-void TextGenerator::make_loop() {
-    verifier_ = make_verifier(verify_, *sampler_, model_->config().vocab, *drafter_);
-    loop_.emplace(target_->sequence(), *verifier_, drafter_->proposer(), limits_);
-    if (self_check_) loop_->check_with(*self_check_);
-}
-
 void TextGenerator::resample(const SamplerOptions& sampling) {
     check_logit_bias(sampling, model_->config().vocab);
-    Sampler sampler(sampling, model_->config().vocab);
-    earlier_sources_ = sources();
+    *sampler_ = Sampler(sampling, model_->config().vocab);  // the verifier refers to sampler_
     drafter_->resample(sampling);
-    *sampler_ = std::move(sampler);
-    make_loop();
 }
 
 SourceTotals TextGenerator::sources() const {
-    SourceTotals totals = earlier_sources_;
-    totals.add({}, drafter_->figures());
-    return totals;
+    return SourceTotals(drafter_->figures());
 }
 
 void TextGenerator::start_clock() {

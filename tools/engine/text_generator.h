@@ -37,8 +37,8 @@ public:
     [[nodiscard]] Sequence& sequence() { return target_->sequence(); }
     [[nodiscard]] const Sequence& sequence() const { return target_->sequence(); }
     [[nodiscard]] PrefixStore& prefixes() { return *prefixes_; }
-    /// Draws otherwise from now on. loop() is a new one, over the same cache: its text is to begin with what that
-    /// holds. Throws RequestError of options that are out of range; all is as before then.
+    /// Draws by other options from now on; what is learnt and cached stays. The next text of loop() must be begun
+    /// before its next step. Throws RequestError of options that are out of range; all is as before then.
     void resample(const SamplerOptions& sampling);
     /// What was offered and accepted since the start.
     [[nodiscard]] SourceTotals sources() const;
@@ -50,9 +50,6 @@ public:
     void complete(RunFigures& figures) const;
 
 private:
-    void make_loop();
-
-    VerifyRule verify_;
     std::optional<LoadedModel> model_;
     std::optional<EngineDraftModel> draft_model_;
     std::optional<EngineDrafter> drafter_;
@@ -64,8 +61,7 @@ private:
     std::optional<SelfCheck> self_check_;
     std::optional<GenerationLoop> loop_;
     StreamSnapshot start_{};
-    StreamSnapshot before_{};       // what streamed up to there
-    SourceTotals earlier_sources_;  // of proposers before the last resample()
+    StreamSnapshot before_{};  // what streamed up to there
 };
 
 /// The tokens that end a text: the model's, and those that its vocabulary names (</s>, <|eot_id|>, ...), each
