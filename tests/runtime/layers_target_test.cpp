@@ -26,15 +26,14 @@
 namespace slipstream {
 namespace {
 
-constexpr std::int64_t kContext = RankEngine::kContext;
-constexpr std::int64_t kBudget = RankEngine::kBudget;
+constexpr std::int64_t kContext = SplitEngine::kContext;
+constexpr std::int64_t kBudget = SplitEngine::kBudget;
 
 class LayersTargetTest : public testing::Test {
 protected:
     Generated on_one_device(std::int64_t n_prompt, std::int64_t n_tokens) {
-        RankDevice device;
-        RankEngine whole(*files_, whole_shard(files_->config()), Streams::Nothing, device);
-        RankTarget target(*whole.forward, whole.cache);
+        SplitEngine whole(*files_, {6}, Streams::Nothing);
+        RankTarget& target = *whole.target;
         Generated plain = plainly(target, prompt_of(n_prompt), n_tokens);
         kv_ = kv_of(target);
         return plain;
@@ -61,7 +60,7 @@ TEST_F(LayersTargetTest, EverySplitAndPlacementGivesTheTextLogitsAndKvOfOneDevic
                     ScriptedProposer scripted(one.text, 0.7, 3);
                     Proposer& proposer = budget > 1 ? static_cast<Proposer&>(scripted) : nothing;
                     const Generated several = generate(*engine.target, prompt_of(n_prompt), n_tokens, proposer, budget,
-                                                       budget > 1 ? engine.plain.get() : nullptr);
+                                                       budget > 1 ? engine.plain : nullptr);
                     EXPECT_EQ(several.text, one.text) << n_prompt << " " << testing::PrintToString(split);
                     EXPECT_TRUE(same_bits(several.logits, one.logits)) << static_cast<int>(streams);
                 }
@@ -75,9 +74,8 @@ TEST_F(LayersTargetTest, EverySplitAndPlacementGivesTheTextLogitsAndKvOfOneDevic
 TEST_F(LayersTargetTest, ATextMayBeCutBackAnywhere) {
     std::mt19937 random(5);
     for (const Streams streams : {Streams::Weights, Streams::Both}) {
-        RankDevice device;
-        RankEngine whole(*files_, whole_shard(files_->config()), Streams::Nothing, device);
-        RankTarget one(*whole.forward, whole.cache);
+        SplitEngine whole(*files_, {6}, Streams::Nothing);
+        RankTarget& one = *whole.target;
         SplitEngine several(*files_, {3, 2, 1}, streams);
         std::vector<TokenId> text;
         for (int turn = 0; turn < 5; ++turn) {

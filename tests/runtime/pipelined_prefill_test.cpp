@@ -23,10 +23,10 @@ const std::vector<std::vector<std::int64_t>> kSplits{{3, 3}, {4, 2}, {1, 5}, {2,
 constexpr Streams kAllStreams[] = {Streams::Nothing, Streams::Weights, Streams::Kv, Streams::Both};
 constexpr std::size_t kRing = std::size_t{1} << 19;
 
-std::size_t weights_that_stream(const RankEngine& rank) {
+std::size_t weights_that_stream(const Model& model) {
     std::size_t bytes = 0;
-    for (std::size_t i = 0; i < rank.model.items().size(); ++i)
-        if (rank.model.streams(static_cast<std::int32_t>(i))) bytes += rank.model.items()[i].bytes;
+    for (std::size_t i = 0; i < model.items().size(); ++i)
+        if (model.streams(static_cast<std::int32_t>(i))) bytes += model.items()[i].bytes;
     return bytes;
 }
 
@@ -34,9 +34,8 @@ class PipelinedPrefillTest : public testing::Test {
 protected:
     /// In pieces, all resident.
     Generated on_one_device(std::int64_t n_prompt, std::int64_t n_tokens) {
-        RankDevice device;
-        RankEngine whole(*files_, whole_shard(files_->config()), Streams::Nothing, device);
-        RankTarget target(*whole.forward, whole.cache);
+        SplitEngine whole(*files_, {6}, Streams::Nothing);
+        RankTarget& target = *whole.target;
         EXPECT_FALSE(target.takes_prompt(512));
         Generated plain = plainly(target, prompt_of(n_prompt), n_tokens);
         kv_ = kv_of(target);
@@ -76,7 +75,8 @@ TEST_F(PipelinedPrefillTest, APromptWhoseKvIsReadAgainForEachPrefillChunkHasTheS
             } while (!found->target->takes_prompt(2048));
             SplitEngine& engine = *found;
             EXPECT_EQ(plainly(*engine.target, prompt_of(2400), 1).logits.size(), kTinyVocab);
-            for (const auto& rank : engine.ranks) EXPECT_GT(rank->pass->figures().kv_bytes, 0U);
+            for (std::size_t rank = 0; rank < engine.models.size(); ++rank)
+                EXPECT_GT(engine.runner->stream(rank)->figures().kv_bytes, 0U);
             engine.target->truncate(0);
             EXPECT_EQ(plainly(*engine.target, prompt_of(2400), 8), one);
             EXPECT_EQ(kv_of(*engine.target), kv_);
@@ -88,8 +88,9 @@ TEST_F(PipelinedPrefillTest, EachWeightIsReadOnceHoweverLongThePromptIs) {
     for (const std::int64_t n_prompt : {600, 1100, 2300}) {
         SplitEngine engine(*files_, {3, 2, 1}, Streams::Weights);
         static_cast<void>(plainly(*engine.target, prompt_of(n_prompt), 1));
-        for (const auto& rank : engine.ranks)
-            EXPECT_EQ(rank->pass->figures().weights_bytes, weights_that_stream(*rank)) << n_prompt;
+        for (std::size_t rank = 0; rank < engine.models.size(); ++rank)
+            EXPECT_EQ(engine.runner->stream(rank)->figures().weights_bytes, weights_that_stream(*engine.models[rank]))
+                << n_prompt;
     }
 }
 
@@ -97,9 +98,8 @@ TEST_F(PipelinedPrefillTest, EachWeightIsReadOnceHoweverLongThePromptIs) {
 TEST_F(PipelinedPrefillTest, ATurnMayBeginAnywhere) {
     std::mt19937 random(8);
     for (const Streams streams : {Streams::Nothing, Streams::Both}) {
-        RankDevice device;
-        RankEngine whole(*files_, whole_shard(files_->config()), Streams::Nothing, device);
-        RankTarget one(*whole.forward, whole.cache);
+        SplitEngine whole(*files_, {6}, Streams::Nothing);
+        RankTarget& one = *whole.target;
         SplitEngine several(*files_, {2, 3, 1}, streams, {}, kRing);
         std::vector<TokenId> text;
         for (int turn = 0; turn < 4; ++turn) {
@@ -108,7 +108,7 @@ TEST_F(PipelinedPrefillTest, ATurnMayBeginAnywhere) {
             text.resize(static_cast<std::size_t>(kept));
             for (const TokenId token : prompt_of(600 + static_cast<std::int64_t>(random() % 900)))
                 text.push_back(token);
-            if (std::ssize(text) > RankEngine::kContext - 20) text.resize(RankEngine::kContext - 20);
+            if (std::ssize(text) > SplitEngine::kContext - 20) text.resize(SplitEngine::kContext - 20);
             one.truncate(kept);
             several.target->truncate(kept);
             const Generated expected = plainly(one, text, 6);
@@ -205,10 +205,10 @@ TEST_F(PipelinedPrefillTest, AFailureAnywhereInAPromptIsNamedAndLeavesNoTrace) {
 TEST_F(PipelinedPrefillTest, APromptWithoutRoomOnTheHostGoesInPrefillChunks) {
     const Generated one = on_one_device(1300, 4);
     SplitEngine engine(*files_, {3, 3}, Streams::Weights);
-    PinnedArena& arena = engine.ranks[0]->arena;
+    PinnedArena& arena = engine.arena();
     ASSERT_TRUE(engine.target->takes_prompt(1024));
     {
-        const std::size_t needed = 3 * engine.ranks[0]->forward->limits().max_tokens * 64 * sizeof(float);
+        const std::size_t needed = 3 * engine.runner->forward().limits().max_tokens * 64 * sizeof(float);
         const PinnedBuffer rest = arena.allocate(arena.limit_bytes() - arena.used_bytes() - needed + 1, "the rest");
         EXPECT_FALSE(engine.target->takes_prompt(1024));
         EXPECT_TRUE(engine.target->takes_prompt(512));

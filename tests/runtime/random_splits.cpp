@@ -16,7 +16,7 @@
 namespace slipstream {
 namespace {
 
-constexpr std::int64_t kContext = RankEngine::kContext;
+constexpr std::int64_t kContext = SplitEngine::kContext;
 
 /// A tree, whose nodes a target numbers itself.
 struct RandomTree {
@@ -203,8 +203,8 @@ private:
     // A fault may cost the last chunks of a text, and nothing else.
     void even_up(int step) {
         const std::int64_t n = target().n_committed();
-        for (const auto& rank : streamed_->ranks)
-            if (rank->cache.n_committed() != n)
+        for (std::size_t rank = 0; rank < streamed_->runner->n_ranks(); ++rank)
+            if (streamed_->runner->cache(rank).n_committed() != n)
                 throw Broken{fmt::format("step {}: devices hold different texts", step)};
         other().forget();
         if (with_faults_ && n < other().n_committed()) other().truncate(n);

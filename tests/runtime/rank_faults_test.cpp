@@ -163,7 +163,7 @@ protected:
         begin.model_path = "tiny";
         begin.device_kind = "cpu";
         begin.instruction_form = "avx2";
-        begin.context_tokens = RankEngine::kContext;
+        begin.context_tokens = SplitEngine::kContext;
         begin.n_layers = target.shape().n_layers;
         begin.kv_chunk_bytes = target.shape().kv.chunk_bytes();
         begin.vocab = kTinyVocab;

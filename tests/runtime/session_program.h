@@ -18,7 +18,7 @@
 #include "runtime/loop/loop_needs.h"
 #include "runtime/loop/text_generation.h"
 #include "runtime/pass/pass_stream.h"
-#include "runtime/ranks/rank_target.h"
+#include "runtime/ranks/model_runner.h"
 #include "runtime/session/session_kv.h"
 #include "tests/runtime/session_samples.h"
 #include "tests/support/scripted_proposer.h"
@@ -91,15 +91,15 @@ public:
           arena_({.limit_bytes = std::size_t{64} << 20, .page_lock = PageLock::Pageable}),
           device_({.n_threads = 1}),
           model_(*files_, device_, {.context_tokens = kContext, .placement = placement()}),
-          cache_(device_, model_.kv_shape(), model_.config().n_layers, kContext, scratch_nodes_for(made.budget),
-                 {.resident_chunks = made.resident_chunks, .arena = &arena_}),
+          runner_({{.model = &model_,
+                    .kv = {.resident_chunks = made.resident_chunks, .arena = &arena_},
+                    .ring_bytes = std::size_t{1} << 20}},
+                  {.text_tokens = kContext,
+                   .forward = forward_limits_for(made.budget),
+                   .scratch_nodes = scratch_nodes_for(made.budget)},
+                  &arena_),
           sampler_({.temperature = 0.9, .repeat_penalty = 1.2, .seed = 11}, kVocab),
-          verifier_(sampler_) {
-        if (PassReads{&model_, &cache_}.streams())
-            pass_ =
-                std::make_unique<PassStream>(std::vector{PassReads{&model_, &cache_}}, arena_, std::size_t{1} << 20);
-        forward_ = std::make_unique<Forward>(model_, forward_limits_for(made.budget), pass_.get());
-    }
+          verifier_(sampler_) {}
 
     // Generates until `n_cut` tokens are there, or to the end; throws Cut in the middle of a callback then.
     struct Cut {};
@@ -110,10 +110,10 @@ public:
             if (!session) session = SessionFile::create(path, begin());
         }
         // A program times passes, which makes programs of passes ahead, before it reads a session.
-        static_cast<void>(
-            forward_->run(cache_, std::vector<TokenId>{1}, std::vector<NodeId>{cache_.add_node(kCommittedTip)}, {}));
-        cache_.forget();
-        RankTarget target(*forward_, cache_);
+        RankTarget& target = runner_.target();
+        static_cast<void>(target.run(
+            {.tokens = std::vector<TokenId>{1}, .nodes = std::vector<NodeId>{target.add_node(kCommittedTip)}}));
+        target.forget();
         std::optional<SessionKv> kv;
         std::vector<TokenId> text = prompt();
         TextGenerationOptions options{.max_tokens = case_.n_tokens, .stops = case_.stops};
@@ -132,8 +132,7 @@ public:
         }
         ScriptedProposer proposer(future, 0.7, 3);
         NoProposer none;
-        Sequence sequence(target);
-        GenerationLoop loop(sequence, verifier_, case_.budget > 1 ? static_cast<Proposer&>(proposer) : none,
+        GenerationLoop loop(runner_.sequence(), verifier_, case_.budget > 1 ? static_cast<Proposer&>(proposer) : none,
                             {.budget = case_.budget, .end_tokens = {}});
         loop.resume(std::move(text), case_.n_prompt);
         const auto save = [&] {
@@ -188,9 +187,7 @@ private:
     PinnedArena arena_;
     CpuDevice device_;
     Model model_;
-    KvCache cache_;
-    std::unique_ptr<PassStream> pass_;
-    std::unique_ptr<Forward> forward_;
+    ModelRunner runner_;
     Sampler sampler_;
     ExactVerifier verifier_;
 };

@@ -16,7 +16,7 @@
 #include "runtime/loop/loop_needs.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/pass/prompt_stream.h"
-#include "runtime/ranks/rank_target.h"
+#include "runtime/ranks/model_runner.h"
 #include "tests/support/device_self_check.h"
 #include "tests/support/logged_generation.h"
 #include "tests/support/scripted_proposer.h"
@@ -53,31 +53,31 @@ public:
                   .placement = {.max_item_bytes = placement.max_item_bytes,
                                 .streams = placement.items,
                                 .arena = &arena_}}),
-          cache_(device_, model_.kv_shape(), model_.config().n_layers, context, SelfCheck::scratch_nodes_for(budget),
-                 {.resident_chunks = placement.chunks, .arena = &arena_}) {
-        const std::vector<PassReads> reads{{&model_, &cache_}};
-        if (placement.streams()) pass_ = std::make_unique<PassStream>(reads, arena_, placement.ring_bytes);
-        forward_ = std::make_unique<Forward>(model_, forward_limits_for(budget), pass_.get());
-    }
+          runner_({{.model = &model_,
+                    .kv = {.resident_chunks = placement.chunks, .arena = &arena_},
+                    .ring_bytes = placement.ring_bytes}},
+                  {.text_tokens = context,
+                   .forward = forward_limits_for(budget),
+                   .scratch_nodes = SelfCheck::scratch_nodes_for(budget)},
+                  &arena_) {}
 
     CpuDevice& device() { return device_; }
     Model& model() { return model_; }
-    KvCache& cache() { return cache_; }
-    Forward& forward() { return *forward_; }
-    PassStream* pass() { return pass_.get(); }
+    KvCache& cache() { return runner_.cache(); }
+    Forward& forward() { return runner_.forward(); }
+    RankTarget& target() { return runner_.target(); }
+    PassStream* pass() { return runner_.stream(); }
 
 private:
     PinnedArena arena_;
     CpuDevice device_;
     Model model_;
-    KvCache cache_;
-    std::unique_ptr<PassStream> pass_;
-    std::unique_ptr<Forward> forward_;
+    ModelRunner runner_;
 };
 
 Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Proposer& proposer,
                    std::int64_t budget) {
-    RankTarget target(engine.forward(), engine.cache());
+    RankTarget& target = engine.target();
     return logged_generation(target, prompt, n_tokens, proposer, budget, {.temperature = 0.9, .seed = 4},
                              engine.model().config().vocab);
 }
@@ -252,7 +252,7 @@ TEST(Streaming, ACancelledPassLeavesEverythingUsable) {
         Engine streamed(*files, placement, 2048, 1);
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
         ExactVerifier verifier(sampler);
-        RankTarget target(streamed.forward(), streamed.cache());
+        RankTarget& target = streamed.target();
         Sequence sequence(target);
         GenerationLoop loop(sequence, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(1300));
@@ -307,7 +307,7 @@ TEST(Streaming, TheSelfCheckHolds) {
         ScriptedProposer scripted(plain.text, 0.8, 5);
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
         ExactVerifier verifier(sampler);
-        RankTarget target(streamed.forward(), streamed.cache());
+        RankTarget& target = streamed.target();
         Sequence sequence(target);
         GenerationLoop loop(sequence, verifier, scripted, {.budget = 16, .end_tokens = {}});
         loop.check_with(check);
@@ -364,7 +364,7 @@ TEST(Streaming, AFailedCopyEndsThePassAndNothingElse) {
         Engine streamed(*files, placement, 2048, 1, {.faults = &faults});
         Sampler sampler({.temperature = 0.9, .seed = 4}, 97);
         ExactVerifier verifier(sampler);
-        RankTarget target(streamed.forward(), streamed.cache());
+        RankTarget& target = streamed.target();
         Sequence sequence(target);
         GenerationLoop loop(sequence, verifier, none, {.budget = 1, .end_tokens = {}});
         loop.begin(prompt_of(600));

@@ -106,15 +106,14 @@ TEST_F(TensorTargetTest, LogitsAndKvAreNearThoseOfOneDevice) {
         options.head_dim = 32;  // whole blocks
         options.kv_dtype = DType::F32;
         const auto files = make_tiny_model(options);
-        RankDevice device;
-        RankEngine whole(*files, whole_shard(files->config()), Streams::Nothing, device);
-        RankTarget one(*whole.forward, whole.cache);
-        const std::vector<float> expected = forced_logits(one, text, RankEngine::kBudget);
+        SplitEngine whole(*files, {4}, Streams::Nothing);
+        RankTarget& one = *whole.target;
+        const std::vector<float> expected = forced_logits(one, text, SplitEngine::kBudget);
         std::vector<float> expected_row(one.shape().kv.scratch_row_bytes() / sizeof(float) * 2 * 4);
         one.read_rows(one.add_node(kCommittedTip), reinterpret_cast<std::byte*>(expected_row.data()));
         for (const auto& split : splits_) {
             TensorEngine several(*files, split, Streams::Nothing);
-            const Likeness logits = compare(expected, forced_logits(*several.target, text, RankEngine::kBudget));
+            const Likeness logits = compare(expected, forced_logits(*several.target, text, SplitEngine::kBudget));
             EXPECT_LT(logits.nmse, bound.nmse) << dtype_name(bound.type) << testing::PrintToString(split);
             EXPECT_GE(logits.same_best, bound.same_best) << dtype_name(bound.type) << testing::PrintToString(split);
             // Heads stand where the whole model has them.
@@ -138,8 +137,8 @@ TEST_F(TensorTargetTest, EveryPlacementAndSourceGivesTheBitsOfTheSplit) {
                 EXPECT_EQ(plainly(*engine.target, prompt_of(n_prompt), n_tokens), plain);
                 engine.target->truncate(0);
                 ScriptedProposer scripted(plain.text, 0.7, 3);
-                EXPECT_EQ(generate(*engine.target, prompt_of(n_prompt), n_tokens, scripted, RankEngine::kBudget,
-                                   engine.plain.get()),
+                EXPECT_EQ(generate(*engine.target, prompt_of(n_prompt), n_tokens, scripted, SplitEngine::kBudget,
+                                   engine.plain),
                           plain)
                     << testing::PrintToString(split) << static_cast<int>(streams);
                 EXPECT_EQ(kv_of(*engine.target), kv);
@@ -153,7 +152,7 @@ TEST_F(TensorTargetTest, ATokensBitsDoNotDependOnItsPass) {
     TensorEngine one(*files_, {2, 1}, Streams::Nothing);
     TensorEngine many(*files_, {2, 1}, Streams::Both);
     EXPECT_EQ(forced_logits(*one.target, prompt_of(300), 1),
-              forced_logits(*many.target, prompt_of(300), RankEngine::kBudget));
+              forced_logits(*many.target, prompt_of(300), SplitEngine::kBudget));
 }
 
 // The same logits on both sides of a cut: the lowest id is taken.

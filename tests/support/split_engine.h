@@ -1,17 +1,18 @@
-// A model over several CPU devices, its layers shared out, and all that a text over them needs; placed somehow.
+// A model over one or several CPU devices, by layers or by matrices, placed somehow, with a runner over it.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "kernels/cpu_device.h"
+#include "kernels/host_collective.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/loop/loop_needs.h"
 #include "runtime/loop/self_check.h"
-#include "runtime/pass/pass_stream.h"
-#include "runtime/ranks/layer_split.h"
-#include "runtime/ranks/rank_target.h"
+#include "runtime/ranks/model_runner.h"
+#include "runtime/ranks/model_split.h"
 
 namespace slipstream {
 
@@ -24,28 +25,72 @@ struct RankDevice {
     CpuDevice device;
 };
 
-/// A part of a model on its device.
-struct RankEngine {
+/// Whole layers on each device.
+struct SplitEngine {
     static constexpr std::int64_t kContext = 2600;
     static constexpr std::int64_t kBudget = 9;
     static constexpr std::size_t kItemBytes = 8192;
     static constexpr std::size_t kRingBytes = std::size_t{1} << 17;
 
-    RankEngine(const ModelFiles& files, const ModelShard& shard, Streams streams, RankDevice& on,
-               std::size_t ring_bytes = kRingBytes, Collective* collective = nullptr)
-        : arena(on.arena),
-          model(files, on.device, load_options(files, shard, streams)),
-          cache(on.device, model.kv_shape(), model.config().n_layers, kContext, SelfCheck::scratch_nodes_for(kBudget),
-                kv_placement(streams)) {
-        const PassReads reads{&model, &cache};
-        if (reads.streams()) pass = std::make_unique<PassStream>(std::vector{reads}, arena, ring_bytes);
-        forward = std::make_unique<Forward>(model, forward_limits_for(kBudget), pass.get(), collective);
-        plain = std::make_unique<Forward>(model, check_forward_limits(), pass.get(), collective);
+    /// `parts`: layers of each device. On devices of its own.
+    SplitEngine(const ModelFiles& files, const std::vector<std::int64_t>& parts, Streams streams,
+                const std::vector<CpuDeviceOptions>& options = {}, std::size_t ring_bytes = kRingBytes)
+        : SplitEngine(files, SplitKind::Layers, parts, streams, options, ring_bytes) {}
+    /// On devices that outlive it.
+    SplitEngine(const ModelFiles& files, const std::vector<std::int64_t>& parts, Streams streams,
+                std::size_t ring_bytes, const std::vector<std::unique_ptr<RankDevice>>& devices) {
+        make(files, SplitKind::Layers, parts, streams, ring_bytes, devices);
     }
 
-    LoadOptions load_options(const ModelFiles& files, const ModelShard& shard, Streams streams) {
+    [[nodiscard]] PinnedArena& arena() { return *arena_; }
+
+    std::vector<std::unique_ptr<RankDevice>> own;
+    std::vector<std::unique_ptr<Model>> models;
+    std::unique_ptr<ModelRunner> runner;
+    RankTarget* target = nullptr;  // the runner's
+    RankTarget* plain = nullptr;   // the one that checks
+
+protected:
+    SplitEngine() = default;
+    SplitEngine(const ModelFiles& files, SplitKind kind, const std::vector<std::int64_t>& parts, Streams streams,
+                const std::vector<CpuDeviceOptions>& options, std::size_t ring_bytes) {
+        for (std::size_t i = 0; i < parts.size(); ++i)
+            own.push_back(std::make_unique<RankDevice>(i < options.size() ? options[i] : CpuDeviceOptions{}));
+        make(files, kind, parts, streams, ring_bytes, own);
+    }
+    void make(const ModelFiles& files, SplitKind kind, const std::vector<std::int64_t>& parts, Streams streams,
+              std::size_t ring_bytes, const std::vector<std::unique_ptr<RankDevice>>& devices) {
+        const std::vector<ModelShard> shards = deal_parts(kind, files.config(), files.weights(), parts);
+        std::vector<RunnerShard> of_runner;
+        std::vector<Device*> pointers;
+        for (std::size_t i = 0; i < shards.size(); ++i) {
+            RankDevice& on = *devices[i];
+            pointers.push_back(&on.device);
+            models.push_back(std::make_unique<Model>(files, on.device, load_options(files, shards[i], streams, on)));
+            of_runner.push_back({.model = models.back().get(),
+                                 .layers = shards[i].layers,
+                                 .first_vocab = shards[i].first_vocab,
+                                 .kv = kv_placement(models.back()->config().n_layers, streams, on),
+                                 .ring_bytes = ring_bytes});
+        }
+        const RunnerNeeds needs{.text_tokens = kContext,
+                                .forward = forward_limits_for(kBudget),
+                                .scratch_nodes = SelfCheck::scratch_nodes_for(kBudget),
+                                .check_tokens = kPrefillChunkTokens};
+        std::unique_ptr<RankSums> sums;
+        if (kind == SplitKind::Tensor)
+            sums = std::make_unique<HostCollective>(pointers, static_cast<std::size_t>(needs.forward.max_tokens) *
+                                                                  row_bytes(DType::F32, files.config().d_model));
+        arena_ = &devices.front()->arena;
+        runner = std::make_unique<ModelRunner>(of_runner, needs, arena_, std::move(sums));
+        target = &runner->target();
+        plain = &runner->check_target();
+    }
+
+private:
+    static LoadOptions load_options(const ModelFiles& files, const ModelShard& shard, Streams streams, RankDevice& on) {
         LoadOptions options{.context_tokens = kContext, .shard = shard};
-        options.placement = {.max_item_bytes = kItemBytes, .arena = &arena};
+        options.placement = {.max_item_bytes = kItemBytes, .arena = &on.arena};
         if (streams == Streams::Nothing || streams == Streams::Kv) return options;
         const ModelWeights thin = shard_weights(files.weights(), files.config(), shard);
         // All but every third, which is resident.
@@ -53,56 +98,14 @@ struct RankEngine {
         for (std::size_t i = 0; i < n; ++i) options.placement.streams.push_back(i % 3 > 0);
         return options;
     }
-    KvPlacement kv_placement(Streams streams) {
-        KvPlacement placement{.resident_chunks = {}, .arena = &arena};
+    static KvPlacement kv_placement(std::int64_t n_layers, Streams streams, RankDevice& on) {
+        KvPlacement placement{.resident_chunks = {}, .arena = &on.arena};
         if (streams == Streams::Kv || streams == Streams::Both)
-            for (std::int64_t layer = 0; layer < model.config().n_layers; ++layer)
-                placement.resident_chunks.push_back(layer % 2);
+            for (std::int64_t layer = 0; layer < n_layers; ++layer) placement.resident_chunks.push_back(layer % 2);
         return placement;
     }
 
-    PinnedArena& arena;
-    Model model;
-    KvCache cache;
-    std::unique_ptr<PassStream> pass;
-    std::unique_ptr<Forward> forward;
-    std::unique_ptr<Forward> plain;
-};
-
-/// A model over several devices.
-struct SplitEngine {
-    /// On devices of its own.
-    SplitEngine(const ModelFiles& files, const std::vector<std::int64_t>& n_layers, Streams streams,
-                const std::vector<CpuDeviceOptions>& options = {}, std::size_t ring_bytes = RankEngine::kRingBytes) {
-        for (std::size_t i = 0; i < n_layers.size(); ++i)
-            own.push_back(std::make_unique<RankDevice>(i < options.size() ? options[i] : CpuDeviceOptions{}));
-        make_ranks(files, n_layers, streams, own, ring_bytes);
-    }
-    SplitEngine(const ModelFiles& files, const std::vector<std::int64_t>& n_layers, Streams streams,
-                std::size_t ring_bytes, const std::vector<std::unique_ptr<RankDevice>>& devices) {
-        make_ranks(files, n_layers, streams, devices, ring_bytes);
-    }
-    void make_ranks(const ModelFiles& files, const std::vector<std::int64_t>& n_layers, Streams streams,
-                    const std::vector<std::unique_ptr<RankDevice>>& devices, std::size_t ring_bytes) {
-        const std::vector<ModelShard> shards = deal_layers(files.config(), n_layers);
-        std::vector<Rank> of_target;
-        std::vector<Rank> of_plain;
-        std::vector<KvCache*> caches;
-        for (std::size_t i = 0; i < shards.size(); ++i) {
-            ranks.push_back(std::make_unique<RankEngine>(files, shards[i], streams, *devices[i], ring_bytes));
-            RankEngine& rank = *ranks.back();
-            of_target.push_back({rank.forward.get(), shards[i].layers, shards[i].first_vocab});
-            caches.push_back(&rank.cache);
-            of_plain.push_back(of_target.back());
-            of_plain.back().forward = rank.plain.get();
-        }
-        target = std::make_unique<RankTarget>(of_target, caches, &devices.front()->arena);
-        plain = std::make_unique<RankTarget>(of_plain, caches);
-    }
-    std::vector<std::unique_ptr<RankDevice>> own;
-    std::vector<std::unique_ptr<RankEngine>> ranks;
-    std::unique_ptr<RankTarget> target;
-    std::unique_ptr<RankTarget> plain;
+    PinnedArena* arena_ = nullptr;
 };
 
 }  // namespace slipstream

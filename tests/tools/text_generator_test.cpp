@@ -57,7 +57,7 @@ protected:
     /// A text of `generator`, from the beginning.
     [[nodiscard]] static std::string text_of(TextGenerator& generator, const Tokenizer& tokenizer) {
         const EncodedPrompt prompt = encode_raw("The wolf said", tokenizer, SpecialTokens::AsText, nullptr);
-        generator.target().truncate(0);
+        generator.sequence().keep_computed(0);
         generator.loop().begin(prompt.tokens);
         std::string text;
         TextGenerationOptions options;

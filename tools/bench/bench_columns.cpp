@@ -59,17 +59,17 @@ BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, Pla
         if (view && (!needs.view || needs.view->max_nodes < view->max_nodes)) needs.view = view;
     }
     if (!model_) model_.emplace(load_for_bench(result, std::move(placed), needs, context));
-    target_.emplace(*model_, needs, callbacks);
+    runner_ = make_runner(*model_, needs, callbacks);
     for (const auto& column : columns_) {
-        if (column->drafter.view_needs()) column->drafter.attach_view(*model_, *target_->view());
+        if (column->drafter.view_needs()) column->drafter.attach_view(*model_, *runner_->view());
         column->loop = std::make_unique<BenchLoop>(
-            *model_, *target_, column->drafter,
+            *model_, *runner_, column->drafter,
             BenchLoopOptions{.end_tokens = end_tokens, .sampling = request.sampling, .verify = column->verify});
     }
 }
 
 void BenchColumns::restore(TextSession& session, const EngineCallbacks& callbacks) {
-    static_cast<void>(session.restore(target_->target(), *model_, callbacks));
+    static_cast<void>(session.restore(runner_->target(), *model_, callbacks));
     n_kept_ = std::ssize(session.begin().prompt);
 }
 
@@ -77,7 +77,7 @@ std::vector<TokenId> BenchColumns::converse_in(Column& column, const BenchTalk& 
                                                BenchSample sample) {
     if (!keeps_tables_) column.drafter.reset();
     column.loop->restart(n_kept_);
-    target_->use_view(column.drafter.view_needs().has_value());
+    runner_->use_view(column.drafter.view_needs().has_value());
     const std::vector<draft::SourceFigures> before = column.drafter.figures();
     std::vector<TokenId> text;
     std::vector<std::vector<TokenId>> answers;

@@ -64,7 +64,7 @@ private:
     std::int64_t n_repeating_ = 0;     // of them
     std::optional<EngineDraftModel> draft_model_;
     std::vector<std::unique_ptr<Column>> columns_;  // plain first
-    std::optional<EngineTarget> target_;            // all columns use it, in turn
+    std::unique_ptr<ModelRunner> runner_;           // all columns use it, in turn
 };
 
 }  // namespace slipstream::tools

@@ -20,12 +20,12 @@ double seconds_since(Clock::time_point start) {
 
 }  // namespace
 
-BenchLoop::BenchLoop(const LoadedModel& model, EngineTarget& target, EngineDrafter& drafter, BenchLoopOptions options)
+BenchLoop::BenchLoop(const LoadedModel& model, ModelRunner& runner, EngineDrafter& drafter, BenchLoopOptions options)
     : config_(&model.config()),
       weights_(weight_bytes(model)),
       proposer_(&drafter.proposer()),
       limits_{drafter.budget(), std::move(options.end_tokens)},
-      sequence_(&target.sequence()),
+      sequence_(&runner.sequence()),
       prefixes_(*sequence_),
       sampler_(std::make_unique<Sampler>(options.sampling, config_->vocab)),
       verifier_(make_verifier(options.verify, *sampler_, config_->vocab, drafter)) {

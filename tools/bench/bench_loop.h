@@ -9,7 +9,7 @@
 #include "runtime/loop/generation_loop.h"
 #include "tools/bench/bench_figures.h"
 #include "tools/engine/engine_drafter.h"
-#include "tools/engine/engine_target.h"
+#include "tools/engine/engine_runner.h"
 #include "tools/engine/loaded_model.h"
 #include "tools/engine/prefix_store.h"
 
@@ -25,7 +25,7 @@ class BenchLoop {
 public:
     /// `model`, `target` (of that model, for passes of the drafter's budget) and the drafter that is to
     /// guess outlive this. Loops may share a target and run in turn, each from restart().
-    BenchLoop(const LoadedModel& model, EngineTarget& target, EngineDrafter& drafter, BenchLoopOptions options);
+    BenchLoop(const LoadedModel& model, ModelRunner& runner, EngineDrafter& drafter, BenchLoopOptions options);
 
     struct Run {
         PhaseSample prefill;  // of the prompt's tokens that were not in the cache, to the first token that is generated

@@ -17,7 +17,7 @@
 #include "tools/cli/console_callbacks.h"
 #include "tools/engine/draft_choice.h"
 #include "tools/engine/engine_drafter.h"
-#include "tools/engine/engine_target.h"
+#include "tools/engine/engine_runner.h"
 #include "tools/engine/statistics.h"
 #include "tools/options/command.h"
 #include "tools/options/draft_options.h"
@@ -113,9 +113,9 @@ RunNeeds needs_of_passes(std::int64_t depth, std::int64_t largest, const Command
             throw UsageError(fmt::format(
                 "{} acts on --passes only where a device's memory is limited (--device-memory); leave it out",
                 setting->where));
-    return {.text_tokens = depth + largest,
-            .forward = {.max_tokens = largest, .max_logit_rows = largest},
-            .scratch_nodes = std::max(largest, kChunkTokens)};
+    return {{.text_tokens = depth + largest,
+             .forward = {.max_tokens = largest, .max_logit_rows = largest},
+             .scratch_nodes = std::max(largest, kChunkTokens)}};
 }
 
 }  // namespace
@@ -134,11 +134,11 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
     result.token_source = "seeded ids";
     result.depth = depth;
 
-    EngineTarget engine_target(model, needs, console_callbacks(context));
-    Target& target = engine_target.target();
+    const auto runner = make_runner(model, needs, console_callbacks(context));
+    Target& target = runner->target();
     const std::vector<TokenId> tokens = seeded_tokens(largest, config.vocab);
     ProgressBar bar(context.console, "bench");
-    engine_target.fill(depth, kFillSeed, [&](std::int64_t n) {
+    runner->fill(depth, kFillSeed, [&](std::int64_t n) {
         throw_if_interrupted();
         bar.update(static_cast<double>(n), static_cast<double>(depth),
                    fmt::format("cache filled to {} of {}", n, depth));
@@ -149,23 +149,22 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
                                  .seconds = {},
                                  .weight_bytes = weights.all(),
                                  .kv_bytes = kv_read_bytes(config, target.shape().kv, depth, n)});
-    const StreamSnapshot before = stream_snapshot(model, engine_target);
+    const StreamSnapshot before = stream_snapshot(model, *runner);
     // Where something streams the ring carries over from pass to pass: the first of a size finds it as the size before
     // left it, and is not counted. Where passes become graphs, the second of a size captures: that is round 0's as
     // well.
     for (std::int64_t round = 0; round <= request.repeat; ++round) {
         for (PassFigures& pass : result.passes) {
             const std::span<const TokenId> few = std::span(tokens).first(pass.tokens);
-            if (engine_target.streams() || (round == 0 && engine_target.has_graphs()))
-                static_cast<void>(timed_pass(target, few));
+            if (runner->streams() || (round == 0 && runner->has_graphs())) static_cast<void>(timed_pass(target, few));
             const double seconds = timed_pass(target, few);
             if (round > 0) pass.seconds.push_back(seconds);  // round 0 warms up
         }
         bar.update(static_cast<double>(round + 1), static_cast<double>(request.repeat + 1),
                    fmt::format("{} of {} rounds", round + 1, request.repeat + 1));
     }
-    if (!engine_target.streams()) return;
-    const StreamSnapshot all = stream_snapshot(model, engine_target) - before;
+    if (!runner->streams()) return;
+    const StreamSnapshot all = stream_snapshot(model, *runner) - before;
     for (PassFigures& pass : result.passes) {
         put_stream_figures(pass, all, 2 * (request.repeat + 1) * std::ssize(request.passes), model.devices());
         pass.predicted_seconds = model.plan()->pass(pass.tokens, depth).seconds;

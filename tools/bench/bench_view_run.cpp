@@ -13,7 +13,7 @@
 #include "tools/bench/bench_tokens.h"
 #include "tools/bench/bench_views.h"
 #include "tools/cli/console_callbacks.h"
-#include "tools/engine/engine_target.h"
+#include "tools/engine/engine_runner.h"
 #include "tools/options/command.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
@@ -102,30 +102,29 @@ void run_views(BenchResult& result, const BenchRequest& request, OpenedModel ope
     const KvShape shape{config.n_kv_heads, config.head_dim, placed.kv_dtype()};
     // A session may hold more than is compared here.
     const std::int64_t longest = session != nullptr ? std::max(parts.all(), std::ssize(tokens)) : parts.all();
-    const RunNeeds needs{
-        .text_tokens = longest,
-        .forward = {.max_tokens = kPrefillChunkTokens, .max_logit_rows = kViewPassTokens},
-        .scratch_nodes = kPrefillChunkTokens,
-        .other_bytes = ViewComparison::device_bytes(config, shape, longest, request.views, parts.depth, parts.run())};
+    const RunNeeds needs{{.text_tokens = longest,
+                          .forward = {.max_tokens = kPrefillChunkTokens, .max_logit_rows = kViewPassTokens},
+                          .scratch_nodes = kPrefillChunkTokens},
+                         ViewComparison::device_bytes(config, shape, longest, request.views, parts.depth, parts.run())};
     const LoadedModel model = load_for_bench(result, std::move(placed), needs, context);
     result.token_source = "text";
     result.depth = parts.depth;
     result.pass_tokens = parts.first_pass;
 
-    EngineTarget target(model, needs, console_callbacks(context));
-    if (target.streams())
+    const auto runner = make_runner(model, needs, console_callbacks(context));
+    if (runner->streams())
         throw RequestError(
             "views are compared where nothing streams, and model and KV do not fit on the device; "
             "lower --depth, --ctx or --view-budgets, or take a smaller model");
-    ViewComparison comparison(*model.whole_model(), target.cache(), target.forward(), request.views, parts.depth,
+    ViewComparison comparison(*model.whole_model(), runner->cache(), runner->forward(), request.views, parts.depth,
                               parts.run(), request.sampling);
     const std::span<const TokenId> text(tokens);
     if (session != nullptr) {
-        static_cast<void>(session->restore(target.target(), model, console_callbacks(context)));
-        target.target().truncate(std::min(parts.depth, target.target().n_committed()));
+        static_cast<void>(session->restore(runner->target(), model, console_callbacks(context)));
+        runner->target().truncate(std::min(parts.depth, runner->target().n_committed()));
     }
     ProgressBar bar(context.console, "bench");
-    feed(target.forward(), target.cache(), text.first(parts.depth), bar);
+    feed(runner->forward(), runner->cache(), text.first(parts.depth), bar);
     const auto next = [&](std::int64_t done) {
         return text.subspan(parts.depth + done, std::min(parts.first_pass, parts.run() - done));
     };

@@ -20,7 +20,7 @@
 #include "tools/base/usage_error.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/cli/token_ids.h"
-#include "tools/engine/engine_target.h"
+#include "tools/engine/engine_runner.h"
 #include "tools/engine/loaded_model.h"
 #include "tools/engine/statistics.h"
 #include "tools/options/command.h"
@@ -42,17 +42,17 @@ constexpr std::int64_t kPassTokens = 64;
 constexpr std::int64_t kMaxPassTokens = 4096;
 
 RunNeeds chain_needs(std::int64_t pass_tokens) {
-    return {.text_tokens = 0,
-            .forward = {.max_tokens = pass_tokens, .max_logit_rows = pass_tokens},
-            .scratch_nodes = pass_tokens};
+    return {{.text_tokens = 0,
+             .forward = {.max_tokens = pass_tokens, .max_logit_rows = pass_tokens},
+             .scratch_nodes = pass_tokens}};
 }
 
 // Feeds a chain of tokens to the model, some at a time, and gets the logits after each.
 class ChainRunner {
 public:
     ChainRunner(const LoadedModel& model, std::int64_t pass_tokens, const EngineCallbacks& callbacks)
-        : engine_target_(model, chain_needs(pass_tokens), callbacks),
-          target_(engine_target_.target()),
+        : runner_(make_runner(model, chain_needs(pass_tokens), callbacks)),
+          target_(runner_->target()),
           pass_tokens_(pass_tokens) {}
 
     void restart() { target_.truncate(0); }
@@ -81,7 +81,7 @@ public:
     }
 
 private:
-    EngineTarget engine_target_;
+    std::unique_ptr<ModelRunner> runner_;
     Target& target_;
     std::int64_t pass_tokens_;
     std::vector<NodeId> nodes_;

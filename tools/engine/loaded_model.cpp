@@ -16,12 +16,24 @@
 namespace slipstream::tools {
 
 LoadedModel::LoadedModel(PlacedModel&& placed, const RunNeeds& needs, const EngineCallbacks& callbacks)
-    : PlacedModel(std::move(placed)) {
+    : PlacedModel(std::move(placed)), callbacks_(callbacks) {
     const auto began = std::chrono::steady_clock::now();
     if (budgeted()) make_plan(needs);
     load_weights(callbacks);
     load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     report(callbacks);
+}
+
+LoadedModel::~LoadedModel() {
+    report_lock_refusal();
+}
+
+void LoadedModel::report_lock_refusal() const {
+    if (refusal_reported_ || arena_ == nullptr) return;
+    const std::string refusal = arena_->lock_refusal();
+    if (refusal.empty()) return;
+    refusal_reported_ = true;
+    callbacks_.note(refusal);
 }
 
 KvPlacement LoadedModel::kv_placement(std::size_t device) const {

@@ -20,9 +20,12 @@ namespace slipstream::tools {
 class LoadedModel : public PlacedModel {
 public:
     /// Plans what stays on each device beside what it holds already and what `needs` says, and loads the weights.
-    /// Throws Interrupted, OutOfBudget.
+    /// What `callbacks` refer to must outlive this. Throws Interrupted, OutOfBudget.
     LoadedModel(PlacedModel&& placed, const RunNeeds& needs, const EngineCallbacks& callbacks);
     LoadedModel(LoadedModel&& loaded, const RunNeeds& needs, const EngineCallbacks& callbacks) = delete;
+    LoadedModel(LoadedModel&&) = default;
+    /// Reports as report_lock_refusal(): host memory is also taken while a text grows.
+    ~LoadedModel();
 
     /// [devices]
     [[nodiscard]] std::span<const std::unique_ptr<Model>> models() const { return models_; }
@@ -40,6 +43,8 @@ public:
     }
     [[nodiscard]] bool streams() const { return plan_ && plan_->streams(); }
     [[nodiscard]] double load_seconds() const { return load_seconds_; }
+    /// Notes, once, that the system has refused to lock host memory; nothing if it has not.
+    void report_lock_refusal() const;
 
 private:
     void make_plan(const RunNeeds& needs);
@@ -51,6 +56,8 @@ private:
     std::unique_ptr<PinnedArena> arena_;
     std::vector<std::unique_ptr<Model>> models_;
     double load_seconds_ = 0.0;
+    EngineCallbacks callbacks_;
+    mutable bool refusal_reported_ = false;
 };
 
 /// FormatError where an id of `tokens` is not in the model's vocabulary.

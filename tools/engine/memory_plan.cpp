@@ -16,8 +16,9 @@
 namespace slipstream::tools {
 
 RunNeeds generation_needs(std::int64_t budget, std::int64_t text_tokens, CheckPasses check) {
-    RunNeeds needs{
-        .text_tokens = text_tokens, .forward = forward_limits_for(budget), .scratch_nodes = scratch_nodes_for(budget)};
+    RunNeeds needs{{.text_tokens = text_tokens,
+                    .forward = forward_limits_for(budget),
+                    .scratch_nodes = scratch_nodes_for(budget)}};
     if (check == CheckPasses::Yes) {
         needs.scratch_nodes = SelfCheck::scratch_nodes_for(budget);
         needs.check_tokens = kPrefillChunkTokens;

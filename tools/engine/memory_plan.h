@@ -9,30 +9,17 @@
 #include "kernels/device.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
-#include "runtime/pass/forward.h"
 #include "runtime/plan/model_plan.h"
-#include "runtime/view/view_builder.h"
+#include "runtime/ranks/model_runner.h"
 
 namespace slipstream::tools {
 
 /// Whether passes are computed once more without guesses.
 enum class CheckPasses : std::uint8_t { No, Yes };
 
-/// A view of the KV that the target itself guesses over.
-struct ViewNeeds {
-    ViewOptions options;
-    std::int64_t max_nodes = 1;  // of one tree
-    [[nodiscard]] ViewRoom room() const { return {.n_slots = options.slots(), .max_nodes = max_nodes}; }
-};
-
-/// What runs over the model will need of the device beside it.
-struct RunNeeds {
-    std::int64_t text_tokens = 0;     // of the longest text; 0: the whole context
-    ForwardLimits forward{};          // of the largest pass
-    std::int64_t scratch_nodes = 1;   // of the KV cache
-    std::int64_t check_tokens = 0;    // of the largest pass of the self-check; 0: none is made
-    std::size_t other_bytes = 0;      // taken later by whoever else computes there
-    std::optional<ViewNeeds> view{};  // then all weights are resident
+/// What runs over the model will need of the device beside it. text_tokens of 0 means the whole context.
+struct RunNeeds : RunnerNeeds {
+    std::size_t other_bytes = 0;  // left free for what else allocates there later
 };
 
 /// What generating with trees of up to `budget` nodes needs; texts of up to `text_tokens`, 0: the whole context.

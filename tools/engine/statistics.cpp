@@ -8,7 +8,6 @@
 
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
-#include "tools/engine/engine_target.h"
 #include "tools/engine/loaded_model.h"
 #include "tools/machine/host.h"
 
@@ -97,12 +96,12 @@ StreamSnapshot StreamSnapshot::operator-(const StreamSnapshot& earlier) const {
     return between;
 }
 
-StreamSnapshot stream_snapshot(const LoadedModel& model, const EngineTarget& target) {
+StreamSnapshot stream_snapshot(const LoadedModel& model, const ModelRunner& runner) {
     StreamSnapshot snapshot;
     snapshot.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-    snapshot.logits_bytes = target.logits_bytes();
-    if (!target.streams()) return snapshot;
-    const StreamFigures figures = target.streamed();
+    snapshot.logits_bytes = runner.logits_bytes();
+    if (!runner.streams()) return snapshot;
+    const StreamFigures figures = runner.streamed();
     snapshot.weights_bytes = figures.weights_bytes;
     snapshot.kv_bytes = figures.kv_bytes;
     snapshot.wait_seconds = figures.wait_seconds;

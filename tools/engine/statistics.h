@@ -8,12 +8,12 @@
 
 #include "kernels/device.h"
 #include "runtime/loop/text_generation.h"
+#include "runtime/ranks/model_runner.h"
 #include "tools/base/json_object.h"
 #include "tools/engine/source_totals.h"
 
 namespace slipstream::tools {
 
-class EngineTarget;
 class LoadedModel;
 class OpenedModel;
 
@@ -27,7 +27,7 @@ struct StreamSnapshot {
     double seconds = 0.0;             // on a steady clock
     [[nodiscard]] StreamSnapshot operator-(const StreamSnapshot& earlier) const;
 };
-[[nodiscard]] StreamSnapshot stream_snapshot(const LoadedModel& model, const EngineTarget& target);
+[[nodiscard]] StreamSnapshot stream_snapshot(const LoadedModel& model, const ModelRunner& runner);
 
 struct RunFigures {
     std::uint64_t seed = 0;

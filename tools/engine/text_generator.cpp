@@ -52,16 +52,16 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened
             throw OutOfBudget(fmt::format("{}; --self-check, which computes again, is part of it", error.what()));
         }
     }
-    target_.emplace(*model_, needs, callbacks);
-    prefixes_.emplace(target_->sequence());
-    if (target_->view() != nullptr) {
-        drafter_->attach_view(*model_, *target_->view());
-        target_->use_view(true);
+    runner_ = make_runner(*model_, needs, callbacks);
+    prefixes_.emplace(runner_->sequence());
+    if (runner_->view() != nullptr) {
+        drafter_->attach_view(*model_, *runner_->view());
+        runner_->use_view(true);
     }
     sampler_.emplace(sampling, model_->config().vocab);
     verifier_ = make_verifier(options.draft.verify, *sampler_, model_->config().vocab, *drafter_);
-    loop_.emplace(target_->sequence(), *verifier_, drafter_->proposer(), limits_);
-    if (options.check == CheckPasses::Yes) loop_->check_with(self_check_.emplace(target_->plain()));
+    loop_.emplace(runner_->sequence(), *verifier_, drafter_->proposer(), limits_);
+    if (options.check == CheckPasses::Yes) loop_->check_with(self_check_.emplace(runner_->check_target()));
     drafter_->plan_passes(*model_);
     start_clock();
 }
@@ -77,7 +77,7 @@ SourceTotals TextGenerator::sources() const {
 }
 
 void TextGenerator::start_clock() {
-    const StreamSnapshot now = stream_snapshot(*model_, *target_);
+    const StreamSnapshot now = stream_snapshot(*model_, *runner_);
     before_ = now - start_;
     start_ = now;
 }
@@ -87,7 +87,7 @@ void TextGenerator::complete(RunFigures& figures) const {
     drafter_->report_backoff();
     figures.sources = sources();
     if (self_check_) figures.checked_tokens = self_check_->figures().tokens;
-    figures.streamed = stream_snapshot(*model_, *target_) - start_;
+    figures.streamed = stream_snapshot(*model_, *runner_) - start_;
     figures.streamed_before = before_;
 }
 

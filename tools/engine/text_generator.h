@@ -11,7 +11,7 @@
 #include "runtime/loop/self_check.h"
 #include "tools/engine/engine_drafter.h"
 #include "tools/engine/engine_options.h"
-#include "tools/engine/engine_target.h"
+#include "tools/engine/engine_runner.h"
 #include "tools/engine/loaded_model.h"
 #include "tools/engine/prefix_store.h"
 #include "tools/engine/statistics.h"
@@ -34,8 +34,8 @@ public:
     [[nodiscard]] const LoadedModel& model() const { return *model_; }
     [[nodiscard]] GenerationLoop& loop() { return *loop_; }
     [[nodiscard]] const LoopLimits& limits() const { return limits_; }
-    [[nodiscard]] Sequence& sequence() { return target_->sequence(); }
-    [[nodiscard]] const Sequence& sequence() const { return target_->sequence(); }
+    [[nodiscard]] Sequence& sequence() { return runner_->sequence(); }
+    [[nodiscard]] const Sequence& sequence() const { return runner_->sequence(); }
     [[nodiscard]] PrefixStore& prefixes() { return *prefixes_; }
     /// Draws by other options from now on; what is learnt and cached stays. The next text of loop() must be begun
     /// before its next step. Throws RequestError of options that are out of range; all is as before then.
@@ -54,7 +54,7 @@ private:
     std::optional<EngineDraftModel> draft_model_;
     std::optional<EngineDrafter> drafter_;
     LoopLimits limits_;
-    std::optional<EngineTarget> target_;
+    std::unique_ptr<ModelRunner> runner_;
     std::optional<PrefixStore> prefixes_;
     std::optional<Sampler> sampler_;
     std::unique_ptr<Verifier> verifier_;

@@ -1,0 +1,116 @@
+#include "runtime/ranks/model_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/check.h"
+#include "runtime/cache/cache_fill.h"
+#include "runtime/loop/loop_needs.h"
+
+namespace slipstream {
+
+namespace {
+
+std::vector<KvCache*> pointers(const std::vector<std::unique_ptr<KvCache>>& caches) {
+    std::vector<KvCache*> all;
+    for (const auto& cache : caches) all.push_back(cache.get());
+    return all;
+}
+
+}  // namespace
+
+ModelRunner::RankView::RankView(const Model& model, KvCache& cache, const ViewNeeds& needs)
+    : view(model.device(), model.kv_shape(), model.config().n_layers, needs.room()),
+      builder(model.device(), cache, view, model.config(), needs.options) {}
+
+ModelRunner::SequenceParts::SequenceParts(const std::vector<Rank>& ranks, const Caches& caches, PinnedArena* arena)
+    : target(ranks, pointers(caches), arena), sequence(target) {}
+
+ModelRunner::ModelRunner(const std::vector<RunnerShard>& shards, const RunnerNeeds& needs, PinnedArena* arena,
+                         std::unique_ptr<RankSums> sums)
+    : sums_(std::move(sums)), caches_(needs.n_sequences) {
+    std::vector<Rank> ranks;
+    std::vector<Rank> check_ranks;
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+        const RunnerShard& shard = shards[i];
+        const Model& model = *shard.model;
+        std::vector<PassReads> reads;
+        for (Caches& caches : caches_) {
+            caches.push_back(std::make_unique<KvCache>(model.device(), model.kv_shape(), model.config().n_layers,
+                                                       needs.text_tokens, needs.scratch_nodes, shard.kv));
+            reads.push_back({&model, caches.back().get()});
+        }
+        Collective* collective = sums_ ? &sums_->rank(i) : nullptr;
+        RankParts& parts = *ranks_.emplace_back(std::make_unique<RankParts>());
+        if (reads.front().streams()) {
+            CHECK(arena != nullptr, "a model that streams, and no host memory");
+            parts.stream = std::make_unique<PassStream>(reads, *arena, shard.ring_bytes);
+        }
+        parts.forward = std::make_unique<Forward>(model, needs.forward, parts.stream.get(), collective);
+        ranks.push_back({parts.forward.get(), shard.layers, shard.first_vocab, collective});
+        if (needs.check_tokens == 0) continue;
+        parts.check =
+            std::make_unique<Forward>(model, check_forward_limits(needs.check_tokens), parts.stream.get(), collective);
+        check_ranks.push_back(ranks.back());
+        check_ranks.back().forward = parts.check.get();
+    }
+    for (const Caches& caches : caches_) {
+        SequenceParts& parts = *sequences_.emplace_back(std::make_unique<SequenceParts>(ranks, caches, arena));
+        if (!check_ranks.empty()) parts.check_target.emplace(check_ranks, pointers(caches), arena);
+        if (!needs.view) continue;
+        std::vector<KvView*> views;
+        for (std::size_t i = 0; i < shards.size(); ++i) {
+            parts.views.push_back(std::make_unique<RankView>(*shards[i].model, *caches[i], *needs.view));
+            views.push_back(&parts.views.back()->view);
+        }
+        parts.view_passes = std::make_unique<ViewPasses>(ranks, std::move(views));
+    }
+}
+
+RankTarget& ModelRunner::check_target(std::size_t i) {
+    CHECK(sequences_[i]->check_target.has_value(), "no self-check was asked for");
+    return *sequences_[i]->check_target;
+}
+
+void ModelRunner::use_view(bool use, std::size_t i) {
+    std::vector<ViewBuilder*> builders;
+    for (const auto& each : sequences_[i]->views) {
+        each->builder.restart();
+        if (use) builders.push_back(&each->builder);
+    }
+    target(i).build_views_with(std::move(builders));
+}
+
+void ModelRunner::fill(std::int64_t n_tokens, std::uint64_t seed,
+                       const std::function<void(std::int64_t)>& on_progress) {
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+        fill_cache(cache(rank), forward(rank).exec(), n_tokens, seed, on_progress);
+}
+
+bool ModelRunner::streams() const {
+    return std::ranges::any_of(ranks_, [](const auto& rank) { return rank->stream != nullptr; });
+}
+
+bool ModelRunner::has_graphs() const {
+    return ranks_.size() == 1 && ranks_.front()->forward->graphs() != nullptr;
+}
+
+StreamFigures ModelRunner::streamed() const {
+    StreamFigures sum;
+    for (const auto& rank : ranks_) {
+        if (rank->stream == nullptr) continue;
+        const StreamFigures& figures = rank->stream->figures();
+        sum.weights_bytes += figures.weights_bytes;
+        sum.kv_bytes += figures.kv_bytes;
+        sum.wait_seconds += figures.wait_seconds;
+    }
+    return sum;
+}
+
+std::uint64_t ModelRunner::logits_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto& rank : ranks_) bytes += rank->forward->logit_figures().bytes;
+    return bytes;
+}
+
+}  // namespace slipstream
