@@ -20,7 +20,7 @@
 #include "runtime/loop/generation_loop.h"
 #include "runtime/loop/loop_needs.h"
 #include "runtime/pass/pass_stream.h"
-#include "runtime/ranks/rank_target.h"
+#include "runtime/ranks/model_runner.h"
 #include "schedule.h"
 #include "tests/support/device_self_check.h"
 #include "tests/support/logged_generation.h"
@@ -61,29 +61,29 @@ public:
           device_(machine_.table(), {.memory_bytes = std::size_t{256} << 20, .n_threads = 2}),
           arena_({.limit_bytes = kArenaBytes, .device = &device_}),
           model_(files, device_, load_options(files, way)),
-          cache_(device_, model_.kv_shape(), model_.config().n_layers, way.context,
-                 SelfCheck::scratch_nodes_for(kBudget),
-                 {.resident_chunks = way.streams_kv
-                                         ? std::vector<std::int64_t>(static_cast<std::size_t>(model_.config().n_layers))
-                                         : std::vector<std::int64_t>(),
-                  .arena = &arena_}) {
-        reserve_workspace(device_, Forward::workspace_shapes(model_.config(), model_.kv_shape().dtype, limits()));
-        if (PassReads{&model_, &cache_}.streams())
-            pass_ =
-                std::make_unique<PassStream>(std::vector{PassReads{&model_, &cache_}}, arena_, std::size_t{2} << 20);
-        forward_ = std::make_unique<Forward>(model_, limits(), pass_.get());
-    }
+          runner_(
+              shards(way),
+              {.text_tokens = way.context, .forward = limits(), .scratch_nodes = SelfCheck::scratch_nodes_for(kBudget)},
+              &arena_) {}
 
     static ForwardLimits limits() { return forward_limits_for(kBudget); }
 
     Machine& machine() { return machine_; }
     CudaDevice& device() { return device_; }
     Model& model() { return model_; }
-    KvCache& cache() { return cache_; }
-    Forward& forward() { return *forward_; }
-    PassStream* pass() { return pass_.get(); }
+    KvCache& cache() { return runner_.cache(); }
+    Forward& forward() { return runner_.forward(); }
+    RankTarget& target() { return runner_.target(); }
+    PassStream* pass() { return runner_.stream(); }
 
 private:
+    std::vector<RunnerShard> shards(const Way& way) {
+        reserve_workspace(device_, Forward::workspace_shapes(model_.config(), model_.kv_shape().dtype, limits()));
+        RunnerShard shard{
+            .model = &model_, .kv = {.resident_chunks = {}, .arena = &arena_}, .ring_bytes = std::size_t{2} << 20};
+        if (way.streams_kv) shard.kv.resident_chunks.resize(static_cast<std::size_t>(model_.config().n_layers));
+        return {shard};
+    }
     LoadOptions load_options(const ModelFiles& files, const Way& way) {
         LoadOptions options{.context_tokens = way.context};
         if (!way.streams_weights) return options;
@@ -97,14 +97,12 @@ private:
     CudaDevice device_;
     PinnedArena arena_;
     Model model_;
-    KvCache cache_;
-    std::unique_ptr<PassStream> pass_;
-    std::unique_ptr<Forward> forward_;
+    ModelRunner runner_;
 };
 
 Generated generate(Engine& engine, const std::vector<TokenId>& prompt, std::int64_t n_tokens, Proposer& proposer,
                    const SamplerOptions& sampling, SelfCheck* check = nullptr) {
-    RankTarget target(engine.forward(), engine.cache());
+    RankTarget& target = engine.target();
     return logged_generation(target, prompt, n_tokens, proposer, kBudget, sampling, engine.model().config().vocab,
                              check);
 }
@@ -239,7 +237,7 @@ TEST(EmulatedModel, APromptGivenUpLeavesNothingBehind) {
             Sampler sampler(kGreedy, engine.model().config().vocab);
             ExactVerifier verifier(sampler);
             NoProposer none;
-            RankTarget target(engine.forward(), engine.cache());
+            RankTarget& target = engine.target();
             Sequence sequence(target);
             GenerationLoop loop(sequence, verifier, none, {.budget = kBudget, .end_tokens = {}});
             loop.begin(prompt);
@@ -520,7 +518,7 @@ TEST(EmulatedPromptModel, AResumedTextGoesOnWithTheSameBits) {
                 ExactVerifier verifier(sampler);
                 ScriptedProposer proposer(expected.text, 0.7, 3);
                 LogitLog log(proposer);
-                RankTarget target(engine.forward(), engine.cache());
+                RankTarget& target = engine.target();
                 Sequence sequence(target);
                 GenerationLoop loop(sequence, verifier, log, {.budget = kBudget, .end_tokens = {}});
                 loop.resume({expected.text.begin(), expected.text.begin() + kLongPrompt + n_resumed}, kLongPrompt);
@@ -549,7 +547,7 @@ TEST(EmulatedPromptModel, RowsThatAreKeptAreThoseOfTheWholePrompt) {
         Sampler sampler(kGreedy, engine.model().config().vocab);
         ExactVerifier verifier(sampler);
         LogitLog log(none);
-        RankTarget target(engine.forward(), engine.cache());
+        RankTarget& target = engine.target();
         Sequence sequence(target);
         GenerationLoop loop(sequence, verifier, log, {.budget = kBudget, .end_tokens = {}});
         const auto generate_more = [&](std::int64_t n_tokens) {
@@ -584,7 +582,7 @@ TEST(EmulatedPromptModel, ATextThatIsCutBackIsAsIfItHadNotGoneOn) {
         Engine engine(*files, {.context = kLongContext});
         Sampler sampler(kGreedy, engine.model().config().vocab);
         ExactVerifier verifier(sampler);
-        RankTarget target(engine.forward(), engine.cache());
+        RankTarget& target = engine.target();
         Sequence sequence(target);
         GenerationLoop loop(sequence, verifier, none, {.budget = kBudget, .end_tokens = {}});
         loop.begin(prompt);

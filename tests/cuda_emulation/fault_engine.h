@@ -8,15 +8,12 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/rank_sums.h"
-#include "rank_on_card.h"
+#include "runner_on_cards.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/loop/loop_needs.h"
 #include "runtime/ranks/layer_split.h"
-#include "runtime/ranks/rank_target.h"
+#include "runtime/ranks/model_runner.h"
 #include "runtime/ranks/tensor_split.h"
-#include "runtime/ranks/view_passes.h"
-#include "runtime/view/view_builder.h"
 
 namespace slipstream::emulation {
 
@@ -88,13 +85,17 @@ public:
         arena_.emplace(PinnedArenaOptions{.limit_bytes = std::size_t{64} << 20, .device = devices.front()});
         std::vector<ModelShard> shards{whole_shard(files.config())};
         if (of.split == Split::Layers) shards = deal_layers(files.config(), std::vector<std::int64_t>{2, 1});
-        if (is_tensor) {
-            shards = deal_heads(files.config(), files.weights(), std::vector<std::int64_t>{2, 1});
-            const auto n_rows = static_cast<std::size_t>(forward_limits_for(kBudget).max_tokens);
-            sums_ = choose_rank_sums(devices, n_rows * row_bytes(DType::F32, files.config().d_model)).sums;
+        if (is_tensor) shards = deal_heads(files.config(), files.weights(), std::vector<std::int64_t>{2, 1});
+        std::optional<ViewNeeds> view;
+        if (of.streams == Streams::Kv)
+            view = ViewNeeds{{.budget_tokens = 128, .recent_tokens = 64, .rebuild_tokens = 8, .growth_tokens = 32}, 16};
+        on_cards_.emplace(files, devices, shards, *arena_, of.streams,
+                          is_tensor ? sums_of_passes(files, devices) : nullptr, view);
+        target_ = &runner().target();
+        if (view) {
+            runner().use_view(true);
+            proposer_.emplace(*runner().view());
         }
-        for (std::size_t i = 0; i < shards.size(); ++i) add_rank(files, shards[i], i);
-        make_target(shards);
         prompt_ = prompt_of(of.n_prompt);
         if (of.whole_prompt) CHECK(target_->takes_prompt(512), "a prompt by layers");
     }
@@ -130,51 +131,13 @@ public:
     Machine machine;
 
 private:
-    struct View {
-        View(Device& device, RankOnCard& rank)
-            : view(device, rank.model.kv_shape(), rank.model.config().n_layers,
-                   {.n_slots = options().slots(), .max_nodes = 16}),
-              builder(device, rank.cache, view, rank.model.config(), options()) {}
-        static ViewOptions options() {
-            return {.budget_tokens = 128, .recent_tokens = 64, .rebuild_tokens = 8, .growth_tokens = 32};
-        }
-        KvView view;
-        ViewBuilder builder;
-    };
-
-    void add_rank(const ModelFiles& files, const ModelShard& share, std::size_t rank) {
-        Collective* collective = sums_ ? &sums_->rank(rank) : nullptr;
-        ranks_.push_back(std::make_unique<RankOnCard>(files, *cards_[rank], share, *arena_, case_.streams, collective));
-        if (case_.streams != Streams::Nothing) views_.push_back(std::make_unique<View>(*cards_[rank], *ranks_.back()));
-    }
-    void make_target(const std::vector<ModelShard>& shards) {
-        std::vector<Rank> ranks;
-        std::vector<KvCache*> caches;
-        std::vector<KvView*> views;
-        std::vector<ViewBuilder*> builders;
-        for (std::size_t i = 0; i < ranks_.size(); ++i) {
-            ranks.push_back(
-                {ranks_[i]->forward.get(), shards[i].layers, shards[i].first_vocab, sums_ ? &sums_->rank(i) : nullptr});
-            caches.push_back(&ranks_[i]->cache);
-            if (views_.empty()) continue;
-            views.push_back(&views_[i]->view);
-            builders.push_back(&views_[i]->builder);
-        }
-        target_ = std::make_unique<RankTarget>(ranks, caches, &*arena_);
-        target_->build_views_with(builders);
-        if (case_.streams != Streams::Kv) return;
-        view_passes_ = std::make_unique<ViewPasses>(ranks, views);
-        proposer_.emplace(*view_passes_);
-    }
+    [[nodiscard]] ModelRunner& runner() { return *on_cards_->runner; }
 
     FaultCase case_;
     std::vector<std::unique_ptr<Device>> cards_;
     std::optional<PinnedArena> arena_;
-    std::unique_ptr<RankSums> sums_;
-    std::vector<std::unique_ptr<RankOnCard>> ranks_;
-    std::vector<std::unique_ptr<View>> views_;
-    std::unique_ptr<RankTarget> target_;
-    std::unique_ptr<ViewPasses> view_passes_;
+    std::optional<RunnerOnCards> on_cards_;
+    Target* target_ = nullptr;
     std::optional<ViewProposer> proposer_;
     std::vector<TokenId> prompt_;
 };

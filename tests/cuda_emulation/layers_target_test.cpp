@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu_device.h"
-#include "rank_on_card.h"
+#include "runner_on_cards.h"
 #include "runtime/ranks/layer_split.h"
 #include "tests/support/tiny_model.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 using emulation::kTimings;
 using emulation::Machine;
-using emulation::RankOnCard;
+using emulation::RunnerOnCards;
 using emulation::Streams;
 using emulation::Timing;
 
@@ -34,18 +34,10 @@ Generated generate(const ModelFiles& files, Devices which, Streams streams, Timi
     PinnedArena arena({.limit_bytes = std::size_t{64} << 20, .device = devices.front().get()});
     std::vector<ModelShard> shards{whole_shard(files.config())};
     if (devices.size() == 2) shards = deal_layers(files.config(), std::vector<std::int64_t>{3, 1});
-    std::vector<std::unique_ptr<RankOnCard>> parts;
-    std::vector<Rank> ranks;
-    std::vector<KvCache*> caches;
-    for (std::size_t i = 0; i < devices.size(); ++i) {
-        // The CPU computes in place.
-        const bool in_place = devices[i]->kind() == DeviceKind::Cpu;
-        parts.push_back(
-            std::make_unique<RankOnCard>(files, *devices[i], shards[i], arena, in_place ? Streams::Nothing : streams));
-        ranks.push_back({parts[i]->forward.get(), shards[i].layers, shards[i].first_vocab});
-        caches.push_back(&parts[i]->cache);
-    }
-    RankTarget target(ranks, caches, &arena);
+    std::vector<Device*> pointers;
+    for (const auto& device : devices) pointers.push_back(device.get());
+    RunnerOnCards on_cards(files, pointers, shards, arena, streams);
+    RankTarget& target = on_cards.runner->target();
     EXPECT_TRUE(target.takes_prompt(512) || devices.size() == 1);
     return emulation::generate_on(target, future, n_prompt, n_tokens);
 }

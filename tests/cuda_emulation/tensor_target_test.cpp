@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/rank_sums.h"
-#include "rank_on_card.h"
+#include "runner_on_cards.h"
 #include "runtime/ranks/tensor_split.h"
 #include "tests/support/error_text.h"
 #include "tests/support/tiny_model.h"
@@ -22,7 +22,7 @@ namespace {
 using emulation::kTimings;
 using emulation::Machine;
 using emulation::Nccl;
-using emulation::RankOnCard;
+using emulation::RunnerOnCards;
 using emulation::Streams;
 using emulation::Timing;
 
@@ -37,19 +37,10 @@ struct Engine {
             devices.push_back(cards.back().get());
         }
         arena.emplace(PinnedArenaOptions{.limit_bytes = std::size_t{64} << 20, .device = devices.front()});
-        const auto n_rows = static_cast<std::size_t>(forward_limits_for(emulation::kBudget).max_tokens);
-        if (heads.size() > 1)
-            sums = choose_rank_sums(devices, n_rows * row_bytes(DType::F32, files.config().d_model)).sums;
         const std::vector<ModelShard> shards = deal_heads(files.config(), files.weights(), heads);
-        std::vector<Rank> ranks;
-        std::vector<KvCache*> caches;
-        for (std::size_t i = 0; i < heads.size(); ++i) {
-            Collective* collective = sums ? &sums->rank(i) : nullptr;
-            parts.push_back(std::make_unique<RankOnCard>(files, *cards[i], shards[i], *arena, streams, collective));
-            ranks.push_back({parts[i]->forward.get(), {}, shards[i].first_vocab, collective});
-            caches.push_back(&parts[i]->cache);
-        }
-        target = std::make_unique<RankTarget>(ranks, caches);
+        on_cards.emplace(files, devices, shards, *arena, streams,
+                         heads.size() > 1 ? emulation::sums_of_passes(files, devices) : nullptr);
+        target = &on_cards->runner->target();
     }
     /// 10 tokens behind a prompt; guessed from `future`, where there is one.
     [[nodiscard]] Generated generate(const std::vector<TokenId>& future = {}) {
@@ -58,9 +49,8 @@ struct Engine {
     Machine machine;
     std::vector<std::unique_ptr<Device>> cards;
     std::optional<PinnedArena> arena;
-    std::unique_ptr<RankSums> sums;
-    std::vector<std::unique_ptr<RankOnCard>> parts;
-    std::unique_ptr<Target> target;
+    std::optional<RunnerOnCards> on_cards;
+    Target* target = nullptr;
 };
 
 Generated generate(const ModelFiles& files, const std::vector<std::int64_t>& heads, Streams streams, Timing timing,
