@@ -10,7 +10,6 @@
 #include "kernels/base/error.h"
 #include "tools/base/usage_error.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 namespace {
@@ -22,8 +21,7 @@ SamplerOptions resolved(const GenerationDefaults& model, const OptionValues& val
     static const std::array<CommandSpec, 1> commands{generate_command()};
     const EnvironmentReader nothing = [](const std::string&) { return std::nullopt; };
     const Settings settings(commands.front(), commands, values, nothing, {}, "");
-    Console console(Verbosity::Quiet, TerminalUse::NoColors, std::nullopt);
-    return resolve_sampling(sampling_settings(settings), model, settings, console);
+    return resolve_sampling(sampling_settings(settings), model, {});
 }
 
 std::string error_of(const GenerationDefaults& model) {

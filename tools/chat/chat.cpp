@@ -152,8 +152,7 @@ int run_chat(CommandContext& context) {
     StatisticsOutput stats(context.settings.text("stats"));
     OpenedModel opened(choose_model(context));
     const auto tokenizer = make_tokenizer(opened.files().tokenizer_source());
-    const SamplerOptions sampling =
-        resolve_sampling(request.sampling, opened.files().generation_defaults(), context.settings, console);
+    const SamplerOptions sampling = resolve_sampling(request.sampling, opened.files().generation_defaults(), callbacks);
     const ChatForm form(conversation_template(request.chat_template, opened, *tokenizer, callbacks), *tokenizer,
                         &cancel_flag());
     ChatSession session = open_session(

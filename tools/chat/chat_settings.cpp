@@ -87,7 +87,7 @@ void change_setting(ChatSettings& settings, std::string_view name, const std::st
     sampling.frequency_penalty = read.frequency_penalty.value_or(sampling.frequency_penalty);
     sampling.bias = read.bias.value_or(sampling.bias);
     if (name == "ignore-eos") settings.ignore_end = read.ignore_end;
-    sampling.seed = read.seed.value_or(sampling.seed);
+    if (name == "seed") sampling.seed = read.seed.value_or(random_seed());
     settings.text.max_tokens =
         given.integer("max-tokens", {-1, std::numeric_limits<std::int64_t>::max()}).value_or(settings.text.max_tokens);
 }

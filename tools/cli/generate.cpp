@@ -199,7 +199,7 @@ TextTask new_task(CommandContext& context, Request& request, const std::string& 
     check_text_bytes(prompt_text, request, opened.config());
     const GenerationDefaults& defaults = opened.files().generation_defaults();
     TextTask task{.ignore_end = request.sampling.ignore_end, .end_tokens = all_end_tokens(defaults, tokenizer)};
-    task.sampling = resolve_sampling(request.sampling, defaults, context.settings, context.console);
+    task.sampling = resolve_sampling(request.sampling, defaults, console_callbacks(context));
     const auto prompt_template =
         completion_template(request.chat_template, opened, tokenizer, console_callbacks(context));
     if (prompt_template && prompt_template->turn_end()) request.text.stops.push_back(*prompt_template->turn_end());

@@ -51,7 +51,7 @@ SamplingSettings demanded_sampling(const Settings& settings) {
             .frequency_penalty = demanded(settings, "frequency-penalty", chosen.frequency_penalty),
             .bias = demanded(settings, "logit-bias", chosen.bias),
             .ignore_end = settings.on_command_line("ignore-eos") != nullptr && chosen.ignore_end,
-            .seed = seed_is_random(settings) ? std::nullopt : demanded(settings, "seed", chosen.seed)};
+            .seed = demanded(settings, "seed", chosen.seed)};
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ struct SamplingSettings {
     std::optional<double> frequency_penalty;
     std::optional<std::vector<TokenBias>> bias;
     bool ignore_end = false;            // end tokens are never sampled
-    std::optional<std::uint64_t> seed;  // a random one if a random one was asked for
+    std::optional<std::uint64_t> seed;  // nothing: a random one
 };
 
 /// "15043=1,2=-inf", or "none".

@@ -3,60 +3,26 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <random>
 #include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
 
-#include "kernels/base/error.h"
 #include "tools/base/text_parts.h"
 #include "tools/base/usage_error.h"
 #include "tools/options/settings.h"
-#include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 
 namespace {
 
-constexpr std::string_view kModelSource = "the model's generation_config";
-
-// What each value may be, wherever it comes from.
-constexpr Range<double> kTemperature{0.0, 1000.0};
-constexpr Range<std::int64_t> kTopK{0, std::numeric_limits<std::int64_t>::max()};
 constexpr Range<std::int64_t> kWindow{-1, std::numeric_limits<std::int64_t>::max()};
-constexpr Range<double> kShare{0.0, 1.0};
-constexpr Range<double> kRepeatPenalty{0.01, 100.0};
 constexpr Range<double> kAddedPenalty{-100.0, 100.0};
 constexpr float kMostBias = 1000.0F;
 
-// One option: its name here, its name in generation_config.json, and its value on each level.
-template <typename T>
-struct Levels {
-    std::string_view name;
-    std::string_view key;
-    Range<T> range;
-    std::optional<T> chosen;
-    std::optional<T> models_own;
-    T built_in;
-};
-
-template <typename T>
-T resolve(const Levels<T>& option, const Settings& settings, Console& console) {
-    const T value = option.chosen.value_or(option.models_own.value_or(option.built_in));
-    // Settings are checked where they are read; what is left is the model's.
-    if (!(value >= option.range.lowest && value <= option.range.highest))
-        throw FormatError(
-            fmt::format("the model's generation_config.json: {} is {}; a value {} is served, override it by --{}",
-                        option.key, value, limits_text(option.range), option.name));
-    console.detail(
-        settings.describe(option.name, fmt::format("{}", value), option.models_own ? kModelSource : "built in"));
-    return value;
-}
-
 // -1 is how some say "no limit".
 std::optional<std::int64_t> top_k_setting(const Settings& settings) {
-    const auto top_k = settings.integer("top-k", {-1, kTopK.highest});
+    const auto top_k = settings.integer("top-k", {-1, kTopKRange.highest});
     return top_k == -1 ? 0 : top_k;
 }
 
@@ -65,22 +31,9 @@ std::optional<std::int64_t> window_setting(const Settings& settings) {
     return window == -1 ? kWindow.highest : window;
 }
 
-}  // namespace
-
-std::string window_text(std::int64_t repeat_window) {
-    return repeat_window == kWindow.highest ? "-1" : fmt::format("{}", repeat_window);
-}
-
-namespace {
-
-// 32 random bits: short enough to be typed again.
-std::uint64_t random_seed() {
-    return std::random_device()();
-}
-
 std::optional<std::uint64_t> seed_setting(const Settings& settings) {
     const Setting* setting = settings.find("seed");
-    if (setting != nullptr && setting->values.back() == "-1") return random_seed();
+    if (setting != nullptr && setting->values.back() == "-1") return std::nullopt;
     return settings.unsigned_integer("seed", ", or -1 for a random one,");
 }
 
@@ -96,11 +49,6 @@ std::optional<std::vector<TokenBias>> bias_setting(const Settings& settings) {
 }
 
 }  // namespace
-
-bool seed_is_random(const Settings& settings) {
-    const Setting* setting = settings.find("seed");
-    return setting == nullptr || setting->values.back() == "-1";
-}
 
 std::vector<TokenBias> parse_logit_bias(std::string_view text, std::string_view where) {
     std::vector<TokenBias> all;
@@ -147,50 +95,17 @@ std::vector<OptionSpec> sampling_option_specs() {
 }
 
 SamplingSettings sampling_settings(const Settings& settings) {
-    return {.temperature = settings.real("temperature", kTemperature),
+    return {.temperature = settings.real("temperature", kTemperatureRange),
             .top_k = top_k_setting(settings),
-            .top_p = settings.real("top-p", kShare),
-            .min_p = settings.real("min-p", kShare),
-            .repeat_penalty = settings.real("repeat-penalty", kRepeatPenalty),
+            .top_p = settings.real("top-p", kShareRange),
+            .min_p = settings.real("min-p", kShareRange),
+            .repeat_penalty = settings.real("repeat-penalty", kRepeatPenaltyRange),
             .repeat_window = window_setting(settings),
             .presence_penalty = settings.real("presence-penalty", kAddedPenalty),
             .frequency_penalty = settings.real("frequency-penalty", kAddedPenalty),
             .bias = bias_setting(settings),
             .ignore_end = settings.has("ignore-eos") && settings.flag("ignore-eos"),
             .seed = seed_setting(settings)};
-}
-
-SamplerOptions resolve_sampling(const SamplingSettings& chosen, const GenerationDefaults& model,
-                                const Settings& settings, Console& console) {
-    const SamplerOptions built_in;
-    // "do_sample": false is how files say greedy.
-    const std::optional<double> models_temperature = model.do_sample == false ? 0.0 : model.temperature;
-    const std::optional<std::int64_t> models_top_k = model.top_k == -1 ? 0 : model.top_k;
-    SamplerOptions options;
-    const auto choose = [&]<typename T>(const Levels<T>& levels) { return resolve(levels, settings, console); };
-    options.temperature = choose(Levels<double>{"temperature", "temperature", kTemperature, chosen.temperature,
-                                                models_temperature, built_in.temperature});
-    options.top_k = choose(Levels<std::int64_t>{"top-k", "top_k", kTopK, chosen.top_k, models_top_k, built_in.top_k});
-    options.top_p = choose(Levels<double>{"top-p", "top_p", kShare, chosen.top_p, model.top_p, built_in.top_p});
-    options.min_p = choose(Levels<double>{"min-p", "min_p", kShare, chosen.min_p, model.min_p, built_in.min_p});
-    options.repeat_penalty =
-        choose(Levels<double>{"repeat-penalty", "repetition_penalty", kRepeatPenalty, chosen.repeat_penalty,
-                              model.repeat_penalty, built_in.repeat_penalty});
-    const auto chosen_one = [&](std::string_view name, const auto& given, auto& value) {
-        if (given) value = *given;
-        console.detail(settings.describe(name, fmt::format("{}", value), "built in"));
-    };
-    if (chosen.repeat_window) options.repeat_window = *chosen.repeat_window;
-    console.detail(settings.describe("repeat-last-n", window_text(options.repeat_window), "built in"));
-    chosen_one("presence-penalty", chosen.presence_penalty, options.presence_penalty);
-    chosen_one("frequency-penalty", chosen.frequency_penalty, options.frequency_penalty);
-    if (chosen.bias) options.bias = *chosen.bias;
-    console.detail(settings.describe("logit-bias", logit_bias_text(options.bias), "built in"));
-    console.detail(settings.describe("ignore-eos", fmt::format("{}", chosen.ignore_end), "built in"));
-    options.seed = chosen.seed ? *chosen.seed : random_seed();
-    console.detail(seed_is_random(settings) ? fmt::format("seed = {} (random)", options.seed)
-                                            : settings.describe("seed", fmt::format("{}", options.seed), "random"));
-    return options;
 }
 
 }  // namespace slipstream::tools

@@ -17,6 +17,7 @@
 #include "tools/machine/environment.h"
 #include "tools/options/command.h"
 #include "tools/options/options.h"
+#include "tools/base/range.h"
 #include "tools/options/toml_file.h"
 
 namespace slipstream::tools {
@@ -29,19 +30,6 @@ struct Setting {
     Origin origin = Origin::CommandLine;
     std::string where;  // for messages: "--seed", "SLIPSTREAM_SEED", "config.toml:3: seed"
 };
-
-template <typename T>
-struct Range {
-    T lowest = std::numeric_limits<T>::lowest();
-    T highest = std::numeric_limits<T>::max();
-};
-
-/// "from 0 to 1", "of at least 1" where nothing is too high.
-template <typename T>
-[[nodiscard]] std::string limits_text(Range<T> range) {
-    return range.highest == Range<T>().highest ? fmt::format("of at least {}", range.lowest)
-                                               : fmt::format("from {} to {}", range.lowest, range.highest);
-}
 
 class Settings {
 public:

@@ -1,0 +1,24 @@
+// The values that an option or a key of a file may have.
+#pragma once
+
+#include <limits>
+#include <string>
+
+#include <fmt/format.h>
+
+namespace slipstream::tools {
+
+template <typename T>
+struct Range {
+    T lowest = std::numeric_limits<T>::lowest();
+    T highest = std::numeric_limits<T>::max();
+};
+
+/// "from 0 to 1", or "of at least 1" if the highest is that of the type.
+template <typename T>
+[[nodiscard]] std::string limits_text(Range<T> range) {
+    return range.highest == Range<T>().highest ? fmt::format("of at least {}", range.lowest)
+                                               : fmt::format("from {} to {}", range.lowest, range.highest);
+}
+
+}  // namespace slipstream::tools
