@@ -44,7 +44,8 @@ void SourcesDrafter::set_sampling(const SamplerOptions& sampling) {
     drawn_.set_seed(sampling.seed);
     two_model_chain_.set_seed(sampling.seed);
     if (sampling == reseeded) return;
-    for (const auto& source : sources_.tables) source->set_temperature(sampling.temperature);
+    if (sampling.temperature != reseeded.temperature)
+        for (const auto& source : sources_.tables) source->set_temperature(sampling.temperature);
     for (const auto& source : sources_.models) source->set_sampling(sampling);
     control_.reset();
     chain_.acceptance = kFirstAcceptance;
