@@ -1,5 +1,5 @@
-// A chain from a table: the best child of the best child and so on. papers/chain_shape.h tells the paper and grows
-// chains from models.
+// Grows a chain from a table source: the best child of the best child, and so on. papers/chain_shape.h names the paper
+// and grows chains from models.
 #pragma once
 
 #include <cstdint>
