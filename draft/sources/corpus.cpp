@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint16_t kRanks = 3;        // kinds of ranks
 constexpr std::int32_t kShapeTokens = 64;  // most draft tokens of the own tree
-constexpr std::uint32_t kShapeDepth = 10;  // most depth of the own tree
+constexpr std::uint32_t kShapeDepth = 10;  // greatest depth of the own tree
 
 // Doubt about a match of each bucket of lengths, in places: of n places, a follower's share counts n / (n + doubt). Our
 // values.
