@@ -1,4 +1,4 @@
-// What the drafter keeps on disk: the third part of SourcesDrafter.
+// Third part of SourcesDrafter: what is kept on disk.
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr int kCalibrationVersion = 5;  // of what estimates mean, before they are corrected
+constexpr int kCalibrationVersion = 5;  // increase it if sources compute their estimates differently
 constexpr std::string_view kGreedyCalibration = "calibration";
 constexpr std::string_view kNoisyCalibration = "calibration under noise";
 constexpr std::string_view kBlindCalibration = "calibration blind to noise";
@@ -24,7 +24,7 @@ void SourcesDrafter::load() {
         for (const auto& source : sources_.tables)
             if (auto section = file->section(source->name())) source->load(*section);
         if (auto section = file->section(calibration_section())) {
-            // Kept for one set of sources; another starts afresh.
+            // The calibration is kept for one set of sources; another set starts without one.
             if (section->text() != source_list()) return;
             const auto state = section->f32s();
             section->finish();
@@ -39,7 +39,7 @@ void SourcesDrafter::load() {
 void SourcesDrafter::save() {
     if (!store_) return;
     std::vector<TableSection> sections;
-    // What other sources learnt in earlier runs stays.
+    // Keeps what other sources learnt in earlier runs.
     if (const auto file = store_->load(fingerprint_))
         for (const std::string& name : file->section_names())
             if (sources_.find(name) == nullptr && name != calibration_section())
@@ -56,8 +56,8 @@ void SourcesDrafter::save() {
     store_->save(fingerprint_, sections);
 }
 
-// What came true under noise says little of guesses without it, and the other way round: a draft model's bins mean
-// other things. So each kind is kept beside the others.
+// The calibration with noise is kept apart from the one without: acceptance under noise says little about acceptance
+// without it, and the bins of a draft model mean other things.
 std::string_view SourcesDrafter::calibration_section() const {
     if (temperature_ == 0.0) return kGreedyCalibration;
     return noise_.present() ? kNoisyCalibration : kBlindCalibration;

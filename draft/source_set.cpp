@@ -28,9 +28,10 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::int64_t kMostLogits = std::int64_t{1} << 25;  // of a draft model's tree: 128 MiB
-constexpr std::size_t kMostSlots = std::size_t{1} << 30;     // of a draft model's window
+constexpr std::int64_t kMostLogits = std::int64_t{1} << 25;  // logits of all nodes of a draft model's tree: 128 MiB
+constexpr std::size_t kMostSlots = std::size_t{1} << 30;     // KV slots of a draft model
 
+// Loads the n-grams of the target, or computes them if the whole model is loaded.
 ModelNgrams model_ngrams(const DraftOptions& options, const DraftContext& target) {
     if (target.files == nullptr)
         throw RequestError("the sources bigram and unigram are made out of the target, and there is no model here");
@@ -58,7 +59,8 @@ ModelNgrams model_ngrams(const DraftOptions& options, const DraftContext& target
     return std::move(*ngrams);
 }
 
-// Made again only where they are not at hand: on disk they are read in no time, and need no memory meanwhile.
+// Returns the n-grams that are kept in memory, if there are any. Tables on disk are read again each time: that takes
+// little time, and no memory in between.
 std::shared_ptr<const ModelNgrams> shared_ngrams(const DraftOptions& options, const DraftContext& target) {
     const bool keeps = target.kept_ngrams != nullptr && !options.tables;
     if (keeps && target.kept_ngrams->ngrams) return target.kept_ngrams->ngrams;
@@ -67,7 +69,7 @@ std::shared_ptr<const ModelNgrams> shared_ngrams(const DraftOptions& options, co
     return ngrams;
 }
 
-// As much of the text as options.window_bytes hold: all of it where that fits.
+// Returns the window of a draft model: as much of the sequence as options.window_bytes hold, all of it if possible.
 WindowShape model_window(const DraftOptions& options, const DraftContext& target) {
     const ModelConfig& config = target.draft_model->config();
     const std::size_t row =
@@ -123,7 +125,7 @@ std::int64_t model_nodes(const DraftOptions& options, std::int64_t vocab) {
 
 namespace {
 
-// What tables are made of that several share, or that is opened before anything is built.
+// Sources and tables that are made before all others: files are opened and checked before anything is computed.
 struct TableParts {
     std::unique_ptr<TableSource> cacheback;
     std::unique_ptr<TableSource> corpus;
@@ -139,7 +141,7 @@ TableParts table_parts(const DraftOptions& options, const DraftContext& target) 
     return parts;
 }
 
-// Null: the source is a model.
+// Returns null if the source is a model.
 std::unique_ptr<TableSource> make_table(SourceKind kind, TableParts& parts, const DraftOptions& options,
                                         const DraftContext& target) {
     const double temperature = target.sampling.temperature;
@@ -209,7 +211,7 @@ SourceSet make_sources(const DraftOptions& options, const DraftContext& target) 
             if (kind == SourceKind::Bigram) set.bigrams = static_cast<ModelBigram*>(set.tables.back().get());
         }
     }
-    // Dearer than any draft model.
+    // The view source is more expensive than any draft model.
     set.view = view.get();
     if (view) set.models.push_back(std::move(view));
     return set;

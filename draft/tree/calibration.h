@@ -4,7 +4,7 @@
 // counts how many were right and how many the estimates predicted. The ratio corrects the source's probabilities. If
 // several sources propose the same token, their log-odds are summed with learnt weights: one set for each number of
 // agreeing sources and for each model that is the most expensive among them. Sources read the same text, so their votes
-// are not independent; noisy-or would count one observation several times (README.md has the figures).
+// are not independent; noisy-or would count one observation several times (figures: NOTES.md).
 #pragma once
 
 #include <algorithm>
