@@ -1,8 +1,8 @@
-// Passes over a view of a KV, as whoever guesses by it knows them: nodes below the end of the text that it stands for,
-// tokens in, logits out. On how many devices the view lies an implementation knows alone: DeviceViewPasses is
-// the one of one device, RankViewPasses (runtime/ranks/rank_view.h) that of several.
+// Passes over a KV view, as a draft source sees them: nodes after the end of the view's sequence, tokens in, logits
+// out. Only the implementation knows how many devices hold the view: DeviceViewPasses has one, RankViewPasses
+// (runtime/ranks/rank_view.h) several.
 //
-// Who fills the view is another's matter (view_builder.h); nothing of a pass is ever committed.
+// Others fill the view (view_builder.h). Nothing of a pass over a view is ever committed.
 #pragma once
 
 #include <cstddef>
@@ -16,37 +16,41 @@
 
 namespace slipstream {
 
-/// Tokens of one pass: rows of logits over a large vocabulary take more memory than a view does.
+/// Most tokens of one pass. Logits rows over a large vocabulary would take more memory than the view.
 inline constexpr std::int64_t kMostViewRows = 16;
 
+/// Interface of such passes. Not thread-safe.
 class ViewPasses {
 public:
     virtual ~ViewPasses() = default;
+    /// Returns the width of a logits row.
     [[nodiscard]] virtual std::int64_t vocab() const = 0;
-    /// At once, over as many passes as they take.
+    /// Returns the most nodes at once, of all passes since forget().
     [[nodiscard]] virtual std::int64_t max_nodes() const = 0;
-    /// Positions of the text that the view stands for, on all devices; 0: there is none to pass over.
+    /// Returns the length of the sequence that the view is valid for, on all devices; 0: there is no view to pass over.
     [[nodiscard]] virtual std::int64_t n_text() const = 0;
-    /// That it keeps of them.
+    /// Returns the number of positions that the view keeps.
     [[nodiscard]] virtual std::int64_t n_slots() const = 0;
-    /// As a Target has them.
+    /// Adds a node after `parent`, as Target::add_node() does. Returns it.
     virtual NodeId add_node(NodeId parent) = 0;
-    /// Drops all nodes; passes from now on see what the view has gained.
+    /// Drops all nodes. Later passes see everything that was written to the view before this call.
     virtual void forget() = 0;
-    /// Up to kMostViewRows tokens. Logits hold until the next call; `needs` may be met by whole rows.
+    /// Runs one pass over at most kMostViewRows tokens. Returns the logits of `logit_tokens` (indices into `tokens`),
+    /// valid until the next call. May return whole rows where `needs` asks for less.
     [[nodiscard]] virtual LogitRows run(std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                                         std::span<const std::int32_t> logit_tokens, const LogitRequest& needs) = 0;
 };
 
-/// Of passes over a view that has room for `max_nodes`.
+/// Returns the limits of passes over a view with room for `max_nodes` nodes.
 [[nodiscard]] ForwardLimits view_pass_limits(std::int64_t max_nodes);
 
+/// Passes over a view on one device.
 class DeviceViewPasses final : public ViewPasses {
 public:
-    /// By `model`, all of whose weights are resident (CHECKed), over `view`; both outlive this. Takes memory of
-    /// activations now. Throws OutOfBudget.
+    /// Runs `model`, all of whose weights must be resident (CHECKed), over `view`. Both must outlive this object.
+    /// Allocates memory for activations now. Throws OutOfBudget.
     DeviceViewPasses(const Model& model, KvView& view);
-    /// What the constructor takes from the device's budget, kernels' workspace not counted.
+    /// Returns the bytes that the constructor takes from the device's budget, without the kernels' workspace.
     [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, std::int64_t max_nodes);
 
     [[nodiscard]] std::int64_t vocab() const override { return forward_.model().config().vocab; }
