@@ -1,4 +1,4 @@
-// Drafting over recorded answers, without a model: an answer that a target once gave stands in for the target. A pass
+// Drafting over recorded answers, without a model: a recorded answer of a target is used instead of the target. A pass
 // costs nothing here. So this measures only how many tokens a pass would have committed (MAT, "mean accepted tokens" in
 // papers), and the time of drafting itself.
 //

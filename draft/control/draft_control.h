@@ -73,7 +73,7 @@ private:
         std::int64_t next_pause = kFirstPause;  // length of the next pause, in passes
         std::int64_t n = 0;                     // passes with drafting since the last pause
         double seconds = 0.0;                   // of these passes, drafting included; decays by kTrialDecay per pass
-        double plain_seconds = 0.0;             // estimate for the same tokens by plain decoding; decays likewise
+        double plain_seconds = 0.0;             // estimate for the same tokens by plain decoding; decays too
     };
 
     void judge(const PassOutcome& outcome);

@@ -6,8 +6,7 @@
 // Among other sources it is walked token by token. After a path it lists the first tokens of the followers of the
 // path's last LL tokens and, if the path itself leads into a follower, the next token inside that follower. A
 // proposal's probability is its share of the weights 1 / age of a list's followers plus a constant for unseen tokens.
-// Age 1 is the most recent follower of the list, or the most frequent one of a frozen table. frequent), the table's
-// ignorance included.
+// Age 1 is the most recent follower of the list, or the most frequent one of a frozen table.
 #pragma once
 
 #include <cstdint>

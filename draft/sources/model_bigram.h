@@ -5,8 +5,7 @@
 //
 // Only the best k candidates of a distribution are kept, so its sum at temperature T is estimated. The candidates after
 // the k-th have mass r at T = 1. Each is assumed to be as probable as the k-th, p_k, so their sum at T is r p_k^(1/T -
-// 1). For T < 1 this is at least the true sum, for T > 1 at most. r p_k^(1/T - 1). For T < 1 this is at least the
-// truth, for T > 1 at most.
+// 1). For T < 1 this is at least the true sum, for T > 1 at most.
 #pragma once
 
 #include <vector>

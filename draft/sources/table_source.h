@@ -34,7 +34,7 @@ struct Proposal {
 
 /// A source's position on a path. Only the source that made it can interpret it.
 using Cursor = std::uint64_t;
-/// The cursor of a path after which a source proposes nothing, however the path goes on.
+/// The cursor of a path after which a source proposes nothing, with any tokens that follow.
 inline constexpr Cursor kNowhere = ~Cursor{0};
 
 /// What a source's own tree starts from, and its limits.

@@ -101,7 +101,7 @@ bool build_bigrams(const Model& model, const ModelNgramsOptions& options, Work& 
     return true;
 }
 
-// Reads the rows of an embedding as floats, kBlockRows at a time, wherever the embedding is and whatever its type.
+// Reads the rows of an embedding as floats, kBlockRows at a time, from any memory and of any type.
 class EmbeddingRows {
 public:
     explicit EmbeddingRows(const Model& model)

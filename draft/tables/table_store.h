@@ -1,7 +1,7 @@
 // Keeps tables between runs in one folder: one file per model for what was learnt, further files for what was computed
 // from the model.
 //
-// A damaged file is set aside as NAME.damaged, with a note, and work starts without it: tables never prevent a text.
+// A damaged file is set aside as NAME.damaged, with a note, and work starts without it: a table never prevents a pass.
 // The folder is bounded: after each save the least recently used files are deleted until the rest fits. The
 // modification time of a file is its last use; loading renews it. Only files with the store's own names are counted or
 // deleted. Files are replaced as a whole (table_file.h): if two programs save at once, the tables of the last one stay.

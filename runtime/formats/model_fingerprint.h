@@ -16,7 +16,7 @@ namespace slipstream {
 [[nodiscard]] std::uint64_t model_fingerprint(const ModelFiles& files);
 
 /// Returns a digest of all pieces in the order of their ids, with their kinds. Tables of token ids that were made from
-/// text are valid for tokenizers with the same digest, whatever model or file format they came with.
+/// text are valid for tokenizers with the same digest, of any model or file format.
 [[nodiscard]] std::uint64_t tokenizer_fingerprint(const Tokenizer& tokenizer);
 
 }  // namespace slipstream

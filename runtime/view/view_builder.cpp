@@ -20,7 +20,7 @@ constexpr std::int64_t kPromptRows = 8;
 // Fraction of a group's mass that counts for the next group: copied text continues there, and a name that the border of
 // a group cuts is needed as a whole (SnapKV pools over neighbours, section 4.2).
 constexpr float kOfNext = 0.5F;
-constexpr double kShortestHalfLife = 1e-3;  // tokens; stands for 0, which would be divided by
+constexpr double kShortestHalfLife = 1e-3;  // tokens; used for 0, which must not be a divisor
 
 std::int64_t groups_of(std::int64_t n_tokens) {
     return ceil_div(n_tokens, kGroupTokens);
