@@ -93,11 +93,11 @@ void SplitPlan::place(const SplitPlanRequest& request) {
     for (std::size_t rank = 0; rank < n_ranks; ++rank) ranks_.push_back(plan_rank(request, rank, pass_tokens_));
     context_tokens_ = ranks_.front().context_tokens();
     order_.clear();
-    if (kind_ == SplitKind::Layers) order_blocks(request);
+    if (kind_ == SplitKind::Layers) order_items(request);
 }
 
 // Sets the order of computing: the layers of the model, then all parts of the LM head.
-void SplitPlan::order_blocks(const SplitPlanRequest& request) {
+void SplitPlan::order_items(const SplitPlanRequest& request) {
     std::vector<std::size_t> next(ranks_.size(), 0);  // item
     const auto take_layer = [&](std::size_t rank) {
         const std::vector<PassItem>& pass_items = ranks_[rank].pass_items();

@@ -52,7 +52,7 @@ public:
 private:
     void place(const SplitPlanRequest& request);
     // Sets order_.
-    void order_blocks(const SplitPlanRequest& request);
+    void order_items(const SplitPlanRequest& request);
     [[nodiscard]] SimulatedPass slowest_rank(std::int64_t n_tokens, std::int64_t text_tokens) const;
     void sum_up();
 
