@@ -40,6 +40,7 @@ public:
     [[nodiscard]] DrawnChildren drawn(std::int32_t node) const override;
 
 private:
+    // The record of one node: its q and its draws, as ranges of q_ and draws_.
     struct Entry {
         DrawRule rule = DrawRule::WithReplacement;
         std::size_t q_begin = 0, n_q = 0;

@@ -28,6 +28,7 @@
 
 namespace slipstream::draft {
 
+/// Whether a token that was drawn stays in the distribution for the next draw below the same node.
 enum class DrawRule : std::uint8_t { WithReplacement, WithoutReplacement };
 
 /// The draws below one node.

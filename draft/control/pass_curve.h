@@ -69,10 +69,8 @@ private:
 
     // Asks the plan for all sizes at text_tokens_, then predicts.
     void refresh();
-    // Computes seconds_ from the plan and the ratios.
     void predict();
-    // Returns the index of the size nearest to `n_nodes`.
-    [[nodiscard]] std::size_t nearest(std::int64_t n_nodes) const;
+    [[nodiscard]] std::size_t nearest(std::int64_t n_nodes) const;  // index of the nearest size
     [[nodiscard]] std::size_t largest_seen() const;  // index, among sizes measured recently; 0 if there are none
 
     PlannedSeconds plan_;

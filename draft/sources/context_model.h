@@ -25,11 +25,13 @@ public:
     static constexpr std::size_t kMaxFrequent = 64;      // most tokens that frequent() returns
     static constexpr std::uint32_t kNone = 0xffffffffU;
 
+    /// A token that followed a context, and how often.
     struct Follower {
         TokenId token = 0;
         std::uint32_t count = 0;
         std::uint32_t older = kNone;  // next less recent follower of the context
     };
+    /// An entry of the table of contexts.
     struct Context {
         std::uint64_t key = 0;          // hash of the context; 0: an empty place
         std::uint32_t total = 0;        // occurrences that a token followed
@@ -68,6 +70,7 @@ public:
         const std::size_t place = place_of(key);
         return table_[place].key == 0 ? kNone : static_cast<std::uint32_t>(place);
     }
+    /// Returns the entry with an index from find().
     [[nodiscard]] const Context& context(std::uint32_t place) const { return table_[place]; }
     /// Returns the follower with an index from Context::newest or Follower::older.
     [[nodiscard]] const Follower& follower(std::uint32_t place) const { return pool_[place]; }

@@ -27,6 +27,7 @@
 
 namespace slipstream::draft {
 
+/// The store, and the model that it must fit.
 struct CorpusOptions {
     std::filesystem::path path;
     std::int64_t vocab = 0;

@@ -58,6 +58,7 @@ public:
 
     [[nodiscard]] const LruTableShape& shape() const { return shape_; }
     [[nodiscard]] std::size_t leader_tokens() const { return shape_.leader_tokens; }
+    /// Returns the number of leaders.
     [[nodiscard]] std::size_t n_leaders() const { return leaders_.size(); }
     /// Returns the number of followers of all leaders.
     [[nodiscard]] std::size_t n_followers() const { return followers_.size(); }

@@ -8,6 +8,7 @@ namespace slipstream::draft {
 inline constexpr std::int64_t kMaxLeaderTokens = 16;    // most LL
 inline constexpr std::int64_t kMaxFollowerTokens = 64;  // most FL
 
+/// Settings of Cacheback's dynamic table and of the paper's tree, all in tokens or entries.
 struct CachebackOptions {
     std::int64_t leader_tokens = 1;                    // LL: length of a leader
     std::int64_t follower_tokens = 3;                  // FL: length of a follower

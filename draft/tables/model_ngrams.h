@@ -33,6 +33,7 @@ struct BigramTable {
 /// Most tokens that are kept as unigrams.
 inline constexpr std::int64_t kCommonTokens = 256;
 
+/// Both tables of one model.
 struct ModelNgrams {
     BigramTable bigrams;
     /// The unigrams: the kCommonTokens tokens (or the whole vocabulary) whose output embedding aligns best with the
@@ -44,6 +45,7 @@ struct ModelNgrams {
     std::vector<std::int32_t> common{};
 };
 
+/// How the tables are computed.
 struct ModelNgramsOptions {
     std::int64_t k = 32;                                  // candidates per token; the paper tries up to 25
     std::int64_t pass_tokens = 256;                       // most tokens of one pass

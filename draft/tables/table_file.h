@@ -49,6 +49,7 @@ public:
     void f32s(std::span<const float> values) { array(values); }
 
     [[nodiscard]] bool empty() const { return bytes_.empty(); }
+    /// Returns the bytes of the section. Valid until the next field is written.
     [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
 private:

@@ -65,6 +65,7 @@ struct GgufTensor {
     std::size_t bytes = 0;
 };
 
+/// A parsed header. Views that it returns are valid as long as the bytes that were parsed.
 class GgufFile {
 public:
     /// Parses the header. `bytes` must outlive the result. `name` is for messages. Throws FormatError (damaged) or

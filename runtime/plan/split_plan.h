@@ -44,6 +44,7 @@ public:
     /// Returns sums over all devices; per-item members are empty. Seconds, link fraction and regime are those of the
     /// whole.
     [[nodiscard]] const ResidencyPlan& sums() const { return sums_; }
+    /// Returns true if anything streams on any device.
     [[nodiscard]] bool streams() const { return sums_.ring_bytes > 0; }
     /// Returns true if a prompt reads the streamed weights of all devices once; never in a tensor split that streams
     /// weights.
