@@ -2,9 +2,9 @@
 // corrected by measured passes.
 //
 // The plan (PlannedSeconds) supplies the shape: what streams, which nodes cost nothing beside it, how attention grows
-// with the sequence. Each measured pass gives a ratio measured / planned at its size. The ratios of near sizes and
-// recent passes weigh more. Of the last three passes of a size the lower median counts, since passes are sometimes
-// delayed and never accelerated.
+// with the sequence. Each measured pass gives a ratio measured / planned at its size. The plan's figure for a size is
+// multiplied by the weighted mean of these ratios; those of near sizes and recent passes weigh more. Of the last three
+// passes of a size the lower median counts, since passes are sometimes delayed and never accelerated.
 //
 // If the passes of a size become slower or faster, the ratios of sizes that were measured longer ago move by the same
 // factor, since the machine has changed. Ratios between sizes are taken from passes of about the same time.
