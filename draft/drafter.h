@@ -65,7 +65,7 @@ enum class ChildRule : std::uint8_t { Pick, Draw };
 
 /// What to draft with, as the user chose it.
 struct DraftOptions {
-    std::vector<SourceKind> sources;    // in the order asked for; empty: no draft tokens
+    std::vector<SourceKind> sources;    // sources in the order asked for; empty: no draft tokens
     std::optional<TreeShape> shape;     // nothing: the own tree of a lone table source, else Merged
     std::int64_t max_budget = 64;       // most nodes of a tree, node 0 included
     bool adapt_budget = true;           // fewer nodes if more would not pay (--budget auto)
@@ -75,8 +75,8 @@ struct DraftOptions {
     std::optional<std::filesystem::path> frozen_table;  // file of Cacheback's frozen table
     std::optional<std::filesystem::path> corpus;        // file of the source `corpus`, which needs one
     std::optional<std::filesystem::path> tables;  // folder in which learnt tables are kept; nothing: in memory only
-    ViewOptions view;                             // of the target's KV, if `retrieval` is among the sources
-    std::size_t window_bytes = 0;                 // most bytes of a draft model's KV; 0: a window of 240 tokens
+    ViewOptions view;              // how the view of the target's KV is built, if `retrieval` is a source
+    std::size_t window_bytes = 0;  // most bytes of a draft model's KV; 0: a window of 240 tokens
     NoiseRanking noise_ranking = NoiseRanking::Aware;
     ChildRule child_rule = ChildRule::Pick;
 
@@ -93,17 +93,17 @@ struct KeptNgrams {
 /// What the drafter is made for. All pointers must outlive it. A null pointer rules out the sources that need it.
 struct DraftContext {
     std::int64_t vocab = 0;
-    SamplerOptions sampling;                  // of the target; its seed is the seed of the noise
-    const ModelFiles* files = nullptr;        // of the target: their fingerprint names the tables on disk
-    std::uint64_t tokenizer_fingerprint = 0;  // that stores built from texts must have been built with
+    SamplerOptions sampling;                  // of the target; the noise has its seed
+    const ModelFiles* files = nullptr;        // the target's; their fingerprint names the tables on disk
+    std::uint64_t tokenizer_fingerprint = 0;  // of the tokenizer with which stores of texts must have been built
     /// The target, from which the tables of bigram and unigram are computed; null: these tables must be on disk.
     const Model* model = nullptr;
     /// Filled by the first drafter that has no folder of tables; null: not kept.
     std::shared_ptr<KeptNgrams> kept_ngrams;
     const Model* draft_model = nullptr;    // loaded; its vocabulary must have been checked (check_draft_vocabulary)
-    std::int64_t text_tokens = 0;          // of the longest sequence; 0: not known
-    PlannedSeconds planned_seconds;        // of the target; empty: learnt from passes
-    PlannedSeconds draft_planned_seconds;  // of the draft model
+    std::int64_t text_tokens = 0;          // length of the longest sequence; 0: not known
+    PlannedSeconds planned_seconds;        // time of a pass of the target; empty: learnt from passes
+    PlannedSeconds draft_planned_seconds;  // time of a pass of the draft model; empty: learnt from passes
     /// Reports work that takes long (building a table): what it is, the work done, the work in all. May throw to
     /// cancel. May be empty.
     std::function<void(std::string_view, double, double)> on_progress;
@@ -115,9 +115,9 @@ struct DraftContext {
 struct SourceFigures {
     std::string_view name;
     std::int64_t offered = 0;   // nodes whose parent was accepted; a merged node counts for all its sources
-    std::int64_t accepted = 0;  // of the offered ones
+    std::int64_t accepted = 0;  // number of the offered nodes that were accepted
     double seconds = 0.0;       // spent in the source
-    std::optional<std::int64_t> passes = std::nullopt;  // of sources that run passes of their own; nothing for tables
+    std::optional<std::int64_t> passes = std::nullopt;  // number of the source's own passes; nothing for tables
 };
 
 /// A proposer of draft tokens, with its measurements. Not thread-safe.

@@ -55,8 +55,8 @@ private:
     std::int64_t n_text_ = 0;
     std::int64_t budget_ = 0;
     std::vector<Entry> entries_;   // [nodes up to the last that was drawn from]
-    std::vector<Candidate> q_;     // of all entries
-    std::vector<TokenId> draws_;   // of all entries
+    std::vector<Candidate> q_;     // the distributions of all entries, one after another
+    std::vector<TokenId> draws_;   // the drawn tokens of all entries, one after another
     std::vector<double> weights_;  // [q.size()] of the running call: 0 for a candidate that was removed
 };
 

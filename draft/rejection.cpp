@@ -50,7 +50,7 @@ void RejectionVerifier::verify(const TokenTree& tree, const LogitRows& logits, c
 
 TokenId RejectionRule::decide(std::span<const Candidate> target, const DrawnChildren& children,
                               const std::function<double(std::uint32_t)>& uniform) {
-    for (const TokenId id : support_) p_[id] = 0.0;  // of the previous node
+    for (const TokenId id : support_) p_[id] = 0.0;  // clears the previous node's p
     support_.clear();
     p_mass_ = 0.0;
     for (const Candidate& candidate : target) {

@@ -25,9 +25,9 @@ struct RecordedTurn {
 struct ReplayFigures {
     std::int64_t passes = 0;
     std::int64_t tokens = 0;                   // committed
-    std::int64_t nodes = 0;                    // of all trees, node 0 included
-    double propose_seconds = 0.0;              // in Proposer::propose()
-    double observe_seconds = 0.0;              // in Proposer::observe(), prompts included
+    std::int64_t nodes = 0;                    // sum of the nodes of all trees, each with its node 0
+    double propose_seconds = 0.0;              // time spent in Proposer::propose()
+    double observe_seconds = 0.0;              // time spent in Proposer::observe(), prompts included
     std::vector<std::int64_t> accept_lengths;  // [passes]: tokens that each committed
 
     /// Returns the committed tokens per pass; 0 if there was no pass.

@@ -81,14 +81,14 @@ private:
     [[nodiscard]] std::string source_list() const;
 
     DraftOptions options_;
-    double temperature_;  // of the target
+    double temperature_;  // the target's sampling temperature
     SourceSet sources_;
     PathNoise noise_;
     DraftControl control_;
     TreeBuilder builder_;
     DrawnTree drawn_;
     TwoModelChain two_model_chain_;
-    TableSource* shape_source_ = nullptr;  // if growth_ is OwnShape
+    TableSource* shape_source_ = nullptr;  // source whose tree is grown if growth_ is OwnShape
     Growth growth_ = Growth::Nothing;      // requested; a pass may use another one (Pass::growth)
     Pass pass_;
     Chain chain_;

@@ -18,17 +18,17 @@ namespace slipstream::draft {
 
 /// Time and result of one pass of the target.
 struct PassOutcome {
-    std::int64_t n_nodes = 1;    // of the pass's tree, node 0 included; 1: a plain pass
+    std::int64_t n_nodes = 1;    // nodes of the pass's tree, node 0 included; 1: a plain pass
     std::int64_t n_tokens = 1;   // committed
-    double pass_seconds = 0.0;   // of the target
-    double draft_seconds = 0.0;  // of proposing the tree and of learning from its verification
+    double pass_seconds = 0.0;   // time of the target's pass
+    double draft_seconds = 0.0;  // time of proposing the tree and of learning from its verification
     double expected = 0.0;       // tokens that the tree was expected to commit, at least 1; 0: not known
     bool guessed = false;        // drafting was tried, even if it found no draft token
 };
 
 /// Counts of pauses since the controller was made, and the reason of the last one.
 struct BackOff {
-    std::int64_t passes = 0;     // that carried no draft tokens because drafting paused
+    std::int64_t passes = 0;     // passes without draft tokens because drafting paused
     std::int64_t of_passes = 0;  // all passes that should_draft() was asked about
     double slowdown =
         1.0;  // time with draft tokens / time of plain decoding for the same tokens, in the trial before the last pause
@@ -72,8 +72,8 @@ private:
         std::int64_t pause = 0;                 // remaining passes of the pause
         std::int64_t next_pause = kFirstPause;  // length of the next pause, in passes
         std::int64_t n = 0;                     // passes with drafting since the last pause
-        double seconds = 0.0;                   // of these passes, drafting included; decays by kTrialDecay per pass
-        double plain_seconds = 0.0;             // estimate for the same tokens by plain decoding; decays too
+        double seconds = 0.0;        // time of these passes, drafting included; decays by kTrialDecay per pass
+        double plain_seconds = 0.0;  // estimate for the same tokens by plain decoding; decays too
     };
 
     void judge(const PassOutcome& outcome);

@@ -32,8 +32,8 @@ public:
     /// Factor by which a plan may be wrong in either direction.
     static constexpr double kDoubt = 3.0;
 
-    /// For sizes from 1 to `max_nodes` (>= 1, CHECKed). Without a plan all sizes are predicted to take equally long
-    /// until passes show otherwise.
+    /// Makes a curve for passes of 1 to `max_nodes` nodes (>= 1, CHECKed). Without a plan all sizes are predicted to
+    /// take equally long until passes show otherwise.
     explicit PassCurve(std::int64_t max_nodes, PlannedSeconds plan = {});
 
     /// Sets the number of committed tokens before the passes that follow.

@@ -9,7 +9,7 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::size_t kFirstPlaces = 4096;  // of the table; a power of two
+constexpr std::size_t kFirstPlaces = 4096;  // first size of the table; a power of two
 
 }  // namespace
 

@@ -12,7 +12,7 @@ namespace {
 
 // Most followers read of one context.
 constexpr std::size_t kMaxPerOrder = 48;
-constexpr std::size_t kMostCandidates = 256;  // of one place
+constexpr std::size_t kMostCandidates = 256;  // most candidates of one place
 // Most tokens at the end of an observed text that teach the mixer: of a long prompt only the end does. All tokens are
 // counted.
 constexpr std::size_t kMaxTaught = 2048;

@@ -21,7 +21,7 @@ public:
     struct Options {
         /// Most contexts that are counted, which bounds the memory. When it is reached, older text is forgotten.
         std::size_t max_contexts = std::size_t{1} << 21;
-        NgrammysOptions shape;  // of the source's own tree
+        NgrammysOptions shape;  // rows of the source's own tree
     };
     /// Token ids must be in [0, vocab).
     ContextSource(std::int64_t vocab, const Options& options);
@@ -44,10 +44,10 @@ private:
 
     // Position on a path. A cursor is an index into places_.
     struct Place {
-        ContextModel::Keys keys{};  // of the contexts that end here, shortest first
+        ContextModel::Keys keys{};  // keys of the contexts that end here, shortest first
         int n_keys = 0;             // number of `keys` that may be in the table
         int longest = 0;            // length of the longest context seen before; 0: none
-        std::uint32_t context = 0;  // that context's index in model_
+        std::uint32_t context = 0;  // index of that context in model_
         bool at_root = false;       // the cursor of root(): frequent tokens are candidates too
     };
     struct Candidate {

@@ -31,7 +31,7 @@ namespace slipstream::draft {
 struct CorpusOptions {
     std::filesystem::path path;
     std::int64_t vocab = 0;
-    std::uint64_t tokenizer_fingerprint = 0;  // of the tokenizer that the store must have been built with
+    std::uint64_t tokenizer_fingerprint = 0;  // of the tokenizer with which the store must have been built
 };
 
 class CorpusSource final : public TableSource {
@@ -69,15 +69,15 @@ private:
     };
     struct Match {
         Interval interval;
-        std::uint32_t length = 0;  // in tokens; 0: no match
+        std::uint32_t length = 0;  // length of the match in tokens; 0: no match
     };
     /// A candidate of the own tree: a token that is not in the tree yet, under a node that is.
     struct Branch {
         double score;         // relative weight of the path: the product of its tokens' shares, with noise
         std::int32_t parent;  // node of the tree
         TokenId token;
-        std::uint32_t depth;       // of the candidate
-        Interval parent_interval;  // of the match at `parent`, without the token
+        std::uint32_t depth;       // depth of the candidate in the tree
+        Interval parent_interval;  // places of the match at `parent`, without the token
     };
 
     // Returns the node after `token`.

@@ -69,7 +69,7 @@ private:
 
     LruTableShape shape_;
     RecencyRows leaders_, followers_;
-    RecencyRows::List by_recency_;                 // all leaders
+    RecencyRows::List by_recency_;                 // leaders by recency
     std::vector<RecencyRows::List> followers_of_;  // [leader slots]
 };
 

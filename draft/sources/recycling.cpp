@@ -28,7 +28,7 @@ float sharpness(double temperature) {
     return temperature > 0.0 ? static_cast<float>(1.0 / temperature) : 1.0F;
 }
 
-constexpr int kTokenBits = 21;  // of a token id in a cursor
+constexpr int kTokenBits = 21;  // bits of a token id in a cursor
 constexpr std::uint64_t kToken = (std::uint64_t{1} << kTokenBits) - 1;
 static_assert(Recycling::kMaxVocab == static_cast<std::int64_t>(kToken));
 constexpr std::size_t kLongRows = std::size_t{1} << 15;
@@ -76,7 +76,7 @@ void Recycling::observe(const Observation& observation) {
     const LogitRows& logits = observation.logits;
     CHECK(logits.rows() == tree.size() && logits.cols() == options_.vocab, "logits [{}, {}] of a tree of {} nodes",
           logits.rows(), logits.cols(), tree.size());
-    // The committed text before the token of node 0.
+    // `before`: the committed tokens before that of node 0.
     const std::size_t n_before = observation.text.size() - static_cast<std::size_t>(observation.n_new);
     const std::span<const TokenId> before = observation.text.first(n_before > 0 ? n_before - 1 : 0);
     cursors_.clear();
@@ -171,7 +171,7 @@ std::size_t Recycling::memory_bytes() const {
 }
 
 void Recycling::save(TableWriter& out) const {
-    std::vector<std::uint32_t> tokens;         // of the saved rows, ascending
+    std::vector<std::uint32_t> tokens;         // tokens whose rows are saved, ascending
     std::vector<std::int32_t> candidates;      // [n_rows, k]
     std::vector<std::uint32_t> probabilities;  // [n_rows, k / 2], two halves per word, the first in the low bits
     for (std::size_t token = 0; token < rows_.size(); ++token) {

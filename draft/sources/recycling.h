@@ -26,7 +26,7 @@ namespace slipstream::draft {
 
 struct RecyclingOptions {
     std::int64_t vocab = 0;
-    double temperature = 0.0;  // of the target; at 0 (greedy) probabilities are those of temperature 1
+    double temperature = 0.0;  // the target's; at 0 (greedy) probabilities are those of temperature 1
 };
 
 class Recycling final : public TableSource {
@@ -89,7 +89,7 @@ private:
     RecyclingOptions options_;
     std::vector<Row> rows_;           // [vocab]
     std::vector<LongRow> long_rows_;  // [2^15], by hash of the context
-    std::vector<Cursor> cursors_;     // of the nodes of the observed tree
+    std::vector<Cursor> cursors_;     // cursors of the nodes of the observed tree
     RowTop row_top_;
 };
 

@@ -71,11 +71,11 @@ private:
     static constexpr Slot kNoSlot = SlotIndex::kNone;
 
     struct State {
-        std::uint32_t length = 0;  // of the longest substring of the state, in tokens
+        std::uint32_t length = 0;  // length of the state's longest substring, in tokens
         std::uint32_t link = 0;    // suffix link; the root links to itself
-        TokenId follower = kNone;  // that followed an occurrence
-        TokenId token = kNone;     // of the first transition, kept inline; kNone: none
-        std::uint32_t target = 0;  // of the first transition
+        TokenId follower = kNone;  // token that followed an occurrence
+        TokenId token = kNone;     // token of the first transition, which is kept inline; kNone: none
+        std::uint32_t target = 0;  // state that the first transition leads to
         Slot more = kNoSlot;       // newest of the other transitions
     };
     struct Transition {
@@ -104,7 +104,7 @@ private:
     std::vector<TokenId> text_;
     std::vector<State> states_;
     std::vector<Transition> more_;
-    SlotIndex more_index_;        // of more_, by state and token
+    SlotIndex more_index_;        // finds a transition of more_ by state and token
     std::uint32_t last_ = kRoot;  // the state of the whole text
 };
 

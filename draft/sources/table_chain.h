@@ -8,8 +8,8 @@
 
 namespace slipstream::draft {
 
-/// Length of a chain of at most `gamma` draft tokens under node 0 of `tree`, inside the request's limits; below 1 if
-/// there is room for none. CHECKs that the tree is node 0 only, with the last token of the text.
+/// Returns the length of a chain of at most `gamma` draft tokens under node 0 of `tree`, inside the request's limits;
+/// below 1 if there is room for none. CHECKs that the tree is node 0 only, with the last token of the text.
 [[nodiscard]] std::int64_t chain_length(const TokenTree& tree, const ShapeRequest& request, std::int64_t gamma);
 
 /// Grows a chain of at most `gamma` draft tokens under node 0 of `tree` (node 0 only), inside the request's limits;

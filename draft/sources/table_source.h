@@ -41,7 +41,7 @@ inline constexpr Cursor kNowhere = ~Cursor{0};
 struct ShapeRequest {
     std::span<const TokenId> text;     // all committed tokens, the tree's root last
     std::int64_t budget = 1;           // most nodes, node 0 included
-    std::int64_t max_depth = 0;        // of any node; node 0 has depth 0
+    std::int64_t max_depth = 0;        // greatest depth of a node; node 0 has depth 0
     const PathNoise* noise = nullptr;  // null: none
 };
 

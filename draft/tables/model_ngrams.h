@@ -73,7 +73,7 @@ struct ModelNgramsOptions {
 /// Where the tables of one model are kept.
 struct NgramsPlace {
     const TableStore* store = nullptr;  // must outlive the call; null: in memory only
-    std::uint64_t fingerprint = 0;      // of the model (model_fingerprint)
+    std::uint64_t fingerprint = 0;      // model_fingerprint() of the model
 };
 
 /// Returns the tables on disk if they are there and have at least min(k, vocab) candidates per token. A damaged file is

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kFingerprintDigits = 16;
-// Age from which a part file is deleted: the program that wrote it was killed.
+// Age from which a part file is deleted, since the program that wrote it must have been killed.
 constexpr auto kMaxPartAge = std::chrono::hours(1);
 
 bool is_kind_letter(char c) {

@@ -29,7 +29,7 @@ public:
         std::uint16_t source = 0;
         std::uint16_t bin = 0;
         float probability = 0.0F;  // the source's estimate, not corrected
-        float log_odds = 0.0F;     // of the corrected estimate
+        float log_odds = 0.0F;     // log-odds of the corrected estimate
     };
 
     /// `n_bins`: bins of each source, in the order of Input::source: tables, then `n_models` models, cheap to
@@ -84,7 +84,7 @@ private:
         float ratio = 1.0F;  // hits / expected, with a prior of kTrust in both
     };
     static constexpr std::size_t kMaxAgreeing = 4;       // votes; more count as this many
-    using Weights = std::array<float, kMaxSources + 1>;  // of each source; last, a constant
+    using Weights = std::array<float, kMaxSources + 1>;  // a weight for each source; last, a constant
 
     // Returns the index of the weights for these votes.
     [[nodiscard]] std::size_t set_of(std::span<const Input> inputs) const {

@@ -13,7 +13,7 @@ namespace slipstream::draft {
 struct TargetSoftmax {
     float greatest = 0.0F;  // greatest logit of the row
     float inverse_temperature = 1.0F;
-    float sum = 1.0F;  // of exp((logit - greatest) / temperature) over the row
+    float sum = 1.0F;  // sum of exp((logit - greatest) / temperature) over the row
 
     /// Returns the probability of a token with this logit; 0 if `logit` is NaN.
     [[nodiscard]] float probability(float logit) const {

@@ -32,9 +32,9 @@ namespace slipstream::draft {
 struct BuildRequest {
     std::span<const TokenId> text;     // all committed tokens, the tree's root last
     std::int64_t budget = 1;           // most nodes, node 0 included
-    std::int64_t max_depth = 0;        // of any node; node 0 has depth 0
+    std::int64_t max_depth = 0;        // greatest depth of a node; node 0 has depth 0
     const PathNoise* noise = nullptr;  // not null; may be an absent noise
-    const PassCurve* curve = nullptr;  // of the target; null: fill the budget at any cost
+    const PassCurve* curve = nullptr;  // pass times of the target; null: fill the budget at any cost
     double seconds_per_token = 0.0;    // what time is worth (control/draft_control.h); > 0 if there is a curve
     double realised_fraction = 1.0;    // accepted / expected draft tokens of recent passes
 };
@@ -44,13 +44,13 @@ struct BuildOutcome {
     std::span<const std::int32_t> accepted{};  // nodes of the tree, node 0 first
     std::span<const TokenId> came{};           // [accepted]: the target's token after each of them
     LogitRows logits{};                        // [tree size, vocab]; may be empty
-    double temperature = 0.0;                  // of the target
+    double temperature = 0.0;                  // the target's sampling temperature
 };
 
 /// Counts of one source's proposals in all trees so far, and the seconds spent in the source.
 struct GuessCounts {
     std::int64_t offered = 0;   // nodes that it proposed, of those whose parent was accepted
-    std::int64_t accepted = 0;  // of the offered ones
+    std::int64_t accepted = 0;  // number of the offered nodes that were accepted
     double seconds = 0.0;
 };
 

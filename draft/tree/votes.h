@@ -108,7 +108,7 @@ private:
     std::vector<VotedToken> tokens_;
     std::vector<Calibration::Input> inputs_;
     std::size_t first_ = 0;             // first candidate of the current node: slot 0
-    std::vector<Vote> votes_;           // on the candidates of the current node
+    std::vector<Vote> votes_;           // votes on the candidates of the current node
     std::vector<std::uint32_t> slots_;  // [vocab]: 1 + slot; 0: no candidate
 };
 

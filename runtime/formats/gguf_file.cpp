@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMinEntryBytes = 8 + 4 + 1;           // key length, type, the smallest value
 constexpr std::size_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;  // name length, rank, one dimension, type, offset
-constexpr std::size_t kMaxKeyBytes = 65535;                 // limit of the format
+constexpr std::size_t kMaxKeyBytes = 65535;                 // limit of the GGUF format
 constexpr int kMaxArrayDepth = 4;                           // in practice at most 2; the format sets no limit
 constexpr std::uint64_t kMaxReserved = 1 << 16;             // a count is not trusted until its entries have been read
 constexpr std::size_t kDefaultAlignment = 32;

@@ -61,7 +61,7 @@ struct GgufTensor {
     const GgmlType* type = nullptr;
     int rank = 0;                                // 1 to 4
     std::array<std::int64_t, kMaxRank> shape{};  // row-major: the file's dimensions in reverse order
-    std::size_t offset = 0;                      // from the start of the file
+    std::size_t offset = 0;                      // of the data, in bytes from the start of the file
     std::size_t bytes = 0;
 };
 

@@ -59,7 +59,7 @@ public:
 
     [[nodiscard]] virtual std::string_view format() const = 0;                          // "GGUF v3", "safetensors"
     [[nodiscard]] virtual const std::vector<std::filesystem::path>& paths() const = 0;  // the mapped files
-    [[nodiscard]] virtual std::size_t total_bytes() const = 0;                          // of those files
+    [[nodiscard]] virtual std::size_t total_bytes() const = 0;                          // size of those files together
     [[nodiscard]] virtual const GenerationDefaults& generation_defaults() const = 0;
     [[nodiscard]] virtual const TokenizerSource& tokenizer_source() const = 0;
     /// Returns the template called "default"; tokenizer_source() has all of them.

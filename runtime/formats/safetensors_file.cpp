@@ -19,7 +19,7 @@ namespace slipstream {
 namespace {
 
 constexpr std::size_t kLengthBytes = 8;
-constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // limit of the format
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // bytes; limit of the safetensors format
 constexpr std::size_t kMaxRankInFile = 16;
 
 struct KnownType {

@@ -23,13 +23,13 @@ struct SafetensorsTensor {
     std::string type_name;       // "BF16", "F8_E4M3"
     std::optional<DType> dtype;  // nothing: not supported
     std::vector<std::int64_t> shape;
-    std::size_t offset = 0;  // from the start of the file
+    std::size_t offset = 0;  // of the data, in bytes from the start of the file
     std::size_t bytes = 0;
 };
 
 /// The header, parsed.
 struct SafetensorsFile {
-    std::vector<SafetensorsTensor> tensors;                     // in the order of the data
+    std::vector<SafetensorsTensor> tensors;                     // sorted by the offset of their data
     std::vector<std::pair<std::string, std::string>> metadata;  // "__metadata__", sorted by key
 
     /// Parses the header. `bytes`, the whole file, need only live during the call. `name` is for messages. Throws

@@ -12,8 +12,8 @@ namespace slipstream {
 /// Index of a list of tensors, which the caller keeps.
 class TensorIndex {
 public:
-    /// `tensors` must outlive the index, unchanged. Throws FormatError if a name occurs twice (in two files of the
-    /// model).
+    /// Indexes `tensors` by name. They must outlive the index, unchanged. Throws FormatError if a name occurs twice (in
+    /// two files of the model).
     explicit TensorIndex(const std::vector<FileTensor>& tensors);
 
     /// Returns the tensor with this name; null if there is none.

@@ -23,9 +23,9 @@ struct ModelPlanRequest {
 
     /// Memory of the device for the model; the following three are parts of it.
     std::size_t budget_bytes = 0;
-    std::size_t fixed_bytes = 0;      // needed in any case
-    std::size_t kv_tail_bytes = 0;    // needed if KV streams: device tails
-    std::size_t streaming_bytes = 0;  // needed if anything streams, without the ring
+    std::size_t fixed_bytes = 0;      // part of the budget needed in any case
+    std::size_t kv_tail_bytes = 0;    // part of the budget needed if KV streams: device tails
+    std::size_t streaming_bytes = 0;  // part of the budget needed if anything streams, without the ring
     std::size_t ring_bytes = 0;       // size of the ring; 0: planned
     std::int64_t ring_layers = 1;     // layers whose weights the ring should hold at once, if there is room
     bool weights_stay = false;        // only KV may stream
@@ -38,7 +38,7 @@ struct ModelPlanRequest {
     double memory_bytes_per_second = 0.0;
     /// As ResidencyRequest has it.
     double host_bytes_per_copied_byte = 1.0;
-    double fixed_seconds = 0.0;  // of a pass outside the schedule: drafting that nothing hides
+    double fixed_seconds = 0.0;  // time of a pass outside the schedule: drafting that nothing hides
     /// Tokens of the pass that residency is planned for; nothing: chosen (ModelPlan::pass_tokens()).
     std::optional<std::int64_t> pass_tokens;
 };
@@ -99,7 +99,7 @@ private:
     std::vector<PassItem> pass_items_;
     std::int64_t pass_tokens_ = 1;
     std::size_t least_ring_bytes_ = 0;     // weights that the ring must hold at once; 0: two items are enough
-    std::size_t least_kv_ring_bytes_ = 0;  // needed in addition, if KV streams too
+    std::size_t least_kv_ring_bytes_ = 0;  // bytes needed in addition, if KV streams too
     ResidencyPlan residency_;
 };
 

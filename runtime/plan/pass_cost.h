@@ -42,11 +42,11 @@ private:
 /// Rates of one device.
 struct PassRates {
     std::array<ByteCost, kDTypeCount> weights;  // [DType of the matrix]
-    ByteCost kv;                                // of the type of the KV cache
+    ByteCost kv;                                // cost of the type of the KV cache
     double layer_seconds = 0.0;                 // per layer, for any pass: launches, reductions between devices
     double layer_token_seconds = 0.0;           // per layer and token: norms, activations, reductions
     double pass_seconds = 0.0;                  // per pass outside the layers: embedding, sampling
-    double host_bytes_per_second = 0.0;         // that computing reads from host memory; 0 for a GPU, which has its own
+    double host_bytes_per_second = 0.0;         // host memory that computing reads; 0 for a GPU, which has its own
 };
 
 }  // namespace slipstream

@@ -10,7 +10,7 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kMaxItemBytes = std::size_t{64} << 20;  // of a weight item
+constexpr std::size_t kMaxItemBytes = std::size_t{64} << 20;  // most bytes of a weight item
 constexpr std::size_t kItemsInBudget = 16;                    // weight items of the greatest size in a budget
 constexpr std::size_t kSlotAlignBytes = 64;                   // alignment of items in the ring
 
@@ -95,8 +95,8 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
 }
 
 std::size_t least_ring_bytes(std::span<const PassItem> items, std::int64_t n_layers) {
-    std::size_t largest = 0;       // of all items
-    std::size_t largest_item = 0;  // of weights in layers
+    std::size_t largest = 0;       // bytes of the largest item in the ring
+    std::size_t largest_item = 0;  // bytes of the largest weight item of a layer
     std::size_t layer_bytes = 0;
     std::size_t most = 0;
     std::int64_t layer = -1;

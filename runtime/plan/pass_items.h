@@ -23,7 +23,7 @@ struct PassItem {
     PlanTag tag = PlanTag::Weights;
     std::int64_t layer = 0;         // n_layers for the LM head
     std::int64_t weight_item = -1;  // index among the weight items; -1: the KV of the layer
-    std::size_t bytes = 0;          // of KV: at full context
+    std::size_t bytes = 0;          // size of the item; of KV: at full context
     /// The first n units of an item can be resident. Of weights: `bytes`; of KV: a KV chunk.
     std::size_t unit_bytes = 0;
     /// Most bytes of one copy. Of weights: `bytes`; of KV: an extent.
@@ -50,7 +50,7 @@ struct PassItemRequest {
 
 /// Size of a pass.
 struct PassLoad {
-    std::int64_t n_tokens = 1;  // of the pass
+    std::int64_t n_tokens = 1;  // tokens that the pass processes
     /// Committed tokens before it; more than the context counts as the context.
     std::int64_t text_tokens = std::numeric_limits<std::int64_t>::max();
     std::int64_t queries_per_kv_head = 1;  // query heads that share a kv head

@@ -35,10 +35,10 @@ ModelPlan plan_rank(const SplitPlanRequest& request, std::size_t rank, std::int6
 struct SplitCost {
     double seconds = std::numeric_limits<double>::infinity();  // infinite: it does not fit
     double link_seconds = 0.0;
-    std::int64_t homeless_parts = 0;  // parts of the ranks on which they do not fit
+    std::int64_t homeless_parts = 0;  // layers or kv heads of ranks on which they do not fit
 };
 
-// Returns the number of parts that belong to ranks on which they do not fit.
+// Returns the number of parts (layers or kv heads) that belong to ranks on which they do not fit.
 std::int64_t homeless_parts(const SplitPlanRequest& request) {
     const std::vector<std::int64_t> parts = parts_of(request.kind, request.shards);
     std::int64_t n = 0;

@@ -21,12 +21,12 @@ using RankRequest =
 
 /// A split to plan.
 struct SplitPlanRequest {
-    const ModelConfig* config = nullptr;    // of the whole model
+    const ModelConfig* config = nullptr;    // configuration of the whole model
     const ModelWeights* weights = nullptr;  // views with or without memory
     SplitKind kind = SplitKind::Layers;
-    std::vector<ModelShard> shards{};  // of each rank, of this kind; empty: one device has the whole model
+    std::vector<ModelShard> shards{};  // shard of each rank, of this kind; empty: one device has the whole model
     RankRequest rank_request;
-    std::optional<std::int64_t> pass_tokens{};  // see ModelPlanRequest
+    std::optional<std::int64_t> pass_tokens{};  // as ModelPlanRequest::pass_tokens
 };
 
 /// The plan of all devices of a split. Immutable.

@@ -74,7 +74,7 @@ private:
     std::int64_t n_slots_;  // most committed slots
     KvNodes nodes_;
     DeviceKv store_;
-    // Recorded after each write.
+    // Recorded on the writing stream after each write; await() waits for it.
     std::unique_ptr<Event> written_;
     std::int64_t n_text_ = 0;
     std::int64_t recent_begin_ = 0;  // first position from which on the view has all positions

@@ -47,8 +47,8 @@ struct ViewOptions {
     /// Tokens kept for each layer and kv head by a build; whole groups. 0: the engine plans it (a builder needs at
     /// least one group).
     std::int64_t budget_tokens = 1024;
-    std::int64_t sink_tokens = 16;     // of the budget: the first of the sequence
-    std::int64_t recent_tokens = 768;  // of the budget: the last of the sequence
+    std::int64_t sink_tokens = 16;     // part of the budget: first tokens of the sequence
+    std::int64_t recent_tokens = 768;  // part of the budget: last tokens of the sequence
     /// The view is built again after so many more tokens; 0: only when it is full.
     std::int64_t rebuild_tokens = 64;
     /// Tokens of the sequence after which the scores of a query count half, beside those of later queries. 0: only the
@@ -144,7 +144,7 @@ private:
     std::vector<std::int32_t> kept_;   // [groups of a view]
     std::vector<std::vector<GroupMove>> moves_;  // [n_layers], sorted by the group that is read
 
-    Work work_;                    // of the running pass
+    Work work_;                    // what the running pass does for the view
     std::int64_t root_ = 0;        // index of the root among the pass's tokens
     std::int64_t n_pass_ = 0;      // positions committed before the pass
     float keep_ = 0.0F;            // factor by which the pass decays earlier scores
