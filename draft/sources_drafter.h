@@ -92,7 +92,7 @@ private:
     Growth growth_ = Growth::Nothing;      // requested; a pass may use another one (Pass::growth)
     Pass pass_;
     Chain chain_;
-    std::vector<SourceFigures> figures_;  // tables, then models: of shapes, and the time of observing
+    std::vector<SourceFigures> figures_;  // [sources]: counts of shapes, seconds of observe()
     std::optional<TableStore> store_;
     std::uint64_t fingerprint_ = 0;
 };

@@ -9,8 +9,8 @@ namespace {
 
 constexpr double kRecent = 0.97;       // factor per pass by which earlier passes decay
 constexpr double kMostSurprise = 2.0;  // cap, in mean pass times: a slower pass was probably preempted
-constexpr double kNoticed = 0.02;     // fraction of a plain pass: drafting without result that takes less is not judged
-constexpr double kTrialDecay = 0.95;  // factor per pass by which the sums of a trial decay
+constexpr double kNoticed = 0.02;      // of a plain pass's time: drafting without result that takes less is not judged
+constexpr double kTrialDecay = 0.95;   // factor per pass by which the sums of a trial decay
 constexpr std::int64_t kFirstTrial = 24;     // passes before the first judgement: tables are empty at first
 constexpr std::int64_t kLaterTrial = 6;      // passes before a trial that follows a pause is judged
 constexpr std::int64_t kLongestPause = 512;  // passes

@@ -45,7 +45,7 @@ public:
     /// The followers of a leader, most recent first. next_follower() returns kNone after the oldest one.
     [[nodiscard]] Slot first_follower(Slot leader) const { return followers_of_[leader].newest; }
     [[nodiscard]] Slot next_follower(Slot follower) const { return followers_.older(follower); }
-    /// Returns the follower's tokens [FL]. Valid as the slot is.
+    /// Returns the follower's tokens [FL], valid as long as `follower`.
     [[nodiscard]] std::span<const TokenId> follower(Slot follower) const { return followers_.tokens(follower); }
     /// Returns the number of followers of `leader`.
     [[nodiscard]] std::size_t n_followers(Slot leader) const { return followers_of_[leader].n; }
@@ -53,7 +53,7 @@ public:
     /// All leaders, most recent first. next_leader() returns kNone after the oldest one.
     [[nodiscard]] Slot first_leader() const { return by_recency_.newest; }
     [[nodiscard]] Slot next_leader(Slot leader) const { return leaders_.older(leader); }
-    /// Returns the leader's tokens [LL]. Valid as the slot is.
+    /// Returns the leader's tokens [LL], valid as long as `leader`.
     [[nodiscard]] std::span<const TokenId> leader(Slot leader) const { return leaders_.tokens(leader); }
 
     [[nodiscard]] const LruTableShape& shape() const { return shape_; }

@@ -54,7 +54,7 @@ struct ModelNgramsOptions {
     std::function<void(std::string_view)> on_note{};
     /// Gets the work done and the work in all, about in proportion to time; may throw to cancel. May be empty.
     std::function<void(double, double)> on_progress{};
-    const std::atomic<bool>* cancel = nullptr;  // cancels when it turns true; null: never
+    const std::atomic<bool>* cancel = nullptr;  // another thread sets it to cancel; may be null
 };
 
 /// Computes the tables. Costs one pass over each token of the vocabulary, 2 * vocab * parameters operations (4096

@@ -19,7 +19,8 @@ constexpr std::size_t kMinEntryBytes = 8 + 4 + 1;           // key length, type,
 constexpr std::size_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;  // name length, rank, one dimension, type, offset
 constexpr std::size_t kMaxKeyBytes = 65535;                 // limit of the GGUF format
 constexpr int kMaxArrayDepth = 4;                           // in practice at most 2; the format sets no limit
-constexpr std::uint64_t kMaxReserved = 1 << 16;             // a count is not trusted until its entries have been read
+// Most entries for which memory is reserved at once: a count is not trusted until its entries have been read.
+constexpr std::uint64_t kMaxReserved = 1 << 16;
 constexpr std::size_t kDefaultAlignment = 32;
 constexpr std::int64_t kMaxAlignment = 1 << 20;
 
