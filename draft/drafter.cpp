@@ -64,12 +64,13 @@ void SourcesDrafter::reset() {
 
 void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     const Clock::time_point began = Clock::now();
-    // Shapes that are fixed or drawn (E3) follow from options and counts alone, never from a clock.
+    // Fixed and drawn shapes (distribution-exact sampling, E3) follow from options and counts alone, never from a
+    // clock.
     const bool follows_time = options_.adapt_budget && growth_ != Growth::Drawn;
     const bool wanted = growth_ != Growth::Nothing && limits.budget > 1 && limits.max_depth > 0;
     pass_ = {.growth = growth_};
-    // A lone source's own tree knows no time: where as many nodes are wanted as pay, the builder grows one of its
-    // guesses.
+    // The own tree of a lone source does not depend on time. If the budget follows time, the builder grows the tree
+    // instead.
     if (growth_ == Growth::OwnShape && follows_time && control_.curve().known() && !options_.shape)
         pass_.growth = Growth::Merged;
     const bool turn = control_.should_draft(std::ssize(limits.text), pass_.growth == Growth::Merged);
@@ -87,10 +88,11 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     pass_.draft_seconds = seconds_since(began);
 }
 
-// What the tables learn from, and under noise the tree builder, which asks for tokens by name: most are among the best.
+// Tables learn from logits. With noise the tree builder does too: it asks for single tokens, most of which are among
+// the best.
 LogitRequest SourcesDrafter::logit_request() const {
     LogitRequest needs;
-    // A lone source's own tree may give way to the builder's, once passes are timed (propose()).
+    // The tree builder may replace a lone source's own tree once passes are measured (propose()).
     const bool may_build = growth_ == Growth::Merged || (growth_ == Growth::OwnShape && !options_.shape);
     if (noise_.present() && may_build) needs = {.n_best = kMostTopLogits, .sum_temperature = sampling_.temperature};
     for (const auto& source : sources_.tables) needs = both(needs, source->logit_request());

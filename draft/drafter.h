@@ -1,7 +1,8 @@
-// The proposer of the generation loop: all sources that were asked for, and the shape of their tree. Alone, a source
-// grows its own paper's tree; together they are merged by the tree builder under one budget (README.md, "Why").
+// The proposer of the generation loop: the sources that were asked for, and the shape of their tree. A table source
+// alone grows its own paper's tree; several sources are merged by the tree builder under one budget (README.md,
+// "Decisions").
 //
-// Invariant: nothing here can change the output, only how many tokens a pass commits.
+// Invariant: with the exact verifier nothing here can change the output, only how many tokens a pass commits.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@
 
 namespace slipstream::draft {
 
+/// Kinds of sources, as --draft names them.
 enum class SourceKind : std::uint8_t {
     Context,
     Suffix,
@@ -40,92 +42,106 @@ enum class SourceKind : std::uint8_t {
     Model,
     Retrieval,
 };
-/// As --draft spells it.
+/// Returns the name that --draft uses.
 [[nodiscard]] std::string_view source_name(SourceKind kind);
+/// Returns the source with this name; nothing if there is none.
 [[nodiscard]] std::optional<SourceKind> find_source(std::string_view name);
+/// Returns all kinds, in the order of SourceKind.
 [[nodiscard]] std::span<const SourceKind> all_sources();
 
+/// Shapes of a tree: merged by the tree builder, the tree of a paper, or a chain.
 enum class TreeShape : std::uint8_t { Merged, Cacheback, Recycling, NGrammys, Chain };
-/// As --tree spells it.
+/// Returns the shape that --tree calls `name`; nothing if there is none.
 [[nodiscard]] std::optional<TreeShape> find_tree_shape(std::string_view name);
 
-/// Whether guesses are ranked by probability and the noise that is known, or by probability alone.
+/// Whether proposals are ranked by probability and the known noise, or by probability alone.
 enum class NoiseRanking : std::uint8_t { Aware, Blind };
 
-/// Whether a draft model's children are picked, best first, or drawn from its distribution as classical speculative
-/// sampling wants them (E3, rejection.h). Drawing is for models alone: `model` or `retrieval`, chains of gamma and
-/// trees of a fixed shape; both, chains that one draws and the other checks (papers/two_model_chain.h).
+/// Whether the children of a draft model's nodes are its best tokens (Pick), or drawn from its distribution, as
+/// classical speculative sampling requires (Draw; distribution-exact sampling, E3, rejection.h). Draw only works with
+/// models: `model` or `retrieval` alone grows chains of gamma tokens or trees of a fixed shape; both together grow
+/// chains that one draws and the other checks (papers/two_model_chain.h).
 enum class ChildRule : std::uint8_t { Pick, Draw };
 
+/// What to draft with, as the user chose it.
 struct DraftOptions {
-    std::vector<SourceKind> sources;    // in the order asked for; none: guesses nothing
-    std::optional<TreeShape> shape;     // nothing: a lone source's own, else Merged
+    std::vector<SourceKind> sources;    // sources in the order asked for; empty: no draft tokens
+    std::optional<TreeShape> shape;     // nothing: the own tree of a lone table source, else Merged
     std::int64_t max_budget = 64;       // most nodes of a tree, node 0 included
-    bool adapt_budget = true;           // fewer nodes where more would not pay (--budget auto)
-    std::int64_t lookup_ngram = 3;      // longest n-gram of prompt lookup
-    std::optional<std::int64_t> gamma;  // length of chains; nothing: adaptive
+    bool adapt_budget = true;           // fewer nodes if more would not pay (--budget auto)
+    std::int64_t lookup_ngram = 3;      // most tokens of the n-gram that prompt lookup matches
+    std::optional<std::int64_t> gamma;  // draft tokens of a chain; nothing: adapted to the measured acceptance
     CachebackOptions cacheback;
-    std::optional<std::filesystem::path> frozen_table;  // of Cacheback
-    std::optional<std::filesystem::path> corpus;
-    std::optional<std::filesystem::path> tables;  // folder in which learnt tables persist; nothing: memory only
-    ViewOptions view;                             // of the target's KV, where `retrieval` is among the sources
-    std::size_t window_bytes = 0;                 // that a draft model's KV may take; 0: a window of 240 tokens
+    std::optional<std::filesystem::path> frozen_table;  // file of Cacheback's frozen table
+    std::optional<std::filesystem::path> corpus;        // file of the source `corpus`, which needs one
+    std::optional<std::filesystem::path> tables;  // folder in which learnt tables are kept; nothing: in memory only
+    ViewOptions view;              // how the view of the target's KV is built, if `retrieval` is a source
+    std::size_t window_bytes = 0;  // most bytes of a draft model's KV; 0: a window of 240 tokens
     NoiseRanking noise_ranking = NoiseRanking::Aware;
     ChildRule child_rule = ChildRule::Pick;
 
+    /// Returns true if `kind` is among the sources.
     [[nodiscard]] bool has(SourceKind kind) const;
 };
 
-/// What the guesses are for. Pointers outlive the drafter; those that are null rule out the sources that need them.
+/// What the drafter is made for. All pointers must outlive it. A null pointer rules out the sources that need it.
 struct DraftContext {
     std::int64_t vocab = 0;
-    SamplerOptions sampling;                  // of the target; its seed is the noise's
-    const ModelFiles* files = nullptr;        // of the target: what tables on disk are keyed by
-    std::uint64_t tokenizer_fingerprint = 0;  // what stores that are built from texts are checked against
-    const Model* model = nullptr;             // the target: bigram and unigram are made out of it; null: they must be
-                                              // on disk
-    const Model* draft_model = nullptr;    // the small model, loaded, its vocabulary checked (check_draft_vocabulary)
-    std::int64_t text_tokens = 0;          // of the longest text; 0: nobody knows
-    PlannedSeconds planned_seconds;        // of the target; empty: passes tell by and by
-    PlannedSeconds draft_planned_seconds;  // of the draft model
-    /// What is going on that takes time (building a table): what, done, in all. May throw to give up.
+    SamplerOptions sampling;                  // of the target; the noise has its seed
+    const ModelFiles* files = nullptr;        // the target's; their fingerprint names the tables on disk
+    std::uint64_t tokenizer_fingerprint = 0;  // of the tokenizer with which stores of texts must have been built
+    /// The target, from which the tables of bigram and unigram are computed; null: these tables must be on disk.
+    const Model* model = nullptr;
+    const Model* draft_model = nullptr;    // loaded; its vocabulary must have been checked (check_draft_vocabulary)
+    std::int64_t text_tokens = 0;          // length of the longest sequence; 0: not known
+    PlannedSeconds planned_seconds;        // time of a pass of the target; empty: learnt from passes
+    PlannedSeconds draft_planned_seconds;  // time of a pass of the draft model; empty: learnt from passes
+    /// Reports work that takes long (building a table): what it is, the work done, the work in all. May throw to
+    /// cancel. May be empty.
     std::function<void(std::string_view, double, double)> on_progress;
-    /// What a user should know, one line: a damaged table was set aside.
+    /// Gets one line for the user, such as: a damaged table was set aside. May be empty.
     std::function<void(std::string_view)> on_note;
 };
 
+/// Counts of one source since the drafter was made.
 struct SourceFigures {
     std::string_view name;
-    std::int64_t offered = 0;  // nodes whose parent was accepted; a merged node counts for all its proposers
-    std::int64_t accepted = 0;
-    double seconds = 0.0;
-    std::optional<std::int64_t> passes = std::nullopt;  // of sources that make passes of their own
+    std::int64_t offered = 0;   // nodes whose parent was accepted; a merged node counts for all its sources
+    std::int64_t accepted = 0;  // number of the offered nodes that were accepted
+    double seconds = 0.0;       // spent in the source
+    std::optional<std::int64_t> passes = std::nullopt;  // number of the source's own passes; nothing for tables
 };
 
+/// A proposer of draft tokens, with its measurements. Not thread-safe.
 class Drafter : public Proposer {
 public:
-    /// What passes of the target take.
+    /// Returns the curve of the target's pass times. The drafter owns it and adds every pass to it.
     [[nodiscard]] virtual PassCurve& pass_curve() = 0;
-    /// The target is loaded, all of its weights resident: `retrieval`, where it is among the sources, guesses by
-    /// `passes` from now on, which outlive the drafter. `planned_seconds`: of a pass behind so many slots.
+    /// Gives `retrieval`, if it is among the sources, the passes with which it drafts from now on. Call after the
+    /// target is loaded with all of its weights resident. `passes` must outlive the drafter. `planned_seconds`: time of
+    /// a pass after a number of slots.
     virtual void attach_view(ViewPasses& passes, PlannedSeconds planned_seconds) = 0;
-    /// What children were drawn from under ChildRule::Draw; null where all are point masses.
+    /// Returns the distributions from which children were drawn under ChildRule::Draw; null under ChildRule::Pick.
     [[nodiscard]] virtual const DraftDistributions* distributions() const = 0;
+    /// Returns the counts of each source: tables, then models, each in the order asked for, `retrieval` last.
     [[nodiscard]] virtual std::vector<SourceFigures> figures() const = 0;
+    /// Returns how often drafting paused, and why last.
     [[nodiscard]] virtual const BackOff& back_off() const = 0;
     /// Drafts for other sampling options of the target from now on; `sampling` must be valid (Sampler). What was learnt
-    /// and the figures stay. If more than the seed differs, drafting is judged anew. Between texts, as reset().
+    /// and the figures stay. If more than the seed differs, drafting is judged anew. Call between sequences, as
+    /// reset().
     virtual void set_sampling(const SamplerOptions& sampling) = 0;
-    /// Forgets everything learnt, as a new text's first pass finds it without tables of earlier runs. Between texts: an
+    /// Forgets everything learnt, also from tables on disk, but not the times of passes. Call between sequences: an
     /// observation of the whole text must come before the next proposal.
     virtual void reset() = 0;
-    /// Writes what was learnt to options.tables; does nothing where there is none. Throws IoError.
+    /// Writes what was learnt to options.tables; does nothing if there is no such folder. Throws IoError.
     virtual void save() = 0;
-    /// Bytes of all tables, as far as they grow.
+    /// Returns the bytes of all tables, without parts whose size is fixed.
     [[nodiscard]] virtual std::size_t memory_bytes() const = 0;
 };
 
-/// Throws RequestError where a source lacks what it needs, IoError and FormatError of files that were named.
+/// Makes the drafter and loads its tables. Throws RequestError if a source lacks what it needs, IoError and FormatError
+/// for files that were named, OutOfBudget, and what target.on_progress throws.
 [[nodiscard]] std::unique_ptr<Drafter> make_drafter(const DraftOptions& options, const DraftContext& target);
 
 }  // namespace slipstream::draft

@@ -1,4 +1,4 @@
-// How the tree of a pass grows: the second part of SourcesDrafter.
+// Second part of SourcesDrafter: grows the tree of a pass.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -13,10 +13,10 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::int64_t kDefaultGamma = 6;  // until there is something to adapt it by
-constexpr std::int64_t kChainSearch = 64;  // nodes looked at for the likeliest path
-constexpr double kAcceptanceRate = 0.1;
-constexpr double kFreeNodes = 1.02;  // leftover nodes may make a pass this much longer
+constexpr std::int64_t kDefaultGamma = 6;  // draft tokens of a chain before there is a measurement to adapt it by
+constexpr std::int64_t kChainSearch = 64;  // least budget of the search for the most probable path
+constexpr double kAcceptanceRate = 0.1;    // step of the mean acceptance of a chain's draft tokens
+constexpr double kFreeNodes = 1.02;        // unused nodes may make a pass this much longer
 
 }  // namespace
 
@@ -27,7 +27,7 @@ TableSource* SourcesDrafter::shape_of(std::string_view name) const {
 
 SourcesDrafter::Growth SourcesDrafter::choose_growth() {
     if (options_.sources.empty()) return Growth::Nothing;
-    // Every other tree is verified as point masses, without a record of draws.
+    // All other shapes are verified as point masses, without a record of draws.
     if (options_.child_rule == ChildRule::Draw && (lone_model() || is_hierarchy()) &&
         options_.shape != TreeShape::Merged)
         return Growth::Drawn;
@@ -57,7 +57,8 @@ SourcesDrafter::Growth SourcesDrafter::choose_growth() {
 
 std::int64_t SourcesDrafter::gamma() const {
     if (options_.gamma) return *options_.gamma;
-    // What is drawn decides what comes (E3): nothing measured may enter, or one seed would give several texts.
+    // Draws decide the output (distribution-exact sampling, E3), so no measurement may enter: otherwise one seed would
+    // give several texts.
     const PassCurve& curve = control_.curve();
     if (growth_ == Growth::Drawn || !curve.known()) return kDefaultGamma;
     double a_guess = 0.0;
@@ -74,8 +75,8 @@ void SourcesDrafter::grow_chain(TokenTree& tree, const ShapeRequest& request) {
     } else if (sources_.models.empty() && sources_.tables.size() == 1) {
         propose_chain(tree, request, length, *sources_.tables.front());
     } else {
-        // The likeliest path of the merged tree: nodes stand in it by falling score, so a node's first child is its
-        // best.
+        // Takes the most probable path of the merged tree. Its nodes are in order of falling score, so a node's first
+        // child is its best one.
         chain_.scratch.reset(request.text.back());
         chain_.sources.assign(1, 0);
         builder_.grow(chain_.scratch, {.text = request.text,
@@ -123,7 +124,7 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
                     two_model_chain_.propose(tree, request, gamma(), *sources_.models[0], *sources_.models[1], drawn_);
                 figures_[0].offered += below.offered;
                 figures_[0].accepted += below.accepted;
-                // All of the guessing is booked to the upper one (drafter.cpp).
+                // propose() in drafter.cpp books all drafting time to the upper model.
                 figures_[0].seconds += below.seconds;
                 figures_[1].seconds -= below.seconds;
                 pass_.drawn_by = 1;
@@ -137,7 +138,8 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
     }
 }
 
-// Nodes that cost nothing: up to the budget where it is fixed, else as many as a pass takes along unnoticed.
+// Adds nodes that cost nothing: up to the budget if it is fixed, else as many as make the pass at most kFreeNodes
+// longer.
 void SourcesDrafter::fill_unused_nodes(TokenTree& tree, ShapeRequest request) {
     if (pass_.growth != Growth::Merged) return;
     if (options_.adapt_budget) {
@@ -150,7 +152,7 @@ void SourcesDrafter::fill_unused_nodes(TokenTree& tree, ShapeRequest request) {
     for (const auto& source : sources_.tables) source->fill_unused_nodes(tree, request);
 }
 
-// What a shape of one source offered and got.
+// Counts what a shape of one source offered, and what of it was accepted.
 void SourcesDrafter::count_shape(const Observation& observation) {
     const TokenTree& tree = *observation.tree;
     std::int64_t offered = 0;
@@ -162,7 +164,7 @@ void SourcesDrafter::count_shape(const Observation& observation) {
                                                     static_cast<double>(accepted + (offered > accepted ? 1 : 0)) -
                                                 chain_.acceptance);
     if (growth_ == Growth::Chain && figures_.size() > 1) {
-        // A chain's nodes stand in order: those below accepted ones were offered.
+        // The nodes of a chain are in order: children of accepted nodes were offered.
         for (std::size_t node = 1; node < chain_.sources.size() && node <= observation.accepted.size(); ++node)
             for (std::size_t source = 0; source < figures_.size(); ++source) {
                 if ((chain_.sources[node] >> source & 1U) == 0) continue;

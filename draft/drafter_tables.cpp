@@ -1,4 +1,4 @@
-// What the drafter keeps on disk: the third part of SourcesDrafter.
+// Third part of SourcesDrafter: what is kept on disk.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -13,7 +13,7 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr int kCalibrationVersion = 5;  // of what estimates mean, before they are corrected
+constexpr int kCalibrationVersion = 5;  // increase it if sources compute their estimates differently
 // Sections by CalibrationKind.
 constexpr std::array<std::string_view, 3> kCalibrationSections = {"calibration", "calibration under noise",
                                                                   "calibration blind to noise"};
@@ -28,7 +28,7 @@ void SourcesDrafter::load() {
             if (auto section = file->section(source->name())) source->load(*section);
         for (std::size_t kind = 0; kind < kCalibrationKinds; ++kind) {
             auto section = file->section(kCalibrationSections[kind]);
-            // Kept for one set of sources; another starts afresh.
+            // A calibration is kept for one set of sources; another set starts without one.
             if (!section || section->text() != source_list()) continue;
             const auto state = section->f32s();
             section->finish();
@@ -50,7 +50,7 @@ void SourcesDrafter::save() {
         const auto kind = std::ranges::find(kCalibrationSections, name) - kCalibrationSections.begin();
         return std::cmp_less(kind, kCalibrationKinds) && !kept_calibrations_[kind].empty();
     };
-    // What other sources learnt in earlier runs stays.
+    // Keeps what other sources learnt in earlier runs.
     if (const auto file = store_->load(fingerprint_))
         for (const std::string& name : file->section_names())
             if (sources_.find(name) == nullptr && !is_known_calibration(name))

@@ -8,7 +8,7 @@ namespace slipstream::draft {
 
 namespace {
 
-// Indices of rejection_uniform(): the upper half; 15 bits of depth, 16 of draws.
+// Indices of rejection_uniform() for draws: the highest bit is set, then 15 bits of depth, 16 of the draw's number.
 constexpr std::int64_t kMaxDepth = std::int64_t{1} << 15;
 constexpr std::int64_t kMaxDraws = std::int64_t{1} << 16;
 
@@ -38,7 +38,7 @@ std::span<const TokenId> DrawnTree::draw_children(TokenTree& tree, std::int32_t 
     const std::int64_t depth = tree.depth(node);
     for (std::int64_t i = 0; i < n; ++i) {
         const std::size_t drawn = draw_one(q, rejection_uniform(seed_, n_text_ + depth, draw_index(depth, i)));
-        if (drawn == q.size()) break;  // all taken
+        if (drawn == q.size()) break;  // no candidate is left
         draws_.push_back(q[drawn].id);
         if (tree.size() < budget_) tree.add(node, q[drawn].id);
         if (rule == DrawRule::WithoutReplacement) weights_[drawn] = 0.0;
@@ -47,7 +47,6 @@ std::span<const TokenId> DrawnTree::draw_children(TokenTree& tree, std::int32_t 
     return std::span(draws_).subspan(entry.draws_begin);
 }
 
-// Of a node that was not drawn from yet.
 DrawnTree::Entry& DrawnTree::begin_entry(std::int32_t node, std::span<const Candidate> q, DrawRule rule) {
     const auto at = static_cast<std::size_t>(node);
     if (entries_.size() <= at) entries_.resize(at + 1);
@@ -64,7 +63,7 @@ std::int32_t DrawnTree::add_drawn(TokenTree& tree, std::int32_t node, std::span<
     return tree.add(node, token);
 }
 
-// Index of a candidate by the weights that are left; q.size() where there are none.
+// Draws by the remaining weights. Returns the index of a candidate; q.size() if no weight is left.
 std::size_t DrawnTree::draw_one(std::span<const Candidate> q, double uniform) const {
     double missing = uniform * std::accumulate(weights_.begin(), weights_.end(), 0.0);
     std::size_t last = q.size();

@@ -1,10 +1,11 @@
-// The drawing side of classical speculative sampling: children drawn from a source's distribution q, kept as the walk
-// must know them (rejection.h).
+// The drawing side of classical speculative sampling: draws children from a source's distribution q, and records the
+// draws for the verifier (rejection.h).
 //
-// Whether and how often a node is drawn from may depend on everything but its own draws; once drawn, none may be taken
-// out of the record. So a shape may grow best-first, and a budget may cut it: a draw without room is still a round.
-// Draws are a function of (seed, position, depth, number of the draw). Nodes of one depth share their uniform numbers,
-// since at most one of them is reached; a position that is drafted again in a later pass stands at another depth.
+// Whether and how often a node is drawn from may depend on anything but its own draws, and no draw may be removed from
+// the record. So a shape may grow best-first, and a budget may cut it: a draw that has no room in the tree is still a
+// round of the verification. A draw is a function of (seed, position, depth, number of the draw). Nodes of one depth
+// share their uniform numbers, since at most one of them is reached. A position that is drafted again in a later pass
+// has another depth.
 #pragma once
 
 #include <cstdint>
@@ -16,45 +17,49 @@
 
 namespace slipstream::draft {
 
+/// The record of the draws of one tree at a time.
 class DrawnTree final : public DraftDistributions {
 public:
     explicit DrawnTree(std::uint64_t seed) : seed_(seed) {}
     /// Seed of the trees after the next reset().
     void set_seed(std::uint64_t seed) { seed_ = seed; }
 
-    /// Forgets the tree before. The next one hangs under `n_text` committed tokens (node 0 is their last) and has at
-    /// most `budget` nodes.
+    /// Forgets the previous tree. The next one follows `n_text` committed tokens (node 0 is their last) and has at most
+    /// `budget` nodes; both must be at least 1 (CHECKed).
     void reset(std::int64_t n_text, std::int64_t budget);
 
-    /// Draws `n` children of `node` from `q` (distinct tokens, sum 1) and adds those that are new to `tree` while it
-    /// has room. Without replacement they are no more than q has tokens. At most once a node. Copies q: 16 bytes a
-    /// candidate, kept until reset(). Returns the draws in order, valid until the next call.
+    /// Draws `n` children of `node` from `q` (distinct tokens, probabilities that sum to 1), and adds the new ones to
+    /// `tree` while it has room. Without replacement it draws at most as many as `q` has tokens. Call at most once per
+    /// node (CHECKed). Copies `q`: 16 bytes per candidate, kept until reset(). Returns the draws in order, valid until
+    /// the next call.
     std::span<const TokenId> draw_children(TokenTree& tree, std::int32_t node, std::span<const Candidate> q,
                                            DrawRule rule, std::int64_t n);
 
-    /// A child of `node`, which has none, that somebody drew from `q`, into the record and into `tree`, which has room.
-    /// At most once a node. Returns the child.
+    /// Records `token` as a draw from `q` made elsewhere, and adds it as a child of `node`, which must have no
+    /// children. The tree must have room (CHECKed). Call at most once per node (CHECKed). Returns the child.
     std::int32_t add_drawn(TokenTree& tree, std::int32_t node, std::span<const Candidate> q, TokenId token);
 
     [[nodiscard]] DrawnChildren drawn(std::int32_t node) const override;
 
 private:
+    // The record of one node: its q and its draws, as ranges of q_ and draws_.
     struct Entry {
         DrawRule rule = DrawRule::WithReplacement;
         std::size_t q_begin = 0, n_q = 0;
         std::size_t draws_begin = 0, n_draws = 0;
     };
 
+    // Starts the record of `node`, which was not drawn from yet (CHECKed), and copies `q`.
     Entry& begin_entry(std::int32_t node, std::span<const Candidate> q, DrawRule rule);
     [[nodiscard]] std::size_t draw_one(std::span<const Candidate> q, double uniform) const;
 
     std::uint64_t seed_;
     std::int64_t n_text_ = 0;
     std::int64_t budget_ = 0;
-    std::vector<Entry> entries_;   // by node, as far as any was drawn from
-    std::vector<Candidate> q_;     // of all entries
-    std::vector<TokenId> draws_;   // of all entries
-    std::vector<double> weights_;  // [q.size()] of the running call: 0 for what was taken out
+    std::vector<Entry> entries_;   // [nodes up to the last that was drawn from]
+    std::vector<Candidate> q_;     // the distributions of all entries, one after another
+    std::vector<TokenId> draws_;   // the drawn tokens of all entries, one after another
+    std::vector<double> weights_;  // [q.size()] of the running call: 0 for a candidate that was removed
 };
 
 }  // namespace slipstream::draft

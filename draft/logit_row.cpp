@@ -10,7 +10,8 @@ namespace slipstream::draft {
 
 namespace {
 
-// 2^x for x in [-126, 0], relative error below 8e-5: a cubic fitted to 2^f on (-1, 0] for least relative error (ours).
+// Returns 2^x for x in [-126, 0], with a relative error below 8e-5: a cubic fitted to 2^f on (-1, 0] for the least
+// relative error (our fit).
 inline float power_of_two_below_one(float x) {
     const auto whole = static_cast<std::int32_t>(x);  // towards 0
     const float f = x - static_cast<float>(whole);    // (-1, 0]
@@ -18,20 +19,21 @@ inline float power_of_two_below_one(float x) {
     return power * std::bit_cast<float>(static_cast<std::uint32_t>(whole + 127) << 23);
 }
 
-// exp((logit - greatest) / temperature).
+// Computes exp((logit - greatest) / temperature).
 struct Scale {
     Scale(float best, float temperature) : greatest(best), scale(1.44269504F / temperature) {}
     [[nodiscard]] float term(float logit) const {
         const float x = (logit - greatest) * scale;
-        return power_of_two_below_one(x > -126.0F ? x : -126.0F);  // NaN as well: as good as 0
+        return power_of_two_below_one(x > -126.0F ? x : -126.0F);  // NaN too: almost 0
     }
     float greatest;
     float scale;
 };
 
+// Logits that are summed in parallel lanes, and the unit of which estimated_log_normaliser() skips some.
 constexpr std::size_t kBlock = 32;
 
-// Over every stride-th whole block and what is left of the row. In lanes, so that compilers make vectors of it.
+// Sums over every stride-th whole block and the rest of the row. Sums in lanes, so that compilers vectorise it.
 double sum_of_blocks(std::span<const float> logits, const Scale& scale, std::size_t stride) {
     double sum = 0.0;
     const std::size_t whole = logits.size() / kBlock * kBlock;
@@ -47,7 +49,7 @@ double sum_of_blocks(std::span<const float> logits, const Scale& scale, std::siz
     return sum;
 }
 
-// The better first.
+// Orders the better token first.
 constexpr auto kBetter = [](const TopToken& a, const TopToken& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 };
@@ -91,7 +93,7 @@ float estimated_log_normaliser(const LogitRows& rows, std::int64_t row, std::spa
     CHECK(!top.empty());
     if (rows.on_device()) {
         const TopLogits head = rows.top(row);
-        constexpr double same = 1e-6;  // as good as
+        constexpr double same = 1e-6;  // relative difference of equal temperatures
         const double difference = std::abs(head.sum_temperature - static_cast<double>(temperature));
         if (difference <= same * head.sum_temperature) return std::log(std::max(head.sum, 1.0F));
     }

@@ -50,7 +50,7 @@ void RejectionVerifier::verify(const TokenTree& tree, const LogitRows& logits, c
 
 TokenId RejectionRule::decide(std::span<const Candidate> target, const DrawnChildren& children,
                               const std::function<double(std::uint32_t)>& uniform) {
-    for (const TokenId id : support_) p_[id] = 0.0;  // of the node before
+    for (const TokenId id : support_) p_[id] = 0.0;  // clears the previous node's p
     support_.clear();
     p_mass_ = 0.0;
     for (const Candidate& candidate : target) {
@@ -70,7 +70,7 @@ TokenId RejectionRule::decide(std::span<const Candidate> target, const DrawnChil
     for (const TokenId draw : children.draws) {
         CHECK(draw >= 0 && draw < std::ssize(q_) && q_[draw] > 0.0, "{} cannot be drawn", draw);
         double& weight = q_[draw];
-        // The residual of equal distributions is nothing but rounding: then there is nothing to refuse.
+        // The residual of equal distributions is only rounding error; there is nothing to reject then.
         if (accept(draw, weight / q_mass, uniform(index++)) || (!subtract(1.0 / q_mass) && p_[draw] > 0.0)) {
             token = draw;
             break;
@@ -88,7 +88,7 @@ bool RejectionRule::accept(TokenId token, double q, double uniform) const {
     return uniform * q * p_mass_ < p_[token];
 }
 
-// p <- max(p - q, 0), to be normalised by its new mass. False, and p as it was, where nothing would be left of it.
+// p <- max(p - q, 0); the new mass normalises it. Returns false, and leaves p unchanged, if nothing would remain.
 bool RejectionRule::subtract(double q_scale) {
     const auto left = [&](TokenId id) {
         const auto at = static_cast<std::size_t>(id);
@@ -112,7 +112,8 @@ TokenId RejectionRule::draw_from_rest(double uniform) const {
         if (missing < weight) return id;
         missing -= weight;
     }
-    CHECK(last >= 0, "no token has a probability");  // reached by rounding alone: the last one's share
+    // Only rounding leads here: the remainder belongs to the last token.
+    CHECK(last >= 0, "no token has a probability");
     return last;
 }
 

@@ -1,17 +1,20 @@
-// Classical speculative sampling (E3): tokens with the target's distribution, though not the tokens
-// of plain decoding. At each node of the accepted path the walk knows p, the target's distribution after temperature
-// and filters given the node's own path (E4), and what was drawn below the node from which q. One round a draw x:
+// Classical speculative sampling (distribution-exact sampling, E3): the output has the target's distribution, but not
+// the tokens of plain decoding. At each node of the accepted path the verification knows p, the target's distribution
+// after temperature and filters given the node's own path (path-dependent samplers, E4), and the tokens that were drawn
+// below the node from a distribution q. Each draw x is one round:
 //
-//   accept x with probability min(1, p(x) / q(x)); refused: p <- norm(max(p - q, 0))
+//   accept x with probability min(1, p(x) / q(x)); if rejected: p <- norm(max(p - q, 0))
 //
-// With replacement q stays (SpecInfer, Miao et al. 2023, arXiv 2305.09781, algorithm 2); without, x leaves q, which is
-// renormalised (Sequoia, Chen et al. 2024, arXiv 2402.12374, algorithm 2). A chain has one draw a node (Leviathan et
-// al. 2023, arXiv 2211.17192, algorithm 1; Chen et al. 2023, arXiv 2302.01318, algorithm 2). When all draws were
-// refused the token comes from what is left of p, and where a child carries it the walk goes on there.
+// With replacement q stays (SpecInfer, Miao et al. 2023, arXiv 2305.09781, algorithm 2). Without replacement x is
+// removed from q, which is renormalised (Sequoia, Chen et al. 2024, arXiv 2402.12374, algorithm 2). A chain has one
+// draw per node (Leviathan et al. 2023, arXiv 2211.17192, algorithm 1; Chen et al. 2023, arXiv 2302.01318, algorithm
+// 2). If all draws are rejected, the token is drawn from the remaining p; if a child carries it, the verification
+// continues there.
 //
-// That last rule is the whole of point masses, the children of merged and pruned trees: to accept each child x with
-// p(x), or else remove it and renormalise, and draw from the rest after the last, is a draw from p by the chain rule,
-// in any order of children. So every level of a draft hierarchy, and every tree, is served by this one walk.
+// This last rule alone verifies point masses, the children of merged and pruned trees. For them the rounds would be:
+// accept child x with probability p(x), or remove it from p, renormalise, and draw from the rest after the last child.
+// By the chain rule that is one draw from p, in any order of the children. So this one procedure serves every tree and
+// every level of a draft hierarchy.
 #pragma once
 
 #include <cstdint>
@@ -25,63 +28,69 @@
 
 namespace slipstream::draft {
 
+/// Whether a token that was drawn stays in the distribution for the next draw below the same node.
 enum class DrawRule : std::uint8_t { WithReplacement, WithoutReplacement };
 
-/// How the children of a node came to be.
+/// The draws below one node.
 struct DrawnChildren {
     DrawRule rule = DrawRule::WithReplacement;
-    /// What they were drawn from, as it was then: distinct tokens of [0, vocab), probabilities that sum to 1.
+    /// The distribution that was drawn from, as it was at the first draw: distinct tokens of [0, vocab), probabilities
+    /// that sum to 1.
     std::span<const Candidate> q;
-    /// All draws in the order they were made, duplicates included, and those that found no room in the tree as well:
-    /// leaving any out by its value would bend the distribution. None: the children are point masses.
+    /// All draws in order, including duplicates and those that had no room in the tree: omitting a draw because of its
+    /// value would distort the distribution. Empty: the children are point masses.
     std::span<const TokenId> draws;
 };
 
-/// What a drafter that draws its guesses must tell the walk.
+/// Interface of a drafter that draws its children: what the verifier must know.
 class DraftDistributions {
 public:
     virtual ~DraftDistributions() = default;
-    /// Of `node` of the tree that was proposed last. Valid until the next proposal.
+    /// Returns the draws below `node` of the tree that was proposed last. Valid until the next proposal.
     [[nodiscard]] virtual DrawnChildren drawn(std::int32_t node) const = 0;
 };
 
-/// A uniform number in (0, 1) of 52 bits: (2 n + 1) / 2^53, n the upper bits of words 2 (index mod 2) and the next of
-/// block index / 2 at `position` of a stream of noise.
+/// Returns a uniform number in (0, 1) of 52 bits: (2 n + 1) / 2^53. n is the upper 52 bits of words 2 (index mod 2) and
+/// the following one, of block index / 2 of the noise at `position` of `stream`.
 [[nodiscard]] double noise_uniform(std::uint64_t seed, std::int64_t position, std::uint32_t index, NoiseStream stream);
-/// The same of NoiseStream::Rejection. The walk uses indices below 2^31 at the position
-/// of the token that it decides on; drawing uses those above (drawn_tree.h).
+/// Returns noise_uniform() of NoiseStream::Rejection. Verification uses indices below 2^31 at the position of the token
+/// that it decides on; drawing uses the indices above (drawn_tree.h).
 [[nodiscard]] double rejection_uniform(std::uint64_t seed, std::int64_t position, std::uint32_t index);
 
-/// The decision at one node: a token with the target's distribution, out of what was drawn below it.
+/// The decision at one node: a token with the target's distribution, chosen with the help of the draws below the node.
+/// Not thread-safe.
 class RejectionRule {
 public:
-    /// Token ids in [0, vocab).
+    /// Token ids must be in [0, vocab); `vocab` > 0 (CHECKed).
     explicit RejectionRule(std::int64_t vocab);
-    /// One of the draws, or one of the rest. `target`: distinct tokens, probabilities that sum to 1; `uniform(i)`: the
-    /// i-th number in (0, 1) of this decision. Allocates nothing.
+    /// Returns one of the draws, or a token drawn from the remaining p. `target`: p, distinct tokens, probabilities
+    /// that sum to 1. `uniform(i)`: the i-th number in (0, 1) of this decision. Allocates nothing.
     [[nodiscard]] TokenId decide(std::span<const Candidate> target, const DrawnChildren& children,
                                  const std::function<double(std::uint32_t)>& uniform);
 
 private:
+    // Returns true if the round accepts `token`. `q`: its probability.
     [[nodiscard]] bool accept(TokenId token, double q, double uniform) const;
     [[nodiscard]] bool subtract(double q_scale);
     [[nodiscard]] TokenId draw_from_rest(double uniform) const;
 
-    // Of the node at hand. p is p_[id] / p_mass_, q is q_[id] over what is left of its mass.
+    // State of the running decision: p is p_[id] / p_mass_, q is q_[id] divided by the remaining mass of q.
     std::vector<double> p_;         // [vocab], 0 outside of support_
-    std::vector<double> q_;         // [vocab], 0 but for the children's q
-    std::vector<TokenId> support_;  // where p was above 0 at first, most likely first
+    std::vector<double> q_;         // [vocab], 0 outside the children's q
+    std::vector<TokenId> support_;  // tokens with p > 0 at first, in the target's order
     double p_mass_ = 1.0;
 };
 
+/// The verifier of --verify rejection.
 class RejectionVerifier final : public Verifier {
 public:
-    /// `sampler` says p, and its seed is that of the draws. `drafts`: null where all children are point masses. Both
-    /// outlive the walk.
+    /// `sampler` computes p, and its seed is that of the draws. `drafts`: null if all children are point masses. Both
+    /// must outlive this object.
     RejectionVerifier(Sampler& sampler, std::int64_t vocab, const DraftDistributions* drafts);
 
-    /// Allocates nothing where the vectors have room.
     [[nodiscard]] LogitRequest logit_request() const override { return sampler_->distribution_request(); }
+    /// Appends the tokens that the pass commits to `text` (not empty) and writes the accepted nodes to `accepted`, node
+    /// 0 first. Allocates nothing if the vectors have room.
     void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,
                 std::vector<std::int32_t>& accepted) override;
 

@@ -9,7 +9,8 @@ namespace slipstream::draft {
 
 namespace {
 
-// Follows `ahead` (not empty) down the tree: the accepted nodes, node 0 first, one for each token that is committed.
+// Follows `ahead` (not empty) down the tree. Writes the accepted nodes to `accepted`: node 0 first, one node for each
+// token that is committed.
 void follow(const TokenTree& tree, std::span<const TokenId> ahead, std::vector<std::int32_t>& accepted) {
     accepted.assign(1, 0);
     while (accepted.size() < ahead.size()) {
@@ -55,7 +56,7 @@ ReplayFigures replay(Proposer& proposer, std::span<const RecordedTurn> turns, st
             {
                 const Stopwatch control(figures.propose_seconds);
                 tree.reset(text.back());
-                // Depth is bounded by the budget alone: what is left of the answer is not known in advance.
+                // Only the budget bounds the depth: the rest of the answer must not be known in advance.
                 proposer.propose(tree, {.budget = budget, .max_depth = budget - 1, .text = text});
             }
             CHECK(tree.size() <= budget, "{} nodes proposed, budget {}", tree.size(), budget);

@@ -1,4 +1,4 @@
-// Sources and shapes by name, as the command line spells them, and what was asked for.
+// Names of sources and tree shapes, as the command line spells them, and DraftOptions::has().
 #include <algorithm>
 #include <array>
 #include <utility>

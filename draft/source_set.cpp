@@ -28,9 +28,10 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::int64_t kMostLogits = std::int64_t{1} << 25;  // of a draft model's tree: 128 MiB
-constexpr std::size_t kMostSlots = std::size_t{1} << 30;     // of a draft model's window
+constexpr std::int64_t kMostLogits = std::int64_t{1} << 25;  // logits of all nodes of a draft model's tree: 128 MiB
+constexpr std::size_t kMostSlots = std::size_t{1} << 30;     // KV slots of a draft model
 
+// Loads the n-grams of the target, or computes them if the whole model is loaded.
 ModelNgrams model_ngrams(const DraftOptions& options, const DraftContext& target) {
     if (target.files == nullptr)
         throw RequestError("the sources bigram and unigram are made out of the target, and there is no model here");
@@ -58,7 +59,7 @@ ModelNgrams model_ngrams(const DraftOptions& options, const DraftContext& target
     return std::move(*ngrams);
 }
 
-// As much of the text as options.window_bytes hold: all of it where that fits.
+// Returns the window of a draft model: as much of the sequence as options.window_bytes hold, all of it if possible.
 WindowShape model_window(const DraftOptions& options, const DraftContext& target) {
     const ModelConfig& config = target.draft_model->config();
     const std::size_t row =
@@ -114,7 +115,7 @@ std::int64_t model_nodes(const DraftOptions& options, std::int64_t vocab) {
 
 namespace {
 
-// What tables are made of that several share, or that is opened before anything is built.
+// Sources and tables that are made before all others: files are opened and checked before anything is computed.
 struct TableParts {
     std::unique_ptr<TableSource> cacheback;
     std::unique_ptr<TableSource> corpus;
@@ -130,7 +131,7 @@ TableParts table_parts(const DraftOptions& options, const DraftContext& target) 
     return parts;
 }
 
-// Null: the source is a model.
+// Returns null if the source is a model.
 std::unique_ptr<TableSource> make_table(SourceKind kind, TableParts& parts, const DraftOptions& options,
                                         const DraftContext& target) {
     const double temperature = target.sampling.temperature;
@@ -202,7 +203,7 @@ SourceSet make_sources(const DraftOptions& options, const DraftContext& target) 
             if (kind == SourceKind::Bigram) set.bigrams = static_cast<ModelBigram*>(set.tables.back().get());
         }
     }
-    // Dearer than any draft model.
+    // The view source is more expensive than any draft model.
     set.view = view.get();
     if (view) set.models.push_back(std::move(view));
     return set;

@@ -1,4 +1,4 @@
-// The sources that were asked for, made and filled with what earlier runs learnt.
+// Makes the sources that were asked for. Their learnt tables are loaded by SourcesDrafter.
 #pragma once
 
 #include <memory>
@@ -12,30 +12,34 @@
 
 namespace slipstream::draft {
 
-/// All sources of one drafter, in the order asked for; those with passes of their own apart.
+/// All sources of one drafter, in the order asked for. Sources that run passes of their own are kept apart.
 struct SourceSet {
     std::vector<std::unique_ptr<TableSource>> tables;
-    std::vector<std::unique_ptr<ModelSource>> models;  // cheap to dear
-    ModelBigram* bigrams = nullptr;                    // the one among `tables`; null: not asked for
-    SelfDraftModel* view = nullptr;                    // the one among `models`; null: not asked for
+    std::vector<std::unique_ptr<ModelSource>> models;  // cheap to expensive: `retrieval` is last
+    ModelBigram* bigrams = nullptr;                    // the bigram source in `tables`; null: not asked for
+    SelfDraftModel* view = nullptr;                    // the view source in `models`; null: not asked for
 
+    /// Return `tables` and `models` as pointers, which the set owns.
     [[nodiscard]] std::vector<TableSource*> table_list() const;
     [[nodiscard]] std::vector<ModelSource*> model_list() const;
-    /// The table source of that name; null where it was not asked for.
+    /// Returns the table source with this name; null if it was not asked for.
     [[nodiscard]] TableSource* find(std::string_view name) const;
 };
 
-/// Nodes of a tree that models are asked about at the least, where a vocabulary does not make them too dear.
+/// Least nodes of a tree that models can be asked about, unless a large vocabulary makes their logits too expensive.
 inline constexpr std::int64_t kLeastModelNodes = 64;
-/// Nodes of a tree that models are asked about, node 0 included: more than are kept.
+/// Returns the most nodes of a tree that models can be asked about, node 0 included: twice the budget, since not all of
+/// them are kept, and at least kLeastModelNodes. If their logits would exceed 128 MiB there are fewer, but at least
+/// kLeastModelNodes / 2.
 [[nodiscard]] std::int64_t model_nodes(const DraftOptions& options, std::int64_t vocab);
 
 /// Returns `options` without the sources that cannot serve the target's vocabulary; target.on_note gets a line for
-/// each. Throws RequestError if the tree asked for is that of such a source.
+/// each. Throws RequestError if the requested tree is that of such a source.
 [[nodiscard]] DraftOptions without_unusable_sources(DraftOptions options, const DraftContext& target);
 
-/// Throws RequestError where a source lacks what it needs, IoError and FormatError of files that were named, and what
-/// target.on_progress throws. Builds the model's own n-grams where they are asked for and not on disk.
+/// Makes the sources. Computes the model's n-grams if they are asked for and not on disk. Throws RequestError if a
+/// source lacks what it needs, IoError and FormatError for files that were named, OutOfBudget, and what
+/// target.on_progress throws.
 [[nodiscard]] SourceSet make_sources(const DraftOptions& options, const DraftContext& target);
 
 }  // namespace slipstream::draft

@@ -1,7 +1,7 @@
-// What drafter.h makes: sources by name, the tree that was asked for, and what is kept of them.
+// The drafter that make_drafter() returns (drafter.h).
 //
-// Three files: drafter.cpp guesses and learns, pass by pass; drafter_shapes.cpp grows the tree that was asked for;
-// drafter_tables.cpp keeps what was learnt.
+// drafter.cpp proposes and learns, pass by pass; drafter_shapes.cpp grows the requested tree; drafter_tables.cpp keeps
+// on disk what was learnt.
 #pragma once
 
 #include <array>
@@ -45,30 +45,32 @@ public:
     [[nodiscard]] std::size_t memory_bytes() const override;
 
 private:
-    // How the tree of a pass comes to be.
+    // How the tree of a pass is grown.
     enum class Growth : std::uint8_t { Nothing, Merged, OwnShape, NGrammys, Chain, Drawn };
-    static constexpr double kFirstAcceptance = 0.6;  // of a chain's guesses
+    static constexpr double kFirstAcceptance = 0.6;  // assumed acceptance of a chain's draft tokens
 
-    // What estimates are corrected for. What came true under noise says little of proposals without it, and the other
-    // way round: bins of a model mean other things. So each kind has a calibration of its own.
+    // Acceptance under noise says little about acceptance without it, and the bins of a draft model mean other things:
+    // so each kind of ranking has a calibration of its own.
     enum class CalibrationKind : std::uint8_t { Greedy, Noisy, Blind };
     static constexpr std::size_t kCalibrationKinds = 3;
 
-    // Of the running pass.
+    // State of the running pass.
     struct Pass {
         Growth growth = Growth::Nothing;
-        bool guessed = false;
-        std::size_t drawn_by = 0;  // Growth::Drawn: the model whose distribution the guesses have
-        double expected = 0.0;     // tokens; 0: nobody knows
+        bool guessed = false;  // drafting was tried
+        // Growth::Drawn: index in figures_ of the model from whose distribution the children were drawn.
+        std::size_t drawn_by = 0;
+        double expected = 0.0;  // tokens that the pass is expected to commit; 0: not known
         double draft_seconds = 0.0;
     };
-    // Chains that a source alone, or several together, grow.
+    // State of chains, of one source or of several together.
     struct Chain {
-        TokenTree scratch;                   // of several sources
-        std::vector<std::uint32_t> sources;  // [chain of several]: who named each node, a bit a source
-        double acceptance = kFirstAcceptance;
+        TokenTree scratch;                     // merged tree of several sources, of which the chain is the best path
+        std::vector<std::uint32_t> sources;    // [nodes of that chain]: sources that proposed each node, a bit each
+        double acceptance = kFirstAcceptance;  // recent mean acceptance of a draft token
     };
 
+    // Learns from a verified tree: by the tree builder, or by counting.
     void learn(const Observation& observation);
     [[nodiscard]] bool is_hierarchy() const { return sources_.models.size() == 2 && sources_.tables.empty(); }
     [[nodiscard]] bool lone_model() const { return sources_.models.size() == 1 && sources_.tables.empty(); }
@@ -95,13 +97,13 @@ private:
     TreeBuilder builder_;
     DrawnTree drawn_;
     TwoModelChain two_model_chain_;
-    TableSource* shape_source_ = nullptr;  // of Growth::OwnShape
-    Growth growth_ = Growth::Nothing;
+    TableSource* shape_source_ = nullptr;  // source whose tree is grown if growth_ is OwnShape
+    Growth growth_ = Growth::Nothing;      // requested; a pass may use another one (Pass::growth)
     Pass pass_;
     Chain chain_;
-    std::vector<SourceFigures> figures_;  // of shapes, and what observing cost; tables, then models
-    std::array<std::vector<float>, kCalibrationKinds> kept_calibrations_;  // by kind; empty: nothing known. builder_
-                                                                           // has the newer state of calibration_kind()
+    std::vector<SourceFigures> figures_;  // [sources]: counts of shapes, seconds of observe()
+    // By kind; empty: nothing known. builder_ has the newer state of calibration_kind().
+    std::array<std::vector<float>, kCalibrationKinds> kept_calibrations_;
     std::optional<TableStore> store_;
     std::uint64_t fingerprint_ = 0;
 };

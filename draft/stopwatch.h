@@ -1,4 +1,4 @@
-// Time that has gone by, and time that goes into a sum.
+// Measures elapsed time, and adds it to a sum.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
     return seconds_between(began, Clock::now());
 }
 
-/// Adds the time until its end to a sum.
+/// Adds the time from its construction to its destruction to `sum`, which must outlive it.
 class Stopwatch {
 public:
     explicit Stopwatch(double& sum) : sum_(sum), began_(Clock::now()) {}

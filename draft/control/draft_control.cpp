@@ -7,16 +7,16 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr double kRecent = 0.97;       // of what earlier passes count
-constexpr double kMostSurprise = 2.0;  // a pass that took far longer had the processor taken away
-constexpr double kNoticed = 0.02;      // of a plain pass: drafting in vain that costs less is no loss
-constexpr double kTrialDecay = 0.95;
-constexpr std::int64_t kFirstTrial = 24;  // passes before the first judgement: tables are empty at first
-constexpr std::int64_t kLaterTrial = 6;
-constexpr std::int64_t kLongestPause = 512;
-constexpr double kClearGain = 1.05;
-constexpr double kLittleGain = 1.3;  // over plain decoding
-constexpr double kTrusted = 2.0;     // guessed tokens that expectations are believed for
+constexpr double kRecent = 0.97;       // factor per pass by which earlier passes decay
+constexpr double kMostSurprise = 2.0;  // cap, in mean pass times: a slower pass was probably preempted
+constexpr double kNoticed = 0.02;      // of a plain pass's time: drafting without result that takes less is not judged
+constexpr double kTrialDecay = 0.95;   // factor per pass by which the sums of a trial decay
+constexpr std::int64_t kFirstTrial = 24;     // passes before the first judgement: tables are empty at first
+constexpr std::int64_t kLaterTrial = 6;      // passes before a trial that follows a pause is judged
+constexpr std::int64_t kLongestPause = 512;  // passes
+constexpr double kClearGain = 1.05;          // gain over plain decoding at which the next pause is the shortest again
+constexpr double kLittleGain = 1.3;  // gain over plain decoding below which a recent plain pass must have been measured
+constexpr double kTrusted = 2.0;     // prior of realised_fraction(): expected draft tokens, all accepted
 
 }  // namespace
 
@@ -28,8 +28,8 @@ bool DraftControl::should_draft(std::int64_t text_tokens, bool probes) {
         ++back_off_.passes;
         return false;
     }
-    // What guessing gains is told by what a plain pass takes: where that is little, or the plan's word alone, and none
-    // was seen of late, one is made.
+    // The gain of drafting is relative to a plain pass. If the gain is small, or if no plain pass was ever measured and
+    // only the plan gives its time, a plain pass is due unless one was measured recently.
     const double gain = curve_.plain_was_seen() ? kLittleGain : PassCurve::kDoubt;
     const bool matters = recent_.tokens > 0.0 && recent_.seconds * gain > recent_.tokens * curve_.at(1);
     return !probes || !curve_.wants_plain_pass(matters);
@@ -61,7 +61,8 @@ void DraftControl::record(const PassOutcome& outcome) {
 }
 
 void DraftControl::judge(const PassOutcome& outcome) {
-    // A trial's first pass also pays for what the proposers missed during the pause.
+    // The first pass of a trial also pays for the tokens that the sources did not see during the pause, so it is left
+    // out.
     if (++trial_.n == 1) return;
     const double tokens = outcome.expected > 0.0 ? 1.0 + realised_fraction() * (outcome.expected - 1.0)
                                                  : static_cast<double>(outcome.n_tokens);

@@ -1,11 +1,12 @@
-// When and how much to draft: one controller, from the time of passes and from what came true.
+// Decides when to draft, and what time is worth. Both follow from the measured times of passes and from the accepted
+// draft tokens.
 //
-// A tree is as large as its last node is worth in time (tree/tree_builder.h), and time is worth what it brought of
-// late: seconds that a committed token took, with all passes and guessing, and never more than a plain pass takes.
+// Tree size: the tree builder (tree/tree_builder.h) adds nodes while they pay at seconds_per_token(), the recent time
+// per committed token, drafting included, at most the time of a plain pass.
 //
-// Where guessing loses against plain decoding it pauses for some passes; a trial that loses again doubles the pause, so
-// that no text is slower beyond noise. How many tokens one pass commits is a matter of luck, so what is summed up is
-// what was expected of it, corrected by how expectations came true in the long run.
+// Back-off: if drafting is slower than plain decoding, it pauses for 16 passes; each further failed trial doubles the
+// pause, up to 512. This bounds the time that drafting can lose on a text. Trials compare expected tokens, not accepted
+// ones, since the number of tokens that one pass commits is luck; expected tokens are corrected by realised_fraction().
 #pragma once
 
 #include <cstdint>
@@ -15,58 +16,64 @@
 
 namespace slipstream::draft {
 
-/// What became of a pass of the target.
+/// Time and result of one pass of the target.
 struct PassOutcome {
-    std::int64_t n_nodes = 1;
+    std::int64_t n_nodes = 1;    // nodes of the pass's tree, node 0 included; 1: a plain pass
     std::int64_t n_tokens = 1;   // committed
-    double pass_seconds = 0.0;   // of the target
-    double draft_seconds = 0.0;  // of drafting and learning
-    double expected = 0.0;       // tokens that the tree was expected to commit; 0: nobody knows
-    bool guessed = false;        // drafting was tried
+    double pass_seconds = 0.0;   // time of the target's pass
+    double draft_seconds = 0.0;  // time of proposing the tree and of learning from its verification
+    double expected = 0.0;       // tokens that the tree was expected to commit, at least 1; 0: not known
+    bool guessed = false;        // drafting was tried, even if it found no draft token
 };
 
-/// How drafting paused since the controller was made.
+/// Counts of pauses since the controller was made, and the reason of the last one.
 struct BackOff {
-    std::int64_t passes = 0;     // without guesses, for the sake of time
-    std::int64_t of_passes = 0;  // all
+    std::int64_t passes = 0;     // passes without draft tokens because drafting paused
+    std::int64_t of_passes = 0;  // all passes that should_draft() was asked about
     double slowdown =
-        1.0;  // time with draft tokens / time of plain decoding, for the same tokens, before the last pause
+        1.0;  // time with draft tokens / time of plain decoding for the same tokens, in the trial before the last pause
 };
 
+/// Decides for one sequence at a time. Not thread-safe.
 class DraftControl {
 public:
     DraftControl(std::int64_t max_nodes, PlannedSeconds plan) : curve_(max_nodes, std::move(plan)) {}
 
-    /// What passes of the target take.
+    /// Times of passes of the target. record() adds to it.
     [[nodiscard]] PassCurve& curve() { return curve_; }
     [[nodiscard]] const PassCurve& curve() const { return curve_; }
-    /// Whether the next pass, behind a text of so many tokens, is to carry guesses. Called once a pass. `probes`: trees
-    /// are as large as pays, so that what a plain pass takes must be known.
+    /// Decides whether the next pass carries draft tokens. Call once per pass; `text_tokens` is the length of the
+    /// sequence. Returns false during a pause. If `probes` is true (the tree size depends on measured times), also
+    /// returns false when a plain pass is due, so that its time is known.
     [[nodiscard]] bool should_draft(std::int64_t text_tokens, bool probes = true);
-    /// What a committed token takes of late, at most a plain pass; 0 while no pass is known.
+    /// Returns the recent seconds per committed token in passes with drafting, at most the time of a plain pass; 0 if
+    /// the time of a plain pass is not known.
     [[nodiscard]] double seconds_per_token() const;
-    /// Of the guessed tokens that trees were expected to commit of late, the part that came; above 1 where more did.
+    /// Returns accepted / expected draft tokens of recent passes; above 1 if more were accepted than expected. Starts
+    /// at 1, and a prior of kTrusted tokens holds it there at first.
     [[nodiscard]] double realised_fraction() const;
+    /// Learns from a pass that has run. Call once per pass. Ignores an outcome whose times are not finite or whose
+    /// pass_seconds is not positive.
     void record(const PassOutcome& outcome);
     [[nodiscard]] const BackOff& back_off() const { return back_off_; }
-    /// Another text: what passes take stays known.
+    /// Starts another sequence: forgets recent passes and any pause, and keeps the times of passes and back_off().
     void reset() { recent_ = {}, trial_ = {}; }
 
 private:
     static constexpr std::int64_t kFirstPause = 16;  // passes
-    struct Recent {                                  // passes with guesses, decaying
+    struct Recent {                                  // sums over passes with drafting; they decay by kRecent per pass
         double passes = 0.0;
         double seconds = 0.0;
         double tokens = 0.0;
-        double hoped = 0.0;  // guessed tokens that were expected
-        double came = 0.0;
+        double hoped = 0.0;  // draft tokens that were expected to be accepted
+        double came = 0.0;   // draft tokens that were accepted
     };
     struct Trial {
-        std::int64_t pause = 0;  // passes without guesses that are still to come
-        std::int64_t next_pause = kFirstPause;
-        std::int64_t n = 0;          // passes with guesses since the last pause
-        double seconds = 0.0;        // that they took of late, decaying
-        double plain_seconds = 0.0;  // that the same tokens would have taken one by one
+        std::int64_t pause = 0;                 // remaining passes of the pause
+        std::int64_t next_pause = kFirstPause;  // length of the next pause, in passes
+        std::int64_t n = 0;                     // passes with drafting since the last pause
+        double seconds = 0.0;        // time of these passes, drafting included; decays by kTrialDecay per pass
+        double plain_seconds = 0.0;  // estimate for the same tokens by plain decoding; decays too
     };
 
     void judge(const PassOutcome& outcome);

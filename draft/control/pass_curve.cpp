@@ -11,13 +11,13 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr double kNearness = 2.0;     // a pass counts 1 / 2^kNearness as much a doubling of the size away
-constexpr double kForgetting = 0.95;  // of what earlier passes count, a pass
-constexpr double kLately = 0.2;       // weight from which a size counts as seen: 31 passes
-constexpr double kTry = 0.01;         // of the time since the last try
-constexpr double kSameTime = 4.0;     // the power of a weight that tells how much was seen at about the same time
-constexpr double kSurprise = 1.3;     // of what was planned: a plain pass is wanted
-constexpr double kReplanned = 1.125;  // growth of the text after which the plan is asked again
+constexpr double kNearness = 2.0;     // a pass weighs 2^-kNearness as much at double or half its size
+constexpr double kForgetting = 0.95;  // factor per pass by which the weight of earlier passes decays
+constexpr double kLately = 0.2;       // weight from which a size counts as recently measured: up to 31 passes ago
+constexpr double kTry = 0.01;         // cost of a try, as a fraction of the time since the last try
+constexpr double kSameTime = 4.0;     // power of a size's weight: 1 - weight^kSameTime of a change moves that size too
+constexpr double kSurprise = 1.3;     // measured / planned above which a plain pass is wanted
+constexpr double kReplanned = 1.125;  // change of (length of the sequence + 256) after which the plan is asked again
 
 }  // namespace
 
@@ -64,7 +64,7 @@ void PassCurve::add(std::int64_t n_nodes, double seconds) {
     Size& size = seen_[nearest(n_nodes)];
     if (n_nodes > sizes_[largest_seen()]) since_try_ = -seconds;
     const bool any = std::ranges::any_of(seen_, [](const Size& other) { return other.n > 0; });
-    // One that took far longer than all that is known says had the processor taken away.
+    // A pass that took far longer than predicted was probably preempted: it counts as kDoubt times the prediction.
     const double counted = any || plan_ ? std::min(seconds, kDoubt * at(n_nodes)) : seconds;
     const double planned = plan_ ? size.planned * at(n_nodes) / at(sizes_[nearest(n_nodes)]) : size.planned;
     for (Size& other : seen_) other.weight *= kForgetting;
@@ -85,7 +85,7 @@ std::size_t PassCurve::largest_seen() const {
     return largest;
 }
 
-// Each size by its plan, corrected by the passes that were seen, the nearer the more.
+// Corrects the plan's figure for each size by the mean ratio of the measured sizes, weighted by nearness and recency.
 void PassCurve::predict() {
     const bool any = std::ranges::any_of(seen_, [](const Size& size) { return size.n > 0; });
     if (!any && !plan_) return;
@@ -106,7 +106,7 @@ void PassCurve::predict() {
             seconds = std::max(seconds_[largest], seconds / kDoubt);
         seconds_[i] = seconds;
     }
-    // A pass of more nodes that took less tells that the other one was held up.
+    // If a pass of more nodes took less time, the smaller pass was delayed.
     for (std::size_t i = sizes_.size() - 1; i > 0; --i) seconds_[i - 1] = std::min(seconds_[i - 1], seconds_[i]);
 }
 

@@ -1,16 +1,17 @@
-// How long a pass of n nodes takes behind a text: what a plan of the machine says, corrected by the passes seen.
+// Predicts how long a pass of n nodes takes, as a function of n and of the length of the sequence: the plan's figure,
+// corrected by measured passes.
 //
-// The plan's figure carries the shape: what streams, what rides along free, how attention grows with the text. Each
-// pass tells by how much the plan is wrong at its size. Sizes near it are corrected by the same factor, sizes far from
-// it less where others were seen nearer to them; what was seen long ago counts less than what was seen now. Of the last
-// passes of a size the lower median counts, for a pass is held up by others now and then and never hurried.
+// The plan (PlannedSeconds) supplies the shape: what streams, which nodes cost nothing beside it, how attention grows
+// with the sequence. Each measured pass gives a ratio measured / planned at its size. The plan's figure for a size is
+// multiplied by the weighted mean of these ratios; those of near sizes and recent passes weigh more. Of the last three
+// passes of a size the lower median counts, since passes are sometimes delayed and never accelerated.
 //
-// When the passes of a size become slower or faster, what is known of others from longer ago moves with them: it is the
-// machine that changed. Shape is what was seen at about the same time.
+// If the passes of a size become slower or faster, the ratios of sizes that were measured longer ago move by the same
+// factor, since the machine has changed. Ratios between sizes are taken from passes of about the same time.
 //
-// A size beyond all that were seen may be cheaper than the plan says, and would never be tried: so where one try costs
-// no more than a hundredth of the time since the last one, up to twice the largest size seen lately the plan's figure
-// is taken for kDoubt times too high, but never below what that largest size took.
+// A size above all recently measured ones may be cheaper than planned, and would never be tried. So if trying it costs
+// at most a hundredth of the time since the last try, its prediction is divided by kDoubt, but stays at or above the
+// time of the largest size measured recently. This holds for sizes up to twice that size.
 #pragma once
 
 #include <array>
@@ -21,55 +22,64 @@
 
 namespace slipstream::draft {
 
-/// Seconds that a pass over `n_nodes` behind `text_tokens` committed ones takes by the plan of a machine.
+/// Planned seconds of a pass over `n_nodes` nodes if `text_tokens` tokens are committed before it. Results that are not
+/// positive and finite are ignored.
 using PlannedSeconds = std::function<double(std::int64_t n_nodes, std::int64_t text_tokens)>;
 
+/// Not thread-safe.
 class PassCurve {
 public:
-    /// How far a plan may be wrong either way.
+    /// Factor by which a plan may be wrong in either direction.
     static constexpr double kDoubt = 3.0;
 
-    /// Sizes up to `max_nodes` (>= 1). Without a plan a node more costs nothing until passes say otherwise.
+    /// Makes a curve for passes of 1 to `max_nodes` nodes (>= 1, CHECKed). Without a plan all sizes are predicted to
+    /// take equally long until passes show otherwise.
     explicit PassCurve(std::int64_t max_nodes, PlannedSeconds plan = {});
 
-    /// Passes stand behind a text of so many tokens from now on.
+    /// Sets the number of committed tokens before the passes that follow.
     void move_to(std::int64_t text_tokens);
-    /// A pass over `n_nodes` behind the text took `seconds` > 0.
+    /// Learns that a pass over `n_nodes` took `seconds`, at the length last given to move_to(). Values outside [1,
+    /// max_nodes()] and seconds that are not positive and finite are ignored.
     void add(std::int64_t n_nodes, double seconds);
-    /// Predicted seconds of a pass over `n_nodes` (1 to max_nodes) behind the text; 0 while nothing is known.
+    /// Returns the predicted seconds of a pass over `n_nodes`, 1 to max_nodes() (CHECKed); 0 if there is neither a plan
+    /// nor a measured pass. Never falls as `n_nodes` grows.
     [[nodiscard]] double at(std::int64_t n_nodes) const;
-    /// Whether a plan or a pass has told anything.
+    /// Returns true if there is a plan or a measured pass, so that at() predicts something.
     [[nodiscard]] bool known() const { return seconds_.back() > 0.0; }
-    /// Whether no plain pass has been seen lately, and one is worth its time: what it takes `matters`, or a pass of
-    /// guesses took far longer than planned, so that either the machine is slow or guesses are dear.
+    /// Returns true if the next pass should be a plain one, to measure it: there is a plan, no plain pass was measured
+    /// recently, and either the caller says that its time `matters`, or passes of a size took more than 1.3 times as
+    /// long as planned, so that either the machine is slow or nodes are expensive.
     [[nodiscard]] bool wants_plain_pass(bool matters) const;
+    /// Returns true if a plain pass was ever measured.
     [[nodiscard]] bool plain_was_seen() const { return seen_.front().n > 0; }
     [[nodiscard]] std::int64_t max_nodes() const { return sizes_.back(); }
-    /// Takes up another plan; what passes told of the one before stays.
+    /// Replaces the plan. The ratios measured / planned of the old plan stay.
     void replan(PlannedSeconds plan) { plan_ = std::move(plan), refresh(); }
 
 private:
     static constexpr std::size_t kKept = 3;
     struct Size {
-        double planned = 1.0;                // seconds, behind the text
-        std::array<double, kKept> ratios{};  // log of what the last passes took over what was planned
-        std::uint32_t n = 0;                 // passes seen
-        double weight = 0.0;                 // 1 when seen just now
+        double planned = 1.0;                // seconds, at the length planned_for_
+        std::array<double, kKept> ratios{};  // ring: log(measured / planned) of the last kKept passes
+        std::uint32_t n = 0;                 // passes measured
+        double weight = 0.0;                 // 1 after a pass of this size; decays with every pass
+        /// Returns the lower median of `ratios`. Requires n > 0.
         [[nodiscard]] double ratio() const;
     };
 
+    // Asks the plan for all sizes at text_tokens_, then predicts.
     void refresh();
     void predict();
-    [[nodiscard]] std::size_t nearest(std::int64_t n_nodes) const;
-    [[nodiscard]] std::size_t largest_seen() const;  // lately
+    [[nodiscard]] std::size_t nearest(std::int64_t n_nodes) const;  // index of the nearest size
+    [[nodiscard]] std::size_t largest_seen() const;  // index, among sizes measured recently; 0 if there are none
 
     PlannedSeconds plan_;
     std::int64_t text_tokens_ = 0;
-    std::int64_t planned_for_ = -1;    // text tokens
-    std::vector<std::int64_t> sizes_;  // ascending, 1 first: linear between them
+    std::int64_t planned_for_ = -1;    // length of the sequence that `planned` is for; -1: none yet
+    std::vector<std::int64_t> sizes_;  // nodes, ascending, 1 to max_nodes; linear between them
     std::vector<Size> seen_;           // [sizes]
-    std::vector<double> seconds_;      // [sizes]: predicted, never falling
-    double since_try_ = 0.0;           // seconds of passes since one was larger than all before
+    std::vector<double> seconds_;      // [sizes]: predicted; never falls as the size grows
+    double since_try_ = 0.0;           // seconds of passes since one was larger than all recently measured sizes
 };
 
 }  // namespace slipstream::draft

@@ -1,5 +1,5 @@
-// The order in which every source hands out its proposals: by log p + gumbel, best first (E2), ties to the
-// lowest token, so that nothing depends on how they were found.
+// The order in which all sources return their proposals: by log p + gumbel, best first (drafter-invariant sampling, E2;
+// without noise by p), ties to the lowest token. So the order does not depend on how proposals were found.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,11 @@
 
 namespace slipstream::draft {
 
-/// Most candidates that one propose() looks at.
+/// Most candidates that one propose() ranks; the size of its scratch arrays.
 inline constexpr std::size_t kMaxCandidates = 1024;
 
-/// Writes the best of `found` (at most kMaxCandidates, distinct tokens) to `out`, best first; returns how many.
+/// Writes the best of `found` (distinct tokens, at most kMaxCandidates, CHECKed) to `out`, best first. Returns how many
+/// were written: the smaller of the two sizes.
 inline std::size_t take_best(std::span<const Proposal> found, std::int64_t position, const PathNoise& noise,
                              std::span<Proposal> out) {
     struct Ranked {
@@ -40,7 +41,8 @@ inline std::size_t take_best(std::span<const Proposal> found, std::int64_t posit
     return n;
 }
 
-/// The same of a row that stands in the order of its probabilities, so that without noise its first are its best.
+/// Does what take_best() does for a row that is already sorted by falling probability: without noise it only copies the
+/// first proposals.
 inline std::size_t take_best_of_row(std::span<const Proposal> row, std::int64_t position, const PathNoise& noise,
                                     std::span<Proposal> out) {
     if (noise.present()) return take_best(row, position, noise, out);

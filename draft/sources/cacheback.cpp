@@ -13,9 +13,9 @@ namespace slipstream::draft {
 namespace {
 
 constexpr std::uint32_t kNone = LruTable::kNone;
-// Followers that one list looks at: what is older says little more.
+// Most followers that one list reads: older ones add little.
 constexpr std::size_t kMaxVisits = 16;
-constexpr std::size_t kFirstPlaces = 1024;
+constexpr std::size_t kFirstPlaces = 1024;  // room reserved for cursors
 constexpr std::size_t kNRankBuckets = 6;
 constexpr std::array<std::uint8_t, 9> kRankBuckets{0, 1, 2, 3, 3, 4, 4, 4, 4};
 
@@ -25,9 +25,9 @@ constexpr std::array<float, kMaxVisits> kWeights = [] {
     return weights;
 }();
 
-// Kinds of lists. Ignorance: the weight of all that was not seen, beside the followers' own. Chosen so that
-// probabilities are near what is accepted (measured: recorded Vicuna-7B answers to Spec-Bench, the dynamic table reset
-// for each prompt, the frozen one of three novels); calibration does the rest.
+// A kind of list. `ignorance` is the weight of all tokens that were not seen, in units of the newest follower's weight.
+// The values put probabilities near the measured acceptance (recorded Vicuna-7B answers to Spec-Bench, the dynamic
+// table reset for each prompt, the frozen table made of three novels); calibration corrects the rest.
 struct ListKind {
     std::uint16_t first_bin;
     float ignorance;
@@ -46,7 +46,8 @@ LruTableShape table_shape(const CachebackOptions& options) {
             .max_followers = static_cast<std::size_t>(options.max_followers)};
 }
 
-/// The first follower at or behind `from` that begins with the first `n` tokens of `prefix` and goes on with `token`.
+/// Returns the first follower, from `from` on, that begins with `prefix` and continues with `token`; kNone if there is
+/// none among the first kMaxVisits.
 template <typename Table>
 std::uint32_t find_follower(const Table& table, std::uint32_t from, std::span<const TokenId> prefix, TokenId token) {
     for (std::size_t visit = 0; from != kNone && visit < kMaxVisits; from = table.next_follower(from), ++visit) {
@@ -58,10 +59,11 @@ std::uint32_t find_follower(const Table& table, std::uint32_t from, std::span<co
 
 }  // namespace
 
-// What propose() gathers: distinct tokens, those of the more telling lists first.
+// The proposals that propose() collects: distinct tokens. Lists are added in order of reliability.
 class Cacheback::Candidates {
 public:
-    /// Tokens at place `n_matched` of the followers at or behind `from` that share its first `n_matched` tokens.
+    /// Adds the tokens at index `n_matched` of those followers, from `from` on, that share its first `n_matched`
+    /// tokens.
     template <typename Table>
     void add_list(const Table& table, std::uint32_t from, std::size_t n_matched, const ListKind& kind) {
         if (from == kNone) return;
@@ -87,7 +89,8 @@ private:
         }
         if (n_ < entries_.size()) entries_[n_++] = {.token = token, .probability = weight};
     }
-    // Weights become probabilities; tokens that an earlier list had already join it (either may be right: noisy or).
+    // Turns the list's weights into probabilities. A token that an earlier list already proposed is merged into that
+    // proposal by noisy-or: either list may be right.
     void close_list(std::size_t begin, float total, const ListKind& kind) {
         std::size_t end = begin;
         for (std::size_t i = begin; i < n_; ++i) {
@@ -129,12 +132,12 @@ std::uint16_t Cacheback::n_bins() const {
 void Cacheback::observe(const Observation& observation) {
     forget_places();
     const std::size_t n = observation.text.size();
-    // All of the first text is new.
+    // The first observed text is new as a whole.
     learn(observation.text, seen_any_ ? n - std::min(n, static_cast<std::size_t>(observation.n_new)) : 0);
     seen_any_ = true;
 }
 
-// One pair for each position behind `n_known`: the window that ends there.
+// Inserts one pair for each position after the first `n_known`: the window that ends there.
 void Cacheback::learn(std::span<const TokenId> text, std::size_t n_known) {
     const LruTableShape& shape = dynamic_.shape();
     const std::size_t window = shape.leader_tokens + shape.follower_tokens;
@@ -170,7 +173,7 @@ template <typename Table>
 Cacheback::Spot Cacheback::spot_behind(const Table& table, const Spot& spot, TokenId token,
                                        std::span<const TokenId> context) const {
     Spot next{.leader = table.find(context.last(table.leader_tokens()))};
-    // Further inside the follower, or into one of the leader before.
+    // Continues inside the follower, or enters a follower of the previous leader.
     if (spot.follower != kNone) {
         const auto tokens = table.follower(spot.follower);
         if (spot.n_matched + 1 < tokens.size())
@@ -185,7 +188,7 @@ Cacheback::Spot Cacheback::spot_behind(const Table& table, const Spot& spot, Tok
     return next;
 }
 
-// The root is reached over the text's last tokens, so that it may stand inside a follower too.
+// Walks over the last FL - 1 tokens of the text, so that the root may be inside a follower too.
 Cursor Cacheback::root(std::span<const TokenId> text) {
     CHECK(!text.empty());
     if (root_ != kNowhere) return root_;
@@ -193,7 +196,7 @@ Cursor Cacheback::root(std::span<const TokenId> text) {
     const auto before = text.first(text.size() - n_inside);
     root_ = add_place({});
     const std::span<TokenId> tokens = context(root_);
-    std::ranges::fill(tokens, -1);  // before the text's start
+    std::ranges::fill(tokens, -1);  // positions before the start of the sequence
     std::ranges::copy(before.last(std::min(before.size(), n_context_)),
                       tokens.end() - static_cast<std::ptrdiff_t>(std::min(before.size(), n_context_)));
     Place& place = places_.back();

@@ -1,12 +1,12 @@
-// Cacheback (Ma, Gim, Zhong 2025): guesses from a table of what followed what, learnt from committed tokens alone, and
-// optionally from a frozen one made of a corpus. A window of LL + FL tokens slides over the text, across the borders of
-// passes and over the whole prompt at the start, and gives one pair of leader and follower for each position (section
-// 3.3). Alone, it grows the paper's tree (cacheback_tree.h).
+// The source "cacheback" (Ma, Gim, Zhong 2025): proposals from a table of token n-grams, learnt from committed tokens
+// alone, and optionally from a frozen table made of a corpus. A window of LL + FL tokens slides over the sequence,
+// across the borders of passes and over the whole prompt at the start. Each position gives one pair of leader (LL
+// tokens) and follower (FL tokens) (section 3.3). Alone, the source grows the paper's tree (cacheback_tree.h).
 //
-// Among other sources it is walked a token at a time: behind a path it lists the first tokens of the followers of the
-// path's last LL tokens, and, where the path itself leads into a follower, what comes next inside it. A proposal's
-// probability is the share of its followers' weights 1/age (age 1 is the most recent, of a frozen table the most
-// frequent), the table's ignorance included.
+// Among other sources it is walked token by token. After a path it lists the first tokens of the followers of the
+// path's last LL tokens and, if the path itself leads into a follower, the next token inside that follower. A
+// proposal's probability is its share of the weights 1 / age of a list's followers plus a constant for unseen tokens.
+// Age 1 is the most recent follower of the list, or the most frequent one of a frozen table.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,15 @@ namespace slipstream::draft {
 
 class Cacheback final : public TableSource {
 public:
-    /// What save() writes at most.
+    /// Most bytes of tokens that save() writes.
     static constexpr std::size_t kMaxSavedBytes = std::size_t{8} << 20;
 
-    /// Ids are below `vocab`. Throws RequestError where a setting is out of range.
+    /// All token ids must be below `vocab`. Throws RequestError if a setting is out of range.
     Cacheback(const CachebackOptions& options, std::int64_t vocab, std::optional<FrozenTable> frozen = std::nullopt);
 
     [[nodiscard]] std::string_view name() const override { return "cacheback"; }
-    /// Recency (or frequency) rank 0, 1, 2, 3-4, 5-8, 9 and more; inside a follower or at its start; dynamic or frozen.
+    /// Bins: rank in a list (0, 1, 2, 3-4, 5-8, 9 and more) x (inside a follower, at its start) x (dynamic, frozen
+    /// table).
     [[nodiscard]] std::uint16_t n_bins() const override;
 
     void observe(const Observation& observation) override;
@@ -45,21 +46,23 @@ public:
     void propose_shape(TokenTree& tree, const ShapeRequest& request) override;
 
     [[nodiscard]] std::size_t memory_bytes() const override;
-    /// The dynamic table: where it is larger than kMaxSavedBytes, the most recent followers of the most recent leaders.
+    /// Writes the dynamic table. If it is larger than kMaxSavedBytes, writes the most recent followers of the most
+    /// recent leaders.
     void save(TableWriter& writer) const override;
-    /// A table of other LL or FL is passed over: the source stays as it is.
+    /// Reads what save() wrote. Ignores a table with other LL or FL. Throws FormatError if the table is damaged. In
+    /// both cases the source is unchanged.
     void load(TableReader& reader) override;
 
     [[nodiscard]] const LruTable& dynamic_table() const { return dynamic_; }
 
 private:
-    /// Where a path stands in one table: its last tokens as a leader, and the follower it leads into.
+    /// Position of a path in one table: its last tokens as a leader, and the follower that it leads into.
     struct Spot {
         std::uint32_t leader = LruTable::kNone;
-        std::uint32_t follower =
-            LruTable::kNone;          // the first of its leader's whose first n_matched tokens end the path
-        std::uint32_t n_matched = 0;  // 1 ... FL - 1 where there is a follower
+        std::uint32_t follower = LruTable::kNone;  // the first whose first n_matched tokens end the path
+        std::uint32_t n_matched = 0;               // 1 to FL - 1 if there is a follower
     };
+    /// Position of a path in both tables. A cursor is an index into places_.
     struct Place {
         Spot dynamic, frozen;
     };
@@ -78,12 +81,12 @@ private:
     LruTable dynamic_;
     std::optional<FrozenTable> frozen_;
     CachebackTree tree_;
-    bool seen_any_ = false;  // since construction or reset()
-    // Places that cursors stand for, until the next observation, and the last n_context_ tokens of each (-1 before the
-    // text's start).
+    bool seen_any_ = false;  // an observation, since construction or reset()
+    // Places of the cursors since the last observation, and the last n_context_ tokens of each path (-1 before the
+    // start of the sequence).
     std::size_t n_context_;
     std::vector<Place> places_;
-    Cursor root_ = kNowhere;
+    Cursor root_ = kNowhere;         // kNowhere: not asked for since the last observation
     std::vector<TokenId> contexts_;  // [places][n_context_]
 };
 

@@ -1,6 +1,6 @@
-// Cacheback's dynamic table on disk: LL, FL, then leaders from the oldest to the newest [n_leaders][LL], how many
-// followers each has [n_leaders], and the followers [n_followers][FL], each leader's from its oldest to its newest.
-// Read back in that order, every recency is as it was.
+// Format of Cacheback's dynamic table on disk: LL, FL, the leaders from the oldest to the newest [n_leaders, LL], the
+// number of followers of each leader [n_leaders], and the followers [n_followers, FL], those of each leader from its
+// oldest to its newest. Inserting them in this order restores all recencies.
 #include <algorithm>
 #include <vector>
 
@@ -13,14 +13,16 @@ namespace {
 
 struct Selection {
     std::vector<LruTable::Slot> leaders;  // newest first
-    std::size_t max_followers;            // of each
+    std::size_t max_followers;            // most followers saved of one leader
 };
 
+// Returns the saved bytes of a leader with `n_followers` followers.
 std::size_t bytes_of(const LruTableShape& shape, std::size_t n_followers) {
     return sizeof(TokenId) * (shape.leader_tokens + 1 + n_followers * shape.follower_tokens);
 }
 
-// As many followers a leader as leave room for all leaders; where even one is too many, the most recent leaders.
+// Selects what fits into `max_bytes`: all leaders with a reduced number of followers each or, if even one follower each
+// is too many, the most recent leaders.
 Selection select(const LruTable& table, std::size_t max_bytes) {
     Selection selection{.leaders = {}, .max_followers = table.shape().max_followers};
     const auto all_bytes = [&] {
@@ -74,7 +76,7 @@ void Cacheback::load(TableReader& reader) {
     const LruTableShape& shape = dynamic_.shape();
     const std::size_t n_leader_tokens = reader.u32();
     const std::size_t n_follower_tokens = reader.u32();
-    // Not damaged, and no use: the next save() replaces it.
+    // The section is sound but of no use for this table; the next save() replaces it.
     if (n_leader_tokens != shape.leader_tokens || n_follower_tokens != shape.follower_tokens) return;
     const auto leaders = reader.i32s();
     const auto counts = reader.u32s();

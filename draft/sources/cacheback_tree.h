@@ -34,6 +34,8 @@ public:
     void grow(TokenTree& tree, const ShapeRequest& request, LruTable& dynamic, const FrozenTable* frozen);
 
 private:
+    /// A follower of a leader, with its age (1: the first in the table's order) and the rank of its first token by
+    /// noise.
     struct Ranked {
         std::uint32_t follower;
         std::uint32_t age;

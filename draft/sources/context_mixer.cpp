@@ -8,13 +8,13 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr float kLowest = 0.0003F;  // of a bin's probability in log-odds
+constexpr float kLowest = 0.0003F;  // bounds of a bin's probability before it becomes log-odds
 constexpr float kHighest = 0.995F;
-constexpr float kMemory = 400.0F;      // observations a bin remembers at most
-constexpr float kConfidence = 8.0F;    // observations that the built-in value is worth
-constexpr float kWeightRate = 0.005F;  // of gradient descent
-constexpr float kMostWeight = 8.0F;
-constexpr float kBiasRate = 0.3F * kWeightRate;
+constexpr float kMemory = 400.0F;                // most observations that a bin's mean spans
+constexpr float kConfidence = 8.0F;              // weight of the built-in probability, in observations
+constexpr float kWeightRate = 0.005F;            // step of gradient descent on the weights of orders
+constexpr float kMostWeight = 8.0F;              // bound of a weight's absolute value
+constexpr float kBiasRate = 0.3F * kWeightRate;  // step of gradient descent on the constant
 
 float log_odds_of(float probability) {
     return log_odds(std::clamp(probability, kLowest, kHighest));
@@ -85,7 +85,7 @@ bool ContextMixer::restore(std::span<const float> state) {
     const std::size_t n_weights = weights_.size() * weights_.front().size();
     if (state.size() != 2 * bins_.size() + n_weights) return false;
     for (std::size_t i = 0; i < state.size(); ++i) {
-        // What learning can have come to; NaN is not.
+        // Accepts only values that learning can produce; NaN fails the comparisons.
         const bool of_bin = i < 2 * bins_.size();
         const float most = !of_bin ? kMostWeight : i % 2 == 0 ? 1.0F : kMemory;
         if (!(state[i] >= (of_bin ? 0.0F : -most) && state[i] <= most)) return false;

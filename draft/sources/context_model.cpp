@@ -9,7 +9,7 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::size_t kFirstPlaces = 4096;
+constexpr std::size_t kFirstPlaces = 4096;  // first size of the table; a power of two
 
 }  // namespace
 
@@ -41,7 +41,7 @@ void ContextModel::count_follower(Context& context, TokenId token) {
     std::uint32_t* link = &context.newest;
     for (std::uint32_t n = 1; *link != kNone && pool_[*link].token != token && n < kMaxFollowers; ++n)
         link = &pool_[*link].older;
-    // The token's own place, or that of the least recent of too many, or a new one.
+    // Reuses the token's own place or, if there are too many followers, that of the least recent; else takes a new one.
     std::uint32_t place = *link;
     if (place == kNone) {
         place = static_cast<std::uint32_t>(pool_.size());
@@ -56,7 +56,7 @@ void ContextModel::count_follower(Context& context, TokenId token) {
     context.newest = place;
 }
 
-// Counts only grow by one, so a token enters the list from its end and climbs.
+// Counts only grow by one, so a token enters the list of frequent tokens at its end and moves up.
 void ContextModel::count_unigram(TokenId token) {
     const auto id = static_cast<std::size_t>(token);
     ++n_tokens_;

@@ -10,13 +10,14 @@ namespace slipstream::draft {
 
 namespace {
 
-// Followers of a context that are looked at for learning and under the root.
+// Most followers read of one context.
 constexpr std::size_t kMaxPerOrder = 48;
-constexpr std::size_t kMostCandidates = 256;
-// Of a long prompt only the end teaches the mixer; all of it is counted.
+constexpr std::size_t kMostCandidates = 256;  // most candidates of one place
+// Most tokens at the end of an observed text that teach the mixer: of a long prompt only the end does. All tokens are
+// counted.
 constexpr std::size_t kMaxTaught = 2048;
 
-// When the table is full it is filled again from the text's end, by this part of what it holds.
+// Divisor: when the table is full, it is filled again from the end of the text, up to 1 / kKeptShare of its contexts.
 constexpr std::size_t kKeptShare = 2;
 
 }  // namespace
@@ -46,7 +47,8 @@ ContextSource::Place ContextSource::place_behind(std::span<const TokenId> text) 
     return place;
 }
 
-// From the longest down: what was proposed behind a path was mostly seen behind all of it.
+// Finds the longest context seen before, from the longest down: what was proposed after a path was mostly seen after
+// all of it.
 void ContextSource::find_longest(Place& place) const {
     for (place.longest = place.n_keys; place.longest > 0; --place.longest) {
         const std::uint64_t key = place.keys[place.longest - 1];
@@ -56,12 +58,12 @@ void ContextSource::find_longest(Place& place) const {
     }
 }
 
-// Tokens that were seen behind the place, at most `most` of them, those of the longest context first, and what each
-// order says about them.
+// Collects the tokens that were seen after the place, at most `most`, those of the longest context first, and the bin
+// of each order for them.
 void ContextSource::collect(const Place& place, std::size_t per_order, std::size_t most) {
     candidates_.clear();
     std::array<ContextMixer::BinIndex, ContextMixer::kOrders> unseen{};
-    // Where the longest was seen, so were the others.
+    // If the longest context was seen, all shorter ones were seen too.
     std::array<std::uint32_t, kMaxOrder> context;
     for (std::size_t i = 0; i < static_cast<std::size_t>(place.longest); ++i) {
         context[i] = static_cast<int>(i) + 1 < place.longest ? model_.find(place.keys[i]) : place.context;
@@ -112,7 +114,7 @@ void ContextSource::weigh(const Place& place) {
     }
 }
 
-// From the token that came behind `text`, before it is counted.
+// Teaches the mixer that `next` came after `text`. Call before `next` is counted.
 void ContextSource::learn(std::span<const TokenId> text, TokenId next) {
     Place place = place_behind(text);
     place.at_root = true;
@@ -127,7 +129,7 @@ void ContextSource::learn(std::span<const TokenId> text, TokenId next) {
 void ContextSource::observe(const Observation& observation) {
     const std::span<const TokenId> text = observation.text;
     std::size_t first = text.size() - static_cast<std::size_t>(observation.n_new);
-    // A new text; what it has in common with the last one was counted then.
+    // A new sequence: the tokens that it has in common with the last one are already counted.
     if (first == 0 || text_.empty())
         first = static_cast<std::size_t>(std::ranges::mismatch(text_, text).in1 - text_.begin());
     text_.resize(std::min(text_.size(), first));
@@ -168,7 +170,7 @@ Cursor ContextSource::advance(Cursor cursor, TokenId token) {
 std::size_t ContextSource::propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                    std::span<Proposal> out) {
     const Place& place = places_[cursor];
-    // More than are asked for: the noise, or shorter contexts, may choose another.
+    // Collects more candidates than are asked for, since the noise or shorter contexts may prefer others.
     collect(place, std::min(kMaxPerOrder, 3 + out.size()), std::min(kMostCandidates, 4 + 2 * out.size()));
     weigh(place);
     std::array<Proposal, kMostCandidates> found;
@@ -187,7 +189,7 @@ std::size_t ContextSource::memory_bytes() const {
     return model_.memory_bytes() + text_.capacity() * sizeof(TokenId) + slots_.size() * sizeof(slots_.front());
 }
 
-// What the text taught about texts in general; the text's own counts stay behind with it.
+// Saves the mixer only: it holds for texts in general, while the counts hold for one sequence.
 void ContextSource::save(TableWriter& writer) const {
     writer.f32s(mixer_.state());
 }

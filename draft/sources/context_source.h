@@ -1,9 +1,9 @@
-// The source "context": what followed the last tokens in this text. In a merged tree it proposes by the mixed counts of
-// contexts of 0 to 4 tokens (context_model.h, context_mixer.h); alone it is N-Grammys' context n-gram, rows of w tokens
-// (Stewart et al. 2024, section 4.2).
+// The source "context": tokens that followed the last tokens earlier in this sequence. In a merged tree it proposes by
+// the mixed counts of contexts of 0 to 4 tokens (context_model.h, context_mixer.h). Alone, it grows N-Grammys' rows of
+// w tokens from the context n-grams (Stewart et al. 2024, section 4.2; ngrammys_shape.h).
 //
-// Deviation from the paper, argued in the folder's page: contexts of all lengths at once and, under the root, the most
-// frequent tokens of the text whatever stands before them.
+// Deviation from the paper: in a merged tree, contexts of all lengths at once and, under the root, the most frequent
+// tokens of the sequence after any context.
 #pragma once
 
 #include <array>
@@ -19,9 +19,11 @@ namespace slipstream::draft {
 class ContextSource final : public TableSource {
 public:
     struct Options {
+        /// Most contexts that are counted, which bounds the memory. When it is reached, older text is forgotten.
         std::size_t max_contexts = std::size_t{1} << 21;
-        NgrammysOptions shape;  // of the own tree
+        NgrammysOptions shape;  // rows of the source's own tree
     };
+    /// Token ids must be in [0, vocab).
     ContextSource(std::int64_t vocab, const Options& options);
 
     [[nodiscard]] std::string_view name() const override { return "context"; }
@@ -40,17 +42,17 @@ public:
 private:
     static constexpr int kMaxOrder = ContextModel::kMaxOrder;
 
-    // A place on a path: a cursor is its index.
+    // Position on a path. A cursor is an index into places_.
     struct Place {
-        ContextModel::Keys keys{};  // of the contexts behind which it stands, shortest first
-        int n_keys = 0;
-        int longest = 0;            // of the contexts seen before, 0: none
-        std::uint32_t context = 0;  // the longest one
-        bool at_root = false;
+        ContextModel::Keys keys{};  // keys of the contexts that end here, shortest first
+        int n_keys = 0;             // number of `keys` that may be in the table
+        int longest = 0;            // length of the longest context seen before; 0: none
+        std::uint32_t context = 0;  // index of that context in model_
+        bool at_root = false;       // the cursor of root(): frequent tokens are candidates too
     };
     struct Candidate {
         TokenId token;
-        int highest;  // the longest context it was seen behind
+        int highest;  // length of the longest context it was seen after
         std::array<ContextMixer::BinIndex, ContextMixer::kOrders> bins;
         float probability;
     };
@@ -64,10 +66,10 @@ private:
     ContextModel model_;
     ContextMixer mixer_;
     Options options_;
-    std::vector<Place> places_;  // of the running proposal
+    std::vector<Place> places_;  // since the last root()
     std::vector<Candidate> candidates_;
     std::vector<std::uint16_t> slots_;  // [vocab]: 1 + index into candidates_; 0: none
-    std::vector<TokenId> text_;         // that was observed last
+    std::vector<TokenId> text_;         // text of the last observation
 };
 
 }  // namespace slipstream::draft

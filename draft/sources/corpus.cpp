@@ -11,15 +11,16 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::uint16_t kRanks = 3;
-constexpr std::int32_t kShapeTokens = 64;
-constexpr std::uint32_t kShapeDepth = 10;
+constexpr std::uint16_t kRanks = 3;        // kinds of ranks
+constexpr std::int32_t kShapeTokens = 64;  // most draft tokens of the own tree
+constexpr std::uint32_t kShapeDepth = 10;  // greatest depth of the own tree
 
-// What a match of each bucket is short of certainty, in places: share n/(n + doubt) of what was counted. Ours.
+// Doubt about a match of each bucket of lengths, in places: of n places, a follower's share counts n / (n + doubt). Our
+// values.
 constexpr std::array kLongestOfBucket = {2U, 3U, 5U, 8U, 15U, CorpusSource::kMaxMatch};
 constexpr std::array kDoubtOfBucket = {4.0F, 2.0F, 1.0F, 0.5F, 0.25F, 0.1F};
 
-// Best first; of equal ones the shallower, then the lower token.
+// Heap order: best score first; ties to the earlier node of the tree, then to the lower token.
 struct LaterBranch {
     template <typename Branch>
     bool operator()(const Branch& a, const Branch& b) const {
@@ -57,7 +58,7 @@ void CorpusSource::observe(const Observation& observation) {
     }
     nodes_.resize(1);
     n_text_ += added->size();
-    // The last kMaxMatch tokens decide all of the root's intervals, whatever stood there before.
+    // The last kMaxMatch tokens determine all of the root's intervals.
     if (added->size() > kMaxMatch) added = added->last(kMaxMatch);
     for (const TokenId token : *added) nodes_[0] = behind(nodes_[0], token);
     recent_.insert(recent_.end(), added->begin(), added->end());
@@ -69,7 +70,7 @@ CorpusSource::Node CorpusSource::behind(const Node& above, TokenId token) const 
     for (std::uint32_t length = 1; length <= std::min(above.longest + 1, kMaxMatch); ++length) {
         node.intervals[length] =
             length == 1 ? file_.places(token) : file_.narrow(above.intervals[length - 1], length - 1, token);
-        if (node.intervals[length].empty()) break;  // so are longer ones
+        if (node.intervals[length].empty()) break;  // longer suffixes do not occur either
         node.longest = length;
     }
     return node;
@@ -110,7 +111,7 @@ std::size_t CorpusSource::propose(Cursor cursor, std::int64_t position, const Pa
     std::array<Proposal, kMaxCandidates> found;
     for (std::size_t i = 0; i < n; ++i) {
         const auto rank = static_cast<std::uint16_t>(std::min<std::size_t>(i, kRanks - 1));
-        // In a large store certainty may round to 1.
+        // In a large store certainty may be rounded to 1.
         found[i] = {.token = followers[i].token,
                     .probability = std::min(followers[i].share * certainty, 0.999F),
                     .bin = static_cast<std::uint16_t>(bucket * kRanks + rank)};
@@ -123,8 +124,8 @@ void CorpusSource::push_branches(const Branch& above, const Match& match, std::i
     std::array<CorpusFile::Follower, CorpusFile::kMaxPlaces> followers;
     std::array<double, CorpusFile::kMaxPlaces> weights;
     const std::size_t n = file_.followers(match.interval, match.length, followers);
-    // Shares of count, each weighted by its noise, of a whole to which documents' ends belong. Without noise the
-    // product along a path is the path's count over the root's.
+    // Weighs each follower's share by its noise and normalises; the shares of document ends belong to the whole,
+    // without noise. Without noise the product along a path is the path's count divided by the root's.
     double whole = 1.0;
     for (std::size_t i = 0; i < n; ++i) {
         const double share = followers[i].share;

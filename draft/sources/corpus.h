@@ -1,15 +1,16 @@
-// Guesses from a corpus store (REST, He et al. 2023): the longest suffix of the path, 16 down to 2 tokens, that the
-// store holds with something behind it; what follows there, by count.
+// The source "corpus" (REST, He et al. 2023): finds the longest suffix of the path, 16 down to 2 tokens, that occurs in
+// a corpus store with a token after it, and proposes the tokens that follow there, by count.
 //
-// A node of a path keeps, for each length up to 16, the interval of suffix-array ranks of the path's last tokens: that
-// of length l at a node is that of length l - 1 at its parent, narrowed by the node's token. So no search begins anew,
-// and shorter suffixes are at hand where the longest has nothing to say. The root's intervals are carried along with
-// the text in the same way. Nodes lie in an arena that lasts from one observation to the next; a cursor is an index
-// into it.
+// A node of a path keeps, for each length up to 16, the interval of suffix-array ranks of the path's last tokens. The
+// interval for length l at a node is the interval for length l - 1 at its parent, narrowed by the node's token. So no
+// search starts from the beginning, and shorter suffixes are available if the longest has no followers. The root's
+// intervals follow the committed sequence in the same way. Nodes are in an arena that lasts until the next observation;
+// a cursor is an index into it.
 //
-// Own shape: the continuations of the root's match as a trie of at most 64 tokens, those of the highest counts (a
-// child's count is at most its parent's, so best-first finds them), no deeper than 10. Deviation: where a match stands
-// at more than 64 places, counts are estimated from 64 of them (corpus_file.h); REST counts up to 5000.
+// The source's own tree: the continuations of the root's match as a trie of at most 64 draft tokens, those with the
+// highest counts, at most 10 deep. A child's count is at most its parent's, so best-first search finds them. Deviation
+// from REST, which counts up to 5000 places: if a match occurs at more than 64 places, counts are estimated from 64 of
+// them (corpus_file.h).
 #pragma once
 
 #include <array>
@@ -26,67 +27,71 @@
 
 namespace slipstream::draft {
 
+/// The store, and the model that it must fit.
 struct CorpusOptions {
     std::filesystem::path path;
     std::int64_t vocab = 0;
-    std::uint64_t tokenizer_fingerprint = 0;  // what the store was built with
+    std::uint64_t tokenizer_fingerprint = 0;  // of the tokenizer with which the store must have been built
 };
 
 class CorpusSource final : public TableSource {
 public:
-    static constexpr std::uint32_t kMinMatch = 2;
-    static constexpr std::uint32_t kMaxMatch = 16;
+    static constexpr std::uint32_t kMinMatch = 2;   // shortest suffix that is used, in tokens
+    static constexpr std::uint32_t kMaxMatch = 16;  // longest suffix that is looked for, in tokens
 
-    /// Opens the store. Throws IoError, FormatError, RequestError as CorpusFile does.
+    /// Opens the store. Throws IoError, FormatError or RequestError as CorpusFile does.
     explicit CorpusSource(const CorpusOptions& options);
 
     [[nodiscard]] std::string_view name() const override { return "corpus"; }
-    /// Bins: length of the match (2, 3, 4-5, 6-8, 9-15, 16) x 1st, 2nd, later by count.
+    /// Bins: length of the match (2, 3, 4-5, 6-8, 9-15, 16) x rank by count (1st, 2nd, later).
     [[nodiscard]] std::uint16_t n_bins() const override;
 
-    /// At most kMaxMatch searches a token; of a long addition only the last kMaxMatch tokens matter.
+    /// Makes at most kMaxMatch searches per token; of a long addition only the last kMaxMatch tokens are searched for.
     void observe(const Observation& observation) override;
     void reset() override;
 
     [[nodiscard]] Cursor root(std::span<const TokenId> text) override;
-    /// kNowhere behind a token that the corpus never holds.
+    /// Returns kNowhere if the corpus does not contain `token`.
     [[nodiscard]] Cursor advance(Cursor cursor, TokenId token) override;
     [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                       std::span<Proposal> out) override;
     void propose_shape(TokenTree& tree, const ShapeRequest& request) override;
 
-    /// Of the arena; the store is mapped, and fixed.
+    /// Returns the bytes of the arena and of the own tree's scratch memory. The store is mapped, and its size is fixed.
     [[nodiscard]] std::size_t memory_bytes() const override;
 
 private:
     using Interval = CorpusFile::Interval;
+    /// Matches of one path: its suffixes of all lengths in the store.
     struct Node {
-        std::uint32_t longest = 0;                        // suffix that stands anywhere
-        std::array<Interval, kMaxMatch + 1> intervals{};  // [length], of the path's last tokens
+        std::uint32_t longest = 0;                        // length of the longest suffix that occurs; 0: none
+        std::array<Interval, kMaxMatch + 1> intervals{};  // [length], of the path's last `length` tokens
     };
     struct Match {
         Interval interval;
-        std::uint32_t length = 0;  // 0: none
+        std::uint32_t length = 0;  // length of the match in tokens; 0: no match
     };
-    /// A token of the own shape that is not in the tree yet, under a node that is.
+    /// A candidate of the own tree: a token that is not in the tree yet, under a node that is.
     struct Branch {
-        double score;
-        std::int32_t parent;  // in the tree
+        double score;         // relative weight of the path: the product of its tokens' shares, with noise
+        std::int32_t parent;  // node of the tree
         TokenId token;
-        std::uint32_t depth;
-        Interval parent_interval;
+        std::uint32_t depth;       // depth of the candidate in the tree
+        Interval parent_interval;  // places of the match at `parent`, without the token
     };
 
+    // Returns the node after `token`.
     [[nodiscard]] Node behind(const Node& above, TokenId token) const;
-    /// The longest suffix that anything follows.
+    /// Returns the longest suffix, of at least kMinMatch tokens, that a token follows in the store; length 0 if there
+    /// is none.
     [[nodiscard]] Match match_of(const Node& node) const;
     void push_branches(const Branch& above, const Match& match, std::int64_t position, const PathNoise& noise);
 
     CorpusFile file_;
-    std::vector<TokenId> recent_;  // the text's last kMaxMatch tokens
-    std::size_t n_text_ = 0;
-    std::vector<Node> nodes_;  // node 0: the committed text
-    std::vector<Branch> branches_;
+    std::vector<TokenId> recent_;   // the last kMaxMatch tokens of the text
+    std::size_t n_text_ = 0;        // length of the observed text
+    std::vector<Node> nodes_;       // node 0: after the committed sequence
+    std::vector<Branch> branches_;  // heap, best first: scratch of propose_shape()
     TextContinuation continuation_;
 };
 

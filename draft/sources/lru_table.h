@@ -1,10 +1,11 @@
-// Cacheback's table: leaders of LL tokens, each with the followers of FL tokens that were seen directly behind it (Ma,
-// Gim, Zhong 2025, section 3.1). Both levels are bounded and forget what was used least recently: over LC leaders the
-// oldest goes with all its followers, over FC followers of a leader its oldest goes. A leader's recency is renewed by
-// query and insertion, a follower's by insertion only, and followers compete within their leader alone.
+// Cacheback's table: leaders of LL tokens, each with the followers of FL tokens that came directly after it (Ma, Gim,
+// Zhong 2025, section 3.1). The table holds at most LC leaders, and at most FC followers of each leader. A further
+// leader replaces the least recently used one with all its followers; a further follower replaces the least recent one
+// of its leader. A query or an insertion makes a leader the most recent, only an insertion a follower. Followers
+// compete with those of the same leader only.
 //
-// Every operation is O(1) (a leader that goes takes along what was put in before). Memory grows with what is stored,
-// never to LC * FC ahead of it.
+// Every operation takes O(1) time, amortised: removing a leader also removes the followers that were inserted before.
+// Memory grows with what is stored; it is not reserved for LC * FC entries.
 #pragma once
 
 #include <cstddef>
@@ -24,35 +25,42 @@ struct LruTableShape {
 
 class LruTable {
 public:
-    /// A leader or a follower; valid until the next insert() or clear().
+    /// A leader or a follower. Valid until the next insert() or clear().
     using Slot = RecencyRows::Slot;
     static constexpr Slot kNone = RecencyRows::kNone;
 
-    /// Every number of `shape` is at least 1 (CHECKed).
+    /// All numbers of `shape` must be at least 1 (CHECKed).
     explicit LruTable(const LruTableShape& shape);
 
-    /// `leader` [LL] was followed by `follower` [FL]: both are the newest now.
+    /// Inserts the pair of `leader` [LL] and `follower` [FL], or renews it if it is known. Both are the most recent
+    /// then.
     void insert(std::span<const TokenId> leader, std::span<const TokenId> follower);
-    /// A query: the leader [LL], renewed, or kNone.
+    /// Returns the leader [LL] and makes it the most recent, or returns kNone.
     Slot query(std::span<const TokenId> leader);
-    /// The same without renewing it.
+    /// Returns the leader [LL] without changing its recency, or kNone.
     [[nodiscard]] Slot find(std::span<const TokenId> leader) const { return leaders_.find(0, leader); }
+    /// Forgets all leaders and followers.
     void clear();
 
-    /// The leader's followers by recency; kNone behind the oldest.
+    /// The followers of a leader, most recent first. next_follower() returns kNone after the oldest one.
     [[nodiscard]] Slot first_follower(Slot leader) const { return followers_of_[leader].newest; }
     [[nodiscard]] Slot next_follower(Slot follower) const { return followers_.older(follower); }
+    /// Returns the follower's tokens [FL], valid as long as `follower`.
     [[nodiscard]] std::span<const TokenId> follower(Slot follower) const { return followers_.tokens(follower); }
+    /// Returns the number of followers of `leader`.
     [[nodiscard]] std::size_t n_followers(Slot leader) const { return followers_of_[leader].n; }
 
-    /// All leaders by recency; kNone behind the oldest.
+    /// All leaders, most recent first. next_leader() returns kNone after the oldest one.
     [[nodiscard]] Slot first_leader() const { return by_recency_.newest; }
     [[nodiscard]] Slot next_leader(Slot leader) const { return leaders_.older(leader); }
+    /// Returns the leader's tokens [LL], valid as long as `leader`.
     [[nodiscard]] std::span<const TokenId> leader(Slot leader) const { return leaders_.tokens(leader); }
 
     [[nodiscard]] const LruTableShape& shape() const { return shape_; }
     [[nodiscard]] std::size_t leader_tokens() const { return shape_.leader_tokens; }
+    /// Returns the number of leaders.
     [[nodiscard]] std::size_t n_leaders() const { return leaders_.size(); }
+    /// Returns the number of followers of all leaders.
     [[nodiscard]] std::size_t n_followers() const { return followers_.size(); }
     [[nodiscard]] std::size_t memory_bytes() const;
 
@@ -61,7 +69,7 @@ private:
 
     LruTableShape shape_;
     RecencyRows leaders_, followers_;
-    RecencyRows::List by_recency_;                 // leaders
+    RecencyRows::List by_recency_;                 // leaders by recency
     std::vector<RecencyRows::List> followers_of_;  // [leader slots]
 };
 

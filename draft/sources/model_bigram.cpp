@@ -15,7 +15,7 @@ namespace slipstream::draft {
 
 namespace {
 
-// The least half above 0 and the greatest below 1; both are normal floats.
+// The least half above 0 and the greatest below 1. Both are normal as float.
 constexpr double kLeastProbability = 0x1p-24;
 constexpr double kGreatestProbability = 0x1.ffcp-1;
 

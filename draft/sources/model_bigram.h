@@ -1,11 +1,11 @@
-// The bigrams of the model itself as a source (N-Grammys, Stewart et al. 2024, section 4.2): what the model would say
-// after the last token alone, and the extension of that: the row's best token, then that token's best, and so on. It
-// learns nothing from the text; the table is built once a model (draft/tables/model_ngrams.h). Its own tree is rows of
-// them (ngrammys_shape.h). Where there is noise, children and extensions are chosen by it.
+// The source "bigram": what the model itself predicts after the last token alone (N-Grammys, Stewart et al. 2024,
+// section 4.2). Bigrams are extended: the best token of a row, then the best token after that one, and so on. The
+// source learns nothing from the sequence; its table is built once per model (draft/tables/model_ngrams.h). Its own
+// tree is rows of extended bigrams (ngrammys_shape.h). With noise, children and extensions are ranked by it.
 //
-// Only the best k candidates are kept of a distribution, so its sum at temperature T is estimated: what lies behind the
-// k-th candidate, of mass r at T = 1, is taken to be as (im)probable as that candidate p_k, so that it sums to
-// r p_k^(1/T - 1). For T < 1 this is at least the truth, for T > 1 at most.
+// Only the best k candidates of a distribution are kept, so its sum at temperature T is estimated. The candidates after
+// the k-th have mass r at T = 1. Each is assumed to be as probable as the k-th, p_k, so their sum at T is r p_k^(1/T -
+// 1). For T < 1 this is at least the true sum, for T > 1 at most.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ namespace slipstream::draft {
 
 class ModelBigram final : public TableSource {
 public:
-    /// `temperature` as the target samples; 0 (greedy) leaves probabilities as at 1. Of every row the best min(k,
-    /// table->k) candidates are used.
+    /// `temperature`: the target's; at 0 (greedy) probabilities are those of temperature 1. Uses the best min(k,
+    /// table->k, kMaxCandidates) candidates of every row.
     ModelBigram(std::shared_ptr<const BigramTable> table, double temperature, std::int64_t k);
 
     [[nodiscard]] std::string_view name() const override { return "bigram"; }
@@ -28,7 +28,7 @@ public:
     /// Computes all probabilities again, from the table.
     void set_temperature(double temperature) override;
     void reset() override {}
-    /// A cursor is the last token of its path.
+    /// Returns a cursor, which is the last token of its path.
     [[nodiscard]] Cursor root(std::span<const TokenId> text) override;
     [[nodiscard]] Cursor advance(Cursor cursor, TokenId token) override;
     [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
@@ -36,10 +36,10 @@ public:
     void propose_shape(TokenTree& tree, const ShapeRequest& request) override;
     [[nodiscard]] std::size_t memory_bytes() const override;
 
-    /// The best candidate after `token`, which would stand at `position`: by noise.rank(), without noise the most
-    /// probable. -1 where there is none.
+    /// Returns the best candidate after `token` by noise.rank(), without noise the most probable one; -1 if there is
+    /// none. `position` is the candidate's absolute position.
     [[nodiscard]] TokenId best(TokenId token, std::int64_t position, const PathNoise& noise);
-    /// Most candidates of a token.
+    /// Returns the most candidates that a token has.
     [[nodiscard]] std::int64_t k() const { return k_; }
 
 private:
@@ -47,7 +47,7 @@ private:
 
     std::shared_ptr<const BigramTable> table_;
     std::int64_t k_;
-    std::vector<Half> probabilities_;  // [vocab, k], in (0, 1)
+    std::vector<Half> probabilities_;  // [vocab, k], in (0, 1), at the target's temperature
 };
 
 }  // namespace slipstream::draft

@@ -10,8 +10,7 @@ namespace slipstream::draft {
 
 namespace {
 
-// Drafts of the context that are ranked if there is noise, since a draft that is rare in the context may then come
-// first.
+// Context drafts that are ranked if there is noise: a draft that is rare in the context may then come first.
 constexpr std::size_t kDraftsToRank = 64;
 
 struct Row {
@@ -54,7 +53,7 @@ void grow_ngrammys(TokenTree& tree, const ShapeRequest& request, ContextRows con
     const std::int64_t w = std::min(options.row_tokens, request.max_depth);
     if (w < 1) return;
     const PathNoise& noise = noise_of(request);
-    // The position of a node at depth d is this + d.
+    // A node at depth d has position root_position + d.
     const std::int64_t root_position = std::ssize(request.text) - 1;
     Rows rows;
     if (context == ContextRows::Taken)

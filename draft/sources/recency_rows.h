@@ -1,6 +1,6 @@
-// Rows of tokens, all of one length, in lists by recency: what both levels of an LruTable are made of. A row belongs to
-// an owner, a number of the caller's, and is found by owner and tokens. Rows lie in flat arrays, linked by number, with
-// a list of those that are free. Every operation is O(1).
+// Rows of tokens of one length in lists by recency: both levels of an LruTable are made of them. A row belongs to an
+// owner, a number that the caller chooses, and is found by owner and tokens. Rows are in flat arrays and linked by
+// their numbers; freed rows are reused. Every operation takes O(1) time.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,11 @@ namespace slipstream::draft {
 
 class RecencyRows {
 public:
-    /// A row; valid until it is removed.
+    /// A row's number. Valid until the row is removed.
     using Slot = SlotIndex::Slot;
     static constexpr Slot kNone = SlotIndex::kNone;
 
+    /// Rows by recency. The caller keeps it and passes it to every change of its rows.
     struct List {
         Slot newest = kNone;
         Slot oldest = kNone;
@@ -28,19 +29,21 @@ public:
     /// Rows of `n_tokens` each.
     explicit RecencyRows(std::size_t n_tokens) : n_tokens_(n_tokens) {}
 
+    /// Returns the row of `owner` with these tokens [n_tokens], or kNone.
     [[nodiscard]] Slot find(Slot owner, std::span<const TokenId> tokens) const;
-    /// A row that is not there yet, the newest of `list`.
+    /// Adds a row, which must not be present, as the newest of `list`. Returns it.
     Slot add(List& list, Slot owner, std::span<const TokenId> tokens);
-    /// The row is the newest of `list`, its own, now.
+    /// Makes the row the newest of `list`, the list that it is in.
     void renew(List& list, Slot slot);
+    /// Removes the row from `list`, the list that it is in. Its number may be reused.
     void remove(List& list, Slot slot);
-    /// Forgets all; lists are the caller's to forget.
+    /// Forgets all rows; the caller must reset its lists.
     void clear();
 
     [[nodiscard]] std::span<const TokenId> tokens(Slot slot) const {
         return std::span(tokens_).subspan(slot * n_tokens_, n_tokens_);
     }
-    /// The next older one of the row's list, or kNone.
+    /// Returns the next older row of the row's list, or kNone.
     [[nodiscard]] Slot older(Slot slot) const { return rows_[slot].older; }
     [[nodiscard]] std::size_t size() const { return index_.size(); }
     [[nodiscard]] std::size_t memory_bytes() const;
@@ -48,7 +51,7 @@ public:
 private:
     struct Row {
         Slot newer = kNone;
-        Slot older = kNone;  // of a free row: the next free one
+        Slot older = kNone;  // in a free row: the next free row
         Slot owner = 0;
     };
 
@@ -59,7 +62,7 @@ private:
     std::size_t n_tokens_;
     std::vector<Row> rows_;
     std::vector<TokenId> tokens_;  // [rows, n_tokens]
-    Slot free_ = kNone;
+    Slot free_ = kNone;            // first free row; kNone: none
     SlotIndex index_;
 };
 

@@ -16,28 +16,29 @@ namespace slipstream::draft {
 namespace {
 
 constexpr std::int32_t kNoToken = -1;
-// The least half above 0 and the greatest below 1: a candidate's probability lies between.
+// The least half above 0 and the greatest below 1: bounds of a candidate's probability.
 constexpr float kLeastProbability = 0x1p-24F;
 constexpr float kGreatestProbability = 0x1.ffcp-1F;
 
 Half kept_probability(float p) {
-    return to_half(p > kLeastProbability ? std::min(p, kGreatestProbability) : kLeastProbability);  // NaN is the least
+    return to_half(p > kLeastProbability ? std::min(p, kGreatestProbability) : kLeastProbability);  // NaN: the least
 }
 
 float sharpness(double temperature) {
     return temperature > 0.0 ? static_cast<float>(1.0 / temperature) : 1.0F;
 }
 
-constexpr int kTokenBits = 21;  // of a token id in a cursor
+constexpr int kTokenBits = 21;  // bits of a token id in a cursor
 constexpr std::uint64_t kToken = (std::uint64_t{1} << kTokenBits) - 1;
 static_assert(Recycling::kMaxVocab == static_cast<std::int64_t>(kToken));
 constexpr std::size_t kLongRows = std::size_t{1} << 15;
 
-// The last `n` tokens of a path, and how many they are.
+// The last `n` tokens of a path, with `n` in the two highest bits: the key of a long row.
 std::uint64_t last_tokens(Cursor path, std::size_t n) {
     return (path & ((std::uint64_t{1} << (kTokenBits * n)) - 1)) | std::uint64_t{n} << 62;
 }
 
+// Appends `token` to a path of at most three tokens.
 Cursor one_more(Cursor path, TokenId token) {
     constexpr std::uint64_t kept = (std::uint64_t{1} << (kTokenBits * 2)) - 1;
     return (path & kept) << kTokenBits | static_cast<std::uint64_t>(token);
@@ -80,7 +81,7 @@ void Recycling::observe(const Observation& observation) {
     const LogitRows& logits = observation.logits;
     CHECK(logits.rows() == tree.size() && logits.cols() == options_.vocab, "logits [{}, {}] of a tree of {} nodes",
           logits.rows(), logits.cols(), tree.size());
-    // The text in front of node 0, which stands for its last token.
+    // `before`: the committed tokens before that of node 0.
     const std::size_t n_before = observation.text.size() - static_cast<std::size_t>(observation.n_new);
     const std::span<const TokenId> before = observation.text.first(n_before > 0 ? n_before - 1 : 0);
     cursors_.clear();
@@ -97,7 +98,7 @@ LogitRequest Recycling::logit_request() const {
 
 void Recycling::learn(Cursor behind, const LogitRows& logits, std::int32_t node) {
     const std::span<const TopToken> top = row_top_.best(logits, node, kCandidates);
-    if (top.empty()) return;  // no numbers: the row stays as it was
+    if (top.empty()) return;  // no logit above -inf: the row stays as it was
     const auto token = static_cast<std::int64_t>(behind & kToken);
     CHECK(token < options_.vocab, "token {} of {}", token, options_.vocab);
     Row& row = rows_[token];
@@ -174,8 +175,8 @@ std::size_t Recycling::propose(Cursor cursor, std::int64_t position, const PathN
 void Recycling::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     const auto root_position = static_cast<std::int64_t>(request.text.size()) - 1;
     const PathNoise noise = request.noise != nullptr ? *request.noise : PathNoise();
-    std::array<std::int32_t, kRecyclingTree.size()> node_of{};  // of the static node; -1: its row had no such rank
-    // Children of one parent follow one another: one row is looked at a time.
+    std::array<std::int32_t, kRecyclingTree.size()> node_of{};  // of the static node; -1: its row has no such rank
+    // Children of one parent are consecutive, so one row is read at a time.
     std::array<Proposal, kCandidates> row_of_parent;
     std::size_t n_in_row = 0;
     std::int32_t last_parent = -1;
@@ -198,9 +199,9 @@ std::size_t Recycling::memory_bytes() const {
 }
 
 void Recycling::save(TableWriter& out) const {
-    std::vector<std::uint32_t> tokens;         // of the rows that follow
+    std::vector<std::uint32_t> tokens;         // tokens whose rows are saved, ascending
     std::vector<std::int32_t> candidates;      // [n_rows, k]
-    std::vector<std::uint32_t> probabilities;  // [n_rows, k / 2], two halves a word, the first one low
+    std::vector<std::uint32_t> probabilities;  // [n_rows, k / 2], two halves per word, the first in the low bits
     for (std::size_t token = 0; token < rows_.size(); ++token) {
         if (rows_[token].tokens[0] == kNoToken) continue;
         const Row row = at_temperature(rows_[token]);

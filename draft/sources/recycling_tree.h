@@ -11,8 +11,8 @@
 
 namespace slipstream::draft {
 
-/// A node of the tree: a child of node `parent`, for the candidate with rank `rank` (0: the best). Both are -1 for the
-/// root.
+/// A node of the tree: the child of node `parent` for that node's candidate of rank `rank` (0: the best). Both are -1
+/// for the root.
 struct StaticNode {
     std::int16_t parent = -1;
     std::int16_t rank = -1;
@@ -20,9 +20,9 @@ struct StaticNode {
 
 namespace recycling_detail {
 
-/// The number of children of the node with a path.
+/// The number of children of one node.
 struct Children {
-    std::string_view path;  // path from the root to the node: its ranks, one digit each
+    std::string_view path;  // ranks from the root to the node, one digit each
     std::int16_t n;
 };
 

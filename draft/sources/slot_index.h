@@ -1,7 +1,7 @@
 // A hash index of numbered slots: open addressing, linear probing, entries of 8 bytes. The owner keeps the keys in its
-// slots and gives hash and comparison; the index keeps 32 bits of each hash, so that it grows and closes gaps by
-// itself. Erasing moves later entries back (Knuth, vol. 3, 6.4, algorithm R): no tombstones, so it never needs
-// cleaning.
+// slots, and supplies hash and comparison. The index keeps 32 bits of each hash, so that it can grow and close gaps
+// without the keys. Erasing moves later entries back (Knuth, vol. 3, 6.4, algorithm R), so there are no tombstones to
+// clean up.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ public:
     using Slot = std::uint32_t;
     static constexpr Slot kNone = ~Slot{0};
 
-    /// The slot with this hash for which equal(slot) holds, or kNone.
+    /// Returns the slot with this hash for which equal(slot) is true, or kNone.
     template <typename Equal>
     [[nodiscard]] Slot find(std::uint32_t hash, const Equal& equal) const {
         if (entries_.empty()) return kNone;
@@ -26,7 +26,7 @@ public:
         return kNone;
     }
 
-    /// Adds a slot that is not in the index. At most half of the places are ever taken.
+    /// Adds a slot, which must not be in the index. At most half of the places are ever used.
     void insert(std::uint32_t hash, Slot slot) {
         DCHECK(slot != kNone);
         if (2 * (n_ + 1) > entries_.size()) grow();
@@ -34,7 +34,7 @@ public:
         ++n_;
     }
 
-    /// Takes out a slot that is in the index under this hash.
+    /// Removes a slot, which must be in the index under this hash.
     void erase(std::uint32_t hash, Slot slot) {
         std::size_t gap = hash & mask();
         while (entries_[gap].slot != slot) {
@@ -42,7 +42,7 @@ public:
             gap = next(gap);
         }
         for (std::size_t at = next(gap); entries_[at].slot != kNone; at = next(at)) {
-            // An entry may fill the gap if its home does not lie behind the gap on the way to it.
+            // An entry may move to the gap unless its home is past the gap, on the way to the entry.
             const std::size_t home = entries_[at].hash & mask();
             if (((at - home) & mask()) < ((at - gap) & mask())) continue;
             entries_[gap] = entries_[at];
@@ -52,7 +52,7 @@ public:
         --n_;
     }
 
-    /// Forgets all; keeps the memory.
+    /// Removes all slots; keeps the memory.
     void clear() {
         for (Entry& entry : entries_) entry.slot = kNone;
         n_ = 0;
@@ -82,7 +82,7 @@ private:
             if (entry.slot != kNone) place(entry);
     }
 
-    std::vector<Entry> entries_;  // a power of two of them
+    std::vector<Entry> entries_;  // size is a power of two
     std::size_t n_ = 0;
 };
 

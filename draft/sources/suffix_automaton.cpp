@@ -46,7 +46,7 @@ void SuffixAutomaton::append(TokenId token) {
 
 void SuffixAutomaton::extend_automaton(TokenId token) {
     const auto position = static_cast<std::uint32_t>(text_.size());
-    // What ends where the text ended is followed by a token from now on.
+    // The suffixes that end at the old end of the text are followed by `token` from now on.
     std::uint32_t state = last_;
     for (int i = 0; i < kMaxSuffixes && state != kRoot; ++i, state = states_[state].link)
         states_[state].follower = token;
@@ -54,7 +54,7 @@ void SuffixAutomaton::extend_automaton(TokenId token) {
     text_.push_back(token);
     const auto added = static_cast<std::uint32_t>(states_.size());
     states_.push_back({.length = position + 1, .link = kRoot});
-    // Every suffix of the old text that nothing like `token` has followed yet now leads to the new state.
+    // Every suffix of the old text that `token` has never followed now leads to the new state.
     std::uint32_t parent = last_;
     std::uint32_t present = target(parent, token);
     while (present == kRoot) {
@@ -65,8 +65,8 @@ void SuffixAutomaton::extend_automaton(TokenId token) {
     }
     last_ = added;
     if (present == kRoot) return;
-    // The first suffix that it has followed: its state links the new one, after a split where it holds longer
-    // substrings, which do not end here.
+    // The longest suffix that `token` has followed before: the new state links to its target. If the target also holds
+    // longer substrings, which do not end here, it is split first.
     if (states_[present].length != states_[parent].length + 1) present = split(parent, token, present);
     states_[added].link = present;
 }
@@ -122,7 +122,7 @@ void SuffixAutomaton::redirect(std::uint32_t state, TokenId token, std::uint32_t
 }
 
 SuffixAutomaton::Match SuffixAutomaton::followed(Match match) const {
-    // The last state's substrings end at the text's end alone.
+    // The substrings of the last state end only at the end of the text, where no token follows.
     return match.state == last_ ? shorter(match) : match;
 }
 

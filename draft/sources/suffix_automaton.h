@@ -1,16 +1,16 @@
-// The suffix automaton of a running text (Blumer et al. 1985), as SAM decoding uses it (Hu et al. 2024): each state
-// stands for the substrings that end at the same places, its suffix link for the longest shorter suffix that ends at
-// more places. Appending a token takes amortised O(1) steps; so does following the text's longest match.
+// The suffix automaton of a growing text (Blumer et al. 1985), as SAM decoding uses it (Hu et al. 2024). Each state is
+// a set of substrings that end at the same places; its suffix link leads to the state of their longest suffix that ends
+// at more places. Appending a token takes amortised O(1) steps, and so does following the longest match of a text.
 //
-// Each state remembers what followed one of its occurrences, by rule the most recent that is followed by a token: with
-// every token appended, the states along the suffix links of the text's end take it up. That walk is cut after
-// kMaxSuffixes links, reached only by texts that repeat themselves over and over; beyond it an older one stays.
+// Each state keeps the token that followed one of its occurrences, usually the most recent one: with every appended
+// token, the states along the suffix links of the text's end are updated. That walk stops after kMaxSuffixes links,
+// which only highly repetitive texts reach; states beyond it keep an older follower.
 //
-// Memory is bounded: when the text reaches max_tokens, its older half is dropped and the automaton built again from the
-// newer one (amortised, that doubles the work a token; the token that triggers it waits for all of it).
+// Memory is bounded: when the text reaches max_tokens, its older half is dropped, and the automaton is built again from
+// the newer half. Amortised, this doubles the work per token; the token that triggers it waits for all of it.
 //
-// Invariant: every state but the root and the last has a follower. So a match that is neither has something to say, and
-// the text's own end is never taken for an occurrence.
+// Invariant: every state has a follower, except the root and the last state. So any other match can propose a token,
+// and the text's own end is never taken for an earlier occurrence.
 #pragma once
 
 #include <cstddef>
@@ -25,42 +25,44 @@ namespace slipstream::draft {
 
 class SuffixAutomaton {
 public:
-    /// Most suffix links followed at once; a longer chain of them is cut short (see above and extend()).
+    /// Most suffix links followed in one walk. Longer chains are cut (see above and extend()).
     static constexpr int kMaxSuffixes = 64;
 
-    /// A substring of the text that a token follows somewhere: the last `length` tokens of its state's longest one.
+    /// A substring of the text that is followed by a token somewhere: the last `length` tokens of the longest substring
+    /// of `state`.
     struct Match {
         std::uint32_t state = 0;
-        std::uint32_t length = 0;  // 0: nothing matches
+        std::uint32_t length = 0;  // 0: no match
     };
 
-    /// `max_tokens`: 2 to 2^30 (CHECKed).
+    /// `max_tokens` must be 2 to 2^30 (CHECKed).
     explicit SuffixAutomaton(std::size_t max_tokens);
 
-    /// Appends a token, dropping the older half of the text first where it is full.
+    /// Appends a token (>= 0). If the text has max_tokens tokens, drops its older half first. Invalidates matches.
     void append(TokenId token);
-    /// As after construction; memory is kept.
+    /// Forgets the text, as after construction; keeps the memory.
     void clear();
 
-    /// What is held of the text, its end included.
+    /// Returns the part of the text that is held: all tokens after the first n_dropped().
     [[nodiscard]] std::span<const TokenId> text() const { return text_; }
-    /// Tokens in front of text() that were dropped.
+    /// Returns the number of tokens before text() that were dropped.
     [[nodiscard]] std::size_t n_dropped() const { return n_dropped_; }
 
-    /// The longest suffix of the text that also stands earlier.
+    /// Returns the longest suffix of the text that also occurs earlier.
     [[nodiscard]] Match longest() const;
-    /// The longest suffix of `match` + `token` that the text holds and goes on behind. After kMaxSuffixes suffixes in
-    /// vain only the token alone is looked for.
+    /// Returns the longest suffix of `match` + `token` that occurs in the text with a token after it. After
+    /// kMaxSuffixes failed suffixes only `token` alone is looked for.
     [[nodiscard]] Match extend(Match match, TokenId token) const;
-    /// The longest shorter suffix of the match that ends at further places.
+    /// Returns the longest suffix of `match` that ends at more places than it.
     [[nodiscard]] Match shorter(Match match) const;
-    /// What followed the match most recently. `match.length` > 0.
+    /// Returns the token that followed `match`, usually its most recent occurrence. match.length must be above 0
+    /// (DCHECKed).
     [[nodiscard]] TokenId follower(Match match) const;
 
     [[nodiscard]] std::size_t n_states() const { return states_.size(); }
-    /// 4 bytes a token; 24 a state, at most two states a token; 16 a transition but the first of a state, and
-    /// 16 to 32 of its index. Measured on 128K
-    /// tokens of recorded answers: 1.38 states a token, 84 bytes a token in all, room to grow included.
+    /// Bytes: 4 per token; 24 per state, at most two states per token; 16 per transition but the first of a state, and
+    /// 16 to 32 for its index entry. Measured on 128K tokens of recorded answers: 1.38 states and 84 bytes per token in
+    /// all, including room to grow.
     [[nodiscard]] std::size_t memory_bytes() const;
 
 private:
@@ -69,28 +71,32 @@ private:
     static constexpr Slot kNoSlot = SlotIndex::kNone;
 
     struct State {
-        std::uint32_t length = 0;  // of the longest substring of the state
-        std::uint32_t link = 0;    // the root links to itself
-        TokenId follower = kNone;  // what came behind an occurrence
-        TokenId token = kNone;     // first transition, inline
-        std::uint32_t target = 0;
-        Slot more = kNoSlot;  // newest of the others
+        std::uint32_t length = 0;  // length of the state's longest substring, in tokens
+        std::uint32_t link = 0;    // suffix link; the root links to itself
+        TokenId follower = kNone;  // token that followed an occurrence
+        TokenId token = kNone;     // token of the first transition, which is kept inline; kNone: none
+        std::uint32_t target = 0;  // state that the first transition leads to
+        Slot more = kNoSlot;       // newest of the other transitions
     };
     struct Transition {
         std::uint32_t state;
         TokenId token;
         std::uint32_t target;
-        Slot next;  // another one of this state, kNoSlot behind the last
+        Slot next;  // next transition of the state; kNoSlot: none
     };
     static constexpr std::uint32_t kRoot = 0;
 
     void extend_automaton(TokenId token);
+    // Copies `state` for its substrings that are reached from `parent` by `token`; returns the copy.
     std::uint32_t split(std::uint32_t parent, TokenId token, std::uint32_t state);
-    [[nodiscard]] std::uint32_t target(std::uint32_t state, TokenId token) const;  // kRoot: there is none
+    [[nodiscard]] std::uint32_t target(std::uint32_t state, TokenId token) const;  // kRoot: none
+    // Returns the slot of a transition other than the first, or kNoSlot.
     [[nodiscard]] Slot find_more(std::uint32_t state, TokenId token) const;
     void add_transition(std::uint32_t state, TokenId token, std::uint32_t target);
     void redirect(std::uint32_t state, TokenId token, std::uint32_t target);
+    // Returns `match`, or its longest shorter suffix that a token follows.
     [[nodiscard]] Match followed(Match match) const;
+    // Resets the automaton to its root.
     void start();
 
     std::size_t max_tokens_;
@@ -98,7 +104,7 @@ private:
     std::vector<TokenId> text_;
     std::vector<State> states_;
     std::vector<Transition> more_;
-    SlotIndex more_index_;        // by state and token
+    SlotIndex more_index_;        // finds a transition of more_ by state and token
     std::uint32_t last_ = kRoot;  // the state of the whole text
 };
 

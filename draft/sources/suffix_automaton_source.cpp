@@ -15,12 +15,12 @@ namespace {
 using Match = SuffixAutomaton::Match;
 
 constexpr std::uint16_t kRanks = 3;
-// Keeps an estimate a normal float however much the longer matches claim.
+// Keeps an estimate a normal float, however little the longer matches leave.
 constexpr float kLeastProbability = 1e-6F;
 
 static_assert(SuffixAutomaton::kMaxSuffixes <= kMaxCandidates);
 
-// Cursor: state (high 32 bits), matched length (low).
+// A cursor holds the state of a match in its high 32 bits, the matched length in the low ones.
 Cursor pack(Match match) {
     return match.length == 0 ? kNowhere : Cursor{match.state} << 32 | match.length;
 }
@@ -63,7 +63,7 @@ Cursor SuffixSource::advance(Cursor cursor, TokenId token) {
 
 std::size_t SuffixSource::propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                   std::span<Proposal> out) {
-    // Without noise the order of discovery is that of probability, and the first will do.
+    // Without noise, matches are found by falling probability, so the first ones are enough.
     const std::size_t n_wanted = noise.present() ? kMaxCandidates : std::min(out.size(), kMaxCandidates);
     std::array<Proposal, kMaxCandidates> found;
     std::size_t n = 0;

@@ -1,9 +1,10 @@
-// What one kind of guesses is: a source learns from what is committed and proposes the children of a path.
+// Interface of a table source: it learns from committed tokens and proposes the tokens that may follow a path.
 //
-// A source walks a path by cursors, 64 bits that mean something to it alone: root() stands behind the committed text,
-// advance() goes one token down, propose() lists what it believes comes next. The tree builder asks all sources so and
-// merges their answers (tree_builder.h); propose_shape() is the tree of the source's own paper, for a source that runs
-// alone. Every source keeps to E2: whatever it proposes, the output stays the same.
+// A path is walked by cursors, 64 bits that only their source interprets: root() is the cursor after the committed
+// sequence, advance() moves it past one more token, propose() lists the tokens that may come next. The tree builder
+// asks all sources in this way and merges their proposals (tree_builder.h). propose_shape() grows the tree of the
+// source's own paper, for a source that runs alone. Whatever a source proposes, the output of the target stays the
+// same.
 #pragma once
 
 #include <cstddef>
@@ -19,82 +20,86 @@
 
 namespace slipstream::draft {
 
-/// One child that a source believes in. Without initial values: arrays of them are scratch for microseconds.
+/// One draft token that a source proposes. Members have no initial values, since arrays of proposals are scratch memory
+/// that is used for microseconds.
 struct Proposal {
     TokenId token;
-    /// The source's own estimate that the target's next token is this one, were the path right and the noise unknown:
-    /// in (0, 1). What it is worth in truth is learnt by calibration.
+    /// The source's estimate, in (0, 1), that the target's next token is `token`, if the path is right and the noise is
+    /// unknown. Calibration corrects it by what was accepted.
     float probability;
-    /// Which kind of guess it is, in [0, TableSource::n_bins()): what calibration tells apart, such as rank or match
-    /// length.
+    /// Calibration bin, in [0, TableSource::n_bins()): the kind of proposal, such as its rank or the length of a match.
+    /// Estimates of one bin are corrected together.
     std::uint16_t bin;
 };
 
-/// Where a source stands on a path.
+/// A source's position on a path. Only the source that made it can interpret it.
 using Cursor = std::uint64_t;
-/// It has nothing to say here, nor further down.
+/// The cursor of a path after which a source proposes nothing, with any tokens that follow.
 inline constexpr Cursor kNowhere = ~Cursor{0};
 
-/// What a source's own tree may be.
+/// What a source's own tree starts from, and its limits.
 struct ShapeRequest {
-    std::span<const TokenId> text;  // all committed tokens, the tree's root last
-    std::int64_t budget = 1;        // most nodes, node 0 included
-    std::int64_t max_depth = 0;     // of any node
-    const PathNoise* noise = nullptr;
+    std::span<const TokenId> text;     // all committed tokens, the tree's root last
+    std::int64_t budget = 1;           // most nodes, node 0 included
+    std::int64_t max_depth = 0;        // greatest depth of a node; node 0 has depth 0
+    const PathNoise* noise = nullptr;  // null: none
 };
 
-/// The request's noise; none where it names none.
+/// Returns the noise of `request`, or an absent one if the request has none.
 [[nodiscard]] inline const PathNoise& noise_of(const ShapeRequest& request) {
     static const PathNoise none;
     return request.noise != nullptr ? *request.noise : none;
 }
 
-/// A source that answers in well under a microsecond: a table, on the CPU. Not thread-safe.
+/// A source that answers in well under a microsecond: a table in host memory, read by the CPU. Not thread-safe.
 class TableSource {
 public:
     virtual ~TableSource() = default;
 
-    /// As --draft spells it.
+    /// Returns the source's name, as --draft spells it.
     [[nodiscard]] virtual std::string_view name() const = 0;
-    /// Kinds of guesses that calibration tells apart, at least 1.
+    /// Returns the number of calibration bins of the source's proposals, at least 1.
     [[nodiscard]] virtual std::uint16_t n_bins() const { return 1; }
 
-    /// Learns. An observation of a whole text (n_new == text.size()) begins a new one: what was learnt from texts
-    /// before may serve on. Otherwise observation.text is the text before with n_new tokens behind it, or, after a cut
-    /// (n_new == 0), a beginning of it: what was learnt from the tokens that are gone may stay learnt, but positions
-    /// kept by the source must not point behind the text. The first observation after construction or reset() may find
-    /// any text. `logits` may be empty although there is a tree (a replay knows no logits).
+    /// Learns from an observation. If observation.n_new == text.size(), a new sequence begins; what was learnt from
+    /// earlier ones may be kept. Otherwise observation.text is the previous sequence with n_new tokens appended or,
+    /// after a cut (n_new == 0), a prefix of it. After a cut the source may keep what it learnt from the removed
+    /// tokens, but it must not keep positions past the end of the text. The first observation after construction or
+    /// reset() may have any text. `logits` may be empty although there is a tree (a replay has no logits).
     virtual void observe(const Observation& observation) = 0;
-    /// What observe() looks at of every row of logits, on devices where that is not free.
+    /// Returns what observe() reads of each row of logits, for devices on which reading a row costs time.
     [[nodiscard]] virtual LogitRequest logit_request() const { return {}; }
     /// The target samples at this temperature from now on, 0 if it is greedy: estimates follow it, and what was learnt
-    /// stays. Between texts.
+    /// stays. Call between sequences.
     virtual void set_temperature(double /*temperature*/) {}
-    /// Forgets everything learnt, as after construction; fixed tables (frozen, corpus, model n-grams) stay.
+    /// Forgets everything learnt, as after construction. Fixed tables (frozen, corpus, model n-grams) stay.
     virtual void reset() = 0;
 
-    /// Behind the committed text (what observe() saw last, not empty).
+    /// Returns the cursor after the committed sequence `text` (the one that observe() saw last, not empty).
     [[nodiscard]] virtual Cursor root(std::span<const TokenId> text) = 0;
-    /// One token further down from a cursor that is not kNowhere, whoever proposed the token. Cursors are valid until
-    /// the next observe() or reset().
+    /// Returns the cursor one token further. `cursor` must not be kNowhere; `token` may come from any source. Cursors
+    /// are valid until the next root(), observe() or reset().
     [[nodiscard]] virtual Cursor advance(Cursor cursor, TokenId token) = 0;
-    /// Children at `cursor` (not kNowhere), which would stand at absolute `position`: distinct tokens, most likely
-    /// first by noise.rank(), at most out.size(). Returns how many. Allocates nothing.
+    /// Writes proposals for the token after `cursor` (not kNowhere) to `out`: distinct tokens, best first by
+    /// noise.rank(). `position` is the absolute position of that token. Returns how many were written, at most
+    /// out.size(). Allocates nothing.
     [[nodiscard]] virtual std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                               std::span<Proposal> out) = 0;
 
-    /// Grows `tree` (node 0 only) as the source's own paper does. Where there is noise, ranks by it (E2).
+    /// Grows `tree` (node 0 only) to the shape of the source's own paper, within the limits of `request`. With noise,
+    /// ranks by it (drafter-invariant sampling, E2).
     virtual void propose_shape(TokenTree& tree, const ShapeRequest& request) = 0;
-    /// Hangs nodes that cost nothing where verification is free, under a finished tree. Most sources do nothing.
+    /// Adds nodes to a finished tree, up to request.budget. Called with as many nodes as cost nothing. Most sources add
+    /// none.
     virtual void fill_unused_nodes(TokenTree&, const ShapeRequest&) {}
 
-    /// Bytes that the source holds, as far as it grows.
+    /// Returns the bytes of the source's memory, without parts whose size is fixed.
     [[nodiscard]] virtual std::size_t memory_bytes() const = 0;
 
-    /// What to keep between runs: writes one section, or nothing where the source learns nothing worth keeping.
+    /// Writes what is kept between runs as one section, or nothing if there is nothing worth keeping.
     virtual void save(TableWriter&) const {}
-    /// Takes up what save() wrote. Throws FormatError where it is damaged or was made for other settings; the source is
-    /// then as before.
+    /// Reads what save() wrote. Throws FormatError if it is damaged or was made with other settings; the source is then
+    /// unchanged.
     virtual void load(TableReader&) {}
 };
 

@@ -1,5 +1,6 @@
-// How an observed text continues the one that a source holds. A source appends what is new wherever it can; only where
-// the text was cut or replaced does it start over (source.h: after construction, reset() or a cut any text may come).
+// Finds how an observed text continues the one that a source holds. A source appends the new tokens if it can, and
+// starts over only if the text was cut or replaced (table_source.h: after construction, reset() or a cut any text may
+// come).
 #pragma once
 
 #include <algorithm>
@@ -12,10 +13,12 @@
 
 namespace slipstream::draft {
 
+/// Follows the observations of one source, and needs every one of them.
 class TextContinuation {
 public:
-    /// The tokens behind `held`, where observation.text still holds it at [n_dropped, n_dropped + held.size()); nothing
-    /// where it does not, and the source has to start over. Compares tokens only after a cut, and the first time.
+    /// Returns the tokens after `held` if observation.text still contains `held` at [n_dropped, n_dropped +
+    /// held.size()). Otherwise returns nothing, and the source must start over. Compares tokens only after a cut or a
+    /// replaced text, and the first time.
     [[nodiscard]] std::optional<std::span<const TokenId>> added(const Observation& observation,
                                                                 std::span<const TokenId> held, std::size_t n_dropped) {
         const std::span<const TokenId> text = observation.text;
@@ -27,11 +30,11 @@ public:
         if (!trusted && !std::ranges::equal(held, text.subspan(n_dropped, held.size()))) return std::nullopt;
         return text.subspan(n_known);
     }
-    /// The next text may be any.
+    /// Allows any text as the next one: its tokens will be compared.
     void reset() { trusted_ = false; }
 
 private:
-    bool trusted_ = false;
+    bool trusted_ = false;  // the last text was appended to, so an appended one needs no comparison
 };
 
 }  // namespace slipstream::draft

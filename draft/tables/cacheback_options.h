@@ -1,23 +1,25 @@
-// The settings of Cacheback's tables, named as in the paper (Ma, Gim, Zhong 2025, section 3), and which make sense.
+// The settings of Cacheback's tables, named as in the paper (Ma, Gim, Zhong 2025, section 3), and their valid ranges.
 #pragma once
 
 #include <cstdint>
 
 namespace slipstream::draft {
 
-inline constexpr std::int64_t kMaxLeaderTokens = 16;    // LL
-inline constexpr std::int64_t kMaxFollowerTokens = 64;  // FL
+inline constexpr std::int64_t kMaxLeaderTokens = 16;    // most LL
+inline constexpr std::int64_t kMaxFollowerTokens = 64;  // most FL
 
+/// Settings of Cacheback's dynamic table and of the paper's tree, all in tokens or entries.
 struct CachebackOptions {
-    std::int64_t leader_tokens = 1;                    // LL
-    std::int64_t follower_tokens = 3;                  // FL
-    std::int64_t max_leaders = std::int64_t{1} << 20;  // LC
-    std::int64_t max_followers = 128;                  // FC, of a leader
-    std::int64_t tree_tokens = 96;                     // TDL: most nodes of its tree, node 0 included
-    std::int64_t reserved_tokens = 16;                 // CRT: of them, kept for level 2 and deeper
+    std::int64_t leader_tokens = 1;                    // LL: length of a leader
+    std::int64_t follower_tokens = 3;                  // FL: length of a follower
+    std::int64_t max_leaders = std::int64_t{1} << 20;  // LC: most leaders
+    std::int64_t max_followers = 128;                  // FC: most followers of a leader
+    std::int64_t tree_tokens = 96;                     // TDL: most nodes of the paper's tree, node 0 included
+    std::int64_t reserved_tokens = 16;  // CRT: nodes of tree_tokens that are reserved for level 2 and deeper
 };
 
-/// Throws RequestError naming the setting as --cacheback spells it, what was given, and what may be given.
+/// Throws RequestError if a setting is out of range. The message names the setting as --cacheback spells it, the value
+/// found, and the range.
 void check_cacheback_options(const CachebackOptions& options);
 
 }  // namespace slipstream::draft

@@ -1,5 +1,5 @@
-// Builds a corpus store (corpus_file.h) out of tokenised documents, in memory: 8 bytes a token for the documents and
-// their index, twice that while sorting and while writing.
+// Builds a corpus store (corpus_file.h) from tokenised documents, in memory: 8 bytes per token for the documents and
+// their index, about 24 while sorting (suffix_sort.h), and twice the 8 while writing.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace slipstream::draft {
 
-/// Sorts and writes the store, with `tokenizer_fingerprint` of the caller's choice. Throws RequestError where there are
-/// no documents, IoError, and whatever `progress` throws (no file is written then).
+/// Sorts the suffixes and writes the store. The store can then only be opened with the same `tokenizer_fingerprint`.
+/// Throws RequestError if there are no documents, IoError, and what `progress` throws (then no file is written).
 void write_corpus(const Documents& documents, std::uint64_t tokenizer_fingerprint, const std::filesystem::path& path,
                   const SortProgress& progress);
 

@@ -66,7 +66,7 @@ CorpusFile::Interval CorpusFile::narrow(const Interval& interval, std::uint32_t 
     }
     const std::uint32_t begin = low;
     high = interval.end;
-    // What is looked for is rare as a rule: doubling steps find its end sooner than halving the rest.
+    // The token is usually rare, so doubling steps find the end of its part sooner than halving the rest.
     for (std::uint32_t step = 1; high - low > step; step *= 2) {
         if (token_at(low + step - 1, length) > token) {
             high = low + step - 1;
@@ -85,7 +85,7 @@ CorpusFile::Interval CorpusFile::narrow(const Interval& interval, std::uint32_t 
 }
 
 bool CorpusFile::has_follower(const Interval& interval, std::uint32_t length) const {
-    // The token between documents is the largest: it follows at the first place only where it does at all.
+    // The token between documents is the largest, so it follows at the first place only if it follows at all places.
     return !interval.empty() && token_at(interval.begin, length) < vocab_;
 }
 
@@ -96,13 +96,13 @@ std::size_t CorpusFile::followers(const Interval& interval, std::uint32_t length
     const float share = 1.0F / static_cast<float>(n_places);
     std::size_t n = 0;
     for (std::uint32_t i = 0; i < n_places; ++i) {
-        // The middle of each of n_places equal parts; every place where there are no more than that.
+        // Takes the middle of each of n_places equal parts; with few places, every place.
         const auto within = (std::uint64_t{2} * i + 1) * interval.size() / (std::uint64_t{2} * n_places);
         const TokenId token = token_at(interval.begin + static_cast<std::uint32_t>(within), length);
         if (token < 0 || token >= vocab_) continue;
         if (n > 0 && out[n - 1].token == token)
             out[n - 1].share += share;
-        else if (n == 0 || out[n - 1].token < token)  // always, but in a store that is not sorted
+        else if (n == 0 || out[n - 1].token < token)  // false only in an unsorted, damaged store
             out[n++] = {.token = token, .share = share};
     }
     return n;

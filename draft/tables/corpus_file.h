@@ -1,13 +1,13 @@
-// A corpus store on disk: tokenised documents and their suffix array, used where they are mapped (REST, He et al.
+// A corpus store on disk: tokenised documents and their suffix array, read in place from a mapped file (REST, He et al.
 // 2023).
 //
-// One section "corpus" of a table file (table_file.h): u32 version, u64 fingerprint of the tokenizer, u64 vocabulary
-// size, u64 number of documents, u32s first_rank [vocab + 2], i32s tokens [n], u32s suffixes [n]. Each document is
-// followed by the token `vocab`, which matches nothing. suffixes[r] is where the r-th suffix in ascending order starts;
-// first_rank[t] is the first rank of those that start with token t, so that a search begins in one token's part.
+// Section "corpus" of a table file (table_file.h): u32 version, u64 fingerprint of the tokenizer, u64 vocabulary size,
+// u64 number of documents, u32s first_rank [vocab + 2], i32s tokens [n], u32s suffixes [n]. Each document is followed
+// by the token `vocab`, which matches nothing. suffixes[r] is the start of the r-th suffix in ascending order.
+// first_rank[t] is the first rank of the suffixes that start with token t, so a search can begin in that token's part.
 //
-// Sizes and first_rank are checked at opening. A suffix is checked wherever it is used: a file that lies about them
-// gives wrong guesses, never a read outside the arrays.
+// Opening checks the sizes and first_rank. A suffix is checked at each use: a wrong one can give wrong proposals, never
+// a read outside the arrays.
 #pragma once
 
 #include <cstddef>
@@ -27,41 +27,46 @@ inline constexpr std::uint32_t kCorpusVersion = 1;
 
 class CorpusFile {
 public:
-    /// Ranks [begin, end) of the suffixes that start with some tokens: where these stand in the corpus.
+    /// Ranks [begin, end) of the suffixes that start with the tokens of a match: one rank for each place of the match
+    /// in the corpus.
     struct Interval {
         std::uint32_t begin = 0;
         std::uint32_t end = 0;
         [[nodiscard]] bool empty() const { return begin >= end; }
         [[nodiscard]] std::uint32_t size() const { return end - begin; }
     };
-    /// A token that stands behind a match, and the share of the match's places where it does, in (0, 1].
+    /// A token that follows a match, and the fraction of the examined places where it does, in (0, 1].
     struct Follower {
         TokenId token = 0;
         float share = 0.0F;
     };
-    /// Most places that followers() looks at, so most followers too.
+    /// Most places that followers() examines, so also the most followers.
     static constexpr std::uint32_t kMaxPlaces = 64;
 
-    /// Opens a store for a vocabulary of `vocab` tokens. IoError where it cannot be read, FormatError where it is not a
-    /// store, RequestError where it was built with another tokenizer.
+    /// Opens a store for a vocabulary of `vocab` tokens. Throws IoError if the file cannot be read, FormatError if it
+    /// is no sound store of this version, RequestError if the store was built with another tokenizer.
     CorpusFile(const std::filesystem::path& path, std::int64_t vocab, std::uint64_t tokenizer_fingerprint);
 
     [[nodiscard]] std::size_t n_tokens() const { return tokens_.size(); }
     [[nodiscard]] std::uint64_t n_documents() const { return n_documents_; }
+    /// Returns the size of the file.
     [[nodiscard]] std::size_t total_bytes() const { return file_.total_bytes(); }
 
-    /// Where `token` stands; empty where it never does.
+    /// Returns the places of `token`; empty if it does not occur.
     [[nodiscard]] Interval places(TokenId token) const;
-    /// Of the places of a match of `length` tokens those that `token` follows. Two binary searches in the interval.
+    /// Returns those places of a match of `length` tokens at which `token` follows. Takes O(log n) steps for an
+    /// interval of n places.
     [[nodiscard]] Interval narrow(const Interval& interval, std::uint32_t length, TokenId token) const;
-    /// Whether anything but a document's end follows a match of `length` tokens.
+    /// Returns true if a token, and not only the end of a document, follows a match of `length` tokens somewhere.
     [[nodiscard]] bool has_follower(const Interval& interval, std::uint32_t length) const;
-    /// What follows a match, in ascending order of tokens, all different. All of at most kMaxPlaces places; of more,
-    /// that many spread evenly, so that what follows less than one place in kMaxPlaces may be missing.
+    /// Writes the distinct tokens that follow a match of `length` tokens to `out`, in ascending order, and returns
+    /// their number. Examines at most kMaxPlaces places, spread evenly, so a token that follows fewer than one in
+    /// kMaxPlaces of them may be missing.
     [[nodiscard]] std::size_t followers(const Interval& interval, std::uint32_t length,
                                         std::span<Follower, kMaxPlaces> out) const;
 
 private:
+    // Returns the token `offset` tokens after the start of the suffix of rank `rank`; vocab_ past the end.
     [[nodiscard]] TokenId token_at(std::uint32_t rank, std::uint32_t offset) const;
 
     TableFile file_;

@@ -1,4 +1,4 @@
-// Tokenised texts one behind the other, as tables are built out of them.
+// Tokenised documents, concatenated: the input of the table builders.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +12,17 @@ namespace slipstream::draft {
 
 class Documents {
 public:
-    /// Most tokens in all, those between documents included: their suffixes have 32 bits.
+    /// Most tokens in all, including one after each document: suffixes are numbered with 32 bits.
     static constexpr std::size_t kMaxTokens = (std::size_t{1} << 32) - 2;
 
-    /// Of a vocabulary of `vocab` tokens (1 to 2^31 - 2, CHECKed).
+    /// `vocab`: size of the vocabulary, 1 to 2^31 - 2 (CHECKed).
     explicit Documents(std::int64_t vocab);
 
-    /// Appends a document; an empty one adds nothing. Tokens are in [0, vocab) (CHECKed). Throws RequestError where
-    /// there would be more than kMaxTokens.
+    /// Appends a document; an empty one adds nothing. Its tokens must be in [0, vocab) (CHECKed). Throws RequestError
+    /// if there would be more than kMaxTokens tokens.
     void add(std::span<const TokenId> document);
 
-    /// Each document with the token `vocab` behind it.
+    /// Returns all documents, each followed by the token `vocab`.
     [[nodiscard]] std::span<const std::int32_t> tokens() const { return tokens_; }
     [[nodiscard]] std::uint64_t n_documents() const { return n_documents_; }
     [[nodiscard]] std::int32_t vocab() const { return vocab_; }

@@ -87,7 +87,7 @@ void FrozenTable::check_followers(const TableReader& fields, std::int64_t vocab)
 
 FrozenTable::Slot FrozenTable::find(std::span<const TokenId> tokens) const {
     DCHECK(tokens.size() == leader_tokens_);
-    // Of any sign: what is no id is no leader either.
+    // A negative id becomes a large number, which no leader starts with.
     const std::size_t token = static_cast<std::uint32_t>(tokens.front());
     if (token + 1 >= by_first_token_.size()) return kNone;
     Slot begin = by_first_token_[token];

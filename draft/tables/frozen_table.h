@@ -1,9 +1,9 @@
 // Cacheback's frozen table (Ma, Gim, Zhong 2025, section 3.3): the most frequent leaders of a corpus, and for each the
-// followers that came behind it most often. It never changes; it lies in a table file and is used where it is mapped.
+// followers that came after it most often. It never changes; it is read in place from a mapped table file.
 //
-// Section "cacheback-frozen": LL, FL, ids in the vocabulary, the tokenizer's fingerprint, then the leaders in ascending
-// order [n_leaders][LL], where the followers of each begin [n_leaders + 1], and the followers [n_followers][FL], those
-// of a leader by falling frequency.
+// Section "cacheback-frozen": LL, FL, vocabulary size, the tokenizer's fingerprint, the leaders in ascending order
+// [n_leaders, LL], the start of each leader's followers [n_leaders + 1], and the followers [n_followers, FL], those of
+// a leader by falling frequency.
 #pragma once
 
 #include <cstddef>
@@ -20,31 +20,37 @@ namespace slipstream::draft {
 
 inline constexpr std::string_view kFrozenTableSection = "cacheback-frozen";
 
-/// What the table was made for; a table for other ids would guess nonsense.
+/// The tokenizer that a table must have been made with: a table of other ids would propose nonsense.
 struct FrozenTableKey {
-    std::int64_t vocab = 0;                   // ids are below it
-    std::uint64_t tokenizer_fingerprint = 0;  // tokenizer_fingerprint() of who made the ids
+    std::int64_t vocab = 0;                   // the table's ids must be below it
+    std::uint64_t tokenizer_fingerprint = 0;  // runtime's tokenizer_fingerprint()
 };
 
 class FrozenTable {
 public:
+    /// Number of a leader or a follower.
     using Slot = std::uint32_t;
     static constexpr Slot kNone = ~Slot{0};
 
-    /// Checks everything that is used later: orders, bounds, ids. Throws IoError, FormatError (damaged, or no frozen
-    /// table), RequestError where it was made for another tokenizer.
+    /// Checks everything that is used later: orders, bounds, ids. Throws FormatError if the section is missing or
+    /// damaged, RequestError if the table was made with another tokenizer.
     FrozenTable(TableFile file, const FrozenTableKey& key);
+    /// Opens the file at `path` and makes the table. Throws IoError too.
     [[nodiscard]] static FrozenTable open(const std::filesystem::path& path, const FrozenTableKey& key);
 
-    /// The leader [leader_tokens()], or kNone.
+    /// Returns the leader with these tokens [leader_tokens()], or kNone.
     [[nodiscard]] Slot find(std::span<const TokenId> leader) const;
+    /// Does what find() does; CachebackTree queries both kinds of tables by this name.
     [[nodiscard]] Slot query(std::span<const TokenId> leader) const { return find(leader); }
-    /// Its followers by falling frequency; kNone behind the last. Every leader has one.
+    /// The followers of a leader, by falling frequency. next_follower() returns kNone after the last one. Every leader
+    /// has at least one.
     [[nodiscard]] Slot first_follower(Slot leader) const { return first_[leader]; }
     [[nodiscard]] Slot next_follower(Slot follower) const { return is_last_[follower] ? kNone : follower + 1; }
+    /// Returns the follower's tokens [follower_tokens()].
     [[nodiscard]] std::span<const TokenId> follower(Slot follower) const {
         return followers_.subspan(follower * follower_tokens_, follower_tokens_);
     }
+    /// Returns the leader's tokens [leader_tokens()].
     [[nodiscard]] std::span<const TokenId> leader(Slot leader) const {
         return leaders_.subspan(leader * leader_tokens_, leader_tokens_);
     }
@@ -53,7 +59,7 @@ public:
     [[nodiscard]] std::size_t follower_tokens() const { return follower_tokens_; }
     [[nodiscard]] std::size_t n_leaders() const { return first_.size() - 1; }
     [[nodiscard]] std::size_t n_followers() const { return is_last_.size(); }
-    /// In memory, besides the mapping.
+    /// Returns the bytes of memory beside the mapping.
     [[nodiscard]] std::size_t memory_bytes() const;
 
 private:
@@ -63,8 +69,9 @@ private:
     TableFile file_;  // keeps the mapping that the spans point into
     std::size_t leader_tokens_ = 0, follower_tokens_ = 0;
     std::span<const TokenId> leaders_, followers_;
-    std::span<const std::uint32_t> first_;  // [n_leaders + 1]
-    // Made at opening: where leaders of each first token begin [vocab + 1], and which followers end a leader's.
+    std::span<const std::uint32_t> first_;  // [n_leaders + 1]: first follower of each leader
+    // Computed at opening. by_first_token_ [vocab + 1]: the first leader that starts with each token. is_last_
+    // [n_followers]: whether a follower is the last of its leader.
     std::vector<std::uint32_t> by_first_token_;
     std::vector<bool> is_last_;
 };

@@ -13,16 +13,17 @@ namespace slipstream::draft {
 
 namespace {
 
+// A leader or follower and how often it occurs.
 struct Counted {
-    std::uint32_t window;  // one of them: where it begins
+    std::uint32_t window;  // start of one of its windows
     std::uint64_t count = 0;
 };
 struct Leader : Counted {
-    std::size_t first_follower = 0;  // of its own, which follow one another
+    std::size_t first_follower = 0;  // index; the leader's followers are consecutive
     std::size_t n_followers = 0;
 };
 
-// Windows of the texts: leader, then follower.
+// The windows of LL + FL tokens in the documents: a leader, then its follower.
 class Windows {
 public:
     Windows(std::span<const std::int32_t> tokens, const CachebackOptions& options, std::int32_t separator)
@@ -37,6 +38,7 @@ public:
     [[nodiscard]] std::span<const TokenId> follower(std::uint32_t window) const {
         return tokens_.subspan(window + n_leader_, n_follower_);
     }
+    // Returns true if a whole window starts at `at`, inside one document.
     [[nodiscard]] bool is_one(std::uint32_t at) const {
         const std::size_t length = n_leader_ + n_follower_;
         return at + length <= tokens_.size() && std::ranges::count(tokens_.subspan(at, length), separator_) == 0;
@@ -48,7 +50,7 @@ private:
     std::int32_t separator_;
 };
 
-// The `n` most frequent, ties to those that stand first, in the order in which they stood.
+// Keeps the `n` most frequent leaders, ties to the earlier ones, in their old order.
 void keep_most_frequent(std::vector<Leader>& leaders, std::size_t n) {
     if (leaders.size() <= n) return;
     std::ranges::stable_sort(leaders, std::ranges::greater{}, &Leader::count);
@@ -91,7 +93,7 @@ BuiltFrozenTable build_frozen_table(const CachebackOptions& options, const Docum
     std::vector<std::uint32_t> first{0};
     for (const Leader& leader : leaders) {
         const auto own = std::span(followers).subspan(leader.first_follower, leader.n_followers);
-        // Stable: equal counts stay in the order of their ids.
+        // The sort is stable: followers with equal counts stay in the order of their ids.
         std::ranges::stable_sort(own, std::ranges::greater{}, &Counted::count);
         const std::size_t n = std::min(own.size(), static_cast<std::size_t>(options.max_followers));
         append(leader_tokens, windows.leader(leader.window));

@@ -1,7 +1,7 @@
-// Builds Cacheback's frozen table from token ids (Ma, Gim, Zhong 2025, section 3.3): the LC most frequent leaders, for
-// each the FC most frequent followers. Exact counts: in the suffix array of the texts all windows of LL + FL ids stand
-// in order, equal ones together. Ties go to the lower ids, so equal texts give equal tables, whatever their order.
-// About 24 bytes a token while sorting.
+// Builds Cacheback's frozen table from token ids (Ma, Gim, Zhong 2025, section 3.3): the LC most frequent leaders, and
+// for each the FC most frequent followers. Counts are exact: in the suffix array of the documents all windows of LL +
+// FL tokens are in order, equal ones next to each other. Ties go to the lower ids, so the same documents in any order
+// give the same table. Needs about 24 bytes per token while sorting.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,9 @@ struct BuiltFrozenTable {
     std::size_t n_followers = 0;
 };
 
-/// The section of the table; no window crosses the borders of documents. Uses LL, FL, LC and FC of `options`.
-/// `on_progress` (may be empty) is told how much is done, of how much, and may throw to give up. Throws RequestError
-/// where a setting is out of range, or no text has a whole window.
+/// Returns the table's section. No window crosses the border of a document. Uses LL, FL, LC and FC of `options`.
+/// `on_progress` (may be empty) is called with the work done and the work in all, and may throw to cancel. Throws
+/// RequestError if a setting is out of range or no document has a whole window.
 [[nodiscard]] BuiltFrozenTable build_frozen_table(const CachebackOptions& options, const Documents& documents,
                                                   std::uint64_t tokenizer_fingerprint,
                                                   const std::function<void(double, double)>& on_progress);

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kKind = "bigram";
 constexpr std::string_view kBigramSection = "bigram";
 constexpr std::string_view kUnigramSection = "unigram";
-// Grows when what the tables hold is computed in another way: then they are built again.
+// Increase it when the contents of the tables are computed in another way: old tables are then built again.
 constexpr std::uint32_t kVersion = 2;
 
 TableReader section(const TableFile& file, std::string_view name) {
@@ -27,7 +27,8 @@ TableReader section(const TableFile& file, std::string_view name) {
     return *std::move(reader);
 }
 
-// A row: distinct tokens of the vocabulary, then -1 to its end; log p at most 0 (rounding aside), falling.
+// Returns true if a row is sound: distinct tokens of the vocabulary, then -1 to its end; log p at most 0 (up to
+// rounding) and falling.
 bool is_row(std::span<const std::int32_t> tokens, std::span<const Half> log_p, std::int64_t vocab) {
     std::size_t n = 0;
     while (n < tokens.size() && tokens[n] >= 0) ++n;

@@ -1,8 +1,8 @@
-// How the tables of model_ngrams.h are computed.
+// Computes the tables of model_ngrams.h.
 //
-// Bigrams: every token is a text of its own. Many go through the model at once, as siblings at position 0 under an
-// empty cache, so that none sees another. Unigrams: u, then V^T V u as a sum over the rows of V, then its product with
-// each row of U; V^T V itself is never formed.
+// Bigrams: every token is a text of its own. Many tokens go through the model in one pass, as siblings at position 0 on
+// an empty cache, so that none attends to another. Unigrams: the mean row u, then V^T V u as a sum over the rows of V,
+// then its product with each row of U. V^T V itself is never formed.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,9 +19,9 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::int64_t kBlockRows = 512;
+constexpr std::int64_t kBlockRows = 512;  // rows of an embedding that are read at once
 
-// Counts operations, tells how many are done, and whether to go on.
+// Counts operations, reports them, and checks for cancellation.
 class Work {
 public:
     Work(const ModelNgramsOptions& options, double total) : options_(&options), total_(total) {}
@@ -39,6 +39,7 @@ private:
     double done_ = 0.0;
 };
 
+// Returns the number of weights of the model's matrices, the output matrix included.
 double parameters(const ModelConfig& config) {
     const double attention = static_cast<double>(config.n_q_heads + config.n_kv_heads) * 2.0 *
                              static_cast<double>(config.head_dim * config.d_model);
@@ -57,20 +58,20 @@ double bigram_operations(const ModelConfig& config) {
 
 void fill_row(BigramTable& table, TokenId token, std::span<const float> logits, RowTop& row_top) {
     const std::span<const TopToken> top = row_top.best(logits, table.k);
-    if (top.empty()) return;  // no numbers: the token is followed by nothing
+    if (top.empty()) return;  // no logit above -inf: nothing follows the token
     const float greatest = top.front().logit;
     const float normaliser = log_normaliser(logits, greatest, 1.0F);
     const auto begin = static_cast<std::size_t>(token * table.k);
     for (std::size_t i = 0; i < top.size(); ++i) {
         const float log_p = top[i].logit - greatest - normaliser;
-        // What a half cannot hold is so improbable that it is not worth a guess.
+        // A log p below the least half is so improbable that it is not worth a draft token.
         constexpr float least_half = -65504.0F;
         table.tokens[begin + i] = top[i].token;
         table.log_p[begin + i] = to_half(log_p > least_half ? log_p : least_half);
     }
 }
 
-// False where it was cancelled.
+// Returns false if it was cancelled.
 bool build_bigrams(const Model& model, const ModelNgramsOptions& options, Work& work, BigramTable& table) {
     const ModelConfig& config = model.config();
     const auto logit_rows = static_cast<std::int64_t>(options.max_logit_bytes / row_bytes(DType::F32, config.vocab));
@@ -100,7 +101,7 @@ bool build_bigrams(const Model& model, const ModelNgramsOptions& options, Work& 
     return true;
 }
 
-// Rows of an embedding as floats, a block at a time, from wherever and in whatever type they lie.
+// Reads the rows of an embedding as floats, kBlockRows at a time, from any memory and of any type.
 class EmbeddingRows {
 public:
     explicit EmbeddingRows(const Model& model)
@@ -110,7 +111,7 @@ public:
         host_rows_.resize(kBlockRows * d_);
     }
 
-    // Calls fn(token, row) for every row [d_model] of `table`; false where it was given up.
+    // Calls fn(token, row) for every row [d_model] of `table`. Returns false if it was cancelled.
     template <typename Fn>
     bool for_each(const ConstTensorView& table, Work& work, const Fn& fn) {
         const auto d = static_cast<std::size_t>(d_);
@@ -126,6 +127,7 @@ public:
     }
 
 private:
+    // Copies rows [begin, begin + n) of `table` to host_rows_, as floats.
     void gather(const ConstTensorView& table, std::int64_t begin, std::int64_t n) {
         std::vector<std::int32_t> ids(n);
         std::iota(ids.begin(), ids.end(), static_cast<std::int32_t>(begin));
@@ -138,8 +140,8 @@ private:
     Device* device_;
     std::unique_ptr<Stream> stream_;
     std::int64_t d_;
-    Buffer rows_;                   // [block, d]
-    std::vector<float> host_rows_;  // [block, d]
+    Buffer rows_;                   // [kBlockRows, d_model], on the device
+    std::vector<float> host_rows_;  // [kBlockRows, d_model]
 };
 
 double dot(std::span<const float> a, std::span<const double> b) {
@@ -152,7 +154,7 @@ void add_to(std::span<double> sum, std::span<const float> row, double weight) {
     for (std::size_t i = 0; i < row.size(); ++i) sum[i] += weight * static_cast<double>(row[i]);
 }
 
-// False where it was given up.
+// Writes the unigrams to `common`. Returns false if it was cancelled.
 bool find_common(const Model& model, const ModelFiles& files, Work& work, std::vector<std::int32_t>& common) {
     const ModelWeights weights = files.weights();
     const auto d = static_cast<std::size_t>(model.config().d_model);
@@ -169,7 +171,7 @@ bool find_common(const Model& model, const ModelFiles& files, Work& work, std::v
         embedding.for_each(weights.lm_head, work,
                            [&](std::size_t token, auto row) { alignments[token] = dot(row, direction); });
     if (!done) return false;
-    // What is no number comes last.
+    // Values that are not finite come last.
     for (double& value : alignments)
         if (!std::isfinite(value)) value = std::numeric_limits<double>::max();
     common.resize(vocab);

@@ -11,9 +11,9 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::size_t kSuffixesPerReport = std::size_t{1} << 20;
+constexpr std::size_t kSuffixesPerReport = std::size_t{1} << 20;  // sorted suffixes between two reports
 
-// Suffixes [begin, end) of the array, equal as far as they have been compared.
+// Suffixes [begin, end) of the array that are equal as far as they have been compared.
 struct Group {
     std::uint32_t begin;
     std::uint32_t end;
@@ -33,7 +33,7 @@ public:
     }
 
     std::vector<std::uint32_t> run() {
-        // First by the tokens themselves.
+        // h = 0 sorts by the tokens themselves.
         for (std::size_t h = 0; !open_.empty(); h = std::max<std::size_t>(1, 2 * h)) {
             std::vector<Group> still_open;
             for (const Group& group : open_) refine(group, h, still_open);
@@ -43,6 +43,7 @@ public:
     }
 
 private:
+    // Adds the group to `open`, or counts it as sorted if it has one suffix.
     void note_group(const Group& group, std::vector<Group>& open) {
         if (group.end - group.begin > 1)
             open.push_back(group);
@@ -50,8 +51,8 @@ private:
             n_sorted_ += group.end - group.begin;
     }
 
-    // Sorts a group by what stands h further on. Ranks are the begins of groups, so that splitting a group keeps every
-    // comparison that was decided; they may change only after all of the group's keys have been read.
+    // Sorts a group by the ranks of the suffixes h further on. A rank is the begin of a group, so splitting a group
+    // keeps all comparisons that were decided. Ranks may change only after all keys of the group have been read.
     void refine(const Group& group, std::size_t h, std::vector<Group>& still_open) {
         keys_.clear();
         for (std::uint32_t i = group.begin; i < group.end; ++i) {
@@ -80,9 +81,9 @@ private:
 
     const SortProgress& progress_;
     std::vector<std::uint32_t> suffixes_;  // [n]
-    std::vector<std::uint32_t> rank_;      // [n], of the suffix that starts there: its token, then its group's begin
+    std::vector<std::uint32_t> rank_;  // [n], of the suffix that starts there: its token, later the begin of its group
     std::vector<Group> open_;
-    std::vector<std::uint64_t> keys_;  // of one group: rank further on, suffix
+    std::vector<std::uint64_t> keys_;  // of one group: rank h further on, then the suffix
     std::size_t n_sorted_ = 0;
     std::size_t n_since_report_ = 0;
 };

@@ -1,7 +1,7 @@
 // The suffix array of a text of integers, by prefix doubling (Manber, Myers 1990) in the form of Larsson and Sadakane
-// (1999): suffixes are sorted by their first token, then groups that are still equal over their first h tokens are
-// sorted by the rank of the suffix h further on, which doubles h. Groups of one are done. O(n log n) steps of sorting,
-// few of them in running text, where suffixes differ after some ten tokens.
+// (1999). Suffixes are sorted by their first token. Then each group of suffixes whose first h tokens are equal is
+// sorted by the ranks of the suffixes h further on, and h doubles. A group of one suffix is done. There are O(log n)
+// rounds of sorting, few in natural text, where suffixes differ after about ten tokens.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@
 
 namespace slipstream::draft {
 
-/// What is done, out of what; called about every 2^20 suffixes. May throw to give up.
+/// Called about every 2^20 sorted suffixes with the suffixes that are done and all suffixes. May throw to cancel.
 using SortProgress = std::function<void(double done, double all)>;
 
-/// Starts of all suffixes of `text` [n] in ascending order; the end of the text is smaller than any token. Tokens are
-/// >= 0, n < 2^32 - 1 (CHECKed). Needs 8 bytes a token beside the result, and up to 8 more while sorting.
+/// Returns the starts of all suffixes of `text` [n] in ascending order; the end of the text is smaller than any token.
+/// Tokens must be >= 0, and n < 2^32 - 1 (CHECKed). `progress` may be empty. Needs memory beside `text` and the result:
+/// 4 bytes per token for the ranks, 8 to 16 for the keys of the largest group.
 [[nodiscard]] std::vector<std::uint32_t> suffix_array(std::span<const std::int32_t> text, const SortProgress& progress);
 
 }  // namespace slipstream::draft

@@ -1,4 +1,4 @@
-// The fields of a table's section, written and read again; the file around them is table_file.cpp's.
+// Writes and reads the fields of a section. table_file.cpp writes and reads the file around them.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -29,7 +29,7 @@ void TableWriter::text(std::string_view value) {
 
 TableReader::TableReader(std::span<const std::byte> bytes, std::string where)
     : bytes_(bytes), where_(std::move(where)) {
-    // Arrays are used where they lie.
+    // Arrays are used in place, so they must be aligned.
     CHECK(reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(std::uint64_t) == 0, "{}", where_);
 }
 

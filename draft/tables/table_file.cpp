@@ -31,7 +31,7 @@ std::uint64_t checksum(std::string_view name, std::span<const std::byte> payload
     return XXH3_64bits_withSeed(payload.data(), payload.size(), XXH3_64bits(name.data(), name.size()));
 }
 
-// The folder of the file is made if it is missing.
+// Makes the folder of the file if it is missing, private to the user.
 void make_folder_of(const fs::path& path) {
     if (!path.has_parent_path()) return;
     std::error_code error;

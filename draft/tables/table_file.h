@@ -1,9 +1,10 @@
-// Files of learnt and built tables: a small container of named sections, checked as a whole, replaced atomically.
+// Files of learnt and built tables: named sections in a small container that is checked as a whole and replaced
+// atomically.
 //
-// Layout, little-endian: magic "SLPTABLE", u32 version, u32 number of sections, then for each section u32 name length,
-// name, u64 payload bytes, u64 checksum of name and payload, and the payload, padded to 64 bytes from the file's start,
-// so that large arrays can be used where they are mapped. Padding is zero and the file ends with the last payload. The
-// checksum is XXH3-64 of the payload, seeded with XXH3-64 of the name. Memory holds numbers as the file does.
+// Layout, little-endian as in memory: magic "SLPTABLE", u32 version, u32 number of sections; then for each section u32
+// name length, name, u64 payload bytes, u64 checksum, and the payload. Each payload starts at a multiple of 64 bytes
+// from the start of the file, so that large arrays can be used in the mapped file. Padding is zero, and the file ends
+// with the last payload. The checksum is XXH3-64 of the payload, seeded with XXH3-64 of the name.
 #pragma once
 
 #include <cstddef>
@@ -21,21 +22,21 @@
 
 namespace slipstream::draft {
 
-/// Where payloads stand in a file, and arrays in a section.
+/// Alignment of payloads in a file, and of arrays in a section.
 inline constexpr std::size_t kTableAlignmentBytes = 64;
 
-/// Fields of one section as they are written; also what a reader takes apart again.
+/// Collects the fields of one section in writing order. TableReader reads them in the same order.
 class TableWriter {
 public:
     TableWriter() = default;
-    /// Goes on behind fields that were written before.
+    /// Starts with a copy of `written`, fields of another writer.
     explicit TableWriter(std::span<const std::byte> written) : bytes_(written.begin(), written.end()) {}
 
     void u32(std::uint32_t value) { append(&value, sizeof(value)); }
     void u64(std::uint64_t value) { append(&value, sizeof(value)); }
     void f32(float value) { append(&value, sizeof(value)); }
     void text(std::string_view value);
-    /// Count, padding to 64 bytes from the section's start, then the elements.
+    /// Writes the count, padding to 64 bytes from the start of the section, then the elements.
     template <typename T>
     void array(std::span<const T> values) {
         static_assert(std::is_trivially_copyable_v<T>);
@@ -48,6 +49,7 @@ public:
     void f32s(std::span<const float> values) { array(values); }
 
     [[nodiscard]] bool empty() const { return bytes_.empty(); }
+    /// Returns the bytes of the section. Valid until the next field is written.
     [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
 private:
@@ -56,11 +58,13 @@ private:
     std::vector<std::byte> bytes_;
 };
 
-/// Reads fields in the order in which they were written, those of a section or of a file's head; every count is checked
-/// against what is there. FormatError, naming the place, where a field does not fit.
+/// Reads fields in the order in which they were written: those of a section, or of a file's head. Checks every count
+/// against the remaining bytes. Every read throws FormatError, with the place, if the field does not fit. Arrays and
+/// texts are views into the bytes.
 class TableReader {
 public:
-    /// `where`: file and section, for messages. `bytes`, aligned to 8, outlive the reader and what it returns.
+    /// `where`: file and section, for messages. `bytes`, aligned to 8 (CHECKed), must outlive the reader and all views
+    /// that it returns.
     TableReader(std::span<const std::byte> bytes, std::string where);
 
     [[nodiscard]] std::uint32_t u32() { return number<std::uint32_t>(); }
@@ -76,16 +80,16 @@ public:
     [[nodiscard]] std::span<const std::uint32_t> u32s() { return array<std::uint32_t>(); }
     [[nodiscard]] std::span<const std::int32_t> i32s() { return array<std::int32_t>(); }
     [[nodiscard]] std::span<const float> f32s() { return array<float>(); }
-    /// The next bytes, whatever they are.
+    /// Returns the next `n_bytes` bytes, unread.
     [[nodiscard]] std::span<const std::byte> take(std::uint64_t n_bytes);
-    /// To the next multiple of 64 bytes; FormatError where anything but zeros lies there.
+    /// Skips to the next multiple of 64 bytes. Throws FormatError if the skipped bytes are not all zero.
     void skip_padding();
-    /// FormatError where fields are left over.
+    /// Throws FormatError if there are unread fields.
     void finish() const;
-    /// Throws FormatError with `what` behind the place.
+    /// Throws FormatError: the place, then `what`.
     [[noreturn]] void fail(std::string_view what) const;
 
-    /// The whole section as it stands, to be written again.
+    /// Returns a writer with the bytes of the whole section, to write it again.
     [[nodiscard]] TableWriter copy() const { return TableWriter(bytes_); }
 
 private:
@@ -101,28 +105,30 @@ private:
     std::string where_;
 };
 
+/// A named section, to be written.
 struct TableSection {
     std::string name;
     TableWriter fields;
 };
 
-/// Writes a file of sections beside `path` and renames it into place (fsync first): a reader sees the old file or the
-/// whole new one. Makes missing folders; what a link leads to is replaced, not the link. Throws IoError; nothing is
-/// left behind then.
+/// Writes the sections to the file `path` through an AtomicFile (fsync, then rename): a reader sees the old file or the
+/// whole new one. Makes missing folders. If `path` is a link, the file that it leads to is replaced, not the link.
+/// Throws IoError, and then leaves nothing behind.
 void write_table_file(const std::filesystem::path& path, std::span<const TableSection> sections);
 
-/// Takes the next bytes of a file that is being written.
+/// Receives the next bytes of a file that is being written.
 using ByteSink = std::function<void(std::span<const std::byte>)>;
-/// The same bytes to a sink, in order, for a file that is kept by other means.
+/// Writes the bytes of the file that write_table_file() would write to `sink`, in order.
 void write_table_bytes(std::span<const TableSection> sections, const ByteSink& sink);
 
 /// A table file, mapped read-only.
 class TableFile {
 public:
-    /// Throws IoError where it cannot be read, FormatError where it is damaged, of another version or no table file.
+    /// Maps the file and checks it. Throws IoError if it cannot be read, FormatError if it is damaged, of another
+    /// version, or no table file.
     explicit TableFile(const std::filesystem::path& path);
-    /// The same of bytes that somebody else keeps, aligned to 8 and outliving the file and its sections; `path` stands
-    /// in messages.
+    /// Makes a table file of `bytes` in memory, which must be aligned to 8 and outlive the file and its sections;
+    /// throws FormatError as the constructor does. `path` is only for messages.
     [[nodiscard]] static TableFile parse(std::span<const std::byte> bytes, std::filesystem::path path);
     ~TableFile();
     TableFile(TableFile&&) noexcept;
@@ -130,8 +136,9 @@ public:
 
     [[nodiscard]] const std::filesystem::path& path() const;
     [[nodiscard]] std::vector<std::string> section_names() const;
+    /// Returns the size of the file.
     [[nodiscard]] std::size_t total_bytes() const;
-    /// The named section, or nothing.
+    /// Returns a reader of the named section, valid as long as the file; nothing if there is no such section.
     [[nodiscard]] std::optional<TableReader> section(std::string_view name) const;
 
 private:

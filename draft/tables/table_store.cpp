@@ -19,14 +19,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kFingerprintDigits = 16;
-// A file in the making that is older than this was left by a program that was killed.
+// Age from which a part file is deleted, since the program that wrote it must have been killed.
 constexpr auto kMaxPartAge = std::chrono::hours(1);
 
 bool is_kind_letter(char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
 
-// FINGERPRINT[-KIND].table, and the same with .damaged or .N-N.part behind it.
+// Returns true for FINGERPRINT[-KIND].table and for such a name followed by .damaged or .N-N.part.
 bool is_ours(std::string_view name) {
     const std::size_t n_digits = std::min(name.find_first_not_of("0123456789abcdef"), name.size());
     if (n_digits != kFingerprintDigits) return false;
@@ -38,13 +38,14 @@ bool is_ours(std::string_view name) {
     return name == ".table" || name == ".table.damaged" || (name.starts_with(".table.") && name.ends_with(".part"));
 }
 
+// A file of the store, with the time of its last use.
 struct StoredFile {
     fs::path path;
     std::size_t bytes;
     fs::file_time_type used;
 };
 
-// Files that vanish meanwhile, or cannot be looked at, are not counted.
+// Lists the files of the store. Files that vanish meanwhile, or whose size or time cannot be read, are left out.
 std::vector<StoredFile> stored_files(const fs::path& folder) {
     std::vector<StoredFile> files;
     std::error_code error;
@@ -65,10 +66,11 @@ std::size_t file_bytes(std::span<const TableSection> sections) {
     return n;
 }
 
-// Earlier versions left the folder of the user's cache for all to look into. One that somebody named keeps its mode.
+// Makes the folder of the user's cache private: earlier versions left it readable for everybody. A folder with another
+// name, chosen by the user, keeps its mode.
 void make_private(const fs::path& folder) {
     if (folder.filename() != "tables" || folder.parent_path().filename() != "slipstream") return;
-    std::error_code refused;  // somebody else's: its files are private all the same
+    std::error_code refused;  // if the folder belongs to another user, its files are private anyway
     fs::permissions(folder, fs::perms::owner_all, refused);
 }
 
@@ -112,7 +114,7 @@ std::optional<TableFile> TableStore::load(std::uint64_t fingerprint, std::string
     if (type == fs::file_type::not_found) return std::nullopt;
     try {
         TableFile table(file);
-        fs::last_write_time(file, fs::file_time_type::clock::now(), error);  // where it fails, the file ages
+        fs::last_write_time(file, fs::file_time_type::clock::now(), error);  // if this fails, the file counts as unused
         return table;
     } catch (const FormatError& damage) {
         set_aside(file, damage.what());

@@ -1,9 +1,10 @@
-// Where tables persist between runs: one folder, a file a model for what was learnt, more for what was built out of it.
+// Keeps tables between runs in one folder: one file per model for what was learnt, further files for what was computed
+// from the model.
 //
-// A file that cannot be used is set aside as NAME.damaged, with a note, and work starts afresh: tables never keep a
-// text from being made. The folder is bounded: after each save the least recently used files go until it fits (a file's
-// modification time is its last use; loading renews it). Only files that are named as ours are counted or removed.
-// Files are replaced whole (table_file.h): of two programs that save at once, the last one's tables stay.
+// A damaged file is set aside as NAME.damaged, with a note, and work starts without it: a table never prevents a pass.
+// The folder is bounded: after each save the least recently used files are deleted until the rest fits. The
+// modification time of a file is its last use; loading renews it. Only files with the store's own names are counted or
+// deleted. Files are replaced as a whole (table_file.h): if two programs save at once, the tables of the last one stay.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +21,14 @@
 
 namespace slipstream::draft {
 
-/// The fingerprint of the model that a file of a store is for, by the file's name; nothing of any other file.
+/// Returns the fingerprint of the model that a store's file is for, from the file's name; nothing for any other file.
 [[nodiscard]] std::optional<std::uint64_t> stored_fingerprint(std::string_view file_name);
 
 struct TableStoreOptions {
-    std::filesystem::path folder;  // made by the first save
+    std::filesystem::path folder;  // created by the first save
+    /// Most bytes of all files in the folder.
     std::size_t max_bytes = std::size_t{256} << 20;
-    /// What a user should know, one line: a table was set aside, or is too large to be kept. May be empty.
+    /// Gets one line for the user: a table was set aside, cannot be read, or is too large to be kept. May be empty.
     std::function<void(std::string_view)> on_note;
 };
 
@@ -34,18 +36,18 @@ class TableStore {
 public:
     explicit TableStore(TableStoreOptions options);
 
-    /// FINGERPRINT.table, what was learnt with this model; FINGERPRINT-KIND.table with a kind ("bigram"; lower-case
-    /// letters and digits).
+    /// Returns FINGERPRINT.table, the file of what was learnt with this model, or FINGERPRINT-KIND.table if `kind`
+    /// ("bigram"; lower-case letters and digits, CHECKed) is not empty.
     [[nodiscard]] std::filesystem::path path(std::uint64_t fingerprint, std::string_view kind = {}) const;
 
-    /// The file of that model and kind; nothing where there is none, or none that can be used: then it was set aside
-    /// and a note given.
+    /// Opens the file of that model and kind. Returns nothing if there is none, if it is damaged (then it is set
+    /// aside), or if it cannot be read; the last two give a note.
     [[nodiscard]] std::optional<TableFile> load(std::uint64_t fingerprint, std::string_view kind = {}) const;
-    /// Replaces the file and bounds the folder. Sections larger than the whole folder may be are not written, with a
-    /// note. Throws IoError.
+    /// Replaces the file and bounds the folder; the new file is never deleted. Sections larger than the folder's bound
+    /// are not written, with a note. Throws IoError.
     void save(std::uint64_t fingerprint, std::span<const TableSection> sections, std::string_view kind = {}) const;
-    /// Renames the file to NAME.damaged, in place of an older one, and notes `why`: for readers of a section that find
-    /// it damaged though the file is whole.
+    /// Renames the file to NAME.damaged, in place of an older one, and notes `why`. For readers that find a section
+    /// damaged in a file that is otherwise sound.
     void set_aside(std::uint64_t fingerprint, std::string_view why, std::string_view kind = {}) const;
 
 private:

@@ -10,18 +10,20 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr float kTrust = 4.0F;     // guesses that the source's own word is worth
-constexpr float kMemory = 256.0F;  // expected hits after which a bin begins to forget
-constexpr float kMaxRatio = 12.0F;
-constexpr float kSurest = 0.98F;      // that an estimate may be
-constexpr float kTablesBoast = 4.0F;  // hits that tables, under noise, are in debt with before anything is learnt
-constexpr float kMostHits = kMaxRatio * kMemory;  // more say no more
-constexpr float kMaxWeight = 2.0F;
-constexpr float kMaxBias = 16.0F;
-constexpr float kWeightRate = 0.004F;
-constexpr float kBiasRate = 0.002F;
+constexpr float kTrust = 4.0F;      // prior of a bin, in expected hits: weight of the source's own estimate
+constexpr float kMemory = 256.0F;   // expected hits after which both counts of a bin are halved
+constexpr float kMaxRatio = 12.0F;  // greatest correction of a probability, in either direction
+constexpr float kSurest = 0.98F;    // upper bound of an estimate under noise
+// Expected hits assumed for tables before any data: with kTrust = 4 their estimates under noise start at half.
+constexpr float kTablesBoast = 4.0F;
+constexpr float kMostHits = kMaxRatio * kMemory;  // greatest count of a bin's hits
+constexpr float kMaxWeight = 2.0F;                // upper bound of a source's weight
+constexpr float kMaxBias = 16.0F;                 // bound of the constant's absolute value
+constexpr float kWeightRate = 0.004F;             // step of gradient descent on the weights
+constexpr float kBiasRate = 0.002F;               // step of gradient descent on the constant
 
-// Weights before anything is learnt, by how many agree: those who agree are worth a little more than their mean.
+// Weights before any data, by the number of votes on a token: of tables alone, of the most expensive model that votes,
+// and of the other sources beside it. Agreeing tables together weigh a little more than their mean.
 constexpr std::array<float, 4> kShares = {1.0F, 0.55F, 0.4F, 0.325F};
 constexpr std::array<float, 4> kModelShare = {1.0F, 0.9F, 0.9F, 0.9F};
 constexpr std::array<float, 4> kSharesBesideModel = {0.0F, 0.2F, 0.12F, 0.08F};
@@ -48,7 +50,7 @@ void Calibration::reset() {
     const std::size_t n_tables = first_bin_.size() - n_models_;
     for (std::size_t set = 0; set < weights_.size(); ++set) {
         const std::size_t agreeing = set % kMaxAgreeing;
-        const std::size_t dearest = set / kMaxAgreeing;  // 0: tables alone
+        const std::size_t dearest = set / kMaxAgreeing;  // 1 + the most expensive model that votes; 0: tables alone
         weights_[set].fill(dearest == 0 ? kShares[agreeing] : kSharesBesideModel[agreeing]);
         if (dearest > 0) weights_[set][n_tables + dearest - 1] = kModelShare[agreeing];
     }
@@ -99,7 +101,7 @@ float Calibration::combined_estimate(float merged, float estimate, std::int32_t 
 
 void Calibration::learn_estimate(float merged, float estimate, std::int32_t model, float hit) {
     Bin& all = estimates_[first_estimate(model)];
-    // The common ratio learns at once, a bucket's what is left.
+    // The common ratio learns from the estimate itself, a pair of buckets from what the common ratio leaves to correct.
     count(estimates_[estimate_bin(merged, estimate, model)], estimate * all.ratio, hit);
     count(all, estimate, hit);
 }
@@ -121,7 +123,7 @@ std::vector<float> Calibration::state() const {
 bool Calibration::restore(std::span<const float> state) {
     const std::size_t n_counts = 2 * (bins_.size() + estimates_.size());
     if (state.size() != n_counts + weights_.size() * weights_.front().size()) return false;
-    const auto within = [&](std::size_t i) {  // what learning can have come to; NaN is not
+    const auto within = [&](std::size_t i) {  // only values that learning can produce; NaN fails
         if (i < n_counts) return state[i] >= 0.0F && state[i] <= kMostHits;
         const bool is_bias = (i - n_counts + 1) % weights_.front().size() == 0;
         return is_bias ? std::abs(state[i]) <= kMaxBias : state[i] >= 0.0F && state[i] <= kMaxWeight;

@@ -1,10 +1,10 @@
-// What the sources' estimates are worth, learnt online (README.md, "Why").
+// Calibration: learns online how far the sources' estimates can be trusted (README.md, "Decisions").
 //
-// Each source tells kinds of guesses apart, its bins. A bin keeps how many of its guesses were right, beside how many
-// should have been by what was predicted, over guesses whose parent was accepted; their ratio corrects the source's own
-// probability. Sources that name the same token are merged in log-odds, with a weight each, one set for every number of
-// agreeing sources, and others for each model that is among them: they draw on the same text, so what they say is not
-// independent, and noisy-or would count one observation twice (the folder's page has the figures).
+// Each source divides its proposals into bins. For the proposals of a bin whose parent was accepted, the calibration
+// counts how many were right and how many the estimates predicted. The ratio corrects the source's probabilities. If
+// several sources propose the same token, their log-odds are summed with learnt weights: one set for each number of
+// agreeing sources and for each model that is the most expensive among them. Sources read the same text, so their votes
+// are not independent; noisy-or would count one observation several times (figures: NOTES.md).
 #pragma once
 
 #include <algorithm>
@@ -18,30 +18,33 @@
 
 namespace slipstream::draft {
 
+/// Not thread-safe.
 class Calibration {
 public:
+    /// Most sources; bounds the sets of weights.
     static constexpr std::size_t kMaxSources = 16;
 
-    /// One source's word for one token.
+    /// One source's vote on one token.
     struct Input {
         std::uint16_t source = 0;
         std::uint16_t bin = 0;
-        float probability = 0.0F;  // the source's own
-        float log_odds = 0.0F;     // of the corrected one
+        float probability = 0.0F;  // the source's estimate, not corrected
+        float log_odds = 0.0F;     // log-odds of the corrected estimate
     };
 
-    /// `n_bins`: of each source, in the order in which inputs name them: tables, then `n_models` models, cheap to
-    /// dear, whose votes outweigh the others'.
+    /// `n_bins`: bins of each source, in the order of Input::source: tables, then `n_models` models, cheap to
+    /// expensive. At most kMaxSources sources (CHECKed). The votes of models start with the greater weights.
     explicit Calibration(std::span<const std::uint16_t> n_bins, std::size_t n_models = 0);
+    /// Forgets everything learnt.
     void reset();
 
-    /// Log-odds of the source's own `probability`, corrected by what guesses of this bin turned out to be worth.
+    /// Returns the log-odds of the source's `probability`, corrected by the accuracy of this bin's proposals.
     [[nodiscard]] float corrected_log_odds(std::uint16_t source, std::uint16_t bin, float probability) const {
         const Bin& found = bins_[first_bin_[source] + bin];
         return log_odds(std::clamp(probability * found.ratio, kLeastProbability, kSurestWord));
     }
-    /// The probability that the sources together give a token: `inputs`, one a source that names it, in
-    /// the order of the sources.
+    /// Returns the probability of a token by all its votes. `inputs`: at least one, one per source, in the order of the
+    /// sources.
     [[nodiscard]] float merge(std::span<const Input> inputs) const {
         const Weights& weights = weights_[set_of(inputs)];
         float sum = weights.back();
@@ -49,56 +52,66 @@ public:
         return logistic(kUnknown + sum);
     }
 
-    /// A token that those sources named could have come; `truth`: whether it did (1 or 0), or its probability where the
-    /// target tells. `merged`: what merge() gave.
+    /// Learns weights and bins from a token that could have come. `inputs`: its votes. `merged`: what merge() returned
+    /// for them. `truth`: 1 if the token came, 0 if not, or the target's probability of it if that is known.
     void learn(std::span<const Input> inputs, float merged, float truth);
-    /// The same of words that were not merged: what their bins are worth, not their weights.
+    /// Learns the bins of votes that merge() did not use; weights stay.
     void learn_bins(std::span<const Input> inputs, float truth);
 
-    /// The chance of acceptance in truth, where noise decides: `estimate` as it was reckoned from the noise, corrected
-    /// by what such estimates turned out to be worth; filters of the target, above all, are not in the reckoning.
-    /// `model`: the dearest that was asked, by its place among models; -1: tables alone.
+    /// Returns the probability of acceptance under noise: `estimate`, computed from `merged` and the noise, corrected
+    /// by the accuracy of such estimates. The correction accounts for what the computation leaves out, above all the
+    /// target's filters. `model`: index among the models of the most expensive one that was asked; -1: only tables.
     [[nodiscard]] float combined_estimate(float merged, float estimate, std::int32_t model) const;
-    /// An estimate that combined_estimate() was asked about came true (1) or not (0).
+    /// Learns that an estimate, as combined_estimate() got it, was right (hit = 1) or wrong (0).
     void learn_estimate(float merged, float estimate, std::int32_t model, float hit);
 
+    /// Returns the learnt state, for a file.
     [[nodiscard]] std::vector<float> state() const;
-    /// False, and nothing changed, where `state` does not fit these sources.
+    /// Replaces the state. Returns false, and changes nothing, if `state` does not fit these sources or has values out
+    /// of range.
     [[nodiscard]] bool restore(std::span<const float> state);
 
 private:
-    // Log-odds of a token of which nothing is known: what agreement is measured from.
+    // Log-odds of a token about which nothing is known: votes count by their distance from it.
     static constexpr float kUnknown = -6.0F;
+    // Bounds of a corrected probability.
     static constexpr float kLeastProbability = 1e-6F;
     static constexpr float kSurestWord = 0.995F;
+    // Right and predicted proposals of one kind.
     struct Bin {
         float hits = 0.0F;
         float expected = 0.0F;
-        float ratio = 1.0F;  // of hits to expected, with some trust in the source
+        float ratio = 1.0F;  // hits / expected, with a prior of kTrust in both
     };
-    static constexpr std::size_t kMaxAgreeing = 4;       // and more
-    using Weights = std::array<float, kMaxSources + 1>;  // the constant last
+    static constexpr std::size_t kMaxAgreeing = 4;       // votes; more count as this many
+    using Weights = std::array<float, kMaxSources + 1>;  // a weight for each source; last, a constant
 
+    // Returns the index of the weights for these votes.
     [[nodiscard]] std::size_t set_of(std::span<const Input> inputs) const {
         const std::size_t agreeing = (inputs.size() < kMaxAgreeing ? inputs.size() : kMaxAgreeing) - 1;
         const std::size_t n_tables = first_bin_.size() - n_models_;
         const std::size_t last = inputs.back().source;
         return (last < n_tables ? 0 : last - n_tables + 1) * kMaxAgreeing + agreeing;
     }
+    // Computes bin.ratio.
     static void refresh(Bin& bin);
+    // Adds one proposal to the bin.
     static void count(Bin& bin, float expected, float hit);
-    static constexpr std::size_t kEstimateBuckets = 10;                                    // by powers of two
-    static constexpr std::size_t kEstimateBins = 1 + kEstimateBuckets * kEstimateBuckets;  // all; then by bucket
+    static constexpr std::size_t kEstimateBuckets = 10;  // powers of two of a probability
+    static constexpr std::size_t kEstimateBins = 1 + kEstimateBuckets * kEstimateBuckets;  // all; then pairs of buckets
     [[nodiscard]] static std::size_t first_estimate(std::int32_t model) {
         return static_cast<std::size_t>(model + 1) * kEstimateBins;
     }
+    // Returns the bin of a pair of probabilities: bucket of `merged` x bucket of `estimate`.
     [[nodiscard]] static std::size_t estimate_bin(float merged, float estimate, std::int32_t model);
 
     std::vector<std::size_t> first_bin_;  // [n_sources]
     std::vector<Bin> bins_;
     std::size_t n_models_;
-    std::vector<Bin> estimates_;    // [1 + n_models][kEstimateBins]: by tables, then by each model
-    std::vector<Weights> weights_;  // [1 + n_models][kMaxAgreeing]: by the dearest model that votes, by how many agree
+    // [1 + n_models, kEstimateBins]: if only tables were asked; by the most expensive model asked
+    std::vector<Bin> estimates_;
+    // [1 + n_models, kMaxAgreeing]: by the most expensive model that votes, by number of votes
+    std::vector<Weights> weights_;
 };
 
 }  // namespace slipstream::draft

@@ -1,4 +1,4 @@
-// When a model is asked, and about which nodes: the second part of TreeBuilder.
+// Second part of TreeBuilder: decides when a model is asked, and about which nodes.
 #include <algorithm>
 
 #include "draft/stopwatch.h"
@@ -8,14 +8,19 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr float kWorthABatch = 0.05F;     // of the best node's gain, to be asked about with it, where time is no matter
-constexpr std::int64_t kRarestTry = 384;  // trees without asking a model
-constexpr float kTablesVote = 0.25F;      // how far what covers a node makes a model's vote needless
-constexpr double kLeastModelGain = 0.02;  // tokens that asking a model must promise where time is no matter
+// Without a curve of pass times: a node is asked about if its gain is at least this fraction of the best node's.
+constexpr float kWorthABatch = 0.05F;
+// Most trees between two attempts to ask a model that did not seem to pay.
+constexpr std::int64_t kRarestTry = 384;
+// Weight of the probability that a node's children already cover, in the gain of asking a model there.
+constexpr float kTablesVote = 0.25F;
+// Without a curve of pass times: least expected tokens that a batch must gain.
+constexpr double kLeastModelGain = 0.02;
 
 }  // namespace
 
-// Tokens that a place in the tree is worth: the last node of the tree goes, or one more takes time, whichever is less.
+// Returns what a further node costs, in expected tokens: the score of the last node, which it replaces if the budget is
+// full, or the time that the pass takes longer, at most the score of the last node of the best tree.
 float TreeBuilder::place_cost(const BuildRequest& request) const {
     const float full = std::ssize(taken_) >= request.budget ? at(taken_.back()).score : 0.0F;
     const std::size_t length = best_length(request);
@@ -26,12 +31,13 @@ float TreeBuilder::place_cost(const BuildRequest& request) const {
     return std::max(full, std::min(static_cast<float>(one_more), last));
 }
 
-// The nodes to ask about at once, into batch_; returns what they are worth together, in tokens. A node's parent was
-// asked about before it, or goes with it.
+// Selects the nodes to ask about at once, into batch_. Returns their gain together, in expected tokens. The parent of
+// each node was asked about before or is in the batch.
 double TreeBuilder::choose_batch(std::size_t model, const BuildRequest& request) {
     const ModelSource& source = *models_[model].source;
     const float cost = place_cost(request);
-    // What the model's vote behind a node brings, beyond what is covered and what a place in the tree costs.
+    // Gain of asking the model about the children of a node: what its children do not cover yet, less the cost of a
+    // place.
     const auto gain_behind = [&](SearchNode node) {
         if (is_asked(node, model) || depth_of(node) >= request.max_depth) return 0.0F;
         const float uncovered = std::max(0.0F, 1.0F - kTablesVote * at(node).covered);
@@ -43,7 +49,7 @@ double TreeBuilder::choose_batch(std::size_t model, const BuildRequest& request)
     for (const SearchNode node : taken_) most = std::max(most, gain_behind(node));
     batch_.clear();
     double all = 0.0;
-    // Behind the tree's end a node may become worth its place by what the model says: all that were taken count.
+    // Nodes past the end of the best tree count too: the model's votes may make them worth their place.
     for (const SearchNode node : taken_) {
         const std::int64_t n = std::ssize(batch_);
         if (n >= room) break;
@@ -52,7 +58,7 @@ double TreeBuilder::choose_batch(std::size_t model, const BuildRequest& request)
         const bool reachable = parent == SearchNode::None || is_asked(parent, model) ||
                                std::ranges::find(batch_, in_arena(parent)) != batch_.end();
         if (!(gain > 0.0F) || !reachable) continue;
-        // One node more must pay for itself, now: asked later it would know more, and may not be wanted any more.
+        // Each further node must pay for itself now: asked later it might have better data, or not be wanted any more.
         const bool pays = request.curve == nullptr
                               ? gain >= kWorthABatch * most
                               : n == 0 || static_cast<double>(gain) * request.seconds_per_token >=
@@ -64,7 +70,7 @@ double TreeBuilder::choose_batch(std::size_t model, const BuildRequest& request)
     return all;
 }
 
-// Asks a model about one batch. False where no batch is worth its time.
+// Asks a model about one batch. Returns false if no batch is worth its time.
 bool TreeBuilder::ask_model(std::size_t which, const BuildRequest& request) {
     Model& model = models_[which];
     if (!model.source->ready(request.text)) return false;
@@ -73,14 +79,14 @@ bool TreeBuilder::ask_model(std::size_t which, const BuildRequest& request) {
     if (request.curve == nullptr) {
         if (gain < kLeastModelGain) return false;
     } else {
-        // What it costs is known from asking: after a while without, it is tried again, ever more rarely.
+        // The cost of asking is only known from asking: after a pause the model is tried again, each time more rarely.
         const bool pays = gain * request.seconds_per_token >= model.source->expand_seconds(std::ssize(batch_));
         const bool try_again = model.pause <= 0 && !is_asked(SearchNode::Root, which);
         if (!pays && !try_again) return false;
         model.next_pause = pays ? kTryAgainAfter : std::min(2 * model.next_pause, kRarestTry);
     }
     model.pause = model.next_pause;
-    std::ranges::sort(batch_);  // parents before children
+    std::ranges::sort(batch_);  // parents come before their children
     {
         const Stopwatch control(counts_[tables_.size() + which].seconds);
         model.source->expand(arena_, request.text, batch_);

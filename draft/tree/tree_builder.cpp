@@ -11,13 +11,15 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr float kFirstCutoff = 1e-3F;  // score of the last node, before there was a tree
-constexpr float kLowestScore = 1e-6F;  // what is less likely is not worth a look
-// Of the usual last score: what a child is taken to reach at most, and what no child is heard for. (Spec-Bench replay,
-// budget 96: 2.535 tokens a pass with 0.8 and 0 as with 1.6 and 0.1, a sixth fewer instructions a tree.)
+constexpr float kFirstCutoff = 1e-3F;  // assumed score of the last node, before the first tree
+constexpr float kLowestScore = 1e-6F;  // nodes with a lower score are not searched
+// Pruning, relative to cutoff_ (usual score of a tree's last node): asks a source for at most score / (kSeldomReached *
+// cutoff_) children, and drops those below kHopeless * cutoff_. (Spec-Bench replay, budget 96: 2.535 tokens per pass
+// with 0.8 and 0 as with 1.6 and 0.1, which take a sixth fewer instructions per tree.)
 constexpr float kSeldomReached = 1.6F;
 constexpr float kHopeless = 0.1F;
-constexpr double kPatience = 0.1;  // of expected tokens: so far below the best a search has gone far enough
+// Stops the search once the gain is below the best gain by this fraction of the expected tokens.
+constexpr double kPatience = 0.1;
 
 std::vector<std::uint16_t> bins_of(std::span<TableSource* const> tables, std::span<ModelSource* const> models) {
     std::vector<std::uint16_t> bins;
@@ -26,7 +28,7 @@ std::vector<std::uint16_t> bins_of(std::span<TableSource* const> tables, std::sp
     return bins;
 }
 
-// Of offers; ties go to the older one.
+// Heap order of offers: by score; ties to the token that was voted on first.
 constexpr auto kLower = [](const auto& a, const auto& b) {
     return a.score != b.score ? a.score < b.score : a.token > b.token;
 };
@@ -67,7 +69,8 @@ SearchNode TreeBuilder::make_node(SearchNode parent, TokenId token) {
     return node;
 }
 
-// Most nodes are never asked about: tables go along only where they are. The parent was asked about before.
+// Moves the cursors of all tables to `node`. Called for nodes that are asked about, since most never are; the parent
+// was asked about before.
 void TreeBuilder::advance_cursors(SearchNode node) {
     const SearchNode parent = parent_of(node);
     if (parent == SearchNode::None) return;
@@ -77,12 +80,13 @@ void TreeBuilder::advance_cursors(SearchNode node) {
         if (above[i] != kNowhere) here[i] = tables_[i]->advance(above[i], token_of(node));
 }
 
-// What every table says comes behind `node`, and every model that was asked about it.
+// Collects the proposals of every table for the children of `node`, and those of every model that was asked about it.
 void TreeBuilder::ask(SearchNode node, const BuildRequest& request) {
     const Node known = at(node);
     if (!known.children.is_asked()) advance_cursors(node);
     const auto position = static_cast<std::int64_t>(request.text.size()) + depth_of(node);
-    // Estimates sum to 1 at most, so the j-th best scores no more than score / j; half of that is taken.
+    // Estimates sum to 1 at most, so the j-th best child scores at most score / j. Fewer are asked for than could reach
+    // cutoff_ by this bound, but at least two.
     const auto most = static_cast<std::size_t>(
         std::clamp(known.score / (kSeldomReached * cutoff_), 2.0F, static_cast<float>(kMaxProposals)));
     std::array<Proposal, kMaxProposals> proposals;
@@ -93,7 +97,7 @@ void TreeBuilder::ask(SearchNode node, const BuildRequest& request) {
         if (cursor == kNowhere) continue;
         const Stopwatch control(counts_[i].seconds);
         std::size_t n = tables_[i]->propose(cursor, position, *request.noise, room);
-        // Likeliest first, unless ranked by noise: what cannot come near the usual last score is not even heard.
+        // Without noise, proposals are sorted by probability: drops those that cannot come near cutoff_.
         if (!votes_.noisy())
             while (n > 1 && known.score * room[n - 1].probability < kHopeless * cutoff_) --n;
         votes_.add(static_cast<std::uint16_t>(i), room.first(n));
@@ -120,7 +124,7 @@ void TreeBuilder::offer_children(SearchNode node, const BuildRequest& request) {
     }
 }
 
-// Takes nodes by falling score until the budget is full, or further ones cannot pay.
+// Takes nodes by falling score until the budget is full or further ones cannot pay.
 void TreeBuilder::search(const BuildRequest& request) {
     for (Node& node : nodes_) node.covered = 0.0F;
     taken_.assign(1, SearchNode::Root);
@@ -148,14 +152,14 @@ void TreeBuilder::search(const BuildRequest& request) {
     }
 }
 
-// Tokens that the first `n` taken nodes are expected to commit, less those that their pass's time is worth (the
-// parametric method of Dinkelbach 1967 for the greatest ratio).
+// Returns the tokens that the first `n` taken nodes are expected to commit, less the tokens that the time of their pass
+// is worth. Its greatest value gives the best ratio of tokens to time (parametric method of Dinkelbach 1967).
 double TreeBuilder::gain_of(const BuildRequest& request, std::size_t n) const {
     return 1.0 + request.realised_fraction * (expected_[n - 1] - 1.0) -
            request.curve->at(static_cast<std::int64_t>(n)) / request.seconds_per_token;
 }
 
-// How many of the taken nodes make the best tree.
+// Returns the number of taken nodes that make the best tree.
 std::size_t TreeBuilder::best_length(const BuildRequest& request) const {
     if (request.curve == nullptr) return taken_.size();
     std::size_t best = 1;

@@ -1,19 +1,19 @@
-// The merged tree: one best-first search over what all sources propose, under one budget.
+// Grows the merged tree: one best-first search over the proposals of all sources, under one budget.
 //
-// A node's score is the product of the acceptances estimated along its path, that is the probability that a pass
-// commits it. Nodes are taken by falling score; the children of a node that was taken are asked for from every table,
-// merged where they carry the same token (votes.h), and compete for the next place. Where there is noise, a child's
-// estimate is the probability that log p + gumbel makes it the target's choice. Taken in this order, every beginning of
-// the list is a tree, so its best length is simply where expected tokens less what their time is worth is greatest.
+// A node's score is the product of the estimated acceptance probabilities along its path, that is, the probability that
+// a pass commits it. Nodes are taken by falling score. When a node is taken, every table is asked for its children;
+// proposals of the same token are merged (votes.h), and the children compete for the next place. With noise, a child's
+// estimate is the probability that log p + gumbel makes it the target's choice. Every prefix of the list of taken nodes
+// is a tree, so the best tree is the prefix with the greatest expected tokens less the worth of its time.
 //
-// Models are asked in batches, the cheapest first: for those nodes of the tree where their vote is worth most, as long
-// as that is worth its time; then the search begins again with what is known by now. So a cheap model fills the batches
-// of a dear one. (Best-first trees of a draft model under one budget: SpecExec, Svirschevski et al. 2024, arXiv
-// 2406.02532; Sequoia, Chen et al. 2024, arXiv 2402.12374; one model guessing for the next: TriForce, Sun et al. 2024,
-// arXiv 2404.11912, section 4.3.)
+// Models are asked in batches, the cheapest first, about those nodes of the tree at which their votes gain most, as
+// long as the gain is worth the time. After each batch the search starts again with all votes known by then, so a cheap
+// model selects the batches of an expensive one. (Best-first trees of a draft model under one budget: SpecExec,
+// Svirschevski et al. 2024, arXiv 2406.02532; Sequoia, Chen et al. 2024, arXiv 2402.12374. One model drafting for the
+// next: TriForce, Sun et al. 2024, arXiv 2404.11912, section 4.3.)
 //
-// tree_builder.cpp searches, model_asking.cpp decides when a model is asked, tree_builder_learn.cpp learns from the
-// walk.
+// tree_builder.cpp searches, model_asking.cpp decides when a model is asked, tree_builder_learn.cpp learns from a
+// verified tree.
 #pragma once
 
 #include <cstdint>
@@ -28,71 +28,80 @@
 
 namespace slipstream::draft {
 
+/// What a tree is grown for.
 struct BuildRequest {
-    std::span<const TokenId> text;  // all committed tokens, the tree's root last
-    std::int64_t budget = 1;        // most nodes, node 0 included
-    std::int64_t max_depth = 0;
-    const PathNoise* noise = nullptr;
-    const PassCurve* curve = nullptr;  // of the target; null: fill the budget, whatever it costs
-    double seconds_per_token = 0.0;    // what time is worth, > 0 where there is a curve (control/draft_control.h)
-    double realised_fraction = 1.0;    // of guessed tokens that were expected, the part that came
+    std::span<const TokenId> text;     // all committed tokens, the tree's root last
+    std::int64_t budget = 1;           // most nodes, node 0 included
+    std::int64_t max_depth = 0;        // greatest depth of a node; node 0 has depth 0
+    const PathNoise* noise = nullptr;  // not null; may be an absent noise
+    const PassCurve* curve = nullptr;  // pass times of the target; null: fill the budget at any cost
+    double seconds_per_token = 0.0;    // what time is worth (control/draft_control.h); > 0 if there is a curve
+    double realised_fraction = 1.0;    // accepted / expected draft tokens of recent passes
 };
 
-/// What became of a tree.
+/// Result of the verification of a tree.
 struct BuildOutcome {
     std::span<const std::int32_t> accepted{};  // nodes of the tree, node 0 first
-    std::span<const TokenId> came{};           // the target's token behind each of them
-    LogitRows logits{};                        // [tree size, vocab], may be empty
-    double temperature = 0.0;                  // of the target
+    std::span<const TokenId> came{};           // [accepted]: the target's token after each of them
+    LogitRows logits{};                        // [tree size, vocab]; may be empty
+    double temperature = 0.0;                  // the target's sampling temperature
 };
 
-/// What was offered and accepted of one source's guesses, of all trees so far, and the seconds it took to make them.
+/// Counts of one source's proposals in all trees so far, and the seconds spent in the source.
 struct GuessCounts {
-    std::int64_t offered = 0;  // nodes whose parent was accepted
-    std::int64_t accepted = 0;
+    std::int64_t offered = 0;   // nodes that it proposed, of those whose parent was accepted
+    std::int64_t accepted = 0;  // number of the offered nodes that were accepted
     double seconds = 0.0;
 };
 
+/// Grows one tree after another and learns from each. Not thread-safe.
 class TreeBuilder {
 public:
-    /// Sources are numbered by their place: `tables`, then `models`, cheap to dear. They outlive the builder. Token ids
-    /// in [0, vocab).
+    /// Sources are numbered by position: `tables`, then `models`, cheap to expensive. They must outlive the builder.
+    /// Token ids must be in [0, vocab).
     TreeBuilder(std::vector<TableSource*> tables, std::span<ModelSource* const> models, std::int64_t vocab);
 
-    /// Grows `tree` (node 0 only). Returns the tokens that its pass is expected to commit.
+    /// Grows `tree` (node 0 only, CHECKed), within the limits of `request`. Returns the tokens that its pass is
+    /// expected to commit, not scaled by request.realised_fraction.
     double grow(TokenTree& tree, const BuildRequest& request);
-    /// Learns from the walk over the tree that was grown last.
+    /// Learns from the verification of the tree that was grown last. Nodes that were added to it afterwards are
+    /// ignored.
     void learn(const BuildOutcome& outcome);
-    /// Who named `node` of the tree grown last, a bit a source; nobody node 0.
+    /// Returns the sources that proposed `node` of the tree grown last, bit i for source i; 0 for node 0.
     [[nodiscard]] std::uint32_t named_by(std::int32_t node);
 
-    /// Of each source.
+    /// Returns the counts of each source.
     [[nodiscard]] std::span<const GuessCounts> counts() const { return counts_; }
     [[nodiscard]] Calibration& calibration() { return votes_.calibration(); }
     [[nodiscard]] const Calibration& calibration() const { return votes_.calibration(); }
+    /// Forgets everything learnt; the counts stay.
     void reset();
 
 private:
-    static constexpr std::size_t kMaxProposals = 128;  // of one source at one node
+    static constexpr std::size_t kMaxProposals = 128;  // most proposals of one source at one node
+    // First pause between two attempts to ask a model that does not seem to pay, in trees.
     static constexpr std::int64_t kTryAgainAfter = 24;
-    static constexpr float kModelGain = 0.7F;  // a hope, so that it is tried
+    static constexpr float kModelGain = 0.7F;  // assumed gain of a model before any data, so that it is tried
 
+    // A node of the search.
     struct Node {
         Votes::Range children;
-        std::uint32_t asked = 0;  // models, a bit each
+        std::uint32_t asked = 0;  // models that were asked about the node, a bit each
         float score = 0.0F;
-        float covered = 0.0F;     // sum of estimates of its children in the tree
-        std::int32_t place = -1;  // in the grown tree; -1: none
+        float covered = 0.0F;     // sum of the estimates of its children that were taken
+        std::int32_t place = -1;  // node of the grown tree; -1: not in it
     };
-    struct Offer {  // a child that waits for its turn
+    // A child that may be taken; the best one is taken next.
+    struct Offer {
         float score;
         VotedIndex token;
         SearchNode parent;
     };
     struct Model {
         ModelSource* source;
-        float gain = kModelGain;  // expected tokens gained by asking the model after an accepted node, recently
-        std::int64_t pause = kTryAgainAfter;  // trees without asking it before it is tried though it seems not to pay
+        // Recent mean over the accepted nodes that it was asked about: 1 if it proposed the token that came, else 0.
+        float gain = kModelGain;
+        std::int64_t pause = kTryAgainAfter;  // trees until it is tried although it does not seem to pay
         std::int64_t next_pause = kTryAgainAfter;
     };
 
@@ -113,27 +122,27 @@ private:
     }
     [[nodiscard]] Node& at(SearchNode node) { return nodes_[static_cast<std::size_t>(node)]; }
     [[nodiscard]] const Node& at(SearchNode node) const { return nodes_[static_cast<std::size_t>(node)]; }
-    // Nodes of the search are those of arena_.
+    // A node of the search has the same index in arena_.
     [[nodiscard]] static std::int32_t in_arena(SearchNode node) { return static_cast<std::int32_t>(node); }
     [[nodiscard]] SearchNode parent_of(SearchNode node) const { return SearchNode{arena_.parent(in_arena(node))}; }
     [[nodiscard]] std::int32_t depth_of(SearchNode node) const { return arena_.depth(in_arena(node)); }
     [[nodiscard]] TokenId token_of(SearchNode node) const { return arena_.token(in_arena(node)); }
-    /// Its cursors, one for each of tables_.
+    /// Returns the node's cursors, one for each of tables_.
     [[nodiscard]] Cursor* cursors_of(SearchNode node) { return cursors_.data() + in_arena(node) * tables_.size(); }
 
     std::vector<TableSource*> tables_;
     std::vector<Model> models_;
     Votes votes_;
     std::vector<GuessCounts> counts_;
-    float cutoff_;  // the score of the last node taken, of late
+    float cutoff_;  // recent mean score of a tree's last node
 
     TokenTree arena_;                  // every node that was ever taken for this tree
-    std::vector<Node> nodes_;          // of the arena
-    std::vector<Cursor> cursors_;      // [arena][tables_], of nodes that were asked about
-    std::vector<Offer> offers_;        // a heap
-    std::vector<SearchNode> taken_;    // by falling score, the root first; in the end [nodes of the grown tree]
-    std::vector<double> expected_;     // [taken]: tokens that the tree so far is expected to commit
-    std::vector<std::int32_t> batch_;  // [nodes that a model is asked about at once], indices into arena_
+    std::vector<Node> nodes_;          // [arena]
+    std::vector<Cursor> cursors_;      // [arena, tables_]; set for nodes that were asked about
+    std::vector<Offer> offers_;        // heap, best first
+    std::vector<SearchNode> taken_;    // by falling score, the root first; after grow() the nodes of the grown tree
+    std::vector<double> expected_;     // [taken_]: tokens that the tree up to each node is expected to commit
+    std::vector<std::int32_t> batch_;  // indices into arena_ of the nodes that a model is asked about at once
 };
 
 }  // namespace slipstream::draft

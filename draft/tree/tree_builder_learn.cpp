@@ -1,4 +1,4 @@
-// What a tree's walk teaches: the third part of TreeBuilder.
+// Third part of TreeBuilder: learns from a verified tree.
 #include <algorithm>
 #include <optional>
 
@@ -10,8 +10,8 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr float kWorthNaming = 0.1F;  // of an estimate, to count for what a model brings
-constexpr float kModelGainRate = 0.05F;
+constexpr float kWorthNaming = 0.1F;     // least estimate at which a proposal of a model counts as its gain
+constexpr float kModelGainRate = 0.05F;  // step of the mean of a model's gain
 
 }  // namespace
 
@@ -51,8 +51,8 @@ void TreeBuilder::learn(const BuildOutcome& outcome) {
           outcome.accepted.size(), outcome.came.size());
     for (std::size_t i = 0; i < outcome.accepted.size(); ++i) {
         const std::int32_t row = outcome.accepted[i];
-        if (row >= std::ssize(taken_)) break;  // hung under the tree by others
-        // With noise, what came says little about what was likely; the target's own probabilities say it all.
+        if (row >= std::ssize(taken_)) break;  // a node that was added to the grown tree afterwards
+        // With noise, the token that came says little about what was probable, so the target's probabilities are used.
         std::optional<TargetProbabilities> target;
         if (votes_.noisy() && !outcome.logits.empty()) target.emplace(outcome.logits, row, outcome.temperature);
         learn_node(taken_[row], outcome.came[i], target ? &*target : nullptr);

@@ -12,15 +12,18 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr float kUnnamed = 2e-3F;      // of a token that a model was asked about and did not name
-constexpr float kMostCertain = 0.98F;  // the likeliest child of a node
-constexpr float kAllCertain = 0.99F;   // all of them together
-constexpr float kLeastCertain = 1e-5F;
-// How far probabilities are trusted when noise decides. Tuned on the bundled pair at T = 0.8.
+constexpr float kUnnamed = 2e-3F;       // probability of a token that a model was asked about and did not propose
+constexpr float kMostCertain = 0.98F;   // upper bound of the most probable child of a node
+constexpr float kAllCertain = 0.99F;    // upper bound of all children of a node together
+constexpr float kLeastCertain = 1e-5F;  // lower bound of a probability before its logarithm
+// How far probabilities are trusted if noise decides. Tuned on the bundled pair of models at temperature 0.8.
 constexpr float kTableTrust = 0.6F;
-constexpr float kModelDoubt = 0.8F;  // 0.6 to 1: a surprise of 0.51 to 0.53 nats a node
-constexpr float kRestHeard = 0.2F;   // 0.1 to 0.3: the same; at 1, and doubt at 0.4, 0.6 nats
+constexpr float kModelDoubt = 0.8F;  // divisor of ranks; 0.6 to 1 give 0.51 to 0.53 nats of surprise per node
+// Weight of the tokens that the model did not propose. 0.1 to 0.3 give the same surprise; 1, with kModelDoubt at 0.4,
+// gives 0.6 nats.
+constexpr float kRestHeard = 0.2F;
 
+// Returns the bins of each source with one more for each model, for its votes against tokens.
 std::vector<std::uint16_t> with_against(std::span<const std::uint16_t> n_bins, std::size_t n_models) {
     std::vector<std::uint16_t> bins(n_bins.begin(), n_bins.end());
     for (std::size_t i = bins.size() - n_models; i < bins.size(); ++i) ++bins[i];
@@ -90,25 +93,26 @@ Votes::Range Votes::count(const Range& known, std::int32_t model, std::int64_t p
     return {static_cast<std::int32_t>(first_), static_cast<std::int32_t>(made.size()), model};
 }
 
-// Those that a probability is merged from.
+// With noise, only the last vote counts if it is one of the most expensive model; otherwise all votes count.
 std::span<const Calibration::Input> Votes::that_count(const VotedToken& token) const {
     const std::span<const Calibration::Input> votes = votes_for(token);
     return noisy_ && token.by_model ? votes.last(1) : votes;
 }
 
-// With noise the target takes the greatest log p + gumbel. A token of probability c wins against all others with
-// exp(-(1 - c) / c e^-gumbel), given its own noise. But q, what tables believe, is a mean over what c may be in this
-// place: taken as q^trust with probability q^(1 - trust), else 0. At full trust that is the exact chance; at none the
-// noise says nothing, and q stays.
+// With noise the target takes the greatest log p + gumbel. Given its own noise, a token of probability c wins against
+// all others with probability exp(-(1 - c) / c e^-gumbel). But q, the tables' probability, is a mean over values that c
+// may have at this position: it is taken as c = q^trust with probability q^(1 - trust), else c = 0. With full trust
+// that is the exact probability; with none the noise has no influence, and q stays.
 void Votes::chance_by_tables(VotedToken& token, std::int64_t position, const PathNoise& noise) {
     const float likely = std::exp(kTableTrust * rough_log(std::max(token.merged, kLeastCertain)));
     token.chance =
         token.merged / likely * std::exp(-(1.0F - likely) / likely * std::exp(-noise.gumbel(position, token.token)));
 }
 
-// A model's probabilities are of this very place: its candidates compete by log p + gumbel, the sharper the less they
-// are doubted, and with the rest of the vocabulary, whose greatest would be Gumbel-distributed around the log of its
-// mass; but it lost against those that are named by the noise that is known already, so little of it counts.
+// A model's probabilities are for this very position, so its candidates compete by log p + gumbel; the smaller
+// kModelDoubt, the more sharply. They also compete with the rest of the vocabulary, whose greatest log p + gumbel is
+// Gumbel-distributed around the log of its mass. But the candidates were proposed because of the known noise, so the
+// rest has already lost against them, and only kRestHeard of it counts.
 void Votes::chances_by_model(std::span<VotedToken> tokens, std::int64_t position, const PathNoise& noise) {
     float best = -std::numeric_limits<float>::infinity();
     float mass = 0.0F;
@@ -137,7 +141,8 @@ void Votes::estimate(std::span<VotedToken> tokens, std::int32_t model, std::int6
     for (VotedToken& token : tokens) {
         token.chance = token.merged;
         if (!noisy_ || token.by_model) continue;
-        // What a model did not name is below its filters, as it is below the target's: tables cannot say better.
+        // A token that the model did not propose is below its filters, probably also below the target's; tables cannot
+        // know better.
         if (model >= 0) {
             token.chance = 0.0F;
         } else {
@@ -149,7 +154,8 @@ void Votes::estimate(std::span<VotedToken> tokens, std::int32_t model, std::int6
     for (const VotedToken& token : tokens) sum += token.chance;
     const auto likeliest = std::ranges::max_element(tokens, {}, &VotedToken::chance);
     const float most = likeliest->chance;
-    // What is too much in all goes off the others: many doubtful votes make no sure one less sure.
+    // If the sum is too great, the other candidates are scaled down: many doubtful votes do not make a certain one less
+    // certain.
     const float most_left = std::min(most, kMostCertain);
     const float scale = sum > kAllCertain ? (kAllCertain - most_left) / std::max(sum - most, kLeastCertain) : 1.0F;
     for (VotedToken& token : tokens) {

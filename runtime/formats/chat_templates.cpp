@@ -23,6 +23,7 @@ std::string content_of(const fs::path& path) {
     return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
+// Adds a template, or replaces the one with this name.
 void set(std::vector<NamedChatTemplate>& templates, std::string_view name, std::string source) {
     const auto found =
         std::find_if(templates.begin(), templates.end(), [name](const auto& known) { return known.name == name; });
@@ -33,7 +34,7 @@ void set(std::vector<NamedChatTemplate>& templates, std::string_view name, std::
     }
 }
 
-// The field chat_template: one text, or a list of {"name", "template"}; what is neither is left alone.
+// Adds the templates in the field chat_template: one text, or a list of {"name", "template"}. Ignores anything else.
 void add_field(std::vector<NamedChatTemplate>& templates, const nlohmann::json& object) {
     const auto field = object.find("chat_template");
     if (field == object.end()) return;
@@ -48,6 +49,7 @@ void add_field(std::vector<NamedChatTemplate>& templates, const nlohmann::json& 
     }
 }
 
+// Adds all NAME.jinja of a folder, if it exists.
 void add_folder(std::vector<NamedChatTemplate>& templates, const fs::path& folder) {
     if (!is_there(folder)) return;
     std::vector<fs::path> paths;

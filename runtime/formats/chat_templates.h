@@ -1,6 +1,7 @@
-// The chat templates that come with a model, collected from where they are kept: tokenizer_config.json (one text, or a
-// list of named ones), chat_template.jinja and additional_chat_templates/NAME.jinja beside it, chat_template.json of
-// processors; in GGUF tokenizer.chat_template and tokenizer.chat_template.NAME. Their text is not looked at here.
+// Collects the chat templates that come with a model. In a Hugging Face directory: tokenizer_config.json (one text, or
+// a list of named ones), chat_template.jinja and additional_chat_templates/NAME.jinja beside it, chat_template.json of
+// processors. In GGUF: tokenizer.chat_template, and tokenizer.chat_template.NAME for the names in
+// tokenizer.chat_templates. The templates are not parsed here.
 #pragma once
 
 #include <filesystem>
@@ -14,12 +15,14 @@ namespace slipstream {
 
 class GgufFile;
 
-/// All templates of a Hugging Face directory; `tokenizer_config` is its tokenizer_config.json (or an empty object). A
-/// file of its own has priority over the field, as in transformers since 4.43. Throws IoError, FormatError.
+/// Returns all templates of a Hugging Face directory. `tokenizer_config` is its tokenizer_config.json, or an empty
+/// object. A .jinja file replaces a template of the same name in a field, as in transformers since 4.43. Throws
+/// IoError, FormatError.
 [[nodiscard]] std::vector<NamedChatTemplate> hf_chat_templates(const std::filesystem::path& directory,
                                                                const nlohmann::json& tokenizer_config);
 
-/// All templates of a GGUF file. Throws FormatError for keys of another type.
+/// Returns all templates of a GGUF file. Throws FormatError if a key has the wrong type, or a listed template is
+/// missing.
 [[nodiscard]] std::vector<NamedChatTemplate> gguf_chat_templates(const GgufFile& file);
 
 }  // namespace slipstream

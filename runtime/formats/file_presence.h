@@ -1,13 +1,13 @@
-// Whether a file is there, told apart from not being allowed to know: a file that may not be looked at is an error, for
-// going on without it would quietly give another model than the directory holds.
+// Tells a missing file from one that must not be looked at. The latter is an error: going on without the file would
+// silently give another model than the one in the directory.
 #pragma once
 
 #include <filesystem>
 
 namespace slipstream {
 
-/// False where nothing is at `path` (nor behind it, for a link). Throws IoError naming the path and the system's reason
-/// where the system does not say (no permission, a loop of links). Whether the file can be read shows when it is.
+/// Returns false if there is nothing at `path` (or where a link leads). Throws IoError with the path and the system's
+/// reason if the system does not say (no permission, a loop of links). Does not check whether the file can be read.
 [[nodiscard]] bool is_there(const std::filesystem::path& path);
 
 }  // namespace slipstream

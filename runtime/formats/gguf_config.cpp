@@ -17,7 +17,7 @@ namespace {
 struct KnownArchitecture {
     std::string_view name;
     Architecture architecture;
-    // llama.cpp's converter permutes the rows of Q and K of llama models so that rotated pairs stand beside each other.
+    // llama.cpp's converter permutes the rows of Q and K of llama models so that rotated pairs are adjacent.
     RopeLayout layout;
 };
 
@@ -28,7 +28,7 @@ constexpr std::array kArchitectures{
     KnownArchitecture{"phi3", Architecture::Phi3, RopeLayout::Half},
 };
 
-// Keys that change the arithmetic in ways we do not follow, with the value at which they change nothing.
+// Keys that change the arithmetic in ways that are not implemented, each with the value at which it changes nothing.
 struct NeutralKey {
     std::string_view suffix;
     double neutral;
@@ -49,7 +49,7 @@ constexpr std::array kNeutralKeys{
     NeutralKey{"rope.scaling.yarn_ext_factor", 1.0},
 };
 
-// The keys of one file, under its architecture's prefix.
+// The keys of one file, with the prefix of its architecture.
 class Keys {
 public:
     Keys(const GgufFile& file, std::string_view prefix) : file_(file), prefix_(prefix) {}
@@ -69,7 +69,7 @@ public:
         throw FormatError(fmt::format("{}: metadata {} is missing", file_.name(), key(suffix)));
     }
 
-    // One number for all layers, or an array that says the same number for each.
+    // Returns a value that is given as one number for all layers, or as an array with the same number for each.
     [[nodiscard]] std::optional<std::int64_t> uniform(std::string_view suffix, std::int64_t n_layers) const {
         const GgufValue* value = find(suffix);
         if (value == nullptr || value->type != GgufValueType::Array) return integer(suffix);
@@ -127,14 +127,14 @@ RopeScaling read_rope_scaling(const Keys& keys, const TensorIndex& tensors) {
     RopeScaling scaling;
     const auto type = keys.string("rope.scaling.type").value_or("linear");
     scaling.factor = keys.number("rope.scaling.factor").value_or(0.0);
-    if (scaling.factor == 0.0) scaling.factor = keys.number("rope.scale_linear").value_or(0.0);  // the older key
+    if (scaling.factor == 0.0) scaling.factor = keys.number("rope.scale_linear").value_or(0.0);  // older key
     if (scaling.factor == 0.0) scaling.factor = 1.0;
     scaling.original_context = keys.integer("rope.scaling.original_context_length").value_or(0);
     const auto attention_factor = keys.number("rope.scaling.attn_factor");
     const FileTensor* long_factors = tensors.find("rope_factors_long.weight");
     const FileTensor* short_factors = tensors.find("rope_factors_short.weight");
     if (long_factors != nullptr || short_factors != nullptr || type == "longrope") {
-        // Converters write the two tensors and the finished attention factor, and no type.
+        // Converters write the two tensors and the final attention factor, but no type.
         scaling.kind = RopeScalingKind::LongRope;
         if (long_factors != nullptr) scaling.long_factors = read_factors(keys, *long_factors);
         if (short_factors != nullptr) scaling.short_factors = read_factors(keys, *short_factors);
@@ -143,8 +143,7 @@ RopeScaling read_rope_scaling(const Keys& keys, const TensorIndex& tensors) {
         scaling.kind = RopeScalingKind::Yarn;
         scaling.beta_fast = keys.number("rope.scaling.yarn_beta_fast").value_or(scaling.beta_fast);
         scaling.beta_slow = keys.number("rope.scaling.yarn_beta_slow").value_or(scaling.beta_slow);
-        // ggml multiplies this factor onto the formula's (ggml_rope_ext: mscale *= 1 + 0.1 ln s); ours replaces the
-        // formula's.
+        // In ggml this factor multiplies the formula's (ggml_rope_ext: mscale *= 1 + 0.1 ln s); here it replaces it.
         if (attention_factor)
             scaling.attention_factor = *attention_factor * (1.0 + 0.1 * std::log(std::max(scaling.factor, 1.0)));
     } else if (type == "linear") {
@@ -162,8 +161,9 @@ RopeScaling read_rope_scaling(const Keys& keys, const TensorIndex& tensors) {
     return scaling;
 }
 
-// Which layers see a window: no pattern = all; an array = its true layers; a number n = all but every n-th. A window as
-// long as the context is kept: a longer context than the file's own may be asked for.
+// Returns the sliding window of each layer; empty: none has one. Without a pattern all layers have it; an array marks
+// those that have it; a number n excludes every n-th. A window as long as the context is kept, since a longer context
+// than the file's may be requested.
 std::vector<std::int64_t> read_windows(const Keys& keys, const ModelConfig& config) {
     const std::int64_t window = keys.integer("attention.sliding_window").value_or(0);
     if (window <= 0) return {};
@@ -171,8 +171,8 @@ std::vector<std::int64_t> read_windows(const Keys& keys, const ModelConfig& conf
     const GgufValue* pattern = keys.find("attention.sliding_window_pattern");
     std::vector<std::int64_t> windows(n_layers, window);
     if (pattern == nullptr) {
-        // Qwen's layers below max_window_layers have none; without the pattern nobody can tell which those are. One
-        // that covers the context is how files say that there is none.
+        // Qwen's layers below max_window_layers have no window, and without the pattern these layers are unknown. A
+        // window that covers the context means that there is none.
         if (config.architecture == Architecture::Qwen2 || config.architecture == Architecture::Qwen3) {
             if (window >= config.context_tokens) return {};
             throw Unsupported(fmt::format("{}: {} = {} without a pattern of layers is not served for {}",

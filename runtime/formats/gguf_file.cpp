@@ -17,15 +17,16 @@ namespace {
 
 constexpr std::size_t kMinEntryBytes = 8 + 4 + 1;           // key length, type, the smallest value
 constexpr std::size_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;  // name length, rank, one dimension, type, offset
-constexpr std::size_t kMaxKeyBytes = 65535;                 // the format's own limit
-constexpr int kMaxArrayDepth = 4;                           // nobody nests deeper than 2; the format sets no limit
-constexpr std::uint64_t kMaxReserved = 1 << 16;             // a count is only a claim until it has been read
+constexpr std::size_t kMaxKeyBytes = 65535;                 // limit of the GGUF format
+constexpr int kMaxArrayDepth = 4;                           // in practice at most 2; the format sets no limit
+// Most entries for which memory is reserved at once: a count is not trusted until its entries have been read.
+constexpr std::uint64_t kMaxReserved = 1 << 16;
 constexpr std::size_t kDefaultAlignment = 32;
 constexpr std::int64_t kMaxAlignment = 1 << 20;
 
 }  // namespace
 
-// Walks the header from front to back; every read is checked against what is left.
+// Parses the header from front to back. Every read is checked against the remaining bytes.
 class GgufParser {
 public:
     GgufParser(std::span<const std::byte> bytes, std::string name) : rest_(bytes) {
@@ -68,7 +69,7 @@ private:
         return {reinterpret_cast<const char*>(text.data()), text.size()};
     }
 
-    // A count of things that take `min_bytes` each at least.
+    // Returns `count`, a number of things of at least `min_bytes` each, if the rest of the file can hold them.
     std::uint64_t check_count(std::uint64_t count, std::size_t min_bytes, std::string_view what) const {
         if (count > rest_.size() / min_bytes)
             fail(fmt::format("claims {} {} at byte {}, the {} bytes left hold {} at most", count, what, position(),
@@ -81,7 +82,7 @@ private:
         const std::string_view text(reinterpret_cast<const char*>(magic.data()), magic.size());
         if (text != "GGUF") fail(fmt::format("not a GGUF file: it starts with \"{}\"", printable(text)));
         const auto version = read<std::uint32_t>("the version");
-        // A small version in the other byte order has its low half empty.
+        // A small version number in the other byte order has an empty low half.
         if (version != 0 && (version & 0xFFFFU) == 0)
             throw Unsupported(fmt::format("{}: big-endian GGUF; convert it to little-endian", file_.name_));
         if (version != 2 && version != 3)
@@ -200,7 +201,7 @@ private:
             fail(fmt::format("tensor {} of {} elements of {} is larger than the file of {} bytes", printable(name),
                              n_elements, tensor.type->name, file_.bytes_.size()));
         tensor.bytes = *bytes;
-        // Relative to the data section for now; place_tensors() moves it.
+        // Relative to the data section; place_tensors() makes it absolute.
         const auto offset = read<std::uint64_t>("a tensor's offset");
         if (offset > file_.bytes_.size())
             fail(fmt::format("tensor {} begins at byte {} of the data, beyond the file's {} bytes", printable(name),
@@ -225,7 +226,7 @@ private:
             if (tensor.offset % step != 0)
                 fail(fmt::format("tensor {} begins at byte {} of the data, no multiple of the alignment {}",
                                  printable(tensor.name), tensor.offset, step));
-            const std::size_t begin = data_begin + tensor.offset;  // both at most a little over size: no overflow
+            const std::size_t begin = data_begin + tensor.offset;  // neither is much larger than size: no overflow
             if (begin > size || tensor.bytes > size - begin)
                 fail(fmt::format("tensor {} lies at bytes {} to {}, the file has {}; it is truncated or damaged",
                                  printable(tensor.name), begin, begin + tensor.bytes, size));

@@ -1,7 +1,7 @@
-// GGUF v2/v3, the header alone: metadata and tensor directory over bytes that somebody else keeps (a mapping, a test, a
-// fuzzer). Format: ggml/docs/gguf.md. Nothing is copied but names; arrays stay in the file and are decoded when asked
-// for. Invariant after parse(): every value, string, array and tensor lies inside the bytes; names are unique; no
-// tensors overlap.
+// The header of a GGUF file, version 2 or 3: metadata and tensor directory, parsed from bytes that the caller keeps (a
+// mapping, a test, a fuzzer). Format: ggml/docs/gguf.md. Only names are copied; values stay in the bytes and are
+// decoded on request. Invariant after parse(): every value, string, array and tensor is inside the bytes, names are
+// unique, and no tensors overlap.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace slipstream {
 
-/// Numbers as in the file.
+/// Type of a metadata value; the numbers are those of the file format.
 enum class GgufValueType : std::uint32_t {
     U8 = 0,
     I8 = 1,
@@ -37,48 +37,51 @@ enum class GgufValueType : std::uint32_t {
     F64 = 12
 };
 
-/// One metadata value, still in its bytes. The accessors answer nothing where the value is of another kind.
+/// One metadata value, as a view of its bytes. Each accessor returns nothing if the value is of another kind.
 struct GgufValue {
     GgufValueType type = GgufValueType::U8;
-    std::span<const std::byte> raw;                  // a scalar's bytes; a string's text; an array's elements
-    GgufValueType element_type = GgufValueType::U8;  // arrays
-    std::uint64_t count = 0;                         // arrays
+    std::span<const std::byte> raw;                  // bytes of a scalar; text of a string; elements of an array
+    GgufValueType element_type = GgufValueType::U8;  // of an array
+    std::uint64_t count = 0;                         // elements of an array
 
-    [[nodiscard]] std::optional<std::int64_t> integer() const;  // any integer type; nothing for a u64 beyond 2^63
+    [[nodiscard]] std::optional<std::int64_t> integer() const;  // any integer type; nothing above 2^63 - 1
     [[nodiscard]] std::optional<double> number() const;         // any integer or float type
     [[nodiscard]] std::optional<bool> boolean() const;
     [[nodiscard]] std::optional<std::string_view> string() const;
     [[nodiscard]] std::optional<std::vector<std::int64_t>> integers() const;  // array of integers or booleans
     [[nodiscard]] std::optional<std::vector<double>> numbers() const;         // array of any numbers
     [[nodiscard]] std::optional<std::vector<std::string>> strings() const;
-    /// One printable line; arrays as their first elements and length.
+    /// Returns the value as one printable line; of a long array only the first elements and the length.
     [[nodiscard]] std::string to_text() const;
 };
 
+/// An entry of the tensor directory.
 struct GgufTensor {
     std::string name;
     const GgmlType* type = nullptr;
     int rank = 0;                                // 1 to 4
-    std::array<std::int64_t, kMaxRank> shape{};  // row-major as everywhere here: the file's dimensions in reverse
-    std::size_t offset = 0;                      // from the start of the file
+    std::array<std::int64_t, kMaxRank> shape{};  // row-major: the file's dimensions in reverse order
+    std::size_t offset = 0;                      // of the data, in bytes from the start of the file
     std::size_t bytes = 0;
 };
 
+/// A parsed header. Views that it returns are valid as long as the bytes that were parsed.
 class GgufFile {
 public:
-    /// Parses the header. `bytes` must outlive the result; `name` stands in messages. Throws FormatError (broken) or
-    /// Unsupported (version, byte order, tensor type number).
+    /// Parses the header. `bytes` must outlive the result. `name` is for messages. Throws FormatError (damaged) or
+    /// Unsupported (version, byte order, tensor type).
     [[nodiscard]] static GgufFile parse(std::span<const std::byte> bytes, std::string name);
 
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] std::uint32_t version() const { return version_; }
+    /// Returns the metadata in file order.
     [[nodiscard]] const std::vector<std::pair<std::string, GgufValue>>& entries() const { return entries_; }
     [[nodiscard]] const std::vector<GgufTensor>& tensors() const { return tensors_; }
     [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
-    /// The value of a key, or nullptr.
+    /// Returns the value of a key; null if there is none.
     [[nodiscard]] const GgufValue* find(std::string_view key) const;
-    /// Typed look-up: nothing where the key is absent; FormatError where it is there with another type.
+    /// Typed look-up: returns nothing if there is no such key. Throws FormatError if it has another type.
     [[nodiscard]] std::optional<std::int64_t> integer(std::string_view key) const;
     [[nodiscard]] std::optional<double> number(std::string_view key) const;
     [[nodiscard]] std::optional<bool> boolean(std::string_view key) const;
@@ -91,7 +94,7 @@ private:
     std::span<const std::byte> bytes_;
     std::uint32_t version_ = 0;
     std::vector<std::pair<std::string, GgufValue>> entries_;
-    std::unordered_map<std::string, std::size_t> index_;  // key -> place in entries_
+    std::unordered_map<std::string, std::size_t> index_;  // key -> index into entries_
     std::vector<GgufTensor> tensors_;
 };
 

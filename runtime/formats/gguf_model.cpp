@@ -1,5 +1,6 @@
-// Opens GGUF models: one file, or all parts of a split one (NAME-00001-of-000NN.gguf as llama.cpp's gguf-split writes
-// them; keys split.no, split.count, split.tensors.count). Metadata comes from the first part, tensors from all.
+// Opens GGUF models: one file, or all parts of a split one (NAME-00001-of-000NN.gguf, as llama.cpp's gguf-split writes
+// them, with the keys split.no, split.count and split.tensors.count). Metadata is read from the first part, tensors
+// from all.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -19,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kMaxParts = 99999;  // the name has five digits
 
-// "NAME-00001-of-00003.gguf" -> NAME, 1, 3.
+// A part's file name, "NAME-00001-of-00003.gguf", as NAME, 1, 3.
 struct PartName {
     std::string stem;
     std::int64_t number = 0;
@@ -70,7 +71,7 @@ void add_part(ModelContents& model, const std::filesystem::path& path, std::int6
     add_tensors(model, part);
 }
 
-// The parts behind the first.
+// Adds the tensors of all parts after the first.
 void add_parts(ModelContents& model, const GgufFile& first, const std::filesystem::path& path) {
     const std::int64_t count = first.integer("split.count").value_or(1);
     if (count <= 1) return;
@@ -104,7 +105,7 @@ ModelContents open_gguf(const std::filesystem::path& path) {
     if (model.tensors.empty())
         throw FormatError(
             fmt::format("{}: holds no tensors (a vocabulary alone?), so there is no model in it", first.name()));
-    // A model without a tokenizer can still be looked at and benchmarked.
+    // A model without a tokenizer can still be inspected and benchmarked.
     GgufVocabulary vocabulary;
     if (first.find("tokenizer.ggml.model") != nullptr) {
         vocabulary = read_gguf_vocabulary(first);

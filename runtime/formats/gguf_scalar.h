@@ -1,5 +1,4 @@
-// Bytes of a GGUF scalar to a C++ number. Little-endian, unaligned; shared by the parser and the values, nobody else's
-// business.
+// Decodes the bytes of a GGUF scalar: little-endian, unaligned. Shared by the parser and GgufValue only.
 #pragma once
 
 #include <bit>
@@ -14,7 +13,7 @@ namespace slipstream {
 
 static_assert(std::endian::native == std::endian::little, "the readers copy little-endian numbers as they are");
 
-/// The number in the first sizeof(T) of `raw`.
+/// Returns the number in the first sizeof(T) bytes of `raw`, which must have so many (CHECKed).
 template <typename T>
 [[nodiscard]] T load_scalar(std::span<const std::byte> raw) {
     CHECK(raw.size() >= sizeof(T));
@@ -23,7 +22,7 @@ template <typename T>
     return value;
 }
 
-/// Bytes of a scalar type; CHECKs that it is one.
+/// Returns the size of a scalar type in bytes; other types fail a CHECK.
 [[nodiscard]] std::size_t scalar_bytes(GgufValueType type);
 
 }  // namespace slipstream

@@ -7,7 +7,7 @@ namespace slipstream {
 
 namespace {
 
-// Sizes of the types that are not served are those of the gguf Python package 0.19 (GGML_QUANT_SIZES).
+// Makes a type without a DType. Sizes are those of the gguf Python package 0.19 (GGML_QUANT_SIZES).
 constexpr GgmlType other(std::uint32_t id, std::string_view name, std::int64_t elements, std::size_t bytes) {
     return {id, name, elements, bytes, std::nullopt};
 }

@@ -1,5 +1,5 @@
-// The tensor types of ggml by the numbers that GGUF files carry: every one has a name and a size here, so that a file
-// can be checked and described whole; only those with a DType can be computed on.
+// The tensor types of ggml, by their numbers in GGUF files. All of them have a name and a size here, so that every file
+// can be checked and described. Only types with a DType can be computed with.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,20 @@
 
 namespace slipstream {
 
+/// A tensor type of ggml.
 struct GgmlType {
     std::uint32_t id;
-    std::string_view name;        // "Q4_K", "IQ2_XS"
-    std::int64_t block_elements;  // along the fastest dimension
+    std::string_view name;        // as ggml spells it: "Q4_K", "IQ2_XS"
+    std::int64_t block_elements;  // elements of a quantisation block, along the fastest dimension
     std::size_t block_bytes;
-    std::optional<DType> dtype;  // nothing: not served
+    std::optional<DType> dtype;  // nothing: not supported by the kernels
 };
 
-/// The type of this number, or nullptr where no ggml known to us has one (ids 4, 5, 31 to 33 and 36 to 38 were
-/// withdrawn).
+/// Returns the type with this number; null if no known version of ggml has one (4, 5, 31 to 33 and 36 to 38 were
+/// withdrawn). The result is static.
 [[nodiscard]] const GgmlType* find_ggml_type(std::uint32_t id);
 
-/// "F32, F16, ...": what to say after "served:".
+/// Returns the names of the types with a DType, "F32, F16, ...", for messages.
 [[nodiscard]] std::string served_type_names();
 
 }  // namespace slipstream

@@ -1,4 +1,4 @@
-// Decoding of GGUF metadata values. The parser has checked all lengths, so nothing here can run out of bytes.
+// Decodes GGUF metadata values. The parser has checked all lengths, so no read can pass the end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -81,7 +81,7 @@ std::optional<double> to_number(GgufValueType type, std::span<const std::byte> r
     return static_cast<double>(*integer);
 }
 
-// The string at the front of `rest`, which then begins behind it.
+// Returns the string at the start of `rest`, and removes it from `rest`.
 std::string_view take_string(std::span<const std::byte>& rest) {
     const auto length = static_cast<std::size_t>(load_scalar<std::uint64_t>(rest));
     const auto text = rest.subspan(8, length);

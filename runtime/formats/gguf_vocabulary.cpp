@@ -23,7 +23,7 @@ void check_length(const GgufFile& file, std::string_view key, std::size_t length
 std::optional<std::int64_t> special_id(const GgufFile& file, std::string_view key, std::size_t n_tokens) {
     const GgufValue* value = file.find(key);
     if (value == nullptr) return std::nullopt;
-    // -1, and the same as an unsigned number, stand for "none" in files of older converters.
+    // Older converters write -1, or its unsigned form, for "none".
     const auto id = value->integer();
     if (!id || *id < 0 || static_cast<std::size_t>(*id) >= n_tokens) return std::nullopt;
     return id;
@@ -54,7 +54,7 @@ std::vector<std::int32_t> read_types(const GgufFile& file, const GgufValue& valu
     std::vector<std::int32_t> types;
     types.reserve(n_tokens);
     for (const std::int64_t type : *numbers) {
-        // 0 is "undefined" in ggml's enumeration (include/llama.h), 6 the last.
+        // In ggml's enumeration (include/llama.h) 0 is "undefined" and 6 the last value.
         if (type < 0 || type > 6) fail(file, kTypes, fmt::format("holds {}; 0 to 6 are defined", type));
         types.push_back(static_cast<std::int32_t>(type));
     }

@@ -1,4 +1,5 @@
-// The tokenizer of a GGUF file: its tokenizer.ggml.* keys, decoded and checked. Works on vocabulary-only files as well.
+// Reads the tokenizer of a GGUF file, its tokenizer.ggml.* keys, decoded and checked. Works for vocabulary-only files
+// too.
 #pragma once
 
 #include "runtime/formats/gguf_file.h"
@@ -6,12 +7,12 @@
 
 namespace slipstream {
 
-/// Reads tokenizer.ggml.* . Throws FormatError where the tokens are missing or empty, an array has another length or
-/// type than it must, or the model's name is absent. Special ids outside the vocabulary are taken as not given (files
-/// carry such).
+/// Returns the vocabulary. Throws FormatError if the tokens are missing or empty, if an array has the wrong length or
+/// type, or if tokenizer.ggml.model is missing. Special ids outside the vocabulary count as not given, since such files
+/// exist.
 [[nodiscard]] GgufVocabulary read_gguf_vocabulary(const GgufFile& file);
 
-/// The same, from a file on disk that may hold no tensors at all.
+/// Does the same for a file on disk, which may have no tensors. Throws IoError too.
 [[nodiscard]] GgufVocabulary read_gguf_vocabulary(const std::filesystem::path& path);
 
 }  // namespace slipstream

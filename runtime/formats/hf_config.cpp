@@ -17,14 +17,14 @@ namespace slipstream {
 
 namespace {
 
-// Defaults of the optional fields, from each configuration class.
+// An architecture, with the defaults of optional fields from its configuration class in transformers.
 struct KnownArchitecture {
     std::string_view class_name;
     std::string_view model_type;
     Architecture architecture;
     std::int64_t context_tokens;
     std::int64_t n_kv_heads;  // 0: as many as query heads
-    std::int64_t head_dim;    // 0: hidden_size / heads
+    std::int64_t head_dim;    // 0: hidden_size / query heads
     double rms_eps;
 };
 
@@ -57,7 +57,7 @@ const KnownArchitecture& find_architecture(const JsonFields& fields) {
 void refuse_what_is_not_served(const JsonFields& fields) {
     for (const char* key : {"hidden_act", "hidden_activation"}) {
         const auto activation = fields.string(key).value_or("silu");
-        // "swish" is the same function under its other name.
+        // "swish" is another name of silu.
         if (activation != "silu" && activation != "swish")
             throw Unsupported(fmt::format("{}: activation \"{}\" is not served (served: silu)", fields.name(),
                                           printable(activation)));
@@ -81,7 +81,7 @@ AttentionBias read_bias(const JsonFields& fields, Architecture architecture) {
     const bool asked = fields.boolean("attention_bias").value_or(false) || fields.boolean("bias").value_or(false);
     if (!asked) return AttentionBias::None;
     if (architecture == Architecture::Llama || architecture == Architecture::Qwen3) return AttentionBias::QkvAndOut;
-    // transformers' Mistral and Phi-3 have no such parameter and ignore the field.
+    // In transformers, Mistral and Phi-3 have no such parameter and ignore the field.
     return AttentionBias::None;
 }
 
@@ -101,7 +101,8 @@ std::vector<std::int64_t> windows_of_layer_types(const JsonFields& fields, const
     return windows;
 }
 
-// Mistral and Phi-3: one window for all layers, Qwen: from max_window_layers on, or as layer_types says.
+// Returns the sliding window of each layer; empty: none has one. Mistral and Phi-3 have one window for all layers; Qwen
+// has one from max_window_layers on, or as layer_types says.
 std::vector<std::int64_t> read_windows(const JsonFields& fields, const ModelConfig& config) {
     const Architecture architecture = config.architecture;
     if (architecture == Architecture::Llama) return {};
@@ -148,7 +149,7 @@ std::optional<DType> read_dtype(const JsonFields& fields) {
     if (*text == "bfloat16") return DType::BF16;
     if (*text == "float16") return DType::F16;
     if (*text == "float32") return DType::F32;
-    return std::nullopt;  // the tensors say what they are
+    return std::nullopt;  // another name: the tensors' own types are used
 }
 
 std::vector<TokenId> read_token_ids(const JsonFields& fields, const char* key) {
@@ -157,7 +158,7 @@ std::vector<TokenId> read_token_ids(const JsonFields& fields, const char* key) {
     if (value == nullptr) return ids;
     const auto add = [&](const nlohmann::json& element) {
         const std::int64_t id = fields.to_integer(element, key);
-        // -1 stands for "none" in some files.
+        // Some files write -1 for "none".
         if (id >= 0 && id <= std::numeric_limits<TokenId>::max()) ids.push_back(static_cast<TokenId>(id));
     };
     if (value->is_array()) {

@@ -1,7 +1,7 @@
-// config.json and generation_config.json of a Hugging Face directory to a ModelConfig. Works on text, so that it can be
-// fuzzed. Architectures: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM;
-// others are refused by name. Field names and defaults are transformers' (models/*/configuration_*.py and
-// modeling_rope_utils.py, 4.40 to 5.23).
+// Reads a ModelConfig from the text of config.json, and sampling defaults from generation_config.json (Hugging Face
+// directories). Reads text, not files, so that it can be fuzzed. Architectures: LlamaForCausalLM, MistralForCausalLM,
+// Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM; others are refused by name. Field names and defaults are those
+// of transformers (models/*/configuration_*.py and modeling_rope_utils.py, 4.40 to 5.23).
 #pragma once
 
 #include <cstdint>
@@ -14,22 +14,23 @@
 
 namespace slipstream {
 
-/// Which projections of the attention carry a bias.
+/// Which attention projections have a bias.
 enum class AttentionBias : std::uint8_t { None, Qkv, QkvAndOut };
 
+/// The contents of a config.json.
 struct HfConfig {
-    ModelConfig model;  // validated; kv_dtype is set where the file names a type
+    ModelConfig model;  // validated; kv_dtype is `dtype`, or F16 without one
     AttentionBias attention_bias = AttentionBias::None;
-    std::optional<DType> dtype;  // "torch_dtype" or "dtype"
+    std::optional<DType> dtype;  // "torch_dtype" or "dtype"; nothing: not given, or another type
     std::optional<std::int64_t> bos_id;
-    std::vector<TokenId> end_tokens;  // eos_token_id, one or several
+    std::vector<TokenId> end_tokens;  // eos_token_id, one or several; empty: none
 };
 
-/// Throws FormatError (missing or contradictory fields) or Unsupported (architecture, activation, scaling); `name` is
-/// the file's, for messages.
+/// Parses a config.json. `name` is the file's, for messages. Throws FormatError (missing or contradictory fields) or
+/// Unsupported (architecture, activation, rope scaling, quantised weights, experts).
 [[nodiscard]] HfConfig parse_hf_config(std::string_view json_text, const std::string& name);
 
-/// generation_config.json. `end_tokens` is empty where the file names none.
+/// Parses a generation_config.json. `end_tokens` of the result is empty if the file names none. Throws FormatError.
 [[nodiscard]] GenerationDefaults parse_generation_config(std::string_view json_text, const std::string& name);
 
 }  // namespace slipstream

@@ -1,5 +1,5 @@
 // Opens Hugging Face directories: config.json, generation_config.json, tokenizer files, and model.safetensors or the
-// shards that model.safetensors.index.json lists.
+// files that model.safetensors.index.json lists.
 #include <fmt/format.h>
 
 #include <map>
@@ -40,7 +40,7 @@ void add_shard(ModelContents& model, const fs::path& path) {
     for (const auto& [key, value] : shard.metadata) model.metadata.emplace_back(printable(key), printable(value));
 }
 
-// Tensor name -> file name, as the index says.
+// Reads an index. Returns the file name of each tensor.
 std::map<std::string, std::string> read_weight_map(const fs::path& path) {
     const MappedFile file(path);
     const nlohmann::json json = parse_json_object(text_of(file), path.string());
@@ -51,7 +51,7 @@ std::map<std::string, std::string> read_weight_map(const fs::path& path) {
     for (const auto& [tensor, value] : map->items()) {
         if (!value.is_string()) fields.fail("weight_map", fmt::format("names no file for {}", printable(tensor)));
         const auto& name = value.get_ref<const std::string&>();
-        // A plain name: an index must not lead out of its directory.
+        // Only a plain file name is accepted, so that an index cannot lead out of its directory.
         if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
             name.find('\0') != std::string::npos)
             fields.fail("weight_map", fmt::format("names the file \"{}\", which is no plain name", printable(name)));
@@ -66,7 +66,7 @@ void add_shards(ModelContents& model, const fs::path& directory, const fs::path&
     std::set<std::string> names;
     for (const auto& [tensor, file] : weight_map) names.insert(file);
     model.files.reserve(names.size());
-    std::vector<std::string_view> shard_of;  // [tensors]
+    std::vector<std::string_view> shard_of;  // [tensors]: file name
     for (const std::string& name : names) {
         const fs::path path = directory / name;
         if (!is_there(path)) throw IoError(fmt::format("{}: missing, though {} lists it", path.string(), index_name));
@@ -89,7 +89,7 @@ void add_shards(ModelContents& model, const fs::path& directory, const fs::path&
 void add_weights(ModelContents& model, const fs::path& directory) {
     const fs::path whole = directory / "model.safetensors";
     const fs::path index = directory / "model.safetensors.index.json";
-    // Where both are there, transformers takes the whole file.
+    // If both exist, transformers uses the whole file.
     if (is_there(whole)) {
         add_shard(model, whole);
     } else if (is_there(index)) {
@@ -122,7 +122,7 @@ void find_tokenizer(ModelContents& model, const fs::path& directory) {
         model.chat_template = *text;
 }
 
-// The fields of config.json, for inspect.
+// Adds the fields of config.json to the metadata that `inspect` shows.
 void add_config_metadata(ModelContents& model, std::string_view text, const std::string& name) {
     const nlohmann::json json = parse_json_object(text, name);
     for (const auto& [key, value] : json.items())
@@ -130,7 +130,8 @@ void add_config_metadata(ModelContents& model, std::string_view text, const std:
                                     printable(value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
 }
 
-// Keys and values stay 16-bit where the weights are, unless config.json says otherwise.
+// Returns the type of the KV cache: the one in config.json, else that of the first matrix, so that 16-bit weights have
+// a 16-bit cache.
 DType kv_type(const ModelContents& model, const HfConfig& config) {
     if (config.dtype) return *config.dtype;
     for (const FileTensor& tensor : model.tensors)

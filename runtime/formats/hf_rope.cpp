@@ -19,7 +19,7 @@ RopeScalingKind scaling_kind(const JsonFields& scaling, Architecture architectur
     if (!type) type = scaling.string("type");
     const std::string text = type.value_or("default");
     if (text == "default") return RopeScalingKind::None;
-    // Phi-3's first files say "su" for longrope, and "yarn" for the same thing (Phi3Config, backward compatibility).
+    // The first files of Phi-3 call longrope "su" or "yarn" (Phi3Config, backward compatibility).
     if (text == "longrope" || text == "su") return RopeScalingKind::LongRope;
     if (text == "yarn") return architecture == Architecture::Phi3 ? RopeScalingKind::LongRope : RopeScalingKind::Yarn;
     if (text == "linear") return RopeScalingKind::Linear;
@@ -42,7 +42,7 @@ void read_scaling(const JsonFields& fields, const JsonFields& scaling, ModelConf
     if (rope.kind == RopeScalingKind::None) return;
     rope.original_context = scaling.integer("original_max_position_embeddings").value_or(0);
     if (rope.kind != RopeScalingKind::Linear && rope.kind != RopeScalingKind::Dynamic) {
-        // A field beside the scaling has priority over one within (standardize_rope_params).
+        // A field beside the scaling object takes precedence over one inside it (standardize_rope_params).
         if (const auto outer = fields.integer("original_max_position_embeddings")) {
             rope.original_context = *outer;
         } else if (config.architecture == Architecture::Phi3) {
@@ -69,7 +69,7 @@ void read_scaling(const JsonFields& fields, const JsonFields& scaling, ModelConf
         case RopeScalingKind::Yarn:
             rope.factor = scaling.number("factor").value_or(stretch);
             rope.attention_factor = scaling.number("attention_factor");
-            // 0 means the default there too ("or 32").
+            // 0 means the default, as in transformers ("or 32").
             if (const double beta = scaling.number("beta_fast").value_or(0.0); beta != 0.0) rope.beta_fast = beta;
             if (const double beta = scaling.number("beta_slow").value_or(0.0); beta != 0.0) rope.beta_slow = beta;
             rope.mscale = scaling.number("mscale").value_or(0.0);
@@ -81,7 +81,7 @@ void read_scaling(const JsonFields& fields, const JsonFields& scaling, ModelConf
         case RopeScalingKind::LongRope:
             rope.factor = scaling.number("factor").value_or(stretch);
             rope.attention_factor = scaling.number("attention_factor");
-            // A factor that does not stretch leaves the attention as it is.
+            // A factor that does not extend the context leaves the attention unchanged.
             if (!rope.attention_factor && rope.factor <= 1.0) rope.attention_factor = 1.0;
             rope.short_factors = scaling.numbers("short_factor").value_or(std::vector<double>{});
             rope.long_factors = scaling.numbers("long_factor").value_or(std::vector<double>{});
@@ -93,7 +93,7 @@ void read_scaling(const JsonFields& fields, const JsonFields& scaling, ModelConf
 
 void read_hf_rope(const JsonFields& fields, ModelConfig& config) {
     const auto* scaling = fields.object("rope_scaling");
-    // transformers 5 takes rope_scaling where both are given.
+    // If both are given, transformers 5 uses rope_scaling.
     if (scaling == nullptr || scaling->empty()) scaling = fields.object("rope_parameters");
     const nlohmann::json none = nlohmann::json::object();
     const JsonFields inner(scaling == nullptr ? none : *scaling, fields.name());
@@ -108,7 +108,7 @@ void read_hf_rope(const JsonFields& fields, ModelConfig& config) {
     config.rope_theta = either("rope_theta", kDefaultTheta);
     const double part = either("partial_rotary_factor", 1.0);
     if (!(part > 0.0 && part <= 1.0)) fields.fail("partial_rotary_factor", fmt::format("is {}", part));
-    // head_dim is checked after this; the product of a broken one must still fit.
+    // head_dim is validated later; even with a damaged one the product must not overflow.
     const std::int64_t head_dim = std::clamp<std::int64_t>(config.head_dim, 0, 1 << 20);
     config.n_rotated = static_cast<std::int64_t>(static_cast<double>(head_dim) * part);
     read_scaling(fields, inner, config);

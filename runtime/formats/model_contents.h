@@ -1,4 +1,4 @@
-// What the opener of a format hands to ModelFiles: the mappings and everything that was read out of their headers.
+// What opening a format produces for ModelFiles: the mappings, and everything that was read from their headers.
 #pragma once
 
 #include <filesystem>
@@ -13,6 +13,7 @@
 
 namespace slipstream {
 
+/// The parts of an opened model.
 struct ModelContents {
     std::string format;
     std::string label;  // the path that was opened, for messages
@@ -27,14 +28,15 @@ struct ModelContents {
     BindingRules rules;
 };
 
-/// A tensor of `shape` (row-major) at `data`; no view where the type is not served or the rank is not 1 to 4.
+/// Returns the tensor of `shape` (row-major) in `data`, which must outlive it. Without a view if `dtype` is empty (the
+/// type is not supported) or the shape does not have 1 to 4 dimensions.
 [[nodiscard]] FileTensor make_file_tensor(std::string name, std::string_view type_name, std::optional<DType> dtype,
                                           std::vector<std::int64_t> shape, std::span<const std::byte> data);
 
-/// Opens a GGUF file, with all its parts where it is the first of several.
+/// Opens a GGUF file; if it is the first part of a split model, with all parts. Throws as ModelFiles::open() does.
 [[nodiscard]] ModelContents open_gguf(const std::filesystem::path& path);
 
-/// Opens a Hugging Face directory; `directory` holds a config.json.
+/// Opens a Hugging Face directory, which must have a config.json. Throws as ModelFiles::open() does.
 [[nodiscard]] ModelContents open_hf_directory(const std::filesystem::path& directory);
 
 }  // namespace slipstream

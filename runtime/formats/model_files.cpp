@@ -60,7 +60,7 @@ public:
     }
 
 private:
-    /// The file that `part` lies in, and where.
+    /// Calls use(file, offset) for the file that contains `part`.
     template <typename Use>
     void with_file(std::span<const std::byte> part, const Use& use) const {
         for (const MappedFile& file : contents_.files) {
@@ -73,7 +73,7 @@ private:
     }
 
     ModelContents contents_;
-    TensorIndex index_;  // into contents_.tensors, which never changes
+    TensorIndex index_;  // into contents_.tensors, which must not change
     std::vector<fs::path> paths_;
     std::size_t total_bytes_ = 0;
 };

@@ -1,5 +1,5 @@
-// One opened model on disk, whatever its format: configuration, weights as views into mapped memory, and the raw
-// material of the tokenizer. Hugging Face directories and GGUF (whole or in parts) answer to the same interface.
+// An opened model on disk: configuration, weights as views into mapped memory, and the data of the tokenizer. Hugging
+// Face directories and GGUF files (whole or split) have this one interface.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@
 
 namespace slipstream {
 
-/// A tensor as it lies in a file; the view points into the mapping. A type that cannot be computed on (or more
-/// dimensions than a view has) leaves view.data null; type_name and shape stand for themselves then.
+/// A tensor of a file; `view` points into the mapping. If the type cannot be computed with, or there are more
+/// dimensions than a view has, view.data is null, and only type_name and shape describe the tensor.
 struct FileTensor {
     std::string name;
     ConstTensorView view;
     std::size_t bytes = 0;
-    std::string type_name;            // as the file's format spells it: "Q4_K", "IQ2_XS", "F8_E4M3"
+    std::string type_name;            // as the file format spells it: "Q4_K", "IQ2_XS", "F8_E4M3"
     std::vector<std::int64_t> shape;  // row-major
 };
 
-/// The vocabulary as a GGUF file holds it (tokenizer.ggml.*).
+/// The vocabulary in a GGUF file (tokenizer.ggml.*).
 using GgufVocabulary = PlainVocabulary;
 
-/// Where a model's tokenizer is to be read from: the GGUF's own arrays, or files of a directory (only those that
-/// exist).
+/// Where a model's tokenizer is read from: the arrays of a GGUF file, or the files of a directory. Paths of files that
+/// do not exist are empty.
 struct TokenizerSource {
     std::optional<GgufVocabulary> gguf;
     std::filesystem::path sentencepiece_model;    // tokenizer.model, or empty
@@ -40,31 +40,33 @@ struct TokenizerSource {
     std::filesystem::path vocab_json;             // vocab.json, or empty
     std::filesystem::path merges_txt;             // merges.txt, or empty
     std::filesystem::path tokenizer_config_json;  // tokenizer_config.json, or empty
-    // From config.json / tokenizer_config.json of a directory; GGUF keys stand in `gguf`.
+    // From config.json and tokenizer_config.json of a directory; the keys of a GGUF file are in `gguf`.
     std::optional<std::int64_t> bos_id;
     std::optional<bool> add_bos;
-    std::vector<NamedChatTemplate> chat_templates;  // all that there are, in the order they were found
+    std::vector<NamedChatTemplate> chat_templates;  // all that were found, in this order
 };
 
-/// Reads the tokenizer of an opened model: maps the files that `source` names, while it reads them. Throws IoError,
-/// Unsupported (naming the kind), FormatError.
+/// Makes the tokenizer of an opened model. Maps the files that `source` names while it reads them. Throws IoError,
+/// Unsupported (with the kind of tokenizer), FormatError.
 [[nodiscard]] std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerSource& source);
 
+/// An opened model. Views of weights and tensors are valid as long as this object.
 class ModelFiles : public WeightSource {
 public:
-    /// Opens a GGUF file (or the first part of a split one), or a Hugging Face directory (or its config.json). Maps the
-    /// files, reads nothing but headers. Throws IoError, FormatError, Unsupported; each message names the file.
+    /// Opens a GGUF file (of a split model the first part), or a Hugging Face directory (or its config.json). Maps the
+    /// files and reads only their headers. Throws IoError, FormatError, Unsupported; each message names the file.
     [[nodiscard]] static std::unique_ptr<ModelFiles> open(const std::filesystem::path& path);
 
     [[nodiscard]] virtual std::string_view format() const = 0;                          // "GGUF v3", "safetensors"
     [[nodiscard]] virtual const std::vector<std::filesystem::path>& paths() const = 0;  // the mapped files
-    [[nodiscard]] virtual std::size_t total_bytes() const = 0;                          // of those files
+    [[nodiscard]] virtual std::size_t total_bytes() const = 0;                          // size of those files together
     [[nodiscard]] virtual const GenerationDefaults& generation_defaults() const = 0;
     [[nodiscard]] virtual const TokenizerSource& tokenizer_source() const = 0;
-    /// The template called "default"; all of them stand in tokenizer_source().
+    /// Returns the template called "default"; tokenizer_source() has all of them.
     [[nodiscard]] virtual const std::optional<std::string>& chat_template() const = 0;
-    [[nodiscard]] virtual const std::vector<FileTensor>& tensors() const = 0;  // all, in file order
-    /// Metadata to show in `inspect`, key and printable value, in file order (long arrays summarised).
+    /// Returns all tensors, in file order, also those that are not weights.
+    [[nodiscard]] virtual const std::vector<FileTensor>& tensors() const = 0;
+    /// Returns metadata for `inspect`: keys and printable values, in file order (long arrays are shortened).
     [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> metadata() const = 0;
 };
 

@@ -15,9 +15,11 @@ namespace slipstream {
 
 namespace {
 
+// Bytes of one sample of a tensor.
 constexpr std::size_t kSampleBytes = 64;
 
-// A chain of XXH3-64, each link seeded with the one before; lengths count, so that neighbours cannot trade bytes.
+// A chain of XXH3-64, each seeded with the one before. Lengths are hashed too, so that bytes cannot move between
+// neighbouring values without a change.
 class Digest {
 public:
     void bytes(std::span<const std::byte> data) {
@@ -78,7 +80,7 @@ void add_sample(Digest& digest, const FileTensor& tensor) {
     digest.numbers(tensor.shape);
     digest.number(tensor.bytes);
     const auto* data = static_cast<const std::byte*>(tensor.view.data);
-    if (data == nullptr) return;  // a type that is not computed on
+    if (data == nullptr) return;  // a type that is not supported
     const std::size_t n = std::min(kSampleBytes, tensor.bytes);
     for (const std::size_t begin : {std::size_t{0}, (tensor.bytes - n) / 2, tensor.bytes - n})
         digest.bytes({data + begin, n});

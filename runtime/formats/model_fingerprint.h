@@ -1,4 +1,4 @@
-// Digests that tell models and vocabularies apart: keys of tables, sessions and kept splits on disk.
+// Digests that distinguish models and vocabularies: keys of tables, sessions and kept splits on disk.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,15 @@
 
 namespace slipstream {
 
-/// Digest of the configuration's numbers, the vocabulary, and name, type, shape and a sample of the bytes of every
-/// tensor (64 at its start, middle and end), so that two fine-tunes of one model differ. Touches three pages a tensor:
-/// milliseconds, whatever the model's size, once they are in memory. Neither paths nor names of files count. Throws
-/// IoError where a tokenizer's file cannot be read.
+/// Returns a digest of the numbers of the configuration, the vocabulary, and the name, type and shape of every tensor.
+/// Of tensors with a supported type it includes a sample of the bytes (64 at the start, in the middle and at the end),
+/// so that two fine-tunes of one model differ. Reads at most three pages per tensor: milliseconds for a model of any
+/// size, once they are in memory. Paths and file names do not count. Throws IoError if a file of the tokenizer cannot
+/// be read.
 [[nodiscard]] std::uint64_t model_fingerprint(const ModelFiles& files);
 
-/// Digest of all pieces in the order of their ids, with their kinds: what a table of token ids made from text is for,
-/// whatever model or file format the tokenizer came with.
+/// Returns a digest of all pieces in the order of their ids, with their kinds. Tables of token ids that were made from
+/// text are valid for tokenizers with the same digest, of any model or file format.
 [[nodiscard]] std::uint64_t tokenizer_fingerprint(const Tokenizer& tokenizer);
 
 }  // namespace slipstream

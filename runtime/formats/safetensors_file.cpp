@@ -19,7 +19,7 @@ namespace slipstream {
 namespace {
 
 constexpr std::size_t kLengthBytes = 8;
-constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // bytes; limit of the safetensors format
 constexpr std::size_t kMaxRankInFile = 16;
 
 struct KnownType {
@@ -90,7 +90,7 @@ private:
         }
     }
 
-    // A non-negative integer that fits int64.
+    // Returns a non-negative integer that fits int64; anything else is an error.
     [[nodiscard]] std::int64_t read_size(const nlohmann::json& value, const std::string& tensor,
                                          const char* what) const {
         if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::uint64_t{INT64_MAX})
@@ -135,7 +135,7 @@ private:
     void check_size(SafetensorsTensor& tensor) const {
         const auto known = std::find_if(kTypes.begin(), kTypes.end(),
                                         [&](const KnownType& type) { return type.name == tensor.type_name; });
-        if (known == kTypes.end()) return;  // newer than this table: only named where the model needs it
+        if (known == kTypes.end()) return;  // newer than this table: an error only if the model needs it
         tensor.dtype = known->dtype;
         std::optional<std::size_t> bits = known->bits;
         for (const std::int64_t length : tensor.shape)
@@ -145,8 +145,8 @@ private:
                              fmt::join(tensor.shape, " x "), tensor.type_name, tensor.bytes));
     }
 
-    // As the safetensors crate checks (Metadata::validate and SafeTensors::read_metadata): the tensors cover the data,
-    // one behind the other, without holes and to the end of the file.
+    // Checks as the safetensors crate does (Metadata::validate and SafeTensors::read_metadata): the tensors cover the
+    // data, each following the one before, without holes up to the end of the file.
     void check_places() {
         auto& tensors = file_.tensors;
         std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {

@@ -1,8 +1,8 @@
-// One safetensors file, the header alone: names, types, shapes and places of tensors over bytes that somebody else
+// The header of one safetensors file: names, types, shapes and offsets of tensors, parsed from bytes that the caller
 // keeps. Format: huggingface/safetensors README, "Format": u64 header length, JSON header, then the data. Types that
-// are not served are kept by name, for a file may hold tensors that the model does not need. Sharding is
-// hf_directory.cpp's business. Invariant after parse(): every tensor has the size of its shape, and together they cover
-// the data without overlap or hole. Where a tensor begins is not aligned to anything.
+// are not supported are kept by name, since a file may have tensors that the model does not need. Models of several
+// files are assembled in hf_directory.cpp. Invariant after parse(): every tensor has the size of its shape, and
+// together they cover the data without overlaps or holes. The data of a tensor is not aligned.
 #pragma once
 
 #include <cstddef>
@@ -17,20 +17,23 @@
 
 namespace slipstream {
 
+/// A tensor in the header.
 struct SafetensorsTensor {
     std::string name;
     std::string type_name;       // "BF16", "F8_E4M3"
-    std::optional<DType> dtype;  // nothing: not served
+    std::optional<DType> dtype;  // nothing: not supported
     std::vector<std::int64_t> shape;
-    std::size_t offset = 0;  // from the start of the file
+    std::size_t offset = 0;  // of the data, in bytes from the start of the file
     std::size_t bytes = 0;
 };
 
+/// The header, parsed.
 struct SafetensorsFile {
-    std::vector<SafetensorsTensor> tensors;                     // by place in the file
-    std::vector<std::pair<std::string, std::string>> metadata;  // "__metadata__", by key
+    std::vector<SafetensorsTensor> tensors;                     // sorted by the offset of their data
+    std::vector<std::pair<std::string, std::string>> metadata;  // "__metadata__", sorted by key
 
-    /// Parses the header. `bytes` need only live during the call; `name` stands in messages. Throws FormatError.
+    /// Parses the header. `bytes`, the whole file, need only live during the call. `name` is for messages. Throws
+    /// FormatError.
     [[nodiscard]] static SafetensorsFile parse(std::span<const std::byte> bytes, const std::string& name);
 };
 

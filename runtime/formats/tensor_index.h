@@ -1,4 +1,4 @@
-// Tensors of a model by name. Points into a list that somebody else keeps.
+// Finds tensors of a model by name.
 #pragma once
 
 #include <string_view>
@@ -9,20 +9,21 @@
 
 namespace slipstream {
 
+/// Index of a list of tensors, which the caller keeps.
 class TensorIndex {
 public:
-    /// `tensors` must outlive the index, unchanged. Throws FormatError where a name stands twice (in two parts or
-    /// shards).
+    /// Indexes `tensors` by name. They must outlive the index, unchanged. Throws FormatError if a name occurs twice (in
+    /// two files of the model).
     explicit TensorIndex(const std::vector<FileTensor>& tensors);
 
-    /// The tensor of this name, or nullptr.
+    /// Returns the tensor with this name; null if there is none.
     [[nodiscard]] const FileTensor* find(std::string_view name) const;
 
 private:
     std::unordered_map<std::string_view, const FileTensor*> by_name_;
 };
 
-/// "[32, 64]".
+/// Returns a shape as text, "[32, 64]".
 [[nodiscard]] std::string shape_text(const std::vector<std::int64_t>& shape);
 
 }  // namespace slipstream

@@ -1,4 +1,4 @@
-// The files of a model's tokenizer, mapped while the tokenizer is made from them.
+// Maps the files of a model's tokenizer while the tokenizer is made from them.
 #include <deque>
 
 #include "offload/mapped_file.h"
@@ -18,13 +18,13 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerSource& source) {
         parts.vocabulary = &*source.gguf;
         return make_tokenizer(parts);
     }
-    // Only what is read: of several files the first one counts.
+    // Maps only the files that will be read: the first kind that exists is used.
     parts.tokenizer_config_json = file(source.tokenizer_config_json);
     parts.tokenizer_json = file(source.tokenizer_json);
     if (!parts.tokenizer_json) parts.sentencepiece_model = file(source.sentencepiece_model);
     if (parts.tokenizer_json || parts.sentencepiece_model || source.vocab_json.empty()) return make_tokenizer(parts);
     parts.merges_txt = file(source.merges_txt);
-    // Without its merges a vocabulary is refused by name: there is nothing to read.
+    // A vocabulary without its merges is refused by name, so it is not read.
     parts.vocab_json = parts.merges_txt ? file(source.vocab_json) : NamedBytes{{}, source.vocab_json.string()};
     return make_tokenizer(parts);
 }

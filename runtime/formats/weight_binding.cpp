@@ -42,7 +42,7 @@ constexpr WeightNames kHuggingFace{
     .foreign_outside = kHfForeignOutside,
 };
 
-// A fused gate and up has the name of up alone (phi3: twice d_ff rows, the gate first).
+// In GGUF, a fused gate and up has the name of up alone (phi3: 2 * d_ff rows, the gate first).
 constexpr WeightNames kGguf{
     .embedding = "token_embd",
     .output_norm = "output_norm",
@@ -65,7 +65,7 @@ constexpr WeightNames kGguf{
     .foreign_outside = kGgufForeignOutside,
 };
 
-// Elements [begin, begin + count) of a vector.
+// Returns elements [begin, begin + count) of a vector.
 ConstTensorView slice_vector(ConstTensorView vector, std::int64_t begin, std::int64_t count) {
     return vector_view(vector.data + row_bytes(vector.dtype, begin), vector.dtype, count);
 }
@@ -105,7 +105,7 @@ private:
         return find(name, {rows, cols}).view;
     }
 
-    // Norms and biases: plain floats only.
+    // Returns a norm or a bias, which must not be quantised.
     [[nodiscard]] ConstTensorView vector(const std::string& name, std::int64_t length) const {
         const ConstTensorView view = find(name, {length}).view;
         if (is_quantized(view.dtype))

@@ -18,11 +18,12 @@ ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
     try {
         place(limit);
     } catch (const OutOfBudget&) {
-        // Small items take a small ring. So what the error asks for does, though a larger budget has larger items.
+        // Small items need a small ring. The error of this attempt names a budget that is enough, although with a
+        // larger budget the items are larger.
         if (request.max_item_bytes > 0 || limit == kMinItemBytes) throw;
         place(kMinItemBytes);
     }
-    request_.config = nullptr;  // read above alone
+    request_.config = nullptr;  // only place() reads it
     request_.weights = nullptr;
     if (request.pass_tokens) return;
     const double one = pass(1).seconds;
@@ -52,7 +53,7 @@ void ModelPlan::place(std::size_t max_item_bytes) {
         } catch (const OutOfBudget&) {
         }
     }
-    // A ring for two items does for passes; prompts then read the weights once a prefill chunk.
+    // A ring for two items is enough for passes; prompts then read the weights once per prefill chunk.
     least_ring_bytes_ = 0;
     least_kv_ring_bytes_ = 0;
     residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));

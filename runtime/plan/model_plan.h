@@ -1,5 +1,5 @@
-// A model on a device under a budget, planned: its items, what of them stays, and what passes of any size then take.
-// For a model that is opened as well as for one that is only a shape.
+// Plans a model on one device under a memory budget: its items, which of them stay on the device, and how long passes
+// of any size then take. Works for an opened model, and for one of which only the shapes are known.
 #pragma once
 
 #include <cstddef>
@@ -13,66 +13,84 @@
 
 namespace slipstream {
 
+/// What is planned, and for which machine.
 struct ModelPlanRequest {
-    const ModelConfig* config = nullptr;
-    const ModelWeights* weights = nullptr;  // views with or without memory
+    const ModelConfig* config = nullptr;    // not null; only read by the constructor
+    const ModelWeights* weights = nullptr;  // not null; views with or without memory, only read by the constructor
     WeightRounding rounding = WeightRounding::None;
-    DType kv_dtype = DType::F16;
+    DType kv_dtype = DType::F16;  // type of the KV cache
     std::int64_t context_tokens = 0;
 
+    /// Memory of the device for the model; the following three are parts of it.
     std::size_t budget_bytes = 0;
-    std::size_t fixed_bytes = 0;      // of it taken whatever streams
-    std::size_t kv_tail_bytes = 0;    // of it taken as soon as KV streams
-    std::size_t streaming_bytes = 0;  // of it taken as soon as anything streams, the ring not counted
-    std::size_t ring_bytes = 0;       // 0: planned
-    std::int64_t ring_layers = 1;     // layers of weights that the ring is to hold at once, where there is room
-    bool weights_stay = false;        // KV alone may stream
-    std::size_t max_item_bytes = 0;   // 0: item_limit() of the budget, less where that is too much for it
+    std::size_t fixed_bytes = 0;      // part of the budget needed in any case
+    std::size_t kv_tail_bytes = 0;    // part of the budget needed if KV streams: device tails
+    std::size_t streaming_bytes = 0;  // part of the budget needed if anything streams, without the ring
+    std::size_t ring_bytes = 0;       // size of the ring; 0: planned
+    std::int64_t ring_layers = 1;     // layers whose weights the ring should hold at once, if there is room
+    bool weights_stay = false;        // only KV may stream
+    /// Most bytes of a weight item; 0: item_limit() of the budget, or kMinItemBytes if that does not fit
+    std::size_t max_item_bytes = 0;
 
     PassRates rates;
     double link_bytes_per_second = 0.0;
-    double memory_bytes_per_second = 0.0;  // of the host, as much as this device may take; 0: no limit
+    /// Bandwidth of host memory that this device may use; 0: no limit.
+    double memory_bytes_per_second = 0.0;
+    /// As ResidencyRequest has it.
     double host_bytes_per_copied_byte = 1.0;
-    double fixed_seconds = 0.0;               // of a pass: drafting that nothing hides
-    std::optional<std::int64_t> pass_tokens;  // to plan for; nothing: as many as ride along (see ModelPlan)
+    double fixed_seconds = 0.0;  // time of a pass outside the schedule: drafting that nothing hides
+    /// Tokens of the pass that residency is planned for; nothing: chosen (ModelPlan::pass_tokens()).
+    std::optional<std::int64_t> pass_tokens;
 };
 
-/// Tokens ride along while a pass with twice as many takes at most this much more than a pass of one: so that the link
-/// stays the limit also where a change makes it faster.
+/// Tokens of a pass count as almost free while a pass with twice as many takes at most this times a pass of one token.
+/// The factor of two keeps the link the limit even if a later change makes passes faster.
 inline constexpr double kRidingAlong = 1.15;
+/// Most tokens of the pass that residency is planned for.
 inline constexpr std::int64_t kMostPassTokens = 256;
 
+/// The plan of one device. Immutable.
 class ModelPlan {
 public:
-    /// Throws OutOfBudget as plan_residency() does.
+    /// Makes the plan. Throws OutOfBudget as plan_residency() does.
     explicit ModelPlan(const ModelPlanRequest& request);
 
+    /// Returns what stays on the device.
     [[nodiscard]] const ResidencyPlan& residency() const { return residency_; }
-    /// Item i belongs to residency().resident_bytes[i].
+    /// Returns what a pass reads, in order; residency().resident_bytes[i] is of item i.
     [[nodiscard]] const std::vector<PassItem>& pass_items() const { return pass_items_; }
+    /// Returns the weight items, which PassItem::weight_item numbers.
     [[nodiscard]] const std::vector<WeightItem>& items() const { return items_; }
-    /// That they were cut to.
+    /// Returns the limit of bytes to which the weight items were cut.
     [[nodiscard]] std::size_t max_item_bytes() const { return request_.max_item_bytes; }
-    /// Tokens of the pass that was planned for: those of the request, or the largest power of two, up to 256, whose
-    /// pass takes at most kRidingAlong times a pass of one.
+    /// Returns the tokens of the pass that residency is planned for: those of the request or, without one, the largest
+    /// power of two up to kMostPassTokens for which a pass of twice as many tokens takes at most kRidingAlong times a
+    /// pass of one.
     [[nodiscard]] std::int64_t pass_tokens() const { return pass_tokens_; }
     [[nodiscard]] std::int64_t context_tokens() const { return request_.context_tokens; }
-    /// Whether a prompt reads what streams of the weights once; otherwise once a prefill chunk of 512 tokens.
+    /// Returns true if a prompt reads the streamed weights once, false if it reads them once per prefill chunk of 512
+    /// tokens.
     [[nodiscard]] bool prompts_read_weights_once() const {
         return least_ring_bytes_ > 0 || residency_.streamed_weights_bytes == 0;
     }
-    /// What its device is asked to hold and copy in such a pass: the request whose decisions residency() has.
+    /// Returns the request for a pass of `n_tokens` tokens after `text_tokens` committed ones; residency() was decided
+    /// on the one for pass_tokens() and the full context.
     [[nodiscard]] ResidencyRequest residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const;
-    /// A pass of `n_tokens` behind `text_tokens` committed ones (at most the context), with this residency.
+    /// Predicts a pass of `n_tokens` tokens after `text_tokens` committed ones (at most the context), with this
+    /// residency. Without `text_tokens`: at full context.
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens, std::int64_t text_tokens) const;
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens) const { return pass(n_tokens, request_.context_tokens); }
 
+    /// Returns the bytes of all weight items, as they are packed.
     [[nodiscard]] std::size_t weights_bytes() const;
+    /// Returns the bytes of the KV of all layers, at full context.
     [[nodiscard]] std::size_t kv_bytes() const;
-    /// Host memory that what streams lies in: whole items of weights, and of KV what is not resident.
+    /// Returns the bytes of pinned host memory for everything that streams: whole weight items, and the part of the KV
+    /// that is not resident.
     [[nodiscard]] std::size_t pinned_bytes() const;
 
 private:
+    // Cuts items of at most `max_item_bytes` and decides what stays, with the largest ring that fits.
     void place(std::size_t max_item_bytes);
 
     ModelPlanRequest request_;
@@ -80,8 +98,8 @@ private:
     std::vector<WeightItem> items_;
     std::vector<PassItem> pass_items_;
     std::int64_t pass_tokens_ = 1;
-    std::size_t least_ring_bytes_ = 0;     // 0: two items do
-    std::size_t least_kv_ring_bytes_ = 0;  // besides, where KV streams, too
+    std::size_t least_ring_bytes_ = 0;     // weights that the ring must hold at once; 0: two items are enough
+    std::size_t least_kv_ring_bytes_ = 0;  // bytes needed in addition, if KV streams too
     ResidencyPlan residency_;
 };
 

@@ -1,6 +1,7 @@
-// What computing takes, as numbers that are measured on a machine or stated for one that is not there: seconds for each
-// byte of weights and of KV, by how many vectors meet it in a pass. From these and a program of blocks follows what a
-// pass takes with everything on the device; what streaming adds, offload/residency_plan.h says.
+// The cost of computing, as numbers that are measured on a machine, or stated for a machine that is not there: seconds
+// per byte of weights and of KV, as a function of the vectors that are multiplied with the byte in a pass. These rates
+// and a schedule of items give the time of a pass with everything on the device. offload/residency_plan.h adds the time
+// of streaming.
 #pragma once
 
 #include <array>
@@ -11,38 +12,41 @@
 
 namespace slipstream {
 
-/// Seconds that a byte takes in a pass, piecewise linear in the number of vectors that are multiplied with it (tokens;
-/// for KV tokens times query heads of a kv head): flat while memory is the limit, then rising.
+/// Seconds that a byte takes in a pass, piecewise linear in the number of vectors that it is multiplied with: tokens of
+/// the pass; for KV, tokens times query heads per kv head. Flat while memory bandwidth is the limit, then rising.
 class ByteCost {
 public:
     struct Point {
         double vectors = 0.0;
-        double seconds = 0.0;  // of a byte, all vectors together
+        double seconds = 0.0;  // per byte, for all vectors together
     };
 
-    /// Nothing costs anything.
+    /// Makes a cost of 0.
     ByteCost() = default;
-    /// `points` ascending in vectors, seconds >= 0 (CHECKed). Below the first its seconds hold, beyond the last the
-    /// seconds a vector of the last.
+    /// `points` must have ascending vectors > 0, and seconds >= 0 (CHECKed). Below the first point its seconds apply.
+    /// Past the last point the seconds per vector of the last one apply.
     explicit ByteCost(std::vector<Point> points);
-    /// The roofline of a device: `bytes_per_second` of memory, `flops_per_second` at `flops_per_byte` for each vector.
+    /// Makes the roofline of a device: memory of `bytes_per_second`, and `flops_per_second` with `flops_per_byte`
+    /// operations for each vector. All > 0 (CHECKed).
     [[nodiscard]] static ByteCost roofline(double bytes_per_second, double flops_per_second, double flops_per_byte);
 
+    /// Returns the seconds per byte for so many vectors.
     [[nodiscard]] double seconds(double vectors) const;
-    /// The same with every time multiplied.
+    /// Returns this cost with all seconds multiplied by `factor`.
     [[nodiscard]] ByteCost scaled(double factor) const;
 
 private:
     std::vector<Point> points_;
 };
 
+/// Rates of one device.
 struct PassRates {
-    std::array<ByteCost, kDTypeCount> weights;  // by type of the matrix
-    ByteCost kv;                                // of the KV type in question
-    double layer_seconds = 0.0;          // of a layer, whatever is in the pass: launches, reductions between devices
-    double layer_token_seconds = 0.0;    // of a layer, for each token: norms, activations, reductions
-    double pass_seconds = 0.0;           // of a pass outside layers: embedding, sampling
-    double host_bytes_per_second = 0.0;  // that computing asks of host memory; 0 for a card, which has its own
+    std::array<ByteCost, kDTypeCount> weights;  // [DType of the matrix]
+    ByteCost kv;                                // cost of the type of the KV cache
+    double layer_seconds = 0.0;                 // per layer, for any pass: launches, reductions between devices
+    double layer_token_seconds = 0.0;           // per layer and token: norms, activations, reductions
+    double pass_seconds = 0.0;                  // per pass outside the layers: embedding, sampling
+    double host_bytes_per_second = 0.0;         // host memory that computing reads; 0 for a GPU, which has its own
 };
 
 }  // namespace slipstream

@@ -10,9 +10,9 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kMaxItemBytes = std::size_t{64} << 20;
-constexpr std::size_t kItemsInBudget = 16;
-constexpr std::size_t kSlotAlignBytes = 64;
+constexpr std::size_t kMaxItemBytes = std::size_t{64} << 20;  // most bytes of a weight item
+constexpr std::size_t kItemsInBudget = 16;                    // weight items of the greatest size in a budget
+constexpr std::size_t kSlotAlignBytes = 64;                   // alignment of items in the ring
 
 PassItem kv_item(const PassItemRequest& request, std::int64_t layer) {
     const ModelConfig& config = *request.config;
@@ -23,7 +23,7 @@ PassItem kv_item(const PassItemRequest& request, std::int64_t layer) {
                        .bytes = static_cast<std::size_t>(n_chunks) * chunk,
                        .unit_bytes = chunk,
                        .transfer_bytes = static_cast<std::size_t>(kChunksPerExtent) * chunk};
-    // A window that begins inside a chunk shows one more than its length.
+    // A window that begins inside a KV chunk reads one chunk more than its length.
     const std::int64_t shown = ceil_div(config.window(layer), kChunkTokens) + 1;
     if (config.window(layer) > 0 && shown < n_chunks) pass_item.window_bytes = static_cast<std::size_t>(shown) * chunk;
     return pass_item;
@@ -55,7 +55,7 @@ bool is_before_attention(const WeightItem& item) {
 std::vector<PassItem> make_pass_items(const PassItemRequest& request) {
     CHECK(request.config != nullptr && request.weights != nullptr && request.context_tokens > 0);
     std::vector<PassItem> items;
-    std::int64_t layer = 0;  // whose KV comes next
+    std::int64_t layer = 0;  // layer whose KV is next
     for (std::size_t i = 0; i < request.items.size(); ++i) {
         const WeightItem& item = request.items[i];
         if (item.layer == layer && layer < request.config->n_layers && !is_before_attention(item))
@@ -95,8 +95,8 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
 }
 
 std::size_t least_ring_bytes(std::span<const PassItem> items, std::int64_t n_layers) {
-    std::size_t largest = 0;       // of all items
-    std::size_t largest_item = 0;  // of weights in layers
+    std::size_t largest = 0;       // bytes of the largest item in the ring
+    std::size_t largest_item = 0;  // bytes of the largest weight item of a layer
     std::size_t layer_bytes = 0;
     std::size_t most = 0;
     std::int64_t layer = -1;
@@ -105,7 +105,7 @@ std::size_t least_ring_bytes(std::span<const PassItem> items, std::int64_t n_lay
         largest = std::max(largest, slot);
         if (pass_item.layer != layer) layer_bytes = 0;
         layer = pass_item.layer;
-        // The LM head, which comes last, is no layer: a prompt needs it once, at the end.
+        // The LM head, the last item, does not count as a layer: a prompt needs it once, at its end.
         if (pass_item.tag == PlanTag::Weights && pass_item.layer != items.back().layer) {
             layer_bytes += slot;
             largest_item = std::max(largest_item, slot);

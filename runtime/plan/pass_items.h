@@ -1,6 +1,6 @@
-// A model as the items that a pass reads, in order: items of {q, k, v} of layer 0, KV of layer 0, items of {attention
-// output, gate, up, down}, layer 1, ..., the LM head. From shapes and types alone: views without memory do, so that a
-// model that is not there can be planned for.
+// The items that a pass reads, in order: items of {q, k, v} of layer 0, KV of layer 0, items of {attention output,
+// gate, up, down} of layer 0, layer 1, ..., the LM head. They follow from shapes and types alone, so views without
+// memory are enough to plan for a model that is not there.
 #pragma once
 
 #include <cstddef>
@@ -18,48 +18,58 @@
 
 namespace slipstream {
 
+/// An item of a pass: a weight item, or the KV of a layer. See PlanItem for the sizes.
 struct PassItem {
     PlanTag tag = PlanTag::Weights;
     std::int64_t layer = 0;         // n_layers for the LM head
-    std::int64_t weight_item = -1;  // its number among the weight items; -1: the KV of the layer
-    std::size_t bytes = 0;          // of KV: at full context
+    std::int64_t weight_item = -1;  // index among the weight items; -1: the KV of the layer
+    std::size_t bytes = 0;          // size of the item; of KV: at full context
+    /// The first n units of an item can be resident. Of weights: `bytes`; of KV: a KV chunk.
     std::size_t unit_bytes = 0;
+    /// Most bytes of one copy. Of weights: `bytes`; of KV: an extent.
     std::size_t transfer_bytes = 0;
-    std::size_t window_bytes = 0;  // of KV that a layer with a window reads; 0: all
+    std::size_t window_bytes = 0;  // KV that a layer with a sliding window reads; 0: all
+    /// The bytes of a weight item that have one type.
     struct Part {
         DType dtype = DType::F32;
         std::size_t bytes = 0;
     };
-    std::vector<Part> parts;  // of weights: what it consists of; empty for KV
+    std::vector<Part> parts;  // empty for KV
 };
 
+/// What the items are made from. Pointers must not be null (CHECKed).
 struct PassItemRequest {
     const ModelConfig* config = nullptr;
     const ModelWeights* weights = nullptr;
-    std::span<const WeightItem> items;  // cut_weight_items() of those weights
+    std::span<const WeightItem> items;  // cut_weight_items() of these weights
     DType kv_dtype = DType::F16;
     std::int64_t context_tokens = 0;
 };
+/// Returns the items of a pass in reading order. The weight items must cover all layers (CHECKed).
 [[nodiscard]] std::vector<PassItem> make_pass_items(const PassItemRequest& request);
 
+/// Size of a pass.
 struct PassLoad {
-    std::int64_t n_tokens = 1;                                            // of the pass
-    std::int64_t text_tokens = std::numeric_limits<std::int64_t>::max();  // committed; at most the context
-    std::int64_t queries_per_kv_head = 1;
+    std::int64_t n_tokens = 1;  // tokens that the pass processes
+    /// Committed tokens before it; more than the context counts as the context.
+    std::int64_t text_tokens = std::numeric_limits<std::int64_t>::max();
+    std::int64_t queries_per_kv_head = 1;  // query heads that share a kv head
 };
-/// The program of a pass, item i from item i.
+/// Returns the transfer schedule of a pass with the time of each item; element i is pass item i. Of the KV, only full
+/// chunks are in the schedule.
 [[nodiscard]] std::vector<PlanItem> plan_schedule(std::span<const PassItem> pass_items, const PassRates& rates,
                                                   const PassLoad& load);
 
-/// What must fit into the ring at once: two items, and the weights of the largest layer, so that all prefill chunks of
-/// a prompt can go through a layer while it is there; of `n_layers` such layers where a device waits for others in
-/// between.
+/// Returns the bytes that the ring must hold at once: two items, and the weights of the largest layer, so that all
+/// prefill chunks of a prompt can go through a layer while it is on the device. `n_layers`: hold so many such layers,
+/// for a device that waits for others between its layers.
 [[nodiscard]] std::size_t least_ring_bytes(std::span<const PassItem> pass_items, std::int64_t n_layers = 1);
 
-/// Items are not cut smaller for want of room.
+/// Items are not cut smaller than this to fit a small budget.
 inline constexpr std::size_t kMinItemBytes = std::size_t{1} << 20;
 
-/// Most bytes of an item for a device of that budget: 64 MiB, less where four of them would take more than a quarter.
+/// Returns the most bytes of a weight item for a device with this budget: 64 MiB, or a sixteenth of the budget (four
+/// items in a quarter of it) if that is less, but at least kMinItemBytes.
 [[nodiscard]] std::size_t item_limit(std::size_t budget_bytes);
 
 }  // namespace slipstream

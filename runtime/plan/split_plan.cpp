@@ -13,7 +13,7 @@ namespace slipstream {
 
 namespace {
 
-/// The plan of one rank of a split, as an only device where there are no shares.
+/// Returns the plan of one rank; if there are no shards, of the only device.
 ModelPlan plan_rank(const SplitPlanRequest& request, std::size_t rank, std::int64_t pass_tokens) {
     const bool whole = request.shards.empty();
     const ModelConfig config = whole ? *request.config : shard_config(*request.config, request.shards[rank]);
@@ -21,7 +21,7 @@ ModelPlan plan_rank(const SplitPlanRequest& request, std::size_t rank, std::int6
         whole ? *request.weights : shard_weights(*request.weights, *request.config, request.shards[rank]);
     ModelPlanRequest of_rank = request.rank_request(rank, config, weights);
     of_rank.pass_tokens = pass_tokens;
-    // While others compute its link goes on: as far as there is room for what comes next.
+    // While other devices compute, this device's link copies the next layer as far as its ring has room.
     of_rank.ring_layers = !whole && request.kind == SplitKind::Layers ? 2 : 1;
     try {
         return ModelPlan(of_rank);
@@ -31,13 +31,14 @@ ModelPlan plan_rank(const SplitPlanRequest& request, std::size_t rank, std::int6
     }
 }
 
-/// What a split takes: a pass, and what all links carry for it.
+/// Cost of a split: the time of a pass, and the time that all links together need for it.
 struct SplitCost {
-    double seconds = std::numeric_limits<double>::infinity();  // where it does not fit
+    double seconds = std::numeric_limits<double>::infinity();  // infinite: it does not fit
     double link_seconds = 0.0;
-    std::int64_t homeless_parts = 0;  // of ranks that they do not fit on
+    std::int64_t homeless_parts = 0;  // layers or kv heads of ranks on which they do not fit
 };
 
+// Returns the number of parts (layers or kv heads) that belong to ranks on which they do not fit.
 std::int64_t homeless_parts(const SplitPlanRequest& request) {
     const std::vector<std::int64_t> parts = parts_of(request.kind, request.shards);
     std::int64_t n = 0;
@@ -51,6 +52,7 @@ std::int64_t homeless_parts(const SplitPlanRequest& request) {
     return n;
 }
 
+// Returns the cost of the split with `parts` parts per rank.
 SplitCost cost_of(const SplitPlanRequest& request, const std::vector<std::int64_t>& parts) {
     SplitPlanRequest asked = request;
     try {
@@ -91,11 +93,11 @@ void SplitPlan::place(const SplitPlanRequest& request) {
     for (std::size_t rank = 0; rank < n_ranks; ++rank) ranks_.push_back(plan_rank(request, rank, pass_tokens_));
     context_tokens_ = ranks_.front().context_tokens();
     order_.clear();
-    if (kind_ == SplitKind::Layers) order_blocks(request);
+    if (kind_ == SplitKind::Layers) order_items(request);
 }
 
-// Whose turn it is: the layers of the model in order, then all parts of the LM head.
-void SplitPlan::order_blocks(const SplitPlanRequest& request) {
+// Sets the order of computing: the layers of the model, then all parts of the LM head.
+void SplitPlan::order_items(const SplitPlanRequest& request) {
     std::vector<std::size_t> next(ranks_.size(), 0);  // item
     const auto take_layer = [&](std::size_t rank) {
         const std::vector<PassItem>& pass_items = ranks_[rank].pass_items();
@@ -111,8 +113,8 @@ void SplitPlan::order_blocks(const SplitPlanRequest& request) {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) take_layer(rank);
 }
 
-// Each as alone: they meet twice a layer, which their rings bridge; what of the host's memory is left to it a rank's
-// request says.
+// Predicts a tensor split: each rank as if alone, and takes the slowest. The ranks meet twice per layer; their rings
+// bridge the waits. The request of a rank states its part of the host's memory bandwidth.
 SimulatedPass SplitPlan::slowest_rank(std::int64_t n_tokens, std::int64_t text_tokens) const {
     SimulatedPass slowest;
     for (const ModelPlan& rank : ranks_) {
@@ -162,14 +164,15 @@ void SplitPlan::sum_up() {
 
 namespace {
 
-/// A search of splits, from an even one on: parts move from device to device, many at once first.
+/// Searches a split, from a first one on: moves parts between devices, many at once first.
 class SplitSearch {
 public:
     SplitSearch(const SplitPlanRequest& request, std::vector<std::int64_t> first)
         : request_(request), best_(std::move(first)), cost_(cost_of(request, best_)), least_seconds_(cost_.seconds) {}
 
-    /// Moves that make a pass shorter by `gain` of it. Where `plateau` > 0 also such as make it longer by no more, of
-    /// the shortest found, and let all links carry less: where several devices hold a pass up, no single move helps.
+    /// Makes moves that shorten a pass by the fraction `gain`. If `plateau` > 0, also moves after which a pass takes at
+    /// most that fraction longer than the shortest one found, if the links together then carry less by `gain`: when
+    /// several devices delay a pass, no single move shortens it.
     void improve(double gain, double plateau) {
         const std::int64_t together = parts_together(request_.kind, *request_.config, *request_.weights);
         const std::int64_t n = n_parts(request_.kind, *request_.config) / together;
@@ -181,7 +184,7 @@ public:
     [[nodiscard]] bool fits() const { return cost_.seconds < std::numeric_limits<double>::infinity(); }
 
 private:
-    // The best move of so many; false where there is none.
+    // Makes the best move of `step` parts. Returns false if there is none.
     bool move(std::int64_t step, double gain, double plateau) {
         std::vector<std::int64_t> found = best_;
         SplitCost found_cost = cost_;
@@ -195,7 +198,7 @@ private:
                 const bool shorter = cost.seconds < found_cost.seconds * (1.0 - gain);
                 const bool lighter = plateau > 0.0 && cost.seconds <= least_seconds_ * (1.0 + plateau) &&
                                      cost.link_seconds < found_cost.link_seconds * (1.0 - gain);
-                // Towards what fits first, and never away from it.
+                // First reduces the parts that do not fit, and never increases them.
                 const bool roomier = cost.homeless_parts < found_cost.homeless_parts;
                 if (cost.homeless_parts > found_cost.homeless_parts || !(roomier || shorter || lighter)) continue;
                 found = moved;
@@ -226,7 +229,7 @@ std::vector<std::int64_t> choose_parts(const SplitPlanRequest& request, std::siz
     SplitSearch search(request, even_parts(request.kind, config, *request.weights, n_ranks));
     search.improve(0.01, 0.01);
     search.improve(0.001, 0.0);
-    if (!search.fits()) {  // says what is missing
+    if (!search.fits()) {  // throws the error that says what is missing
         SplitPlanRequest asked = request;
         asked.shards = deal_parts(request.kind, config, *request.weights, search.best());
         static_cast<void>(SplitPlan(asked));

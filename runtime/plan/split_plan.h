@@ -1,6 +1,6 @@
-// A model over several devices (runtime/ranks), planned: what of its share stays on each, and what passes take while
-// all their links copy: where layers are shared out the devices compute in turns, where matrices are, at the same time.
-// One device with all of the model is the simplest case.
+// Plans a model on several devices (runtime/ranks): what of its shard stays on each device, and how long passes take
+// while all links copy. In a split of layers the devices compute in turns, in a split of matrices (tensor split) at the
+// same time. One device with the whole model is the simplest case.
 #pragma once
 
 #include <cstddef>
@@ -14,52 +14,61 @@
 
 namespace slipstream {
 
-/// What a rank asks for, given what it has of the model. Tokens of a pass are for the plan to set.
+/// Returns the request of a rank, given the configuration and the weights of its shard. The plan sets pass_tokens
+/// itself.
 using RankRequest =
     std::function<ModelPlanRequest(std::size_t rank, const ModelConfig& config, const ModelWeights& weights)>;
 
+/// A split to plan.
 struct SplitPlanRequest {
-    const ModelConfig* config = nullptr;    // of the whole model
+    const ModelConfig* config = nullptr;    // configuration of the whole model
     const ModelWeights* weights = nullptr;  // views with or without memory
     SplitKind kind = SplitKind::Layers;
-    std::vector<ModelShard> shards{};  // of each rank, of that kind; empty: one device has all of the model
+    std::vector<ModelShard> shards{};  // shard of each rank, of this kind; empty: one device has the whole model
     RankRequest rank_request;
-    std::optional<std::int64_t> pass_tokens{};  // as ModelPlanRequest has it
+    std::optional<std::int64_t> pass_tokens{};  // as ModelPlanRequest::pass_tokens
 };
 
+/// The plan of all devices of a split. Immutable.
 class SplitPlan {
 public:
-    /// Throws OutOfBudget as plan_residency() does.
+    /// Makes the plan. Throws OutOfBudget as plan_residency() does, with the number of the device.
     explicit SplitPlan(const SplitPlanRequest& request);
 
+    /// Returns the plan of each device.
     [[nodiscard]] const std::vector<ModelPlan>& ranks() const { return ranks_; }
-    /// As ModelPlan has them, of all devices together.
+    /// These are ModelPlan's functions for all devices together.
     [[nodiscard]] std::int64_t pass_tokens() const { return pass_tokens_; }
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens, std::int64_t text_tokens) const;
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens) const { return pass(n_tokens, context_tokens_); }
-    /// Sums over all devices, but for what is an item's; seconds and regime of the whole.
+    /// Returns sums over all devices; per-item members are empty. Seconds, link fraction and regime are those of the
+    /// whole.
     [[nodiscard]] const ResidencyPlan& sums() const { return sums_; }
+    /// Returns true if anything streams on any device.
     [[nodiscard]] bool streams() const { return sums_.ring_bytes > 0; }
+    /// Returns true if a prompt reads the streamed weights of all devices once; never in a tensor split that streams
+    /// weights.
     [[nodiscard]] bool prompts_read_weights_once() const;
 
 private:
     void place(const SplitPlanRequest& request);
-    void order_blocks(const SplitPlanRequest& request);
+    // Sets order_.
+    void order_items(const SplitPlanRequest& request);
     [[nodiscard]] SimulatedPass slowest_rank(std::int64_t n_tokens, std::int64_t text_tokens) const;
     void sum_up();
 
     SplitKind kind_ = SplitKind::Layers;
     std::vector<ModelPlan> ranks_;
-    std::vector<std::int32_t> order_;  // of layers: the rank of each item of a pass, in order
+    std::vector<std::int32_t> order_;  // layer split: rank of each item of a pass, in computing order
     std::int64_t context_tokens_ = 0;
     std::int64_t pass_tokens_ = 1;
     ResidencyPlan sums_;
 };
 
-/// How many layers, or kv heads where request.kind is Tensor, each of `n_ranks` devices is to have so that a pass takes
-/// least: from an even split on, they move while that gains. Of equals the first found; the same request gives the same
-/// answer. `request.shares` is not looked at. Throws Unsupported where there are fewer than devices, OutOfBudget where
-/// no split found fits.
+/// Returns how many parts, layers or (SplitKind::Tensor) kv heads, each of `n_ranks` devices should have for the
+/// shortest pass. Starts with an even split and moves parts while that gains. Ties go to the first split found; the
+/// same request gives the same answer. Ignores `request.shards`. Throws Unsupported if there are fewer parts than
+/// devices, OutOfBudget if no split that was found fits.
 [[nodiscard]] std::vector<std::int64_t> choose_parts(const SplitPlanRequest& request, std::size_t n_ranks);
 
 }  // namespace slipstream

@@ -9,7 +9,7 @@ namespace slipstream {
 
 namespace {
 
-// Nodes have slots, too, though their rows lie in scratch.
+// Nodes have slots too, although their rows are in scratch.
 std::int64_t all_slots(const ViewRoom& room) {
     return room.n_slots + room.max_nodes;
 }

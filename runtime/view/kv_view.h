@@ -1,11 +1,12 @@
-// A view: a small resident KV that stands for all of a cache, in which each kv head of each layer keeps the groups of
-// tokens that matter most to it. (TriForce's retrieval cache: Sun et al. 2024, arXiv 2404.11912, section 4.1.)
+// A KV view: a small, resident KV that a draft pass reads instead of the whole cache. Each kv head of each layer keeps
+// the slot groups of tokens that matter most to it. (TriForce's retrieval cache: Sun et al. 2024, arXiv 2404.11912,
+// section 4.1.)
 //
-// Slots number what is kept, in the order of the text; behind what was chosen stand the rows that the text gained
-// since, the cache's own, bit for bit. Keys are stored turned by their true positions, so a node of the view stands
-// text_offset() further on than its slot. Who fills it: view_builder.h.
+// Slots number the kept tokens in the order of the sequence: first the chosen ones, then the rows that the sequence
+// gained since, which are the cache's rows bit for bit. Keys are stored rotated by their true positions, so the
+// position of a node of the view is its slot plus text_offset(). ViewBuilder fills it (view_builder.h).
 //
-// Invariant: nothing of a view is ever written into the cache.
+// Invariant: nothing of a view is ever written to the cache.
 #pragma once
 
 #include <cstddef>
@@ -20,20 +21,21 @@
 
 namespace slipstream {
 
-/// Room of a view.
+/// Sizes of a view, in tokens.
 struct ViewRoom {
-    std::int64_t n_slots = 0;    // committed ones, at most
-    std::int64_t max_nodes = 1;  // behind them
+    std::int64_t n_slots = 0;    // most committed slots
+    std::int64_t max_nodes = 1;  // most nodes after them
 };
 
+/// The KV view of one cache on one device. All its functions are called by one thread.
 class KvView final : public PassKv {
 public:
-    /// Takes all memory now, of `n_layers` layers on `device`. Throws OutOfBudget.
+    /// Allocates all memory now, for `n_layers` layers on `device`. `device` must outlive the view. Throws OutOfBudget.
     KvView(Device& device, const KvShape& shape, std::int64_t n_layers, const ViewRoom& room);
-    /// What the constructor takes from the device's budget.
+    /// Returns the bytes that the constructor takes from the device's budget.
     [[nodiscard]] static std::size_t device_bytes(const KvShape& shape, std::int64_t n_layers, const ViewRoom& room);
 
-    // As what a pass reads: all of it is resident.
+    // PassKv: what a pass over the view reads. All of it is resident.
     [[nodiscard]] const KvShape& shape() const override { return store_.shape(); }
     [[nodiscard]] const KvNodes& nodes() const override { return nodes_; }
     [[nodiscard]] std::int64_t text_offset() const override { return n_text_ - nodes_.n_committed(); }
@@ -43,33 +45,39 @@ public:
     [[nodiscard]] std::int64_t resident_chunks(std::int64_t /*layer*/) const override { return store_.n_chunks(); }
     [[nodiscard]] HostKv* host() override { return nullptr; }
 
-    /// Positions of the text that it stands for; 0: it stands for none, and no pass may read it.
+    /// Returns the length of the sequence that the view is valid for; 0: it is invalid, and no pass may read it.
     [[nodiscard]] std::int64_t n_text() const { return n_text_; }
+    /// Returns the number of committed slots.
     [[nodiscard]] std::int64_t n_slots() const { return nodes_.n_committed(); }
     [[nodiscard]] std::int64_t n_layers() const { return store_.n_layers(); }
+    /// Adds a node for the next pass after `parent`, a node or the committed tip. Returns it.
     NodeId add_node(NodeId parent) { return nodes_.add(parent); }
+    /// Drops all nodes.
     void forget() { nodes_.forget(); }
 
-    /// Its first `n_slots` slots are written, or will be by work that is enqueued on `writer`: they stand for `n_text`
-    /// positions, the last `n_recent` of which follow one another. Drops all nodes.
+    /// Makes the view valid for a sequence of `n_text` positions. Its first `n_slots` slots are written, or will be by
+    /// work that is enqueued on `writer`. The last `n_recent` slots hold the last positions without gaps. Drops all
+    /// nodes.
     void fill(Stream& writer, std::int64_t n_slots, std::int64_t n_text, std::int64_t n_recent);
-    /// The text gained rows, which `path` names in the scratch of `cache`; they are copied. Where there is no room for
-    /// them the view stands for nothing any more. Drops all nodes.
+    /// Copies the rows that the sequence gained: `path` names them in the scratch of `cache`. If they do not fit, the
+    /// view becomes invalid. Drops all nodes. Does nothing if the view is invalid.
     void append(ExecRef exec, const DeviceKv& cache, std::span<const NodeId> path);
-    /// The text was cut to `n_text` positions: where it ends among the recent ones the view is cut, too, else it stands
-    /// for nothing any more.
+    /// Follows a cut of the sequence to `n_text` positions: cuts the view if the new end is among the recent positions,
+    /// otherwise invalidates it.
     void truncate(std::int64_t n_text);
+    /// Makes the view invalid. Drops all nodes.
     void invalidate();
-    /// `reader` waits for what was written.
+    /// Makes `reader` wait for everything that was written to the view.
     void await(Stream& reader) const;
 
 private:
-    std::int64_t n_slots_;  // at most
+    std::int64_t n_slots_;  // most committed slots
     KvNodes nodes_;
     DeviceKv store_;
+    // Recorded on the writing stream after each write; await() waits for it.
     std::unique_ptr<Event> written_;
     std::int64_t n_text_ = 0;
-    std::int64_t recent_begin_ = 0;  // position of the text from which on nothing is left out
+    std::int64_t recent_begin_ = 0;  // first position from which on the view has all positions
 };
 
 }  // namespace slipstream

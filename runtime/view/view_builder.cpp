@@ -12,14 +12,15 @@ namespace slipstream {
 
 namespace {
 
-// Committed tokens from scoring to scoring: a query reads all keys.
+// Fewest committed tokens between two scorings, since a query reads all keys; also the distance of a prompt's queries
+// that score.
 constexpr std::int64_t kScoreTokens = 8;
-// Queries of a prompt that score, so many tokens apart.
+// Most queries of a prompt that score.
 constexpr std::int64_t kPromptRows = 8;
-// Of a group's mass that the next group counts: what is copied goes on, and a name that a group's border cuts is wanted
-// whole (SnapKV pools over neighbours, section 4.2).
+// Fraction of a group's mass that counts for the next group: copied text continues there, and a name that the border of
+// a group cuts is needed as a whole (SnapKV pools over neighbours, section 4.2).
 constexpr float kOfNext = 0.5F;
-constexpr double kShortestHalfLife = 1e-3;  // tokens: 0 without a division by it
+constexpr double kShortestHalfLife = 1e-3;  // tokens; used for 0, which must not be a divisor
 
 std::int64_t groups_of(std::int64_t n_tokens) {
     return ceil_div(n_tokens, kGroupTokens);
@@ -71,7 +72,7 @@ ViewBuilder::Work ViewBuilder::work_of_pass(bool whole_layers) const {
     const bool due = is_due(n_pass_);
     if (options_.kind == ViewKind::Window) return {.gather = due};
     const bool at_once = due && !options_.in_steps && whole_layers;
-    // A view that is built once is chosen once.
+    // A view that is only built when it is full is scored only when it is due.
     const bool again = options_.rebuild_tokens > 0 && n_pass_ - n_scored_ >= kScoreTokens;
     return {.score = at_once || (due && n_scored_ == 0) || (n_scored_ > 0 && again),
             .gather = at_once || (due && n_scored_ > 0),
@@ -79,10 +80,10 @@ ViewBuilder::Work ViewBuilder::work_of_pass(bool whole_layers) const {
 }
 
 PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool whole_layers) {
-    if (work_.any()) forget_scores();  // the pass before threw
+    if (work_.any()) forget_scores();  // the previous pass threw
     n_pass_ = cache_->n_committed();
     root_ = root;
-    // Where the text went on without the view, or was cut under it, it stands for another one.
+    // If the sequence grew without the view, or was cut without it, the view is for another sequence.
     if (view_->n_text() != 0 && view_->n_text() != n_pass_) view_->invalidate();
     if (n_scored_ > n_pass_) forget_scores();
     work_ = work_of_pass(whole_layers);
@@ -91,7 +92,7 @@ PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool whole_layers) {
                            : static_cast<float>(std::exp2(-static_cast<double>(n_pass_ - n_scored_) /
                                                           std::max(options_.half_life_tokens, kShortestHalfLife)));
     if (work_.at_once) n_scored_ = n_pass_;
-    if (work_.gather) view_->invalidate();  // it is written over
+    if (work_.gather) view_->invalidate();  // gather() overwrites it
     if (work_.gather && !work_.at_once)
         for (std::int64_t layer = 0; layer < config_->n_layers; ++layer) choose(layer);
     return work_.any() ? this : nullptr;
@@ -99,16 +100,16 @@ PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool whole_layers) {
 
 void ViewBuilder::on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q,
                         std::int64_t n_committed) {
-    if (n_committed != n_pass_) return;  // of a piece of prompt in front of the pass
+    if (n_committed != n_pass_) return;  // an earlier prefill chunk of the pass
     if (work_.score && scores(layer)) score(exec, layer, segment, q, root_);
     if (!work_.at_once) {
         if (work_.gather) gather(exec, layer, segment);
         return;
     }
-    // With the layer's last chunk at hand all of it has passed by, and the table names where it lies.
+    // If the layer's last KV chunk is on the device, so are all others, and the table has their addresses.
     if (segment.range.end * kChunkTokens < n_pass_) return;
     if (segment.range.first > 0) {
-        work_.at_once = work_.gather = false;  // it came in parts after all
+        work_.at_once = work_.gather = false;  // the layer came in parts after all
         return;
     }
     if (scores(layer)) fetch_scores(exec, layer, 1);
@@ -119,8 +120,8 @@ void ViewBuilder::on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segme
     gather(exec, layer, segment);
 }
 
-// By more queries of the pass, one after the other in the same memory: of a prompt those in front of the root's, which
-// are text as well, of a chain those behind it.
+// Scores by further queries of the pass, one after another in the same memory: in a prompt those before the root's,
+// which are part of the sequence; in a chain those after it.
 void ViewBuilder::score_further(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q) {
     if (!scores(layer)) return;
     const std::int64_t n_behind = q.rows() - root_;
@@ -133,6 +134,7 @@ void ViewBuilder::score_further(ExecRef exec, std::int64_t layer, const KvSegmen
     }
 }
 
+// Scores the groups of a segment by the query in row `row` of `q`, into device_scores_.
 void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q,
                         std::int64_t row) {
     ConstTensorView query = q;
@@ -151,8 +153,8 @@ void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvSegment& segme
                     .n_groups = max_groups_});
 }
 
-// Scores of layers that follow one another, where the host can read them: one copy, one wait. Layers that are not
-// scored come along.
+// Copies the scores of consecutive layers to where the host can read them, with one copy and one wait. Layers without
+// scores are copied too.
 void ViewBuilder::fetch_scores(ExecRef exec, std::int64_t first_layer, std::int64_t n_layers) {
     if (scores_.empty()) return;
     const std::int64_t n = config_->n_q_heads * max_groups_;
@@ -164,11 +166,12 @@ void ViewBuilder::fetch_scores(ExecRef exec, std::int64_t first_layer, std::int6
 GroupBudget ViewBuilder::budget_of(std::int64_t layer) const {
     const std::int64_t n_groups = groups_of(n_pass_);
     const std::int64_t n_kept = std::min(n_groups, groups_of(options_.budget_tokens));
-    // A layer with a window sees the last positions alone; slots that follow one another keep their distances.
+    // A layer with a sliding window sees only the last positions. They are kept in consecutive slots, so distances are
+    // right.
     if (!scores(layer) && config_->window(layer) > 0)
         return {.n_groups = n_groups, .n_kept = n_kept, .n_first = 0, .n_last = n_kept};
     const std::int64_t n_first = groups_of(options_.sink_tokens);
-    // What came behind the scored positions has no score yet.
+    // Groups past the scored positions have no score yet, so they are kept as recent ones.
     const std::int64_t n_last = std::max(groups_of(options_.recent_tokens), n_groups - n_scored_ / kGroupTokens);
     return {.n_groups = n_groups,
             .n_kept = n_kept,
@@ -177,12 +180,12 @@ GroupBudget ViewBuilder::budget_of(std::int64_t layer) const {
             .of_next = options_.score == GroupScore::Mass ? kOfNext : 0.0F};
 }
 
-// What groups are worth to a kv head, [max_groups].
+// Returns the pooled scores of the groups for a kv head, [max_groups].
 std::span<float> ViewBuilder::pooled_of(std::int64_t layer, std::int64_t head) {
     return std::span(pooled_).subspan((layer * config_->n_kv_heads + head) * max_groups_, max_groups_);
 }
 
-// The scores of a layer that were made last, beside what is kept of those before.
+// Adds the last scores of a layer to `keep` times the earlier ones.
 void ViewBuilder::pool(std::int64_t layer, float keep) {
     if (!scores(layer)) return;
     const std::int64_t group = config_->n_q_heads / config_->n_kv_heads;
@@ -195,7 +198,7 @@ void ViewBuilder::pool(std::int64_t layer, float keep) {
     }
 }
 
-// What of a layer is kept, by what was pooled last: moves_[layer], by the groups that are read.
+// Chooses the groups of a layer by the pooled scores, into moves_[layer], sorted by the group that is read.
 void ViewBuilder::choose(std::int64_t layer) {
     const GroupBudget budget = budget_of(layer);
     auto& moves = moves_[layer];
@@ -210,7 +213,7 @@ void ViewBuilder::choose(std::int64_t layer) {
     std::ranges::sort(moves, {}, [](const GroupMove& move) { return std::pair(move.from, move.head); });
 }
 
-// The part of the moves that a piece holds.
+// Copies the groups of moves_[layer] that are in the segment.
 void ViewBuilder::gather(ExecRef exec, std::int64_t layer, const KvSegment& segment) {
     const auto& moves = moves_[layer];
     const auto from = [](const GroupMove& move) { return std::int64_t{move.from}; };
@@ -234,17 +237,17 @@ void ViewBuilder::end_pass(ExecRef exec, bool complete) {
             n_scored_ = n_pass_;
         }
         if (work.gather) fill(exec);
-    } catch (...) {  // some layers are scored by this pass, some are not
+    } catch (...) {  // some layers have been scored by this pass, others not
         restart();
         throw;
     }
-    // What is built once is chosen by one look at the text, as it is when it is built again.
+    // A view that is only built when it is full is chosen by the scores of one pass, also the next time.
     if (work.gather && options_.rebuild_tokens == 0) forget_scores();
 }
 
-// Length below which the text cannot be cut with the view. A layer with a window reads no chunk before its window, so
-// its slots of those chunks were not copied: the window of a shorter text must not reach them. The same bound whether
-// KV streams or not (E3).
+// Returns the shortest length to which the sequence can be cut together with the view. A layer with a sliding window
+// does not read KV chunks before its window, so their slots were not copied: the window of a shorter sequence must not
+// reach them. The bound is the same whether KV streams or not (distribution-exact sampling, E3).
 std::int64_t ViewBuilder::shortest_cut() const {
     std::int64_t shortest = 0;
     for (std::int64_t layer = 0; layer < config_->n_layers; ++layer) {
@@ -255,12 +258,12 @@ std::int64_t ViewBuilder::shortest_cut() const {
     return shortest;
 }
 
-// The view stands for the text from now on.
+// Makes the view valid for the sequence.
 void ViewBuilder::fill(ExecRef exec) {
     const std::int64_t n_groups = groups_of(n_pass_);
     const std::int64_t n_kept = std::min(n_groups, groups_of(options_.budget_tokens));
     const std::int64_t left_out = (n_groups - n_kept) * kGroupTokens;
-    // A window keeps its sinks where room is short; else the last groups come first (choose_groups()).
+    // A window view keeps its sinks if room is short; otherwise the last groups take precedence (choose_groups()).
     const std::int64_t n_sinks =
         options_.kind == ViewKind::Window ? std::min(n_kept, groups_of(options_.sink_tokens)) : 0;
     const std::int64_t n_recent =

@@ -1,18 +1,19 @@
-// Fills a view out of a cache while passes over that cache run: nothing is read for it that the pass does not read
-// anyway, and nothing crosses the link twice.
+// Fills a KV view from a cache while passes over that cache run. It reads nothing that the pass does not read anyway,
+// and nothing crosses the link twice.
 //
-//   pass k      scores each group of each layer by the query of the tree's root, as the layer's KV passes by
-//   between     scores are added to those of earlier passes, which fade; groups are chosen, on the host
-//   pass k+1    they are copied into the view, as they pass by, and score again
+//   pass k      scores each slot group of each layer by the query of the tree's root, while the layer's KV is on the
+//               device
+//   between     adds the scores to those of earlier passes, which decay, and chooses groups, on the host
+//   pass k+1    copies the chosen groups to the view while they are on the device, and scores again
 //
-// A pass that has a whole layer's KV on the device at once (nothing streams, or a prompt goes layer by layer) chooses
-// and copies there and then. (Choosing by queries of the verification: SpecAttn/Vegas, arXiv 2602.07223; SparseSpec,
-// arXiv 2512.01278; by those at a prompt's end: SnapKV, arXiv 2404.14469; by all so far: H2O, arXiv 2306.14048.
-// TriForce builds its cache after the prompt from mean keys, which `rebuild_tokens` = 0 and GroupScore::Mean are: arXiv
-// 2404.11912, section 4.1 and its code.)
+// A pass that has a whole layer's KV on the device at once (nothing streams, or a prompt is processed layer by layer)
+// chooses and copies at once. (Choosing by queries of the verification: SpecAttn/Vegas, arXiv 2602.07223; SparseSpec,
+// arXiv 2512.01278. By queries at a prompt's end: SnapKV, arXiv 2404.14469. By all queries so far: H2O, arXiv
+// 2306.14048. TriForce builds its cache after the prompt from mean keys, which corresponds to `rebuild_tokens` = 0 and
+// GroupScore::Mean: arXiv 2404.11912, section 4.1 and its code.)
 //
-// Between two buildings the view grows by the rows that are committed. Which pass builds follows from counts of tokens
-// alone, never from a clock (E3).
+// Between two builds the view grows by the committed rows. Which pass builds it follows from counts of tokens only,
+// never from a clock (distribution-exact sampling, E3).
 #pragma once
 
 #include <cstddef>
@@ -29,87 +30,97 @@
 
 namespace slipstream {
 
+/// Which tokens a view keeps.
 enum class ViewKind : std::uint8_t {
-    Retrieval,  // the first groups, the last, and those with the highest scores
-    Window,     // the first and the last (StreamingLLM, arXiv 2309.17453)
+    Retrieval,  // the first and the last groups, and those with the highest scores
+    Window,     // the first and the last groups (StreamingLLM, arXiv 2309.17453)
 };
 
-/// Of a view's tokens the last ones (runtime/NOTES.md has the sweep).
+/// Percentage of a view's tokens that are the most recent ones, in a view that the engine plans (runtime/NOTES.md has
+/// the sweep).
 inline constexpr std::int64_t kRecentPercent = 75;
 
+/// How a view is built.
 struct ViewOptions {
     ViewKind kind = ViewKind::Retrieval;
     GroupScore score = GroupScore::Mass;
-    std::int64_t budget_tokens = 1024;  // of each layer and kv head when it is built; whole groups (0, of a view that
-                                        // is asked for: the engine plans it)
-    std::int64_t sink_tokens = 16;      // of them the first
-    std::int64_t recent_tokens = 768;   // and the last: kRecentPercent of a view that somebody plans
-    std::int64_t rebuild_tokens =
-        64;  // that the text grows by from building to building; 0: it is built when it is full
-    // Tokens of text behind which a query's scores count half, beside those of later ones; 0: the last pass's alone
-    // count. Infinite: all count alike (bench --views heavy).
+    /// Tokens kept for each layer and kv head by a build; whole groups. 0: the engine plans it (a builder needs at
+    /// least one group).
+    std::int64_t budget_tokens = 1024;
+    std::int64_t sink_tokens = 16;     // part of the budget: first tokens of the sequence
+    std::int64_t recent_tokens = 768;  // part of the budget: last tokens of the sequence
+    /// The view is built again after so many more tokens; 0: only when it is full.
+    std::int64_t rebuild_tokens = 64;
+    /// Tokens of the sequence after which the scores of a query count half, beside those of later queries. 0: only the
+    /// last pass counts. Infinite: all passes count alike (bench --views heavy).
     double half_life_tokens = 256;
-    bool in_steps = false;            // scored in one pass and copied in the next wherever KV lies: which pass finds
-                                      // a view then hangs on no placement (E3)
-    std::int64_t growth_tokens = 64;  // room behind the budget for rows that the text gains
-    // Queries of a chain that score, the root's and others spread evenly behind it; more than one only where a whole
-    // layer is at hand, else the root's alone. For bench --views, whose chains are the text itself: as many as a
-    // generation that commits fewer tokens a pass would have, or all, for that very pass (oracle).
+    /// Scores in one pass and copies in the next, wherever the KV is. Then the pass that first finds a view does not
+    /// depend on placement (distribution-exact sampling, E3).
+    bool in_steps = false;
+    std::int64_t growth_tokens = 64;  // room after the budget for rows that the sequence gains
+    /// Queries of a chain that score: the root's and others at even distances after it. More than one counts only if a
+    /// whole layer is on the device, else the root's alone. For bench --views, whose chains are the sequence itself: as
+    /// many as a generation that commits fewer tokens per pass would have, or all, for this very pass (oracle).
     std::int64_t score_rows = 1;
 
+    /// Returns the slots that a view needs (ViewRoom::n_slots).
     [[nodiscard]] std::int64_t slots() const { return budget_tokens + growth_tokens; }
 };
 
+/// Builds one view from the passes over one cache. Not thread-safe.
 class ViewBuilder final : public PassHooks {
 public:
-    /// For `view`, of the layers of `cache`, of a model of that `config`; all outlive this. Takes memory for scores of
-    /// the device's budget. Throws OutOfBudget.
+    /// Builds `view` from `cache`, which have the same layers, those of a model with `config`. All must outlive the
+    /// builder. Allocates memory for the scores from the device's budget. Throws OutOfBudget.
     ViewBuilder(Device& device, KvCache& cache, KvView& view, const ModelConfig& config, const ViewOptions& options);
-    /// What the constructor takes from the device's budget, for texts of up to `context_tokens`.
+    /// Returns the bytes that the constructor takes from the device's budget, for sequences of up to `context_tokens`.
     [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, std::int64_t context_tokens);
 
     [[nodiscard]] KvView& view() { return *view_; }
     [[nodiscard]] const KvView& view() const { return *view_; }
     [[nodiscard]] const ViewOptions& options() const { return options_; }
-    /// How often the view was built.
+    /// Returns the number of builds.
     [[nodiscard]] std::int64_t n_built() const { return n_built_; }
-    /// Positions of the text when its groups were scored last; 0: there are no scores.
+    /// Returns the length of the sequence when its groups were last scored; 0: there are no scores.
     [[nodiscard]] std::int64_t n_scored() const { return n_scored_; }
-    /// The groups of a layer that were chosen last, by the group that is read.
+    /// Returns the groups of a layer that were last chosen, sorted by the group that is read. Valid until the next pass
+    /// begins.
     [[nodiscard]] std::span<const GroupMove> chosen(std::int64_t layer) const { return moves_[layer]; }
 
-    /// Another text: the view stands for nothing, and what was scored is forgotten.
+    /// Starts another sequence: the view becomes invalid, and all scores are forgotten.
     void restart();
-    /// A pass over the cache begins, whose root is its `root`-th token; `whole_layers`: all KV of a layer is at hand at
-    /// once, since none streams, on any device of the model, or a prompt goes layer by layer. The hooks that it is to
-    /// run with; null: none.
+    /// Begins a pass over the cache, whose tree has its root at token `root` of the pass. `whole_layers`: all KV of a
+    /// layer will be on the device at once, since none streams (on any device of the model), or a prompt is processed
+    /// layer by layer. Returns the hooks that the pass must run with; null: none.
     [[nodiscard]] PassHooks* begin_pass(std::int64_t root, bool whole_layers);
-    /// It has come to its end, its stream is synchronized; or it was given up. If this throws, the builder has
-    /// restarted.
+    /// Ends the pass: complete, with its stream synchronized, or abandoned. If this throws, the builder has restarted.
     void end_pass(ExecRef exec, bool complete);
-    /// Rows of the cache's scratch are about to be committed.
+    /// Follows a commit of rows of the cache's scratch, `path`. Call before the cache commits them.
     void commit(ExecRef exec, std::span<const NodeId> path);
-    /// The cache was cut.
+    /// Follows a cut of the cache to `n_tokens` positions.
     void truncate(std::int64_t n_tokens);
 
+    /// Hook: scores and copies groups of the segment.
     void on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q,
                std::int64_t n_committed) override;
 
 private:
-    // Of a pass. At once: each layer is scored, chosen and copied as soon as all of it is at hand.
+    // What a pass does for the view.
     struct Work {
-        bool score = false;
-        bool gather = false;
-        bool at_once = false;
+        bool score = false;    // compute scores
+        bool gather = false;   // copy the chosen groups
+        bool at_once = false;  // score, choose and copy each layer as soon as all of it is on the device
         [[nodiscard]] bool any() const { return score || gather; }
     };
 
+    // Returns true if a view for `n_text` positions must be built.
     [[nodiscard]] bool is_due(std::int64_t n_text) const;
     [[nodiscard]] Work work_of_pass(bool whole_layers) const;
+    // Returns true if groups of the layer are chosen by scores.
     [[nodiscard]] bool scores(std::int64_t layer) const {
         return options_.kind != ViewKind::Window && config_->window(layer) == 0;
     }
-    [[nodiscard]] GroupBudget budget_of(std::int64_t layer) const;
+    [[nodiscard]] GroupBudget budget_of(std::int64_t layer) const;  // for the sequence of the pass
     void score(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q, std::int64_t row);
     void score_further(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q);
     void fetch_scores(ExecRef exec, std::int64_t first_layer, std::int64_t n_layers);
@@ -118,7 +129,7 @@ private:
     void forget_scores();
     void choose(std::int64_t layer);
     void gather(ExecRef exec, std::int64_t layer, const KvSegment& segment);
-    [[nodiscard]] std::int64_t shortest_cut() const;
+    [[nodiscard]] std::int64_t shortest_cut() const;  // shortest length to which the view can be cut
     void fill(ExecRef exec);
 
     KvCache* cache_;
@@ -126,20 +137,20 @@ private:
     const ModelConfig* config_;
     ViewOptions options_;
     std::int64_t max_groups_;
-    Buffer device_scores_;                       // [n_layers][n_q_heads][max_groups]
-    std::vector<float> scores_;                  // the same in host memory, where the host does not share the device's
-    std::vector<float> pooled_;                  // [n_layers][n_kv_heads][max_groups], of all passes so far, fading
-    std::vector<std::int32_t> order_;            // memory of choosing
-    std::vector<std::int32_t> kept_;             // [groups of a view]
-    std::vector<std::vector<GroupMove>> moves_;  // [n_layers], by group that is read
+    Buffer device_scores_;             // [n_layers, n_q_heads, max_groups]
+    std::vector<float> scores_;        // a copy in host memory, if the host does not share the device's memory
+    std::vector<float> pooled_;        // [n_layers, n_kv_heads, max_groups]: sums over all passes, decaying
+    std::vector<std::int32_t> order_;  // scratch of choose_groups()
+    std::vector<std::int32_t> kept_;   // [groups of a view]
+    std::vector<std::vector<GroupMove>> moves_;  // [n_layers], sorted by the group that is read
 
-    Work work_;                    // of the running pass
-    std::int64_t root_ = 0;        // of its tokens
-    std::int64_t n_pass_ = 0;      // positions that were committed before it
-    float keep_ = 0.0F;            // what is left of earlier scores behind it
-    std::int64_t n_pooled_ = 0;    // layers that it has pooled already
-    std::int64_t n_scored_ = 0;    // positions when it was scored last; 0: there are no scores
-    std::int64_t n_built_at_ = 0;  // positions when the view was built last
+    Work work_;                    // what the running pass does for the view
+    std::int64_t root_ = 0;        // index of the root among the pass's tokens
+    std::int64_t n_pass_ = 0;      // positions committed before the pass
+    float keep_ = 0.0F;            // factor by which the pass decays earlier scores
+    std::int64_t n_pooled_ = 0;    // layers whose scores of this pass are already pooled
+    std::int64_t n_scored_ = 0;    // positions at the last scoring; 0: there are no scores
+    std::int64_t n_built_at_ = 0;  // positions at the last build
     std::int64_t n_built_ = 0;
 };
 

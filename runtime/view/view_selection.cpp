@@ -45,7 +45,7 @@ void pool_scores(GroupScore score, std::span<const float> scores, std::int64_t n
             for (std::size_t i = 0; i < out.size(); ++i) out[i] += row[i];
             continue;
         }
-        // Of a head's logs of sums the softmax: its shares.
+        // The softmax of a head's log sums gives its fractions of attention.
         const float most = *std::ranges::max_element(row);
         double all = 0.0;
         for (const float log_sum : row) all += std::exp(static_cast<double>(log_sum - most));

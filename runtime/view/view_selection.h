@@ -1,4 +1,4 @@
-// Which groups of a text a view keeps: pure, numbers in and numbers out.
+// Chooses the slot groups that a view keeps. Pure functions of numbers.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,25 @@
 
 namespace slipstream {
 
-/// How many groups of a text are kept.
+/// Numbers of groups of a sequence and of a view.
 struct GroupBudget {
-    std::int64_t n_groups = 0;  // of the text
-    std::int64_t n_kept = 0;    // in all, at most n_groups
-    std::int64_t n_first = 0;   // sinks: always kept, where the last leave room for them
-    std::int64_t n_last = 0;    // always kept
-    float of_next = 0.0F;       // of a group's score that the next one counts, if its own is lower
+    std::int64_t n_groups = 0;  // groups of the sequence
+    std::int64_t n_kept = 0;    // groups that are kept in all; at most n_groups
+    std::int64_t n_first = 0;   // sinks: kept if the last groups leave room for them
+    std::int64_t n_last = 0;    // always kept, up to n_kept
+    float of_next = 0.0F;  // fraction of a group's score that counts for the next group, if that one's own is lower
 };
 
-/// The kept groups into `out` [n_kept], ascending: the first, the last, and of those between the ones with the highest
-/// `scores` [n_groups], which may leave out the last, ties to the lower group. `order` is memory to work in. A score
-/// that is no number counts least.
+/// Writes the kept groups to `out` [n_kept], ascending: the first ones, the last ones, and of those between them the
+/// ones with the highest `scores`, ties to the lower group. `scores` [n_groups] may lack the last n_last groups. NaN is
+/// the lowest score. `order` is scratch memory.
 void choose_groups(std::span<const float> scores, const GroupBudget& budget, std::vector<std::int32_t>& order,
                    std::span<std::int32_t> out);
 
-/// What groups are worth to a kv head: `out` [n_groups] from the scores of the query heads that share it, `scores`
-/// [n_heads, stride]. Mass: each head's shares of attention, summed over heads. Mean: the sum. (Queries of a group
-/// pooled: the heads read the same keys, so one choice serves them all.) Of what is in `out` `keep` times stays: 0
-/// overwrites it.
+/// Computes the scores of groups for a kv head: out = keep * out + pooled scores; keep = 0 overwrites. `out`:
+/// [n_groups]. `scores`: [n_heads, stride], of the query heads that share the kv head. Mass: each head's fractions of
+/// attention, summed over the heads. Mean: the sum of scores. (The queries of a query group are pooled, since they read
+/// the same keys and one choice serves them all.)
 void pool_scores(GroupScore score, std::span<const float> scores, std::int64_t n_heads, std::int64_t stride, float keep,
                  std::span<float> out);
 
