@@ -1,6 +1,6 @@
-// The rows are read out of one table of normal numbers: K and V of a position each from a place that Philox draws for
-// (seed, layer, position). So a row costs a copy and no arithmetic, which is what makes 128K positions of a large model
-// a matter of seconds; rows of different positions may overlap in the table, which no kernel can see.
+// Rows are copied from one table of normal numbers, K and V of a position each from a start that Philox draws for
+// (seed, layer, position). So a row costs a copy and no arithmetic, and 128K positions of a large model take seconds.
+// Rows of different positions may overlap in the table, which no kernel can notice.
 #include "runtime/cache/cache_fill.h"
 
 #include <algorithm>
@@ -17,9 +17,9 @@ namespace slipstream {
 namespace {
 
 constexpr std::int64_t kPieceTokens = 64;
-constexpr std::int64_t kTableStarts = 1 << 16;  // places that a row may begin at
+constexpr std::int64_t kTableStarts = 1 << 16;  // positions of the table at which a row can begin
 
-// Stream words of the two uses of Philox here; far from those of NoiseStream, though nothing would come of a clash.
+// Philox streams of this file; different from those of NoiseStream, though a clash would do no harm.
 constexpr std::uint32_t kTableStream = 0x66696c6cU;
 constexpr std::uint32_t kPlaceStream = 0x66696c6dU;
 
@@ -27,12 +27,12 @@ PhiloxBlock draw(std::uint64_t seed, std::uint64_t position, std::uint32_t layer
     return noise_block(seed, position, layer, static_cast<NoiseStream>(stream));
 }
 
-// (0, 1), as noise.h maps words.
+// Maps a word to (0, 1), like noise.h.
 double uniform(std::uint32_t word) {
     return (2.0 * word + 1.0) * 0x1p-33;
 }
 
-// Box and Muller (1958): two uniforms make two independent normals.
+// Box and Muller (1958): two uniform numbers give two independent normal numbers.
 std::vector<float> normal_table(std::uint64_t seed, std::int64_t n) {
     std::vector<float> table;
     table.reserve(n + 3);
@@ -48,7 +48,7 @@ std::vector<float> normal_table(std::uint64_t seed, std::int64_t n) {
     return table;
 }
 
-// Rows where kernels can read them: as they stand, or copied to the device.
+// Rows in memory that kernels can read: the host's own if the device shares it, else copies on the device.
 class DeviceRows {
 public:
     DeviceRows(Device& device, std::size_t n_floats) {
@@ -100,10 +100,10 @@ void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64
                             .scratch_k = cache.scratch_k(layer),
                             .scratch_v = cache.scratch_v(layer),
                             .scratch_rows = scratch_rows(nodes)});
-            exec.stream.synchronize();  // k and v are written again
+            exec.stream.synchronize();  // k and v are overwritten next
         }
         cache.commit(exec, nodes);
-        exec.stream.synchronize();  // as are the nodes
+        exec.stream.synchronize();  // so are the nodes
         if (on_progress) on_progress(cache.n_committed());
     }
 }

@@ -1,7 +1,7 @@
-// Fills a KV cache without a forward pass, for benches: rows of seeded normal numbers go the way of real ones, through
-// scratch and commit, so the cache of a long text is there in the time of writing it. What a pass costs depends on how
-// many rows it reads, not on what they hold (E1), so its time is that of a real text of this length; its logits mean
-// nothing.
+// Fills a KV cache without a forward pass, for benchmarks: rows of seeded normal numbers are written to scratch rows
+// and committed like real ones, so a cache of a long text is ready as fast as it can be written. The time of a pass
+// depends on the number of rows that it reads, not on their values, so a pass takes as long as over a real text of this
+// length; its logits mean nothing.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@
 
 namespace slipstream {
 
-/// Appends rows to `cache` (which has no nodes, and no more than `n_tokens` positions committed) until `n_tokens`, at
-/// most its context, are committed. The values of a position depend on (seed, layer, position) and on the shape only.
-/// `on_progress` hears of positions committed, after each piece; it may throw, the cache then holds what it heard of.
+/// Appends rows to `cache` until `n_tokens` positions are committed. The cache must have no nodes, and n_committed() <=
+/// n_tokens <= context_tokens() (CHECKed). The values of a position depend only on (seed, layer, position) and the
+/// shape. `on_progress` gets the number of committed positions, after every 64 or fewer; it may throw, and the cache
+/// then holds these positions.
 void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64_t seed,
                 const std::function<void(std::int64_t)>& on_progress = {});
 

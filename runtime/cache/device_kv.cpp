@@ -60,7 +60,7 @@ std::byte* DeviceKv::tail_chunk(std::int64_t layer, std::int64_t chunk) const {
     return tail_.data() + slot * shape_.chunk_bytes();
 }
 
-// A chunk into the table, or out of it, in every layer where it streams.
+// Enters the tail address of `chunk` in the table, or removes it, for all layers in which the chunk streams.
 void DeviceKv::put(std::int64_t chunk, bool is_there) {
     for (std::int64_t layer = 0; layer < n_layers(); ++layer)
         if (chunk >= resident_[layer])

@@ -68,7 +68,7 @@ void HostExtents::wait(std::int64_t n_chunks) {
     if (n <= n_there_.load(std::memory_order_acquire)) return;
     ask(n_chunks);
     std::unique_lock lock(mutex_);
-    failure_ = nullptr;  // it may be of long ago
+    failure_ = nullptr;  // it may be old
     changed_.notify_all();
     changed_.wait(lock, [&] { return n <= n_there_ || failure_ != nullptr; });
     if (n > n_there_) std::rethrow_exception(failure_);
@@ -81,8 +81,8 @@ std::byte* HostExtents::chunk(std::int64_t layer, std::int64_t chunk) {
     return memory_.data() + at_[layer] + place * store_->shape().chunk_bytes();
 }
 
-// The thread: rounds in order, layer by layer, so that it ends soon where it is told to, and so that no lock of a
-// card's driver is held for longer than an extent takes. What was refused is tried again where somebody waits for it.
+// The thread: takes rounds in order, layer by layer, so that it stops soon when requested, and holds locks of the GPU
+// driver no longer than one extent takes. A round that failed is tried again when wait() is called.
 void HostExtents::run() {
     std::int64_t layer = 0;
     std::unique_lock lock(mutex_);

@@ -1,7 +1,7 @@
-// Page-locked memory of a KV cache for the chunks that stream. Addresses for the whole context are reserved at the
-// start, so that a context which does not fit is told then; memory comes behind them on a thread, ahead of the text:
-// extent by extent where a card registers it, else chunk by chunk. So a short text takes little, and generating waits
-// for no page to be locked.
+// HostExtents: page-locked host memory of a KV cache, for the chunks that stream. Addresses for the whole context are
+// reserved at the start, so that a context that does not fit is refused then. A thread backs them with locked memory,
+// ahead of the text: extent by extent if a GPU registers the memory, else chunk by chunk. So a short text takes little
+// memory, and generation does not wait for pages to be locked.
 #pragma once
 
 #include <atomic>
@@ -20,25 +20,25 @@ namespace slipstream {
 
 class HostExtents {
 public:
-    /// Reserves `arena`'s memory for all chunks of `store` that are not resident. Both outlive this. Throws
-    /// OutOfBudget.
+    /// Reserves memory of `arena` for all chunks of `store` that are not resident. Both must outlive this object.
+    /// Throws OutOfBudget.
     HostExtents(PinnedArena& arena, const DeviceKv& store);
     ~HostExtents();
     HostExtents(const HostExtents&) = delete;
     HostExtents& operator=(const HostExtents&) = delete;
 
-    /// Memory of all layers' chunks below `n_chunks` is wanted soon.
+    /// Requests memory for the chunks below `n_chunks` of all layers; does not wait.
     void ask(std::int64_t n_chunks);
-    /// Waits until it is there. Throws what keeps it from coming (OutOfBudget).
+    /// Waits until this memory is there. Throws the error if it cannot be had (OutOfBudget).
     void wait(std::int64_t n_chunks);
 
-    /// Of all layers, there by now.
+    /// Bytes of locked memory so far, of all layers.
     [[nodiscard]] std::size_t brought_bytes() const { return brought_bytes_; }
 
-    /// A chunk of a layer that is not resident there, once there is memory behind it. Those of a layer lie behind one
-    /// another.
+    /// Returns the address of a chunk that is not resident in its layer; waits for its memory. The chunks of a layer
+    /// are contiguous.
     [[nodiscard]] std::byte* chunk(std::int64_t layer, std::int64_t chunk);
-    /// No copy may reach from one extent of a layer into another: the end of the one that holds `chunk`.
+    /// Returns the end of the extent that holds `chunk`, as a chunk index. A copy must not cross the end of an extent.
     [[nodiscard]] std::int64_t end_of_extent(std::int64_t layer, std::int64_t chunk) const {
         const std::int64_t resident = store_->resident_chunks(layer);
         return resident + ((chunk - resident) / kChunksPerExtent + 1) * kChunksPerExtent;
@@ -51,20 +51,20 @@ private:
 
     PinnedArena* arena_;
     const DeviceKv* store_;
-    std::vector<std::size_t> at_;  // [n_layers]: where a layer's first chunk lies
+    std::vector<std::size_t> at_;  // [n_layers]: offset of the layer's first chunk, in bytes
     PinnedBuffer memory_;
-    std::int64_t first_chunk_;   // that streams in any layer
-    std::int64_t round_chunks_;  // in a round each layer gets memory for its next ones
-    std::int64_t n_asked_ = 0;   // rounds
+    std::int64_t first_chunk_;   // first chunk that streams in any layer
+    std::int64_t round_chunks_;  // chunks of each layer that get memory in one round
+    std::int64_t n_asked_ = 0;   // requested rounds
     std::atomic<std::int64_t> n_there_{0};
     std::atomic<std::size_t> brought_bytes_{0};
 
-    std::mutex mutex_;  // of what follows
+    std::mutex mutex_;  // guards the following members
     std::condition_variable changed_;
-    std::int64_t n_wanted_ = 0;  // n_asked_, for the thread
+    std::int64_t n_wanted_ = 0;  // copy of n_asked_ for the thread
     bool stops_ = false;
-    std::exception_ptr failure_;  // of the round that was tried last; until somebody waits for it none is tried
-    std::thread thread_;          // last: starts when all above is made
+    std::exception_ptr failure_;  // of the last round that was tried; no round is tried until wait() clears it
+    std::thread thread_;          // last: it starts when all other members exist
 };
 
 }  // namespace slipstream

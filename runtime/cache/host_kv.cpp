@@ -17,7 +17,7 @@ HostKv::HostKv(Device& device, PinnedArena& arena, const DeviceKv& store)
 HostKv::~HostKv() {
     try {
         copy_out_->synchronize();
-    } catch (...) {  // a failed flush was, or would have been, told by the pass that reads it
+    } catch (...) {  // the pass that reads the chunk reports a failed flush
     }
 }
 
@@ -60,16 +60,16 @@ std::int64_t HostKv::recover(Stream& compute) noexcept {
     static_cast<void>(holds([&] { invalidate(compute); }));
     static_cast<void>(holds([&] { copy_out_->synchronize(); }));
     std::int64_t n_whole = 0;
-    // A use of 0: no layer streams that chunk.
+    // A use of 0: the chunk streams in no layer.
     const auto is_whole = [&] { compute.wait(*flushed_, flush_use(n_whole)); };
     while (n_whole < n_chunks_ && (flush_use(n_whole) == 0 || holds(is_whole))) ++n_whole;
-    static_cast<void>(holds([&] { static_cast<void>(copy_out_->record(*flushed_)); }));  // a use without failure
+    static_cast<void>(holds([&] { static_cast<void>(copy_out_->record(*flushed_)); }));  // a use that has not failed
     return n_whole;
 }
 
 void HostKv::clear_place(Stream& compute, std::int64_t chunk) {
     const std::int64_t held = store_->held_at(chunk);
-    if (held < 0) {  // what lay there last may still be on its way out
+    if (held < 0) {  // the chunk that was there may still be in a flush
         if (flushed_->recorded() > 0) compute.wait(*flushed_, flushed_->recorded());
         return;
     }

@@ -1,10 +1,10 @@
-// The host's store of a KV cache: page-locked memory for the chunks that stream (HostExtents), and the way there: a
-// chunk that is full is flushed behind the compute stream.
+// HostKv: the host side of a KV cache. It holds page-locked memory for the chunks that stream (HostExtents), and
+// flushes to it: a KV chunk is flushed when it is full, after all work enqueued on the compute stream so far.
 //
-// Passes read chunks from here (PassStream), by schedules that may be made while the pass before runs. What such a
-// schedule counts on is a snapshot: chunks below the number that snapshot() gave are read from the host, those from it
-// on lie in the tail, whose slots must hold them until then. Whoever must write one of those slots, or changes what was
-// flushed, invalidates the schedule first (README.md).
+// Passes read chunks from here (PassStream) by transfer schedules, which may be prepared while the previous pass runs.
+// A schedule relies on a snapshot: chunks below snapshot() are read from the host, later ones from the tail, whose
+// slots must keep them until then. Code that must overwrite such a slot, or changes flushed chunks, invalidates the
+// schedule first (README.md).
 #pragma once
 
 #include <cstddef>
@@ -18,59 +18,61 @@
 
 namespace slipstream {
 
-/// Who makes schedules ahead of their pass.
+/// A stream that prepares transfer schedules before their passes.
 class PreparedSchedules {
 public:
     virtual ~PreparedSchedules() = default;
-    /// Gives them up: the next schedule is made anew. No pass is running.
+    /// Drops the prepared schedule; the next one is made again. Must not be called while a pass runs.
     virtual void invalidate(Stream& compute) = 0;
 };
 
 class HostKv {
 public:
-    /// As HostExtents.
+    /// Errors and lifetimes as HostExtents.
     HostKv(Device& device, PinnedArena& arena, const DeviceKv& store);
-    /// Waits for flushes under way.
+    /// Waits for flushes in progress.
     ~HostKv();
     HostKv(const HostKv&) = delete;
     HostKv& operator=(const HostKv&) = delete;
 
-    /// Where chunks lie.
+    /// Memory of the chunks; chunk() waits until the chunk's memory is there.
     [[nodiscard]] HostExtents& extents() { return extents_; }
     [[nodiscard]] std::byte* chunk(std::int64_t layer, std::int64_t chunk) { return extents_.chunk(layer, chunk); }
-    /// Full chunks that are here, or will be once flushed() has reached flush_use() of the last.
+    /// Number of full chunks that are here, or will be when flushed() has completed flush_use() of the last one.
     [[nodiscard]] std::int64_t n_chunks() const { return n_chunks_; }
     [[nodiscard]] const Event& flushed() const { return *flushed_; }
     [[nodiscard]] std::uint64_t flush_use(std::int64_t chunk) const { return flush_use_[chunk]; }
 
-    /// Copies chunks here behind the compute stream's work so far: `copy(stream)` enqueues them. The use of flushed()
-    /// that tells when they are done.
+    /// Copies chunks to the host after the compute stream's work so far. `copy(stream)` must enqueue the copies.
+    /// Returns the use of flushed() that completes when they are done.
     template <typename Copy>
     std::uint64_t flush(Stream& compute, const Copy& copy) {
         copy_out_->wait(*written_, compute.record(*written_));
         copy(*copy_out_);
         return copy_out_->record(*flushed_);
     }
-    /// The same of a chunk of the tail, the one behind those that are here, in every layer where it streams.
+    /// Flushes `chunk` from the tail, in every layer in which it streams, and counts it as added. It must be the first
+    /// chunk that is not here (CHECKed).
     void flush_tail(Stream& compute, std::int64_t chunk);
-    /// Chunks up to `n_chunks` are here with that use of flushed().
+    /// Counts all chunks below `n_chunks` as flushed by that use of flushed().
     void add(std::int64_t n_chunks, std::uint64_t flush_use);
-    /// The same of chunks that the host has written to chunk().
+    /// Counts all chunks below `n_chunks` as here, after the host has written them to chunk().
     void add_written(std::int64_t n_chunks);
-    /// Waits until nothing is on its way here any more, and `compute` is done: the host may write chunks.
+    /// Waits until no flush is in progress and `compute` is idle: then the host may write chunks.
     void wait_for_flushes(Stream& compute);
-    /// Chunks from this on are here no more.
+    /// Forgets the chunks from `n_chunks` on.
     void cut(std::int64_t n_chunks);
-    /// After a failure: ends what is under way, gives up the schedule made ahead, and tells how many of the chunks have
-    /// come here whole, from the first. What failed has been told; chunks can be flushed again.
+    /// Call after a failure: finishes the copies in progress, drops the prepared schedule, and returns how many chunks,
+    /// from the first, are here intact. Errors of these copies are not thrown; chunks can be flushed again.
     [[nodiscard]] std::int64_t recover(Stream& compute) noexcept;
-    /// `compute` waits until the place in the tail that `chunk` will take may be written; a schedule that counts on
-    /// what lies there is invalidated.
+    /// Makes `compute` wait until the tail slot that `chunk` will take may be overwritten. Invalidates a schedule that
+    /// relies on the chunk in that slot.
     void clear_place(Stream& compute, std::int64_t chunk);
 
-    /// n_chunks() of a schedule that `schedules` makes now. One at a time: CHECKed.
+    /// Returns n_chunks(), and notes that `schedules` makes a schedule that relies on it. Only one PreparedSchedules at
+    /// a time (CHECKed).
     [[nodiscard]] std::int64_t snapshot(PreparedSchedules& schedules);
-    /// `schedules` has none ahead any more: the last one runs, or was given up.
+    /// Call when `schedules` has no prepared schedule any more: the last one runs, or was dropped.
     void drop_schedule(PreparedSchedules& schedules) {
         if (schedules_ == &schedules) schedules_ = nullptr;
     }
@@ -82,12 +84,12 @@ private:
     const DeviceKv* store_;
     HostExtents extents_;
     std::unique_ptr<Stream> copy_out_;
-    std::unique_ptr<Event> written_;  // rows that a flush copies
+    std::unique_ptr<Event> written_;  // recorded when the rows that a flush copies are written
     std::unique_ptr<Event> flushed_;
     std::vector<std::uint64_t> flush_use_;  // [chunks of a layer]; 0: not flushed yet
     std::int64_t n_chunks_ = 0;
-    PreparedSchedules* schedules_ = nullptr;  // who made a schedule ahead, null: nobody
-    std::int64_t snapshot_chunks_ = 0;        // n_chunks() of it
+    PreparedSchedules* schedules_ = nullptr;  // whose prepared schedule relies on snapshot_chunks_; null: none
+    std::int64_t snapshot_chunks_ = 0;        // n_chunks() when that schedule was made
 };
 
 }  // namespace slipstream

@@ -11,15 +11,15 @@ namespace slipstream {
 
 namespace {
 
-// Memory of the host for a chunk is asked for when a node comes this close to its end. An extent of 32 layers takes 0.1
-// to 0.6 s to lock, 128 tokens a second and more wherever KV streams.
+// Host memory for a chunk is requested when a node is this close to the chunk's end. Locking an extent of 32 layers
+// takes 0.1 to 0.6 s; where KV streams, 128 tokens take about a second.
 constexpr std::int64_t kTokensAhead = 128;
 
 std::int64_t chunks_of(std::int64_t context_tokens) {
     return ceil_div(context_tokens, kChunkTokens);
 }
 
-// Resident chunks of each layer: all where nothing is said.
+// Returns the number of resident chunks of each layer; all if `resident_chunks` is empty.
 std::vector<std::int64_t> resident_of(std::span<const std::int64_t> resident_chunks, std::int64_t n_layers,
                                       std::int64_t n_chunks) {
     CHECK(resident_chunks.empty() || std::ssize(resident_chunks) == n_layers);
@@ -69,7 +69,7 @@ void KvCache::read_rows(ExecRef exec, std::int64_t layer, NodeId node, std::byte
     exec.stream.copy(out + bytes, scratch_v(layer) + from, bytes);
 }
 
-// Where chunks stream one at a time, so that a place in the tail is flushed before another chunk wants it.
+// If chunks stream, rows are committed chunk by chunk, so that a tail slot is flushed before another chunk needs it.
 void KvCache::commit(ExecRef exec, std::span<const NodeId> path) {
     nodes_.check_path(path);
     await_room(std::ssize(path));
@@ -91,7 +91,7 @@ void KvCache::truncate(ExecRef exec, std::int64_t n_tokens) {
     CHECK(n_tokens >= 0 && n_tokens <= n_committed(), "{} of {} positions", n_tokens, n_committed());
     forget();
     if (n_tokens == n_committed()) return;
-    if (host_) host_->invalidate(exec.stream);  // first: it may tell of a copy that failed
+    if (host_) host_->invalidate(exec.stream);  // first, since it may throw the error of an earlier copy
     nodes_.set_committed(n_tokens);
     if (!host_) return;
     const std::int64_t n_full = n_tokens / kChunkTokens;
@@ -107,7 +107,7 @@ void KvCache::truncate(std::int64_t n_tokens) {
     rollback(n_tokens);
 }
 
-// At a chunk's end, and behind recover(): nothing is brought back, no copy waited for, and so this cannot fail.
+// Truncates to whole chunks after recover(): nothing is copied back or waited for, so this cannot fail.
 void KvCache::keep_chunks(std::int64_t n_chunks) noexcept {
     nodes_.set_committed(n_chunks * kChunkTokens);
     host_->cut(n_chunks);
@@ -155,8 +155,8 @@ void KvCache::begin_restore(ExecRef exec, std::int64_t first, std::int64_t n_tok
           "positions {} to {} after {} and {} nodes", first, n_tokens, n_committed(), n_nodes());
     if (!host_) return;
     host_->extents().ask(n_tokens / kChunkTokens);
-    host_->invalidate(exec.stream);        // a schedule made ahead knows nothing of these chunks
-    host_->wait_for_flushes(exec.stream);  // of a text that was here before
+    host_->invalidate(exec.stream);        // a prepared schedule does not have these chunks
+    host_->wait_for_flushes(exec.stream);  // of an earlier text
 }
 
 void KvCache::restore_chunk(ExecRef exec, std::int64_t n_tokens, std::int64_t layer, std::int64_t chunk,
@@ -175,17 +175,17 @@ void KvCache::end_restore(std::int64_t n_tokens) {
     if (host_) host_->add_written(n_tokens / kChunkTokens);
 }
 
-// Makes the place of `chunk` in the tail ready to be written in every layer where it streams.
+// Prepares the tail slot of `chunk` for writing, in every layer in which the chunk streams.
 void KvCache::open_place(Stream& compute, std::int64_t chunk) {
     if (store_.held_at(chunk) == chunk) return;
     host_->clear_place(compute, chunk);
     store_.hold(chunk);
 }
 
-// A chunk that the host holds comes back into its place, to be written on.
+// Copies a chunk from the host back to its tail slot, so that rows can be appended to it.
 void KvCache::fetch_tail(Stream& compute, std::int64_t chunk) {
     const bool is_there = store_.held_at(chunk) == chunk;
-    if (is_there) store_.release_from(chunk);  // it may still be on its way out
+    if (is_there) store_.release_from(chunk);  // it may still be in a flush
     open_place(compute, chunk);
     if (is_there) return;
     try {

@@ -1,12 +1,13 @@
-// The KV cache of one text: committed positions in chunks, and a scratch of rows for nodes that are not committed.
+// KvCache: the KV cache of one sequence. It holds committed positions in KV chunks, and scratch rows for nodes that are
+// not committed.
 //
-// Invariant of its users: the cache holds all committed tokens but the last; a pass feeds whatever is missing, hangs
-// guesses under it, and then commits one path. Scratch nodes survive passes until commit() or forget(), so a draft
-// model can grow its tree level by level. Committing moves rows, it computes nothing.
+// Its users keep this invariant: the cache holds all committed tokens except the last. A pass computes the tokens that
+// are missing, with draft nodes below them; then one path is committed. Scratch nodes are kept across passes until
+// commit() or forget(), so a draft model can grow its tree level by level. A commit moves rows; it computes nothing.
 //
-// It joins three parts: the bookkeeping of nodes (KvNodes), the device's store (DeviceKv), and where a KvPlacement says
-// that chunks stream the host's (HostKv). A layer's first chunks are resident; the others fill in the tail on the
-// device, are flushed to the host once they are full, and passes read them from there.
+// It combines three parts: the bookkeeping of nodes (KvNodes), the device memory (DeviceKv), and, if chunks stream
+// according to KvPlacement, the host memory (HostKv). The first chunks of a layer are resident. The others fill in the
+// tail on the device and are flushed to the host when they are full; passes then read them from there.
 #pragma once
 
 #include <cstddef>
@@ -25,25 +26,26 @@
 
 namespace slipstream {
 
-/// Where the committed chunks of a cache lie.
+/// Where the committed chunks of a cache are.
 struct KvPlacement {
-    std::vector<std::int64_t> resident_chunks{};  // [n_layers], of each layer, from the first; empty: all
-    PinnedArena* arena = nullptr;                 // of those that stream; outlives the cache
+    std::vector<std::int64_t> resident_chunks{};  // [n_layers]: number of resident chunks, from the first; empty: all
+    PinnedArena* arena = nullptr;                 // memory of the chunks that stream; must outlive the cache
 };
 
 class KvCache final : public PassKv {
 public:
-    /// Memory for `context_tokens` positions (rounded up to chunks) and `max_nodes` scratch rows of every layer: on the
-    /// device taken here, for what streams reserved on the host, where it follows the text. Throws OutOfBudget.
+    /// Provides `context_tokens` positions (rounded up to KV chunks) and `max_nodes` scratch rows in every layer.
+    /// Device memory is allocated here. Host memory for what streams is reserved here, and locked as the text grows.
+    /// Throws OutOfBudget.
     KvCache(Device& device, const KvShape& shape, std::int64_t n_layers, std::int64_t context_tokens,
             std::int64_t max_nodes, const KvPlacement& placement = {});
 
-    /// What the constructor takes from the device's budget.
+    /// Returns what the constructor takes from the device's memory budget.
     [[nodiscard]] static std::size_t device_bytes(const KvShape& shape, std::int64_t n_layers,
                                                   std::int64_t context_tokens, std::int64_t max_nodes,
                                                   std::span<const std::int64_t> resident_chunks = {});
 
-    // As what a pass reads.
+    // Interface of PassKv.
     [[nodiscard]] const KvShape& shape() const override { return store_.shape(); }
     [[nodiscard]] const KvNodes& nodes() const override { return nodes_; }
     [[nodiscard]] std::int64_t text_offset() const override { return 0; }
@@ -62,54 +64,61 @@ public:
     [[nodiscard]] std::int64_t n_nodes() const { return nodes_.n_nodes(); }
     [[nodiscard]] std::int64_t max_nodes() const { return nodes_.max_nodes(); }
     [[nodiscard]] NodeId parent(NodeId node) const { return nodes_.parent(node); }
-    /// Absolute position of a node: its slot.
+    /// Returns the absolute position of a node; in a cache this is its slot.
     [[nodiscard]] std::int64_t position(NodeId node) const { return nodes_.slot(node); }
-    /// Whether chunks of any layer stream.
+    /// Whether any chunk of any layer streams.
     [[nodiscard]] bool streams() const { return host_.has_value(); }
 
-    /// A new scratch row, as KvNodes::add. Memory of the host for its chunk is asked for.
+    /// Adds a node with a scratch row, like KvNodes::add(), and requests host memory for its chunk.
     NodeId add_node(NodeId parent);
-    /// Moves the rows of `path` (its first node hangs under the committed tip, each next one under the one before)
-    /// behind the committed ones in every layer, in stream order; all other nodes are forgotten. Throws OutOfBudget
-    /// where the system has no memory for a chunk that is full, and has then done nothing.
+    /// Commits the rows of `path` as the next positions in every layer, in stream order, and drops all other nodes. The
+    /// first node of `path` must be a child of the committed tip, each further one a child of the node before it
+    /// (CHECKed). Throws OutOfBudget if the system has no host memory for a chunk that becomes full; nothing has
+    /// changed then.
     void commit(ExecRef exec, std::span<const NodeId> path);
-    /// Waits until the host has the memory that a commit of `n_rows` more needs; commit() does so by itself. For
-    /// whoever commits to several caches, all or none. Throws as commit().
+    /// Waits until there is host memory for a commit of `n_rows` more rows. commit() does this, too; call it first to
+    /// commit to all of several caches or to none. Throws as commit().
     void await_room(std::int64_t n_rows);
-    /// Drops all nodes.
+    /// Drops all nodes; their scratch rows become free.
     void forget() { nodes_.forget(); }
-    /// Keeps the first `n_tokens` committed positions and drops all nodes. Where the last chunk of them is on the host
-    /// only, it comes back.
+    /// Keeps the first `n_tokens` committed positions and drops all nodes. If their last, partly filled chunk is on the
+    /// host only, it is copied back to the tail.
     void truncate(ExecRef exec, std::int64_t n_tokens);
-    /// The same for a cache of which nothing streams (CHECKed).
+    /// Like truncate(exec, n_tokens), for a cache in which nothing streams (CHECKed).
     void truncate(std::int64_t n_tokens);
-    /// After a failure: drops all nodes, and the positions behind a chunk that was lost on its way to the host or back.
-    /// How many are left.
+    /// Recovers after a failed copy: drops all nodes and all positions from the first lost chunk on. Returns the number
+    /// of positions that remain.
     std::int64_t keep_intact_prefix(ExecRef exec) noexcept;
 
-    /// Copies a node's rows of a layer, [K|V] of shape().scratch_row_bytes(), to `out` in host memory, in stream order.
+    /// Copies the rows of a node in a layer, [K|V] of shape().scratch_row_bytes() bytes each, to `out` in host memory,
+    /// in stream order.
     void read_rows(ExecRef exec, std::int64_t layer, NodeId node, std::byte* out) const;
-    /// Copies a chunk that holds committed positions, wherever it is, to `out` [chunk_bytes] in host memory; done when
-    /// it returns. What lies behind the committed positions is undefined.
+    /// Copies a chunk that has committed positions, on the device or the host, to `out` [chunk_bytes] in host memory,
+    /// before it returns. Slots past the committed positions are undefined.
     void read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, std::byte* out);
-    /// Writes the positions [first, n_tokens) after the `first` committed ones, a multiple of 256; there are no nodes
-    /// (CHECKed). `read(layer, chunk, out)` fills out [chunk_bytes] with what read_chunk() gave on a device of the same
-    /// kind, chunks ascending, each of all layers. If it throws, the first positions remain.
+    /// Writes the positions [first, n_tokens); `first` is n_committed() and a multiple of 256, and there are no nodes
+    /// (CHECKed). `read(layer, chunk, out)` must fill out [chunk_bytes] with what read_chunk() gave on a device of the
+    /// same kind. It is called for ascending chunks, and for all layers of a chunk. If it throws, the positions before
+    /// `first` remain.
     void restore(ExecRef exec, std::int64_t first, std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read);
-    /// The same in steps, for whoever fills several caches from one source: begin, restore_chunk() of each chunk and
-    /// layer in that order, end; the positions are there after the end. `fill` as `read`.
+    /// restore() in steps, to fill several caches from one source: begin_restore(), restore_chunk() for each chunk and
+    /// layer in the order of restore(), end_restore(). The positions are committed by end_restore(). `fill(out)` is
+    /// like `read`.
     void begin_restore(ExecRef exec, std::int64_t first, std::int64_t n_tokens);
     void restore_chunk(ExecRef exec, std::int64_t n_tokens, std::int64_t layer, std::int64_t chunk,
                        const std::function<void(std::byte*)>& fill);
     void end_restore(std::int64_t n_tokens);
 
-    /// Positions up to `n_tokens` become committed; their rows are written layer by layer by the pass that follows
-    /// (PromptStream), which leaves all but the last, unfilled chunk on the host where they stream.
+    /// Counts the positions up to `n_tokens` as committed. The following pass writes their rows layer by layer
+    /// (PromptStream); of layers that stream, it leaves these chunks on the host. Requires that there are no nodes
+    /// (CHECKed) and, if anything streams, that n_tokens is a multiple of 256 (CHECKed by publish()).
     void reserve(std::int64_t n_tokens);
-    /// Those rows are there; chunks below n_tokens / 256 are on the host with `flush_use` of HostKv::flushed().
+    /// Call when these rows are written: chunks below n_committed() / 256 are on the host after `flush_use` of
+    /// HostKv::flushed().
     void publish(std::uint64_t flush_use);
-    /// Those rows will not come: back to `n_tokens`, as many as were there before reserve(). Drops all nodes.
+    /// Call if these rows will not be written: returns to `n_tokens` positions, as many as before reserve(). Drops all
+    /// nodes.
     void rollback(std::int64_t n_tokens);
 
 private:
@@ -119,7 +128,7 @@ private:
 
     KvNodes nodes_;
     DeviceKv store_;
-    std::optional<HostKv> host_;  // where something streams
+    std::optional<HostKv> host_;  // only if something streams
 };
 
 }  // namespace slipstream

@@ -1,5 +1,5 @@
-// The bookkeeping of a KV: how many slots are committed, and the tree of nodes that hang behind them. Pure: it knows of
-// no memory. Slots are counted from 0; in a cache that holds all of a text they are the text's positions.
+// KvNodes: counts the committed slots of a KV, and keeps the tree of nodes below them. It owns no KV memory. Slots are
+// numbered from 0; in a cache of a whole text they are the positions in the text.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace slipstream {
 
-/// A node: its row in the scratch. A type of its own, since nodes of token trees, tokens of a pass and rows of logits
-/// are counted otherwise: an index of one of them is no node.
+/// A node, identified by its scratch row. It is a type of its own, since nodes of token trees, tokens of a pass and
+/// rows of logits are numbered differently: their indices must not be used as nodes.
 struct NodeId {
     std::int32_t row = 0;
 
@@ -18,18 +18,20 @@ struct NodeId {
     constexpr explicit NodeId(std::int32_t scratch_row) : row(scratch_row) {}
     friend constexpr bool operator==(NodeId, NodeId) = default;
 };
-/// Parent of a node that hangs directly under the last committed slot.
+/// Parent of nodes that follow the last committed slot directly.
 inline constexpr NodeId kCommittedTip{-1};
 
 static_assert(sizeof(NodeId) == sizeof(std::int32_t));
-/// [nodes]: their rows, as kernels read them. Valid as long as the nodes are.
+/// Returns [nodes.size()] scratch rows, as kernels read them; null if `nodes` is empty. Valid as long as the memory of
+/// `nodes`.
 [[nodiscard]] inline const std::int32_t* scratch_rows(std::span<const NodeId> nodes) {
     return nodes.empty() ? nullptr : &nodes.front().row;
 }
 
 class KvNodes {
 public:
-    /// Room for `context_tokens` slots, nodes included, and `max_nodes` nodes at once; all memory is taken here.
+    /// Allows `context_tokens` slots, nodes included, and `max_nodes` nodes at the same time. Allocates all memory
+    /// here.
     KvNodes(std::int64_t context_tokens, std::int64_t max_nodes);
 
     [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
@@ -39,14 +41,16 @@ public:
     [[nodiscard]] NodeId parent(NodeId node) const { return parents_[node.row]; }
     [[nodiscard]] std::int64_t slot(NodeId node) const { return slots_[node.row]; }
 
-    /// A new node below `parent` (kCommittedTip or an existing node). Its slot must lie inside the context and there
-    /// must be room for it: both CHECKed. Nodes are numbered from 0 after forget().
+    /// Adds a node below `parent` (kCommittedTip or an existing node) and returns it. Its slot must be within the
+    /// context, and fewer than max_nodes() nodes may exist (both CHECKed). Nodes are numbered from 0 after forget().
     NodeId add(NodeId parent);
-    /// CHECKs that each node of `path` hangs under the one before, the first under the committed tip.
+    /// CHECKs that the first node of `path` is a child of the committed tip and each further one a child of the node
+    /// before it.
     void check_path(std::span<const NodeId> path) const;
     /// Drops all nodes.
     void forget();
-    /// As many slots are committed from now on. Nodes stay where they are: who calls it forgets them or has none.
+    /// Sets the number of committed slots. Does not change the slots of nodes: the caller must have none, or call
+    /// forget().
     void set_committed(std::int64_t n_slots);
 
 private:

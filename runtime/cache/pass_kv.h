@@ -1,8 +1,8 @@
-// What a forward pass reads of KV, and where it leaves its rows: the cache of a text, or a view that stands for it.
+// PassKv: the KV that a forward pass reads and to which it adds rows: the cache of a sequence, or a KV view of it.
 //
-// Slots number what is there: committed rows in chunks of 256 slots, those of nodes behind them in scratch. Attention
-// goes by slots alone. Where a KV leaves out a part of its text, a node stands text_offset() further on in the text
-// than its slot says, and rope turns by that position; keys of committed rows are stored turned.
+// Slots number the rows that are there: committed rows in KV chunks of 256 slots, rows of nodes in scratch. Attention
+// uses slots only. If a KV omits a part of its text, the position of a node in the text is its slot plus text_offset();
+// RoPE uses that position. Keys of committed rows are stored rotated.
 #pragma once
 
 #include <cstddef>
@@ -19,17 +19,17 @@ public:
     virtual ~PassKv() = default;
     [[nodiscard]] virtual const KvShape& shape() const = 0;
     [[nodiscard]] virtual const KvNodes& nodes() const = 0;
-    /// Position of a node in the text less its slot, the same for all nodes.
+    /// Returns position minus slot of a node, the same for all nodes.
     [[nodiscard]] virtual std::int64_t text_offset() const = 0;
-    /// A layer's committed chunks that rest on the device, by number; null for those that stream. Graphs read the table
-    /// anew at each launch, so it stays where it is.
+    /// Returns the table of a layer's committed chunks by number: addresses of those on the device, null for those that
+    /// stream. Graphs read the table at each launch, so it must not move.
     [[nodiscard]] virtual std::byte* const* chunks(std::int64_t layer) const = 0;
     /// [nodes().max_nodes(), n_kv_heads, head_dim]: rows of nodes.
     [[nodiscard]] virtual std::byte* scratch_k(std::int64_t layer) const = 0;
     [[nodiscard]] virtual std::byte* scratch_v(std::int64_t layer) const = 0;
-    /// Committed chunks of a layer that rest on the device for good, from the first.
+    /// Returns how many committed chunks of a layer, from the first, are always on the device.
     [[nodiscard]] virtual std::int64_t resident_chunks(std::int64_t layer) const = 0;
-    /// Holds the others; null: there are none.
+    /// Returns the host memory of the other chunks; null if there are none.
     [[nodiscard]] virtual HostKv* host() = 0;
 };
 

@@ -15,7 +15,7 @@ namespace slipstream {
 
 namespace {
 
-// Adds the time since the lap before to one sum or another, and returns it.
+// Adds the time since the end of the previous lap to `sum`, and returns it in seconds.
 class Laps {
 public:
     double end_lap(double& sum) {
@@ -43,7 +43,7 @@ GenerationLoop::GenerationLoop(Sequence& sequence, Verifier& verifier, Proposer&
     CHECK(limits_.budget >= 1 && shape.max_tokens >= most && shape.max_logit_rows >= limits_.budget &&
               shape.max_nodes >= most,
           "budget {}", limits_.budget);
-    // Steady state allocates nothing: room for the largest pass.
+    // Allocate for the largest pass now, so that later passes allocate nothing.
     const auto max_tokens = static_cast<std::size_t>(most);
     const auto max_nodes = static_cast<std::size_t>(limits_.budget);
     tree_.reserve(max_nodes);
@@ -86,7 +86,8 @@ void GenerationLoop::resume(std::vector<TokenId> tokens, std::int64_t n_prompt) 
     proposer_->observe({.text = text(), .n_new = std::ssize(text())});
 }
 
-// Layers of a pass over text [begin, end) as tokens of it; a pass over one token says nothing.
+// Control of a pass over the tokens [begin, end) of the sequence; reports finished layers as finished tokens. A pass
+// over one token reports nothing.
 PassControl GenerationLoop::control_of(std::int64_t begin, std::int64_t end, const PromptProgress& on_progress,
                                        const std::atomic<bool>* cancel) const {
     if (!on_progress || end - begin < 2) return {.cancel = cancel};
@@ -96,7 +97,8 @@ PassControl GenerationLoop::control_of(std::int64_t begin, std::int64_t end, con
             }};
 }
 
-// Where the prefill chunks end that are fed before the pass of the last tokens.
+// Returns where the whole prefill chunks end, or the number of committed positions if that is greater. The
+// pass that has the prompt computes the positions from there on as its tokens.
 std::int64_t GenerationLoop::prompt_border() const {
     return std::max(Sequence::prefill_border(sequence_->n_prompt()), target_->n_committed());
 }
@@ -109,7 +111,7 @@ bool GenerationLoop::prefill(const PromptProgress& on_progress, const std::atomi
     const auto total = static_cast<std::int64_t>(text().size());
     const bool is_resumed = sequence_->n_prompt() < total;
     if (takes_prompt()) {
-        if (!is_resumed) return true;  // in one go with the pass that follows
+        if (!is_resumed) return true;  // step() feeds the prompt
         if (!feed_with_prompt(on_progress, cancel)) return false;
         if (on_progress) on_progress(target_->n_committed(), total);
     }
@@ -123,7 +125,7 @@ bool GenerationLoop::prefill(const PromptProgress& on_progress, const std::atomi
     }
 }
 
-// Commits text [n_committed, end).
+// Computes and commits positions [n_committed(), end). Returns false if cancelled; then nothing of them is committed.
 bool GenerationLoop::feed_prefill_chunk(std::int64_t end, const PromptProgress& on_progress,
                                         const std::atomic<bool>* cancel) {
     const std::int64_t begin = target_->n_committed();
@@ -140,8 +142,8 @@ bool GenerationLoop::feed_prefill_chunk(std::int64_t end, const PromptProgress& 
     return true;
 }
 
-// The prompt of a text that is resumed, its prefill chunks along with the rest of it, and committed: without the tokens
-// that were generated behind it.
+// For a resumed sequence: computes and commits the whole prompt in one pass, its prefill chunks layer by layer, without
+// the generated tokens after it. Returns false if cancelled.
 bool GenerationLoop::feed_with_prompt(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
     const std::int64_t begin = target_->n_committed();
     const std::int64_t border = prompt_border();
@@ -149,7 +151,7 @@ bool GenerationLoop::feed_with_prompt(const PromptProgress& on_progress, const s
     sequence_->extend(border);
     add_chain(sequence_->n_prompt() - border);
     const auto last =
-        static_cast<std::int32_t>(sequence_->n_prompt() - border - 1);  // whose logits tell that it came to an end
+        static_cast<std::int32_t>(sequence_->n_prompt() - border - 1);  // its logits show that the pass was completed
     const LogitRows logits = run({.prompt = part_of_text(begin, border),
                                   .tokens = part_of_text(border, sequence_->n_prompt()),
                                   .nodes = pass_nodes_,
@@ -204,8 +206,9 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     return {text().data() + n_text, static_cast<std::size_t>(n_new)};
 }
 
-// One pass over what the target lacks from `border` on and the tree below it, with the prompt from `begin` to `border`
-// where there is one. Where it comes to nothing, the target is as before.
+// Runs one pass over the tokens from `border` on that the target lacks and the tree below them, with the prompt
+// positions [begin, border) if there are any. If it throws or is cancelled (no logits), nothing is committed and there
+// are no nodes.
 LogitRows GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std::int64_t max_new_tokens,
                                    const PassControl& control) {
     if (border != begin) sequence_->extend(border);
@@ -220,7 +223,7 @@ LogitRows GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std:
     return logits;
 }
 
-// Where it throws, the target is as before its nodes.
+// If it throws, the nodes of the pass are dropped.
 LogitRows GenerationLoop::run(const TargetPass& pass) {
     try {
         return target_->run(pass);
@@ -234,15 +237,15 @@ std::span<const TokenId> GenerationLoop::part_of_text(std::int64_t begin, std::i
     return std::span<const TokenId>(text()).subspan(begin, end - begin);
 }
 
-// pass_nodes_: `n` of them, each below the one before.
+// Fills pass_nodes_ with a chain of `n` new nodes below the committed tip.
 void GenerationLoop::add_chain(std::int64_t n) {
     pass_nodes_.clear();
     NodeId above = kCommittedTip;
     for (std::int64_t i = 0; i < n; ++i) pass_nodes_.push_back(above = target_->add_node(above));
 }
 
-// Tokens and nodes of the pass: what the target lacks of the text, its last token being the tree's root; then the
-// guesses. Logits are wanted of all nodes.
+// Fills the tokens and nodes of the pass: the last `n_missing` tokens of the sequence, of which the last is the root of
+// the tree, then the draft tokens. Requests logits of all nodes of the tree.
 void GenerationLoop::assemble_pass(std::int64_t n_missing, std::int64_t max_new_tokens) {
     pass_tokens_.assign(text().end() - n_missing, text().end());
     add_chain(n_missing);
@@ -255,9 +258,9 @@ void GenerationLoop::assemble_pass(std::int64_t n_missing, std::int64_t max_new_
     std::iota(logit_tokens_.begin(), logit_tokens_.end(), static_cast<std::int32_t>(n_missing - 1));
 }
 
-// Walks the tree: the text gains the new tokens, accepted_ and path_ say what to commit. Checks that where it was asked
-// for. False where *cancel turned true meanwhile; then, and where something is thrown, text and target are as before
-// the pass.
+// Verifies the tree: appends the new tokens to the sequence and sets accepted_ and path_ to what the caller must
+// commit. Then runs the self-check, if there is one. Returns false if the self-check was cancelled. In that case, and
+// if it throws, the tokens and the target are as before the pass.
 bool GenerationLoop::accept(const LogitRows& logits, const VerifyLimits& limits, const std::atomic<bool>* cancel) {
     const std::size_t n_text = text().size();
     Laps laps;

@@ -1,5 +1,5 @@
-// The one generation loop, in tokens: propose a tree, run one pass, walk it, commit. Plain decoding is this loop with
-// NoProposer; nothing else in the program generates.
+// The generation loop, in tokens: propose a token tree, run one pass over it, verify, commit. Plain decoding is this
+// loop with NoProposer. All generation of the program runs through it.
 #pragma once
 
 #include <atomic>
@@ -21,66 +21,68 @@ struct LoopLimits {
     std::vector<TokenId> end_tokens;
 };
 
-/// Where the time of passes went, in seconds, summed over step().
+/// Time spent in step(), in seconds, summed over all calls since the loop was made. The prefill chunks before the first
+/// pass are not counted.
 struct LoopSeconds {
     double draft = 0.0;   // propose() and observe()
-    double verify = 0.0;  // the pass
-    double sample = 0.0;  // the walk over the tree
-    double check = 0.0;   // the self-check, where there is one
+    double verify = 0.0;  // the pass of the target
+    double sample = 0.0;  // Verifier::verify()
+    double check = 0.0;   // the self-check, if there is one
     double commit = 0.0;
 };
 
-/// Hears of prompt tokens done and in all, after each layer and prefill chunk; tokens inside a prefill chunk count by
-/// its layers done.
+/// Progress callback: tokens done, tokens in total. Called after each layer and prefill chunk; a chunk counts in
+/// proportion to its finished layers.
 using PromptProgress = std::function<void(std::int64_t, std::int64_t)>;
 
 class SelfCheck;
 
 class GenerationLoop {
 public:
-    /// All references must outlive the loop; they may be shared by loops that run one after the other. The sequence's
-    /// target allows passes of scratch_nodes_for(budget) tokens and as many nodes, and `budget` rows of logits
+    /// All references must outlive the loop; loops that run one after the other may share them. The target of the
+    /// sequence must allow passes of scratch_nodes_for(budget) tokens, as many nodes, and `budget` rows of logits
     /// (CHECKed).
     GenerationLoop(Sequence& sequence, Verifier& verifier, Proposer& proposer, LoopLimits limits);
 
     /// From now on the accepted path of each pass is computed again, as plain decoding would, before it is committed;
-    /// step() throws SelfCheckFailure where a bit differs. The target must have room for
-    /// SelfCheck::scratch_nodes_for(budget) nodes (CHECKed). `self_check` outlives the loop.
+    /// step() throws SelfCheckFailure if a bit differs. The target must have room for
+    /// SelfCheck::scratch_nodes_for(budget) nodes (CHECKed). `self_check` must outlive the loop.
     void check_with(SelfCheck& self_check);
 
-    /// Begins the sequence with `prompt`. Throws as check_prompt().
+    /// Replaces the sequence by `prompt`. Throws what check_prompt() throws.
     void begin(std::vector<TokenId> prompt);
-    /// Throws RequestError if a prompt of so many tokens is empty or leaves no room in the context.
+    /// Throws RequestError if a prompt of `n_tokens` tokens is empty or leaves no room in the context.
     void check_prompt(std::int64_t n_tokens) const;
-    /// The same for a context that no target serves yet.
+    /// Like check_prompt(n_tokens), for a context of `context_tokens` tokens whose target does not exist yet.
     static void check_prompt(std::int64_t n_tokens, std::int64_t context_tokens);
-    /// Begins the sequence with a text whose tokens after the first `n_prompt` were generated before: these are
-    /// computed as generated tokens are, in passes that hold no prompt (E1 on devices whose prefill has kernels of its
-    /// own).
+    /// Replaces the sequence by `tokens`, of which those after the first `n_prompt` were generated before. They are
+    /// computed in passes without prompt positions, as when they were generated, so that their KV has the same bits
+    /// also on devices with prompt kernels (batch invariance, E1).
     void resume(std::vector<TokenId> tokens, std::int64_t n_prompt);
 
-    /// Feeds the prompt but for its last prefill chunk; nothing where the model streams, since step() then feeds it
-    /// whole, layer by layer, so that each weight crosses the link once. False where *cancel turned true; calling again
-    /// continues.
+    /// Computes the prompt except its last prefill chunk. If the target can take the prompt layer by layer along with a
+    /// pass (weights or KV stream), this does nothing: the first step() then feeds the whole prompt, so that each
+    /// weight crosses the link once. For a resumed sequence it computes the prompt and all generated tokens except the
+    /// last chunk. Returns false if *cancel turned true; call again to continue.
     bool prefill(const PromptProgress& on_progress = {}, const std::atomic<bool>* cancel = nullptr);
 
-    /// One pass: feeds what the target lacks with a tree of guesses below it, commits the accepted path, and returns
-    /// the new tokens, 1 to max_new_tokens of them; an end token can only be the last. Nothing where *cancel turned
-    /// true (no state has changed then) or the context is full. Valid until the next call. The first step feeds the
-    /// rest of the prompt: `on_progress` hears of that. Where the walk or the self-check throws, the text is as it was
-    /// before.
+    /// Runs one pass over the tokens that the target lacks and a tree of draft tokens, and commits the accepted path.
+    /// The first call also feeds the rest of the prompt and reports to `on_progress`. Returns the new tokens, 1 to
+    /// max_new_tokens, valid until the next call; only the last can be an end token. Returns an empty span if *cancel
+    /// turned true (the tokens are then unchanged) or if the context is full. If verification or the self-check throws,
+    /// the sequence is unchanged.
     [[nodiscard]] std::span<const TokenId> step(std::int64_t max_new_tokens, const std::atomic<bool>* cancel = nullptr,
                                                 const PromptProgress& on_progress = {});
 
-    /// Sequence::truncate(), for what a pass committed after a stop rule. Generation may go on from there, with the
-    /// tokens of a loop that never went further. The proposer gets an observation of no new tokens.
+    /// Sequence::truncate(), to remove tokens that a pass committed after a stop rule. Later steps give the tokens of a
+    /// loop that never went further. The proposer gets an observation without new tokens.
     void truncate(std::int64_t n_tokens);
 
     [[nodiscard]] Sequence& sequence() const { return *sequence_; }
     [[nodiscard]] const std::vector<TokenId>& text() const { return sequence_->tokens(); }
-    /// Tokens that the context still has room for.
+    /// Tokens that can still be added before the context is full.
     [[nodiscard]] std::int64_t room() const { return sequence_->room(); }
-    /// Nodes of the last pass's tree, node 0 included.
+    /// Number of nodes of the tree of the last pass, node 0 included.
     [[nodiscard]] std::int64_t last_tree_size() const { return tree_.size(); }
     [[nodiscard]] const LoopSeconds& seconds() const { return seconds_; }
 
@@ -102,18 +104,18 @@ private:
                                          const std::atomic<bool>* cancel) const;
 
     Sequence* sequence_;
-    Target* target_;  // of the sequence
+    Target* target_;  // that of sequence_
     Verifier* verifier_;
     Proposer* proposer_;
     SelfCheck* self_check_ = nullptr;
     LoopLimits limits_;
     TokenTree tree_;
     LoopSeconds seconds_;
-    std::vector<TokenId> pass_tokens_;        // [n_tokens] of the running pass: what was missing, then the guesses
-    std::vector<NodeId> pass_nodes_;          // [n_tokens]
-    std::vector<std::int32_t> logit_tokens_;  // [tree size]
-    std::vector<std::int32_t> accepted_;      // tree nodes
-    std::vector<NodeId> path_;                // nodes to commit
+    std::vector<TokenId> pass_tokens_;        // [n_tokens]: those that the target lacks, then the draft tokens
+    std::vector<NodeId> pass_nodes_;          // [n_tokens], of pass_tokens_
+    std::vector<std::int32_t> logit_tokens_;  // [tree size], indices in pass_tokens_
+    std::vector<std::int32_t> accepted_;      // accepted nodes of tree_
+    std::vector<NodeId> path_;                // nodes of the target to commit
 };
 
 }  // namespace slipstream

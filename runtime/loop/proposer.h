@@ -1,4 +1,5 @@
-// What the generation loop knows of guessing. draft/ implements it; plain decoding is the same loop with NoProposer.
+// Proposer: what the generation loop asks for draft tokens. draft/ implements it; plain decoding is the loop with
+// NoProposer.
 #pragma once
 
 #include <cstdint>
@@ -9,36 +10,38 @@
 
 namespace slipstream {
 
-/// What a pass taught, handed to the proposer after each commit.
+/// What happened to the sequence; passed to the proposer when it begins, after each commit, and when it is truncated.
 struct Observation {
-    std::span<const TokenId> text{};  // all tokens so far, prompt included, those of this pass last
-    std::int64_t n_new = 0;           // how many of them this pass added (prefill: the whole prompt); 0: the text was
-                                      // cut back to `text`
-    const TokenTree* tree = nullptr;  // the tree that was verified; null after prefill and cuts
-    LogitRows logits{};               // [tree->size(), vocab], F32: of every node, accepted or not; empty after prefill
+    std::span<const TokenId> text{};  // all committed tokens, prompt included
+    std::int64_t n_new = 0;  // how many of the last tokens are new (at the beginning of a sequence: all); 0: the
+                             // sequence was truncated to `text`
+    const TokenTree* tree = nullptr;  // the tree that was verified; null if no pass over a tree has run
+    LogitRows logits{};  // [tree->size(), vocab], F32: of all nodes, accepted or not; empty if `tree` is null
     std::span<const std::int32_t> accepted{};  // accepted nodes of the tree, node 0 first
-    double pass_seconds = 0.0;                 // what the target's pass over the tree took; 0: not measured
+    double pass_seconds = 0.0;                 // time of the target's pass over the tree; 0: not measured
 };
 
-/// What one proposal may not exceed.
+/// Limits of one proposal.
 struct ProposalLimits {
-    std::int64_t budget = 1;          // nodes in all, node 0 included
-    std::int64_t max_depth = 0;       // of a node below node 0: what the context and the length asked for still hold
+    std::int64_t budget = 1;          // most nodes of the tree, node 0 included
+    std::int64_t max_depth = 0;       // greatest depth of a node; node 0 has depth 0
     std::span<const TokenId> text{};  // all committed tokens, the tree's root last; valid during the call
 };
 
 class Proposer {
 public:
     virtual ~Proposer() = default;
-    /// What observe() looks at of every row of logits, on devices where that is not free.
+    /// Returns the parts of each logits row that observe() reads. On devices where rows are not in host memory, each
+    /// part costs time.
     [[nodiscard]] virtual LogitRequest logit_request() const { return {}; }
-    /// Hangs guesses under the tree's nodes, within `limits`. The output never depends on what is proposed.
+    /// Adds draft nodes to `tree`, within `limits`. Proposals never change the text of an exact verifier
+    /// (drafter-invariant sampling, E2).
     virtual void propose(TokenTree& tree, const ProposalLimits& limits) = 0;
-    /// Views in `observation` are valid during the call only.
+    /// Informs the proposer. The views in `observation` are valid only during the call.
     virtual void observe(const Observation& observation) = 0;
 };
 
-/// Guesses nothing: plain decoding.
+/// Proposes no draft tokens: plain decoding.
 class NoProposer final : public Proposer {
 public:
     void propose(TokenTree&, const ProposalLimits&) override {}

@@ -19,7 +19,7 @@ SelfCheck::SelfCheck(Target& plain) : plain_(&plain) {
 }
 
 std::int64_t SelfCheck::scratch_nodes_for(std::int64_t budget) {
-    // The path once more: at worst a piece of prompt and a chain of the whole budget.
+    // The path a second time: at worst a prefill chunk and a chain of the whole budget.
     return 2 * slipstream::scratch_nodes_for(budget);
 }
 

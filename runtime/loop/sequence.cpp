@@ -13,7 +13,7 @@ void Sequence::begin(std::vector<TokenId> tokens, std::int64_t n_prompt) {
     CHECK(n_computed() < n, "{} positions computed of a text of {} tokens", n_computed(), n);
     target_->forget();
     tokens_ = std::move(tokens);
-    tokens_.reserve(context_tokens_ + 1);  // later steps allocate nothing
+    tokens_.reserve(context_tokens_ + 1);  // so that no later step allocates
     n_prompt_ = n_prompt;
     n_prefilled_ = std::min(n_computed(), prefill_border(n_prompt));
 }
@@ -42,7 +42,7 @@ void Sequence::truncate(std::int64_t n_tokens) {
     if (n_tokens == n) return;
     tokens_.resize(n_tokens);
     std::int64_t n_kept = std::min(n_computed(), n_tokens - 1);
-    // Of a prompt that is cut, rows of the last prefill chunk may have been computed as part of a whole one.
+    // If the prompt becomes shorter, some of its last rows may have been computed as part of a whole prefill chunk.
     if (n_tokens < n_prompt_) n_kept = n_reusable(n_kept, n_tokens);
     n_prompt_ = std::min(n_prompt_, n_tokens);
     keep_computed(n_kept);

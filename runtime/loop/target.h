@@ -1,9 +1,9 @@
-// What the generation loop, the self-check and sessions know of the model whose text is made: passes over tokens that
-// hang as nodes on a KV cache, and that cache. On which devices they are, and how the model is split among these, only
-// the implementation knows: RankTarget (runtime/ranks/rank_target.h).
+// Target: the model whose output is wanted, as the generation loop, the self-check and sessions see it. It runs passes
+// over tokens that are nodes below a KV cache, and it owns that cache. Only the implementation, RankTarget
+// (runtime/ranks/rank_target.h), knows the devices and how the model is split among them.
 //
-// A pass is begun and finished, so that a caller may do something else meanwhile: nothing of the target between the
-// two. Rows of nodes are kept until commit() or forget(), also across passes.
+// A pass has begin() and finish(), so that the caller may do other work in between; it must not use the target in
+// between. KV rows of nodes are kept across passes until commit() or forget().
 #pragma once
 
 #include <cstddef>
@@ -19,28 +19,29 @@
 
 namespace slipstream {
 
-/// What does not change of a target.
+/// Constant properties of a target.
 struct TargetShape {
     std::int64_t context_tokens = 0;
-    std::int64_t max_tokens = 0;      // of one pass, the prompt that goes along not counted
-    std::int64_t max_logit_rows = 0;  // of one pass
-    std::int64_t max_nodes = 0;       // at once
-    bool has_prompt_kernels = false;  // a row of Phase::Prefill has other bits than a decoded one
-    std::int64_t n_layers = 0;        // of the whole model
-    KvShape kv{};                     // of a layer of the whole model
+    std::int64_t max_tokens = 0;      // most tokens of a pass, its prompt not counted
+    std::int64_t max_logit_rows = 0;  // most logits rows of a pass
+    std::int64_t max_nodes = 0;       // most nodes that exist at the same time
+    bool has_prompt_kernels = false;  // whether a row of Phase::Prefill has other bits than one of Phase::Decode
+    std::int64_t n_layers = 0;        // layers of the whole model
+    KvShape kv{};                     // one layer of the whole model
 };
 
-/// One pass. Views hold until it is finished.
+/// Arguments of one pass. The spans must stay valid until the pass is finished.
 struct TargetPass {
-    /// Goes before the others, layer by layer, and is committed on the way: the positions behind those committed, which
-    /// were announced by extend(). Empty: none.
+    /// The positions after the committed ones that extend() announced, or empty. They run before `tokens`, layer by
+    /// layer, and the pass commits them itself.
     std::span<const TokenId> prompt{};
-    std::span<const TokenId> tokens{};             // each in [0, vocab)
-    std::span<const NodeId> nodes{};               // [tokens], parents before children in this or an earlier pass
-    std::span<const std::int32_t> logit_tokens{};  // indices of tokens whose logits are wanted
-    /// Of those logits; nothing: whole rows, at once. A pass with a prompt says some.
+    std::span<const TokenId> tokens{};  // each in [0, vocab)
+    std::span<const NodeId> nodes{};    // [tokens]; a parent comes before its children, in this pass or an earlier one
+    std::span<const std::int32_t> logit_tokens{};  // indices in `tokens` of those whose logits are computed
+    /// Parts of the logits rows that the caller will read. Without a value, all rows are fetched whole at once.
+    /// Required if there is a prompt.
     std::optional<LogitRequest> needs = std::nullopt;
-    Phase phase = Phase::Decode;  // of tokens; with a prompt this one
+    Phase phase = Phase::Decode;  // of `tokens`; must be Decode if there is a prompt
     const PassControl* control = nullptr;
 };
 
@@ -49,52 +50,60 @@ public:
     virtual ~Target() = default;
     [[nodiscard]] virtual TargetShape shape() const = 0;
 
-    // The text so far, and nodes that hang on it.
+    // The committed positions, and the nodes below them.
 
     [[nodiscard]] virtual std::int64_t n_committed() const = 0;
     [[nodiscard]] virtual std::int64_t n_nodes() const = 0;
-    /// Absolute position of a node.
+    /// Returns the absolute position of a node.
     [[nodiscard]] virtual std::int64_t position(NodeId node) const = 0;
-    /// A new node below `parent` (kCommittedTip or an existing node). Its position must lie inside the context and
-    /// there must be room for it: both CHECKed. Nodes are numbered from 0 after a commit.
+    /// Adds a node below `parent` (kCommittedTip or an existing node) and returns its number; nodes are numbered from 0
+    /// after a commit. Its position must be within the context, and fewer than max_nodes nodes may exist (both
+    /// CHECKed).
     virtual NodeId add_node(NodeId parent) = 0;
-    /// The rows of `path` (its first node hangs under the committed tip, each next one under the one before) become the
-    /// next committed ones; all other nodes are forgotten. Where it throws none is committed, and of what was there
-    /// before some of the last positions may be gone: see forget().
+    /// Commits the KV rows of `path` as the next positions and drops all other nodes. The first node of `path` must be
+    /// a child of the committed tip, each further one a child of the node before it. If it throws, nothing of `path` is
+    /// committed, and some of the last committed positions may be lost, see forget().
     virtual void commit(std::span<const NodeId> path) = 0;
-    /// Drops all nodes, and positions that extend() announced and no pass has brought. As all that changes the text not
-    /// between begin() and finish(). Behind a pass that threw also committed positions, from the first chunk on whose
-    /// KV was lost with it: n_committed() tells, and the next pass brings them again.
+    /// Drops all nodes, and the positions that extend() announced if no pass has computed them. Must not be called
+    /// between begin() and finish(), like every call that changes the cache. After a pass that threw, it also drops
+    /// committed positions from the first KV chunk on that was lost in the failed pass: n_committed() then returns what
+    /// remains, and the next pass must compute the rest again.
     virtual void forget() = 0;
     /// Keeps the first `n_tokens` committed positions and drops all nodes.
     virtual void truncate(std::int64_t n_tokens) = 0;
 
     // Passes.
 
-    /// Whether the positions from n_committed() to `end` may go along with a pass as its prompt.
+    /// Whether a pass may have the positions from n_committed() to `end` as its prompt.
     [[nodiscard]] virtual bool takes_prompt(std::int64_t end) const = 0;
-    /// Nodes hang at position `end` from now on: the next pass brings the positions before it. There are no nodes, and
-    /// takes_prompt(end): CHECKed. What changes the text must wait until that pass has come, or was forgotten.
+    /// Announces a prompt that ends before position `end`: new nodes start at `end`, and the next pass must fill
+    /// [n_committed(), end) from TargetPass::prompt. Requires that there are no nodes and that takes_prompt(end) is
+    /// true (both CHECKed). Until that pass has finished, or forget() cancels the prompt, the caller must not change
+    /// the sequence.
     virtual void extend(std::int64_t end) = 0;
-    /// E1: a token's logits depend on its path alone, bit for bit. One pass at a time; where this throws none is begun.
+    /// Starts a pass; only one may run at a time. The logits of a token depend on its path alone, bit for bit (batch
+    /// invariance, E1). If it throws, no pass has started.
     virtual void begin(const TargetPass& pass) = 0;
-    /// The logits of the pass that was begun, valid until the next one; none where it was given up, because
-    /// *watch->cancel turned true: its rows are then undefined, and the caller forgets its nodes.
+    /// Waits for the pass and returns its logits, valid until the next pass. Returns no rows if the pass was cancelled
+    /// because *control->cancel turned true: the KV rows of its nodes are then undefined, and the caller must call
+    /// forget().
     [[nodiscard]] virtual LogitRows finish() = 0;
     [[nodiscard]] LogitRows run(const TargetPass& pass) {
         begin(pass);
         return finish();
     }
 
-    // KV as the whole model has it, of all layers and heads, wherever they lie.
+    // KV of the whole model, all layers and heads, on whichever devices it is.
 
-    /// A node's rows of keys and values, [n_layers][K|V] of kv.scratch_row_bytes(), in host memory when it returns.
+    /// Copies the keys and values of a node to host memory before it returns: [n_layers][K|V] rows of
+    /// kv.scratch_row_bytes() bytes each.
     virtual void read_rows(NodeId node, std::byte* out) = 0;
-    /// A chunk that holds committed positions, [kv.chunk_bytes()]. What lies behind the committed ones is undefined.
+    /// Copies a KV chunk that has committed positions to `out`, [kv.chunk_bytes()] in host memory. Slots past the
+    /// committed positions are undefined.
     virtual void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) = 0;
-    /// Writes the positions [first, n_tokens) after the `first` committed ones, a multiple of 256; there are no nodes
-    /// (CHECKed). `read(layer, chunk, out)` fills `out` with what read_chunk() gave: chunks ascending, each of all
-    /// layers, each once. If it throws, the first positions remain.
+    /// Writes the positions [first, n_tokens); `first` is n_committed() and a multiple of 256, and there are no nodes
+    /// (CHECKed). `read(layer, chunk, out)` must fill `out` with what read_chunk() gave. It is called once for each
+    /// chunk and layer, all layers of a chunk before the next chunk. If it throws, the positions before `first` remain.
     virtual void restore(std::int64_t first, std::int64_t n_tokens,
                          const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) = 0;
 };

@@ -18,7 +18,7 @@ double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Text on its way out: characters completed, stop strings held back, bytes counted.
+// Output of text: assembles complete characters, holds back possible stop strings, counts the bytes shown.
 class TextOutput {
 public:
     TextOutput(const Tokenizer& tokenizer, StreamingDetokenizer::Start start, const std::vector<std::string>& stops,
@@ -26,7 +26,7 @@ public:
         : detokenizer_(tokenizer, start), matcher_(stops), sink_(sink) {}
 
     void push(TokenId token) { show(matcher_.push(detokenizer_.push(token))); }
-    // A token whose text was shown before.
+    // Adds a token whose text was shown before: counts its bytes, shows nothing.
     void replay(TokenId token) { bytes_ += static_cast<std::int64_t>(matcher_.push(detokenizer_.push(token)).size()); }
     [[nodiscard]] bool stopped() const { return matcher_.matched(); }
     void finish() {
@@ -105,7 +105,7 @@ TextGenerationResult generate_text(GenerationLoop& loop, const Tokenizer& tokeni
     };
     TextOutput output(tokenizer, start, options.stops, callbacks.on_text);
     const auto n_generated = [&] { return static_cast<std::int64_t>(result.tokens.size()); };
-    // Once, so that no later step allocates.
+    // Reserve once, so that no later step allocates.
     const std::int64_t n_resumed = n_generated();
     result.tokens.reserve(n_resumed +
                           std::clamp<std::int64_t>(loop.room(), 0, std::max<std::int64_t>(max_tokens - n_resumed, 0)));
@@ -165,7 +165,7 @@ TextGenerationResult generate_text(GenerationLoop& loop, const Tokenizer& tokeni
             running = false;
         }
     }
-    // A pass does not know of stop strings and may have committed tokens behind the one that ended the text.
+    // A pass does not know the stop strings and may have committed tokens after the one that ended the text.
     loop.truncate(result.prompt_tokens + n_generated());
     output.finish();
     result.text_bytes = output.bytes();

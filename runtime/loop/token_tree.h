@@ -1,5 +1,5 @@
-// The tokens of one pass beyond the prompt: node 0 is the last committed token, the others are guesses below it. Flat
-// arrays, parents before children. No two siblings carry the same token.
+// The token tree of one pass: node 0 is the last committed token, all others are draft nodes below it. Flat arrays; a
+// parent comes before its children. Siblings carry different tokens.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,16 @@ namespace slipstream {
 
 class TokenTree {
 public:
-    /// Room for `n_nodes` without further allocation.
+    /// Allocates memory for `n_nodes` nodes; smaller trees then allocate nothing.
     void reserve(std::size_t n_nodes);
-    /// Empties the tree and makes `root` node 0. Keeps its memory.
+    /// Empties the tree and makes `root` node 0. Keeps the allocated memory.
     void reset(TokenId root);
-    /// Node of `token` below `parent` (an existing index, CHECKed): the one that is there already, or a new one.
+    /// Returns the child of `parent` (an existing node, CHECKed) that carries `token`; adds it if there is none.
     std::int32_t add(std::int32_t parent, TokenId token);
-    /// A new node below `parent`, which has no child of that token yet: add() without the search.
+    /// Adds a child of `parent` and returns it. `parent` must not have a child of that token yet: unlike add(), this
+    /// does not search for one.
     std::int32_t append(std::int32_t parent, TokenId token);
-    /// The child of `parent` that carries `token`.
+    /// Returns the child of `parent` (an existing node, CHECKed) that carries `token`.
     [[nodiscard]] std::optional<std::int32_t> child(std::int32_t parent, TokenId token) const;
 
     [[nodiscard]] std::int32_t size() const { return static_cast<std::int32_t>(tokens_.size()); }
@@ -35,7 +36,7 @@ private:
     std::vector<TokenId> tokens_;                           // [size]
     std::vector<std::int32_t> parents_;                     // [size], -1 for node 0
     std::vector<std::int32_t> depths_;                      // [size], 0 for node 0
-    std::vector<std::int32_t> first_child_, next_sibling_;  // [size], -1 = none: siblings as a list
+    std::vector<std::int32_t> first_child_, next_sibling_;  // [size], linked lists; -1: none
 };
 
 }  // namespace slipstream

@@ -1,7 +1,8 @@
-// Verification: from the target's logits over a tree to the tokens that are committed. Verifier is what the generation
-// loop knows of it. ExactVerifier is the walk of E2: from node 0 down, sample the target at each node with its
-// position's own noise, and follow the child that carries the sampled token, as long as there is one; what is sampled
-// never depends on which children exist. Classical speculative sampling (E3) is another walk, in draft/.
+// Verification: decides from the target's logits over a tree which tokens are committed. Verifier is its interface for
+// the generation loop. ExactVerifier implements drafter-invariant sampling (E2): starting at node 0, sample the
+// target's token with the noise of its position, and go on at the child that carries the sampled token while there is
+// one. Which token is sampled never depends on which children exist. Classical speculative sampling
+// (distribution-exact, E3) is another verifier, in draft/.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +16,34 @@
 namespace slipstream {
 
 struct VerifyLimits {
-    std::int64_t max_new_tokens = 1;      // >= 1: stop after so many
-    std::span<const TokenId> end_tokens;  // any of these ends the walk (and is kept as its last token)
+    std::int64_t max_new_tokens = 1;      // >= 1: most tokens that are added
+    std::span<const TokenId> end_tokens;  // each of these ends the walk and is kept as its last token
 };
 
 class Verifier {
 public:
     virtual ~Verifier() = default;
-    /// What it looks at in every pass, on devices where that is not free.
+    /// Returns the parts of each logits row that verify() reads. On devices where rows are not in host memory, each
+    /// part costs time.
     [[nodiscard]] virtual LogitRequest logit_request() const { return {}; }
-    /// `logits` [tree.size(), vocab], a row a node. `text`: all committed tokens, the tree's root last; the new tokens
-    /// are appended (as many as nodes were accepted, at least one). `accepted` receives the accepted nodes, node 0
-    /// first: a path of the tree, the tokens of all but node 0 followed by one of the target's own. Throws Unsupported
-    /// where logits are not numbers; `text` may then have grown.
+    /// `logits` is [tree.size(), vocab], one row per node. `text`: all committed tokens, the last one at the tree's
+    /// root. Appends the new tokens to `text`, one per accepted node, at least one. Replaces `accepted` by the accepted
+    /// nodes, a path of the tree from node 0. The new tokens are those of the accepted nodes after node 0, and then one
+    /// token sampled from the target. Throws Unsupported if logits are not numbers; `text` may then have grown.
     virtual void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits,
                         std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) = 0;
 };
 
-/// The walk of E2, with the parameters of Verifier::verify(). Allocates nothing where the vectors have room.
-/// (Daliri, Musco, Suresh 2024, arXiv 2408.07978, for the coupling that makes proposals hit.)
+/// Drafter-invariant verification (E2) with the parameters of Verifier::verify(). Allocates nothing if the capacity of
+/// the vectors suffices. The coupling that makes proposals likely to match: Daliri, Musco, Suresh 2024, arXiv
+/// 2408.07978.
 void verify_tree(const TokenTree& tree, const LogitRows& logits, Sampler& sampler, const VerifyLimits& limits,
                  std::vector<TokenId>& text, std::vector<std::int32_t>& accepted);
 
-/// Drafter-invariant sampling (E2): the same tokens whatever was guessed.
+/// Drafter-invariant sampling (E2): the tokens are the same whatever was proposed.
 class ExactVerifier final : public Verifier {
 public:
-    /// `sampler` outlives the walk.
+    /// `sampler` must outlive this object.
     explicit ExactVerifier(Sampler& sampler) : sampler_(&sampler) {}
     [[nodiscard]] LogitRequest logit_request() const override { return sampler_->sample_request(); }
     void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits, std::vector<TokenId>& text,

@@ -1,5 +1,5 @@
-// Passes of a model that one device has whole: no thread, no copy of hidden rows, no gathering of logits; short passes
-// may be launched as graphs.
+// DevicePasses: passes of a model that is on one device as a whole: no threads, no transfer of hidden rows, no
+// combining of logits. Short passes may be launched as graphs.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace slipstream {
 
 class DevicePasses final : public RankPasses {
 public:
-    /// `forward` outlives this.
+    /// `forward` must outlive this object.
     explicit DevicePasses(Forward& forward) : forward_(&forward) {}
 
     [[nodiscard]] bool run(std::span<PassKv* const> kvs, const RankPass& pass) override;
-    /// The arena is that of the forward's PassStream.
+    /// Host memory for the prompt comes from the arena of the forward's PassStream.
     [[nodiscard]] bool takes_prompt(std::span<KvCache* const> caches, std::int64_t begin,
                                     std::int64_t end) const override;
     [[nodiscard]] bool run_prompt(std::span<KvCache* const> caches, std::int64_t begin, const RankPass& pass) override;

@@ -12,7 +12,7 @@ HiddenStateTransfer::HiddenStateTransfer(std::span<Device* const> devices, std::
     }
 }
 
-// One staging area does: rows go from rank to rank, so the rank that writes it next is the one that has read it.
+// One staging buffer is enough: rows go from rank to rank, so the rank that writes it next is the one that has read it.
 void HiddenStateTransfer::carry(ExecRef from, const ConstTensorView& rows, ExecRef to, const TensorView& out) {
     const std::size_t bytes = rows.rows() * rows.row_stride_bytes;
     CHECK(out.rows() == rows.rows() && out.row_stride_bytes == rows.row_stride_bytes);

@@ -1,5 +1,5 @@
-// The way of hidden rows from one device to another: a copy where both compute in the host's memory, else out into
-// page-locked memory of the host and in from there.
+// Copies hidden rows from one device to another: directly if both compute in host memory, else through page-locked host
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@ namespace slipstream {
 
 class HiddenStateTransfer {
 public:
-    /// Between any two of `devices`, which outlive this, up to `bytes` at once.
+    /// For transfers between any two of `devices`, which must outlive this object, of up to `bytes` bytes each.
     HiddenStateTransfer(std::span<Device* const> devices, std::size_t bytes);
 
-    /// `rows` [n, cols], which `from` makes, to `out` of the same shape for work enqueued on `to` from now on. Blocks
-    /// the host until they are made.
+    /// Copies `rows` [n, cols] of `from` to `out` of the same shape, for work enqueued on `to` from now on. Blocks the
+    /// host until work enqueued on `from` has computed the rows.
     void carry(ExecRef from, const ConstTensorView& rows, ExecRef to, const TensorView& out);
 
 private:
-    Buffer staging_;  // none where the host's memory is everybody's
+    Buffer staging_;  // empty if all devices share host memory
 };
 
 }  // namespace slipstream

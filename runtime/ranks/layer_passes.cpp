@@ -20,7 +20,7 @@ LayerPasses::LayerPasses(std::vector<Rank> ranks, PinnedArena* arena)
 bool LayerPasses::run(std::span<PassKv* const> kvs, const RankPass& pass) {
     const TargetPass& asked = *pass.pass;
     CHECK(asked.prompt.empty() && kvs.size() == ranks_.size() && pass.logits.size() == ranks_.size());
-    // Steps that are not complete drop the rest of their transfer schedule.
+    // Destroying incomplete steps drops the rest of their transfer schedule.
     struct Dropped {
         ~Dropped() {
             for (auto& each : steps) each.reset();

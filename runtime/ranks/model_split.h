@@ -1,5 +1,5 @@
-// Both ways to split a model, told by numbers: of whole layers that each rank has (layer_split.h), or of kv heads
-// (tensor_split.h). Throw Unsupported, with the reason, where the model cannot be shared out so.
+// Both ways to split a model, each described by numbers per rank: of whole layers (layer_split.h) or of kv heads
+// (tensor_split.h). Functions throw Unsupported with the reason if the model cannot be split so.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,23 @@
 
 namespace slipstream {
 
-/// What is counted: "layer", "kv head".
+/// Returns the name of a part in messages: "layer" or "kv head".
 [[nodiscard]] std::string_view part_name(SplitKind kind);
-/// All that there are.
+/// Returns the number of parts of the model.
 [[nodiscard]] std::int64_t n_parts(SplitKind kind, const ModelConfig& config);
-/// How many of them stay on one rank: heads whose columns lie in the same blocks (heads_together()).
+/// Returns how many consecutive parts must stay on one rank: kv heads that share quantisation blocks
+/// (heads_together()), 1 for layers.
 [[nodiscard]] std::int64_t parts_together(SplitKind kind, const ModelConfig& config, const ModelWeights& weights);
-/// How many each rank has, by its share (> 0 each).
+/// Returns how many parts each rank gets, in proportion to its share (> 0 each).
 [[nodiscard]] std::vector<std::int64_t> parts_by_share(SplitKind kind, const ModelConfig& config,
                                                        const ModelWeights& weights, std::span<const double> shares);
-/// The same without shares: as even as it goes.
+/// Returns how many parts each rank gets if all shares are equal.
 [[nodiscard]] std::vector<std::int64_t> even_parts(SplitKind kind, const ModelConfig& config,
                                                    const ModelWeights& weights, std::size_t n_ranks);
-/// What each has then.
+/// Returns the shard of each rank if the ranks have `parts` [ranks] parts.
 [[nodiscard]] std::vector<ModelShard> deal_parts(SplitKind kind, const ModelConfig& config, const ModelWeights& weights,
                                                  std::span<const std::int64_t> parts);
-/// The numbers that name a split, of its shares.
+/// Returns the number of parts of each of `shards` [ranks]; the inverse of deal_parts().
 [[nodiscard]] std::vector<std::int64_t> parts_of(SplitKind kind, std::span<const ModelShard> shards);
 
 }  // namespace slipstream

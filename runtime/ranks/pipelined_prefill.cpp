@@ -47,12 +47,12 @@ PipelinedPrefill::PipelinedPrefill(std::span<const Rank> ranks, const std::vecto
     }
 }
 
-// Rows may still be on their way to and from host memory.
+// Hidden rows may still be in transfer to or from host memory.
 PipelinedPrefill::~PipelinedPrefill() {
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
         try {
             exec(i).stream.synchronize();
-        } catch (...) {  // the failure is reported by the pass, or was
+        } catch (...) {  // the pass reports the failure, or has done so
         }
     }
 }
@@ -78,7 +78,7 @@ bool PipelinedPrefill::run(const PassControl& control) {
     try {
         for (std::size_t i = 1; i < all.size(); ++i)
             threads.emplace_back([this, &lane = all[i], &control] { run_lane(lane, control, false); });
-    } catch (const std::exception&) {  // std::system_error, or no memory
+    } catch (const std::exception&) {  // std::system_error or std::bad_alloc
         stop(std::make_exception_ptr(
             OutOfBudget("the system starts no further thread for a device; name fewer by --devices")));
     }
@@ -103,7 +103,8 @@ void PipelinedPrefill::run_lane(const Lane& lane, const PassControl& control, bo
     }
 }
 
-// Nothing where the prompt was cancelled, or failed on another thread.
+// Waits until the rows of a chunk are ready for `layer`, and returns the event use to wait for (0: none). Returns no
+// value if the prompt was cancelled or failed on another thread.
 std::optional<std::uint64_t> PipelinedPrefill::await_rows(std::int64_t layer, std::int64_t prefill_chunk) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopped_ || rows_[prefill_chunk].n_layers == layer; });

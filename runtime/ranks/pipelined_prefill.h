@@ -1,11 +1,11 @@
-// Layer-major prefill over several devices: all prefill chunks pass through a layer, and the device that has the next
-// layer takes each chunk as soon as its rows are there. So each weight crosses its link once per prompt, and all
-// devices compute.
+// Layer-major prefill over several devices: all prefill chunks of the prompt pass through a layer, and the device that
+// has the next layer takes each chunk as soon as its hidden rows are there. So each weight crosses its link once per
+// prompt, and all devices compute at the same time.
 //
-// Hidden rows of all prefill chunks are in host memory between two layers. A CPU device computes on its caller's
-// thread, so each CPU device has a thread; cards only enqueue work, and share the caller's thread. Every thread takes
-// its layers in the model's order and all prefill chunks of one layer in turn, and waits only for a chunk's rows from
-// the layer before: so no two threads wait for each other.
+// Between two layers, the hidden rows of all prefill chunks are in host memory. A CPU device computes on the thread
+// that calls it, so each CPU device has a thread of its own; GPUs only enqueue work, and share the caller's thread.
+// Each thread takes its layers in the model's order, and all prefill chunks of one layer in turn, and waits only for
+// the rows of a chunk from the layer before. So no two threads can wait for each other.
 #pragma once
 
 #include <condition_variable>
@@ -29,13 +29,14 @@ namespace slipstream {
 
 class PipelinedPrefill {
 public:
-    /// Whether prompt positions [begin, end) can pass through `ranks` in this way: they end at a prefill chunk's end,
-    /// every ring holds what it needs at once, and `arena` has room for the hidden rows.
+    /// Whether prompt positions [begin, end) can pass through `ranks` in this way: they end at the end of a prefill
+    /// chunk, every ring can hold what it needs at one time, and `arena` has room for the hidden rows.
     [[nodiscard]] static bool fits(std::span<const Rank> ranks, std::span<KvCache* const> caches,
                                    const PinnedArena& arena, std::int64_t begin, std::int64_t end);
 
-    /// The prompt of `pass` from position `begin`, reserved in `caches` [ranks], and the pass after it. `owners`
-    /// [layers of the whole model]. All outlive this. Throws RankFailed, OutOfBudget.
+    /// Prepares the prompt of `pass` from position `begin` on, whose positions are reserved in `caches` [ranks], and
+    /// the tokens of `pass` after it. `owners` is [layers of the whole model]. All arguments must outlive this object.
+    /// Throws RankFailed, OutOfBudget.
     PipelinedPrefill(std::span<const Rank> ranks, const std::vector<LayerOwner>& owners,
                      std::span<KvCache* const> caches, PinnedArena& arena, std::int64_t begin, const RankPass& pass);
     /// Waits for enqueued work.
@@ -43,19 +44,20 @@ public:
     PipelinedPrefill(const PipelinedPrefill&) = delete;
     PipelinedPrefill& operator=(const PipelinedPrefill&) = delete;
 
-    /// Runs all layers; false where `control` cancelled it. The caller's thread reports progress. Throws the first
-    /// RankFailed of any thread, after all have ended.
+    /// Runs all layers. Returns false if `control` cancelled it. Progress is reported on the caller's thread. Throws
+    /// the first RankFailed of any thread, after all threads have ended.
     [[nodiscard]] bool run(const PassControl& control);
-    /// [ranks]. After run() the residual streams hold the pass after the prompt; the last layer's owner has its rows.
+    /// [ranks]. After run(), the residual streams hold the tokens that follow the prompt; only the owner of the last
+    /// layer has their final rows.
     [[nodiscard]] std::vector<std::optional<Forward::PromptSteps>>& steps() { return steps_; }
 
 private:
-    using Lane = std::vector<std::int64_t>;  // the layers of one thread
+    using Lane = std::vector<std::int64_t>;  // layers that one thread runs
 
-    // Where a prefill chunk is between two layers.
+    // Progress of a prefill chunk between two layers.
     struct Rows {
-        std::int64_t n_layers = 0;  // that it has passed through
-        std::uint64_t use = 0;      // of sent_ of the last layer's owner, if that is a card; 0: the rows are there
+        std::int64_t n_layers = 0;  // layers that it has passed through
+        std::uint64_t use = 0;  // use of sent_ of the last layer's owner, if that owner is a GPU; 0: the rows are there
     };
 
     [[nodiscard]] std::vector<Lane> lanes() const;
@@ -74,15 +76,15 @@ private:
     const std::vector<LayerOwner>* owners_;
     std::int64_t n_prefill_chunks_ = 0;
     std::optional<HiddenStates> states_;
-    std::vector<std::unique_ptr<Event>> sent_;                // [ranks]: rows are in states_
+    std::vector<std::unique_ptr<Event>> sent_;                // [ranks]: the hidden rows are in states_
     std::vector<std::optional<Forward::PromptSteps>> steps_;  // [ranks]
 
-    mutable std::mutex mutex_;  // of what follows
+    mutable std::mutex mutex_;  // guards the following members
     std::condition_variable changed_;
     std::vector<Rows> rows_;   // [n_prefill_chunks]
-    std::int64_t n_done_ = 0;  // of n_steps(): a prefill chunk through a layer
+    std::int64_t n_done_ = 0;  // steps done of n_steps(); a step is a prefill chunk through a layer
     bool stopped_ = false;
-    std::exception_ptr failure_;  // the first
+    std::exception_ptr failure_;  // the first failure
 };
 
 }  // namespace slipstream

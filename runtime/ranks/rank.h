@@ -1,4 +1,4 @@
-// One of the devices that compute a model together, and how an error there is reported.
+// Rank: one of the devices that compute a model together; and how an error on it is reported.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace slipstream {
 
-/// A pass failed on one of several devices. The text names the device, the layer, what was being transferred (weights,
-/// KV, hidden rows, sums) and the cause: memory, a copy, a link that stands still, a kernel.
+/// A pass failed on one of several devices. The message names the device, the layer, what was being transferred
+/// (weights, KV, hidden rows, sums) and the cause: memory, a copy, a stalled link, a kernel.
 class RankFailed : public Error {
 public:
     using Error::Error;
@@ -27,10 +27,10 @@ public:
 /// A device with its shard of the model. Several ranks share a model in one of two ways: each has whole layers, or each
 /// has a part of every matrix, and `collective` adds up the partial sums.
 struct Rank {
-    Forward* forward = nullptr;          // over the model of the shard
+    Forward* forward = nullptr;          // runs the model of the shard
     std::vector<std::int64_t> layers{};  // of the whole model, ascending; empty: all layers
     std::int64_t first_vocab = 0;        // first row of the LM head; the number of rows is the shard's vocab
-    Collective* collective = nullptr;    // as this rank calls it; null: whole layers, or one rank alone
+    Collective* collective = nullptr;    // this rank's end of it; null: whole layers, or one rank
 };
 
 /// Which rank computes a layer of the whole model, and the layer's index within that rank.
@@ -39,12 +39,12 @@ struct LayerOwner {
     std::int64_t layer = 0;
 };
 
-/// [layers of the whole model]: the ranks that compute it and keep its KV, in the order of their kv heads: one where
-/// whole layers are split, all where matrices are. CHECKs that each layer has an owner.
+/// Returns [layers of the whole model]: the ranks that compute the layer and keep its KV, in the order of their kv
+/// heads. One rank if whole layers are split, all ranks if matrices are. CHECKs that each layer has that many owners.
 [[nodiscard]] std::vector<std::vector<LayerOwner>> layer_owners(std::span<const Rank> ranks);
 
-/// Calls `call`. An error that it throws becomes a RankFailed that names the device of `forward` and `layer` of the
-/// whole model (or kKvStage, kLmHeadStage). CollectiveAborted passes unchanged, since another rank failed then.
+/// Calls `call`. Rethrows an error as RankFailed, which names the device of `forward` and `layer` of the whole model
+/// (or kKvStage, kLmHeadStage). CollectiveAborted passes unchanged, since then another rank has failed.
 template <typename Call>
 void on_rank(const Forward& forward, std::int64_t layer, const Call& call) {
     try {
@@ -56,7 +56,7 @@ void on_rank(const Forward& forward, std::int64_t layer, const Call& call) {
     }
 }
 
-/// The same for ranks[rank]; an only rank is not named (at_layer()).
+/// Like on_rank() for the forward of ranks[rank]. If there is one rank only, the device is not named (at_layer()).
 template <typename Call>
 void on_rank(std::span<const Rank> ranks, std::size_t rank, std::int64_t layer, const Call& call) {
     if (ranks.size() == 1) {

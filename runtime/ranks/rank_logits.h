@@ -1,4 +1,4 @@
-// Rows of logits whose columns one or several ranks make: those of several are put together on the host.
+// Rows of logits whose columns are computed by one or several ranks; those of several ranks are combined on the host.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,15 @@ namespace slipstream {
 
 class RankLogits {
 public:
-    /// Up to `max_rows` rows, of all columns that the models of `ranks` make, in the order of `ranks` (CHECKed).
+    /// For up to `max_rows` rows of all columns that the models of `ranks` compute. The columns of the ranks must
+    /// follow one another in the order of `ranks` (CHECKed).
     RankLogits(std::span<const Rank> ranks, std::int64_t max_rows);
 
     [[nodiscard]] std::int64_t vocab() const { return vocab_; }
-    /// [ranks]: each rank's columns, which a pass fills in; of several ranks whole rows in host memory.
+    /// [ranks]: the columns of each rank, set by a pass. Of several ranks, a pass must leave whole rows in host memory.
     [[nodiscard]] std::span<LogitRows> parts() { return parts_; }
-    /// The first `n_rows`, once the ranks' streams are synchronized; valid until the next call. An only rank's rows are
-    /// returned as they are.
+    /// Returns the first `n_rows` rows, valid until the next call. The streams of the ranks must be synchronized. The
+    /// rows of a single rank are returned without a copy.
     [[nodiscard]] LogitRows gather(std::int64_t n_rows);
 
 private:

@@ -1,6 +1,6 @@
-// How a pass runs through the ranks of a model: on one device (device_passes.h), one rank after the other where each
-// has whole layers (layer_passes.h), or all at the same time where each has a part of every matrix (tensor_passes.h).
-// The caller says which KV the pass reads: the caches of a text (rank_target.h) or KV views (view_passes.h).
+// RankPasses: how a pass runs through the ranks of a model. On one device (device_passes.h); one rank after the other
+// if each has whole layers (layer_passes.h); all at the same time if each has a part of every matrix (tensor_passes.h).
+// The caller chooses which KV the pass reads: the caches of a sequence (rank_target.h) or KV views (view_passes.h).
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@
 
 namespace slipstream {
 
-/// A pass on all ranks. `hooks` [ranks], or none.
+/// A pass on all ranks. `hooks` is [ranks] or empty.
 struct RankPass {
     const TargetPass* pass = nullptr;
     std::span<PassHooks* const> hooks{};
-    std::span<LogitRows> logits{};  // [ranks], out: each rank's columns; valid once the streams are synchronized
+    std::span<LogitRows> logits{};  // [ranks], out: columns of each rank; valid once the streams are synchronized
 
     [[nodiscard]] PassHooks* hooks_of(std::size_t rank) const { return hooks.empty() ? nullptr : hooks[rank]; }
     [[nodiscard]] const PassControl& control() const;
@@ -31,23 +31,23 @@ struct RankPass {
 class RankPasses {
 public:
     virtual ~RankPasses() = default;
-    /// Runs a pass without a prompt over `kvs` [ranks]; returns when all of it is enqueued. False where it was
-    /// cancelled. Where it is cancelled or throws, the rest of the transfer schedule is dropped. Several ranks throw
-    /// RankFailed.
+    /// Runs a pass without a prompt over `kvs` [ranks]; returns when all of it is enqueued. Returns false if it was
+    /// cancelled. If it is cancelled or throws, the rest of the transfer schedule is dropped. With several ranks,
+    /// errors are thrown as RankFailed.
     [[nodiscard]] virtual bool run(std::span<PassKv* const> kvs, const RankPass& pass) = 0;
     /// Whether prompt positions [begin, end) can be computed layer by layer, together with the pass that follows them.
     [[nodiscard]] virtual bool takes_prompt(std::span<KvCache* const> caches, std::int64_t begin,
                                             std::int64_t end) const = 0;
-    /// The same as run() with the prompt of the pass before it, from position `begin`: takes_prompt() is true, and the
-    /// positions are reserved in `caches` [ranks]. The prompt is committed when this returns true; else the caller
-    /// rolls the caches back.
+    /// Like run(), but first computes the prompt of the pass, from position `begin` on. Requires that takes_prompt() is
+    /// true and that the positions are reserved in `caches` [ranks]. If it returns true, the prompt is committed; else,
+    /// and if it throws, the caller must roll the caches back.
     [[nodiscard]] virtual bool run_prompt(std::span<KvCache* const> caches, std::int64_t begin,
                                           const RankPass& pass) = 0;
 };
 
-/// The passes of these ranks, all of one kind. `arena` is for the hidden states of prompts; null: prompts go chunk by
-/// chunk. What `ranks` point to, and `arena`, outlive the passes. Throws OutOfBudget where the system starts no more
-/// threads.
+/// Returns passes for these ranks. `arena` holds the hidden states of prompts on several ranks; null: prompts are fed
+/// prefill chunk by prefill chunk. `arena` and what `ranks` point to must outlive the passes. Throws OutOfBudget if the
+/// system starts no more threads.
 [[nodiscard]] std::unique_ptr<RankPasses> make_rank_passes(const std::vector<Rank>& ranks,
                                                            PinnedArena* arena = nullptr);
 

@@ -95,8 +95,8 @@ void RankTarget::truncate(std::int64_t n_tokens) {
     for (ViewBuilder* view : views_) view->truncate(n_tokens);
 }
 
-// After an error: every rank holds the same text again, the first n_tokens or as many of them as all have intact. A cut
-// that fails loses the chunk that the text then ends in.
+// Restores a common state after an error: all ranks keep the first n_tokens positions, or as many of them as are intact
+// on all. A truncation that fails loses the chunk in which the positions then end.
 void RankTarget::roll_back_to(std::int64_t n_tokens) noexcept {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
         n_tokens = std::min(n_tokens, caches_[rank]->keep_intact_prefix(exec(rank)));
@@ -184,9 +184,9 @@ void RankTarget::end_views(bool complete) {
     even_views();
 }
 
-// If one view is invalid, all are: a rank whose ring has no room for a whole layer is a pass later than the others. If
-// one rank also has scores that another rank lacks (a view that is built once drops its scores), all drop them: else
-// the ranks would score and build in turn, and no pass would find all views valid.
+// If one view is invalid, invalidates all: a rank whose ring has no room for a whole layer completes its view a pass
+// later than the others. If one rank also has scores that another lacks (a view that is built once drops its scores),
+// all drop their scores: else the ranks would score and build in turn, and no pass would find all views valid.
 void RankTarget::even_views() {
     if (views_.empty()) return;
     const ViewBuilder& first = *views_.front();

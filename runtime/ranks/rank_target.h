@@ -1,6 +1,6 @@
-// The target over one or several devices, however they share the model (rank_passes.h): nodes and committed positions,
-// which the caches of all ranks have alike; KV views, which follow the passes; the whole model's KV put together from
-// the ranks' parts; and the state that remains after an error.
+// RankTarget: the target over one or several devices (ranks), however they share the model (rank_passes.h). It keeps
+// the nodes and committed positions, which the caches of all ranks have in common; lets KV views follow the passes;
+// combines the ranks' KV to that of the whole model; and restores a common state after an error.
 #pragma once
 
 #include <cstddef>
@@ -24,16 +24,17 @@ namespace slipstream {
 
 class RankTarget final : public Target {
 public:
-    /// `caches` [ranks] are of the ranks' layers and kv heads. Ranks are in the order of their rows of the LM head and
-    /// of their kv heads; limits, context and number of nodes are equal (CHECKed). What they point to outlives this,
-    /// and may serve other targets in turn: those over the same caches see the same nodes. `arena`, `ranks` and errors
-    /// as make_rank_passes().
+    /// `caches` [ranks] hold the KV of the ranks' layers and kv heads. Ranks are in the order of their rows of the LM
+    /// head and of their kv heads; limits, context and number of nodes must be equal (CHECKed). Everything that `ranks`
+    /// and `caches` point to must outlive this object. It may serve other targets in turn: targets over the same caches
+    /// see the same nodes. `arena` and errors: see make_rank_passes().
     RankTarget(const std::vector<Rank>& ranks, std::vector<KvCache*> caches, PinnedArena* arena = nullptr);
-    /// On one device.
+    /// A target on one device.
     RankTarget(Forward& forward, KvCache& cache) : RankTarget({Rank{.forward = &forward}}, {&cache}) {}
 
-    /// From now on `builders` [ranks], each of its rank's cache, see each pass and each commit; none: no view follows.
-    /// They outlive this. The views of all ranks are valid for a text together, or none is.
+    /// Makes `builders` [ranks], each over its rank's cache, follow each pass and each commit from now on; empty: no
+    /// views follow. They must outlive this object. Must not be called during a pass (CHECKed). The views of all ranks
+    /// are valid for a sequence together, or all are invalid.
     void build_views_with(std::vector<ViewBuilder*> builders);
 
     [[nodiscard]] TargetShape shape() const override;
@@ -47,7 +48,7 @@ public:
 
     [[nodiscard]] bool takes_prompt(std::int64_t end) const override;
     void extend(std::int64_t end) override;
-    /// Several ranks throw RankFailed.
+    /// With several ranks, errors of a pass are thrown as RankFailed.
     void begin(const TargetPass& pass) override;
     [[nodiscard]] LogitRows finish() override;
 
@@ -67,18 +68,18 @@ private:
 
     std::vector<Rank> ranks_;
     std::vector<KvCache*> caches_;                 // [ranks]
-    std::vector<PassKv*> kvs_;                     // [ranks]: the same
-    std::vector<std::vector<LayerOwner>> owners_;  // [layers of the whole model]
-    KvShape kv_;                                   // of a layer of the whole model
+    std::vector<PassKv*> kvs_;                     // [ranks], the same caches
+    std::vector<std::vector<LayerOwner>> owners_;  // [layers of the whole model][owners]
+    KvShape kv_;                                   // one layer of the whole model
     std::unique_ptr<RankPasses> passes_;
     RankLogits logits_;
     std::vector<ViewBuilder*> views_;  // [ranks], or none
-    std::vector<PassHooks*> hooks_;    // [ranks], of the running pass
-    std::vector<std::byte> rows_;      // [layers][K|V] of one rank, for read_rows(); empty with whole layers
-    std::int64_t n_logits_ = 0;        // rows of the running pass; 0: none, or it was cancelled
+    std::vector<PassHooks*> hooks_;    // [ranks], hooks of the running pass
+    std::vector<std::byte> rows_;      // [layers][K|V] of one rank, for read_rows(); empty if ranks have whole layers
+    std::int64_t n_logits_ = 0;        // logits rows of the running pass; 0: none were requested, or it was cancelled
     std::int64_t extended_from_ = -1;  // positions before extend(); -1: no prompt is announced
     bool in_pass_ = false;
-    bool failed_ = false;  // the last operation: positions may be lost, which forget() finds out
+    bool failed_ = false;  // the last operation failed: forget() must find out which positions are lost
 };
 
 }  // namespace slipstream

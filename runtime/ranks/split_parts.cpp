@@ -16,7 +16,7 @@ namespace slipstream {
 
 namespace {
 
-// What a share that comes to less than one part is answered with.
+// Returns the advice for the error if a share is less than one part.
 std::string nearest_parts(std::int64_t n_parts, std::span<const double> shares) {
     const std::int64_t n_ranks = std::ssize(shares);
     if (n_parts < n_ranks) return "name fewer devices";
@@ -24,7 +24,7 @@ std::string nearest_parts(std::int64_t n_parts, std::span<const double> shares) 
     std::vector<std::int64_t> parts;
     for (const double share : shares)
         parts.push_back(std::max<std::int64_t>(1, std::llround(static_cast<double>(n_parts) * share / sum)));
-    // What rounding has made too many or too few is the largest one's.
+    // Rounding may have made too many parts or too few: the largest rank takes the difference.
     *std::max_element(parts.begin(), parts.end()) +=
         n_parts - std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
     if (*std::min_element(parts.begin(), parts.end()) < 1) return "give even shares";

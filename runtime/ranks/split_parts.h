@@ -1,4 +1,4 @@
-// Whole parts by share: of layers or kv heads, and rows of the LM head that go with them.
+// Distributes whole parts by share: layers or kv heads, and the rows of the LM head that go with them.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,19 @@
 
 namespace slipstream {
 
-/// How many of `n_parts` each rank has, by its share (> 0 each); the sum is n_parts. Throws Unsupported where a share
-/// comes to less than one, of "layer" or whatever `what` calls it.
+/// Returns how many of `n_parts` parts each rank gets, in proportion to its share (> 0 each, CHECKed); the sum is
+/// n_parts. Throws Unsupported if a share is less than one part; `what` names a part in the message ("layer").
 [[nodiscard]] std::vector<std::int64_t> whole_parts(std::int64_t n_parts, std::span<const double> shares,
                                                     std::string_view what);
 
-/// Where each rank's part of `n_rows` ends, in the order of the ranks, where they have `parts` of something else: the
-/// nearest multiple of `unit` below, at least one of them for each; the last one has the rest. Throws Unsupported where
-/// there are too few, which names `what`.
+/// Divides `n_rows` rows among ranks in proportion to their `parts`, and returns the end of each rank's range, in the
+/// order of the ranks. Ends are rounded down to a multiple of `unit`, but each rank gets at least one unit; the last
+/// rank has the rest. Throws Unsupported if there are too few rows; `what` names them in the message.
 [[nodiscard]] std::vector<std::int64_t> ends_in_proportion(std::int64_t n_rows, std::int64_t unit,
                                                            std::span<const std::int64_t> parts, std::string_view what);
 
-/// Deals rows of the LM head out, in whole runs of 16. Throws Unsupported where the vocabulary is too small for that.
+/// Sets the rows of the LM head in `shards`, in proportion to `parts` [ranks], in runs of 16. Throws Unsupported if the
+/// vocabulary is too small for that.
 void deal_vocabulary(std::int64_t vocab, std::span<const std::int64_t> parts, std::vector<ModelShard>& shards);
 
 }  // namespace slipstream

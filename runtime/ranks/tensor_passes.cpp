@@ -21,7 +21,7 @@ bool TensorPasses::run(std::span<PassKv* const> kvs, const RankPass& pass) {
     if (cancelled_) return false;
     end_layer_ = n_layers();
     try {
-        // By reference, so that std::function allocates nothing.
+        // Passed by reference, so that std::function allocates nothing.
         const auto run_on = [&kvs, &pass, this](std::size_t rank) { run_rank(rank, kvs, pass); };
         threads_.run(std::cref(run_on));
     } catch (...) {
@@ -60,12 +60,12 @@ void TensorPasses::run_rank(std::size_t rank, std::span<PassKv* const> kvs, cons
     });
 }
 
-// Steps that are not complete drop the rest of their transfer schedule.
+// Destroying incomplete steps drops the rest of their transfer schedule.
 void TensorPasses::drop() {
     for (auto& each : steps_) each.reset();
 }
 
-// After a pass that threw, with all threads returned: nothing of it is running any more, and sums start anew.
+// After a pass that threw, when all threads have returned: waits until no work of it is running, and restarts the sums.
 void TensorPasses::reset_after_failure() {
     drop();
     for (const Rank& rank : ranks_) {

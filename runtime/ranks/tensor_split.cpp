@@ -16,7 +16,7 @@ namespace slipstream {
 
 namespace {
 
-/// Columns of a block, of the layers' types together.
+/// Returns the smallest number of columns that is whole quantisation blocks of `matrix` in every layer.
 std::int64_t block_columns(const ModelWeights& weights, ConstTensorView LayerWeights::*matrix) {
     std::int64_t columns = 1;
     for (const LayerWeights& layer : weights.layers)
@@ -44,7 +44,7 @@ std::int64_t heads_together(const ModelConfig& config, const ModelWeights& weigh
 std::vector<std::int64_t> heads_by_share(const ModelConfig& config, const ModelWeights& weights,
                                          std::span<const double> shares) {
     const std::int64_t together = heads_together(config, weights);
-    // A row of the attention output is whole blocks, and whole heads.
+    // Rows of the attention output are whole quantisation blocks and whole heads, so the kv heads are whole groups.
     CHECK(config.n_kv_heads % together == 0, "{} kv heads in groups of {}", config.n_kv_heads, together);
     const std::int64_t n_groups = config.n_kv_heads / together;
     if (n_groups < std::ssize(shares)) refuse(config, together, shares.size());
@@ -58,7 +58,7 @@ std::vector<ModelShard> deal_heads(const ModelConfig& config, const ModelWeights
                                    std::span<const std::int64_t> n_kv_heads) {
     CHECK(!n_kv_heads.empty() && std::ranges::all_of(n_kv_heads, [](std::int64_t n) { return n >= 1; }) &&
           std::accumulate(n_kv_heads.begin(), n_kv_heads.end(), std::int64_t{0}) == config.n_kv_heads);
-    // Rows of gate and up go in runs of 16, as they are packed.
+    // Rows of gate and up are packed in runs of 16, so they are cut between runs.
     const std::int64_t ffn_unit = std::lcm(block_columns(weights, &LayerWeights::down), kInterleavedRows);
     const std::vector<std::int64_t> ffn_ends = ends_in_proportion(
         config.d_ff, ffn_unit, n_kv_heads, fmt::format("a feed-forward in blocks of {} columns", ffn_unit));

@@ -1,6 +1,7 @@
-// How the matrices of a model are shared out over several devices (ranks): whole kv heads with the query heads that
-// read them, and in their proportion columns of the feed-forward and rows of the LM head. So numbers of kv heads name a
-// split. Quantised matrices are cut between blocks: attention output and down lie in blocks of columns.
+// Tensor split: distributes the matrices of a model over several devices (ranks). Each rank has whole kv heads with the
+// query heads that read them, and in the same proportion columns of the feed-forward and rows of the LM head; so the
+// numbers of kv heads identify a split. Quantised matrices are cut between quantisation blocks: in attention output and
+// down, a block spans columns.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +14,18 @@
 
 namespace slipstream {
 
-/// How many kv heads each rank has, by its share (> 0 each); the sum is the model's. Throws Unsupported, which says
-/// why, where a model cannot be cut so: more devices than kv heads, heads that blocks hold together, a share below one.
+/// Returns how many kv heads each rank gets, in proportion to its share (> 0 each); the sum is the model's. Throws
+/// Unsupported with the reason if the model cannot be cut so: more devices than kv heads, heads that share quantisation
+/// blocks, a share of less than one head or group.
 [[nodiscard]] std::vector<std::int64_t> heads_by_share(const ModelConfig& config, const ModelWeights& weights,
                                                        std::span<const double> shares);
 
-/// kv heads that cannot be parted, since the columns of fewer are no whole blocks of the attention output; 1 as a rule.
+/// Returns the number of consecutive kv heads that must stay on one rank, since the columns of fewer are not whole
+/// quantisation blocks of the attention output; usually 1.
 [[nodiscard]] std::int64_t heads_together(const ModelConfig& config, const ModelWeights& weights);
 
-/// What each rank has of a model where they have `n_kv_heads` [ranks] of its kv heads (>= 1 each, all in all the
-/// model's: CHECKed). Throws Unsupported where heads_together() are parted, or there are too few columns or rows.
+/// Returns the shard of each rank if the ranks have `n_kv_heads` [ranks] kv heads (each >= 1, in sum those of the
+/// model: CHECKed). Throws Unsupported if heads_together() are separated, or if there are too few columns or rows.
 [[nodiscard]] std::vector<ModelShard> deal_heads(const ModelConfig& config, const ModelWeights& weights,
                                                  std::span<const std::int64_t> n_kv_heads);
 

@@ -1,6 +1,6 @@
-// Passes over the KV views of a model's ranks, each over that of its own layers or kv heads: nodes after the end of the
-// text that the views represent, tokens in, logits out. The views are filled elsewhere (runtime/view/view_builder.h);
-// nothing of these passes is ever committed.
+// ViewPasses: passes over the KV views of a model's ranks, each over the view of its own layers or kv heads. Input:
+// tokens at nodes after the end of the text that the views represent; output: logits. The views are filled elsewhere
+// (runtime/view/view_builder.h). Nothing of these passes is ever committed.
 #pragma once
 
 #include <cstddef>
@@ -19,41 +19,42 @@
 
 namespace slipstream {
 
-/// Most tokens of one pass: rows of logits over a large vocabulary take more memory than a view does.
+/// Most tokens of one pass: more rows of logits over a large vocabulary would take more memory than a view.
 inline constexpr std::int64_t kMostViewRows = 16;
 
 class ViewPasses {
 public:
-    /// `ranks` are those of the target, all of whose weights are resident (CHECKed), `views` [ranks] of their KV, with
-    /// room for equally many nodes. What they point to outlives this. Takes memory of activations on every device, as
-    /// device_bytes() says of its shard. Throws OutOfBudget.
+    /// `ranks` are those of the target, with all weights resident; `views` [ranks] are of their KV, with room for
+    /// equally many nodes (both CHECKed). What they point to must outlive this object. Allocates activations on every
+    /// device, device_bytes() of its shard. Throws OutOfBudget.
     ViewPasses(std::vector<Rank> ranks, std::vector<KvView*> views);
-    /// On one device.
+    /// Passes on one device.
     ViewPasses(Forward& forward, KvView& view) : ViewPasses({Rank{.forward = &forward}}, {&view}) {}
-    /// What the constructor takes from a device's budget, kernels' workspace not counted. `config` is the shard's.
+    /// Returns what the constructor takes from a device's memory budget, without the workspace of kernels. `config` is
+    /// that of the device's shard.
     [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, std::int64_t max_nodes);
 
     [[nodiscard]] std::int64_t vocab() const { return logits_->vocab(); }
-    /// Most nodes at once, over as many passes as they take.
+    /// Most nodes at the same time, over any number of passes.
     [[nodiscard]] std::int64_t max_nodes() const { return views_.front()->nodes().max_nodes(); }
-    /// Positions of the text that the views of all ranks represent; 0: they are invalid.
+    /// Returns the number of text positions that the views of all ranks represent; 0: they are invalid.
     [[nodiscard]] std::int64_t n_text() const;
-    /// How many of them a view keeps.
+    /// Returns how many positions a view keeps.
     [[nodiscard]] std::int64_t n_slots() const { return views_.front()->n_slots(); }
-    /// As Target::add_node().
+    /// Adds a node like Target::add_node().
     NodeId add_node(NodeId parent);
-    /// Drops all nodes; passes from now on see what the views have gained.
+    /// Drops all nodes. Later passes see what was added to the views before this call.
     void forget();
-    /// Up to kMostViewRows tokens. Logits are valid until the next call; of several ranks they are whole rows, whatever
-    /// `needs` asks for. Several ranks throw RankFailed; the views are then unchanged.
+    /// Runs a pass over up to kMostViewRows tokens and returns their logits, valid until the next call. Several ranks
+    /// return whole rows, whatever `needs` requests, and throw errors as RankFailed; the views are then unchanged.
     [[nodiscard]] LogitRows run(std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                                 std::span<const std::int32_t> logit_tokens, const LogitRequest& needs);
 
 private:
     std::vector<std::unique_ptr<Forward>> forwards_;  // [ranks]
-    std::vector<Rank> ranks_;                         // with forwards_
+    std::vector<Rank> ranks_;                         // [ranks], with forwards_
     std::vector<KvView*> views_;                      // [ranks]
-    std::vector<PassKv*> kvs_;                        // [ranks]: the same
+    std::vector<PassKv*> kvs_;                        // [ranks], the same views
     std::unique_ptr<RankPasses> passes_;
     std::optional<RankLogits> logits_;
 };

@@ -13,11 +13,11 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::int64_t kMaxContextTokens = std::int64_t{1} << 28;  // as ModelConfig's validate()
+constexpr std::int64_t kMaxContextTokens = std::int64_t{1} << 28;  // as in ModelConfig's validate()
 constexpr std::int64_t kMaxVocab = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxLayers = std::int64_t{1} << 20;
 
-// One list of fields for both ways: `Fields` writes them or reads them.
+// The fields of a SessionBegin in the order of the file; `Fields` writes or reads them.
 template <typename Fields, typename Begin>
 void for_each_field(Fields& fields, Begin& begin) {
     fields.text(begin.program_version);
@@ -109,7 +109,7 @@ public:
         const auto bytes = take(values.size() * sizeof(TokenId));
         if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
     }
-    // A count of things that take `n_bytes` each at least.
+    // Reads a count of values that take at least `n_bytes` bytes each.
     std::size_t count(std::size_t n_bytes) {
         std::uint64_t n = 0;
         number(n);
@@ -173,7 +173,8 @@ SessionBegin decode_session_begin(std::span<const std::byte> bytes, std::string_
     FieldReader fields(bytes, name);
     SessionBegin begin;
     for_each_field(fields, begin);
-    // What adds to logits stands behind all, and only where something does: other sessions are as they always were.
+    // Options that add to logits come after all other fields, and only if they are used, so that the bytes of sessions
+    // without them stay the same.
     if (!fields.at_end()) {
         fields.number(begin.sampling.presence_penalty);
         fields.number(begin.sampling.frequency_penalty);

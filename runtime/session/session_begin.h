@@ -1,7 +1,7 @@
-// What a session's text is made of: the first record of a session file. All that the text depends on stands here, so
-// that whoever goes on with it goes on with the same text: the model and the kernels that compute it (E1 holds per
-// kind of device and instruction form), context and rope, the type of the KV cache, prompt, samplers, stop rules. What
-// guesses does not: it cannot change the text.
+// SessionBegin: the first record of a session file. It holds everything that the session's text depends on, so that a
+// program that continues the session continues the same text: the model and the kernels that compute it (batch
+// invariance, E1, holds per kind of device and kernel variant), context and rope, the type of the KV cache, prompt,
+// samplers, stop rules. Draft sources are not part of it, since they cannot change the text.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +18,15 @@
 
 namespace slipstream {
 
-/// Whether the prompt is printed in front of the text.
+/// Whether the prompt is printed before the text.
 enum class PromptEcho : std::uint8_t { No, Yes };
 
 struct SessionBegin {
-    std::string program_version;  // of the program that began it
-    std::string model_path;       // where the model was found; the fingerprint decides
+    std::string program_version;  // version of the program that began the session
+    std::string model_path;       // where the model was found; whether it is the model is decided by its fingerprint
     std::uint64_t model_fingerprint = 0;
-    std::string device_kind;       // "cpu"
-    std::string instruction_form;  // Device::instruction_form()
+    std::string device_kind;       // "cpu", "cuda"; of several devices a list
+    std::string instruction_form;  // Device::instruction_form(): kernel variants, and the split if it decides the text
     std::int64_t context_tokens = 0;
     std::uint64_t rope_fingerprint = 0;
     DType kv_dtype = DType::F16;
@@ -34,23 +34,23 @@ struct SessionBegin {
     std::uint64_t kv_chunk_bytes = 0;  // KvShape::chunk_bytes()
     std::int64_t vocab = 0;
     SamplerOptions sampling;
-    bool ignore_end = false;  // end tokens never come (older sessions have them among the biases instead)
+    bool ignore_end = false;  // end tokens are never sampled (older sessions have them among the biases instead)
     std::vector<std::string> stops;
     std::vector<TokenId> end_tokens;
-    std::int64_t max_tokens = -1;  // that were asked for at first; -1: until the context is full
+    std::int64_t max_tokens = -1;  // as requested when the session began; -1: until the context is full
     StreamingDetokenizer::Start text_start = StreamingDetokenizer::Start::Continued;
     PromptEcho echo = PromptEcho::No;
     std::string prompt_text;                  // as the user gave it
-    std::vector<std::string> prompt_options;  // what else was asked for of it: "system Be brief", "no-template true"
-    std::vector<TokenId> prompt;              // as it is computed on
+    std::vector<std::string> prompt_options;  // other options of the prompt: "system Be brief", "no-template true"
+    std::vector<TokenId> prompt;              // tokens that the text begins with
 };
 
-/// Tells frequencies apart, to the bit.
+/// Returns a hash of the frequencies and the magnitude; it differs if any bit differs.
 [[nodiscard]] std::uint64_t rope_fingerprint(const RopeFrequencies& rope);
 
 [[nodiscard]] std::vector<std::byte> encode_session_begin(const SessionBegin& begin);
-/// Throws FormatError naming `name` where the bytes are not what encode_session_begin() makes, or hold what no model
-/// has: tokens outside of the vocabulary, a prompt that is not shorter than the context.
+/// Throws FormatError, which names `name`, if the bytes are not what encode_session_begin() makes, or hold what no
+/// model has: tokens outside the vocabulary, a prompt that is not shorter than the context.
 [[nodiscard]] SessionBegin decode_session_begin(std::span<const std::byte> bytes, std::string_view name);
 
 }  // namespace slipstream

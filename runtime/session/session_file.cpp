@@ -33,12 +33,12 @@ constexpr auto kSyncEvery = std::chrono::seconds(30);
 constexpr AtomicFileOptions kNewSession{
     .new_mode = kOwnerOnlyMode, .existing = ExistingFile::Refuse, .refusal = "the session cannot be made"};
 
-// The file stays open when it has its name, and so does the lock on it.
+// AtomicFile closes its descriptor on commit(); this copy keeps the file open, and with it the lock.
 FileHandle shared_handle(const AtomicFile& file) {
     return FileHandle(::fcntl(file.descriptor(), F_DUPFD_CLOEXEC, 0));
 }
 
-// Puts records together into the state of the session that they describe.
+// Combines records into the contents of the session.
 class SessionReader {
 public:
     SessionReader(const SessionRecords& records, std::size_t n_bytes, const std::string& name)
@@ -71,7 +71,7 @@ private:
         return std::ssize(contents_.begin.prompt) + std::ssize(contents_.tokens);
     }
 
-    // Refuses the session if the record, which is whole, does not fit those before it.
+    // Refuses the session if the record, which is intact, contradicts those before it.
     void take(const SessionRecord& record) {
         switch (record.kind) {
             case RecordKind::MaxTokens:
@@ -119,7 +119,7 @@ private:
     std::size_t n_bytes_;  // of the file
     const std::string& name_;
     SessionContents contents_;
-    std::int64_t n_blocks_ = 0;  // of KV, damaged ones counted
+    std::int64_t n_blocks_ = 0;  // KV blocks, damaged ones included
 };
 
 }  // namespace
@@ -177,7 +177,7 @@ void SessionFile::begin_file(SessionBegin begin) {
     append(RecordKind::Begin, 0, encode_session_begin(contents_.begin));
 }
 
-// Puts a whole file with what was read in the place of a damaged one.
+// Replaces a damaged file by a new one with what was read.
 void SessionFile::replace() {
     try {
         write_replacement();
@@ -190,12 +190,12 @@ void SessionFile::replace() {
     }
 }
 
-// KV is checked before it gets a new checksum.
+// KV blocks are checked here before they get new checksums.
 void SessionFile::write_replacement() {
     AtomicFile made(path_, {.new_mode = kOwnerOnlyMode, .refusal = "the damaged session cannot be replaced"});
     SessionFile whole(path_, shared_handle(made));
     lock_session(whole.file_.get(), path_, SessionUse::GoOn);
-    whole.contents_.tokens = tokens();  // before the first write: a full disk is told with their number
+    whole.contents_.tokens = tokens();  // before the first write, since fail() reports their number
     whole.begin_file(begin());
     if (max_tokens() != begin().max_tokens) whole.append_max_tokens(max_tokens());
     if (!tokens().empty()) whole.append(RecordKind::Tokens, 0, std::as_bytes(std::span(tokens())));
@@ -226,7 +226,7 @@ void SessionFile::drop_damaged_kv(std::int64_t damaged) {
                                     contents_.damage.empty() ? "" : "; ", chunk, chunk * kChunkTokens);
 }
 
-// Keeps the blocks before the first damaged one of `n_blocks`.
+// Keeps the intact blocks before the first damaged one among the first `n_blocks`.
 void SessionFile::keep_whole_kv(std::int64_t n_blocks) {
     std::int64_t n_whole = 0;
     while (n_whole < n_blocks && is_whole(contents_.kv_chunks[n_whole], contents_.kv_chunks[n_whole].payload))
@@ -237,7 +237,7 @@ void SessionFile::keep_whole_kv(std::int64_t n_blocks) {
 
 void SessionFile::release_kv() {
     if (!contents_.is_intact) {
-        keep_whole_kv(n_kv_blocks_);  // the new file gets them
+        keep_whole_kv(n_kv_blocks_);  // they are copied when the file is replaced
         return;
     }
     contents_.kv_chunks.clear();
@@ -285,7 +285,7 @@ int SessionFile::cut_at(std::size_t n_bytes) const {
     return retry_interrupted([&] { return ::ftruncate(file_.get(), static_cast<off_t>(n_bytes)); });
 }
 
-// Where the system refuses, what was written of the record goes again: as much as the next append would cut.
+// If the system refuses, the part of the record that is written is cut off again, as the next append would do.
 void SessionFile::write_at_end(std::span<const std::byte> bytes, std::size_t& end_bytes) const {
     while (!bytes.empty()) {
         const ssize_t n = retry_interrupted(

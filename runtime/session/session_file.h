@@ -1,17 +1,18 @@
-// A session on disk: one append-only file that a text can be gone on with from, after whatever ended the program that
-// made it. Owns the file: its making, its lock, what is appended and what is read back; what the records mean for a
-// KV cache stands in session_kv.h.
+// SessionFile: a session on disk. It is an append-only file from which a text can be continued after the program that
+// made it has ended in any way. This class owns the file: it creates and locks it, appends to it and reads it back.
+// What the records mean for a KV cache is in session_kv.h.
 //
-// The file appears whole, with its first record, under its name or not at all. From then on it only grows, record by
-// record: what a killed program left half-written is cut off when the next record is appended, and an append that the
-// system refuses (a full disk) is taken back, so that the file stays a session. Each record is handed to the system at
-// once, which outlives the program; it is forced to the disk (fdatasync) when 30 seconds have passed since the last
-// time and by sync(): a power failure costs half a minute of text. One program has a session at a time (flock).
+// The file appears under its name complete with its first record, or not at all. From then on it only grows, record by
+// record. What a killed program left half written is cut off before the next record is appended. If the system refuses
+// an append (a full disk), the file is cut back, so that it stays a session. Each record is passed to the system at
+// once, so it survives the end of the program. Records are forced to the disk (fdatasync) by sync(), and by the first
+// append more than 30 seconds after the last time; so a power failure usually costs half a minute of text. Only one
+// program can continue a session at a time (flock).
 //
-// A damaged file is read as far as it is whole (session_records.h): tokens up to the first that are lost, and KV up to
-// the first block that is. Both can be computed again, to the same bits (E1, E2). Reading changes nothing; the first
-// append to a file that is damaged before its end replaces it by a whole one with what was read. Only damage to what
-// the text is made of, the first record, refuses a session.
+// A damaged file is read as far as it is intact (session_records.h): tokens up to the first lost one, and KV up to the
+// first lost block. Both can be computed again with the same bits (E1, E2). Reading changes nothing. The first append
+// to a file that is damaged before its end replaces the file by a new one with what was read. A session is refused only
+// if its first record is damaged, since its text depends on that record.
 #pragma once
 
 #include <chrono>
@@ -32,60 +33,63 @@
 
 namespace slipstream {
 
-/// What a session's records say, checked against one another. Chunks point into the bytes that were read.
+/// The contents of a session's records, checked against one another. The payloads of kv_chunks point into the bytes
+/// that were read.
 struct SessionContents {
     SessionBegin begin;
-    std::vector<TokenId> tokens;           // generated
-    std::int64_t max_tokens = -1;          // that were asked for last
-    std::vector<SessionRecord> kv_chunks;  // chunks ascending, each of all layers; the last one may lack some
+    std::vector<TokenId> tokens;           // generated tokens
+    std::int64_t max_tokens = -1;          // as requested last; -1: until the context is full
+    std::vector<SessionRecord> kv_chunks;  // chunks ascending, each of all layers; the last chunk may lack some
     std::size_t valid_bytes = 0;
     std::uint64_t chain = 0;
-    bool is_intact = true;  // records may be appended at valid_bytes; else the file must be replaced first
-    std::string damage;     // what was wrong with the file, part of a sentence; empty: nothing but perhaps its end
+    bool is_intact = true;  // whether records may be appended at valid_bytes; else the file must be replaced first
+    std::string damage;     // what was damaged, part of a sentence; empty: nothing
 };
-/// Leaves out damaged records and all records that depend on them. Throws FormatError as
-/// read_session_records() and decode_session_begin() do, if the first record is damaged, and if a record with the right
-/// checksums says what no session does.
+/// Reads a session. Leaves out damaged records and all that depend on them. Throws FormatError as
+/// read_session_records() and decode_session_begin() do, if the first record is damaged, and if a record with correct
+/// checksums has contents that no session has. `bytes` must outlive the result.
 [[nodiscard]] SessionContents read_session(std::span<const std::byte> bytes, const std::string& name);
 
 class SessionFile {
 public:
-    /// Opens and locks the session at `path`; nothing where there is no file. Changes nothing in it, and nothing may be
-    /// appended to one that is read. Throws FormatError as read_session(), IoError where the system refuses it or the
-    /// file is write-protected (root is told so, too) and not only read, RequestError where another program has it.
+    /// Opens and locks the session at `path`; returns no value if there is no file. Does not change the file. With
+    /// SessionUse::Read, nothing may be appended. Throws FormatError as read_session(), RequestError if another program
+    /// has it open, IoError if the system refuses it or, with SessionUse::GoOn, if the file is write-protected (for
+    /// root, too).
     [[nodiscard]] static std::optional<SessionFile> open(const std::filesystem::path& path,
                                                          SessionUse use = SessionUse::GoOn);
-    /// IoError where a session could not be made at `path`: found before the work.
+    /// Throws IoError if a session could not be created at `path`, to be called before long work. Creates nothing.
     static void check_place(const std::filesystem::path& path);
-    /// Makes one; no file may be there. Throws IoError.
+    /// Creates a session with its first record. Throws IoError, also if there is a file already.
     [[nodiscard]] static SessionFile create(const std::filesystem::path& path, SessionBegin begin);
 
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
     [[nodiscard]] const SessionBegin& begin() const { return contents_.begin; }
-    /// Generated so far, by all programs that went on with it.
+    /// Tokens generated so far, by all programs that continued the session.
     [[nodiscard]] const std::vector<TokenId>& tokens() const { return contents_.tokens; }
     [[nodiscard]] std::int64_t max_tokens() const { return contents_.max_tokens; }
     [[nodiscard]] std::int64_t text_tokens() const {
         return std::ssize(contents_.begin.prompt) + std::ssize(contents_.tokens);
     }
 
-    /// Blocks of KV that are saved: block i is layer i % n_layers of chunk i / n_layers.
+    /// Number of saved KV blocks. Block i is layer i % n_layers of KV chunk i / n_layers.
     [[nodiscard]] std::int64_t n_kv_blocks() const { return n_kv_blocks_; }
-    /// Copies a block that was there when the session was opened to `out` [kv_chunk_bytes]. False if it is damaged.
+    /// Copies a block that the session had when it was opened to `out` [kv_chunk_bytes]. Returns false if the block is
+    /// damaged. Must not be called after release_kv().
     [[nodiscard]] bool read_kv_block(std::int64_t block, std::byte* out) const;
-    /// Block `damaged` was damaged: keeps the blocks before the first one that is.
+    /// Call if block `damaged` is damaged: drops the first damaged block and all after it, and adds this to damage().
     void drop_damaged_kv(std::int64_t damaged);
-    /// Those blocks are not read any more.
+    /// Call when no more blocks will be read: releases the mapped file unless it must be replaced.
     void release_kv();
-    /// What was wrong with the file, part of a sentence; empty: nothing.
+    /// What was damaged in the file, part of a sentence; empty: nothing.
     [[nodiscard]] const std::string& damage() const { return contents_.damage; }
 
-    // Appending; each throws IoError where the system refuses, and leaves the session as it was then.
+    // Appending. Each function throws IoError if the system refuses; the session is then unchanged.
     void append_tokens(std::span<const TokenId> tokens);
     void append_max_tokens(std::int64_t max_tokens);
-    /// Of a chunk whose tokens are saved, all 256 of them (CHECKed); blocks in order.
+    /// Appends the next KV block, [kv_chunk_bytes]. All 256 tokens of its chunk must be saved (CHECKed).
     void append_kv_block(std::span<const std::byte> block);
-    /// All that was appended is on the disk when this returns.
+    /// Returns when everything that was appended is on the disk.
     void sync();
 
 private:
@@ -96,16 +100,16 @@ private:
     void keep_whole_kv(std::int64_t n_blocks);
     void replace();
     void write_replacement();
-    [[nodiscard]] int cut_at(std::size_t n_bytes) const;  // as ftruncate(2)
+    [[nodiscard]] int cut_at(std::size_t n_bytes) const;  // returns what ftruncate(2) returns
     void write_at_end(std::span<const std::byte> bytes, std::size_t& end_bytes) const;
     [[noreturn]] void fail(int error) const;
 
     std::filesystem::path path_;
-    FileHandle file_;                    // carries the lock
-    std::optional<MappedFile> mapping_;  // as it was opened
+    FileHandle file_;                    // holds the lock
+    std::optional<MappedFile> mapping_;  // the file as it was opened
     SessionContents contents_;
     std::int64_t n_kv_blocks_ = 0;
-    bool cut_ = false;  // what was in the file after the last whole record is gone
+    bool cut_ = false;  // whether everything after the last whole record is cut off
     Clock::time_point synced_ = Clock::now();
 };
 

@@ -36,7 +36,7 @@ std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int6
                                 });
         } catch (const Error&) {
             if (!damaged) throw;
-            session_.drop_damaged_kv(*damaged);  // fewer blocks each time
+            session_.drop_damaged_kv(*damaged);  // fewer blocks in each round
         }
     } while (damaged);
     session_.release_kv();

@@ -1,6 +1,6 @@
-// The KV cache of a session: chunks are saved as they fill, all layers of one before the next, and read back when the
-// text is gone on with. The last chunk, which is not full, is never saved: the loop computes it again. Where chunks
-// would take more than a limit, no more are saved, and what stands behind them is computed again, too.
+// SessionKv: saves the KV cache of a session to its file, and restores it. KV chunks are saved when they are full, all
+// layers of one chunk before the next. The last chunk, which is not full, is never saved; the loop computes it again.
+// If the chunks would take more than a limit, no more are saved, and the later positions are computed again, too.
 #pragma once
 
 #include <cstddef>
@@ -17,21 +17,22 @@ namespace slipstream {
 
 class SessionKv {
 public:
-    /// `session` and `target` outlive this, and are of one shape (CHECKed).
+    /// `session` and `target` must outlive this object, and have the same number of layers and size of KV chunks
+    /// (CHECKed). `limit_bytes`: most bytes of KV in the file.
     SessionKv(SessionFile& session, Target& target, std::size_t limit_bytes);
 
-    /// Positions that the limit leaves room for.
+    /// Most positions that are saved within the limit.
     [[nodiscard]] std::int64_t max_tokens() const { return max_chunks_ * kChunkTokens; }
 
-    /// Fills the empty target with what was saved, but for the session's last token, which the next pass feeds; returns
-    /// the positions. A damaged block, and what follows it, is dropped (SessionFile::damage()). `on_progress` is called
-    /// with blocks done and in all, and anew from the first one after a damaged one; it may throw: the target is empty
-    /// then.
+    /// Fills the empty target with the saved KV and returns the number of positions. The session's last token stays
+    /// outside: the next pass feeds it. A damaged block and all after it are dropped (SessionFile::damage()).
+    /// `on_progress` gets the blocks done and in total; it starts again from the first block after a damaged one was
+    /// found. It may throw; the target is then empty.
     std::int64_t restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress = {});
 
-    /// Saves the chunks that have filled, as far as the session has their tokens. Between passes; does nothing while
-    /// one is under way. If the file cannot be written, returns the reason and saves no more from then on. Throws what
-    /// the target throws for a chunk that cannot be read; the next call tries that chunk again.
+    /// Saves the chunks that are full and whose tokens are in the session. Does nothing while the target has nodes,
+    /// since a pass may be running. If the file cannot be written, returns the reason and saves no more from then on.
+    /// Throws what the target throws if a chunk cannot be read; the next call tries that chunk again.
     [[nodiscard]] std::optional<std::string> save();
 
 private:
@@ -39,7 +40,7 @@ private:
     Target& target_;
     std::int64_t n_layers_;
     std::int64_t max_chunks_;
-    std::vector<std::byte> block_;  // on its way out
+    std::vector<std::byte> block_;  // the block that is being saved
 };
 
 }  // namespace slipstream

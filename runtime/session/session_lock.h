@@ -1,5 +1,5 @@
-// The lock that keeps two programs from writing one session or chat: an advisory lock (flock) on the open file itself.
-// It is gone when its descriptor is closed, so that a killed program leaves none.
+// The lock that keeps two programs from writing to the same session or chat: an advisory lock (flock) on the open file
+// itself. It ends when its descriptor is closed, so a killed program leaves no lock behind.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,15 @@
 
 namespace slipstream {
 
-/// Whether a session is continued, by one program at a time, or read, by any number.
+/// Whether a session is continued, by one program at a time, or only read, by any number of programs.
 enum class SessionUse : std::uint8_t { GoOn, Read };
 
-/// Locks the open file `descriptor`; `path` is for the message. Throws RequestError if another program has the lock. A
-/// file system without locks keeps no program out.
+/// Locks the open file `descriptor`; `path` appears in the message. Throws RequestError if another program has the
+/// lock. On a file system without locks, it does nothing.
 void lock_session(int descriptor, const std::filesystem::path& path, SessionUse use);
 
-/// Whether `path` names the open file `descriptor`. A file that was replaced, or removed, between its opening and its
-/// locking has lost the name: the caller must then open the path again.
+/// Whether `path` still names the open file `descriptor`. If the file was replaced or removed between opening and
+/// locking, it does not: the caller must then open the path again.
 [[nodiscard]] bool is_file_of_name(int descriptor, const std::filesystem::path& path);
 
 }  // namespace slipstream

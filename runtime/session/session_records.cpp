@@ -38,7 +38,7 @@ bool is_head_whole(std::span<const std::byte> bytes) {
     return bytes.size() >= head.size() && std::ranges::equal(bytes.first(head.size()), head);
 }
 
-// What is wrong with a file whose head is not whole and that has no first record.
+// Throws the error of a file that has no intact head and no first record.
 [[noreturn]] void refuse_head(std::span<const std::byte> bytes, std::string_view name) {
     if (bytes.size() < kSessionHeadBytes || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
         throw FormatError(fmt::format("{}: there is a file of this name that is no session; name another", name));
@@ -55,20 +55,20 @@ std::uint64_t checksum_of(std::span<const std::byte> payload) {
     return XXH3_64bits(payload.data(), payload.size());
 }
 
-constexpr std::size_t kMostRepairedBytes = std::size_t{32} << 10;  // each bit costs a checksum: half a second at most
-// Longest record, in bytes, of which every value of every byte is tried: as many checksums, half a second at most.
+constexpr std::size_t kMostRepairedBytes = std::size_t{32} << 10;  // each bit costs a checksum: at most half a second
+// Longest payload, in bytes, in which every value of every byte is tried, one checksum each: at most half a second.
 constexpr std::size_t kMostRetriedBytes = std::size_t{4} << 10;
-// Longest first record, in bytes, that is found without its head: text and ids of half a million prompt tokens. Each
-// length that a whole record follows costs a checksum.
+// Longest payload of the first record, in bytes, that is found without its head: text and ids of half a million prompt
+// tokens. Each length at which a whole record follows costs a checksum.
 constexpr std::size_t kMostFoundBegin = std::size_t{4} << 20;
-constexpr std::size_t kMostBytesBeforeBegin = std::size_t{64} << 10;  // that do not belong before the first record
-constexpr std::size_t kMostFoundTokens = 1024;                   // in a record without a head: more than a pass commits
-constexpr std::int64_t kMostFoundLimit = std::int64_t{1} << 20;  // of tokens, in a record without a head
-// Bytes that searches put into checksums: a few seconds, so that a crafted file cannot take hours. A file is searched
-// once, and its KV read once where the chain is unknown.
+constexpr std::size_t kMostBytesBeforeBegin = std::size_t{64} << 10;  // largest offset of the first record
+constexpr std::size_t kMostFoundTokens = 1024;  // token ids in a record without a head: more than a pass commits
+constexpr std::int64_t kMostFoundLimit = std::int64_t{1} << 20;  // tokens, in a limit record without a head
+// Bytes that searches may put into checksums, beside the size of the file: a few seconds, so that a crafted file cannot
+// take hours. In addition, a file is searched once, and its KV is read once where the chain is unknown.
 constexpr std::size_t kMostSearchedBytes = std::size_t{16} << 30;
 
-// Reads records from the first to the last that is found. See read_session_records().
+// Reads records from the first to the last that can be found, see read_session_records().
 class RecordReader {
 public:
     RecordReader(std::span<const std::byte> bytes, std::string_view name)
@@ -104,7 +104,7 @@ private:
     [[nodiscard]] static bool follows(const RecordHead& head, std::uint64_t chain) {
         return head.check == static_cast<std::uint32_t>(next_chain(head, chain));
     }
-    // Whether a search may compute the checksum of so many bytes more.
+    // Whether a search may compute the checksum of `n_bytes` more bytes; counts them.
     bool may_search(std::size_t n_bytes) {
         if (n_bytes > search_bytes_) return false;
         search_bytes_ -= n_bytes;
@@ -120,7 +120,7 @@ private:
         at_ = found_.valid_bytes = end;
     }
 
-    // The record at at_, which follows the one before it.
+    // Reads the record at at_, which must follow the previous one.
     bool read_next() {
         const RecordHead head = head_at(at_);
         if (!follows(head, chain_)) return false;
@@ -135,9 +135,9 @@ private:
             return true;
         }
         if (is_kv && take_short_kv(head)) return true;
-        // The head, or a part of the file that ends in it, came twice: the record follows.
+        // The head, or a part of the file that ends in it, is there twice: the record follows.
         if (find_next()) return true;
-        if (is_read_later) {  // a damaged block, which is dropped when it is read
+        if (is_read_later) {  // a damaged block; dropped when it is read
             found_.is_intact = false;
             take(head, payload, end);
             return true;
@@ -151,7 +151,8 @@ private:
         return true;
     }
 
-    // KV that lacks bytes, or has some twice: the next record is elsewhere. Its payload is not what was written.
+    // Takes a KV record that lacks bytes, or has some twice, so that the next record is elsewhere. Its payload is not
+    // what was written.
     bool take_short_kv(const RecordHead& head) {
         const std::uint64_t chain = next_chain(head, chain_);
         const auto next = find_following(at_ + kRecordHeadBytes, chain);
@@ -161,8 +162,8 @@ private:
         return true;
     }
 
-    // The first record. It follows the head that every session of this version has, so that it proves itself where the
-    // file's own head is damaged.
+    // Reads the first record. It follows the head that each session of this version has, so its chain proves it even if
+    // the file's own head is damaged.
     bool read_begin() {
         const auto is_begin = [&](std::size_t at) {
             return head_at(at).kind == static_cast<std::uint32_t>(RecordKind::Begin);
@@ -181,8 +182,8 @@ private:
         return false;
     }
 
-    // Finds the record of that kind at at_ whose head is gone: its payload is 1 to `most` units of `unit_bytes`, so
-    // many that a whole record follows it.
+    // Finds the record of that kind at at_ whose head is damaged. Its payload has 1 to `most` units of `unit_bytes`
+    // bytes: so many that a whole record follows it in the chain.
     bool find_without_head(RecordKind kind, std::size_t unit_bytes, std::size_t most) {
         if (stopped_) return false;
         for (std::size_t n = 1; n <= most; ++n) {
@@ -194,7 +195,7 @@ private:
             const std::size_t end = at_ + kRecordHeadBytes + head.n_bytes;
             if (!has_head(end)) return false;
             const RecordHead next = head_at(end);
-            // The next record is looked at before the checksum of this one, which may be long.
+            // Tests the next record before the checksum of this one, which may be long.
             if (!is_later_kind(next) || !fits(end, next) || !is_whole_at(end, next) || !may_search(head.n_bytes))
                 continue;
             head.checksum = checksum_of(payload_at(at_, head));
@@ -206,7 +207,7 @@ private:
         return false;
     }
 
-    // One byte of the head at at_ is wrong, or bytes were put into it.
+    // Repairs a head at at_ in which one byte is wrong or bytes were inserted.
     bool repair_head() {
         if (stopped_) return false;
         const auto take_right = [&](std::span<const std::byte> bits, std::size_t n_inserted) {
@@ -232,7 +233,7 @@ private:
         return false;
     }
 
-    // A limit at at_ whose head is gone: the one that the record after it follows.
+    // Finds a limit record at at_ whose head is damaged: the limit that the record after it follows in the chain.
     bool find_limit() {
         const std::size_t end = at_ + kRecordHeadBytes;
         if (stopped_ || !has_head(end)) return false;
@@ -253,8 +254,8 @@ private:
         return false;
     }
 
-    // A KV block at at_ whose head is gone: its place follows from the blocks before it, and the next record follows
-    // it.
+    // Finds a KV block at at_ whose head is damaged: its index follows from the blocks before it, and the next record
+    // must follow it in the chain.
     bool find_kv() {
         if (stopped_ || found_.records.empty() || found_.records.front().kind != RecordKind::Begin) return false;
         const SessionBegin begin = decode_session_begin(found_.records.front().payload, name_);
@@ -274,7 +275,7 @@ private:
         return true;
     }
 
-    // The record that follows the last one is farther on.
+    // Skips bytes up to the record that follows the last one.
     bool find_next() {
         if (stopped_) return false;
         const auto next = find_following(at_ + 1, chain_);
@@ -284,7 +285,8 @@ private:
         return true;
     }
 
-    // The record at at_ is whole and the next one follows it: of its own head, `check` alone is damaged.
+    // Takes the record at at_ if it is intact except for `check` of its head, and the next record follows it in the
+    // chain.
     bool take_unchecked() {
         const RecordHead head = head_at(at_);
         if (stopped_ || !is_later_kind(head) || !fits(at_, head) || !is_whole_at(at_, head)) return false;
@@ -303,7 +305,7 @@ private:
         return std::nullopt;
     }
 
-    // Of records after the first one.
+    // Whether the head can be that of a record after the first one.
     [[nodiscard]] static bool is_later_kind(const RecordHead& head) {
         switch (static_cast<RecordKind>(head.kind)) {
             case RecordKind::MaxTokens:
@@ -317,7 +319,8 @@ private:
         }
     }
 
-    // The bytes with one byte, or one bit where they are many, changed so that `is_right` takes them.
+    // Returns `bytes` with one byte changed so that `is_right` accepts them; if there are many bytes, only single bits
+    // are changed. Returns no value if no such change is found.
     template <typename IsRight>
     std::optional<std::vector<std::byte>> with_right_byte(std::span<const std::byte> bytes, const IsRight& is_right) {
         if (bytes.size() > kMostRepairedBytes) return std::nullopt;
@@ -343,10 +346,10 @@ private:
     }
 
     std::span<const std::byte> bytes_;
-    std::string_view name_;  // in messages
+    std::string_view name_;  // for messages
     std::size_t at_ = kSessionHeadBytes;
     std::uint64_t chain_ = first_chain();  // after the last record taken
-    std::size_t search_bytes_;             // that searches may still put into checksums
+    std::size_t search_bytes_;             // bytes that searches may still put into checksums
     bool stopped_ = false;
     SessionRecords found_;
 };

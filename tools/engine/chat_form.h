@@ -1,6 +1,6 @@
-// What a model reads of a conversation: through a chat template, or, where there is none, as one text that user and
-// model write in turns, a paragraph each: the model goes on where the user's line ends, and ends its turn with the
-// paragraph; the user's next line begins another.
+// ChatForm: the prompt that a model reads for a conversation. It is made by a chat template; without one, it is a plain
+// text in which user and model take turns by paragraphs: the model continues after the user's line and ends its turn
+// with the paragraph, and the user's next line begins a new one.
 #pragma once
 
 #include <atomic>
@@ -14,30 +14,33 @@
 
 namespace slipstream::tools {
 
-/// Who wrote the system text: the user, who may spell control tokens in it, or a file that anybody may have written.
+/// Who wrote the system text: the user, who may spell control tokens in it, or a file of unknown origin, which may not.
 enum class SystemSource : std::uint8_t { User, File };
 
 class ChatForm {
 public:
-    /// `tokenizer` outlives this, and `cancel`, which ends the making of a prompt. No template: one text in turns.
+    /// `tokenizer` and `cancel` must outlive this object; if *cancel turns true, making a prompt is interrupted.
+    /// Without a template, prompts are plain text in turns.
     ChatForm(std::optional<PromptTemplate> prompt_template, const Tokenizer& tokenizer,
              const std::atomic<bool>* cancel = nullptr);
 
     [[nodiscard]] bool is_one_text() const { return !template_; }
-    /// The prompt for the answer that follows `messages`, of which the last is the user's; `begun` is what the answer
-    /// has already. A system text of a file spells no control token. Throws TemplateError, Interrupted.
+    /// Returns the prompt for the answer to `messages`, whose last must be the user's (CHECKed). `begun` is the
+    /// beginning of the answer. A system text from a file is encoded as text, without control tokens. Throws
+    /// TemplateError, Interrupted.
     [[nodiscard]] EncodedPrompt prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
                                        const std::string& begun = {}, SystemSource source = SystemSource::User) const;
-    /// The same as text; what was said is marked.
+    /// Returns the same prompt as text. What the conversation said is marked, so that it cannot spell control tokens.
     [[nodiscard]] MarkedText prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
                                          const std::string& begun = {}, SystemSource source = SystemSource::User) const;
-    /// Whether `system` has other tokens as the text of a file: it spells control tokens.
+    /// Whether `system` spells control tokens: then its tokens differ between SystemSource::User and
+    /// SystemSource::File.
     [[nodiscard]] bool spells_control_tokens(const std::string& system) const;
-    /// `options` with what ends a turn: the template's, where the vocabulary has no token for it; the paragraph's end,
-    /// where a text is told in turns and no other is given.
+    /// Returns `options` with the stop string that ends a turn: that of the template, if the vocabulary has no token
+    /// for it; without a template the end of a paragraph, if `options` has no stop string.
     [[nodiscard]] TextGenerationOptions with_stops(TextGenerationOptions options) const;
-    /// Whether an answer of `text` that ended at a stop text is but the space before a paragraph, and goes on. What to
-    /// put behind it then.
+    /// If `text`, an answer that ended at a stop string, is only the white space before a paragraph, returns what to
+    /// append before the answer continues; else no value. `options` are those before with_stops().
     [[nodiscard]] std::optional<std::string> bridge(const std::string& text,
                                                     const TextGenerationOptions& options) const;
 

@@ -14,7 +14,7 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr std::size_t kProgramBytes = 100U << 20;  // activations, vocabulary, the program itself
+constexpr std::size_t kProgramBytes = 100U << 20;  // reserved for activations, vocabulary, the program itself
 
 }  // namespace
 

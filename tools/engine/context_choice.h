@@ -1,4 +1,4 @@
-// How long a text may become: what was asked for, or the model's own context, or what of it memory holds.
+// Chooses the context length: the requested one, else the model's own, reduced if memory is short.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@ namespace slipstream::tools {
 
 struct ContextChoice {
     std::int64_t tokens = 0;
-    bool reduced = false;  // less than the model's own, for want of memory
+    bool reduced = false;  // shorter than the model's own, since memory is short
 };
-/// The context to serve: `asked`, or the model's own, or what of it fits into memory beside `file_bytes` of weights, in
-/// chunks of 256. Memory of zero bytes is unknown and not checked. Throws OutOfBudget where the model, the asked
-/// context, or any context at all does not fit.
+/// Returns the context to serve: `asked`, or else the model's own, reduced in KV chunks (256 tokens) to what fits into
+/// memory beside `file_bytes` of weights. memory.total_bytes of 0 means unknown and is not checked. Throws OutOfBudget
+/// if the model, the requested context, or any context at all does not fit.
 [[nodiscard]] ContextChoice choose_context(const ModelConfig& config, DType kv_dtype, std::optional<std::int64_t> asked,
                                            std::size_t file_bytes, const HostMemory& memory);
 
-/// What is said where `tokens` of context were chosen for want of memory, less than the model's own. Where rope is
-/// fixed by the context in such a way that the text changes with it (dynamic and longrope scaling), it says so.
+/// Returns the note for the user if memory reduced the context to `tokens`. If the model's rope scaling depends on the
+/// context (dynamic and longrope), the note says that the text changes with it.
 [[nodiscard]] std::string reduction_note(const ModelConfig& config, std::int64_t tokens);
 
 }  // namespace slipstream::tools

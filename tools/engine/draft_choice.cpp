@@ -31,31 +31,31 @@ namespace {
 using draft::DraftOptions;
 using draft::SourceKind;
 
-// A tree's rows of logits may take so much of a device's memory, and a draft model's KV.
+// Fractions 1/N of the device's memory that the logits of a tree, and the KV of a draft model, may take.
 constexpr std::size_t kLogitShare = 16;
 constexpr std::size_t kWindowShare = 16;
-constexpr std::size_t kHostWindowShare = 8;  // of the host's free memory, where a device has no limit
-// What is assumed before anything is known (measured with Qwen2.5-Coder 1.5B and its 0.5B: draft/NOTES.md).
-constexpr double kModelAcceptance = 0.75;  // of a draft model's guesses, each behind an accepted one
-constexpr double kTableTokens = 1.5;       // a pass, by tables alone
-constexpr std::int64_t kTableNodes = 4;    // that they take for it
-constexpr std::int64_t kLeastBudget = 2;   // node 0 and a guess
-constexpr std::size_t kDraftReserve = 8;   // of a draft model's bytes: angles, chunks, what is rounded up
-constexpr double kViewAcceptance = 0.9;    // of guesses over a view, each behind an accepted one
-constexpr double kViewGain = 1.05;         // that a view must promise
-constexpr std::int64_t kViewShare = 16;    // of the context that a view keeps
+constexpr std::size_t kHostWindowShare = 8;  // 1/N of the host's free memory, if the device has no limit
+// Assumptions before anything is measured (figures of Qwen2.5-Coder 1.5B with its 0.5B: draft/NOTES.md).
+constexpr double kModelAcceptance = 0.75;  // acceptance of a draft model's token whose parent is accepted
+constexpr double kTableTokens = 1.5;       // tokens per pass with tables alone
+constexpr std::int64_t kTableNodes = 4;    // nodes of such a pass
+constexpr std::int64_t kLeastBudget = 2;   // node 0 and one draft token
+constexpr std::size_t kDraftReserve = 8;  // 1/N of a draft model's bytes, added for rope angles, KV chunks, rounding up
+constexpr double kViewAcceptance = 0.9;   // acceptance of a token drafted over a view whose parent is accepted
+constexpr double kViewGain = 1.05;        // least planned speed-up for which `auto` uses a view
+constexpr std::int64_t kViewShare = 16;   // a view keeps 1/N of the context
 constexpr std::int64_t kLeastViewTokens = 256;
-constexpr std::int64_t kMostViewTokens = 4096;  // TriForce's
-constexpr std::int64_t kViewSlack = 128;        // rows that are committed while a view is due to be built anew
-constexpr std::int64_t kViewBuiltOnce = 1024;   // that a view takes in which is never built anew
+constexpr std::int64_t kMostViewTokens = 4096;  // as in TriForce
+constexpr std::int64_t kViewSlack = 128;        // rows for commits while a rebuild of the view is due
+constexpr std::int64_t kViewBuiltOnce = 1024;   // rows that a view which is never rebuilt can gain
 
-// A run of the target with different proposers beside it.
+// Plans the target beside different draft sources.
 class PlannedRun {
 public:
     PlannedRun(const PlacedModel& target, CheckPasses check) : target_(target), check_(check) {}
 
-    /// With trees of `budget` nodes, and `draft_bytes` of the first device for a draft model; what passes take only
-    /// where `timed`. Nothing where it does not fit.
+    /// Returns the plan for trees of `budget` nodes, with `draft_bytes` of the first device for a draft model. Times of
+    /// passes are valid only if `timed`. Returns no value if it does not fit.
     enum class Timed : std::uint8_t { No, Yes };
     [[nodiscard]] std::optional<SplitPlan> with(std::int64_t budget, std::size_t draft_bytes, Timed timed) {
         EnginePlanRequest request{.needs = generation_needs(budget, 0, check_),
@@ -68,9 +68,9 @@ public:
         return fitting_plan(target_, request);
     }
 
-    /// From now on with a view of the KV, or without.
+    /// Plans with a KV view from now on, or without one.
     void keep_view(const std::optional<ViewOptions>& view) { view_ = view; }
-    /// What a pass takes with all on the devices, behind so many slots.
+    /// Returns the seconds of a pass over `n_slots` positions if everything is resident.
     [[nodiscard]] double resident_seconds(std::int64_t n_slots) {
         return resident_plan(target_, std::max(n_slots, kChunkTokens)).pass(1).seconds;
     }
@@ -83,7 +83,7 @@ private:
 
 using Timed = PlannedRun::Timed;
 
-// Of a draft model: its weights as they are loaded, its passes, its window.
+// Returns the device memory of a draft model: its weights as they are loaded, its passes, its window.
 std::size_t draft_bytes_of(const ModelFiles& files, std::int64_t budget, std::size_t window_bytes) {
     std::size_t bytes = window_bytes;
     for (const WeightItem& item : cut_weight_items(files.weights(), WeightRounding::Q8_0, std::size_t{1} << 40))
@@ -92,7 +92,7 @@ std::size_t draft_bytes_of(const ModelFiles& files, std::int64_t budget, std::si
     const std::int64_t nodes = std::max(draft::kLeastModelNodes, 2 * budget);
     const ForwardLimits passes{.max_tokens = draft::kFedTokens + nodes, .max_logit_rows = nodes};
     bytes += Model::small_tensor_bytes(files.weights());
-    // Rows that are not committed, in the cache.
+    // Scratch rows of the KV cache, for uncommitted tokens.
     const std::int64_t rows = 2 * config.n_layers * config.n_kv_heads * config.head_dim * passes.max_tokens;
     bytes += Forward::device_bytes(config, passes, Forward::Streaming::No) + row_bytes(config.kv_dtype, rows);
     return bytes + bytes / kDraftReserve;
@@ -109,8 +109,9 @@ double tokens_per_second_by_model(const SplitPlan& plan, double seconds_per_draf
     return draft::best_chain(kModelAcceptance, draft::kLongestChain, seconds).tokens_per_second;
 }
 
-// As many nodes as ride along, if their logits take little of the device: the largest budget whose pass of half as many
-// nodes takes hardly longer than one of 1, beside what a draft model takes of the device (null: there is none).
+// Returns the number of nodes that ride along if their logits take little memory of the device: the largest doubling of
+// the budget at which a pass of half as many nodes takes hardly longer than one of 1 node, beside `draft_model` on the
+// device (null: there is none).
 std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size_t device_bytes,
                            const DraftOptions& options, const ModelFiles* draft_model) {
     std::int64_t budget = options.max_budget;
@@ -126,7 +127,7 @@ std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size
     return budget;
 }
 
-// Of a draft model that takes so many bytes; the machine is measured.
+// Returns the seconds per token of a draft model of `draft_bytes`; measures the machine.
 double seconds_per_draft_token(const PlacedModel& target, std::size_t draft_bytes) {
     return static_cast<double>(draft_bytes) *
            target.rates(0).rates.weights[static_cast<std::size_t>(DType::Q8_0)].seconds(1.0);
@@ -137,7 +138,7 @@ bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& fi
     const std::size_t bytes = draft_bytes_of(files, budget, window_bytes);
     const std::optional<SplitPlan> without = run.with(budget, 0, Timed::Yes);
     const std::optional<SplitPlan> beside = run.with(budget, bytes, Timed::Yes);
-    if (!without) return false;  // loading says what is missing
+    if (!without) return false;  // loading reports what is missing
     if (!beside) {
         callbacks.note(fmt::format("the draft model stays out: its {} do not fit beside the target", size_text(bytes)));
         return false;
@@ -155,7 +156,7 @@ bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& fi
     return false;
 }
 
-// What a view keeps where nobody says: a part of the context.
+// Returns `view` with the sizes that are not given: a fraction of the context.
 ViewOptions planned_view(ViewOptions view, std::int64_t context_tokens) {
     if (view.budget_tokens == 0)
         view.budget_tokens =
@@ -166,8 +167,8 @@ ViewOptions planned_view(ViewOptions view, std::int64_t context_tokens) {
     return view;
 }
 
-// The nodes of trees with which the target over a view of its KV guesses for more than its memory costs: as many as fit
-// beside all weights and a view, `budget` at most and `least` at least; 0: it does not pay.
+// Returns the nodes of trees with which drafting over a KV view gains more than its memory costs: as many as fit beside
+// all weights and a view, at most `budget` and at least `least`; 0 if it does not pay.
 std::int64_t view_budget(PlannedRun& run, std::int64_t budget, std::int64_t least, std::size_t draft_bytes,
                          double seconds_per_model_draft_token, const ViewOptions& view,
                          const EngineCallbacks& callbacks) {
@@ -199,13 +200,13 @@ std::int64_t view_budget(PlannedRun& run, std::int64_t budget, std::int64_t leas
     return pays ? budget : 0;
 }
 
-// Trees, and then sources, shrink until the device holds them beside the target: what `auto` says of the budget. Where
-// the target alone does not fit nothing is said: loading tells what is missing. `draft_model` is one that was asked for
-// by name, or null: whether `auto` takes one is weighed later.
+// Makes the trees smaller, and then removes sources, until they fit on the device beside the target; this is `--budget
+// auto`. If the target alone does not fit, reports nothing: loading will. `draft_model` is one that was requested by
+// name, or null; whether `auto` uses one is decided later.
 void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* draft_model,
                      const EngineCallbacks& callbacks) {
     const std::int64_t wanted = options.max_budget;
-    // The largest of the halves of what is wanted that fits; 0: none does.
+    // The largest of wanted, wanted / 2, wanted / 4, ... that fits; 0: none does.
     const auto largest = [&](const ModelFiles* files) -> std::int64_t {
         for (std::int64_t budget = wanted; budget >= kLeastBudget; budget /= 2) {
             const std::size_t beside = files != nullptr ? draft_bytes_of(*files, budget, options.window_bytes) : 0;
@@ -239,7 +240,7 @@ void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* d
     if (fits == 0 && run.with(1, 0, Timed::No)) callbacks.note("nothing guesses, for no tree fits beside the model");
 }
 
-// A budget that was asked for in so many words is not made smaller; what is too much then has a name.
+// A budget that was given as a number is not made smaller; throws OutOfBudget with the reason if it does not fit.
 void refuse_budget(const DraftOptions& options, PlannedRun& run, std::size_t draft_bytes, std::size_t device_bytes) {
     if (run.with(options.max_budget, draft_bytes, Timed::No)) return;
     const bool with_view = options.has(SourceKind::Retrieval);
@@ -272,7 +273,7 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
                                      chosen.options.view.budget_tokens, asked_view));
     const bool chooses_view = wants_view && chosen.automatic;
     if (chooses_view) std::erase(chosen.options.sources, SourceKind::Retrieval);  // until it is known to pay
-    // What is drawn decides what comes (E3): nothing that is measured may enter.
+    // With distribution-exact sampling (E3), the draft tokens influence the text: nothing measured may influence them.
     const bool draws = chosen.options.child_rule == draft::ChildRule::Draw;
     const bool limited = device_bytes != Budget::kUnlimited || target.devices().size() > 1;
     if (draws && !limited) return chosen;
@@ -299,7 +300,7 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         return chosen;
     }
     const std::optional<SplitPlan> plan = run.with(chosen.options.max_budget, draft_bytes, Timed::No);
-    if (plan && !plan->streams()) {  // all of it fits
+    if (plan && !plan->streams()) {  // everything fits
         if (chooses_view) callbacks.detail("draft: auto leaves retrieval out: nothing streams");
         return chosen;
     }
@@ -329,7 +330,7 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
             run.keep_view(chosen.options.view);
         }
     }
-    // A paper's own tree keeps its size.
+    // The tree shape of a paper keeps its size.
     const bool merged = !chosen.options.shape || chosen.options.shape == draft::TreeShape::Merged;
     if (chosen.options.adapt_budget && merged)
         chosen.options.max_budget = riding_budget(run, target.config(), device_bytes, chosen.options, files.get());

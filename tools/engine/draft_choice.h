@@ -1,6 +1,6 @@
-// What guessing is given where a device's memory is short: how large trees may be, how much of the text a draft model
-// keeps, and whether `auto` loads one at all, whose bytes the target then streams. By the plan's arithmetic alone,
-// before anything is loaded.
+// Fits drafting into a limited device memory: the largest trees, how many tokens a draft model keeps, and whether
+// `auto` uses a draft model or a KV view at all, since the target streams more beside them. Computed by the planner,
+// before the weights of a target with a memory limit are loaded.
 #pragma once
 
 #include "tools/engine/engine_callbacks.h"
@@ -10,9 +10,9 @@
 
 namespace slipstream::tools {
 
-/// `draft` with what `auto` leaves open decided for `target` and the budgets of its devices. A line says what is left
-/// out or made smaller. May measure the machine (target.rates()). Throws what opening the draft model throws,
-/// OutOfBudget where a budget that was given does not fit and a smaller one would.
+/// Returns `draft` with all choices made that `auto` leaves open, for `target` and the memory budgets of its devices.
+/// Reports what is left out or made smaller. May measure the machine (target.rates()). Throws what opening the draft
+/// model throws, and OutOfBudget if the given tree budget does not fit although the target without drafting would.
 [[nodiscard]] DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target,
                                          const EngineCallbacks& callbacks, CheckPasses check = CheckPasses::No);
 

@@ -1,5 +1,5 @@
-// What an engine tells whoever runs it, and how it is stopped. So it knows neither a terminal nor a command line: a
-// command shows these lines and bars (cli/console_callbacks.h), a server may log them.
+// What an engine reports to its user, and how it is cancelled. The engine knows neither a terminal nor a command line:
+// a command shows these lines and progress bars (cli/console_callbacks.h), a server may log them.
 #pragma once
 
 #include <atomic>
@@ -9,27 +9,27 @@
 
 namespace slipstream::tools {
 
-/// How far some work is: `done` of `total`, `figures` the same in words ("1.2 of 4.0 GiB"). Once it is dropped the work
-/// is over.
+/// Reports the progress of some work: `done` of `total`, and `figures`, the same in words ("1.2 of 4.0 GiB"). The work
+/// has ended when this function is destroyed.
 using WorkProgress = std::function<void(double done, double total, std::string_view figures)>;
 
-/// All may be left out.
+/// Each of these may be empty (null).
 struct EngineCallbacks {
-    /// What a user should know though all is well.
+    /// Reports what the user should know although nothing has failed.
     std::function<void(std::string_view line)> on_note{};
-    /// What explains a decision.
+    /// Reports the reason of a decision.
     std::function<void(std::string_view line)> on_detail{};
-    /// The value that an option comes to; `otherwise` names its source where nobody gave the option.
+    /// Reports the value chosen for an option; `otherwise` says where it came from if the user did not set the option.
     std::function<void(std::string_view option, std::string_view value, std::string_view otherwise)> on_choice{};
-    /// Work begins that may take long.
+    /// Announces work that may take long; returns the function to report its progress to, or an empty one.
     std::function<WorkProgress(std::string work)> on_work{};
-    /// Turns true: what is going on is given up, with Interrupted.
+    /// If it turns true, the running work is abandoned and throws Interrupted.
     const std::atomic<bool>* cancel = nullptr;
 
     void note(std::string_view line) const;
     void detail(std::string_view line) const;
     void choice(std::string_view option, std::string_view value, std::string_view otherwise) const;
-    /// Never empty; calls of it throw Interrupted once this is cancelled.
+    /// Calls on_work. The returned function is never empty; it throws Interrupted after cancellation.
     [[nodiscard]] WorkProgress work(std::string what) const;
     void throw_if_cancelled() const;
 };

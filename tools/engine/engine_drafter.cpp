@@ -27,10 +27,10 @@ namespace {
 namespace fs = std::filesystem;
 using draft::SourceKind;
 
-// Most operations that `auto` spends on tables out of the model: about ten seconds of one core.
+// Most operations that `auto` spends on computing tables from the model: about ten seconds of one core.
 constexpr double kMaxTableOperations = 1e12;
 
-// Parameters of the weights that a pass multiplies by.
+// Returns the number of parameters that a pass multiplies by.
 double parameters_of(const ModelWeights& weights) {
     double n = 0.0;
     const auto add = [&](const ConstTensorView& view) {
@@ -44,8 +44,8 @@ double parameters_of(const ModelWeights& weights) {
     return n;
 }
 
-// Whether tables out of the model are there already and whole, or built in moments: before the model is loaded they
-// must be there.
+// Whether the tables of the model are on disk and intact, or can be computed in a short time. If the model is not
+// loaded (target_model is null), they must be on disk.
 bool model_tables_pay(const draft::DraftOptions& options, const PlacedModel& target, const Model* target_model,
                       const EngineCallbacks& callbacks) {
     const auto vocab = static_cast<double>(target.config().vocab);
@@ -59,7 +59,7 @@ bool model_tables_pay(const draft::DraftOptions& options, const PlacedModel& tar
         .has_value();
 }
 
-// What `auto` comes to for this target.
+// Removes the sources of `auto` that cannot be used for this target.
 void drop_what_cannot_serve(draft::DraftOptions& options, const PlacedModel& target, const Model* target_model,
                             const EngineDraftModel* draft_model, const EngineCallbacks& callbacks) {
     const auto drop = [&](SourceKind kind, std::string_view why) {
@@ -113,7 +113,7 @@ std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, con
         *engine.files, target.device(),
         LoadOptions{.context_tokens = config.context_tokens,
                     .kv_dtype = config.kv_dtype,
-                    .rounding = WeightRounding::Q8_0,  // its guesses are checked: half the bytes to read
+                    .rounding = WeightRounding::Q8_0,  // reads half the bytes; the target checks the result
                     .tag = MemoryTag::Draft,
                     .on_progress = on_progress});
     return engine;

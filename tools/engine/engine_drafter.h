@@ -1,5 +1,5 @@
-// What guesses for a generation loop, from options to something that runs: the draft model found, loaded and checked,
-// the drafter over it, the walk that verifies.
+// Drafting for a generation loop, made from options: the draft model (found, loaded and checked), the drafter over it,
+// and the verifier.
 #pragma once
 
 #include <cstdint>
@@ -19,53 +19,55 @@
 
 namespace slipstream::tools {
 
-/// A draft model, ready: its files, and its weights on the target's device.
+/// A loaded draft model: its files, and its weights on the target's device.
 struct EngineDraftModel {
     std::filesystem::path path;
     std::unique_ptr<ModelFiles> files;
     std::unique_ptr<Model> model;
 };
 
-/// Where the draft model of these settings lies; empty where no source asks for one, or the target has none of its own.
+/// Returns the path of the draft model; empty if no source needs one, or if the target has none of its own.
 [[nodiscard]] std::filesystem::path draft_model_path(const DraftSettings& draft, const OpenedModel& target);
 
-/// The draft model of these settings, loaded, its vocabulary checked against the target's: the one of --draft-model, or
-/// the bundled one for the bundled target. Nothing where no source asks for it, or where `auto` finds none. Throws
-/// RequestError where `model` was asked for by name and there is none, or where the vocabularies differ.
+/// Loads the draft model: that of --draft-model, or the bundled one for the bundled target, and checks its vocabulary
+/// against the target's. Returns no value if no source needs it, or if the sources are `auto` and there is none. Throws
+/// RequestError if `model` was requested by name and there is none, or if the vocabularies differ; OutOfBudget if its
+/// files are larger than the free memory.
 [[nodiscard]] std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, const PlacedModel& target,
                                                                const EngineCallbacks& callbacks);
 
-/// The proposer of one loop, and what it learnt.
+/// The proposer of one loop, with its learnt state.
 class EngineDrafter {
 public:
-    /// All of them outlive this, and what the callbacks touch; `draft_model` may be null. `target_model` is
-    /// the whole target; null if it is not loaded yet or split: tables out of it must be on disk then. Sources of
-    /// `auto` that cannot serve here, or would cost more than they can pay back, are left out: told as details. May
-    /// build tables; throws Interrupted, and what make_drafter() throws.
+    /// All arguments, and what the callbacks refer to, must outlive this object; `draft_model` may be null.
+    /// `target_model` is the whole target; null if it is not loaded yet or is split: tables that are computed from it
+    /// must then be on disk. Of `auto`, sources that cannot be used here, or would cost more than they can gain, are
+    /// left out and reported as details. May build tables. Throws Interrupted, and what make_drafter() throws.
     EngineDrafter(const DraftSettings& draft, const PlacedModel& target, const Model* target_model,
                   const EngineDraftModel* draft_model, const SamplerOptions& sampling,
                   const EngineCallbacks& callbacks);
 
     [[nodiscard]] Proposer& proposer();
-    /// Most nodes of a pass, for the loop; 1 where nothing guesses.
+    /// Most nodes of a pass, for the loop; 1 if there are no sources.
     [[nodiscard]] std::int64_t budget() const { return drafter_ ? budget_ : 1; }
     [[nodiscard]] bool guesses() const { return drafter_ != nullptr; }
-    /// What its guesses were drawn from, for classical sampling; null where they are point masses.
+    /// Distributions that the draft tokens were drawn from, for distribution-exact sampling (E3); null if they are
+    /// point masses.
     [[nodiscard]] const draft::DraftDistributions* distributions() const;
-    /// The target is loaded: guesses are weighed by what its passes will take.
+    /// Call when the target is loaded: draft tokens are weighed by the planned time of its passes.
     void plan_passes(const LoadedModel& target);
-    /// The view of the target's KV that it guesses over; nothing where it does not.
+    /// What the target must provide for a KV view that is drafted over; no value if there is none.
     [[nodiscard]] std::optional<ViewNeeds> view_needs() const;
-    /// Passes over that view are there, and so is the target; both outlive this.
+    /// Gives the drafter the passes over that view. `target` is loaded; both must outlive this object.
     void attach_view(const LoadedModel& target, ViewPasses& passes);
     [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
     /// Forgets what was learnt.
     void reset();
-    /// Drafts for other sampling options of the target from now on (Drafter::set_sampling).
+    /// Drafts for these sampling options of the target from now on (Drafter::set_sampling()).
     void resample(const SamplerOptions& sampling);
-    /// Keeps what was learnt where --tables says; a failure is a note, since the text is there.
+    /// Saves what was learnt in the folder of --tables. A failure is only a note, since the text is complete.
     void save() const;
-    /// Tells how often drafting paused and why, as a detail; nothing where it never did.
+    /// Reports as a detail how often drafting paused and why; nothing if it never did.
     void report_backoff() const;
 
 private:
@@ -77,7 +79,7 @@ private:
     std::unique_ptr<draft::Drafter> drafter_;  // null: plain decoding
 };
 
-/// The walk that --verify asks for. `sampler` outlives it, and so does what `drafter` guesses with.
+/// Makes the verifier of --verify. `sampler` must outlive it, and so must what `drafter` drafts with.
 [[nodiscard]] std::unique_ptr<Verifier> make_verifier(VerifyRule rule, Sampler& sampler, std::int64_t vocab,
                                                       const EngineDrafter& drafter);
 

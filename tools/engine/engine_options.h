@@ -57,7 +57,7 @@ struct ComputeOptions {
     int n_threads = 1;
     std::vector<DeviceChoice> devices;  // at least one
     OffloadOptions offload;             // of those
-    // Where a split that was planned is kept, beside the tables; nothing: nowhere.
+    // Where a planned split is kept, beside the tables; without a value it is not kept.
     std::optional<std::filesystem::path> splits_folder{};
     HostMemoryCheck host_memory = HostMemoryCheck::Yes;
 };
@@ -107,7 +107,7 @@ void check_logit_bias(const SamplerOptions& options, std::int64_t vocab);
 
 /// Which template a prompt goes through.
 enum class TemplateChoice : std::uint8_t {
-    Automatic,  // the model's own where it has one
+    Automatic,  // the model's own, if it has one
     None,       // --no-template
     Named,      // --template
 };

@@ -11,7 +11,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// A rank may have to wait for all that another one's pass streams.
+// Returns the time after which a rank counts as lost: a rank may have to wait for all that another's pass streams.
 std::chrono::nanoseconds rank_is_lost_after(const LoadedModel& model) {
     std::chrono::nanoseconds longest = kRankIsLost;
     for (std::size_t i = 0; model.plan() && i < model.devices().size(); ++i) {

@@ -1,4 +1,4 @@
-// From a loaded model to what runs it: the devices' shards, the sums between them, and what the plan says is resident.
+// Makes the runner of a loaded model: the shards of the devices, the sums between them, and the planned residency.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace slipstream::tools {
 
-/// `model` was loaded for `needs` if it is budgeted, and outlives the runner. Notes if the system has refused to lock
-/// host memory. Throws OutOfBudget.
+/// `model` must outlive the runner; if it is budgeted, it must have been loaded for `needs`. Reports a note if the
+/// system refused to lock host memory. Throws OutOfBudget.
 [[nodiscard]] std::unique_ptr<ModelRunner> make_runner(const LoadedModel& model, const RunNeeds& needs,
                                                        const EngineCallbacks& callbacks);
 

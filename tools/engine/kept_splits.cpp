@@ -17,7 +17,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// A line a split, the first of a key counts: "19,9 KEY".
+// One split per line, "19,9 KEY"; the first line of a key counts.
 constexpr const char* kFileName = "splits.txt";
 constexpr std::int64_t kMostParts = std::int64_t{1} << 20;  // more than any model has
 
@@ -56,9 +56,9 @@ std::optional<std::vector<std::int64_t>> kept_split(const std::filesystem::path&
 
 std::vector<std::int64_t> keep_split(const std::filesystem::path& folder, std::string_view key,
                                      const std::vector<std::int64_t>& parts) {
-    std::error_code ignored;  // where the folder cannot be made, the file cannot either
+    std::error_code ignored;  // if the folder cannot be made, writing the file fails
     make_private_folder(folder, ignored);
-    // One write, at the end: of two programs that keep a split at the same time, the first line counts for both.
+    // One write at the end of the file: if two programs keep a split at the same time, the first line counts for both.
     if (append_to_private_file(folder / kFileName, fmt::format("{} {}\n", fmt::join(parts, ","), key)) != 0)
         throw IoError(
             fmt::format("{}: the split of the model over the devices cannot be kept there; name another "

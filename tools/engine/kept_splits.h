@@ -1,6 +1,6 @@
-// How a model was shared out over devices where that decides the bits of a text: layers over devices of several kinds,
-// kv heads over unequal ones. Chosen once, kept in a file beside the tables, and the same from then on: what it is
-// chosen by is measured, and a second start must not measure otherwise.
+// Remembers how a model was split over devices if the split decides the bits of a text: layers over devices of several
+// kinds, kv heads over unequal devices. Such a split is planned once and kept in a file in the folder of the tables,
+// since it depends on measured rates, which differ from start to start.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,20 @@
 
 namespace slipstream::tools {
 
-/// "19,9": layers, or kv heads, of each device, one or more. Nothing where it is something else.
+/// Parses "19,9": layers or kv heads of each device, one or more. Returns no value if `text` is anything else.
 [[nodiscard]] std::optional<std::vector<std::int64_t>> parse_parts(std::string_view text);
-/// The same for `n_devices`, `n_parts` in all.
+/// Like parse_parts(text), but also returns no value unless there are `n_devices` numbers whose sum is `n_parts`.
 [[nodiscard]] std::optional<std::vector<std::int64_t>> parse_parts(std::string_view text, std::size_t n_devices,
                                                                    std::int64_t n_parts);
 
-/// Such numbers as they were kept for `key`, one line of text. Nothing where there are none; what else stands in the
-/// file is passed over.
+/// Returns the numbers that were kept in `folder` for `key`, one line of text; no value if there are none. Other lines
+/// of the file are ignored.
 [[nodiscard]] std::optional<std::vector<std::int64_t>> kept_split(const std::filesystem::path& folder,
                                                                   std::string_view key, std::size_t n_devices,
                                                                   std::int64_t n_parts);
 
-/// Keeps `parts` for `key`, unless another program was quicker; what is kept. Throws IoError where it cannot.
+/// Keeps `parts` for `key`, unless another program has kept a split for it first. Returns what is kept. Throws IoError
+/// if it cannot be written.
 [[nodiscard]] std::vector<std::int64_t> keep_split(const std::filesystem::path& folder, std::string_view key,
                                                    const std::vector<std::int64_t>& parts);
 

@@ -52,20 +52,20 @@ KvPlacement LoadedModel::kv_placement(std::size_t device) const {
     return placement;
 }
 
-// What is resident, and the arena for what is not, and for what devices hand to one another.
+// Plans what is resident, and makes the arena for what streams and for the hidden states between several devices.
 void LoadedModel::make_plan(const RunNeeds& needs) {
     for (std::size_t i = 0; i < devices().size(); ++i)
         reserve_workspace(*devices()[i].device, Forward::workspace_shapes(shard_config(i), kv_dtype(), needs.forward));
     EnginePlanRequest plan_request{.needs = needs, .ring_bytes = offload().ring, .has_workspace = true};
     plan_ = std::make_unique<SplitPlan>(split_plan_request(placement_request(*this, plan_request)));
     if (!plan_->streams() && devices().size() == 1) return;
-    // Something streams: what is best depends on what the machine takes for it. Of several devices the plan alone tells
-    // what passes take.
+    // Something streams, or there are several devices: plan again with the machine's rates, on which the best plan
+    // depends. For several devices the plan is also the only source of pass times.
     plan_request.pass_tokens = offload().expect_tokens;
     plan_request.timed = true;
     plan_ = std::make_unique<SplitPlan>(split_plan_request(placement_request(*this, plan_request)));
-    // Locked for a card, where there is one: its copies are then as quick as those of the others. Where nothing streams
-    // hidden states of prompts lie there alone, and CPU devices copy them as they are.
+    // Host memory is locked for a GPU, if there is one: only then do its copies run at full link speed. If nothing
+    // streams, only hidden states of prompts are there, and CPU devices copy pageable memory at the same speed.
     const auto locker =
         std::ranges::find_if(devices(), [](const EngineDevice& each) { return !each.device->shares_host_memory(); });
     arena_ = std::make_unique<PinnedArena>(PinnedArenaOptions{
@@ -74,7 +74,7 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
         .device = locker != devices().end() ? locker->device.get() : &device()});
 }
 
-// Which items of a device stream.
+// Returns which weight items of a device stream.
 WeightPlacement LoadedModel::weight_placement(std::size_t device) const {
     if (!plan_) return {};
     const ModelPlan& plan = plan_->ranks()[device];

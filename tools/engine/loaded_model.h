@@ -19,31 +19,31 @@ namespace slipstream::tools {
 
 class LoadedModel : public PlacedModel {
 public:
-    /// Plans what stays on each device beside what it holds already and what `needs` says, and loads the weights.
-    /// What `callbacks` refer to must outlive this. Throws Interrupted, OutOfBudget.
+    /// Plans what stays on each device, beside what the device holds already and what `needs` requires, and loads the
+    /// weights. What `callbacks` refer to must outlive this object. Throws Interrupted, OutOfBudget.
     LoadedModel(PlacedModel&& placed, const RunNeeds& needs, const EngineCallbacks& callbacks);
     LoadedModel(LoadedModel&& loaded, const RunNeeds& needs, const EngineCallbacks& callbacks) = delete;
     LoadedModel(LoadedModel&&) = default;
-    /// Reports as report_lock_refusal(): host memory is also taken while a text grows.
+    /// Calls report_lock_refusal(), since host memory is also allocated while a text grows.
     ~LoadedModel();
 
-    /// [devices]
+    /// [devices], each with the device's shard.
     [[nodiscard]] std::span<const std::unique_ptr<Model>> models() const { return models_; }
     /// The model if one device has all of it; null if several devices share it.
     [[nodiscard]] const Model* whole_model() const { return models_.size() == 1 ? models_.front().get() : nullptr; }
     /// Null for a single CPU without a memory budget.
     [[nodiscard]] const SplitPlan* plan() const { return plan_.get(); }
-    /// Host memory of what streams; null on one device if nothing streams.
+    /// Host memory of what streams, and of hidden states between several devices; null if one device has all.
     [[nodiscard]] PinnedArena* arena() const { return arena_.get(); }
-    /// What a KV cache of the planned text gets on that device.
+    /// Where the KV cache of the planned text is, on that device.
     [[nodiscard]] KvPlacement kv_placement(std::size_t device) const;
-    /// 0 if nothing streams there.
+    /// Size of the transfer ring of that device; 0 if nothing streams there.
     [[nodiscard]] std::size_t ring_bytes(std::size_t device) const {
         return plan_ ? plan_->ranks()[device].residency().ring_bytes : 0;
     }
     [[nodiscard]] bool streams() const { return plan_ && plan_->streams(); }
     [[nodiscard]] double load_seconds() const { return load_seconds_; }
-    /// Notes, once, that the system has refused to lock host memory; nothing if it has not.
+    /// Reports a note, once, if the system has refused to lock host memory.
     void report_lock_refusal() const;
 
 private:
@@ -60,7 +60,7 @@ private:
     mutable bool refusal_reported_ = false;
 };
 
-/// FormatError where an id of `tokens` is not in the model's vocabulary.
+/// Throws FormatError if a token is not in the model's vocabulary.
 void check_tokens(std::span<const TokenId> tokens, const ModelConfig& config);
 
 }  // namespace slipstream::tools

@@ -1,6 +1,6 @@
-// Weights are zeros in the packed layout, as many as are larger than most caches, read matrix by matrix as a pass does;
-// every time is the best of a few, since others use the machine too. Products of more tokens are timed over fewer
-// bytes: they are limited by computing.
+// The weights are zeros in the packed layout, more than most caches hold, and are read matrix by matrix as in a pass.
+// Each time is the best of several, since other programs use the machine, too. Products with more tokens are timed over
+// fewer bytes, since they are limited by computing.
 #include "tools/engine/measured_rates.h"
 
 #include <algorithm>
@@ -24,20 +24,20 @@ namespace slipstream::tools {
 namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
-constexpr std::size_t kFewBytes = std::size_t{32} << 20;  // where computing alone is timed
+constexpr std::size_t kFewBytes = std::size_t{32} << 20;  // if only computing is timed
 constexpr std::size_t kCopiedBytes = std::size_t{64} << 20;
 constexpr std::size_t kCopyPieceBytes = std::size_t{4} << 20;
-constexpr std::int64_t kMinCols = 256;  // every type's block divides it
+constexpr std::int64_t kMinCols = 256;  // a multiple of the block size of every type
 constexpr int kRuns = 3;
-constexpr double kPatience = 0.6;            // seconds, after which nothing is timed twice
-constexpr std::int64_t kSmallOpsALayer = 8;  // beside the matmuls and attention
+constexpr double kPatience = 0.6;            // seconds; after that nothing is timed twice
+constexpr std::int64_t kSmallOpsALayer = 8;  // ops besides matmuls and attention
 
-/// A number of tokens to time, and how much of the weights to time it over.
+/// A number of tokens to time, over weights / divisor bytes.
 struct Sample {
     std::int64_t n_tokens;
     std::size_t divisor;
 };
-// Between 4 and 16 tokens passes stop taking what memory takes.
+// Between 4 and 16 tokens, matmuls stop being limited by memory bandwidth.
 constexpr std::array kSamples{Sample{1, 1}, Sample{4, 2}, Sample{8, 4}, Sample{16, 8}, Sample{64, 32}};
 constexpr std::int64_t kMostTokens = kSamples.back().n_tokens;
 
@@ -61,7 +61,7 @@ public:
         const HostMemory memory = host_memory();
         std::size_t room = memory.total_bytes == 0 ? kMaxBytes : memory.available_bytes / 8;
         if (question.card != nullptr) room = (device_.budget().limit_bytes() - device_.budget().used_bytes()) / 4;
-        // No more than the model has: a small one lives in the caches.
+        // No more than the model has: a small model stays in the caches.
         bytes_ = std::max(std::min({question.effort == RateEffort::All ? kMaxBytes : kFewBytes, room, all}),
                           row_bytes(DType::F32, cols_) * 4 * kInterleavedRows);
         weights_ = zeros(bytes_, MemoryTag::Weights);
@@ -130,7 +130,8 @@ private:
 
     [[nodiscard]] ExecRef exec() { return {device_, *stream_}; }
 
-    /// Of the model, packed, and the types that occur, the one with most bytes first.
+    /// Returns the bytes of the model's packed weights by type; weight_types() lists the types that occur, the one with
+    /// most bytes first.
     [[nodiscard]] std::array<std::size_t, kDTypeCount> bytes_by_type() const {
         std::array<std::size_t, kDTypeCount> bytes{};
         const ModelWeights& weights = *question_.weights;
@@ -160,7 +161,7 @@ private:
         return types;
     }
 
-    // One pass over `bytes` of weights of that type, a matrix at a time; returns the bytes read.
+    // Multiplies by up to `bytes` of weights of that type, one matrix at a time; returns the bytes read.
     std::size_t multiply(DType type, std::int64_t n_tokens, std::size_t bytes) {
         const std::size_t group_bytes = packed_bytes(type, kInterleavedRows, cols_);
         const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(std::min(bytes, bytes_) / group_bytes, 1)) *
@@ -186,7 +187,8 @@ private:
         return ByteCost(std::move(points));
     }
 
-    // Over as many chunks as the weights' memory holds, each token beside the others.
+    // Times attention over as many KV chunks as fit into a quarter of the weights' memory; the tokens do not see one
+    // another.
     ByteCost kv_cost() {
         const ModelConfig& config = *question_.config;
         const KvShape shape{config.n_kv_heads, config.head_dim, question_.kv_dtype};
@@ -224,7 +226,7 @@ private:
         return ByteCost(std::move(points));
     }
 
-    // What a layer does besides, about: norms and the gate.
+    // Runs about what a layer does besides matmuls and attention: norms and the gate.
     void small_ops(std::int64_t n_tokens) {
         const ModelConfig& config = *question_.config;
         const TensorView x = matrix_view(reinterpret_cast<float*>(x_.data()), n_tokens, config.d_model);
@@ -258,8 +260,8 @@ private:
         });
         measured.copy_bytes_per_second = static_cast<double>(copied) / alone;
         measured.memory_bytes_per_second = 1.0 / measured.rates.weights[static_cast<std::size_t>(type)].seconds(1.0);
-        if (question_.card != nullptr) return;  // engines of its own copy
-        // Both at once, in steps short against the copies.
+        if (question_.card != nullptr) return;  // it copies by engines of its own
+        // Copy and compute at the same time, computing in steps that are short compared with the copies.
         const std::size_t step = bytes_ / 16;
         double lost = 1.0;
         for (int run = 0; run < kRuns; ++run) {
@@ -282,8 +284,8 @@ private:
     std::unique_ptr<CpuDevice> own_device_;
     Device& device_;
     std::unique_ptr<Stream> stream_;
-    std::int64_t cols_;         // K of the matrices
-    std::int64_t matrix_rows_;  // of one
+    std::int64_t cols_;         // columns (K) of the matrices
+    std::int64_t matrix_rows_;  // rows of one matrix
     std::size_t bytes_ = 0;
     Buffer weights_;
     Buffer x_, y_;

@@ -35,7 +35,7 @@ bool shrink_check(RunNeeds& needs) {
 
 namespace {
 
-// The view, its scores, and the passes over it.
+// Returns the device memory of a KV view, its scores, and the passes over it.
 std::size_t view_bytes(const ModelConfig& config, const KvShape& kv, std::int64_t text_tokens, const ViewNeeds& view) {
     return KvView::device_bytes(kv, config.n_layers, view.room()) + ViewBuilder::device_bytes(config, text_tokens) +
            ViewPasses::device_bytes(config, view.max_nodes);
@@ -43,7 +43,7 @@ std::size_t view_bytes(const ModelConfig& config, const KvShape& kv, std::int64_
 
 }  // namespace
 
-// Passes that check others are among them, and those over a view, also where there are none yet.
+// Includes the passes of the self-check and those over a KV view.
 std::size_t sum_bytes(const ModelConfig& config, const RunNeeds& needs) {
     const std::int64_t n_rows =
         std::max({needs.forward.max_tokens, needs.check_tokens, needs.view ? kMostViewRows : std::int64_t{0}});

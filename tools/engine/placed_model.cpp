@@ -62,7 +62,7 @@ const MachineRates& PlacedModel::rates(std::size_t device) const {
         if (rates_[i] && !devices_[i].choice.card && !asked.choice.card) known = rates_[i];
     if (known) return *known;
     Device* card = asked.device->kind() == DeviceKind::Cuda ? asked.device.get() : nullptr;
-    // CPU devices that share matrices compute at once, on cores and memory that they share.
+    // CPU devices that share matrices compute at the same time, on shared cores and memory bandwidth.
     const std::size_t at_once = shards_matrices() && card == nullptr ? devices_.size() : 1;
     known = measure_rates({.config = &config(),
                            .weights = &weights(),
@@ -109,7 +109,7 @@ void PlacedModel::make_devices(const ComputeOptions& options, const EngineCallba
                      "physical cores, or what the control group allows");
 }
 
-// All that a planned split follows from, but for what is measured.
+// Everything that a planned split depends on, except measured rates.
 std::string PlacedModel::split_key() const {
     std::string key = split_ == SplitKind::Layers ? "" : fmt::format("{} ", split_name(split_));
     key += fmt::format("{:016x} ctx {} threads {} kv {} expect {} ring {}", model_fingerprint(files()), context_tokens_,
@@ -124,7 +124,7 @@ std::string PlacedModel::split_key() const {
     return key;
 }
 
-// By what this machine computes and copies, for a text without guesses: sources never move a share.
+// Plans by this machine's rates, for decoding without drafting: draft sources never change the split.
 std::vector<std::int64_t> PlacedModel::planned_parts() const {
     return choose_parts(split_plan_request(placement_request(*this, {.needs = generation_needs(1, 0, CheckPasses::No),
                                                                      .ring_bytes = offload_.ring,
@@ -133,7 +133,7 @@ std::vector<std::int64_t> PlacedModel::planned_parts() const {
                         devices_.size());
 }
 
-// Whether nothing but the order tells the devices apart, and perhaps the slots of cards.
+// Whether the devices are equal except for their order, and perhaps the slots of GPUs.
 bool PlacedModel::devices_are_alike() const {
     const DeviceLimits first = offload_.limits(0);
     const auto* card = dynamic_cast<const CudaDevice*>(&device());
@@ -148,8 +148,8 @@ bool PlacedModel::devices_are_alike() const {
     return device_forms().is_one;
 }
 
-// The layers of each device, or the kv heads. Of layers between devices of one kind a split changes no bit, and is
-// planned at each start; others are planned once and kept, but for matrices among devices alike, who have even shares.
+// Returns the layers or kv heads of each device. A split of layers between devices of one kind changes no bit, and is
+// planned at each start. Equal devices that share matrices get even parts. Other splits are planned once and kept.
 std::vector<std::int64_t> PlacedModel::chosen_parts(const ComputeOptions& options, std::string& why) const {
     if (!offload_.shares.empty()) return parts_by_share(split_, config(), weights(), offload_.shares);
     const bool is_tensor = split_ == SplitKind::Tensor;
@@ -175,7 +175,7 @@ std::vector<std::int64_t> PlacedModel::chosen_parts(const ComputeOptions& option
     return keep_split(*options.splits_folder, key, planned_parts());
 }
 
-// Which share each device has.
+// Decides the shard of each device.
 void PlacedModel::choose_shards(const ComputeOptions& options, const EngineCallbacks& callbacks) {
     if (devices_.size() == 1) return;
     std::string why;

@@ -87,9 +87,10 @@ public:
     /// Config of the device's shard.
     [[nodiscard]] ModelConfig shard_config(std::size_t device) const;
 
-    /// Rates of a device, measured at the first call: not for several threads at once.
+    /// Returns the rates of a device, measured at the first call. Must not be called by several threads at the same
+    /// time.
     [[nodiscard]] const MachineRates& rates(std::size_t device) const;
-    /// Takes rates that are known, so that none are measured.
+    /// Sets known rates, so that none are measured.
     void set_rates(std::size_t device, const MachineRates& rates) { rates_[device] = rates; }
 
 private:

@@ -40,7 +40,7 @@ SplitPlan resident_plan(const PlacedModel& model, std::int64_t context_tokens) {
     return SplitPlan(split_plan_request(std::move(request)));
 }
 
-// What several devices take was measured when they were planned.
+// The rates of several devices were measured when they were planned.
 draft::PlannedSeconds view_planned_seconds(const LoadedModel& model) {
     if (model.devices().size() == 1)
         return resident_planned_seconds(model.files(), model.kv_dtype(), WeightRounding::None, model);

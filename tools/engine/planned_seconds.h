@@ -1,6 +1,6 @@
-// What passes of a loaded model take, as guessing weighs them before it has seen any: by the plan that placed the
-// model, or, where nothing streams and so nothing was planned, by rates that are measured in a few hundredths of a
-// second.
+// Planned time of the passes of a loaded model, for drafting before it has measured any. It comes from the plan that
+// placed the model, or, if nothing streams and so nothing was planned, from rates that are measured in some hundredths
+// of a second.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,18 @@
 
 namespace slipstream::tools {
 
-/// Of the model model, which is loaded and outlives the result.
+/// Returns the planned time of passes of `model`, which must outlive the result.
 [[nodiscard]] draft::PlannedSeconds target_planned_seconds(const LoadedModel& model);
 
-/// Of a target over a view of its KV: with all of it resident on the devices that share it.
+/// Returns the planned time of passes over a KV view: with everything resident on the devices that share the model.
 [[nodiscard]] draft::PlannedSeconds view_planned_seconds(const LoadedModel& model);
 
-/// A model of `weights` with all of it on its devices, whose rates are measured, behind up to `context_tokens`.
+/// Returns a plan of `model` with everything resident on its devices and a context of up to `context_tokens`; measures
+/// their rates if they are unknown.
 [[nodiscard]] SplitPlan resident_plan(const PlacedModel& model, std::int64_t context_tokens);
 
-/// Of a small model, loaded on the device of `model`, with all it needs resident; both outlive the result.
+/// Returns the planned time of passes of a small model of `files`, with everything resident on the first device of
+/// `model`. Both must outlive the result.
 [[nodiscard]] draft::PlannedSeconds resident_planned_seconds(const ModelFiles& files, DType kv_dtype,
                                                              WeightRounding rounding, const PlacedModel& model);
 

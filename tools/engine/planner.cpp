@@ -11,10 +11,10 @@ namespace slipstream::tools {
 
 namespace {
 
-// More than anything takes, and still far from overflow.
+// More than anything needs, and far from overflow.
 constexpr std::size_t kRoomyBytes = std::size_t{1} << 56;
 
-// The speeds of a device of this machine; the one that was asked for limits its link.
+// Sets the rates of a device of this machine; a requested link speed can only lower its own.
 void set_rates(PlannedDevice& device, const EngineDevice& own, const MachineRates& machine) {
     const double throttled = own.throttled_link_bytes_per_second;
     device.rates = machine.rates;
@@ -55,7 +55,8 @@ SplitPlanRequest split_plan_request(PlacementRequest request) {
         asked.rates = device.rates;
         asked.link_bytes_per_second = device.link_bytes_per_second;
         asked.memory_bytes_per_second = device.memory_bytes_per_second;
-        // GPUs share it for their copies; of CPU devices it was measured with the threads of one.
+        // GPUs that share matrices share the host's memory for their copies. For CPU devices the rate is one device's
+        // part already: measured with the threads of one, or divided by MachineRates::shared_by().
         if (n_summing > 1 && device.kind == DeviceKind::Cuda)
             asked.memory_bytes_per_second /= static_cast<double>(n_summing);
         asked.host_bytes_per_copied_byte = device.host_bytes_per_copied_byte;
@@ -92,7 +93,7 @@ std::optional<SplitPlan> fitting_plan(const PlacedModel& placed, EnginePlanReque
     do {
         try {
             return SplitPlan(split_plan_request(placement_request(placed, plan_request)));
-        } catch (const OutOfBudget&) {  // the next may fit
+        } catch (const OutOfBudget&) {  // a smaller self-check may fit
         }
     } while (shrink_check(plan_request.needs));
     return std::nullopt;

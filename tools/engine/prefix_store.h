@@ -1,5 +1,5 @@
-// Which part of the KV cache a new prompt may reuse: the longest beginning that it shares with a text computed before.
-// One sequence is kept: the last one.
+// Finds the part of the KV cache that a new prompt can reuse: the longest prefix that it shares with a sequence
+// computed before. One sequence is kept, the last one.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace slipstream::tools {
 
 class PrefixStore {
 public:
-    /// `sequence` outlives this.
+    /// `sequence` must outlive this object.
     explicit PrefixStore(Sequence& sequence) : sequence_(&sequence) {}
 
-    /// Keeps the positions of the sequence's KV cache that `prompt` (not empty) may reuse, drops the others, and
-    /// returns their number: less than the prompt has tokens, since the logits of its last token are needed. What the
-    /// prompt computes from there on is what it would compute from an empty cache, bit for bit.
+    /// Keeps the positions of the sequence's KV cache that `prompt` (not empty) can reuse, drops the others, and
+    /// returns their number. It is less than the length of the prompt, since the logits of its last token are needed.
+    /// The rest of the prompt gets the same bits as if it were computed from an empty cache.
     std::int64_t reuse(std::span<const TokenId> prompt);
 
 private:

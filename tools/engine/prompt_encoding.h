@@ -1,6 +1,6 @@
-// From a prompt's text to what the model reads: the one place where that happens, so that no caller can forget that
-// what people say is text, whatever it spells. Control tokens are parsed only where a chat template, or whoever runs
-// the program, wrote them (runtime/text/chat/prompt_template.h); a raw prompt has none.
+// Encodes prompts, from text to tokens. This is the only place that does so, so that no caller can forget that what
+// people say is text, even if it spells control tokens. Control tokens are parsed only where a chat template or the
+// user of the program wrote them (runtime/text/chat/prompt_template.h); a raw prompt has none.
 #pragma once
 
 #include <atomic>
@@ -18,16 +18,16 @@ struct EncodedPrompt {
     StreamingDetokenizer::Start start = StreamingDetokenizer::Start::Continued;
 };
 
-// All throw Interrupted soon after `cancel`, which may be null, is true.
+// All functions throw Interrupted soon after *cancel turned true; `cancel` may be null.
 
-/// A conversation through its template. Throws TemplateError.
+/// Renders a conversation by its template. Throws TemplateError.
 [[nodiscard]] MarkedText render_prompt(const PromptTemplate& form, std::span<const Message> messages,
                                        const std::atomic<bool>* cancel);
-/// A conversation that a template rendered.
+/// Encodes a conversation that a template rendered.
 [[nodiscard]] EncodedPrompt encode_rendered(const MarkedText& prompt, const Tokenizer& tokenizer,
                                             const std::atomic<bool>* cancel);
-/// A text as it stands; empty is the beginning of a text and nothing else. `special`: whether spellings of control
-/// tokens in it stand for them, which only who wrote the whole text may ask for.
+/// Encodes `text` without a template; an empty text gives only the beginning of a text. `special` says whether
+/// spellings of control tokens in it are parsed as such; allow this only if one author wrote the whole text.
 [[nodiscard]] EncodedPrompt encode_raw(const std::string& text, const Tokenizer& tokenizer, SpecialTokens special,
                                        const std::atomic<bool>* cancel);
 

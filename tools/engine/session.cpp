@@ -24,9 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto kTablesEvery = std::chrono::minutes(5);
-constexpr std::size_t kShownBytes = 40;  // of a text in a message
+constexpr std::size_t kShownBytes = 40;  // most bytes of a text that a message shows
 
-// "system You are a poet.": as a file keeps them.
+// Returns the options as the session file keeps them: "system You are a poet.".
 std::vector<std::string> kept_options(const std::vector<PromptOption>& options) {
     std::vector<std::string> kept;
     for (const PromptOption& option : options)
@@ -47,8 +47,8 @@ std::string shown(const T& value) {
     return fmt::format("{}", value);
 }
 
-// Where the split decides the bits as well it stands behind the forms: of matrices always, "avx512 (tensor 2,1)"; of
-// layers over devices of several kinds, "sm_89,avx512 (19,9 layers)".
+// Returns the kernel variants of the devices, and after them the split if it decides the bits: of matrices always,
+// "avx512 (tensor 2,1)"; of layers over devices of several kinds, "sm_89,avx512 (19,9 layers)".
 constexpr std::string_view kSplitBegin = " (";
 constexpr std::string_view kTensorFront = "tensor ";
 constexpr std::string_view kLayersEnd = " layers";
@@ -61,7 +61,7 @@ std::string forms_with_split(const LoadedModel& model) {
     return fmt::format("{}{}{}{})", all.forms, kSplitBegin, fmt::join(parts, ","), kLayersEnd);
 }
 
-// "tensor 2,1" or "19,9 layers" of such forms; empty where there is none.
+// Returns the split in a text of forms_with_split(), "tensor 2,1" or "19,9 layers"; empty if there is none.
 std::string_view split_of_forms(std::string_view forms) {
     const std::size_t begin = forms.find(kSplitBegin);
     if (begin == std::string_view::npos || !forms.ends_with(')')) return {};
@@ -69,7 +69,7 @@ std::string_view split_of_forms(std::string_view forms) {
     return forms.substr(begin + kSplitBegin.size());
 }
 
-// The part of two texts in which they begin to differ.
+// Returns the part of `text` around `at`, where it begins to differ from another text.
 std::string shown_from(std::string_view text, std::size_t at) {
     const std::size_t begin = at > kShownBytes / 2 ? at - kShownBytes / 2 : 0;
     return begin == 0 ? shown(text) : fmt::format("'...{}'", printable(text.substr(begin), kShownBytes));
@@ -77,8 +77,8 @@ std::string shown_from(std::string_view text, std::size_t at) {
 
 }  // namespace
 
-// What the session's text was computed with; nothing where it was one device, or layers over devices of one kind, whose
-// split changes no bit.
+// Returns the split with which the session's text was computed; no value if it was one device, or layers over devices
+// of one kind, whose split changes no bit.
 std::optional<HeldSplit> TextSession::held_split() const {
     const SessionBegin& held = begin();
     std::string_view split = split_of_forms(held.instruction_form);
@@ -116,7 +116,7 @@ std::string TextSession::devices_instead_of(const std::vector<DeviceChoice>& dev
     return names;
 }
 
-// Who leaves the options out goes on as it was.
+// Without split options, continues with the session's split.
 void TextSession::take_split(ComputeOptions& compute) const {
     OffloadOptions& offload = compute.offload;
     const std::optional<HeldSplit> held = held_split();
@@ -150,7 +150,7 @@ void TextSession::decide(ComputeOptions& compute, TextGenerationOptions& text) c
         contradict("kv-type", dtype_name(*request_.kv_dtype), dtype_name(held.kv_dtype));
     compute.kv_dtype = held.kv_dtype;
     take_split(compute);
-    // Those of a template stand behind those that were asked for.
+    // Stop strings of a template follow those that were requested.
     if (request_.stops) {
         const std::size_t n_stops = std::min(request_.stops->size(), held.stops.size());
         if (!std::ranges::equal(*request_.stops, std::span(held.stops).first(n_stops)))

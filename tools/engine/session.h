@@ -1,10 +1,10 @@
-// Sessions of generate: a long text that outlives the program. What a session decides once it is there, what
-// contradicts it, and what a run hands to the file as the text grows.
+// Sessions of generate: a long text that outlives the program. What an existing session decides, which requests
+// contradict it, and what a run saves while the text grows.
 //
-// A session decides all that its text depends on: prompt, samplers and seed, stop rules, context, KV type, model. Who
-// asks for it may name the same values again, so that one command can be given until it is done; other values are
-// refused, both named. The number of tokens alone may change: it counts from the session's beginning. Who guesses,
-// threads and memory are free, since no text depends on them.
+// A session decides everything that its text depends on: prompt, samplers and seed, stop rules, context, KV type,
+// model. The user may give the same values again, so that one command can be repeated until the text is complete. Other
+// values are refused with a message that names both. Only the number of tokens may change; it counts from the beginning
+// of the session. Draft sources, threads and memory are free, since no text depends on them.
 #pragma once
 
 #include <chrono>
@@ -25,30 +25,30 @@
 
 namespace slipstream::tools {
 
-/// What a prompt depends on beside its text: an option ("system", "template-arg") with its values.
+/// A part of the prompt beside its text: an option ("system", "template-arg") with its values.
 struct PromptOption {
     std::string name;
     std::vector<std::string> values;
-    bool demanded = false;  // as the values of a SessionRequest are
+    bool demanded = false;  // whether other values are refused, as in SessionRequest
 };
 
-/// A session that is asked for, and the values that are demanded of its text: a command takes them from its command
-/// line, while what environment and configuration file say are standing wishes, and give way.
+/// A requested session, and the values that are demanded for its text. A command takes these from its command line
+/// only: values of the environment and the configuration file are defaults, and the session's take precedence.
 struct SessionRequest {
     std::filesystem::path path;
-    std::size_t limit_bytes = std::size_t{4} << 30;  // most KV to keep in the file
+    std::size_t limit_bytes = std::size_t{4} << 30;  // most bytes of KV to keep in the file
     std::optional<std::int64_t> context_tokens{};
     std::optional<DType> kv_dtype{};
     SamplingSettings sampling{};
     std::optional<std::vector<std::string>> stops{};
     std::optional<std::int64_t> max_tokens{};
     bool echo = false;
-    bool split = false;   // how the model is shared out is demanded
-    bool shares = false;  // and how much each device has
+    bool split = false;   // whether the kind of split is demanded
+    bool shares = false;  // whether the shares of the devices are demanded
     std::vector<PromptOption> prompt_options{};
 };
 
-/// What a fresh session is begun with.
+/// What a new session begins with.
 struct SessionStart {
     const SamplerOptions* sampling = nullptr;
     bool ignore_end = false;
@@ -60,58 +60,59 @@ struct SessionStart {
     std::span<const TokenId> prompt{};
 };
 
-/// How a session's model was split, where that decides its text.
+/// How the model of a session was split, if the split decides its text.
 struct HeldSplit {
     SplitKind kind = SplitKind::Layers;
-    std::vector<double> parts{};  // of each device: layers or kv heads, whole numbers
+    std::vector<double> parts{};  // [devices]: layers or kv heads, whole numbers
 };
 
 class TextSession {
 public:
-    /// Opens what is there; one that is only read is neither begun nor added to. Throws RequestError, FormatError,
-    /// IoError as SessionFile does.
+    /// Opens the session if its file exists. With SessionUse::Read, nothing may be begun or appended. Throws
+    /// RequestError, FormatError, IoError as SessionFile does.
     explicit TextSession(SessionRequest request, SessionUse use = SessionUse::GoOn);
 
-    /// Whether there is something to go on with. The calls below up to check_model() are for that case.
+    /// Whether the session existed. The functions below, up to replay(), may be called only then.
     [[nodiscard]] bool resumes() const { return file_.has_value(); }
     [[nodiscard]] const SessionBegin& begin() const { return file_->begin(); }
-    /// What was wrong with the session's file, part of a sentence; empty: nothing.
+    /// What was damaged in the session's file, part of a sentence; empty: nothing.
     [[nodiscard]] const std::string& damage() const { return file_->damage(); }
     [[nodiscard]] const std::vector<TokenId>& tokens() const { return file_->tokens(); }
-    /// The devices that it goes on with, where their split decides its text: "cpu,cpu"; cards by their order. Empty
-    /// where others do, and where `devices` are such.
+    /// Returns the value of --devices that the session needs if its split decides its text: "cpu,cpu", GPUs numbered in
+    /// their order. Empty if any devices can continue it, or if `devices` can.
     [[nodiscard]] std::string devices_instead_of(const std::vector<DeviceChoice>& devices) const;
-    /// Puts what the session decides in the place of what was wished for. RequestError where something else is
-    /// demanded.
+    /// Overwrites the options by what the session decides. Throws RequestError if a different value is demanded.
     void decide(ComputeOptions& compute, TextGenerationOptions& text) const;
-    /// The same of the samplers.
+    /// Returns the session's sampling options. Throws RequestError if a different value is demanded.
     [[nodiscard]] SamplerOptions sampling() const;
-    /// Where its model was found before. RequestError where it is no longer there.
+    /// Returns the path where the model was when the session began. Throws RequestError if nothing is there.
     [[nodiscard]] std::filesystem::path model_path() const;
-    /// RequestError where `prompt_text`, given by `option`, is another prompt, or where a template, system text or the
-    /// like is demanded that the prompt was not made with. Its tokens stay as they are: a template may render the date.
+    /// Throws RequestError if `prompt_text`, given by `option`, is not the session's, or if a template, system text or
+    /// the like is demanded that its prompt was not made with. The session's tokens stay as they are, since a template
+    /// may render the date.
     void check_prompt(std::string_view prompt_text, std::string_view option) const;
-    /// RequestError where the model, its rope, or `device`, which would compute it here, is not what the text was begun
-    /// with.
+    /// Throws RequestError if the model, its rope, or the kinds of `devices` that would compute it are not those that
+    /// the session began with. Reports a note if the program's version differs.
     void check_model(const OpenedModel& model, const std::vector<DeviceChoice>& devices,
                      const EngineCallbacks& callbacks) const;
-    /// What was generated before, as text.
+    /// Returns the text that was generated before.
     [[nodiscard]] ReplayedText replay(const Tokenizer& tokenizer, const TextGenerationOptions& text) const;
 
-    /// The model is loaded and the prompt fits: makes the file of a fresh session, or fills the cache with what an old
-    /// one saved. Says what of KV will be kept. RequestError where layers are shared out otherwise over devices of
-    /// several kinds.
+    /// Call when the model is loaded and the prompt fits: creates the file of a new session, or fills the KV cache with
+    /// what an old one saved. Reports how much KV will be kept. Throws RequestError if the model is split in a
+    /// different way and the split decides the text.
     void attach(const SessionStart& start, TextGenerator& generator, const EngineCallbacks& callbacks);
-    /// Fills an empty target of the session's model and context, over the devices of `engine`, with the KV that was
-    /// saved, and leaves the file as it is; returns the positions. For who only reads: a benchmark. Throws RequestError
+    /// For readers such as benchmarks: fills an empty `target` of the session's model and context, over the devices of
+    /// `model`, with the saved KV, and does not change the file. Returns the number of positions. Throws RequestError
     /// as attach().
     std::int64_t restore(Target& target, const LoadedModel& model, const EngineCallbacks& callbacks);
-    /// Tokens that a pass added. Throws IoError.
+    /// Appends the tokens that a pass added. Throws IoError.
     void append(std::span<const TokenId> tokens) { file_->append_tokens(tokens); }
-    /// Between passes: saves KV that has filled; every five minutes what was learnt about guessing. Where the system
-    /// refuses KV (a full disk) the session goes on with tokens alone, and a line to tell comes back.
+    /// Call between passes: saves KV chunks that are full, and every five minutes what drafting has learnt. If the
+    /// system refuses the KV (a full disk), the session continues with tokens alone, and the message to show is
+    /// returned.
     [[nodiscard]] std::optional<std::string> save(const TextGenerator& generator);
-    /// The run is over: all is on the disk.
+    /// Call at the end of the run: writes everything to the disk.
     void complete() { file_->sync(); }
 
 private:

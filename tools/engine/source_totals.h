@@ -1,4 +1,4 @@
-// What each source offered, over several runs of one drafter, whether or not it was reset between them.
+// What each draft source offered, summed over several runs of one drafter, whether or not it was reset between them.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,25 @@ struct SourceTotal {
     std::int64_t offered = 0;
     std::int64_t accepted = 0;
     double seconds = 0.0;
-    std::optional<std::int64_t> passes{};  // of a source that makes passes of its own
+    std::optional<std::int64_t> passes{};  // only of sources that run passes of their own
 
-    /// accepted / offered; 0 where nothing was offered.
+    /// Returns accepted / offered; 0 if nothing was offered.
     [[nodiscard]] double acceptance() const;
 };
 
 class SourceTotals {
 public:
     SourceTotals() = default;
-    /// All that `figures` hold.
+    /// Totals of one run that ended with `figures`.
     explicit SourceTotals(const std::vector<draft::SourceFigures>& figures) { add({}, figures); }
 
-    /// Adds a run: what the figures were when it began, and at its end.
+    /// Adds a run: `before` are the figures when it began, `after` those at its end.
     void add(const std::vector<draft::SourceFigures>& before, const std::vector<draft::SourceFigures>& after);
     [[nodiscard]] const std::vector<SourceTotal>& totals() const { return totals_; }
-    /// {NAME: {"offered": N, "accepted": N, "seconds": X}}.
+    /// Returns {NAME: {"offered": N, "accepted": N, "seconds": X}}.
     [[nodiscard]] JsonObject json() const;
-    /// [{"name": NAME, "passes": N, "offered": N, "accepted": N}] of those with passes of their own, cheap to dear.
+    /// Returns [{"name": NAME, "passes": N, "offered": N, "accepted": N}] of the sources with passes of their own,
+    /// cheapest first.
     [[nodiscard]] std::vector<JsonObject> levels() const;
 
 private:

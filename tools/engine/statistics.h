@@ -1,4 +1,4 @@
-// The figures of a run as JSON, with the keys that scripts rely on.
+// Figures of a run as JSON, with the keys that scripts rely on.
 #pragma once
 
 #include <cstdint>
@@ -17,54 +17,54 @@ namespace slipstream::tools {
 class LoadedModel;
 class OpenedModel;
 
-/// What has streamed up to a moment.
+/// Totals of what has streamed up to a point in time.
 struct StreamSnapshot {
     std::uint64_t weights_bytes = 0;  // read by passes
-    std::uint64_t kv_bytes = 0;       // the same
-    std::uint64_t logits_bytes = 0;   // from a card to the host
-    std::vector<LinkFigures> links;   // [devices], from host to device; empty where nothing streams
-    double wait_seconds = 0.0;        // that passes stood still for a block
-    double seconds = 0.0;             // on a steady clock
+    std::uint64_t kv_bytes = 0;       // read by passes
+    std::uint64_t logits_bytes = 0;   // from GPUs to the host
+    std::vector<LinkFigures> links;   // [devices], host to device; empty if nothing streams
+    double wait_seconds = 0.0;        // time that passes waited for streamed items
+    double seconds = 0.0;             // reading of a steady clock
     [[nodiscard]] StreamSnapshot operator-(const StreamSnapshot& earlier) const;
 };
 [[nodiscard]] StreamSnapshot stream_snapshot(const LoadedModel& model, const ModelRunner& runner);
 
 struct RunFigures {
     std::uint64_t seed = 0;
-    double first_token_seconds = 0.0;  // from the start of the program; 0 where none came
+    double first_token_seconds = 0.0;  // from the start of the program; 0 if there was none
     SourceTotals sources{};
-    StreamSnapshot streamed{};                     // of decoding
-    StreamSnapshot streamed_before{};              // of the prompt
-    std::optional<std::int64_t> checked_tokens{};  // of the self-check, where one was made: all were right
+    StreamSnapshot streamed{};                     // while decoding
+    StreamSnapshot streamed_before{};              // during the prompt
+    std::optional<std::int64_t> checked_tokens{};  // compared by the self-check, all equal; empty: no self-check
 };
 
-/// How it was placed, bytes as `plan` names them.
+/// Returns how the model is placed, with the byte counts of `plan`.
 [[nodiscard]] JsonObject plan_json(const LoadedModel& model);
 
-/// One object, as --stats writes it; times in seconds, sizes in bytes.
+/// Returns one object, as --stats writes it; times in seconds, sizes in bytes.
 [[nodiscard]] JsonObject statistics_json(const LoadedModel& model, const TextGenerationResult& result,
                                          const RunFigures& figures);
-/// The same of a text for which nothing was loaded: no devices, an empty plan.
+/// The same for a text for which nothing was loaded: no devices, an empty plan.
 [[nodiscard]] JsonObject statistics_json(const OpenedModel& model, const TextGenerationResult& result,
                                          const RunFigures& figures);
 
-/// What a teacher-forced run came to.
+/// Results of a teacher-forced run.
 struct TeacherForcedFigures {
-    std::int64_t tokens = 0;  // predicted, or fed
+    std::int64_t tokens = 0;  // tokens predicted, or fed
     double seconds = 0.0;
-    std::optional<double> nats;           // summed over the tokens; only of a text
-    std::optional<std::int64_t> windows;  // the same
+    std::optional<double> nats;           // negative log likelihood, summed over the tokens; only if they were a text
+    std::optional<std::int64_t> windows;  // evaluation windows; only if the tokens were a text
 };
 
-/// One object of the same form, with the keys that apply: model, devices, plan, tokens, seconds, tokens_per_second,
-/// peak; of a text perplexity, nats_per_token and windows too.
+/// Returns one object with those keys of --stats that apply: model, devices, plan, tokens, seconds, tokens_per_second,
+/// peak; for a text also perplexity, nats_per_token and windows.
 [[nodiscard]] JsonObject statistics_json(const LoadedModel& model, const TeacherForcedFigures& figures);
 
-/// "85.2 tokens/s, 1.67 a pass"; "one pass" where nothing was decoded behind the first tokens, so that there is no
+/// Returns "85.2 tokens/s, 1.67 a pass"; "one pass" if no tokens were decoded after the first pass, so that there is no
 /// rate.
 [[nodiscard]] std::string speed_text(const TextGenerationResult& result);
-/// The line at the end: "12 prompt tokens in 0.01 s, 100 tokens in 0.52 s (190.4 tokens/s, 2.31 a pass); seed 7; ...".
-/// Tokens a pass stand there where something was guessed, the seed where tokens were drawn.
+/// Returns the last line of a run: "12 prompt tokens in 0.01 s, 100 tokens in 0.52 s (190.4 tokens/s, 2.31 a pass);
+/// seed 7; ...". It has tokens a pass if there were draft tokens, and the seed if tokens were sampled.
 [[nodiscard]] std::string summary_line(const TextGenerationResult& result, const SamplerOptions& sampling);
 
 }  // namespace slipstream::tools

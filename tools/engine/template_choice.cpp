@@ -29,7 +29,7 @@ PromptTemplate family_template(const TemplateFamily& family, const TemplateSetti
             chosen.arguments, tokenizer, family.turn_end};
 }
 
-// As much of a path as names the model: a file, or a snapshot in the Hugging Face cache.
+// Returns the end of a path that identifies the model: a file, or a snapshot in the Hugging Face cache.
 std::string end_of_path(std::filesystem::path path) {
     std::string name;
     for (int i = 0; i < 4 && path.has_filename(); ++i) {
@@ -39,7 +39,7 @@ std::string end_of_path(std::filesystem::path path) {
     return name;
 }
 
-// --template-arg tools=[...] is how a completion is offered tools.
+// --template-arg tools=[...] offers tools to a completion.
 ToolUse tool_use(const TemplateArguments& arguments) {
     const auto gives_tools = [](const auto& argument) {
         return argument.first == "tools" && !argument.second.is_none();
@@ -81,13 +81,14 @@ std::optional<PromptTemplate> named_or_own(TemplateSettings& chosen, const Opene
         return PromptTemplate(std::move(*own), chosen.arguments, tokenizer);
     } catch (const TemplateError& error) {
         throw RequestError(fmt::format("{}; {}", error.what(), kOtherTemplate));
-    } catch (const RequestError& error) {  // several, and none of them plainly meant
+    } catch (const RequestError& error) {  // several templates, and none is the default
         throw RequestError(
             fmt::format("{}; --template NAME takes one of them, --no-template continues raw text", error.what()));
     }
 }
 
-// A variable that the template never asks for says nothing to it: most likely it is spelt wrong, or meant for another.
+// Reports or refuses variables that the template never reads, since they are probably misspelt or meant for another
+// template.
 void check_arguments(const PromptTemplate& made, const TemplateSettings& chosen, const EngineCallbacks& callbacks) {
     for (const auto& [key, value] : chosen.arguments) {
         if (!made.reads(key)) {

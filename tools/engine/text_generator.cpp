@@ -15,7 +15,8 @@ namespace slipstream::tools {
 
 namespace {
 
-// The self-check's passes shrink until the device holds them beside all else; where it does not even so, loading tells.
+// Makes the passes of the self-check smaller until they fit on the device. If they do not fit at all, loading reports
+// it.
 void fit_check(const PlacedModel& placed, RunNeeds& needs, const EngineCallbacks& callbacks) {
     EnginePlanRequest request{.needs = needs, .ring_bytes = placed.offload().ring};
     if (fitting_plan(placed, request) && request.needs.check_tokens < needs.check_tokens)
@@ -32,8 +33,8 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened
     check_logit_bias(sampling, opened.config().vocab);
     PlacedModel placed(std::move(opened), options.compute, callbacks);
     if (options.prompt_tokens) GenerationLoop::check_prompt(*options.prompt_tokens, placed.context_tokens());
-    // Tables are made out of the model where they can be; under a budget the drafter comes first, and what it leaves
-    // is planned with.
+    // Without a memory budget, the model is loaded first, so that tables can be computed from it. With one, the drafter
+    // is made first, and the plan gets the memory that it leaves.
     if (!placed.budgeted()) model_.emplace(std::move(placed), RunNeeds{}, callbacks);
     const PlacedModel& target = model_ ? *model_ : placed;
     const DraftSettings draft = choose_draft(options.draft, target, callbacks, options.check);
@@ -68,7 +69,7 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened
 
 void TextGenerator::resample(const SamplerOptions& sampling) {
     check_logit_bias(sampling, model_->config().vocab);
-    *sampler_ = Sampler(sampling, model_->config().vocab);  // the verifier refers to sampler_
+    *sampler_ = Sampler(sampling, model_->config().vocab);  // the verifier holds a pointer to sampler_
     drafter_->resample(sampling);
 }
 

@@ -1,6 +1,6 @@
-// All that turns a prompt into text on an engine model, from options to a generation loop, in the order in which it
-// depends on one another: device, draft model, drafter, weights, cache, passes, sampler, loop. For generate, chat and
-// whoever else makes text.
+// TextGenerator: makes everything that turns a prompt into text, from options to a generation loop, in order of
+// dependency: devices, draft model, drafter, weights, caches, passes, sampler, loop. Used by all commands that generate
+// text.
 #pragma once
 
 #include <memory>
@@ -22,12 +22,13 @@ struct GeneratorOptions {
     ComputeOptions compute;
     DraftSettings draft;
     CheckPasses check = CheckPasses::No;
-    std::optional<std::int64_t> prompt_tokens{};  // where known: one that is too long is refused before all else
+    std::optional<std::int64_t> prompt_tokens{};  // if known: too long a prompt is refused before loading
 };
 
 class TextGenerator {
 public:
-    /// Places and loads `opened`. Throws what that throws. What `callbacks` refer to must outlive this.
+    /// Places and loads `opened`. Throws what this throws, and RequestError if the prompt is too long or a logit bias
+    /// is for an unknown token. What `callbacks` refer to must outlive this object.
     TextGenerator(const GeneratorOptions& options, OpenedModel opened, const SamplerOptions& sampling,
                   std::vector<TokenId> end_tokens, const EngineCallbacks& callbacks);
 
@@ -37,16 +38,16 @@ public:
     [[nodiscard]] Sequence& sequence() { return runner_->sequence(); }
     [[nodiscard]] const Sequence& sequence() const { return runner_->sequence(); }
     [[nodiscard]] PrefixStore& prefixes() { return *prefixes_; }
-    /// Draws by other options from now on; what is learnt and cached stays. The next text of loop() must be begun
-    /// before its next step. Throws RequestError of options that are out of range; all is as before then.
+    /// Samples by other options from now on; learnt and cached state stays. The next text must be begun in loop()
+    /// before its next step(). Throws RequestError if an option is out of range; nothing has changed then.
     void resample(const SamplerOptions& sampling);
-    /// What was offered and accepted since the start.
+    /// Returns the tokens that each source has offered and that were accepted since the start.
     [[nodiscard]] SourceTotals sources() const;
-    /// Figures of what streamed since the last call of this; the loop's decoding begins.
+    /// Separates the streaming figures of the prompt from those of decoding: call before the loop decodes.
     void start_clock();
-    /// What was learnt about guessing is kept, as complete() does: for runs that take long.
+    /// Saves what drafting has learnt, as complete() does; for long runs.
     void keep_tables() const { drafter_->save(); }
-    /// The run is over: what was learnt is kept, and its figures told.
+    /// Call at the end of the run: saves what drafting has learnt, and fills `figures`.
     void complete(RunFigures& figures) const;
 
 private:
@@ -61,11 +62,11 @@ private:
     std::optional<SelfCheck> self_check_;
     std::optional<GenerationLoop> loop_;
     StreamSnapshot start_{};
-    StreamSnapshot before_{};  // what streamed up to there
+    StreamSnapshot before_{};  // what streamed before start_
 };
 
-/// The tokens that end a text: the model's, and those that its vocabulary names (</s>, <|eot_id|>, ...), each
-/// once.
+/// Returns the tokens that end a text: those of the model's files, and those that the vocabulary names (</s>,
+/// <|eot_id|>, ...), each once.
 [[nodiscard]] std::vector<TokenId> all_end_tokens(const GenerationDefaults& defaults, const Tokenizer& tokenizer);
 
 }  // namespace slipstream::tools

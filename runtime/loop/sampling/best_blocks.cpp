@@ -17,20 +17,21 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kBlock = 16;  // logits of a block
-constexpr std::size_t kLanes = 16;  // blocks that are looked at together
+constexpr std::size_t kBlock = 16;  // logits per block
+constexpr std::size_t kLanes = 16;  // blocks that are processed together
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr std::size_t kSteps = 64;
-constexpr float kWidest = 64.0F;         // from the greatest down: what lies below is counted as one
-constexpr float kNarrowest = 1e-6F;      // relative and absolute: less is not told apart
-constexpr std::size_t kMostTooMany = 4;  // times those that are wanted, by counting
+constexpr float kWidest = 64.0F;     // logits, from the greatest down: all maxima further below count in the last step
+constexpr float kNarrowest = 1e-6F;  // relative and absolute: a smaller range of maxima is not divided into steps
+constexpr std::size_t kMostTooMany = 4;  // times k: if steps yield more maxima, the bound is computed exactly
 
 struct Extent {
     float lowest;
     float greatest;
 };
 
-// best[j] becomes the greatest of the logits j, j + stride, j + 2 stride, ...; stride is a multiple of kLanes.
+// best[j] becomes the greatest of the logits j, j + stride, j + 2 stride, ...; stride is a multiple of kLanes. Returns
+// the extent of `best`.
 [[gnu::always_inline]] inline Extent take_maxima_in_lanes(std::span<const float> logits, std::size_t stride,
                                                           float* best) {
     float lowest[kLanes];
@@ -55,7 +56,8 @@ struct Extent {
     return {*std::min_element(lowest, lowest + kLanes), *std::max_element(greatest, greatest + kLanes)};
 }
 
-// Writes the ids of logits of at least `bound`, ascending; returns how many. NaN reaches nothing.
+// Writes the ids of logits that are at least `bound`, ascending, to `ids` [vocab]; returns how many. NaN is never
+// written.
 std::size_t find_reaching_portable(std::span<const float> logits, float bound, std::uint32_t* ids) {
     std::size_t n = 0;
     std::size_t id = 0;
@@ -92,7 +94,7 @@ SLIPSTREAM_BEST_AVX512 Extent take_maxima_avx512(std::span<const float> logits, 
 
 SLIPSTREAM_BEST_AVX512 std::size_t find_reaching_avx512(std::span<const float> logits, float bound,
                                                         std::uint32_t* ids) {
-    constexpr std::size_t at_once = 4 * kLanes;  // few of which hold any
+    constexpr std::size_t at_once = 4 * kLanes;  // four vectors together: few of them have any
     const __m512 bounds = _mm512_set1_ps(bound);
     const __m512i steps = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     std::size_t n = 0;
@@ -107,7 +109,8 @@ SLIPSTREAM_BEST_AVX512 std::size_t find_reaching_avx512(std::span<const float> l
         for (std::size_t part = 0; part < at_once; part += kLanes) {
             const auto reach = static_cast<__mmask16>(bits >> part);
             const __m512i here = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int>(id + part)), steps);
-            // A whole vector: no more ids are written so far than logits lie in front of this part.
+            // Stores a whole vector: that fits, since at most as many ids are written so far as logits precede this
+            // vector.
             _mm512_storeu_si512(ids + n, _mm512_maskz_compress_epi32(reach, here));
             n += static_cast<std::size_t>(std::popcount(static_cast<std::uint32_t>(reach)));
         }
@@ -170,9 +173,9 @@ float BestBlocks::bound(std::size_t k) {
     std::size_t step = 0;
     std::size_t reached = counts[0];
     while (reached < k) reached += counts[++step];
-    // A few maxima that lie far below the others, as of padding, make steps so wide that most fall into one.
+    // A few maxima far below the others, for example of padding, make the steps so wide that most maxima fall into one.
     if (step == kSteps - 1 || reached > kMostTooMany * k) return exact_bound(k);
-    // The step's lower edge, and a little below it for the rounding: no maximum that was counted lies beneath.
+    // The lower edge of the step, lowered a little for rounding: all counted maxima reach it.
     const float depth = static_cast<float>(step + 1) / scale;
     return greatest_ - depth - kNarrowest * (depth + std::abs(greatest_));
 }
@@ -185,7 +188,7 @@ float BestBlocks::exact_bound(std::size_t k) {
 }
 
 std::span<const std::uint32_t> BestBlocks::reaching(float bound) {
-    const float least = std::max(bound, std::numeric_limits<float>::lowest());  // -inf is no number to draw
+    const float least = std::max(bound, std::numeric_limits<float>::lowest());  // -inf cannot be drawn
     return {ids_.data(), find_reaching(logits_, least, ids_.data(), lanes_)};
 }
 

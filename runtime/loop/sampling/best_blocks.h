@@ -1,9 +1,9 @@
-// Finds the logits of a row that may be among its best k, without sorting them.
+// Finds the logits of a row that may be among its best k, without sorting the row.
 //
-// The maxima of blocks are taken. What k of the maxima reach, the best k logits reach as well, and a second look finds
-// who does. A block is 16 logits that lie a stride apart, so that the maxima of neighbouring blocks are a vector. The
-// k-th greatest of the maxima need not be known exactly: they are counted by steps from the greatest down, in linear
-// time and without a branch.
+// It computes the maxima of blocks of logits. A bound that k of the maxima reach is reached by the best k logits, too;
+// a second sweep finds all logits that reach it. A block is 16 logits that are a stride apart, so that the maxima of
+// neighbouring blocks form a vector. The k-th greatest maximum need not be known exactly: maxima are counted in steps
+// from the greatest down, in linear time and without branches.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,14 @@ class BestBlocks {
 public:
     explicit BestBlocks(std::size_t vocab, Lanes lanes = widest_lanes());
 
-    /// Looks at a row, [vocab], which stays as it is until the next one. Returns the greatest logit; -inf where none is
-    /// above it. NaN is nothing.
+    /// Computes the block maxima of `logits` [vocab], which must stay valid and unchanged until the next scan().
+    /// Returns the greatest logit; -inf if none is above it. NaN is ignored.
     float scan(std::span<const float> logits);
-    /// A bound that at least `k` logits reach, k > 0, as a rule few more; -inf where it would leave out none.
+    /// Returns a bound that at least `k` logits of the row reach, k > 0 (CHECKed), usually few more; -inf if it would
+    /// exclude none.
     [[nodiscard]] float bound(std::size_t k);
-    /// The ids of logits that are at least `bound` and above -inf, ascending. Valid until the next call.
+    /// Returns the ids of logits of the row that are at least `bound` and above -inf, ascending. Valid until the next
+    /// call.
     [[nodiscard]] std::span<const std::uint32_t> reaching(float bound);
 
 private:
@@ -32,12 +34,12 @@ private:
 
     Lanes lanes_;
     std::size_t vocab_;
-    std::size_t stride_;  // between the logits of a block
+    std::size_t stride_;  // distance of the logits of a block; also the number of blocks
     std::span<const float> logits_;
     float greatest_ = 0.0F;
-    float lowest_ = 0.0F;             // of the maxima
-    std::vector<float> best_;         // [blocks], whole vectors of them; -inf where a block has no number
-    std::vector<float> sorted_;       // the same, partly sorted
+    float lowest_ = 0.0F;             // lowest of best_
+    std::vector<float> best_;         // [stride_], maxima of the blocks; -inf if a block has no number
+    std::vector<float> sorted_;       // [stride_], partly sorted copy of best_
     std::vector<std::uint32_t> ids_;  // [vocab]
 };
 

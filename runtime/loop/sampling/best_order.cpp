@@ -9,7 +9,7 @@ namespace slipstream {
 
 namespace {
 
-// Whole vectors of places, whatever lies behind the n-th logit.
+// Counts in whole vectors of places; those past the n-th get meaningless counts.
 [[gnu::always_inline]] inline void count_in_lanes(FewLogits& few, std::size_t n) {
     constexpr std::size_t at_once = 16;
     const auto n_whole = static_cast<std::int32_t>((n + at_once - 1) / at_once * at_once);

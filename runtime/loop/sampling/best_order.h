@@ -1,5 +1,5 @@
-// Puts few logits in order without a comparison that decides where to go on: each counts those that stand before it,
-// which becomes vectors, where a sort waits for its guesses of the outcome.
+// Sorts few logits without data-dependent branches: counts for each logit how many are better. This vectorises, whereas
+// a sort stalls on mispredicted branches.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace slipstream {
 
-/// So many are counted faster than sorted.
+/// Up to this many logits, counting is faster than sorting.
 inline constexpr std::size_t kFewToSort = 128;
 
 struct FewLogits {
@@ -18,8 +18,9 @@ struct FewLogits {
     alignas(64) std::array<std::int32_t, kFewToSort> places;
 };
 
-/// `few.places[j]` becomes how many of the first `n` (<= kFewToSort) logits stand before the j-th, j < n: the greater
-/// ones, of equals the earlier. None is NaN. What lies behind the n-th is written over.
+/// Sets `few.places[j]`, j < n, to the number of the first `n` (<= kFewToSort, CHECKed) logits that come before the
+/// j-th: the greater ones, and equal ones with a lower index. No logit may be NaN. Overwrites logits and places past
+/// the n-th.
 void count_better(FewLogits& few, std::size_t n, Lanes lanes = widest_lanes());
 
 }  // namespace slipstream

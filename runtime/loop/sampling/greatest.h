@@ -1,5 +1,5 @@
-// The greatest of many numbers, in lanes, so that compilers make vectors of it: what a sweep over a vocabulary compares
-// with first.
+// The greatest of many numbers, computed in lanes so that compilers vectorise it: the first comparison of a sweep over
+// a vocabulary.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace slipstream {
 
-/// The greatest of `values`; -inf of none. NaN never wins.
+/// Returns the greatest of `values`; -inf if there are none. NaN never wins.
 [[nodiscard]] inline float greatest_of(std::span<const float> values) {
     constexpr std::size_t n_lanes = 16;
     constexpr float nothing = -std::numeric_limits<float>::infinity();

@@ -1,4 +1,4 @@
-// How wide the vectors are that a loop over a vocabulary was compiled for, where it was compiled more than once.
+// Vector width for which a loop over a vocabulary is compiled, if it is compiled more than once.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace slipstream {
 
 enum class Lanes : std::uint8_t { Portable, Avx2, Avx512 };
 
-/// The widest of this processor.
+/// Returns the widest that this processor has.
 [[nodiscard]] inline Lanes widest_lanes() {
 #if defined(__x86_64__)
     static const Lanes widest = [] {

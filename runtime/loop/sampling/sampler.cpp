@@ -17,7 +17,7 @@ namespace slipstream {
 
 namespace {
 
-/// "Better" of two candidates, the order of all filters: higher logit first, then the lower id.
+/// Whether `a` is better than `b`, the order of all filters: higher logit first, then the lower id.
 bool better(const Candidate& a, const Candidate& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
@@ -62,7 +62,7 @@ Sampler::Sampler(const SamplerOptions& options, std::int64_t vocab)
     for (const TokenBias& bias : options.bias)
         if (bias.id >= 0 && bias.id < vocab) bias_[bias.id] = bias.bias;
     candidates_.reserve(options_.temperature > 0.0 ? static_cast<std::size_t>(vocab)
-                                                   : static_cast<std::size_t>(kMostTopLogits));  // of a row
+                                                   : static_cast<std::size_t>(kMostTopLogits));  // greedy
 }
 
 void Sampler::penalise(std::span<const float> logits, std::span<const TokenId> path) {
@@ -75,7 +75,7 @@ void Sampler::penalise(std::span<const float> logits, std::span<const TokenId> p
         if (bias.id >= 0 && bias.id < vocab_) penalised_[bias.id] = changed(bias.id, logits[bias.id], 0);
     const std::span<const TokenId> tokens = penalised_tokens(path);
     for (const TokenId id : tokens) ++n_times_[id];
-    // From the logit as it came, so that a token that repeats is penalised once.
+    // Computed from the original logit, so that a token that occurs twice is penalised once.
     for (const TokenId id : tokens) {
         if (n_times_[id] == 0) continue;
         penalised_[id] = changed(id, logits[id], n_times_[id]);
@@ -83,7 +83,7 @@ void Sampler::penalise(std::span<const float> logits, std::span<const TokenId> p
     }
 }
 
-/// A logit with all that is done to it for a token that stands in the window so many times.
+/// Returns `logit` with all penalties and biases of token `id`, which occurs `n_times` in the penalty window.
 float Sampler::changed(TokenId id, float logit, std::int64_t n_times) const {
     double result = n_times > 0 ? penalised(logit) : logit;
     if (n_times > 0) result -= options_.presence_penalty + options_.frequency_penalty * static_cast<double>(n_times);
@@ -91,7 +91,7 @@ float Sampler::changed(TokenId id, float logit, std::int64_t n_times) const {
     return static_cast<float>(result);
 }
 
-/// The tokens of a path that penalties remember; none without one.
+/// Returns the tokens of `path` in the penalty window; none if no penalty is on.
 std::span<const TokenId> Sampler::penalised_tokens(std::span<const TokenId> path) const {
     if (!options_.remembers()) return {};
     const auto tokens = path.last(std::min(path.size(), static_cast<std::size_t>(options_.repeat_window)));
@@ -111,15 +111,15 @@ void Sampler::throw_no_numbers() const {
         "the model's logits are not numbers ({} values, none above -inf); is the model file damaged?", vocab_));
 }
 
-/// The greatest logit, the lowest id of equals. NaN compares false and never wins.
+/// Returns the token of the greatest logit, the lowest id of equals. NaN compares false and never wins.
 TokenId Sampler::best() const {
     const float greatest = greatest_of(logits_);
     if (!(greatest > -std::numeric_limits<float>::infinity())) throw_no_numbers();
     return static_cast<TokenId>(std::ranges::find(logits_, greatest) - logits_.begin());
 }
 
-/// Fills candidates_ with what is a number above -inf: all, or the best k of them, logits as they came. Few come in
-/// order.
+/// Fills candidates_ with the tokens whose logits are above -inf, all or the best k, with unscaled logits. Up to
+/// kFewToSort tokens are sorted (in_order_).
 void Sampler::keep_top_k() {
     const bool everything = options_.top_k == 0 || options_.top_k >= vocab_;
     const auto k = static_cast<std::size_t>(everything ? vocab_ : options_.top_k);
@@ -143,11 +143,11 @@ void Sampler::keep_top_k() {
     candidates_.resize(k);
 }
 
-/// Turns the candidates' logits into (logit - greatest) / temperature: 0 for the best, so that nothing overflows at any
-/// temperature. What falls to -inf goes.
+/// Replaces the candidates' logits by (logit - greatest) / temperature: 0 for the best, so that nothing overflows at
+/// any temperature. Removes candidates whose logit becomes -inf.
 void Sampler::scale(float greatest) {
     for (Candidate& candidate : candidates_) {
-        const double below =  // inf - inf is no number
+        const double below =  // inf - inf would be NaN
             candidate.logit == greatest ? 0.0 : static_cast<double>(candidate.logit) - static_cast<double>(greatest);
         candidate.logit = static_cast<float>(below / options_.temperature);
     }
@@ -156,8 +156,9 @@ void Sampler::scale(float greatest) {
     });
 }
 
-/// The smallest set of best candidates that holds top_p of the mass, at least one. Of many, a selection by mass: halve
-/// around the median, go on in the half where the mass is reached; linear in the mean, no sort of the vocabulary.
+/// Keeps the smallest set of best candidates that holds top_p of the mass, at least one. If they are not sorted,
+/// selects by mass: partition around the median and go on in the half where the mass is reached. Linear time on
+/// average, without sorting the vocabulary.
 void Sampler::keep_top_p() {
     if (options_.top_p >= 1.0) return;
     double missing = 0.0;
@@ -171,7 +172,7 @@ void Sampler::keep_top_p() {
         return;
     }
     auto low = candidates_.begin();  // all before it are kept
-    auto high = candidates_.end();   // none from here on is
+    auto high = candidates_.end();   // all from here on are dropped
     while (high - low > 1) {
         const auto middle = low + (high - low) / 2;
         std::nth_element(low, middle, high, better);
@@ -187,13 +188,13 @@ void Sampler::keep_top_p() {
     candidates_.erase(high, candidates_.end());
 }
 
-/// At least min_p times the best one's probability; the best has e^0 = 1.
+/// Keeps candidates with at least min_p times the probability of the best one, which is e^0 = 1 here.
 void Sampler::keep_min_p() {
     if (options_.min_p <= 0.0) return;
     std::erase_if(candidates_, [this](const Candidate& candidate) { return candidate.probability < options_.min_p; });
 }
 
-/// Leaves the survivors in candidates_, in no order, `probability` not normalised.
+/// Leaves the survivors in candidates_, sorted only if in_order_; `probability` is not normalised.
 void Sampler::filter() {
     const float greatest = blocks_.scan(logits_);
     if (!(greatest > -std::numeric_limits<float>::infinity())) throw_no_numbers();
@@ -205,8 +206,8 @@ void Sampler::filter() {
     keep_min_p();
 }
 
-/// argmax of logit + gumbel: log p differs from the logit by a constant. Candidates that could not win with the
-/// greatest noise there is are passed over; float addition is monotone, so this changes nothing.
+/// Returns the argmax of logit + gumbel: log p differs from the logit by a constant. Candidates that could not win with
+/// the greatest possible noise are skipped; float addition is monotone, so this does not change the result.
 TokenId Sampler::draw(std::int64_t position) const {
     TokenId best_id = -1;
     float best_score = -std::numeric_limits<float>::infinity();
@@ -248,7 +249,7 @@ std::span<const Candidate> Sampler::distribution(std::span<const float> logits, 
     return weigh();
 }
 
-/// The survivors in order, with what they are drawn with.
+/// Sorts the survivors and computes their normalised probabilities.
 std::span<const Candidate> Sampler::weigh() {
     std::ranges::sort(candidates_, better);
     double mass = 0.0;

@@ -1,10 +1,11 @@
-// From logits to a token: filters with memory, then the drafter-invariant draw (design: E2).
+// Chooses a token from logits: penalties over the path (path-dependent, E4), filters, then a drafter-invariant draw
+// (E2).
 //
 // Order: penalties over the path's tokens and biases of tokens; top-k; temperature; top-p (of what top-k left,
 // renormalised); min-p; then the argmax of log p + gumbel(seed, position, token) over the survivors
 // (kernels/base/noise.h). Temperature 0 is the argmax of the penalised logits. Ties go to the lowest id, in filters as
-// well. Nothing depends on earlier draws: the same (seed, position, path) always gives the same token, which is what
-// makes speculation invisible.
+// well. Nothing depends on earlier draws: the same logits, seed, position and path always give the same token, so
+// speculation cannot change the text.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 
 namespace slipstream {
 
-/// What is added to a token's logit; -inf: it never comes.
+/// A value that is added to a token's logit; -inf excludes the token.
 struct TokenBias {
     TokenId id = 0;
     float bias = 0.0F;
@@ -32,55 +33,55 @@ struct SamplerOptions {
     double min_p = 0.0;        // 0 = off
     double repeat_penalty =
         1.0;  // 1 = off; logits > 0 are divided, others multiplied (CTRL, Keskar et al. 2019, section 4.1)
-    std::int64_t repeat_window = 64;  // tokens back that penalties remember, the prompt's included
-    double presence_penalty = 0.0;    // 0 = off; taken from the logit of each token in the window
-    double frequency_penalty = 0.0;   // 0 = off; taken from it for each time that it stands there
-    std::vector<TokenBias> bias{};    // of tokens, the last of equals counts; ids beyond the vocabulary are passed over
+    std::int64_t repeat_window = 64;  // how many last tokens of the path, prompt included, penalties apply to
+    double presence_penalty = 0.0;    // 0 = off; subtracted from the logit of each token in the window
+    double frequency_penalty = 0.0;   // 0 = off; subtracted from the logit for each occurrence in the window
+    std::vector<TokenBias> bias{};  // of several for one token the last counts; ids outside the vocabulary are ignored
     std::uint64_t seed = 0;
 
-    /// Whether logits depend on what the window holds.
+    /// Whether logits depend on the tokens in the penalty window.
     [[nodiscard]] bool remembers() const {
         return repeat_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0;
     }
-    /// Whether logits are changed in another way than by the repetition penalty alone.
+    /// Whether logits change in a way other than by the repetition penalty.
     [[nodiscard]] bool adds() const { return presence_penalty != 0.0 || frequency_penalty != 0.0 || !bias.empty(); }
     friend bool operator==(const SamplerOptions&, const SamplerOptions&) = default;
 };
 
-/// A token that survived the filters. Candidates are ordered by falling logit, ties by id.
+/// A token that survived the filters. distribution() orders candidates by falling logit, ties by id.
 struct Candidate {
     TokenId id;
-    float logit;         // penalised, less the greatest, divided by temperature: 0 for the best, all others below
+    float logit;         // (penalised logit - the greatest one) / temperature: 0 for the best, <= 0 for the others
     double probability;  // after filters, sums to 1
 };
 
 class Sampler {
 public:
-    /// Throws RequestError where an option is out of its range: temperature and min-p/top-p NaN or negative, a
-    /// probability over 1, a penalty that is not positive and finite, or not finite where it is
-    /// subtracted, a bias that is NaN or +inf, a negative count.
+    /// Throws RequestError if an option is out of range: a temperature that is negative or not finite, top-p or min-p
+    /// outside [0, 1], a repetition penalty that is not positive and finite, a presence or frequency penalty that is
+    /// not finite, a bias that is NaN or +inf, a negative count.
     explicit Sampler(const SamplerOptions& options, std::int64_t vocab);
 
-    /// The token at absolute position `position` (of the token that is drawn) given `logits` [vocab].
-    /// `path`: the last tokens before it on its own path, committed ones first (E4); only the last repeat_window count.
-    /// Allocates nothing. NaN and -inf logits never win; where no logit is above -inf: Unsupported ("the model's logits
-    /// are not numbers").
+    /// Returns the token at absolute position `position` for `logits` [vocab]. `path`: the tokens before that position
+    /// on its own path, the committed ones first (E4); only the last repeat_window count. Allocates nothing. NaN and
+    /// -inf logits never win. Throws Unsupported if no logit is above -inf ("the model's logits are not numbers").
     [[nodiscard]] TokenId sample(std::span<const float> logits, std::int64_t position, std::span<const TokenId> path);
 
-    /// The filtered distribution that sample() draws from, for tests and for E3. Greedy: one candidate with p = 1.
-    /// Valid until the next call, as long as the sampler lives; so a temporary sampler has none.
+    /// Returns the filtered distribution from which sample() draws, for tests and for distribution-exact sampling (E3).
+    /// Greedy: one candidate with p = 1. Valid until the next call, and only while the sampler lives; so it cannot be
+    /// called on a temporary.
     [[nodiscard]] std::span<const Candidate> distribution(std::span<const float> logits,
                                                           std::span<const TokenId> path) &;
     void distribution(std::span<const float> logits, std::span<const TokenId> path) && = delete;
 
-    /// The same of row `row`, bit for bit: from its top logits where those decide (sampler_top_logits.cpp), else from
-    /// the row.
+    /// sample() and distribution() for row `row` of `rows`, bit for bit as from the whole row. They use the row's top
+    /// logits if these decide (sampler_top_logits.cpp), else they fetch the row.
     [[nodiscard]] TokenId sample(const LogitRows& rows, std::int64_t row, std::int64_t position,
                                  std::span<const TokenId> path);
     [[nodiscard]] std::span<const Candidate> distribution(const LogitRows& rows, std::int64_t row,
                                                           std::span<const TokenId> path) &;
     void distribution(const LogitRows& rows, std::int64_t row, std::span<const TokenId> path) && = delete;
-    /// What top logits must hold to decide, most of the time, for sample() and for distribution().
+    /// Return what top logits must contain to decide most calls of sample() and of distribution().
     [[nodiscard]] LogitRequest sample_request() const;
     [[nodiscard]] LogitRequest distribution_request() const;
 
@@ -109,13 +110,13 @@ private:
 
     SamplerOptions options_;
     std::int64_t vocab_;
-    std::vector<float> penalised_;       // [vocab], where there is a penalty or a bias
-    std::vector<float> bias_;            // [vocab], where there is one
-    std::vector<std::int32_t> n_times_;  // [vocab], that a token stands in the window; 0 between calls
-    std::span<const float> logits_;      // [vocab] of the running call: the caller's, or penalised_
-    BestBlocks blocks_;                  // of the row that is filtered
-    std::vector<Candidate> candidates_;  // capacity vocab
-    bool in_order_ = false;              // candidates_ of a row: best first
+    std::vector<float> penalised_;       // [vocab]; empty without penalty and bias
+    std::vector<float> bias_;            // [vocab]; empty without bias
+    std::vector<std::int32_t> n_times_;  // [vocab], occurrences in the penalty window; 0 between calls
+    std::span<const float> logits_;      // [vocab], of the running call: the caller's, or penalised_
+    BestBlocks blocks_;                  // of the row that is being filtered
+    std::vector<Candidate> candidates_;  // capacity vocab, or kMostTopLogits if greedy
+    bool in_order_ = false;              // whether keep_top_k() left candidates_ sorted, best first
 };
 
 }  // namespace slipstream

@@ -1,27 +1,28 @@
-// Sampling from the top logits of rows (logit_rows.h): the token that the whole row would give, bit for bit, or the
-// word that those do not decide, and then the row is fetched.
+// Sampling from the top logits of rows (logit_rows.h): gives the token that the whole row would give, bit for bit, or
+// reports that the top logits do not decide; then the row is fetched.
 //
-// Why the top k tokens decide. Let b be its last token, (logit, id). Every token beyond it comes after b in the
-// order "better", and a penalty of 1 and more never raises a logit (x / p <= x for x > 0, x p <= x else, and rounding
-// to float keeps an order), so that after the penalty it still comes after b as b came. So those at the top that are,
-// penalised, no worse than b came are the best of the whole vocabulary, in order: the sure ones. With a penalty below 1
-// the same holds where every remembered token is among them, for those beyond are as they came; else the row is
-// fetched. Top logits that are complete have no beyond.
+// Why the top logits decide. Let b be the last token in them, with its original logit. Every token beyond them comes
+// after b in the order better(). A repetition penalty >= 1 never raises a logit (x / p <= x for x > 0, x p <= x else,
+// and rounding to float keeps an order), so a token beyond still comes after the original b when it is penalised. So
+// those of the top tokens that are, penalised, no worse than the original b are the best of the whole vocabulary, in
+// order: the sure ones. With a penalty below 1 the same holds if every token of the penalty window is among the top
+// tokens, since those beyond then keep their logits; else the row is fetched. Complete top logits have nothing beyond.
 //
-// What adds to logits (presence and frequency penalties, biases) may raise any token: rows are fetched then.
+// Presence and frequency penalties and biases may raise any token: rows are then fetched.
 //
-//   temperature 0   the first sure one.
-//   top-k           where k are sure they are what the filter leaves; where fewer are, and for top-k off, what follows
-//                   may still end before they do.
-//   temperature     (logit - greatest) / temperature falls with the logit, in floats too: beyond is no more than b's.
+//   temperature 0   the first sure token.
+//   top-k           if k are sure, they are the filter's result; if fewer are, or top-k is off, a later filter
+//                   may still end before the last sure one.
+//   temperature     (logit - greatest) / temperature is monotone in the logit, in floats too: tokens beyond have
+//                   at most b's value.
 //   top-p           ends at the first token at which the mass from the best on reaches top_p times the mass of all
-//                   candidates. Both are known within bounds: double roundings, the error of the device's sum, the
-//                   share of tokens beyond. Where both ends of the bounds give the same token, so does the row, in
-//                   whatever order it adds.
-//   min-p           looks at each candidate alone; where b falls, everything beyond does.
-//   no filter       the draw over the whole row was made on the device. With a penalty of 1 and more it stands where
-//                   neither it nor every token that is as great as the greatest was penalised: scores count from the
-//                   same greatest, all others fell or stayed, and a tie was won by the lower id already.
+//                   candidates. Both are known within bounds: rounding of doubles, the error of the device's sum, the
+//                   mass of tokens beyond. If both ends of the bounds give the same token, the whole row gives it, too,
+//                   in whatever order it adds.
+//   min-p           looks at each candidate alone; if b is dropped, every token beyond is.
+//   no filter       the device has drawn over the whole row, without penalties. With a penalty >= 1 its token is right
+//                   if neither it nor every token with the greatest logit was penalised: scores count from the same
+//                   greatest logit, all others fell or stayed, and a tie was already won by the lower id.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -35,9 +36,10 @@ namespace slipstream {
 namespace {
 
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
-// Relative, of sums of doubles over a vocabulary and of exp: 2^27 roundings of 2^-53 and more.
+// Relative error of sums of doubles over a vocabulary and of exp: 2^27 roundings of 2^-53 and some margin.
 constexpr double kRounding = 1e-8;
-// Of logit_sum; exp's argument is a float here, off by 2^-24 of at most 104, where the device's is another.
+// Relative error of TopLogits::sum against the sum computed here: the argument of exp is a float here, off by 2^-24 of
+// at most 104, and the device has a different one.
 constexpr double kSumError = kLogitSumError + 1e-5;
 
 bool better(const Candidate& a, const Candidate& b) {
@@ -57,7 +59,8 @@ LogitRequest Sampler::distribution_request() const {
     if (options_.temperature == 0.0) {
         needs.n_best = options_.repeat_penalty == 1.0 ? 1 : kMostTopLogits;
     } else if (!all || options_.top_p < 1.0 || options_.min_p > 0.0) {
-        // More candidates than top logits hold, and nothing that could end them sooner: rows, where they are needed.
+        // More candidates than top logits hold, and no filter that could end them sooner: fetch rows when they are
+        // needed.
         const bool too_many = !all && options_.top_k > kMostTopLogits && options_.top_p >= 1.0 && options_.min_p <= 0.0;
         needs.n_best = too_many ? 0 : kMostTopLogits;
         if ((all || options_.top_k > kMostTopLogits) && options_.top_p < 1.0)
@@ -97,7 +100,7 @@ std::span<const Candidate> Sampler::distribution(const LogitRows& rows, std::int
     return candidates_;
 }
 
-/// The device's draw, where it is this one.
+/// Returns the token that the device drew, if sample() would draw the same.
 std::optional<TokenId> Sampler::drawn(const TopLogits& top, std::int64_t position,
                                       std::span<const TokenId> path) const {
     const bool filters =
@@ -114,7 +117,8 @@ std::optional<TokenId> Sampler::drawn(const TopLogits& top, std::int64_t positio
     return std::nullopt;
 }
 
-/// As filter(), or with the one token of temperature 0; false where they do not decide.
+/// Filters candidates_ like filter(), or leaves the token of temperature 0 first. Returns false if the top logits do
+/// not decide.
 bool Sampler::filter_top(const TopLogits& top, std::span<const TokenId> path) {
     if (options_.adds() || (top.ids.empty() && !top.complete)) return false;
     if (!keep_top(top, path)) return false;
@@ -122,7 +126,7 @@ bool Sampler::filter_top(const TopLogits& top, std::span<const TokenId> path) {
     const std::int64_t n_wanted = options_.top_k == 0 ? vocab_ : std::min(options_.top_k, vocab_);
     if (std::ssize(candidates_) > n_wanted) candidates_.resize(n_wanted);
     const std::size_t n_kept = candidates_.size();
-    // -inf after scaling falls out: from the end, and with it all that is worse.
+    // Scaling may turn logits into -inf: those at the end, and with them all that are worse.
     const float greatest = candidates_.front().logit;
     scale(greatest);
     const bool open = !top.complete && std::ssize(candidates_) < n_wanted && candidates_.size() == n_kept;
@@ -130,7 +134,7 @@ bool Sampler::filter_top(const TopLogits& top, std::span<const TokenId> path) {
     return cut_top(top, path, open ? top.logits.back() : kImpossible, greatest, n_beyond);
 }
 
-/// Leaves the sure ones in candidates_, best first, penalised; false where there are none.
+/// Leaves the sure tokens in candidates_, best first, penalised, unscaled. Returns false if there are none.
 bool Sampler::keep_top(const TopLogits& top, std::span<const TokenId> path) {
     const std::span<const TokenId> fallen = penalised_tokens(path);
     if (options_.repeat_penalty < 1.0 && !top.complete)
@@ -151,8 +155,9 @@ bool Sampler::keep_top(const TopLogits& top, std::span<const TokenId> path) {
     return !candidates_.empty();
 }
 
-/// top-p and min-p on candidates_, best first, scaled; behind them up to n_beyond more, none above the logit `last` as
-/// it came. False where these could matter. `greatest`: what scaled logits count from.
+/// Applies top-p and min-p to candidates_, which are sorted and scaled. Up to n_beyond more candidates follow, none
+/// with an original logit above `last`. `greatest`: the logit that scaled logits are relative to. Returns false if the
+/// candidates beyond could change the result.
 bool Sampler::cut_top(const TopLogits& top, std::span<const TokenId> path, float last, float greatest,
                       double n_beyond) {
     const auto probability_of = [&](float logit) {
@@ -164,13 +169,14 @@ bool Sampler::cut_top(const TopLogits& top, std::span<const TokenId> path, float
     for (Candidate& candidate : candidates_)
         known += candidate.probability = std::exp(static_cast<double>(candidate.logit));
     const double largest = n_beyond > 0.0 ? probability_of(last) * (1.0 + kSumError) : 0.0;
-    // What all candidates weigh.
+    // Bounds of the total weight of all candidates.
     double low = known;
     double high = known + n_beyond * largest;
     if (n_beyond > 0.0 && top.sum_temperature == options_.temperature) {
-        // The device's sum counts from the greatest as it came, and tokens as they came. Without a top-k it is all of
-        // them; with one it is no less than they are.
-        double fell = 0.0;  // by how much the sum fell with tokens at the top, and may have with others
+        // The device's sum is relative to the original greatest logit and uses unpenalised logits. Without top-k it
+        // covers exactly the candidates; with top-k it is an upper bound.
+        double fell = 0.0;  // by how much penalties of top tokens lower the sum; may_have: at most by how much those of
+                            // other tokens do
         double may_have = 0.0;
         const std::span<const TokenId> fallen = penalised_tokens(path);
         for (std::size_t i = 0; i < top.ids.size(); ++i)
@@ -186,7 +192,7 @@ bool Sampler::cut_top(const TopLogits& top, std::span<const TokenId> path, float
             if (all) low = std::max(low, sum - fell - may_have - error);
         }
     }
-    // How many stay: at least, at most.
+    // Bounds of the number of candidates that stay.
     double n_low = static_cast<double>(candidates_.size());
     double n_high = n_low + n_beyond;
     if (options_.top_p < 1.0) {
@@ -210,7 +216,7 @@ bool Sampler::cut_top(const TopLogits& top, std::span<const TokenId> path, float
     if (options_.min_p > 0.0) {
         const auto falls = [this](const Candidate& candidate) { return candidate.probability < options_.min_p; };
         const auto first = std::ranges::find_if(candidates_, falls);
-        if (!std::all_of(first, candidates_.end(), falls)) return false;  // exp need not be monotone to the last bit
+        if (!std::all_of(first, candidates_.end(), falls)) return false;  // exp need not be monotone in the last bit
         const auto n = static_cast<double>(first - candidates_.begin());
         n_low = std::min(n_low, n);
         if (largest < options_.min_p) n_high = std::min(n_high, n);

@@ -35,10 +35,10 @@ void StopMatcher::add(std::string_view stop) {
         }
         node = next;
     }
-    nodes_[node].match_length = nodes_[node].depth;  // an empty stop leaves the root at 0
+    nodes_[node].match_length = nodes_[node].depth;  // an empty stop leaves 0 at the root
 }
 
-/// Fallbacks in order of depth: a node's is always shallower and thus finished.
+/// Sets fallbacks in order of depth: a node's fallback is always shallower, so it is already complete.
 void StopMatcher::link() {
     std::vector<std::uint32_t> queue = {0};
     for (std::size_t i = 0; i < queue.size(); ++i) {

@@ -1,9 +1,10 @@
-// Stop strings over streamed text: a stop may begin in one token and end in another, so text that could still become a
-// stop is held back. The stop that is complete first wins, the longest of those that end at the same byte; how the text
-// is cut into prefill chunks changes nothing.
+// Stop strings in streamed text: a stop may begin in one token and end in another, so text that could still become a
+// stop is held back. The stop that is complete first wins, the longest of those that end at the same byte. How the text
+// is divided among calls of push() does not matter.
 //
-// An automaton over all stops (Aho and Corasick 1975, "Efficient string matching"): its state is the longest end of the
-// text that begins a stop, so that is what is held, and each byte costs amortised O(1) whatever the stops are.
+// An automaton over all stops (Aho and Corasick 1975, "Efficient string matching"). Its state is the longest suffix of
+// the text that is a prefix of a stop, so that suffix is what is held back. Each byte costs amortised O(1), whatever
+// the stops are.
 #pragma once
 
 #include <cstddef>
@@ -20,29 +21,30 @@ public:
     /// Empty stop strings are ignored.
     explicit StopMatcher(const std::vector<std::string>& stops);
 
-    /// Feeds text; returns what may be shown now. After a match the text before the stop is returned, matched() is
-    /// true and everything else is dropped. The view is valid until the next call.
+    /// Adds text; returns what may be shown now. After a match, returns the text before the stop and sets matched();
+    /// the stop and all later text are dropped. The view is valid until the next call.
     [[nodiscard]] std::string_view push(std::string_view text);
-    /// Text still held back when generation ends for another reason.
+    /// Returns the text still held back when generation ends for another reason; empty after a match. The view is valid
+    /// until the next call.
     [[nodiscard]] std::string_view finish();
     [[nodiscard]] bool matched() const { return matched_; }
 
 private:
-    /// One beginning of a stop, spelt by the way from the root (node 0).
+    /// A prefix of a stop, spelt by the path from the root (node 0).
     struct Node {
         std::vector<std::pair<unsigned char, std::uint32_t>> children;
-        std::uint32_t fallback = 0;    // the longest proper end of this that begins a stop
+        std::uint32_t fallback = 0;    // node of the longest proper suffix that is a prefix of a stop
         std::size_t depth = 0;         // bytes
-        std::size_t match_length = 0;  // of the longest stop that ends here, 0: none
+        std::size_t match_length = 0;  // bytes of the longest stop that ends here; 0: none
     };
-    [[nodiscard]] std::uint32_t child(std::uint32_t node, unsigned char byte) const;  // 0: none
+    [[nodiscard]] std::uint32_t child(std::uint32_t node, unsigned char byte) const;  // 0: there is none
     [[nodiscard]] std::uint32_t advance(std::uint32_t node, unsigned char byte) const;
     void add(std::string_view stop);
     void link();
 
     std::vector<Node> nodes_;
     std::uint32_t state_ = 0;
-    std::string held_;  // the text that state_ stands for
+    std::string held_;  // the text of state_
     std::string out_;
     bool matched_ = false;
 };
