@@ -32,7 +32,7 @@ public:
     /// Waits until this memory is there. Throws the error if it cannot be had (OutOfBudget).
     void wait(std::int64_t n_chunks);
 
-    /// Bytes of locked memory so far, of all layers.
+    /// Bytes of memory that are there so far, of all layers.
     [[nodiscard]] std::size_t brought_bytes() const { return brought_bytes_; }
 
     /// Returns the address of a chunk that is not resident in its layer; waits for its memory. The chunks of a layer

@@ -136,7 +136,9 @@ void PipelinedPrefill::take_rows(std::int64_t layer, std::int64_t prefill_chunk,
     exec(rank).stream.copy(rows.data, states_->rows(prefill_chunk), rows.rows() * rows.row_stride_bytes);
 }
 
-// Cards wait for one another's events; for a CPU device the rows are in host memory when this returns.
+// Copies the rows of a chunk to host memory and returns the use of sent_ that the next layer's GPU must wait for.
+// Returns 0 if the rows are there already or the same stream orders the copies. Blocks the host if a CPU device is
+// next.
 std::uint64_t PipelinedPrefill::give_rows(std::int64_t layer, std::int64_t prefill_chunk) {
     const std::size_t rank = (*owners_)[layer].rank;
     const std::size_t next = (*owners_)[layer + 1].rank;

@@ -45,7 +45,8 @@ public:
     PipelinedPrefill& operator=(const PipelinedPrefill&) = delete;
 
     /// Runs all layers. Returns false if `control` cancelled it. Progress is reported on the caller's thread. Throws
-    /// the first RankFailed of any thread, after all threads have ended.
+    /// the first RankFailed of any thread, or OutOfBudget if the system starts no more threads, after all threads have
+    /// ended.
     [[nodiscard]] bool run(const PassControl& control);
     /// [ranks]. After run(), the residual streams hold the tokens that follow the prompt; only the owner of the last
     /// layer has their final rows.

@@ -30,7 +30,7 @@ struct Rank {
     Forward* forward = nullptr;          // runs the model of the shard
     std::vector<std::int64_t> layers{};  // of the whole model, ascending; empty: all layers
     std::int64_t first_vocab = 0;        // first row of the LM head; the number of rows is the shard's vocab
-    Collective* collective = nullptr;    // this rank's end of it; null: whole layers, or one rank
+    Collective* collective = nullptr;    // sums over all ranks, as this rank calls them; null: no matrix is split
 };
 
 /// Which rank computes a layer of the whole model, and the layer's index within that rank.

@@ -68,7 +68,7 @@ private:
 
     std::vector<Rank> ranks_;
     std::vector<KvCache*> caches_;                 // [ranks]
-    std::vector<PassKv*> kvs_;                     // [ranks], the same caches
+    std::vector<PassKv*> kvs_;                     // [ranks], caches_ as PassKv
     std::vector<std::vector<LayerOwner>> owners_;  // [layers of the whole model][owners]
     KvShape kv_;                                   // one layer of the whole model
     std::unique_ptr<RankPasses> passes_;

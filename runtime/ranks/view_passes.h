@@ -54,7 +54,7 @@ private:
     std::vector<std::unique_ptr<Forward>> forwards_;  // [ranks]
     std::vector<Rank> ranks_;                         // [ranks], with forwards_
     std::vector<KvView*> views_;                      // [ranks]
-    std::vector<PassKv*> kvs_;                        // [ranks], the same views
+    std::vector<PassKv*> kvs_;                        // [ranks], views_ as PassKv
     std::unique_ptr<RankPasses> passes_;
     std::optional<RankLogits> logits_;
 };

@@ -58,7 +58,7 @@ public:
     /// root, too).
     [[nodiscard]] static std::optional<SessionFile> open(const std::filesystem::path& path,
                                                          SessionUse use = SessionUse::GoOn);
-    /// Throws IoError if a session could not be created at `path`, to be called before long work. Creates nothing.
+    /// Throws IoError if a session could not be created at `path`, to be called before long work. Leaves no file.
     static void check_place(const std::filesystem::path& path);
     /// Creates a session with its first record. Throws IoError, also if there is a file already.
     [[nodiscard]] static SessionFile create(const std::filesystem::path& path, SessionBegin begin);

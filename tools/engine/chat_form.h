@@ -30,7 +30,8 @@ public:
     /// TemplateError, Interrupted.
     [[nodiscard]] EncodedPrompt prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
                                        const std::string& begun = {}, SystemSource source = SystemSource::User) const;
-    /// Returns the same prompt as text. What the conversation said is marked, so that it cannot spell control tokens.
+    /// Returns the prompt of prompt() as text, before it is encoded. What the conversation said is marked, so that it
+    /// cannot spell control tokens.
     [[nodiscard]] MarkedText prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
                                          const std::string& begun = {}, SystemSource source = SystemSource::User) const;
     /// Whether `system` spells control tokens: then its tokens differ between SystemSource::User and

@@ -64,8 +64,8 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
     plan_request.pass_tokens = offload().expect_tokens;
     plan_request.timed = true;
     plan_ = std::make_unique<SplitPlan>(split_plan_request(placement_request(*this, plan_request)));
-    // Host memory is locked for a GPU, if there is one: only then do its copies run at full link speed. If nothing
-    // streams, only hidden states of prompts are there, and CPU devices copy pageable memory at the same speed.
+    // Host memory is locked for a GPU, if there is one, so that its copies run at full link speed. If nothing
+    // streams, only hidden states of prompts are there, and CPU devices copy from pageable memory as well.
     const auto locker =
         std::ranges::find_if(devices(), [](const EngineDevice& each) { return !each.device->shares_host_memory(); });
     arena_ = std::make_unique<PinnedArena>(PinnedArenaOptions{

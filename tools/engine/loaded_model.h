@@ -33,7 +33,8 @@ public:
     [[nodiscard]] const Model* whole_model() const { return models_.size() == 1 ? models_.front().get() : nullptr; }
     /// Null for a single CPU without a memory budget.
     [[nodiscard]] const SplitPlan* plan() const { return plan_.get(); }
-    /// Host memory of what streams, and of hidden states between several devices; null if one device has all.
+    /// Host memory of what streams, and of hidden states between several devices; null on one device if nothing
+    /// streams.
     [[nodiscard]] PinnedArena* arena() const { return arena_.get(); }
     /// Where the KV cache of the planned text is, on that device.
     [[nodiscard]] KvPlacement kv_placement(std::size_t device) const;

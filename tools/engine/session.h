@@ -72,7 +72,7 @@ public:
     /// RequestError, FormatError, IoError as SessionFile does.
     explicit TextSession(SessionRequest request, SessionUse use = SessionUse::GoOn);
 
-    /// Whether the session existed. The functions below, up to replay(), may be called only then.
+    /// Whether there is a session to continue. The functions below, up to replay(), may be called only then.
     [[nodiscard]] bool resumes() const { return file_.has_value(); }
     [[nodiscard]] const SessionBegin& begin() const { return file_->begin(); }
     /// What was damaged in the session's file, part of a sentence; empty: nothing.

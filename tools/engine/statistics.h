@@ -44,7 +44,7 @@ struct RunFigures {
 /// Returns one object, as --stats writes it; times in seconds, sizes in bytes.
 [[nodiscard]] JsonObject statistics_json(const LoadedModel& model, const TextGenerationResult& result,
                                          const RunFigures& figures);
-/// The same for a text for which nothing was loaded: no devices, an empty plan.
+/// Like statistics_json() of a loaded model, for a text for which nothing was loaded: no devices, an empty plan.
 [[nodiscard]] JsonObject statistics_json(const OpenedModel& model, const TextGenerationResult& result,
                                          const RunFigures& figures);
 

@@ -47,7 +47,8 @@ public:
     void start_clock();
     /// Saves what drafting has learnt, as complete() does; for long runs.
     void keep_tables() const { drafter_->save(); }
-    /// Call at the end of the run: saves what drafting has learnt, and fills `figures`.
+    /// Call at the end of the run: saves what drafting has learnt, reports its back-off as a detail, and fills
+    /// `figures`.
     void complete(RunFigures& figures) const;
 
 private:
