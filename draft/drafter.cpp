@@ -38,6 +38,7 @@ PathNoise SourcesDrafter::known_noise() const {
 void SourcesDrafter::set_sampling(const SamplerOptions& sampling) {
     SamplerOptions reseeded = sampling_;
     reseeded.seed = sampling.seed;
+    keep_calibration();
     const CalibrationKind kind = calibration_kind();
     sampling_ = sampling;
     noise_ = known_noise();
@@ -50,7 +51,6 @@ void SourcesDrafter::set_sampling(const SamplerOptions& sampling) {
     control_.reset();
     chain_.acceptance = kFirstAcceptance;
     if (calibration_kind() == kind) return;
-    kept_calibrations_[static_cast<std::size_t>(kind)] = builder_.calibration().state();
     use_calibration();
 }
 
@@ -58,6 +58,7 @@ void SourcesDrafter::reset() {
     for (const auto& source : sources_.tables) source->reset();
     builder_.reset();
     for (std::vector<float>& state : kept_calibrations_) state.clear();
+    used_calibrations_ = {};
     control_.reset();
     chain_.acceptance = kFirstAcceptance;
 }

@@ -45,23 +45,22 @@ void SourcesDrafter::load() {
 void SourcesDrafter::save() {
     if (!store_) return;
     std::vector<TableSection> sections;
-    kept_calibrations_[static_cast<std::size_t>(calibration_kind())] = builder_.calibration().state();
-    const auto is_known_calibration = [this](std::string_view name) {
+    keep_calibration();
+    const auto is_ours = [this](std::string_view name) {
         const auto kind = std::ranges::find(kCalibrationSections, name) - kCalibrationSections.begin();
-        return std::cmp_less(kind, kCalibrationKinds) && !kept_calibrations_[kind].empty();
+        return sources_.find(name) != nullptr || (std::cmp_less(kind, kCalibrationKinds) && used_calibrations_[kind]);
     };
-    // Keeps what other sources learnt in earlier runs.
+    // Keeps what other sources, and calibrations that are not in use here, have in the file now.
     if (const auto file = store_->load(fingerprint_))
         for (const std::string& name : file->section_names())
-            if (sources_.find(name) == nullptr && !is_known_calibration(name))
-                sections.push_back({name, file->section(name)->copy()});
+            if (!is_ours(name)) sections.push_back({name, file->section(name)->copy()});
     for (const auto& source : sources_.tables) {
         TableSection section{.name = std::string(source->name()), .fields = {}};
         source->save(section.fields);
         if (!section.fields.empty()) sections.push_back(std::move(section));
     }
     for (std::size_t kind = 0; kind < kCalibrationKinds; ++kind) {
-        if (kept_calibrations_[kind].empty()) continue;
+        if (!used_calibrations_[kind]) continue;
         TableSection calibration{.name = std::string(kCalibrationSections[kind]), .fields = {}};
         calibration.fields.text(source_list());
         calibration.fields.f32s(kept_calibrations_[kind]);
@@ -73,6 +72,12 @@ void SourcesDrafter::save() {
 SourcesDrafter::CalibrationKind SourcesDrafter::calibration_kind() const {
     if (sampling_.temperature == 0.0) return CalibrationKind::Greedy;
     return noise_.present() ? CalibrationKind::Noisy : CalibrationKind::Blind;
+}
+
+void SourcesDrafter::keep_calibration() {
+    const auto kind = static_cast<std::size_t>(calibration_kind());
+    kept_calibrations_[kind] = builder_.calibration().state();
+    used_calibrations_[kind] = true;
 }
 
 // The builder goes on with what is known of the kind in use, else from the beginning.

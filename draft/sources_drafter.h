@@ -86,6 +86,7 @@ private:
     void load();
     [[nodiscard]] PathNoise known_noise() const;
     [[nodiscard]] CalibrationKind calibration_kind() const;
+    void keep_calibration();
     void use_calibration();
     [[nodiscard]] std::string source_list() const;
 
@@ -104,6 +105,7 @@ private:
     std::vector<SourceFigures> figures_;  // [sources]: counts of shapes, seconds of observe()
     // By kind; empty: nothing known. builder_ has the newer state of calibration_kind().
     std::array<std::vector<float>, kCalibrationKinds> kept_calibrations_;
+    std::array<bool, kCalibrationKinds> used_calibrations_{};  // by kind: in use here since reset(), so saved from here
     std::optional<TableStore> store_;
     std::uint64_t fingerprint_ = 0;
 };

@@ -2,7 +2,6 @@
 // numbered from 0; in a cache of a whole text they are the positions in the text.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>

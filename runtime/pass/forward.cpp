@@ -124,7 +124,7 @@ LogitRows Forward::enqueue(PassKv& kv, std::span<const TokenId> tokens, std::spa
     if (run_graph(rows, logit_tokens, control)) return hand_over(logit_tokens, needs);
     Steps steps = at_layer(0, [&] { return Steps(*this, rows, logit_tokens); });
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
-        if (!control.goes_on(layer, n_layers())) return {};
+        if (!control.report_progress(layer, n_layers())) return {};
         at_layer(layer, [&] { steps.run_layer(layer); });
     }
     const LogitRows logits = at_layer(kLmHeadStage, [&] { return steps.logits(needs); });

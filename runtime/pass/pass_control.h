@@ -15,7 +15,7 @@ struct PassControl {
     [[nodiscard]] bool cancelled() const { return cancel != nullptr && cancel->load(std::memory_order_relaxed); }
     /// Called before each of `n_steps` equal steps of the pass, `step` of them done: reports the progress. False: the
     /// pass is cancelled.
-    [[nodiscard]] bool goes_on(std::int64_t step, std::int64_t n_steps) const {
+    [[nodiscard]] bool report_progress(std::int64_t step, std::int64_t n_steps) const {
         if (step > 0 && on_progress) on_progress(static_cast<double>(step) / static_cast<double>(n_steps));
         return !cancelled();
     }

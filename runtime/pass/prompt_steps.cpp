@@ -54,7 +54,8 @@ bool Forward::feed_layers(PromptSteps& steps, const PassControl& control) {
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
         at_layer(layer, [&] { steps.begin_layer(layer); });
         for (std::int64_t prefill_chunk = 0; prefill_chunk < n_prefill_chunks; ++prefill_chunk) {
-            if (!control.goes_on(layer * n_prefill_chunks + prefill_chunk, n_layers() * n_prefill_chunks)) return false;
+            if (!control.report_progress(layer * n_prefill_chunks + prefill_chunk, n_layers() * n_prefill_chunks))
+                return false;
             at_layer(layer, [&] {
                 activations_.use_hidden(with_context("rows", [&] { return buffers.begin(*stream_); }));
                 if (layer == 0) steps.embed(prefill_chunk);

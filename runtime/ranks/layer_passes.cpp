@@ -43,7 +43,7 @@ bool LayerPasses::run_layers(const PassControl& control) {
     std::size_t at = owners_[0].rank;
     on_rank(*ranks_[at].forward, 0, [&] { steps_[at]->embed(); });
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
-        if (!control.goes_on(layer, n_layers())) return false;
+        if (!control.report_progress(layer, n_layers())) return false;
         const LayerOwner& owner = owners_[layer];
         on_rank(*ranks_[owner.rank].forward, layer, [&] {
             if (owner.rank != at) transfer(at, steps_[at]->hidden(), owner.rank, steps_[owner.rank]->hidden());

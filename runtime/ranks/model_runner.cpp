@@ -29,6 +29,7 @@ ModelRunner::SequenceParts::SequenceParts(const std::vector<Rank>& ranks, const 
 ModelRunner::ModelRunner(const std::vector<RunnerShard>& shards, const RunnerNeeds& needs, PinnedArena* arena,
                          std::unique_ptr<RankSums> sums)
     : sums_(std::move(sums)), caches_(needs.n_sequences) {
+    CHECK(!shards.empty() && needs.n_sequences >= 1, "{} shards, {} sequences", shards.size(), needs.n_sequences);
     std::vector<Rank> ranks;
     std::vector<Rank> check_ranks;
     for (std::size_t i = 0; i < shards.size(); ++i) {

@@ -92,7 +92,7 @@ void PipelinedPrefill::run_lane(const Lane& lane, const PassControl& control, bo
     try {
         for (const std::int64_t layer : lane) {
             for (std::int64_t prefill_chunk = 0; prefill_chunk < n_prefill_chunks_; ++prefill_chunk) {
-                if (is_caller ? !control.goes_on(n_done(), n_steps()) : control.cancelled()) stop(nullptr);
+                if (is_caller ? !control.report_progress(n_done(), n_steps()) : control.cancelled()) stop(nullptr);
                 const std::optional<std::uint64_t> use = await_rows(layer, prefill_chunk);
                 if (!use) return;
                 run_step(layer, prefill_chunk, *use);

@@ -1,5 +1,7 @@
 #include "runtime/ranks/rank.h"
 
+#include <algorithm>
+
 #include "kernels/base/check.h"
 
 namespace slipstream {

@@ -1,7 +1,6 @@
 // Rank: one of the devices that compute a model together; and how an error on it is reported.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>

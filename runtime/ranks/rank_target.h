@@ -75,8 +75,8 @@ private:
     RankLogits logits_;
     std::vector<ViewBuilder*> views_;  // [ranks], or none
     std::vector<PassHooks*> hooks_;    // [ranks], hooks of the running pass
-    std::vector<std::byte> rows_;      // [layers][K|V] of one rank, for read_rows(); empty if ranks have whole layers
-    std::int64_t n_logits_ = 0;        // logits rows of the running pass; 0: none were requested, or it was cancelled
+    std::vector<std::byte> rows_;  // [layers][K|V] of any one rank, for read_rows(); empty if ranks have whole layers
+    std::int64_t n_logits_ = 0;    // logits rows of the running pass; 0: none were requested, or it was cancelled
     std::int64_t extended_from_ = -1;  // positions before extend(); -1: no prompt is announced
     bool in_pass_ = false;
     bool failed_ = false;  // the last operation failed: forget() must find out which positions are lost

@@ -47,7 +47,7 @@ void TensorPasses::run_rank(std::size_t rank, std::span<PassKv* const> kvs, cons
         steps->embed();
     });
     for (std::int64_t layer = 0; layer < end_layer_; ++layer) {
-        if (rank == 0 && !pass.control().goes_on(layer, n_layers())) {
+        if (rank == 0 && !pass.control().report_progress(layer, n_layers())) {
             cancelled_ = true;
             end_layer_ = layer + 1;
         }

@@ -250,6 +250,26 @@ TEST_F(DrafterTables, EachKindOfCalibrationIsKeptWhileAnotherIsInUse) {
     EXPECT_TRUE(notes_.empty());
 }
 
+TEST_F(DrafterTables, ASaveKeepsTheCalibrationThatAnotherRunSavedMeanwhile) {
+    const auto without_noise = [this] {
+        const TableWriter fields = TableFile(file()).section("calibration")->copy();
+        return std::vector(fields.bytes().begin(), fields.bytes().end());
+    };
+    learn_and_save(kOfTheText);
+    const auto earlier = without_noise();
+    temperature_ = 0.8;
+    const auto noisy = make(kOfTheText);  // has loaded both kinds
+    temperature_ = 0.0;
+    const auto greedy = make(kOfTheText);
+    static_cast<void>(replay(*greedy, recorded_phrases(2), 32));
+    greedy->save();
+    const auto later = without_noise();
+    EXPECT_NE(later, earlier);
+    static_cast<void>(replay(*noisy, recorded_phrases(1), 32));
+    noisy->save();
+    EXPECT_EQ(without_noise(), later);
+}
+
 TEST_F(DrafterTables, AnotherModelsTableIsNotUsed) {
     learn_and_save();
     const std::string before = bytes_of(file());

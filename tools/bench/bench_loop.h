@@ -23,8 +23,8 @@ struct BenchLoopOptions {
 
 class BenchLoop {
 public:
-    /// `model`, `target` (of that model, for passes of the drafter's budget) and the drafter that is to
-    /// guess outlive this. Loops may share a target and run in turn, each from restart().
+    /// `model`, `runner` (of that model, for passes of the drafter's budget) and `drafter` must outlive this object.
+    /// Loops may share a runner and run in turn, each from restart().
     BenchLoop(const LoadedModel& model, ModelRunner& runner, EngineDrafter& drafter, BenchLoopOptions options);
 
     struct Run {

@@ -1,6 +1,5 @@
 #include "tools/chat/chat_generator.h"
 
-#include <algorithm>
 #include <tuple>
 #include <utility>
 

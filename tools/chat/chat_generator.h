@@ -1,7 +1,9 @@
 // Answers of a chat: each prompt is the whole conversation, and what the KV cache holds of its beginning is kept.
 //
-// Invariant: an answer is what `generate` gives for the same whole prompt, seed and samplers. The KV of the longest
-// beginning that the new prompt shares with the last prompt and its answer is reused (tools/engine/prefix_store.h).
+// Invariant: an answer is what `generate` gives for the same whole prompt, seed and samplers (under --verify rejection
+// with --draft retrieval it has the same distribution only: a KV view that was built for reused KV draws otherwise).
+// The KV of the longest beginning that the new prompt shares with the last prompt and its answer is reused
+// (tools/engine/prefix_store.h).
 #pragma once
 
 #include <cstdint>

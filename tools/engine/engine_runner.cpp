@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "kernels/base/check.h"
+
 namespace slipstream::tools {
 
 namespace {
@@ -35,6 +37,7 @@ std::unique_ptr<RankSums> make_sums(const LoadedModel& model, const RunNeeds& ne
 
 std::unique_ptr<ModelRunner> make_runner(const LoadedModel& model, const RunNeeds& needs,
                                          const EngineCallbacks& callbacks) {
+    CHECK(needs.n_sequences == 1, "the plan counts the KV of one sequence");
     RunnerNeeds of_runner = needs;
     if (of_runner.text_tokens == 0) of_runner.text_tokens = model.context_tokens();
     std::vector<RunnerShard> shards;

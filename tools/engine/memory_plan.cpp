@@ -10,7 +10,6 @@
 #include "runtime/loop/loop_needs.h"
 #include "runtime/loop/self_check.h"
 #include "runtime/model/model.h"
-#include "runtime/ranks/rank_target.h"
 #include "runtime/ranks/view_passes.h"
 
 namespace slipstream::tools {

@@ -14,10 +14,10 @@
 
 #include <fmt/format.h>
 
+#include "tools/base/range.h"
 #include "tools/machine/environment.h"
 #include "tools/options/command.h"
 #include "tools/options/options.h"
-#include "tools/base/range.h"
 #include "tools/options/toml_file.h"
 
 namespace slipstream::tools {

@@ -17,7 +17,6 @@
 #include "runtime/model/weight_items.h"
 #include "runtime/pass/forward.h"
 #include "runtime/plan/model_plan.h"
-#include "runtime/ranks/rank_target.h"
 #include "runtime/text/printable.h"
 #include "tools/base/usage_error.h"
 #include "tools/engine/measured_rates.h"
