@@ -21,6 +21,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/sanitizers.h"
 #include "tests/tools/chat_terminal.h"
 #include "tests/tools/run_program.h"
 #include "tests/tools/temporary_folder.h"
@@ -257,6 +258,10 @@ TEST_P(PipedSignals, EndItAndKeepAll) {
 }
 
 TEST_P(PipedSignals, QuitKeepsTheMessage) {
+    // ThreadSanitizer does not intercept read() inside the C library: it delays the handler until that read returns,
+    // and SIGQUIT restarts the read (SA_RESTART).
+    if (kThreadSanitizer && GetParam() == Place::AtThePrompt)
+        GTEST_SKIP() << "ThreadSanitizer delays a signal that arrives in a read of the C library";
     EXPECT_EQ(end_by(SIGQUIT).code, -1 - SIGQUIT);
     const Messages messages = messages_in(session());
     ASSERT_EQ(messages.size(), 2U);
