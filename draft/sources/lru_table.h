@@ -1,8 +1,8 @@
 // Cacheback's table: leaders of LL tokens, each with the followers of FL tokens that came directly after it (Ma, Gim,
 // Zhong 2025, section 3.1). The table holds at most LC leaders, and at most FC followers of each leader. A further
 // leader replaces the least recently used one with all its followers; a further follower replaces the least recent one
-// of its leader. A query or an insertion makes a leader the most recent, only an insertion a follower. Followers
-// compete with those of the same leader only.
+// of its leader. A query or an insertion makes a leader the most recent, only an insertion a follower. So a follower
+// never replaces a follower of another leader.
 //
 // Every operation takes O(1) time, amortised: removing a leader also removes the followers that were inserted before.
 // Memory grows with what is stored; it is not reserved for LC * FC entries.

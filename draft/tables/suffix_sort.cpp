@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kSuffixesPerReport = std::size_t{1} << 20;  // sorted suffixes between two reports
 
-// Suffixes [begin, end) of the array that are equal as far as they have been compared.
+// The suffixes at [begin, end) of the suffix array: all begin with the same tokens, as many as were compared so far.
 struct Group {
     std::uint32_t begin;
     std::uint32_t end;

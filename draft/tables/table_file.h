@@ -113,7 +113,7 @@ struct TableSection {
 
 /// Writes the sections to the file `path` through an AtomicFile (fsync, then rename): a reader sees the old file or the
 /// whole new one. Makes missing folders. If `path` is a link, the file that it leads to is replaced, not the link.
-/// Throws IoError, and then leaves nothing behind.
+/// If it throws IoError, the old file is unchanged and no partial file remains.
 void write_table_file(const std::filesystem::path& path, std::span<const TableSection> sections);
 
 /// Receives the next bytes of a file that is being written.

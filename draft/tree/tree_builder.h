@@ -2,9 +2,9 @@
 //
 // A node's score is the product of the estimated acceptance probabilities along its path, that is, the probability that
 // a pass commits it. Nodes are taken by falling score. When a node is taken, every table is asked for its children;
-// proposals of the same token are merged (votes.h), and the children compete for the next place. With noise, a child's
-// estimate is the probability that log p + gumbel makes it the target's choice. Every prefix of the list of taken nodes
-// is a tree, so the best tree is the prefix with the greatest expected tokens less the worth of its time.
+// proposals of the same token are merged (votes.h), and the children become candidates for the next node. With noise, a
+// child's estimate is the probability that log p + gumbel makes it the target's choice. Every prefix of the list of
+// taken nodes is a tree, so the best tree is the prefix with the greatest expected tokens less the worth of its time.
 //
 // Models are asked in batches, the cheapest first, about those nodes of the tree at which their votes gain most, as
 // long as the gain is worth the time. After each batch the search starts again with all votes known by then, so a cheap

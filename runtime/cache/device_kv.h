@@ -43,8 +43,9 @@ public:
     [[nodiscard]] std::byte* scratch_k(std::int64_t layer) const { return scratch_plane(2 * layer); }
     [[nodiscard]] std::byte* scratch_v(std::int64_t layer) const { return scratch_plane(2 * layer + 1); }
 
-    /// Copies the scratch rows `rows` of `from`, this or another store of the same layers, to the slots from
-    /// `first_slot` on in every layer, in stream order. The chunks of these slots must be on the device.
+    /// Copies the scratch rows `rows` of `from` to the slots from `first_slot` on, in every layer, in stream order.
+    /// `from` may be this store; another store must have the same layers. The chunks of these slots must be on the
+    /// device.
     void commit(ExecRef exec, const DeviceKv& from, std::span<const NodeId> rows, std::int64_t first_slot) const;
 
     // For layers that stream.

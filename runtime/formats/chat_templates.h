@@ -16,8 +16,8 @@ namespace slipstream {
 class GgufFile;
 
 /// Returns all templates of a Hugging Face directory. `tokenizer_config` is its tokenizer_config.json, or an empty
-/// object. A .jinja file replaces a template of the same name in a field, as in transformers since 4.43. Throws
-/// IoError, FormatError.
+/// object. A .jinja file of the directory replaces the template of the same name in `tokenizer_config`, as in
+/// transformers since 4.43. Throws IoError, FormatError.
 [[nodiscard]] std::vector<NamedChatTemplate> hf_chat_templates(const std::filesystem::path& directory,
                                                                const nlohmann::json& tokenizer_config);
 

@@ -27,7 +27,7 @@ HiddenStateBuffers::~HiddenStateBuffers() {
     for (Stream* stream : {copy_in_, copy_out_.get()}) {
         try {
             stream->synchronize();
-        } catch (...) {  // whoever waited for the copy has reported its failure
+        } catch (...) {  // the pass that waited for the copy has reported its failure
         }
     }
 }

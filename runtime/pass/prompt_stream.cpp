@@ -90,7 +90,7 @@ PromptStream::~PromptStream() {
         if (prefetcher_) prefetcher_->rewind(exec_.stream);
         if (kv_) kv_->drop();
         if (last_flush > 0) exec_.stream.wait(cache_->host()->flushed(), last_flush);
-    } catch (...) {  // a copy that failed has been told by whoever waited for it
+    } catch (...) {  // the pass that waited for the copy has reported its failure
     }
 }
 

@@ -21,7 +21,8 @@ ModelPlan plan_rank(const SplitPlanRequest& request, std::size_t rank, std::int6
         whole ? *request.weights : shard_weights(*request.weights, *request.config, request.shards[rank]);
     ModelPlanRequest of_rank = request.rank_request(rank, config, weights);
     of_rank.pass_tokens = pass_tokens;
-    // While other devices compute, this device's link copies the next layer as far as its ring has room.
+    // While other devices compute, the link of this device copies the device's next layer into the free part of its
+    // ring.
     of_rank.ring_layers = !whole && request.kind == SplitKind::Layers ? 2 : 1;
     try {
         return ModelPlan(of_rank);
