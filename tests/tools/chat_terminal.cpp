@@ -108,6 +108,17 @@ void ChatTerminal::send(std::string_view line) {
     wait_for_prompt();
 }
 
+void ChatTerminal::begin_answer(std::string_view message, std::size_t n_bytes) {
+    type(std::string(message) + "\r");
+    wait_for("\r\n");
+    const std::size_t begin = seen_;
+    const auto whole_lines = [&] {
+        const std::string_view bytes = std::string_view(bytes_).substr(begin);
+        return screen_text(bytes.substr(0, bytes.rfind('\n') + 1));
+    };
+    while (whole_lines().size() < n_bytes) wait_for("\n");
+}
+
 void ChatTerminal::resize(int columns) {
     const winsize size = window(columns);
     if (ioctl(terminal_, TIOCSWINSZ, &size) != 0) throw std::system_error(errno, std::generic_category(), "resizing");

@@ -30,6 +30,9 @@ public:
     void wait_for_prompt();
     /// Types a line and waits until the next one is asked for.
     void send(std::string_view line);
+    /// Types a message and waits until `n_bytes` of its answer are on the screen, counted in complete lines: a progress
+    /// bar or a rate is only ever drawn on the last one, and a slow program draws many bytes of them before its answer.
+    void begin_answer(std::string_view message, std::size_t n_bytes);
     void resize(int columns);
     void send_signal(int signal) const;
     /// Waits until all threads of the program sleep, which they do at the prompt.

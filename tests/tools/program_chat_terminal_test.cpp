@@ -94,9 +94,7 @@ TEST(ChatTerminal, EditsALineAndRecallsIt) {
 
 TEST(ChatTerminal, CtrlCStopsAnAnswerAndTwiceLeaves) {
     Talk talk({"--stop", "no text has this"});
-    talk.type("Tell me a tale\r");
-    talk.wait_for("\r\n");
-    while (talk.bytes().size() < 600) talk.wait_for(" ");
+    talk.begin_answer("Tell me a tale", 200);
     // Not by the key: at Ctrl-C a terminal drops output that was not read yet (termios(3), NOFLSH), so that the screen
     // would lack words of the answer.
     talk.send_signal(SIGINT);
@@ -120,9 +118,7 @@ TEST(ChatTerminal, CtrlCStopsAnAnswerAndTwiceLeaves) {
 
 TEST(ChatTerminal, TheKeyOfCtrlCStopsAnAnswerAndKeepsIt) {
     Talk talk({"--stop", "no text has this"});
-    talk.type("Tell me a tale\r");
-    talk.wait_for("\r\n");
-    while (talk.bytes().size() < 600) talk.wait_for(" ");
+    talk.begin_answer("Tell me a tale", 200);
     talk.type("\x03");
     talk.wait_for("; stopped");
     talk.wait_for_prompt();
@@ -136,9 +132,7 @@ TEST(ChatTerminal, TheKeyOfCtrlCStopsAnAnswerAndKeepsIt) {
 
 TEST(ChatTerminal, QuittingAtOnceLeavesTheTerminalAsItWas) {
     Talk talk({"--stop", "no text has this"});
-    talk.type("Tell me a tale\r");
-    talk.wait_for("\r\n");
-    while (talk.bytes().size() < 600) talk.wait_for(" ");
+    talk.begin_answer("Tell me a tale", 200);
     EXPECT_FALSE(talk.echoes());
     talk.type("\x1c");  // Ctrl-backslash
     EXPECT_EQ(talk.finish(), -1 - SIGQUIT);
@@ -147,9 +141,7 @@ TEST(ChatTerminal, QuittingAtOnceLeavesTheTerminalAsItWas) {
 
 TEST(ChatTerminal, WhatIsTypedDuringAnAnswerIsTheNextLine) {
     Talk talk({"--stop", "no text has this", "--max-tokens", "400"});
-    talk.type("Tell me a tale\r");
-    talk.wait_for("\r\n");
-    while (talk.bytes().size() < 600) talk.wait_for(" ");
+    talk.begin_answer("Tell me a tale", 200);
     talk.type("a zebra came\r");
     talk.wait_for_prompt();
     talk.wait_for("zebra");
@@ -265,9 +257,7 @@ TEST(ChatTerminal, CrLfIsOneLineEnd) {
 
 TEST(ChatTerminal, CrLfTypedDuringAnAnswerIsOneLineEnd) {
     Talk talk({"--stop", "no text has this", "--max-tokens", "300"});
-    talk.type("Tell me a tale\r");
-    talk.wait_for("\r\n");
-    while (talk.bytes().size() < 600) talk.wait_for(" ");
+    talk.begin_answer("Tell me a tale", 200);
     talk.type("/set max-tokens 2\r\na zebra came\r\nand a crow\r\n");
     talk.wait_for("crow");
     talk.wait_for_prompt();
@@ -280,9 +270,7 @@ TEST(ChatTerminal, CrLfTypedDuringAnAnswerIsOneLineEnd) {
 
 TEST(ChatTerminal, AnAnswerFollowsTheWindowsWidth) {
     Talk talk({"--stop", "no text has this", "--max-tokens", "1500"}, 100);
-    talk.type("Tell me a tale\r");
-    talk.wait_for("\r\n");
-    while (talk.bytes().size() < 1200) talk.wait_for(" ");
+    talk.begin_answer("Tell me a tale", 800);
     talk.resize(60);
     const std::size_t resized_at = talk.bytes().size();
     talk.wait_for_prompt();

@@ -189,17 +189,25 @@ void ChatLoop::send(const std::string& message, Unanswered unanswered) {
     };
     ChatAnswer answer;
     std::string so_far;
-    try {
-        answer = ask(so_far);
-    } catch (const Interrupted&) {  // while the prompt was made
-        answer.result.stop_reason = StopReason::Interrupt;
-    } catch (...) {  // stdout on a full disk, for example
+    const auto keep_so_far = [&] {
         if (unanswered == Unanswered::Kept && !so_far.empty()) {
             session_.messages.push_back({"assistant", so_far});
             keep();
         } else {
             take_back();
         }
+    };
+    try {
+        answer = ask(so_far);
+    } catch (const Interrupted&) {
+        if (!so_far.empty()) {  // a write that waited for a full stdout was given up
+            keep_so_far();
+            throw;
+        }
+        answer.result.stop_reason = StopReason::Interrupt;  // the prompt was being made
+    } catch (...) {
+        // stdout on a full disk, for example
+        keep_so_far();
         throw;
     }
     const bool is_interrupted = answer.result.stop_reason == StopReason::Interrupt;
