@@ -4,7 +4,8 @@
 # machine -> engine, terminal -> options -> cli -> chat, plan, bench -> dev, read from below; rooms between two arrows do
 # not include each other, and a folder of tools that is not in this list is refused. So what opens, plans and generates
 # never knows who asked: the engine takes options as structs and reports by callbacks. Of the machine it does not include
-# the environment, nor what searches for models. What people say becomes ids in one place (engine/prompt_encoding.cpp), which alone calls
+# the environment, nor what searches for models. The other folders of tools enter it by one header, engine/engine.h; only
+# tests of a part of the engine include the header of that part. What people say becomes ids in one place (engine/prompt_encoding.cpp), which alone calls
 # Tokenizer::encode_prompt().
 # runtime/text, which knows nothing of models and files, includes only itself and kernels/base.
 # Within runtime: text -> model, cache -> formats, pass -> view -> loop -> ranks -> plan, session; each includes only what
@@ -58,6 +59,8 @@ check() {
                      (!(part[2] in room) || room[part[2]] > room[own[2]])) why = "tools/" part[2] " is above tools/" own[2]
             else if (own[1] == "tools" && n_own > 2 && part[1] == "tools" && n > 2 && part[2] != own[2] &&
                      room[part[2]] == room[own[2]]) why = "tools/" part[2] " and tools/" own[2] " do not include each other"
+            else if (own[1] == "tools" && own_folder != "tools/engine" && folder == "tools/engine" &&
+                     included != "tools/engine/engine.h") why = "the engine is entered by tools/engine/engine.h alone"
             else if (FILENAME ~ /^tools\/engine\// && included ~ /^tools\/machine\/(environment|model_lookup|model_stores)\.h$/)
                 why = "the engine knows no environment and searches for no model"
             else if (FILENAME ~ /^runtime\/text\// && quoted && included !~ /^(runtime\/text|kernels\/base)\//)
@@ -128,10 +131,12 @@ expect pass kernels/a.h '<vector>'
 for above in cli chat plan bench; do
     expect refused tools/engine/a.cpp "\"tools/$above/b.h\""
     expect refused tools/options/a.h "\"tools/$above/b.h\""
-    expect pass tools/$above/a.cpp '"tools/engine/b.h"'
+    expect pass tools/$above/a.cpp '"tools/engine/engine.h"'
+    expect refused tools/$above/a.cpp '"tools/engine/b.h"'
+    expect refused tools/engine/engine.h "\"tools/$above/b.h\""
 done
 for outer in terminal options; do
-    expect refused tools/engine/a.h "\"tools/$outer/b.h\""
+    expect refused tools/engine/engine.h "\"tools/$outer/b.h\""
     expect pass tools/cli/a.cpp "\"tools/$outer/b.h\""
 done
 for searches in environment model_lookup model_stores; do
@@ -140,7 +145,10 @@ for searches in environment model_lookup model_stores; do
 done
 expect pass tools/engine/a.cpp '"tools/machine/host.h"'
 expect pass tools/engine/a.cpp '"tools/base/b.h"'
-expect pass tools/options/a.h '"tools/engine/b.h"'
+expect pass tools/options/a.h '"tools/engine/engine.h"'
+expect refused tools/options/a.h '"tools/engine/engine_options.h"'
+expect refused tools/dev/a.cpp '"tools/engine/session.h"'
+expect pass tests/tools/a.cpp '"tools/engine/kept_splits.h"'
 expect refused tools/terminal/a.cpp '"tools/engine/b.h"'
 expect refused tools/base/a.cpp '"tools/machine/b.h"'
 encode='<vector>

@@ -10,7 +10,7 @@
 
 #include "tests/support/error_text.h"
 #include "tests/support/tiny_model.h"
-#include "tools/engine/loaded_model.h"
+#include "tools/engine/engine.h"
 
 namespace slipstream::tools {
 namespace {

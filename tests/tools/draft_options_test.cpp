@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tools/base/usage_error.h"
+#include "tools/engine/engine.h"
 #include "tools/options/settings.h"
 
 namespace slipstream::tools {

@@ -5,6 +5,7 @@
 
 #include "tests/support/error_text.h"
 #include "tools/base/usage_error.h"
+#include "tools/engine/engine.h"
 #include "tools/options/settings.h"
 
 namespace slipstream::tools {

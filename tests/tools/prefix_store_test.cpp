@@ -1,6 +1,6 @@
 // Conversations at random: each prompt begins with a part of the text before. What a prompt reuses is what it would
 // have computed, and no more is computed again than that asks for.
-#include "tools/engine/prefix_store.h"
+#include "tools/engine/engine.h"
 
 #include <algorithm>
 #include <random>

@@ -13,7 +13,7 @@
 #include "kernels/base/error.h"
 #include "runtime/text/chat/choose_template.h"
 #include "runtime/text/chat/prompt_template.h"
-#include "tools/engine/chat_form.h"
+#include "tools/engine/engine.h"
 
 namespace slipstream::tools {
 namespace {

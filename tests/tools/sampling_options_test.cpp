@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "tools/base/usage_error.h"
+#include "tools/engine/engine.h"
 #include "tools/options/settings.h"
 
 namespace slipstream::tools {

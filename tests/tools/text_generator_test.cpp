@@ -1,5 +1,5 @@
 // The engine as a library: from a path to a text, without options, terminal and command line.
-#include "tools/engine/text_generator.h"
+#include "tools/engine/engine.h"
 
 #include <atomic>
 #include <functional>
@@ -13,7 +13,6 @@
 #include "kernels/base/error.h"
 #include "kernels/base/interrupted.h"
 #include "runtime/loop/text_generation.h"
-#include "tools/engine/prompt_encoding.h"
 
 namespace slipstream::tools {
 namespace {
@@ -44,11 +43,12 @@ protected:
         const auto tokenizer = make_tokenizer(opened.files().tokenizer_source());
         TextGenerator generator = make(options_, std::move(opened), *tokenizer, &cancel_);
         const EncodedPrompt prompt = encode_raw("The wolf said", *tokenizer, SpecialTokens::AsText, nullptr);
-        generator.loop().begin(prompt.tokens);
+        EXPECT_EQ(generator.start(prompt.tokens), 0);
         Generated generated{.text = "", .streams = generator.model().streams()};
         TextGenerationOptions text;
         text.max_tokens = 24;
-        generated.passes = generate_text(generator.loop(), *tokenizer, prompt.start, generator.limits(), text,
+        generated.passes = generator
+                               .generate(*tokenizer, prompt.start, text,
                                          {.on_text = [&](std::string_view part) { generated.text += part; }})
                                .passes;
         return generated;
@@ -58,12 +58,12 @@ protected:
     [[nodiscard]] static std::string text_of(TextGenerator& generator, const Tokenizer& tokenizer) {
         const EncodedPrompt prompt = encode_raw("The wolf said", tokenizer, SpecialTokens::AsText, nullptr);
         generator.sequence().keep_computed(0);
-        generator.loop().begin(prompt.tokens);
+        EXPECT_EQ(generator.start(prompt.tokens), 0);
         std::string text;
         TextGenerationOptions options;
         options.max_tokens = 24;
-        static_cast<void>(generate_text(generator.loop(), tokenizer, prompt.start, generator.limits(), options,
-                                        {.on_text = [&](std::string_view part) { text += part; }}));
+        static_cast<void>(generator.generate(tokenizer, prompt.start, options,
+                                             {.on_text = [&](std::string_view part) { text += part; }}));
         return text;
     }
 
@@ -112,14 +112,12 @@ TEST_F(EngineGeneration, OtherSamplingIsTakenUpInPlace) {
         options_.draft.verify = verify;
         if (verify == VerifyRule::Rejection) options_.draft.options.child_rule = draft::ChildRule::Draw;
         TextGenerator generator = make(options_, OpenedModel(folder), *tokenizer, &cancel_, first);
-        const GenerationLoop* loop = &generator.loop();
         const std::string text = text_of(generator, *tokenizer);
         for (const SamplerOptions& sampling : {SamplerOptions{.temperature = 0.9, .seed = 2},
                                                SamplerOptions{.temperature = 1.2, .top_k = 3, .seed = 2}, first}) {
             const std::int64_t offered = generator.sources().totals().front().offered;
             EXPECT_GT(offered, 0);
             generator.resample(sampling);
-            EXPECT_EQ(&generator.loop(), loop);
             EXPECT_EQ(generator.sources().totals().front().offered, offered);
             const std::string next = text_of(generator, *tokenizer);
             EXPECT_EQ(next == text, sampling == first);

@@ -11,7 +11,7 @@
 #include "tools/bench/bench_request.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_view_request.h"
-#include "tools/engine/statistics.h"
+#include "tools/engine/engine.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/draft_options.h"

@@ -7,64 +7,36 @@
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_tokens.h"
 #include "tools/cli/console_callbacks.h"
-#include "tools/engine/draft_choice.h"
+#include "tools/engine/engine.h"
 #include "tools/options/command.h"
 #include "tools/options/sampling_options.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {
 
-namespace {
-
-// The draft model that some column asks for: --draft-model is one for all of them.
-std::optional<EngineDraftModel> shared_draft_model(std::span<const DraftSettings> drafts, const PlacedModel& target,
-                                                   const EngineCallbacks& callbacks) {
-    for (const DraftSettings& draft : drafts)
-        if (auto model = load_draft_model(draft, target, callbacks)) return model;
-    return std::nullopt;
-}
-
-}  // namespace
-
-BenchColumns::Column::Column(const DraftSettings& settings, const BenchRequest& request, const PlacedModel& target,
-                             const Model* target_model, const EngineDraftModel* draft_model,
-                             const EngineCallbacks& callbacks)
-    : verify(settings.verify),
-      drafter(settings, target, target_model, draft_model, request.sampling, callbacks),
-      figures{.list = settings.list, .budget = drafter.budget()} {}
-
 BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, PlacedModel placed,
                            std::int64_t text_tokens, const std::vector<TokenId>& end_tokens, CommandContext& context)
     : keeps_tables_(request.keeps_tables) {
-    // Under a memory budget drafters come first, and what they leave is planned with (text_generator.h).
+    // With a memory budget, drafting is made before the model is loaded, and the plan uses what it leaves.
     const EngineCallbacks callbacks = console_callbacks(context);
     check_logit_bias(request.sampling, placed.config().vocab);
     const bool budgeted = placed.budgeted();
     if (!budgeted) model_.emplace(load_for_bench(result, std::move(placed), {}, context));
-    const PlacedModel& target = model_ ? *model_ : placed;
-    std::vector<DraftSettings> drafts{DraftSettings{}};
-    for (const DraftSettings& draft : request.drafts) drafts.push_back(choose_draft(draft, target, callbacks));
-    draft_model_ = shared_draft_model(drafts, target, callbacks);
-    std::int64_t budget = 1;
-    for (const DraftSettings& draft : drafts) {
-        columns_.push_back(std::make_unique<Column>(draft, request, target, model_ ? model_->whole_model() : nullptr,
-                                                    draft_model_ ? &*draft_model_ : nullptr, callbacks));
-        budget = std::max(budget, columns_.back()->drafter.budget());
-    }
-    // Where memory is limited the plan is the one that generating has: for the whole context.
-    RunNeeds needs = generation_needs(budget, budgeted ? 0 : text_tokens, CheckPasses::No);
-    // Options of views are one for all columns.
-    for (const auto& column : columns_) {
-        const std::optional<ViewNeeds> view = column->drafter.view_needs();
-        if (view && (!needs.view || needs.view->max_nodes < view->max_nodes)) needs.view = view;
-    }
+    std::vector<DraftSettings> lists{DraftSettings{}};  // plain decoding
+    lists.insert(lists.end(), request.drafts.begin(), request.drafts.end());
+    drafting_.emplace(lists, model_ ? *model_ : placed, model_ ? model_->whole_model() : nullptr, request.sampling,
+                      callbacks);
+    // A budgeted model is planned as for generation: for the whole context.
+    const RunNeeds needs = drafting_->needs(budgeted ? 0 : text_tokens);
     if (!model_) model_.emplace(load_for_bench(result, std::move(placed), needs, context));
     runner_ = make_runner(*model_, needs, callbacks);
-    for (const auto& column : columns_) {
-        if (column->drafter.view_needs()) column->drafter.attach_view(*model_, *runner_->view());
-        column->loop = std::make_unique<BenchLoop>(
-            *model_, *runner_, column->drafter,
-            BenchLoopOptions{.end_tokens = end_tokens, .sampling = request.sampling, .verify = column->verify});
+    drafting_->attach(*model_, *runner_);
+    for (std::size_t i = 0; i < lists.size(); ++i) {
+        EngineDrafter& drafter = drafting_->drafter(i);
+        columns_.push_back(
+            {.drafter = &drafter,
+             .figures = {.list = lists[i].list, .budget = drafter.budget()},
+             .loop = BenchLoop(*model_, *runner_, drafter, {.end_tokens = end_tokens, .sampling = request.sampling})});
     }
 }
 
@@ -75,17 +47,17 @@ void BenchColumns::restore(TextSession& session, const EngineCallbacks& callback
 
 std::vector<TokenId> BenchColumns::converse_in(Column& column, const BenchTalk& talk, std::int64_t decode_tokens,
                                                BenchSample sample) {
-    if (!keeps_tables_) column.drafter.reset();
-    column.loop->restart(n_kept_);
-    runner_->use_view(column.drafter.view_needs().has_value());
-    const std::vector<draft::SourceFigures> before = column.drafter.figures();
+    if (!keeps_tables_) column.drafter->reset();
+    column.loop.restart(n_kept_);
+    runner_->use_view(column.drafter->view_needs().has_value());
+    const std::vector<draft::SourceFigures> before = column.drafter->figures();
     std::vector<TokenId> text;
     std::vector<std::vector<TokenId>> answers;
     for (std::int64_t turn = 0; turn < talk.n_turns; ++turn) {
         std::vector<TokenId> prompt = talk.prompt(turn, text, answers);
         const auto n_prompt = std::ssize(prompt);
-        const BenchLoop::Run run = column.loop->run(std::move(prompt), decode_tokens);
-        text = column.loop->text();
+        const BenchLoop::Run run = column.loop.run(std::move(prompt), decode_tokens);
+        text = column.loop.text();
         answers.emplace_back(text.begin() + n_prompt, text.end());
         if (sample == BenchSample::WarmUp) continue;
         column.figures.prefill.push_back(run.prefill);
@@ -94,21 +66,21 @@ std::vector<TokenId> BenchColumns::converse_in(Column& column, const BenchTalk& 
         column.figures.nodes += run.nodes;
         column.figures.draft_seconds += run.draft_seconds;
     }
-    if (sample == BenchSample::Measured) column.figures.sources.add(before, column.drafter.figures());
+    if (sample == BenchSample::Measured) column.figures.sources.add(before, column.drafter->figures());
     return text;
 }
 
 void BenchColumns::converse(const BenchTalk& talk, std::int64_t decode_tokens, BenchSample sample) {
-    for (const auto& column : columns_) {
-        std::vector<TokenId> text = converse_in(*column, talk, decode_tokens, sample);
-        if (column == columns_.front()) {
+    for (Column& column : columns_) {
+        std::vector<TokenId> text = converse_in(column, talk, decode_tokens, sample);
+        if (&column == &columns_.front()) {
             plain_text_ = std::move(text);
             if (sample != BenchSample::Measured) continue;
             ++n_plain_;
             if (repeats_itself(plain_text_, std::ssize(talk.prompt(0, {}, {})) + 1)) ++n_repeating_;
         } else if (sample == BenchSample::Measured) {
-            ++column->figures.texts;
-            column->figures.texts_equal += text == plain_text_ ? 1 : 0;
+            ++column.figures.texts;
+            column.figures.texts_equal += text == plain_text_ ? 1 : 0;
         }
     }
 }
@@ -123,7 +95,7 @@ void BenchColumns::report_repeats(Console& console) const {
 }
 
 void BenchColumns::put_figures(BenchResult& result) const {
-    const DraftFigures& plain = columns_.front()->figures;
+    const DraftFigures& plain = columns_.front().figures;
     result.phases.push_back({.name = "prefill", .samples = plain.prefill});
     // None where each text was one token.
     PhaseFigures decode{.name = "decode", .samples = {}};
@@ -131,7 +103,7 @@ void BenchColumns::put_figures(BenchResult& result) const {
         if (sample.tokens > 0) decode.samples.push_back(sample);
     if (!decode.samples.empty()) result.phases.push_back(std::move(decode));
     if (columns_.size() == 1) return;
-    for (const auto& column : columns_) result.drafts.push_back(column->figures);
+    for (const Column& column : columns_) result.drafts.push_back(column.figures);
 }
 
 }  // namespace slipstream::tools

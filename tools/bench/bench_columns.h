@@ -16,8 +16,7 @@
 #include "tools/bench/bench_loop.h"
 #include "tools/bench/bench_request.h"
 #include "tools/bench/bench_talk.h"
-#include "tools/engine/engine_drafter.h"
-#include "tools/engine/session.h"
+#include "tools/engine/engine.h"
 #include "tools/options/command.h"
 
 namespace slipstream::tools {
@@ -45,12 +44,9 @@ public:
 
 private:
     struct Column {
-        Column(const DraftSettings& settings, const BenchRequest& request, const PlacedModel& target,
-               const Model* target_model, const EngineDraftModel* draft_model, const EngineCallbacks& callbacks);
-        VerifyRule verify;
-        EngineDrafter drafter;
+        EngineDrafter* drafter;
         DraftFigures figures;
-        std::unique_ptr<BenchLoop> loop;  // once the target is there
+        BenchLoop loop;
     };
 
     std::vector<TokenId> converse_in(Column& column, const BenchTalk& talk, std::int64_t decode_tokens,
@@ -62,9 +58,9 @@ private:
     std::vector<TokenId> plain_text_;  // the last one, prompt and all
     std::int64_t n_plain_ = 0;         // texts of plain decoding that were measured
     std::int64_t n_repeating_ = 0;     // of them
-    std::optional<EngineDraftModel> draft_model_;
-    std::vector<std::unique_ptr<Column>> columns_;  // plain first
-    std::unique_ptr<ModelRunner> runner_;           // all columns use it, in turn
+    std::optional<Drafting> drafting_;
+    std::unique_ptr<ModelRunner> runner_;  // all columns use it, in turn
+    std::vector<Column> columns_;          // plain first
 };
 
 }  // namespace slipstream::tools

@@ -19,7 +19,7 @@
 #include "tools/base/json_object.h"
 #include "tools/bench/bench_machine.h"
 #include "tools/bench/bench_view_report.h"
-#include "tools/engine/source_totals.h"
+#include "tools/engine/engine.h"
 
 namespace slipstream::tools {
 

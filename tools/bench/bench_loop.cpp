@@ -28,9 +28,7 @@ BenchLoop::BenchLoop(const LoadedModel& model, ModelRunner& runner, EngineDrafte
       sequence_(&runner.sequence()),
       prefixes_(*sequence_),
       sampler_(std::make_unique<Sampler>(options.sampling, config_->vocab)),
-      verifier_(make_verifier(options.verify, *sampler_, config_->vocab, drafter)) {
-    drafter.plan_passes(model);
-}
+      verifier_(drafter.make_verifier(*sampler_)) {}
 
 void BenchLoop::restart(std::int64_t n_kept) {
     sequence_->keep_computed(std::min(n_kept, sequence_->n_computed()));

@@ -8,17 +8,13 @@
 
 #include "runtime/loop/generation_loop.h"
 #include "tools/bench/bench_figures.h"
-#include "tools/engine/engine_drafter.h"
-#include "tools/engine/engine_runner.h"
-#include "tools/engine/loaded_model.h"
-#include "tools/engine/prefix_store.h"
+#include "tools/engine/engine.h"
 
 namespace slipstream::tools {
 
 struct BenchLoopOptions {
     std::vector<TokenId> end_tokens{};  // any of them ends a text
     SamplerOptions sampling{.temperature = 0.0};
-    VerifyRule verify = VerifyRule::Exact;
 };
 
 class BenchLoop {

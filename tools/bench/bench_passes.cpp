@@ -10,15 +10,13 @@
 #include "kernels/base/error.h"
 #include "kernels/sampling.h"
 #include "runtime/loop/target.h"
+#include "runtime/plan/split_plan.h"
 #include "tools/base/amounts.h"
 #include "tools/base/usage_error.h"
 #include "tools/bench/bench_runs.h"
 #include "tools/bench/bench_tokens.h"
 #include "tools/cli/console_callbacks.h"
-#include "tools/engine/draft_choice.h"
-#include "tools/engine/engine_drafter.h"
-#include "tools/engine/engine_runner.h"
-#include "tools/engine/statistics.h"
+#include "tools/engine/engine.h"
 #include "tools/options/command.h"
 #include "tools/options/draft_options.h"
 #include "tools/terminal/console.h"
@@ -77,24 +75,11 @@ double timed_pass(Target& target, std::span<const TokenId> tokens) {
     return seconds;
 }
 
-// What guesses in generate, whose memory the target then does not have.
-struct Guessing {
-    std::optional<EngineDraftModel> model;
-    std::optional<EngineDrafter> drafter;
-};
-
-// Where memory is limited the plan is the one that generating has: for the whole context, beside what guesses, with
-// room for its trees; more only where a pass is larger than they are.
-RunNeeds needs_of_generating(Guessing& guessing, const PlacedModel& placed, const BenchRequest& request,
-                             std::int64_t largest, CommandContext& context) {
-    const EngineCallbacks callbacks = console_callbacks(context);
-    const DraftSettings draft = choose_draft(request.drafts.front(), placed, callbacks);
-    guessing.model = load_draft_model(draft, placed, callbacks);
-    guessing.drafter.emplace(draft, placed, nullptr, guessing.model ? &*guessing.model : nullptr, request.sampling,
-                             callbacks);
-    const std::int64_t budget = guessing.drafter->budget();
-    RunNeeds needs = generation_needs(budget, 0, CheckPasses::No);
-    needs.view = guessing.drafter->view_needs();
+// Returns the needs of generation with this drafting, whose plan the passes are to be measured with: for the whole
+// context and the drafter's trees, and for larger passes only if `largest` has more tokens than they have.
+RunNeeds needs_of_generating(const Drafting& drafting, std::int64_t largest, CommandContext& context) {
+    const std::int64_t budget = drafting.budget();
+    RunNeeds needs = drafting.needs(0);
     if (largest > budget)
         context.console.note(
             fmt::format("passes of {} need more memory than generating does, whose largest here has {}: less of the "
@@ -127,9 +112,12 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
     check_pass_room(depth, largest, request.compute.context_tokens.value_or(config.context_tokens));
     PlacedModel placed = place_and_measure(result, std::move(opened), request, context);
     check_pass_room(depth, largest, placed.context_tokens());
-    Guessing guessing;
-    const RunNeeds needs = placed.budgeted() ? needs_of_generating(guessing, placed, request, largest, context)
-                                             : needs_of_passes(depth, largest, context);
+    std::optional<Drafting> drafting;  // its memory is not the target's
+    if (placed.budgeted())
+        drafting.emplace(std::span(request.drafts).first(1), placed, nullptr, request.sampling,
+                         console_callbacks(context));
+    const RunNeeds needs =
+        drafting ? needs_of_generating(*drafting, largest, context) : needs_of_passes(depth, largest, context);
     const LoadedModel model = load_for_bench(result, std::move(placed), needs, context);
     result.token_source = "seeded ids";
     result.depth = depth;

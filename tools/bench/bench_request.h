@@ -11,7 +11,7 @@
 #include "tools/bench/bench_figures.h"
 #include "tools/bench/bench_prompts.h"
 #include "tools/bench/bench_view_request.h"
-#include "tools/engine/loaded_model.h"
+#include "tools/engine/engine.h"
 #include "tools/options/command.h"
 #include "tools/options/draft_options.h"
 #include "tools/options/settings.h"

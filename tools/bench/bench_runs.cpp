@@ -9,7 +9,7 @@
 #include "tools/base/amounts.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/cli/session_options.h"
-#include "tools/engine/statistics.h"
+#include "tools/engine/engine.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/sampling_options.h"

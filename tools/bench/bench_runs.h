@@ -5,7 +5,7 @@
 #include "tools/bench/bench_figures.h"
 #include "tools/bench/bench_request.h"
 #include "tools/bench/bench_session.h"
-#include "tools/engine/loaded_model.h"
+#include "tools/engine/engine.h"
 #include "tools/options/command.h"
 
 namespace slipstream::tools {

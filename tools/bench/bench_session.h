@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "tools/engine/session.h"
+#include "tools/engine/engine.h"
 #include "tools/options/command.h"
 
 namespace slipstream::tools {

@@ -4,8 +4,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "tools/engine/template_choice.h"
-#include "tools/engine/text_generator.h"
+#include "tools/engine/engine.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {

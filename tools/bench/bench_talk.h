@@ -10,8 +10,7 @@
 
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/bench/bench_request.h"
-#include "tools/engine/chat_form.h"
-#include "tools/engine/loaded_model.h"
+#include "tools/engine/engine.h"
 
 namespace slipstream::tools {
 

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "kernels/base/philox.h"
-#include "tools/engine/loaded_model.h"
+#include "tools/engine/engine.h"
 #include "tools/terminal/signals.h"
 
 namespace slipstream::tools {

@@ -13,7 +13,7 @@
 #include "tools/bench/bench_tokens.h"
 #include "tools/bench/bench_views.h"
 #include "tools/cli/console_callbacks.h"
-#include "tools/engine/engine_runner.h"
+#include "tools/engine/engine.h"
 #include "tools/options/command.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"

@@ -37,15 +37,13 @@ ChatAnswer ChatGenerator::answer(EncodedPrompt prompt, const ChatSettings& setti
         sampling_ = std::move(sampling);
     }
     ChatAnswer answer;
-    answer.kept_tokens = generator_.prefixes().reuse(prompt.tokens);
-    generator_.loop().begin(std::move(prompt.tokens));
+    answer.kept_tokens = generator_.start(std::move(prompt.tokens));
     TextGenerationCallbacks with_text = callbacks;
     with_text.on_text = [&](std::string_view text) {
         answer.text += text;
         if (callbacks.on_text) callbacks.on_text(text);
     };
-    answer.result =
-        generate_text(generator_.loop(), *tokenizer_, prompt.start, generator_.limits(), options, with_text);
+    answer.result = generator_.generate(*tokenizer_, prompt.start, options, with_text);
     count(answer);
     return answer;
 }

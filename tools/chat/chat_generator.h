@@ -3,7 +3,7 @@
 // Invariant: an answer is what `generate` gives for the same whole prompt, seed and samplers (under --verify rejection
 // with --draft retrieval it has the same distribution only: a KV view that was built for reused KV draws otherwise).
 // The KV of the longest beginning that the new prompt shares with the last prompt and its answer is reused
-// (tools/engine/prefix_store.h).
+// (PrefixStore).
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,7 @@
 
 #include "runtime/loop/text_generation.h"
 #include "tools/chat/chat_session.h"
-#include "tools/engine/chat_form.h"
-#include "tools/engine/text_generator.h"
+#include "tools/engine/engine.h"
 #include "tools/options/sampling_options.h"
 
 namespace slipstream::tools {

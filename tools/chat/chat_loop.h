@@ -15,7 +15,7 @@
 #include "tools/chat/chat_generator.h"
 #include "tools/chat/chat_input.h"
 #include "tools/chat/chat_session.h"
-#include "tools/engine/chat_form.h"
+#include "tools/engine/engine.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "tools/base/amounts.h"
-#include "tools/engine/statistics.h"
+#include "tools/engine/engine.h"
 
 namespace slipstream::tools {
 

@@ -9,7 +9,7 @@
 #include "runtime/loop/sampling/sampler.h"
 #include "tools/chat/chat_generator.h"
 #include "tools/chat/chat_session.h"
-#include "tools/engine/chat_form.h"
+#include "tools/engine/engine.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {

@@ -10,7 +10,7 @@
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/loop/text_generation.h"
 #include "runtime/text/chat/prompt_template.h"
-#include "tools/engine/chat_form.h"
+#include "tools/engine/engine.h"
 
 namespace slipstream::tools {
 

@@ -1,7 +1,7 @@
 // What an engine tells, on the console of a command: notes, what -v shows, progress bars; a signal stops it.
 #pragma once
 
-#include "tools/engine/engine_callbacks.h"
+#include "tools/engine/engine.h"
 #include "tools/options/command.h"
 
 namespace slipstream::tools {

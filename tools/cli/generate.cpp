@@ -22,12 +22,7 @@
 #include "tools/cli/console_callbacks.h"
 #include "tools/cli/context_notes.h"
 #include "tools/cli/session_options.h"
-#include "tools/engine/loaded_model.h"
-#include "tools/engine/prompt_encoding.h"
-#include "tools/engine/session.h"
-#include "tools/engine/statistics.h"
-#include "tools/engine/template_choice.h"
-#include "tools/engine/text_generator.h"
+#include "tools/engine/engine.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/draft_options.h"
@@ -282,12 +277,11 @@ int run_generate(CommandContext& context) {
     TextGenerator generator(request.generator, std::move(opened),
                             task.ignore_end ? without_end_tokens(task.sampling, task.end_tokens) : task.sampling,
                             task.end_tokens, callbacks);
-    generator.loop().check_prompt(n_prompt);
     if (session)
         session->attach({.sampling = &task.sampling,
                          .ignore_end = task.ignore_end,
                          .text = &request.text,
-                         .end_tokens = generator.limits().end_tokens,
+                         .end_tokens = generator.end_tokens(),
                          .text_start = task.prompt.start,
                          .echo = request.echo ? PromptEcho::Yes : PromptEcho::No,
                          .prompt_text = prompt_text,
@@ -297,7 +291,7 @@ int run_generate(CommandContext& context) {
         console.note(*note);
     std::vector<TokenId> tokens = std::move(task.prompt.tokens);
     if (resumed != nullptr) tokens.insert(tokens.end(), resumed->tokens().begin(), resumed->tokens().end());
-    generator.loop().resume(std::move(tokens), n_prompt);
+    generator.resume(std::move(tokens), n_prompt);
 
     if (resumed == nullptr) output.begin();
     TextStream stream(output, console);
@@ -313,8 +307,7 @@ int run_generate(CommandContext& context) {
                         .figures = {.seed = task.sampling.seed}};
     TextGenerationResult result;
     try {
-        result = generate_text(generator.loop(), *tokenizer, task.prompt.start, generator.limits(), request.text,
-                               growing.callbacks());
+        result = generator.generate(*tokenizer, task.prompt.start, request.text, growing.callbacks());
     } catch (...) {  // stdout on a full disk, for example
         generator.keep_tables();
         throw;

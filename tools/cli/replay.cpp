@@ -17,7 +17,7 @@
 #include "tools/cli/recorded_runs.h"
 #include "tools/cli/recorded_tokens.h"
 #include "tools/cli/replay_report.h"
-#include "tools/engine/statistics.h"
+#include "tools/engine/engine.h"
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
 #include "tools/machine/tokenizer_files.h"

@@ -9,7 +9,7 @@
 
 #include "draft/replay.h"
 #include "tools/base/json_object.h"
-#include "tools/engine/source_totals.h"
+#include "tools/engine/engine.h"
 
 namespace slipstream::tools {
 

@@ -4,9 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "tools/engine/engine_callbacks.h"
-#include "tools/engine/placed_model.h"
-#include "tools/engine/session.h"
+#include "tools/engine/engine.h"
 #include "tools/options/command.h"
 #include "tools/options/settings.h"
 

@@ -22,7 +22,7 @@
 #include "tools/base/json_object.h"
 #include "tools/base/usage_error.h"
 #include "tools/cli/table_listing.h"
-#include "tools/engine/context_choice.h"
+#include "tools/engine/engine.h"
 #include "tools/machine/compute_device.h"
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
@@ -162,9 +162,10 @@ int build_corpus(CommandContext& context) {
     return 0;
 }
 
-std::vector<draft::TableSection> ngram_sections(const ModelFiles& files, CommandContext& context) {
-    const ModelConfig& config = files.config();
-    static_cast<void>(choose_context(config, config.kv_dtype, kNgramContext, files.total_bytes(), host_memory()));
+std::vector<draft::TableSection> ngram_sections(const OpenedModel& opened, CommandContext& context) {
+    const ModelFiles& files = opened.files();
+    const ModelConfig& config = opened.config();
+    opened.check_host_memory(kNgramContext);
     const DeviceRequest request{.n_threads = thread_setting(context.settings)};
     DeviceChoice choice = device_setting(context.settings);
     std::unique_ptr<Device> device = make_compute_device(choice, request);
@@ -204,11 +205,11 @@ int build_bigram(CommandContext& context) {
     const auto folder = tables_folder(settings);
     if (!output && !folder)
         throw UsageError("tables build --kind bigram: there is no folder of tables to put it in; give --output F");
-    const auto files = ModelFiles::open(choose_model(context));
-    const auto sections = ngram_sections(*files, context);
+    const OpenedModel opened(choose_model(context));
+    const auto sections = ngram_sections(opened, context);
     const draft::TableStore store(
         {.folder = folder.value_or(""), .on_note = [&](std::string_view note) { context.console.note(note); }});
-    const std::uint64_t fingerprint = model_fingerprint(*files);
+    const std::uint64_t fingerprint = model_fingerprint(opened.files());
     const fs::path place = store.path(fingerprint, "bigram");
     if (output) {
         draft::write_table_file(*output, sections);
@@ -216,7 +217,7 @@ int build_bigram(CommandContext& context) {
         store.save(fingerprint, sections, "bigram");
     }
     context.console.note(built_line(
-        output ? fs::path(*output) : place, fmt::format("n-grams of {} tokens", files->config().vocab),
+        output ? fs::path(*output) : place, fmt::format("n-grams of {} tokens", opened.config().vocab),
         output ? fmt::format("used by --draft bigram as {} in the folder of --tables", place.filename().string())
                : "used by --draft bigram and unigram with this model"));
     return 0;

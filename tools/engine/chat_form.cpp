@@ -1,4 +1,4 @@
-#include "tools/engine/chat_form.h"
+#include "tools/engine/prompts.h"
 
 #include <utility>
 

@@ -3,10 +3,7 @@
 // before the weights of a target with a memory limit are loaded.
 #pragma once
 
-#include "tools/engine/engine_callbacks.h"
-#include "tools/engine/engine_options.h"
-#include "tools/engine/memory_plan.h"
-#include "tools/engine/placed_model.h"
+#include "tools/engine/engine.h"
 
 namespace slipstream::tools {
 

@@ -122,7 +122,7 @@ std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, con
 EngineDrafter::EngineDrafter(const DraftSettings& draft, const PlacedModel& target, const Model* target_model,
                              const EngineDraftModel* draft_model, const SamplerOptions& sampling,
                              const EngineCallbacks& callbacks)
-    : budget_(draft.options.max_budget), callbacks_(callbacks), vocab_(target.config().vocab) {
+    : verify_(draft.verify), budget_(draft.options.max_budget), callbacks_(callbacks), vocab_(target.config().vocab) {
     DraftSettings chosen = draft;
     if (chosen.automatic) drop_what_cannot_serve(chosen.options, target, target_model, draft_model, callbacks);
     callbacks.detail(fmt::format("draft = {} ({})", describe_draft(chosen), draft.list));
@@ -152,8 +152,9 @@ Proposer& EngineDrafter::proposer() {
     return nothing_;
 }
 
-const draft::DraftDistributions* EngineDrafter::distributions() const {
-    return drafter_ ? drafter_->distributions() : nullptr;
+std::unique_ptr<Verifier> EngineDrafter::make_verifier(Sampler& sampler) const {
+    if (verify_ == VerifyRule::Exact) return std::make_unique<ExactVerifier>(sampler);
+    return std::make_unique<draft::RejectionVerifier>(sampler, vocab_, drafter_ ? drafter_->distributions() : nullptr);
 }
 
 void EngineDrafter::plan_passes(const LoadedModel& target) {
@@ -202,13 +203,6 @@ void EngineDrafter::save() const {
     } catch (const Error& error) {
         callbacks_.note(fmt::format("what was learnt about guessing is not kept: {}", error.what()));
     }
-}
-
-std::unique_ptr<Verifier> make_verifier(VerifyRule rule, Sampler& sampler, std::int64_t vocab,
-                                        const EngineDrafter& drafter) {
-    if (rule == VerifyRule::Rejection)
-        return std::make_unique<draft::RejectionVerifier>(sampler, vocab, drafter.distributions());
-    return std::make_unique<ExactVerifier>(sampler);
 }
 
 }  // namespace slipstream::tools

@@ -1,4 +1,4 @@
-#include "tools/engine/engine_runner.h"
+#include "tools/engine/engine.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,6 +8,9 @@
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
+#include "kernels/rank_sums.h"
+#include "runtime/cache/kv_cache.h"
+#include "runtime/plan/split_plan.h"
 
 namespace slipstream::tools {
 

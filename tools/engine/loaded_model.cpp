@@ -1,4 +1,4 @@
-#include "tools/engine/loaded_model.h"
+#include "tools/engine/engine.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,8 +10,13 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
 #include "kernels/workspace.h"
+#include "offload/pinned_arena.h"
+#include "runtime/cache/kv_cache.h"
+#include "runtime/model/item_memory.h"
+#include "runtime/model/model.h"
+#include "runtime/pass/forward.h"
+#include "runtime/plan/split_plan.h"
 #include "tools/base/amounts.h"
-#include "tools/engine/planner.h"
 
 namespace slipstream::tools {
 
@@ -24,8 +29,18 @@ LoadedModel::LoadedModel(PlacedModel&& placed, const RunNeeds& needs, const Engi
     report(callbacks);
 }
 
+LoadedModel::LoadedModel(LoadedModel&&) noexcept = default;
+
 LoadedModel::~LoadedModel() {
     report_lock_refusal();
+}
+
+std::size_t LoadedModel::ring_bytes(std::size_t device) const {
+    return plan_ ? plan_->ranks()[device].residency().ring_bytes : 0;
+}
+
+bool LoadedModel::streams() const {
+    return plan_ && plan_->streams();
 }
 
 void LoadedModel::report_lock_refusal() const {

@@ -10,6 +10,7 @@
 #include "runtime/loop/loop_needs.h"
 #include "runtime/loop/self_check.h"
 #include "runtime/model/model.h"
+#include "runtime/plan/model_plan.h"
 #include "runtime/ranks/view_passes.h"
 
 namespace slipstream::tools {

@@ -9,8 +9,11 @@
 #include "kernels/device.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
-#include "runtime/plan/model_plan.h"
 #include "runtime/ranks/model_runner.h"
+
+namespace slipstream {
+struct ModelPlanRequest;
+}
 
 namespace slipstream::tools {
 

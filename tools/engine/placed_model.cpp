@@ -1,4 +1,4 @@
-#include "tools/engine/placed_model.h"
+#include "tools/engine/engine.h"
 
 #include <algorithm>
 #include <string>
@@ -9,20 +9,25 @@
 #include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
+#include "kernels/cpu_faults.h"
 #include "kernels/cuda/host/cuda_device.h"
 #include "runtime/formats/model_fingerprint.h"
+#include "runtime/plan/split_plan.h"
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
 #include "tools/engine/context_choice.h"
 #include "tools/engine/kept_splits.h"
-#include "tools/engine/memory_plan.h"
-#include "tools/engine/planner.h"
 #include "tools/machine/host.h"
 #include "tools/machine/tokenizer_files.h"
 
 namespace slipstream::tools {
 
 OpenedModel::OpenedModel(std::filesystem::path path) : path_(std::move(path)), files_(ModelFiles::open(path_)) {}
+
+void OpenedModel::check_host_memory(std::int64_t context_tokens) const {
+    static_cast<void>(
+        choose_context(config(), config().kv_dtype, context_tokens, files_->total_bytes(), host_memory()));
+}
 
 PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, const EngineCallbacks& callbacks)
     : OpenedModel(std::move(opened)), offload_(options.offload), n_threads_(options.n_threads) {
@@ -43,6 +48,9 @@ PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, co
     weights_ = std::make_unique<const ModelWeights>(files().weights());
     choose_shards(options, callbacks);
 }
+
+PlacedModel::PlacedModel(PlacedModel&&) noexcept = default;
+PlacedModel::~PlacedModel() = default;
 
 DeviceForms PlacedModel::device_forms() const {
     std::vector<DeviceChoice> choices;

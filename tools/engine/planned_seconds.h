@@ -6,7 +6,8 @@
 #include <cstdint>
 
 #include "draft/control/pass_curve.h"
-#include "tools/engine/loaded_model.h"
+#include "runtime/plan/split_plan.h"
+#include "tools/engine/engine.h"
 
 namespace slipstream::tools {
 

@@ -6,6 +6,8 @@
 #include "kernels/base/error.h"
 #include "kernels/workspace.h"
 #include "runtime/pass/forward.h"
+#include "runtime/plan/split_plan.h"
+#include "tools/engine/engine.h"
 
 namespace slipstream::tools {
 

@@ -10,12 +10,19 @@
 #include <vector>
 
 #include "kernels/device.h"
+#include "runtime/model/model_shard.h"
 #include "runtime/plan/pass_cost.h"
-#include "runtime/plan/split_plan.h"
+#include "tools/engine/measured_rates.h"
 #include "tools/engine/memory_plan.h"
-#include "tools/engine/placed_model.h"
+
+namespace slipstream {
+class SplitPlan;
+struct SplitPlanRequest;
+}  // namespace slipstream
 
 namespace slipstream::tools {
+
+class PlacedModel;
 
 /// A device to plan for, of this machine or of a profile.
 struct PlannedDevice {

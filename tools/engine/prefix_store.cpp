@@ -1,4 +1,4 @@
-#include "tools/engine/prefix_store.h"
+#include "tools/engine/engine.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "tools/engine/prompt_encoding.h"
+#include "tools/engine/prompts.h"
 
 #include "kernels/base/interrupted.h"
 

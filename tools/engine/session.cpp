@@ -15,6 +15,7 @@
 #include "tools/base/amounts.h"
 #include "tools/base/build_version.h"
 #include "tools/base/text_parts.h"
+#include "tools/engine/engine.h"
 #include "tools/engine/kept_splits.h"
 
 namespace slipstream::tools {

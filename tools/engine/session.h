@@ -20,10 +20,17 @@
 #include "runtime/session/session_file.h"
 #include "runtime/session/session_kv.h"
 #include "tools/engine/engine_options.h"
-#include "tools/engine/loaded_model.h"
-#include "tools/engine/text_generator.h"
+
+namespace slipstream {
+class Target;
+}
 
 namespace slipstream::tools {
+
+struct EngineCallbacks;
+class LoadedModel;
+class OpenedModel;
+class TextGenerator;
 
 /// A part of the prompt beside its text: an option ("system", "template-arg") with its values.
 struct PromptOption {

@@ -1,4 +1,4 @@
-#include "tools/engine/source_totals.h"
+#include "tools/engine/statistics.h"
 
 #include <algorithm>
 

@@ -6,9 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "runtime/plan/split_plan.h"
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
-#include "tools/engine/loaded_model.h"
+#include "tools/engine/engine.h"
 #include "tools/machine/host.h"
 
 namespace slipstream::tools {

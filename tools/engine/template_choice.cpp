@@ -1,4 +1,4 @@
-#include "tools/engine/template_choice.h"
+#include "tools/engine/prompts.h"
 
 #include <algorithm>
 #include <array>
@@ -16,6 +16,7 @@
 #include "runtime/text/chat/choose_template.h"
 #include "runtime/text/printable.h"
 #include "tools/base/usage_error.h"
+#include "tools/engine/engine.h"
 
 namespace slipstream::tools {
 

@@ -1,15 +1,17 @@
-#include "tools/engine/text_generator.h"
+#include "tools/engine/engine.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "runtime/loop/generation_loop.h"
+#include "runtime/loop/self_check.h"
+#include "runtime/plan/split_plan.h"
 #include "tools/base/amounts.h"
-#include "tools/engine/draft_choice.h"
-#include "tools/engine/engine_options.h"
-#include "tools/engine/planner.h"
 
 namespace slipstream::tools {
 
@@ -28,68 +30,121 @@ void fit_check(const PlacedModel& placed, RunNeeds& needs, const EngineCallbacks
 
 }  // namespace
 
+// Members are in the order in which they are made: each uses those before it.
+struct TextGenerator::Parts {
+    std::optional<LoadedModel> model;
+    std::optional<Drafting> drafting;
+    LoopLimits limits;
+    std::unique_ptr<ModelRunner> runner;
+    std::optional<PrefixStore> prefixes;
+    std::optional<Sampler> sampler;
+    std::unique_ptr<Verifier> verifier;
+    std::optional<SelfCheck> self_check;
+    std::optional<GenerationLoop> loop;
+    StreamSnapshot start{};
+    StreamSnapshot before{};  // what streamed before `start`
+};
+
 TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened, const SamplerOptions& sampling,
-                             std::vector<TokenId> end_tokens, const EngineCallbacks& callbacks) {
+                             std::vector<TokenId> end_tokens, const EngineCallbacks& callbacks)
+    : parts_(std::make_unique<Parts>()) {
     check_logit_bias(sampling, opened.config().vocab);
     PlacedModel placed(std::move(opened), options.compute, callbacks);
     if (options.prompt_tokens) GenerationLoop::check_prompt(*options.prompt_tokens, placed.context_tokens());
     // Without a memory budget, the model is loaded first, so that tables can be computed from it. With one, the drafter
     // is made first, and the plan gets the memory that it leaves.
-    if (!placed.budgeted()) model_.emplace(std::move(placed), RunNeeds{}, callbacks);
-    const PlacedModel& target = model_ ? *model_ : placed;
-    const DraftSettings draft = choose_draft(options.draft, target, callbacks, options.check);
-    draft_model_ = load_draft_model(draft, target, callbacks);
-    drafter_.emplace(draft, target, model_ ? model_->whole_model() : nullptr, draft_model_ ? &*draft_model_ : nullptr,
-                     sampling, callbacks);
-    limits_ = {drafter_->budget(), std::move(end_tokens)};
-    RunNeeds needs = generation_needs(limits_.budget, 0, options.check);
-    needs.view = drafter_->view_needs();
-    if (!model_) {
+    std::optional<LoadedModel>& model = parts_->model;
+    if (!placed.budgeted()) model.emplace(std::move(placed), RunNeeds{}, callbacks);
+    Drafting& drafting =
+        parts_->drafting.emplace(std::span(&options.draft, 1), model ? *model : placed,
+                                 model ? model->whole_model() : nullptr, sampling, callbacks, options.check);
+    parts_->limits = {drafting.budget(), std::move(end_tokens)};
+    RunNeeds needs = drafting.needs(0, options.check);
+    if (!model) {
         if (options.check == CheckPasses::Yes) fit_check(placed, needs, callbacks);
         try {
-            model_.emplace(std::move(placed), needs, callbacks);
+            model.emplace(std::move(placed), needs, callbacks);
         } catch (const OutOfBudget& error) {
             if (options.check == CheckPasses::No) throw;
             throw OutOfBudget(fmt::format("{}; --self-check, which computes again, is part of it", error.what()));
         }
     }
-    runner_ = make_runner(*model_, needs, callbacks);
-    prefixes_.emplace(runner_->sequence());
-    if (runner_->view() != nullptr) {
-        drafter_->attach_view(*model_, *runner_->view());
-        runner_->use_view(true);
-    }
-    sampler_.emplace(sampling, model_->config().vocab);
-    verifier_ = make_verifier(options.draft.verify, *sampler_, model_->config().vocab, *drafter_);
-    loop_.emplace(runner_->sequence(), *verifier_, drafter_->proposer(), limits_);
-    if (options.check == CheckPasses::Yes) loop_->check_with(self_check_.emplace(runner_->check_target()));
-    drafter_->plan_passes(*model_);
+    parts_->runner = make_runner(*model, needs, callbacks);
+    ModelRunner& runner = *parts_->runner;
+    drafting.attach(*model, runner);
+    if (runner.view() != nullptr) runner.use_view(true);
+    parts_->prefixes.emplace(runner.sequence());
+    parts_->sampler.emplace(sampling, model->config().vocab);
+    parts_->verifier = drafting.drafter().make_verifier(*parts_->sampler);
+    parts_->loop.emplace(runner.sequence(), *parts_->verifier, drafting.drafter().proposer(), parts_->limits);
+    if (options.check == CheckPasses::Yes) parts_->loop->check_with(parts_->self_check.emplace(runner.check_target()));
     start_clock();
 }
 
+TextGenerator::TextGenerator(TextGenerator&&) noexcept = default;
+TextGenerator::~TextGenerator() = default;
+
+const LoadedModel& TextGenerator::model() const {
+    return *parts_->model;
+}
+
+const std::vector<TokenId>& TextGenerator::end_tokens() const {
+    return parts_->limits.end_tokens;
+}
+
+Sequence& TextGenerator::sequence() {
+    return parts_->runner->sequence();
+}
+
+const Sequence& TextGenerator::sequence() const {
+    return std::as_const(*parts_->runner).sequence();
+}
+
+std::int64_t TextGenerator::start(std::vector<TokenId> prompt) {
+    parts_->loop->check_prompt(std::ssize(prompt));
+    const std::int64_t n_reused = parts_->prefixes->reuse(prompt);
+    parts_->loop->begin(std::move(prompt));
+    return n_reused;
+}
+
+void TextGenerator::resume(std::vector<TokenId> tokens, std::int64_t n_prompt) {
+    parts_->loop->resume(std::move(tokens), n_prompt);
+}
+
+TextGenerationResult TextGenerator::generate(const Tokenizer& tokenizer, StreamingDetokenizer::Start start,
+                                             const TextGenerationOptions& options,
+                                             const TextGenerationCallbacks& callbacks) {
+    return generate_text(*parts_->loop, tokenizer, start, parts_->limits, options, callbacks);
+}
+
 void TextGenerator::resample(const SamplerOptions& sampling) {
-    check_logit_bias(sampling, model_->config().vocab);
-    *sampler_ = Sampler(sampling, model_->config().vocab);  // the verifier holds a pointer to sampler_
-    drafter_->resample(sampling);
+    const std::int64_t vocab = model().config().vocab;
+    check_logit_bias(sampling, vocab);
+    *parts_->sampler = Sampler(sampling, vocab);  // the verifier holds a pointer to it
+    parts_->drafting->drafter().resample(sampling);
 }
 
 SourceTotals TextGenerator::sources() const {
-    return SourceTotals(drafter_->figures());
+    return SourceTotals(std::as_const(*parts_->drafting).drafter().figures());
 }
 
 void TextGenerator::start_clock() {
-    const StreamSnapshot now = stream_snapshot(*model_, *runner_);
-    before_ = now - start_;
-    start_ = now;
+    const StreamSnapshot now = stream_snapshot(model(), *parts_->runner);
+    parts_->before = now - parts_->start;
+    parts_->start = now;
+}
+
+void TextGenerator::keep_tables() const {
+    parts_->drafting->drafter().save();
 }
 
 void TextGenerator::complete(RunFigures& figures) const {
-    drafter_->save();
-    drafter_->report_backoff();
+    keep_tables();
+    parts_->drafting->drafter().report_backoff();
     figures.sources = sources();
-    if (self_check_) figures.checked_tokens = self_check_->figures().tokens;
-    figures.streamed = stream_snapshot(*model_, *runner_) - start_;
-    figures.streamed_before = before_;
+    if (parts_->self_check) figures.checked_tokens = parts_->self_check->figures().tokens;
+    figures.streamed = stream_snapshot(model(), *parts_->runner) - parts_->start;
+    figures.streamed_before = parts_->before;
 }
 
 std::vector<TokenId> all_end_tokens(const GenerationDefaults& defaults, const Tokenizer& tokenizer) {

@@ -6,6 +6,7 @@
 
 #include "kernels/base/error.h"
 #include "tools/base/usage_error.h"
+#include "tools/engine/engine.h"
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
 #include "tools/options/draft_options.h"

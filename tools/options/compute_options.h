@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "kernels/base/dtype.h"
-#include "tools/engine/engine_options.h"
 
 namespace slipstream::tools {
 
-class Settings;
 struct CommandContext;
+struct ComputeOptions;
+struct DeviceChoice;
 struct OptionSpec;
+class Settings;
 
 [[nodiscard]] OptionSpec model_option();
 [[nodiscard]] OptionSpec context_option();

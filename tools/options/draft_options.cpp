@@ -12,6 +12,7 @@
 #include "kernels/base/checked_math.h"
 #include "tools/base/text_parts.h"
 #include "tools/base/usage_error.h"
+#include "tools/engine/engine.h"
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
 #include "tools/options/draft_sources.h"

@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "draft/drafter.h"
-#include "tools/engine/engine_options.h"
 #include "tools/options/draft_sources.h"
 
 namespace slipstream::tools {
 
-class Settings;
+struct DraftSettings;
 struct OptionSpec;
+class Settings;
 
 /// Most nodes of a pass that may be asked for.
 inline constexpr std::int64_t kMaxBudget = 4096;

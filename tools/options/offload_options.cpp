@@ -12,6 +12,7 @@
 #include "tools/base/amounts.h"
 #include "tools/base/text_parts.h"
 #include "tools/base/usage_error.h"
+#include "tools/engine/engine.h"
 #include "tools/machine/host.h"
 #include "tools/options/settings.h"
 

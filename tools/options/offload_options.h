@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "kernels/device.h"
-#include "tools/engine/engine_options.h"
+#include "runtime/model/model_shard.h"
 
 namespace slipstream::tools {
 
+struct OffloadOptions;
+struct OptionSpec;
 struct Setting;
 class Settings;
-struct OptionSpec;
 
 /// --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens, --split, --shares.
 [[nodiscard]] std::vector<OptionSpec> offload_option_specs();

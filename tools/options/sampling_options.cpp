@@ -10,6 +10,7 @@
 
 #include "tools/base/text_parts.h"
 #include "tools/base/usage_error.h"
+#include "tools/engine/engine.h"
 #include "tools/options/settings.h"
 
 namespace slipstream::tools {

@@ -2,18 +2,18 @@
 // come after them (tools/engine/sampling_choice.h).
 #pragma once
 
-#include <optional>
-#include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
-#include "tools/engine/sampling_choice.h"
+namespace slipstream {
+struct TokenBias;
+}
 
 namespace slipstream::tools {
 
-class Settings;
 struct OptionSpec;
+struct SamplingSettings;
+class Settings;
 
 /// --temperature, --top-k, --top-p, --min-p, penalties, --logit-bias, --ignore-eos, --seed.
 [[nodiscard]] std::vector<OptionSpec> sampling_option_specs();

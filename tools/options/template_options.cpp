@@ -10,6 +10,7 @@
 
 #include "kernels/base/error.h"
 #include "tools/base/usage_error.h"
+#include "tools/engine/engine.h"
 #include "tools/options/settings.h"
 #include "tools/terminal/bounded_file.h"
 

@@ -1,18 +1,14 @@
 // Options about chat templates: --no-template, --template F, --template-arg K=V, --system TEXT. Which template a prompt
-// goes through for them and a model is engine/template_choice.h.
+// goes through for them and a model is tools/engine/prompts.h.
 #pragma once
 
-#include <optional>
-#include <string>
-#include <utility>
 #include <vector>
-
-#include "tools/engine/engine_options.h"
 
 namespace slipstream::tools {
 
-class Settings;
 struct OptionSpec;
+class Settings;
+struct TemplateSettings;
 
 /// --system, --no-template, --template, --template-arg.
 [[nodiscard]] std::vector<OptionSpec> template_option_specs();

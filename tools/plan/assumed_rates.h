@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/engine/memory_plan.h"
+#include "tools/engine/engine.h"
 #include "tools/options/settings.h"
 
 namespace slipstream::tools {

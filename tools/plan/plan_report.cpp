@@ -13,8 +13,7 @@
 #include "runtime/plan/split_plan.h"
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
-#include "tools/engine/memory_plan.h"
-#include "tools/engine/planner.h"
+#include "tools/engine/engine.h"
 #include "tools/terminal/console.h"
 
 namespace slipstream::tools {

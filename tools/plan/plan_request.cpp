@@ -19,7 +19,7 @@
 #include "runtime/plan/model_plan.h"
 #include "runtime/text/printable.h"
 #include "tools/base/usage_error.h"
-#include "tools/engine/measured_rates.h"
+#include "tools/engine/engine.h"
 #include "tools/machine/compute_device.h"
 #include "tools/machine/host.h"
 #include "tools/options/command.h"

@@ -11,7 +11,7 @@
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
-#include "tools/engine/memory_plan.h"
+#include "tools/engine/engine.h"
 #include "tools/options/command.h"
 #include "tools/plan/assumed_rates.h"
 #include "tools/plan/hardware.h"

@@ -12,10 +12,7 @@
 #include "runtime/ranks/model_split.h"
 #include "tools/base/usage_error.h"
 #include "tools/cli/console_callbacks.h"
-#include "tools/engine/draft_choice.h"
-#include "tools/engine/engine_drafter.h"
-#include "tools/engine/memory_plan.h"
-#include "tools/engine/placed_model.h"
+#include "tools/engine/engine.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/draft_options.h"
@@ -68,11 +65,9 @@ void plan_run(PlanRequest& request, CommandContext& context) {
         on_placement = {.cancel = callbacks.cancel};
     }
     const PlacedModel placed(OpenedModel(choose_model(context)), compute, on_placement);
-    const DraftSettings draft = choose_draft(asked, placed, callbacks);
-    const auto draft_model = load_draft_model(draft, placed, callbacks);
-    const EngineDrafter drafter(draft, placed, nullptr, draft_model ? &*draft_model : nullptr, {}, callbacks);
-    const RunNeeds needs = generation_needs(drafter.budget(), 0, CheckPasses::No);
-    PlannedRun run{.budget = drafter.budget(), .view = drafter.view_needs()};
+    const Drafting drafting(std::span(&asked, 1), placed, nullptr, {}, callbacks);
+    const RunNeeds needs = drafting.needs(0);
+    PlannedRun run{.budget = drafting.budget(), .view = needs.view};
     for (std::size_t i = 0; i < placed.devices().size(); ++i)
         run.taken_bytes.push_back(taken_bytes(placed, i, needs.forward));
     if (several) run.parts = parts_of(placed.split(), placed.shards());

@@ -1,0 +1,48 @@
+#include <algorithm>
+#include <utility>
+
+#include "tools/engine/draft_choice.h"
+#include "tools/engine/engine.h"
+#include "tools/engine/engine_drafter.h"
+
+namespace slipstream::tools {
+
+Drafting::Drafting(std::span<const DraftSettings> lists, const PlacedModel& target, const Model* whole_model,
+                   const SamplerOptions& sampling, const EngineCallbacks& callbacks, CheckPasses check) {
+    std::vector<DraftSettings> chosen;
+    for (const DraftSettings& list : lists) chosen.push_back(choose_draft(list, target, callbacks, check));
+    for (std::size_t i = 0; i < chosen.size() && model_ == nullptr; ++i)
+        if (auto model = load_draft_model(chosen[i], target, callbacks))
+            model_ = std::make_unique<EngineDraftModel>(std::move(*model));
+    for (const DraftSettings& draft : chosen)
+        drafters_.push_back(
+            std::make_unique<EngineDrafter>(draft, target, whole_model, model_.get(), sampling, callbacks));
+}
+
+Drafting::Drafting(Drafting&&) noexcept = default;
+Drafting::~Drafting() = default;
+
+std::int64_t Drafting::budget() const {
+    std::int64_t most = 1;
+    for (const auto& drafter : drafters_) most = std::max(most, drafter->budget());
+    return most;
+}
+
+// The options of a view are the same for all lists.
+RunNeeds Drafting::needs(std::int64_t text_tokens, CheckPasses check) const {
+    RunNeeds needs = generation_needs(budget(), text_tokens, check);
+    for (const auto& drafter : drafters_) {
+        const std::optional<ViewNeeds> view = drafter->view_needs();
+        if (view && (!needs.view || needs.view->max_nodes < view->max_nodes)) needs.view = view;
+    }
+    return needs;
+}
+
+void Drafting::attach(const LoadedModel& target, ModelRunner& runner) {
+    for (const auto& drafter : drafters_) {
+        if (drafter->view_needs()) drafter->attach_view(target, *runner.view());
+        drafter->plan_passes(target);
+    }
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,350 @@
+// The engine: the one way in for the commands, and for a server. It opens a model, places it on devices, loads it and
+// generates. Other folders include this header and no other of tools/engine (checked by tests/checks).
+//
+// One text:  OpenedModel -> TextGenerator, which places and loads the model -> start() or resume() -> generate().
+// By parts:  OpenedModel -> PlacedModel -> Drafting, LoadedModel -> make_runner(), for benchmarks and plans.
+// Each type is moved into the next, so a wrong order of the phases does not compile, and what is decided in one phase
+// does not change in a later one. Nothing here refers to a request after it is answered: options are copied, and what
+// callbacks refer to must outlive the object that was given them.
+//
+// The options are in engine_options.h, prompts as token ids in prompts.h, sessions in session.h, figures in
+// statistics.h, plans in planner.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/device.h"
+#include "runtime/formats/model_files.h"
+#include "runtime/loop/proposer.h"
+#include "runtime/loop/text_generation.h"
+#include "runtime/loop/verify.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/model_shard.h"
+#include "runtime/model/weights.h"
+#include "runtime/ranks/model_runner.h"
+#include "tools/engine/engine_callbacks.h"
+#include "tools/engine/engine_options.h"
+#include "tools/engine/memory_plan.h"
+#include "tools/engine/planner.h"
+#include "tools/engine/prompts.h"
+#include "tools/engine/sampling_choice.h"
+#include "tools/engine/session.h"
+#include "tools/engine/statistics.h"
+
+namespace slipstream {
+
+struct CpuFaults;
+class Model;
+class PinnedArena;
+class SplitPlan;
+struct KvPlacement;
+struct WeightPlacement;
+
+}  // namespace slipstream
+
+namespace slipstream::tools {
+
+/// A model whose files are open. References to files() and config() stay valid when it is moved.
+class OpenedModel {
+public:
+    /// Throws as ModelFiles::open() does.
+    explicit OpenedModel(std::filesystem::path path);
+    /// Of files that are open already.
+    OpenedModel(std::filesystem::path path, std::unique_ptr<ModelFiles> files)
+        : path_(std::move(path)), files_(std::move(files)) {}
+
+    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+    [[nodiscard]] const ModelFiles& files() const { return *files_; }
+    [[nodiscard]] const ModelConfig& config() const { return files_->config(); }
+    /// Throws OutOfBudget if the files and a KV cache of that many tokens do not fit into this machine's memory.
+    void check_host_memory(std::int64_t context_tokens) const;
+
+private:
+    std::filesystem::path path_;
+    std::unique_ptr<ModelFiles> files_;
+};
+
+/// A device that computes the model, or a part of it.
+struct EngineDevice {
+    DeviceChoice choice{};
+    std::unique_ptr<Device> device;
+    double throttled_link_bytes_per_second = 0;  // 0: not throttled
+};
+
+/// An opened model with the devices that compute it, the context that it serves, and the shard of each device.
+class PlacedModel : public OpenedModel {
+public:
+    /// Chooses the context, makes the devices, and decides the shard of each; reports what was decided. The split
+    /// follows from model, devices and options only, never from the draft sources. Throws RequestError if the model
+    /// cannot be split so. The devices keep copies of `callbacks`, and poll callbacks.cancel: what those refer to must
+    /// outlive this model and what is loaded of it.
+    PlacedModel(OpenedModel&& opened, const ComputeOptions& options, const EngineCallbacks& callbacks);
+    PlacedModel(PlacedModel&& placed, const ComputeOptions& options, const EngineCallbacks& callbacks) = delete;
+    PlacedModel(PlacedModel&&) noexcept;
+    ~PlacedModel();
+
+    [[nodiscard]] const ModelWeights& weights() const { return *weights_; }  // views into files()
+    [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
+    [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
+    /// KV shape of the whole model.
+    [[nodiscard]] KvShape kv_shape() const { return {config().n_kv_heads, config().head_dim, kv_dtype_}; }
+    [[nodiscard]] const OffloadOptions& offload() const { return offload_; }
+
+    [[nodiscard]] std::span<const EngineDevice> devices() const { return devices_; }
+    /// The first device, on which draft models run.
+    [[nodiscard]] Device& device() const { return *devices_.front().device; }
+    [[nodiscard]] DeviceForms device_forms() const;
+    /// Threads of all CPU devices together.
+    [[nodiscard]] int n_threads() const { return n_threads_; }
+    /// Threads of each CPU device: all if the devices compute in turn, else the device's part of them.
+    [[nodiscard]] int device_threads() const { return device_threads_; }
+    /// Whether the device memory is planned: then all else that uses it is made before the weights are loaded.
+    [[nodiscard]] bool budgeted() const { return budgeted_; }
+
+    [[nodiscard]] SplitKind split() const { return split_; }
+    /// [devices]; empty if one device has the whole model.
+    [[nodiscard]] const std::vector<ModelShard>& shards() const { return shards_; }
+    /// Whether every device has a part of each matrix.
+    [[nodiscard]] bool shards_matrices() const { return devices_.size() > 1 && split_ == SplitKind::Tensor; }
+    /// Config of the device's shard.
+    [[nodiscard]] ModelConfig shard_config(std::size_t device) const;
+
+    /// Returns the rates of a device, measured at the first call. Must not be called by several threads at the same
+    /// time.
+    [[nodiscard]] const MachineRates& rates(std::size_t device) const;
+    /// Sets known rates, so that none are measured.
+    void set_rates(std::size_t device, const MachineRates& rates) { rates_[device] = rates; }
+
+private:
+    void make_devices(const ComputeOptions& options, const EngineCallbacks& callbacks);
+    void choose_shards(const ComputeOptions& options, const EngineCallbacks& callbacks);
+    [[nodiscard]] std::vector<std::int64_t> chosen_parts(const ComputeOptions& options, std::string& why) const;
+    [[nodiscard]] std::vector<std::int64_t> planned_parts() const;
+    [[nodiscard]] bool devices_are_alike() const;
+    [[nodiscard]] std::string split_key() const;
+
+    std::unique_ptr<const ModelWeights> weights_;
+    std::int64_t context_tokens_ = 0;
+    DType kv_dtype_ = DType::F16;
+    OffloadOptions offload_;
+    int n_threads_ = 1;
+    int device_threads_ = 1;
+    std::unique_ptr<CpuFaults> faults_;  // before devices_, whose links poll it
+    std::vector<EngineDevice> devices_;
+    mutable std::vector<std::optional<MachineRates>> rates_;  // [devices]
+    bool budgeted_ = false;
+    SplitKind split_ = SplitKind::Layers;
+    std::vector<ModelShard> shards_;
+};
+
+/// A model that is ready to compute: placed, with its weights loaded.
+class LoadedModel : public PlacedModel {
+public:
+    /// Plans what stays on each device, beside what the device holds already and what `needs` requires, and loads the
+    /// weights. What `callbacks` refer to must outlive this object. Throws Interrupted, OutOfBudget.
+    LoadedModel(PlacedModel&& placed, const RunNeeds& needs, const EngineCallbacks& callbacks);
+    LoadedModel(LoadedModel&& loaded, const RunNeeds& needs, const EngineCallbacks& callbacks) = delete;
+    LoadedModel(LoadedModel&&) noexcept;
+    /// Calls report_lock_refusal(), since host memory is also allocated while a text grows.
+    ~LoadedModel();
+
+    /// [devices], each with the device's shard.
+    [[nodiscard]] std::span<const std::unique_ptr<Model>> models() const { return models_; }
+    /// The model if one device has all of it; null if several devices share it.
+    [[nodiscard]] const Model* whole_model() const { return models_.size() == 1 ? models_.front().get() : nullptr; }
+    /// Null for a single CPU without a memory budget.
+    [[nodiscard]] const SplitPlan* plan() const { return plan_.get(); }
+    /// Host memory of what streams, and of hidden states between several devices; null on one device if nothing
+    /// streams.
+    [[nodiscard]] PinnedArena* arena() const { return arena_.get(); }
+    /// Where the KV cache of the planned text is, on that device.
+    [[nodiscard]] KvPlacement kv_placement(std::size_t device) const;
+    /// Size of the transfer ring of that device; 0 if nothing streams there.
+    [[nodiscard]] std::size_t ring_bytes(std::size_t device) const;
+    [[nodiscard]] bool streams() const;
+    [[nodiscard]] double load_seconds() const { return load_seconds_; }
+    /// Reports a note, once, if the system has refused to lock host memory.
+    void report_lock_refusal() const;
+
+private:
+    void make_plan(const RunNeeds& needs);
+    [[nodiscard]] WeightPlacement weight_placement(std::size_t device) const;
+    void load_weights(const EngineCallbacks& callbacks);
+    void report(const EngineCallbacks& callbacks) const;
+
+    std::unique_ptr<SplitPlan> plan_;
+    std::unique_ptr<PinnedArena> arena_;
+    std::vector<std::unique_ptr<Model>> models_;
+    double load_seconds_ = 0.0;
+    EngineCallbacks callbacks_;
+    mutable bool refusal_reported_ = false;
+};
+
+/// Makes the runner of a loaded model: the shards of the devices, the sums between them, and the planned residency.
+/// `model` must outlive the runner; if it is budgeted, it must have been loaded for `needs`. Reports a note if the
+/// system refused to lock host memory. Throws OutOfBudget.
+[[nodiscard]] std::unique_ptr<ModelRunner> make_runner(const LoadedModel& model, const RunNeeds& needs,
+                                                       const EngineCallbacks& callbacks);
+
+struct EngineDraftModel;
+
+/// The proposer of one loop, with its learnt state. Drafting makes it.
+class EngineDrafter {
+public:
+    /// All arguments, and what the callbacks refer to, must outlive this object; `draft_model` may be null.
+    /// `target_model` is the whole target; null if it is not loaded yet or is split: tables that are computed from it
+    /// must then be on disk. Of `auto`, sources that cannot be used here, or would cost more than they can gain, are
+    /// left out and reported as details. May build tables. Throws Interrupted, and what make_drafter() throws.
+    EngineDrafter(const DraftSettings& draft, const PlacedModel& target, const Model* target_model,
+                  const EngineDraftModel* draft_model, const SamplerOptions& sampling,
+                  const EngineCallbacks& callbacks);
+
+    [[nodiscard]] Proposer& proposer();
+    /// Most nodes of a pass, for the loop; 1 if there are no sources.
+    [[nodiscard]] std::int64_t budget() const { return drafter_ ? budget_ : 1; }
+    /// Makes the verifier of the rule in the draft settings. `sampler` and this object must outlive it.
+    [[nodiscard]] std::unique_ptr<Verifier> make_verifier(Sampler& sampler) const;
+    /// Call when the target is loaded: draft tokens are weighed by the planned time of its passes.
+    void plan_passes(const LoadedModel& target);
+    /// What the target must provide for a KV view that is drafted over; no value if there is none.
+    [[nodiscard]] std::optional<ViewNeeds> view_needs() const;
+    /// Gives the drafter the passes over that view. `target` is loaded; both must outlive this object.
+    void attach_view(const LoadedModel& target, ViewPasses& passes);
+    [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
+    /// Forgets what was learnt.
+    void reset();
+    /// Drafts for these sampling options of the target from now on (Drafter::set_sampling()).
+    void resample(const SamplerOptions& sampling);
+    /// Saves what was learnt in the folder of --tables. A failure is only a note, since the text is complete.
+    void save() const;
+    /// Reports as a detail how often drafting paused and why; nothing if it never did.
+    void report_backoff() const;
+
+private:
+    VerifyRule verify_;
+    std::int64_t budget_;
+    EngineCallbacks callbacks_;
+    NoProposer nothing_;
+    draft::DraftOptions made_with_;
+    std::int64_t vocab_;
+    std::unique_ptr<draft::Drafter> drafter_;  // null: plain decoding
+};
+
+/// Drafting for one target: every choice that `auto` leaves open is made, the draft model is loaded, and each list of
+/// sources has its drafter. If the target is budgeted, drafting is made before the weights are loaded, so that the plan
+/// uses what it leaves.
+class Drafting {
+public:
+    /// A drafter for each of `lists`; they share one draft model, the first that a list asks for. Reports what was
+    /// chosen. `target` and what the callbacks refer to must outlive this object, but a placed target may be moved into
+    /// a loaded one. `whole_model` is LoadedModel::whole_model(); null before the target is loaded. Throws what loading
+    /// a draft model and making drafters throw, and OutOfBudget if a given tree budget does not fit although the target
+    /// without drafting would.
+    Drafting(std::span<const DraftSettings> lists, const PlacedModel& target, const Model* whole_model,
+             const SamplerOptions& sampling, const EngineCallbacks& callbacks, CheckPasses check = CheckPasses::No);
+    Drafting(Drafting&&) noexcept;
+    ~Drafting();
+
+    /// The drafter of the i-th list.
+    [[nodiscard]] EngineDrafter& drafter(std::size_t i = 0) { return *drafters_[i]; }
+    [[nodiscard]] const EngineDrafter& drafter(std::size_t i = 0) const { return *drafters_[i]; }
+    /// Most nodes of a pass, of any drafter.
+    [[nodiscard]] std::int64_t budget() const;
+    /// What passes with any of the drafters need, for sequences of up to `text_tokens` tokens (0: the whole context).
+    [[nodiscard]] RunNeeds needs(std::int64_t text_tokens, CheckPasses check = CheckPasses::No) const;
+    /// Call when the target is loaded and has its runner, which was made for needs(): the drafters get the planned time
+    /// of its passes, and the passes over its KV view. Both arguments must outlive this object.
+    void attach(const LoadedModel& target, ModelRunner& runner);
+
+private:
+    std::unique_ptr<EngineDraftModel> model_;  // null: no list uses one
+    std::vector<std::unique_ptr<EngineDrafter>> drafters_;
+};
+
+/// Finds the part of the KV cache that a new prompt can reuse: the longest prefix that it shares with a sequence
+/// computed before. One sequence is kept, the last one.
+class PrefixStore {
+public:
+    /// `sequence` must outlive this object.
+    explicit PrefixStore(Sequence& sequence) : sequence_(&sequence) {}
+
+    /// Keeps the positions of the sequence's KV cache that `prompt` (not empty) can reuse, drops the others, and
+    /// returns their number. It is less than the length of the prompt, since the logits of its last token are needed.
+    /// The rest of the prompt gets the same bits as if it were computed from an empty cache.
+    std::int64_t reuse(std::span<const TokenId> prompt);
+
+private:
+    Sequence* sequence_;
+};
+
+struct GeneratorOptions {
+    ComputeOptions compute;
+    DraftSettings draft;
+    CheckPasses check = CheckPasses::No;
+    std::optional<std::int64_t> prompt_tokens{};  // if known: too long a prompt is refused before loading
+};
+
+/// Turns prompts into texts: a loaded model, its drafting, its KV cache, the sampler, and one live sequence.
+class TextGenerator {
+public:
+    /// Places and loads `opened`. Throws what this throws, and RequestError if the prompt is too long or a logit bias
+    /// is for an unknown token. What `callbacks` refer to must outlive this object.
+    TextGenerator(const GeneratorOptions& options, OpenedModel opened, const SamplerOptions& sampling,
+                  std::vector<TokenId> end_tokens, const EngineCallbacks& callbacks);
+    TextGenerator(TextGenerator&&) noexcept;
+    ~TextGenerator();
+
+    [[nodiscard]] const LoadedModel& model() const;
+    /// Any of them ends a text.
+    [[nodiscard]] const std::vector<TokenId>& end_tokens() const;
+    /// Prompt and generated tokens, and the KV cache.
+    [[nodiscard]] Sequence& sequence();
+    [[nodiscard]] const Sequence& sequence() const;
+
+    /// Starts a sequence with `prompt`, which must not be empty. Reuses the KV of the longest prefix that it shares
+    /// with the previous sequence, and returns its length in tokens. Throws RequestError if the prompt leaves no room
+    /// in the context.
+    std::int64_t start(std::vector<TokenId> prompt);
+    /// Continues a sequence of which the first `n_prompt` tokens are the prompt and an earlier run generated the
+    /// others. The KV cache may hold a part of it, read from a session.
+    void resume(std::vector<TokenId> tokens, std::int64_t n_prompt);
+    /// Generates from the end of the sequence (generate_text()). `start` tells whether the text begins there or
+    /// continues the prompt.
+    [[nodiscard]] TextGenerationResult generate(const Tokenizer& tokenizer, StreamingDetokenizer::Start start,
+                                                const TextGenerationOptions& options,
+                                                const TextGenerationCallbacks& callbacks);
+
+    /// Samples by other options from now on; learnt and cached state stays. The next text must be started or resumed
+    /// before generate(). Throws RequestError if an option is out of range; nothing has changed then.
+    void resample(const SamplerOptions& sampling);
+    /// Returns the tokens that each source has offered and that were accepted since the start.
+    [[nodiscard]] SourceTotals sources() const;
+    /// Separates the streaming figures of the prompt from those of decoding: call before decoding begins.
+    void start_clock();
+    /// Saves what drafting has learnt, as complete() does; for long runs.
+    void keep_tables() const;
+    /// Call at the end of the run: saves what drafting has learnt, reports its back-off as a detail, and fills
+    /// `figures`.
+    void complete(RunFigures& figures) const;
+
+private:
+    struct Parts;
+    std::unique_ptr<Parts> parts_;
+};
+
+/// Returns the tokens that end a text: those of the model's files, and those that the vocabulary names (</s>,
+/// <|eot_id|>, ...), each once.
+[[nodiscard]] std::vector<TokenId> all_end_tokens(const GenerationDefaults& defaults, const Tokenizer& tokenizer);
+/// Throws FormatError if a token is not in the model's vocabulary.
+void check_tokens(std::span<const TokenId> tokens, const ModelConfig& config);
+
+}  // namespace slipstream::tools
