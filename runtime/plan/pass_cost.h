@@ -34,6 +34,8 @@ public:
     [[nodiscard]] double seconds(double vectors) const;
     /// Returns this cost with all seconds multiplied by `factor`.
     [[nodiscard]] ByteCost scaled(double factor) const;
+    /// The points of the constructor.
+    [[nodiscard]] const std::vector<Point>& points() const { return points_; }
 
 private:
     std::vector<Point> points_;

@@ -1,11 +1,14 @@
 // `slipstream plan` as a user calls it.
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/run_program.h"
+#include "tests/tools/temporary_folder.h"
 
 namespace slipstream::tools {
 namespace {
@@ -112,6 +115,45 @@ TEST(Plan, UnlikeDevicesAreToldOneByOne) {
     EXPECT_TRUE(hardware["each"][1]["device_memory_bytes"].is_null());
     EXPECT_NEAR(hardware["each"][0]["link_gib_s"].get<double>(), 0.5, 1e-9);
     EXPECT_GT(hardware["each"][1]["link_gib_s"], 0.5);
+}
+
+// A plan rests on rates that are measured once; a file of them can be named, and measured again.
+TEST(Plan, RatesHoldStill) {
+    const TemporaryFolder folder;
+    const std::string file = (folder.path() / "rates").string();
+    const std::vector<std::string> options{"-t", "1", "--devices", "cpu", "--ctx", "2048", "--device-memory", "26M"};
+    const auto planned_by = [&](const std::string& rates) {
+        std::vector<std::string> arguments = options;
+        arguments.insert(arguments.end(), {"--rates", rates});
+        return planned(arguments);
+    };
+    const auto replaced = [&](const char* name, double value) {
+        std::string text = file_text(file);
+        const std::size_t line = text.find('\n') + 1;
+        nlohmann::json json = nlohmann::json::parse(text.substr(line, text.find('\n', line) - line));
+        json[name] = value;
+        json["spread"] = 0.125;
+        folder.write("rates", text.substr(0, line) + json.dump() + "\n");
+    };
+    EXPECT_EQ(planned_by(file)["rates"]["source"], "measured");
+    replaced("copy_bytes_per_second", 1 << 30);
+    const nlohmann::json kept = planned_by(file);
+    EXPECT_EQ(kept["rates"]["source"], "kept");
+    EXPECT_EQ(kept["rates"]["spread"], 0.125);
+    EXPECT_NEAR(kept["hardware"]["link_gib_s"].get<double>(), 1.0, 1e-9);
+    EXPECT_EQ(planned_by(file), kept);
+    // The file in the folder of the tables is the same.
+    std::vector<std::string> beside = options;
+    std::filesystem::rename(file, folder.path() / "rates.txt");
+    beside.insert(beside.end(), {"--tables", folder.path().string()});
+    EXPECT_EQ(planned(beside), kept);
+    beside.insert(beside.end(), {"--rates", "measure"});
+    EXPECT_EQ(planned(beside)["rates"]["source"], "measured");
+    EXPECT_FALSE(std::filesystem::exists("measure"));
+    EXPECT_EQ(planned({"--profile", "1x4090", "--shape", "llama-70b"})["rates"]["source"], "profile");
+    const ProgramResult odd = refused({"--profile", "1x4090", "--shape", "llama-70b", "--rates", file});
+    EXPECT_EQ(odd.code, 2);
+    EXPECT_THAT(odd.err, HasSubstr("a profile has its own rates"));
 }
 
 // What plan tells, bench and generate take: for the same options, to the byte. (tools/dev/compare_memory.py draws

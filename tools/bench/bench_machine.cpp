@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 
 #include "kernels/cpu_device.h"
 #include "kernels/cuda/host/cuda_device.h"
@@ -14,15 +13,6 @@ namespace {
 
 constexpr std::size_t kMostBytes = 512U << 20;  // larger than the caches
 constexpr std::size_t kLeastBytes = 16U << 20;
-
-std::string cpu_name() {
-    std::ifstream file("/proc/cpuinfo");
-    for (std::string line; std::getline(file, line);) {
-        const std::size_t colon = line.find(": ");
-        if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-    }
-    return "unknown";
-}
 
 }  // namespace
 
@@ -37,7 +27,7 @@ BenchMachine measure_machine(Device& device, int n_threads) {
     CpuDevice cpu({.n_threads = n_threads, .form = {}});  // without the budget of `device`
     const Buffer data = cpu.allocate(bytes, MemoryTag::Workspace, "memory to measure bandwidth with");
     std::memset(data.data(), 1, bytes);
-    return {DeviceKind::Cpu, cpu_name(), n_threads, measure_peaks(cpu.pool(), data.data(), bytes)};
+    return {DeviceKind::Cpu, cpu_model(), n_threads, measure_peaks(cpu.pool(), data.data(), bytes)};
 }
 
 }  // namespace slipstream::tools

@@ -107,6 +107,9 @@ public:
     [[nodiscard]] int n_threads() const { return n_threads_; }
     /// Threads of each CPU device: all if the devices compute in turn, else the device's part of them.
     [[nodiscard]] int device_threads() const { return device_threads_; }
+    [[nodiscard]] const RatesOptions& rates_options() const { return rates_options_; }
+    /// Those that placing reported to.
+    [[nodiscard]] const EngineCallbacks& callbacks() const { return callbacks_; }
     /// Whether the device memory is planned: then all else that uses it is made before the weights are loaded.
     [[nodiscard]] bool budgeted() const { return budgeted_; }
 
@@ -118,8 +121,8 @@ public:
     /// Config of the device's shard.
     [[nodiscard]] ModelConfig shard_config(std::size_t device) const;
 
-    /// Returns the rates of a device, measured at the first call. Must not be called by several threads at the same
-    /// time.
+    /// Returns the rates of a device, in steady form: kept ones, or measured ones at the first call (kept_rates.h).
+    /// Must not be called by several threads at the same time.
     [[nodiscard]] const MachineRates& rates(std::size_t device) const;
     /// Sets known rates, so that none are measured.
     void set_rates(std::size_t device, const MachineRates& rates) { rates_[device] = rates; }
@@ -136,6 +139,8 @@ private:
     std::int64_t context_tokens_ = 0;
     DType kv_dtype_ = DType::F16;
     OffloadOptions offload_;
+    RatesOptions rates_options_;
+    EngineCallbacks callbacks_;
     int n_threads_ = 1;
     int device_threads_ = 1;
     std::unique_ptr<CpuFaults> faults_;  // before devices_, whose links poll it
@@ -185,7 +190,6 @@ private:
     std::unique_ptr<PinnedArena> arena_;
     std::vector<std::unique_ptr<Model>> models_;
     double load_seconds_ = 0.0;
-    EngineCallbacks callbacks_;
     mutable bool refusal_reported_ = false;
 };
 

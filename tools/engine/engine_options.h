@@ -47,6 +47,12 @@ struct OffloadOptions {
     }
 };
 
+/// Where the rates of this machine come from: how long it takes per byte to compute and to copy.
+struct RatesOptions {
+    std::optional<std::filesystem::path> file{};  // in which they are kept; without a value they are not kept
+    bool measure = false;                         // measure again although they are kept
+};
+
 /// Whether files and KV are checked against the memory of the host; a plan checks it by itself.
 enum class HostMemoryCheck : std::uint8_t { No, Yes };
 
@@ -59,6 +65,7 @@ struct ComputeOptions {
     OffloadOptions offload;             // of those
     // Where a planned split is kept, beside the tables; without a value it is not kept.
     std::optional<std::filesystem::path> splits_folder{};
+    RatesOptions rates{};
     HostMemoryCheck host_memory = HostMemoryCheck::Yes;
 };
 

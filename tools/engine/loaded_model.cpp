@@ -21,7 +21,7 @@
 namespace slipstream::tools {
 
 LoadedModel::LoadedModel(PlacedModel&& placed, const RunNeeds& needs, const EngineCallbacks& callbacks)
-    : PlacedModel(std::move(placed)), callbacks_(callbacks) {
+    : PlacedModel(std::move(placed)) {
     const auto began = std::chrono::steady_clock::now();
     if (budgeted()) make_plan(needs);
     load_weights(callbacks);
@@ -48,7 +48,7 @@ void LoadedModel::report_lock_refusal() const {
     const std::string refusal = arena_->lock_refusal();
     if (refusal.empty()) return;
     refusal_reported_ = true;
-    callbacks_.note(refusal);
+    callbacks().note(refusal);
 }
 
 KvPlacement LoadedModel::kv_placement(std::size_t device) const {

@@ -1,6 +1,6 @@
 // The weights are zeros in the packed layout, more than most caches hold, and are read matrix by matrix as in a pass.
-// Each time is the best of several, since other programs use the machine, too. Products with more tokens are timed over
-// fewer bytes, since they are limited by computing.
+// All is timed in five rounds, and the best time of each thing counts, since other programs use the machine, too.
+// Products with more tokens are timed over fewer bytes, since they are limited by computing.
 #include "tools/engine/measured_rates.h"
 
 #include <algorithm>
@@ -8,15 +8,22 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
+#include <string_view>
 #include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "kernels/attention.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/cpu_device.h"
+#include "kernels/cuda/host/cuda_device.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 #include "kernels/pack_weights.h"
+#include "tools/base/build_version.h"
 #include "tools/machine/host.h"
 
 namespace slipstream::tools {
@@ -28,9 +35,9 @@ constexpr std::size_t kFewBytes = std::size_t{32} << 20;  // if only computing i
 constexpr std::size_t kCopiedBytes = std::size_t{64} << 20;
 constexpr std::size_t kCopyPieceBytes = std::size_t{4} << 20;
 constexpr std::int64_t kMinCols = 256;  // a multiple of the block size of every type
-constexpr int kRuns = 3;
-constexpr double kPatience = 0.6;            // seconds; after that nothing is timed twice
+constexpr int kRounds = 5;
 constexpr std::int64_t kSmallOpsALayer = 8;  // ops besides matmuls and attention
+constexpr std::int64_t kManySmallOps = 16;   // tokens of the larger timing of these ops
 
 /// A number of tokens to time, over weights / divisor bytes.
 struct Sample {
@@ -40,6 +47,28 @@ struct Sample {
 // Between 4 and 16 tokens, matmuls stop being limited by memory bandwidth.
 constexpr std::array kSamples{Sample{1, 1}, Sample{4, 2}, Sample{8, 4}, Sample{16, 8}, Sample{64, 32}};
 constexpr std::int64_t kMostTokens = kSamples.back().n_tokens;
+
+/// Returns the bytes of the model's packed weights, [DType].
+std::array<std::size_t, kDTypeCount> bytes_by_type(const RateQuestion& question) {
+    std::array<std::size_t, kDTypeCount> bytes{};
+    const ModelWeights& weights = *question.weights;
+    const auto count = [&](const ConstTensorView& matrix) {
+        const DType type = packed_type(matrix, question.rounding);
+        bytes[static_cast<std::size_t>(type)] += packed_bytes(type, matrix.shape[0], matrix.shape[1]);
+    };
+    for (std::size_t layer = 0; layer < weights.layers.size(); ++layer)
+        for (const MatrixRole role : kLayerMatrices) count(matrix_of(weights, static_cast<std::int64_t>(layer), role));
+    count(weights.lm_head);
+    return bytes;
+}
+
+/// Returns the bytes of weights to time if memory is not short: no more than the model has, since a small model stays
+/// in the caches.
+std::size_t timed_bytes(const RateQuestion& question) {
+    std::size_t all = 0;
+    for (const std::size_t bytes : bytes_by_type(question)) all += bytes;
+    return std::min(question.effort == RateEffort::All ? kMaxBytes : kFewBytes, all);
+}
 
 double seconds_of(const std::function<void()>& work) {
     const auto began = std::chrono::steady_clock::now();
@@ -57,56 +86,86 @@ public:
           stream_(device_.make_stream(StreamKind::Compute)),
           cols_(round_up(question.config->d_model, kMinCols)),
           matrix_rows_(round_up(question.config->d_ff, kInterleavedRows)) {
-        const std::size_t all = weight_bytes();
         const HostMemory memory = host_memory();
         std::size_t room = memory.total_bytes == 0 ? kMaxBytes : memory.available_bytes / 8;
         if (question.card != nullptr) room = (device_.budget().limit_bytes() - device_.budget().used_bytes()) / 4;
-        // No more than the model has: a small model stays in the caches.
-        bytes_ = std::max(std::min({question.effort == RateEffort::All ? kMaxBytes : kFewBytes, room, all}),
-                          row_bytes(DType::F32, cols_) * 4 * kInterleavedRows);
+        bytes_ = std::max(std::min(room, timed_bytes(question)), row_bytes(DType::F32, cols_) * 4 * kInterleavedRows);
         weights_ = zeros(bytes_, MemoryTag::Weights);
         x_ = zeros(kMostTokens * row_bytes(DType::F32, std::max(cols_, question.config->d_ff)), MemoryTag::Activations);
         y_ = zeros(kMostTokens * row_bytes(DType::F32, std::max(cols_, matrix_rows_)), MemoryTag::Activations);
     }
 
     MachineRates run() {
-        MachineRates measured;
-        PassRates& rates = measured.rates;
-        const std::vector<DType> types = weight_types();
-        ByteCost slowest;
-        for (const DType type : types) {
-            const ByteCost cost = weight_cost(type);
-            rates.weights[static_cast<std::size_t>(type)] = cost;
-            if (cost.seconds(1.0) > slowest.seconds(1.0)) slowest = cost;
-        }
-        for (int i = 0; i < kDTypeCount; ++i)
-            if (std::find(types.begin(), types.end(), static_cast<DType>(i)) == types.end()) rates.weights[i] = slowest;
-        rates.kv = kv_cost();
-        const double small = best_of(kRuns, [&] { small_ops(1); });
-        const double many = best_of(kRuns, [&] { small_ops(16); });
-        rates.layer_token_seconds = std::max(0.0, many - small) / 15.0;
-        rates.layer_seconds = std::max(0.0, small - rates.layer_token_seconds);
-        if (question_.effort == RateEffort::Compute) return measured;
-        measure_copies(measured, types.front());
-        rates.host_bytes_per_second = measured.memory_bytes_per_second;
-        if (question_.card != nullptr) {
-            rates.host_bytes_per_second = 0.0;
-            measured.memory_bytes_per_second = 0.0;
-            measured.host_bytes_per_copied_byte = 1.0;
-        }
-        return measured;
+        const std::vector<DType> types = timed_types(question_);
+        for (const DType type : types) time_weights(type);
+        time_kv();
+        timings_.push_back({.work = [this] { small_ops(1); }});
+        timings_.push_back({.work = [this] { small_ops(kManySmallOps); }});
+        if (question_.effort == RateEffort::All) time_copies(types.front());
+        for (int round = 0; round < kRounds; ++round) time_round();
+        return result(types);
     }
 
 private:
-    double best_of(int n, const std::function<void()>& work) {
-        const auto to_the_end = [&] {
-            work();
-            stream_->synchronize();
+    /// Work that each round times once.
+    struct Timing {
+        std::function<void()> work{};  // enqueues on stream_
+        double best = 0.0;             // seconds, of all rounds
+    };
+
+    void time_round() {
+        double sum = 0.0;
+        for (Timing& timing : timings_) {
+            const double seconds = seconds_of([&] {
+                timing.work();
+                stream_->synchronize();
+            });
+            timing.best = rounds_.empty() ? seconds : std::min(timing.best, seconds);
+            sum += seconds;
+        }
+        rounds_.push_back(sum);
+        if (copies_ && question_.card == nullptr) time_both();  // a GPU copies by engines of its own
+    }
+
+    // Reads timings_ in the order in which run() made them.
+    MachineRates result(const std::vector<DType>& types) {
+        MachineRates measured;
+        PassRates& rates = measured.rates;
+        auto timing = timings_.cbegin();
+        const auto points = [&](const std::array<double, kSamples.size()>& bytes, double vectors) {
+            std::vector<ByteCost::Point> of_samples;
+            for (std::size_t i = 0; i < kSamples.size(); ++i)
+                of_samples.push_back(
+                    {vectors * static_cast<double>(kSamples[i].n_tokens), (timing++)->best / bytes[i]});
+            return ByteCost(std::move(of_samples));
         };
-        double best = seconds_of(to_the_end);
-        for (int i = 1; i < n && std::chrono::steady_clock::now() < hurry_; ++i)
-            best = std::min(best, seconds_of(to_the_end));
-        return best;
+        for (std::size_t i = 0; i < types.size(); ++i)
+            rates.weights[static_cast<std::size_t>(types[i])] = points(weight_bytes_[i], 1.0);
+        const ModelConfig& config = *question_.config;
+        rates.kv = points(kv_bytes_, static_cast<double>(config.n_q_heads / config.n_kv_heads));
+        fill_other_types(rates, types);
+        const double small = (timing++)->best;
+        const double many = (timing++)->best;
+        rates.layer_token_seconds = std::max(0.0, many - small) / static_cast<double>(kManySmallOps - 1);
+        rates.layer_seconds = std::max(0.0, small - rates.layer_token_seconds);
+        std::sort(rounds_.begin(), rounds_.end());
+        measured.spread = rounds_[rounds_.size() / 2] / rounds_.front() - 1.0;
+        if (!copies_) return measured;
+        measured.copy_bytes_per_second = static_cast<double>(copied_.size_bytes()) / timing->best;
+        if (question_.card != nullptr) {
+            measured.host_bytes_per_copied_byte = 1.0;
+            return measured;
+        }
+        measured.memory_bytes_per_second = 1.0 / rates.weights[static_cast<std::size_t>(types.front())].seconds(1.0);
+        rates.host_bytes_per_second = measured.memory_bytes_per_second;
+        // Of the rounds, the one in which computing lost least.
+        double lost = std::numeric_limits<double>::infinity();
+        for (const Both& both : both_) {
+            const double would = measured.memory_bytes_per_second * both.seconds;
+            lost = std::min(lost, std::max(0.0, would - both.read) / static_cast<double>(copied_.size_bytes()));
+        }
+        measured.host_bytes_per_copied_byte = lost;
+        return measured;
     }
 
     static CpuDeviceOptions device_options(int n_threads) {
@@ -130,42 +189,21 @@ private:
 
     [[nodiscard]] ExecRef exec() { return {device_, *stream_}; }
 
-    /// Returns the bytes of the model's packed weights by type; weight_types() lists the types that occur, the one with
-    /// most bytes first.
-    [[nodiscard]] std::array<std::size_t, kDTypeCount> bytes_by_type() const {
-        std::array<std::size_t, kDTypeCount> bytes{};
-        const ModelWeights& weights = *question_.weights;
-        const auto count = [&](const ConstTensorView& matrix) {
-            const DType type = packed_type(matrix, question_.rounding);
-            bytes[static_cast<std::size_t>(type)] += packed_bytes(type, matrix.shape[0], matrix.shape[1]);
-        };
-        for (std::size_t layer = 0; layer < weights.layers.size(); ++layer)
-            for (const MatrixRole role : kLayerMatrices)
-                count(matrix_of(weights, static_cast<std::int64_t>(layer), role));
-        count(weights.lm_head);
-        return bytes;
+    // Returns the rows of weights of that type that `bytes` hold, at least one group of rows.
+    [[nodiscard]] std::int64_t rows_of(DType type, std::size_t bytes) const {
+        const std::size_t group_bytes = packed_bytes(type, kInterleavedRows, cols_);
+        return static_cast<std::int64_t>(std::max<std::size_t>(std::min(bytes, bytes_) / group_bytes, 1)) *
+               kInterleavedRows;
     }
-    [[nodiscard]] std::size_t weight_bytes() const {
-        std::size_t all = 0;
-        for (const std::size_t bytes : bytes_by_type()) all += bytes;
-        return all;
-    }
-    [[nodiscard]] std::vector<DType> weight_types() const {
-        const auto bytes = bytes_by_type();
-        std::vector<DType> types;
-        for (int i = 0; i < kDTypeCount; ++i)
-            if (bytes[i] > 0) types.push_back(static_cast<DType>(i));
-        std::sort(types.begin(), types.end(), [&](DType a, DType b) {
-            return bytes[static_cast<std::size_t>(a)] > bytes[static_cast<std::size_t>(b)];
-        });
-        return types;
+    // Returns the bytes that multiply() reads.
+    [[nodiscard]] std::size_t bytes_read(DType type, std::size_t bytes) const {
+        return (rows_of(type, bytes) / kInterleavedRows) * packed_bytes(type, kInterleavedRows, cols_);
     }
 
     // Multiplies by up to `bytes` of weights of that type, one matrix at a time; returns the bytes read.
     std::size_t multiply(DType type, std::int64_t n_tokens, std::size_t bytes) {
         const std::size_t group_bytes = packed_bytes(type, kInterleavedRows, cols_);
-        const auto rows = static_cast<std::int64_t>(std::max<std::size_t>(std::min(bytes, bytes_) / group_bytes, 1)) *
-                          kInterleavedRows;
+        const std::int64_t rows = rows_of(type, bytes);
         for (std::int64_t row = 0; row < rows; row += matrix_rows_) {
             const std::int64_t n = std::min(matrix_rows_, rows - row);
             const std::byte* data = weights_.data() + (row / kInterleavedRows) * group_bytes;
@@ -173,57 +211,53 @@ private:
                             .x = matrix_view(reinterpret_cast<const float*>(x_.data()), n_tokens, cols_),
                             .y = matrix_view(reinterpret_cast<float*>(y_.data()), n_tokens, n)});
         }
-        return (rows / kInterleavedRows) * group_bytes;
+        return bytes_read(type, bytes);
     }
 
-    ByteCost weight_cost(DType type) {
-        std::vector<ByteCost::Point> points;
-        for (const Sample& sample : kSamples) {
-            std::size_t bytes = 0;
-            const double seconds =
-                best_of(kRuns, [&] { bytes = multiply(type, sample.n_tokens, bytes_ / sample.divisor); });
-            points.push_back({static_cast<double>(sample.n_tokens), seconds / static_cast<double>(bytes)});
+    void time_weights(DType type) {
+        std::array<double, kSamples.size()>& bytes = weight_bytes_.emplace_back();
+        for (std::size_t i = 0; i < kSamples.size(); ++i) {
+            const std::size_t part = bytes_ / kSamples[i].divisor;
+            bytes[i] = static_cast<double>(bytes_read(type, part));
+            timings_.push_back({.work = [this, type, part, n_tokens = kSamples[i].n_tokens] {
+                static_cast<void>(multiply(type, n_tokens, part));
+            }});
         }
-        return ByteCost(std::move(points));
     }
 
     // Times attention over as many KV chunks as fit into a quarter of the weights' memory; the tokens do not see one
     // another.
-    ByteCost kv_cost() {
+    void time_kv() {
         const ModelConfig& config = *question_.config;
         const KvShape shape{config.n_kv_heads, config.head_dim, question_.kv_dtype};
         const auto n_chunks = static_cast<std::int64_t>(std::max<std::size_t>(bytes_ / 4 / shape.chunk_bytes(), 1));
-        const Buffer memory = zeros(n_chunks * shape.chunk_bytes(), MemoryTag::Kv);
-        std::vector<const std::byte*> chunks;
-        for (std::int64_t i = 0; i < n_chunks; ++i) chunks.push_back(memory.data() + i * shape.chunk_bytes());
-        const Buffer scratch = zeros(kMostTokens * shape.scratch_row_bytes(), MemoryTag::Kv);
+        kv_ = zeros(n_chunks * shape.chunk_bytes(), MemoryTag::Kv);
+        for (std::int64_t i = 0; i < n_chunks; ++i) chunks_.push_back(kv_.data() + i * shape.chunk_bytes());
+        scratch_ = zeros(kMostTokens * shape.scratch_row_bytes(), MemoryTag::Kv);
         const std::int64_t q_cols = config.n_q_heads * config.head_dim;
-        const Buffer q = zeros(2 * kMostTokens * row_bytes(DType::F32, q_cols), MemoryTag::Activations);
-        std::vector<std::int32_t> rows(kMostTokens);
-        for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::int32_t>(i);
-        std::vector<ByteCost::Point> points;
-        for (const Sample& sample : kSamples) {
-            const auto used = std::max<std::int64_t>(n_chunks / static_cast<std::int64_t>(sample.divisor), 1);
-            const std::vector<std::int32_t> positions(sample.n_tokens, static_cast<std::int32_t>(used * kChunkTokens));
-            auto* out = reinterpret_cast<float*>(q.data()) + kMostTokens * q_cols;
-            const double seconds = best_of(kRuns, [&] {
+        q_ = zeros(2 * kMostTokens * row_bytes(DType::F32, q_cols), MemoryTag::Activations);
+        path_rows_.resize(kMostTokens);
+        for (std::size_t i = 0; i < path_rows_.size(); ++i) path_rows_[i] = static_cast<std::int32_t>(i);
+        for (std::size_t i = 0; i < kSamples.size(); ++i) {
+            const std::int64_t n_tokens = kSamples[i].n_tokens;
+            const auto used = std::max<std::int64_t>(n_chunks / static_cast<std::int64_t>(kSamples[i].divisor), 1);
+            kv_bytes_[i] = static_cast<double>(used) * static_cast<double>(shape.chunk_bytes());
+            positions_[i].assign(n_tokens, static_cast<std::int32_t>(used * kChunkTokens));
+            timings_.push_back({.work = [this, shape, n_tokens, used, q_cols, positions = positions_[i].data()] {
+                auto* const q = reinterpret_cast<float*>(q_.data());
                 attention(exec(), {.shape = shape,
-                                   .q = matrix_view(reinterpret_cast<const float*>(q.data()), sample.n_tokens, q_cols),
-                                   .out = matrix_view(out, sample.n_tokens, q_cols),
-                                   .n_q_heads = config.n_q_heads,
-                                   .positions = positions.data(),
-                                   .chunks = chunks.data(),
+                                   .q = matrix_view(static_cast<const float*>(q), n_tokens, q_cols),
+                                   .out = matrix_view(q + kMostTokens * q_cols, n_tokens, q_cols),
+                                   .n_q_heads = question_.config->n_q_heads,
+                                   .positions = positions,
+                                   .chunks = chunks_.data(),
                                    .n_committed = used * kChunkTokens,
-                                   .scratch_k = scratch.data(),
-                                   .scratch_v = scratch.data(),
-                                   .path_begin = rows.data(),
-                                   .path_rows = rows.data()});
-            });
-            const double vectors = static_cast<double>(sample.n_tokens * (config.n_q_heads / config.n_kv_heads));
-            points.push_back(
-                {vectors, seconds / (static_cast<double>(used) * static_cast<double>(shape.chunk_bytes()))});
+                                   .scratch_k = scratch_.data(),
+                                   .scratch_v = scratch_.data(),
+                                   .path_begin = path_rows_.data(),
+                                   .path_rows = path_rows_.data()});
+            }});
         }
-        return ByteCost(std::move(points));
     }
 
     // Runs about what a layer does besides matmuls and attention: norms and the gate.
@@ -238,49 +272,48 @@ private:
         swiglu(exec(), {.gate = gate, .up = wide, .y = gate});
     }
 
-    void measure_copies(MachineRates& measured, DType type) {
-        const std::size_t copied = std::min(kCopiedBytes, bytes_);
-        const Buffer to = zeros(copied, MemoryTag::Ring);
-        Buffer host;
-        const std::byte* from = weights_.data();
+    // Copies alone; the timing is the last one of a round.
+    void time_copies(DType type) {
+        memory_type_ = type;
+        copied_ = zeros(std::min(kCopiedBytes, bytes_), MemoryTag::Ring);
+        copied_from_ = weights_.data();
         if (!device_.shares_host_memory()) {
-            host = device_.allocate_host(copied, MemoryTag::Ring, "memory to measure the link with");
-            from = host.data();
+            host_ = device_.allocate_host(copied_.size_bytes(), MemoryTag::Ring, "memory to measure the link with");
+            copied_from_ = host_.data();
         }
-        const auto copies = device_.make_stream(StreamKind::CopyIn);
-        const auto done = device_.make_event();
-        const auto enqueue = [&] {
-            for (std::size_t at = 0; at < copied; at += kCopyPieceBytes)
-                copies->copy(to.data() + at, from + at, std::min(kCopyPieceBytes, copied - at));
-            return copies->record(*done);
-        };
-        const double alone = best_of(kRuns, [&] {
-            static_cast<void>(enqueue());
-            copies->synchronize();
-        });
-        measured.copy_bytes_per_second = static_cast<double>(copied) / alone;
-        measured.memory_bytes_per_second = 1.0 / measured.rates.weights[static_cast<std::size_t>(type)].seconds(1.0);
-        if (question_.card != nullptr) return;  // it copies by engines of its own
-        // Copy and compute at the same time, computing in steps that are short compared with the copies.
-        const std::size_t step = bytes_ / 16;
-        double lost = 1.0;
-        for (int run = 0; run < kRuns; ++run) {
-            std::size_t read = 0;
-            const std::uint64_t use = enqueue();
-            const double seconds = seconds_of([&] {
-                while (done->completed() < use) read += multiply(type, 1, step);
-            });
-            copies->synchronize();
-            const double would = measured.memory_bytes_per_second * seconds;
-            const double missing = std::max(0.0, would - static_cast<double>(read)) / static_cast<double>(copied);
-            lost = run == 0 ? missing : std::min(lost, missing);
-        }
-        measured.host_bytes_per_copied_byte = lost;
+        copies_ = device_.make_stream(StreamKind::CopyIn);
+        copies_done_ = device_.make_event();
+        timings_.push_back({.work = [this] {
+            static_cast<void>(enqueue_copies());
+            copies_->synchronize();
+        }});
     }
 
+    std::uint64_t enqueue_copies() {
+        for (std::size_t at = 0; at < copied_.size_bytes(); at += kCopyPieceBytes)
+            copies_->copy(copied_.data() + at, copied_from_ + at, std::min(kCopyPieceBytes, copied_.size_bytes() - at));
+        return copies_->record(*copies_done_);
+    }
+
+    // Copies and computes at the same time, computing in steps that are short compared with the copies.
+    void time_both() {
+        const std::size_t step = bytes_ / 16;
+        Both both;
+        const std::uint64_t use = enqueue_copies();
+        both.seconds = seconds_of([&] {
+            while (copies_done_->completed() < use) both.read += static_cast<double>(multiply(memory_type_, 1, step));
+        });
+        copies_->synchronize();
+        both_.push_back(both);
+    }
+
+    /// Computing while copies ran.
+    struct Both {
+        double seconds = 0.0;
+        double read = 0.0;  // bytes of weights
+    };
+
     RateQuestion question_;
-    std::chrono::steady_clock::time_point hurry_ =
-        std::chrono::steady_clock::now() + std::chrono::milliseconds(static_cast<int>(1e3 * kPatience));
     std::unique_ptr<CpuDevice> own_device_;
     Device& device_;
     std::unique_ptr<Stream> stream_;
@@ -289,6 +322,20 @@ private:
     std::size_t bytes_ = 0;
     Buffer weights_;
     Buffer x_, y_;
+    std::vector<std::array<double, kSamples.size()>> weight_bytes_;  // [types], read by each sample
+    Buffer kv_, scratch_, q_;
+    std::vector<const std::byte*> chunks_;
+    std::vector<std::int32_t> path_rows_;
+    std::array<std::vector<std::int32_t>, kSamples.size()> positions_;
+    std::array<double, kSamples.size()> kv_bytes_{};
+    DType memory_type_ = DType::F16;  // that is multiplied while copies run
+    Buffer copied_, host_;
+    const std::byte* copied_from_ = nullptr;
+    std::unique_ptr<Stream> copies_;  // null: copies are not timed
+    std::unique_ptr<Event> copies_done_;
+    std::vector<Timing> timings_;
+    std::vector<double> rounds_;  // seconds of each, so far
+    std::vector<Both> both_;      // of each round
 };
 
 }  // namespace
@@ -305,6 +352,41 @@ MachineRates MachineRates::shared_by(std::size_t n) const {
 
 MachineRates measure_rates(const RateQuestion& question) {
     return Measuring(question).run();
+}
+
+std::vector<DType> timed_types(const RateQuestion& question) {
+    const auto bytes = bytes_by_type(question);
+    std::vector<DType> types;
+    for (int i = 0; i < kDTypeCount; ++i)
+        if (bytes[i] > 0) types.push_back(static_cast<DType>(i));
+    std::stable_sort(types.begin(), types.end(), [&](DType a, DType b) {
+        return bytes[static_cast<std::size_t>(a)] > bytes[static_cast<std::size_t>(b)];
+    });
+    return types;
+}
+
+void fill_other_types(PassRates& rates, const std::vector<DType>& timed) {
+    ByteCost slowest;
+    for (const DType type : timed)
+        if (const ByteCost& cost = rates.weights[static_cast<std::size_t>(type)];
+            cost.seconds(1.0) > slowest.seconds(1.0))
+            slowest = cost;
+    for (int i = 0; i < kDTypeCount; ++i)
+        if (std::find(timed.begin(), timed.end(), static_cast<DType>(i)) == timed.end()) rates.weights[i] = slowest;
+}
+
+std::string rates_key(const RateQuestion& question) {
+    const ModelConfig& config = *question.config;
+    std::string device =
+        fmt::format("cpu {} {} threads {}", cpu_model(), cpu_form_name(best_cpu_form()), question.n_threads);
+    if (const auto* card = dynamic_cast<const CudaDevice*>(question.card))
+        device = fmt::format("cuda {} {}", card->properties().name, card->instruction_form());
+    std::vector<std::string_view> types;
+    for (const DType type : timed_types(question)) types.push_back(dtype_name(type));
+    return fmt::format("{} {}, {} MiB of {} for {} x {}, {} over {} heads of {} in {}{}", build_version(), device,
+                       timed_bytes(question) >> 20, fmt::join(types, "+"), config.d_model, config.d_ff,
+                       config.n_q_heads, config.n_kv_heads, config.head_dim, dtype_name(question.kv_dtype),
+                       question.effort == RateEffort::Compute ? ", without copies" : "");
 }
 
 }  // namespace slipstream::tools

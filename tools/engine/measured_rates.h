@@ -1,9 +1,12 @@
 // Measures how long this machine's CPU, or a GPU, takes per byte of weights and of KV, and per copied byte: with the
-// kernels and copy streams of a run, in well under a second, for the types and sizes of one model.
+// kernels and copy streams of a run, in about a second, for the types and sizes of one model. kept_rates.h keeps the
+// rates, so that a start seldom measures.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "kernels/base/dtype.h"
 #include "kernels/device.h"
@@ -29,6 +32,12 @@ struct RateQuestion {
     RateEffort effort = RateEffort::All;
 };
 
+/// Five measurements that differ more than this are doubtful: other programs use the machine.
+inline constexpr double kDoubtfulSpread = 0.25;
+
+/// Where rates come from.
+enum class RatesOrigin : std::uint8_t { Measured, Kept };
+
 struct MachineRates {
     PassRates rates;                     // types that the model does not have: like the slowest of its types
     double copy_bytes_per_second = 0.0;  // of a copy stream alone: the link of a device that is not throttled
@@ -37,13 +46,25 @@ struct MachineRates {
     // host_bytes_per_copied_byte has no effect.
     double memory_bytes_per_second = 0.0;     // bytes of weights read while computing alone
     double host_bytes_per_copied_byte = 0.0;  // bytes of weights not read per copied byte
+    double spread = 0.0;                      // median of the times of five rounds over the best of them, less 1
+    RatesOrigin origin = RatesOrigin::Measured;
 
+    [[nodiscard]] bool is_doubtful() const { return spread > kDoubtfulSpread; }
     /// Returns the rates of each of `n` devices that compute at the same time, if these are measured with the threads
     /// of all.
     [[nodiscard]] MachineRates shared_by(std::size_t n) const;
 };
 
-/// Measures. Allocates up to 320 MiB on the device meanwhile, less if memory is short.
+/// Measures: five rounds over all that is timed, and the best time of each. Allocates up to 320 MiB on the device
+/// meanwhile, less if memory is short.
 [[nodiscard]] MachineRates measure_rates(const RateQuestion& question);
+
+/// Returns the types of the model's packed weights, the one with most bytes first: those that measure_rates() times.
+[[nodiscard]] std::vector<DType> timed_types(const RateQuestion& question);
+/// Gives the other types the cost of the slowest of `timed`.
+void fill_other_types(PassRates& rates, const std::vector<DType>& timed);
+/// Returns one line that names all on which the rates depend: the version of the program, the CPU or GPU, its kernel
+/// variant, threads, the types and sizes that are timed.
+[[nodiscard]] std::string rates_key(const RateQuestion& question);
 
 }  // namespace slipstream::tools

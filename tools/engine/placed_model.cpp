@@ -16,6 +16,7 @@
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
 #include "tools/engine/context_choice.h"
+#include "tools/engine/kept_rates.h"
 #include "tools/engine/kept_splits.h"
 #include "tools/machine/host.h"
 #include "tools/machine/tokenizer_files.h"
@@ -30,7 +31,11 @@ void OpenedModel::check_host_memory(std::int64_t context_tokens) const {
 }
 
 PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, const EngineCallbacks& callbacks)
-    : OpenedModel(std::move(opened)), offload_(options.offload), n_threads_(options.n_threads) {
+    : OpenedModel(std::move(opened)),
+      offload_(options.offload),
+      rates_options_(options.rates),
+      callbacks_(callbacks),
+      n_threads_(options.n_threads) {
     kv_dtype_ = options.kv_dtype.value_or(config().kv_dtype);
     const ContextChoice choice =
         choose_context(config(), kv_dtype_, options.context_tokens, files().total_bytes(),
@@ -72,11 +77,12 @@ const MachineRates& PlacedModel::rates(std::size_t device) const {
     Device* card = asked.device->kind() == DeviceKind::Cuda ? asked.device.get() : nullptr;
     // CPU devices that share matrices compute at the same time, on shared cores and memory bandwidth.
     const std::size_t at_once = shards_matrices() && card == nullptr ? devices_.size() : 1;
-    known = measure_rates({.config = &config(),
+    known = machine_rates({.config = &config(),
                            .weights = &weights(),
                            .kv_dtype = kv_dtype_,
                            .n_threads = device_threads_ * static_cast<int>(at_once),
-                           .card = card})
+                           .card = card},
+                          rates_options_, callbacks_)
                 .shared_by(at_once);
     return *known;
 }

@@ -6,7 +6,7 @@
 
 #include "kernels/device.h"
 #include "runtime/plan/model_plan.h"
-#include "tools/engine/measured_rates.h"
+#include "tools/engine/kept_rates.h"
 #include "tools/engine/planner.h"
 
 namespace slipstream::tools {
@@ -51,13 +51,14 @@ draft::PlannedSeconds resident_planned_seconds(const ModelFiles& files, DType kv
                                                const PlacedModel& model) {
     const ModelWeights weights = files.weights();
     const MachineRates machine =
-        measure_rates({.config = &files.config(),
+        machine_rates({.config = &files.config(),
                        .weights = &weights,
                        .rounding = rounding,
                        .kv_dtype = kv_dtype,
                        .n_threads = model.device_threads(),
                        .card = model.device().kind() == DeviceKind::Cuda ? &model.device() : nullptr,
-                       .effort = RateEffort::Compute});
+                       .effort = RateEffort::Compute},
+                      model.rates_options(), model.callbacks());
     return seconds_by(std::make_shared<const ModelPlan>(ModelPlanRequest{.config = &files.config(),
                                                                          .weights = &weights,
                                                                          .rounding = rounding,

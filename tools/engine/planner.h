@@ -12,7 +12,7 @@
 #include "kernels/device.h"
 #include "runtime/model/model_shard.h"
 #include "runtime/plan/pass_cost.h"
-#include "tools/engine/measured_rates.h"
+#include "tools/engine/kept_rates.h"
 #include "tools/engine/memory_plan.h"
 
 namespace slipstream {

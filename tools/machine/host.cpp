@@ -156,6 +156,15 @@ std::filesystem::path program_folder() {
     return error ? std::filesystem::path() : program.parent_path();
 }
 
+std::string cpu_model() {
+    std::ifstream info("/proc/cpuinfo");
+    for (std::string line; std::getline(info, line);) {
+        const std::size_t colon = line.find(": ");
+        if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+    }
+    return "unknown";
+}
+
 std::vector<std::string> cpu_features() {
     std::vector<std::string> features;
 #if defined(__x86_64__)

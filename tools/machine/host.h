@@ -36,6 +36,9 @@ struct HostMemory {
 /// Folder that the running program lies in.
 [[nodiscard]] std::filesystem::path program_folder();
 
+/// Returns the model name of the CPU as /proc/cpuinfo has it; "unknown" if it has none.
+[[nodiscard]] std::string cpu_model();
+
 /// Names of the instruction sets that kernels may use here, "avx2", "avx512f", ...
 [[nodiscard]] std::vector<std::string> cpu_features();
 

@@ -94,6 +94,18 @@ DeviceChoice device_setting(const Settings& settings) {
     return devices.front();
 }
 
+RatesOptions rates_options(const Settings& settings) {
+    RatesOptions rates;
+    const auto given = settings.has("rates") ? settings.path("rates") : std::nullopt;
+    rates.measure = given == kMeasureRates;
+    if (given && !rates.measure) {
+        rates.file = *given;
+    } else if (const auto folder = tables_folder(settings)) {
+        rates.file = *folder / kRatesFile;
+    }
+    return rates;
+}
+
 ComputeOptions compute_options(const Settings& settings) {
     ComputeOptions options{.context_tokens = context_setting(settings),
                            .kv_dtype = kv_type_setting(settings),
@@ -104,6 +116,7 @@ ComputeOptions compute_options(const Settings& settings) {
     for (const DeviceChoice& device : options.devices) kinds.push_back(device.kind());
     options.offload = offload_options(settings, kinds);
     options.splits_folder = tables_folder(settings);
+    options.rates = rates_options(settings);
     return options;
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/base/dtype.h"
@@ -15,7 +16,11 @@ struct CommandContext;
 struct ComputeOptions;
 struct DeviceChoice;
 struct OptionSpec;
+struct RatesOptions;
 class Settings;
+
+/// What --rates takes beside files.
+inline constexpr std::string_view kMeasureRates = "measure";
 
 [[nodiscard]] OptionSpec model_option();
 [[nodiscard]] OptionSpec context_option();
@@ -39,6 +44,9 @@ class Settings;
 [[nodiscard]] DeviceChoice device_setting(const Settings& settings);
 /// --threads, else default_threads().
 [[nodiscard]] int thread_setting(const Settings& settings);
+
+/// --rates, else a file in the folder of --tables.
+[[nodiscard]] RatesOptions rates_options(const Settings& settings);
 
 /// What the settings say about computing, checked before anything is opened.
 [[nodiscard]] ComputeOptions compute_options(const Settings& settings);

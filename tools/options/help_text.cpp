@@ -57,6 +57,7 @@ constexpr std::array kSubjects{
     Subject{"link-gib-s", kMemory, Reader::Researcher},
     Subject{"ring", kMemory, Reader::Researcher},
     Subject{"expect-tokens", kMemory, Reader::Researcher},
+    Subject{"rates", kMemory, Reader::Researcher},
     Subject{"temperature", kSampling},
     Subject{"top-k", kSampling},
     Subject{"top-p", kSampling},

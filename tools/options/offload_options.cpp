@@ -178,7 +178,11 @@ std::vector<OptionSpec> offload_option_specs() {
          "same time; each tensor split rounds differently, so its text may differ [layers]"},
         {"shares", "--shares", "N,N", "What each device has of the layers, or of the kv heads, '2,1' [planned]"},
         {"ring", "--ring", "SIZE", "Memory of each device through which streamed weights and KV pass [planned]"},
-        {"expect-tokens", "--expect-tokens", "N", "Tokens of a pass to plan placement for [planned]"}};
+        {"expect-tokens", "--expect-tokens", "N", "Tokens of a pass to plan placement for [planned]"},
+        {"rates", "--rates", "FILE|measure",
+         "Where the rates of this machine are kept, by which placement is planned; measure: measure them again [a file "
+         "in the folder of --tables]",
+         OptionRole::OutputFile}};
 }
 
 OffloadOptions offload_options(const Settings& settings, std::span<const DeviceKind> devices) {

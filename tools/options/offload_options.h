@@ -19,7 +19,7 @@ struct OptionSpec;
 struct Setting;
 class Settings;
 
-/// --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens, --split, --shares.
+/// --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens, --split, --shares, --rates.
 [[nodiscard]] std::vector<OptionSpec> offload_option_specs();
 /// For devices of those kinds, one or more. Throws UsageError where a value is malformed, a list is not one value or
 /// one for each device, or an option cannot act: a ring or a link where no CPU device has --device-memory, shares on

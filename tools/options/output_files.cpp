@@ -55,6 +55,7 @@ std::vector<Output> outputs_of(const Settings& settings) {
     for (const auto& [option, setting] : settings.given()) {
         if (option->role == OptionRole::Value || option->role == OptionRole::InputFile) continue;
         const auto name = settings.path(option->name);
+        if (option->name == "rates" && name == kMeasureRates) continue;
         if (name != "-") {
             outputs.push_back({setting->where, *name});
         } else if (option->role == OptionRole::OutputFile) {

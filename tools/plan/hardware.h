@@ -21,11 +21,13 @@ struct Hardware {
     std::vector<double> links{};           // of the devices, where they differ
     double memory_bytes_per_second = 0.0;  // of the host, for all links (and CPU devices) together; 0: no limit
     double host_bytes_per_copied_byte = 1.0;
-    std::size_t host_bytes = 0;           // memory of the host; 0: not known
-    std::size_t host_budget_bytes = 0;    // of it, for what streams; 0: not known
-    bool devices_in_host_memory = false;  // CPU devices: what is resident takes host memory, too
-    PassRates rates;                      // of one device
-    PassRates host_rates;                 // of all of the host's cores, computing in place
+    std::size_t host_bytes = 0;            // memory of the host; 0: not known
+    std::size_t host_budget_bytes = 0;     // of it, for what streams; 0: not known
+    bool devices_in_host_memory = false;   // CPU devices: what is resident takes host memory, too
+    PassRates rates;                       // of one device
+    PassRates host_rates;                  // of all of the host's cores, computing in place
+    std::string rates_source = "profile";  // of `rates`; of this machine: "kept", "measured"
+    double rates_spread = 0.0;             // of this machine: MachineRates::spread
 
     [[nodiscard]] std::size_t budget_of(std::size_t index) const {
         return budgets.empty() ? device_bytes : budgets[index];

@@ -326,16 +326,31 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
         out.raw(fmt::format("  {:.2f}x  {}: {} for a pass of 1, {} of {}", entry.gain, entry.what,
                             seconds_text(entry.one_seconds), seconds_text(entry.expected_seconds), plan.pass_tokens()));
     if (!helps.empty()) out.raw("");
-    out.raw(request.profile
-                ? fmt::format("Predicted from data sheets ({}); nothing was measured on such a machine.",
-                              board_text(request.profile->board))
-                : "Predicted from what this machine computes and copies, measured just now, with the context full.");
+    out.raw(
+        request.profile
+            ? fmt::format("Predicted from data sheets ({}); nothing was measured on such a machine.",
+                          board_text(request.profile->board))
+            : fmt::format(
+                  "Predicted from what this machine computes and copies, measured {}, with the context full.",
+                  request.hardware.rates_source == "kept" ? "before and kept (--rates measure: again)" : "just now"));
     if (!request.run)
         out.raw(
             "Counted without speculative decoding: a draft model, its cache and wider passes take their share of the "
             "device first.");
     return out.text();
 }
+
+namespace {
+
+// Where the rates come from; their spread is null for those of a profile.
+JsonObject rates_json(const PlanRequest& request) {
+    JsonObject json;
+    json.text("source", request.hardware.rates_source);
+    if (request.profile) return json.null("spread");
+    return json.real("spread", request.hardware.rates_spread);
+}
+
+}  // namespace
 
 std::string plan_json(const PlanRequest& request, const PlanReport& report, const std::vector<Improvement>& helps) {
     std::vector<JsonObject> passes;
@@ -381,7 +396,8 @@ std::string plan_json(const PlanRequest& request, const PlanReport& report, cons
                             .unsigned_integer("pinned_bytes", report.host.locked_bytes())
                             .unsigned_integer("bytes", report.host.total_bytes()))
         .objects("would_help", changes)
-        .boolean("measured", !request.profile.has_value());
+        .boolean("measured", !request.profile.has_value())
+        .object("rates", rates_json(request));
     if (report.assumed) json.object("assumed", std::move(assumed));
     if (report.in_place) {
         json.object("cpu_in_place", JsonObject()

@@ -19,6 +19,7 @@
 #include "runtime/plan/model_plan.h"
 #include "runtime/text/printable.h"
 #include "tools/base/usage_error.h"
+#include "tools/cli/console_callbacks.h"
 #include "tools/engine/engine.h"
 #include "tools/machine/compute_device.h"
 #include "tools/machine/host.h"
@@ -100,29 +101,33 @@ std::string_view thread_note() {
 }
 
 /// What the cores beside a card compute.
-PassRates host_rates(const CommandContext& context, const PlannedModel& model, DType kv_dtype) {
-    return measure_rates({.config = &model.config,
+PassRates host_rates(CommandContext& context, const PlannedModel& model, DType kv_dtype) {
+    return machine_rates({.config = &model.config,
                           .weights = &model.weights,
                           .kv_dtype = kv_dtype,
-                          .n_threads = thread_setting(context.settings)})
+                          .n_threads = thread_setting(context.settings)},
+                         rates_options(context.settings), console_callbacks(context))
         .rates;
 }
 
 /// `n_devices` CPU devices of this machine, each with the threads that it computes with; or a GPU, with the memory that
 /// is free on it.
-Hardware this_machine(const CommandContext& context, const PlanRequest& request, const DeviceChoice& choice,
-                      int n_devices) {
+Hardware this_machine(CommandContext& context, const PlanRequest& request, const DeviceChoice& choice, int n_devices) {
     const PlannedModel& model = request.model;
     const int n_all = thread_setting(context.settings);
     const int n_threads = device_threads(n_all, static_cast<std::size_t>(n_devices), request.split);
     const std::unique_ptr<Device> device = make_compute_device(choice, {.n_threads = n_threads});
     const bool is_card = choice.card.has_value();
-    context.console.detail(fmt::format("measuring what {} computes and copies", is_card ? "the card" : "this machine"));
-    const MachineRates measured = measure_rates({.config = &model.config,
-                                                 .weights = &model.weights,
-                                                 .kv_dtype = request.kv_dtype,
-                                                 .n_threads = n_threads,
-                                                 .card = is_card ? device.get() : nullptr});
+    // As a placed model does: CPU devices that share matrices compute at the same time, on shared cores and memory.
+    const bool shares_matrices = request.split == SplitKind::Tensor && n_devices > 1 && !is_card;
+    const int at_once = shares_matrices ? n_devices : 1;
+    const MachineRates all = machine_rates({.config = &model.config,
+                                            .weights = &model.weights,
+                                            .kv_dtype = request.kv_dtype,
+                                            .n_threads = n_threads * at_once,
+                                            .card = is_card ? device.get() : nullptr},
+                                           rates_options(context.settings), console_callbacks(context));
+    const MachineRates measured = all.shared_by(static_cast<std::size_t>(at_once));
     const HostMemory memory = host_memory();
     Hardware hardware;
     hardware.name = "this machine";
@@ -140,12 +145,14 @@ Hardware this_machine(const CommandContext& context, const PlanRequest& request,
         memory.available_bytes, static_cast<std::size_t>(kHostShare * static_cast<double>(memory.total_bytes)));
     hardware.devices_in_host_memory = !is_card;
     hardware.rates = measured.rates;
+    hardware.rates_source = measured.origin == RatesOrigin::Kept ? "kept" : "measured";
+    hardware.rates_spread = measured.spread;
     hardware.host_rates =
-        !is_card && n_threads == n_all ? measured.rates : host_rates(context, model, request.kv_dtype);
+        !is_card && n_threads * at_once == n_all ? all.rates : host_rates(context, model, request.kv_dtype);
     return hardware;
 }
 
-Hardware chosen_hardware(const CommandContext& context, PlanRequest& request) {
+Hardware chosen_hardware(CommandContext& context, PlanRequest& request) {
     const Settings& settings = context.settings;
     const auto name = settings.text("profile");
     if (!name) {
@@ -154,6 +161,7 @@ Hardware chosen_hardware(const CommandContext& context, PlanRequest& request) {
     }
     refuse_beside(settings, "devices", "a profile has its own devices; leave it out, or leave --profile out");
     refuse_beside(settings, "threads", thread_note());
+    refuse_beside(settings, "rates", "a profile has its own rates; leave it out, or leave --profile out");
     request.profile = find_profile(*name);
     if (!request.profile) {
         std::vector<std::string_view> names;
@@ -198,7 +206,7 @@ std::vector<OptionSpec> plan_options() {
     return options;
 }
 
-PlanRequest plan_request(const CommandContext& context) {
+PlanRequest plan_request(CommandContext& context) {
     const Settings& settings = context.settings;
     PlanRequest request;
     request.context_tokens = context_setting(settings);

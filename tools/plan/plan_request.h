@@ -57,6 +57,6 @@ struct PlanRequest {
 
 /// Reads the options; opens a model's files, measures this machine where no profile is named. Throws UsageError,
 /// RequestError, and what opening a model throws.
-[[nodiscard]] PlanRequest plan_request(const CommandContext& context);
+[[nodiscard]] PlanRequest plan_request(CommandContext& context);
 
 }  // namespace slipstream::tools

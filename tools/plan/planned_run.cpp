@@ -57,6 +57,7 @@ void plan_run(PlanRequest& request, CommandContext& context) {
     if (!several && unlimited) return;  // all fits, whatever guesses
     const DraftSettings asked = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
     ComputeOptions compute = compute_options(settings);
+    compute.rates.measure = false;  // plan_request() has just measured if that was asked for
     const EngineCallbacks callbacks = console_callbacks(context);
     EngineCallbacks on_placement = callbacks;
     if (!several) {  // the report tells where one device places the model, and checks the host's memory
