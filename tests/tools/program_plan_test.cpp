@@ -156,6 +156,43 @@ TEST(Plan, RatesHoldStill) {
     EXPECT_THAT(odd.err, HasSubstr("a profile has its own rates"));
 }
 
+// The sum of a row of the table of device memory, without what is free.
+std::size_t used_of(const nlohmann::json& row) {
+    std::size_t sum = 0;
+    for (const auto& [name, bytes] : row.items())
+        if (name != "device" && name != "free") sum += bytes.get<std::size_t>();
+    return sum;
+}
+
+TEST(Plan, DeviceMemoryByPurpose) {
+    const nlohmann::json split = planned({"--devices", "cpu,cpu", "-t", "1", "--split", "tensor", "--ctx", "4096",
+                                          "--device-memory", "30M", "--draft", "context", "--budget", "8"});
+    const nlohmann::json& table = split["device_memory"];
+    ASSERT_EQ(table.size(), 2U);
+    std::size_t in_all = 0;
+    for (const nlohmann::json& row : table) {
+        EXPECT_EQ(used_of(row) + row["free"].get<std::size_t>(), std::size_t{30} << 20);
+        EXPECT_GT(row["kv"], 0);
+        EXPECT_GT(row["sums"], 0);
+        EXPECT_EQ(row["draft"], 0);
+        in_all += used_of(row);
+    }
+    EXPECT_EQ(in_all, split["plan"]["device_bytes"]);
+    const std::vector<std::string> view{"-t",          "1",    "--devices", "cpu",
+                                        "--ctx",       "2048", "--draft",   "retrieval,model",
+                                        "--kv-budget", "512",  "--budget",  "8"};
+    std::vector<std::string> limited = view;
+    limited.insert(limited.end(), {"--device-memory", "60M"});
+    const nlohmann::json row = planned(limited)["device_memory"][0];
+    for (const char* name : {"weights", "kv", "kv_scratch", "activations", "logits", "draft", "views", "workspace"})
+        EXPECT_GT(row[name], 0) << name;
+    EXPECT_EQ(row["sums"], 0);
+    EXPECT_TRUE(planned(view)["device_memory"][0]["free"].is_null()) << "without a budget nothing is free of it";
+    const ProgramResult text = run_program({"plan", "-t", "1", "--devices", "cpu", "--ctx", "2048", "--device-memory",
+                                            "26M", "--draft", "none", "--ring", "3M"});
+    EXPECT_THAT(text.out, testing::ContainsRegex("\nmemory of +weights +kv +kv scratch .*free\n +cpu +[0-9]"));
+}
+
 // What plan tells, bench and generate take: for the same options, to the byte. (tools/dev/compare_memory.py draws
 // more.)
 TEST(Plan, BenchAndGenerateNameTheSameBytes) {
@@ -168,7 +205,8 @@ TEST(Plan, BenchAndGenerateNameTheSameBytes) {
              {"--draft", "model", "--tables", "off", "--budget", "8", "--ctx", "1024", "--device-memory", "24M"}}) {
         std::vector<std::string> options = common;
         options.insert(options.end(), some.begin(), some.end());
-        const nlohmann::json plan = planned(options)["plan"];
+        const nlohmann::json whole = planned(options);
+        const nlohmann::json& plan = whole["plan"];
         const auto ran = [&](std::vector<std::string> arguments) {
             arguments.insert(arguments.end(), options.begin(), options.end());
             const ProgramResult result = run_program(arguments);
@@ -180,6 +218,9 @@ TEST(Plan, BenchAndGenerateNameTheSameBytes) {
         const nlohmann::json generate =
             ran({"generate", "-p", "Once", "-n", "1", "--temperature", "0", "-o", "/dev/null", "--stats", "-"});
         const nlohmann::json passes = ran({"bench", "--json", "--passes", "1", "--repeat", "1"})["runs"][0];
+        EXPECT_EQ(generate["plan"]["device_memory"], whole["device_memory"]) << "case " << some[1];
+        EXPECT_EQ(used_of(whole["device_memory"][0]), generate["peak"]["device_bytes"][0]) << "case " << some[1];
+        EXPECT_LE(whole["device_memory"][0]["other"], 1 << 20);
         for (const char* name : {"device_bytes", "ring_bytes", "resident_weights_bytes", "resident_kv_bytes",
                                  "streamed_weights_bytes", "streamed_kv_bytes"}) {
             EXPECT_EQ(passes["plan"][name], plan[name]) << name << " of bench --passes, case " << some[1];

@@ -168,6 +168,8 @@ public:
     [[nodiscard]] const Model* whole_model() const { return models_.size() == 1 ? models_.front().get() : nullptr; }
     /// Null for a single CPU without a memory budget.
     [[nodiscard]] const SplitPlan* plan() const { return plan_.get(); }
+    /// [devices], by purpose; empty if there is no plan.
+    [[nodiscard]] const std::vector<DeviceMemory>& device_memory() const { return device_memory_; }
     /// Host memory of what streams, and of hidden states between several devices; null on one device if nothing
     /// streams.
     [[nodiscard]] PinnedArena* arena() const { return arena_.get(); }
@@ -187,6 +189,7 @@ private:
     void report(const EngineCallbacks& callbacks) const;
 
     std::unique_ptr<SplitPlan> plan_;
+    std::vector<DeviceMemory> device_memory_;
     std::unique_ptr<PinnedArena> arena_;
     std::vector<std::unique_ptr<Model>> models_;
     double load_seconds_ = 0.0;

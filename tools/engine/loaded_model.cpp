@@ -20,6 +20,23 @@
 
 namespace slipstream::tools {
 
+namespace {
+
+// "weights 6.5 MiB, kv 6.0 MiB, ..., free 1.2 MiB", without what is 0.
+std::string memory_text(const DeviceMemory& memory) {
+    std::string text;
+    const auto add = [&](std::string name, std::size_t bytes) {
+        std::ranges::replace(name, '_', ' ');
+        text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, size_text(bytes));
+    };
+    for (const auto& [name, bytes] : memory.rows())
+        if (bytes > 0) add(std::string(name), bytes);
+    if (memory.free) add("free", *memory.free);
+    return text;
+}
+
+}  // namespace
+
 LoadedModel::LoadedModel(PlacedModel&& placed, const RunNeeds& needs, const EngineCallbacks& callbacks)
     : PlacedModel(std::move(placed)) {
     const auto began = std::chrono::steady_clock::now();
@@ -72,13 +89,18 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
     for (std::size_t i = 0; i < devices().size(); ++i)
         reserve_workspace(*devices()[i].device, Forward::workspace_shapes(shard_config(i), kv_dtype(), needs.forward));
     EnginePlanRequest plan_request{.needs = needs, .ring_bytes = offload().ring, .has_workspace = true};
-    plan_ = std::make_unique<SplitPlan>(split_plan_request(placement_request(*this, plan_request)));
+    const auto plan = [&] {
+        const PlacementRequest request = placement_request(*this, plan_request);
+        plan_ = std::make_unique<SplitPlan>(split_plan_request(request));
+        device_memory_ = tools::device_memory(request, *plan_);
+    };
+    plan();
     if (!plan_->streams() && devices().size() == 1) return;
     // Something streams, or there are several devices: plan again with the machine's rates, on which the best plan
     // depends. For several devices the plan is also the only source of pass times.
     plan_request.pass_tokens = offload().expect_tokens;
     plan_request.timed = true;
-    plan_ = std::make_unique<SplitPlan>(split_plan_request(placement_request(*this, plan_request)));
+    plan();
     // Host memory is locked for a GPU, if there is one, so that its copies run at full link speed. If nothing
     // streams, only hidden states of prompts are there, and CPU devices copy from pageable memory as well.
     const auto locker =
@@ -124,6 +146,8 @@ void LoadedModel::report(const EngineCallbacks& callbacks) const {
                                  files().format(), architecture_name(config().architecture),
                                  size_text(files().total_bytes()), device_forms().forms,
                                  size_text(kv_bytes(config(), kv_dtype(), context_tokens())), load_seconds_));
+    for (std::size_t i = 0; i < device_memory_.size(); ++i)
+        callbacks.detail(fmt::format("memory of {}: {}", devices()[i].choice.name(), memory_text(device_memory_[i])));
     if (!streams()) return;
     const ResidencyPlan& plan = plan_->sums();
     callbacks.note(fmt::format(

@@ -1,8 +1,10 @@
 #include "tools/engine/memory_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
+#include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/rank_sums.h"
 #include "runtime/cache/kv_cache.h"
@@ -50,30 +52,94 @@ std::size_t sum_bytes(const ModelConfig& config, const RunNeeds& needs) {
     return n_rows * row_bytes(DType::F32, config.d_model);
 }
 
-ModelPlanRequest memory_request(const MemoryRequest& request) {
+namespace {
+
+struct MemoryParts {
+    DeviceMemory fixed;               // needed in any case; nothing of the items and the ring
+    std::size_t kv_tail_bytes = 0;    // needed if KV streams
+    std::size_t streaming_bytes = 0;  // activations that are needed if anything streams
+};
+
+std::size_t logits_bytes(const ModelConfig& config, const ForwardLimits& limits) {
+    return limits.max_logit_rows * row_bytes(DType::F32, config.vocab);
+}
+
+MemoryParts memory_parts(const MemoryRequest& request) {
     const ModelConfig& config = *request.config;
     const RunNeeds& needs = request.needs;
     const KvShape kv{config.n_kv_heads, config.head_dim, request.kv_dtype};
     const std::size_t plain = Forward::device_bytes(config, needs.forward, Forward::Streaming::No);
-    const std::size_t scratch = KvCache::device_bytes(kv, config.n_layers, 0, needs.scratch_nodes);
     const std::vector<std::int64_t> no_chunks(config.n_layers, 0);
-    const std::size_t tails =
-        KvCache::device_bytes(kv, config.n_layers, request.text_tokens, needs.scratch_nodes, no_chunks) - scratch;
-    const std::size_t check =
-        needs.check_tokens > 0
-            ? Forward::device_bytes(config, check_forward_limits(needs.check_tokens), Forward::Streaming::Yes)
-            : 0;
-    const std::size_t sums = rank_sums_bytes(request.summing.kind, request.summing.n, sum_bytes(config, needs));
-    const std::size_t view = needs.view ? view_bytes(config, kv, request.text_tokens, *needs.view) : 0;
+    MemoryParts parts;
+    DeviceMemory& fixed = parts.fixed;
+    fixed.weights = Model::small_tensor_bytes(*request.weights);
+    fixed.kv_scratch = KvCache::device_bytes(kv, config.n_layers, 0, needs.scratch_nodes);
+    fixed.logits = logits_bytes(config, needs.forward);
+    fixed.activations = plain - fixed.logits;
+    if (needs.check_tokens > 0) {
+        const ForwardLimits check = check_forward_limits(needs.check_tokens);
+        fixed.logits += logits_bytes(config, check);
+        fixed.activations +=
+            Forward::device_bytes(config, check, Forward::Streaming::Yes) - logits_bytes(config, check);
+    }
+    fixed.draft = request.taken.draft_bytes;
+    fixed.views = needs.view ? view_bytes(config, kv, request.text_tokens, *needs.view) : 0;
+    fixed.workspace = request.taken.workspace_bytes;
+    fixed.sums = rank_sums_bytes(request.summing.kind, request.summing.n, sum_bytes(config, needs));
+    fixed.other = needs.other_bytes;
+    parts.kv_tail_bytes =
+        KvCache::device_bytes(kv, config.n_layers, request.text_tokens, needs.scratch_nodes, no_chunks) -
+        fixed.kv_scratch;
+    parts.streaming_bytes = Forward::device_bytes(config, needs.forward, Forward::Streaming::Yes) - plain;
+    return parts;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string_view, std::size_t>> DeviceMemory::rows() const {
+    return {{"weights", weights},
+            {"kv", kv},
+            {"kv_scratch", kv_scratch},
+            {"ring", ring},
+            {"activations", activations},
+            {"logits", logits},
+            {"draft", draft},
+            {"views", views},
+            {"workspace", workspace},
+            {"sums", sums},
+            {"other", other}};
+}
+
+std::size_t DeviceMemory::used() const {
+    std::size_t sum = 0;
+    for (const auto& [name, bytes] : rows()) sum += bytes;
+    return sum;
+}
+
+ModelPlanRequest memory_request(const MemoryRequest& request) {
+    const MemoryParts parts = memory_parts(request);
     return {.config = request.config,
             .weights = request.weights,
             .kv_dtype = request.kv_dtype,
             .context_tokens = request.text_tokens,
-            .fixed_bytes = request.taken_bytes + needs.other_bytes + check + sums + view + plain + scratch +
-                           Model::small_tensor_bytes(*request.weights),
-            .kv_tail_bytes = tails,
-            .streaming_bytes = Forward::device_bytes(config, needs.forward, Forward::Streaming::Yes) - plain,
-            .weights_stay = needs.view.has_value()};
+            .fixed_bytes = parts.fixed.used(),
+            .kv_tail_bytes = parts.kv_tail_bytes,
+            .streaming_bytes = parts.streaming_bytes,
+            .weights_stay = request.needs.view.has_value()};
+}
+
+DeviceMemory device_memory(const MemoryRequest& request, const ModelPlan& plan, std::size_t budget_bytes) {
+    const MemoryParts parts = memory_parts(request);
+    const ResidencyPlan& residency = plan.residency();
+    DeviceMemory memory = parts.fixed;
+    memory.weights += residency.resident_weights_bytes;
+    memory.kv += residency.resident_kv_bytes + (residency.streamed_kv_bytes > 0 ? parts.kv_tail_bytes : 0);
+    memory.ring = residency.ring_bytes;
+    if (residency.ring_bytes > 0) memory.activations += parts.streaming_bytes;
+    CHECK(memory.used() == residency.device_bytes, "{} bytes by purpose, {} in all", memory.used(),
+          residency.device_bytes);
+    if (budget_bytes != std::numeric_limits<std::size_t>::max()) memory.free = budget_bytes - memory.used();
+    return memory;
 }
 
 }  // namespace slipstream::tools

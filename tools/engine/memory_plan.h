@@ -5,6 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "kernels/device.h"
 #include "runtime/model/model_config.h"
@@ -12,8 +15,9 @@
 #include "runtime/ranks/model_runner.h"
 
 namespace slipstream {
+class ModelPlan;
 struct ModelPlanRequest;
-}
+}  // namespace slipstream
 
 namespace slipstream::tools {
 
@@ -40,17 +44,50 @@ struct SummingDevices {
 /// Returns the largest sum in bytes: the hidden rows of the largest pass.
 [[nodiscard]] std::size_t sum_bytes(const ModelConfig& config, const RunNeeds& needs);
 
+/// Device memory that is taken before the model is loaded.
+struct TakenMemory {
+    std::size_t draft_bytes = 0;  // of a draft model: weights, KV cache, activations
+    std::size_t workspace_bytes = 0;
+};
+
+/// Returns what is taken of the budget of a device before the model is loaded: what is no workspace is a draft model's.
+[[nodiscard]] TakenMemory taken_memory(const Budget& budget);
+
+/// Memory of one device by purpose, in bytes.
+struct DeviceMemory {
+    std::size_t weights = 0;      // resident items, and tensors that always stay: norms, biases
+    std::size_t kv = 0;           // resident KV, and the device tails of KV that streams
+    std::size_t kv_scratch = 0;   // rows of tokens that are not committed
+    std::size_t ring = 0;         // transfer ring of what streams
+    std::size_t activations = 0;  // of passes; those of the self-check included
+    std::size_t logits = 0;
+    std::size_t draft = 0;              // draft model
+    std::size_t views = 0;              // KV views, and passes over them
+    std::size_t workspace = 0;          // of ops
+    std::size_t sums = 0;               // between devices that share matrices
+    std::size_t other = 0;              // what the caller allocates after loading
+    std::optional<std::size_t> free{};  // of the budget; no value: there is no budget
+
+    /// Returns the sum of all but `free`: the peak of the budget.
+    [[nodiscard]] std::size_t used() const;
+    /// Returns the names, as JSON has them, and bytes of all but `free`, in this order.
+    [[nodiscard]] std::vector<std::pair<std::string_view, std::size_t>> rows() const;
+};
+
 struct MemoryRequest {
     const ModelConfig* config = nullptr;
     const ModelWeights* weights = nullptr;  // views; they need no memory
     DType kv_dtype = DType::F16;
     std::int64_t text_tokens = 0;  // > 0: length of the sequence that must fit
     RunNeeds needs{};
-    std::size_t taken_bytes = 0;  // device memory taken by anything but the model: workspace of ops, a draft model
+    TakenMemory taken{};
     SummingDevices summing{};
 };
 /// Returns the request for a plan with all sums in it: fixed memory, memory for streaming, memory for KV that streams.
 /// The caller must set budget, ring, rates and tokens of a pass.
 [[nodiscard]] ModelPlanRequest memory_request(const MemoryRequest& request);
+/// Returns the memory of the device with `plan`, which was made for memory_request(request) with that budget; the
+/// largest number means that there is no budget.
+[[nodiscard]] DeviceMemory device_memory(const MemoryRequest& request, const ModelPlan& plan, std::size_t budget_bytes);
 
 }  // namespace slipstream::tools

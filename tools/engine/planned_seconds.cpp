@@ -35,7 +35,7 @@ SplitPlan resident_plan(const PlacedModel& model, std::int64_t context_tokens) {
     request.context_tokens = context_tokens;
     for (PlannedDevice& device : request.devices) {
         device.budget_bytes = kEverything;
-        device.taken_bytes = 0;
+        device.taken = {};
     }
     return SplitPlan(split_plan_request(std::move(request)));
 }

@@ -28,6 +28,28 @@ void set_rates(PlannedDevice& device, const EngineDevice& own, const MachineRate
 
 }  // namespace
 
+namespace {
+
+// Returns what the device of that rank must hold of `config` and `weights`, its shard.
+MemoryRequest rank_memory(const PlacementRequest& request, std::size_t rank, const ModelConfig& config,
+                          const ModelWeights& weights) {
+    const PlannedDevice& device = request.devices[rank];
+    const RunNeeds& needs = request.needs;
+    TakenMemory taken = device.taken;
+    if (device.device != nullptr)
+        taken.workspace_bytes +=
+            workspace_bytes(*device.device, Forward::workspace_shapes(config, request.kv_dtype, needs.forward));
+    return {.config = &config,
+            .weights = &weights,
+            .kv_dtype = request.kv_dtype,
+            .text_tokens = needs.text_tokens > 0 ? needs.text_tokens : request.context_tokens,
+            .needs = needs,
+            .taken = taken,
+            .summing = {device.kind, request.split == SplitKind::Tensor ? request.devices.size() : 0}};
+}
+
+}  // namespace
+
 SplitPlanRequest split_plan_request(PlacementRequest request) {
     SplitPlanRequest split{.config = request.config,
                            .weights = request.weights,
@@ -38,20 +60,7 @@ SplitPlanRequest split_plan_request(PlacementRequest request) {
     split.rank_request = [request = std::move(request)](std::size_t rank, const ModelConfig& config,
                                                         const ModelWeights& weights) {
         const PlannedDevice& device = request.devices[rank];
-        const RunNeeds& needs = request.needs;
-        const std::size_t n_summing = request.split == SplitKind::Tensor ? request.devices.size() : 0;
-        std::size_t taken = device.taken_bytes;
-        if (device.device != nullptr)
-            taken +=
-                workspace_bytes(*device.device, Forward::workspace_shapes(config, request.kv_dtype, needs.forward));
-        ModelPlanRequest asked =
-            memory_request({.config = &config,
-                            .weights = &weights,
-                            .kv_dtype = request.kv_dtype,
-                            .text_tokens = needs.text_tokens > 0 ? needs.text_tokens : request.context_tokens,
-                            .needs = needs,
-                            .taken_bytes = taken,
-                            .summing = {device.kind, n_summing}});
+        ModelPlanRequest asked = memory_request(rank_memory(request, rank, config, weights));
         asked.budget_bytes = std::min(device.budget_bytes, kRoomyBytes);
         asked.ring_bytes = request.ring_bytes;
         asked.rates = device.rates;
@@ -59,12 +68,30 @@ SplitPlanRequest split_plan_request(PlacementRequest request) {
         asked.memory_bytes_per_second = device.memory_bytes_per_second;
         // GPUs that share matrices share the host's memory for their copies. For CPU devices the rate is one device's
         // part already: measured with the threads of one, or divided by MachineRates::shared_by().
-        if (n_summing > 1 && device.kind == DeviceKind::Cuda)
-            asked.memory_bytes_per_second /= static_cast<double>(n_summing);
+        if (request.split == SplitKind::Tensor && request.devices.size() > 1 && device.kind == DeviceKind::Cuda)
+            asked.memory_bytes_per_second /= static_cast<double>(request.devices.size());
         asked.host_bytes_per_copied_byte = device.host_bytes_per_copied_byte;
         return asked;
     };
     return split;
+}
+
+std::vector<DeviceMemory> device_memory(const PlacementRequest& request, const SplitPlan& plan) {
+    std::vector<DeviceMemory> devices;
+    for (std::size_t i = 0; i < plan.ranks().size(); ++i) {
+        const bool whole = request.shards.empty();
+        const ModelConfig config = whole ? *request.config : shard_config(*request.config, request.shards[i]);
+        const ModelWeights weights =
+            whole ? *request.weights : shard_weights(*request.weights, *request.config, request.shards[i]);
+        devices.push_back(
+            device_memory(rank_memory(request, i, config, weights), plan.ranks()[i], request.devices[i].budget_bytes));
+    }
+    return devices;
+}
+
+TakenMemory taken_memory(const Budget& budget) {
+    const std::size_t workspace = budget.used_bytes(MemoryTag::Workspace);
+    return {.draft_bytes = budget.used_bytes() - workspace, .workspace_bytes = workspace};
 }
 
 PlacementRequest placement_request(const PlacedModel& placed, const EnginePlanRequest& plan_request) {
@@ -82,9 +109,9 @@ PlacementRequest placement_request(const PlacedModel& placed, const EnginePlanRe
         const EngineDevice& own = placed.devices()[i];
         PlannedDevice device{.kind = own.device->kind(),
                              .budget_bytes = own.device->budget().limit_bytes(),
-                             .taken_bytes = own.device->budget().used_bytes(),
+                             .taken = taken_memory(own.device->budget()),
                              .device = plan_request.has_workspace ? nullptr : own.device.get()};
-        if (!plan_request.beside_bytes.empty()) device.taken_bytes += plan_request.beside_bytes[i];
+        if (!plan_request.beside_bytes.empty()) device.taken.draft_bytes += plan_request.beside_bytes[i];
         if (plan_request.timed) set_rates(device, own, placed.rates(i));
         request.devices.push_back(device);
     }

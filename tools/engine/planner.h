@@ -28,8 +28,8 @@ class PlacedModel;
 struct PlannedDevice {
     DeviceKind kind = DeviceKind::Cpu;
     std::size_t budget_bytes = std::numeric_limits<std::size_t>::max();
-    std::size_t taken_bytes = 0;  // of the budget, by anything but the model: a draft model, workspace
-    Device* device = nullptr;     // if not null, the workspace of its ops is added to taken_bytes
+    TakenMemory taken{};       // of the budget
+    Device* device = nullptr;  // if not null, the workspace of its ops is taken, too
     PassRates rates{};
     double link_bytes_per_second = 1.0;    // any positive number if times are not needed
     double memory_bytes_per_second = 0.0;  // of the host; GPUs that share matrices divide it; 0: no limit
@@ -50,6 +50,8 @@ struct PlacementRequest {
     std::optional<std::int64_t> pass_tokens = 1;  // without a value: as many as ride along
 };
 [[nodiscard]] SplitPlanRequest split_plan_request(PlacementRequest request);
+/// Returns the memory of each device by purpose with `plan`, which was made for `request`.
+[[nodiscard]] std::vector<DeviceMemory> device_memory(const PlacementRequest& request, const SplitPlan& plan);
 
 /// A request for a plan over the devices of a placed model.
 struct EnginePlanRequest {

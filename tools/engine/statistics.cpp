@@ -57,6 +57,20 @@ std::string_view stop_text(StopReason reason) {
 
 }  // namespace
 
+std::vector<JsonObject> memory_json(const std::vector<std::string>& names, const std::vector<DeviceMemory>& devices) {
+    std::vector<JsonObject> table;
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+        JsonObject& row = table.emplace_back();
+        row.text("device", names[i]);
+        for (const auto& [name, bytes] : devices[i].rows()) row.unsigned_integer(name, bytes);
+        if (devices[i].free)
+            row.unsigned_integer("free", *devices[i].free);
+        else
+            row.null("free");
+    }
+    return table;
+}
+
 JsonObject plan_json(const LoadedModel& model) {
     JsonObject plan;
     plan.integer("context_tokens", model.context_tokens())
@@ -77,6 +91,7 @@ JsonObject plan_json(const LoadedModel& model) {
             .unsigned_integer("resident_kv_bytes", sums.resident_kv_bytes)
             .unsigned_integer("streamed_weights_bytes", sums.streamed_weights_bytes)
             .unsigned_integer("streamed_kv_bytes", sums.streamed_kv_bytes)
+            .objects("device_memory", memory_json(device_names(model), model.device_memory()))
             .integer("expect_tokens", model.plan()->pass_tokens())
             .real("pass_seconds", sums.pass_seconds);
     }

@@ -11,6 +11,7 @@
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/loop/text_generation.h"
 #include "tools/base/json_object.h"
+#include "tools/engine/memory_plan.h"
 
 namespace slipstream {
 class ModelRunner;
@@ -72,6 +73,10 @@ struct RunFigures {
     StreamSnapshot streamed_before{};              // during the prompt
     std::optional<std::int64_t> checked_tokens{};  // compared by the self-check, all equal; empty: no self-check
 };
+
+/// Returns an object for each device, with its name and its memory by purpose, in bytes.
+[[nodiscard]] std::vector<JsonObject> memory_json(const std::vector<std::string>& names,
+                                                  const std::vector<DeviceMemory>& devices);
 
 /// Returns how the model is placed, with the byte counts of `plan`.
 [[nodiscard]] JsonObject plan_json(const LoadedModel& model);

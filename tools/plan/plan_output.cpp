@@ -1,7 +1,11 @@
 #include "tools/plan/plan_output.h"
 
+#include <algorithm>
 #include <limits>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,6 +13,7 @@
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
 #include "tools/base/json_object.h"
+#include "tools/engine/engine.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/labelled_lines.h"
 #include "tools/terminal/text_table.h"
@@ -85,6 +90,30 @@ void add_residency(LabelledLines& out, const PlanReport& report) {
                         plan.ring_bytes > 0
                             ? fmt::format(", {} of {} in it", several ? "rings" : "a ring", size_text(plan.ring_bytes))
                             : ""));
+}
+
+// A row for each device, a column for each purpose that takes memory on any.
+void add_memory(LabelledLines& out, const PlanRequest& request, const PlanReport& report, int columns) {
+    std::vector<std::string> headers{"memory of"};
+    std::vector<std::vector<std::string>> rows;
+    for (std::size_t i = 0; i < report.memory.size(); ++i)
+        rows.push_back({report.memory.size() > 1 ? fmt::format("device {}", i + 1) : request.hardware.device});
+    const auto purposes = report.memory.front().rows();
+    for (std::size_t purpose = 0; purpose < purposes.size(); ++purpose) {
+        const auto bytes = [&](const DeviceMemory& memory) { return memory.rows()[purpose].second; };
+        if (std::ranges::all_of(report.memory, [&](const DeviceMemory& memory) { return bytes(memory) == 0; }))
+            continue;
+        headers.emplace_back(purposes[purpose].first);
+        std::ranges::replace(headers.back(), '_', ' ');
+        for (std::size_t i = 0; i < rows.size(); ++i) rows[i].push_back(size_text(bytes(report.memory[i])));
+    }
+    headers.emplace_back("free");
+    TextTable table(std::move(headers));
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        rows[i].push_back(report.memory[i].free ? size_text(*report.memory[i].free) : "no limit");
+        table.add(std::move(rows[i]));
+    }
+    out.raw(table.text(columns));
 }
 
 std::string split_reason(const PlanRequest& request) {
@@ -319,6 +348,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
         if (const std::string text = in_place_text(request, report); !text.empty()) out.raw(text);
     out.raw("");
     add_assumed(out, report, detail);
+    add_memory(out, request, report, columns);
     if (!helps.empty())
         out.raw(fmt::format("What would help most (times as fast: the geometric mean of passes of 1 and of {}):",
                             report.plan.pass_tokens()));
@@ -389,6 +419,8 @@ std::string plan_json(const PlanRequest& request, const PlanReport& report, cons
         .integer("model_context_tokens", request.model.config.context_tokens)
         .object("hardware", hardware_json(request.hardware))
         .object("plan", residency_json(request, report))
+        .objects("device_memory",
+                 memory_json(std::vector(report.memory.size(), request.hardware.device), report.memory))
         .objects("passes", passes)
         .objects("tokens_per_second", rates)
         .text("tokens_per_pass_from", "assumed")

@@ -47,7 +47,7 @@ PlacementRequest placement_of(const PlanRequest& request, std::int64_t context_t
         placement.devices.push_back(
             {.kind = hardware.devices_in_host_memory ? DeviceKind::Cpu : DeviceKind::Cuda,
              .budget_bytes = hardware.budget_of(i),
-             .taken_bytes = request.run ? request.run->taken_bytes[i] : hardware.workspace_bytes,
+             .taken = request.run ? request.run->taken[i] : TakenMemory{.workspace_bytes = hardware.workspace_bytes},
              .rates = hardware.rates,
              .link_bytes_per_second = hardware.link_of(i),
              .memory_bytes_per_second = hardware.memory_bytes_per_second,
@@ -76,12 +76,17 @@ std::vector<ModelShard> shards_of(const PlanRequest& request, std::int64_t conte
         n_devices));
 }
 
-SplitPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
-                  std::optional<std::int64_t> pass_tokens) {
+PlacementRequest placement_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
+                              std::optional<std::int64_t> pass_tokens) {
     PlacementRequest asked =
         placement_of(request, context_tokens, needs_of(request, context_tokens, nodes), pass_tokens);
     asked.shards = shards_of(request, context_tokens);
-    return SplitPlan(split_plan_request(std::move(asked)));
+    return asked;
+}
+
+SplitPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
+                  std::optional<std::int64_t> pass_tokens) {
+    return SplitPlan(split_plan_request(placement_of(request, context_tokens, nodes, pass_tokens)));
 }
 
 template <typename Bytes>
@@ -133,14 +138,23 @@ void check_host(const PlanRequest& request, const HostNeeds& needs, std::int64_t
                         request.model.name, context, size_text(needs.total_bytes()), size_text(hardware.host_bytes)));
 }
 
-/// For the tokens that are expected; where nobody says, for as many as ride along and a device has room for.
-SplitPlan final_plan(const PlanRequest& request, std::int64_t context_tokens) {
-    if (request.run) return plan_of(request, context_tokens, request.run->budget, request.pass_tokens);
-    if (request.pass_tokens) return plan_of(request, context_tokens, *request.pass_tokens, request.pass_tokens);
-    SplitPlan plan = plan_of(request, context_tokens, 1, std::nullopt);
-    for (std::int64_t n = plan.pass_tokens(); n > 1; n /= 2) {
+struct FinalPlan {
+    PlacementRequest placement;
+    SplitPlan plan;
+};
+
+/// Plans for the tokens that are expected; if none are given, for as many as ride along and a device has room for.
+FinalPlan final_plan(const PlanRequest& request, std::int64_t context_tokens) {
+    const auto planned = [&](std::int64_t nodes, std::optional<std::int64_t> pass_tokens) {
+        const PlacementRequest placement = placement_of(request, context_tokens, nodes, pass_tokens);
+        return FinalPlan{placement, SplitPlan(split_plan_request(placement))};
+    };
+    if (request.run) return planned(request.run->budget, request.pass_tokens);
+    if (request.pass_tokens) return planned(*request.pass_tokens, request.pass_tokens);
+    FinalPlan plan = planned(1, std::nullopt);
+    for (std::int64_t n = plan.plan.pass_tokens(); n > 1; n /= 2) {
         try {
-            return plan_of(request, context_tokens, n, n);
+            return planned(n, n);
         } catch (const OutOfBudget&) {
             continue;
         }
@@ -150,7 +164,8 @@ SplitPlan final_plan(const PlanRequest& request, std::int64_t context_tokens) {
 
 bool context_fits(const PlanRequest& request, std::int64_t context_tokens) {
     try {
-        check_host(request, host_needs(request, final_plan(request, context_tokens), context_tokens), context_tokens);
+        check_host(request, host_needs(request, final_plan(request, context_tokens).plan, context_tokens),
+                   context_tokens);
     } catch (const OutOfBudget&) {
         return false;
     }
@@ -323,11 +338,12 @@ namespace {
 PlanReport report_of(const PlanRequest& request) {
     check_model_fits(request);
     const std::int64_t context_tokens = chosen_context(request);
-    SplitPlan plan = final_plan(request, context_tokens);
+    FinalPlan planned = final_plan(request, context_tokens);
     PlanReport report{
         .context_tokens = context_tokens,
         .context_reduced = !request.context_tokens && context_tokens < request.model.config.context_tokens,
-        .plan = std::move(plan)};
+        .plan = std::move(planned.plan)};
+    report.memory = device_memory(planned.placement, report.plan);
     report.host = host_needs(request, report.plan, context_tokens);
     check_host(request, report.host, context_tokens);
     report.one = report.plan.pass(1);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/plan/split_plan.h"
+#include "tools/engine/engine.h"
 #include "tools/plan/assumed_rates.h"
 #include "tools/plan/plan_request.h"
 
@@ -56,9 +57,10 @@ struct PlanReport {
     std::int64_t context_tokens = 0;
     bool context_reduced = false;  // less than the model's own, for want of memory
     SplitPlan plan;
-    std::vector<DeviceWork> devices{};  // where there are several
-    SimulatedPass one;                  // a pass of one token, the context full
-    SimulatedPass expected;             // of plan.pass_tokens()
+    std::vector<DeviceMemory> memory{};  // [devices]
+    std::vector<DeviceWork> devices{};   // where there are several
+    SimulatedPass one;                   // a pass of one token, the context full
+    SimulatedPass expected;              // of plan.pass_tokens()
     HostNeeds host;
     std::vector<PlannedRate> rates;
     std::optional<AssumedRate> assumed{};

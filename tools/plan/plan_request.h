@@ -31,8 +31,8 @@ struct PlannedModel {
 
 /// How the model would run, where that is known: a file, on devices of this machine with budgets.
 struct PlannedRun {
-    std::int64_t budget = 1;                 // most nodes of a pass
-    std::vector<std::size_t> taken_bytes{};  // of each device, for whoever guesses and for the workspace of ops
+    std::int64_t budget = 1;           // most nodes of a pass
+    std::vector<TakenMemory> taken{};  // [devices], by a draft model, and by the workspace of ops
     std::optional<ViewNeeds> view{};
     std::vector<std::int64_t> parts{};  // of each of several devices: layers or kv heads
 };

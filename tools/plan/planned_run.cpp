@@ -30,17 +30,18 @@ void refuse_draft_options(const Settings& settings) {
                             setting->where));
 }
 
-// Bytes of a device that are taken beside the target: by what drafts, and by the workspace of passes up to `limits`. If
-// they do not fit they are counted all the same: the plan then says by how much.
-std::size_t taken_bytes(const PlacedModel& placed, std::size_t index, const ForwardLimits& limits) {
+// Returns what is taken of a device beside the target: by a draft model, and by the workspace of passes up to `limits`.
+// If the workspace does not fit, it is counted all the same: the plan then says by how much.
+TakenMemory taken_beside(const PlacedModel& placed, std::size_t index, const ForwardLimits& limits) {
     Device& device = *placed.devices()[index].device;
     const WorkspaceShapes shapes = Forward::workspace_shapes(placed.shard_config(index), placed.kv_dtype(), limits);
-    const std::size_t drafting = device.budget().used_bytes();
+    TakenMemory before = taken_memory(device.budget());
     try {
         reserve_workspace(device, shapes);
-        return device.budget().used_bytes();
+        return taken_memory(device.budget());
     } catch (const OutOfBudget&) {
-        return drafting + workspace_bytes(device, shapes);
+        before.workspace_bytes += workspace_bytes(device, shapes);
+        return before;
     }
 }
 
@@ -70,7 +71,7 @@ void plan_run(PlanRequest& request, CommandContext& context) {
     const RunNeeds needs = drafting.needs(0);
     PlannedRun run{.budget = drafting.budget(), .view = needs.view};
     for (std::size_t i = 0; i < placed.devices().size(); ++i)
-        run.taken_bytes.push_back(taken_bytes(placed, i, needs.forward));
+        run.taken.push_back(taken_beside(placed, i, needs.forward));
     if (several) run.parts = parts_of(placed.split(), placed.shards());
     request.run = run;
 }
