@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -208,17 +209,56 @@ TEST(PlanReport, DevicesInHostMemoryTakeIt) {
     EXPECT_THROW(static_cast<void>(make_plan_report(asked)), OutOfBudget);
 }
 
+PlanReport with_ways(const PlanRequest& request) {
+    PlanReport report = make_plan_report(request);
+    compare_ways(request, report);
+    return report;
+}
+
 TEST(PlanReport, TheCpuInPlaceReadsAllWeightsAtTheMemorysRate) {
     const PlanRequest asked = request("laptop-8gb", "llama-70b", Quantisation::Q3_K_S);
-    const PlanReport report = make_plan_report(asked);
-    ASSERT_TRUE(report.in_place);
+    const PlanReport report = with_ways(asked);
+    const Way* const cpu = report.way(WayKind::CpuOnly);
+    ASSERT_NE(cpu, nullptr);
     const double bytes = static_cast<double>(report.weights_bytes() + report.kv_bytes());
-    EXPECT_NEAR(report.in_place->one_seconds, bytes / (0.75 * 89.6e9), 0.03 * report.in_place->one_seconds);
+    EXPECT_NEAR(cpu->one_seconds, bytes / (0.75 * 89.6e9), 0.03 * cpu->one_seconds);
     // Eight lanes bring less than that; where hundreds ride along, the card computes them sooner.
-    EXPECT_LT(report.in_place->one_seconds, report.one.seconds);
+    EXPECT_LT(cpu->one_seconds, report.one.seconds);
     ASSERT_GE(report.plan.pass_tokens(), 64);
-    EXPECT_GT(report.in_place->expected_seconds, report.expected.seconds);
-    EXPECT_FALSE(make_plan_report(request("5090", "llama3-8b", Quantisation::Q4_K_M)).in_place) << "nothing streams";
+    EXPECT_GT(cpu->expected_seconds, report.expected.seconds);
+    EXPECT_TRUE(with_ways(request("5090", "llama3-8b", Quantisation::Q4_K_M)).ways.empty()) << "nothing streams";
+}
+
+// Sharing layers is at least as fast as the better of streaming all and computing all, for the pass that it is planned
+// for; each way is the fastest from where it is said to be.
+TEST(PlanReport, WaysAreComparedForEachSizeOfPass) {
+    for (const char* profile : {"laptop-8gb", "1x4090"}) {
+        PlanRequest asked = request(profile, "llama-70b", Quantisation::Q3_K_S);
+        asked.pass_tokens = 1;
+        const PlanReport report = with_ways(asked);
+        const Way* const streaming = report.way(WayKind::Streaming);
+        ASSERT_NE(streaming, nullptr) << profile;
+        EXPECT_EQ(streaming->one_seconds, report.one.seconds);
+        std::int64_t n_fastest_from_one = 0;
+        for (const Way& way : report.ways) n_fastest_from_one += way.from_tokens == 1 ? 1 : 0;
+        EXPECT_EQ(n_fastest_from_one, 1) << profile;
+        const Way* const shared = report.way(WayKind::Shared);
+        const Way* const cpu = report.way(WayKind::CpuOnly);
+        ASSERT_NE(shared, nullptr) << profile;
+        EXPECT_EQ(std::ssize(shared->layers), asked.hardware.n_devices + 1);
+        EXPECT_EQ(std::accumulate(shared->layers.begin(), shared->layers.end(), std::int64_t{0}),
+                  asked.model.config.n_layers);
+        EXPECT_LE(shared->one_seconds, streaming->one_seconds) << profile;
+        if (cpu != nullptr) {
+            EXPECT_LE(shared->one_seconds, cpu->one_seconds) << profile;
+        }
+    }
+    PlanRequest tight = request("laptop-8gb", "llama-70b", Quantisation::Q3_K_S);
+    const PlanReport roomy = make_plan_report(tight);
+    tight.context_tokens = roomy.context_tokens;
+    // Room for the files, but not for the KV cache beside them.
+    tight.hardware.host_bytes = file_bytes(tight.model.weights, tight.model.config);
+    EXPECT_EQ(with_ways(tight).way(WayKind::CpuOnly), nullptr) << "what is on the card does not fit into the host";
 }
 
 TEST(Improvements, AreSortedAndEachIsPlannedAnew) {

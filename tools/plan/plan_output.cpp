@@ -213,30 +213,24 @@ void add_assumed(LabelledLines& out, const PlanReport& report, PlanDetail detail
     out.raw("");
 }
 
-// "2.51 times", or nothing where it is not faster by what can be told.
-std::string times_faster(double seconds, double than_seconds) {
-    constexpr double kPlainly = 1.05;
-    return than_seconds > kPlainly * seconds ? fmt::format("{:.2f} times", than_seconds / seconds) : "";
-}
-
-// Which of the two is faster, for a pass of one and for one of as many as are planned for; empty: neither, plainly.
-std::string in_place_text(const PlanRequest& request, const PlanReport& report) {
-    const InPlace& cpu = *report.in_place;
+// A row for each way: what passes take, and from how many tokens of a pass it is the fastest.
+void add_ways(LabelledLines& out, const PlanReport& report, int columns) {
+    if (report.ways.empty()) return;
     const std::int64_t n = report.plan.pass_tokens();
-    const std::string one = times_faster(cpu.one_seconds, report.one.seconds);
-    const std::string expected = times_faster(cpu.expected_seconds, report.expected.seconds);
-    const std::string how =
-        request.hardware.devices_in_host_memory
-            ? request.hardware.n_devices > 1 ? "--devices cpu, without --device-memory" : "without --device-memory"
-            : "--devices cpu";
-    if (one.empty() && expected.empty()) return "";
-    std::string text = fmt::format("The CPU computing in place ({}) is faster than streaming: ", how);
-    if (one.empty() || n == 1) return text + fmt::format("{} for a pass of {}.", one.empty() ? expected : one, n);
-    text += fmt::format("{} for a pass of 1", one);
-    if (!expected.empty()) return text + fmt::format(", {} for one of {}.", expected, n);
-    const std::string streaming = times_faster(report.expected.seconds, cpu.expected_seconds);
-    return text + (streaming.empty() ? fmt::format("; for one of {} they are alike.", n)
-                                     : fmt::format("; for one of {} streaming is, {}.", n, streaming));
+    std::vector<std::string> headers{"way", "pass of 1"};
+    if (n > 1) headers.push_back(fmt::format("pass of {}", n));
+    headers.insert(headers.end(), {"fastest from", "options"});
+    TextTable table(std::move(headers));
+    for (const Way& way : report.ways) {
+        std::string name(way_name(way.kind));
+        if (!way.layers.empty()) name += fmt::format(", {}", fmt::join(way.layers, "+"));
+        std::vector<std::string> row{std::move(name), seconds_text(way.one_seconds)};
+        if (n > 1) row.push_back(seconds_text(way.expected_seconds));
+        row.push_back(way.from_tokens ? counted(*way.from_tokens, "token") : "never");
+        row.push_back(way.options);
+        table.add(std::move(row));
+    }
+    out.raw(table.text(columns));
 }
 
 // What the rows of the table rest on.
@@ -334,19 +328,11 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
     out.add("pass of 1", pass_text(report.one, regime));
     if (plan.pass_tokens() > 1)
         out.add(fmt::format("pass of {}", plan.pass_tokens()), pass_text(report.expected, regime));
-    if (report.in_place)
-        out.add("CPU in place",
-                fmt::format(
-                    "{} for a pass of 1{}", seconds_text(report.in_place->one_seconds),
-                    plan.pass_tokens() > 1
-                        ? fmt::format(", {} of {}", seconds_text(report.in_place->expected_seconds), plan.pass_tokens())
-                        : ""));
     out.raw("");
     out.raw(rates_text(report.rates));
     out.raw(assumption_text(request, report));
-    if (report.in_place)
-        if (const std::string text = in_place_text(request, report); !text.empty()) out.raw(text);
     out.raw("");
+    add_ways(out, report, columns);
     add_assumed(out, report, detail);
     add_memory(out, request, report, columns);
     if (!helps.empty())
@@ -376,8 +362,11 @@ namespace {
 JsonObject rates_json(const PlanRequest& request) {
     JsonObject json;
     json.text("source", request.hardware.rates_source);
-    if (request.profile) return json.null("spread");
-    return json.real("spread", request.hardware.rates_spread);
+    if (request.profile)
+        json.null("spread");
+    else
+        json.real("spread", request.hardware.rates_spread);
+    return json;
 }
 
 }  // namespace
@@ -431,13 +420,19 @@ std::string plan_json(const PlanRequest& request, const PlanReport& report, cons
         .boolean("measured", !request.profile.has_value())
         .object("rates", rates_json(request));
     if (report.assumed) json.object("assumed", std::move(assumed));
-    if (report.in_place) {
-        json.object("cpu_in_place", JsonObject()
-                                        .real("one_seconds", report.in_place->one_seconds)
-                                        .real("expected_seconds", report.in_place->expected_seconds));
-    } else {
-        json.null("cpu_in_place");
+    std::vector<JsonObject> ways;
+    for (const Way& way : report.ways) {
+        JsonObject& row = ways.emplace_back();
+        row.text("name", way_name(way.kind))
+            .text("options", way.options)
+            .reals("pass_seconds", {way.one_seconds, way.expected_seconds});
+        if (way.from_tokens)
+            row.integer("from_tokens", *way.from_tokens);
+        else
+            row.null("from_tokens");
+        if (!way.layers.empty()) row.integers("layers", way.layers);
     }
+    json.objects("ways", ways);
     return json.to_text(JsonLayout::Indented);
 }
 

@@ -234,8 +234,18 @@ AssumedRate assumed_rate(const PlanRequest& request, const PlanReport& report) {
                       [&](std::int64_t n_tokens) { return report.plan.pass(n_tokens).seconds; });
 }
 
-// Nothing where the host cannot hold it.
-std::optional<InPlace> in_place(const PlanRequest& request, const PlanReport& report) {
+/// A plan of a way.
+struct PlannedWay {
+    Way way;
+    SplitPlan plan;
+};
+
+bool host_holds(const PlanRequest& request, const HostNeeds& needs) {
+    return request.hardware.host_bytes == 0 || needs.total_bytes() <= request.hardware.host_bytes;
+}
+
+// Returns no value if the host cannot hold it.
+std::optional<PlannedWay> cpu_only(const PlanRequest& request, const PlanReport& report) {
     PlanRequest changed = request;
     Hardware& hardware = changed.hardware;
     hardware.n_devices = 1;
@@ -245,10 +255,71 @@ std::optional<InPlace> in_place(const PlanRequest& request, const PlanReport& re
     hardware.rates = hardware.host_rates;
     hardware.devices_in_host_memory = true;
     const std::int64_t n = report.plan.pass_tokens();
-    const SplitPlan plan = plan_of(changed, report.context_tokens, n, n);
-    if (hardware.host_bytes > 0 && host_needs(changed, plan, report.context_tokens).total_bytes() > hardware.host_bytes)
+    SplitPlan plan = plan_of(changed, report.context_tokens, n, n);
+    if (!host_holds(changed, host_needs(changed, plan, report.context_tokens))) return std::nullopt;
+    const bool on_cpu = request.hardware.devices_in_host_memory;
+    return PlannedWay{{.kind = WayKind::CpuOnly,
+                       .options = !on_cpu                          ? "--devices cpu"
+                                  : request.hardware.n_devices > 1 ? "--devices cpu, without --device-memory"
+                                                                   : "without --device-memory"},
+                      std::move(plan)};
+}
+
+// "--devices cuda:0,cuda:1,cpu"; for CPU devices also their budgets, "--device-memory 27262976,none".
+std::string shared_options(const Hardware& hardware) {
+    std::string devices;
+    std::string budgets;
+    for (int i = 0; i < hardware.n_devices; ++i) {
+        devices += hardware.devices_in_host_memory ? "cpu," : fmt::format("cuda:{},", i);
+        budgets += fmt::format("{},", hardware.budget_of(static_cast<std::size_t>(i)));
+    }
+    return hardware.devices_in_host_memory ? fmt::format("--devices {}cpu --device-memory {}none", devices, budgets)
+                                           : fmt::format("--devices {}cpu", devices);
+}
+
+// The devices and the CPU share the layers, as a run with shared_options() splits them. Returns no value if matrices
+// are split, or if the devices or the host cannot hold their parts.
+std::optional<PlannedWay> shared_layers(const PlanRequest& request, const PlanReport& report) {
+    const Hardware& hardware = request.hardware;
+    if (hardware.n_devices > 1 && request.split == SplitKind::Tensor) return std::nullopt;
+    const std::int64_t n = report.plan.pass_tokens();
+    const auto with_cpu = [&](const RunNeeds& needs, std::int64_t pass_tokens) {
+        PlacementRequest placement = placement_of(request, report.context_tokens, needs, pass_tokens);
+        placement.split = SplitKind::Layers;
+        placement.devices.push_back({.kind = DeviceKind::Cpu,
+                                     .rates = hardware.host_rates,
+                                     .memory_bytes_per_second = hardware.memory_bytes_per_second,
+                                     .host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte});
+        return placement;
+    };
+    try {
+        // A run splits the model for plain decoding (PlacedModel), whatever drafts.
+        const PlacementRequest plain =
+            with_cpu(generation_needs(1, report.context_tokens, CheckPasses::No), request.pass_tokens.value_or(1));
+        const std::vector<std::int64_t> parts = choose_parts(split_plan_request(plain), plain.devices.size());
+        PlacementRequest placement = with_cpu(needs_of(request, report.context_tokens, n), n);
+        placement.shards = deal_parts(SplitKind::Layers, request.model.config, request.model.weights, parts);
+        SplitPlan plan(split_plan_request(std::move(placement)));
+        HostNeeds needs = host_needs(request, plan, report.context_tokens);
+        if (!hardware.devices_in_host_memory) needs.device_bytes = plan.ranks().back().residency().device_bytes;
+        if (!host_holds(request, needs)) return std::nullopt;
+        return PlannedWay{{.kind = WayKind::Shared, .options = shared_options(hardware), .layers = parts},
+                          std::move(plan)};
+    } catch (const OutOfBudget&) {
         return std::nullopt;
-    return InPlace{.one_seconds = plan.pass(1).seconds, .expected_seconds = plan.pass(n).seconds};
+    } catch (const Unsupported&) {  // fewer layers than devices
+        return std::nullopt;
+    }
+}
+
+// Returns the fastest way for passes of `n_tokens` tokens. Of ways that take the same time within 1 %, one without
+// sharing counts as the fastest.
+PlannedWay& fastest_way(std::vector<PlannedWay>& ways, std::int64_t n_tokens) {
+    const auto seconds = [&](const PlannedWay& way) {
+        const double planned = way.plan.pass(n_tokens).seconds;
+        return way.way.kind == WayKind::Shared ? kWorthTelling * planned : planned;
+    };
+    return *std::ranges::min_element(ways, {}, seconds);
 }
 
 std::optional<Quantisation> smaller_quantisation(const PlannedModel& model) {
@@ -323,6 +394,23 @@ void add_model_changes(std::vector<Change>& changes, const PlanRequest& request)
 
 }  // namespace
 
+std::string_view way_name(WayKind kind) {
+    switch (kind) {
+        case WayKind::Streaming:
+            return "streaming";
+        case WayKind::Shared:
+            return "layers shared with the CPU";
+        case WayKind::CpuOnly:
+            return "CPU only";
+    }
+    return "";
+}
+
+const Way* PlanReport::way(WayKind kind) const {
+    const auto found = std::ranges::find_if(ways, [&](const Way& way) { return way.kind == kind; });
+    return found == ways.end() ? nullptr : &*found;
+}
+
 std::size_t PlanReport::weights_bytes() const {
     return sum_of(plan, &ModelPlan::weights_bytes);
 }
@@ -351,7 +439,6 @@ PlanReport report_of(const PlanRequest& request) {
     report.rates = planned_rates(request, report);
     report.devices = device_work(request, report);
     if (request.assumed) report.assumed = assumed_rate(request, report);
-    if (report.plan.sums().regime != Regime::AllFits) report.in_place = in_place(request, report);
     return report;
 }
 
@@ -366,6 +453,24 @@ PlanReport make_plan_report(const PlanRequest& request) {
             fmt::format("{} (--assume: the model itself guesses over a view, with all weights there; draft=SECONDS: "
                         "something else)",
                         error.what()));
+    }
+}
+
+void compare_ways(const PlanRequest& request, PlanReport& report) {
+    report.ways.clear();
+    if (report.plan.sums().regime == Regime::AllFits) return;
+    std::vector<PlannedWay> planned;
+    planned.push_back({{.kind = WayKind::Streaming}, report.plan});
+    if (auto way = shared_layers(request, report)) planned.push_back(std::move(*way));
+    if (auto way = cpu_only(request, report)) planned.push_back(std::move(*way));
+    for (std::int64_t n = 1; n <= kMostPassTokens; n *= 2) {
+        PlannedWay& fastest = fastest_way(planned, n);
+        if (!fastest.way.from_tokens) fastest.way.from_tokens = n;
+    }
+    for (PlannedWay& each : planned) {
+        each.way.one_seconds = each.plan.pass(1).seconds;
+        each.way.expected_seconds = each.plan.pass(report.plan.pass_tokens()).seconds;
+        report.ways.push_back(std::move(each.way));
     }
 }
 

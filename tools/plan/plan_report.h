@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/plan/split_plan.h"
@@ -47,11 +48,22 @@ struct DeviceWork {
     double compute_seconds = 0.0;  // with all of it there
 };
 
-/// What passes take where the host's cores compute all of the model in place and nothing crosses a link.
-struct InPlace {
-    double one_seconds = 0.0;
-    double expected_seconds = 0.0;
+enum class WayKind : std::uint8_t {
+    Streaming,  // what does not fit on the devices crosses the links in each pass
+    Shared,     // the CPU computes some layers in place, by the planner's best split
+    CpuOnly,    // the CPU computes all layers in place, and nothing crosses a link
 };
+
+/// A way to run a model that does not fit on the devices.
+struct Way {
+    WayKind kind = WayKind::Streaming;
+    std::string options{};                      // that choose it; empty: those of the request
+    double one_seconds = 0.0;                   // of a pass of 1 token
+    double expected_seconds = 0.0;              // of a pass of as many as the plan is for
+    std::optional<std::int64_t> from_tokens{};  // fewest tokens of a pass, 1 or a power of 2, with which it is fastest
+    std::vector<std::int64_t> layers{};         // [devices], the CPU last; of Shared only
+};
+[[nodiscard]] std::string_view way_name(WayKind kind);
 
 struct PlanReport {
     std::int64_t context_tokens = 0;
@@ -64,8 +76,10 @@ struct PlanReport {
     HostNeeds host;
     std::vector<PlannedRate> rates;
     std::optional<AssumedRate> assumed{};
-    std::optional<InPlace> in_place{};  // where anything streams
+    std::vector<Way> ways{};  // set by compare_ways()
 
+    /// Null if that way is not there.
+    [[nodiscard]] const Way* way(WayKind kind) const;
     // Of all devices together.
     [[nodiscard]] std::size_t weights_bytes() const;
     [[nodiscard]] std::size_t kv_bytes() const;
@@ -73,6 +87,10 @@ struct PlanReport {
 };
 /// Throws OutOfBudget where a device's budget, or the host's memory, does not hold what it must: with the numbers.
 [[nodiscard]] PlanReport make_plan_report(const PlanRequest& request);
+
+/// Sets report.ways: the ways that the host's memory allows, or none if nothing streams. Plans each anew; the best
+/// split of many items takes a second.
+void compare_ways(const PlanRequest& request, PlanReport& report);
 
 /// Single changes, each planned anew, those that help most first; what does not help by 1 % is left out.
 [[nodiscard]] std::vector<Improvement> improvements(const PlanRequest& request, const PlanReport& report);
