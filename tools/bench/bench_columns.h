@@ -1,9 +1,9 @@
-// Plain decoding and each --draft side by side: the same texts, in one run, in turn (plain, A, B, plain, A, B, ...), so
-// that whatever drifts hits all alike. Each column has its own loop and drafter; model, cache
-// and draft model are shared.
+// Compares plain decoding with each --draft on the same texts in one run, in turn (plain, A, B, plain, A, B, ...), so
+// that slow changes of the machine affect all columns. Each column has its own loop and drafter; the columns share the
+// model, its KV cache and the draft model.
 //
-// Invariant: under exact verification all columns generate the same tokens, so that samples of one turn are pairs; a
-// column that differs is counted.
+// Invariant: with exact verification all columns generate the same tokens, so the samples of a turn are pairs. A text
+// that differs from that of plain decoding is counted.
 #pragma once
 
 #include <cstdint>
@@ -25,21 +25,21 @@ enum class BenchSample : std::uint8_t { WarmUp, Measured };
 
 class BenchColumns {
 public:
-    /// `text_tokens`: of the longest text. Loads the model, as `result` says. Throws what loading and making drafters
-    /// throw.
+    /// Loads the model and puts its figures into `result`. `text_tokens`: length of the longest text. Throws what
+    /// loading and making drafters throw.
     BenchColumns(BenchResult& result, const BenchRequest& request, PlacedModel placed, std::int64_t text_tokens,
                  const std::vector<TokenId>& end_tokens, CommandContext& context);
 
-    /// From now on conversations begin with the session's prompt, whose KV is read here and kept.
+    /// Reads the KV of the session's prompt and keeps it: later conversations begin with this prompt.
     void restore(TextSession& session, const EngineCallbacks& callbacks);
 
-    /// One conversation in each column, from an empty cache or behind a session's prompt: behind the prompt of each
-    /// turn 1 + `decode_tokens` are generated. Throws Interrupted after a signal.
+    /// Runs one conversation in each column, from an empty cache or after a session's prompt: generates
+    /// 1 + `decode_tokens` tokens after the prompt of each turn. Throws Interrupted after a signal.
     void converse(const BenchTalk& talk, std::int64_t decode_tokens, BenchSample sample);
 
-    /// Phases of plain decoding and the columns of the drafts.
+    /// Puts the phases of plain decoding and the columns of the drafts into `result`.
     void put_figures(BenchResult& result) const;
-    /// A note where most texts of plain decoding say again what stood before: guessing looks better there.
+    /// Reports a note if most texts of plain decoding repeat earlier text, which makes drafting look better.
     void report_repeats(Console& console) const;
 
 private:

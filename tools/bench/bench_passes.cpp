@@ -1,4 +1,4 @@
-// Single passes of several numbers of tokens, behind a filled cache.
+// Times single passes of several numbers of tokens after a filled KV cache.
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -36,8 +36,8 @@ void check_pass_room(std::int64_t depth, std::int64_t largest, std::int64_t cont
                         depth, counted(largest, "token"), depth + largest, context_tokens));
 }
 
-// What a pass brings over the links, and what the slowest takes for it: at the rate that it was throttled to, else at
-// the one that it had.
+// Sets the bytes that a pass copies over the links, and the time of the slowest link: at the rate to which it is
+// throttled, else at its measured rate.
 void put_stream_figures(PassFigures& pass, const StreamSnapshot& all, std::int64_t n_passes,
                         std::span<const EngineDevice> devices) {
     if (all.weights_bytes + all.kv_bytes == 0) return;
@@ -48,7 +48,7 @@ void put_stream_figures(PassFigures& pass, const StreamSnapshot& all, std::int64
         const auto bytes = static_cast<double>(all.links[i].bytes);
         const double throttled = devices[i].throttled_link_bytes_per_second;
         const double rate = throttled > 0.0 ? throttled : bytes / all.links[i].busy_seconds;
-        // What was copied ahead of passes is not theirs: one device's link carries what passes read.
+        // Bytes that were copied ahead do not count: of one device, the bytes that passes read are known.
         const double read = all.links.size() == 1 ? pass.streamed_bytes : bytes / n;
         pass.link_seconds = std::max(pass.link_seconds, read / rate);
     }

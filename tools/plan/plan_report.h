@@ -1,5 +1,5 @@
-// What `plan` answers: the residency of a model on hardware, what passes then take, what the host has to hold, and what
-// would make it faster.
+// The answer of `plan`: what of a model stays on the devices, the time of passes, the memory of the host that is
+// needed, the ways that are compared, and the changes that would make passes faster.
 #pragma once
 
 #include <cstddef>
@@ -19,33 +19,33 @@ namespace slipstream::tools {
 /// Bytes of host memory.
 struct HostNeeds {
     std::size_t pinned_bytes = 0;     // weights and KV that stream
-    std::size_t hidden_bytes = 0;     // the same: a prompt's states between layers, streamed or of several devices
+    std::size_t hidden_bytes = 0;     // hidden states of a prompt between layers; pinned as well
     std::size_t embedding_bytes = 0;  // rows are gathered on the host
     std::size_t device_bytes = 0;     // of devices that are in host memory
     [[nodiscard]] std::size_t locked_bytes() const { return pinned_bytes + hidden_bytes; }
     [[nodiscard]] std::size_t total_bytes() const { return locked_bytes() + embedding_bytes + device_bytes; }
 };
 
-/// Tokens a second where a pass commits so many.
+/// Tokens per second if each pass commits `tokens_per_pass` tokens.
 struct PlannedRate {
     double tokens_per_pass = 1.0;
-    std::int64_t pass_tokens = 1;  // that such a pass carries
+    std::int64_t pass_tokens = 1;  // nodes of such a pass
     double tokens_per_second = 0.0;
 };
 
-/// A change, and what passes take with it: of one token, and of as many as the plan is for.
+/// A change, and the time of passes with it: of 1 token, and of as many tokens as the plan is for.
 struct Improvement {
     std::string what;
     double one_seconds = 0.0;
     double expected_seconds = 0.0;
-    double gain = 1.0;  // geometric mean of how much shorter both are
+    double gain = 1.0;  // geometric mean of the speed-ups of both passes
 };
 
-/// What one of several devices has of a pass of one token.
+/// The part of one of several devices in a pass of 1 token.
 struct DeviceWork {
     std::int64_t parts = 0;        // layers or kv heads
-    double link_seconds = 0.0;     // what streams, over its link
-    double compute_seconds = 0.0;  // with all of it there
+    double link_seconds = 0.0;     // to copy over its link what streams
+    double compute_seconds = 0.0;  // with everything resident
 };
 
 enum class WayKind : std::uint8_t {

@@ -1,5 +1,5 @@
-// How a model would run here: what guesses beside it, found out by making that, as generating does. So `plan` counts
-// the same bytes.
+// How a model would run on this machine. Its drafting is made, as `generate` makes it, so that `plan` counts the same
+// bytes.
 #pragma once
 
 #include "tools/options/command.h"
@@ -7,8 +7,8 @@
 
 namespace slipstream::tools {
 
-/// Sets request.run where the model is a file and a device of this machine has a budget; then a draft model is loaded
-/// and let go again. UsageError where options about guessing stand beside a profile or a shape.
+/// Sets request.run if the model is a file and a device of this machine has a budget; this may load a draft model,
+/// which is freed again. Throws UsageError if drafting options are given together with a profile or a shape.
 void plan_run(PlanRequest& request, CommandContext& context);
 
 }  // namespace slipstream::tools
