@@ -40,11 +40,12 @@ void rope(ExecRef exec, const RopeArgs& args) {
     exec.device.ops().rope(exec, args);
 }
 
-void swiglu(ExecRef exec, const SwigluArgs& args) {
+void gated_activation(ExecRef exec, const GatedActivationArgs& args) {
     const std::int64_t n = args.y.rows();
     const std::int64_t d = args.y.cols();
-    CHECK(is_floats(args.gate, n, d) && is_floats(args.up, n, d) && is_floats(args.y, n, d), "swiglu [{}, {}]", n, d);
-    exec.device.ops().swiglu(exec, args);
+    CHECK(is_floats(args.gate, n, d) && is_floats(args.up, n, d) && is_floats(args.y, n, d),
+          "gated_activation [{}, {}]", n, d);
+    exec.device.ops().gated_activation(exec, args);
 }
 
 void add(ExecRef exec, const AddArgs& args) {

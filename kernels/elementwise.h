@@ -50,14 +50,22 @@ struct RopeArgs {
 };
 void rope(ExecRef exec, const RopeArgs& args);
 
-/// y = silu(gate) * up, silu(v) = v / (1 + exp(-v)). y may be gate or up (in place).
-struct SwigluArgs {
+/// The function of the gate in a gated activation.
+enum class GatedActivation : std::uint8_t {
+    Silu,      // v / (1 + exp(-v)): SwiGLU
+    GeluTanh,  // v / 2 * (1 + tanh(u)) with u = sqrt(2 / pi) * (v + 0.044715 v^3), which is v / (1 + exp(-2 u)): GeGLU
+};
+
+/// y = kind(gate) * up. y may be gate or up (in place). GeluTanh of -infinity is 0 (its limit) up to the smallest
+/// numbers of float; Silu is only defined for finite numbers.
+struct GatedActivationArgs {
     ConstTensorView gate;  // [n_tokens, d_ff], F32
     ConstTensorView up;    // [n_tokens, d_ff], F32
     TensorView y;          // [n_tokens, d_ff], F32
+    GatedActivation kind = GatedActivation::Silu;
     NextWeights next{};
 };
-void swiglu(ExecRef exec, const SwigluArgs& args);
+void gated_activation(ExecRef exec, const GatedActivationArgs& args);
 
 /// y += x.
 struct AddArgs {

@@ -12,6 +12,7 @@ struct ExecRef;
 struct AddArgs;
 struct AttentionArgs;
 struct EmbedArgs;
+struct GatedActivationArgs;
 struct KvCommitArgs;
 struct KvGatherArgs;
 struct KvScoreArgs;
@@ -27,13 +28,13 @@ struct RmsNormArgs;
 struct RopeArgs;
 struct RopeTableArgs;
 struct RotateWriteArgs;
-struct SwigluArgs;
 struct WorkspaceShapes;
 
 struct OpTable {
     void (*add)(ExecRef, const AddArgs&);
     void (*attention)(ExecRef, const AttentionArgs&);
     void (*embed)(ExecRef, const EmbedArgs&);
+    void (*gated_activation)(ExecRef, const GatedActivationArgs&);
     void (*kv_commit)(ExecRef, const KvCommitArgs&);
     void (*kv_gather)(ExecRef, const KvGatherArgs&);
     void (*kv_score)(ExecRef, const KvScoreArgs&);
@@ -51,7 +52,6 @@ struct OpTable {
     void (*rope)(ExecRef, const RopeArgs&);
     void (*rope_table)(ExecRef, const RopeTableArgs&);
     void (*rotate_write)(ExecRef, const RotateWriteArgs&);  // null: rms_norm, rope and kv_write are called instead
-    void (*swiglu)(ExecRef, const SwigluArgs&);
     std::size_t (*workspace_bytes)(Device&, const WorkspaceShapes&);
 };
 

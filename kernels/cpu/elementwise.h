@@ -1,5 +1,6 @@
-// The small ops of kernels/elementwise.h on the CPU, for the op tables: rms_norm and swiglu for each kernel variant,
-// the others for all variants. The variants of an op give the same bits (elementwise.cpp).
+// The small ops of kernels/elementwise.h on the CPU, for the op tables: rms_norm and
+// gated_activation for each kernel variant, the others for all variants. The variants of an op give the same bits
+// (elementwise.cpp).
 #pragma once
 
 #include "kernels/elementwise.h"
@@ -10,9 +11,9 @@ void rms_norm_scalar(ExecRef exec, const RmsNormArgs& args);
 void rms_norm_avx2(ExecRef exec, const RmsNormArgs& args);
 void rms_norm_avx512(ExecRef exec, const RmsNormArgs& args);
 
-void swiglu_scalar(ExecRef exec, const SwigluArgs& args);
-void swiglu_avx2(ExecRef exec, const SwigluArgs& args);
-void swiglu_avx512(ExecRef exec, const SwigluArgs& args);
+void gated_activation_scalar(ExecRef exec, const GatedActivationArgs& args);
+void gated_activation_avx2(ExecRef exec, const GatedActivationArgs& args);
+void gated_activation_avx512(ExecRef exec, const GatedActivationArgs& args);
 
 // One version for all kernel variants, since these ops are limited by memory bandwidth or rarely run.
 void rope_table(ExecRef exec, const RopeTableArgs& args);

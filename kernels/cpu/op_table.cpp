@@ -16,6 +16,7 @@ constexpr OpTable kScalar{
     .add = add,
     .attention = attention_scalar,
     .embed = embed,
+    .gated_activation = gated_activation_scalar,
     .kv_commit = kv_commit,
     .kv_gather = kv_gather,
     .kv_score = kv_score_scalar,
@@ -31,7 +32,6 @@ constexpr OpTable kScalar{
     .rms_norm = rms_norm_scalar,
     .rope = rope,
     .rope_table = rope_table,
-    .swiglu = swiglu_scalar,
     .workspace_bytes = workspace_bytes,
 };
 
@@ -40,6 +40,7 @@ constexpr OpTable kAvx2{
     .add = add,
     .attention = attention_avx2,
     .embed = embed,
+    .gated_activation = gated_activation_avx2,
     .kv_commit = kv_commit,
     .kv_gather = kv_gather,
     .kv_score = kv_score_avx2,
@@ -55,13 +56,13 @@ constexpr OpTable kAvx2{
     .rms_norm = rms_norm_avx2,
     .rope = rope,
     .rope_table = rope_table,
-    .swiglu = swiglu_avx2,
     .workspace_bytes = workspace_bytes,
 };
 constexpr OpTable kAvx512{
     .add = add,
     .attention = attention_avx512,
     .embed = embed,
+    .gated_activation = gated_activation_avx512,
     .kv_commit = kv_commit,
     .kv_gather = kv_gather,
     .kv_score = kv_score_avx512,
@@ -77,7 +78,6 @@ constexpr OpTable kAvx512{
     .rms_norm = rms_norm_avx512,
     .rope = rope,
     .rope_table = rope_table,
-    .swiglu = swiglu_avx512,
     .workspace_bytes = workspace_bytes,
 };
 constexpr OpTable avx512_vnni() {

@@ -161,21 +161,37 @@ __device__ __forceinline__ float silu(float v) {
     return v / (1.0F + gpu::exp_approx(negative));
 }
 
-// y = silu(gate) * up (SwigluLaunch). Grid: (fours of a row, rows).
-__global__ void __launch_bounds__(kThreads) gate_rows(const SwigluLaunch a, const bool wide) {
+// Returns v / 2 * (1 + tanh(u)), u = sqrt(2 / pi) * (v + 0.044715 v^3), as v / (1 + exp(-2 u)). Below -10 the result is
+// that of -10, -1.2e-37. Above, v^3 may be infinite: the exponential is then 0 and the result v.
+__device__ __forceinline__ float gelu_tanh(float gate) {
+    constexpr float kFirst = 1.59576912F;    // 2 sqrt(2 / pi)
+    constexpr float kThird = 0.0713548163F;  // 2 sqrt(2 / pi) * 0.044715
+    const float v = gate < -10.0F ? -10.0F : gate;
+    return v / (1.0F + gpu::exp_approx(-v * (kThird * (v * v) + kFirst)));
+}
+
+template <GateKind kKind>
+__device__ __forceinline__ float activated(float gate) {
+    return kKind == GateKind::Silu ? silu(gate) : gelu_tanh(gate);
+}
+
+// y = kind(gate) * up (GatedActivationLaunch). Grid: (fours of a row, rows).
+template <GateKind kKind>
+__global__ void __launch_bounds__(kThreads) gate_rows(const GatedActivationLaunch a, const bool wide) {
     const int64_t at = 4 * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
     if (at >= a.d) return;
     for (int64_t row = blockIdx.y; row < a.n_rows; row += gridDim.y) {
         const Float4 gate = load_four(a.gate + row * a.gate_stride, at, a.d, wide);
         Float4 v = load_four(a.up + row * a.up_stride, at, a.d, wide);
-        for (int e = 0; e < 4; ++e) v.x[e] = silu(gate.x[e]) * v.x[e];
+        for (int e = 0; e < 4; ++e) v.x[e] = activated<kKind>(gate.x[e]) * v.x[e];
         store_four(a.y + row * a.y_stride, at, a.d, wide, v);
     }
 }
 
 // Like gate_rows, and lays the output out for matmuls: a warp has 32 elements of 8 rows. Grid: (blocks of 32 elements /
 // 8, tiles of 8 rows).
-__global__ void __launch_bounds__(kThreads) gate_and_prepare(const SwigluLaunch a, const bool wide) {
+template <GateKind kKind>
+__global__ void __launch_bounds__(kThreads) gate_and_prepare(const GatedActivationLaunch a, const bool wide) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int64_t block = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
     if (block >= a.prepare.n_blocks) return;  // whole warps; no barrier follows
@@ -189,8 +205,8 @@ __global__ void __launch_bounds__(kThreads) gate_and_prepare(const SwigluLaunch 
             float gate[2];
             load_two(a.gate + row * a.gate_stride, at, a.d, wide, gate[0], gate[1]);
             load_two(a.up + row * a.up_stride, at, a.d, wide, v[j], v[j + 1]);
-            v[j] = silu(gate[0]) * v[j];
-            v[j + 1] = silu(gate[1]) * v[j + 1];
+            v[j] = activated<kKind>(gate[0]) * v[j];
+            v[j + 1] = activated<kKind>(gate[1]) * v[j + 1];
             store_two(a.y + row * a.y_stride, at, a.d, wide, v[j], v[j + 1]);
         }
     }
@@ -220,6 +236,20 @@ void start_norm(const RmsNormLaunch& a, bool wide, void* stream) {
                 kThreads / 32 * sizeof(float), stream, a, wide);
 }
 
+template <GateKind kKind>
+void start_gate(const GatedActivationLaunch& a, void* stream) {
+    const bool wide = a.d % 4 == 0 && on_16_bytes(a.gate, a.gate_stride) && on_16_bytes(a.up, a.up_stride) &&
+                      on_16_bytes(a.y, a.y_stride);
+    if (a.prepare.fragments != nullptr) {
+        gpu::launch(gate_and_prepare<kKind>,
+                    dim3(blocks_of(a.prepare.n_blocks, kThreads / 32), static_cast<unsigned>(a.prepare.n_tiles)),
+                    dim3(kThreads), 0, stream, a, wide);
+        return;
+    }
+    gpu::launch(gate_rows<kKind>, dim3(blocks_of(a.d, 4 * kThreads), grid_rows(a.n_rows)), dim3(kThreads), 0, stream, a,
+                wide);
+}
+
 }  // namespace
 
 void launch_rms_norm(const RmsNormLaunch& a, void* stream) {
@@ -235,16 +265,13 @@ void launch_rope(const RopeLaunch& a, void* stream) {
     gpu::launch(turn_pairs, dim3(blocks_of(pairs, kThreads), grid_rows(a.n_tokens)), dim3(kThreads), 0, stream, a);
 }
 
-void launch_swiglu(const SwigluLaunch& a, void* stream) {
-    const bool wide = a.d % 4 == 0 && on_16_bytes(a.gate, a.gate_stride) && on_16_bytes(a.up, a.up_stride) &&
-                      on_16_bytes(a.y, a.y_stride);
-    if (a.prepare.fragments != nullptr) {
-        gpu::launch(gate_and_prepare,
-                    dim3(blocks_of(a.prepare.n_blocks, kThreads / 32), static_cast<unsigned>(a.prepare.n_tiles)),
-                    dim3(kThreads), 0, stream, a, wide);
-        return;
+void launch_gated_activation(const GatedActivationLaunch& a, void* stream) {
+    switch (a.kind) {
+        case GateKind::Silu:
+            return start_gate<GateKind::Silu>(a, stream);
+        case GateKind::GeluTanh:
+            return start_gate<GateKind::GeluTanh>(a, stream);
     }
-    gpu::launch(gate_rows, dim3(blocks_of(a.d, 4 * kThreads), grid_rows(a.n_rows)), dim3(kThreads), 0, stream, a, wide);
 }
 
 void launch_add(const AddLaunch& a, void* stream) {

@@ -43,7 +43,10 @@ struct RopeLaunch {
 };
 void launch_rope(const RopeLaunch& launch, void* stream);
 
-struct SwigluLaunch {
+enum class GateKind : std::int32_t { Silu, GeluTanh };
+
+struct GatedActivationLaunch {
+    GateKind kind = GateKind::Silu;
     std::int64_t n_rows = 0;
     std::int64_t d = 0;
     const float* gate = nullptr;  // [n_rows, d]
@@ -54,7 +57,7 @@ struct SwigluLaunch {
     std::int64_t y_stride = 0;
     ActivationDestination prepare{};  // copy of y for matmuls
 };
-void launch_swiglu(const SwigluLaunch& launch, void* stream);
+void launch_gated_activation(const GatedActivationLaunch& launch, void* stream);
 
 struct AddLaunch {
     std::int64_t n_rows = 0;

@@ -9,6 +9,7 @@
     X(add, AddLaunch)                              \
     X(argmax, ArgmaxLaunch)                        \
     X(attention, AttentionLaunch)                  \
+    X(gated_activation, GatedActivationLaunch)     \
     X(gumbel, GumbelLaunch)                        \
     X(kv_commit, KvCommitLaunch)                   \
     X(kv_gather, KvGatherLaunch)                   \
@@ -24,5 +25,4 @@
     X(rms_norm, RmsNormLaunch)                     \
     X(rope, RopeLaunch)                            \
     X(rotate_write, RotateWriteLaunch)             \
-    X(swiglu, SwigluLaunch)                        \
     X(top_k, TopKLaunch)

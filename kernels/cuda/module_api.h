@@ -21,7 +21,7 @@ struct PromptProductLaunch;
 struct RankPart;
 
 /// Raised with every change of this file, of launch_list.h or of a launch header.
-inline constexpr std::uint32_t kModuleVersion = 6;
+inline constexpr std::uint32_t kModuleVersion = 7;
 inline constexpr char kModuleFile[] = "libslipstream_cuda.so";
 inline constexpr char kModuleEntry[] = "slipstream_cuda_module";
 /// Least compute capability (80 for 8.0) of a GPU that can be used: older ones have no bfloat16 mma and no asynchronous

@@ -9,6 +9,7 @@ constexpr OpTable kOps{
     .add = add,
     .attention = attention,
     .embed = embed,
+    .gated_activation = gated_activation,
     .kv_commit = kv_commit,
     .kv_gather = kv_gather,
     .kv_score = kv_score,
@@ -26,7 +27,6 @@ constexpr OpTable kOps{
     .rope = rope,
     .rope_table = rope_table,
     .rotate_write = rotate_write,
-    .swiglu = swiglu,
     .workspace_bytes = workspace_bytes,
 };
 

@@ -15,6 +15,7 @@ namespace slipstream::cuda {
 void add(ExecRef exec, const AddArgs& args);
 void attention(ExecRef exec, const AttentionArgs& args);
 void embed(ExecRef exec, const EmbedArgs& args);
+void gated_activation(ExecRef exec, const GatedActivationArgs& args);
 void kv_commit(ExecRef exec, const KvCommitArgs& args);
 void kv_gather(ExecRef exec, const KvGatherArgs& args);
 void kv_score(ExecRef exec, const KvScoreArgs& args);
@@ -32,7 +33,6 @@ void rms_norm(ExecRef exec, const RmsNormArgs& args);
 void rope(ExecRef exec, const RopeArgs& args);
 void rope_table(ExecRef exec, const RopeTableArgs& args);
 void rotate_write(ExecRef exec, const RotateWriteArgs& args);
-void swiglu(ExecRef exec, const SwigluArgs& args);
 [[nodiscard]] std::size_t workspace_bytes(Device& device, const WorkspaceShapes& shapes);
 
 }  // namespace slipstream::cuda

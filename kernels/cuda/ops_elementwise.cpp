@@ -55,20 +55,22 @@ void rope(ExecRef exec, const RopeArgs& args) {
     });
 }
 
-void swiglu(ExecRef exec, const SwigluArgs& args) {
+void gated_activation(ExecRef exec, const GatedActivationArgs& args) {
     Op op(exec);
     if (args.y.rows() == 0 || args.y.cols() == 0) return;
     Preparation preparation(op, args.next, args.y);
-    const SwigluLaunch launch{.n_rows = args.y.rows(),
-                              .d = args.y.cols(),
-                              .gate = float_row(args.gate, 0),
-                              .gate_stride = stride_floats(args.gate),
-                              .up = float_row(args.up, 0),
-                              .up_stride = stride_floats(args.up),
-                              .y = float_row(args.y, 0),
-                              .y_stride = stride_floats(args.y),
-                              .prepare = preparation.target()};
-    op.launch(&Module::swiglu, launch, [&] { return fmt::format("swiglu [{}, {}]", args.y.rows(), args.y.cols()); });
+    const GatedActivationLaunch launch{.kind = args.kind == GatedActivation::Silu ? GateKind::Silu : GateKind::GeluTanh,
+                                       .n_rows = args.y.rows(),
+                                       .d = args.y.cols(),
+                                       .gate = float_row(args.gate, 0),
+                                       .gate_stride = stride_floats(args.gate),
+                                       .up = float_row(args.up, 0),
+                                       .up_stride = stride_floats(args.up),
+                                       .y = float_row(args.y, 0),
+                                       .y_stride = stride_floats(args.y),
+                                       .prepare = preparation.target()};
+    op.launch(&Module::gated_activation, launch,
+              [&] { return fmt::format("gated_activation [{}, {}]", args.y.rows(), args.y.cols()); });
     preparation.keep();
 }
 

@@ -347,7 +347,8 @@ void Forward::feed_forward(std::int64_t layer, const Rows& rows) {
                       .next = next_weights(layer, rows, {MatrixRole::Gate, MatrixRole::Up})});
     const Product products[] = {{.role = MatrixRole::Gate, .y = gate}, {.role = MatrixRole::Up, .y = up}};
     multiply(layer, rows, normed, products);
-    swiglu(exec(), {.gate = gate, .up = up, .y = gate, .next = next_weights(layer, rows, {MatrixRole::Down})});
+    gated_activation(exec(),
+                     {.gate = gate, .up = up, .y = gate, .next = next_weights(layer, rows, {MatrixRole::Down})});
     add_to_residual(layer, MatrixRole::Down, rows, gate, {});
 }
 

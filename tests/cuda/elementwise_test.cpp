@@ -149,7 +149,7 @@ TEST_F(CudaElementwise, RotateWriteIsRopeAndKvWrite) {
             }
 }
 
-TEST_F(CudaElementwise, SwigluAndAdd) {
+TEST_F(CudaElementwise, GatesAndAdd) {
     for (const std::int64_t d : {1, 63, 768, 5003})
         for (const std::int64_t n : kRows) {
             std::vector<float> gate = random_floats(n * d, 4);
@@ -157,10 +157,15 @@ TEST_F(CudaElementwise, SwigluAndAdd) {
             const DeviceFloats gate_device(exec(), n, d, gate);
             const DeviceFloats up_device(exec(), n, d, up, 3);
             const DeviceFloats y(exec(), n, d, 1);
-            swiglu(exec(), {.gate = gate_device.view(), .up = up_device.view(), .y = y.view()});
-            std::vector<float> expected(gate.size());
-            swiglu(cpu(), {.gate = view_of(gate, n, d), .up = view_of(up, n, d), .y = view_of(expected, n, d)});
-            expect_near(y.read(), expected, 4e-6, 1e-6);
+            for (const GatedActivation kind : {GatedActivation::Silu, GatedActivation::GeluTanh}) {
+                gated_activation(exec(),
+                                 {.gate = gate_device.view(), .up = up_device.view(), .y = y.view(), .kind = kind});
+                std::vector<float> expected(gate.size());
+                gated_activation(
+                    cpu(),
+                    {.gate = view_of(gate, n, d), .up = view_of(up, n, d), .y = view_of(expected, n, d), .kind = kind});
+                expect_near(y.read(), expected, 4e-6, 1e-6);
+            }
             add(exec(), {.x = up_device.view(), .y = gate_device.view()});
             add(cpu(), {.x = view_of(up, n, d), .y = view_of(gate, n, d)});
             ASSERT_TRUE(same_bits(gate_device.read(), gate)) << d;

@@ -96,9 +96,11 @@ TEST_F(CudaJoined, NormsAndGatesLaidOutForMatmuls) {
             expect_no_trace(y.view(), [&](const NextWeights& next) {
                 rms_norm(exec(), {.x = x.view(), .weight = weight.view(), .y = y.view(), .next = next});
             });
-            expect_no_trace(y.view(), [&](const NextWeights& next) {
-                swiglu(exec(), {.gate = x.view(), .up = other.view(), .y = y.view(), .next = next});
-            });
+            for (const GatedActivation kind : {GatedActivation::Silu, GatedActivation::GeluTanh})
+                expect_no_trace(y.view(), [&](const NextWeights& next) {
+                    gated_activation(exec(),
+                                     {.gate = x.view(), .up = other.view(), .y = y.view(), .kind = kind, .next = next});
+                });
         }
 }
 

@@ -499,9 +499,9 @@ TEST(CudaDevice, ErrorsNameTheDeviceAndTheCall) {
     machine.fail_in(1);
     EXPECT_THAT(error_text<CudaError>([&] {
                     const TensorView rows = matrix_view(reinterpret_cast<float*>(x.data()), 7, 64);
-                    swiglu({device, *stream}, {.gate = rows, .up = rows, .y = rows});
+                    gated_activation({device, *stream}, {.gate = rows, .up = rows, .y = rows});
                 }),
-                AllOf(HasSubstr("cuda:0"), HasSubstr("swiglu [7, 64]"), HasSubstr("an injected fault")));
+                AllOf(HasSubstr("cuda:0"), HasSubstr("gated_activation [7, 64]"), HasSubstr("an injected fault")));
     machine.fail_in(1);
     EXPECT_THROW(stream->copy(x.data(), x.data() + 64, 64), CudaError);
     stream->synchronize();

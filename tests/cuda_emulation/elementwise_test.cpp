@@ -2,6 +2,7 @@
 // the bits of a row the same whatever rows stand beside it.
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <random>
 #include <vector>
 
@@ -165,39 +166,71 @@ TEST(CudaElementwiseTest, RopeTurnsPairsByTheirAngle) {
     }
 }
 
-TEST(CudaElementwiseTest, SwigluEqualsItsDefinition) {
-    for (const Shape& shape : kShapes) {
-        std::vector<float> gate = random_values(shape.n * shape.stride, 10);
-        const std::vector<float> up = random_values(shape.n * shape.stride, 11);
-        const float hard[] = {500.0F, -500.0F, 0.0F, -88.5F, 88.5F, -87.0F};
-        for (std::size_t i = 0; i < std::size(hard) && i < gate.size(); ++i) gate[i] = hard[i];
-        std::vector<float> y = unset(shape.n * shape.stride);
-        const auto run = [&](float* to) {
-            cuda::launch_swiglu({.n_rows = shape.n,
-                                 .d = shape.d,
-                                 .gate = gate.data(),
-                                 .gate_stride = shape.stride,
-                                 .up = up.data(),
-                                 .up_stride = shape.stride,
-                                 .y = to,
-                                 .y_stride = shape.stride},
-                                nullptr);
-        };
-        run(y.data());
-        for (std::int64_t i = 0; i < std::ssize(y); ++i) {
-            if (i % shape.stride >= shape.d) {
-                ASSERT_TRUE(std::isnan(at(y, i)));
-                continue;
+// By exp, which subtracts nothing where tanh is near -1.
+double activated(cuda::GateKind kind, double v) {
+    if (kind == cuda::GateKind::Silu) return v / (1 + std::exp(-v));
+    return v / (1 + std::exp(-2 * std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v)));
+}
+
+TEST(CudaElementwiseTest, GatesEqualTheirDefinitions) {
+    for (const cuda::GateKind kind : {cuda::GateKind::Silu, cuda::GateKind::GeluTanh})
+        for (const Shape& shape : kShapes) {
+            std::vector<float> gate = random_values(shape.n * shape.stride, 10);
+            const std::vector<float> up = random_values(shape.n * shape.stride, 11);
+            const float hard[] = {500.0F, -500.0F, 0.0F, -88.5F, 88.5F, -87.0F};
+            for (std::size_t i = 0; i < std::size(hard) && i < gate.size(); ++i) gate[i] = hard[i];
+            std::vector<float> y = unset(shape.n * shape.stride);
+            const auto run = [&](float* to) {
+                cuda::launch_gated_activation({.kind = kind,
+                                               .n_rows = shape.n,
+                                               .d = shape.d,
+                                               .gate = gate.data(),
+                                               .gate_stride = shape.stride,
+                                               .up = up.data(),
+                                               .up_stride = shape.stride,
+                                               .y = to,
+                                               .y_stride = shape.stride},
+                                              nullptr);
+            };
+            run(y.data());
+            for (std::int64_t i = 0; i < std::ssize(y); ++i) {
+                if (i % shape.stride >= shape.d) {
+                    ASSERT_TRUE(std::isnan(at(y, i)));
+                    continue;
+                }
+                const double v = at(gate, i);
+                const double expected = activated(kind, v) * at(up, i);
+                // exp(-v) has the error of -v log2(e) rounded once, up to 128 2^-24 of it; exp(-2 u) of one rounded
+                // five times.
+                ASSERT_NEAR(at(y, i), expected,
+                            std::abs(expected) * (kind == cuda::GateKind::Silu ? 1e-5 : 5e-5) + 1e-34)
+                    << v;
             }
-            const double v = at(gate, i);
-            const double expected = v / (1.0 + std::exp(-v)) * at(up, i);
-            // exp(-v) has the error of -v log2(e) rounded once, up to 128 2^-24 of it.
-            ASSERT_NEAR(at(y, i), expected, std::abs(expected) * 1e-5 + 1e-34) << v;
+            run(gate.data());
+            for (std::int64_t i = 0; i < std::ssize(y); ++i)
+                ASSERT_TRUE(i % shape.stride >= shape.d || at(gate, i) == at(y, i));
         }
-        run(gate.data());
-        for (std::int64_t i = 0; i < std::ssize(y); ++i)
-            ASSERT_TRUE(i % shape.stride >= shape.d || at(gate, i) == at(y, i));
-    }
+}
+
+TEST(CudaElementwiseTest, GeluOfInfinitiesIsItsLimit) {
+    const std::vector<float> gate{INFINITY, -INFINITY, 1e30F, -1e30F, std::nanf("")};
+    const std::vector<float> up(5, 2.0F);
+    std::vector<float> y = unset(5);
+    cuda::launch_gated_activation({.kind = cuda::GateKind::GeluTanh,
+                                   .n_rows = 1,
+                                   .d = 5,
+                                   .gate = gate.data(),
+                                   .gate_stride = 5,
+                                   .up = up.data(),
+                                   .up_stride = 5,
+                                   .y = y.data(),
+                                   .y_stride = 5},
+                                  nullptr);
+    EXPECT_EQ(y[0], INFINITY);
+    EXPECT_NEAR(y[1], 0.0F, 1e-36F);
+    EXPECT_EQ(y[2], 2e30F);
+    EXPECT_NEAR(y[3], 0.0F, 1e-36F);
+    EXPECT_TRUE(std::isnan(y[4]));
 }
 
 TEST(CudaElementwiseTest, AddsRows) {

@@ -59,7 +59,7 @@ struct Card {
     [[nodiscard]] TensorView rows(std::int64_t n) const {
         return matrix_view(reinterpret_cast<float*>(memory.data()), n, 64);
     }
-    void work() { swiglu(exec(), {.gate = rows(2), .up = rows(2), .y = rows(2)}); }
+    void work() { gated_activation(exec(), {.gate = rows(2), .up = rows(2), .y = rows(2)}); }
 
     Machine machine;
     CudaDevice device;
@@ -166,7 +166,7 @@ TEST(Graph, AFaultInACaptureIsThrownAndOver) {
                         card.work();
                     }));
                 }),
-                AllOf(HasSubstr("swiglu [2, 64]"), HasSubstr("an injected fault")));
+                AllOf(HasSubstr("gated_activation [2, 64]"), HasSubstr("an injected fault")));
     EXPECT_EQ(card.machine.n_graphs(), 0);
     const auto graph = card.stream->capture([&] { card.work(); });
     EXPECT_EQ(graph->n_nodes(), 1);

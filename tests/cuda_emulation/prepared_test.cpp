@@ -136,10 +136,14 @@ TEST(Prepared, GatesLeaveWhatAMatmulReads) {
                 const DeviceFloats gate(card.exec(), n, d, random_floats(n * d, 1), d == 96 ? 1 : 0);
                 const DeviceFloats up(card.exec(), n, d, random_floats(n * d, 2));
                 const DeviceFloats y(card.exec(), n, d);
-                expect_same(card, {fmt::format("gate [{}, {}]", n, d), y.view(), [&](const NextWeights& next) {
-                                       swiglu(card.exec(),
-                                              {.gate = gate.view(), .up = up.view(), .y = y.view(), .next = next});
-                                   }});
+                for (const GatedActivation kind : {GatedActivation::Silu, GatedActivation::GeluTanh})
+                    expect_same(
+                        card,
+                        {fmt::format("gate [{}, {}]", n, d), y.view(), [&](const NextWeights& next) {
+                             gated_activation(
+                                 card.exec(),
+                                 {.gate = gate.view(), .up = up.view(), .y = y.view(), .kind = kind, .next = next});
+                         }});
             }
     }
 }

@@ -25,6 +25,12 @@ std::vector<float> random_values(std::size_t n, std::uint32_t seed) {
     return values;
 }
 
+// v / 2 * (1 + tanh(u)), written by exp: 1 + tanh(u) would lose all digits of a negative u.
+double gelu_tanh(double v) {
+    if (std::isinf(v)) return v > 0 ? v : 0.0;
+    return v / (1 + std::exp(-2 * std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v)));
+}
+
 class ElementwiseTest : public testing::TestWithParam<CpuForm> {
 protected:
     void SetUp() override {
@@ -75,18 +81,71 @@ TEST_P(ElementwiseTest, RmsNormEqualsItsDefinition) {
     }
 }
 
-TEST_P(ElementwiseTest, SwigluEqualsItsDefinition) {
+TEST_P(ElementwiseTest, SiluEqualsItsDefinition) {
     for (const auto& [n, d] : kShapes) {
         std::vector<float> gate = random_values(static_cast<std::size_t>(n * d), 3);
         const std::vector<float> up = random_values(static_cast<std::size_t>(n * d), 4);
         if (gate.size() > 20) gate[3] = 500.0F, gate[4] = -500.0F, gate[5] = 0.0F, gate[6] = -88.5F;
         std::vector<float> y(gate.size(), kNan);
-        swiglu(exec(), {.gate = matrix_view(static_cast<const float*>(gate.data()), n, d),
-                        .up = matrix_view(up.data(), n, d),
-                        .y = matrix_view(y.data(), n, d)});
+        gated_activation(exec(), {.gate = matrix_view(static_cast<const float*>(gate.data()), n, d),
+                                  .up = matrix_view(up.data(), n, d),
+                                  .y = matrix_view(y.data(), n, d)});
         for (std::size_t i = 0; i < y.size(); ++i) {
             const double expected = gate[i] / (1.0 + std::exp(-static_cast<double>(gate[i]))) * up[i];
             EXPECT_NEAR(y[i], expected, std::abs(expected) * 1e-6 + 1e-34) << i << " of " << gate[i];
+        }
+    }
+}
+
+// What rounding does to a result of gelu_tanh: v / (1 + exp(-2 u)) with 2 u rounded four times; where it is less than
+// float's smallest numbers the exponential is cut off.
+double gelu_error(double v) {
+    if (std::isinf(v)) return 2e-37;
+    const double twice_u = 2 * std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v);
+    const double factor = v > 0 && twice_u > 20 ? 8 : 4 * std::abs(twice_u) + 8;
+    return std::abs(gelu_tanh(v)) * factor * 0x1p-24 + 2e-37;
+}
+
+TEST_P(ElementwiseTest, GeluTanhEqualsItsDefinition) {
+    std::vector<float> gate;
+    for (float v = -12.0F; v < 12.0F; v += 0x1.7p-9F) gate.push_back(v);
+    for (const float v : {0.0F, 1e-38F, 3e-20F, 1e-5F, 9.99F, 10.0F, 10.5F, 300.0F, 1e13F, 3e38F, INFINITY}) {
+        gate.push_back(v);
+        gate.push_back(-v);
+    }
+    const auto d = std::ssize(gate);
+    const std::vector<float> up(gate.size(), 1.0F);
+    std::vector<float> y(gate.size() + 16, kNan);
+    gated_activation(exec(), {.gate = matrix_view(static_cast<const float*>(gate.data()), 1, d),
+                              .up = matrix_view(up.data(), 1, d),
+                              .y = matrix_view(y.data(), 1, d),
+                              .kind = GatedActivation::GeluTanh});
+    for (std::size_t i = 0; i < gate.size(); ++i) {
+        const auto v = static_cast<double>(gate[i]);
+        if (std::isinf(v) && v > 0)
+            EXPECT_EQ(y[i], gate[i]);
+        else
+            EXPECT_NEAR(y[i], gelu_tanh(v), gelu_error(v)) << "of " << v;
+    }
+    for (std::size_t i = gate.size(); i < y.size(); ++i) EXPECT_TRUE(std::isnan(y[i]));
+    // Rows of any length, in place, times `up`; a NaN stays one, and changes no other element.
+    for (const auto& [n, cols] : kShapes) {
+        std::vector<float> x = random_values(static_cast<std::size_t>(n * cols), 3);
+        const std::vector<float> times = random_values(x.size(), 4);
+        if (x.size() > 20) x[17] = kNan;
+        const std::vector<float> before = x;
+        gated_activation(exec(), {.gate = matrix_view(static_cast<const float*>(x.data()), n, cols),
+                                  .up = matrix_view(times.data(), n, cols),
+                                  .y = matrix_view(x.data(), n, cols),
+                                  .kind = GatedActivation::GeluTanh});
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            if (std::isnan(before[i])) {
+                EXPECT_TRUE(std::isnan(x[i]));
+                continue;
+            }
+            const auto v = static_cast<double>(before[i]);
+            const double expected = gelu_tanh(v) * times[i];
+            EXPECT_NEAR(x[i], expected, gelu_error(v) * std::abs(times[i]) + std::abs(expected) * 0x1p-24) << v;
         }
     }
 }
@@ -103,9 +162,11 @@ TEST_P(ElementwiseTest, EveryFormGivesTheScalarBits) {
                          .weight = vector_view(reinterpret_cast<const std::byte*>(weight.data()), DType::F32, d),
                          .y = matrix_view(y.data(), n, d),
                          .eps = 1e-6F});
-        swiglu(where, {.gate = matrix_view(static_cast<const float*>(y.data()), n, d),
-                       .up = matrix_view(x.data(), n, d),
-                       .y = matrix_view(y.data(), n, d)});
+        for (const GatedActivation kind : {GatedActivation::Silu, GatedActivation::GeluTanh})
+            gated_activation(where, {.gate = matrix_view(static_cast<const float*>(y.data()), n, d),
+                                     .up = matrix_view(x.data(), n, d),
+                                     .y = matrix_view(y.data(), n, d),
+                                     .kind = kind});
     };
     run({scalar, *stream}, plain);
     run(exec(), form);

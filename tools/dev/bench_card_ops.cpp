@@ -47,9 +47,10 @@ public:
             rope(bench_.exec(),
                  {.x = output(a_, n, q), .cos_sin = input(cos_sin_, n, sizes.head_dim), .head_dim = sizes.head_dim});
         });
-        time("swiglu", n, sizes.d_ff, 3, [&] {
-            swiglu(bench_.exec(),
-                   {.gate = input(a_, n, sizes.d_ff), .up = input(b_, n, sizes.d_ff), .y = output(c_, n, sizes.d_ff)});
+        time("gated_activation", n, sizes.d_ff, 3, [&] {
+            gated_activation(
+                bench_.exec(),
+                {.gate = input(a_, n, sizes.d_ff), .up = input(b_, n, sizes.d_ff), .y = output(c_, n, sizes.d_ff)});
         });
         time("add", n, sizes.d_model, 3,
              [&] { add(bench_.exec(), {.x = input(a_, n, sizes.d_model), .y = output(c_, n, sizes.d_model)}); });

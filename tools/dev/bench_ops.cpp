@@ -63,8 +63,8 @@ void Bench::report(const Case& result) const {
 
 namespace {
 
-constexpr std::string_view kOps[] = {"matmul",   "attention", "kv_write", "kv_commit", "kv_score",
-                                     "rms_norm", "add",       "rope",     "swiglu",    "embed"};
+constexpr std::string_view kOps[] = {"matmul", "attention", "kv_write", "kv_commit", "kv_score", "rms_norm",
+                                     "add",    "rope",      "silu",     "gelu_tanh", "embed"};
 
 std::int64_t parse_number(std::string_view text, std::string_view option) {
     const std::string copy(text);

@@ -54,10 +54,13 @@ void time_row_ops(const Bench& bench) {
         report("rope", kModelCols, 2, [&] {
             rope(bench.exec(), {.x = out(y, kModelCols), .cos_sin = in(angles, kHeadDim), .head_dim = kHeadDim});
         });
-        report("swiglu", kFeedForwardCols, 3, [&] {
-            swiglu(bench.exec(),
-                   {.gate = in(a, kFeedForwardCols), .up = in(b, kFeedForwardCols), .y = out(y, kFeedForwardCols)});
-        });
+        for (const GatedActivation kind : {GatedActivation::Silu, GatedActivation::GeluTanh})
+            report(kind == GatedActivation::Silu ? "silu" : "gelu_tanh", kFeedForwardCols, 3, [&] {
+                gated_activation(bench.exec(), {.gate = in(a, kFeedForwardCols),
+                                                .up = in(b, kFeedForwardCols),
+                                                .y = out(y, kFeedForwardCols),
+                                                .kind = kind});
+            });
         std::vector<std::int32_t> tokens;
         const auto vocab = static_cast<std::int64_t>(kMemoryBytes / row_bytes(DType::F32, kModelCols));
         for (std::int64_t t = 0; t < n; ++t) tokens.push_back(static_cast<std::int32_t>(t * 7919 % vocab));

@@ -269,7 +269,7 @@ private:
         const ConstTensorView weight =
             vector_view(static_cast<const std::byte*>(weights_.data()), DType::F32, config.d_model);
         for (std::int64_t i = 0; i + 1 < kSmallOpsALayer; ++i) rms_norm(exec(), {.x = x, .weight = weight, .y = x});
-        swiglu(exec(), {.gate = gate, .up = wide, .y = gate});
+        gated_activation(exec(), {.gate = gate, .up = wide, .y = gate});
     }
 
     // Copies alone; the timing is the last one of a round.
