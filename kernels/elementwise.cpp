@@ -1,6 +1,8 @@
 // Argument checks of the small ops, and dispatch to the device's backend.
 #include "kernels/elementwise.h"
 
+#include <cmath>
+
 #include "kernels/op_table.h"
 
 namespace slipstream {
@@ -53,6 +55,14 @@ void add(ExecRef exec, const AddArgs& args) {
     const std::int64_t d = args.y.cols();
     CHECK(is_floats(args.x, n, d) && is_floats(args.y, n, d), "add [{}, {}]", n, d);
     exec.device.ops().add(exec, args);
+}
+
+void softcap(ExecRef exec, const SoftcapArgs& args) {
+    const std::int64_t n = args.y.rows();
+    const std::int64_t d = args.y.cols();
+    CHECK(is_floats(args.y, n, d) && args.cap > 0.0F && std::isfinite(args.cap), "softcap {} of [{}, {}]", args.cap, n,
+          d);
+    exec.device.ops().softcap(exec, args);
 }
 
 void embed(ExecRef exec, const EmbedArgs& args) {

@@ -1,5 +1,5 @@
-// The small ops between matmuls: norm, rotation, gate, sum, and the gather of embedding rows. The bits of an element
-// depend on its own row alone (batch invariance, E1).
+// The small ops between matmuls: norm, rotation, gate, sum, softcap, and the gather of embedding rows. The bits of an
+// element depend on its own row alone (batch invariance, E1).
 #pragma once
 
 #include <bitset>
@@ -74,11 +74,21 @@ struct AddArgs {
 };
 void add(ExecRef exec, const AddArgs& args);
 
-/// y[t] = float(table[tokens[t]]). The table is in host memory for every kind of device; its rows are gathered there.
+/// y = cap * tanh(y / cap), in place: brings numbers smoothly into [-cap, cap]. Rounding moves a result y' by at most
+/// 2^-21 |y'|, so numbers near 0 keep their digits; infinities become -cap and cap.
+struct SoftcapArgs {
+    TensorView y;      // [n_rows, d], F32
+    float cap = 0.0F;  // above 0, finite
+};
+void softcap(ExecRef exec, const SoftcapArgs& args);
+
+/// y[t] = float(table[tokens[t]]) * scale. The table is in host memory for every kind of device; its rows are gathered
+/// there.
 struct EmbedArgs {
     ConstTensorView table;                 // [vocab, d_model], any DType
     const std::int32_t* tokens = nullptr;  // [n_tokens], each in [0, vocab)
     TensorView y;                          // [n_tokens, d_model], F32
+    float scale = 1.0F;                    // multiplies rows in F32; 1 changes no bit
 };
 void embed(ExecRef exec, const EmbedArgs& args);
 

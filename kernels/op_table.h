@@ -28,6 +28,7 @@ struct RmsNormArgs;
 struct RopeArgs;
 struct RopeTableArgs;
 struct RotateWriteArgs;
+struct SoftcapArgs;
 struct WorkspaceShapes;
 
 struct OpTable {
@@ -52,6 +53,7 @@ struct OpTable {
     void (*rope)(ExecRef, const RopeArgs&);
     void (*rope_table)(ExecRef, const RopeTableArgs&);
     void (*rotate_write)(ExecRef, const RotateWriteArgs&);  // null: rms_norm, rope and kv_write are called instead
+    void (*softcap)(ExecRef, const SoftcapArgs&);
     std::size_t (*workspace_bytes)(Device&, const WorkspaceShapes&);
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/base/checked_math.h"
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/matmul/dequantize.h"
 #include "kernels/cpu/target.h"
@@ -82,6 +83,24 @@ template <GatedActivation kKind>
                                        : gate_rows<GatedActivation::GeluTanh>(args, begin, end);
 }
 
+// Rows are cut into ranges of columns, since there may be a single row of a whole vocabulary.
+constexpr std::int64_t kSoftcapCols = 8192;
+
+[[gnu::always_inline]] inline void softcap_ranges(const SoftcapArgs& args, std::int64_t begin, std::int64_t end) {
+    const std::int64_t d = args.y.cols();
+    const std::int64_t ranges = ceil_div(d, kSoftcapCols);
+    const Softcap by(args.cap);
+    for (std::int64_t range = begin; range < end; ++range) {
+        const std::int64_t first = range % ranges * kSoftcapCols;
+        const std::int64_t n = std::min(kSoftcapCols, d - first);
+        float* y = float_row(args.y, range / ranges) + first;
+        for (std::int64_t i = 0; i < n; ++i) y[i] = by(y[i]);
+    }
+}
+std::int64_t softcap_count(const SoftcapArgs& args) {
+    return args.y.rows() * ceil_div(args.y.cols(), kSoftcapCols);
+}
+
 }  // namespace
 
 void rms_norm_scalar(ExecRef exec, const RmsNormArgs& args) {
@@ -111,6 +130,21 @@ void gated_activation_avx512(ExecRef exec, const GatedActivationArgs& args) {
     pool_of(exec).run(args.y.rows(), rows_per_piece(args.y.cols()),
                       [&](std::int64_t begin, std::int64_t end, int)
                           SLIPSTREAM_AVX512 { gate_rows(args, begin, end); });
+}
+
+void softcap_scalar(ExecRef exec, const SoftcapArgs& args) {
+    pool_of(exec).run(softcap_count(args), 1,
+                      [&](std::int64_t begin, std::int64_t end, int) { softcap_ranges(args, begin, end); });
+}
+void softcap_avx2(ExecRef exec, const SoftcapArgs& args) {
+    pool_of(exec).run(softcap_count(args), 1, [&](std::int64_t begin, std::int64_t end, int) SLIPSTREAM_AVX2 {
+        softcap_ranges(args, begin, end);
+    });
+}
+void softcap_avx512(ExecRef exec, const SoftcapArgs& args) {
+    pool_of(exec).run(softcap_count(args), 1, [&](std::int64_t begin, std::int64_t end, int) SLIPSTREAM_AVX512 {
+        softcap_ranges(args, begin, end);
+    });
 }
 
 void rope_table(ExecRef exec, const RopeTableArgs& args) {
@@ -162,9 +196,15 @@ void add(ExecRef exec, const AddArgs& args) {
 
 void embed(ExecRef exec, const EmbedArgs& args) {
     pool_of(exec).run(args.y.rows(), 4, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t t = begin; t < end; ++t)
-            dequantize_row(args.table.dtype, args.table.row(args.tokens[t]), float_row(args.y, t), args.table.cols());
+        for (std::int64_t t = begin; t < end; ++t) embed_row(args, t, float_row(args.y, t));
     });
+}
+
+void embed_row(const EmbedArgs& args, std::int64_t t, float* y) {
+    const std::int64_t d = args.table.cols();
+    dequantize_row(args.table.dtype, args.table.row(args.tokens[t]), y, d);
+    if (args.scale == 1.0F) return;
+    for (std::int64_t i = 0; i < d; ++i) y[i] *= args.scale;
 }
 
 }  // namespace slipstream::cpu

@@ -1,5 +1,5 @@
-// The small ops of kernels/elementwise.h on the CPU, for the op tables: rms_norm and
-// gated_activation for each kernel variant, the others for all variants. The variants of an op give the same bits
+// The small ops of kernels/elementwise.h on the CPU, for the op tables: rms_norm, gated_activation
+// and softcap for each kernel variant, the others for all variants. The variants of an op give the same bits
 // (elementwise.cpp).
 #pragma once
 
@@ -15,10 +15,16 @@ void gated_activation_scalar(ExecRef exec, const GatedActivationArgs& args);
 void gated_activation_avx2(ExecRef exec, const GatedActivationArgs& args);
 void gated_activation_avx512(ExecRef exec, const GatedActivationArgs& args);
 
+void softcap_scalar(ExecRef exec, const SoftcapArgs& args);
+void softcap_avx2(ExecRef exec, const SoftcapArgs& args);
+void softcap_avx512(ExecRef exec, const SoftcapArgs& args);
+
 // One version for all kernel variants, since these ops are limited by memory bandwidth or rarely run.
 void rope_table(ExecRef exec, const RopeTableArgs& args);
 void rope(ExecRef exec, const RopeArgs& args);
 void add(ExecRef exec, const AddArgs& args);
 void embed(ExecRef exec, const EmbedArgs& args);
+/// Writes row t of the output of embed() to `y`, [d_model]; for devices whose rows are gathered on the host.
+void embed_row(const EmbedArgs& args, std::int64_t t, float* y);
 
 }  // namespace slipstream::cpu

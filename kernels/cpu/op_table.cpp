@@ -32,6 +32,7 @@ constexpr OpTable kScalar{
     .rms_norm = rms_norm_scalar,
     .rope = rope,
     .rope_table = rope_table,
+    .softcap = softcap_scalar,
     .workspace_bytes = workspace_bytes,
 };
 
@@ -56,6 +57,7 @@ constexpr OpTable kAvx2{
     .rms_norm = rms_norm_avx2,
     .rope = rope,
     .rope_table = rope_table,
+    .softcap = softcap_avx2,
     .workspace_bytes = workspace_bytes,
 };
 constexpr OpTable kAvx512{
@@ -78,6 +80,7 @@ constexpr OpTable kAvx512{
     .rms_norm = rms_norm_avx512,
     .rope = rope,
     .rope_table = rope_table,
+    .softcap = softcap_avx512,
     .workspace_bytes = workspace_bytes,
 };
 constexpr OpTable avx512_vnni() {

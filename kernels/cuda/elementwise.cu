@@ -225,6 +225,17 @@ __global__ void __launch_bounds__(kThreads) add_rows(const AddLaunch a, const bo
     }
 }
 
+// y = cap * tanh(y / cap) (SoftcapLaunch). Grid: (fours of a row, rows).
+__global__ void __launch_bounds__(kThreads) softcap_rows(const SoftcapLaunch a, const bool wide) {
+    const int64_t at = 4 * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
+    if (at >= a.d) return;
+    for (int64_t row = blockIdx.y; row < a.n_rows; row += gridDim.y) {
+        Float4 y = load_four(a.y + row * a.y_stride, at, a.d, wide);
+        for (int e = 0; e < 4; ++e) y.x[e] = a.cap * tanhf(y.x[e] / a.cap);
+        store_four(a.y + row * a.y_stride, at, a.d, wide, y);
+    }
+}
+
 template <bool kPrepare>
 void start_norm(const RmsNormLaunch& a, bool wide, void* stream) {
     if (a.d <= kLongestWarpRow) {
@@ -277,6 +288,12 @@ void launch_gated_activation(const GatedActivationLaunch& a, void* stream) {
 void launch_add(const AddLaunch& a, void* stream) {
     const bool wide = a.d % 4 == 0 && on_16_bytes(a.x, a.x_stride) && on_16_bytes(a.y, a.y_stride);
     gpu::launch(add_rows, dim3(blocks_of(a.d, 4 * kThreads), grid_rows(a.n_rows)), dim3(kThreads), 0, stream, a, wide);
+}
+
+void launch_softcap(const SoftcapLaunch& a, void* stream) {
+    const bool wide = a.d % 4 == 0 && on_16_bytes(a.y, a.y_stride);
+    gpu::launch(softcap_rows, dim3(blocks_of(a.d, 4 * kThreads), grid_rows(a.n_rows)), dim3(kThreads), 0, stream, a,
+                wide);
 }
 
 }  // namespace slipstream::cuda

@@ -46,7 +46,6 @@ void launch_rope(const RopeLaunch& launch, void* stream);
 enum class GateKind : std::int32_t { Silu, GeluTanh };
 
 struct GatedActivationLaunch {
-    GateKind kind = GateKind::Silu;
     std::int64_t n_rows = 0;
     std::int64_t d = 0;
     const float* gate = nullptr;  // [n_rows, d]
@@ -56,6 +55,7 @@ struct GatedActivationLaunch {
     float* y = nullptr;  // [n_rows, d]
     std::int64_t y_stride = 0;
     ActivationDestination prepare{};  // copy of y for matmuls
+    GateKind kind = GateKind::Silu;
 };
 void launch_gated_activation(const GatedActivationLaunch& launch, void* stream);
 
@@ -68,5 +68,14 @@ struct AddLaunch {
     std::int64_t y_stride = 0;
 };
 void launch_add(const AddLaunch& launch, void* stream);
+
+struct SoftcapLaunch {
+    std::int64_t n_rows = 0;
+    std::int64_t d = 0;
+    float* y = nullptr;  // [n_rows, d]
+    std::int64_t y_stride = 0;
+    float cap = 1.0F;
+};
+void launch_softcap(const SoftcapLaunch& launch, void* stream);
 
 }  // namespace slipstream::cuda

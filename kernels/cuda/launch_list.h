@@ -25,4 +25,5 @@
     X(rms_norm, RmsNormLaunch)                     \
     X(rope, RopeLaunch)                            \
     X(rotate_write, RotateWriteLaunch)             \
+    X(softcap, SoftcapLaunch)                      \
     X(top_k, TopKLaunch)

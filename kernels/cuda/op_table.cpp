@@ -27,6 +27,7 @@ constexpr OpTable kOps{
     .rope = rope,
     .rope_table = rope_table,
     .rotate_write = rotate_write,
+    .softcap = softcap,
     .workspace_bytes = workspace_bytes,
 };
 

@@ -33,6 +33,7 @@ void rms_norm(ExecRef exec, const RmsNormArgs& args);
 void rope(ExecRef exec, const RopeArgs& args);
 void rope_table(ExecRef exec, const RopeTableArgs& args);
 void rotate_write(ExecRef exec, const RotateWriteArgs& args);
+void softcap(ExecRef exec, const SoftcapArgs& args);
 [[nodiscard]] std::size_t workspace_bytes(Device& device, const WorkspaceShapes& shapes);
 
 }  // namespace slipstream::cuda

@@ -59,16 +59,17 @@ void gated_activation(ExecRef exec, const GatedActivationArgs& args) {
     Op op(exec);
     if (args.y.rows() == 0 || args.y.cols() == 0) return;
     Preparation preparation(op, args.next, args.y);
-    const GatedActivationLaunch launch{.kind = args.kind == GatedActivation::Silu ? GateKind::Silu : GateKind::GeluTanh,
-                                       .n_rows = args.y.rows(),
-                                       .d = args.y.cols(),
-                                       .gate = float_row(args.gate, 0),
-                                       .gate_stride = stride_floats(args.gate),
-                                       .up = float_row(args.up, 0),
-                                       .up_stride = stride_floats(args.up),
-                                       .y = float_row(args.y, 0),
-                                       .y_stride = stride_floats(args.y),
-                                       .prepare = preparation.target()};
+    const GatedActivationLaunch launch{
+        .n_rows = args.y.rows(),
+        .d = args.y.cols(),
+        .gate = float_row(args.gate, 0),
+        .gate_stride = stride_floats(args.gate),
+        .up = float_row(args.up, 0),
+        .up_stride = stride_floats(args.up),
+        .y = float_row(args.y, 0),
+        .y_stride = stride_floats(args.y),
+        .prepare = preparation.target(),
+        .kind = args.kind == GatedActivation::Silu ? GateKind::Silu : GateKind::GeluTanh};
     op.launch(&Module::gated_activation, launch,
               [&] { return fmt::format("gated_activation [{}, {}]", args.y.rows(), args.y.cols()); });
     preparation.keep();
@@ -84,6 +85,17 @@ void add(ExecRef exec, const AddArgs& args) {
                            .y = float_row(args.y, 0),
                            .y_stride = stride_floats(args.y)};
     op.launch(&Module::add, launch, [&] { return fmt::format("add [{}, {}]", args.y.rows(), args.y.cols()); });
+}
+
+void softcap(ExecRef exec, const SoftcapArgs& args) {
+    Op op(exec);
+    if (args.y.rows() == 0 || args.y.cols() == 0) return;
+    const SoftcapLaunch launch{.n_rows = args.y.rows(),
+                               .d = args.y.cols(),
+                               .y = float_row(args.y, 0),
+                               .y_stride = stride_floats(args.y),
+                               .cap = args.cap};
+    op.launch(&Module::softcap, launch, [&] { return fmt::format("softcap [{}, {}]", args.y.rows(), args.y.cols()); });
 }
 
 }  // namespace slipstream::cuda

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/cpu/matmul/dequantize.h"
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cuda/host/cuda_op.h"
 #include "kernels/cuda/op_table.h"
 #include "kernels/elementwise.h"
@@ -17,15 +17,14 @@ void embed(ExecRef exec, const EmbedArgs& args) {
     Op op(exec);
     CHECK(op.graph() == nullptr, "embedding rows in a graph: they are the host's");
     const std::int64_t d = args.table.cols();
-    op.device().staging().send_rows(
-        op.stream(), args.y.data, row_bytes(DType::F32, d), args.y.rows(),
-        [&](std::byte* out, std::int64_t first, std::int64_t n) {
-            auto* rows = reinterpret_cast<float*>(out);
-            op.device().pool().run(n, 4, [&](std::int64_t begin, std::int64_t end, int) {
-                for (std::int64_t t = begin; t < end; ++t)
-                    cpu::dequantize_row(args.table.dtype, args.table.row(args.tokens[first + t]), rows + t * d, d);
-            });
-        });
+    op.device().staging().send_rows(op.stream(), args.y.data, row_bytes(DType::F32, d), args.y.rows(),
+                                    [&](std::byte* out, std::int64_t first, std::int64_t n) {
+                                        auto* rows = reinterpret_cast<float*>(out);
+                                        op.device().pool().run(n, 4, [&](std::int64_t begin, std::int64_t end, int) {
+                                            for (std::int64_t t = begin; t < end; ++t)
+                                                cpu::embed_row(args, first + t, rows + t * d);
+                                        });
+                                    });
 }
 
 void rope_table(ExecRef exec, const RopeTableArgs& args) {

@@ -172,6 +172,17 @@ TEST_F(CudaElementwise, GatesAndAdd) {
         }
 }
 
+TEST_F(CudaElementwise, Softcap) {
+    for (const std::int64_t d : {1, 63, 768, 5003})
+        for (const std::int64_t n : kRows) {
+            std::vector<float> y = random_floats(n * d, 6);
+            const DeviceFloats y_device(exec(), n, d, y, 3);
+            softcap(exec(), {.y = y_device.view(), .cap = 20.0F});
+            for (float& value : y) value = static_cast<float>(20.0 * std::tanh(static_cast<double>(value) / 20.0));
+            expect_near(y_device.read(), y, 0x1p-21, 0.0);
+        }
+}
+
 // Rows gathered on the host, of types that are decoded there.
 TEST_F(CudaElementwise, EmbedGathersRows) {
     std::vector<BFloat16> table(50 * 96);
@@ -186,6 +197,9 @@ TEST_F(CudaElementwise, EmbedGathersRows) {
         const std::vector<float> found = y.read();
         for (std::size_t i = 0; i < found.size(); ++i)
             ASSERT_EQ(found[i], to_float(table[static_cast<std::size_t>(tokens[i / 96]) * 96 + i % 96])) << i;
+        embed(exec(), {.table = view, .tokens = tokens.data(), .y = y.view(), .scale = 1.7F});
+        const std::vector<float> scaled = y.read();
+        for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(scaled[i], found[i] * 1.7F) << i;
     }
 }
 

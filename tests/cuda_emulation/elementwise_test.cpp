@@ -181,15 +181,15 @@ TEST(CudaElementwiseTest, GatesEqualTheirDefinitions) {
             for (std::size_t i = 0; i < std::size(hard) && i < gate.size(); ++i) gate[i] = hard[i];
             std::vector<float> y = unset(shape.n * shape.stride);
             const auto run = [&](float* to) {
-                cuda::launch_gated_activation({.kind = kind,
-                                               .n_rows = shape.n,
+                cuda::launch_gated_activation({.n_rows = shape.n,
                                                .d = shape.d,
                                                .gate = gate.data(),
                                                .gate_stride = shape.stride,
                                                .up = up.data(),
                                                .up_stride = shape.stride,
                                                .y = to,
-                                               .y_stride = shape.stride},
+                                               .y_stride = shape.stride,
+                                               .kind = kind},
                                               nullptr);
             };
             run(y.data());
@@ -216,21 +216,40 @@ TEST(CudaElementwiseTest, GeluOfInfinitiesIsItsLimit) {
     const std::vector<float> gate{INFINITY, -INFINITY, 1e30F, -1e30F, std::nanf("")};
     const std::vector<float> up(5, 2.0F);
     std::vector<float> y = unset(5);
-    cuda::launch_gated_activation({.kind = cuda::GateKind::GeluTanh,
-                                   .n_rows = 1,
+    cuda::launch_gated_activation({.n_rows = 1,
                                    .d = 5,
                                    .gate = gate.data(),
                                    .gate_stride = 5,
                                    .up = up.data(),
                                    .up_stride = 5,
                                    .y = y.data(),
-                                   .y_stride = 5},
+                                   .y_stride = 5,
+                                   .kind = cuda::GateKind::GeluTanh},
                                   nullptr);
     EXPECT_EQ(y[0], INFINITY);
     EXPECT_NEAR(y[1], 0.0F, 1e-36F);
     EXPECT_EQ(y[2], 2e30F);
     EXPECT_NEAR(y[3], 0.0F, 1e-36F);
     EXPECT_TRUE(std::isnan(y[4]));
+}
+
+TEST(CudaElementwiseTest, SoftcapEqualsItsDefinition) {
+    for (const Shape& shape : kShapes)
+        for (const float cap : {30.0F, 0.7F}) {
+            std::vector<float> y = random_values(shape.n * shape.stride, 14);
+            const float hard[] = {0.0F, 1e-30F, -3e-8F, 1e4F, -3e38F, INFINITY, -INFINITY};
+            for (std::size_t i = 0; i < std::size(hard) && i < y.size(); ++i) y[i] = hard[i];
+            const std::vector<float> before = y;
+            cuda::launch_softcap({.n_rows = shape.n, .d = shape.d, .y = y.data(), .y_stride = shape.stride, .cap = cap},
+                                 nullptr);
+            for (std::int64_t i = 0; i < std::ssize(y); ++i) {
+                const double x = at(before, i);
+                const double expected = i % shape.stride >= shape.d
+                                            ? x
+                                            : static_cast<double>(cap) * std::tanh(x / static_cast<double>(cap));
+                ASSERT_TRUE(at(y, i) == expected || std::abs(at(y, i) - expected) <= std::abs(expected) * 0x1p-21) << x;
+            }
+        }
 }
 
 TEST(CudaElementwiseTest, AddsRows) {

@@ -150,6 +150,39 @@ TEST_P(ElementwiseTest, GeluTanhEqualsItsDefinition) {
     }
 }
 
+TEST_P(ElementwiseTest, SoftcapEqualsItsDefinition) {
+    // The last row is cut into ranges for threads.
+    for (const auto& [n, d] : {std::pair<std::int64_t, std::int64_t>{0, 8}, {1, 1}, {3, 17}, {7, 100}, {2, 20011}})
+        for (const float cap : {30.0F, 50.0F, 0.7F}) {
+            const std::int64_t stride = d + 3;
+            std::vector<float> y = random_values(static_cast<std::size_t>(n * stride), 9);
+            const float hard[] = {0.0F, 1e-30F, -3e-8F, 29.9F, 1e4F, 3e38F, -3e38F, INFINITY, -INFINITY, kNan};
+            for (std::size_t i = 0; i < std::size(hard) && i + 3 < y.size(); ++i) y[i] = hard[i];
+            const std::vector<float> before = y;
+            softcap(exec(), {.y = {.data = reinterpret_cast<std::byte*>(y.data()),
+                                   .dtype = DType::F32,
+                                   .rank = 2,
+                                   .shape = {n, d},
+                                   .row_stride_bytes = static_cast<std::size_t>(stride) * sizeof(float)},
+                             .cap = cap});
+            for (std::size_t i = 0; i < y.size(); ++i) {
+                if (std::isnan(before[i])) {
+                    EXPECT_TRUE(std::isnan(y[i]));
+                    continue;
+                }
+                if (static_cast<std::int64_t>(i) % stride >= d) {
+                    EXPECT_EQ(y[i], before[i]);  // between rows
+                    continue;
+                }
+                const double expected = static_cast<double>(cap) * std::tanh(before[i] / static_cast<double>(cap));
+                EXPECT_NEAR(y[i], expected, std::abs(expected) * 0x1p-21) << "of " << before[i] << ", cap " << cap;
+            }
+        }
+    std::vector<float> y(4);
+    for (const float cap : {0.0F, -1.0F, INFINITY, kNan})
+        EXPECT_DEATH(softcap(exec(), {.y = matrix_view(y.data(), 2, 2), .cap = cap}), "softcap .* of \\[2, 2\\]");
+}
+
 TEST_P(ElementwiseTest, EveryFormGivesTheScalarBits) {
     CpuDevice scalar({.n_threads = 1, .form = CpuForm::Scalar});
     const auto stream = scalar.make_stream(StreamKind::Compute);
@@ -167,6 +200,7 @@ TEST_P(ElementwiseTest, EveryFormGivesTheScalarBits) {
                                      .up = matrix_view(x.data(), n, d),
                                      .y = matrix_view(y.data(), n, d),
                                      .kind = kind});
+        softcap(where, {.y = matrix_view(y.data(), n, d), .cap = 2.0F});
     };
     run({scalar, *stream}, plain);
     run(exec(), form);
@@ -213,6 +247,11 @@ TEST_P(ElementwiseTest, AddAndEmbed) {
     std::vector<float> rows(6, kNan);
     embed(exec(), {.table = matrix_view(x.data(), 2, 2), .tokens = tokens.data(), .y = matrix_view(rows.data(), 3, 2)});
     EXPECT_EQ(rows, (std::vector<float>{30, 40, 10, 20, 30, 40}));
+    embed(exec(), {.table = matrix_view(x.data(), 2, 2),
+                   .tokens = tokens.data(),
+                   .y = matrix_view(rows.data(), 3, 2),
+                   .scale = 0.3F});
+    EXPECT_EQ(rows, (std::vector<float>{30 * 0.3F, 40 * 0.3F, 10 * 0.3F, 20 * 0.3F, 30 * 0.3F, 40 * 0.3F}));
     EXPECT_DEATH(
         embed(exec(),
               {.table = matrix_view(x.data(), 1, 2), .tokens = tokens.data(), .y = matrix_view(rows.data(), 3, 2)}),
@@ -269,6 +308,22 @@ TEST_P(ElementwiseTest, RotateWriteIsRopeAndKvWrite) {
 
 INSTANTIATE_TEST_SUITE_P(Forms, ElementwiseTest, testing::ValuesIn(kCpuForms),
                          [](const auto& form) { return std::string(cpu_form_name(form.param)); });
+
+TEST(Tanh, HasASmallRelativeErrorEverywhere) {
+    double worst = 0.0;
+    for (std::uint32_t bits = 0x00800000; bits < 0x42000000; bits += 1009) {  // from the smallest normal to 32
+        const auto x = std::bit_cast<float>(bits);
+        const double truth = std::tanh(static_cast<double>(x));
+        worst = std::max(worst, std::abs(cpu::tanh_float(x) - truth) / truth);
+        ASSERT_EQ(cpu::tanh_float(-x), -cpu::tanh_float(x));
+    }
+    EXPECT_LT(worst, 0x1p-22);
+    EXPECT_EQ(cpu::tanh_float(INFINITY), 1.0F);
+    EXPECT_EQ(cpu::tanh_float(-INFINITY), -1.0F);
+    EXPECT_EQ(cpu::tanh_float(3e38F), 1.0F);
+    EXPECT_TRUE(std::signbit(cpu::tanh_float(-0.0F)));
+    EXPECT_TRUE(std::isnan(cpu::tanh_float(kNan)));
+}
 
 TEST(Exp, WithinTwoUlpOfTheTruth) {
     EXPECT_EQ(cpu::exp_float(0.0F), 1.0F);

@@ -64,7 +64,7 @@ void Bench::report(const Case& result) const {
 namespace {
 
 constexpr std::string_view kOps[] = {"matmul", "attention", "kv_write", "kv_commit", "kv_score", "rms_norm",
-                                     "add",    "rope",      "silu",     "gelu_tanh", "embed"};
+                                     "add",    "rope",      "silu",     "gelu_tanh", "softcap",  "embed"};
 
 std::int64_t parse_number(std::string_view text, std::string_view option) {
     const std::string copy(text);

@@ -61,6 +61,8 @@ void time_row_ops(const Bench& bench) {
                                                 .y = out(y, kFeedForwardCols),
                                                 .kind = kind});
             });
+        report("softcap", kFeedForwardCols, 2,
+               [&] { softcap(bench.exec(), {.y = out(y, kFeedForwardCols), .cap = 30.0F}); });
         std::vector<std::int32_t> tokens;
         const auto vocab = static_cast<std::int64_t>(kMemoryBytes / row_bytes(DType::F32, kModelCols));
         for (std::int64_t t = 0; t < n; ++t) tokens.push_back(static_cast<std::int32_t>(t * 7919 % vocab));
