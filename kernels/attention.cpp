@@ -2,6 +2,7 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/base/checked_math.h"
@@ -123,6 +124,7 @@ void attention(ExecRef exec, const AttentionArgs& args) {
     CHECK(args.n_q_heads > 0 && args.n_q_heads % args.shape.n_kv_heads == 0 && args.q.dtype == DType::F32 &&
               args.q.cols() == cols && args.n_committed >= 0 && args.window >= 0,
           "attention of {} tokens, {} heads over {} positions", n, args.n_q_heads, args.n_committed);
+    CHECK(args.softcap >= 0.0F && std::isfinite(args.softcap), "attention with a softcap of {}", args.softcap);
     const bool to_the_end = args.part == AttentionPart::Whole || args.part == AttentionPart::Last;
     CHECK(!to_the_end || (args.out.dtype == DType::F32 && args.out.rows() == n && args.out.cols() == cols),
           "attention of [{}, {}] into [{}, {}]", n, cols, args.out.rows(), args.out.cols());

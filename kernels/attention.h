@@ -107,6 +107,8 @@ struct AttentionArgs {
     const std::int32_t* path_begin = nullptr;  // [n_tokens]
     const std::int32_t* path_rows = nullptr;
     float scale = 1.0F;       // multiplies q . k
+    float softcap = 0.0F;     // above 0: a score s = scale * q . k becomes softcap * tanh(s / softcap), before mask and
+                              // softmax (Gemma 2: 50); 0: scores are not capped
     std::int64_t window = 0;  // sliding window: a query sees the last `window` positions, its own included; 0 = all
     // Part of the fold, for KV that arrives in segments: only KV chunks [first_chunk, end_chunk), committed or not, are
     // folded; other entries of `chunks` are not read. Parts in ascending order without gaps give the bits of one whole

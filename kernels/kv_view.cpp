@@ -2,6 +2,7 @@
 #include "kernels/kv_view.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/base/checked_math.h"
 #include "kernels/op_table.h"
@@ -23,6 +24,7 @@ void kv_score(ExecRef exec, const KvScoreArgs& args) {
               args.q.rows() == 1 && args.q.cols() == args.n_q_heads * args.shape.head_dim,
           "kv_score of [{}, {}], {} heads over {} of {}", args.q.rows(), args.q.cols(), args.n_q_heads,
           args.shape.n_kv_heads, args.shape.head_dim);
+    CHECK(args.softcap >= 0.0F && std::isfinite(args.softcap), "kv_score with a softcap of {}", args.softcap);
     CHECK(args.first_chunk >= 0 && args.first_chunk <= args.end_chunk, "chunks [{}, {}) of kv_score", args.first_chunk,
           args.end_chunk);
     if (args.first_chunk == args.end_chunk) return;

@@ -14,9 +14,10 @@ namespace slipstream {
 inline constexpr std::int64_t kGroupTokens = 8;                            // slots of a group, chosen together
 inline constexpr std::int64_t kChunkGroups = kChunkTokens / kGroupTokens;  // slot groups of a KV chunk
 
+/// How the scores of slots, those of attention() before mask and softmax, become the score of their group.
 enum class GroupScore : std::uint8_t {
-    Mass,  // log of the sum of exp(scale * q . k) over the slots of the group
-    Mean,  // mean of scale * q . k over the slots of the group, which is scale * q . (mean key)
+    Mass,  // log of the sum of exp(score) over the slots of the group
+    Mean,  // mean score of the slots of the group; without a softcap it is scale * q . (mean key)
 };
 
 /// Computes scores of the slot groups in some KV chunks, for one query per query head.
@@ -29,6 +30,7 @@ struct KvScoreArgs {
     std::int64_t end_chunk = 0;
     std::int64_t n_committed = 0;  // slots from here on do not count; > (end_chunk - 1) * 256
     float scale = 1.0F;            // multiplies q . k
+    float softcap = 0.0F;          // caps the scores of slots as in AttentionArgs; 0: they are not capped
     GroupScore score = GroupScore::Mass;
     float* out = nullptr;       // device memory, [n_q_heads, n_groups]. Entry g is slot group g, counted from slot 0.
                                 // Written are the groups with committed slots in these KV chunks, no others

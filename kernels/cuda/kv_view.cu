@@ -5,6 +5,7 @@
 // sum over the slots go over lanes (xor 4, 8, 16). So the bits of a score depend on its slot group and its query alone.
 #include "gpu.cuh"
 #include "kernels/cuda/kv_view_launch.h"
+#include "kernels/cuda/softcap.cuh"
 #include "kernels/cuda/widen.cuh"
 
 namespace slipstream::cuda {
@@ -88,7 +89,7 @@ __device__ __forceinline__ float reduce_group(float score, bool mass, int slot, 
 
 // Grid: (blocks of kBlockGroups slot groups, kv heads, batches of query heads of one kv head). Shared memory:
 // [Batch][pitch] floats.
-template <class Kv, int Batch>
+template <class Kv, int Batch, bool kSoftcap>
 __global__ void __launch_bounds__(kThreads) score_groups(const KvScoreLaunch a) {
     const int d = a.head_dim;
     const int pitch = query_pitch<Kv>(d);
@@ -119,7 +120,9 @@ __global__ void __launch_bounds__(kThreads) score_groups(const KvScoreLaunch a) 
         multiply<Kv, Batch>(a, keys + (int64_t{in_chunk} * kGroupSlots + slot) * d, q, sum);
 #pragma unroll
         for (int query = 0; query < Batch; ++query) {
-            const float score = reduce_group(sum[query] * a.scale, a.mass, slot, n);
+            float of_slot = sum[query] * a.scale;
+            if constexpr (kSoftcap) of_slot = softcapped(of_slot, a.softcap);
+            const float score = reduce_group(of_slot, a.mass, slot, n);
             if (lane == 0 && first_query + query < group) a.out[(first_head + query) * a.n_groups + number] = score;
         }
     }
@@ -135,10 +138,11 @@ __global__ void __launch_bounds__(kThreads) move_groups(const KvGatherLaunch a) 
     }
 }
 
+// Kernels without a softcap are compiled apart, so that they have no instruction more.
 template <class Kv, int Batch>
 void start_score(const KvScoreLaunch& a, void* stream) {
     const int group = a.n_q_heads / a.n_kv_heads;
-    gpu::launch(score_groups<Kv, Batch>,
+    gpu::launch(a.softcap == 0.0F ? score_groups<Kv, Batch, false> : score_groups<Kv, Batch, true>,
                 dim3(static_cast<unsigned>(a.n_chunks * (kChunkGroups / kBlockGroups)),
                      static_cast<unsigned>(a.n_kv_heads), static_cast<unsigned>((group + Batch - 1) / Batch)),
                 dim3(kThreads), Batch * static_cast<size_t>(query_pitch<Kv>(a.head_dim)) * sizeof(float), stream, a);

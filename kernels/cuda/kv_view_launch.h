@@ -21,8 +21,9 @@ struct KvScoreLaunch {
     std::int32_t n_chunks = 0;
     std::int32_t first_chunk = 0;  // number of the KV chunk in chunks[0]
     std::int64_t n_committed = 0;  // committed positions; slots from here on do not count
-    float scale = 1.0F;
-    float* out = nullptr;  // [n_q_heads, n_groups], slot groups counted from slot 0
+    float scale = 1.0F;            // multiplies q . k; with a softcap, 2 log2(e) / softcap times that (softcap.cuh)
+    float softcap = 0.0F;          // 0: scores of slots are not capped
+    float* out = nullptr;          // [n_q_heads, n_groups], slot groups counted from slot 0
     std::int64_t n_groups = 0;
 };
 /// Enqueues the kernel of `launch` on `stream`.

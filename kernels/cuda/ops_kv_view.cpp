@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <numbers>
 
 #include <fmt/format.h>
 
@@ -37,6 +38,9 @@ std::size_t group_offset(const KvShape& shape, std::int64_t head, std::int64_t g
 
 void kv_score(ExecRef exec, const KvScoreArgs& args) {
     CHECK(args.shape.n_kv_heads <= kMostKvHeads, "kv_score of {} kv heads", args.shape.n_kv_heads);
+    const float scale = args.softcap == 0.0F
+                            ? args.scale
+                            : static_cast<float>(2 * std::numbers::log2e * double{args.scale} / double{args.softcap});
     for (std::int64_t first = args.first_chunk; first < args.end_chunk; first += kMostChunks) {
         Op op(exec);
         const std::int64_t n = std::min(kMostChunks, args.end_chunk - first);
@@ -52,7 +56,8 @@ void kv_score(ExecRef exec, const KvScoreArgs& args) {
                                    .n_chunks = static_cast<std::int32_t>(n),
                                    .first_chunk = static_cast<std::int32_t>(first),
                                    .n_committed = args.n_committed,
-                                   .scale = args.scale,
+                                   .scale = scale,
+                                   .softcap = args.softcap,
                                    .out = args.out,
                                    .n_groups = args.n_groups};
         op.launch(&Module::kv_score, launch, [&] {

@@ -17,8 +17,8 @@ namespace slipstream::testing_cuda {
 
 class Layers {
 public:
-    Layers(ExecRef exec, const KvShape& shape, std::int64_t n_q_heads, std::int64_t window)
-        : exec_(exec), shape_(shape), n_q_heads_(n_q_heads), window_(window) {
+    Layers(ExecRef exec, const KvShape& shape, std::int64_t n_q_heads, std::int64_t window, float softcap = 0.0F)
+        : exec_(exec), shape_(shape), n_q_heads_(n_q_heads), window_(window), softcap_(softcap) {
         const auto cols = static_cast<std::size_t>(n_q_heads * shape.head_dim);
         reserve_workspace(exec.device, {.n_tokens = kTokens, .kv = shape, .n_q_heads = n_q_heads});
         chunk_bytes_ = shape.chunk_bytes();
@@ -65,6 +65,7 @@ public:
                               .path_begin = begin_.data(),
                               .path_rows = rows_.data(),
                               .scale = 0.125F,
+                              .softcap = softcap_,
                               .window = layer == 0 ? 0 : window_});
     }
     [[nodiscard]] std::vector<std::byte> results() {
@@ -108,6 +109,7 @@ private:
     KvShape shape_;
     std::int64_t n_q_heads_;
     std::int64_t window_;
+    float softcap_;
     std::size_t chunk_bytes_ = 0;
     Buffer memory_, scratch_, q_, out_;
     std::vector<std::byte*> chunks_;

@@ -12,11 +12,21 @@ namespace {
 struct Case {
     DType dtype;
     std::int64_t n_q_heads, n_kv_heads, head_dim;
+    float softcap = 0.0F;
 };
 
 std::vector<Case> cases() {
-    return {{DType::F16, 4, 1, 64},  {DType::BF16, 4, 4, 64},  {DType::F16, 8, 1, 128},
-            {DType::BF16, 3, 1, 96}, {DType::BF16, 2, 2, 256}, {DType::F32, 4, 2, 64}};
+    return {{DType::F16, 4, 1, 64},
+            {DType::BF16, 4, 4, 64},
+            {DType::F16, 8, 1, 128},
+            {DType::BF16, 3, 1, 96},
+            {DType::BF16, 2, 2, 256},
+            {DType::F32, 4, 2, 64},
+            {DType::F16, 4, 1, 256},
+            // With a softcap: on tensor cores, and heads that only the plain kernel has.
+            {DType::F16, 2, 1, 128, 5.0F},
+            {DType::BF16, 4, 1, 256, 5.0F},
+            {DType::F16, 2, 1, 64, 5.0F}};
 }
 
 class CudaAttention : public CudaOps {};
@@ -40,7 +50,8 @@ TEST_F(CudaAttention, IsNearSoftmaxInDouble) {
     for (const Case& shape : cases())
         for (const std::int64_t depth : {1, 63, 64, 257, 600})
             for (const std::int64_t window : {0, 100}) {
-                DeviceCache cache(exec(), {shape.n_kv_heads, shape.head_dim, shape.dtype}, shape.n_q_heads, 3);
+                DeviceCache cache(exec(), {shape.n_kv_heads, shape.head_dim, shape.dtype}, shape.n_q_heads, 3,
+                                  shape.softcap);
                 const int tip = cache.add_chain(-1, depth);
                 const std::vector<float> found = cache.run({tip}, depth - 1, window);
                 expect_near(cache, shape, tip, found, window);
@@ -50,7 +61,7 @@ TEST_F(CudaAttention, IsNearSoftmaxInDouble) {
 
 TEST_F(CudaAttention, AQueryTakesNothingFromTheRestOfItsPass) {
     for (const Case& shape : cases()) {
-        DeviceCache cache(exec(), {shape.n_kv_heads, shape.head_dim, shape.dtype}, shape.n_q_heads, 4);
+        DeviceCache cache(exec(), {shape.n_kv_heads, shape.head_dim, shape.dtype}, shape.n_q_heads, 4, shape.softcap);
         const int trunk = cache.add_chain(-1, 530);
         std::vector<int> tree;
         // Two branches that cross a step's border and a chunk's, with leaves along them.
@@ -78,9 +89,9 @@ TEST_F(CudaAttention, AQueryTakesNothingFromTheRestOfItsPass) {
 }
 
 TEST_F(CudaAttention, PrefillChunksGiveTheBitsOfSingleTokens) {
-    const std::vector<Case> shapes{{DType::F16, 4, 1, 64}, {DType::BF16, 4, 2, 128}};
+    const std::vector<Case> shapes{{DType::F16, 4, 1, 64}, {DType::BF16, 4, 2, 128}, {DType::F16, 2, 1, 128, 5.0F}};
     for (const Case& shape : shapes) {
-        DeviceCache cache(exec(), {shape.n_kv_heads, shape.head_dim, shape.dtype}, shape.n_q_heads, 5);
+        DeviceCache cache(exec(), {shape.n_kv_heads, shape.head_dim, shape.dtype}, shape.n_q_heads, 5, shape.softcap);
         const std::int64_t n = is_card() ? 1024 : 700;
         const std::vector<int> chain = cache.path(cache.add_chain(-1, n));
         const auto columns = static_cast<std::size_t>(cache.q_cols());
@@ -124,7 +135,7 @@ TEST_F(CudaAttention, PassesOfAnySizeGiveTheBitsOfSingleTokens) {
 
 TEST_F(CudaAttention, PartsJoinToTheWhole) {
     for (const Case& shape : cases()) {
-        DeviceCache cache(exec(), {shape.n_kv_heads, shape.head_dim, shape.dtype}, shape.n_q_heads, 6);
+        DeviceCache cache(exec(), {shape.n_kv_heads, shape.head_dim, shape.dtype}, shape.n_q_heads, 6, shape.softcap);
         const int trunk = cache.add_chain(-1, 900);
         std::vector<int> tree;
         for (int i = 0; i < 9; ++i) tree.push_back(cache.add_token(i % 2 == 0 ? trunk : tree.back()));

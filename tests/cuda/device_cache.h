@@ -17,8 +17,8 @@ namespace slipstream::testing_cuda {
 
 class DeviceCache {
 public:
-    DeviceCache(ExecRef exec, KvShape shape, std::int64_t n_q_heads, std::uint32_t seed)
-        : exec_(exec), shape_(shape), n_q_heads_(n_q_heads), random_(seed) {}
+    DeviceCache(ExecRef exec, KvShape shape, std::int64_t n_q_heads, std::uint32_t seed, float softcap = 0.0F)
+        : exec_(exec), shape_(shape), n_q_heads_(n_q_heads), softcap_(softcap), random_(seed) {}
 
     /// A random token below `parent` (-1: the start); its number. Keys have outliers, so that a softmax can fail.
     int add_token(int parent) {
@@ -94,6 +94,7 @@ public:
                            .path_begin = path_begin.data(),
                            .path_rows = path_rows.data(),
                            .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.head_dim))),
+                           .softcap = softcap_,
                            .window = window};
         for (std::size_t i = 0; i <= cuts.size(); ++i) {
             const bool last = i == cuts.size();
@@ -137,7 +138,8 @@ public:
                 for (std::int64_t e = 0; e < d; ++e)
                     score += static_cast<double>(at_of(tokens_[static_cast<std::size_t>(token)].q, head * d + e)) *
                              rounded(at_of(row(steps, i).k, at + e));
-                weights.push_back(score * scale);
+                score *= scale;
+                weights.push_back(softcap_ == 0.0F ? score : softcap_ * std::tanh(score / softcap_));
                 best = std::max(best, weights.back());
             }
             double sum = 0.0;
@@ -227,6 +229,7 @@ private:
     ExecRef exec_;
     KvShape shape_;
     std::int64_t n_q_heads_;
+    float softcap_;
     std::mt19937 random_;
     std::vector<Token> tokens_;
     Buffer scratch_k_, scratch_v_;

@@ -15,13 +15,16 @@ class CudaKvView : public CudaOps {};
 
 TEST_F(CudaKvView, ScoresAreThoseOfDouble) {
     for (const DType type : kTypes)
-        for (const std::int64_t head_dim : {64, 80, 128, 18})  // the last one's rows do not lie on 16 bytes
+        for (const std::int64_t head_dim : {64, 80, 128, 256, 18})  // the last one's rows do not lie on 16 bytes
             for (const std::int64_t group : {1, 3, 8, 9})
                 for (const GroupScore score : {GroupScore::Mass, GroupScore::Mean}) {
                     const std::int64_t n_slots = group == 3 ? 256 : group == 8 ? 128 + 9 : 256 + 77;
-                    const Rows rows({2, head_dim, type}, n_slots, static_cast<std::uint32_t>(head_dim + group));
+                    const std::int64_t n_kv_heads = head_dim == 256 ? 1 : 2;
+                    const Rows rows({n_kv_heads, head_dim, type}, n_slots,
+                                    static_cast<std::uint32_t>(head_dim + group));
                     const float scale = group == 8 ? 3.0F : 1.0F / std::sqrt(static_cast<float>(head_dim));
-                    const Query query(rows.shape, group, scale, score);
+                    // Some scores are capped, far below the largest.
+                    const Query query(rows.shape, group, scale, score, group == 3 || group == 9 ? 4.0F : 0.0F);
                     const Chunks chunks(exec(), rows);
                     SCOPED_TRACE(testing::Message() << group << " heads of " << head_dim << " " << dtype_name(type));
                     testing_view::expect_exact(rows, query,
@@ -33,7 +36,7 @@ TEST_F(CudaKvView, BitsDoNotDependOnCalls) {
     for (const DType type : kTypes) {
         const Rows rows({3, 80, type}, 3 * kChunkTokens + 75, 5);
         for (const GroupScore score : {GroupScore::Mass, GroupScore::Mean}) {
-            const Query query(rows.shape, 3, 0.1F, score);
+            const Query query(rows.shape, 3, 0.1F, score, score == GroupScore::Mass ? 2.0F : 0.0F);
             const Chunks chunks(exec(), rows);
             const std::vector<float> whole = scores_of(exec(), rows, chunks, query, {0, 4});
             for (const std::vector<std::int64_t>& cuts : {std::vector<std::int64_t>{0, 1, 2, 3, 4}, {0, 3, 4}})
@@ -70,7 +73,7 @@ TEST_F(CudaKvView, ScoresMoreChunksThanALaunchTakes) {
 
 TEST_F(CudaKvView, GathersGroupsBitForBit) {
     for (const DType type : kTypes)
-        for (const std::int64_t head_dim : {64, 80, 2}) {
+        for (const std::int64_t head_dim : {64, 80, 2, 256}) {
             const KvShape shape{3, head_dim, type};
             const Rows from(shape, 4 * kChunkTokens, 7);
             const Rows to(shape, 2 * kChunkTokens, 8);

@@ -143,12 +143,13 @@ inline std::vector<double> cache_row(const AttentionArgs& args, std::int64_t tok
 struct Expected {
     std::vector<double> value;      // [head_dim]
     std::vector<double> magnitude;  // sum of w |v|
-    double score_error = 0.0;       // 2^-24 times the largest sum of |q k| scale
+    double score_error = 0.0;       // 2^-24 times the largest sum of |q k| scale, and the error of the softcap
 };
 inline Expected expected_of(const AttentionArgs& args, std::int64_t token, std::int64_t q_head) {
     const std::int64_t d = args.shape.head_dim;
     const std::int64_t head = q_head / (args.n_q_heads / args.shape.n_kv_heads);
-    const bool rounds = cuda::attention_on_tensor_cores(cuda::kv_type(args.shape.dtype), static_cast<int>(d));
+    const bool rounds =
+        cuda::attention_on_tensor_cores(cuda::kv_type(args.shape.dtype), static_cast<int>(d), args.softcap);
     const float* q = float_row(args.q, token) + q_head * d;
     float most = 0.0F;
     for (std::int64_t e = 0; e < d; ++e) most = std::max(most, std::abs(q[e]));
@@ -171,10 +172,12 @@ inline Expected expected_of(const AttentionArgs& args, std::int64_t token, std::
             score += x * k[static_cast<std::size_t>(e)];
             size += std::abs(x * k[static_cast<std::size_t>(e)]);
         }
-        weights.push_back(score * args.scale);
+        score *= args.scale;
+        weights.push_back(args.softcap == 0.0F ? score : args.softcap * std::tanh(score / args.softcap));
         expected.score_error = std::max(expected.score_error, size * args.scale * 0x1p-24);
         best = std::max(best, weights.back());
     }
+    expected.score_error += args.softcap * 0x1p-20 / (4 * std::sqrt(static_cast<double>(d)));
     double sum = 0.0;
     for (double& weight : weights) sum += weight = std::exp(weight - best);
     for (std::int64_t p = low; p <= args.positions[token]; ++p) {

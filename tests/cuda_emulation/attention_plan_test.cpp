@@ -174,6 +174,18 @@ TEST(CudaAttentionPlannerTest, OtherContentsAreAnotherPlan) {
     EXPECT_EQ(planner.n_made(), 2U);
 }
 
+// Heads of 64 have no kernel with a softcap on tensor cores, so no tiles are cut for them.
+TEST(CudaAttentionPlannerTest, ASoftcapIsAnotherPlan) {
+    cuda::AttentionPlanner planner;
+    Call call(1000, chain(3));
+    EXPECT_EQ(planner.plan(call.args(), {1}).tiles.size(), 1U);
+    call.args().softcap = 50.0F;
+    EXPECT_EQ(planner.plan(call.args(), {1}).tiles.size(), 0U);
+    call.args().softcap = 0.0F;
+    EXPECT_EQ(planner.plan(call.args(), {1}).tiles.size(), 1U);
+    EXPECT_EQ(planner.n_made(), 2U);
+}
+
 TEST(CudaAttentionPlanTest, APartWithoutChunksTakesNoScratch) {
     Call call(100, chain(1));
     call.args().part = AttentionPart::Last;

@@ -179,6 +179,9 @@ inline float exp2_approx(float x) {
 inline float exp_approx(float x) {
     return exp2_approx(x * 1.4426950408889634F);
 }
+inline float reciprocal_approx(float x) {
+    return 1.0F / x;
+}
 using std::fma;
 inline int max(int a, int b) {
     return a < b ? b : a;

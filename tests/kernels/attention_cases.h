@@ -33,11 +33,12 @@ inline float round_to(DType type, float value) {
 // One layer's cache with random rows: committed positions, then a tree of scratch rows below them.
 class Cache {
 public:
-    Cache(CpuDevice& device, KvShape shape, std::int64_t n_q_heads, std::uint32_t seed)
+    Cache(CpuDevice& device, KvShape shape, std::int64_t n_q_heads, std::uint32_t seed, float softcap = 0.0F)
         : device_(device),
           stream_(device.make_stream(StreamKind::Compute)),
           shape_(shape),
           n_q_heads_(n_q_heads),
+          softcap_(softcap),
           random_(seed) {}
 
     ExecRef exec() { return {device_, *stream_}; }
@@ -118,6 +119,7 @@ public:
                 .path_begin = pass_.path_begin.data(),
                 .path_rows = pass_.path_rows.data(),
                 .scale = scale(),
+                .softcap = softcap_,
                 .window = window};
     }
 
@@ -176,7 +178,8 @@ public:
                                  q_[static_cast<std::size_t>(token)][static_cast<std::size_t>(head * d + e)]) *
                              round_to(shape_.dtype, k_[static_cast<std::size_t>(steps[static_cast<std::size_t>(i)])]
                                                       [static_cast<std::size_t>(at + e)]);
-                weights.push_back(score * scale());
+                score *= scale();
+                weights.push_back(softcap_ == 0.0F ? score : softcap_ * std::tanh(score / softcap_));
                 best = std::max(best, weights.back());
             }
             for (double& weight : weights) sum += weight = std::exp(weight - best);
@@ -246,6 +249,7 @@ private:
     std::unique_ptr<Stream> stream_;
     KvShape shape_;
     std::int64_t n_q_heads_;
+    float softcap_;
     std::mt19937 random_;
     std::vector<std::vector<float>> k_, v_, q_;
     std::vector<int> parents_;

@@ -63,12 +63,14 @@ struct Case {
     std::int64_t n_q_heads, n_kv_heads, head_dim;
     int n_committed;
     int n_tokens;
+    float softcap = 0.0F;
 };
 // One token: chunks are dealt out to threads. 20 tokens of a group of 4: several units. Ends of what is committed
 // around steps and chunks; trees that reach over the border of a chunk, so that one consists of scratch rows alone.
-constexpr Case kCases[] = {{1, 1, 2, 0, 1},     {4, 2, 24, 0, 20},   {6, 2, 16, 255, 3},  {4, 4, 8, 256, 20},
-                           {3, 1, 80, 257, 1},  {4, 1, 20, 250, 20}, {8, 2, 64, 700, 1},  {4, 1, 32, 600, 20},
-                           {2, 1, 64, 1024, 1}, {2, 2, 16, 1023, 5}, {64, 1, 512, 520, 2}};
+constexpr Case kCases[] = {{1, 1, 2, 0, 1},         {4, 2, 24, 0, 20},   {6, 2, 16, 255, 3},   {4, 4, 8, 256, 20},
+                           {3, 1, 80, 257, 1},      {4, 1, 20, 250, 20}, {8, 2, 64, 700, 1},   {4, 1, 32, 600, 20},
+                           {2, 1, 64, 1024, 1},     {2, 2, 16, 1023, 5}, {64, 1, 512, 520, 2}, {4, 1, 256, 600, 3},
+                           {4, 1, 64, 600, 3, 5.0F}};
 
 TEST_P(AttentionPartsTest, HaveTheBitsOfOneWholeCallHoweverItIsCut) {
     for (const Case& which : kCases) {
@@ -76,7 +78,7 @@ TEST_P(AttentionPartsTest, HaveTheBitsOfOneWholeCallHoweverItIsCut) {
                                  which.head_dim, which.n_tokens, which.n_committed));
         const std::uint32_t seed = 17;
         std::mt19937 random(seed);
-        Cache cache(one_thread(), {which.n_kv_heads, which.head_dim, dtype()}, which.n_q_heads, seed);
+        Cache cache(one_thread(), {which.n_kv_heads, which.head_dim, dtype()}, which.n_q_heads, seed, which.softcap);
         for (int i = 0; i < std::max(1, which.n_committed); ++i) cache.add_token(i - 1);
         std::vector<int> tree;
         for (int i = 0; i < which.n_tokens; ++i) {  // mostly a chain, with branches

@@ -20,8 +20,12 @@ class AttentionTest : public testing_attention::FormsAndTypes {};
 
 struct Shape {
     std::int64_t n_q_heads, n_kv_heads, head_dim;
+    float softcap = 0.0F;
 };
-constexpr Shape kShapes[] = {{1, 1, 2}, {8, 4, 8}, {6, 2, 20}, {4, 2, 64}, {5, 1, 80}, {3, 3, 96}, {8, 1, 128}};
+// Scores reach 10 and more, so caps of 2 and 5 bend most of them.
+constexpr Shape kShapes[] = {{1, 1, 2},       {8, 4, 8},        {6, 2, 20},       {4, 2, 64},
+                             {5, 1, 80},      {3, 3, 96},       {8, 1, 128},      {4, 1, 256},
+                             {2, 1, 2, 5.0F}, {6, 2, 20, 2.0F}, {8, 1, 64, 5.0F}, {4, 1, 256, 50.0F}};
 
 // Error of a weighted mean of unit-size values whose weights come from float scores: a score's error is at most d eps
 // times the sum of |q k|, which is below 40 sqrt(d) here with the outliers; it moves the weights by as much.
@@ -32,7 +36,7 @@ double bound(std::int64_t head_dim) {
 TEST_P(AttentionTest, EqualsSoftmaxInDouble) {
     CpuDevice cpu = device();
     for (const Shape& shape : kShapes) {
-        Cache cache(cpu, {shape.n_kv_heads, shape.head_dim, dtype()}, shape.n_q_heads, 7);
+        Cache cache(cpu, {shape.n_kv_heads, shape.head_dim, dtype()}, shape.n_q_heads, 7, shape.softcap);
         std::vector<int> chain;
         for (int i = 0; i < 600; ++i) chain.push_back(cache.add_token(i - 1));
         for (const int n_committed : {0, 1, 63, 64, 65, 255, 256, 257, 599}) {
@@ -48,7 +52,8 @@ TEST_P(AttentionTest, EqualsSoftmaxInDouble) {
                         worst = std::max(worst, std::abs(out[t * cols + i] - expected[i]));
                 }
                 EXPECT_LT(worst, bound(shape.head_dim))
-                    << "head_dim " << shape.head_dim << ", committed " << n_committed << ", window " << window;
+                    << "head_dim " << shape.head_dim << ", committed " << n_committed << ", window " << window
+                    << ", softcap " << shape.softcap;
             }
         }
     }
@@ -59,8 +64,9 @@ TEST_P(AttentionTest, BitsDoNotDependOnThePassTheTreeOrTheThreads) {
     CpuDevice two = device(2);
     for (const int n_committed : {0, 5, 60, 64, 250, 256, 300}) {
         for (const std::int64_t window : {0, 33}) {
-            Cache alone(one, {2, 24, dtype()}, 6, 11);
-            Cache other(two, {2, 24, dtype()}, 6, 11);
+            const float softcap = n_committed % 2 == 0 && window != 0 ? 3.0F : 0.0F;
+            Cache alone(one, {2, 24, dtype()}, 6, 11, softcap);
+            Cache other(two, {2, 24, dtype()}, 6, 11, softcap);
             std::mt19937 random(static_cast<std::uint32_t>(n_committed));
             std::vector<int> tree;
             const int n_stem = n_committed == 0 ? 1 : n_committed;
@@ -98,9 +104,10 @@ TEST_P(AttentionTest, ChunksDealtOutToThreadsGiveTheBitsOfOneThread) {
     };
     // The last one's partial states are so large that they take two waves.
     for (const Case& which : {Case{{4, 2, 64}, 1000, 1, 0}, Case{{4, 2, 64}, 700, 2, 300}, Case{{3, 1, 16}, 511, 3, 0},
-                              Case{{64, 1, 512}, 600, 3, 0}}) {
-        Cache alone(one, {which.shape.n_kv_heads, which.shape.head_dim, dtype()}, which.shape.n_q_heads, 5);
-        Cache shared(three, {which.shape.n_kv_heads, which.shape.head_dim, dtype()}, which.shape.n_q_heads, 5);
+                              Case{{4, 1, 256, 5.0F}, 700, 2, 0}, Case{{64, 1, 512}, 600, 3, 0}}) {
+        const KvShape kv{which.shape.n_kv_heads, which.shape.head_dim, dtype()};
+        Cache alone(one, kv, which.shape.n_q_heads, 5, which.shape.softcap);
+        Cache shared(three, kv, which.shape.n_q_heads, 5, which.shape.softcap);
         std::vector<int> tokens;
         for (int i = 0; i < which.n_committed + which.n_tokens; ++i) {
             alone.add_token(i - 1);
@@ -118,11 +125,12 @@ TEST(AttentionForms, RowsThatComeAnotherWayGiveTheSameBits) {
     CpuDevice by_l2({.n_threads = 1, .form = CpuForm::Avx512});
     CpuDevice into_l1({.n_threads = 1, .form = CpuForm::Avx512Bf16});
     for (const DType type : {DType::F32, DType::F16, DType::BF16})
-        for (const std::int64_t head_dim : {16, 80, 128})
+        for (const std::int64_t head_dim : {16, 80, 128, 256})
             for (const std::int64_t n_tokens : {1, 5}) {
                 const KvShape shape{.n_kv_heads = 2, .head_dim = head_dim, .dtype = type};
-                Cache one(by_l2, shape, 8, 5);
-                Cache other(into_l1, shape, 8, 5);
+                const float softcap = head_dim == 80 ? 5.0F : 0.0F;
+                Cache one(by_l2, shape, 8, 5, softcap);
+                Cache other(into_l1, shape, 8, 5, softcap);
                 std::vector<int> tokens;
                 for (int i = 0; i < 600 + n_tokens; ++i) {
                     one.add_token(i - 1);
@@ -132,6 +140,45 @@ TEST(AttentionForms, RowsThatComeAnotherWayGiveTheSameBits) {
                 EXPECT_EQ(other.run(tokens, 600, 0, 0), one.run(tokens, 600, 0, 0))
                     << dtype_name(type) << ", head_dim " << head_dim << ", " << n_tokens << " tokens";
             }
+}
+
+// Of AVX-512's own softmax, and of AVX2's: the weights come from exp and tanh without fused operations.
+TEST_P(AttentionTest, ASoftcapOfNoneAndOneThatBendsNothingAreNear) {
+    CpuDevice cpu = device();
+    Cache plain(cpu, {1, 64, dtype()}, 4, 7);
+    Cache capped(cpu, {1, 64, dtype()}, 4, 7, 1e5F);
+    Cache bent(cpu, {1, 64, dtype()}, 4, 7, 1.0F);
+    std::vector<int> chain;
+    for (int i = 0; i < 200; ++i) {
+        chain.push_back(plain.add_token(i - 1));
+        capped.add_token(i - 1);
+        bent.add_token(i - 1);
+    }
+    const std::vector<int> tokens(chain.begin() + 190, chain.end());
+    const std::vector<float> expected = plain.run(tokens, 190, 0, 0);
+    const std::vector<float> near = capped.run(tokens, 190, 0, 0);
+    const std::vector<float> far = bent.run(tokens, 190, 0, 0);
+    double most_near = 0.0, most_far = 0.0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        most_near = std::max(most_near, std::abs(static_cast<double>(near[i]) - expected[i]));
+        most_far = std::max(most_far, std::abs(static_cast<double>(far[i]) - expected[i]));
+    }
+    EXPECT_LT(most_near, 1e-5);
+    EXPECT_GT(most_far, 0.1);
+}
+
+TEST(AttentionDeathTest, ASoftcapIsAFiniteNumberThatIsNotNegative) {
+    CpuDevice cpu({});
+    Cache cache(cpu, {1, 8, DType::F16}, 1, 5);
+    cache.add_token(-1);
+    for (const float softcap : {-1.0F, INFINITY, std::nanf("")}) {
+        cache.prepare({0}, 0, 0);
+        std::vector<float> out(8);
+        AttentionArgs args = cache.args(0);
+        args.out = matrix_view(out.data(), 1, 8);
+        args.softcap = softcap;
+        EXPECT_DEATH(attention(cache.exec(), args), "attention with a softcap of");
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, AttentionTest,

@@ -109,9 +109,10 @@ struct Query {
     std::vector<float> q;  // [n_heads * head_dim]
     float scale;
     GroupScore score;
+    float softcap;
 
-    Query(const KvShape& shape, std::int64_t group, float scaled, GroupScore by)
-        : n_heads(group * shape.n_kv_heads), scale(scaled), score(by) {
+    Query(const KvShape& shape, std::int64_t group, float scaled, GroupScore by, float capped = 0.0F)
+        : n_heads(group * shape.n_kv_heads), scale(scaled), score(by), softcap(capped) {
         std::mt19937 random(static_cast<std::uint32_t>(group));
         std::normal_distribution<float> normal;
         for (std::int64_t i = 0; i < n_heads * shape.head_dim; ++i) q.push_back(normal(random));
@@ -135,6 +136,7 @@ inline std::vector<float> scores_of(ExecRef exec, const Rows& rows, const Chunks
                         .end_chunk = cuts[i + 1],
                         .n_committed = rows.n_slots,
                         .scale = query.scale,
+                        .softcap = query.softcap,
                         .score = query.score,
                         .out = out.data(),
                         .n_groups = n_groups});
@@ -143,7 +145,7 @@ inline std::vector<float> scores_of(ExecRef exec, const Rows& rows, const Chunks
 }
 
 /// What a group's score is, in double, and how far rounding may take it: sums of head_dim fused products, then
-/// exponentials and a logarithm of a few ulp.
+/// exponentials and a logarithm of a few ulp; a softcap does not make errors of sums larger, and has one of its own.
 struct Exact {
     double score;
     double error;
@@ -161,7 +163,9 @@ inline Exact exact_score(const Rows& rows, const Query& query, std::int64_t head
             sum += product;
             size += std::abs(product);
         }
-        scores.push_back(sum * static_cast<double>(query.scale));
+        sum *= static_cast<double>(query.scale);
+        const auto cap = static_cast<double>(query.softcap);
+        scores.push_back(cap == 0.0 ? sum : cap * std::tanh(sum / cap));
         largest = std::max(largest, size * static_cast<double>(query.scale));
     }
     const double best = *std::max_element(scores.begin(), scores.end());
@@ -169,7 +173,7 @@ inline Exact exact_score(const Rows& rows, const Query& query, std::int64_t head
     for (const double score : scores) sum += query.score == GroupScore::Mass ? std::exp(score - best) : score;
     const double exact =
         query.score == GroupScore::Mass ? best + std::log(sum) : sum / static_cast<double>(scores.size());
-    return {exact, (static_cast<double>(d) + 16) * 0x1p-24 * largest + 0x1p-20};
+    return {exact, (static_cast<double>(d) + 16) * 0x1p-24 * largest + 0x1p-20 + 0x1p-20 * query.softcap};
 }
 
 /// Every committed group of `found` [n_heads, n_groups + 3] is near its exact score, and the three behind untouched.

@@ -26,15 +26,17 @@ private:
 };
 
 TEST_P(KvView, ScoresAreThoseOfDouble) {
-    for (const std::int64_t head_dim : {64, 80, 128, 2})
+    for (const std::int64_t head_dim : {64, 80, 128, 2, 256})
         for (std::int64_t group = 1; group <= 8; ++group)
             for (const GroupScore score : {GroupScore::Mass, GroupScore::Mean}) {
                 // Whole steps and chunks, a step's first slot, a group that is not whole.
                 const std::int64_t n_slots = group % 3 == 0 ? 256 : group % 3 == 1 ? 256 + 77 : 193;
-                const Rows rows({2, head_dim, type()}, n_slots, static_cast<std::uint32_t>(head_dim + group));
+                const std::int64_t n_kv_heads = head_dim == 256 ? 1 : 2;
+                const Rows rows({n_kv_heads, head_dim, type()}, n_slots, static_cast<std::uint32_t>(head_dim + group));
                 // Scores of the larger scale would overflow, were they not taken below a group's greatest.
                 const float scale = group == 8 ? 3.0F : 1.0F / std::sqrt(static_cast<float>(head_dim));
-                const Query query(rows.shape, group, scale, score);
+                // Some scores are capped, far below the largest.
+                const Query query(rows.shape, group, scale, score, group % 2 == 0 ? 4.0F : 0.0F);
                 const Chunks chunks(exec(), rows);
                 SCOPED_TRACE(testing::Message() << group << " heads of " << head_dim << ", " << n_slots << " slots");
                 expect_exact(rows, query, scores_of(exec(), rows, chunks, query, {0, chunks.count()}));
@@ -44,7 +46,7 @@ TEST_P(KvView, ScoresAreThoseOfDouble) {
 TEST_P(KvView, BitsDoNotDependOnCallsOrThreads) {
     const Rows rows({3, 80, type()}, 3 * kChunkTokens + 75, 5);
     for (const GroupScore score : {GroupScore::Mass, GroupScore::Mean}) {
-        const Query query(rows.shape, 3, 0.1F, score);
+        const Query query(rows.shape, 3, 0.1F, score, score == GroupScore::Mass ? 2.0F : 0.0F);
         const Chunks chunks(exec(), rows);
         const std::vector<float> whole = scores_of(exec(), rows, chunks, query, {0, 4});
         for (const std::vector<std::int64_t>& cuts :
@@ -70,7 +72,7 @@ TEST_P(KvView, WritesTheGroupsOfItsChunksOnly) {
 }
 
 TEST_P(KvView, GathersGroupsBitForBit) {
-    for (const std::int64_t head_dim : {64, 80, 2}) {
+    for (const std::int64_t head_dim : {64, 80, 2, 256}) {
         const KvShape shape{3, head_dim, type()};
         const Rows from(shape, 4 * kChunkTokens, 7);
         const Rows to(shape, 2 * kChunkTokens, 8);
@@ -134,6 +136,7 @@ TEST_F(KvViewArguments, OfScoresAreChecked) {
     score_with([](KvScoreArgs&) {});
     EXPECT_EQ(out[37], std::log(4.0F));  // of four slots, q . k = 0
     EXPECT_DEATH(score_with([](KvScoreArgs& args) { args.n_q_heads = 3; }), "kv_score of .* 3 heads over 2 of 64");
+    EXPECT_DEATH(score_with([](KvScoreArgs& args) { args.softcap = -1.0F; }), "kv_score with a softcap of -1");
     EXPECT_DEATH(score_with([](KvScoreArgs& args) { args.shape.dtype = DType::Q8_0; }), "kv shape");
     EXPECT_DEATH(score_with([](KvScoreArgs& args) { args.first_chunk = 3; }), "chunks \\[3, 2\\)");
     EXPECT_DEATH(score_with([](KvScoreArgs& args) { args.n_committed = 256; }), "with 256 slots committed");

@@ -39,9 +39,9 @@ float load1(const std::byte* base, std::int64_t index) {
 }
 
 template <DType kType, int kBatch, int kVectors>
-SLIPSTREAM_AVX2 void add_values(const AttentionStep& step, QueryState* const* batch,
-                                const float (&weights)[kPair][kStepTokens], const float (&keep)[kPair],
-                                std::int64_t d) {
+[[gnu::always_inline]] SLIPSTREAM_AVX2 inline void add_values(const AttentionStep& step, QueryState* const* batch,
+                                                              const float (&weights)[kPair][kStepTokens],
+                                                              const float (&keep)[kPair], std::int64_t d) {
     __m256 sum[kBatch][kVectors];
 #pragma GCC unroll 4
     for (int r = 0; r < kBatch; ++r)
@@ -68,9 +68,9 @@ SLIPSTREAM_AVX2 void add_values(const AttentionStep& step, QueryState* const* ba
 
 // The last head_dim mod 8 dimensions, one by one, in the same order and with the same fused operation.
 template <DType kType, int kBatch>
-SLIPSTREAM_AVX2 void add_value_tail(const AttentionStep& step, QueryState* const* batch,
-                                    const float (&weights)[kPair][kStepTokens], const float (&keep)[kPair],
-                                    std::int64_t d) {
+[[gnu::always_inline]] SLIPSTREAM_AVX2 inline void add_value_tail(const AttentionStep& step, QueryState* const* batch,
+                                                                  const float (&weights)[kPair][kStepTokens],
+                                                                  const float (&keep)[kPair], std::int64_t d) {
     for (; d < step.head_dim; ++d) {
         for (int r = 0; r < kBatch; ++r) {
             float sum = batch[r]->o[d] * keep[r];
@@ -81,7 +81,7 @@ SLIPSTREAM_AVX2 void add_value_tail(const AttentionStep& step, QueryState* const
     }
 }
 
-template <DType kType, int kBatch>
+template <DType kType, int kBatch, bool kSoftcap>
 SLIPSTREAM_AVX2 void reduce(const AttentionStep& step, QueryState* const* batch) {
     constexpr int kVectors = 4;
     alignas(32) float weights[kPair][kStepTokens];
@@ -107,18 +107,25 @@ SLIPSTREAM_AVX2 void reduce(const AttentionStep& step, QueryState* const* batch)
             for (int i = 0; i < kVectors; ++i) _mm256_store_ps(weights[r] + half + 8 * i, score[r][i]);
     }
     float keep[kPair];
-    for (int r = 0; r < kBatch; ++r) keep[r] = softmax_step(weights[r], step, *batch[r]);
+    for (int r = 0; r < kBatch; ++r) keep[r] = softmax_step<kSoftcap>(weights[r], step, *batch[r]);
     std::int64_t d = 0;
     for (; d + 32 <= step.head_dim; d += 32) add_values<kType, kBatch, 4>(step, batch, weights, keep, d);
     for (; d + 8 <= step.head_dim; d += 8) add_values<kType, kBatch, 1>(step, batch, weights, keep, d);
     add_value_tail<kType, kBatch>(step, batch, weights, keep, d);
 }
 
+template <DType kType, bool kSoftcap>
+SLIPSTREAM_AVX2 void reduce_batches(const AttentionStep& step, QueryState* const* batch, int n_batch) {
+    int i = 0;
+    for (; i + kPair <= n_batch; i += kPair) reduce<kType, kPair, kSoftcap>(step, batch + i);
+    if (i < n_batch) reduce<kType, 1, kSoftcap>(step, batch + i);
+}
+
+// Kernels without a softcap are compiled apart, so that they have no instruction more.
 template <DType kType>
 SLIPSTREAM_AVX2 void reduce_any(const AttentionStep& step, QueryState* const* batch, int n_batch) {
-    int i = 0;
-    for (; i + kPair <= n_batch; i += kPair) reduce<kType, kPair>(step, batch + i);
-    if (i < n_batch) reduce<kType, 1>(step, batch + i);
+    step.softcap == 0.0F ? reduce_batches<kType, false>(step, batch, n_batch)
+                         : reduce_batches<kType, true>(step, batch, n_batch);
 }
 
 template <DType kType>

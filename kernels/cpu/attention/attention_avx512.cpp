@@ -58,6 +58,7 @@ template <Fetch kFetch, DType kType, std::int64_t count>
 constexpr __mmask16 kAll = 0xffff;
 
 // softmax_step (attention_step.h) with the scores in registers: the same bits.
+template <bool kSoftcap>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline float softmax(const __m512 (&raw)[kStepTokens / 16],
                                                               const AttentionStep& step, QueryState& state,
                                                               float* weights) {
@@ -67,8 +68,14 @@ constexpr __mmask16 kAll = 0xffff;
     const __m512 scale = _mm512_set1_ps(step.scale);
     __m512 score[kVectors];
 #pragma GCC unroll 4
-    for (int i = 0; i < kVectors; ++i)
-        score[i] = _mm512_mask_mul_ps(minus_infinity, static_cast<__mmask16>(visible >> (16 * i)), raw[i], scale);
+    for (int i = 0; i < kVectors; ++i) {
+        const auto mask = static_cast<__mmask16>(visible >> (16 * i));
+        if constexpr (kSoftcap)
+            score[i] = _mm512_mask_mov_ps(minus_infinity, mask,
+                                          softcap16(_mm512_mul_ps(raw[i], scale), Softcap(step.softcap)));
+        else
+            score[i] = _mm512_mask_mul_ps(minus_infinity, mask, raw[i], scale);
+    }
     const __m512 best = _mm512_max_ps(_mm512_max_ps(score[3], score[2]), _mm512_max_ps(score[1], score[0]));
     const float highest = _mm512_reduce_max_ps(best);
     const float m = highest > state.m ? highest : state.m;
@@ -91,9 +98,10 @@ constexpr __mmask16 kAll = 0xffff;
 
 // o[d .. d + 16 * kVectors) of each query: scaled by keep, then one slot after the other added.
 template <Fetch kFetch, DType kType, int kBatch, int kVectors>
-SLIPSTREAM_AVX512 void add_values(const AttentionStep& step, QueryState* const* batch,
-                                  const float (&weights)[kMaxBatch][kStepTokens], const float (&keep)[kMaxBatch],
-                                  std::int64_t d, __mmask16 mask) {
+[[gnu::always_inline]] SLIPSTREAM_AVX512 inline void add_values(const AttentionStep& step, QueryState* const* batch,
+                                                                const float (&weights)[kMaxBatch][kStepTokens],
+                                                                const float (&keep)[kMaxBatch], std::int64_t d,
+                                                                __mmask16 mask) {
     const Ahead ahead = ahead_of<kFetch, kType>(step);
     __m512 sum[kBatch][kVectors];
 #pragma GCC unroll 4
@@ -119,7 +127,15 @@ SLIPSTREAM_AVX512 void add_values(const AttentionStep& step, QueryState* const* 
         for (int i = 0; i < kVectors; ++i) _mm512_mask_storeu_ps(batch[r]->o + d + 16 * i, mask, sum[r][i]);
 }
 
+// 16 dimensions past the last block of 64, if head_dim has any.
 template <Fetch kFetch, DType kType, int kBatch>
+[[gnu::noinline]] SLIPSTREAM_AVX512 void add_16_values(const AttentionStep& step, QueryState* const* batch,
+                                                       const float (&weights)[kMaxBatch][kStepTokens],
+                                                       const float (&keep)[kMaxBatch], std::int64_t d, __mmask16 mask) {
+    add_values<kFetch, kType, kBatch, 1>(step, batch, weights, keep, d, mask);
+}
+
+template <Fetch kFetch, DType kType, int kBatch, bool kSoftcap>
 SLIPSTREAM_AVX512 void reduce(const AttentionStep& step, QueryState* const* batch) {
     constexpr int kVectors = kStepTokens / 16;
     __m512 score[kBatch][kVectors];
@@ -151,32 +167,39 @@ SLIPSTREAM_AVX512 void reduce(const AttentionStep& step, QueryState* const* batc
         if constexpr (kFetch == Fetch::IntoL1)
             for (int line = 0; line < kSoftmaxLines; ++line)
                 _mm_prefetch(ahead.with_values + 64 * (kSoftmaxLines * r + line), _MM_HINT_T0);
-        keep[r] = softmax(score[r], step, *batch[r], weights[r]);
+        keep[r] = softmax<kSoftcap>(score[r], step, *batch[r], weights[r]);
     }
     std::int64_t d = 0;
     for (; d + 64 <= step.head_dim; d += 64) add_values<kFetch, kType, kBatch, 4>(step, batch, weights, keep, d, kAll);
-    for (; d + 16 <= step.head_dim; d += 16) add_values<kFetch, kType, kBatch, 1>(step, batch, weights, keep, d, kAll);
+    for (; d + 16 <= step.head_dim; d += 16) add_16_values<kFetch, kType, kBatch>(step, batch, weights, keep, d, kAll);
     if (d < step.head_dim)
-        add_values<kFetch, kType, kBatch, 1>(step, batch, weights, keep, d,
+        add_16_values<kFetch, kType, kBatch>(step, batch, weights, keep, d,
                                              static_cast<__mmask16>((1U << (step.head_dim - d)) - 1U));
 }
 
-template <Fetch kFetch, DType kType>
-SLIPSTREAM_AVX512 void reduce_any(const AttentionStep& step, QueryState* const* batch, int n_batch) {
+template <Fetch kFetch, DType kType, bool kSoftcap>
+SLIPSTREAM_AVX512 void reduce_batch(const AttentionStep& step, QueryState* const* batch, int n_batch) {
     switch (n_batch) {
         case 1:
-            reduce<kFetch, kType, 1>(step, batch);
+            reduce<kFetch, kType, 1, kSoftcap>(step, batch);
             break;
         case 2:
-            reduce<kFetch, kType, 2>(step, batch);
+            reduce<kFetch, kType, 2, kSoftcap>(step, batch);
             break;
         case 3:
-            reduce<kFetch, kType, 3>(step, batch);
+            reduce<kFetch, kType, 3, kSoftcap>(step, batch);
             break;
         default:
-            reduce<kFetch, kType, 4>(step, batch);
+            reduce<kFetch, kType, 4, kSoftcap>(step, batch);
             break;
     }
+}
+
+// Kernels without a softcap are compiled apart, so that they have no instruction more.
+template <Fetch kFetch, DType kType>
+SLIPSTREAM_AVX512 void reduce_any(const AttentionStep& step, QueryState* const* batch, int n_batch) {
+    step.softcap == 0.0F ? reduce_batch<kFetch, kType, false>(step, batch, n_batch)
+                         : reduce_batch<kFetch, kType, true>(step, batch, n_batch);
 }
 
 template <DType kType>

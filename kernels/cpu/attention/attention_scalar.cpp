@@ -27,7 +27,8 @@ void reduce(const AttentionStep& step, QueryState& state) {
             score += static_cast<double>(state.q[d]) * static_cast<double>(widen(k[d * kStepTokens + j]));
         weights[j] = static_cast<float>(score);
     }
-    const float keep = softmax_step(weights, step, state);
+    const float keep =
+        step.softcap == 0.0F ? softmax_step<false>(weights, step, state) : softmax_step<true>(weights, step, state);
     for (std::int64_t d = 0; d < step.head_dim; ++d) {
         double sum = static_cast<double>(state.o[d]) * static_cast<double>(keep);
         for (int j = step.first_slot; j < step.end_slot; ++j)

@@ -29,6 +29,7 @@ struct AttentionStep {
     int first_slot;  // first visible slot, 0 to 63
     int end_slot;    // end of the visible slots, at most 64
     float scale;     // multiplies q . k
+    float softcap;   // AttentionArgs::softcap
 };
 
 /// A query vector and the state of its fold. The pointers refer to memory of the caller.
@@ -69,14 +70,22 @@ struct AttentionForm {
 };
 
 /// Replaces the 64 `scores` (q . k, not scaled) by the weights exp(score * step.scale - m), 0 outside the visible
-/// slots, and updates state.m and state.l. Returns the factor by which the caller must multiply state.o before it adds
-/// the weighted values of this step. Uses no fused operations, so every kernel variant gives the same bits for the same
-/// scores.
+/// slots, with scaled scores capped if kSoftcap (step.softcap must then be above 0), and updates state.m and state.l.
+/// Returns the factor by which the caller must multiply state.o before it adds the weighted values of this step. Uses
+/// no fused operations, so every kernel variant gives the same bits for the same scores.
+template <bool kSoftcap>
 [[gnu::always_inline]] inline float softmax_step(float (&scores)[kStepTokens], const AttentionStep& step,
                                                  QueryState& state) {
     constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-    for (int j = 0; j < kStepTokens; ++j)
-        scores[j] = j >= step.first_slot && j < step.end_slot ? scores[j] * step.scale : kMinusInfinity;
+    if constexpr (kSoftcap) {
+        const Softcap capped(step.softcap);
+        for (int j = 0; j < kStepTokens; ++j) scores[j] = capped(scores[j] * step.scale);  // apart, to be vectorised
+        for (int j = 0; j < kStepTokens; ++j)
+            scores[j] = j >= step.first_slot && j < step.end_slot ? scores[j] : kMinusInfinity;
+    } else {
+        for (int j = 0; j < kStepTokens; ++j)
+            scores[j] = j >= step.first_slot && j < step.end_slot ? scores[j] * step.scale : kMinusInfinity;
+    }
     float best[16];
     for (int i = 0; i < 16; ++i) best[i] = scores[i];
     for (int j = 16; j < kStepTokens; j += 16)

@@ -88,7 +88,8 @@ void AttentionUnit::reduce_slots(Place place, Place next, QueryState* states) {
                        .head_dim = args_.shape.head_dim,
                        .first_slot = 0,
                        .end_slot = 0,
-                       .scale = args_.scale};
+                       .scale = args_.scale,
+                       .softcap = args_.softcap};
     if (form_.widen != nullptr && all_committed && n_queries() > 2 * kMaxBatch && args_.shape.dtype != DType::F32)
         widen(view);
     bool tile_started = false;

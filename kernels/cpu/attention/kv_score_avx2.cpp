@@ -13,7 +13,7 @@ namespace {
 constexpr int kVectors = 4;
 constexpr std::int64_t kHalf = 8 * kVectors;
 
-template <DType kType, int kBatch>
+template <DType kType, int kBatch, bool kSoftcap>
 SLIPSTREAM_AVX2 void score(const ScoreStep& step, std::int64_t first, const std::byte* next) {
     constexpr std::int64_t kElementBytes = kType == DType::F32 ? 4 : 2;
     const float* q = step.q + first * step.head_dim;
@@ -42,14 +42,21 @@ SLIPSTREAM_AVX2 void score(const ScoreStep& step, std::int64_t first, const std:
         for (int r = 0; r < kBatch; ++r)
             for (int i = 0; i < kVectors; ++i) _mm256_store_ps(products[r] + half + 8 * i, sum[r][i]);
     }
-    for (int r = 0; r < kBatch; ++r) reduce_groups(products[r], step, step.out + (first + r) * step.out_stride);
+    for (int r = 0; r < kBatch; ++r)
+        reduce_groups<kSoftcap>(products[r], step, step.out + (first + r) * step.out_stride);
 }
 
+template <DType kType, bool kSoftcap>
+SLIPSTREAM_AVX2 void score_queries(const ScoreStep& step) {
+    std::int64_t i = 0;
+    for (; i + 2 <= step.n_queries; i += 2) score<kType, 2, kSoftcap>(step, i, i == 0 ? step.next_k : step.k);
+    if (i < step.n_queries) score<kType, 1, kSoftcap>(step, i, i == 0 ? step.next_k : step.k);
+}
+
+// Kernels without a softcap are compiled apart, so that they have no instruction more.
 template <DType kType>
 SLIPSTREAM_AVX2 void score_all(const ScoreStep& step) {
-    std::int64_t i = 0;
-    for (; i + 2 <= step.n_queries; i += 2) score<kType, 2>(step, i, i == 0 ? step.next_k : step.k);
-    if (i < step.n_queries) score<kType, 1>(step, i, i == 0 ? step.next_k : step.k);
+    step.softcap == 0.0F ? score_queries<kType, false>(step) : score_queries<kType, true>(step);
 }
 
 }  // namespace

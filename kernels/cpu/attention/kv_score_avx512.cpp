@@ -36,6 +36,7 @@ constexpr __mmask16 kAll = 0xffff;
 }
 
 // reduce_groups (kv_score_step.h) with the products in registers; sums in another order.
+template <bool kSoftcap>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline void store_groups(const __m512 (&products)[kVectors],
                                                                   const ScoreStep& step, float* out) {
     const bool mass = step.score == GroupScore::Mass;
@@ -44,8 +45,14 @@ constexpr __mmask16 kAll = 0xffff;
     const __m512 scale = _mm512_set1_ps(step.scale);
     __m512 v[kVectors];
 #pragma GCC unroll 4
-    for (int i = 0; i < kVectors; ++i)
-        v[i] = _mm512_mask_mul_ps(outside, static_cast<__mmask16>(there >> (16 * i)), products[i], scale);
+    for (int i = 0; i < kVectors; ++i) {
+        const auto mask = static_cast<__mmask16>(there >> (16 * i));
+        if constexpr (kSoftcap)
+            v[i] =
+                _mm512_mask_mov_ps(outside, mask, softcap16(_mm512_mul_ps(products[i], scale), Softcap(step.softcap)));
+        else
+            v[i] = _mm512_mask_mul_ps(outside, mask, products[i], scale);
+    }
     slots_side_by_side(v);
     __m256 best = _mm256_setzero_ps();
     if (mass) {
@@ -68,7 +75,7 @@ constexpr __mmask16 kAll = 0xffff;
     _mm256_mask_storeu_ps(out, groups, _mm256_load_ps(sum));
 }
 
-template <DType kType, int kBatch>
+template <DType kType, int kBatch, bool kSoftcap>
 SLIPSTREAM_AVX512 void score(const ScoreStep& step, std::int64_t first, const std::byte* next) {
     constexpr std::int64_t kRowBytes = kStepTokens * (kType == DType::F32 ? 4 : 2);
     const float* q = step.q + first * step.head_dim;
@@ -94,28 +101,34 @@ SLIPSTREAM_AVX512 void score(const ScoreStep& step, std::int64_t first, const st
         }
     }
 #pragma GCC unroll 4
-    for (int r = 0; r < kBatch; ++r) store_groups(sum[r], step, step.out + (first + r) * step.out_stride);
+    for (int r = 0; r < kBatch; ++r) store_groups<kSoftcap>(sum[r], step, step.out + (first + r) * step.out_stride);
 }
 
-template <DType kType>
-SLIPSTREAM_AVX512 void score_all(const ScoreStep& step) {
+template <DType kType, bool kSoftcap>
+SLIPSTREAM_AVX512 void score_queries(const ScoreStep& step) {
     for (std::int64_t i = 0; i < step.n_queries; i += 4) {
         const std::byte* next = i == 0 ? step.next_k : step.k;
         switch (step.n_queries - i) {
             case 1:
-                score<kType, 1>(step, i, next);
+                score<kType, 1, kSoftcap>(step, i, next);
                 break;
             case 2:
-                score<kType, 2>(step, i, next);
+                score<kType, 2, kSoftcap>(step, i, next);
                 break;
             case 3:
-                score<kType, 3>(step, i, next);
+                score<kType, 3, kSoftcap>(step, i, next);
                 break;
             default:
-                score<kType, 4>(step, i, next);
+                score<kType, 4, kSoftcap>(step, i, next);
                 break;
         }
     }
+}
+
+// Kernels without a softcap are compiled apart, so that they have no instruction more.
+template <DType kType>
+SLIPSTREAM_AVX512 void score_all(const ScoreStep& step) {
+    step.softcap == 0.0F ? score_queries<kType, false>(step) : score_queries<kType, true>(step);
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ struct ScoreStep {
     std::int64_t head_dim;
     const float* q;  // [n_queries, head_dim]
     std::int64_t n_queries;
-    float scale;  // multiplies q . k
+    float scale;    // multiplies q . k
+    float softcap;  // KvScoreArgs::softcap
     GroupScore score;
     int n_slots;              // the first n_slots slots of the step are committed; 1 to 64
     float* out;               // [n_queries][ceil(n_slots / 8)]: the scores that are written
@@ -49,15 +50,21 @@ void score_groups_avx512(const ScoreStep& step);
 
 /// Computes the scores of the step's slot groups for one query from `products` (q . k, not scaled), [64] in slot order,
 /// and writes groups_there(step) scores to `out`. Intermediate values are stored as [slot of the group][group], so that
-/// the compiler vectorises over the eight groups.
-[[gnu::always_inline]] inline void reduce_groups(const float* products, const ScoreStep& step, float* out) {
+/// the compiler vectorises over the eight groups. With kSoftcap, scaled products are capped (step.softcap must then be
+/// above 0); the capped ones replace `products`.
+template <bool kSoftcap>
+[[gnu::always_inline]] inline void reduce_groups(float (&products)[kStepTokens], const ScoreStep& step, float* out) {
     const bool mass = step.score == GroupScore::Mass;
     const float outside = mass ? -std::numeric_limits<float>::infinity() : 0.0F;
+    if constexpr (kSoftcap) {
+        const Softcap capped(step.softcap);
+        for (int slot = 0; slot < kStepTokens; ++slot) products[slot] = capped(products[slot] * step.scale);
+    }
     float slots[kGroupSlots][kStepGroups];
     for (int j = 0; j < kGroupSlots; ++j)
         for (int g = 0; g < kStepGroups; ++g) {
             const int slot = g * kGroupSlots + j;
-            slots[j][g] = slot < step.n_slots ? products[slot] * step.scale : outside;
+            slots[j][g] = slot >= step.n_slots ? outside : kSoftcap ? products[slot] : products[slot] * step.scale;
         }
     float best[kStepGroups];
     float sum[kStepGroups] = {};

@@ -56,6 +56,7 @@ void ScoredHeads::score(std::int64_t index, ScoreGroups form) const {
               .q = float_row(args.q, 0) + first_query * shape.head_dim,
               .n_queries = group,
               .scale = args.scale,
+              .softcap = args.softcap,
               .score = args.score,
               .n_slots = static_cast<int>(std::min(kStepTokens, n_slots - step * kStepTokens)),
               .out = args.out + first_query * args.n_groups + (first_slot + step * kStepTokens) / kGroupTokens,
@@ -93,7 +94,8 @@ void score_step(const ScoreStep& step) {
                        static_cast<double>(value_of(k[d * kStepTokens + slot]));
             products[slot] = static_cast<float>(sum);
         }
-        reduce_groups(products, step, step.out + i * step.out_stride);
+        float* out = step.out + i * step.out_stride;
+        step.softcap == 0.0F ? reduce_groups<false>(products, step, out) : reduce_groups<true>(products, step, out);
     }
 }
 

@@ -14,9 +14,12 @@ namespace slipstream::cuda {
 enum class KvType : std::int32_t { F32, F16, BF16 };
 
 /// Whether attention over such a KV cache is computed by mma, not by the plain kernel. It decides the bits of results,
-/// so it depends on the model alone.
-[[nodiscard]] constexpr bool attention_on_tensor_cores(KvType type, std::int32_t head_dim) {
-    return type != KvType::F32 && (head_dim == 64 || head_dim == 96 || head_dim == 128 || head_dim == 256);
+/// so it depends on the model alone. `softcap`: 0: scores are not capped. Kernels with a softcap are only compiled for
+/// the heads of models that have one (Gemma 2).
+[[nodiscard]] constexpr bool attention_on_tensor_cores(KvType type, std::int32_t head_dim, float softcap) {
+    const bool is_compiled =
+        head_dim == 128 || head_dim == 256 || (softcap == 0.0F && (head_dim == 64 || head_dim == 96));
+    return type != KvType::F32 && is_compiled;
 }
 
 /// Queries of one warp: 16, the rows of an mma.
@@ -74,7 +77,9 @@ struct AttentionLaunch {
     std::int64_t q_stride = 0;
     float* out = nullptr;  // shape of q, rows out_stride floats apart; null: the fold goes to `state`
     std::int64_t out_stride = 0;
-    float scale_log2 = 1.0F;  // scale * log2(e), since weights are powers of two of scaled scores
+    // What q . k is multiplied by. Without a softcap: scale * log2(e), since weights are powers of two of scaled
+    // scores. With one: 2 log2(e) scale / softcap, since tanh is computed from a power of two (softcap.cuh).
+    float scale_log2 = 1.0F;
     std::int32_t window = 0;  // sliding window in positions; 0: all
 
     const std::int32_t* positions = nullptr;  // [n_tokens]
@@ -113,6 +118,8 @@ struct AttentionLaunch {
     float* running = nullptr;
     ActivationDestination prepare{};  // copy of `out` for matmuls; only for Parallel and a head_dim that is a multiple
                                       // of 32
+    // softcap * log2(e); 0: scores are not capped. Last, so that kernels load the other parameters as wide as before.
+    float softcap_log2 = 0.0F;
 
     [[nodiscard]] constexpr std::int64_t n_queries() const { return std::int64_t{n_tokens} * n_q_heads; }
 };

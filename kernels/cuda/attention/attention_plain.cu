@@ -1,10 +1,10 @@
 // Attention in plain float arithmetic: for F32 caches and for head sizes that the tensor core kernels do not support.
 // One warp per query; the query heads of a query group share nothing. Not made for speed.
 //
-// Order, per step of 64 slots: lane i scores slots i and i + 32, q . k by fused multiply-adds, ascending; then maximum,
-// weights and factors as in attention_warp.cuh; a lane adds its two weights to its part of l, in slot order; each
-// element of o takes the visible slots by fused multiply-adds, ascending. At the end of a KV chunk l is summed over the
-// lanes (xor 16, 8, 4, 2, 1). Masked slots are not read.
+// Order, per step of 64 slots: lane i scores slots i and i + 32, q . k by fused multiply-adds, ascending; then softcap,
+// maximum, weights and factors as in attention_warp.cuh; a lane adds its two weights to its part of l, in slot order;
+// each element of o takes the visible slots by fused multiply-adds, ascending. At the end of a KV chunk l is summed
+// over the lanes (xor 16, 8, 4, 2, 1). Masked slots are not read.
 #include "gpu.cuh"
 #include "kernels/cuda/attention/attention_launch.h"
 #include "kernels/cuda/attention/attention_parts.h"
@@ -59,7 +59,7 @@ struct PlainState {
 
 // Folds slots [low, end) of the step at position `base` into the KV chunk's state; `state.l` is the lane's part. The
 // whole warp must call it.
-template <class Kv>
+template <bool kSoftcap, class Kv>
 __device__ __forceinline__ void take_plain_step(const Rows<Kv>& rows, const PlainPlaces& places, int base, int low,
                                                 int end, PlainState& state) {
     const int lane = static_cast<int>(threadIdx.x);
@@ -73,6 +73,7 @@ __device__ __forceinline__ void take_plain_step(const Rows<Kv>& rows, const Plai
         float sum = 0.0F;
         for (int i = 0; i < d; ++i) sum = gpu::fma(places.q[i], widen(k[i]), sum);
         scores[h] = sum * rows.a.scale_log2;
+        if constexpr (kSoftcap) scores[h] = softcapped(scores[h], rows.a.softcap_log2);
     }
     float best = fmaxf(scores[0], scores[1]);
     for (int mask = 16; mask > 0; mask /= 2) best = fmaxf(best, gpu::shfl_xor(best, mask));
@@ -97,7 +98,7 @@ __device__ __forceinline__ void take_plain_step(const Rows<Kv>& rows, const Plai
 }
 
 // Reduces KV chunk `chunk` from a fresh state into places.chunk_o, and returns its m and l.
-template <class Kv>
+template <bool kSoftcap, class Kv>
 __device__ __forceinline__ PlainState reduce_plain_chunk(const Rows<Kv>& rows, const PlainPlaces& places, int chunk) {
     const int lane = static_cast<int>(threadIdx.x);
     const int position = rows.a.positions[rows.token];
@@ -108,7 +109,7 @@ __device__ __forceinline__ PlainState reduce_plain_chunk(const Rows<Kv>& rows, c
         const int base = chunk * kChunkSlots + step * kStepSlots;
         const int low = gpu::max(0, lowest - base);
         const int end = gpu::min(kStepSlots, position + 1 - base);
-        if (low < end) take_plain_step(rows, places, base, low, end, state);
+        if (low < end) take_plain_step<kSoftcap>(rows, places, base, low, end, state);
     }
     for (int mask = 16; mask > 0; mask /= 2) state.l = state.l + gpu::shfl_xor(state.l, mask);
     return state;
@@ -125,14 +126,14 @@ __device__ __forceinline__ Rows<Kv> begin_query(const AttentionLaunch& a, const 
 }
 
 // Computes the states of a wave of KV chunks. Grid: (n_queries, KV chunks of a wave), one warp per thread block.
-template <class Kv>
+template <bool kSoftcap, class Kv>
 __global__ void __launch_bounds__(32, 16) plain_parallel(const AttentionLaunch a, const int first_chunk) {
     const PlainPlaces places(a.head_dim);
     const Rows<Kv> rows = begin_query<Kv>(a, places);
     const int slice = static_cast<int>(blockIdx.y);
     const int64_t query = blockIdx.x;
     const int64_t n_queries = int64_t{a.n_tokens} * a.n_q_heads;
-    const PlainState state = reduce_plain_chunk(rows, places, rows.place.first_chunk + first_chunk + slice);
+    const PlainState state = reduce_plain_chunk<kSoftcap>(rows, places, rows.place.first_chunk + first_chunk + slice);
     for (int i = static_cast<int>(threadIdx.x); i < a.head_dim; i += 32)
         a.wave_o[(slice * n_queries + query) * a.head_dim + i] = places.chunk_o[i];
     if (threadIdx.x == 0) {
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(32, 16) plain_parallel(const AttentionLaunch a
 }
 
 // Computes the whole fold of a query. Grid: n_queries, one warp per thread block.
-template <class Kv>
+template <bool kSoftcap, class Kv>
 __global__ void __launch_bounds__(32, 16) plain_folded(const AttentionLaunch a) {
     const PlainPlaces places(a.head_dim);
     const Rows<Kv> rows = begin_query<Kv>(a, places);
@@ -158,7 +159,7 @@ __global__ void __launch_bounds__(32, 16) plain_folded(const AttentionLaunch a) 
     for (int i = lane; i < d; i += 32) places.o[i] = a.start != nullptr ? a.start[query * d + i] : 0.0F;
     const int first_chunk = rows.place.first_chunk;
     for (int chunk = first_chunk; chunk < first_chunk + a.end_chunk - a.first_chunk; ++chunk) {
-        const PlainState state = reduce_plain_chunk(rows, places, chunk);
+        const PlainState state = reduce_plain_chunk<kSoftcap>(rows, places, chunk);
         if (state.m == kNothingSeen) continue;
         const FoldFactors f = fold_factors(total.m, state.m);
         total.m = f.m;
@@ -178,15 +179,17 @@ __global__ void __launch_bounds__(32, 16) plain_folded(const AttentionLaunch a) 
     }
 }
 
+// Kernels without a softcap are compiled apart, so that they have no instruction more.
 template <class Kv>
 void start_plain(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream) {
-    gpu::launch(plain_parallel<Kv>, dim3(static_cast<unsigned>(a.n_queries()), static_cast<unsigned>(n_chunks)),
-                dim3(32), plain_shared_bytes(a.head_dim), stream, a, first_chunk);
+    gpu::launch(a.softcap_log2 == 0.0F ? plain_parallel<false, Kv> : plain_parallel<true, Kv>,
+                dim3(static_cast<unsigned>(a.n_queries()), static_cast<unsigned>(n_chunks)), dim3(32),
+                plain_shared_bytes(a.head_dim), stream, a, first_chunk);
 }
 template <class Kv>
 void start_plain(const AttentionLaunch& a, void* stream) {
-    gpu::launch(plain_folded<Kv>, dim3(static_cast<unsigned>(a.n_queries())), dim3(32), plain_shared_bytes(a.head_dim),
-                stream, a);
+    gpu::launch(a.softcap_log2 == 0.0F ? plain_folded<false, Kv> : plain_folded<true, Kv>,
+                dim3(static_cast<unsigned>(a.n_queries())), dim3(32), plain_shared_bytes(a.head_dim), stream, a);
 }
 
 }  // namespace

@@ -170,7 +170,7 @@ void plan_attention(const AttentionArgs& args, const AttentionCard& card, std::i
     plan.launch_chunks = static_cast<std::int32_t>(std::max<std::int64_t>(plan.n_chunks(), least_chunks));
 
     const auto head_dim = static_cast<std::int32_t>(args.shape.head_dim);
-    const bool tiles = attention_on_tensor_cores(kv_type(args.shape.dtype), head_dim);
+    const bool tiles = attention_on_tensor_cores(kv_type(args.shape.dtype), head_dim, args.softcap);
     const std::int64_t n_queries = args.q.rows() * args.n_q_heads;
     const std::int64_t n_rows = n_queries / args.shape.n_kv_heads;
     const std::int64_t folded_blocks =
@@ -220,7 +220,8 @@ AttentionLaunch attention_launch(const AttentionArgs& args, const AttentionPlan&
             .q_stride = stride_floats(args.q.row_stride_bytes),
             .out = to_out ? float_row(args.out, 0) : nullptr,
             .out_stride = to_out ? stride_floats(args.out.row_stride_bytes) : 0,
-            .scale_log2 = static_cast<float>(double{args.scale} * std::numbers::log2e),
+            .scale_log2 = static_cast<float>(double{args.scale} * std::numbers::log2e *
+                                             (args.softcap == 0.0F ? 1.0 : 2.0 / double{args.softcap})),
             .window = static_cast<std::int32_t>(std::min(args.window, kMostPositions)),
             .positions = args.positions,
             .n_committed = static_cast<std::int32_t>(args.n_committed),
@@ -238,7 +239,8 @@ AttentionLaunch attention_launch(const AttentionArgs& args, const AttentionPlan&
             .path_begin = args.path_begin,
             .path_rows = args.path_rows,
             .start = fresh ? nullptr : args.state,
-            .state = args.state};
+            .state = args.state,
+            .softcap_log2 = static_cast<float>(double{args.softcap} * std::numbers::log2e)};
 }
 
 std::size_t attention_scratch_floats(const AttentionPlan& plan, const AttentionArgs& args) {

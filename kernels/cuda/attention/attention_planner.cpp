@@ -17,7 +17,7 @@ bool same_array(const std::vector<std::int32_t>& known, const std::int32_t* arra
 bool AttentionPlanner::same(const Known& known, const AttentionArgs& args) {
     return known.n_q_heads == args.n_q_heads && known.shape.n_kv_heads == args.shape.n_kv_heads &&
            known.shape.head_dim == args.shape.head_dim && known.shape.dtype == args.shape.dtype &&
-           known.n_committed == args.n_committed && known.window == args.window &&
+           known.n_committed == args.n_committed && known.window == args.window && known.softcap == args.softcap &&
            known.first_chunk == args.first_chunk && known.end_chunk == args.end_chunk;
 }
 
@@ -72,6 +72,7 @@ const AttentionPlan& AttentionPlanner::plan(const AttentionArgs& args, const Att
     oldest.shape = args.shape;
     oldest.n_committed = args.n_committed;
     oldest.window = args.window;
+    oldest.softcap = args.softcap;
     oldest.first_chunk = args.first_chunk;
     oldest.end_chunk = args.end_chunk;
     oldest.used = now;

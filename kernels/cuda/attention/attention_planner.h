@@ -36,6 +36,7 @@ private:
         KvShape shape;
         std::int64_t n_committed = 0;
         std::int64_t window = 0;
+        float softcap = 0.0F;
         std::int64_t first_chunk = 0;
         std::int64_t end_chunk = 0;
         AttentionPlan plan;

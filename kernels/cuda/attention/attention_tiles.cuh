@@ -20,19 +20,21 @@ namespace slipstream::cuda {
 
 /// Sizes that depend on the head. 32 slots per sub-tile are four independent chains of mma. The stages let two thread
 /// blocks of the folding kernel fit into the 100 KB of sm_86, 89 and 120 for heads of up to 128. Estimated, not tuned
-/// on a GPU.
-template <class Kv, int D>
+/// on a GPU. Kernels without a softcap are compiled apart, so that they have no instruction more.
+template <class Kv, int D, bool Softcap>
 struct ParallelShape {
     using Element = Kv;
+    static constexpr bool kSoftcap = Softcap;
     static constexpr int kHeadDim = D;
     static constexpr int kColumns = D;  // columns of values per warp
     static constexpr int kSlots = D > 128 ? 16 : 32;
     static constexpr int kStages = D == 64 ? 4 : 3;
     using Ring = StepRing<Kv, D, kSlots, kStages>;
 };
-template <class Kv, int D>
+template <class Kv, int D, bool Softcap>
 struct FoldedShape {
     using Element = Kv;
+    static constexpr bool kSoftcap = Softcap;
     static constexpr int kHeadDim = D;
     static constexpr int kColumns = D > 128 ? D / 2 : D;
     static constexpr int kSlots = 32;
@@ -51,7 +53,8 @@ constexpr size_t tile_shared_bytes(int n_rows) {
 template <class Shape>
 __device__ __forceinline__ void take_step(typename Shape::Ring& ring, const StepRows& step, int first_row,
                                           int first_column, gpu::SharedPtr<typename Shape::Element> queries,
-                                          const RowPairPlace& place, RowPair<Shape::kColumns>& chunk) {
+                                          const RowPairPlace& place, float softcap_log2,
+                                          RowPair<Shape::kColumns>& chunk) {
     using Kv = typename Shape::Element;
     constexpr int kParts = Shape::Ring::kParts;
     constexpr int kTiles = Shape::kSlots / 8;
@@ -72,7 +75,7 @@ __device__ __forceinline__ void take_step(typename Shape::Ring& ring, const Step
             const int row = first_row + static_cast<int>(threadIdx.x % 32 / 4) + 8 * r;
             if (row < step.first_row || row >= step.end_row) within.position[r] = -1;
         }
-        weigh(s, step.step * kStepSlots, within, chunk);
+        weigh<Shape::kSoftcap>(s, step.step * kStepSlots, within, softcap_log2, chunk);
     }
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
@@ -108,7 +111,7 @@ __global__ void __launch_bounds__(32 * kMaxParallelWarps)
         gpu::sync_warp();
         const RowPairPlace place = row_pair_place(a, tile, kv_head, first_row, undo);
         for (int i = 0; i < steps.n; ++i)
-            take_step<Shape>(ring, steps.at(a, tile, i), first_row, 0, queries, place, chunk);
+            take_step<Shape>(ring, steps.at(a, tile, i), first_row, 0, queries, place, a.softcap_log2, chunk);
         ring.end();
         end_chunk(chunk);
     }
@@ -188,7 +191,7 @@ __global__ void __launch_bounds__(32 * kFoldWarps, 2) attention_folded(const Att
     chunk.clear();
     for (int i = 0; i < steps.n; ++i) {
         const StepRows step = steps.at(a, tile, i);
-        take_step<Shape>(ring, step, first_row, first_column, queries, place, chunk);
+        take_step<Shape>(ring, step, first_row, first_column, queries, place, a.softcap_log2, chunk);
         if (i + 1 < steps.n && steps.at(a, tile, i + 1).step / kChunkSteps == step.step / kChunkSteps) continue;
         end_chunk(chunk);
         fold_chunk(total, chunk);
@@ -229,27 +232,36 @@ void start_folded(const AttentionLaunch& a, void* stream) {
 template <class Kv>
 struct AttentionOn {
     static void parallel(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream) {
+        if (a.softcap_log2 != 0.0F) {
+            if (a.head_dim == 128)
+                return start_parallel<ParallelShape<Kv, 128, true>>(a, first_chunk, n_chunks, stream);
+            return start_parallel<ParallelShape<Kv, 256, true>>(a, first_chunk, n_chunks, stream);
+        }
         switch (a.head_dim) {
             case 64:
-                return start_parallel<ParallelShape<Kv, 64>>(a, first_chunk, n_chunks, stream);
+                return start_parallel<ParallelShape<Kv, 64, false>>(a, first_chunk, n_chunks, stream);
             case 96:
-                return start_parallel<ParallelShape<Kv, 96>>(a, first_chunk, n_chunks, stream);
+                return start_parallel<ParallelShape<Kv, 96, false>>(a, first_chunk, n_chunks, stream);
             case 128:
-                return start_parallel<ParallelShape<Kv, 128>>(a, first_chunk, n_chunks, stream);
+                return start_parallel<ParallelShape<Kv, 128, false>>(a, first_chunk, n_chunks, stream);
             default:
-                return start_parallel<ParallelShape<Kv, 256>>(a, first_chunk, n_chunks, stream);
+                return start_parallel<ParallelShape<Kv, 256, false>>(a, first_chunk, n_chunks, stream);
         }
     }
     static void folded(const AttentionLaunch& a, void* stream) {
+        if (a.softcap_log2 != 0.0F) {
+            if (a.head_dim == 128) return start_folded<FoldedShape<Kv, 128, true>>(a, stream);
+            return start_folded<FoldedShape<Kv, 256, true>>(a, stream);
+        }
         switch (a.head_dim) {
             case 64:
-                return start_folded<FoldedShape<Kv, 64>>(a, stream);
+                return start_folded<FoldedShape<Kv, 64, false>>(a, stream);
             case 96:
-                return start_folded<FoldedShape<Kv, 96>>(a, stream);
+                return start_folded<FoldedShape<Kv, 96, false>>(a, stream);
             case 128:
-                return start_folded<FoldedShape<Kv, 128>>(a, stream);
+                return start_folded<FoldedShape<Kv, 128, false>>(a, stream);
             default:
-                return start_folded<FoldedShape<Kv, 256>>(a, stream);
+                return start_folded<FoldedShape<Kv, 256, false>>(a, stream);
         }
     }
 };

@@ -2,7 +2,8 @@
 // columns of values, are operand B. This file fixes the order of a query's arithmetic; tiles, copies and AttentionWay
 // do not affect it.
 //
-// Per step of 64 slots: scores s = q . k, k ascending in steps of 16; t = s * (scale log2(e) 2^e), -inf if masked; m' =
+// Per step of 64 slots: scores s = q . k, k ascending in steps of 16; t = s * (scale log2(e) 2^e), capped if there is a
+// softcap (softcap.cuh), -inf if masked; m' =
 // max(m, all t); o and l are multiplied by 2^(m - m'); p = 2^(t - m'); a lane adds its 16 p in slot order to its part
 // of l; o += p v by mma, with p rounded to the KV type, slots ascending in steps of 16. At the end of a KV chunk l is
 // summed over the row's four lanes (xor 1, then 2), and the KV chunk's state is folded into the running one: m' =
@@ -14,6 +15,7 @@
 #pragma once
 
 #include "gpu.cuh"
+#include "kernels/cuda/softcap.cuh"
 
 namespace slipstream::cuda {
 
@@ -62,7 +64,7 @@ struct RowPair {
 struct RowPairPlace {
     int lowest[2];
     int position[2];
-    float scale[2];  // of scores: scale log2(e) 2^e, where 2^e undoes the scaling of the query's row
+    float scale[2];  // of scores: AttentionLaunch::scale_log2 * 2^e, where 2^e undoes the scaling of the query's row
 };
 
 /// Adds the scores of `Slots` slots to s[first_tile] and on. `q`: the warp's 16 rows; `k`: the slots' rows; both Pitch
@@ -88,10 +90,11 @@ __device__ __forceinline__ void add_scores(float (&s)[kSlotTiles][4], int first_
 }
 
 /// Turns the scores `s` of a step into weights, and moves m, l and o of `state` to the new maximum. `base`: position of
-/// slot 0. A row that the step does not concern must have a position below `base`. The whole warp must call it.
-template <int Columns>
+/// slot 0. A row that the step does not concern must have a position below `base`. `softcap_log2`: as in
+/// AttentionLaunch; unused unless kSoftcap. The whole warp must call it.
+template <bool kSoftcap, int Columns>
 __device__ __forceinline__ void weigh(float (&s)[kSlotTiles][4], int base, const RowPairPlace& place,
-                                      RowPair<Columns>& state) {
+                                      float softcap_log2, RowPair<Columns>& state) {
     const int column = threadIdx.x % 4 * 2;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -103,7 +106,9 @@ __device__ __forceinline__ void weigh(float (&s)[kSlotTiles][4], int base, const
 #pragma unroll
             for (int e = 2 * r; e < 2 * r + 2; ++e) {
                 const int slot = j * 8 + column + e % 2;
-                s[j][e] = slot >= low && slot < end ? s[j][e] * place.scale[r] : kNothingSeen;
+                float score = s[j][e] * place.scale[r];
+                if constexpr (kSoftcap) score = softcapped(score, softcap_log2);
+                s[j][e] = slot >= low && slot < end ? score : kNothingSeen;
                 best = fmaxf(best, s[j][e]);
             }
         best = fmaxf(best, gpu::shfl_xor(best, 1));

@@ -21,7 +21,7 @@ namespace {
 void stage_arrays(Op& op, const AttentionArgs& args, const AttentionPlan& plan, AttentionLaunch& launch) {
     launch.positions = op.stage(launch.positions, launch.n_tokens);
     launch.chunks = op.stage(launch.chunks, plan.n_table());
-    if (attention_on_tensor_cores(launch.type, launch.head_dim)) {
+    if (attention_on_tensor_cores(launch.type, launch.head_dim, launch.softcap_log2)) {
         launch.tiles = op.stage(launch.tiles, launch.n_tiles);
         launch.gathers = op.stage(launch.gathers, std::ssize(plan.gathers));
         launch.rows = op.stage(launch.rows, std::ssize(plan.rows));
@@ -36,7 +36,7 @@ void place_arrays(CudaGraph& graph, const AttentionArgs& args, const GraphAttent
     launch.place = graph.at<AttentionPlace>(of.place);
     launch.positions = graph.at<std::int32_t>(of.positions);
     launch.chunks = graph.at<const std::byte*>(graph.arrays().add_table(args.chunks, of));
-    if (attention_on_tensor_cores(launch.type, launch.head_dim)) {
+    if (attention_on_tensor_cores(launch.type, launch.head_dim, launch.softcap_log2)) {
         launch.tiles = graph.at<AttentionTile>(of.tiles);
         launch.gathers = graph.at<AttentionGather>(of.gathers);
         launch.rows = graph.at<std::int32_t>(of.rows);

@@ -4,7 +4,7 @@
 //
 // All warp operations (shuffles, votes, mma, ldmatrix, sync_warp) are for whole warps that reach them together.
 // Arithmetic is IEEE with denormals (no fast-math flags; -fmad=false, so that a multiply-add is fused only where the
-// code says so), except exp2_approx and exp_approx.
+// code says so), except exp2_approx, exp_approx and reciprocal_approx.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -195,6 +195,13 @@ __device__ __forceinline__ float exp2_approx(float x) {
 }
 __device__ __forceinline__ float exp_approx(float x) {
     return exp2_approx(__fmul_rn(x, 1.4426950408889634F));
+}
+
+/// Returns 1 / x, with an error of at most 1 ulp; 1 at 1, 0 at infinity, NaN at NaN.
+__device__ __forceinline__ float reciprocal_approx(float x) {
+    float r;
+    asm("rcp.approx.ftz.f32 %0,%1;" : "=f"(r) : "f"(x));
+    return r;
 }
 
 /// Fused multiply-add, rounded once: fma(float, float, float) of the toolkit.

@@ -36,7 +36,8 @@ GatherBounds bounds_of(const AttentionPlan& plan, std::int64_t n_tokens, std::in
 }
 
 bool on_tensor_cores(const AttentionArgs& args) {
-    return attention_on_tensor_cores(kv_type(args.shape.dtype), static_cast<std::int32_t>(args.shape.head_dim));
+    return attention_on_tensor_cores(kv_type(args.shape.dtype), static_cast<std::int32_t>(args.shape.head_dim),
+                                     args.softcap);
 }
 
 // Returns the KV chunks that launches have room for: the same for all passes that end within the same graph_chunks().
@@ -75,7 +76,8 @@ const GraphAttention& GraphArrays::add_attention(const AttentionArgs& args) {
             there.args.path_rows == args.path_rows && there.args.q.rows() == n &&
             there.args.n_q_heads == args.n_q_heads && there.args.shape.n_kv_heads == args.shape.n_kv_heads &&
             there.args.shape.head_dim == args.shape.head_dim && there.args.shape.dtype == args.shape.dtype &&
-            there.args.window == args.window && there.args.n_committed == args.n_committed)
+            there.args.window == args.window && there.args.softcap == args.softcap &&
+            there.args.n_committed == args.n_committed)
             return there;
     GraphAttention made{.args = args,
                         .n_chunks = launch_chunks(args),
