@@ -107,7 +107,7 @@ TEST_F(CudaJoined, NormsAndGatesLaidOutForMatmuls) {
 TEST_F(CudaJoined, NormsOfHeadsBeforeRope) {
     constexpr std::int64_t kTokens = 3;
     const std::vector<std::int32_t> rows{2, 0, 3};
-    for (const std::int64_t head_dim : {64, 128, 96})
+    for (const std::int64_t head_dim : {64, 128, 96, 256})
         for (const RopeLayout layout : {RopeLayout::Interleaved, RopeLayout::Half})
             for (const std::int64_t rotated : {head_dim, head_dim / 2, std::int64_t{0}}) {
                 const KvShape shape{.n_kv_heads = 2, .head_dim = head_dim, .dtype = DType::BF16};
