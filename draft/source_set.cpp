@@ -63,7 +63,7 @@ ModelNgrams model_ngrams(const DraftOptions& options, const DraftContext& target
 WindowShape model_window(const DraftOptions& options, const DraftContext& target) {
     const ModelConfig& config = target.draft_model->config();
     const std::size_t row =
-        row_bytes(target.draft_model->kv_shape().dtype, 2 * config.n_layers * config.n_kv_heads * config.head_dim);
+        row_bytes(target.draft_model->kv_shape().dtype, 2 * config.n_layers() * config.attention(0).kv_cols());
     const std::int64_t room = std::min(static_cast<std::int64_t>(std::min(options.window_bytes / row, kMostSlots)),
                                        target.draft_model->context_tokens() - model_nodes(options, target.vocab));
     WindowShape window;

@@ -1,6 +1,7 @@
 #include "runtime/formats/gguf_config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -8,25 +9,13 @@
 #include <cstring>
 
 #include "kernels/base/error.h"
+#include "runtime/formats/family.h"
+#include "runtime/formats/gguf_keys.h"
 #include "runtime/text/printable.h"
 
 namespace slipstream {
 
 namespace {
-
-struct KnownArchitecture {
-    std::string_view name;
-    Architecture architecture;
-    // llama.cpp's converter permutes the rows of Q and K of llama models so that rotated pairs are adjacent.
-    RopeLayout layout;
-};
-
-constexpr std::array kArchitectures{
-    KnownArchitecture{"llama", Architecture::Llama, RopeLayout::Interleaved},
-    KnownArchitecture{"qwen2", Architecture::Qwen2, RopeLayout::Half},
-    KnownArchitecture{"qwen3", Architecture::Qwen3, RopeLayout::Half},
-    KnownArchitecture{"phi3", Architecture::Phi3, RopeLayout::Half},
-};
 
 // Keys that change the arithmetic in ways that are not implemented, each with the value at which it changes nothing.
 struct NeutralKey {
@@ -49,60 +38,24 @@ constexpr std::array kNeutralKeys{
     NeutralKey{"rope.scaling.yarn_ext_factor", 1.0},
 };
 
-// The keys of one file, with the prefix of its architecture.
-class Keys {
-public:
-    Keys(const GgufFile& file, std::string_view prefix) : file_(file), prefix_(prefix) {}
-
-    [[nodiscard]] std::string key(std::string_view suffix) const { return fmt::format("{}.{}", prefix_, suffix); }
-    [[nodiscard]] const GgufValue* find(std::string_view suffix) const { return file_.find(key(suffix)); }
-    [[nodiscard]] std::optional<double> number(std::string_view suffix) const { return file_.number(key(suffix)); }
-    [[nodiscard]] std::optional<std::int64_t> integer(std::string_view suffix) const {
-        return file_.integer(key(suffix));
-    }
-    [[nodiscard]] std::optional<std::string_view> string(std::string_view suffix) const {
-        return file_.string(key(suffix));
-    }
-
-    [[nodiscard]] std::int64_t required(std::string_view suffix) const {
-        if (const auto value = integer(suffix)) return *value;
-        throw FormatError(fmt::format("{}: metadata {} is missing", file_.name(), key(suffix)));
-    }
-
-    // Returns a value that is given as one number for all layers, or as an array with the same number for each.
-    [[nodiscard]] std::optional<std::int64_t> uniform(std::string_view suffix, std::int64_t n_layers) const {
-        const GgufValue* value = find(suffix);
-        if (value == nullptr || value->type != GgufValueType::Array) return integer(suffix);
-        const auto values = value->integers();
-        if (!values || static_cast<std::int64_t>(values->size()) != n_layers)
-            throw FormatError(fmt::format("{}: metadata {} is {}; one integer for each of {} layers is needed",
-                                          file_.name(), key(suffix), value->to_text(), n_layers));
-        if (std::any_of(values->begin(), values->end(), [&](std::int64_t v) { return v != values->front(); }))
-            throw Unsupported(fmt::format("{}: {} differs between layers ({}), which is not served", file_.name(),
-                                          key(suffix), value->to_text()));
-        return values->front();
-    }
-
-    [[nodiscard]] const GgufFile& file() const { return file_; }
-
-private:
-    const GgufFile& file_;
-    std::string_view prefix_;
-};
-
-const KnownArchitecture& find_architecture(const GgufFile& file) {
+const Family& family_of(const GgufFile& file) {
     const auto name = file.string("general.architecture");
     if (!name) throw FormatError(fmt::format("{}: metadata general.architecture is missing", file.name()));
-    for (const KnownArchitecture& known : kArchitectures)
-        if (known.name == *name) return known;
-    throw Unsupported(fmt::format("{}: architecture \"{}\" is not served (served: llama, qwen2, qwen3, phi3)",
-                                  file.name(), printable(*name)));
+    std::vector<std::string_view> served;
+    for (const Family* family : kFamilies) {
+        if (family->gguf_name.empty()) continue;
+        if (family->gguf_name == *name) return *family;
+        served.push_back(family->gguf_name);
+    }
+    throw Unsupported(fmt::format("{}: architecture \"{}\" is not served (served: {})", file.name(), printable(*name),
+                                  fmt::join(served, ", ")));
 }
 
-void refuse_foreign_arithmetic(const Keys& keys) {
+void refuse_foreign_arithmetic(const GgufKeys& keys, std::span<const std::string_view> read_by_family) {
     for (const NeutralKey& neutral : kNeutralKeys) {
         const auto value = keys.number(neutral.suffix);
         if (!value || *value == neutral.neutral) continue;
+        if (std::ranges::find(read_by_family, neutral.suffix) != read_by_family.end()) continue;
         if (neutral.suffix == "expert_count")
             throw Unsupported(
                 fmt::format("{}: a mixture of {} experts, which is not served", keys.file().name(), *value));
@@ -113,7 +66,7 @@ void refuse_foreign_arithmetic(const Keys& keys) {
         throw Unsupported(fmt::format("{}: attention that is not causal is not served", keys.file().name()));
 }
 
-std::vector<double> read_factors(const Keys& keys, const FileTensor& tensor) {
+std::vector<double> read_factors(const GgufKeys& keys, const FileTensor& tensor) {
     if (tensor.type_name != "F32" || tensor.shape.size() != 1)
         throw Unsupported(fmt::format("{}: tensor {} has type {} and shape {}; a vector of F32 is served",
                                       keys.file().name(), printable(tensor.name), tensor.type_name,
@@ -123,7 +76,7 @@ std::vector<double> read_factors(const Keys& keys, const FileTensor& tensor) {
     return {values.begin(), values.end()};
 }
 
-RopeScaling read_rope_scaling(const Keys& keys, const TensorIndex& tensors) {
+RopeScaling read_rope_scaling(const GgufKeys& keys, const TensorIndex& tensors) {
     RopeScaling scaling;
     const auto type = keys.string("rope.scaling.type").value_or("linear");
     scaling.factor = keys.number("rope.scaling.factor").value_or(0.0);
@@ -161,50 +114,14 @@ RopeScaling read_rope_scaling(const Keys& keys, const TensorIndex& tensors) {
     return scaling;
 }
 
-// Returns the sliding window of each layer; empty: none has one. Without a pattern all layers have it; an array marks
-// those that have it; a number n excludes every n-th. A window as long as the context is kept, since a longer context
-// than the file's may be requested.
-std::vector<std::int64_t> read_windows(const Keys& keys, const ModelConfig& config) {
-    const std::int64_t window = keys.integer("attention.sliding_window").value_or(0);
-    if (window <= 0) return {};
-    const auto n_layers = static_cast<std::size_t>(config.n_layers);
-    const GgufValue* pattern = keys.find("attention.sliding_window_pattern");
-    std::vector<std::int64_t> windows(n_layers, window);
-    if (pattern == nullptr) {
-        // Qwen's layers below max_window_layers have no window, and without the pattern these layers are unknown. A
-        // window that covers the context means that there is none.
-        if (config.architecture == Architecture::Qwen2 || config.architecture == Architecture::Qwen3) {
-            if (window >= config.context_tokens) return {};
-            throw Unsupported(fmt::format("{}: {} = {} without a pattern of layers is not served for {}",
-                                          keys.file().name(), keys.key("attention.sliding_window"), window,
-                                          architecture_name(config.architecture)));
-        }
-        return windows;
-    }
-    if (const auto step = pattern->integer()) {
-        for (std::size_t i = 0; *step > 0 && i < n_layers; ++i)
-            if (i % static_cast<std::size_t>(*step) == static_cast<std::size_t>(*step) - 1) windows[i] = 0;
-        return windows;
-    }
-    const auto flags = pattern->integers();
-    if (!flags || flags->size() != n_layers)
-        throw FormatError(fmt::format("{}: metadata {} is {}; a flag for each of {} layers is needed",
-                                      keys.file().name(), keys.key("attention.sliding_window_pattern"),
-                                      pattern->to_text(), n_layers));
-    for (std::size_t i = 0; i < n_layers; ++i)
-        if ((*flags)[i] == 0) windows[i] = 0;
-    return windows;
-}
-
-std::int64_t read_head_dim(const Keys& keys, const ModelConfig& config) {
+std::int64_t read_head_dim(const GgufKeys& keys, std::int64_t d_model, std::int64_t n_q_heads) {
     std::optional<std::int64_t> key_length = keys.integer("attention.key_length");
     std::optional<std::int64_t> value_length = keys.integer("attention.value_length");
     if (!key_length || !value_length) {
-        if (config.n_q_heads < 1 || config.d_model % config.n_q_heads != 0)
+        if (n_q_heads < 1 || d_model % n_q_heads != 0)
             throw FormatError(fmt::format("{}: {} elements do not divide among {} attention heads, and {} is not given",
-                                          keys.file().name(), config.d_model, config.n_q_heads,
-                                          keys.key("attention.key_length")));
-        const std::int64_t shared = config.d_model / config.n_q_heads;
+                                          keys.file().name(), d_model, n_q_heads, keys.key("attention.key_length")));
+        const std::int64_t shared = d_model / n_q_heads;
         key_length = key_length.value_or(shared);
         value_length = value_length.value_or(shared);
     }
@@ -224,34 +141,33 @@ DType kv_type(const TensorIndex& tensors) {
 }  // namespace
 
 ModelConfig read_gguf_config(const GgufFile& file, const TensorIndex& tensors) {
-    const KnownArchitecture& known = find_architecture(file);
-    const Keys keys(file, known.name);
-    refuse_foreign_arithmetic(keys);
+    const Family& family = family_of(file);
+    const GgufKeys keys(file, family.gguf_name);
+    refuse_foreign_arithmetic(keys, family.gguf_keys);
     ModelConfig config;
-    config.architecture = known.architecture;
-    config.rope_layout = known.layout;
+    config.family = family.name;
+    config.rope_layout = family.gguf_rope_layout;
     config.name = file.string("general.name").value_or("");
     config.context_tokens = keys.required("context_length");
     config.d_model = keys.required("embedding_length");
-    config.n_layers = keys.required("block_count");
-    const auto uniform = [&](std::string_view suffix) { return keys.uniform(suffix, config.n_layers); };
+    const std::int64_t n_layers = keys.required("block_count");
+    const auto uniform = [&](std::string_view suffix) { return keys.uniform(suffix, n_layers); };
     const auto d_ff = uniform("feed_forward_length");
     const auto n_q_heads = uniform("attention.head_count");
     if (!d_ff || !n_q_heads)
         throw FormatError(fmt::format("{}: metadata {} is missing", file.name(),
                                       keys.key(d_ff ? "attention.head_count" : "feed_forward_length")));
-    config.d_ff = *d_ff;
-    config.n_q_heads = *n_q_heads;
-    config.n_kv_heads = uniform("attention.head_count_kv").value_or(config.n_q_heads);
-    config.head_dim = read_head_dim(keys, config);
+    AttentionConfig attention{.n_q_heads = *n_q_heads,
+                              .n_kv_heads = uniform("attention.head_count_kv").value_or(*n_q_heads),
+                              .head_dim = read_head_dim(keys, config.d_model, *n_q_heads)};
     const auto rms_eps = keys.number("attention.layer_norm_rms_epsilon");
     if (!rms_eps)
         throw FormatError(
             fmt::format("{}: metadata {} is missing", file.name(), keys.key("attention.layer_norm_rms_epsilon")));
     config.rms_eps = static_cast<float>(std::clamp(*rms_eps, 0.0, 2.0));
-    config.n_rotated = keys.integer("rope.dimension_count").value_or(config.head_dim);
-    config.rope_theta = keys.number("rope.freq_base").value_or(10000.0);
-    config.rope_scaling = read_rope_scaling(keys, tensors);
+    config.ropes = {{.theta = keys.number("rope.freq_base").value_or(10000.0),
+                     .n_rotated = keys.integer("rope.dimension_count").value_or(attention.head_dim),
+                     .scaling = read_rope_scaling(keys, tensors)}};
     const FileTensor* embedding = tensors.find("token_embd.weight");
     if (embedding == nullptr || embedding->shape.size() != 2)
         throw FormatError(
@@ -260,11 +176,14 @@ ModelConfig read_gguf_config(const GgufFile& file, const TensorIndex& tensors) {
     config.tied_embeddings = tensors.find("output.weight") == nullptr;
     config.kv_dtype = kv_type(tensors);
     try {
+        check_layer_count(n_layers);
+        config.layers.assign(static_cast<std::size_t>(n_layers), {.mixer = attention, .feed_forward = {.d_ff = *d_ff}});
+        family.read_gguf(keys, config);
         validate(config);
     } catch (const FormatError& error) {
-        throw FormatError(fmt::format("{}: {}", file.name(), error.what()));
+        const std::string text = error.what();
+        throw FormatError(text.starts_with(file.name()) ? text : fmt::format("{}: {}", file.name(), text));
     }
-    config.layer_window = read_windows(keys, config);
     return config;
 }
 

@@ -1,6 +1,5 @@
-// Reads a ModelConfig from GGUF metadata: architectures llama (also Mistral's files), qwen2, qwen3 and phi3. Keys and
-// defaults are those that llama.cpp writes and reads (gguf-py/gguf/constants.py, src/llama-model.cpp). Any other
-// architecture is refused by name.
+// Reads a ModelConfig from GGUF metadata. Keys and defaults are those that llama.cpp writes and reads
+// (gguf-py/gguf/constants.py, src/llama-model.cpp). An architecture that no family has (family.h) is refused by name.
 #pragma once
 
 #include "runtime/formats/gguf_file.h"

@@ -7,6 +7,7 @@
 
 #include "kernels/base/error.h"
 #include "runtime/formats/chat_templates.h"
+#include "runtime/formats/family.h"
 #include "runtime/formats/file_presence.h"
 #include "runtime/formats/gguf_config.h"
 #include "runtime/formats/gguf_file.h"
@@ -126,8 +127,9 @@ ModelContents open_gguf(const std::filesystem::path& path) {
     if (const std::string* text = find_chat_template(model.tokenizer_source.chat_templates, kDefaultChatTemplate))
         model.chat_template = *text;
     for (const auto& [key, value] : first.entries()) model.metadata.emplace_back(printable(key), value.to_text());
-    model.names = &gguf_names();
-    if (model.config.architecture == Architecture::Qwen2) model.rules.qkv_bias = BiasRule::Required;
+    const Family& family = find_family(model.config.family);
+    model.names = &family.gguf_names;
+    model.rules = family.gguf_biases;
     return model;
 }
 

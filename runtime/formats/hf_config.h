@@ -1,7 +1,7 @@
 // Reads a ModelConfig from the text of config.json, and sampling defaults from generation_config.json (Hugging Face
-// directories). Reads text, not files, so that it can be fuzzed. Architectures: LlamaForCausalLM, MistralForCausalLM,
-// Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM; others are refused by name. Field names and defaults are those
-// of transformers (models/*/configuration_*.py and modeling_rope_utils.py, 4.40 to 5.23).
+// directories). Reads text, not files, so that it can be fuzzed. An architecture that no family has (family.h) is
+// refused by name. Field names and defaults are those of transformers (models/*/configuration_*.py and
+// modeling_rope_utils.py, 4.40 to 5.23).
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,15 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/formats/weight_binding.h"
 #include "runtime/model/model_config.h"
 
 namespace slipstream {
 
-/// Which attention projections have a bias.
-enum class AttentionBias : std::uint8_t { None, Qkv, QkvAndOut };
-
 /// The contents of a config.json.
 struct HfConfig {
     ModelConfig model;  // validated; kv_dtype is `dtype`, or F16 without one
-    AttentionBias attention_bias = AttentionBias::None;
+    BindingRules biases{BiasRule::Forbidden, BiasRule::Forbidden};
     std::optional<DType> dtype;  // "torch_dtype" or "dtype"; nothing: not given, or another type
     std::optional<std::int64_t> bos_id;
     std::vector<TokenId> end_tokens;  // eos_token_id, one or several; empty: none

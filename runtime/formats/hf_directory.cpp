@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "runtime/formats/chat_templates.h"
+#include "runtime/formats/family.h"
 #include "runtime/formats/file_presence.h"
 #include "runtime/formats/hf_config.h"
 #include "runtime/formats/model_contents.h"
@@ -140,11 +141,6 @@ DType kv_type(const ModelContents& model, const HfConfig& config) {
     return DType::F16;
 }
 
-BindingRules rules_of(AttentionBias bias) {
-    const auto rule = [](bool required) { return required ? BiasRule::Required : BiasRule::Forbidden; };
-    return {rule(bias != AttentionBias::None), rule(bias == AttentionBias::QkvAndOut)};
-}
-
 }  // namespace
 
 ModelContents open_hf_directory(const fs::path& directory) {
@@ -168,8 +164,8 @@ ModelContents open_hf_directory(const fs::path& directory) {
     std::erase_if(ends, [&](TokenId id) { return id >= model.config.vocab; });
     if (config.bos_id && *config.bos_id < model.config.vocab) model.tokenizer_source.bos_id = config.bos_id;
     find_tokenizer(model, directory);
-    model.names = &hugging_face_names();
-    model.rules = rules_of(config.attention_bias);
+    model.names = &find_family(model.config.family).hf_names;
+    model.rules = config.biases;
     return model;
 }
 

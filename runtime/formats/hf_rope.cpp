@@ -11,17 +11,14 @@ namespace slipstream {
 
 namespace {
 
-constexpr double kDefaultTheta = 10000.0;
-constexpr std::int64_t kPhi3OriginalContext = 4096;  // default of Phi3Config
-
-RopeScalingKind scaling_kind(const JsonFields& scaling, Architecture architecture) {
+RopeScalingKind scaling_kind(const JsonFields& scaling, const HfDefaults& defaults) {
     auto type = scaling.string("rope_type");
     if (!type) type = scaling.string("type");
     const std::string text = type.value_or("default");
     if (text == "default") return RopeScalingKind::None;
-    // The first files of Phi-3 call longrope "su" or "yarn" (Phi3Config, backward compatibility).
+    // The first files of Phi-3 call longrope "su" or "yarn" (Phi3Config, for older files).
     if (text == "longrope" || text == "su") return RopeScalingKind::LongRope;
-    if (text == "yarn") return architecture == Architecture::Phi3 ? RopeScalingKind::LongRope : RopeScalingKind::Yarn;
+    if (text == "yarn") return defaults.yarn_is_longrope ? RopeScalingKind::LongRope : RopeScalingKind::Yarn;
     if (text == "linear") return RopeScalingKind::Linear;
     if (text == "dynamic") return RopeScalingKind::Dynamic;
     if (text == "llama3") return RopeScalingKind::Llama3;
@@ -36,24 +33,25 @@ double required_number(const JsonFields& scaling, const char* key) {
     return *value;
 }
 
-void read_scaling(const JsonFields& fields, const JsonFields& scaling, ModelConfig& config) {
-    RopeScaling& rope = config.rope_scaling;
-    rope.kind = scaling_kind(scaling, config.architecture);
-    if (rope.kind == RopeScalingKind::None) return;
+RopeScaling read_scaling(const JsonFields& fields, const JsonFields& scaling, const HfDefaults& defaults,
+                         std::int64_t context_tokens) {
+    RopeScaling rope;
+    rope.kind = scaling_kind(scaling, defaults);
+    if (rope.kind == RopeScalingKind::None) return rope;
     rope.original_context = scaling.integer("original_max_position_embeddings").value_or(0);
     if (rope.kind != RopeScalingKind::Linear && rope.kind != RopeScalingKind::Dynamic) {
         // A field beside the scaling object takes precedence over one inside it (standardize_rope_params).
         if (const auto outer = fields.integer("original_max_position_embeddings")) {
             rope.original_context = *outer;
-        } else if (config.architecture == Architecture::Phi3) {
-            rope.original_context = kPhi3OriginalContext;
+        } else if (defaults.rope_original_context != 0) {
+            rope.original_context = defaults.rope_original_context;
         }
-        if (rope.original_context == 0) rope.original_context = config.context_tokens;
+        if (rope.original_context == 0) rope.original_context = context_tokens;
         if (rope.original_context < 1)
             fields.fail("original_max_position_embeddings", fmt::format("is {}", rope.original_context));
     }
-    const double stretch = static_cast<double>(config.context_tokens) /
-                           static_cast<double>(std::max<std::int64_t>(rope.original_context, 1));
+    const double stretch =
+        static_cast<double>(context_tokens) / static_cast<double>(std::max<std::int64_t>(rope.original_context, 1));
     switch (rope.kind) {
         case RopeScalingKind::None:
             break;
@@ -87,15 +85,21 @@ void read_scaling(const JsonFields& fields, const JsonFields& scaling, ModelConf
             rope.long_factors = scaling.numbers("long_factor").value_or(std::vector<double>{});
             break;
     }
+    return rope;
 }
 
 }  // namespace
 
-void read_hf_rope(const JsonFields& fields, ModelConfig& config) {
+RopeConfig read_hf_rope(const JsonFields& fields, const HfDefaults& defaults, std::int64_t context_tokens,
+                        std::int64_t head_dim, const char* layer_type) {
     const auto* scaling = fields.object("rope_scaling");
     // If both are given, transformers 5 uses rope_scaling.
     if (scaling == nullptr || scaling->empty()) scaling = fields.object("rope_parameters");
     const nlohmann::json none = nlohmann::json::object();
+    if (scaling != nullptr && layer_type != nullptr) {
+        const JsonFields types(*scaling, fields.name());
+        if (const auto* of_type = types.object(layer_type)) scaling = of_type;
+    }
     const JsonFields inner(scaling == nullptr ? none : *scaling, fields.name());
     for (const char* key : {"full_attention", "sliding_attention"})
         if (inner.find(key) != nullptr)
@@ -105,13 +109,13 @@ void read_hf_rope(const JsonFields& fields, ModelConfig& config) {
         if (const auto value = inner.number(key)) return *value;
         return fields.number(key).value_or(absent);
     };
-    config.rope_theta = either("rope_theta", kDefaultTheta);
     const double part = either("partial_rotary_factor", 1.0);
     if (!(part > 0.0 && part <= 1.0)) fields.fail("partial_rotary_factor", fmt::format("is {}", part));
     // head_dim is validated later; even with a damaged one the product must not overflow.
-    const std::int64_t head_dim = std::clamp<std::int64_t>(config.head_dim, 0, 1 << 20);
-    config.n_rotated = static_cast<std::int64_t>(static_cast<double>(head_dim) * part);
-    read_scaling(fields, inner, config);
+    const std::int64_t elements = std::clamp<std::int64_t>(head_dim, 0, 1 << 20);
+    return {.theta = either("rope_theta", defaults.rope_theta),
+            .n_rotated = static_cast<std::int64_t>(static_cast<double>(elements) * part),
+            .scaling = read_scaling(fields, inner, defaults, context_tokens)};
 }
 
 }  // namespace slipstream

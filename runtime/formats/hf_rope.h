@@ -3,13 +3,16 @@
 // together.
 #pragma once
 
+#include "runtime/formats/family.h"
 #include "runtime/model/model_config.h"
 #include "runtime/text/json_fields.h"
 
 namespace slipstream {
 
-/// Sets config.rope_theta, n_rotated and rope_scaling. config.head_dim and context_tokens must be set before. Throws
-/// FormatError or Unsupported.
-void read_hf_rope(const JsonFields& fields, ModelConfig& config);
+/// Returns the rotary embedding of the layers whose type is `layer_type` ("full_attention") if "rope_parameters" has
+/// one for each type; of all layers if it is null. For heads of `head_dim` elements and a model trained for
+/// `context_tokens`. Throws FormatError or Unsupported.
+[[nodiscard]] RopeConfig read_hf_rope(const JsonFields& fields, const HfDefaults& defaults, std::int64_t context_tokens,
+                                      std::int64_t head_dim, const char* layer_type = nullptr);
 
 }  // namespace slipstream

@@ -24,7 +24,7 @@ struct ModelContents {
     std::optional<std::string> chat_template;
     std::vector<FileTensor> tensors;  // views into `files`
     std::vector<std::pair<std::string, std::string>> metadata;
-    const WeightNames* names = nullptr;
+    const TensorNames* names = nullptr;
     BindingRules rules;
 };
 

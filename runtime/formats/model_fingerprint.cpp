@@ -1,6 +1,7 @@
 #include "runtime/formats/model_fingerprint.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -42,15 +43,11 @@ private:
     std::uint64_t state_ = 0;
 };
 
-void add_config(Digest& digest, const ModelConfig& config) {
-    digest.number(config.architecture);
-    for (const std::int64_t size : {config.d_model, config.d_ff, config.n_layers, config.n_q_heads, config.n_kv_heads,
-                                    config.head_dim, config.vocab, config.n_rotated})
-        digest.number(size);
-    digest.number(config.rms_eps);
-    digest.number(config.rope_theta);
-    digest.number(config.rope_layout);
-    const RopeScaling& scaling = config.rope_scaling;
+// The families that were served first have a number here; their layers are alike but for windows. Fingerprints that are
+// stored in files must not change, so these families keep the digest that they had.
+constexpr std::array<std::string_view, 5> kUniformFamilies{"llama", "mistral", "qwen2", "qwen3", "phi3"};
+
+void add_scaling(Digest& digest, const RopeScaling& scaling) {
     digest.number(scaling.kind);
     for (const double value : {scaling.factor, static_cast<double>(scaling.original_context), scaling.low_freq_factor,
                                scaling.high_freq_factor, scaling.beta_fast, scaling.beta_slow,
@@ -59,7 +56,48 @@ void add_config(Digest& digest, const ModelConfig& config) {
     digest.numbers(scaling.short_factors);
     digest.numbers(scaling.long_factors);
     digest.numbers(scaling.frequency_divisors);
-    digest.numbers(config.layer_window);
+}
+
+void add_uniform_config(Digest& digest, const ModelConfig& config, std::uint8_t family) {
+    digest.number(family);
+    const LayerConfig& first = config.layers.front();
+    const AttentionConfig& attention = first.attention();
+    const RopeConfig& rope = config.ropes.front();
+    for (const std::int64_t size : {config.d_model, first.feed_forward.d_ff, config.n_layers(), attention.n_q_heads,
+                                    attention.n_kv_heads, attention.head_dim, config.vocab, rope.n_rotated})
+        digest.number(size);
+    digest.number(config.rms_eps);
+    digest.number(rope.theta);
+    digest.number(config.rope_layout);
+    add_scaling(digest, rope.scaling);
+    digest.numbers(layer_windows(config));
+}
+
+void add_config(Digest& digest, const ModelConfig& config) {
+    const auto found = std::ranges::find(kUniformFamilies, config.family);
+    if (found != kUniformFamilies.end())
+        return add_uniform_config(digest, config, static_cast<std::uint8_t>(found - kUniformFamilies.begin()));
+    digest.text(config.family);
+    digest.number(config.d_model);
+    digest.number(config.vocab);
+    for (const float value : {config.rms_eps, config.norm_offset, config.embedding_scale, config.logit_softcap})
+        digest.number(value);
+    digest.number(config.rope_layout);
+    for (const RopeConfig& rope : config.ropes) {
+        digest.number(rope.theta);
+        digest.number(rope.n_rotated);
+        add_scaling(digest, rope.scaling);
+    }
+    for (const LayerConfig& layer : config.layers) {
+        const AttentionConfig& attention = layer.attention();
+        for (const std::int64_t size :
+             {attention.n_q_heads, attention.n_kv_heads, attention.head_dim, attention.window, layer.feed_forward.d_ff})
+            digest.number(size);
+        digest.number(attention.rope);
+        digest.number(attention.scale());
+        digest.number(attention.softcap);
+        digest.number(layer.feed_forward.activation);
+    }
 }
 
 void add_vocabulary(Digest& digest, const TokenizerSource& source) {

@@ -17,28 +17,16 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::int64_t kMatricesPerLayer = std::size(kLayerMatrices);
-
-// Every small tensor of the model, so that it can be replaced by its widened copy.
+// Calls fn for every small tensor (norm or bias).
 template <typename Weights, typename Fn>
 void for_each_small_tensor(Weights& weights, const Fn& fn) {
-    const auto call = [&](auto& view) {
-        if (!view.empty()) fn(view);
-    };
-    call(weights.output_norm);
-    for (auto& layer : weights.layers)
-        for (auto* view : {&layer.attn_norm, &layer.q_bias, &layer.k_bias, &layer.v_bias, &layer.q_norm, &layer.k_norm,
-                           &layer.attn_out_bias, &layer.ffn_norm})
-            call(*view);
+    for_each_tensor(weights, [&](const TensorInfo& info, std::int64_t /*layer*/, auto& view) {
+        if (!info.is_matrix()) fn(info, view);
+    });
 }
 
-// Place of a matrix among all, in reading order.
-std::size_t matrix_index(std::int64_t n_layers, std::int64_t layer, MatrixRole role) {
-    if (role == MatrixRole::LmHead) return n_layers * kMatricesPerLayer;
-    return layer * kMatricesPerLayer + static_cast<std::int64_t>(role);
-}
-
-// As another model has them, but for the rounding of those that are brought in anew.
+// Returns the items of the model: cut anew, or those of the model that it shares with, where own items get their own
+// rounding.
 std::vector<WeightItem> items_of(const ModelWeights& weights, const LoadOptions& options) {
     const SharedModel& shared = options.shared;
     if (shared.model == nullptr) return cut_weight_items(weights, options.rounding, options.placement.max_item_bytes);
@@ -52,21 +40,22 @@ std::vector<WeightItem> items_of(const ModelWeights& weights, const LoadOptions&
 }  // namespace
 
 std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t context_tokens) {
-    CHECK(context_tokens >= 0 && config.n_layers >= 0 && config.n_kv_heads >= 0 && config.head_dim >= 0,
-          "KV of {} tokens", context_tokens);
+    CHECK(context_tokens >= 0, "KV of {} tokens", context_tokens);
     const std::int64_t n_chunks = context_tokens / kChunkTokens + (context_tokens % kChunkTokens > 0 ? 1 : 0);
-    std::optional<std::size_t> bytes = 2 * row_bytes(kv_dtype, kChunkTokens);  // K and V of one element a token
-    for (const std::int64_t factor : {n_chunks, config.n_layers, config.n_kv_heads, config.head_dim})
-        if (bytes) bytes = checked_mul(*bytes, static_cast<std::size_t>(factor));
-    return std::min(bytes.value_or(kMaxKvBytes), kMaxKvBytes);
+    std::int64_t cols = 0;  // elements of K of one token in all layers; below 2^28, see validate()
+    for (const LayerConfig& layer : config.layers) cols += layer.attention().kv_cols();
+    const std::size_t bytes = 2 * row_bytes(kv_dtype, kChunkTokens);  // K and V of a chunk with one element per token
+    const auto of_chunk = checked_mul(bytes, static_cast<std::size_t>(cols));
+    const auto all = of_chunk ? checked_mul(*of_chunk, static_cast<std::size_t>(n_chunks)) : std::nullopt;
+    return std::min(all.value_or(kMaxKvBytes), kMaxKvBytes);
 }
 
 Model::Model(const WeightSource& source, Device& device, const LoadOptions& options)
     : device_(&device),
       config_(options.shard ? shard_config(source.config(), *options.shard) : source.config()),
       weights_(options.shard ? shard_weights(source.weights(), source.config(), *options.shard) : source.weights()),
-      rope_(rope_frequencies(config_, options.context_tokens > 0 ? options.context_tokens : config_.context_tokens)),
       context_tokens_(options.context_tokens > 0 ? options.context_tokens : config_.context_tokens),
+      ropes_(rope_frequencies(config_, context_tokens_)),
       kv_dtype_(options.kv_dtype.value_or(config_.kv_dtype)),
       items_(items_of(weights_, options)),
       memory_(device, items_, options.placement, options.tag,
@@ -99,18 +88,16 @@ void Model::load_own_items(const WeightSource& source, const LoadOptions& option
                                  .on_progress = options.on_progress});
 }
 
-// Where the rows of each matrix lie; weights_ gets the packed view of what is resident in one piece.
+// Fills parts_ and part_ranges_; weights_ gets the packed view of each matrix that is resident in one part.
 void Model::index_parts() {
-    const auto n_layers = static_cast<std::int64_t>(weights_.layers.size());
-    std::size_t n_matrices = 0;  // begun so far
+    part_ranges_.resize(weights_.layers.size() + 1);
     for (std::size_t i = 0; i < items_.size(); ++i) {
         for (const WeightPart& part : items_[i].parts) {
-            const ConstTensorView& matrix = matrix_of(weights_, part.layer, part.role);
-            if (part.first_row == 0) {
-                CHECK(matrix_index(n_layers, part.layer, part.role) == n_matrices, "items out of reading order");
-                part_begin_.push_back(parts_.size());
-                ++n_matrices;
-            }
+            const ConstTensorView& matrix = weights_.tensor(part.layer, part.role);
+            PartRange& range = part_ranges_[items_[i].layer][static_cast<std::size_t>(part.role)];
+            if (part.first_row == 0) range.first = parts_.size();
+            CHECK(range.first + range.n == parts_.size(), "the parts of a matrix do not follow one another");
+            ++range.n;
             parts_.push_back({.item = static_cast<std::int32_t>(i),
                               .first_row = part.first_row,
                               .offset = part.offset,
@@ -120,37 +107,32 @@ void Model::index_parts() {
                                                     matrix.shape[1], packed_layout(device_->kind()))});
         }
     }
-    part_begin_.push_back(parts_.size());
-    CHECK(n_matrices == static_cast<std::size_t>(n_layers * kMatricesPerLayer + 1), "{} matrices", n_matrices);
-    for (std::size_t m = 0; m < n_matrices; ++m) {
-        if (part_begin_[m + 1] - part_begin_[m] != 1) continue;
-        const MatrixPart& part = parts_[part_begin_[m]];
-        if (streams(part.item)) continue;
-        const auto layer = static_cast<std::int64_t>(m) / kMatricesPerLayer;
-        const MatrixRole role = layer == n_layers
-                                    ? MatrixRole::LmHead
-                                    : static_cast<MatrixRole>(static_cast<std::int64_t>(m) % kMatricesPerLayer);
-        matrix_of(weights_, layer, role) = part.packed;
-    }
+    for_each_tensor(weights_, [&](const TensorInfo& info, std::int64_t layer, ConstTensorView& matrix) {
+        const std::span<const MatrixPart> parts = this->parts(layer, info.role);
+        if (parts.size() == 1 && !streams(parts[0].item)) matrix = parts[0].packed;
+    });
 }
 
-std::span<const MatrixPart> Model::parts(std::int64_t layer, MatrixRole role) const {
-    const std::size_t m = matrix_index(static_cast<std::int64_t>(weights_.layers.size()), layer, role);
-    return std::span(parts_).subspan(part_begin_[m], part_begin_[m + 1] - part_begin_[m]);
+std::span<const MatrixPart> Model::parts(std::int64_t layer, TensorRole role) const {
+    const std::size_t at = role == TensorRole::LmHead ? weights_.layers.size() : static_cast<std::size_t>(layer);
+    const PartRange& range = part_ranges_.at(at)[static_cast<std::size_t>(role)];
+    return std::span(parts_).subspan(range.first, range.n);
 }
 
 std::size_t Model::small_tensor_bytes(const ModelWeights& weights) {
     std::size_t bytes = 0;
-    for_each_small_tensor(weights, [&](const ConstTensorView& view) { bytes += row_bytes(DType::F32, view.cols()); });
+    for_each_small_tensor(
+        weights, [&](const TensorInfo&, const ConstTensorView& view) { bytes += row_bytes(DType::F32, view.cols()); });
     return bytes;
 }
 
 void Model::shard_small_tensors(const Model& other) {
     CHECK(other.device_ == device_, "a model shared from another device");
     std::vector<ConstTensorView> views;
-    for_each_small_tensor(other.weights_, [&](const ConstTensorView& view) { views.push_back(view); });
+    for_each_small_tensor(other.weights_,
+                          [&](const TensorInfo&, const ConstTensorView& view) { views.push_back(view); });
     std::size_t at = 0;
-    for_each_small_tensor(weights_, [&](ConstTensorView& view) {
+    for_each_small_tensor(weights_, [&](const TensorInfo&, ConstTensorView& view) {
         CHECK(at < views.size() && views[at].cols() == view.cols(), "a model shared from another one's files");
         view = views[at++];
     });
@@ -162,8 +144,10 @@ void Model::widen_small_tensors(MemoryTag tag) {
     std::vector<float> widened(bytes / sizeof(float));
     float* row = widened.data();
     std::byte* at = small_tensors_.data();
-    for_each_small_tensor(weights_, [&](ConstTensorView& view) {
+    for_each_small_tensor(weights_, [&](const TensorInfo& info, ConstTensorView& view) {
         cpu::dequantize_row(view.dtype, view.data, row, view.cols());
+        if (info.kind == TensorKind::Norm)
+            for (float& weight : std::span(row, static_cast<std::size_t>(view.cols()))) weight += config_.norm_offset;
         row += view.cols();
         view = vector_view(static_cast<const std::byte*>(at), DType::F32, view.cols());
         at += row_bytes(DType::F32, view.cols());

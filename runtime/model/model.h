@@ -4,6 +4,7 @@
 // then it lies in a pinned arena of the host, and a PassStream brings it over once a pass.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -71,12 +72,13 @@ public:
     /// Bytes of items that stream: what a pass brings over the link.
     [[nodiscard]] std::size_t streamed_bytes() const { return memory_.streamed_bytes(); }
     [[nodiscard]] const std::byte* item_data(std::int32_t item) const { return memory_.data(item); }
-    /// Parts of a matrix in ascending rows. Any layer for the LM head.
-    [[nodiscard]] std::span<const MatrixPart> parts(std::int64_t layer, MatrixRole role) const;
-    [[nodiscard]] const RopeFrequencies& rope() const { return rope_; }
+    /// Returns the parts of a matrix in ascending rows. `layer` is ignored for the LM head.
+    [[nodiscard]] std::span<const MatrixPart> parts(std::int64_t layer, TensorRole role) const;
+    /// [config().ropes]: the frequencies of each rotary embedding.
+    [[nodiscard]] const std::vector<RopeFrequencies>& ropes() const { return ropes_; }
     [[nodiscard]] Device& device() const { return *device_; }
     [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
-    [[nodiscard]] KvShape kv_shape() const { return {config_.n_kv_heads, config_.head_dim, kv_dtype_}; }
+    [[nodiscard]] KvShape kv_shape() const { return config_.kv_shape(0, kv_dtype_); }
 
     /// Bytes of the small tensors (norms, biases), which every placement keeps on the device.
     [[nodiscard]] static std::size_t small_tensor_bytes(const ModelWeights& weights);
@@ -90,14 +92,18 @@ private:
     Device* device_;
     ModelConfig config_;
     ModelWeights weights_;
-    RopeFrequencies rope_;
     std::int64_t context_tokens_;
+    std::vector<RopeFrequencies> ropes_;
     DType kv_dtype_;
     Buffer small_tensors_;  // norms and biases as float, where they are not shared
     std::vector<WeightItem> items_;
-    ItemMemory memory_;                    // of the items
-    std::vector<MatrixPart> parts_;        // by matrix
-    std::vector<std::size_t> part_begin_;  // [7 * n_layers + 2]: into parts_, by (layer, role), then the LM head
+    ItemMemory memory_;              // of the items
+    std::vector<MatrixPart> parts_;  // by matrix, in reading order
+    struct PartRange {
+        std::size_t first = 0;  // index in parts_
+        std::size_t n = 0;
+    };
+    std::vector<std::array<PartRange, kTensorRoles>> part_ranges_;  // [n_layers + 1]; the last: of the LM head
 };
 
 /// What kv_bytes() says at most, for what is larger: still far from overflow when file sizes are added to it.

@@ -2,25 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "kernels/base/check.h"
 #include "kernels/base/error.h"
 
 namespace slipstream {
-
-std::string_view architecture_name(Architecture architecture) {
-    switch (architecture) {
-        case Architecture::Llama:
-            return "llama";
-        case Architecture::Mistral:
-            return "mistral";
-        case Architecture::Qwen2:
-            return "qwen2";
-        case Architecture::Qwen3:
-            return "qwen3";
-        case Architecture::Phi3:
-            return "phi3";
-    }
-    return "?";
-}
 
 std::string_view rope_scaling_name(RopeScalingKind kind) {
     switch (kind) {
@@ -47,44 +32,54 @@ void check_size(const char* field, std::int64_t value, std::int64_t limit) {
         throw FormatError(fmt::format("{} is {}; 1 to {} can be served", field, value, limit));
 }
 
-// Sizes that are each possible may still be absurd together. After these, with the single ones checked before them:
-// KV of the longest context <= 2^28 elements * 2^28 positions * 4 bytes = 2^58, weights <= 2^50 * 4 bytes = 2^52.
-void check_products(const ModelConfig& config) {
-    const std::int64_t q_cols = config.n_q_heads * config.head_dim;
-    const std::int64_t kv_cols = config.n_kv_heads * config.head_dim;
-    check_size("n_q_heads * head_dim", q_cols, 1 << 20);
-    check_size("elements of KV cache a token (2 * n_layers * n_kv_heads * head_dim)", 2 * config.n_layers * kv_cols,
-               1 << 28);
-    const std::int64_t layer = config.d_model * (2 * q_cols + 2 * kv_cols + 3 * config.d_ff);
-    check_size("number of weights", config.n_layers * layer + 2 * config.vocab * config.d_model, std::int64_t{1} << 50);
+// Each size may be possible and all together absurd. With these checks, KV of the longest context is at most 2^28
+// elements * 2^28 positions * 4 bytes = 2^58 bytes, weights are at most 2^50 * 4 bytes = 2^52.
+void check_sums(const ModelConfig& config) {
+    for (const LayerConfig& layer : config.layers)
+        check_size("n_q_heads * head_dim", layer.attention().q_cols(), 1 << 20);
+    std::int64_t kv_elements = 0;
+    std::int64_t weights = 2 * config.vocab * config.d_model;
+    for (const LayerConfig& layer : config.layers) {
+        const AttentionConfig& attention = layer.attention();
+        kv_elements += 2 * attention.kv_cols();
+        weights += config.d_model * (2 * attention.q_cols() + 2 * attention.kv_cols() + 3 * layer.feed_forward.d_ff);
+    }
+    check_size("elements of KV cache a token (2 * n_layers * n_kv_heads * head_dim)", kv_elements, 1 << 28);
+    check_size("number of weights", weights, std::int64_t{1} << 50);
 }
 
-}  // namespace
+// Kernels divide by a softcap; 0 means that there is none.
+void check_softcap(std::string_view what, float softcap) {
+    if (softcap != 0.0F && !(softcap >= 1e-3F && softcap <= 1e6F))
+        throw FormatError(fmt::format("the softcap of {} is {}; 0.001 to 1000000 can be served", what, softcap));
+}
 
-void validate(const ModelConfig& config) {
-    check_size("d_model (hidden size)", config.d_model, 1 << 20);
-    check_size("d_ff (intermediate size)", config.d_ff, 1 << 22);
-    check_size("n_layers", config.n_layers, 4096);
-    check_size("n_q_heads (attention heads)", config.n_q_heads, 1 << 14);
-    check_size("n_kv_heads (key/value heads)", config.n_kv_heads, 1 << 14);
-    check_size("head_dim", config.head_dim, 1024);
-    check_size("vocabulary size", config.vocab, 1 << 24);
-    check_size("context length", config.context_tokens, 1 << 28);
-    if (config.n_q_heads % config.n_kv_heads != 0)
-        throw FormatError(fmt::format("{} attention heads are no multiple of {} key/value heads", config.n_q_heads,
-                                      config.n_kv_heads));
-    check_products(config);
-    if (config.n_rotated < 2 || config.n_rotated % 2 != 0 || config.n_rotated > config.head_dim)
+void check_layer(const ModelConfig& config, const LayerConfig& layer) {
+    const AttentionConfig& attention = layer.attention();
+    check_size("d_ff (intermediate size)", layer.feed_forward.d_ff, 1 << 22);
+    check_size("n_q_heads (attention heads)", attention.n_q_heads, 1 << 14);
+    check_size("n_kv_heads (key/value heads)", attention.n_kv_heads, 1 << 14);
+    check_size("head_dim", attention.head_dim, 1024);
+    if (attention.n_q_heads % attention.n_kv_heads != 0)
+        throw FormatError(fmt::format("{} attention heads are no multiple of {} key/value heads", attention.n_q_heads,
+                                      attention.n_kv_heads));
+    if (attention.window < 0) throw FormatError(fmt::format("a sliding window of {} tokens", attention.window));
+    if (!(attention.scale_dim >= 0.0 && attention.scale_dim < 1e6))
+        throw FormatError(fmt::format("the scale of attention scores is {}^-0.5", attention.scale_dim));
+    check_softcap("attention scores", attention.softcap);
+    CHECK(attention.rope < config.ropes.size(), "rope {} of {}", attention.rope, config.ropes.size());
+    const std::int64_t n_rotated = config.ropes[attention.rope].n_rotated;
+    if (n_rotated < 2 || n_rotated % 2 != 0 || n_rotated > attention.head_dim)
         throw FormatError(fmt::format("rope turns {} elements of a head of {}; an even number from 2 to {} is needed",
-                                      config.n_rotated, config.head_dim, config.head_dim));
-    if (!(config.rms_eps > 0.0F && config.rms_eps < 1.0F))
-        throw FormatError(fmt::format("the norm's epsilon is {}", config.rms_eps));
-    if (!(config.rope_theta >= 1.0 && config.rope_theta < 1e15))
-        throw FormatError(fmt::format("rope theta is {}", config.rope_theta));
-    const RopeScaling& scaling = config.rope_scaling;
+                                      n_rotated, attention.head_dim, attention.head_dim));
+}
+
+void check_rope(const RopeConfig& rope) {
+    if (!(rope.theta >= 1.0 && rope.theta < 1e15)) throw FormatError(fmt::format("rope theta is {}", rope.theta));
+    const RopeScaling& scaling = rope.scaling;
     if (!(scaling.factor > 0.0 && scaling.factor < 1e6))
         throw FormatError(fmt::format("the rope scaling factor is {}", scaling.factor));
-    const auto half = static_cast<std::size_t>(config.n_rotated / 2);
+    const auto half = static_cast<std::size_t>(rope.n_rotated / 2);
     for (const auto* factors : {&scaling.short_factors, &scaling.long_factors, &scaling.frequency_divisors}) {
         if (!factors->empty() && factors->size() != half)
             throw FormatError(fmt::format("{} rope factors for {} frequencies", factors->size(), half));
@@ -93,10 +88,32 @@ void validate(const ModelConfig& config) {
     }
     if (scaling.kind == RopeScalingKind::LongRope && (scaling.short_factors.empty() || scaling.long_factors.empty()))
         throw FormatError("longrope scaling without its short and long factors");
-    if (!config.layer_window.empty() && config.layer_window.size() != static_cast<std::size_t>(config.n_layers))
-        throw FormatError(fmt::format("{} sliding windows for {} layers", config.layer_window.size(), config.n_layers));
-    for (const std::int64_t window : config.layer_window)
-        if (window < 0) throw FormatError(fmt::format("a sliding window of {} tokens", window));
+}
+
+}  // namespace
+
+std::vector<std::int64_t> layer_windows(const ModelConfig& config) {
+    std::vector<std::int64_t> windows;
+    for (const LayerConfig& layer : config.layers) windows.push_back(layer.attention().window);
+    const bool none = std::ranges::all_of(windows, [](std::int64_t window) { return window == 0; });
+    return none ? std::vector<std::int64_t>{} : windows;
+}
+
+void check_layer_count(std::int64_t n_layers) {
+    check_size("n_layers", n_layers, 4096);
+}
+
+void validate(const ModelConfig& config) {
+    check_size("d_model (hidden size)", config.d_model, 1 << 20);
+    check_layer_count(config.n_layers());
+    check_size("vocabulary size", config.vocab, 1 << 24);
+    check_size("context length", config.context_tokens, 1 << 28);
+    for (const LayerConfig& layer : config.layers) check_layer(config, layer);
+    check_sums(config);
+    if (!(config.rms_eps > 0.0F && config.rms_eps < 1.0F))
+        throw FormatError(fmt::format("the norm's epsilon is {}", config.rms_eps));
+    check_softcap("logits", config.logit_softcap);
+    for (const RopeConfig& rope : config.ropes) check_rope(rope);
 }
 
 }  // namespace slipstream

@@ -1,25 +1,27 @@
-// What a model is, in numbers: read out of config.json or GGUF keys, checked, and nothing of where its bytes lie.
+// The description of a model: sizes, and what each layer computes. Read from config.json or GGUF keys
+// (runtime/formats), and checked here.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
+#include "kernels/attention.h"
 #include "kernels/base/dtype.h"
 #include "kernels/elementwise.h"
 #include "runtime/text/token_id.h"
 
 namespace slipstream {
 
-enum class Architecture : std::uint8_t { Llama, Mistral, Qwen2, Qwen3, Phi3 };
-[[nodiscard]] std::string_view architecture_name(Architecture architecture);
-
 enum class RopeScalingKind : std::uint8_t { None, Linear, Dynamic, Llama3, Yarn, LongRope };
 [[nodiscard]] std::string_view rope_scaling_name(RopeScalingKind kind);
 
-/// Parameters of a rope scaling as the files give them; rope.h turns them into frequencies for a context length.
+/// Parameters of a RoPE scaling as files give them; rope.h computes frequencies for a context length from them.
 struct RopeScaling {
     RopeScalingKind kind = RopeScalingKind::None;
     double factor = 1.0;
@@ -33,43 +35,102 @@ struct RopeScaling {
     double mscale_all_dim = 0.0;
     std::vector<double> short_factors;  // longrope, [n_rotated / 2]
     std::vector<double> long_factors;
-    // GGUF files of llama3 scaling carry the finished divisors instead of the parameters ("rope_freqs.weight").
+    // GGUF files with llama3 scaling have the computed divisors instead of the parameters ("rope_freqs.weight").
     std::vector<double> frequency_divisors;  // [n_rotated / 2] or empty
 };
 
-struct ModelConfig {
-    Architecture architecture = Architecture::Llama;
-    std::string name;  // the file's own name for itself, as it stands there; may be empty
-    std::int64_t d_model = 0;
-    std::int64_t d_ff = 0;
-    std::int64_t n_layers = 0;
+/// Rotary embedding of some layers.
+struct RopeConfig {
+    double theta = 10000.0;
+    std::int64_t n_rotated = 0;  // elements of a head that rotate, <= head_dim
+    RopeScaling scaling{};
+};
+
+/// First half of a layer: grouped-query attention.
+struct AttentionConfig {
     std::int64_t n_q_heads = 0;
     std::int64_t n_kv_heads = 0;
     std::int64_t head_dim = 0;
+    std::int64_t window = 0;  // sliding window: a query sees the last `window` positions, its own included; 0: all
+    std::size_t rope = 0;     // index in ModelConfig::ropes
+    double scale_dim = 0.0;   // products of queries and keys are multiplied by scale_dim^-0.5; 0: head_dim
+    float softcap = 0.0F;     // above 0: a scaled product s becomes softcap * tanh(s / softcap)
+
+    [[nodiscard]] std::int64_t q_cols() const { return n_q_heads * head_dim; }
+    [[nodiscard]] std::int64_t kv_cols() const { return n_kv_heads * head_dim; }
+    [[nodiscard]] std::int64_t queries_per_kv_head() const { return n_q_heads / n_kv_heads; }
+    /// Returns the factor of the products of queries and keys before the softmax.
+    [[nodiscard]] float scale() const {
+        return static_cast<float>(1.0 / std::sqrt(scale_dim > 0.0 ? scale_dim : static_cast<double>(head_dim)));
+    }
+    friend bool operator==(const AttentionConfig&, const AttentionConfig&) = default;
+};
+
+/// Second half of a layer: the gated feed-forward.
+struct FeedForwardConfig {
+    std::int64_t d_ff = 0;
+    GatedActivation activation = GatedActivation::Silu;
+    friend bool operator==(const FeedForwardConfig&, const FeedForwardConfig&) = default;
+};
+
+struct LayerConfig {
+    std::variant<AttentionConfig> mixer;  // first half
+    FeedForwardConfig feed_forward;       // second half
+
+    [[nodiscard]] const AttentionConfig& attention() const { return std::get<AttentionConfig>(mixer); }
+    [[nodiscard]] AttentionConfig& attention() { return std::get<AttentionConfig>(mixer); }
+};
+
+struct ModelConfig {
+    std::string_view family;  // "llama", "qwen3": of static storage
+    std::string name;         // name in the file; may be empty
+    std::int64_t d_model = 0;
     std::int64_t vocab = 0;
-    std::int64_t context_tokens = 0;  // what the model says it was made for
+    std::int64_t context_tokens = 0;  // context that the model was trained for
     float rms_eps = 1e-5F;
-    double rope_theta = 10000.0;
-    std::int64_t n_rotated = 0;  // elements of a head that rotate, <= head_dim
+    float norm_offset = 0.0F;      // added to the weights of all norms when they are loaded
+    float embedding_scale = 1.0F;  // multiplies the rows of the token embedding
+    float logit_softcap = 0.0F;    // above 0: a logit z becomes logit_softcap * tanh(z / logit_softcap)
     RopeLayout rope_layout = RopeLayout::Half;
-    RopeScaling rope_scaling;
-    // Sliding windows: [n_layers], 0 = the layer sees everything. Empty = no layer has one.
-    std::vector<std::int64_t> layer_window;
+    std::vector<RopeConfig> ropes{RopeConfig{}};
+    std::vector<LayerConfig> layers;
     bool tied_embeddings = false;
     DType kv_dtype = DType::F16;  // what `--kv-type auto` means: the model's own float type, f16 for quantised files
 
-    [[nodiscard]] std::int64_t window(std::int64_t layer) const {
-        return layer_window.empty() ? 0 : layer_window[layer];
+    [[nodiscard]] std::int64_t n_layers() const { return std::ssize(layers); }
+    [[nodiscard]] const AttentionConfig& attention(std::int64_t layer) const { return layers[layer].attention(); }
+    [[nodiscard]] std::int64_t window(std::int64_t layer) const { return attention(layer).window; }
+    [[nodiscard]] KvShape kv_shape(std::int64_t layer, DType dtype) const {
+        return {attention(layer).n_kv_heads, attention(layer).head_dim, dtype};
     }
-    /// What a query's products with keys are multiplied by before the softmax.
-    [[nodiscard]] float attention_scale() const {
-        return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+    /// Returns the largest size(layer) of all layers; 0 if there are none.
+    template <typename Size>
+    [[nodiscard]] std::int64_t largest(const Size& size) const {
+        std::int64_t most = 0;
+        for (const LayerConfig& layer : layers) most = std::max<std::int64_t>(most, size(layer));
+        return most;
+    }
+    [[nodiscard]] std::int64_t max_q_cols() const {
+        return largest([](const LayerConfig& layer) { return layer.attention().q_cols(); });
+    }
+    [[nodiscard]] std::int64_t max_kv_cols() const {
+        return largest([](const LayerConfig& layer) { return layer.attention().kv_cols(); });
+    }
+    [[nodiscard]] std::int64_t max_d_ff() const {
+        return largest([](const LayerConfig& layer) { return layer.feed_forward.d_ff; });
     }
 };
 
-/// Throws FormatError naming the field where a size is absent, absurd (non-positive or too large, alone or together
-/// with others), or does not fit the others (query heads no multiple of kv heads, odd n_rotated, ...). Every number of
-/// elements or bytes that follows from the sizes is then below 2^60: weights, and KV of up to 2^28 positions.
+/// Returns the sliding window of each layer, [n_layers]; empty if no layer has one.
+[[nodiscard]] std::vector<std::int64_t> layer_windows(const ModelConfig& config);
+
+/// Throws FormatError unless `n_layers` is a possible number of layers. Call it before ModelConfig::layers gets that
+/// many.
+void check_layer_count(std::int64_t n_layers);
+
+/// Throws FormatError with the name of a field that is absent, absurd (not positive or too large, alone or together
+/// with others), or contradicts others (query heads no multiple of kv heads, odd n_rotated, ...). Afterwards every
+/// number of elements or bytes that follows from the sizes is below 2^60: weights, and KV of up to 2^28 positions.
 void validate(const ModelConfig& config);
 
 /// Defaults that the model's files give for generation (generation_config.json, GGUF end tokens).

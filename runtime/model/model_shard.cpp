@@ -1,6 +1,8 @@
 #include "runtime/model/model_shard.h"
 
+#include <numeric>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -25,13 +27,12 @@ ConstTensorView rows_of(const ConstTensorView& matrix, const Range& range) {
     return matrix.slice_rows(range.first, range.n);
 }
 
-// Elements of a bias, or of none.
 ConstTensorView elements_of(const ConstTensorView& vector, const Range& range) {
-    if (vector.empty()) return vector;
     return vector_view(vector.data + row_bytes(vector.dtype, range.first), vector.dtype, range.n);
 }
 
-ConstTensorView columns_of(ConstTensorView matrix, const Range& range, std::size_t layer, std::string_view what) {
+ConstTensorView columns_of(ConstTensorView matrix, const Range& range, std::int64_t layer, std::string_view what) {
+    if (range.first == 0 && range.n == matrix.cols()) return matrix;
     const std::int64_t block = dtype_info(matrix.dtype).block_elements;
     if (range.first % block != 0 || range.n % block != 0)
         throw Unsupported(
@@ -44,6 +45,17 @@ ConstTensorView columns_of(ConstTensorView matrix, const Range& range, std::size
     return matrix;
 }
 
+// Returns the elements of a dimension of a layer's tensor that belong to the shard.
+Range range_of(TensorDim dim, const ModelConfig& config, std::int64_t layer, const ModelShard& shard) {
+    const AttentionConfig& attention = config.attention(layer);
+    const std::int64_t of_kv_head =
+        dim == TensorDim::Q ? attention.queries_per_kv_head() * attention.head_dim : attention.head_dim;
+    if (dim == TensorDim::Q || dim == TensorDim::Kv)
+        return {shard.first_kv_head * of_kv_head, shard.n_kv_heads * of_kv_head};
+    if (dim == TensorDim::FeedForward) return {shard.first_ffn, shard.n_ffn};
+    return {0, dim_size(dim, config, layer)};
+}
+
 }  // namespace
 
 std::string_view split_name(SplitKind kind) {
@@ -51,54 +63,55 @@ std::string_view split_name(SplitKind kind) {
 }
 
 ModelShard whole_shard(const ModelConfig& config) {
-    return {.n_kv_heads = config.n_kv_heads, .n_ffn = config.d_ff, .n_vocab = config.vocab};
+    const LayerConfig& layer = config.layers.front();
+    return {.n_kv_heads = layer.attention().n_kv_heads, .n_ffn = layer.feed_forward.d_ff, .n_vocab = config.vocab};
 }
 
 ModelConfig shard_config(const ModelConfig& config, const ModelShard& shard) {
-    check_range({shard.first_kv_head, shard.n_kv_heads}, config.n_kv_heads, "kv heads from");
-    check_range({shard.first_ffn, shard.n_ffn}, config.d_ff, "feed-forward columns from");
     check_range({shard.first_vocab, shard.n_vocab}, config.vocab, "rows of the vocabulary from");
     ModelConfig thin = config;
     if (!shard.layers.empty()) {
-        thin.n_layers = std::ssize(shard.layers);
-        thin.layer_window = {};
+        thin.layers.clear();
         for (const std::int64_t layer : shard.layers) {
-            check_range({layer, 1}, config.n_layers, "layers from");
-            if (!config.layer_window.empty()) thin.layer_window.push_back(config.window(layer));
+            check_range({layer, 1}, config.n_layers(), "layers from");
+            thin.layers.push_back(config.layers[layer]);
         }
     }
-    thin.n_q_heads = config.n_q_heads / config.n_kv_heads * shard.n_kv_heads;
-    thin.n_kv_heads = shard.n_kv_heads;
-    thin.d_ff = shard.n_ffn;
+    for (LayerConfig& layer : thin.layers) {
+        AttentionConfig& attention = layer.attention();
+        check_range({shard.first_kv_head, shard.n_kv_heads}, attention.n_kv_heads, "kv heads from");
+        check_range({shard.first_ffn, shard.n_ffn}, layer.feed_forward.d_ff, "feed-forward columns from");
+        attention.n_q_heads = attention.queries_per_kv_head() * shard.n_kv_heads;
+        attention.n_kv_heads = shard.n_kv_heads;
+        layer.feed_forward.d_ff = shard.n_ffn;
+    }
     thin.vocab = shard.n_vocab;
     return thin;
 }
 
 ModelWeights shard_weights(const ModelWeights& weights, const ModelConfig& config, const ModelShard& shard) {
-    const std::int64_t d = config.head_dim;
-    const std::int64_t group = config.n_q_heads / config.n_kv_heads;  // query heads of a kv head
-    const Range kv{shard.first_kv_head * d, shard.n_kv_heads * d};
-    const Range q{kv.first * group, kv.n * group};
-    const Range ffn{shard.first_ffn, shard.n_ffn};
     ModelWeights thin = weights;
     thin.lm_head = rows_of(weights.lm_head, {shard.first_vocab, shard.n_vocab});
-    if (!shard.layers.empty()) {
-        thin.layers.clear();
-        for (const std::int64_t layer : shard.layers) thin.layers.push_back(weights.layers.at(layer));
+    std::vector<std::int64_t> layers = shard.layers;
+    if (layers.empty()) {
+        layers.resize(weights.layers.size());
+        std::iota(layers.begin(), layers.end(), 0);
     }
-    for (std::size_t i = 0; i < thin.layers.size(); ++i) {
-        LayerWeights& layer = thin.layers[i];
-        layer.q = rows_of(layer.q, q);
-        layer.k = rows_of(layer.k, kv);
-        layer.v = rows_of(layer.v, kv);
-        layer.q_bias = elements_of(layer.q_bias, q);
-        layer.k_bias = elements_of(layer.k_bias, kv);
-        layer.v_bias = elements_of(layer.v_bias, kv);
-        layer.attn_out = columns_of(layer.attn_out, q, i, "the attention output");
-        if (shard.first_kv_head > 0) layer.attn_out_bias = {};
-        layer.gate = rows_of(layer.gate, ffn);
-        layer.up = rows_of(layer.up, ffn);
-        layer.down = columns_of(layer.down, ffn, i, "the feed-forward's down matrix");
+    thin.layers.clear();
+    for (const std::int64_t layer : layers) {
+        LayerWeights& of = thin.layers.emplace_back(weights.layers.at(layer));
+        for (const TensorInfo& info : kLayerTensors) {
+            ConstTensorView& view = of[info.role];
+            if (view.rank == 0) continue;
+            const Range cols = range_of(info.cols, config, layer, shard);
+            if (info.is_matrix()) {
+                view = rows_of(view, range_of(info.rows, config, layer, shard));
+                view = columns_of(view, cols, layer, info.name);
+            } else {
+                view = elements_of(view, cols);
+            }
+            if (info.added_once && shard.first_kv_head > 0) view = {};
+        }
     }
     return thin;
 }

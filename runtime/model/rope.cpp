@@ -13,10 +13,16 @@ namespace slipstream {
 
 namespace {
 
-/// Context length before scaling: L of the header.
-std::int64_t original_context(const ModelConfig& config) {
-    return config.rope_scaling.original_context > 0 ? config.rope_scaling.original_context : config.context_tokens;
-}
+/// A rotary embedding in a model that was trained for a context.
+struct Rope {
+    const RopeConfig& config;
+    std::int64_t trained_context;
+
+    /// Returns the context length before scaling: L in rope.h.
+    [[nodiscard]] std::int64_t original_context() const {
+        return config.scaling.original_context > 0 ? config.scaling.original_context : trained_context;
+    }
+};
 
 /// base^(-2i/d), [n_rotated / 2].
 std::vector<double> plain_frequencies(std::int64_t n_rotated, double base) {
@@ -26,24 +32,24 @@ std::vector<double> plain_frequencies(std::int64_t n_rotated, double base) {
     return frequencies;
 }
 
-double dynamic_base(const ModelConfig& config, std::int64_t context_tokens) {
+double dynamic_base(const Rope& rope, std::int64_t context_tokens) {
     // A single pair turns by 1 whatever the base is, and the exponent below has no value.
-    if (config.n_rotated == 2) return config.rope_theta;
-    const auto original = static_cast<double>(original_context(config));
-    const double factor = config.rope_scaling.factor;
+    if (rope.config.n_rotated == 2) return rope.config.theta;
+    const auto original = static_cast<double>(rope.original_context());
+    const double factor = rope.config.scaling.factor;
     const double context = std::max(static_cast<double>(context_tokens), original);
-    const auto d = static_cast<double>(config.n_rotated);
-    return config.rope_theta * std::pow(factor * context / original - (factor - 1.0), d / (d - 2.0));
+    const auto d = static_cast<double>(rope.config.n_rotated);
+    return rope.config.theta * std::pow(factor * context / original - (factor - 1.0), d / (d - 2.0));
 }
 
-void scale_llama3(const ModelConfig& config, std::vector<double>& frequencies) {
-    const RopeScaling& scaling = config.rope_scaling;
+void scale_llama3(const Rope& rope, std::vector<double>& frequencies) {
+    const RopeScaling& scaling = rope.config.scaling;
     if (!(scaling.low_freq_factor > 0.0 && scaling.high_freq_factor > scaling.low_freq_factor))
         throw FormatError(
             fmt::format("llama3 rope scaling with low_freq_factor {} and high_freq_factor {}; 0 < low < high "
                         "is needed",
                         scaling.low_freq_factor, scaling.high_freq_factor));
-    const auto original = static_cast<double>(original_context(config));
+    const auto original = static_cast<double>(rope.original_context());
     for (double& frequency : frequencies) {
         const double turns = original * frequency / (2.0 * std::numbers::pi);  // L / w
         const double keep = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
@@ -53,21 +59,22 @@ void scale_llama3(const ModelConfig& config, std::vector<double>& frequencies) {
 }
 
 /// The (fractional) pair that turns `n_turns` times within the original context.
-double yarn_pair(const ModelConfig& config, double n_turns) {
-    const auto original = static_cast<double>(original_context(config));
-    return static_cast<double>(config.n_rotated) * std::log(original / (n_turns * 2.0 * std::numbers::pi)) /
-           (2.0 * std::log(config.rope_theta));
+double yarn_pair(const Rope& rope, double n_turns) {
+    const auto original = static_cast<double>(rope.original_context());
+    return static_cast<double>(rope.config.n_rotated) * std::log(original / (n_turns * 2.0 * std::numbers::pi)) /
+           (2.0 * std::log(rope.config.theta));
 }
 
-void scale_yarn(const ModelConfig& config, std::vector<double>& frequencies) {
-    const RopeScaling& scaling = config.rope_scaling;
-    if (!(scaling.beta_fast > 0.0 && scaling.beta_slow > 0.0 && config.rope_theta > 1.0))
+void scale_yarn(const Rope& rope, std::vector<double>& frequencies) {
+    const RopeScaling& scaling = rope.config.scaling;
+    if (!(scaling.beta_fast > 0.0 && scaling.beta_slow > 0.0 && rope.config.theta > 1.0))
         throw FormatError(
             fmt::format("yarn rope scaling with beta_fast {}, beta_slow {}, theta {}; betas above 0 and "
                         "theta above 1 are needed",
-                        scaling.beta_fast, scaling.beta_slow, config.rope_theta));
-    const double low = std::max(std::floor(yarn_pair(config, scaling.beta_fast)), 0.0);
-    double high = std::min(std::ceil(yarn_pair(config, scaling.beta_slow)), static_cast<double>(config.n_rotated - 1));
+                        scaling.beta_fast, scaling.beta_slow, rope.config.theta));
+    const double low = std::max(std::floor(yarn_pair(rope, scaling.beta_fast)), 0.0);
+    double high =
+        std::min(std::ceil(yarn_pair(rope, scaling.beta_slow)), static_cast<double>(rope.config.n_rotated - 1));
     if (high == low) high += 0.001;  // a step, not a division by zero; the value is transformers' own
     for (std::size_t i = 0; i < frequencies.size(); ++i) {
         const double r = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
@@ -84,16 +91,16 @@ double yarn_magnitude(const RopeScaling& scaling) {
 }
 
 /// How far longrope stretches: the factor, or where the file gives none the ratio of its two context lengths.
-double longrope_stretch(const ModelConfig& config) {
-    if (config.rope_scaling.factor > 1.0) return config.rope_scaling.factor;
-    return static_cast<double>(config.context_tokens) / static_cast<double>(original_context(config));
+double longrope_stretch(const Rope& rope) {
+    if (rope.config.scaling.factor > 1.0) return rope.config.scaling.factor;
+    return static_cast<double>(rope.trained_context) / static_cast<double>(rope.original_context());
 }
 
-double longrope_magnitude(const ModelConfig& config) {
-    if (config.rope_scaling.attention_factor) return *config.rope_scaling.attention_factor;
-    const double stretch = longrope_stretch(config);
+double longrope_magnitude(const Rope& rope) {
+    if (rope.config.scaling.attention_factor) return *rope.config.scaling.attention_factor;
+    const double stretch = longrope_stretch(rope);
     if (stretch <= 1.0) return 1.0;
-    return std::sqrt(1.0 + std::log(stretch) / std::log(static_cast<double>(original_context(config))));
+    return std::sqrt(1.0 + std::log(stretch) / std::log(static_cast<double>(rope.original_context())));
 }
 
 void divide(std::vector<double>& frequencies, const std::vector<double>& divisors) {
@@ -102,21 +109,22 @@ void divide(std::vector<double>& frequencies, const std::vector<double>& divisor
     for (std::size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= divisors[i];
 }
 
-bool uses_long_factors(const ModelConfig& config, std::int64_t context_tokens) {
-    return context_tokens > original_context(config);
+bool uses_long_factors(const Rope& rope, std::int64_t context_tokens) {
+    return context_tokens > rope.original_context();
 }
 
 }  // namespace
 
-RopeFrequencies rope_frequencies(const ModelConfig& config, std::int64_t context_tokens) {
+RopeFrequencies rope_frequencies(const RopeConfig& config, std::int64_t trained_context, std::int64_t context_tokens) {
+    const Rope rope{config, trained_context};
     CHECK(context_tokens >= 1, "rope for a context of {} tokens", context_tokens);
-    const RopeScaling& scaling = config.rope_scaling;
+    const RopeScaling& scaling = rope.config.scaling;
     RopeFrequencies result;
     double magnitude = 1.0;
     std::vector<double>& frequencies = result.inverse_frequency;
     const double base =
-        scaling.kind == RopeScalingKind::Dynamic ? dynamic_base(config, context_tokens) : config.rope_theta;
-    frequencies = plain_frequencies(config.n_rotated, base);
+        scaling.kind == RopeScalingKind::Dynamic ? dynamic_base(rope, context_tokens) : rope.config.theta;
+    frequencies = plain_frequencies(rope.config.n_rotated, base);
     switch (scaling.kind) {
         case RopeScalingKind::None:
         case RopeScalingKind::Dynamic:
@@ -125,16 +133,15 @@ RopeFrequencies rope_frequencies(const ModelConfig& config, std::int64_t context
             for (double& frequency : frequencies) frequency /= scaling.factor;
             break;
         case RopeScalingKind::Llama3:
-            if (scaling.frequency_divisors.empty()) scale_llama3(config, frequencies);
+            if (scaling.frequency_divisors.empty()) scale_llama3(rope, frequencies);
             break;
         case RopeScalingKind::Yarn:
-            scale_yarn(config, frequencies);
+            scale_yarn(rope, frequencies);
             magnitude = yarn_magnitude(scaling);
             break;
         case RopeScalingKind::LongRope:
-            divide(frequencies,
-                   uses_long_factors(config, context_tokens) ? scaling.long_factors : scaling.short_factors);
-            magnitude = longrope_magnitude(config);
+            divide(frequencies, uses_long_factors(rope, context_tokens) ? scaling.long_factors : scaling.short_factors);
+            magnitude = longrope_magnitude(rope);
             break;
     }
     if (!scaling.frequency_divisors.empty()) divide(frequencies, scaling.frequency_divisors);
@@ -144,13 +151,21 @@ RopeFrequencies rope_frequencies(const ModelConfig& config, std::int64_t context
         throw FormatError(
             fmt::format("{} rope scaling (factor {}, original context {}, magnitude {}) gives no usable "
                         "frequencies; check the model's rope_scaling",
-                        rope_scaling_name(scaling.kind), scaling.factor, original_context(config), magnitude));
+                        rope_scaling_name(scaling.kind), scaling.factor, rope.original_context(), magnitude));
     return result;
 }
 
-std::string describe_rope(const ModelConfig& config, std::int64_t context_tokens) {
-    const RopeScaling& scaling = config.rope_scaling;
-    const std::int64_t original = original_context(config);
+std::vector<RopeFrequencies> rope_frequencies(const ModelConfig& config, std::int64_t context_tokens) {
+    std::vector<RopeFrequencies> ropes;
+    for (const RopeConfig& rope : config.ropes)
+        ropes.push_back(rope_frequencies(rope, config.context_tokens, context_tokens));
+    return ropes;
+}
+
+std::string describe_rope(const RopeConfig& config, std::int64_t trained_context, std::int64_t context_tokens) {
+    const Rope rope{config, trained_context};
+    const RopeScaling& scaling = rope.config.scaling;
+    const std::int64_t original = rope.original_context();
     std::string text(rope_scaling_name(scaling.kind));
     switch (scaling.kind) {
         case RopeScalingKind::None:
@@ -160,7 +175,7 @@ std::string describe_rope(const ModelConfig& config, std::int64_t context_tokens
             break;
         case RopeScalingKind::Dynamic:
             text += fmt::format(" x{:g} from {}, fixed at {} (theta {:g} -> {:g})", scaling.factor, original,
-                                context_tokens, config.rope_theta, dynamic_base(config, context_tokens));
+                                context_tokens, rope.config.theta, dynamic_base(rope, context_tokens));
             break;
         case RopeScalingKind::Llama3:
             if (scaling.frequency_divisors.empty()) text += fmt::format(" x{:g} from {}", scaling.factor, original);
@@ -169,10 +184,9 @@ std::string describe_rope(const ModelConfig& config, std::int64_t context_tokens
             text += fmt::format(" x{:g} from {}, fixed at {}", scaling.factor, original, context_tokens);
             break;
         case RopeScalingKind::LongRope:
-            text +=
-                fmt::format(", {} {}, fixed at {}",
-                            uses_long_factors(config, context_tokens) ? "long factors above" : "short factors up to",
-                            original, context_tokens);
+            text += fmt::format(", {} {}, fixed at {}",
+                                uses_long_factors(rope, context_tokens) ? "long factors above" : "short factors up to",
+                                original, context_tokens);
             break;
     }
     if (!scaling.frequency_divisors.empty())

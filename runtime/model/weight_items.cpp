@@ -20,13 +20,12 @@ namespace {
 
 constexpr std::size_t kPartAlignBytes = 64;
 constexpr std::int64_t kRoundedBlock = 32;  // elements of a row that share a scale
-constexpr std::size_t kFirstRoleAfterAttention = 3;
 // Far beyond any model; the matrices of a side, their parts each rounded up to 64 bytes, still add up without overflow.
 constexpr std::size_t kMaxMatrixBytes = std::size_t{1} << 56;
 
 /// A matrix as the groups of rows that it can be cut between.
 struct GroupedMatrix {
-    MatrixRole role = MatrixRole::Q;
+    TensorRole role = TensorRole::Q;
     std::int64_t n_rows = 0;
     std::int64_t n_groups = 0;
     std::size_t group_bytes = 0;  // packed
@@ -36,8 +35,8 @@ bool is_float(DType type) {
     return type == DType::F32 || type == DType::F16 || type == DType::BF16;
 }
 
-GroupedMatrix grouped(const ModelWeights& weights, std::int64_t layer, MatrixRole role, WeightRounding rounding) {
-    const ConstTensorView& matrix = matrix_of(weights, layer, role);
+GroupedMatrix grouped(const ModelWeights& weights, std::int64_t layer, TensorRole role, WeightRounding rounding) {
+    const ConstTensorView& matrix = weights.tensor(layer, role);
     const std::int64_t rows = matrix.shape[0];
     const std::int64_t cols = matrix.shape[1];
     CHECK(matrix.rank == 2 && rows > 0 && cols > 0, "a matrix of rank {}, [{}, {}]", matrix.rank, rows, cols);
@@ -107,36 +106,6 @@ std::vector<WeightItem> balanced_items(std::span<const GroupedMatrix> matrices, 
 
 }  // namespace
 
-const ConstTensorView& matrix_of(const ModelWeights& weights, std::int64_t layer, MatrixRole role) {
-    if (role == MatrixRole::LmHead) return weights.lm_head;
-    CHECK(layer >= 0 && layer < static_cast<std::int64_t>(weights.layers.size()), "layer {} of {}", layer,
-          weights.layers.size());
-    const LayerWeights& of = weights.layers[layer];
-    switch (role) {
-        case MatrixRole::Q:
-            return of.q;
-        case MatrixRole::K:
-            return of.k;
-        case MatrixRole::V:
-            return of.v;
-        case MatrixRole::AttnOut:
-            return of.attn_out;
-        case MatrixRole::Gate:
-            return of.gate;
-        case MatrixRole::Up:
-            return of.up;
-        case MatrixRole::Down:
-            return of.down;
-        case MatrixRole::LmHead:
-            break;
-    }
-    check_failed(__FILE__, __LINE__, "role", fmt::format("no matrix of role {}", static_cast<int>(role)));
-}
-
-ConstTensorView& matrix_of(ModelWeights& weights, std::int64_t layer, MatrixRole role) {
-    return const_cast<ConstTensorView&>(matrix_of(static_cast<const ModelWeights&>(weights), layer, role));
-}
-
 DType packed_type(const ConstTensorView& matrix, WeightRounding rounding) {
     const bool rounded =
         rounding == WeightRounding::Q8_0 && is_float(matrix.dtype) && matrix.cols() % kRoundedBlock == 0;
@@ -146,27 +115,26 @@ DType packed_type(const ConstTensorView& matrix, WeightRounding rounding) {
 std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRounding rounding,
                                          std::size_t max_item_bytes) {
     std::vector<WeightItem> items;
-    const auto cut = [&](std::int64_t layer, std::span<const MatrixRole> roles) {
+    const auto cut = [&](std::int64_t layer, ReadStage stage, std::span<const TensorInfo> tensors) {
         std::vector<GroupedMatrix> matrices;
-        for (const MatrixRole role : roles) matrices.push_back(grouped(weights, layer, role, rounding));
+        for (const TensorInfo& info : tensors)
+            if (info.is_matrix() && info.stage == stage)
+                matrices.push_back(grouped(weights, layer, info.role, rounding));
         for (WeightItem& item : balanced_items(matrices, layer, max_item_bytes)) {
+            item.stage = stage;
             item.rounding = rounding;
             items.push_back(std::move(item));
         }
     };
-    const std::span<const MatrixRole> roles(kLayerMatrices);
     const auto n_layers = static_cast<std::int64_t>(weights.layers.size());
-    for (std::int64_t layer = 0; layer < n_layers; ++layer) {
-        cut(layer, roles.first(kFirstRoleAfterAttention));
-        cut(layer, roles.subspan(kFirstRoleAfterAttention));
-    }
-    constexpr MatrixRole lm_head[] = {MatrixRole::LmHead};
-    cut(n_layers, lm_head);
+    for (std::int64_t layer = 0; layer < n_layers; ++layer)
+        for (const ReadStage stage : {ReadStage::BeforeKv, ReadStage::AfterKv}) cut(layer, stage, kLayerTensors);
+    cut(n_layers, ReadStage::LmHead, kModelTensors);
     return items;
 }
 
 WeightItem with_rounding(const ModelWeights& weights, const WeightItem& item, WeightRounding rounding) {
-    WeightItem rounded{.layer = item.layer, .parts = {}, .bytes = 0, .rounding = rounding};
+    WeightItem rounded{.layer = item.layer, .stage = item.stage, .parts = {}, .bytes = 0, .rounding = rounding};
     for (const WeightPart& part : item.parts)
         append_part(rounded, grouped(weights, part.layer, part.role, rounding), part.first_row / kInterleavedRows,
                     ceil_div(part.n_rows, kInterleavedRows));
@@ -177,7 +145,7 @@ double item_flops_per_token(const ModelWeights& weights, const WeightItem& item)
     double elements = 0.0;
     for (const WeightPart& part : item.parts)
         elements +=
-            static_cast<double>(part.n_rows) * static_cast<double>(matrix_of(weights, part.layer, part.role).cols());
+            static_cast<double>(part.n_rows) * static_cast<double>(weights.tensor(part.layer, part.role).cols());
     return 2.0 * elements;
 }
 

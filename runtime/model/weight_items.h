@@ -1,12 +1,14 @@
-// A model's matrices as the pieces that travel: cut so that each fits a copy, never across the attention of a layer.
+// The matrices of a model as items: the unit in which weights are placed and copied. Items are cut so that each fits a
+// copy, and an item never spans the KV of a layer: the matrices that a pass reads before the layer's KV and those that
+// it reads after it (TensorInfo::stage) are in different items.
 //
-// A layer's matrices in reading order are q, k, v | attention output, gate, up, down; the KV cache of the layer is read
-// where the bar stands, so no item reaches across it. A matrix larger than an item is cut by rows, at multiples of the
-// 16 that are interleaved; a product is then computed part by part, each output element by exactly the same sum (E1).
+// A matrix larger than an item is cut by rows, at multiples of the 16 that are interleaved. A product is then computed
+// part by part; each output element has the same sum, so its bits stay the same (batch invariance, E1).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "runtime/model/model_config.h"
@@ -20,43 +22,49 @@ enum class WeightRounding : std::uint8_t {
     Q8_0,  // half of bfloat16's bytes: for a model whose guesses are checked anyway, never for a target
 };
 
-enum class MatrixRole : std::uint8_t { Q, K, V, AttnOut, Gate, Up, Down, LmHead };
-inline constexpr MatrixRole kLayerMatrices[] = {MatrixRole::Q,    MatrixRole::K,  MatrixRole::V,   MatrixRole::AttnOut,
-                                                MatrixRole::Gate, MatrixRole::Up, MatrixRole::Down};
-/// The matrix of that role, `layer` in [0, n_layers); any layer for the LM head.
-[[nodiscard]] const ConstTensorView& matrix_of(const ModelWeights& weights, std::int64_t layer, MatrixRole role);
-[[nodiscard]] ConstTensorView& matrix_of(ModelWeights& weights, std::int64_t layer, MatrixRole role);
-
-/// The type that a matrix has once it is packed.
+/// Returns the type that a matrix has after packing.
 [[nodiscard]] DType packed_type(const ConstTensorView& matrix, WeightRounding rounding);
 
 /// Rows [first_row, first_row + n_rows) of a matrix, packed at `offset` (64-byte aligned) of its item.
 struct WeightPart {
     std::int64_t layer = 0;
-    MatrixRole role = MatrixRole::Q;
+    TensorRole role = TensorRole::Q;
     std::int64_t first_row = 0;  // a multiple of kInterleavedRows
-    std::int64_t n_rows = 0;     // the same, but for the matrix's end
+    std::int64_t n_rows = 0;     // a multiple of kInterleavedRows, unless it ends the matrix
     std::size_t offset = 0;
 };
 
 struct WeightItem {
-    std::int64_t layer = 0;         // n_layers for the LM head
+    std::int64_t layer = 0;  // n_layers for the LM head
+    ReadStage stage = ReadStage::BeforeKv;
     std::vector<WeightPart> parts;  // in reading order
     std::size_t bytes = 0;          // of all parts, packed, a multiple of 64
     WeightRounding rounding = WeightRounding::None;
 };
 
-/// All items in reading order, all of one rounding, each of at most `max_item_bytes` (more only where 16 rows of a
-/// matrix take more). The matrices of one side of a layer's attention share as few items as hold them, all about equal.
-/// Only shapes and types are looked at, so the weights may be without data. Throws FormatError where bytes are more
-/// than can be counted.
+/// Returns all items in reading order, all with the rounding `rounding`, each of at most `max_item_bytes` (more only if
+/// 16 rows of a matrix take more). The matrices of a stage of a layer share the least number of items, of about equal
+/// size. Reads shapes and types only, so the weights may have no data. Throws FormatError if there are more bytes than
+/// can be counted.
 [[nodiscard]] std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRounding rounding,
                                                        std::size_t max_item_bytes);
 
-/// The same rows with another rounding.
+/// Returns an item of the same rows with another rounding.
 [[nodiscard]] WeightItem with_rounding(const ModelWeights& weights, const WeightItem& item, WeightRounding rounding);
 
-/// Floating-point operations of an item for each token of a pass: 2 * elements.
+/// Returns the floating-point operations of an item for each token of a pass: 2 * elements.
 [[nodiscard]] double item_flops_per_token(const ModelWeights& weights, const WeightItem& item);
+
+/// The order in which a pass reads: calls on_item(index) for every item and on_kv(layer) for the KV of every layer.
+/// `items` must have items of all `n_layers` layers and an LM head, as cut_weight_items() returns them (CHECKed).
+template <typename OnItem, typename OnKv>
+void for_each_read(std::span<const WeightItem> items, std::int64_t n_layers, const OnItem& on_item, const OnKv& on_kv) {
+    std::int64_t layer = 0;  // layer whose KV is next
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        if (items[i].stage == ReadStage::AfterKv && items[i].layer == layer) on_kv(layer++);
+        on_item(i);
+    }
+    CHECK(layer == n_layers, "items of {} layers of {}", layer, n_layers);
+}
 
 }  // namespace slipstream

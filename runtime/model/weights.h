@@ -1,37 +1,169 @@
-// A model's weights by role: views into the mapped files, or into a loaded model's packs; fused projections already cut
-// into their parts. Owns nothing. A view into a file may begin at any byte: files align as they like.
+// The tensors of a model by role: views into mapped files, or into the packs of a loaded model; fused projections are
+// cut into their parts. Views own nothing. A view into a file may start at any byte, since files align as they like.
+//
+// kLayerTensors lists the tensors of a layer once. Names in files (runtime/formats), weight items, shards, packing and
+// everything else that goes over the tensors of a model uses this list.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string_view>
 #include <vector>
 
+#include "kernels/base/check.h"
 #include "kernels/base/tensor_view.h"
+#include "runtime/model/model_config.h"
 
 namespace slipstream {
 
-struct LayerWeights {
-    ConstTensorView attn_norm;      // [d_model]
-    ConstTensorView q;              // [n_q_heads * head_dim, d_model]
-    ConstTensorView k;              // [n_kv_heads * head_dim, d_model]
-    ConstTensorView v;              // [n_kv_heads * head_dim, d_model]
-    ConstTensorView q_bias;         // [n_q_heads * head_dim] or empty
-    ConstTensorView k_bias;         // [n_kv_heads * head_dim] or empty
-    ConstTensorView v_bias;         // the same
-    ConstTensorView q_norm;         // [head_dim] or empty (Qwen3)
-    ConstTensorView k_norm;         // [head_dim] or empty
-    ConstTensorView attn_out;       // [d_model, n_q_heads * head_dim]
-    ConstTensorView attn_out_bias;  // [d_model] or empty
-    ConstTensorView ffn_norm;       // [d_model]
-    ConstTensorView gate;           // [d_ff, d_model]
-    ConstTensorView up;             // [d_ff, d_model]
-    ConstTensorView down;           // [d_model, d_ff]
+enum class TensorRole : std::uint8_t {
+    // of a layer
+    AttnNorm,
+    Q,
+    QBias,
+    K,
+    KBias,
+    V,
+    VBias,
+    QNorm,  // of each head, before RoPE
+    KNorm,
+    AttnOut,
+    AttnOutBias,
+    AttnPostNorm,  // of the attention's result, before it is added to the residual stream
+    FfnNorm,
+    Gate,
+    Up,
+    Down,
+    FfnPostNorm,  // of the feed-forward's result
+    // of the model
+    TokenEmbedding,
+    OutputNorm,
+    LmHead,  // the token embedding if the two are tied
+};
+inline constexpr std::size_t kLayerRoles = static_cast<std::size_t>(TensorRole::TokenEmbedding);
+inline constexpr std::size_t kTensorRoles = static_cast<std::size_t>(TensorRole::LmHead) + 1;
+
+/// A dimension of a tensor.
+enum class TensorDim : std::uint8_t {
+    One,      // of a vector: its number of rows
+    Model,    // d_model
+    Q,        // n_q_heads * head_dim
+    Kv,       // n_kv_heads * head_dim
+    HeadDim,  // head_dim
+    FeedForward,
+    Vocab,
+};
+/// Returns a dimension; `layer` is ignored for those of the model.
+[[nodiscard]] std::int64_t dim_size(TensorDim dim, const ModelConfig& config, std::int64_t layer);
+
+/// When a pass reads a matrix. The KV of a layer is read between BeforeKv and AfterKv.
+enum class ReadStage : std::uint8_t { BeforeKv, AfterKv, LmHead };
+
+enum class TensorKind : std::uint8_t { Matrix, Norm, Bias };
+
+struct TensorInfo {
+    TensorRole role;
+    TensorKind kind;
+    std::string_view name;                  // in messages
+    TensorDim rows;                         // One: a vector
+    TensorDim cols;                         //
+    ReadStage stage = ReadStage::BeforeKv;  // of matrices
+    /// Belongs to the sum of the products of all shards, so only the shard of kv head 0 has it.
+    bool added_once = false;
+
+    [[nodiscard]] constexpr bool is_matrix() const { return kind == TensorKind::Matrix; }
 };
 
-/// Norms and biases may come as F32, F16 or BF16 and are widened when the model is loaded onto a device.
+/// The tensors of a layer; matrices in reading order. Which of them a layer has follows from its family.
+inline constexpr std::array kLayerTensors{
+    TensorInfo{TensorRole::AttnNorm, TensorKind::Norm, "the attention norm", TensorDim::One, TensorDim::Model},
+    TensorInfo{TensorRole::Q, TensorKind::Matrix, "the query matrix", TensorDim::Q, TensorDim::Model,
+               ReadStage::BeforeKv},
+    TensorInfo{TensorRole::QBias, TensorKind::Bias, "the query bias", TensorDim::One, TensorDim::Q},
+    TensorInfo{TensorRole::K, TensorKind::Matrix, "the key matrix", TensorDim::Kv, TensorDim::Model,
+               ReadStage::BeforeKv},
+    TensorInfo{TensorRole::KBias, TensorKind::Bias, "the key bias", TensorDim::One, TensorDim::Kv},
+    TensorInfo{TensorRole::V, TensorKind::Matrix, "the value matrix", TensorDim::Kv, TensorDim::Model,
+               ReadStage::BeforeKv},
+    TensorInfo{TensorRole::VBias, TensorKind::Bias, "the value bias", TensorDim::One, TensorDim::Kv},
+    TensorInfo{TensorRole::QNorm, TensorKind::Norm, "the query norm", TensorDim::One, TensorDim::HeadDim},
+    TensorInfo{TensorRole::KNorm, TensorKind::Norm, "the key norm", TensorDim::One, TensorDim::HeadDim},
+    TensorInfo{TensorRole::AttnOut, TensorKind::Matrix, "the attention output", TensorDim::Model, TensorDim::Q,
+               ReadStage::AfterKv},
+    TensorInfo{.role = TensorRole::AttnOutBias,
+               .kind = TensorKind::Bias,
+               .name = "the attention output's bias",
+               .rows = TensorDim::One,
+               .cols = TensorDim::Model,
+               .added_once = true},
+    TensorInfo{TensorRole::AttnPostNorm, TensorKind::Norm, "the norm after attention", TensorDim::One,
+               TensorDim::Model},
+    TensorInfo{TensorRole::FfnNorm, TensorKind::Norm, "the feed-forward norm", TensorDim::One, TensorDim::Model},
+    TensorInfo{TensorRole::Gate, TensorKind::Matrix, "the gate matrix", TensorDim::FeedForward, TensorDim::Model,
+               ReadStage::AfterKv},
+    TensorInfo{TensorRole::Up, TensorKind::Matrix, "the up matrix", TensorDim::FeedForward, TensorDim::Model,
+               ReadStage::AfterKv},
+    TensorInfo{TensorRole::Down, TensorKind::Matrix, "the feed-forward's down matrix", TensorDim::Model,
+               TensorDim::FeedForward, ReadStage::AfterKv},
+    TensorInfo{TensorRole::FfnPostNorm, TensorKind::Norm, "the norm after the feed-forward", TensorDim::One,
+               TensorDim::Model},
+};
+inline constexpr std::array kModelTensors{
+    TensorInfo{TensorRole::TokenEmbedding, TensorKind::Matrix, "the token embedding", TensorDim::Vocab,
+               TensorDim::Model},
+    TensorInfo{TensorRole::OutputNorm, TensorKind::Norm, "the output norm", TensorDim::One, TensorDim::Model},
+    TensorInfo{TensorRole::LmHead, TensorKind::Matrix, "the LM head", TensorDim::Vocab, TensorDim::Model,
+               ReadStage::LmHead},
+};
+
+/// Views of the tensors of a layer; those that the layer does not have are empty.
+class LayerWeights {
+public:
+    [[nodiscard]] const ConstTensorView& operator[](TensorRole role) const { return views_.at(index(role)); }
+    [[nodiscard]] ConstTensorView& operator[](TensorRole role) { return views_.at(index(role)); }
+
+private:
+    static constexpr std::size_t index(TensorRole role) { return static_cast<std::size_t>(role); }
+    std::array<ConstTensorView, kLayerRoles> views_;
+};
+
+/// Norms and biases may come as F32, F16 or BF16; they are widened when the model is loaded onto a device.
 struct ModelWeights {
     ConstTensorView token_embedding;  // [vocab, d_model]
     std::vector<LayerWeights> layers;
     ConstTensorView output_norm;  // [d_model]
-    ConstTensorView lm_head;      // [vocab, d_model]; the embedding again where tied
+    ConstTensorView lm_head;      // [vocab, d_model]; equal to token_embedding if tied
+
+    /// Returns the tensor of a role; `layer` in [0, n_layers), ignored for roles of the model.
+    [[nodiscard]] const ConstTensorView& tensor(std::int64_t layer, TensorRole role) const;
+    [[nodiscard]] ConstTensorView& tensor(std::int64_t layer, TensorRole role) {
+        return const_cast<ConstTensorView&>(static_cast<const ModelWeights&>(*this).tensor(layer, role));
+    }
 };
+
+/// Calls fn(info, layer, view) for every tensor that the model has: the token embedding, those of layer 0, 1, ..., the
+/// output norm, the LM head. `layer` is n_layers for tensors of the model. `Weights`: ModelWeights or const.
+template <typename Weights, typename Fn>
+void for_each_tensor(Weights& weights, const Fn& fn) {
+    const auto n_layers = static_cast<std::int64_t>(weights.layers.size());
+    const auto visit = [&](const TensorInfo& info, std::int64_t layer) {
+        auto& view = weights.tensor(layer, info.role);
+        if (view.rank > 0) fn(info, layer, view);
+    };
+    visit(kModelTensors.front(), n_layers);
+    for (std::int64_t layer = 0; layer < n_layers; ++layer)
+        for (const TensorInfo& info : kLayerTensors) visit(info, layer);
+    for (std::size_t i = 1; i < kModelTensors.size(); ++i) visit(kModelTensors[i], n_layers);
+}
+
+/// Calls fn(view) for every matrix that a pass multiplies by, in reading order: those of the layers, the LM head.
+template <typename Weights, typename Fn>
+void for_each_pass_matrix(Weights& weights, const Fn& fn) {
+    for_each_tensor(weights, [&](const TensorInfo& info, std::int64_t /*layer*/, auto& view) {
+        if (info.is_matrix() && info.role != TensorRole::TokenEmbedding) fn(view);
+    });
+}
 
 }  // namespace slipstream

@@ -12,42 +12,46 @@ namespace {
 
 struct Size {
     std::string_view what;
-    std::int64_t cols = 0;  // of a row of floats
     std::size_t bytes = 0;
 };
 
 Size size_of(Activation which, const ModelConfig& config, const ActivationLimits& limits) {
     const auto matrix = [](std::string_view what, std::int64_t n_rows, std::int64_t cols) {
-        return Size{what, cols, n_rows * row_bytes(DType::F32, cols)};
+        return Size{what, n_rows * row_bytes(DType::F32, cols)};
     };
     const std::int64_t n = limits.n_tokens;
     const std::int64_t n_streaming = limits.streams ? n : 0;
-    const std::int64_t q_cols = config.n_q_heads * config.head_dim;
-    const std::int64_t kv_cols = config.n_kv_heads * config.head_dim;
     switch (which) {
         case Activation::Hidden:
             return matrix("the residual stream", n, config.d_model);
         case Activation::NextHidden:
             return matrix("the residual stream of the next piece", n_streaming, config.d_model);
-        case Activation::Fold:
-            return {"attention over KV that streams", 0,
-                    attention_state_floats(n_streaming, config.n_q_heads, config.head_dim) * sizeof(float)};
+        case Activation::Fold: {
+            const std::int64_t floats = config.largest([&](const LayerConfig& layer) {
+                const AttentionConfig& attention = layer.attention();
+                return attention_state_floats(n_streaming, attention.n_q_heads, attention.head_dim);
+            });
+            return {"attention over KV that streams", static_cast<std::size_t>(floats) * sizeof(float)};
+        }
         case Activation::Normed:
             return matrix("normed activations", n, config.d_model);
         case Activation::Q:
-            return matrix("queries", n, q_cols);
+            return matrix("queries", n, config.max_q_cols());
         case Activation::K:
-            return matrix("keys", n, kv_cols);
+            return matrix("keys", n, config.max_kv_cols());
         case Activation::V:
-            return matrix("values", n, kv_cols);
+            return matrix("values", n, config.max_kv_cols());
         case Activation::Attended:
-            return matrix("attention output", n, q_cols);
+            return matrix("attention output", n, config.max_q_cols());
         case Activation::Gate:
-            return matrix("feed-forward gate", n, config.d_ff);
+            return matrix("feed-forward gate", n, config.max_d_ff());
         case Activation::Up:
-            return matrix("feed-forward activations", n, config.d_ff);
-        case Activation::CosSin:
-            return matrix("rope angles", n, config.n_rotated);
+            return matrix("feed-forward activations", n, config.max_d_ff());
+        case Activation::CosSin: {
+            std::int64_t cols = 0;
+            for (const RopeConfig& rope : config.ropes) cols += rope.n_rotated;
+            return matrix("rope angles", n, cols);
+        }
         case Activation::Selected: {
             Size size = matrix("selected activations", limits.n_logit_rows, config.d_model);
             size.bytes = std::max(size.bytes, DeviceLogits::top_bytes(limits.n_logit_rows));
@@ -61,12 +65,13 @@ Size size_of(Activation which, const ModelConfig& config, const ActivationLimits
 
 }  // namespace
 
-Activations::Activations(Device& device, const ModelConfig& config, const ActivationLimits& limits) {
+Activations::Activations(Device& device, const ModelConfig& config, const ActivationLimits& limits)
+    : d_model_(config.d_model), n_tokens_(limits.n_tokens), rope_begin_{0} {
     for (std::size_t i = 0; i < kActivations; ++i) {
         const Size size = size_of(static_cast<Activation>(i), config, limits);
-        cols_[i] = size.cols;
         if (size.bytes > 0) buffers_[i] = device.allocate(size.bytes, MemoryTag::Activations, size.what);
     }
+    for (const RopeConfig& rope : config.ropes) rope_begin_.push_back(rope_begin_.back() + rope.n_rotated);
     use_hidden(buffer(Activation::Hidden).data());
 }
 
@@ -76,17 +81,17 @@ std::size_t Activations::bytes(const ModelConfig& config, const ActivationLimits
     return bytes;
 }
 
-TensorView Activations::rows(Activation which, std::int64_t n_rows) const {
-    return matrix_view(reinterpret_cast<float*>(buffer(which).data()), n_rows, cols_[static_cast<std::size_t>(which)]);
+TensorView Activations::rows(Activation which, std::int64_t n_rows, std::int64_t cols) const {
+    return matrix_view(reinterpret_cast<float*>(buffer(which).data()), n_rows, cols);
 }
 
-TensorView Activations::heads(Activation which, std::int64_t n_rows, std::int64_t head_dim) const {
-    return matrix_view(reinterpret_cast<float*>(buffer(which).data()),
-                       n_rows * cols_[static_cast<std::size_t>(which)] / head_dim, head_dim);
+TensorView Activations::angles(std::size_t rope, std::int64_t n_rows) const {
+    float* begin = reinterpret_cast<float*>(buffer(Activation::CosSin).data()) + n_tokens_ * rope_begin_[rope];
+    return matrix_view(begin, n_rows, rope_begin_[rope + 1] - rope_begin_[rope]);
 }
 
 TensorView Activations::hidden(std::int64_t n_rows) const {
-    return matrix_view(reinterpret_cast<float*>(hidden_), n_rows, cols_[static_cast<std::size_t>(Activation::Hidden)]);
+    return matrix_view(reinterpret_cast<float*>(hidden_), n_rows, d_model_);
 }
 
 }  // namespace slipstream

@@ -1,9 +1,11 @@
-// The memory of a pass between its ops: matrices of floats, a row a token, taken once for the largest pass.
+// The memory of a pass between its ops: matrices of floats with a row per token, allocated once for the largest pass
+// and the largest layer.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/base/tensor_view.h"
 #include "kernels/device.h"
@@ -13,17 +15,17 @@ namespace slipstream {
 
 enum class Activation : std::uint8_t {
     Hidden,      // [n_tokens, d_model]: the residual stream
-    NextHidden,  // the same of the next prefill chunk; where something streams
-    Fold,        // the state of attention over KV that streams; likewise
-    Normed,      // [n_tokens, d_model]; the part of a product that is to be summed up, where there are several
+    NextHidden,  // [n_tokens, d_model]: that of the next prefill chunk; only if something streams
+    Fold,        // state of attention over KV that streams; only if something streams
+    Normed,      // [n_tokens, d_model]; also a product before it is added to the residual stream
     Q,           // [n_tokens, n_q_heads * head_dim]
     K,           // [n_tokens, n_kv_heads * head_dim]
-    V,           // the same
+    V,           // [n_tokens, n_kv_heads * head_dim]
     Attended,    // [n_tokens, n_q_heads * head_dim]
     Gate,        // [n_tokens, d_ff]
     Up,          // [n_tokens, d_ff]
-    CosSin,      // [n_tokens, n_rotated]: angles of rope
-    Selected,    // [n_logit_rows, d_model]: rows whose logits are wanted; their top logits afterwards
+    CosSin,      // [ropes][n_tokens, n_rotated]: angles of each rotary embedding
+    Selected,    // [n_logit_rows, d_model]: rows whose logits are computed; their top logits afterwards
     Logits,      // [n_logit_rows, vocab]
 };
 inline constexpr std::size_t kActivations = 13;
@@ -39,23 +41,30 @@ class Activations {
 public:
     /// Throws OutOfBudget.
     Activations(Device& device, const ModelConfig& config, const ActivationLimits& limits);
-    /// What the constructor takes from the device's budget.
+    /// Returns the bytes that the constructor takes from the device's budget.
     [[nodiscard]] static std::size_t bytes(const ModelConfig& config, const ActivationLimits& limits);
 
-    /// The first `n_rows` rows.
-    [[nodiscard]] TensorView rows(Activation which, std::int64_t n_rows) const;
-    /// The same as [n_rows * heads, head_dim].
-    [[nodiscard]] TensorView heads(Activation which, std::int64_t n_rows, std::int64_t head_dim) const;
+    /// Returns [n_rows, cols]; `cols` at most those of the largest layer.
+    [[nodiscard]] TensorView rows(Activation which, std::int64_t n_rows, std::int64_t cols) const;
+    /// Returns [n_rows, n_rotated]: the angles of a rotary embedding of the model.
+    [[nodiscard]] TensorView angles(std::size_t rope, std::int64_t n_rows) const;
     [[nodiscard]] const Buffer& buffer(Activation which) const { return buffers_[static_cast<std::size_t>(which)]; }
 
-    /// The residual stream that is computed with: Hidden or NextHidden.
+    /// Returns the residual stream in use, [n_rows, d_model]: the memory of use_hidden(), at first that of Hidden.
     [[nodiscard]] TensorView hidden(std::int64_t n_rows) const;
     void use_hidden(std::byte* data) { hidden_ = data; }
 
 private:
     std::array<Buffer, kActivations> buffers_;
-    std::array<std::int64_t, kActivations> cols_{};
+    std::int64_t d_model_;
+    std::int64_t n_tokens_;                 // of the largest pass
+    std::vector<std::int64_t> rope_begin_;  // [ropes + 1]: columns of CosSin before each rotary embedding
     std::byte* hidden_ = nullptr;
 };
+
+/// Returns [n_rows, n_heads * head_dim] as [n_rows * n_heads, head_dim].
+[[nodiscard]] inline TensorView as_heads(const TensorView& rows, std::int64_t head_dim) {
+    return matrix_view(reinterpret_cast<float*>(rows.data), rows.rows() * rows.cols() / head_dim, head_dim);
+}
 
 }  // namespace slipstream

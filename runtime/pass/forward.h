@@ -1,10 +1,8 @@
-// The forward pass: tokens that hang on a KV go in, logits come out. Every architecture served is the same pre-norm
-// decoder with grouped-query attention and a gated feed-forward; what differs stands in ModelConfig and in which
-// weights exist.
+// Runs passes over a model: tokens that are nodes below a KV go in, logits come out. It drives the computation
+// (model_pass.h) in the ways that callers need: a whole pass, a pass in steps, a prompt layer by layer, a graph.
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,18 +10,16 @@
 
 #include "kernels/collective.h"
 #include "kernels/device.h"
-#include "kernels/matmul.h"
 #include "kernels/workspace.h"
 #include "runtime/cache/kv_cache.h"
 #include "runtime/cache/pass_kv.h"
 #include "runtime/model/model.h"
-#include "runtime/pass/activations.h"
 #include "runtime/pass/device_logits.h"
 #include "runtime/pass/logit_rows.h"
+#include "runtime/pass/model_pass.h"
 #include "runtime/pass/pass_control.h"
 #include "runtime/pass/pass_graphs.h"
 #include "runtime/pass/pass_hooks.h"
-#include "runtime/pass/pass_paths.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/pass/prompt_stream.h"
 
@@ -57,7 +53,7 @@ public:
 
     [[nodiscard]] const ForwardLimits& limits() const { return limits_; }
     [[nodiscard]] const Model& model() const { return *model_; }
-    [[nodiscard]] std::int64_t n_layers() const { return model_->config().n_layers; }
+    [[nodiscard]] std::int64_t n_layers() const { return model_->config().n_layers(); }
 
     /// Runs tokens[i] at scratch node nodes[i] of `kv` (parents before children in this or an earlier pass). Their KV
     /// rows are in scratch afterwards. Returns the logits [logit_tokens.size(), vocab] of the tokens with the indices
@@ -87,7 +83,9 @@ public:
     /// Whether the ring alone does, where something streams at all: for whoever keeps hidden states himself.
     [[nodiscard]] bool ring_holds_prompt(KvCache& cache, std::int64_t end, std::int64_t chunk_tokens) const;
     /// Host memory for the hidden states of one prefill chunk of a prompt, or of the pass after it.
-    [[nodiscard]] std::size_t prompt_row_bytes() const { return activations_.buffer(Activation::Hidden).size_bytes(); }
+    [[nodiscard]] std::size_t prompt_row_bytes() const {
+        return pass_.activations().buffer(Activation::Hidden).size_bytes();
+    }
     /// Host memory for the hidden states of such a prompt.
     [[nodiscard]] std::size_t prompt_host_bytes(const PromptRange& range) const;
     /// As the second run(), with a prompt (Phase::Prefill) before it that is committed on the way: `prompt` at the
@@ -108,19 +106,6 @@ public:
 
     [[nodiscard]] ExecRef exec() { return {model_->device(), *stream_}; }
 
-private:
-    // Tokens that go through a layer together.
-    struct Rows {
-        PassKv* kv = nullptr;
-        std::span<const TokenId> tokens{};
-        std::span<const NodeId> nodes{};  // scratch rows
-        std::int64_t n_committed = 0;     // slots below them
-        Phase phase = Phase::Decode;
-        PassHooks* hooks = nullptr;
-        [[nodiscard]] std::int64_t n() const { return static_cast<std::int64_t>(nodes.size()); }
-    };
-
-public:
     /// A pass in steps, as enqueue() takes it: for whoever has other work between two layers. The residual stream is
     /// filled first, by embed() or through hidden(); layers follow in order, then logits, then complete(). One pass of
     /// a forward at a time. Where it does not come to complete(), what it streams is given up.
@@ -130,20 +115,20 @@ public:
               std::span<const std::int32_t> logit_tokens, Phase phase, PassHooks* hooks = nullptr)
             : Steps(forward, forward.prepare(kv, tokens, nodes, logit_tokens, phase, hooks), logit_tokens) {}
 
-        void embed() { forward_->embed_rows(rows_); }
+        void embed() { forward_->pass_.embed(rows_); }
         /// [n_tokens, d_model], F32: the residual stream, memory of the device.
-        [[nodiscard]] TensorView hidden() const { return forward_->activations_.hidden(rows_.n()); }
-        void run_layer(std::int64_t layer) { forward_->run_layer(layer, rows_, LayerPart::Whole); }
+        [[nodiscard]] TensorView hidden() const { return forward_->pass_.activations().hidden(rows_.n()); }
+        void run_layer(std::int64_t layer) { forward_->pass_.run_layer(layer, rows_, LayerPart::Whole); }
         /// As enqueue() returns them.
         [[nodiscard]] LogitRows logits(const LogitRequest* needs);
         void complete() { running_.complete(); }
 
     private:
         friend class Forward;
-        Steps(Forward& forward, const Rows& rows, std::span<const std::int32_t> logit_tokens);
+        Steps(Forward& forward, const PassRows& rows, std::span<const std::int32_t> logit_tokens);
 
         Forward* forward_;
-        Rows rows_;
+        PassRows rows_;
         std::span<const std::int32_t> logit_tokens_;
         RunningPass running_;
     };
@@ -160,13 +145,13 @@ public:
 
         void begin_layer(std::int64_t layer);
         /// Fills the residual stream, for the model's first layer.
-        void embed(std::int64_t prefill_chunk) { forward_->embed_rows(rows_of(prefill_chunk)); }
+        void embed(std::int64_t prefill_chunk) { forward_->pass_.embed(rows_of(prefill_chunk)); }
         /// [n_tokens, d_model], F32: the residual stream, memory of the device, for the rows of a prefill chunk.
         [[nodiscard]] TensorView hidden(std::int64_t prefill_chunk) const {
-            return forward_->activations_.hidden(rows_of(prefill_chunk).n());
+            return forward_->pass_.activations().hidden(rows_of(prefill_chunk).n());
         }
         /// The same for the pass.
-        [[nodiscard]] TensorView hidden() const { return forward_->activations_.hidden(pass_.n()); }
+        [[nodiscard]] TensorView hidden() const { return forward_->pass_.activations().hidden(rows_after_.n()); }
         void run_prefill_chunk(std::int64_t layer, std::int64_t prefill_chunk);
         void end_layer();
         /// The residual stream holds what the last layer made of the pass. As enqueue() returns them.
@@ -177,71 +162,41 @@ public:
 
     private:
         friend class Forward;
-        [[nodiscard]] Rows rows_of(std::int64_t prefill_chunk) const;
+        [[nodiscard]] PassRows rows_of(std::int64_t prefill_chunk) const;
 
         Forward* forward_;
         KvCache* cache_;
         PromptRange range_;
         std::span<const TokenId> prompt_;
-        Rows pass_;
+        PassRows rows_after_;
         std::span<const std::int32_t> logit_tokens_;
         std::optional<PromptStream> stream_;  // none where nothing streams
     };
 
 private:
-    // x times a matrix.
-    struct Product {
-        MatrixRole role = MatrixRole::Q;
-        TensorView y;
-        ConstTensorView bias{};
-    };
-    // What is wanted of a layer: all of it, or its rows for the KV alone.
-    enum class LayerPart : std::uint8_t { Whole, KvRows };
-
-    [[nodiscard]] Rows prepare(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
-                               std::span<const std::int32_t> logit_tokens, Phase phase, PassHooks* hooks);
-    [[nodiscard]] PassStream* stream_for(const PassReads& reads) const { return reads.streams() ? pass_ : nullptr; }
+    [[nodiscard]] PassRows prepare(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
+                                   std::span<const std::int32_t> logit_tokens, Phase phase, PassHooks* hooks);
+    [[nodiscard]] PassStream* stream_for(const PassReads& reads) const { return reads.streams() ? streams_ : nullptr; }
     void check_pass(const PassReads& reads, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                     std::span<const std::int32_t> logit_tokens) const;
-    [[nodiscard]] bool run_graph(const Rows& rows, std::span<const std::int32_t> logit_tokens,
+    [[nodiscard]] bool run_graph(const PassRows& rows, std::span<const std::int32_t> logit_tokens,
                                  const PassControl& control);
     [[nodiscard]] PromptRange prompt_range(std::int64_t begin, std::int64_t end, std::int64_t chunk_tokens) const {
         return {.begin = begin, .end = end, .chunk_tokens = chunk_tokens, .last_layer = n_layers() - 1};
     }
     [[nodiscard]] bool feed_layers(PromptSteps& steps, const PassControl& control);
-
-    void embed_rows(const Rows& rows);
-    void rope_angles(std::int64_t n);
-    void run_layer(std::int64_t layer, const Rows& rows, LayerPart part);
-    void keys_and_values(std::int64_t layer, const Rows& rows);
-    void attend(std::int64_t layer, const Rows& rows);
-    void fold(AttentionArgs args, std::int64_t layer, const Rows& rows);
-    void fold_segments(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer, const Rows& rows);
-    void feed_forward(std::int64_t layer, const Rows& rows);
-    void add_to_residual(std::int64_t layer, MatrixRole role, const Rows& rows, const ConstTensorView& x,
-                         const ConstTensorView& bias);
-    void multiply(std::int64_t layer, const Rows& rows, const ConstTensorView& x, std::span<const Product> products,
-                  MatmulStore store = MatmulStore::Overwrite);
-    [[nodiscard]] NextWeights next_weights(std::int64_t layer, const Rows& rows,
-                                           std::initializer_list<MatrixRole> roles) const;
-    void compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens);
     [[nodiscard]] LogitRows hand_over(std::span<const std::int32_t> logit_tokens, const LogitRequest* needs);
 
     const Model* model_;
     ForwardLimits limits_;
-    PassStream* pass_;        // null: nothing streams
-    Collective* collective_;  // null: products are whole
+    PassStream* streams_;  // null: nothing streams
     std::unique_ptr<Stream> stream_;
-    Activations activations_;
+    ModelPass pass_;
     std::unique_ptr<DeviceLogits> remote_;  // null where the host reaches the device's
     std::unique_ptr<PassGraphs> graphs_;
-    // Of the running pass.
-    WeightStream* weights_ = nullptr;  // null: none stream
-    KvStream* kv_ = nullptr;           // the same of KV
-    PassPaths paths_;
-    std::vector<std::int64_t> row_positions_;  // [logit rows]: of the tokens that follow
+    std::vector<std::int64_t> row_positions_;  // [logit rows]: position of the token after each
     std::vector<NodeId> prefill_rows_;         // scratch rows 0, 1, ... of a prefill chunk
-    std::vector<NodeId> graph_nodes_;          // scratch rows, where graphs read them
+    std::vector<NodeId> graph_nodes_;          // scratch rows; graphs read them here
 };
 
 }  // namespace slipstream

@@ -43,7 +43,7 @@ ScheduleBounds schedule_bounds(const PassReads& reads, std::size_t ring_bytes) {
     const std::size_t chunk_bytes = reads.kv->shape().chunk_bytes();
     const std::int64_t per_copy = chunks_per_copy(ring_bytes, chunk_bytes);
     const std::int64_t n_chunks = ceil_div(reads.kv->nodes().context_tokens(), kChunkTokens);
-    for (std::int64_t layer = 0; layer < reads.model->config().n_layers; ++layer)
+    for (std::int64_t layer = 0; layer < reads.model->config().n_layers(); ++layer)
         bounds.n_items += copies_of(n_chunks - reads.kv->resident_chunks(layer), per_copy);
     bounds.item_bytes = std::max(bounds.item_bytes, per_copy * chunk_bytes);
     return bounds;
@@ -57,20 +57,17 @@ void make_schedule(const PassReads& reads, std::int64_t host_chunks, std::size_t
     const std::int64_t per_copy = chunks_per_copy(ring_bytes, kv.shape().chunk_bytes());
     items.clear();
     copies.clear();
-    // The next layer whose KV is not in the schedule; it stands before the first item of the layer's second half.
-    std::int64_t kv_layer = kv.host() != nullptr ? 0 : config.n_layers;
-    for (std::size_t i = 0; i < model.items().size(); ++i) {
-        const WeightItem& item = model.items()[i];
-        const bool second_half = item.parts.front().role >= MatrixRole::AttnOut;
-        for (; kv_layer < config.n_layers && (kv_layer < item.layer || (kv_layer == item.layer && second_half));
-             ++kv_layer) {
-            const std::int64_t seen = first_chunk_in_window(config.window(kv_layer), kv.nodes().n_committed());
-            add_kv(kv, kv_layer, {std::max(kv.resident_chunks(kv_layer), seen), host_chunks}, per_copy, items, copies);
-        }
-        if (!model.streams(static_cast<std::int32_t>(i))) continue;
-        items.push_back({.weight_item = static_cast<std::int32_t>(i), .bytes = item.bytes});
-        copies.push_back({.source = model.item_data(static_cast<std::int32_t>(i)), .bytes = item.bytes});
-    }
+    const auto add_weights = [&](std::size_t index) {
+        const auto i = static_cast<std::int32_t>(index);
+        if (!model.streams(i)) return;
+        items.push_back({.weight_item = i, .bytes = model.items()[index].bytes});
+        copies.push_back({.source = model.item_data(i), .bytes = model.items()[index].bytes});
+    };
+    for_each_read(model.items(), config.n_layers(), add_weights, [&](std::int64_t layer) {
+        if (kv.host() == nullptr) return;
+        const std::int64_t seen = first_chunk_in_window(config.window(layer), kv.nodes().n_committed());
+        add_kv(kv, layer, {std::max(kv.resident_chunks(layer), seen), host_chunks}, per_copy, items, copies);
+    });
 }
 
 }  // namespace slipstream

@@ -9,7 +9,7 @@ namespace slipstream {
 
 bool Forward::ring_holds_prompt(KvCache& cache, std::int64_t end, std::int64_t chunk_tokens) const {
     return !PassReads{model_, &cache}.streams() ||
-           (pass_ != nullptr && PromptStream::fits(*pass_, *model_, cache, end, chunk_tokens));
+           (streams_ != nullptr && PromptStream::fits(*streams_, *model_, cache, end, chunk_tokens));
 }
 
 std::size_t Forward::prompt_host_bytes(const PromptRange& range) const {
@@ -17,18 +17,18 @@ std::size_t Forward::prompt_host_bytes(const PromptRange& range) const {
 }
 
 bool Forward::runs_by_layer(KvCache& cache, std::int64_t begin, std::int64_t end, std::int64_t chunk_tokens) const {
-    if (pass_ == nullptr || !PassReads{model_, &cache}.streams() || end <= begin || end % chunk_tokens != 0 ||
+    if (streams_ == nullptr || !PassReads{model_, &cache}.streams() || end <= begin || end % chunk_tokens != 0 ||
         !ring_holds_prompt(cache, end, chunk_tokens))
         return false;
     return prompt_host_bytes(prompt_range(begin, end, chunk_tokens)) <=
-           pass_->arena().limit_bytes() - pass_->arena().used_bytes();
+           streams_->arena().limit_bytes() - streams_->arena().used_bytes();
 }
 
 LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t chunk_tokens,
                                 std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                                 std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
                                 const LogitRequest& needs, const PassControl& control, PassHooks* hooks) {
-    CHECK(pass_ != nullptr);
+    CHECK(streams_ != nullptr);
     PromptSteps steps = at_layer(0, [&] {
         return PromptSteps(*this, cache, prompt_range(begin, begin + std::ssize(prompt), chunk_tokens), prompt, tokens,
                            nodes, logit_tokens, hooks);
@@ -44,20 +44,20 @@ LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t
 // All prefill chunks through a layer, the pass behind them, then the next layer. False where it was given up.
 bool Forward::feed_layers(PromptSteps& steps, const PassControl& control) {
     const std::int64_t n_prefill_chunks = steps.range_.n_prefill_chunks();
-    const std::int64_t most_tokens = std::max(steps.range_.chunk_tokens, steps.pass_.n());
-    const HiddenStates states(pass_->arena(), n_prefill_chunks,
+    const std::int64_t most_tokens = std::max(steps.range_.chunk_tokens, steps.rows_after_.n());
+    const HiddenStates states(streams_->arena(), n_prefill_chunks,
                               most_tokens * row_bytes(DType::F32, model_->config().d_model));
-    HiddenStateBuffers buffers(
-        model_->device(), pass_->copy_in(), states,
-        {activations_.buffer(Activation::Hidden).data(), activations_.buffer(Activation::NextHidden).data()},
-        n_layers());
+    HiddenStateBuffers buffers(model_->device(), streams_->copy_in(), states,
+                               {pass_.activations().buffer(Activation::Hidden).data(),
+                                pass_.activations().buffer(Activation::NextHidden).data()},
+                               n_layers());
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
         at_layer(layer, [&] { steps.begin_layer(layer); });
         for (std::int64_t prefill_chunk = 0; prefill_chunk < n_prefill_chunks; ++prefill_chunk) {
             if (!control.report_progress(layer * n_prefill_chunks + prefill_chunk, n_layers() * n_prefill_chunks))
                 return false;
             at_layer(layer, [&] {
-                activations_.use_hidden(with_context("rows", [&] { return buffers.begin(*stream_); }));
+                pass_.activations().use_hidden(with_context("rows", [&] { return buffers.begin(*stream_); }));
                 if (layer == 0) steps.embed(prefill_chunk);
                 steps.run_prefill_chunk(layer, prefill_chunk);
                 buffers.end(*stream_);
@@ -76,7 +76,7 @@ Forward::PromptSteps::PromptSteps(Forward& forward, KvCache& cache, const Prompt
       cache_(&cache),
       range_(range),
       prompt_(prompt),
-      pass_{&cache, tokens, nodes, range.end, Phase::Decode, hooks},
+      rows_after_{&cache, tokens, nodes, range.end, Phase::Decode, hooks},
       logit_tokens_(logit_tokens) {
     const PassReads reads{forward.model_, &cache};
     forward.check_pass(reads, tokens, nodes, logit_tokens);
@@ -86,14 +86,13 @@ Forward::PromptSteps::PromptSteps(Forward& forward, KvCache& cache, const Prompt
           "a prompt of {} tokens from {} to {}", prompt.size(), range.begin, range.end);
     forward.prefill_rows_.clear();
     for (std::int32_t row = 0; row < range.chunk_tokens; ++row) forward.prefill_rows_.emplace_back(row);
-    forward.activations_.use_hidden(forward.activations_.buffer(Activation::Hidden).data());
-    if (reads.streams()) stream_.emplace(*forward.pass_, *forward.model_, cache, forward.exec(), range);
-    forward.weights_ = stream_ ? &*stream_ : nullptr;
-    forward.kv_ = stream_ ? stream_->kv() : nullptr;
+    forward.pass_.activations().use_hidden(forward.pass_.activations().buffer(Activation::Hidden).data());
+    if (reads.streams()) stream_.emplace(*forward.streams_, *forward.model_, cache, forward.exec(), range);
+    forward.pass_.read_from(stream_ ? &*stream_ : nullptr, stream_ ? stream_->kv() : nullptr);
 }
 
-Forward::Rows Forward::PromptSteps::rows_of(std::int64_t prefill_chunk) const {
-    if (prefill_chunk + 1 == range_.n_prefill_chunks()) return pass_;
+PassRows Forward::PromptSteps::rows_of(std::int64_t prefill_chunk) const {
+    if (prefill_chunk + 1 == range_.n_prefill_chunks()) return rows_after_;
     const std::int64_t number = range_.begin / range_.chunk_tokens + prefill_chunk;
     const std::int64_t first = std::max(range_.begin, number * range_.chunk_tokens);
     const auto n = static_cast<std::size_t>((number + 1) * range_.chunk_tokens - first);
@@ -102,7 +101,7 @@ Forward::Rows Forward::PromptSteps::rows_of(std::int64_t prefill_chunk) const {
             std::span(forward_->prefill_rows_).first(n),
             first,
             Phase::Prefill,
-            pass_.hooks};
+            rows_after_.hooks};
 }
 
 void Forward::PromptSteps::begin_layer(std::int64_t layer) {
@@ -111,17 +110,18 @@ void Forward::PromptSteps::begin_layer(std::int64_t layer) {
 
 // A prefill chunk, whose rows are committed at once, or the pass behind it.
 void Forward::PromptSteps::run_prefill_chunk(std::int64_t layer, std::int64_t prefill_chunk) {
-    const Rows rows = rows_of(prefill_chunk);
+    const PassRows rows = rows_of(prefill_chunk);
     const bool is_prompt = rows.phase == Phase::Prefill;
     if (stream_)
         stream_->begin_prefill_chunk(rows.n_committed, is_prompt ? rows.n_committed + rows.n() : rows.n_committed);
     if (is_prompt) {
-        forward_->paths_.trace_chain(rows.n_committed, rows.n());
+        forward_->pass_.paths().trace_chain(rows.n_committed, rows.n());
     } else {
-        forward_->paths_.trace(*cache_, rows.nodes);
+        forward_->pass_.paths().trace(*cache_, rows.nodes);
     }
-    forward_->rope_angles(rows.n());
-    forward_->run_layer(layer, rows, is_prompt && layer == range_.last_layer ? LayerPart::KvRows : LayerPart::Whole);
+    forward_->pass_.rope_angles(rows.n());
+    forward_->pass_.run_layer(layer, rows,
+                              is_prompt && layer == range_.last_layer ? LayerPart::KvRows : LayerPart::Whole);
     if (is_prompt)
         kv_commit(forward_->exec(),
                   {.shape = cache_->shape(),
@@ -130,7 +130,8 @@ void Forward::PromptSteps::run_prefill_chunk(std::int64_t layer, std::int64_t pr
                    .scratch_rows = scratch_rows(rows.nodes),
                    .n_rows = rows.n(),
                    .first_position = rows.n_committed,
-                   .chunks = forward_->kv_ != nullptr ? forward_->kv_->chunks(layer) : cache_->chunks(layer)});
+                   .chunks = forward_->pass_.kv_stream() != nullptr ? forward_->pass_.kv_stream()->chunks(layer)
+                                                                    : cache_->chunks(layer)});
     if (stream_) stream_->end_prefill_chunk();
 }
 
@@ -139,7 +140,7 @@ void Forward::PromptSteps::end_layer() {
 }
 
 LogitRows Forward::PromptSteps::logits(const LogitRequest* needs) {
-    forward_->compute_logits(pass_.n(), logit_tokens_);
+    forward_->pass_.compute_logits(rows_after_.n(), logit_tokens_);
     return forward_->hand_over(logit_tokens_, needs);
 }
 

@@ -24,7 +24,7 @@ std::size_t weights_bytes_at_once(const Model& model) {
     for (std::size_t i = 0; i < model.items().size(); ++i) {
         if (!model.streams(static_cast<std::int32_t>(i))) continue;
         const std::size_t slot = TransferRing::slot_bytes(model.items()[i].bytes);
-        if (model.items()[i].layer == model.config().n_layers) {
+        if (model.items()[i].layer == model.config().n_layers()) {
             largest_of_head = std::max(largest_of_head, slot);
             continue;
         }

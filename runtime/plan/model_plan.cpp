@@ -13,7 +13,7 @@ namespace slipstream {
 ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
     CHECK(request.config != nullptr && request.weights != nullptr);
     pass_tokens_ = request.pass_tokens.value_or(1);
-    queries_per_kv_head_ = request.config->n_q_heads / request.config->n_kv_heads;
+    queries_per_kv_head_ = request.config->attention(0).queries_per_kv_head();
     const std::size_t limit = request.max_item_bytes > 0 ? request.max_item_bytes : item_limit(request.budget_bytes);
     try {
         place(limit);

@@ -16,7 +16,7 @@ constexpr std::size_t kSlotAlignBytes = 64;                   // alignment of it
 
 PassItem kv_item(const PassItemRequest& request, std::int64_t layer) {
     const ModelConfig& config = *request.config;
-    const std::size_t chunk = KvShape{config.n_kv_heads, config.head_dim, request.kv_dtype}.chunk_bytes();
+    const std::size_t chunk = config.kv_shape(layer, request.kv_dtype).chunk_bytes();
     const std::int64_t n_chunks = ceil_div(request.context_tokens, kChunkTokens);
     PassItem pass_item{.tag = PlanTag::Kv,
                        .layer = layer,
@@ -38,16 +38,11 @@ PassItem weight_item(const PassItemRequest& request, std::size_t index) {
                        .unit_bytes = item.bytes,
                        .transfer_bytes = item.bytes};
     for (const WeightPart& part : item.parts) {
-        const ConstTensorView& matrix = matrix_of(*request.weights, part.layer, part.role);
+        const ConstTensorView& matrix = request.weights->tensor(part.layer, part.role);
         const DType dtype = packed_type(matrix, item.rounding);
         pass_item.parts.push_back({dtype, packed_bytes(dtype, part.n_rows, matrix.cols())});
     }
     return pass_item;
-}
-
-bool is_before_attention(const WeightItem& item) {
-    const MatrixRole role = item.parts.front().role;
-    return role == MatrixRole::Q || role == MatrixRole::K || role == MatrixRole::V;
 }
 
 }  // namespace
@@ -55,14 +50,9 @@ bool is_before_attention(const WeightItem& item) {
 std::vector<PassItem> make_pass_items(const PassItemRequest& request) {
     CHECK(request.config != nullptr && request.weights != nullptr && request.context_tokens > 0);
     std::vector<PassItem> items;
-    std::int64_t layer = 0;  // layer whose KV is next
-    for (std::size_t i = 0; i < request.items.size(); ++i) {
-        const WeightItem& item = request.items[i];
-        if (item.layer == layer && layer < request.config->n_layers && !is_before_attention(item))
-            items.push_back(kv_item(request, layer++));
-        items.push_back(weight_item(request, i));
-    }
-    CHECK(layer == request.config->n_layers, "items of {} layers of {}", layer, request.config->n_layers);
+    for_each_read(
+        request.items, request.config->n_layers(), [&](std::size_t i) { items.push_back(weight_item(request, i)); },
+        [&](std::int64_t layer) { items.push_back(kv_item(request, layer)); });
     return items;
 }
 

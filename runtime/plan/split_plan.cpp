@@ -106,7 +106,7 @@ void SplitPlan::order_items(const SplitPlanRequest& request) {
              next[rank] < pass_items.size() && pass_items[next[rank]].layer == layer; ++next[rank])
             order_.push_back(static_cast<std::int32_t>(rank));
     };
-    for (std::int64_t layer = 0; layer < request.config->n_layers; ++layer) {
+    for (std::int64_t layer = 0; layer < request.config->n_layers(); ++layer) {
         std::size_t owner = 0;
         while (!request.shards.empty() && !std::ranges::binary_search(request.shards[owner].layers, layer)) ++owner;
         take_layer(owner);

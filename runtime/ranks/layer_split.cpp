@@ -14,10 +14,10 @@ std::vector<std::int64_t> layers_by_share(std::int64_t n_layers, std::span<const
 
 std::vector<ModelShard> deal_layers(const ModelConfig& config, std::span<const std::int64_t> n_layers) {
     CHECK(!n_layers.empty() && std::ranges::all_of(n_layers, [](std::int64_t n) { return n >= 1; }) &&
-          std::accumulate(n_layers.begin(), n_layers.end(), std::int64_t{0}) == config.n_layers);
+          std::accumulate(n_layers.begin(), n_layers.end(), std::int64_t{0}) == config.n_layers());
     std::vector<ModelShard> shards(n_layers.size(), whole_shard(config));
     // The next layer goes to the rank that has the smallest fraction of its layers.
-    for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
+    for (std::int64_t layer = 0; layer < config.n_layers(); ++layer) {
         const auto through = [&](std::size_t rank) {
             return static_cast<double>(shards[rank].layers.size() + 1) / static_cast<double>(n_layers[rank]);
         };

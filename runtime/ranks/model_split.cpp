@@ -10,7 +10,7 @@ std::string_view part_name(SplitKind kind) {
 }
 
 std::int64_t n_parts(SplitKind kind, const ModelConfig& config) {
-    return kind == SplitKind::Layers ? config.n_layers : config.n_kv_heads;
+    return kind == SplitKind::Layers ? config.n_layers() : config.attention(0).n_kv_heads;
 }
 
 std::int64_t parts_together(SplitKind kind, const ModelConfig& config, const ModelWeights& weights) {
@@ -19,7 +19,7 @@ std::int64_t parts_together(SplitKind kind, const ModelConfig& config, const Mod
 
 std::vector<std::int64_t> parts_by_share(SplitKind kind, const ModelConfig& config, const ModelWeights& weights,
                                          std::span<const double> shares) {
-    return kind == SplitKind::Layers ? layers_by_share(config.n_layers, shares)
+    return kind == SplitKind::Layers ? layers_by_share(config.n_layers(), shares)
                                      : heads_by_share(config, weights, shares);
 }
 

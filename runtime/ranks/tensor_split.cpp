@@ -17,10 +17,10 @@ namespace slipstream {
 namespace {
 
 /// Returns the smallest number of columns that is whole quantisation blocks of `matrix` in every layer.
-std::int64_t block_columns(const ModelWeights& weights, ConstTensorView LayerWeights::*matrix) {
+std::int64_t block_columns(const ModelWeights& weights, TensorRole matrix) {
     std::int64_t columns = 1;
     for (const LayerWeights& layer : weights.layers)
-        columns = std::lcm(columns, dtype_info((layer.*matrix).dtype).block_elements);
+        columns = std::lcm(columns, dtype_info(layer[matrix].dtype).block_elements);
     return columns;
 }
 
@@ -30,14 +30,15 @@ std::int64_t block_columns(const ModelWeights& weights, ConstTensorView LayerWei
                       : fmt::format(", {} of which lie in the same blocks of the attention output's columns", together);
     throw Unsupported(
         fmt::format("{} kv heads{} cannot be shared among {} devices; name fewer, or split the model by layers",
-                    config.n_kv_heads, held, n_ranks));
+                    config.attention(0).n_kv_heads, held, n_ranks));
 }
 
 }  // namespace
 
 std::int64_t heads_together(const ModelConfig& config, const ModelWeights& weights) {
-    const std::int64_t head_columns = config.n_q_heads / config.n_kv_heads * config.head_dim;
-    const std::int64_t block = block_columns(weights, &LayerWeights::attn_out);
+    const AttentionConfig& attention = config.attention(0);
+    const std::int64_t head_columns = attention.queries_per_kv_head() * attention.head_dim;
+    const std::int64_t block = block_columns(weights, TensorRole::AttnOut);
     return std::lcm(block, head_columns) / head_columns;
 }
 
@@ -45,8 +46,9 @@ std::vector<std::int64_t> heads_by_share(const ModelConfig& config, const ModelW
                                          std::span<const double> shares) {
     const std::int64_t together = heads_together(config, weights);
     // Rows of the attention output are whole quantisation blocks and whole heads, so the kv heads are whole groups.
-    CHECK(config.n_kv_heads % together == 0, "{} kv heads in groups of {}", config.n_kv_heads, together);
-    const std::int64_t n_groups = config.n_kv_heads / together;
+    const std::int64_t n_kv_heads = config.attention(0).n_kv_heads;
+    CHECK(n_kv_heads % together == 0, "{} kv heads in groups of {}", n_kv_heads, together);
+    const std::int64_t n_groups = n_kv_heads / together;
     if (n_groups < std::ssize(shares)) refuse(config, together, shares.size());
     std::vector<std::int64_t> heads =
         whole_parts(n_groups, shares, together == 1 ? "kv head" : fmt::format("group of {} kv head", together));
@@ -57,11 +59,12 @@ std::vector<std::int64_t> heads_by_share(const ModelConfig& config, const ModelW
 std::vector<ModelShard> deal_heads(const ModelConfig& config, const ModelWeights& weights,
                                    std::span<const std::int64_t> n_kv_heads) {
     CHECK(!n_kv_heads.empty() && std::ranges::all_of(n_kv_heads, [](std::int64_t n) { return n >= 1; }) &&
-          std::accumulate(n_kv_heads.begin(), n_kv_heads.end(), std::int64_t{0}) == config.n_kv_heads);
+          std::accumulate(n_kv_heads.begin(), n_kv_heads.end(), std::int64_t{0}) == config.attention(0).n_kv_heads);
     // Rows of gate and up are packed in runs of 16, so they are cut between runs.
-    const std::int64_t ffn_unit = std::lcm(block_columns(weights, &LayerWeights::down), kInterleavedRows);
-    const std::vector<std::int64_t> ffn_ends = ends_in_proportion(
-        config.d_ff, ffn_unit, n_kv_heads, fmt::format("a feed-forward in blocks of {} columns", ffn_unit));
+    const std::int64_t ffn_unit = std::lcm(block_columns(weights, TensorRole::Down), kInterleavedRows);
+    const std::vector<std::int64_t> ffn_ends =
+        ends_in_proportion(config.layers.front().feed_forward.d_ff, ffn_unit, n_kv_heads,
+                           fmt::format("a feed-forward in blocks of {} columns", ffn_unit));
     const std::int64_t together = heads_together(config, weights);
     std::vector<ModelShard> shards(n_kv_heads.size());
     std::int64_t first_head = 0;

@@ -22,7 +22,7 @@ ViewPasses::ViewPasses(std::vector<Rank> ranks, std::vector<KvView*> views)
     const ForwardLimits limits = pass_limits(max_nodes());
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
         const Model& model = ranks_[i].forward->model();
-        CHECK(!model.streams_weights() && model.config().n_layers == views_[i]->n_layers() &&
+        CHECK(!model.streams_weights() && model.config().n_layers() == views_[i]->n_layers() &&
                   views_[i]->nodes().max_nodes() == max_nodes(),
               "a view of {} layers and {} nodes", views_[i]->n_layers(), views_[i]->nodes().max_nodes());
         forwards_.push_back(std::make_unique<Forward>(model, limits, nullptr, ranks_[i].collective));

@@ -147,10 +147,14 @@ bool are_tokens(const std::vector<TokenId>& tokens, std::int64_t vocab) {
 
 }  // namespace
 
-std::uint64_t rope_fingerprint(const RopeFrequencies& rope) {
-    const std::uint64_t magnitude = XXH3_64bits(&rope.magnitude, sizeof(rope.magnitude));
-    return XXH3_64bits_withSeed(rope.inverse_frequency.data(), rope.inverse_frequency.size() * sizeof(double),
-                                magnitude);
+std::uint64_t rope_fingerprint(std::span<const RopeFrequencies> ropes) {
+    std::uint64_t digest = 0;
+    for (const RopeFrequencies& rope : ropes) {
+        digest = XXH3_64bits_withSeed(&rope.magnitude, sizeof(rope.magnitude), digest);
+        digest =
+            XXH3_64bits_withSeed(rope.inverse_frequency.data(), rope.inverse_frequency.size() * sizeof(double), digest);
+    }
+    return digest;
 }
 
 std::vector<std::byte> encode_session_begin(const SessionBegin& begin) {

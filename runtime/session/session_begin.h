@@ -46,7 +46,7 @@ struct SessionBegin {
 };
 
 /// Returns a hash of the frequencies and the magnitude; it differs if any bit differs.
-[[nodiscard]] std::uint64_t rope_fingerprint(const RopeFrequencies& rope);
+[[nodiscard]] std::uint64_t rope_fingerprint(std::span<const RopeFrequencies> ropes);
 
 [[nodiscard]] std::vector<std::byte> encode_session_begin(const SessionBegin& begin);
 /// Throws FormatError, which names `name`, if the bytes are not what encode_session_begin() makes, or hold what no

@@ -41,15 +41,22 @@ ViewBuilder::ViewBuilder(Device& device, KvCache& cache, KvView& view, const Mod
                                      "scores for a view of the KV cache");
     if (!device.shares_host_memory()) scores_.resize(device_scores_.size_bytes() / sizeof(float));
     const std::int64_t n_kept = std::min(max_groups_, groups_of(options.budget_tokens));
-    pooled_.resize(config.n_layers * config.n_kv_heads * max_groups_);
+    for (const LayerConfig& layer : config.layers) {
+        first_q_head_.push_back(first_q_head_.back() + layer.attention().n_q_heads);
+        first_kv_head_.push_back(first_kv_head_.back() + layer.attention().n_kv_heads);
+    }
+    pooled_.resize(first_kv_head_.back() * max_groups_);
     order_.reserve(max_groups_);
     kept_.resize(n_kept);
-    moves_.resize(config.n_layers);
-    for (auto& moves : moves_) moves.reserve(config.n_kv_heads * n_kept);
+    moves_.resize(config.n_layers());
+    for (std::size_t layer = 0; layer < moves_.size(); ++layer)
+        moves_[layer].reserve(config.layers[layer].attention().n_kv_heads * n_kept);
 }
 
 std::size_t ViewBuilder::device_bytes(const ModelConfig& config, std::int64_t context_tokens) {
-    return row_bytes(DType::F32, config.n_layers * config.n_q_heads * groups_of(context_tokens));
+    std::int64_t n_q_heads = 0;
+    for (const LayerConfig& layer : config.layers) n_q_heads += layer.attention().n_q_heads;
+    return row_bytes(DType::F32, n_q_heads * groups_of(context_tokens));
 }
 
 void ViewBuilder::restart() {
@@ -94,7 +101,7 @@ PassHooks* ViewBuilder::begin_pass(std::int64_t root, bool whole_layers) {
     if (work_.at_once) n_scored_ = n_pass_;
     if (work_.gather) view_->invalidate();  // gather() overwrites it
     if (work_.gather && !work_.at_once)
-        for (std::int64_t layer = 0; layer < config_->n_layers; ++layer) choose(layer);
+        for (std::int64_t layer = 0; layer < config_->n_layers(); ++layer) choose(layer);
     return work_.any() ? this : nullptr;
 }
 
@@ -142,14 +149,15 @@ void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvSegment& segme
     query.shape[0] = 1;
     kv_score(exec, {.shape = cache_->shape(),
                     .q = query,
-                    .n_q_heads = config_->n_q_heads,
+                    .n_q_heads = config_->attention(layer).n_q_heads,
                     .chunks = segment.chunks,
                     .first_chunk = segment.range.first,
                     .end_chunk = segment.range.end,
                     .n_committed = n_pass_,
-                    .scale = config_->attention_scale(),
+                    .scale = config_->attention(layer).scale(),
+                    .softcap = config_->attention(layer).softcap,
                     .score = options_.score,
-                    .out = reinterpret_cast<float*>(device_scores_.data()) + layer * config_->n_q_heads * max_groups_,
+                    .out = reinterpret_cast<float*>(device_scores_.data()) + first_q_head_[layer] * max_groups_,
                     .n_groups = max_groups_});
 }
 
@@ -157,9 +165,10 @@ void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvSegment& segme
 // scores are copied too.
 void ViewBuilder::fetch_scores(ExecRef exec, std::int64_t first_layer, std::int64_t n_layers) {
     if (scores_.empty()) return;
-    const std::int64_t n = config_->n_q_heads * max_groups_;
-    exec.stream.copy(scores_.data() + first_layer * n, device_scores_.data() + row_bytes(DType::F32, first_layer * n),
-                     row_bytes(DType::F32, n_layers * n));
+    const std::int64_t first = first_q_head_[first_layer] * max_groups_;
+    const std::int64_t end = first_q_head_[first_layer + n_layers] * max_groups_;
+    exec.stream.copy(scores_.data() + first, device_scores_.data() + row_bytes(DType::F32, first),
+                     row_bytes(DType::F32, end - first));
     exec.stream.synchronize();
 }
 
@@ -182,17 +191,17 @@ GroupBudget ViewBuilder::budget_of(std::int64_t layer) const {
 
 // Returns the pooled scores of the groups for a kv head, [max_groups].
 std::span<float> ViewBuilder::pooled_of(std::int64_t layer, std::int64_t head) {
-    return std::span(pooled_).subspan((layer * config_->n_kv_heads + head) * max_groups_, max_groups_);
+    return std::span(pooled_).subspan((first_kv_head_[layer] + head) * max_groups_, max_groups_);
 }
 
 // Adds the last scores of a layer to `keep` times the earlier ones.
 void ViewBuilder::pool(std::int64_t layer, float keep) {
     if (!scores(layer)) return;
-    const std::int64_t group = config_->n_q_heads / config_->n_kv_heads;
+    const std::int64_t group = config_->attention(layer).queries_per_kv_head();
     const float* all = scores_.empty() ? reinterpret_cast<const float*>(device_scores_.data()) : scores_.data();
     const auto n_groups = static_cast<std::size_t>(groups_of(n_pass_));
-    for (std::int64_t head = 0; head < config_->n_kv_heads; ++head) {
-        const std::int64_t first = (layer * config_->n_q_heads + head * group) * max_groups_;
+    for (std::int64_t head = 0; head < config_->attention(layer).n_kv_heads; ++head) {
+        const std::int64_t first = (first_q_head_[layer] + head * group) * max_groups_;
         pool_scores(options_.score, {all + first, static_cast<std::size_t>(group * max_groups_)}, group, max_groups_,
                     keep, pooled_of(layer, head).first(n_groups));
     }
@@ -204,7 +213,7 @@ void ViewBuilder::choose(std::int64_t layer) {
     auto& moves = moves_[layer];
     moves.clear();
     const std::span<std::int32_t> kept = std::span(kept_).first(budget.n_kept);
-    for (std::int64_t head = 0; head < config_->n_kv_heads; ++head) {
+    for (std::int64_t head = 0; head < config_->attention(layer).n_kv_heads; ++head) {
         choose_groups(scores(layer) ? pooled_of(layer, head) : std::span<float>(), budget, order_, kept);
         for (std::size_t i = 0; i < kept.size(); ++i)
             moves.push_back(
@@ -232,8 +241,8 @@ void ViewBuilder::end_pass(ExecRef exec, bool complete) {
     if (!complete) return forget_scores();
     try {
         if (work.score) {
-            if (n_pooled_ < config_->n_layers) fetch_scores(exec, n_pooled_, config_->n_layers - n_pooled_);
-            for (std::int64_t layer = n_pooled_; layer < config_->n_layers; ++layer) pool(layer, keep_);
+            if (n_pooled_ < config_->n_layers()) fetch_scores(exec, n_pooled_, config_->n_layers() - n_pooled_);
+            for (std::int64_t layer = n_pooled_; layer < config_->n_layers(); ++layer) pool(layer, keep_);
             n_scored_ = n_pass_;
         }
         if (work.gather) fill(exec);
@@ -250,7 +259,7 @@ void ViewBuilder::end_pass(ExecRef exec, bool complete) {
 // reach them. The bound is the same whether KV streams or not (distribution-exact sampling, E3).
 std::int64_t ViewBuilder::shortest_cut() const {
     std::int64_t shortest = 0;
-    for (std::int64_t layer = 0; layer < config_->n_layers; ++layer) {
+    for (std::int64_t layer = 0; layer < config_->n_layers(); ++layer) {
         const std::int64_t window = config_->window(layer);
         const std::int64_t first = first_chunk_in_window(window, n_pass_) * kChunkTokens;
         if (first > 0) shortest = std::max(shortest, first + window - 1);

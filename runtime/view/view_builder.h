@@ -137,11 +137,13 @@ private:
     const ModelConfig* config_;
     ViewOptions options_;
     std::int64_t max_groups_;
-    Buffer device_scores_;             // [n_layers, n_q_heads, max_groups]
-    std::vector<float> scores_;        // a copy in host memory, if the host does not share the device's memory
-    std::vector<float> pooled_;        // [n_layers, n_kv_heads, max_groups]: sums over all passes, decaying
-    std::vector<std::int32_t> order_;  // scratch of choose_groups()
-    std::vector<std::int32_t> kept_;   // [groups of a view]
+    Buffer device_scores_;       // [n_layers, n_q_heads, max_groups]
+    std::vector<float> scores_;  // a copy in host memory, if the host does not share the device's memory
+    std::vector<std::int64_t> first_q_head_{0};   // [n_layers + 1]: query heads of all earlier layers
+    std::vector<std::int64_t> first_kv_head_{0};  // [n_layers + 1]: kv heads of all earlier layers
+    std::vector<float> pooled_;                  // [kv heads of all layers][max_groups]: sums over all passes, decaying
+    std::vector<std::int32_t> order_;            // scratch of choose_groups()
+    std::vector<std::int32_t> kept_;             // [groups of a view]
     std::vector<std::vector<GroupMove>> moves_;  // [n_layers], sorted by the group that is read
 
     Work work_;                    // what the running pass does for the view

@@ -81,7 +81,7 @@ private:
         reserve_workspace(device_, Forward::workspace_shapes(model_.config(), model_.kv_shape().dtype, limits()));
         RunnerShard shard{
             .model = &model_, .kv = {.resident_chunks = {}, .arena = &arena_}, .ring_bytes = std::size_t{2} << 20};
-        if (way.streams_kv) shard.kv.resident_chunks.resize(static_cast<std::size_t>(model_.config().n_layers));
+        if (way.streams_kv) shard.kv.resident_chunks.resize(static_cast<std::size_t>(model_.config().n_layers()));
         return {shard};
     }
     LoadOptions load_options(const ModelFiles& files, const Way& way) {
@@ -255,7 +255,7 @@ TEST(EmulatedModel, APromptGivenUpLeavesNothingBehind) {
 /// Logits behind the last tokens of a prompt, in one pass.
 std::vector<float> logits_on(Device& device, const ModelFiles& files, const std::vector<TokenId>& prompt) {
     const Model model(files, device, {.context_tokens = 512});
-    KvCache cache(device, model.kv_shape(), model.config().n_layers, 512, 512);
+    KvCache cache(device, model.kv_shape(), model.config().n_layers(), 512, 512);
     Forward forward(model, {.max_tokens = 512, .max_logit_rows = 8});
     std::vector<NodeId> nodes;
     for (std::size_t i = 0; i < prompt.size(); ++i)

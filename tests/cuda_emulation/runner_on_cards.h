@@ -44,7 +44,7 @@ struct RunnerOnCards {
                                                                     .kv = {.resident_chunks = {}, .arena = &arena},
                                                                     .ring_bytes = std::size_t{1} << 20});
             if (here != Streams::Nothing)
-                shard.kv.resident_chunks.resize(static_cast<std::size_t>(model.config().n_layers));
+                shard.kv.resident_chunks.resize(static_cast<std::size_t>(model.config().n_layers()));
         }
         runner = std::make_unique<ModelRunner>(of_runner,
                                                RunnerNeeds{.text_tokens = kContext,

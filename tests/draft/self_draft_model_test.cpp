@@ -29,9 +29,9 @@ struct Teller {
     explicit Teller(const ViewOptions& options, std::vector<std::int64_t> resident_chunks = {})
         : files(ModelFiles::open(SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target")),
           model(*files, device, {.context_tokens = kContext}),
-          cache(device, model.kv_shape(), model.config().n_layers, kContext, scratch_nodes_for(kBudget),
+          cache(device, model.kv_shape(), model.config().n_layers(), kContext, scratch_nodes_for(kBudget),
                 {.resident_chunks = std::move(resident_chunks), .arena = &arena}),
-          view(device, model.kv_shape(), model.config().n_layers, {.n_slots = options.slots(), .max_nodes = 64}),
+          view(device, model.kv_shape(), model.config().n_layers(), {.n_slots = options.slots(), .max_nodes = 64}),
           builder(device, cache, view, model.config(), options) {
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, std::size_t{4} << 20);
@@ -99,7 +99,7 @@ struct Teller {
 const ViewOptions kSmall{.budget_tokens = 96, .recent_tokens = 32, .rebuild_tokens = 24, .growth_tokens = 64};
 
 std::vector<std::int64_t> none_resident(const Teller& teller) {
-    return std::vector<std::int64_t>(static_cast<std::size_t>(teller.model.config().n_layers), 0);
+    return std::vector<std::int64_t>(static_cast<std::size_t>(teller.model.config().n_layers()), 0);
 }
 
 TEST(SelfDraftModel, OverTheWholeTextEveryGuessIsTheTargetsOwn) {

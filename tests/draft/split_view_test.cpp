@@ -56,7 +56,7 @@ protected:
                 .ring_bytes = std::size_t{4} << 20};
     }
     [[nodiscard]] std::vector<std::int64_t> halves() const {
-        const std::int64_t n = files_->config().n_layers;
+        const std::int64_t n = files_->config().n_layers();
         return {n - n / 2, n / 2};
     }
     [[nodiscard]] std::unique_ptr<Drafter> drafter(ViewPasses& passes, const SamplerOptions& sampling,
@@ -105,10 +105,10 @@ protected:
         PinnedArena arena{{.limit_bytes = std::size_t{256} << 20, .page_lock = PageLock::Pageable}};
         const Model model(*files_, device, {.context_tokens = kContext});
         std::vector<std::int64_t> resident;
-        if (streams != KvStreams::Nowhere) resident.resize(static_cast<std::size_t>(model.config().n_layers), 0);
-        KvCache cache(device, model.kv_shape(), model.config().n_layers, kContext, scratch_nodes_for(kBudget),
+        if (streams != KvStreams::Nowhere) resident.resize(static_cast<std::size_t>(model.config().n_layers()), 0);
+        KvCache cache(device, model.kv_shape(), model.config().n_layers(), kContext, scratch_nodes_for(kBudget),
                       {.resident_chunks = resident, .arena = &arena});
-        KvView view(device, model.kv_shape(), model.config().n_layers, {.n_slots = kSmall.slots(), .max_nodes = 64});
+        KvView view(device, model.kv_shape(), model.config().n_layers(), {.n_slots = kSmall.slots(), .max_nodes = 64});
         ViewBuilder builder(device, cache, view, model.config(), kSmall);
         std::unique_ptr<PassStream> pass;
         if (cache.streams())
@@ -132,7 +132,7 @@ TEST_F(SplitView, GuessesAreThoseOfOneDevice) {
         for (const KvStreams streams : {KvStreams::Nowhere, KvStreams::Everywhere}) {
             const Told one = on_one_device(streams, sampling);
             EXPECT_GT(one.accepted, 20);
-            const std::int64_t n = files_->config().n_layers;
+            const std::int64_t n = files_->config().n_layers();
             for (const std::vector<std::int64_t>& split : {halves(), {1, n - 2, 1}}) {
                 ViewedSplit several(*files_, on(split, streams));
                 NoProposer nothing;

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/base/error.h"
+#include "runtime/formats/family.h"
 #include "runtime/formats/gguf_config.h"
 #include "runtime/formats/gguf_vocabulary.h"
 #include "runtime/formats/model_contents.h"
@@ -32,7 +33,7 @@ void read_model(const GgufFile& file) {
                                            file.bytes().subspan(tensor.offset, tensor.bytes)));
     const TensorIndex index(tensors);
     const ModelConfig config = read_gguf_config(file, index);
-    static_cast<void>(bind_weights(config, index, gguf_names(), {}));
+    static_cast<void>(bind_weights(config, index, find_family(config.family).gguf_names, {}));
 }
 
 }  // namespace

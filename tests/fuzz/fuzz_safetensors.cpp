@@ -5,8 +5,10 @@
 #include <span>
 
 #include "kernels/base/error.h"
+#include "runtime/formats/family.h"
 #include "runtime/formats/model_contents.h"
 #include "runtime/formats/safetensors_file.h"
+#include "tests/support/layers.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace slipstream;
@@ -19,15 +21,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                                bytes.subspan(tensor.offset, tensor.bytes)));
         ModelConfig config;
         config.d_model = 8;
-        config.d_ff = 12;
-        config.n_layers = 2;
-        config.n_q_heads = 2;
-        config.n_kv_heads = 1;
-        config.head_dim = 4;
-        config.n_rotated = 4;
+        set_layers(config, {.n_layers = 2, .d_ff = 12, .n_q_heads = 2, .n_kv_heads = 1, .head_dim = 4});
         config.vocab = 10;
         config.context_tokens = 32;
-        static_cast<void>(bind_weights(config, TensorIndex(tensors), hugging_face_names(), {}));
+        static_cast<void>(bind_weights(config, TensorIndex(tensors), kLlama.hf_names, {}));
     } catch (const Error&) {
         return 0;
     }

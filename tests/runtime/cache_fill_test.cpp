@@ -115,7 +115,7 @@ std::vector<float> logits_behind_fill(DType kv_dtype, std::uint64_t seed, std::s
     const auto files = make_tiny_model({.window = 100, .kv_dtype = kv_dtype});
     CpuDevice device({.n_threads = 2, .form = {}});
     const Model model(*files, device, {.context_tokens = 1024, .kv_dtype = kv_dtype, .on_progress = {}});
-    KvCache cache(device, model.kv_shape(), model.config().n_layers, 1024, 8);
+    KvCache cache(device, model.kv_shape(), model.config().n_layers(), 1024, 8);
     Forward forward(model, {.max_tokens = 8, .max_logit_rows = 8});
     fill_cache(cache, forward.exec(), 700, seed);
     const std::vector<TokenId> tokens{5, 6, 7};

@@ -36,7 +36,7 @@ struct Engine {
         : files(make_tiny_model(which.options)),
           device({.n_threads = n_threads, .form = which.form}),
           model(*files, device, {}),
-          cache(device, model.kv_shape(), model.config().n_layers, model.context_tokens(), max_tokens),
+          cache(device, model.kv_shape(), model.config().n_layers(), model.context_tokens(), max_tokens),
           forward(model, {.max_tokens = max_tokens, .max_logit_rows = max_tokens}) {}
 
     // Logits of `tokens` behind `parents` (indices into tokens, -1 = committed tip) in one pass, every row.

@@ -51,22 +51,22 @@ GgufWriter tiny(const std::string& architecture) {
 
 TEST(GgufConfig, ReadsALlama) {
     const ModelConfig config = config_of(tiny_llama_gguf());
-    EXPECT_EQ(config.architecture, Architecture::Llama);
+    EXPECT_EQ(config.family, "llama");
     EXPECT_EQ(config.name, "tiny");
     EXPECT_EQ(config.d_model, 8);
-    EXPECT_EQ(config.d_ff, 12);
-    EXPECT_EQ(config.n_layers, 2);
-    EXPECT_EQ(config.n_q_heads, 2);
-    EXPECT_EQ(config.n_kv_heads, 1);
-    EXPECT_EQ(config.head_dim, 4);
+    EXPECT_EQ(config.layers[0].feed_forward.d_ff, 12);
+    EXPECT_EQ(config.n_layers(), 2);
+    EXPECT_EQ(config.attention(0).n_q_heads, 2);
+    EXPECT_EQ(config.attention(0).n_kv_heads, 1);
+    EXPECT_EQ(config.attention(0).head_dim, 4);
     EXPECT_EQ(config.vocab, 10);
     EXPECT_EQ(config.context_tokens, 32);
     EXPECT_EQ(config.rms_eps, 1e-5F);
-    EXPECT_EQ(config.rope_theta, 10000.0);
-    EXPECT_EQ(config.n_rotated, 4);
+    EXPECT_EQ(config.ropes[0].theta, 10000.0);
+    EXPECT_EQ(config.ropes[0].n_rotated, 4);
     EXPECT_EQ(config.rope_layout, RopeLayout::Interleaved);
-    EXPECT_EQ(config.rope_scaling.kind, RopeScalingKind::None);
-    EXPECT_THAT(config.layer_window, IsEmpty());
+    EXPECT_EQ(config.ropes[0].scaling.kind, RopeScalingKind::None);
+    EXPECT_THAT(layer_windows(config), IsEmpty());
     EXPECT_FALSE(config.tied_embeddings);
     EXPECT_EQ(config.kv_dtype, DType::F32);
 }
@@ -77,18 +77,53 @@ TEST(GgufConfig, FollowsOptionalKeys) {
     writer.set<std::uint32_t>("llama.attention.key_length", 16).set<std::uint32_t>("llama.attention.value_length", 16);
     writer.set<std::uint32_t>("llama.rope.dimension_count", 8).set("llama.rope.freq_base", 5e5F);
     const ModelConfig config = config_of(writer);
-    EXPECT_EQ(config.n_kv_heads, 2);
-    EXPECT_EQ(config.head_dim, 16);
-    EXPECT_EQ(config.n_rotated, 8);
-    EXPECT_EQ(config.rope_theta, 500000.0);
+    EXPECT_EQ(config.attention(0).n_kv_heads, 2);
+    EXPECT_EQ(config.attention(0).head_dim, 16);
+    EXPECT_EQ(config.ropes[0].n_rotated, 8);
+    EXPECT_EQ(config.ropes[0].theta, 500000.0);
     EXPECT_TRUE(config.tied_embeddings);
 }
 
 TEST(GgufConfig, KnowsTheRopeLayoutOfEachArchitecture) {
-    EXPECT_EQ(config_of(tiny("qwen2")).architecture, Architecture::Qwen2);
-    EXPECT_EQ(config_of(tiny("qwen3")).architecture, Architecture::Qwen3);
-    EXPECT_EQ(config_of(tiny("phi3")).architecture, Architecture::Phi3);
+    EXPECT_EQ(config_of(tiny("qwen2")).family, "qwen2");
+    EXPECT_EQ(config_of(tiny("qwen3")).family, "qwen3");
+    EXPECT_EQ(config_of(tiny("phi3")).family, "phi3");
     for (const char* name : {"qwen2", "qwen3", "phi3"}) EXPECT_EQ(config_of(tiny(name)).rope_layout, RopeLayout::Half);
+}
+
+TEST(GgufConfig, KnowsWhatGemmaDoesNotStore) {
+    GgufWriter file = tiny("gemma3");
+    file.set<std::uint32_t>("gemma3.block_count", 7).set<std::uint32_t>("gemma3.attention.sliding_window", 5);
+    file.set("gemma3.rope.freq_base", 1e6F).set("gemma3.rope.scaling.factor", 8.0F);
+    const ModelConfig gemma3 = config_of(file);
+    EXPECT_THAT(layer_windows(gemma3), testing::ElementsAre(5, 5, 5, 5, 5, 0, 5));
+    ASSERT_EQ(gemma3.ropes.size(), 2U);
+    EXPECT_EQ(gemma3.ropes[0].theta, 1e6);
+    EXPECT_EQ(gemma3.ropes[0].scaling.factor, 8.0);
+    EXPECT_EQ(gemma3.ropes[1].theta, 1e4);
+    EXPECT_EQ(gemma3.ropes[1].scaling.kind, RopeScalingKind::None);
+    EXPECT_EQ(gemma3.attention(0).rope, 1U);
+    EXPECT_EQ(gemma3.attention(5).rope, 0U);
+    EXPECT_FLOAT_EQ(gemma3.embedding_scale, std::sqrt(8.0F));
+    EXPECT_EQ(gemma3.norm_offset, 0.0F);
+    EXPECT_FLOAT_EQ(gemma3.attention(0).scale(), 0.5F);
+    EXPECT_EQ(config_of(file.set("gemma3.rope.freq_base_swa", 2e4F)).ropes[1].theta, 2e4);
+    // The 27B models scale scores by d_model / heads; their number of layers tells.
+    EXPECT_FLOAT_EQ(config_of(file.set<std::uint32_t>("gemma3.attention.key_length", 2)
+                                  .set<std::uint32_t>("gemma3.attention.value_length", 2)
+                                  .set<std::uint32_t>("gemma3.rope.dimension_count", 2)
+                                  .set<std::uint32_t>("gemma3.block_count", 62))
+                        .attention(0)
+                        .scale(),
+                    0.5F);
+    GgufWriter second = tiny("gemma2");
+    const ModelConfig gemma2 = config_of(second.set<std::uint32_t>("gemma2.attention.sliding_window", 5));
+    EXPECT_THAT(layer_windows(gemma2), testing::ElementsAre(5, 0));
+    EXPECT_EQ(gemma2.attention(1).softcap, 50.0F);
+    EXPECT_EQ(gemma2.logit_softcap, 30.0F);
+    EXPECT_THAT(message(second.set("gemma2.attn_logit_softcapping", -2.0F)), HasSubstr("softcap of attention scores"));
+    EXPECT_THAT(message(tiny("llama").set("llama.attn_logit_softcapping", 2.0F)),
+                HasSubstr("llama.attn_logit_softcapping = 2 is not served"));
 }
 
 TEST(GgufConfig, RefusesByName) {
@@ -127,7 +162,7 @@ TEST(GgufConfig, TakesEqualNumbersForEachLayerOnly) {
     const auto heads = [](std::int32_t a, std::int32_t b) {
         return tiny_llama_gguf().set("llama.attention.head_count_kv", gguf_array({gguf_scalar(a), gguf_scalar(b)}));
     };
-    EXPECT_EQ(config_of(heads(1, 1)).n_kv_heads, 1);
+    EXPECT_EQ(config_of(heads(1, 1)).attention(0).n_kv_heads, 1);
     EXPECT_THAT(message(heads(1, 2)), HasSubstr("differs between layers ([1, 2])"));
     GgufWriter writer = tiny_llama_gguf();
     writer.set("llama.feed_forward_length", gguf_array({gguf_scalar<std::uint32_t>(12)}));
@@ -137,37 +172,38 @@ TEST(GgufConfig, TakesEqualNumbersForEachLayerOnly) {
 TEST(GgufConfig, ReadsRopeScaling) {
     GgufWriter linear = tiny_llama_gguf();
     linear.set("llama.rope.scaling.type", "linear").set("llama.rope.scaling.factor", 4.0F);
-    EXPECT_EQ(config_of(linear).rope_scaling.kind, RopeScalingKind::Linear);
-    EXPECT_EQ(config_of(linear).rope_scaling.factor, 4.0);
-    EXPECT_EQ(config_of(tiny_llama_gguf().set("llama.rope.scale_linear", 2.0F)).rope_scaling.factor, 2.0);
+    EXPECT_EQ(config_of(linear).ropes[0].scaling.kind, RopeScalingKind::Linear);
+    EXPECT_EQ(config_of(linear).ropes[0].scaling.factor, 4.0);
+    EXPECT_EQ(config_of(tiny_llama_gguf().set("llama.rope.scale_linear", 2.0F)).ropes[0].scaling.factor, 2.0);
     EXPECT_EQ(config_of(tiny_llama_gguf().set("llama.rope.scaling.type", "none").set("llama.rope.scaling.factor", 4.0F))
-                  .rope_scaling.kind,
+                  .ropes[0]
+                  .scaling.kind,
               RopeScalingKind::None);
 
     GgufWriter yarn = tiny("qwen2");
     yarn.set("qwen2.rope.scaling.type", "yarn").set("qwen2.rope.scaling.factor", 4.0F);
     yarn.set<std::uint32_t>("qwen2.rope.scaling.original_context_length", 8);
-    RopeScaling scaling = config_of(yarn).rope_scaling;
+    RopeScaling scaling = config_of(yarn).ropes[0].scaling;
     EXPECT_EQ(scaling.kind, RopeScalingKind::Yarn);
     EXPECT_EQ(scaling.original_context, 8);
     EXPECT_EQ(scaling.beta_fast, 32.0);
     EXPECT_EQ(scaling.attention_factor, std::nullopt);
     yarn.set("qwen2.rope.scaling.attn_factor", 0.5F).set("qwen2.rope.scaling.yarn_beta_fast", 16.0F);
-    scaling = config_of(yarn).rope_scaling;
+    scaling = config_of(yarn).ropes[0].scaling;
     EXPECT_EQ(scaling.beta_fast, 16.0);
     EXPECT_NEAR(*scaling.attention_factor, 0.5 * (1.0 + 0.1 * std::log(4.0)), 1e-12);
 }
 
 TEST(GgufConfig, ReadsRopeFactorsFromTensors) {
-    EXPECT_THAT(config_of(tiny_llama_gguf().floats("rope_freqs.weight", {2}, 1)).rope_scaling.frequency_divisors,
+    EXPECT_THAT(config_of(tiny_llama_gguf().floats("rope_freqs.weight", {2}, 1)).ropes[0].scaling.frequency_divisors,
                 ElementsAre(1.5, 2.5));
-    EXPECT_EQ(config_of(tiny_llama_gguf().floats("rope_freqs.weight", {2}, 1)).rope_scaling.kind,
+    EXPECT_EQ(config_of(tiny_llama_gguf().floats("rope_freqs.weight", {2}, 1)).ropes[0].scaling.kind,
               RopeScalingKind::Llama3);
     EXPECT_THAT(message(tiny_llama_gguf().floats("rope_freqs.weight", {3}, 1)), HasSubstr("3 rope factors for 2"));
     GgufWriter phi = tiny("phi3");
     phi.floats("rope_factors_short.weight", {2}).floats("rope_factors_long.weight", {2}, 8);
     phi.set("phi3.rope.scaling.attn_factor", 1.25F).set<std::uint32_t>("phi3.rope.scaling.original_context_length", 16);
-    const RopeScaling scaling = config_of(phi).rope_scaling;
+    const RopeScaling scaling = config_of(phi).ropes[0].scaling;
     EXPECT_EQ(scaling.kind, RopeScalingKind::LongRope);
     EXPECT_THAT(scaling.short_factors, ElementsAre(0.5, 1.5));
     EXPECT_THAT(scaling.long_factors, ElementsAre(8.5, 9.5));
@@ -178,19 +214,19 @@ TEST(GgufConfig, ReadsRopeFactorsFromTensors) {
 
 TEST(GgufConfig, ReadsSlidingWindows) {
     GgufWriter writer = tiny("phi3");
-    EXPECT_THAT(config_of(writer.set<std::uint32_t>("phi3.attention.sliding_window", 0)).layer_window, IsEmpty());
-    EXPECT_THAT(config_of(writer.set<std::uint32_t>("phi3.attention.sliding_window", 6)).layer_window,
+    EXPECT_THAT(layer_windows(config_of(writer.set<std::uint32_t>("phi3.attention.sliding_window", 0))), IsEmpty());
+    EXPECT_THAT(layer_windows(config_of(writer.set<std::uint32_t>("phi3.attention.sliding_window", 6))),
                 ElementsAre(6, 6));
-    EXPECT_THAT(config_of(writer.set<std::uint32_t>("phi3.attention.sliding_window", 32)).layer_window,
+    EXPECT_THAT(layer_windows(config_of(writer.set<std::uint32_t>("phi3.attention.sliding_window", 32))),
                 ElementsAre(32, 32))
         << "as long as the file's context: a longer one may be served";
-    EXPECT_THAT(config_of(tiny("qwen2").set<std::uint32_t>("qwen2.attention.sliding_window", 32)).layer_window,
+    EXPECT_THAT(layer_windows(config_of(tiny("qwen2").set<std::uint32_t>("qwen2.attention.sliding_window", 32))),
                 IsEmpty());
     writer.set<std::uint32_t>("phi3.attention.sliding_window", 6);
     writer.set<std::uint32_t>("phi3.attention.sliding_window_pattern", 2);
-    EXPECT_THAT(config_of(writer).layer_window, ElementsAre(6, 0));
+    EXPECT_THAT(layer_windows(config_of(writer)), ElementsAre(6, 0));
     writer.set("phi3.attention.sliding_window_pattern", gguf_array({gguf_scalar(false), gguf_scalar(true)}));
-    EXPECT_THAT(config_of(writer).layer_window, ElementsAre(0, 6));
+    EXPECT_THAT(layer_windows(config_of(writer)), ElementsAre(0, 6));
     writer.set("phi3.attention.sliding_window_pattern", gguf_array({gguf_scalar(false)}));
     EXPECT_THAT(message(writer), HasSubstr("a flag for each of 2 layers"));
     EXPECT_THAT(message(tiny("qwen2").set<std::uint32_t>("qwen2.attention.sliding_window", 6)),

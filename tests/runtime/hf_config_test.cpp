@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "tests/support/error_text.h"
 
 namespace slipstream {
@@ -36,33 +38,33 @@ std::string message(const std::string& json) {
 
 TEST(HfConfig, TakesTheDefaultsOfEachArchitecture) {
     const ModelConfig a = llama("");
-    EXPECT_EQ(a.architecture, Architecture::Llama);
-    EXPECT_EQ(a.n_kv_heads, 4);
-    EXPECT_EQ(a.head_dim, 16);
-    EXPECT_EQ(a.n_rotated, 16);
+    EXPECT_EQ(a.family, "llama");
+    EXPECT_EQ(a.attention(0).n_kv_heads, 4);
+    EXPECT_EQ(a.attention(0).head_dim, 16);
+    EXPECT_EQ(a.ropes[0].n_rotated, 16);
     EXPECT_EQ(a.context_tokens, 2048);
     EXPECT_EQ(a.rms_eps, 1e-6F);
-    EXPECT_EQ(a.rope_theta, 10000.0);
+    EXPECT_EQ(a.ropes[0].theta, 10000.0);
     EXPECT_EQ(a.rope_layout, RopeLayout::Half);
     EXPECT_FALSE(a.tied_embeddings);
     const ModelConfig mistral =
         parse(R"({"model_type":"mistral","hidden_size":64,"intermediate_size":96,"vocab_size":100,
         "num_hidden_layers":4,"num_attention_heads":16})")
             .model;
-    EXPECT_EQ(mistral.architecture, Architecture::Mistral);
-    EXPECT_EQ(mistral.n_kv_heads, 8);
+    EXPECT_EQ(mistral.family, "mistral");
+    EXPECT_EQ(mistral.attention(0).n_kv_heads, 8);
     EXPECT_EQ(mistral.context_tokens, 131072);
-    EXPECT_THAT(mistral.layer_window, ElementsAre(4096, 4096, 4096, 4096));
+    EXPECT_THAT(layer_windows(mistral), ElementsAre(4096, 4096, 4096, 4096));
     const ModelConfig phi = parse(config("Phi3ForCausalLM")).model;
     EXPECT_EQ(phi.context_tokens, 4096);
     EXPECT_EQ(phi.rms_eps, 1e-5F);
-    EXPECT_THAT(phi.layer_window, IsEmpty());
+    EXPECT_THAT(layer_windows(phi), IsEmpty());
     const ModelConfig qwen3 = parse(config("Qwen3ForCausalLM", R"("num_key_value_heads":2)")).model;
-    EXPECT_EQ(qwen3.head_dim, 128);
+    EXPECT_EQ(qwen3.attention(0).head_dim, 128);
     EXPECT_EQ(qwen3.context_tokens, 32768);
     const ModelConfig qwen2 = parse(config("Qwen2ForCausalLM", R"("num_key_value_heads":null)")).model;
-    EXPECT_EQ(qwen2.n_kv_heads, 4);
-    EXPECT_EQ(qwen2.head_dim, 16);
+    EXPECT_EQ(qwen2.attention(0).n_kv_heads, 4);
+    EXPECT_EQ(qwen2.attention(0).head_dim, 16);
 }
 
 TEST(HfConfig, ReadsItsFields) {
@@ -70,11 +72,11 @@ TEST(HfConfig, ReadsItsFields) {
         "LlamaForCausalLM",
         R"("num_key_value_heads":2,"head_dim":32,"max_position_embeddings":512,"rms_norm_eps":0.001,"rope_theta":500000.0,
            "tie_word_embeddings":true,"torch_dtype":"bfloat16","bos_token_id":7,"eos_token_id":[8,9],"_name_or_path":"a\nb")"));
-    EXPECT_EQ(read.model.n_kv_heads, 2);
-    EXPECT_EQ(read.model.head_dim, 32);
+    EXPECT_EQ(read.model.attention(0).n_kv_heads, 2);
+    EXPECT_EQ(read.model.attention(0).head_dim, 32);
     EXPECT_EQ(read.model.context_tokens, 512);
     EXPECT_EQ(read.model.rms_eps, 0.001F);
-    EXPECT_EQ(read.model.rope_theta, 500000.0);
+    EXPECT_EQ(read.model.ropes[0].theta, 500000.0);
     EXPECT_TRUE(read.model.tied_embeddings);
     EXPECT_EQ(read.dtype, DType::BF16);
     EXPECT_EQ(read.model.kv_dtype, DType::BF16);
@@ -87,14 +89,17 @@ TEST(HfConfig, ReadsItsFields) {
 }
 
 TEST(HfConfig, KnowsWhichProjectionsHaveABias) {
-    const auto bias = [](const char* name, const char* more) { return parse(config(name, more)).attention_bias; };
+    const auto rules = [](const char* name, const char* more) {
+        const BindingRules found = parse(config(name, more)).biases;
+        return std::pair(found.qkv_bias == BiasRule::Required, found.out_bias == BiasRule::Required);
+    };
     const char* kv = R"("num_key_value_heads":4,"attention_bias":true)";
-    EXPECT_EQ(bias("LlamaForCausalLM", ""), AttentionBias::None);
-    EXPECT_EQ(bias("LlamaForCausalLM", kv), AttentionBias::QkvAndOut);
-    EXPECT_EQ(bias("Qwen2ForCausalLM", R"("num_key_value_heads":4)"), AttentionBias::Qkv);
-    EXPECT_EQ(bias("Qwen3ForCausalLM", R"("num_key_value_heads":4)"), AttentionBias::None);
-    EXPECT_EQ(bias("Qwen3ForCausalLM", kv), AttentionBias::QkvAndOut);
-    EXPECT_EQ(bias("Phi3ForCausalLM", kv), AttentionBias::None);
+    EXPECT_EQ(rules("LlamaForCausalLM", ""), std::pair(false, false));
+    EXPECT_EQ(rules("LlamaForCausalLM", kv), std::pair(true, true));
+    EXPECT_EQ(rules("Qwen2ForCausalLM", R"("num_key_value_heads":4)"), std::pair(true, false));
+    EXPECT_EQ(rules("Qwen3ForCausalLM", R"("num_key_value_heads":4)"), std::pair(false, false));
+    EXPECT_EQ(rules("Qwen3ForCausalLM", kv), std::pair(true, true));
+    EXPECT_EQ(rules("Phi3ForCausalLM", kv), std::pair(false, false));
 }
 
 TEST(HfConfig, RefusesByName) {
@@ -134,23 +139,24 @@ TEST(HfConfig, NamesTheFieldThatIsWrong) {
 TEST(HfConfig, ReadsRopeScalingInBothSpellings) {
     for (const char* type : {"type", "rope_type"}) {
         const RopeScaling linear =
-            llama(fmt::format(R"("rope_scaling":{{"{}":"linear","factor":2}})", type)).rope_scaling;
+            llama(fmt::format(R"("rope_scaling":{{"{}":"linear","factor":2}})", type)).ropes[0].scaling;
         EXPECT_EQ(linear.kind, RopeScalingKind::Linear);
         EXPECT_EQ(linear.factor, 2.0);
         const RopeScaling dynamic =
-            llama(fmt::format(R"("rope_scaling":{{"{}":"dynamic","factor":3.5}})", type)).rope_scaling;
+            llama(fmt::format(R"("rope_scaling":{{"{}":"dynamic","factor":3.5}})", type)).ropes[0].scaling;
         EXPECT_EQ(dynamic.kind, RopeScalingKind::Dynamic);
         EXPECT_EQ(dynamic.factor, 3.5);
         EXPECT_EQ(dynamic.original_context, 0);
     }
-    EXPECT_EQ(llama(R"("rope_scaling":null)").rope_scaling.kind, RopeScalingKind::None);
-    EXPECT_EQ(llama(R"("rope_scaling":{"rope_type":"default"})").rope_scaling.kind, RopeScalingKind::None);
+    EXPECT_EQ(llama(R"("rope_scaling":null)").ropes[0].scaling.kind, RopeScalingKind::None);
+    EXPECT_EQ(llama(R"("rope_scaling":{"rope_type":"default"})").ropes[0].scaling.kind, RopeScalingKind::None);
     EXPECT_THAT(message(config("LlamaForCausalLM", R"("rope_scaling":{"type":"linear"})")),
                 HasSubstr("factor of the rope scaling"));
     const RopeScaling llama3 =
         llama(R"("rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,
                  "original_max_position_embeddings":8192})")
-            .rope_scaling;
+            .ropes[0]
+            .scaling;
     EXPECT_EQ(llama3.kind, RopeScalingKind::Llama3);
     EXPECT_EQ(llama3.factor, 8.0);
     EXPECT_EQ(llama3.high_freq_factor, 4.0);
@@ -160,7 +166,8 @@ TEST(HfConfig, ReadsRopeScalingInBothSpellings) {
 TEST(HfConfig, ReadsYarn) {
     const RopeScaling yarn = llama(R"("max_position_embeddings":128,"rope_scaling":{"type":"yarn","factor":4.0,
         "original_max_position_embeddings":32,"beta_fast":16,"mscale":0.7,"mscale_all_dim":0.5})")
-                                 .rope_scaling;
+                                 .ropes[0]
+                                 .scaling;
     EXPECT_EQ(yarn.kind, RopeScalingKind::Yarn);
     EXPECT_EQ(yarn.original_context, 32);
     EXPECT_EQ(yarn.beta_fast, 16.0);
@@ -170,7 +177,8 @@ TEST(HfConfig, ReadsYarn) {
     const RopeScaling derived =
         llama(R"("max_position_embeddings":128,"rope_scaling":{"type":"yarn","factor":null,"attention_factor":1.5,
                  "original_max_position_embeddings":32})")
-            .rope_scaling;
+            .ropes[0]
+            .scaling;
     EXPECT_EQ(derived.factor, 4.0);
     EXPECT_EQ(derived.attention_factor, 1.5);
     EXPECT_THAT(message(config("LlamaForCausalLM", R"("rope_scaling":{"type":"yarn","factor":4,"truncate":false})")),
@@ -185,15 +193,16 @@ TEST(HfConfig, ReadsLongRope) {
             phi(fmt::format(R"("max_position_embeddings":131072,"original_max_position_embeddings":4096,
             "rope_scaling":{{"type":"{}",{}}})",
                             type, factors));
-        EXPECT_EQ(read.rope_scaling.kind, RopeScalingKind::LongRope) << type;
-        EXPECT_EQ(read.rope_scaling.factor, 32.0);
-        EXPECT_EQ(read.rope_scaling.original_context, 4096);
-        EXPECT_EQ(read.rope_scaling.long_factors.size(), 8U);
+        EXPECT_EQ(read.ropes[0].scaling.kind, RopeScalingKind::LongRope) << type;
+        EXPECT_EQ(read.ropes[0].scaling.factor, 32.0);
+        EXPECT_EQ(read.ropes[0].scaling.original_context, 4096);
+        EXPECT_EQ(read.ropes[0].scaling.long_factors.size(), 8U);
     }
     EXPECT_EQ(phi(fmt::format(R"("max_position_embeddings":8192,"rope_scaling":{{"type":"su",{}}})", factors))
-                  .rope_scaling.original_context,
+                  .ropes[0]
+                  .scaling.original_context,
               4096);
-    EXPECT_EQ(phi(fmt::format(R"("partial_rotary_factor":0.75,"rope_scaling":null)")).n_rotated, 12);
+    EXPECT_EQ(phi(fmt::format(R"("partial_rotary_factor":0.75,"rope_scaling":null)")).ropes[0].n_rotated, 12);
     EXPECT_THAT(
         message(config("Phi3ForCausalLM", R"("rope_scaling":{"type":"su","short_factor":[1],"long_factor":[1]})")),
         HasSubstr("1 rope factors for 8"));
@@ -203,17 +212,17 @@ TEST(HfConfig, ReadsLongRope) {
 TEST(HfConfig, ReadsRopeParametersOfTransformers5) {
     const ModelConfig read = llama(R"("rope_parameters":{"rope_type":"llama3","rope_theta":500000.0,"factor":8.0,
         "low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":64,"partial_rotary_factor":0.5})");
-    EXPECT_EQ(read.rope_theta, 500000.0);
-    EXPECT_EQ(read.n_rotated, 8);
-    EXPECT_EQ(read.rope_scaling.kind, RopeScalingKind::Llama3);
-    EXPECT_EQ(llama(R"("rope_parameters":{"rope_type":"default","rope_theta":7000.0})").rope_theta, 7000.0);
+    EXPECT_EQ(read.ropes[0].theta, 500000.0);
+    EXPECT_EQ(read.ropes[0].n_rotated, 8);
+    EXPECT_EQ(read.ropes[0].scaling.kind, RopeScalingKind::Llama3);
+    EXPECT_EQ(llama(R"("rope_parameters":{"rope_type":"default","rope_theta":7000.0})").ropes[0].theta, 7000.0);
     EXPECT_THAT(message(config("LlamaForCausalLM", R"("rope_parameters":{"full_attention":{"rope_theta":1.0}})")),
                 HasSubstr("differ between layer types"));
 }
 
 TEST(HfConfig, ReadsSlidingWindows) {
     const auto windows = [](const char* name, const std::string& more) {
-        return parse(config(name, R"("num_key_value_heads":4,)" + more)).model.layer_window;
+        return layer_windows(parse(config(name, R"("num_key_value_heads":4,)" + more)).model);
     };
     EXPECT_THAT(windows("MistralForCausalLM", R"("sliding_window":6)"), ElementsAre(6, 6, 6, 6));
     EXPECT_THAT(windows("MistralForCausalLM", R"("sliding_window":null)"), IsEmpty());
@@ -233,6 +242,72 @@ TEST(HfConfig, ReadsSlidingWindows) {
         HasSubstr("no list of 4 layers"));
     EXPECT_THAT(message(config("MistralForCausalLM", R"("num_key_value_heads":4,"sliding_window":-1)")),
                 HasSubstr("sliding_window is -1"));
+}
+
+TEST(HfConfig, ReadsGemma3InBothSpellings) {
+    const char* old_spelling =
+        R"("num_key_value_heads":2,"head_dim":16,"rope_theta":1e6,"rope_local_base_freq":5000,"sliding_window":9,
+           "sliding_window_pattern":2,"query_pre_attn_scalar":24,"rope_scaling":{"rope_type":"linear","factor":8},
+           "torch_dtype":"bfloat16")";
+    const char* new_spelling =
+        R"("num_key_value_heads":2,"head_dim":16,"sliding_window":9,"query_pre_attn_scalar":24,"dtype":"bfloat16",
+           "layer_types":["sliding_attention","full_attention","sliding_attention","full_attention"],
+           "rope_parameters":{"full_attention":{"rope_type":"linear","factor":8,"rope_theta":1e6},
+                              "sliding_attention":{"rope_type":"default","rope_theta":5000}})";
+    for (const char* fields : {old_spelling, new_spelling}) {
+        std::string json = config("Gemma3ForCausalLM", fields);
+        const ModelConfig read = parse(json).model;
+        EXPECT_EQ(read.family, "gemma3");
+        EXPECT_THAT(layer_windows(read), ElementsAre(9, 0, 9, 0));
+        ASSERT_EQ(read.ropes.size(), 2U);
+        EXPECT_EQ(read.ropes[0].theta, 1e6);
+        EXPECT_EQ(read.ropes[0].scaling.kind, RopeScalingKind::Linear);
+        EXPECT_EQ(read.ropes[1].theta, 5000.0);
+        EXPECT_EQ(read.ropes[1].scaling.kind, RopeScalingKind::None);
+        EXPECT_EQ(read.attention(0).rope, 1U);
+        EXPECT_EQ(read.attention(1).rope, 0U);
+        EXPECT_FLOAT_EQ(read.attention(0).scale(), 1.0F / std::sqrt(24.0F));
+        EXPECT_EQ(read.layers[0].feed_forward.activation, GatedActivation::GeluTanh);
+        EXPECT_EQ(read.embedding_scale, 8.0F);  // sqrt(64), in bfloat16
+        EXPECT_EQ(read.norm_offset, 1.0F);
+        EXPECT_EQ(read.logit_softcap, 0.0F);
+        EXPECT_TRUE(read.tied_embeddings);
+    }
+}
+
+TEST(HfConfig, ReadsTheTextModelOfALargerOne) {
+    // As in the published Gemma 3 4B: most fields of the text model are its defaults.
+    const HfConfig read = parse(R"({"architectures":["Gemma3ForConditionalGeneration"],"model_type":"gemma3",
+        "eos_token_id":[1,106],"torch_dtype":"bfloat16","text_config":{"hidden_size":2560,"intermediate_size":10240,
+        "model_type":"gemma3_text","num_hidden_layers":34,"rope_scaling":{"factor":8.0,"rope_type":"linear"},
+        "sliding_window":1024},"vision_config":{"hidden_size":1152}})");
+    EXPECT_EQ(read.model.attention(0).n_q_heads, 8);
+    EXPECT_EQ(read.model.attention(0).n_kv_heads, 4);
+    EXPECT_EQ(read.model.attention(0).head_dim, 256);
+    EXPECT_EQ(read.model.vocab, 262208);
+    EXPECT_EQ(read.model.window(4), 1024);
+    EXPECT_EQ(read.model.window(5), 0);
+    EXPECT_THAT(read.end_tokens, ElementsAre(1, 106));
+    EXPECT_EQ(read.dtype, DType::BF16);
+    EXPECT_THAT(message(R"({"architectures":["Gemma3ForConditionalGeneration"]})"),
+                HasSubstr("text_config is missing"));
+}
+
+TEST(HfConfig, ReadsGemma2) {
+    const ModelConfig read = parse(config("Gemma2ForCausalLM", R"("sliding_window":9,"head_dim":16)")).model;
+    EXPECT_THAT(layer_windows(read), ElementsAre(9, 0, 9, 0));
+    EXPECT_EQ(read.attention(0).softcap, 50.0F);
+    EXPECT_EQ(read.logit_softcap, 30.0F);
+    EXPECT_FLOAT_EQ(read.attention(0).scale(), 1.0F / 16.0F);
+    EXPECT_EQ(parse(config("Gemma2ForCausalLM", R"("attn_logit_softcapping":null)")).model.attention(0).softcap, 0.0F);
+    const auto refusal = [](const char* fields) { return message(config("Gemma2ForCausalLM", fields)); };
+    EXPECT_THAT(refusal(R"("attn_logit_softcapping":-1)"), HasSubstr("softcap of attention scores is -1"));
+    EXPECT_THAT(refusal(R"("final_logit_softcapping":1e-9)"), HasSubstr("softcap of logits is 1e-09"));
+    EXPECT_THAT(refusal(R"("query_pre_attn_scalar":-4)"), HasSubstr("scale of attention scores"));
+    EXPECT_THAT(refusal(R"("sliding_window_pattern":0)"), HasSubstr("sliding_window_pattern is below 1"));
+    EXPECT_THAT(refusal(R"("sliding_window":0)"), HasSubstr("sliding_window is 0"));
+    EXPECT_THAT(refusal(R"("use_bidirectional_attention":true)"), HasSubstr("not causal"));
+    EXPECT_THAT(refusal(R"("hidden_activation":"gelu")"), HasSubstr("activation \"gelu\" is not served"));
 }
 
 TEST(HfConfig, ReadsGenerationDefaults) {

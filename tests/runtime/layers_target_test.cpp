@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <random>
 
 #include <gmock/gmock.h>
@@ -17,6 +18,7 @@
 #include "runtime/pass/pass_stream.h"
 #include "runtime/ranks/layer_split.h"
 #include "tests/support/error_text.h"
+#include "tests/support/layers.h"
 #include "tests/support/named_faults.h"
 #include "tests/support/scripted_proposer.h"
 #include "tests/support/split_engine.h"
@@ -220,10 +222,8 @@ TEST_F(LayersTargetTest, EveryKindOfFailureIsNamedAndThePassAfterItIsRight) {
 
 TEST(LayerSplit, LayersGoInTurnByShare) {
     ModelConfig config;
-    config.n_layers = 6;
+    set_layers(config, {.n_layers = 6, .d_ff = 64, .n_q_heads = 2, .n_kv_heads = 2, .head_dim = 8});
     config.vocab = 97;
-    config.n_kv_heads = 2;
-    config.d_ff = 64;
     const std::vector<ModelShard> shards = deal_layers(config, std::vector<std::int64_t>{4, 2});
     EXPECT_THAT(shards[0].layers, testing::ElementsAre(0, 1, 3, 4));
     EXPECT_THAT(shards[1].layers, testing::ElementsAre(2, 5));
@@ -237,14 +237,13 @@ TEST(LayerSplit, EveryLayerAndRowHasOneOwner) {
     std::mt19937 random(3);
     for (int round = 0; round < 300; ++round) {
         ModelConfig config;
-        config.n_kv_heads = 1;
-        config.d_ff = 16;
         std::vector<std::int64_t> n_layers;
         for (unsigned rank = 0; rank <= random() % 5; ++rank) n_layers.push_back(1 + random() % 40);
-        for (const std::int64_t n : n_layers) config.n_layers += n;
+        const std::int64_t n_all = std::accumulate(n_layers.begin(), n_layers.end(), std::int64_t{0});
+        set_layers(config, {.n_layers = n_all, .d_ff = 16, .n_q_heads = 1, .n_kv_heads = 1, .head_dim = 8});
         config.vocab = 16 * std::ssize(n_layers) + random() % 3000;
         const std::vector<ModelShard> shards = deal_layers(config, n_layers);
-        std::vector<int> owners(static_cast<std::size_t>(config.n_layers), 0);
+        std::vector<int> owners(static_cast<std::size_t>(config.n_layers()), 0);
         std::int64_t row = 0;
         for (std::size_t rank = 0; rank < shards.size(); ++rank) {
             EXPECT_EQ(std::ssize(shards[rank].layers), n_layers[rank]);

@@ -68,13 +68,13 @@ void expect_same_but_qk(const ModelWeights& a, const ModelWeights& b) {
     EXPECT_EQ(floats(a.output_norm), floats(b.output_norm));
     ASSERT_EQ(a.layers.size(), b.layers.size());
     for (std::size_t i = 0; i < a.layers.size(); ++i) {
-        EXPECT_EQ(floats(a.layers[i].attn_norm), floats(b.layers[i].attn_norm));
-        EXPECT_EQ(floats(a.layers[i].v), floats(b.layers[i].v));
-        EXPECT_EQ(floats(a.layers[i].attn_out), floats(b.layers[i].attn_out));
-        EXPECT_EQ(floats(a.layers[i].ffn_norm), floats(b.layers[i].ffn_norm));
-        EXPECT_EQ(floats(a.layers[i].gate), floats(b.layers[i].gate));
-        EXPECT_EQ(floats(a.layers[i].up), floats(b.layers[i].up));
-        EXPECT_EQ(floats(a.layers[i].down), floats(b.layers[i].down));
+        EXPECT_EQ(floats(a.layers[i][TensorRole::AttnNorm]), floats(b.layers[i][TensorRole::AttnNorm]));
+        EXPECT_EQ(floats(a.layers[i][TensorRole::V]), floats(b.layers[i][TensorRole::V]));
+        EXPECT_EQ(floats(a.layers[i][TensorRole::AttnOut]), floats(b.layers[i][TensorRole::AttnOut]));
+        EXPECT_EQ(floats(a.layers[i][TensorRole::FfnNorm]), floats(b.layers[i][TensorRole::FfnNorm]));
+        EXPECT_EQ(floats(a.layers[i][TensorRole::Gate]), floats(b.layers[i][TensorRole::Gate]));
+        EXPECT_EQ(floats(a.layers[i][TensorRole::Up]), floats(b.layers[i][TensorRole::Up]));
+        EXPECT_EQ(floats(a.layers[i][TensorRole::Down]), floats(b.layers[i][TensorRole::Down]));
     }
 }
 
@@ -91,12 +91,12 @@ TEST(ModelFiles, BothFormatsGiveTheSameWeights) {
     const ModelWeights a = hf->weights();
     const ModelWeights b = gguf->weights();
     expect_same_but_qk(a, b);
-    EXPECT_EQ(floats(a.layers[1].q), floats(b.layers[1].q));
-    EXPECT_EQ(a.layers[0].gate.shape[0], 12);
-    EXPECT_EQ(a.layers[0].gate.shape[1], 8);
-    EXPECT_EQ(floats(a.layers[0].gate)[9], 59.5F);
-    EXPECT_TRUE(a.layers[0].q_bias.empty());
-    EXPECT_TRUE(a.layers[0].q_norm.empty());
+    EXPECT_EQ(floats(a.layers[1][TensorRole::Q]), floats(b.layers[1][TensorRole::Q]));
+    EXPECT_EQ(a.layers[0][TensorRole::Gate].shape[0], 12);
+    EXPECT_EQ(a.layers[0][TensorRole::Gate].shape[1], 8);
+    EXPECT_EQ(floats(a.layers[0][TensorRole::Gate])[9], 59.5F);
+    EXPECT_TRUE(a.layers[0][TensorRole::QBias].empty());
+    EXPECT_TRUE(a.layers[0][TensorRole::QNorm].empty());
     for (const FileTensor& tensor : gguf->tensors()) {
         const std::span<const std::byte> bytes(tensor.view.data, tensor.bytes);
         const std::vector<std::byte> before(bytes.begin(), bytes.end());
@@ -137,18 +137,18 @@ TEST(ModelFiles, CutsFusedProjections) {
     const auto gguf_model = ModelFiles::open(folder.write("tiny.gguf", gguf.bytes()));
     for (const auto* model : {hf_model.get(), gguf_model.get()}) {
         const LayerWeights layer = model->weights().layers[1];
-        EXPECT_EQ(floats(layer.q)[0], 0.5F);
-        EXPECT_EQ(layer.q.shape[0], 8);
-        EXPECT_EQ(floats(layer.k)[0], 64.5F);
-        EXPECT_EQ(layer.k.shape[0], 4);
-        EXPECT_EQ(floats(layer.v)[0], 96.5F);
-        EXPECT_EQ(floats(layer.gate)[0], 1000.5F);
-        EXPECT_EQ(floats(layer.up)[0], 1096.5F);
-        EXPECT_EQ(layer.up.shape[0], 12);
+        EXPECT_EQ(floats(layer[TensorRole::Q])[0], 0.5F);
+        EXPECT_EQ(layer[TensorRole::Q].shape[0], 8);
+        EXPECT_EQ(floats(layer[TensorRole::K])[0], 64.5F);
+        EXPECT_EQ(layer[TensorRole::K].shape[0], 4);
+        EXPECT_EQ(floats(layer[TensorRole::V])[0], 96.5F);
+        EXPECT_EQ(floats(layer[TensorRole::Gate])[0], 1000.5F);
+        EXPECT_EQ(floats(layer[TensorRole::Up])[0], 1096.5F);
+        EXPECT_EQ(layer[TensorRole::Up].shape[0], 12);
     }
     const LayerWeights layer = gguf_model->weights().layers[0];
-    EXPECT_EQ(floats(layer.k_bias), (std::vector<float>{8.5F, 9.5F, 10.5F, 11.5F}));
-    EXPECT_EQ(layer.v_bias.cols(), 4);
+    EXPECT_EQ(floats(layer[TensorRole::KBias]), (std::vector<float>{8.5F, 9.5F, 10.5F, 11.5F}));
+    EXPECT_EQ(layer[TensorRole::VBias].cols(), 4);
 }
 
 TEST(ModelFiles, BindsBiasesAndNorms) {
@@ -373,14 +373,14 @@ TEST(ModelFiles, OpensTheBundledModels) {
         const auto model = ModelFiles::open(fs::path(SLIPSTREAM_SOURCE_DIR "/tools/demo_model") / name);
         EXPECT_EQ(model->config().vocab, 4096);
         EXPECT_EQ(model->config().context_tokens, 8192);
-        EXPECT_EQ(model->config().rope_theta, 50000.0);
+        EXPECT_EQ(model->config().ropes[0].theta, 50000.0);
         EXPECT_EQ(model->config().kv_dtype, DType::BF16);
         EXPECT_TRUE(model->config().tied_embeddings);
         EXPECT_FALSE(model->tokenizer_source().sentencepiece_model.empty());
         const ModelWeights weights = model->weights();
         EXPECT_EQ(weights.lm_head.data, weights.token_embedding.data);
-        EXPECT_EQ(weights.layers.size(), static_cast<std::size_t>(model->config().n_layers));
-        EXPECT_EQ(weights.layers[0].q.dtype, DType::BF16);
+        EXPECT_EQ(weights.layers.size(), static_cast<std::size_t>(model->config().n_layers()));
+        EXPECT_EQ(weights.layers[0][TensorRole::Q].dtype, DType::BF16);
         EXPECT_FALSE(model->metadata().empty());
     }
 }
@@ -393,16 +393,16 @@ TEST(ModelFiles, BothFormsOfStoriesAgree) {
     const ModelConfig& a = hf->config();
     const ModelConfig& b = gguf->config();
     EXPECT_EQ(a.d_model, b.d_model);
-    EXPECT_EQ(a.d_ff, b.d_ff);
-    EXPECT_EQ(a.n_layers, b.n_layers);
-    EXPECT_EQ(a.n_q_heads, b.n_q_heads);
-    EXPECT_EQ(a.n_kv_heads, b.n_kv_heads);
-    EXPECT_EQ(a.head_dim, b.head_dim);
+    ASSERT_EQ(a.n_layers(), b.n_layers());
+    for (std::int64_t i = 0; i < a.n_layers(); ++i) {
+        EXPECT_EQ(a.attention(i), b.attention(i));
+        EXPECT_EQ(a.layers[i].feed_forward, b.layers[i].feed_forward);
+    }
     EXPECT_EQ(a.vocab, b.vocab);
     EXPECT_EQ(a.context_tokens, b.context_tokens);
     EXPECT_EQ(a.rms_eps, b.rms_eps);
-    EXPECT_EQ(a.rope_theta, b.rope_theta);
-    EXPECT_EQ(a.n_rotated, b.n_rotated);
+    EXPECT_EQ(a.ropes[0].theta, b.ropes[0].theta);
+    EXPECT_EQ(a.ropes[0].n_rotated, b.ropes[0].n_rotated);
     EXPECT_EQ(a.kv_dtype, b.kv_dtype);
     EXPECT_EQ(hf->generation_defaults().end_tokens, gguf->generation_defaults().end_tokens);
     const ModelWeights wa = hf->weights();
@@ -411,16 +411,16 @@ TEST(ModelFiles, BothFormsOfStoriesAgree) {
     // The converter puts row i of a head's first half at 2i and of its second at 2i + 1.
     const auto expect_permuted = [&](ConstTensorView plain, ConstTensorView permuted) {
         ASSERT_EQ(plain.shape, permuted.shape);
-        const std::int64_t half = a.head_dim / 2;
+        const std::int64_t half = a.attention(0).head_dim / 2;
         for (std::int64_t row = 0; row < plain.rows(); ++row) {
-            const std::int64_t in_head = row % a.head_dim;
+            const std::int64_t in_head = row % a.attention(0).head_dim;
             const std::int64_t to = row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
             ASSERT_EQ(std::memcmp(plain.row(row), permuted.row(to), plain.row_stride_bytes), 0) << row;
         }
     };
     for (std::size_t i = 0; i < wa.layers.size(); ++i) {
-        expect_permuted(wa.layers[i].q, wb.layers[i].q);
-        expect_permuted(wa.layers[i].k, wb.layers[i].k);
+        expect_permuted(wa.layers[i][TensorRole::Q], wb.layers[i][TensorRole::Q]);
+        expect_permuted(wa.layers[i][TensorRole::K], wb.layers[i][TensorRole::K]);
     }
 }
 
@@ -433,9 +433,9 @@ TEST(ModelFiles, OpensEveryKindOfQuantisedFile) {
         const auto model = ModelFiles::open(entry.path());
         const ModelWeights weights = model->weights();
         EXPECT_EQ(model->config().vocab, 4096);
-        EXPECT_EQ(weights.layers.size(), static_cast<std::size_t>(model->config().n_layers));
-        const bool quantised = is_quantized(weights.layers[0].q.dtype);
-        EXPECT_EQ(model->config().kv_dtype, quantised ? DType::F16 : weights.layers[0].q.dtype);
+        EXPECT_EQ(weights.layers.size(), static_cast<std::size_t>(model->config().n_layers()));
+        const bool quantised = is_quantized(weights.layers[0][TensorRole::Q].dtype);
+        EXPECT_EQ(model->config().kv_dtype, quantised ? DType::F16 : weights.layers[0][TensorRole::Q].dtype);
         ++n_files;
     }
     EXPECT_EQ(n_files, 12U);

@@ -10,6 +10,7 @@
 #include "kernels/base/error.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/pass/prompt_kv_by_chunk.h"
+#include "tests/support/layers.h"
 #include "tests/support/shape_of_weights.h"
 
 namespace slipstream {
@@ -24,11 +25,7 @@ struct Shape {
 
     Shape() {
         config.d_model = 4096;
-        config.d_ff = 28672;
-        config.n_layers = 16;
-        config.n_q_heads = 32;
-        config.n_kv_heads = 8;
-        config.head_dim = 128;
+        set_layers(config, {.n_layers = 16, .d_ff = 28672, .n_q_heads = 32, .n_kv_heads = 8, .head_dim = 128});
         config.vocab = 32000;
         weights = shape_of_weights(config);
     }
@@ -159,17 +156,16 @@ TEST(ModelPlan, ARingHasRoomForPromptsByLayers) {
 TEST(ModelPlan, OfALargeModelBehindALongTextTakesMilliseconds) {
     // 80 layers of a 70B model in F16, 128K tokens of KV: some 3000 items and 2560 extents.
     Shape shape;
-    shape.config.n_layers = 80;
     shape.config.d_model = 8192;
-    shape.config.n_q_heads = 64;
+    set_layers(shape.config, {.n_layers = 80, .d_ff = 28672, .n_q_heads = 64, .n_kv_heads = 8, .head_dim = 128});
     const auto matrix = [](std::int64_t rows, std::int64_t cols) {
         return ConstTensorView(matrix_view<const std::byte>(nullptr, DType::Q4_K, rows, cols));
     };
     LayerWeights layer;
-    layer.q = layer.attn_out = matrix(8192, 8192);
-    layer.k = layer.v = matrix(1024, 8192);
-    layer.gate = layer.up = matrix(28672, 8192);
-    layer.down = matrix(8192, 28672);
+    layer[TensorRole::Q] = layer[TensorRole::AttnOut] = matrix(8192, 8192);
+    layer[TensorRole::K] = layer[TensorRole::V] = matrix(1024, 8192);
+    layer[TensorRole::Gate] = layer[TensorRole::Up] = matrix(28672, 8192);
+    layer[TensorRole::Down] = matrix(8192, 28672);
     shape.weights.layers.assign(80, layer);
     shape.weights.lm_head = matrix(128256, 8192);
     ModelPlanRequest request = shape.request(22 * kGiB, 131072);

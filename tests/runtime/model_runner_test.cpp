@@ -55,7 +55,7 @@ public:
                                                                    .kv = {.resident_chunks = {}, .arena = &arena_},
                                                                    .ring_bytes = std::size_t{1} << 19});
             if (placed.streams)
-                each.kv.resident_chunks.resize(static_cast<std::size_t>(models_.back()->config().n_layers), 1);
+                each.kv.resident_chunks.resize(static_cast<std::size_t>(models_.back()->config().n_layers()), 1);
         }
         const RunnerNeeds needs{.text_tokens = kContext,
                                 .forward = forward_limits_for(kTreeBudget),
@@ -109,19 +109,29 @@ private:
 
 class TwoSequences : public testing::TestWithParam<Placed> {};
 
-TEST_P(TwoSequences, InTurnHaveTheTextsThatEachHasAlone) {
-    const auto files = make_tiny_model({.n_layers = 4, .n_q_heads = 6, .n_kv_heads = 3, .weight_type = DType::BF16});
+/// Layers of two kinds: plain ones, and those of Gemma with a window shorter than the prompts.
+std::unique_ptr<ModelFiles> tiny_files(bool gemma) {
+    return make_tiny_model({.n_layers = 4,
+                            .n_q_heads = 6,
+                            .n_kv_heads = 3,
+                            .window = gemma ? 200 : 0,
+                            .weight_type = DType::BF16,
+                            .head_norms = gemma,
+                            .gemma = gemma});
+}
+
+void expect_texts_as_alone(const ModelFiles& files, const Placed& placed) {
     const std::vector<TokenId> prompts[] = {prompt_of(700), prompt_of(270)};
     constexpr std::int64_t kTokens = 60;
     std::vector<TokenId> alone[2];
     for (std::size_t i = 0; i < 2; ++i) {
-        Runs one(*files, GetParam(), 1);
+        Runs one(files, placed, 1);
         Text text(one.runner(), 0, 3 + i);
         text.begin(prompts[i]);
         while (text.size() < std::ssize(prompts[i]) + kTokens) text.step();
         alone[i] = text.generated(std::ssize(prompts[i]) + kTokens).text;
     }
-    Runs both(*files, GetParam(), 2);
+    Runs both(files, placed, 2);
     Text texts[] = {Text(both.runner(), 0, 3, alone[0]), Text(both.runner(), 1, 4, alone[1])};
     std::mt19937 random(5);
     texts[0].begin(prompts[0]);
@@ -140,12 +150,37 @@ TEST_P(TwoSequences, InTurnHaveTheTextsThatEachHasAlone) {
     EXPECT_EQ(both.runner().sequence(1).n_computed(), texts[1].size() - 1);
 }
 
+TEST_P(TwoSequences, InTurnHaveTheTextsThatEachHasAlone) {
+    for (const bool gemma : {false, true}) {
+        SCOPED_TRACE(gemma ? "Gemma" : "plain");
+        expect_texts_as_alone(*tiny_files(gemma), GetParam());
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Placements, TwoSequences,
                          testing::Values(Placed{"OneDevice", SplitKind::Layers, {4}, false},
                                          Placed{"OneDeviceStreams", SplitKind::Layers, {4}, true},
                                          Placed{"Layers", SplitKind::Layers, {3, 1}, true},
                                          Placed{"Tensor", SplitKind::Tensor, {2, 1}, true}),
                          [](const auto& placed) { return std::string(placed.param.name); });
+
+// Batch invariance of Gemma's layers: prefill chunks of 512 and of 1 token more, streamed or not, one device or two.
+TEST(GemmaLayers, HaveOneTextWhereverTheyAre) {
+    const auto files = tiny_files(true);
+    const std::vector<TokenId> prompt = prompt_of(1025);
+    std::vector<TokenId> first;
+    for (const Placed& placed :
+         {Placed{"", SplitKind::Layers, {4}, false}, Placed{"", SplitKind::Layers, {4}, true},
+          Placed{"", SplitKind::Layers, {3, 1}, false}, Placed{"", SplitKind::Layers, {2, 2}, true}}) {
+        Runs runs(*files, placed, 1);
+        Text text(runs.runner(), 0, 7, first);
+        text.begin(prompt);
+        while (text.size() < std::ssize(prompt) + 50) text.step();
+        const std::vector<TokenId> found = text.generated(std::ssize(prompt) + 50).text;
+        if (first.empty()) first = found;
+        EXPECT_EQ(found, first) << (placed.streams ? "streamed, " : "resident, ") << placed.parts.size() << " devices";
+    }
+}
 
 }  // namespace
 }  // namespace slipstream

@@ -23,7 +23,7 @@ constexpr std::int64_t kContext = 512;
 
 /// Logits of a few tokens, one behind the other.
 std::vector<float> logits_of(const Model& model, PinnedArena& arena) {
-    KvCache cache(model.device(), model.kv_shape(), model.config().n_layers, kContext, 16);
+    KvCache cache(model.device(), model.kv_shape(), model.config().n_layers(), kContext, 16);
     std::unique_ptr<PassStream> stream;
     const PassReads reads{&model, &cache};
     if (reads.streams()) stream = std::make_unique<PassStream>(std::vector{reads}, arena, std::size_t{1} << 20);
@@ -194,17 +194,17 @@ TEST(ModelShards, BiasesGoWithTheirRowsAndOfASumWithTheFirst) {
         return vector_view(reinterpret_cast<const std::byte*>(values.data()), DType::F32, n);
     };
     for (LayerWeights& layer : weights.layers) {
-        layer.q_bias = layer.attn_out_bias = bias(64);
-        layer.k_bias = layer.v_bias = bias(32);
+        layer[TensorRole::QBias] = layer[TensorRole::AttnOutBias] = bias(64);
+        layer[TensorRole::KBias] = layer[TensorRole::VBias] = bias(32);
     }
     const ModelWeights first = shard_weights(weights, files->config(), {0, 1, 0, 48, 0, 97});
     const ModelWeights second = shard_weights(weights, files->config(), {1, 1, 48, 48, 0, 97});
-    EXPECT_EQ(first.layers[1].q_bias.cols(), 32);
-    EXPECT_EQ(second.layers[1].q_bias.data, bias(64).data + 32 * sizeof(float));
-    EXPECT_EQ(second.layers[1].k_bias.data, bias(64).data + 16 * sizeof(float));
-    EXPECT_EQ(second.layers[1].v_bias.cols(), 16);
-    EXPECT_EQ(first.layers[1].attn_out_bias.cols(), 64);
-    EXPECT_TRUE(second.layers[1].attn_out_bias.empty());
+    EXPECT_EQ(first.layers[1][TensorRole::QBias].cols(), 32);
+    EXPECT_EQ(second.layers[1][TensorRole::QBias].data, bias(64).data + 32 * sizeof(float));
+    EXPECT_EQ(second.layers[1][TensorRole::KBias].data, bias(64).data + 16 * sizeof(float));
+    EXPECT_EQ(second.layers[1][TensorRole::VBias].cols(), 16);
+    EXPECT_EQ(first.layers[1][TensorRole::AttnOutBias].cols(), 64);
+    EXPECT_TRUE(second.layers[1][TensorRole::AttnOutBias].empty());
 }
 
 TEST(ModelShards, ThatWouldCutThroughABlockAreRefused) {

@@ -1,6 +1,7 @@
 // A model as items: their order, their bytes, and what computing them takes.
 #include "runtime/plan/pass_items.h"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 
@@ -10,6 +11,7 @@
 
 #include "kernels/pack_weights.h"
 #include "offload/transfer_ring.h"
+#include "tests/support/layers.h"
 
 namespace slipstream {
 namespace {
@@ -20,11 +22,7 @@ constexpr std::size_t kChunkBytes = 2 * 256 * 32 * 2 * 2;  // K and V, 2 heads o
 ModelConfig small_config() {
     ModelConfig config;
     config.d_model = 64;
-    config.d_ff = 160;
-    config.n_layers = 2;
-    config.n_q_heads = 4;
-    config.n_kv_heads = 2;
-    config.head_dim = 32;
+    set_layers(config, {.n_layers = 2, .d_ff = 160, .n_q_heads = 4, .n_kv_heads = 2, .head_dim = 32});
     config.vocab = 100;
     return config;
 }
@@ -36,13 +34,13 @@ ConstTensorView matrix(DType type, std::int64_t rows, std::int64_t cols) {
 ModelWeights small_weights() {
     ModelWeights weights;
     LayerWeights layer;
-    layer.q = matrix(DType::Q8_0, 128, 64);
-    layer.k = matrix(DType::Q8_0, 64, 64);
-    layer.v = matrix(DType::F16, 64, 64);
-    layer.attn_out = matrix(DType::Q8_0, 64, 128);
-    layer.gate = matrix(DType::Q8_0, 160, 64);
-    layer.up = matrix(DType::Q8_0, 160, 64);
-    layer.down = matrix(DType::Q8_0, 64, 160);
+    layer[TensorRole::Q] = matrix(DType::Q8_0, 128, 64);
+    layer[TensorRole::K] = matrix(DType::Q8_0, 64, 64);
+    layer[TensorRole::V] = matrix(DType::F16, 64, 64);
+    layer[TensorRole::AttnOut] = matrix(DType::Q8_0, 64, 128);
+    layer[TensorRole::Gate] = matrix(DType::Q8_0, 160, 64);
+    layer[TensorRole::Up] = matrix(DType::Q8_0, 160, 64);
+    layer[TensorRole::Down] = matrix(DType::Q8_0, 64, 160);
     weights.layers = {layer, layer};
     weights.lm_head = matrix(DType::F16, 100, 64);
     return weights;
@@ -55,7 +53,7 @@ struct Fixture {
     std::vector<PassItem> pass_items;
 
     explicit Fixture(std::size_t max_item_bytes, std::int64_t context_tokens = 1024, std::int64_t window = 0) {
-        if (window > 0) config.layer_window = {window, 0};
+        if (window > 0) set_windows(config, {window, 0});
         items = cut_weight_items(weights, WeightRounding::None, max_item_bytes);
         pass_items = make_pass_items({.config = &config,
                                       .weights = &weights,
@@ -81,7 +79,9 @@ TEST(PassItems, ComeInReadingOrder) {
             EXPECT_EQ(pass_item.bytes, item.bytes);
             EXPECT_EQ(pass_item.layer, item.layer);
             for (const WeightPart& part : item.parts) {
-                const char role = "qkvogudh"[static_cast<std::size_t>(part.role)];
+                const std::vector<TensorRole> roles = layer_matrices();
+                const auto at = std::ranges::find(roles, part.role) - roles.begin();
+                const char role = "qkvogudh"[at];  // h: the LM head, which is none of a layer's
                 if (order.empty() || order.back() != role) order += role;
             }
         }

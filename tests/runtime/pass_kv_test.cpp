@@ -61,7 +61,7 @@ struct Engine {
     explicit Engine(const ModelFiles& files, std::vector<std::int64_t> resident_chunks = {})
         : arena({.limit_bytes = std::size_t{64} << 20, .page_lock = PageLock::Pageable}),
           model(files, device, {.context_tokens = kContext}),
-          cache(device, model.kv_shape(), model.config().n_layers, kContext, kMaxTokens,
+          cache(device, model.kv_shape(), model.config().n_layers(), kContext, kMaxTokens,
                 {.resident_chunks = std::move(resident_chunks), .arena = &arena}) {
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, std::size_t{64} << 10);

@@ -20,7 +20,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 struct GoldenCase {
     std::string name;
-    ModelConfig config;
+    RopeConfig rope;
+    std::int64_t trained_context = 0;
     std::int64_t chosen = 0;  // context length that frequencies are fixed for
     double magnitude = 0;
     std::vector<double> frequencies;
@@ -42,7 +43,7 @@ std::vector<double> rest_of(std::istringstream& line) {
 
 /// One "key value..." line of a block.
 void apply(GoldenCase& golden, const std::string& key, std::istringstream& line) {
-    RopeScaling& scaling = golden.config.rope_scaling;
+    RopeScaling& scaling = golden.rope.scaling;
     if (key == "case") {
         line >> golden.name;
         return;
@@ -57,11 +58,11 @@ void apply(GoldenCase& golden, const std::string& key, std::istringstream& line)
     ASSERT_FALSE(values.empty()) << key;
     const double value = values.front();
     if (key == "n_rotated")
-        golden.config.n_rotated = static_cast<std::int64_t>(value);
+        golden.rope.n_rotated = static_cast<std::int64_t>(value);
     else if (key == "theta")
-        golden.config.rope_theta = value;
+        golden.rope.theta = value;
     else if (key == "context_tokens")
-        golden.config.context_tokens = static_cast<std::int64_t>(value);
+        golden.trained_context = static_cast<std::int64_t>(value);
     else if (key == "chosen")
         golden.chosen = static_cast<std::int64_t>(value);
     else if (key == "factor")
@@ -113,11 +114,10 @@ std::vector<GoldenCase> golden_cases() {
     return cases;
 }
 
-ModelConfig plain(std::int64_t n_rotated) {
-    ModelConfig config;
-    config.n_rotated = n_rotated;
-    config.context_tokens = 4096;
-    return config;
+constexpr std::int64_t kTrained = 4096;  // context that the model was trained for
+
+RopeConfig plain(std::int64_t n_rotated) {
+    return {.n_rotated = n_rotated};
 }
 
 TEST(Rope, AgreesWithTransformers) {
@@ -125,7 +125,7 @@ TEST(Rope, AgreesWithTransformers) {
     ASSERT_EQ(cases.size(), 18U);
     for (const GoldenCase& golden : cases) {
         SCOPED_TRACE(golden.name);
-        const RopeFrequencies found = rope_frequencies(golden.config, golden.chosen);
+        const RopeFrequencies found = rope_frequencies(golden.rope, golden.trained_context, golden.chosen);
         EXPECT_NEAR(found.magnitude, golden.magnitude, 1e-6 * golden.magnitude);
         ASSERT_EQ(found.inverse_frequency.size(), golden.frequencies.size());
         // The oracle works in float32: pow alone is off by an ulp or two, its exponent (up to 20 in log2) by as much.
@@ -135,51 +135,50 @@ TEST(Rope, AgreesWithTransformers) {
 }
 
 TEST(Rope, FinishedDivisorsOfAGgufEqualTheLlama3Formula) {
-    ModelConfig config = plain(128);
-    config.rope_theta = 500000;
-    config.rope_scaling.kind = RopeScalingKind::Llama3;
-    config.rope_scaling.factor = 8;
-    config.rope_scaling.original_context = 8192;
-    const RopeFrequencies formula = rope_frequencies(config, 4096);
+    RopeConfig config = plain(128);
+    config.theta = 500000;
+    config.scaling.kind = RopeScalingKind::Llama3;
+    config.scaling.factor = 8;
+    config.scaling.original_context = 8192;
+    const RopeFrequencies formula = rope_frequencies(config, kTrained, 4096);
 
-    ModelConfig finished = plain(128);
-    finished.rope_theta = 500000;
-    const RopeFrequencies unscaled = rope_frequencies(finished, 4096);
+    RopeConfig finished = plain(128);
+    finished.theta = 500000;
+    const RopeFrequencies unscaled = rope_frequencies(finished, kTrained, 4096);
     for (std::size_t i = 0; i < 64; ++i)
-        finished.rope_scaling.frequency_divisors.push_back(unscaled.inverse_frequency[i] /
-                                                           formula.inverse_frequency[i]);
-    EXPECT_DOUBLE_EQ(finished.rope_scaling.frequency_divisors.front(), 1.0);
-    EXPECT_DOUBLE_EQ(finished.rope_scaling.frequency_divisors.back(), 8.0);
+        finished.scaling.frequency_divisors.push_back(unscaled.inverse_frequency[i] / formula.inverse_frequency[i]);
+    EXPECT_DOUBLE_EQ(finished.scaling.frequency_divisors.front(), 1.0);
+    EXPECT_DOUBLE_EQ(finished.scaling.frequency_divisors.back(), 8.0);
     for (const auto kind : {RopeScalingKind::None, RopeScalingKind::Llama3}) {
-        finished.rope_scaling.kind = kind;
-        finished.rope_scaling.factor = kind == RopeScalingKind::None ? 1 : 8;
-        const RopeFrequencies divided = rope_frequencies(finished, 4096);
+        finished.scaling.kind = kind;
+        finished.scaling.factor = kind == RopeScalingKind::None ? 1 : 8;
+        const RopeFrequencies divided = rope_frequencies(finished, kTrained, 4096);
         for (std::size_t i = 0; i < 64; ++i)
             EXPECT_NEAR(divided.inverse_frequency[i], formula.inverse_frequency[i], 1e-15) << i;
     }
 }
 
 TEST(Rope, DivisorsMultiplyWithALinearFactor) {
-    ModelConfig config = plain(4);
-    config.rope_scaling.kind = RopeScalingKind::Linear;
-    config.rope_scaling.factor = 2;
-    config.rope_scaling.frequency_divisors = {1, 5};
-    const RopeFrequencies found = rope_frequencies(config, 16);
+    RopeConfig config = plain(4);
+    config.scaling.kind = RopeScalingKind::Linear;
+    config.scaling.factor = 2;
+    config.scaling.frequency_divisors = {1, 5};
+    const RopeFrequencies found = rope_frequencies(config, kTrained, 16);
     EXPECT_DOUBLE_EQ(found.inverse_frequency[0], 0.5);
     EXPECT_NEAR(found.inverse_frequency[1], 0.01 / 10, 1e-17);
 }
 
 TEST(Rope, DynamicGrowsWithTheChosenContextAndNotBelowTheModelsOwn) {
-    ModelConfig config = plain(8);
-    config.rope_scaling.kind = RopeScalingKind::Dynamic;
-    config.rope_scaling.factor = 2;
+    RopeConfig config = plain(8);
+    config.scaling.kind = RopeScalingKind::Dynamic;
+    config.scaling.factor = 2;
     const auto slowest = [&](std::int64_t context) {
-        return rope_frequencies(config, context).inverse_frequency.back();
+        return rope_frequencies(config, kTrained, context).inverse_frequency.back();
     };
     EXPECT_EQ(slowest(1), slowest(4096));
     EXPECT_GT(slowest(4096), slowest(4097));
     EXPECT_GT(slowest(8192), slowest(16384));
-    config.rope_scaling.original_context = 2048;  // where given, it stands before the model's context
+    config.scaling.original_context = 2048;  // where given, it stands before the model's context
     EXPECT_GT(slowest(2048), slowest(4096));
     config.n_rotated = 2;  // d - 2 = 0
     EXPECT_EQ(slowest(16384), 1.0);
@@ -187,15 +186,15 @@ TEST(Rope, DynamicGrowsWithTheChosenContextAndNotBelowTheModelsOwn) {
 
 TEST(Rope, RefusesParametersWithoutFrequencies) {
     const auto message = [](RopeScalingKind kind, auto change) {
-        ModelConfig config = plain(4);
-        config.rope_scaling.kind = kind;
-        config.rope_scaling.factor = 4;
-        config.rope_scaling.original_context = 1024;
-        config.rope_scaling.short_factors = {1, 1};
-        config.rope_scaling.long_factors = {2, 2};
+        RopeConfig config = plain(4);
+        config.scaling.kind = kind;
+        config.scaling.factor = 4;
+        config.scaling.original_context = 1024;
+        config.scaling.short_factors = {1, 1};
+        config.scaling.long_factors = {2, 2};
         change(config);
         try {
-            (void)rope_frequencies(config, 2048);
+            (void)rope_frequencies(config, kTrained, 2048);
         } catch (const FormatError& error) {
             return std::string(error.what());
         }
@@ -203,49 +202,49 @@ TEST(Rope, RefusesParametersWithoutFrequencies) {
     };
     using testing::HasSubstr;
     for (const auto kind : {RopeScalingKind::Llama3, RopeScalingKind::Yarn, RopeScalingKind::LongRope})
-        EXPECT_EQ(message(kind, [](ModelConfig&) {}), "accepted");
-    EXPECT_THAT(message(RopeScalingKind::Llama3, [](ModelConfig& c) { c.rope_scaling.high_freq_factor = 1; }),
+        EXPECT_EQ(message(kind, [](RopeConfig&) {}), "accepted");
+    EXPECT_THAT(message(RopeScalingKind::Llama3, [](RopeConfig& c) { c.scaling.high_freq_factor = 1; }),
                 HasSubstr("high_freq_factor 1"));
-    EXPECT_THAT(message(RopeScalingKind::Llama3, [](ModelConfig& c) { c.rope_scaling.low_freq_factor = kNan; }),
+    EXPECT_THAT(message(RopeScalingKind::Llama3, [](RopeConfig& c) { c.scaling.low_freq_factor = kNan; }),
                 HasSubstr("low_freq_factor nan"));
-    EXPECT_THAT(message(RopeScalingKind::Yarn, [](ModelConfig& c) { c.rope_theta = 1; }), HasSubstr("theta 1"));
-    EXPECT_THAT(message(RopeScalingKind::Yarn, [](ModelConfig& c) { c.rope_scaling.beta_fast = -1; }),
+    EXPECT_THAT(message(RopeScalingKind::Yarn, [](RopeConfig& c) { c.theta = 1; }), HasSubstr("theta 1"));
+    EXPECT_THAT(message(RopeScalingKind::Yarn, [](RopeConfig& c) { c.scaling.beta_fast = -1; }),
                 HasSubstr("beta_fast -1"));
-    EXPECT_THAT(message(RopeScalingKind::Yarn, [](ModelConfig& c) { c.rope_scaling.attention_factor = kNan; }),
+    EXPECT_THAT(message(RopeScalingKind::Yarn, [](RopeConfig& c) { c.scaling.attention_factor = kNan; }),
                 HasSubstr("magnitude nan"));
-    EXPECT_THAT(message(RopeScalingKind::Yarn,
-                        [](ModelConfig& c) { c.rope_scaling.mscale = kNan, c.rope_scaling.mscale_all_dim = 1; }),
-                HasSubstr("magnitude nan"));
-    EXPECT_THAT(message(RopeScalingKind::LongRope, [](ModelConfig& c) { c.rope_scaling.long_factors = {2}; }),
+    EXPECT_THAT(
+        message(RopeScalingKind::Yarn, [](RopeConfig& c) { c.scaling.mscale = kNan, c.scaling.mscale_all_dim = 1; }),
+        HasSubstr("magnitude nan"));
+    EXPECT_THAT(message(RopeScalingKind::LongRope, [](RopeConfig& c) { c.scaling.long_factors = {2}; }),
                 HasSubstr("1 rope factors for 2"));
-    EXPECT_THAT(message(RopeScalingKind::LongRope, [](ModelConfig& c) { c.rope_scaling.original_context = 1; }),
+    EXPECT_THAT(message(RopeScalingKind::LongRope, [](RopeConfig& c) { c.scaling.original_context = 1; }),
                 HasSubstr("no usable frequencies"));
-    EXPECT_THAT(message(RopeScalingKind::LongRope, [](ModelConfig& c) { c.rope_scaling.attention_factor = -1; }),
+    EXPECT_THAT(message(RopeScalingKind::LongRope, [](RopeConfig& c) { c.scaling.attention_factor = -1; }),
                 HasSubstr("magnitude -1"));
 }
 
 TEST(Rope, DescribesItselfInOneLine) {
-    ModelConfig config = plain(4);
-    RopeScaling& scaling = config.rope_scaling;
-    EXPECT_EQ(describe_rope(config, 4096), "none");
+    RopeConfig config = plain(4);
+    RopeScaling& scaling = config.scaling;
+    EXPECT_EQ(describe_rope(config, kTrained, 4096), "none");
     scaling.frequency_divisors = {1, 8};
-    EXPECT_EQ(describe_rope(config, 4096), "none, 2 divisors from the file");
+    EXPECT_EQ(describe_rope(config, kTrained, 4096), "none, 2 divisors from the file");
     scaling.frequency_divisors.clear();
     scaling.kind = RopeScalingKind::Linear;
     scaling.factor = 2.5;
-    EXPECT_EQ(describe_rope(config, 4096), "linear x2.5");
+    EXPECT_EQ(describe_rope(config, kTrained, 4096), "linear x2.5");
     scaling.kind = RopeScalingKind::Dynamic;
     scaling.factor = 2;
-    EXPECT_EQ(describe_rope(config, 8192), "dynamic x2 from 4096, fixed at 8192 (theta 10000 -> 90000)");
+    EXPECT_EQ(describe_rope(config, kTrained, 8192), "dynamic x2 from 4096, fixed at 8192 (theta 10000 -> 90000)");
     scaling.original_context = 32768;
     scaling.factor = 4;
     scaling.kind = RopeScalingKind::Llama3;
-    EXPECT_EQ(describe_rope(config, 131072), "llama3 x4 from 32768");
+    EXPECT_EQ(describe_rope(config, kTrained, 131072), "llama3 x4 from 32768");
     scaling.kind = RopeScalingKind::Yarn;
-    EXPECT_EQ(describe_rope(config, 131072), "yarn x4 from 32768, fixed at 131072");
+    EXPECT_EQ(describe_rope(config, kTrained, 131072), "yarn x4 from 32768, fixed at 131072");
     scaling.kind = RopeScalingKind::LongRope;
-    EXPECT_EQ(describe_rope(config, 131072), "longrope, long factors above 32768, fixed at 131072");
-    EXPECT_EQ(describe_rope(config, 32768), "longrope, short factors up to 32768, fixed at 32768");
+    EXPECT_EQ(describe_rope(config, kTrained, 131072), "longrope, long factors above 32768, fixed at 131072");
+    EXPECT_EQ(describe_rope(config, kTrained, 32768), "longrope, short factors up to 32768, fixed at 32768");
 }
 
 }  // namespace

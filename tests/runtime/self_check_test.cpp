@@ -46,7 +46,7 @@ public:
         : files_(make_tiny_model({.weight_type = weight_type})),
           device_({.n_threads = 1}),
           model_(*files_, device_, {}),
-          cache_(device_, model_.kv_shape(), model_.config().n_layers, 2048, SelfCheck::scratch_nodes_for(budget)),
+          cache_(device_, model_.kv_shape(), model_.config().n_layers(), 2048, SelfCheck::scratch_nodes_for(budget)),
           forward_(model_, forward_limits_for(budget)),
           sampler_(sampling, model_.config().vocab),
           verifier_(sampler_),

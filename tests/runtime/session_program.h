@@ -176,7 +176,7 @@ private:
     [[nodiscard]] SessionBegin begin() const {
         SessionBegin begin = sample_begin();
         begin.context_tokens = kContext;
-        begin.n_layers = model_.config().n_layers;
+        begin.n_layers = model_.config().n_layers();
         begin.kv_chunk_bytes = model_.kv_shape().chunk_bytes();
         begin.prompt = prompt();
         return begin;

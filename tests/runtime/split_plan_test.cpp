@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "runtime/ranks/model_split.h"
+#include "tests/support/layers.h"
 #include "tests/support/shape_of_weights.h"
 
 namespace slipstream {
@@ -32,11 +33,7 @@ struct Shape {
 
     Shape() {
         config.d_model = 1024;
-        config.d_ff = 4096;
-        config.n_layers = 24;
-        config.n_q_heads = 16;
-        config.n_kv_heads = 4;
-        config.head_dim = 64;
+        set_layers(config, {.n_layers = 24, .d_ff = 4096, .n_q_heads = 16, .n_kv_heads = 4, .head_dim = 64});
         config.vocab = 4096;
         weights = shape_of_weights(config);
     }
@@ -50,7 +47,7 @@ struct Shape {
                                     .weights = &views,
                                     .context_tokens = 256,
                                     .budget_bytes = rooms[rank].bytes,
-                                    .fixed_bytes = kMiB + static_cast<std::size_t>(thin.n_layers) * layer_bytes,
+                                    .fixed_bytes = kMiB + static_cast<std::size_t>(thin.n_layers()) * layer_bytes,
                                     .rates = rates,
                                     .link_bytes_per_second = rooms[rank].link};
         };

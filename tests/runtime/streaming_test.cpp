@@ -96,7 +96,7 @@ std::size_t least_ring(const ModelFiles& files, const Placement& placement, cons
 }
 
 KvShape kv_of(const ModelFiles& files) {
-    return {files.config().n_kv_heads, files.config().head_dim, files.config().kv_dtype};
+    return files.config().kv_shape(0, files.config().kv_dtype);
 }
 
 Placement random_placement(const ModelFiles& files, std::int64_t n_chunks, std::mt19937& random) {
@@ -109,7 +109,7 @@ Placement random_placement(const ModelFiles& files, std::int64_t n_chunks, std::
     for (std::size_t i = 0; i < n_items; ++i)
         placement.items.push_back(weights == 2 || (weights == 1 && random() % 2 == 0));
     if (random() % 3 > 0 || weights == 0)
-        for (std::int64_t layer = 0; layer < files.config().n_layers; ++layer)
+        for (std::int64_t layer = 0; layer < files.config().n_layers(); ++layer)
             placement.chunks.push_back(
                 random() % 3 == 0 ? 0 : static_cast<std::int64_t>(random() % static_cast<unsigned>(n_chunks + 1)));
     const std::size_t least = least_ring(files, placement, kv_of(files));

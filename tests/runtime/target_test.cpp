@@ -264,7 +264,7 @@ TEST(RankTarget, MayBeCalledInTheOrderOfTheInterface) {
     CpuDevice device({.n_threads = 1});
     PinnedArena arena({.limit_bytes = 64U << 20, .page_lock = PageLock::Pageable});
     const Model model(*files, device, {});
-    KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, 512,
+    KvCache cache(device, model.kv_shape(), model.config().n_layers(), 2048, 512,
                   {.resident_chunks = {0, 0}, .arena = &arena});
     PassStream pass(std::vector{PassReads{&model, &cache}}, arena, std::size_t{1} << 20);
     Forward forward(model, {.max_tokens = 512, .max_logit_rows = 4}, &pass);
@@ -276,7 +276,7 @@ TEST(RankTarget, PassesAreBegunAndFinishedInTurn) {
     const auto files = make_tiny_model({});
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {});
-    KvCache cache(device, model.kv_shape(), model.config().n_layers, 2048, 16);
+    KvCache cache(device, model.kv_shape(), model.config().n_layers(), 2048, 16);
     Forward forward(model, {.max_tokens = 16, .max_logit_rows = 4});
     RankTarget target(forward, cache);
     const std::vector<TokenId> tokens{5, 9, 11};
@@ -300,7 +300,7 @@ TEST(RankTarget, PassesAreBegunAndFinishedInTurn) {
                            cache.scratch_v(1) + row_bytes));
     target.commit(nodes);
     EXPECT_EQ(target.n_committed(), 3);
-    KvCache again(device, model.kv_shape(), model.config().n_layers, 2048, 16);
+    KvCache again(device, model.kv_shape(), model.config().n_layers(), 2048, 16);
     for (std::size_t i = 0; i < 3; ++i) static_cast<void>(again.add_node(NodeId(static_cast<std::int32_t>(i) - 1)));
     const ConstTensorView direct = forward.run(again, tokens, nodes, {&last, 1});
     EXPECT_TRUE(std::equal(found.begin(), found.end(), float_row(direct, 0)));

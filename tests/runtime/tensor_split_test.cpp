@@ -1,6 +1,7 @@
 // Where the matrices of a model are cut: between kv heads, between blocks, in proportion; and what cannot be.
 #include "runtime/ranks/tensor_split.h"
 
+#include <numeric>
 #include <random>
 
 #include <gmock/gmock.h>
@@ -8,6 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "tests/support/error_text.h"
+#include "tests/support/layers.h"
 #include "tests/support/shape_of_weights.h"
 #include "tests/support/tiny_model.h"
 
@@ -85,13 +87,10 @@ TEST(TensorSplit, EveryHeadColumnAndRowHasOneOwner) {
         ModelConfig config;
         std::vector<std::int64_t> n_heads;
         for (unsigned rank = 0; rank <= random() % 5; ++rank) n_heads.push_back(1 + random() % 12);
-        config.n_kv_heads = 0;
-        for (const std::int64_t n : n_heads) config.n_kv_heads += n;
-        config.n_layers = 1;
-        config.head_dim = 64;
-        config.n_q_heads = config.n_kv_heads * 2;
+        const std::int64_t n_kv_heads = std::accumulate(n_heads.begin(), n_heads.end(), std::int64_t{0});
         config.d_model = 256;
-        config.d_ff = 16 * (std::ssize(n_heads) + random() % 200);
+        const std::int64_t d_ff = 16 * (std::ssize(n_heads) + random() % 200);
+        set_layers(config, {.d_ff = d_ff, .n_q_heads = 2 * n_kv_heads, .n_kv_heads = n_kv_heads, .head_dim = 64});
         config.vocab = 16 * std::ssize(n_heads) + random() % 3000;
         const ModelWeights weights = shape_of_weights(config);
         const auto shards = deal_heads(config, weights, n_heads);
@@ -108,8 +107,8 @@ TEST(TensorSplit, EveryHeadColumnAndRowHasOneOwner) {
             column += shards[rank].n_ffn;
             row += shards[rank].n_vocab;
         }
-        EXPECT_EQ(head, config.n_kv_heads);
-        EXPECT_EQ(column, config.d_ff);
+        EXPECT_EQ(head, n_kv_heads);
+        EXPECT_EQ(column, d_ff);
         EXPECT_EQ(row, config.vocab);
     }
 }

@@ -77,7 +77,7 @@ public:
           files_(make_tiny_model({.vocab = kVocab, .context_tokens = setting.context})),
           device_({.n_threads = 1}),
           model_(*files_, device_, {}),
-          cache_(device_, model_.kv_shape(), model_.config().n_layers, setting.context,
+          cache_(device_, model_.kv_shape(), model_.config().n_layers(), setting.context,
                  scratch_nodes_for(setting.budget)),
           forward_(model_, forward_limits_for(setting.budget)),
           sampler_({.temperature = 0.9, .repeat_penalty = 1.2, .seed = 11}, kVocab),

@@ -13,6 +13,7 @@
 #include "kernels/base/error.h"
 #include "kernels/pack_weights.h"
 #include "tests/support/error_text.h"
+#include "tests/support/layers.h"
 
 namespace slipstream {
 namespace {
@@ -30,10 +31,10 @@ ModelWeights uniform_model(DType type, std::int64_t n_layers, std::int64_t d_mod
     weights.token_embedding = weights.lm_head = shape_only(type, vocab, d_model);
     weights.layers.resize(static_cast<std::size_t>(n_layers));
     for (LayerWeights& layer : weights.layers) {
-        layer.q = layer.attn_out = shape_only(type, d_model, d_model);
-        layer.k = layer.v = shape_only(type, kv, d_model);
-        layer.gate = layer.up = shape_only(type, d_ff, d_model);
-        layer.down = shape_only(type, d_model, d_ff);
+        layer[TensorRole::Q] = layer[TensorRole::AttnOut] = shape_only(type, d_model, d_model);
+        layer[TensorRole::K] = layer[TensorRole::V] = shape_only(type, kv, d_model);
+        layer[TensorRole::Gate] = layer[TensorRole::Up] = shape_only(type, d_ff, d_model);
+        layer[TensorRole::Down] = shape_only(type, d_model, d_ff);
     }
     return weights;
 }
@@ -50,17 +51,19 @@ ModelWeights random_model(std::mt19937& random) {
     weights.layers.resize(1 + random() % 3);
     const auto n_layers = static_cast<std::int64_t>(weights.layers.size());
     for (std::int64_t layer = 0; layer < n_layers; ++layer)
-        for (const MatrixRole role : kLayerMatrices) matrix_of(weights, layer, role) = matrix();
+        for (const TensorRole role : layer_matrices()) weights.tensor(layer, role) = matrix();
     weights.lm_head = matrix();
     return weights;
 }
 
-std::size_t side_of(MatrixRole role) {
-    return role <= MatrixRole::V ? 0 : role <= MatrixRole::Down ? 1 : 2;
+ReadStage stage_of(TensorRole role) {
+    for (const TensorInfo& info : kLayerTensors)
+        if (info.role == role) return info.stage;
+    return ReadStage::LmHead;
 }
 
 std::size_t group_bytes(const ModelWeights& weights, const WeightPart& part, WeightRounding rounding) {
-    const ConstTensorView& matrix = matrix_of(weights, part.layer, part.role);
+    const ConstTensorView& matrix = weights.tensor(part.layer, part.role);
     return packed_bytes(packed_type(matrix, rounding), kInterleavedRows, matrix.cols());
 }
 
@@ -73,8 +76,8 @@ void expect_all_rows_in_order(const ModelWeights& weights, const std::vector<Wei
         parts.insert(parts.end(), item.parts.begin(), item.parts.end());
     }
     std::size_t at = 0;
-    const auto expect_matrix = [&](std::int64_t layer, MatrixRole role) {
-        const std::int64_t rows = matrix_of(weights, layer, role).shape[0];
+    const auto expect_matrix = [&](std::int64_t layer, TensorRole role) {
+        const std::int64_t rows = weights.tensor(layer, role).shape[0];
         for (std::int64_t row = 0; row < rows; ++at) {
             ASSERT_LT(at, parts.size());
             ASSERT_EQ(parts[at].layer, layer);
@@ -86,8 +89,8 @@ void expect_all_rows_in_order(const ModelWeights& weights, const std::vector<Wei
         }
     };
     for (std::int64_t layer = 0; layer < n_layers; ++layer)
-        for (const MatrixRole role : kLayerMatrices) ASSERT_NO_FATAL_FAILURE(expect_matrix(layer, role));
-    ASSERT_NO_FATAL_FAILURE(expect_matrix(n_layers, MatrixRole::LmHead));
+        for (const TensorRole role : layer_matrices()) ASSERT_NO_FATAL_FAILURE(expect_matrix(layer, role));
+    ASSERT_NO_FATAL_FAILURE(expect_matrix(n_layers, TensorRole::LmHead));
     EXPECT_EQ(at, parts.size());
 }
 
@@ -97,7 +100,7 @@ void expect_sound(const ModelWeights& weights, const WeightItem& item, WeightRou
     std::int64_t rows = 0;
     for (const WeightPart& part : item.parts) {
         EXPECT_EQ(part.layer, item.layer);
-        EXPECT_EQ(side_of(part.role), side_of(item.parts.front().role));
+        EXPECT_EQ(stage_of(part.role), stage_of(item.parts.front().role));
         EXPECT_EQ(part.offset, end) << "the first multiple of 64 behind the part before";
         end += round_up(
             static_cast<std::size_t>(ceil_div(part.n_rows, kInterleavedRows)) * group_bytes(weights, part, rounding),
@@ -137,7 +140,7 @@ void expect_few_and_even(const ModelWeights& weights, const std::vector<WeightIt
                          std::size_t limit) {
     for (auto begin = items.begin(); begin != items.end();) {
         const auto same = [&](const WeightItem& item) {
-            return item.layer == begin->layer && side_of(item.parts[0].role) == side_of(begin->parts[0].role);
+            return item.layer == begin->layer && stage_of(item.parts[0].role) == stage_of(begin->parts[0].role);
         };
         const auto end = std::find_if_not(begin, items.end(), same);
         std::vector<WeightPart> whole;  // matrices of the side
@@ -241,15 +244,16 @@ TEST(WeightItems, AreCountedAsRounded) {
 
 TEST(WeightItems, RefuseMoreBytesThanCanBeCounted) {
     ModelWeights weights = uniform_model(DType::F32, 1, 64, 32, 96, 100);
-    weights.layers[0].up = shape_only(DType::F32, std::int64_t{1} << 40, std::int64_t{1} << 40);
+    weights.layers[0][TensorRole::Up] = shape_only(DType::F32, std::int64_t{1} << 40, std::int64_t{1} << 40);
     EXPECT_EQ(
         error_text<FormatError>([&] { static_cast<void>(cut_weight_items(weights, WeightRounding::None, 64 * kMiB)); }),
         "layer 0: a matrix [1099511627776, 1099511627776] of F32 takes more bytes than can be counted");
-    weights.layers[0].up = shape_only(DType::F32, std::int64_t{1} << 40, std::int64_t{1} << 16);  // alone it could
+    weights.layers[0][TensorRole::Up] =
+        shape_only(DType::F32, std::int64_t{1} << 40, std::int64_t{1} << 16);  // alone it could
     EXPECT_THROW(static_cast<void>(cut_weight_items(weights, WeightRounding::None, 64 * kMiB)), FormatError);
-    weights.layers[0].up = shape_only(DType::F32, 1, std::int64_t{1} << 60);
+    weights.layers[0][TensorRole::Up] = shape_only(DType::F32, 1, std::int64_t{1} << 60);
     EXPECT_THROW(static_cast<void>(cut_weight_items(weights, WeightRounding::None, 64 * kMiB)), FormatError);
-    weights.layers[0].up = shape_only(DType::F32, INT64_MAX, 1);
+    weights.layers[0][TensorRole::Up] = shape_only(DType::F32, INT64_MAX, 1);
     EXPECT_THROW(static_cast<void>(cut_weight_items(weights, WeightRounding::None, 64 * kMiB)), FormatError);
 }
 

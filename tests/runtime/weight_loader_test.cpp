@@ -22,6 +22,7 @@
 #include "kernels/pack_weights.h"
 #include "offload/mapped_file.h"
 #include "tests/support/error_text.h"
+#include "tests/support/layers.h"
 #include "tests/support/temp_folder.h"
 
 namespace slipstream {
@@ -42,8 +43,8 @@ public:
         weights_.layers.resize(static_cast<std::size_t>(n_layers));
         int n = 0;
         for (std::int64_t layer = 0; layer < n_layers; ++layer)
-            for (const MatrixRole role : kLayerMatrices) {
-                place(matrix_of(weights_, layer, role), static_cast<DType>(n % kDTypeCount), 37 + 13 * n, kCols, at);
+            for (const TensorRole role : layer_matrices()) {
+                place(weights_.tensor(layer, role), static_cast<DType>(n % kDTypeCount), 37 + 13 * n, kCols, at);
                 ++n;
             }
         place(weights_.lm_head, DType::F32, lm_head_rows, kCols, at);
@@ -94,7 +95,7 @@ private:
         file_ = std::make_unique<MappedFile>(path);
         const auto n_layers = static_cast<std::int64_t>(weights_.layers.size());
         for (std::int64_t layer = 0; layer < n_layers; ++layer)
-            for (const MatrixRole role : kLayerMatrices) move_to_file(matrix_of(weights_, layer, role));
+            for (const TensorRole role : layer_matrices()) move_to_file(weights_.tensor(layer, role));
         move_to_file(weights_.lm_head);
     }
     void move_to_file(ConstTensorView& matrix) const {
@@ -171,7 +172,7 @@ void expect_packed(Device& device, const ModelWeights& weights, const Destinatio
             const WeightPart& part = item.parts[p];
             SCOPED_TRACE(fmt::format("item {}, layer {}, role {}, rows [{}, +{})", i, part.layer,
                                      static_cast<int>(part.role), part.first_row, part.n_rows));
-            const ConstTensorView& source = matrix_of(weights, part.layer, part.role);
+            const ConstTensorView& source = weights.tensor(part.layer, part.role);
             if (part.first_row == 0) matrix = packed_directly(device, source, rounding);
             const DType type = packed_type(source, rounding);
             const std::size_t bytes = packed_bytes(type, part.n_rows, kCols);

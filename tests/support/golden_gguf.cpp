@@ -56,23 +56,26 @@ struct Renaming {
     std::string from, to;
 };
 
-std::string gguf_name(const std::string& name) {
+std::string gguf_name(const std::string& name, bool is_gemma) {
     static const std::array<Renaming, 3> kWhole = {{{"model.embed_tokens.weight", "token_embd.weight"},
                                                     {"model.norm.weight", "output_norm.weight"},
                                                     {"lm_head.weight", "output.weight"}}};
-    static const std::array<Renaming, 13> kParts = {{{"self_attn.q_proj", "attn_q"},
-                                                     {"self_attn.k_proj", "attn_k"},
-                                                     {"self_attn.v_proj", "attn_v"},
-                                                     {"self_attn.qkv_proj", "attn_qkv"},
-                                                     {"self_attn.o_proj", "attn_output"},
-                                                     {"self_attn.q_norm", "attn_q_norm"},
-                                                     {"self_attn.k_norm", "attn_k_norm"},
-                                                     {"mlp.gate_up_proj", "ffn_up"},
-                                                     {"mlp.gate_proj", "ffn_gate"},
-                                                     {"mlp.up_proj", "ffn_up"},
-                                                     {"mlp.down_proj", "ffn_down"},
-                                                     {"input_layernorm", "attn_norm"},
-                                                     {"post_attention_layernorm", "ffn_norm"}}};
+    const std::array<Renaming, 15> kParts = {
+        {{"self_attn.q_proj", "attn_q"},
+         {"self_attn.k_proj", "attn_k"},
+         {"self_attn.v_proj", "attn_v"},
+         {"self_attn.qkv_proj", "attn_qkv"},
+         {"self_attn.o_proj", "attn_output"},
+         {"self_attn.q_norm", "attn_q_norm"},
+         {"self_attn.k_norm", "attn_k_norm"},
+         {"mlp.gate_up_proj", "ffn_up"},
+         {"mlp.gate_proj", "ffn_gate"},
+         {"mlp.up_proj", "ffn_up"},
+         {"mlp.down_proj", "ffn_down"},
+         {"input_layernorm", "attn_norm"},
+         {"pre_feedforward_layernorm", "ffn_norm"},
+         {"post_feedforward_layernorm", "post_ffw_norm"},
+         {"post_attention_layernorm", is_gemma ? "post_attention_norm" : "ffn_norm"}}};
     for (const Renaming& whole : kWhole)
         if (name == whole.from) return whole.to;
     // model.layers.N.PART.weight -> blk.N.PART.weight
@@ -154,6 +157,20 @@ void write_rope(GgufWriter& file, const Json& config, const std::string& arch, s
     }
 }
 
+void write_gemma(GgufWriter& file, const Json& config, const std::string& arch) {
+    put_count(file, arch + ".attention.sliding_window", config["sliding_window"].get<std::int64_t>());
+    if (config["layer_types"].is_array()) {
+        std::vector<GgufBytes> flags;
+        for (const Json& type : config["layer_types"])
+            flags.push_back(gguf_scalar(std::uint8_t{type == "sliding_attention" ? std::uint8_t{1} : std::uint8_t{0}}));
+        file.set(arch + ".attention.sliding_window_pattern", gguf_array(flags));
+    }
+    for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
+        if (config.contains(key)) put_number(file, arch + "." + key, config[key].get<double>());
+    if (config.contains("rope_local_base_freq"))
+        put_number(file, arch + ".rope.freq_base_swa", config["rope_local_base_freq"].get<double>());
+}
+
 /// The least that a reader wants: byte-fallback-free pieces, one for each id.
 void write_vocabulary(GgufWriter& file, const GoldenModel& model) {
     std::vector<GgufBytes> tokens, scores, types;
@@ -177,6 +194,8 @@ bool has_gguf_form(const GoldenModel& model) {
     const Json config = Json::parse(model.config_json);
     const Json rope = rope_parameters(config);
     if (rope["rope_type"] == "dynamic" || rope.contains("mscale")) return false;
+    // GGUF has no key for the scale of attention scores, and readers take the usual one.
+    if (config.contains("query_pre_attn_scalar") && config["query_pre_attn_scalar"] != config["head_dim"]) return false;
     if (config["model_type"] == "mistral") return config["sliding_window"].is_null();
     return !config.value("use_sliding_window", false);
 }
@@ -185,6 +204,8 @@ void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& pa
     const Json config = Json::parse(model.config_json);
     std::string arch = config["model_type"];
     if (arch == "mistral") arch = "llama";
+    if (arch == "gemma3_text") arch = "gemma3";
+    const bool is_gemma = arch.starts_with("gemma");
     const std::int64_t head_dim = head_dim_of(config);
     GgufWriter file;
     put_text(file, "general.architecture", arch);
@@ -206,6 +227,7 @@ void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& pa
     if (arch == "llama") put_count(file, arch + ".vocab_size", model.vocab);
     if (arch == "phi3" && config.contains("sliding_window"))
         put_count(file, arch + ".attention.sliding_window", config["sliding_window"].get<std::int64_t>());
+    if (is_gemma) write_gemma(file, config, arch);
     write_rope(file, config, arch, head_dim);
     write_vocabulary(file, model);
     for (const GoldenTensor& tensor : model.tensors) {
@@ -213,7 +235,10 @@ void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& pa
         const bool rotates =
             tensor.name.find("q_proj") != std::string::npos || tensor.name.find("k_proj") != std::string::npos;
         if (arch == "llama" && rotates) values = interleave_heads(tensor, values, head_dim);
-        put_floats(file, gguf_name(tensor.name), tensor.shape, values);
+        // The converter stores the sum that Gemma's norms multiply by.
+        if (is_gemma && tensor.name.ends_with("norm.weight"))
+            for (float& value : values) value += 1.0F;
+        put_floats(file, gguf_name(tensor.name, is_gemma), tensor.shape, values);
     }
     std::ofstream stream(path, std::ios::binary);
     const std::string bytes = file.bytes();

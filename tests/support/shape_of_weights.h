@@ -13,16 +13,13 @@ namespace slipstream {
     const auto matrix = [](std::int64_t rows, std::int64_t cols) {
         return ConstTensorView(matrix_view<const std::byte>(nullptr, DType::F16, rows, cols));
     };
-    const std::int64_t q = config.n_q_heads * config.head_dim;
-    const std::int64_t kv = config.n_kv_heads * config.head_dim;
-    LayerWeights layer;
-    layer.q = matrix(q, config.d_model);
-    layer.k = layer.v = matrix(kv, config.d_model);
-    layer.attn_out = matrix(config.d_model, q);
-    layer.gate = layer.up = matrix(config.d_ff, config.d_model);
-    layer.down = matrix(config.d_model, config.d_ff);
     ModelWeights weights;
-    weights.layers.assign(static_cast<std::size_t>(config.n_layers), layer);
+    for (std::int64_t i = 0; i < config.n_layers(); ++i) {
+        LayerWeights& layer = weights.layers.emplace_back();
+        for (const TensorInfo& info : kLayerTensors)
+            if (info.is_matrix())
+                layer[info.role] = matrix(dim_size(info.rows, config, i), dim_size(info.cols, config, i));
+    }
     weights.lm_head = matrix(config.vocab, config.d_model);
     return weights;
 }

@@ -21,7 +21,7 @@ class Products {
 public:
     explicit Products(Device& device) : device_(device), stream_(device.make_stream(StreamKind::Compute)) {}
 
-    std::vector<float> operator()(const Model& model, std::int64_t layer, MatrixRole role, const std::vector<float>& x,
+    std::vector<float> operator()(const Model& model, std::int64_t layer, TensorRole role, const std::vector<float>& x,
                                   std::int64_t first_col) {
         const std::span<const MatrixPart> parts = model.parts(layer, role);
         const std::int64_t cols = parts[0].packed.cols();
@@ -53,11 +53,11 @@ private:
     std::unique_ptr<Stream> stream_;
 };
 
-bool is_cut_by_columns(MatrixRole role) {
-    return role == MatrixRole::AttnOut || role == MatrixRole::Down;
+bool is_cut_by_columns(TensorRole role) {
+    return role == TensorRole::AttnOut || role == TensorRole::Down;
 }
 
-std::int64_t columns_of(const Model& model, std::int64_t layer, MatrixRole role) {
+std::int64_t columns_of(const Model& model, std::int64_t layer, TensorRole role) {
     return model.parts(layer, role)[0].packed.cols();
 }
 
@@ -78,10 +78,10 @@ void expect_shards_make_the_whole(Device& device, const ModelFiles& files, std::
     Products product(device);
     std::mt19937 random(3);
     std::normal_distribution<float> normal;
-    for (std::int64_t layer = 0; layer <= whole.config().n_layers; ++layer) {
-        for (const MatrixRole role : {MatrixRole::Q, MatrixRole::K, MatrixRole::V, MatrixRole::AttnOut,
-                                      MatrixRole::Gate, MatrixRole::Up, MatrixRole::Down, MatrixRole::LmHead}) {
-            if ((role == MatrixRole::LmHead) != (layer == whole.config().n_layers)) continue;
+    for (std::int64_t layer = 0; layer <= whole.config().n_layers(); ++layer) {
+        for (const TensorRole role : {TensorRole::Q, TensorRole::K, TensorRole::V, TensorRole::AttnOut,
+                                      TensorRole::Gate, TensorRole::Up, TensorRole::Down, TensorRole::LmHead}) {
+            if ((role == TensorRole::LmHead) != (layer == whole.config().n_layers())) continue;
             SCOPED_TRACE(testing::Message() << "layer " << layer << ", role " << static_cast<int>(role));
             std::vector<float> x(static_cast<std::size_t>(kVectors * columns_of(whole, layer, role)));
             for (float& value : x) value = normal(random);

@@ -70,7 +70,7 @@ protected:
             of_runner.push_back({.model = models.back().get(),
                                  .layers = shards[i].layers,
                                  .first_vocab = shards[i].first_vocab,
-                                 .kv = kv_placement(models.back()->config().n_layers, streams, on),
+                                 .kv = kv_placement(models.back()->config().n_layers(), streams, on),
                                  .ring_bytes = ring_bytes});
         }
         const RunnerNeeds needs{.text_tokens = kContext,

@@ -8,6 +8,7 @@
 
 #include "kernels/base/float16.h"
 #include "tests/kernels/matmul_cases.h"
+#include "tests/support/layers.h"
 
 namespace slipstream {
 
@@ -16,20 +17,22 @@ namespace {
 class TinyModel final : public ModelFiles {
 public:
     explicit TinyModel(const TinyModelOptions& options) : type_(options.weight_type), random_(options.seed) {
+        config_.family = "llama";
         config_.name = "tiny";
         config_.d_model = options.d_model;
-        config_.d_ff = options.d_ff;
-        config_.n_layers = options.n_layers;
-        config_.n_q_heads = options.n_q_heads;
-        config_.n_kv_heads = options.n_kv_heads;
-        config_.head_dim = config_.n_rotated = options.head_dim;
+        set_layers(config_, {.n_layers = options.n_layers,
+                             .d_ff = options.d_ff,
+                             .n_q_heads = options.n_q_heads,
+                             .n_kv_heads = options.n_kv_heads,
+                             .head_dim = options.head_dim});
         config_.vocab = options.vocab;
         config_.context_tokens = options.context_tokens;
         config_.kv_dtype = options.kv_dtype;
         if (options.window > 0) {
-            config_.layer_window.assign(static_cast<std::size_t>(options.n_layers), options.window);
-            if (options.n_layers > 1) config_.layer_window[0] = 0;  // one alone has it
+            for (LayerConfig& layer : config_.layers) layer.attention().window = options.window;
+            if (options.n_layers > 1) config_.layers.front().attention().window = 0;  // a model of one layer keeps it
         }
+        if (options.gemma) describe_gemma();
         validate(config_);
         const std::int64_t d = options.d_model;
         const std::int64_t q = options.n_q_heads * options.head_dim;
@@ -38,24 +41,28 @@ public:
         weights_.token_embedding = matrix(options.vocab, d);
         for (std::int64_t i = 0; i < options.n_layers; ++i) {
             LayerWeights& layer = weights_.layers.emplace_back();
-            layer.attn_norm = norm(d);
-            layer.q = matrix(q, d);
-            layer.k = matrix(kv, d);
-            layer.v = matrix(kv, d, v_type);
-            layer.attn_out = matrix(d, q);
-            layer.ffn_norm = norm(d);
-            layer.gate = matrix(options.d_ff, d);
-            layer.up = matrix(options.d_ff, d);
-            layer.down = matrix(d, options.d_ff, v_type);
+            layer[TensorRole::AttnNorm] = norm(d);
+            layer[TensorRole::Q] = matrix(q, d);
+            layer[TensorRole::K] = matrix(kv, d);
+            layer[TensorRole::V] = matrix(kv, d, v_type);
+            layer[TensorRole::AttnOut] = matrix(d, q);
+            layer[TensorRole::FfnNorm] = norm(d);
+            layer[TensorRole::Gate] = matrix(options.d_ff, d);
+            layer[TensorRole::Up] = matrix(options.d_ff, d);
+            layer[TensorRole::Down] = matrix(d, options.d_ff, v_type);
             if (options.biases) {
-                layer.q_bias = norm(q);
-                layer.k_bias = norm(kv);
-                layer.v_bias = norm(kv);
+                layer[TensorRole::QBias] = norm(q);
+                layer[TensorRole::KBias] = norm(kv);
+                layer[TensorRole::VBias] = norm(kv);
             }
-            if (options.output_bias) layer.attn_out_bias = norm(d);
+            if (options.output_bias) layer[TensorRole::AttnOutBias] = norm(d);
+            if (options.gemma) {
+                layer[TensorRole::AttnPostNorm] = norm(d);
+                layer[TensorRole::FfnPostNorm] = norm(d);
+            }
             if (options.head_norms) {
-                layer.q_norm = norm(options.head_dim);
-                layer.k_norm = norm(options.head_dim);
+                layer[TensorRole::QNorm] = norm(options.head_dim);
+                layer[TensorRole::KNorm] = norm(options.head_dim);
             }
         }
         weights_.output_norm = norm(d);
@@ -77,6 +84,19 @@ public:
     void release(std::span<const std::byte>) const override {}
 
 private:
+    void describe_gemma() {
+        config_.ropes.push_back({.theta = 100.0, .n_rotated = config_.ropes.front().n_rotated});
+        config_.embedding_scale = 1.5F;
+        config_.norm_offset = 0.25F;
+        config_.logit_softcap = 3.0F;
+        for (LayerConfig& layer : config_.layers) {
+            layer.attention().scale_dim = 24.0;
+            layer.attention().softcap = 2.0F;
+            if (layer.attention().window > 0) layer.attention().rope = 1;
+            layer.feed_forward.activation = GatedActivation::GeluTanh;
+        }
+    }
+
     std::byte* take(std::size_t bytes) { return storage_.emplace_back(bytes).data(); }
 
     // Of a matrix that was just made.

@@ -24,6 +24,8 @@ struct TinyModelOptions {
     bool biases = false;             // of q, k and v: Qwen2
     bool output_bias = false;        // of the attention output
     bool head_norms = false;         // of q and k: Qwen3
+    bool gemma = false;              // norms after each half, GELU, softcaps, scaled embedding; windowed layers rotate
+                                     // by another theta
     std::int64_t head_period = 0;    // rows of the LM head repeat, so that logits tie; 0: they do not
     DType kv_dtype = DType::F16;
     std::uint32_t seed = 1;

@@ -94,9 +94,9 @@ struct ViewedModel {
                 std::vector<std::int64_t> resident_chunks)
         : arena({.limit_bytes = std::size_t{64} << 20, .page_lock = lock_of(device), .device = &device}),
           model(files, device, {.context_tokens = kContext}),
-          cache(device, model.kv_shape(), model.config().n_layers, kContext, kMaxTokens,
+          cache(device, model.kv_shape(), model.config().n_layers(), kContext, kMaxTokens,
                 {.resident_chunks = std::move(resident_chunks), .arena = &arena}),
-          view(device, model.kv_shape(), model.config().n_layers, {.n_slots = options.slots(), .max_nodes = 32}),
+          view(device, model.kv_shape(), model.config().n_layers(), {.n_slots = options.slots(), .max_nodes = 32}),
           builder(device, cache, view, model.config(), options) {
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena,

@@ -42,9 +42,9 @@ struct ViewedRank {
                Device& on, Collective* collective)
         : arena({.limit_bytes = std::size_t{256} << 20, .page_lock = lock_of(on), .device = &on}),
           model(files, on, {.context_tokens = options.context_tokens, .shard = shard}),
-          cache(on, model.kv_shape(), model.config().n_layers, options.context_tokens, options.scratch_nodes,
+          cache(on, model.kv_shape(), model.config().n_layers(), options.context_tokens, options.scratch_nodes,
                 {.resident_chunks = resident(options.streams, rank), .arena = &arena}),
-          view(on, model.kv_shape(), model.config().n_layers,
+          view(on, model.kv_shape(), model.config().n_layers(),
                {.n_slots = options.view.slots(), .max_nodes = options.view_nodes}),
           builder(on, cache, view, model.config(), options.view) {
         if (cache.streams())
@@ -54,7 +54,7 @@ struct ViewedRank {
     }
     [[nodiscard]] std::vector<std::int64_t> resident(KvStreams streams, std::size_t rank) const {
         if (streams == KvStreams::Nowhere || (streams == KvStreams::BehindTheFirst && rank == 0)) return {};
-        return std::vector<std::int64_t>(static_cast<std::size_t>(model.config().n_layers), 0);
+        return std::vector<std::int64_t>(static_cast<std::size_t>(model.config().n_layers()), 0);
     }
 
     PinnedArena arena;

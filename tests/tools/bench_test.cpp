@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "tests/support/layers.h"
 #include "tests/tools/temporary_folder.h"
 #include "tools/base/usage_error.h"
 #include "tools/bench/bench_figures.h"
@@ -54,9 +55,9 @@ TEST(BenchFigures, WeightBytesAreThoseOfAllViews) {
     ModelWeights weights;
     weights.token_embedding = matrix(DType::BF16, 100, 64);  // gathered, not read
     LayerWeights layer;
-    layer.q = matrix(DType::BF16, 64, 64);
-    layer.k_bias = vector_view<const std::byte>(&memory, DType::F32, 32);
-    layer.down = matrix(DType::Q8_0, 64, 96);  // 34 bytes for 32 weights
+    layer[TensorRole::Q] = matrix(DType::BF16, 64, 64);
+    layer[TensorRole::KBias] = vector_view<const std::byte>(&memory, DType::F32, 32);
+    layer[TensorRole::Down] = matrix(DType::Q8_0, 64, 96);  // 34 bytes for 32 weights
     weights.layers = {layer, layer};
     weights.output_norm = vector_view<const std::byte>(&memory, DType::F32, 64);
     weights.lm_head = matrix(DType::F32, 100, 64);
@@ -68,12 +69,12 @@ TEST(BenchFigures, WeightBytesAreThoseOfAllViews) {
 
 TEST(BenchFigures, KvBytesAreThoseThatWindowsShow) {
     ModelConfig config;
-    config.n_layers = 3;
+    set_layers(config, {.n_layers = 3, .d_ff = 16, .n_q_heads = 2, .n_kv_heads = 2, .head_dim = 8});
     const KvShape shape{.n_kv_heads = 2, .head_dim = 8, .dtype = DType::F16};
     constexpr double kRow = 2.0 * 2 * 8 * 2;  // K and V of a position of a layer
     EXPECT_EQ(kv_read_bytes(config, shape, 0, 1), 3 * kRow);
     EXPECT_EQ(kv_read_bytes(config, shape, 1000, 8), 3 * 1008 * kRow);
-    config.layer_window = {0, 100, 1};
+    set_windows(config, {0, 100, 1});
     // The first token sees 99 positions before its own, or none.
     EXPECT_EQ(kv_read_bytes(config, shape, 1000, 8), (1008 + 107 + 8) * kRow);
     EXPECT_EQ(kv_read_bytes(config, shape, 50, 1), (51 + 51 + 1) * kRow);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "tests/support/layers.h"
 
 namespace slipstream::tools {
 namespace {
@@ -17,9 +18,7 @@ constexpr std::size_t kGiB = std::size_t{1} << 30;
 // 8 kv heads of 128, 32 layers: 128 KiB a token in f16.
 ModelConfig llama_8b() {
     ModelConfig config;
-    config.n_layers = 32;
-    config.n_kv_heads = 8;
-    config.head_dim = 128;
+    set_layers(config, {.n_layers = 32, .d_ff = 14336, .n_q_heads = 32, .n_kv_heads = 8, .head_dim = 128});
     config.context_tokens = 131072;  // 16 GiB of KV
     return config;
 }
@@ -61,20 +60,18 @@ TEST(ChooseContext, UnknownMemoryIsNotChecked) {
 
 TEST(ReductionNote, SaysWhereTheTextChangesWithTheContext) {
     ModelConfig config = llama_8b();
-    config.n_rotated = 128;
-    config.rope_theta = 10000.0;
     EXPECT_THAT(reduction_note(config, 32768), AllOf(HasSubstr("131072"), HasSubstr("32768"), HasSubstr("(--ctx)")));
-    config.rope_scaling.kind = RopeScalingKind::Dynamic;
-    config.rope_scaling.factor = 4.0;
-    config.rope_scaling.original_context = 8192;
+    config.ropes.front().scaling.kind = RopeScalingKind::Dynamic;
+    config.ropes.front().scaling.factor = 4.0;
+    config.ropes.front().scaling.original_context = 8192;
     EXPECT_THAT(reduction_note(config, 32768), AllOf(HasSubstr("dynamic rope scaling"), HasSubstr("give --ctx")));
     EXPECT_THAT(reduction_note(config, 131072), Not(HasSubstr("rope")));
     // YaRN's frequencies follow from its factor alone.
-    config.rope_scaling.kind = RopeScalingKind::Yarn;
+    config.ropes.front().scaling.kind = RopeScalingKind::Yarn;
     EXPECT_THAT(reduction_note(config, 32768), Not(HasSubstr("rope")));
-    config.rope_scaling.kind = RopeScalingKind::LongRope;
-    config.rope_scaling.short_factors.assign(64, 1.0);
-    config.rope_scaling.long_factors.assign(64, 2.0);
+    config.ropes.front().scaling.kind = RopeScalingKind::LongRope;
+    config.ropes.front().scaling.short_factors.assign(64, 1.0);
+    config.ropes.front().scaling.long_factors.assign(64, 2.0);
     EXPECT_THAT(reduction_note(config, 32768), Not(HasSubstr("rope")));  // still the long factors
     EXPECT_THAT(reduction_note(config, 4096), HasSubstr("longrope rope scaling"));
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/layers.h"
 #include "tools/plan/model_shapes.h"
 
 namespace slipstream::tools {
@@ -14,7 +15,7 @@ constexpr std::size_t index(DType type) {
 
 TEST(MeasuredRates, OfAModelsTypesAndOfWhatItHasNot) {
     ModelConfig config = find_shape("110m").value();
-    config.n_layers = 2;
+    set_n_layers(config, 2);
     config.vocab = 2048;
     const ModelWeights weights = shape_weights(config, Quantisation::Q4_K_M);  // Q4_K and Q6_K
     const MachineRates measured =

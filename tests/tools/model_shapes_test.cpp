@@ -53,7 +53,7 @@ TEST(ModelShapes, AreSoundModels) {
         EXPECT_NO_THROW(validate(config)) << name;
         for (const std::string_view quantisation : quantisation_names()) {
             const ModelWeights weights = shape_weights(config, find_quantisation(quantisation).value());
-            EXPECT_EQ(weights.layers.size(), static_cast<std::size_t>(config.n_layers));
+            EXPECT_EQ(weights.layers.size(), static_cast<std::size_t>(config.n_layers()));
             // Rows are whole blocks: cutting them into items counts bytes.
             EXPECT_FALSE(cut_weight_items(weights, WeightRounding::None, 64U << 20).empty()) << name << quantisation;
             EXPECT_GT(Model::small_tensor_bytes(weights), 0U);
@@ -62,7 +62,7 @@ TEST(ModelShapes, AreSoundModels) {
 }
 
 TEST(ModelShapes, AreFoundWhateverTheCase) {
-    EXPECT_EQ(find_shape("LLAMA-70B")->n_layers, 80);
+    EXPECT_EQ(find_shape("LLAMA-70B")->n_layers(), 80);
     EXPECT_EQ(find_quantisation("q4_k_m"), Quantisation::Q4_K_M);
     EXPECT_FALSE(find_shape("llama-71b"));
     EXPECT_FALSE(find_shape(""));
@@ -74,10 +74,10 @@ TEST(ModelShapes, AMixtureGivesSomeMatricesMore) {
     const ModelWeights weights = shape_weights(config, Quantisation::Q4_K_M);
     std::string values;
     for (const LayerWeights& layer : weights.layers) {
-        EXPECT_EQ(layer.q.dtype, DType::Q4_K);
-        EXPECT_EQ(layer.up.dtype, DType::Q4_K);
-        EXPECT_EQ(layer.v.dtype, layer.down.dtype);
-        values += layer.v.dtype == DType::Q6_K ? '6' : '4';
+        EXPECT_EQ(layer[TensorRole::Q].dtype, DType::Q4_K);
+        EXPECT_EQ(layer[TensorRole::Up].dtype, DType::Q4_K);
+        EXPECT_EQ(layer[TensorRole::V].dtype, layer[TensorRole::Down].dtype);
+        values += layer[TensorRole::V].dtype == DType::Q6_K ? '6' : '4';
     }
     EXPECT_EQ(values, "66664464464464464464464464466666");
     EXPECT_EQ(weights.lm_head.dtype, DType::Q6_K);
@@ -91,9 +91,9 @@ TEST(ModelShapes, AMixtureGivesSomeMatricesMore) {
 TEST(ModelShapes, TypesWhoseBlockDoesNotFitAreReplaced) {
     const ModelConfig config = find_shape("qwen2.5-0.5b").value();  // d_model 896
     const ModelWeights weights = shape_weights(config, Quantisation::Q4_K_M);
-    EXPECT_EQ(weights.layers[0].q.dtype, DType::Q5_0);
-    EXPECT_EQ(weights.layers[0].v.dtype, DType::Q8_0);
-    EXPECT_EQ(weights.layers[0].down.dtype, DType::Q6_K);  // 4864 is a multiple of 256
+    EXPECT_EQ(weights.layers[0][TensorRole::Q].dtype, DType::Q5_0);
+    EXPECT_EQ(weights.layers[0][TensorRole::V].dtype, DType::Q8_0);
+    EXPECT_EQ(weights.layers[0][TensorRole::Down].dtype, DType::Q6_K);  // 4864 is a multiple of 256
     EXPECT_EQ(weights.lm_head.dtype, DType::Q8_0);
 }
 

@@ -247,7 +247,7 @@ TEST(PlanReport, WaysAreComparedForEachSizeOfPass) {
         ASSERT_NE(shared, nullptr) << profile;
         EXPECT_EQ(std::ssize(shared->layers), asked.hardware.n_devices + 1);
         EXPECT_EQ(std::accumulate(shared->layers.begin(), shared->layers.end(), std::int64_t{0}),
-                  asked.model.config.n_layers);
+                  asked.model.config.n_layers());
         EXPECT_LE(shared->one_seconds, streaming->one_seconds) << profile;
         if (cpu != nullptr) {
             EXPECT_LE(shared->one_seconds, cpu->one_seconds) << profile;

@@ -18,6 +18,7 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu/matmul/dequantize.h"
 #include "runtime/formats/model_files.h"
+#include "tests/support/layers.h"
 #include "tests/tools/run_program.h"
 #include "tests/tools/temporary_folder.h"
 #include "tools/dev/random_model_blocks.h"
@@ -32,7 +33,7 @@ using testing::HasSubstr;
 RandomModelOptions small_options(Quantisation quantisation) {
     RandomModelOptions options;
     options.config = *find_shape("llama-68m");
-    options.config.n_layers = 1;
+    set_n_layers(options.config, 1);
     options.config.vocab = 2048;
     options.quantisation = quantisation;
     return options;
@@ -98,8 +99,8 @@ TEST(RandomModelFile, HoldsTheTypesThatThePlanSays) {
         ASSERT_EQ(found.layers.size(), 1U);
         EXPECT_EQ(found.lm_head.dtype, planned.lm_head.dtype);
         EXPECT_EQ(found.token_embedding.dtype, planned.token_embedding.dtype);
-        EXPECT_EQ(found.layers[0].v.dtype, planned.layers[0].v.dtype);
-        EXPECT_EQ(found.layers[0].down.dtype, planned.layers[0].down.dtype);
+        EXPECT_EQ(found.layers[0][TensorRole::V].dtype, planned.layers[0][TensorRole::V].dtype);
+        EXPECT_EQ(found.layers[0][TensorRole::Down].dtype, planned.layers[0][TensorRole::Down].dtype);
         EXPECT_TRUE(files->generation_defaults().end_tokens.empty());
     }
 }
@@ -109,13 +110,12 @@ TEST(RandomModelFile, TakesEveryArchitectureOfTheShapes) {
     for (const char* name : {"qwen2.5-0.5b", "qwen3-0.6b", "mistral-7b", "llama3.2-1b"}) {
         SCOPED_TRACE(name);
         RandomModelOptions options{.config = *find_shape(name), .quantisation = Quantisation::Q4_0};
-        options.config.n_layers = 1;
+        set_n_layers(options.config, 1);
         options.config.vocab = 512;
         const std::filesystem::path path = folder.path() / "model.gguf";
         write_random_model(path, options);
         const ModelConfig read = ModelFiles::open(path)->config();
-        EXPECT_EQ(read.head_dim, options.config.head_dim);
-        EXPECT_EQ(read.n_kv_heads, options.config.n_kv_heads);
+        EXPECT_EQ(read.attention(0), options.config.attention(0));
         EXPECT_EQ(read.tied_embeddings, options.config.tied_embeddings);
     }
 }
@@ -197,7 +197,7 @@ TEST(RandomModelProgram, LeavesNothingBehindOnAFullDisk) {
 
 TEST(RandomModelProgram, RefusesWhatTheDiskHasNoRoomFor) {
     RandomModelOptions options{.config = *find_shape("llama3.1-405b"), .quantisation = Quantisation::F32};
-    options.config.n_layers = 1024 * 16;  // more than any disk has
+    set_n_layers(options.config, 1024 * 16);  // more than any disk has
     try {
         write_random_model(std::filesystem::temp_directory_path() / "huge.gguf", options);
         FAIL() << "written";
@@ -240,7 +240,7 @@ TEST(RandomModelProgram, AnInterruptIsHeardWhileItStreamsOverTheSlowestLink) {
     const std::string path = (folder.path() / "model.gguf").string();
     const std::string log = (folder.path() / "log").string();
     RandomModelOptions options = small_options(Quantisation::Q8_0);
-    options.config.n_layers = 4;
+    set_n_layers(options.config, 4);
     write_random_model(path, options);
     for (const auto& [devices, memory] : {std::pair{"cpu", "48M"}, std::pair{"cpu,cpu", "40M"}}) {
         ProgramRun run;

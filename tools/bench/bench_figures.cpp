@@ -33,18 +33,16 @@ Summary summarize(std::vector<double> samples) {
 
 WeightBytes weight_bytes(const ModelWeights& weights) {
     WeightBytes bytes;
-    for (const LayerWeights& layer : weights.layers)
-        for (const ConstTensorView* view : {&layer.attn_norm, &layer.q, &layer.k, &layer.v, &layer.q_bias,
-                                            &layer.k_bias, &layer.v_bias, &layer.q_norm, &layer.k_norm, &layer.attn_out,
-                                            &layer.attn_out_bias, &layer.ffn_norm, &layer.gate, &layer.up, &layer.down})
-            bytes.layers += view_bytes(*view);
-    bytes.head = view_bytes(weights.output_norm) + view_bytes(weights.lm_head);
+    for_each_tensor(weights, [&](const TensorInfo& info, std::int64_t layer, const ConstTensorView& view) {
+        if (info.role == TensorRole::TokenEmbedding) return;
+        (layer < std::ssize(weights.layers) ? bytes.layers : bytes.head) += view_bytes(view);
+    });
     return bytes;
 }
 
 double kv_read_bytes(const ModelConfig& config, const KvShape& shape, std::int64_t depth, std::int64_t n_tokens) {
     double rows = 0.0;
-    for (std::int64_t layer = 0; layer < config.n_layers; ++layer) {
+    for (std::int64_t layer = 0; layer < config.n_layers(); ++layer) {
         const std::int64_t window = config.window(layer);
         // The first token of the pass sees furthest back: `window` positions, its own among them.
         const std::int64_t committed = window == 0 ? depth : std::min(depth, window - 1);

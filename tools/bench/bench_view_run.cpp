@@ -99,7 +99,7 @@ void run_views(BenchResult& result, const BenchRequest& request, OpenedModel ope
         fmt::format("views: {} of {} fed, then {} compared in passes of {}; all weights and KV stay "
                     "on the device",
                     counted(parts.depth, "token"), text_name(request), parts.positions, parts.first_pass));
-    const KvShape shape{config.n_kv_heads, config.head_dim, placed.kv_dtype()};
+    const KvShape shape = config.kv_shape(0, placed.kv_dtype());
     // A session may hold more than is compared here.
     const std::int64_t longest = session != nullptr ? std::max(parts.all(), std::ssize(tokens)) : parts.all();
     const RunNeeds needs{{.text_tokens = longest,

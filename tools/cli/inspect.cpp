@@ -99,8 +99,9 @@ Findings find(const ModelFiles& files, const Settings& settings) {
     static_cast<void>(files.weights());
     static_cast<void>(rope_frequencies(config, found.context));
     found.kv_dtype = kv_type_setting(settings).value_or(config.kv_dtype);
-    found.kv_bytes_per_token = KvShape{config.n_kv_heads, config.head_dim, found.kv_dtype}.chunk_bytes() /
-                               static_cast<std::size_t>(kChunkTokens) * static_cast<std::size_t>(config.n_layers);
+    for (std::int64_t layer = 0; layer < config.n_layers(); ++layer)
+        found.kv_bytes_per_token +=
+            config.kv_shape(layer, found.kv_dtype).chunk_bytes() / static_cast<std::size_t>(kChunkTokens);
     found.kv_bytes_at_context = kv_bytes(config, found.kv_dtype, found.context);
     return found;
 }
@@ -109,14 +110,14 @@ Findings find(const ModelFiles& files, const Settings& settings) {
 std::string describe_window(const ModelConfig& config) {
     std::int64_t window = 0;
     std::int64_t n = 0;
-    for (const std::int64_t layer : config.layer_window) {
+    for (const std::int64_t layer : layer_windows(config)) {
         if (layer == 0) continue;
         window = layer;
         ++n;
     }
     if (n == 0) return "none";
-    return n == config.n_layers ? fmt::format("{} tokens in all {} layers", window, n)
-                                : fmt::format("{} tokens in {} of {} layers", window, n, config.n_layers);
+    return n == config.n_layers() ? fmt::format("{} tokens in all {} layers", window, n)
+                                  : fmt::format("{} tokens in {} of {} layers", window, n, config.n_layers());
 }
 
 std::string count_text(std::int64_t n) {
@@ -138,18 +139,19 @@ bool is_important(std::string_view key) {
 std::string text_report(const Findings& found, const Console& console) {
     const ModelFiles& files = found.files;
     const ModelConfig& config = files.config();
+    const AttentionConfig& attention = config.attention(0);
     LabelledLines out(stdout_columns());
     out.add("model", config.name.empty() ? printable(files.paths().front().string(), std::string::npos)
                                          : printable(config.name));
     out.add("format", fmt::format("{}, {}, {}", files.format(), counted(std::ssize(files.paths()), "file"),
                                   size_text(files.total_bytes())));
     for (const auto& path : files.paths()) out.add("", printable(path.string(), std::string::npos));
-    out.add("architecture", architecture_name(config.architecture));
+    out.add("architecture", config.family);
     out.add("parameters", count_text(found.parameters));
-    out.add("shape", fmt::format("{} layers, d_model {}, d_ff {}, vocab {}{}", config.n_layers, config.d_model,
-                                 config.d_ff, config.vocab, config.tied_embeddings ? ", tied embeddings" : ""));
-    out.add("attention",
-            fmt::format("{} query heads, {} kv heads of {}", config.n_q_heads, config.n_kv_heads, config.head_dim));
+    out.add("shape", fmt::format("{} layers, d_model {}, d_ff {}, vocab {}{}", config.n_layers(), config.d_model,
+                                 config.max_d_ff(), config.vocab, config.tied_embeddings ? ", tied embeddings" : ""));
+    out.add("attention", fmt::format("{} query heads, {} kv heads of {}", attention.n_q_heads, attention.n_kv_heads,
+                                     attention.head_dim));
     out.add("sliding window", describe_window(config));
     for (const auto& [type, share] : found.types)
         out.add(type == found.types.begin()->first ? "types" : "",
@@ -163,8 +165,9 @@ std::string text_report(const Findings& found, const Console& console) {
                                    found.context == config.context_tokens
                                        ? ""
                                        : fmt::format(" (the model's own: {})", config.context_tokens)));
-    out.add("rope", fmt::format("theta {}, {} of {} rotate, scaling {}", config.rope_theta, config.n_rotated,
-                                config.head_dim, describe_rope(config, found.context)));
+    for (const RopeConfig& rope : config.ropes)
+        out.add("rope", fmt::format("theta {}, {} of {} rotate, scaling {}", rope.theta, rope.n_rotated,
+                                    attention.head_dim, describe_rope(rope, config.context_tokens, found.context)));
     out.add("kv cache",
             fmt::format("{}, {} a token, {} at {} tokens", dtype_name(found.kv_dtype),
                         size_text(found.kv_bytes_per_token), size_text(found.kv_bytes_at_context), found.context));
@@ -189,16 +192,17 @@ JsonObject json_of(const FileTensor& tensor) {
 }
 
 JsonObject shape_json(const ModelConfig& config) {
+    const AttentionConfig& attention = config.attention(0);
     JsonObject json;
-    json.integer("n_layers", config.n_layers)
+    json.integer("n_layers", config.n_layers())
         .integer("d_model", config.d_model)
-        .integer("d_ff", config.d_ff)
-        .integer("n_q_heads", config.n_q_heads)
-        .integer("n_kv_heads", config.n_kv_heads)
-        .integer("head_dim", config.head_dim)
+        .integer("d_ff", config.max_d_ff())
+        .integer("n_q_heads", attention.n_q_heads)
+        .integer("n_kv_heads", attention.n_kv_heads)
+        .integer("head_dim", attention.head_dim)
         .integer("vocab", config.vocab)
         .boolean("tied_embeddings", config.tied_embeddings)
-        .integers("layer_window", config.layer_window);
+        .integers("layer_window", layer_windows(config));
     return json;
 }
 
@@ -236,7 +240,7 @@ std::string json_report(const Findings& found) {
         .text("format", files.format())
         .texts("files", paths)
         .unsigned_integer("bytes", files.total_bytes())
-        .text("architecture", architecture_name(config.architecture))
+        .text("architecture", config.family)
         .integer("parameters", found.parameters)
         .object("shape", shape_json(config))
         .object("types", types)
@@ -246,12 +250,13 @@ std::string json_report(const Findings& found) {
     } else {
         json.null("chat_template_bytes");
     }
+    const RopeConfig& rope = config.ropes.front();
     json.integer("context_tokens", found.context)
         .integer("model_context_tokens", config.context_tokens)
         .object("rope", JsonObject()
-                            .real("theta", config.rope_theta)
-                            .integer("n_rotated", config.n_rotated)
-                            .text("scaling", describe_rope(config, found.context)))
+                            .real("theta", rope.theta)
+                            .integer("n_rotated", rope.n_rotated)
+                            .text("scaling", describe_rope(rope, config.context_tokens, found.context)))
         .object("kv", JsonObject()
                           .text("type", dtype_name(found.kv_dtype))
                           .unsigned_integer("bytes_per_token", found.kv_bytes_per_token)

@@ -70,7 +70,7 @@ Request parse(const std::vector<std::string>& arguments) {
         if (option == "--context") context_tokens = parse_number(value, option, 1, 1 << 24);
     }
     if (request.list) return request;
-    const auto config = find_shape(shape);
+    const auto config = find_shape(shape, n_layers);
     if (!config) throw UsageError(fmt::format("--shape '{}': unknown; known: {}", shape, joined(shape_names())));
     const auto quantisation = find_quantisation(type);
     if (!quantisation)
@@ -78,7 +78,6 @@ Request parse(const std::vector<std::string>& arguments) {
     if (request.output.empty()) throw UsageError("--output is missing: where the file goes");
     request.options.config = *config;
     request.options.quantisation = *quantisation;
-    if (n_layers > 0) request.options.config.n_layers = n_layers;
     if (context_tokens > 0) request.options.config.context_tokens = context_tokens;
     return request;
 }
@@ -94,7 +93,7 @@ void run(const Request& request) {
     const double gb = static_cast<double>(random_model_bytes(request.options)) * 1e-9;
     Console(Verbosity::Normal, TerminalUse::NoColors, std::nullopt)
         .draw(fmt::format("{}: {} {}, {} layers, {:.2f} GB in {:.1f} s\n", request.output, request.options.config.name,
-                          quantisation_name(request.options.quantisation), request.options.config.n_layers, gb,
+                          quantisation_name(request.options.quantisation), request.options.config.n_layers(), gb,
                           seconds));
 }
 

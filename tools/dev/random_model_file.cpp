@@ -18,6 +18,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/thread_pool.h"
+#include "runtime/formats/family.h"
 #include "tools/dev/random_model_blocks.h"
 #include "tools/dev/random_model_header.h"
 #include "tools/terminal/file_output.h"
@@ -32,55 +33,42 @@ constexpr std::int64_t kPiecesPerWait = 1024;                   // before a sign
 constexpr double kScoreGain = 1.4;                              // of q and k: scores of deviation 2
 constexpr double kLogitGain = 3.0;
 
-class TensorList {
-public:
-    void matrix(std::string name, const ConstTensorView& view, double gain) {
-        const double deviation = gain / std::sqrt(static_cast<double>(view.cols()));
-        tensors_.push_back(
-            {std::move(name) + ".weight", view.dtype, {view.rows(), view.cols()}, Draw::Normal, deviation});
+// Deviation of the elements of a matrix times the square root of its columns.
+double gain_of(TensorRole role, const ModelConfig& config) {
+    switch (role) {
+        case TensorRole::Q:
+        case TensorRole::K:
+            return kScoreGain;
+        case TensorRole::Down:
+            return 2.0;  // silu(gate) * up has deviation 0.6
+        case TensorRole::LmHead:
+            return kLogitGain;
+        case TensorRole::TokenEmbedding:  // if tied, the LM head, too
+            return config.tied_embeddings ? kLogitGain : std::sqrt(static_cast<double>(config.d_model));
+        default:
+            return 1.0;
     }
-    void norm(std::string name, const ConstTensorView& view) {
-        if (!view.empty())
-            tensors_.push_back({std::move(name) + ".weight", DType::F32, {view.cols()}, Draw::AroundOne, 0.0});
-    }
-    void bias(std::string name, const ConstTensorView& view) {
-        if (!view.empty())
-            tensors_.push_back({std::move(name) + ".bias", DType::F32, {view.cols()}, Draw::Normal, 0.1});
-    }
-    [[nodiscard]] std::vector<RandomTensor> take() { return std::move(tensors_); }
-
-private:
-    std::vector<RandomTensor> tensors_;
-};
+}
 
 std::vector<RandomTensor> random_tensors(const RandomModelOptions& options) {
-    const ModelWeights weights = shape_weights(options.config, options.quantisation);
-    const auto d_model = static_cast<double>(options.config.d_model);
-    TensorList list;
-    // Tied, its rows are the head's too.
-    list.matrix("token_embd", weights.token_embedding,
-                options.config.tied_embeddings ? kLogitGain : std::sqrt(d_model));
-    for (std::size_t i = 0; i < weights.layers.size(); ++i) {
-        const LayerWeights& layer = weights.layers[i];
-        const auto name = [&](const char* stem) { return fmt::format("blk.{}.{}", i, stem); };
-        list.norm(name("attn_norm"), layer.attn_norm);
-        list.matrix(name("attn_q"), layer.q, kScoreGain);
-        list.bias(name("attn_q"), layer.q_bias);
-        list.matrix(name("attn_k"), layer.k, kScoreGain);
-        list.bias(name("attn_k"), layer.k_bias);
-        list.matrix(name("attn_v"), layer.v, 1.0);
-        list.bias(name("attn_v"), layer.v_bias);
-        list.norm(name("attn_q_norm"), layer.q_norm);
-        list.norm(name("attn_k_norm"), layer.k_norm);
-        list.matrix(name("attn_output"), layer.attn_out, 1.0);
-        list.norm(name("ffn_norm"), layer.ffn_norm);
-        list.matrix(name("ffn_gate"), layer.gate, 1.0);
-        list.matrix(name("ffn_up"), layer.up, 1.0);
-        list.matrix(name("ffn_down"), layer.down, 2.0);  // silu(gate) * up has deviation 0.6
-    }
-    list.norm("output_norm", weights.output_norm);
-    if (!options.config.tied_embeddings) list.matrix("output", weights.lm_head, kLogitGain);
-    return list.take();
+    const ModelConfig& config = options.config;
+    const TensorNames& names = gguf_family(config).gguf_names;
+    const ModelWeights weights = shape_weights(config, options.quantisation);
+    std::vector<RandomTensor> tensors;
+    for_each_tensor(weights, [&](const TensorInfo& info, std::int64_t layer, const ConstTensorView& view) {
+        if (info.role == TensorRole::LmHead && config.tied_embeddings) return;
+        std::string name(names[info.role]);
+        if (layer < config.n_layers()) name = fmt::format("{}{}.{}", names.layer_prefix, layer, name);
+        if (info.is_matrix()) {
+            const double deviation = gain_of(info.role, config) / std::sqrt(static_cast<double>(view.cols()));
+            tensors.push_back({name, view.dtype, {view.rows(), view.cols()}, Draw::Normal, deviation});
+        } else {
+            const bool is_bias = info.kind == TensorKind::Bias;
+            tensors.push_back(
+                {name, DType::F32, {view.cols()}, is_bias ? Draw::Normal : Draw::AroundOne, is_bias ? 0.1 : 0.0});
+        }
+    });
+    return tensors;
 }
 
 void fill_around_one(std::byte* dst, std::int64_t n, std::uint64_t seed) {

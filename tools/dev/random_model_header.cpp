@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
+#include "runtime/formats/family.h"
 #include "runtime/formats/gguf_types.h"
 
 namespace slipstream::tools {
@@ -98,20 +99,11 @@ void put_tokenizer(Header& header, std::int64_t vocab) {
     header.boolean("tokenizer.ggml.add_bos_token", 1);
 }
 
-std::string_view gguf_architecture(Architecture architecture) {
-    switch (architecture) {
-        case Architecture::Qwen2:
-            return "qwen2";
-        case Architecture::Qwen3:
-            return "qwen3";
-        default:
-            return "llama";  // Mistral's files say so, too
-    }
-}
-
 void put_config(Header& header, const RandomModelOptions& options) {
     const ModelConfig& config = options.config;
-    const std::string_view architecture = gguf_architecture(config.architecture);
+    const std::string_view architecture = gguf_family(config).gguf_name;
+    const AttentionConfig& attention = config.attention(0);
+    const RopeConfig& rope = config.ropes.front();
     const auto key = [&](std::string_view suffix) { return fmt::format("{}.{}", architecture, suffix); };
     header.text("general.architecture", architecture);
     header.text("general.name", fmt::format("{} {} of random weights, seed {}", config.name,
@@ -119,18 +111,25 @@ void put_config(Header& header, const RandomModelOptions& options) {
     header.number("general.alignment", kGgufAlignment);
     header.number(key("context_length"), config.context_tokens);
     header.number(key("embedding_length"), config.d_model);
-    header.number(key("block_count"), config.n_layers);
-    header.number(key("feed_forward_length"), config.d_ff);
-    header.number(key("attention.head_count"), config.n_q_heads);
-    header.number(key("attention.head_count_kv"), config.n_kv_heads);
-    header.number(key("attention.key_length"), config.head_dim);
-    header.number(key("attention.value_length"), config.head_dim);
-    header.number(key("rope.dimension_count"), config.n_rotated);
-    header.real(key("rope.freq_base"), config.rope_theta);
+    header.number(key("block_count"), config.n_layers());
+    header.number(key("feed_forward_length"), config.max_d_ff());
+    header.number(key("attention.head_count"), attention.n_q_heads);
+    header.number(key("attention.head_count_kv"), attention.n_kv_heads);
+    header.number(key("attention.key_length"), attention.head_dim);
+    header.number(key("attention.value_length"), attention.head_dim);
+    header.number(key("rope.dimension_count"), rope.n_rotated);
+    header.real(key("rope.freq_base"), rope.theta);
+    const std::int64_t window = config.largest([](const LayerConfig& layer) { return layer.attention().window; });
+    if (window > 0) header.number(key("attention.sliding_window"), window);
     header.real(key("attention.layer_norm_rms_epsilon"), config.rms_eps);
 }
 
 }  // namespace
+
+const Family& gguf_family(const ModelConfig& config) {
+    const Family& family = find_family(config.family);
+    return family.gguf_name.empty() ? kLlama : family;
+}
 
 std::string gguf_header(const RandomModelOptions& options, const std::vector<RandomTensor>& tensors) {
     Header entries;

@@ -11,6 +11,9 @@
 
 namespace slipstream::tools {
 
+/// Returns the family whose names GGUF files of this model have: its own, or Llama's if it has none (Mistral).
+[[nodiscard]] const Family& gguf_family(const ModelConfig& config);
+
 /// How a tensor's values are drawn.
 enum class Draw : std::uint8_t { Normal, AroundOne };
 

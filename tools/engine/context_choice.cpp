@@ -42,14 +42,12 @@ ContextChoice choose_context(const ModelConfig& config, DType kv_dtype, std::opt
 }
 
 std::string reduction_note(const ModelConfig& config, std::int64_t tokens) {
-    const RopeFrequencies own = rope_frequencies(config, config.context_tokens);
-    const RopeFrequencies reduced = rope_frequencies(config, tokens);
-    const bool changes = own.inverse_frequency != reduced.inverse_frequency || own.magnitude != reduced.magnitude;
+    const bool changes = rope_frequencies(config, config.context_tokens) != rope_frequencies(config, tokens);
     return fmt::format("the model's context is {}; memory holds {}, which is what it gets{}",
                        counted(config.context_tokens, "token"), tokens,
                        changes ? fmt::format(", and its {} rope scaling is fixed for that length, which changes the "
                                              "text; give --ctx to make it reproducible",
-                                             rope_scaling_name(config.rope_scaling.kind))
+                                             rope_scaling_name(config.ropes.front().scaling.kind))
                                : " (--ctx)");
 }
 

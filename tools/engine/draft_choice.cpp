@@ -93,7 +93,7 @@ std::size_t draft_bytes_of(const ModelFiles& files, std::int64_t budget, std::si
     const ForwardLimits passes{.max_tokens = draft::kFedTokens + nodes, .max_logit_rows = nodes};
     bytes += Model::small_tensor_bytes(files.weights());
     // Scratch rows of the KV cache, for uncommitted tokens.
-    const std::int64_t rows = 2 * config.n_layers * config.n_kv_heads * config.head_dim * passes.max_tokens;
+    const std::int64_t rows = 2 * config.n_layers() * config.attention(0).kv_cols() * passes.max_tokens;
     bytes += Forward::device_bytes(config, passes, Forward::Streaming::No) + row_bytes(config.kv_dtype, rows);
     return bytes + bytes / kDraftReserve;
 }

@@ -96,7 +96,7 @@ public:
     [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
     [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
     /// KV shape of the whole model.
-    [[nodiscard]] KvShape kv_shape() const { return {config().n_kv_heads, config().head_dim, kv_dtype_}; }
+    [[nodiscard]] KvShape kv_shape() const { return config().kv_shape(0, kv_dtype_); }
     [[nodiscard]] const OffloadOptions& offload() const { return offload_; }
 
     [[nodiscard]] std::span<const EngineDevice> devices() const { return devices_; }

@@ -33,14 +33,9 @@ constexpr double kMaxTableOperations = 1e12;
 // Returns the number of parameters that a pass multiplies by.
 double parameters_of(const ModelWeights& weights) {
     double n = 0.0;
-    const auto add = [&](const ConstTensorView& view) {
+    for_each_pass_matrix(weights, [&](const ConstTensorView& view) {
         n += static_cast<double>(view.rows()) * static_cast<double>(view.cols());
-    };
-    for (const LayerWeights& layer : weights.layers)
-        for (const ConstTensorView* view :
-             {&layer.q, &layer.k, &layer.v, &layer.attn_out, &layer.gate, &layer.up, &layer.down})
-            add(*view);
-    add(weights.lm_head);
+    });
     return n;
 }
 

@@ -143,9 +143,9 @@ void LoadedModel::report(const EngineCallbacks& callbacks) const {
     if (const auto* cpu = dynamic_cast<const CpuDevice*>(&device()); cpu != nullptr && !cpu->huge_pages_come_quickly())
         callbacks.detail("the system gives huge pages slowly (fragmented memory): the weights lie on small ones");
     callbacks.detail(fmt::format("{}: {} {}, {}, {} kernels, {} of KV cache, loaded in {:.2f} s", path().string(),
-                                 files().format(), architecture_name(config().architecture),
-                                 size_text(files().total_bytes()), device_forms().forms,
-                                 size_text(kv_bytes(config(), kv_dtype(), context_tokens())), load_seconds_));
+                                 files().format(), config().family, size_text(files().total_bytes()),
+                                 device_forms().forms, size_text(kv_bytes(config(), kv_dtype(), context_tokens())),
+                                 load_seconds_));
     for (std::size_t i = 0; i < device_memory_.size(); ++i)
         callbacks.detail(fmt::format("memory of {}: {}", devices()[i].choice.name(), memory_text(device_memory_[i])));
     if (!streams()) return;

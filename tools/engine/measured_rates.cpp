@@ -52,13 +52,10 @@ constexpr std::int64_t kMostTokens = kSamples.back().n_tokens;
 std::array<std::size_t, kDTypeCount> bytes_by_type(const RateQuestion& question) {
     std::array<std::size_t, kDTypeCount> bytes{};
     const ModelWeights& weights = *question.weights;
-    const auto count = [&](const ConstTensorView& matrix) {
+    for_each_pass_matrix(weights, [&](const ConstTensorView& matrix) {
         const DType type = packed_type(matrix, question.rounding);
         bytes[static_cast<std::size_t>(type)] += packed_bytes(type, matrix.shape[0], matrix.shape[1]);
-    };
-    for (std::size_t layer = 0; layer < weights.layers.size(); ++layer)
-        for (const MatrixRole role : kLayerMatrices) count(matrix_of(weights, static_cast<std::int64_t>(layer), role));
-    count(weights.lm_head);
+    });
     return bytes;
 }
 
@@ -85,13 +82,14 @@ public:
           device_(question.card == nullptr ? *own_device_ : *question.card),
           stream_(device_.make_stream(StreamKind::Compute)),
           cols_(round_up(question.config->d_model, kMinCols)),
-          matrix_rows_(round_up(question.config->d_ff, kInterleavedRows)) {
+          matrix_rows_(round_up(question.config->max_d_ff(), kInterleavedRows)) {
         const HostMemory memory = host_memory();
         std::size_t room = memory.total_bytes == 0 ? kMaxBytes : memory.available_bytes / 8;
         if (question.card != nullptr) room = (device_.budget().limit_bytes() - device_.budget().used_bytes()) / 4;
         bytes_ = std::max(std::min(room, timed_bytes(question)), row_bytes(DType::F32, cols_) * 4 * kInterleavedRows);
         weights_ = zeros(bytes_, MemoryTag::Weights);
-        x_ = zeros(kMostTokens * row_bytes(DType::F32, std::max(cols_, question.config->d_ff)), MemoryTag::Activations);
+        x_ = zeros(kMostTokens * row_bytes(DType::F32, std::max(cols_, question.config->max_d_ff())),
+                   MemoryTag::Activations);
         y_ = zeros(kMostTokens * row_bytes(DType::F32, std::max(cols_, matrix_rows_)), MemoryTag::Activations);
     }
 
@@ -142,7 +140,7 @@ private:
         for (std::size_t i = 0; i < types.size(); ++i)
             rates.weights[static_cast<std::size_t>(types[i])] = points(weight_bytes_[i], 1.0);
         const ModelConfig& config = *question_.config;
-        rates.kv = points(kv_bytes_, static_cast<double>(config.n_q_heads / config.n_kv_heads));
+        rates.kv = points(kv_bytes_, static_cast<double>(config.attention(0).queries_per_kv_head()));
         fill_other_types(rates, types);
         const double small = (timing++)->best;
         const double many = (timing++)->best;
@@ -229,12 +227,13 @@ private:
     // another.
     void time_kv() {
         const ModelConfig& config = *question_.config;
-        const KvShape shape{config.n_kv_heads, config.head_dim, question_.kv_dtype};
+        const AttentionConfig& heads = config.attention(0);
+        const KvShape shape = config.kv_shape(0, question_.kv_dtype);
         const auto n_chunks = static_cast<std::int64_t>(std::max<std::size_t>(bytes_ / 4 / shape.chunk_bytes(), 1));
         kv_ = zeros(n_chunks * shape.chunk_bytes(), MemoryTag::Kv);
         for (std::int64_t i = 0; i < n_chunks; ++i) chunks_.push_back(kv_.data() + i * shape.chunk_bytes());
         scratch_ = zeros(kMostTokens * shape.scratch_row_bytes(), MemoryTag::Kv);
-        const std::int64_t q_cols = config.n_q_heads * config.head_dim;
+        const std::int64_t q_cols = heads.q_cols();
         q_ = zeros(2 * kMostTokens * row_bytes(DType::F32, q_cols), MemoryTag::Activations);
         path_rows_.resize(kMostTokens);
         for (std::size_t i = 0; i < path_rows_.size(); ++i) path_rows_[i] = static_cast<std::int32_t>(i);
@@ -248,7 +247,7 @@ private:
                 attention(exec(), {.shape = shape,
                                    .q = matrix_view(static_cast<const float*>(q), n_tokens, q_cols),
                                    .out = matrix_view(q + kMostTokens * q_cols, n_tokens, q_cols),
-                                   .n_q_heads = question_.config->n_q_heads,
+                                   .n_q_heads = question_.config->attention(0).n_q_heads,
                                    .positions = positions,
                                    .chunks = chunks_.data(),
                                    .n_committed = used * kChunkTokens,
@@ -264,8 +263,8 @@ private:
     void small_ops(std::int64_t n_tokens) {
         const ModelConfig& config = *question_.config;
         const TensorView x = matrix_view(reinterpret_cast<float*>(x_.data()), n_tokens, config.d_model);
-        const TensorView wide = matrix_view(reinterpret_cast<float*>(x_.data()), n_tokens, config.d_ff);
-        const TensorView gate = matrix_view(reinterpret_cast<float*>(y_.data()), n_tokens, config.d_ff);
+        const TensorView wide = matrix_view(reinterpret_cast<float*>(x_.data()), n_tokens, config.max_d_ff());
+        const TensorView gate = matrix_view(reinterpret_cast<float*>(y_.data()), n_tokens, config.max_d_ff());
         const ConstTensorView weight =
             vector_view(static_cast<const std::byte*>(weights_.data()), DType::F32, config.d_model);
         for (std::int64_t i = 0; i + 1 < kSmallOpsALayer; ++i) rms_norm(exec(), {.x = x, .weight = weight, .y = x});
@@ -381,11 +380,12 @@ std::string rates_key(const RateQuestion& question) {
         fmt::format("cpu {} {} threads {}", cpu_model(), cpu_form_name(best_cpu_form()), question.n_threads);
     if (const auto* card = dynamic_cast<const CudaDevice*>(question.card))
         device = fmt::format("cuda {} {}", card->properties().name, card->instruction_form());
+    const AttentionConfig& heads = config.attention(0);
     std::vector<std::string_view> types;
     for (const DType type : timed_types(question)) types.push_back(dtype_name(type));
     return fmt::format("{} {}, {} MiB of {} for {} x {}, {} over {} heads of {} in {}{}", build_version(), device,
-                       timed_bytes(question) >> 20, fmt::join(types, "+"), config.d_model, config.d_ff,
-                       config.n_q_heads, config.n_kv_heads, config.head_dim, dtype_name(question.kv_dtype),
+                       timed_bytes(question) >> 20, fmt::join(types, "+"), config.d_model, config.max_d_ff(),
+                       heads.n_q_heads, heads.n_kv_heads, heads.head_dim, dtype_name(question.kv_dtype),
                        question.effort == RateEffort::Compute ? ", without copies" : "");
 }
 

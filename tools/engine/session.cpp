@@ -218,12 +218,12 @@ void TextSession::check_model(const OpenedModel& model, const std::vector<Device
     const SessionBegin& held = begin();
     const ModelConfig& config = files.config();
     if (model_fingerprint(files) != held.model_fingerprint || config.vocab != held.vocab ||
-        config.n_layers != held.n_layers)
+        config.n_layers() != held.n_layers)
         throw RequestError(fmt::format(
             "the model {} is not the one that the session {} was begun with ({}), or was changed since; name "
             "that one by -m, or another session",
             model.path().string(), request_.path.string(), held.model_path));
-    const KvShape kv{config.n_kv_heads, config.head_dim, held.kv_dtype};
+    const KvShape kv = config.kv_shape(0, held.kv_dtype);
     if (rope_fingerprint(rope_frequencies(config, held.context_tokens)) != held.rope_fingerprint ||
         kv.chunk_bytes() != held.kv_chunk_bytes)
         throw RequestError(
@@ -261,9 +261,9 @@ SessionBegin TextSession::fresh_begin(const SessionStart& start, const LoadedMod
             .device_kind = model.device_forms().kinds,
             .instruction_form = forms_with_split(model),
             .context_tokens = model.context_tokens(),
-            .rope_fingerprint = rope_fingerprint(model.models().front()->rope()),
+            .rope_fingerprint = rope_fingerprint(model.models().front()->ropes()),
             .kv_dtype = model.kv_dtype(),
-            .n_layers = model.config().n_layers,
+            .n_layers = model.config().n_layers(),
             .kv_chunk_bytes = model.kv_shape().chunk_bytes(),
             .vocab = model.config().vocab,
             .sampling = *start.sampling,

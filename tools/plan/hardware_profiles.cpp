@@ -127,7 +127,7 @@ Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& con
     hardware.rates.pass_seconds = kPassSeconds;
     // Norms, rotation and gates read and write each token's activations a few times.
     hardware.rates.layer_token_seconds =
-        4.0 * sizeof(float) * static_cast<double>(3 * config.d_model + config.d_ff) / bytes_per_second;
+        4.0 * sizeof(float) * static_cast<double>(3 * config.d_model + config.max_d_ff()) / bytes_per_second;
     if (profile.n_cards > 1) {
         // The rows of a layer go out to the host, and in to the next one's card, or to all who sum them up.
         const double n_transfers = split == SplitKind::Layers ? 1.0 : 2.0;

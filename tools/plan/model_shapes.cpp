@@ -8,7 +8,8 @@
 #include <cctype>
 
 #include "kernels/base/check.h"
-#include "runtime/model/weight_items.h"
+#include "runtime/formats/family.h"
+#include "runtime/model/weights.h"
 
 namespace slipstream::tools {
 
@@ -16,49 +17,54 @@ namespace {
 
 struct NamedShape {
     std::string_view name;
-    Architecture architecture;
+    const Family* family;
     std::int64_t d_model, d_ff, n_layers, n_q_heads, n_kv_heads, head_dim, vocab, context_tokens;
     bool tied = false;
+    std::int64_t window = 0;  // sliding window of the layers that have one
 };
 
-constexpr auto kLlama = Architecture::Llama;
-constexpr auto kQwen2 = Architecture::Qwen2;
-constexpr auto kQwen3 = Architecture::Qwen3;
-
 constexpr std::array kShapes{
-    NamedShape{"llama-68m", kLlama, 768, 3072, 2, 12, 12, 64, 32000, 2048},
-    NamedShape{"110m", kLlama, 768, 2048, 12, 12, 4, 64, 32000, 4096},
-    NamedShape{"1b", kLlama, 2048, 8192, 16, 32, 8, 64, 32000, 4096},
-    NamedShape{"llama-7b", kLlama, 4096, 11008, 32, 32, 32, 128, 32000, 2048},
-    NamedShape{"llama-13b", kLlama, 5120, 13824, 40, 40, 40, 128, 32000, 2048},
-    NamedShape{"llama-70b", kLlama, 8192, 28672, 80, 64, 8, 128, 32000, 4096},
-    NamedShape{"llama2-7b", kLlama, 4096, 11008, 32, 32, 32, 128, 32000, 4096},
-    NamedShape{"llama2-7b-128k", kLlama, 4096, 11008, 32, 32, 32, 128, 32000, 131072},
-    NamedShape{"llama2-13b", kLlama, 5120, 13824, 40, 40, 40, 128, 32000, 4096},
-    NamedShape{"llama2-13b-128k", kLlama, 5120, 13824, 40, 40, 40, 128, 32000, 131072},
-    NamedShape{"llama2-70b", kLlama, 8192, 28672, 80, 64, 8, 128, 32000, 4096},
-    NamedShape{"codellama-34b", kLlama, 8192, 22016, 48, 64, 8, 128, 32000, 16384},
-    NamedShape{"llama3-8b", kLlama, 4096, 14336, 32, 32, 8, 128, 128256, 8192},
-    NamedShape{"llama3-70b", kLlama, 8192, 28672, 80, 64, 8, 128, 128256, 8192},
-    NamedShape{"llama3.1-8b", kLlama, 4096, 14336, 32, 32, 8, 128, 128256, 131072},
-    NamedShape{"llama3.1-70b", kLlama, 8192, 28672, 80, 64, 8, 128, 128256, 131072},
-    NamedShape{"llama3.1-405b", kLlama, 16384, 53248, 126, 128, 8, 128, 128256, 131072},
-    NamedShape{"llama3.2-1b", kLlama, 2048, 8192, 16, 32, 8, 64, 128256, 131072, true},
-    NamedShape{"llama3.2-3b", kLlama, 3072, 8192, 28, 24, 8, 128, 128256, 131072, true},
-    NamedShape{"mistral-7b", Architecture::Mistral, 4096, 14336, 32, 32, 8, 128, 32000, 32768},
-    NamedShape{"qwen2.5-0.5b", kQwen2, 896, 4864, 24, 14, 2, 64, 151936, 32768, true},
-    NamedShape{"qwen2.5-1.5b", kQwen2, 1536, 8960, 28, 12, 2, 128, 151936, 32768, true},
-    NamedShape{"qwen2.5-3b", kQwen2, 2048, 11008, 36, 16, 2, 128, 151936, 32768, true},
-    NamedShape{"qwen2.5-7b", kQwen2, 3584, 18944, 28, 28, 4, 128, 152064, 32768},
-    NamedShape{"qwen2.5-14b", kQwen2, 5120, 13824, 48, 40, 8, 128, 152064, 32768},
-    NamedShape{"qwen2.5-32b", kQwen2, 5120, 27648, 64, 40, 8, 128, 152064, 32768},
-    NamedShape{"qwen2.5-72b", kQwen2, 8192, 29568, 80, 64, 8, 128, 152064, 32768},
-    NamedShape{"qwen3-0.6b", kQwen3, 1024, 3072, 28, 16, 8, 128, 151936, 40960, true},
-    NamedShape{"qwen3-1.7b", kQwen3, 2048, 6144, 28, 16, 8, 128, 151936, 40960, true},
-    NamedShape{"qwen3-4b", kQwen3, 2560, 9728, 36, 32, 8, 128, 151936, 40960, true},
-    NamedShape{"qwen3-8b", kQwen3, 4096, 12288, 36, 32, 8, 128, 151936, 40960},
-    NamedShape{"qwen3-14b", kQwen3, 5120, 17408, 40, 40, 8, 128, 151936, 40960},
-    NamedShape{"qwen3-32b", kQwen3, 5120, 25600, 64, 64, 8, 128, 151936, 40960},
+    NamedShape{"llama-68m", &kLlama, 768, 3072, 2, 12, 12, 64, 32000, 2048},
+    NamedShape{"110m", &kLlama, 768, 2048, 12, 12, 4, 64, 32000, 4096},
+    NamedShape{"1b", &kLlama, 2048, 8192, 16, 32, 8, 64, 32000, 4096},
+    NamedShape{"llama-7b", &kLlama, 4096, 11008, 32, 32, 32, 128, 32000, 2048},
+    NamedShape{"llama-13b", &kLlama, 5120, 13824, 40, 40, 40, 128, 32000, 2048},
+    NamedShape{"llama-70b", &kLlama, 8192, 28672, 80, 64, 8, 128, 32000, 4096},
+    NamedShape{"llama2-7b", &kLlama, 4096, 11008, 32, 32, 32, 128, 32000, 4096},
+    NamedShape{"llama2-7b-128k", &kLlama, 4096, 11008, 32, 32, 32, 128, 32000, 131072},
+    NamedShape{"llama2-13b", &kLlama, 5120, 13824, 40, 40, 40, 128, 32000, 4096},
+    NamedShape{"llama2-13b-128k", &kLlama, 5120, 13824, 40, 40, 40, 128, 32000, 131072},
+    NamedShape{"llama2-70b", &kLlama, 8192, 28672, 80, 64, 8, 128, 32000, 4096},
+    NamedShape{"codellama-34b", &kLlama, 8192, 22016, 48, 64, 8, 128, 32000, 16384},
+    NamedShape{"llama3-8b", &kLlama, 4096, 14336, 32, 32, 8, 128, 128256, 8192},
+    NamedShape{"llama3-70b", &kLlama, 8192, 28672, 80, 64, 8, 128, 128256, 8192},
+    NamedShape{"llama3.1-8b", &kLlama, 4096, 14336, 32, 32, 8, 128, 128256, 131072},
+    NamedShape{"llama3.1-70b", &kLlama, 8192, 28672, 80, 64, 8, 128, 128256, 131072},
+    NamedShape{"llama3.1-405b", &kLlama, 16384, 53248, 126, 128, 8, 128, 128256, 131072},
+    NamedShape{"llama3.2-1b", &kLlama, 2048, 8192, 16, 32, 8, 64, 128256, 131072, true},
+    NamedShape{"llama3.2-3b", &kLlama, 3072, 8192, 28, 24, 8, 128, 128256, 131072, true},
+    NamedShape{"mistral-7b", &kMistral, 4096, 14336, 32, 32, 8, 128, 32000, 32768},
+    NamedShape{"qwen2.5-0.5b", &kQwen2, 896, 4864, 24, 14, 2, 64, 151936, 32768, true},
+    NamedShape{"qwen2.5-1.5b", &kQwen2, 1536, 8960, 28, 12, 2, 128, 151936, 32768, true},
+    NamedShape{"qwen2.5-3b", &kQwen2, 2048, 11008, 36, 16, 2, 128, 151936, 32768, true},
+    NamedShape{"qwen2.5-7b", &kQwen2, 3584, 18944, 28, 28, 4, 128, 152064, 32768},
+    NamedShape{"qwen2.5-14b", &kQwen2, 5120, 13824, 48, 40, 8, 128, 152064, 32768},
+    NamedShape{"qwen2.5-32b", &kQwen2, 5120, 27648, 64, 40, 8, 128, 152064, 32768},
+    NamedShape{"qwen2.5-72b", &kQwen2, 8192, 29568, 80, 64, 8, 128, 152064, 32768},
+    NamedShape{"qwen3-0.6b", &kQwen3, 1024, 3072, 28, 16, 8, 128, 151936, 40960, true},
+    NamedShape{"qwen3-1.7b", &kQwen3, 2048, 6144, 28, 16, 8, 128, 151936, 40960, true},
+    NamedShape{"qwen3-4b", &kQwen3, 2560, 9728, 36, 32, 8, 128, 151936, 40960, true},
+    NamedShape{"qwen3-8b", &kQwen3, 4096, 12288, 36, 32, 8, 128, 151936, 40960},
+    NamedShape{"qwen3-14b", &kQwen3, 5120, 17408, 40, 40, 8, 128, 151936, 40960},
+    NamedShape{"qwen3-32b", &kQwen3, 5120, 25600, 64, 64, 8, 128, 151936, 40960},
+    NamedShape{"gemma2-2b", &kGemma2, 2304, 9216, 26, 8, 4, 256, 256000, 8192, true, 4096},
+    NamedShape{"gemma2-9b", &kGemma2, 3584, 14336, 42, 16, 8, 256, 256000, 8192, true, 4096},
+    NamedShape{"gemma2-27b", &kGemma2, 4608, 36864, 46, 32, 16, 128, 256000, 8192, true, 4096},
+    NamedShape{"gemma3-270m", &kGemma3, 640, 2048, 18, 4, 1, 256, 262144, 32768, true, 512},
+    NamedShape{"gemma3-1b", &kGemma3, 1152, 6912, 26, 4, 1, 256, 262144, 32768, true, 512},
+    NamedShape{"gemma3-4b", &kGemma3, 2560, 10240, 34, 8, 4, 256, 262144, 131072, true, 1024},
+    NamedShape{"gemma3-12b", &kGemma3, 3840, 15360, 48, 16, 8, 256, 262144, 131072, true, 1024},
+    NamedShape{"gemma3-27b", &kGemma3, 5376, 21504, 62, 32, 16, 128, 262144, 131072, true, 1024},
 };
 
 struct NamedQuantisation {
@@ -125,17 +131,17 @@ DType down_type(Quantisation quantisation, std::int64_t layer, std::int64_t n_la
 }
 
 // Of a matrix in a layer, by the mixture alone.
-DType mixed_type(Quantisation quantisation, MatrixRole role, std::int64_t layer, const ModelConfig& config) {
+DType mixed_type(Quantisation quantisation, TensorRole role, std::int64_t layer, const ModelConfig& config) {
     DType type = base_type(quantisation);
-    if (role == MatrixRole::V) {
-        type = value_type(quantisation, layer, config.n_layers);
+    if (role == TensorRole::V) {
+        type = value_type(quantisation, layer, config.n_layers());
         // Models of 80 layers with grouped queries have small value matrices: they get a bit more.
-        const bool is_70b = config.n_layers == 80 && config.n_q_heads > config.n_kv_heads;
+        const bool is_70b = config.n_layers() == 80 && config.attention(layer).queries_per_kv_head() > 1;
         if (is_70b && (type == DType::Q3_K || type == DType::Q4_K)) type = DType::Q5_K;
     }
-    if (role == MatrixRole::Down) type = down_type(quantisation, layer, config.n_layers);
-    if (role == MatrixRole::AttnOut && quantisation == Quantisation::Q3_K_M) type = DType::Q4_K;
-    if (role == MatrixRole::AttnOut && quantisation == Quantisation::Q3_K_L) type = DType::Q5_K;
+    if (role == TensorRole::Down) type = down_type(quantisation, layer, config.n_layers());
+    if (role == TensorRole::AttnOut && quantisation == Quantisation::Q3_K_M) type = DType::Q4_K;
+    if (role == TensorRole::AttnOut && quantisation == Quantisation::Q3_K_L) type = DType::Q5_K;
     return type;
 }
 
@@ -172,37 +178,22 @@ ConstTensorView shape_matrix(DType type, std::int64_t rows, std::int64_t cols) {
     return matrix_view<const std::byte>(nullptr, fitting_type(type, cols), rows, cols);
 }
 
-// Norms and biases exist where they have an address; nobody reads there.
 ConstTensorView shape_vector(std::int64_t n) {
-    static constexpr std::byte kNothing{};
-    return vector_view<const std::byte>(&kNothing, DType::F32, n);
+    return vector_view<const std::byte>(nullptr, DType::F32, n);
 }
 
-LayerWeights shape_layer(const ModelConfig& config, Quantisation quantisation, std::int64_t index) {
-    const std::int64_t d = config.d_model;
-    const std::int64_t q = config.n_q_heads * config.head_dim;
-    const std::int64_t kv = config.n_kv_heads * config.head_dim;
-    const auto matrix = [&](MatrixRole role, std::int64_t rows, std::int64_t cols) {
-        return shape_matrix(mixed_type(quantisation, role, index, config), rows, cols);
-    };
+LayerWeights shape_layer(const ModelConfig& config, const Family& family, Quantisation quantisation,
+                         std::int64_t index) {
     LayerWeights layer;
-    layer.attn_norm = shape_vector(d);
-    layer.ffn_norm = shape_vector(d);
-    layer.q = matrix(MatrixRole::Q, q, d);
-    layer.k = matrix(MatrixRole::K, kv, d);
-    layer.v = matrix(MatrixRole::V, kv, d);
-    layer.attn_out = matrix(MatrixRole::AttnOut, d, q);
-    layer.gate = matrix(MatrixRole::Gate, config.d_ff, d);
-    layer.up = matrix(MatrixRole::Up, config.d_ff, d);
-    layer.down = matrix(MatrixRole::Down, d, config.d_ff);
-    if (config.architecture == Architecture::Qwen2) {
-        layer.q_bias = shape_vector(q);
-        layer.k_bias = shape_vector(kv);
-        layer.v_bias = shape_vector(kv);
-    }
-    if (config.architecture == Architecture::Qwen3) {
-        layer.q_norm = shape_vector(config.head_dim);
-        layer.k_norm = shape_vector(config.head_dim);
+    for (const TensorInfo& info : kLayerTensors) {
+        const TensorRole role = info.role;
+        const bool is_bias = info.kind == TensorKind::Bias;
+        const bool has_bias = role != TensorRole::AttnOutBias && family.gguf_biases.qkv_bias == BiasRule::Required;
+        if (family.hf_names[role].empty() || (is_bias && !has_bias)) continue;
+        const std::int64_t cols = dim_size(info.cols, config, index);
+        layer[role] = info.is_matrix() ? shape_matrix(mixed_type(quantisation, role, index, config),
+                                                      dim_size(info.rows, config, index), cols)
+                                       : shape_vector(cols);
     }
     return layer;
 }
@@ -231,20 +222,21 @@ std::vector<std::string_view> shape_names() {
     return names;
 }
 
-std::optional<ModelConfig> find_shape(std::string_view name) {
+std::optional<ModelConfig> find_shape(std::string_view name, std::int64_t n_layers) {
     const auto found = std::find_if(kShapes.begin(), kShapes.end(),
                                     [&](const NamedShape& shape) { return same_name(shape.name, name); });
     if (found == kShapes.end()) return std::nullopt;
     ModelConfig config;
-    config.architecture = found->architecture;
+    config.family = found->family->name;
     config.name = found->name;
     config.d_model = found->d_model;
-    config.d_ff = found->d_ff;
-    config.n_layers = found->n_layers;
-    config.n_q_heads = found->n_q_heads;
-    config.n_kv_heads = found->n_kv_heads;
-    config.head_dim = found->head_dim;
-    config.n_rotated = found->head_dim;
+    config.ropes = {{.n_rotated = found->head_dim}};
+    config.layers.assign(static_cast<std::size_t>(n_layers > 0 ? n_layers : found->n_layers),
+                         {.mixer = AttentionConfig{.n_q_heads = found->n_q_heads,
+                                                   .n_kv_heads = found->n_kv_heads,
+                                                   .head_dim = found->head_dim},
+                          .feed_forward = {.d_ff = found->d_ff}});
+    if (found->family->set_published != nullptr) found->family->set_published(config, found->window);
     config.vocab = found->vocab;
     config.context_tokens = found->context_tokens;
     config.tied_embeddings = found->tied;
@@ -258,22 +250,18 @@ ModelWeights shape_weights(const ModelConfig& config, Quantisation quantisation)
     weights.token_embedding =
         shape_matrix(config.tied_embeddings ? head : base_type(quantisation), config.vocab, config.d_model);
     weights.output_norm = shape_vector(config.d_model);
-    for (std::int64_t layer = 0; layer < config.n_layers; ++layer)
-        weights.layers.push_back(shape_layer(config, quantisation, layer));
+    const Family& family = find_family(config.family);
+    for (std::int64_t layer = 0; layer < config.n_layers(); ++layer)
+        weights.layers.push_back(shape_layer(config, family, quantisation, layer));
     return weights;
 }
 
 std::size_t file_bytes(const ModelWeights& weights, const ModelConfig& config) {
-    const auto bytes = [](const ConstTensorView& view) {
-        return view.rank == 0 ? 0 : view.rows() * row_bytes(view.dtype, view.cols());
-    };
-    std::size_t total = bytes(weights.token_embedding) + bytes(weights.output_norm);
-    if (!config.tied_embeddings) total += bytes(weights.lm_head);
-    for (const LayerWeights& layer : weights.layers)
-        for (const ConstTensorView* view : {&layer.attn_norm, &layer.q, &layer.k, &layer.v, &layer.q_bias,
-                                            &layer.k_bias, &layer.v_bias, &layer.q_norm, &layer.k_norm, &layer.attn_out,
-                                            &layer.attn_out_bias, &layer.ffn_norm, &layer.gate, &layer.up, &layer.down})
-            total += bytes(*view);
+    std::size_t total = 0;
+    for_each_tensor(weights, [&](const TensorInfo& info, std::int64_t /*layer*/, const ConstTensorView& view) {
+        if (info.role == TensorRole::LmHead && config.tied_embeddings) return;
+        total += view.rows() * row_bytes(view.dtype, view.cols());
+    });
     return total;
 }
 

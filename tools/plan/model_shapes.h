@@ -41,8 +41,9 @@ enum class Quantisation : std::uint8_t {
 
 /// Names that find_shape() knows, in families.
 [[nodiscard]] std::vector<std::string_view> shape_names();
-/// "llama-70b", "qwen2.5-7b", ...; case does not matter. Nothing for a name that is none.
-[[nodiscard]] std::optional<ModelConfig> find_shape(std::string_view name);
+/// Returns the model called "llama-70b", "qwen2.5-7b", ... (in any case), with `n_layers` layers if that is not 0;
+/// nothing if the name is unknown.
+[[nodiscard]] std::optional<ModelConfig> find_shape(std::string_view name, std::int64_t n_layers = 0);
 
 /// The matrices and small tensors of a model as views that tell type and shape; there is nothing to read behind them.
 [[nodiscard]] ModelWeights shape_weights(const ModelConfig& config, Quantisation quantisation);

@@ -47,12 +47,9 @@ void refuse_beside(const Settings& settings, std::string_view name, std::string_
 /// Types of the matrices, the one with most bytes first.
 std::string types_text(const ModelWeights& weights) {
     std::map<DType, std::size_t> bytes;
-    const auto count = [&](const ConstTensorView& view) {
+    for_each_pass_matrix(weights, [&](const ConstTensorView& view) {
         bytes[view.dtype] += view.shape[0] * row_bytes(view.dtype, view.shape[1]);
-    };
-    for (std::size_t layer = 0; layer < weights.layers.size(); ++layer)
-        for (const MatrixRole role : kLayerMatrices) count(matrix_of(weights, static_cast<std::int64_t>(layer), role));
-    count(weights.lm_head);
+    });
     std::vector<std::pair<std::size_t, std::string_view>> types;
     for (const auto& [type, n] : bytes) types.emplace_back(n, dtype_name(type));
     std::sort(types.rbegin(), types.rend());

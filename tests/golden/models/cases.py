@@ -56,10 +56,36 @@ def phi3(**changes):
     return _config("Phi3ForCausalLM", "phi3", defaults | changes)
 
 
+def gemma2(**changes):
+    defaults = {"hidden_activation": "gelu_pytorch_tanh", "head_dim": 16, "query_pre_attn_scalar": 16, "pad_token_id": 0,
+                "rms_norm_eps": 1e-6, "sliding_window": 7, "attn_logit_softcapping": 4.0,
+                "final_logit_softcapping": 3.0, "tie_word_embeddings": True, "num_hidden_layers": 3,
+                "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+    config = _config("Gemma2ForCausalLM", "gemma2", defaults | changes)
+    del config["hidden_act"]
+    return config
+
+
+def gemma3(**changes):
+    defaults = {"hidden_activation": "gelu_pytorch_tanh", "head_dim": 16, "query_pre_attn_scalar": 16, "pad_token_id": 0,
+                "rms_norm_eps": 1e-6, "sliding_window": 7, "tie_word_embeddings": True, "num_hidden_layers": 3,
+                "rope_theta": 10000.0, "rope_local_base_freq": 100.0,
+                "layer_types": ["sliding_attention", "sliding_attention", "full_attention"]}
+    config = _config("Gemma3ForCausalLM", "gemma3_text", defaults | changes)
+    del config["hidden_act"]
+    return config
+
+
 def renamed(config):
     """The spelling of transformers 5: rope_parameters for rope_theta, rope_scaling and partial_rotary_factor."""
     config = dict(config)
     scaling = dict(config.pop("rope_scaling", None) or {})
+    if "rope_local_base_freq" in config:  # Gemma 3: rope_scaling is that of full attention
+        full = {"rope_theta": config.pop("rope_theta"), "rope_type": "default"} | scaling
+        local = {"rope_theta": config.pop("rope_local_base_freq"), "rope_type": "default"}
+        config["rope_parameters"] = {"full_attention": full, "sliding_attention": local}
+        config["dtype"] = config.pop("torch_dtype")
+        return config
     parameters = {"rope_theta": config.pop("rope_theta"),
                   "rope_type": scaling.pop("rope_type", scaling.pop("type", "default"))}
     if "partial_rotary_factor" in config:
@@ -132,3 +158,13 @@ case("phi3_longrope_long",
      phi3(max_position_embeddings=64, original_max_position_embeddings=16,
           rope_scaling={"type": "su", "short_factor": SHORT, "long_factor": LONG}),
      {"rope_scaling": None})
+case("gemma2", gemma2(), {"attn_logit_softcapping": None})
+case("gemma2_scale", gemma2(query_pre_attn_scalar=40, num_key_value_heads=1), {"query_pre_attn_scalar": 16})
+case("gemma2_two_chunks", gemma2(sliding_window=40), {"sliding_window": 41}, n_tokens=300)
+case("gemma3", gemma3(), {"rope_local_base_freq": 10000.0})
+case("gemma3_linear", gemma3(rope_theta=100.0, rope_scaling={"rope_type": "linear", "factor": 8.0}),
+     {"rope_scaling": None})
+case("gemma3_scale", renamed(gemma3(query_pre_attn_scalar=40, head_dim=12, num_key_value_heads=1)),
+     {"query_pre_attn_scalar": 12})
+case("gemma3_two_chunks", gemma3(sliding_window=40, num_hidden_layers=7, layer_types=None), {"sliding_window": 41},
+     n_tokens=300)

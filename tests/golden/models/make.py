@@ -90,6 +90,9 @@ def other_spelling(config):
         return cases.renamed(config)
     config = dict(config)
     scaling = dict(config.pop("rope_parameters"))
+    if "sliding_attention" in scaling:
+        config["rope_local_base_freq"] = scaling["sliding_attention"]["rope_theta"]
+        scaling = dict(scaling["full_attention"])
     config["rope_theta"] = scaling.pop("rope_theta")
     if "partial_rotary_factor" in scaling:
         config["partial_rotary_factor"] = scaling.pop("partial_rotary_factor")

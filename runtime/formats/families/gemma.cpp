@@ -1,0 +1,185 @@
+// Gemma 2 and 3, text (transformers: models/gemma2, models/gemma3; llama.cpp: src/models/gemma2.cpp, gemma3.cpp). Norms
+// before and after each half of a layer, with weights 1 + w in Hugging Face directories (GGUF stores the sum);
+// GELU-gated feed-forward; embedding scaled by sqrt(d_model); windows in most layers. Gemma 2 caps scores and logits.
+// Gemma 3 norms heads and rotates windowed layers by another theta.
+#include <array>
+#include <cmath>
+#include <optional>
+#include <string_view>
+
+#include "kernels/base/error.h"
+#include "kernels/base/float16.h"
+#include "runtime/formats/family.h"
+#include "runtime/formats/gguf_keys.h"
+#include "runtime/formats/hf_rope.h"
+#include "runtime/formats/hf_windows.h"
+#include "runtime/text/json_fields.h"
+
+namespace slipstream {
+
+namespace {
+
+constexpr std::int64_t kGemma2Period = 2;  // every second layer sees everything
+constexpr std::int64_t kGemma3Period = 6;  // every sixth
+constexpr double kLocalTheta = 10000.0;    // RoPE of Gemma 3's windowed layers
+
+// Sets what both families compute in every layer.
+void set_common(ModelConfig& config, double scale_dim) {
+    config.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(config.d_model)));
+    for (LayerConfig& layer : config.layers) {
+        layer.attention().scale_dim = scale_dim;
+        layer.feed_forward.activation = GatedActivation::GeluTanh;
+    }
+}
+
+void set_softcaps(ModelConfig& config, double of_scores, double of_logits) {
+    for (LayerConfig& layer : config.layers) layer.attention().softcap = static_cast<float>(of_scores);
+    config.logit_softcap = static_cast<float>(of_logits);
+}
+
+// transformers multiplies the embedding in the type of the weights.
+float rounded_to(std::optional<DType> dtype, float value) {
+    if (dtype == DType::BF16) return to_float(to_bfloat16(value));
+    if (dtype == DType::F16) return to_float(to_half(value));
+    return value;
+}
+
+// Gives all layers but every period-th the window.
+void set_periodic_windows(ModelConfig& config, std::int64_t window, std::int64_t period) {
+    for (std::int64_t layer = 0; layer < config.n_layers(); ++layer)
+        config.layers[layer].attention().window = (layer + 1) % period == 0 ? 0 : window;
+}
+
+void read_common(const JsonFields& fields, HfConfig& result, std::int64_t period) {
+    ModelConfig& config = result.model;
+    set_common(config, fields.number("query_pre_attn_scalar").value_or(256.0));
+    config.embedding_scale = rounded_to(result.dtype, config.embedding_scale);
+    config.norm_offset = 1.0F;
+    if (fields.boolean("attention_bias").value_or(false))
+        result.biases = {.qkv_bias = BiasRule::Required, .out_bias = BiasRule::Required};
+    if (fields.boolean("use_bidirectional_attention").value_or(false))
+        throw Unsupported(fields.name() + ": attention that is not causal is not served");
+    const auto window = fields.has("sliding_window") ? fields.integer("sliding_window") : 4096;
+    if (fields.find("layer_types") != nullptr) return set_windows_by_type(fields, window, config);
+    period = fields.integer("sliding_window_pattern").value_or(period);
+    if (period < 1) fields.fail("sliding_window_pattern", "is below 1");
+    set_windows(fields, window, config);  // checks it
+    if (window) set_periodic_windows(config, *window, period);
+}
+
+void read_gemma2(const JsonFields& fields, HfConfig& result) {
+    read_common(fields, result, kGemma2Period);
+    const auto cap = [&](const char* key, double absent) {
+        return fields.has(key) ? fields.number(key).value_or(0.0) : absent;
+    };
+    set_softcaps(result.model, cap("attn_logit_softcapping", 50.0), cap("final_logit_softcapping", 30.0));
+}
+
+// Gives windowed layers a rotary embedding of their own.
+void set_local_rope(ModelConfig& config, const RopeConfig& local) {
+    config.ropes.push_back(local);
+    for (LayerConfig& layer : config.layers)
+        if (layer.attention().window > 0) layer.attention().rope = config.ropes.size() - 1;
+}
+
+void read_gemma3(const JsonFields& fields, HfConfig& result) {
+    read_common(fields, result, kGemma3Period);
+    ModelConfig& config = result.model;
+    set_softcaps(config, fields.number("attn_logit_softcapping").value_or(0.0),
+                 fields.number("final_logit_softcapping").value_or(0.0));
+    // "rope_parameters" of transformers 5 has an object for each type of layer; before, "rope_scaling" was of the other
+    // layers, and windowed ones had "rope_local_base_freq" alone.
+    const std::int64_t head_dim = config.attention(0).head_dim;
+    if (const auto* parameters = fields.object("rope_parameters");
+        parameters != nullptr && parameters->contains("sliding_attention"))
+        return set_local_rope(
+            config, read_hf_rope(fields, kGemma3.hf_defaults, config.context_tokens, head_dim, "sliding_attention"));
+    set_local_rope(config,
+                   {.theta = fields.number("rope_local_base_freq").value_or(kLocalTheta), .n_rotated = head_dim});
+}
+
+// GGUF does not store the scale of scores. Of the published models, only the two of 27B have another one than
+// head_dim^-0.5; their numbers of layers tell them apart.
+double scale_dim_of(const ModelConfig& config, std::int64_t layers_of_27b) {
+    const std::int64_t n_q_heads = config.attention(0).n_q_heads;
+    return config.n_layers() == layers_of_27b && n_q_heads > 0 ? static_cast<double>(config.d_model / n_q_heads) : 0.0;
+}
+
+void set_gemma2(ModelConfig& config, std::int64_t window) {
+    set_common(config, scale_dim_of(config, 46));
+    set_softcaps(config, 50.0, 30.0);
+    set_periodic_windows(config, window, kGemma2Period);
+}
+
+void set_gemma3(ModelConfig& config, std::int64_t window) {
+    set_common(config, scale_dim_of(config, 62));
+    set_periodic_windows(config, window, kGemma3Period);
+    set_local_rope(config, {.theta = kLocalTheta, .n_rotated = config.ropes.front().n_rotated});
+}
+
+void read_gemma2_gguf(const GgufKeys& keys, ModelConfig& config) {
+    set_common(config, scale_dim_of(config, 46));
+    set_softcaps(config, keys.number("attn_logit_softcapping").value_or(50.0),
+                 keys.number("final_logit_softcapping").value_or(30.0));
+    read_gguf_windows(keys, kGemma2Period, config);
+}
+
+void read_gemma3_gguf(const GgufKeys& keys, ModelConfig& config) {
+    set_common(config, scale_dim_of(config, 62));
+    set_softcaps(config, keys.number("attn_logit_softcapping").value_or(0.0),
+                 keys.number("final_logit_softcapping").value_or(0.0));
+    read_gguf_windows(keys, kGemma3Period, config);
+    set_local_rope(config, {.theta = keys.number("rope.freq_base_swa").value_or(kLocalTheta),
+                            .n_rotated = config.ropes.front().n_rotated});
+}
+
+constexpr std::array<std::string_view, 2> kSoftcapKeys{"attn_logit_softcapping", "final_logit_softcapping"};
+
+}  // namespace
+
+constinit const Family kGemma2{
+    .name = "gemma2",
+    .set_published = set_gemma2,
+    .hf_class = "Gemma2ForCausalLM",
+    .hf_model_type = "gemma2",
+    .hf_defaults = {.context_tokens = 8192,
+                    .n_kv_heads = 4,
+                    .head_dim = 256,
+                    .n_q_heads = 8,
+                    .vocab = 256000,
+                    .tied_embeddings = true,
+                    .activation = "gelu_pytorch_tanh"},
+    .hf_names = tensor_names::with_post_norms(tensor_names::hugging_face()),
+    .read_hf = read_gemma2,
+    .gguf_name = "gemma2",
+    .gguf_keys = kSoftcapKeys,
+    .gguf_names = tensor_names::with_post_norms(tensor_names::gguf()),
+    .gguf_biases = {},
+    .read_gguf = read_gemma2_gguf,
+};
+
+constinit const Family kGemma3{
+    .name = "gemma3",
+    .set_published = set_gemma3,
+    .hf_class = "Gemma3ForCausalLM",
+    .hf_model_type = "gemma3_text",
+    .hf_outer_class = "Gemma3ForConditionalGeneration",
+    .hf_defaults = {.context_tokens = 131072,
+                    .n_kv_heads = 4,
+                    .head_dim = 256,
+                    .n_q_heads = 8,
+                    .vocab = 262208,
+                    .tied_embeddings = true,
+                    .activation = "gelu_pytorch_tanh",
+                    .rope_theta = 1e6,
+                    .rope_by_layer_type = true},
+    .hf_names = tensor_names::with_head_norms(tensor_names::with_post_norms(tensor_names::hugging_face())),
+    .read_hf = read_gemma3,
+    .gguf_name = "gemma3",
+    .gguf_keys = kSoftcapKeys,
+    .gguf_names = tensor_names::with_head_norms(tensor_names::with_post_norms(tensor_names::gguf())),
+    .gguf_biases = {},
+    .read_gguf = read_gemma3_gguf,
+};
+
+}  // namespace slipstream

@@ -1,0 +1,57 @@
+// Llama 1 to 3.x and what shares its layers, and Mistral. GGUF has one architecture name for both.
+#include <fmt/format.h>
+
+#include "runtime/formats/family.h"
+#include "runtime/formats/gguf_keys.h"
+#include "runtime/formats/hf_windows.h"
+#include "runtime/text/json_fields.h"
+
+namespace slipstream {
+
+namespace {
+
+void read_llama(const JsonFields& fields, HfConfig& config) {
+    if (fields.boolean("attention_bias").value_or(false) || fields.boolean("bias").value_or(false))
+        config.biases = {.qkv_bias = BiasRule::Required, .out_bias = BiasRule::Required};
+}
+
+void read_llama_gguf(const GgufKeys& keys, ModelConfig& config) {
+    read_gguf_windows(keys, 0, config);
+}
+
+// In transformers, Mistral has no biases and ignores "attention_bias".
+void read_mistral(const JsonFields& fields, HfConfig& config) {
+    set_windows(fields, fields.has("sliding_window") ? fields.integer("sliding_window") : 4096, config.model);
+}
+
+}  // namespace
+
+constinit const Family kLlama{
+    .name = "llama",
+    .hf_class = "LlamaForCausalLM",
+    .hf_model_type = "llama",
+    .hf_defaults = {.context_tokens = 2048},
+    .hf_names = tensor_names::hugging_face(),
+    .read_hf = read_llama,
+    .gguf_name = "llama",
+    // llama.cpp's converter permutes the rows of Q and K of llama models so that rotated pairs are adjacent.
+    .gguf_rope_layout = RopeLayout::Interleaved,
+    .gguf_names = tensor_names::gguf(),
+    .gguf_biases = {},
+    .read_gguf = read_llama_gguf,
+};
+
+constinit const Family kMistral{
+    .name = "mistral",
+    .hf_class = "MistralForCausalLM",
+    .hf_model_type = "mistral",
+    .hf_defaults = {.context_tokens = 131072, .n_kv_heads = 8},
+    .hf_names = tensor_names::hugging_face(),
+    .read_hf = read_mistral,
+    .gguf_name = "",
+    .gguf_names = {},
+    .gguf_biases = {},
+    .read_gguf = nullptr,
+};
+
+}  // namespace slipstream

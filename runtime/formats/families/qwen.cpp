@@ -1,0 +1,79 @@
+// Qwen2, 2.5 and 3, dense. Qwen2 has biases of query, key and value; Qwen3 has norms of their heads.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+#include "runtime/formats/family.h"
+#include "runtime/formats/gguf_keys.h"
+#include "runtime/formats/hf_windows.h"
+#include "runtime/text/json_fields.h"
+
+namespace slipstream {
+
+namespace {
+
+// A window is used only if "use_sliding_window" says so: in the layers that "layer_types" marks, or without that field
+// from layer max_window_layers on.
+void read_windows(const JsonFields& fields, ModelConfig& config) {
+    if (!fields.boolean("use_sliding_window").value_or(false)) return;
+    const auto window = fields.has("sliding_window") ? fields.integer("sliding_window") : 4096;
+    if (fields.find("layer_types") != nullptr) return set_windows_by_type(fields, window, config);
+    set_windows(fields, window, config);
+    const std::int64_t first =
+        std::clamp<std::int64_t>(fields.integer("max_window_layers").value_or(28), 0, config.n_layers());
+    for (std::int64_t layer = 0; layer < first; ++layer) config.layers[layer].attention().window = 0;
+}
+
+void read_qwen2(const JsonFields& fields, HfConfig& config) {
+    config.biases = {.qkv_bias = BiasRule::Required, .out_bias = BiasRule::Forbidden};
+    read_windows(fields, config.model);
+}
+
+void read_qwen3(const JsonFields& fields, HfConfig& config) {
+    if (fields.boolean("attention_bias").value_or(false) || fields.boolean("bias").value_or(false))
+        config.biases = {.qkv_bias = BiasRule::Required, .out_bias = BiasRule::Required};
+    read_windows(fields, config.model);
+}
+
+// Layers below max_window_layers have no window, and GGUF does not store that number. A window that covers the context
+// means that there is none.
+void read_qwen_gguf(const GgufKeys& keys, ModelConfig& config) {
+    const std::int64_t window = keys.integer("attention.sliding_window").value_or(0);
+    if (window > 0 && keys.find("attention.sliding_window_pattern") == nullptr) {
+        if (window >= config.context_tokens) return;
+        throw Unsupported(fmt::format("{}: {} = {} without a pattern of layers is not served for {}",
+                                      keys.file().name(), keys.key("attention.sliding_window"), window, config.family));
+    }
+    read_gguf_windows(keys, 0, config);
+}
+
+}  // namespace
+
+constinit const Family kQwen2{
+    .name = "qwen2",
+    .hf_class = "Qwen2ForCausalLM",
+    .hf_model_type = "qwen2",
+    .hf_defaults = {.context_tokens = 32768, .n_kv_heads = 32},
+    .hf_names = tensor_names::hugging_face(),
+    .read_hf = read_qwen2,
+    .gguf_name = "qwen2",
+    .gguf_names = tensor_names::gguf(),
+    .gguf_biases = {.qkv_bias = BiasRule::Required},
+    .read_gguf = read_qwen_gguf,
+};
+
+constinit const Family kQwen3{
+    .name = "qwen3",
+    .hf_class = "Qwen3ForCausalLM",
+    .hf_model_type = "qwen3",
+    .hf_defaults = {.context_tokens = 32768, .n_kv_heads = 32, .head_dim = 128},
+    .hf_names = tensor_names::with_head_norms(tensor_names::hugging_face()),
+    .read_hf = read_qwen3,
+    .gguf_name = "qwen3",
+    .gguf_names = tensor_names::with_head_norms(tensor_names::gguf()),
+    .gguf_biases = {},
+    .read_gguf = read_qwen_gguf,
+};
+
+}  // namespace slipstream

@@ -1,0 +1,71 @@
+// Model families: how the files of a family name tensors and fields, and what its layers compute. A family is one file
+// in families/ and its name in kFamilies. Readers of both formats read what all families have in common, then call the
+// function of the family.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "runtime/formats/hf_config.h"
+#include "runtime/formats/tensor_names.h"
+#include "runtime/formats/weight_binding.h"
+#include "runtime/model/model_config.h"
+
+namespace slipstream {
+
+class GgufKeys;
+class JsonFields;
+
+/// Defaults of fields of a config.json, from the configuration class of the family in transformers.
+struct HfDefaults {
+    std::int64_t context_tokens = 0;
+    std::int64_t n_kv_heads = 0;  // 0: as many as query heads
+    std::int64_t head_dim = 0;    // 0: hidden_size / query heads
+    double rms_eps = 1e-6;
+    std::int64_t n_q_heads = 0;  // 0: the field is required
+    std::int64_t vocab = 0;      // 0: the field is required
+    bool tied_embeddings = false;
+    std::string_view activation = "silu";
+    double rope_theta = 10000.0;
+    bool rope_by_layer_type = false;         // "rope_parameters" may have an object for each type of layer
+    std::int64_t rope_original_context = 0;  // of rope scaling; 0: max_position_embeddings
+    bool yarn_is_longrope = false;           // first files of Phi-3 call longrope "yarn"
+};
+
+struct Family {
+    std::string_view name;  // ModelConfig::family
+    /// Sets what layers of published models compute beyond their sizes, for models without files (`plan --shape`).
+    /// `window` is the sliding window of the layers that have one. Null: nothing.
+    void (*set_published)(ModelConfig& config, std::int64_t window) = nullptr;
+
+    // Hugging Face directories.
+    std::string_view hf_class;        // in "architectures"
+    std::string_view hf_model_type;   // "model_type", for files without "architectures"
+    std::string_view hf_outer_class;  // of models with more than text, with the fields of this family in "text_config"
+    HfDefaults hf_defaults;
+    TensorNames hf_names;
+    /// Reads the fields that only this family has, and those whose meaning it changes. The layers of `config` are all
+    /// alike when it is called, without windows.
+    void (*read_hf)(const JsonFields& fields, HfConfig& config);
+
+    // GGUF files.
+    std::string_view gguf_name;  // general.architecture; empty: the converter writes another family's name
+    RopeLayout gguf_rope_layout = RopeLayout::Half;
+    /// Keys, without the architecture, that change the arithmetic and that read_gguf() reads; others that do are
+    /// refused.
+    std::span<const std::string_view> gguf_keys{};
+    TensorNames gguf_names;
+    BindingRules gguf_biases;
+    void (*read_gguf)(const GgufKeys& keys, ModelConfig& config);
+};
+
+// All families, in the order in which messages list them; each is defined in a file of families/.
+extern const Family kLlama, kMistral, kQwen2, kQwen3, kPhi3, kGemma2, kGemma3;
+inline constexpr std::array kFamilies{&kLlama, &kMistral, &kQwen2, &kQwen3, &kPhi3, &kGemma2, &kGemma3};
+
+/// Returns the family of ModelConfig::family (CHECKed to exist).
+[[nodiscard]] const Family& find_family(std::string_view name);
+
+}  // namespace slipstream

@@ -1,0 +1,63 @@
+#include "runtime/formats/gguf_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/base/error.h"
+
+namespace slipstream {
+
+std::string GgufKeys::key(std::string_view suffix) const {
+    return fmt::format("{}.{}", prefix_, suffix);
+}
+
+std::int64_t GgufKeys::required(std::string_view suffix) const {
+    if (const auto value = integer(suffix)) return *value;
+    throw FormatError(fmt::format("{}: metadata {} is missing", file_.name(), key(suffix)));
+}
+
+std::optional<std::int64_t> GgufKeys::uniform(std::string_view suffix, std::int64_t n_layers) const {
+    const GgufValue* value = find(suffix);
+    if (value == nullptr || value->type != GgufValueType::Array) return integer(suffix);
+    const auto values = value->integers();
+    if (!values || static_cast<std::int64_t>(values->size()) != n_layers)
+        throw FormatError(fmt::format("{}: metadata {} is {}; one integer for each of {} layers is needed",
+                                      file_.name(), key(suffix), value->to_text(), n_layers));
+    if (std::any_of(values->begin(), values->end(), [&](std::int64_t v) { return v != values->front(); }))
+        throw Unsupported(fmt::format("{}: {} differs between layers ({}), which is not served", file_.name(),
+                                      key(suffix), value->to_text()));
+    return values->front();
+}
+
+std::vector<bool> GgufKeys::windowed_layers(std::int64_t n_layers, std::int64_t period) const {
+    const auto n = static_cast<std::size_t>(n_layers);
+    std::vector<bool> windowed(n, true);
+    if (const GgufValue* pattern = find("attention.sliding_window_pattern")) {
+        if (const auto step = pattern->integer()) {
+            period = *step;
+        } else {
+            const auto flags = pattern->integers();
+            if (!flags || flags->size() != n)
+                throw FormatError(fmt::format("{}: metadata {} is {}; a flag for each of {} layers is needed",
+                                              file_.name(), key("attention.sliding_window_pattern"), pattern->to_text(),
+                                              n));
+            for (std::size_t i = 0; i < n; ++i) windowed[i] = (*flags)[i] != 0;
+            return windowed;
+        }
+    }
+    if (period > 0)
+        for (std::size_t i = 0; i < n; ++i)
+            windowed[i] = i % static_cast<std::size_t>(period) != static_cast<std::size_t>(period) - 1;
+    return windowed;
+}
+
+void read_gguf_windows(const GgufKeys& keys, std::int64_t period, ModelConfig& config) {
+    const std::int64_t window = keys.integer("attention.sliding_window").value_or(0);
+    if (window <= 0) return;
+    const std::vector<bool> windowed = keys.windowed_layers(config.n_layers(), period);
+    for (std::size_t i = 0; i < windowed.size(); ++i)
+        if (windowed[i]) config.layers[i].attention().window = window;
+}
+
+}  // namespace slipstream

@@ -1,0 +1,34 @@
+#include "runtime/formats/hf_windows.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "kernels/base/error.h"
+#include "runtime/text/printable.h"
+
+namespace slipstream {
+
+void set_windows(const JsonFields& fields, std::optional<std::int64_t> window, ModelConfig& config) {
+    if (!window) return;
+    if (*window < 1) fields.fail("sliding_window", fmt::format("is {}", *window));
+    for (LayerConfig& layer : config.layers) layer.attention().window = *window;
+}
+
+void set_windows_by_type(const JsonFields& fields, std::optional<std::int64_t> window, ModelConfig& config) {
+    set_windows(fields, window, config);
+    const auto* types = fields.find("layer_types");
+    if (types == nullptr || !types->is_array() || static_cast<std::int64_t>(types->size()) != config.n_layers())
+        fields.fail("layer_types", fmt::format("is no list of {} layers", config.n_layers()));
+    for (std::size_t i = 0; i < config.layers.size(); ++i) {
+        const auto& type = (*types)[i];
+        const std::string text = type.is_string() ? type.get<std::string>() : "?";
+        if (text != "sliding_attention" && text != "full_attention")
+            throw Unsupported(
+                fmt::format("{}: layer type \"{}\" is not served (served: full_attention, sliding_attention)",
+                            fields.name(), printable(text)));
+        if (text == "full_attention") config.layers[i].attention().window = 0;
+    }
+}
+
+}  // namespace slipstream

@@ -1,0 +1,19 @@
+// Sliding windows in a config.json.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "runtime/model/model_config.h"
+#include "runtime/text/json_fields.h"
+
+namespace slipstream {
+
+/// Gives all layers the sliding window `window`, the value of the field "sliding_window" or its default; does nothing
+/// if it is nothing. Throws FormatError if it is below 1.
+void set_windows(const JsonFields& fields, std::optional<std::int64_t> window, ModelConfig& config);
+/// Like set_windows(), for the layers that the field "layer_types" marks as "sliding_attention"; the field must be
+/// there. Throws Unsupported for types other than that and "full_attention".
+void set_windows_by_type(const JsonFields& fields, std::optional<std::int64_t> window, ModelConfig& config);
+
+}  // namespace slipstream

@@ -1,0 +1,121 @@
+// Names of tensors in files, by role. Each family has a table per file format (families/); most start from the common
+// tables here.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string_view>
+
+#include "runtime/model/weights.h"
+
+namespace slipstream {
+
+/// Names of the tensors of a model in one file format. The full name of a layer's tensor is layer_prefix, the number of
+/// the layer, ".", and the name here. An empty name: models of the family do not have the tensor.
+struct TensorNames {
+    std::string_view layer_prefix;  // "blk."
+    std::array<std::string_view, kTensorRoles> names{};
+    // Fused projections, without ".weight" and ".bias".
+    std::string_view qkv;      // query, key and value rows
+    std::string_view gate_up;  // gate rows, then up rows
+    // Tensors that change the result. A file that has one of them is refused unless `names` has it, too: in a layer
+    // (after layer_prefix and number), and outside of layers.
+    std::span<const std::string_view> foreign_in_layer;
+    std::span<const std::string_view> foreign_outside;
+
+    constexpr std::string_view& operator[](TensorRole role) { return names[static_cast<std::size_t>(role)]; }
+    constexpr std::string_view operator[](TensorRole role) const { return names[static_cast<std::size_t>(role)]; }
+};
+
+namespace tensor_names {
+
+inline constexpr std::array<std::string_view, 9> kHfForeignInLayer{"mlp.gate_proj.bias",
+                                                                   "mlp.up_proj.bias",
+                                                                   "mlp.down_proj.bias",
+                                                                   "mlp.gate.weight",
+                                                                   "self_attn.sinks",
+                                                                   "self_attn.q_norm.weight",
+                                                                   "self_attn.k_norm.weight",
+                                                                   "pre_feedforward_layernorm.weight",
+                                                                   "post_feedforward_layernorm.weight"};
+inline constexpr std::array<std::string_view, 2> kHfForeignOutside{"lm_head.bias", "model.norm.bias"};
+inline constexpr std::array<std::string_view, 11> kGgufForeignInLayer{
+    "ffn_gate.bias",        "ffn_up.bias",        "ffn_down.bias",       "attn_norm.bias",
+    "ffn_norm.bias",        "attn_sinks.weight",  "ffn_gate_inp.weight", "post_attention_norm.weight",
+    "post_ffw_norm.weight", "attn_q_norm.weight", "attn_k_norm.weight"};
+inline constexpr std::array<std::string_view, 2> kGgufForeignOutside{"output.bias", "output_norm.bias"};
+
+/// Names of pre-norm decoders in Hugging Face directories.
+[[nodiscard]] constexpr TensorNames hugging_face() {
+    using enum TensorRole;
+    TensorNames n{.layer_prefix = "model.layers.",
+                  .qkv = "self_attn.qkv_proj",
+                  .gate_up = "mlp.gate_up_proj",
+                  .foreign_in_layer = kHfForeignInLayer,
+                  .foreign_outside = kHfForeignOutside};
+    n[TokenEmbedding] = "model.embed_tokens.weight";
+    n[OutputNorm] = "model.norm.weight";
+    n[LmHead] = "lm_head.weight";
+    n[AttnNorm] = "input_layernorm.weight";
+    n[Q] = "self_attn.q_proj.weight";
+    n[K] = "self_attn.k_proj.weight";
+    n[V] = "self_attn.v_proj.weight";
+    n[QBias] = "self_attn.q_proj.bias";
+    n[KBias] = "self_attn.k_proj.bias";
+    n[VBias] = "self_attn.v_proj.bias";
+    n[AttnOut] = "self_attn.o_proj.weight";
+    n[AttnOutBias] = "self_attn.o_proj.bias";
+    n[FfnNorm] = "post_attention_layernorm.weight";
+    n[Gate] = "mlp.gate_proj.weight";
+    n[Up] = "mlp.up_proj.weight";
+    n[Down] = "mlp.down_proj.weight";
+    return n;
+}
+
+/// Names of pre-norm decoders in GGUF files. A fused gate and up has the name of up alone (phi3).
+[[nodiscard]] constexpr TensorNames gguf() {
+    using enum TensorRole;
+    TensorNames n{.layer_prefix = "blk.",
+                  .qkv = "attn_qkv",
+                  .gate_up = "ffn_up",
+                  .foreign_in_layer = kGgufForeignInLayer,
+                  .foreign_outside = kGgufForeignOutside};
+    n[TokenEmbedding] = "token_embd.weight";
+    n[OutputNorm] = "output_norm.weight";
+    n[LmHead] = "output.weight";
+    n[AttnNorm] = "attn_norm.weight";
+    n[Q] = "attn_q.weight";
+    n[K] = "attn_k.weight";
+    n[V] = "attn_v.weight";
+    n[QBias] = "attn_q.bias";
+    n[KBias] = "attn_k.bias";
+    n[VBias] = "attn_v.bias";
+    n[AttnOut] = "attn_output.weight";
+    n[AttnOutBias] = "attn_output.bias";
+    n[FfnNorm] = "ffn_norm.weight";
+    n[Gate] = "ffn_gate.weight";
+    n[Up] = "ffn_up.weight";
+    n[Down] = "ffn_down.weight";
+    return n;
+}
+
+/// Adds norms of each query and key head.
+[[nodiscard]] constexpr TensorNames with_head_norms(TensorNames names) {
+    const bool gguf = names.layer_prefix == "blk.";
+    names[TensorRole::QNorm] = gguf ? "attn_q_norm.weight" : "self_attn.q_norm.weight";
+    names[TensorRole::KNorm] = gguf ? "attn_k_norm.weight" : "self_attn.k_norm.weight";
+    return names;
+}
+
+/// Adds norms after attention and feed-forward, beside those before them (Gemma 2 and 3).
+[[nodiscard]] constexpr TensorNames with_post_norms(TensorNames names) {
+    const bool gguf = names.layer_prefix == "blk.";
+    names[TensorRole::AttnPostNorm] = gguf ? "post_attention_norm.weight" : "post_attention_layernorm.weight";
+    names[TensorRole::FfnNorm] = gguf ? "ffn_norm.weight" : "pre_feedforward_layernorm.weight";
+    names[TensorRole::FfnPostNorm] = gguf ? "post_ffw_norm.weight" : "post_feedforward_layernorm.weight";
+    return names;
+}
+
+}  // namespace tensor_names
+
+}  // namespace slipstream

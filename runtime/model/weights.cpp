@@ -1,0 +1,42 @@
+#include "runtime/model/weights.h"
+
+#include "kernels/base/check.h"
+
+namespace slipstream {
+
+std::int64_t dim_size(TensorDim dim, const ModelConfig& config, std::int64_t layer) {
+    switch (dim) {
+        case TensorDim::One:
+            return 1;
+        case TensorDim::Model:
+            return config.d_model;
+        case TensorDim::Q:
+            return config.attention(layer).q_cols();
+        case TensorDim::Kv:
+            return config.attention(layer).kv_cols();
+        case TensorDim::HeadDim:
+            return config.attention(layer).head_dim;
+        case TensorDim::FeedForward:
+            return config.layers[layer].feed_forward.d_ff;
+        case TensorDim::Vocab:
+            return config.vocab;
+    }
+    check_failed(__FILE__, __LINE__, "dim", "no such dimension");
+}
+
+const ConstTensorView& ModelWeights::tensor(std::int64_t layer, TensorRole role) const {
+    switch (role) {
+        case TensorRole::TokenEmbedding:
+            return token_embedding;
+        case TensorRole::OutputNorm:
+            return output_norm;
+        case TensorRole::LmHead:
+            return lm_head;
+        default:
+            CHECK(layer >= 0 && layer < static_cast<std::int64_t>(layers.size()), "layer {} of {}", layer,
+                  layers.size());
+            return layers[layer][role];
+    }
+}
+
+}  // namespace slipstream

@@ -1,0 +1,254 @@
+#include "runtime/pass/model_pass.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/attention.h"
+#include "kernels/base/checked_math.h"
+#include "kernels/elementwise.h"
+
+namespace slipstream {
+
+namespace {
+
+// Columns [first, first + n) of a float matrix.
+template <typename Byte>
+BasicTensorView<Byte> columns(BasicTensorView<Byte> view, std::int64_t first, std::int64_t n) {
+    view.data += row_bytes(DType::F32, first);
+    view.shape[view.rank - 1] = n;
+    return view;
+}
+
+}  // namespace
+
+ModelPass::ModelPass(const Model& model, Stream& stream, const ActivationLimits& limits, Collective* collective)
+    : model_(&model),
+      stream_(&stream),
+      collective_(collective),
+      activations_(model.device(), model.config(), limits),
+      paths_(limits.n_tokens) {}
+
+void ModelPass::embed(const PassRows& rows) {
+    slipstream::embed(exec(), {.table = model_->weights().token_embedding,
+                               .tokens = rows.tokens.data(),
+                               .y = activations_.hidden(rows.n()),
+                               .scale = model_->config().embedding_scale});
+}
+
+void ModelPass::rope_angles(std::int64_t n) {
+    for (std::size_t rope = 0; rope < model_->ropes().size(); ++rope)
+        rope_table(exec(), {.positions = paths_.positions().data(),
+                            .inverse_frequency = model_->ropes()[rope].inverse_frequency.data(),
+                            .magnitude = model_->ropes()[rope].magnitude,
+                            .cos_sin = activations_.angles(rope, n)});
+}
+
+void ModelPass::run_layer(std::int64_t layer, const PassRows& rows, LayerPart part) {
+    keys_and_values(layer, rows);
+    if (part == LayerPart::KvRows) return;
+    attend(layer, rows);
+    feed_forward(layer, rows);
+}
+
+void ModelPass::norm(const ConstTensorView& x, const ConstTensorView& weight, const TensorView& y, NextWeights next) {
+    rms_norm(exec(), {.x = x, .weight = weight, .y = y, .eps = model_->config().rms_eps, .next = next});
+}
+
+// Computes queries, keys and values, and writes keys and values to scratch.
+void ModelPass::keys_and_values(std::int64_t layer, const PassRows& rows) {
+    using enum TensorRole;
+    const ModelConfig& config = model_->config();
+    const AttentionConfig& attention = config.attention(layer);
+    const LayerWeights& weights = model_->weights().layers[layer];
+    const std::int64_t n = rows.n();
+    const TensorView normed = activations_.rows(Activation::Normed, n, config.d_model);
+    const TensorView q = activations_.rows(Activation::Q, n, attention.q_cols());
+    const TensorView k = activations_.rows(Activation::K, n, attention.kv_cols());
+    const TensorView v = activations_.rows(Activation::V, n, attention.kv_cols());
+
+    norm(activations_.hidden(n), weights[AttnNorm], normed, next_weights(layer, rows, {Q, K, V}));
+    const Product products[] = {{Q, q, weights[QBias]}, {K, k, weights[KBias]}, {V, v, weights[VBias]}};
+    multiply(layer, rows, normed, products);
+    // rotate_write() norms the heads, too; here they are normed before, if an observer wants the normed keys.
+    const bool norms_apart = !weights[QNorm].empty() && rows.hooks != nullptr;
+    if (norms_apart) {
+        const TensorView q_heads = as_heads(q, attention.head_dim);
+        const TensorView k_heads = as_heads(k, attention.head_dim);
+        norm(q_heads, weights[QNorm], q_heads);
+        norm(k_heads, weights[KNorm], k_heads);
+    }
+    if (rows.hooks != nullptr) rows.hooks->on_rows(exec(), layer, k, v);
+    rotate_write(exec(), {.shape = rows.kv->shape(),
+                          .q = q,
+                          .k = k,
+                          .v = v,
+                          .cos_sin = activations_.angles(attention.rope, n),
+                          .layout = config.rope_layout,
+                          .scratch_k = rows.kv->scratch_k(layer),
+                          .scratch_v = rows.kv->scratch_v(layer),
+                          .scratch_rows = scratch_rows(rows.nodes),
+                          .q_norm = norms_apart ? ConstTensorView{} : weights[QNorm],
+                          .k_norm = norms_apart ? ConstTensorView{} : weights[KNorm],
+                          .eps = config.rms_eps});
+}
+
+void ModelPass::attend(std::int64_t layer, const PassRows& rows) {
+    const AttentionConfig& attention = model_->config().attention(layer);
+    const TensorView attended = activations_.rows(Activation::Attended, rows.n(), attention.q_cols());
+    const AttentionArgs args{
+        .shape = rows.kv->shape(),
+        .q = activations_.rows(Activation::Q, rows.n(), attention.q_cols()),
+        .out = attended,
+        .n_q_heads = attention.n_q_heads,
+        .positions = paths_.slots().data(),
+        .chunks = kv_ != nullptr ? kv_->chunks(layer) : rows.kv->chunks(layer),
+        .n_committed = rows.n_committed,
+        .scratch_k = rows.kv->scratch_k(layer),
+        .scratch_v = rows.kv->scratch_v(layer),
+        .path_begin = paths_.begin().data(),
+        .path_rows = paths_.rows().data(),
+        .scale = attention.scale(),
+        .softcap = attention.softcap,
+        .window = attention.window,
+        .next = next_weights(layer, rows, {TensorRole::AttnOut}),
+    };
+    const ChunkRange streamed = kv_ != nullptr ? kv_->streamed(layer) : ChunkRange{};
+    if (streamed.empty()) {
+        fold(args, layer, rows);
+    } else {
+        fold_segments(args, streamed, layer, rows);
+    }
+    const LayerWeights& weights = model_->weights().layers[layer];
+    add_to_residual(layer, rows,
+                    {.matrix = TensorRole::AttnOut,
+                     .x = attended,
+                     .bias = weights[TensorRole::AttnOutBias],
+                     .post_norm = weights[TensorRole::AttnPostNorm]});
+}
+
+// Folds the KV chunks of `args`, and shows committed ones to the observer.
+void ModelPass::fold(AttentionArgs args, std::int64_t layer, const PassRows& rows) {
+    attention(exec(), args);
+    if (rows.hooks == nullptr) return;
+    const ChunkRange range{args.first_chunk, std::min(args.end_chunk, ceil_div(rows.n_committed, kChunkTokens))};
+    if (!range.empty()) rows.hooks->on_kv(exec(), layer, {range, args.chunks}, args.q, rows.n_committed);
+}
+
+// Folds resident KV chunks, then the streamed segments as they arrive, then the tail and scratch.
+void ModelPass::fold_segments(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer,
+                              const PassRows& rows) {
+    const std::byte* const* here = args.chunks;
+    const auto fold_part = [&](const ChunkRange& range, const std::byte* const* chunks) {
+        args.first_chunk = range.first;
+        args.end_chunk = range.end;
+        args.chunks = chunks;
+        fold(args, layer, rows);
+        args.part = AttentionPart::Middle;
+    };
+    args.state = reinterpret_cast<float*>(activations_.buffer(Activation::Fold).data());
+    args.part = AttentionPart::First;
+    if (streamed.first > 0) fold_part({0, streamed.first}, here);
+    while (const std::optional<KvSegment> segment = kv_->acquire_kv(layer, *stream_)) {
+        fold_part(segment->range, segment->chunks);
+        kv_->release_kv(*stream_);
+    }
+    args.part = args.part == AttentionPart::First ? AttentionPart::Whole : AttentionPart::Last;
+    fold_part({streamed.end, kAllChunks}, here);
+}
+
+void ModelPass::feed_forward(std::int64_t layer, const PassRows& rows) {
+    using enum TensorRole;
+    const ModelConfig& config = model_->config();
+    const FeedForwardConfig& feed_forward = config.layers[layer].feed_forward;
+    const LayerWeights& weights = model_->weights().layers[layer];
+    const TensorView normed = activations_.rows(Activation::Normed, rows.n(), config.d_model);
+    const TensorView gate = activations_.rows(Activation::Gate, rows.n(), feed_forward.d_ff);
+    const TensorView up = activations_.rows(Activation::Up, rows.n(), feed_forward.d_ff);
+    norm(activations_.hidden(rows.n()), weights[FfnNorm], normed, next_weights(layer, rows, {Gate, Up}));
+    const Product products[] = {{Gate, gate}, {Up, up}};
+    multiply(layer, rows, normed, products);
+    gated_activation(exec(), {.gate = gate,
+                              .up = up,
+                              .y = gate,
+                              .kind = feed_forward.activation,
+                              .next = next_weights(layer, rows, {Down})});
+    add_to_residual(layer, rows, {.matrix = Down, .x = gate, .post_norm = weights[FfnPostNorm]});
+}
+
+// Adds the result of half a layer to the residual stream. A whole product without a norm adds in place. Otherwise the
+// order is: product, sum over shards, norm, add; the result is in the buffer of normed activations, which the half no
+// longer needs.
+void ModelPass::add_to_residual(std::int64_t layer, const PassRows& rows, const HalfResult& half) {
+    const TensorView hidden = activations_.hidden(rows.n());
+    Product product{half.matrix, hidden, half.bias};
+    if (collective_ == nullptr && half.post_norm.empty())
+        return multiply(layer, rows, half.x, {&product, 1}, MatmulStore::Add);
+    product.y = activations_.rows(Activation::Normed, rows.n(), hidden.cols());
+    multiply(layer, rows, half.x, {&product, 1});
+    if (collective_ != nullptr) collective_->all_reduce(exec(), product.y);
+    if (!half.post_norm.empty()) norm(product.y, half.post_norm, product.y);
+    add(exec(), {.x = product.y, .y = hidden});
+}
+
+void ModelPass::compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens) {
+    const ModelConfig& config = model_->config();
+    const std::int64_t n_rows = std::ssize(logit_tokens);
+    const TensorView hidden = activations_.hidden(n_tokens);
+    const TensorView selected = activations_.rows(Activation::Selected, n_rows, config.d_model);
+    // One copy for each run of consecutive rows; the rows of a tree are one run.
+    for (std::int64_t begin = 0, end = 0; begin < n_rows; begin = end) {
+        const std::int32_t token = logit_tokens[begin];
+        for (end = begin + 1; end < n_rows && logit_tokens[end] == token + end - begin;) ++end;
+        CHECK(token >= 0 && token + end - begin <= n_tokens, "logits of tokens {} to {} of {}", token,
+              token + end - begin - 1, n_tokens);
+        stream_->copy(selected.row(begin), hidden.row(token), (end - begin) * selected.row_stride_bytes);
+    }
+    norm(selected, model_->weights().output_norm, selected, next_weights(0, {}, {TensorRole::LmHead}));
+    const Product product{TensorRole::LmHead, activations_.rows(Activation::Logits, n_rows, config.vocab)};
+    multiply(0, {}, selected, {&product, 1});
+    if (config.logit_softcap > 0.0F) softcap(exec(), {.y = product.y, .cap = config.logit_softcap});
+}
+
+// Computes y = x W^T + bias for each product. A matrix may be in several parts; each part makes columns of y. Parts
+// that are on the device at the same time go to the kernel together; a streamed item is computed with, and released,
+// where its last part ends.
+void ModelPass::multiply(std::int64_t layer, const PassRows& rows, const ConstTensorView& x,
+                         std::span<const Product> products, MatmulStore store) {
+    std::array<MatmulArgs, 8> batch;
+    std::size_t n = 0;
+    const auto compute = [&] {
+        matmuls(exec(), std::span(batch).first(n));
+        n = 0;
+    };
+    for (const Product& product : products) {
+        for (const MatrixPart& part : model_->parts(layer, product.role)) {
+            const std::int64_t n_rows = part.packed.shape[0];
+            const bool streams = model_->streams(part.item);
+            MatmulArgs& args = batch[n++];
+            args = {.weights = part.packed, .x = x, .y = columns(product.y, part.first_row, n_rows), .store = store};
+            if (rows.phase == Phase::Prefill)
+                args.prompt = PrefillChunk{.first_token = rows.n_committed % kPrefillChunkTokens,
+                                           .first_row = part.first_row,
+                                           .matrix_rows = product.y.shape[1]};
+            if (streams) args.weights.data = weights_->acquire_item(part.item, *stream_) + part.offset;
+            if (!product.bias.empty()) args.bias = columns(product.bias, part.first_row, n_rows);
+            const bool ends = streams && part.ends_item;
+            if (ends || n == batch.size()) compute();
+            if (ends) weights_->release_item(part.item, *stream_);
+        }
+    }
+    if (n > 0) compute();
+}
+
+// Returns the types of the matrices for which an op may lay out its output; none in prefill chunks, whose kernels may
+// need another layout.
+NextWeights ModelPass::next_weights(std::int64_t layer, const PassRows& rows,
+                                    std::initializer_list<TensorRole> roles) const {
+    NextWeights next;
+    if (rows.phase == Phase::Prefill) return next;
+    for (const TensorRole role : roles)
+        for (const MatrixPart& part : model_->parts(layer, role)) next.set(static_cast<std::size_t>(part.packed.dtype));
+    return next;
+}
+
+}  // namespace slipstream

@@ -1,0 +1,102 @@
+// The computation of a pass: embedding, layers, LM head. This is the only place that knows what a layer computes; it
+// follows the model's configuration and the tensors that the model has. Forward (forward.h) decides which tokens go
+// through which layers, and owns streams, graphs and errors.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+
+#include "kernels/collective.h"
+#include "kernels/device.h"
+#include "kernels/matmul.h"
+#include "runtime/cache/pass_kv.h"
+#include "runtime/model/model.h"
+#include "runtime/pass/activations.h"
+#include "runtime/pass/pass_control.h"
+#include "runtime/pass/pass_hooks.h"
+#include "runtime/pass/pass_paths.h"
+#include "runtime/pass/pass_reads.h"
+
+namespace slipstream {
+
+/// Tokens that go through a layer together.
+struct PassRows {
+    PassKv* kv = nullptr;
+    std::span<const TokenId> tokens{};
+    std::span<const NodeId> nodes{};  // scratch rows
+    std::int64_t n_committed = 0;     // committed slots before them
+    Phase phase = Phase::Decode;
+    PassHooks* hooks = nullptr;  // null: no observer
+    [[nodiscard]] std::int64_t n() const { return static_cast<std::int64_t>(nodes.size()); }
+};
+
+/// What is computed of a layer: all of it, or only the rows that it adds to the KV.
+enum class LayerPart : std::uint8_t { Whole, KvRows };
+
+class ModelPass {
+public:
+    /// Allocates activations on the model's device. All work is enqueued on `stream`. `collective` sums the products of
+    /// the shards of a split model; null: products are whole. All arguments must outlive this. Throws OutOfBudget.
+    ModelPass(const Model& model, Stream& stream, const ActivationLimits& limits, Collective* collective);
+
+    [[nodiscard]] Activations& activations() { return activations_; }
+    [[nodiscard]] const Activations& activations() const { return activations_; }
+    /// Slots, positions and paths of the tokens of the running pass.
+    [[nodiscard]] PassPaths& paths() { return paths_; }
+    /// Sets where the next calls read what is not resident; null: everything is resident.
+    void read_from(WeightStream* weights, KvStream* kv) {
+        weights_ = weights;
+        kv_ = kv;
+    }
+    [[nodiscard]] KvStream* kv_stream() const { return kv_; }
+
+    // The steps of a pass, in this order.
+
+    /// Fills the residual stream with the embedding of rows.tokens.
+    void embed(const PassRows& rows);
+    /// Computes the RoPE angles of the first `n` tokens of paths().
+    void rope_angles(std::int64_t n);
+    /// Runs a layer over the residual stream.
+    void run_layer(std::int64_t layer, const PassRows& rows, LayerPart part);
+    /// Computes logits from the residual stream of `n_tokens` tokens, for those with the indices `logit_tokens`.
+    void compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens);
+
+private:
+    /// A product with a matrix: y = x W^T + bias.
+    struct Product {
+        TensorRole role;
+        TensorView y;
+        ConstTensorView bias{};
+    };
+
+    [[nodiscard]] ExecRef exec() const { return {model_->device(), *stream_}; }
+    void norm(const ConstTensorView& x, const ConstTensorView& weight, const TensorView& y, NextWeights next = {});
+    void keys_and_values(std::int64_t layer, const PassRows& rows);
+    void attend(std::int64_t layer, const PassRows& rows);
+    void fold(AttentionArgs args, std::int64_t layer, const PassRows& rows);
+    void fold_segments(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer, const PassRows& rows);
+    void feed_forward(std::int64_t layer, const PassRows& rows);
+    /// Half a layer's result: x times a matrix, plus a bias, normed if the layer has that norm.
+    struct HalfResult {
+        TensorRole matrix;
+        ConstTensorView x;
+        ConstTensorView bias{};
+        ConstTensorView post_norm{};
+    };
+    void add_to_residual(std::int64_t layer, const PassRows& rows, const HalfResult& half);
+    void multiply(std::int64_t layer, const PassRows& rows, const ConstTensorView& x, std::span<const Product> products,
+                  MatmulStore store = MatmulStore::Overwrite);
+    [[nodiscard]] NextWeights next_weights(std::int64_t layer, const PassRows& rows,
+                                           std::initializer_list<TensorRole> roles) const;
+
+    const Model* model_;
+    Stream* stream_;
+    Collective* collective_;
+    Activations activations_;
+    PassPaths paths_;
+    WeightStream* weights_ = nullptr;
+    KvStream* kv_ = nullptr;
+};
+
+}  // namespace slipstream
