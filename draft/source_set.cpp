@@ -61,9 +61,8 @@ ModelNgrams model_ngrams(const DraftOptions& options, const DraftContext& target
 
 // Returns the window of a draft model: as much of the sequence as options.window_bytes hold, all of it if possible.
 WindowShape model_window(const DraftOptions& options, const DraftContext& target) {
-    const ModelConfig& config = target.draft_model->config();
-    const std::size_t row =
-        row_bytes(target.draft_model->kv_shape().dtype, 2 * config.n_layers() * config.attention(0).kv_cols());
+    std::size_t row = 0;  // bytes of a token's KV in all layers
+    for (const KvLayout& layout : target.draft_model->kv_layouts()) row += 2 * layout.scratch_row_bytes();
     const std::int64_t room = std::min(static_cast<std::int64_t>(std::min(options.window_bytes / row, kMostSlots)),
                                        target.draft_model->context_tokens() - model_nodes(options, target.vocab));
     WindowShape window;

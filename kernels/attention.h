@@ -24,8 +24,8 @@ namespace slipstream {
 inline constexpr std::int64_t kChunkTokens = 256;  // positions of a KV chunk
 inline constexpr std::int64_t kStepTokens = 64;    // slots that the fold takes in one step
 
-/// Shape of the KV of one layer; every KV op takes one.
-struct KvShape {
+/// Layout of the KV of one layer; every KV op takes one.
+struct KvLayout {
     std::int64_t n_kv_heads = 0;
     std::int64_t head_dim = 0;
     DType dtype = DType::F16;  // F16, BF16 or F32
@@ -35,11 +35,12 @@ struct KvShape {
     }
     [[nodiscard]] std::size_t chunk_bytes() const { return 2 * part_bytes() * static_cast<std::size_t>(n_kv_heads); }
     [[nodiscard]] std::size_t scratch_row_bytes() const { return row_bytes(dtype, n_kv_heads * head_dim); }
+    friend bool operator==(const KvLayout&, const KvLayout&) = default;
 };
 
 /// Rounds the new KV rows of a pass to shape.dtype and stores them in scratch.
 struct KvWriteArgs {
-    KvShape shape;
+    KvLayout shape;
     ConstTensorView k;                           // [n_tokens, n_kv_heads * head_dim], F32, rotated
     ConstTensorView v;                           // [n_tokens, n_kv_heads * head_dim], F32
     std::byte* scratch_k = nullptr;              // [n_rows, n_kv_heads, head_dim], shape.dtype
@@ -51,7 +52,7 @@ void kv_write(ExecRef exec, const KvWriteArgs& args);
 /// The bits of rms_norm() of each head of q and of k (if there are weights for it), rope() of both, then kv_write(). If
 /// a device has one kernel for all of these, k crosses memory once and two to four launches are saved.
 struct RotateWriteArgs {
-    KvShape shape;
+    KvLayout shape;
     TensorView q;                                // [n_tokens, n_q_heads * head_dim], F32: rotated in place
     TensorView k;                                // [n_tokens, n_kv_heads * head_dim], F32; undefined afterwards
     ConstTensorView v;                           // [n_tokens, n_kv_heads * head_dim], F32
@@ -69,7 +70,7 @@ void rotate_write(ExecRef exec, const RotateWriteArgs& args);
 /// Copies scratch rows to committed positions: row scratch_rows[i] goes to position first_position + i, in one layer,
 /// or equally in several layers.
 struct KvCommitArgs {
-    KvShape shape;
+    KvLayout shape;
     const std::byte* scratch_k = nullptr;
     const std::byte* scratch_v = nullptr;
     const std::int32_t* scratch_rows = nullptr;  // [n_rows]
@@ -93,7 +94,7 @@ enum class AttentionPart : std::uint8_t {
 };
 
 struct AttentionArgs {
-    KvShape shape;
+    KvLayout shape;
     ConstTensorView q;                         // [n_tokens, n_q_heads * head_dim], F32, rotated
     TensorView out;                            // [n_tokens, n_q_heads * head_dim], F32
     std::int64_t n_q_heads = 0;                // a multiple of n_kv_heads

@@ -11,7 +11,7 @@ namespace slipstream {
 
 namespace {
 
-void check_shape(const KvShape& shape) {
+void check_shape(const KvLayout& shape) {
     CHECK(shape.n_kv_heads > 0 && shape.head_dim > 0 && shape.head_dim % 2 == 0 && !is_quantized(shape.dtype),
           "kv shape {} heads of {} in {}", shape.n_kv_heads, shape.head_dim, dtype_name(shape.dtype));
 }

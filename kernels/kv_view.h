@@ -22,7 +22,7 @@ enum class GroupScore : std::uint8_t {
 
 /// Computes scores of the slot groups in some KV chunks, for one query per query head.
 struct KvScoreArgs {
-    KvShape shape;
+    KvLayout shape;
     ConstTensorView q;                         // [1, n_q_heads * head_dim], F32, rotated
     std::int64_t n_q_heads = 0;                // a multiple of n_kv_heads
     const std::byte* const* chunks = nullptr;  // KV chunks of this layer, by number; [first_chunk, end_chunk) are read
@@ -49,7 +49,7 @@ struct GroupMove {
 
 /// Copies slot groups bit for bit. No group may be both read and written, or be written twice.
 struct KvGatherArgs {
-    KvShape shape;
+    KvLayout shape;
     const std::byte* const* from = nullptr;  // KV chunks by number; only those that `moves` names are accessed
     std::byte* const* to = nullptr;          // KV chunks by number; only those that `moves` names are accessed
     const GroupMove* moves = nullptr;        // [n_moves], host memory; unchanged until the stream has passed this point

@@ -11,9 +11,9 @@ void check_shapes(const WorkspaceShapes& shapes) {
     CHECK(shapes.n_tokens >= 0 && shapes.max_cols >= 0 && shapes.prompt_rows >= 0,
           "workspace for {} tokens, {} columns, {} rows for prompts", shapes.n_tokens, shapes.max_cols,
           shapes.prompt_rows);
-    CHECK(shapes.kv.n_kv_heads == 0 ||
-              (shapes.kv.head_dim > 0 && shapes.n_q_heads > 0 && shapes.n_q_heads % shapes.kv.n_kv_heads == 0),
-          "workspace for {} heads over {} of {}", shapes.n_q_heads, shapes.kv.n_kv_heads, shapes.kv.head_dim);
+    for (const auto& [kv, n_q_heads] : shapes.attention)
+        CHECK(kv.n_kv_heads > 0 && kv.head_dim > 0 && n_q_heads > 0 && n_q_heads % kv.n_kv_heads == 0,
+              "workspace for {} heads over {} of {}", n_q_heads, kv.n_kv_heads, kv.head_dim);
     CHECK(shapes.n_logit_rows == 0 || (shapes.n_logit_rows > 0 && shapes.vocab > 0), "workspace for logits [{}, {}]",
           shapes.n_logit_rows, shapes.vocab);
 }

@@ -4,18 +4,25 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/device.h"
 
 namespace slipstream {
 
+/// Heads of calls of attention.
+struct AttentionHeads {
+    KvLayout kv;
+    std::int64_t n_q_heads = 0;  // a multiple of kv.n_kv_heads
+    friend bool operator==(const AttentionHeads&, const AttentionHeads&) = default;
+};
+
 /// Sizes of the largest calls of a device's ops.
 struct WorkspaceShapes {
     std::int64_t n_tokens = 0;  // most tokens of one call
     std::int64_t max_cols = 0;  // largest K of a matmul, with weights of any type; 0: matmul is not called
-    KvShape kv;                 // of attention, with n_q_heads; n_kv_heads 0: attention is not called
-    std::int64_t n_q_heads = 0;
+    std::vector<AttentionHeads> attention{};  // of each layer, each kind once; empty: attention is not called
     std::int64_t n_logit_rows = 0;  // most rows of one call of an op of sampling.h, over `vocab`; 0: none is called
     std::int64_t vocab = 0;
     Layout weights = Layout::Interleaved16;  // RowMajor: some weights are not packed, which needs more workspace

@@ -7,9 +7,7 @@
 namespace slipstream::draft {
 
 WindowKv::WindowKv(const Model& model, const WindowShape& shape, const WindowLimits& limits)
-    : shape_(shape),
-      cache_(model.device(), model.kv_shape(), model.config().n_layers(), shape.slots + limits.max_depth,
-             limits.max_rows) {
+    : shape_(shape), cache_(model.device(), model.kv_layouts(), shape.slots + limits.max_depth, limits.max_rows) {
     CHECK(shape.sinks >= 0 && shape.recent >= 1 && shape.sinks + shape.recent < shape.slots && limits.max_rows >= 1 &&
               limits.max_depth >= 1,
           "a window of {} sinks and {} recent in {} slots", shape.sinks, shape.recent, shape.slots);

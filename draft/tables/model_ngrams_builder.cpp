@@ -41,12 +41,10 @@ private:
 
 // Returns the number of weights of the model's matrices, the output matrix included.
 double parameters(const ModelConfig& config) {
-    const double attention = static_cast<double>(config.attention(0).q_cols() + config.attention(0).kv_cols()) * 2.0 *
-                             static_cast<double>(config.d_model);
-    const double layer = attention + 3.0 * static_cast<double>(config.d_model) *
-                                         static_cast<double>(config.layers.front().feed_forward.d_ff);
-    return static_cast<double>(config.n_layers()) * layer +
-           static_cast<double>(config.vocab) * static_cast<double>(config.d_model);
+    std::int64_t rows = config.vocab;  // of d_model elements
+    for (const LayerConfig& layer : config.layers)
+        rows += 2 * (layer.attention().q_cols() + layer.attention().kv_cols()) + 3 * layer.feed_forward.d_ff;
+    return static_cast<double>(rows) * static_cast<double>(config.d_model);
 }
 
 double unigram_operations(const ModelConfig& config) {
@@ -77,7 +75,7 @@ bool build_bigrams(const Model& model, const ModelNgramsOptions& options, Work& 
     const ModelConfig& config = model.config();
     const auto logit_rows = static_cast<std::int64_t>(options.max_logit_bytes / row_bytes(DType::F32, config.vocab));
     const std::int64_t n_pass = std::clamp<std::int64_t>(std::min(options.pass_tokens, logit_rows), 1, config.vocab);
-    KvCache cache(model.device(), model.kv_shape(), config.n_layers(), 1, n_pass);
+    KvCache cache(model.device(), model.kv_layouts(), 1, n_pass);
     Forward forward(model, {.max_tokens = n_pass, .max_logit_rows = n_pass});
     RowTop row_top(table.k, config.vocab);
     std::vector<TokenId> tokens;

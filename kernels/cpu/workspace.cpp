@@ -28,8 +28,9 @@ CpuScratch matmul_scratch(CpuForm form, const WorkspaceShapes& shapes) {
 CpuScratch scratch_of(CpuDevice& device, const WorkspaceShapes& shapes) {
     CpuScratch most;
     if (shapes.n_tokens > 0 && shapes.max_cols > 0) most = matmul_scratch(device.form(), shapes);
-    if (shapes.n_tokens > 0 && shapes.kv.n_kv_heads > 0)
-        most = larger_of(most, attention_scratch(shapes.kv, shapes.n_q_heads, device.pool().n_threads()));
+    if (shapes.n_tokens > 0)
+        for (const auto& [kv, n_q_heads] : shapes.attention)
+            most = larger_of(most, attention_scratch(kv, n_q_heads, device.pool().n_threads()));
     return most;
 }
 

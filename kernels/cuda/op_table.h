@@ -5,7 +5,7 @@
 #include "kernels/op_table.h"
 
 namespace slipstream {
-struct KvShape;
+struct KvLayout;
 }
 
 namespace slipstream::cuda {

@@ -29,7 +29,7 @@ bool is_aligned(const std::byte* at) {
 }
 
 // Returns the byte offset, in a KV chunk, of the keys of slot group `group` (counted from slot 0) of kv head `head`.
-std::size_t group_offset(const KvShape& shape, std::int64_t head, std::int64_t group) {
+std::size_t group_offset(const KvLayout& shape, std::int64_t head, std::int64_t group) {
     return static_cast<std::size_t>(head) * 2 * shape.part_bytes() +
            row_bytes(shape.dtype, group % kChunkGroups * kGroupTokens * shape.head_dim);
 }

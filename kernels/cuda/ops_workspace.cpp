@@ -23,21 +23,22 @@ std::size_t scratch_bytes(const CudaDevice& device, const WorkspaceShapes& shape
         for (std::int32_t type = 0; type < kDTypeCount; ++type)
             most = std::max(most, matmul_scratch_bytes(static_cast<DType>(type), shapes.max_cols, shapes.n_tokens));
     if (device.blas() != nullptr) most = std::max(most, prompt_scratch_bytes(shapes.prompt_rows, shapes.max_cols));
-    if (shapes.kv.n_kv_heads > 0)
+    for (const auto& [kv, n_q_heads] : shapes.attention)
         most = std::max(most,
-                        attention_scratch_bytes(shapes.kv, shapes.n_q_heads, shapes.n_tokens, device.attention_card()) +
-                            preparation_bytes(shapes.n_q_heads * shapes.kv.head_dim,
-                                              std::min(shapes.n_tokens, kMostPreparedTokens)));
+                        attention_scratch_bytes(kv, n_q_heads, shapes.n_tokens, device.attention_card()) +
+                            preparation_bytes(n_q_heads * kv.head_dim, std::min(shapes.n_tokens, kMostPreparedTokens)));
     return most;
 }
 
 // Returns the bytes that one call stages: what its paths gather, its tiles, and 64 KiB for positions, tables of KV
 // chunks and small arrays. That is more than what choosing tokens stages.
 std::size_t staged_bytes(const WorkspaceShapes& shapes) {
-    if (shapes.n_tokens == 0 || shapes.kv.n_kv_heads == 0) return sampling_staged_bytes(shapes.n_logit_rows);
+    if (shapes.n_tokens == 0 || shapes.attention.empty()) return sampling_staged_bytes(shapes.n_logit_rows);
     const std::int64_t n = shapes.n_tokens;
     const auto [rows, gathers] = gather_bounds(n);
-    const std::int64_t tiles = n * (shapes.n_q_heads / shapes.kv.n_kv_heads) + 1;
+    std::int64_t group = 0;  // most query heads that share a kv head
+    for (const auto& [kv, n_q_heads] : shapes.attention) group = std::max(group, n_q_heads / kv.n_kv_heads);
+    const std::int64_t tiles = n * group + 1;
     // Bytes for small arrays, such as a table of 8192 KV chunks: 2 million positions.
     constexpr std::size_t kSmallArrays = std::size_t{64} << 10;
     return static_cast<std::size_t>(rows) * sizeof(std::int32_t) +

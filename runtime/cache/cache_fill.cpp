@@ -75,10 +75,12 @@ void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64
     CHECK(cache.n_nodes() == 0 && n_tokens >= cache.n_committed() && n_tokens <= cache.context_tokens(),
           "{} positions wanted, {} committed, {} nodes, a context of {}", n_tokens, cache.n_committed(),
           cache.n_nodes(), cache.context_tokens());
-    const std::int64_t cols = cache.shape().n_kv_heads * cache.shape().head_dim;
+    std::int64_t most_cols = 0;
+    for (const KvLayout& layout : cache.store().layouts())
+        most_cols = std::max(most_cols, layout.n_kv_heads * layout.head_dim);
     const std::int64_t piece = std::min(kPieceTokens, cache.max_nodes());
-    const std::vector<float> table = normal_table(seed, kTableStarts + cols);
-    std::vector<float> k(piece * cols);
+    const std::vector<float> table = normal_table(seed, kTableStarts + most_cols);
+    std::vector<float> k(piece * most_cols);
     std::vector<float> v(k.size());
     DeviceRows device_rows(exec.device, k.size());
     std::vector<NodeId> nodes;
@@ -88,13 +90,14 @@ void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64
         nodes.clear();
         for (std::int64_t i = 0; i < n; ++i) nodes.push_back(cache.add_node(i == 0 ? kCommittedTip : nodes.back()));
         for (std::int64_t layer = 0; layer < cache.n_layers(); ++layer) {
+            const std::int64_t cols = cache.layout(layer).n_kv_heads * cache.layout(layer).head_dim;
             for (std::int64_t i = 0; i < n; ++i) {
                 const PhiloxBlock place =
                     draw(seed, static_cast<std::uint64_t>(first + i), static_cast<std::uint32_t>(layer), kPlaceStream);
                 std::copy_n(table.data() + place.word[0] % kTableStarts, cols, k.data() + i * cols);
                 std::copy_n(table.data() + place.word[1] % kTableStarts, cols, v.data() + i * cols);
             }
-            kv_write(exec, {.shape = cache.shape(),
+            kv_write(exec, {.shape = cache.layout(layer),
                             .k = matrix_view(device_rows.k(exec.stream, k), n, cols),
                             .v = matrix_view(device_rows.v(exec.stream, v), n, cols),
                             .scratch_k = cache.scratch_k(layer),

@@ -3,61 +3,110 @@
 #include <algorithm>
 
 #include "kernels/base/check.h"
+#include "kernels/base/checked_math.h"
 
 namespace slipstream {
 
-DeviceKv::DeviceKv(Device& device, const KvShape& shape, std::int64_t n_chunks, std::int64_t max_nodes,
+namespace {
+
+// Alignment of a layer's scratch rows if the layer before has another layout: kernels read rows by vectors.
+constexpr std::size_t kScratchAlign = 64;
+
+// Appends the offset of each layer's scratch rows to `begin`, if it is not null; returns the end of the last layer's.
+std::size_t place_scratch(std::span<const KvLayout> layouts, std::int64_t max_nodes, std::vector<std::size_t>* begin) {
+    std::size_t end = 0;
+    for (std::size_t layer = 0; layer < layouts.size(); ++layer) {
+        if (layer > 0 && layouts[layer] != layouts[layer - 1]) end = round_up(end, kScratchAlign);
+        if (begin != nullptr) begin->push_back(end);
+        end += 2 * static_cast<std::size_t>(max_nodes) * layouts[layer].scratch_row_bytes();
+    }
+    return end;
+}
+
+}  // namespace
+
+std::size_t largest_chunk_bytes(std::span<const KvLayout> layouts) {
+    std::size_t most = 0;
+    for (const KvLayout& layout : layouts) most = std::max(most, layout.chunk_bytes());
+    return most;
+}
+
+DeviceKv::DeviceKv(Device& device, std::span<const KvLayout> layouts, std::int64_t n_chunks, std::int64_t max_nodes,
                    std::span<const std::int64_t> resident_chunks)
-    : shape_(shape),
+    : layouts_(layouts.begin(), layouts.end()),
       n_chunks_(n_chunks),
       max_nodes_(max_nodes),
       resident_(std::vector<std::int64_t>(resident_chunks.begin(), resident_chunks.end())),
       chunks_(resident_chunks.size() * static_cast<std::size_t>(n_chunks), nullptr),
       held_(kTailChunks, -1) {
+    CHECK(layouts.size() == resident_chunks.size(), "{} layouts, {} layers", layouts.size(), resident_chunks.size());
     take_resident(device);
-    scratch_ = device.allocate(2 * n_layers() * max_nodes * shape.scratch_row_bytes(), MemoryTag::Kv, "the KV scratch");
-    std::int64_t n_streaming = 0;
-    for (const std::int64_t resident : resident_) tail_of_.push_back(resident < n_chunks_ ? n_streaming++ : -1);
-    if (n_streaming > 0)
-        tail_ =
-            device.allocate(n_streaming * kTailChunks * shape.chunk_bytes(), MemoryTag::Kv, "the tail of the KV cache");
+    scratch_ = device.allocate(place_scratch(layouts_, max_nodes, &scratch_begin_), MemoryTag::Kv, "the KV scratch");
+    std::size_t tail_bytes = 0;
+    for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
+        tail_begin_.push_back(tail_bytes);
+        if (resident_[layer] < n_chunks_) tail_bytes += kTailChunks * layout(layer).chunk_bytes();
+    }
+    if (tail_bytes > 0) tail_ = device.allocate(tail_bytes, MemoryTag::Kv, "the tail of the KV cache");
 }
 
-std::size_t DeviceKv::bytes(const KvShape& shape, std::int64_t n_chunks, std::int64_t max_nodes,
+std::size_t DeviceKv::bytes(std::span<const KvLayout> layouts, std::int64_t n_chunks, std::int64_t max_nodes,
                             std::span<const std::int64_t> resident_chunks) {
-    std::size_t bytes = 2 * resident_chunks.size() * static_cast<std::size_t>(max_nodes) * shape.scratch_row_bytes();
-    for (const std::int64_t resident : resident_chunks)
-        bytes += (resident + (resident < n_chunks ? kTailChunks : 0)) * shape.chunk_bytes();
+    CHECK(layouts.size() == resident_chunks.size(), "{} layouts, {} layers", layouts.size(), resident_chunks.size());
+    std::size_t bytes = place_scratch(layouts, max_nodes, nullptr);
+    for (std::size_t layer = 0; layer < layouts.size(); ++layer) {
+        const std::int64_t resident = resident_chunks[layer];
+        bytes += (resident + (resident < n_chunks ? kTailChunks : 0)) * layouts[layer].chunk_bytes();
+    }
     return bytes;
+}
+
+std::size_t DeviceKv::largest_streamed_chunk() const {
+    std::size_t most = 0;
+    for (std::int64_t layer = 0; layer < n_layers(); ++layer)
+        if (resident_[layer] < n_chunks_) most = std::max(most, layout(layer).chunk_bytes());
+    return most;
+}
+
+std::size_t DeviceKv::smallest_streamed_chunk() const {
+    std::size_t least = largest_streamed_chunk();
+    for (std::int64_t layer = 0; layer < n_layers(); ++layer)
+        if (resident_[layer] < n_chunks_) least = std::min(least, layout(layer).chunk_bytes());
+    return least;
 }
 
 void DeviceKv::take_resident(Device& device) {
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
+        const std::size_t chunk_bytes = layout(layer).chunk_bytes();
         for (std::int64_t first = 0; first < resident_[layer]; first += kChunksPerExtent) {
             const std::int64_t n = std::min(kChunksPerExtent, resident_[layer] - first);
-            extents_.push_back(device.allocate(n * shape_.chunk_bytes(), MemoryTag::Kv, "the KV cache"));
+            extents_.push_back(device.allocate(n * chunk_bytes, MemoryTag::Kv, "the KV cache"));
             for (std::int64_t i = 0; i < n; ++i)
-                chunks_[layer * n_chunks_ + first + i] = extents_.back().data() + i * shape_.chunk_bytes();
+                chunks_[layer * n_chunks_ + first + i] = extents_.back().data() + i * chunk_bytes;
         }
     }
 }
 
+// One call for each run of consecutive layers with equal layouts, whose scratch rows are at equal distances.
 void DeviceKv::commit(ExecRef exec, const DeviceKv& from, std::span<const NodeId> rows, std::int64_t first_slot) const {
-    kv_commit(exec, {.shape = shape_,
-                     .scratch_k = from.scratch_k(0),
-                     .scratch_v = from.scratch_v(0),
-                     .scratch_rows = scratch_rows(rows),
-                     .n_rows = std::ssize(rows),
-                     .first_position = first_slot,
-                     .chunks = chunks(0),
-                     .n_layers = n_layers(),
-                     .layer_bytes = static_cast<std::size_t>(from.scratch_k(1) - from.scratch_k(0)),
-                     .layer_chunks = n_chunks_});
+    CHECK(std::ranges::equal(layouts_, from.layouts_), "rows of layers with other layouts");
+    for (std::int64_t first = 0, end = 0; first < n_layers(); first = end) {
+        for (end = first + 1; end < n_layers() && layout(end) == layout(first);) ++end;
+        kv_commit(exec, {.shape = layout(first),
+                         .scratch_k = from.scratch_k(first),
+                         .scratch_v = from.scratch_v(first),
+                         .scratch_rows = scratch_rows(rows),
+                         .n_rows = std::ssize(rows),
+                         .first_position = first_slot,
+                         .chunks = chunks(first),
+                         .n_layers = end - first,
+                         .layer_bytes = 2 * from.plane_bytes(first),
+                         .layer_chunks = n_chunks_});
+    }
 }
 
 std::byte* DeviceKv::tail_chunk(std::int64_t layer, std::int64_t chunk) const {
-    const std::int64_t slot = tail_of_[layer] * kTailChunks + chunk % kTailChunks;
-    return tail_.data() + slot * shape_.chunk_bytes();
+    return tail_.data() + tail_begin_[layer] + (chunk % kTailChunks) * layout(layer).chunk_bytes();
 }
 
 // Enters the tail address of `chunk` in the table, or removes it, for all layers in which the chunk streams.

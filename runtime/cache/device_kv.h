@@ -22,34 +22,43 @@ inline constexpr std::int64_t kChunksPerExtent = 16;
 /// Tail slots of a layer that streams: two full chunks that are being flushed, and the one that fills.
 inline constexpr std::int64_t kTailChunks = 3;
 
+/// Returns the bytes of the largest KV chunk of any of the layers; 0 if there are none.
+[[nodiscard]] std::size_t largest_chunk_bytes(std::span<const KvLayout> layouts);
+
 class DeviceKv {
 public:
-    /// Allocates memory for `n_chunks` chunks of each layer and for `max_nodes` scratch rows. Of layer i, the first
-    /// resident_chunks[i] chunks ([n_layers]) are resident; later ones have the tail only. Throws OutOfBudget.
-    DeviceKv(Device& device, const KvShape& shape, std::int64_t n_chunks, std::int64_t max_nodes,
+    /// Allocates memory for `n_chunks` chunks of each layer and for `max_nodes` scratch rows. Layer i has layouts[i]
+    /// ([n_layers]); its first resident_chunks[i] chunks ([n_layers]) are resident, later ones have the tail only.
+    /// Throws OutOfBudget.
+    DeviceKv(Device& device, std::span<const KvLayout> layouts, std::int64_t n_chunks, std::int64_t max_nodes,
              std::span<const std::int64_t> resident_chunks);
     /// Returns what the constructor takes from the device's memory budget.
-    [[nodiscard]] static std::size_t bytes(const KvShape& shape, std::int64_t n_chunks, std::int64_t max_nodes,
-                                           std::span<const std::int64_t> resident_chunks);
+    [[nodiscard]] static std::size_t bytes(std::span<const KvLayout> layouts, std::int64_t n_chunks,
+                                           std::int64_t max_nodes, std::span<const std::int64_t> resident_chunks);
 
-    [[nodiscard]] const KvShape& shape() const { return shape_; }
-    [[nodiscard]] std::int64_t n_layers() const { return std::ssize(resident_); }
+    /// Returns the layout of each layer, [n_layers()].
+    [[nodiscard]] std::span<const KvLayout> layouts() const { return layouts_; }
+    [[nodiscard]] const KvLayout& layout(std::int64_t layer) const { return layouts_[layer]; }
+    [[nodiscard]] std::int64_t n_layers() const { return std::ssize(layouts_); }
     [[nodiscard]] std::int64_t n_chunks() const { return n_chunks_; }
     [[nodiscard]] std::int64_t resident_chunks(std::int64_t layer) const { return resident_[layer]; }
 
     /// Returns [n_chunks()]: the addresses of the layer's chunks that are on the device, resident or in the tail; null
     /// for the others.
     [[nodiscard]] std::byte* const* chunks(std::int64_t layer) const { return chunks_.data() + layer * n_chunks_; }
-    [[nodiscard]] std::byte* scratch_k(std::int64_t layer) const { return scratch_plane(2 * layer); }
-    [[nodiscard]] std::byte* scratch_v(std::int64_t layer) const { return scratch_plane(2 * layer + 1); }
+    [[nodiscard]] std::byte* scratch_k(std::int64_t layer) const { return scratch_.data() + scratch_begin_[layer]; }
+    [[nodiscard]] std::byte* scratch_v(std::int64_t layer) const { return scratch_k(layer) + plane_bytes(layer); }
 
     /// Copies the scratch rows `rows` of `from` to the slots from `first_slot` on, in every layer, in stream order.
-    /// `from` may be this store; another store must have the same layers. The chunks of these slots must be on the
-    /// device.
+    /// `from` may be this store; another store must have the same layouts (CHECKed). The chunks of these slots must be
+    /// on the device.
     void commit(ExecRef exec, const DeviceKv& from, std::span<const NodeId> rows, std::int64_t first_slot) const;
 
     // For layers that stream.
 
+    /// Returns the bytes of the largest KV chunk of these layers, and of the smallest; 0: no layer streams.
+    [[nodiscard]] std::size_t largest_streamed_chunk() const;
+    [[nodiscard]] std::size_t smallest_streamed_chunk() const;
     /// Returns the tail slot of `chunk` in a layer that streams.
     [[nodiscard]] std::byte* tail_chunk(std::int64_t layer, std::int64_t chunk) const;
     /// Returns the chunk that is in the tail slot of `chunk`, which may be `chunk` itself; -1: the slot is free.
@@ -60,22 +69,24 @@ public:
     void release_from(std::int64_t chunk);
 
 private:
-    [[nodiscard]] std::byte* scratch_plane(std::int64_t index) const {
-        return scratch_.data() + index * max_nodes_ * shape_.scratch_row_bytes();
+    /// Returns the bytes of the K, or V, rows of a layer in scratch.
+    [[nodiscard]] std::size_t plane_bytes(std::int64_t layer) const {
+        return static_cast<std::size_t>(max_nodes_) * layouts_[layer].scratch_row_bytes();
     }
     void take_resident(Device& device);
     void put(std::int64_t held, bool is_there);
 
-    KvShape shape_;
-    std::int64_t n_chunks_;  // chunks of a layer
+    std::vector<KvLayout> layouts_;  // [n_layers]
+    std::int64_t n_chunks_;          // chunks of a layer
     std::int64_t max_nodes_;
-    std::vector<std::int64_t> resident_;  // [n_layers]: number of resident chunks, from the first
-    std::vector<Buffer> extents_;         // memory of resident chunks
-    std::vector<std::byte*> chunks_;      // [n_layers][n_chunks], see chunks()
-    Buffer scratch_;                      // [n_layers][K|V][max_nodes][n_kv_heads][head_dim]
-    Buffer tail_;                         // [streaming layers][kTailChunks] chunks
-    std::vector<std::int64_t> tail_of_;   // [n_layers]: index among the layers that stream; -1: all of it is resident
-    std::vector<std::int64_t> held_;      // [kTailChunks]: the chunk in each tail slot; -1: none
+    std::vector<std::int64_t> resident_;      // [n_layers]: number of resident chunks, from the first
+    std::vector<Buffer> extents_;             // memory of resident chunks
+    std::vector<std::byte*> chunks_;          // [n_layers][n_chunks], see chunks()
+    Buffer scratch_;                          // [n_layers][K|V][max_nodes][n_kv_heads][head_dim]
+    std::vector<std::size_t> scratch_begin_;  // [n_layers]: offset of the layer's scratch rows, in bytes
+    Buffer tail_;                             // [streaming layers][kTailChunks] chunks
+    std::vector<std::size_t> tail_begin_;     // [n_layers]: offset of the layer's tail, in bytes, if the layer streams
+    std::vector<std::int64_t> held_;          // [kTailChunks]: the chunk in each tail slot; -1: none
 };
 
 }  // namespace slipstream

@@ -14,20 +14,24 @@ namespace {
 
 constexpr const char* kWhat = "the KV cache";
 
+// Returns the KV chunks of each layer that get memory in one round: one, unless a GPU registers memory by extents, or a
+// chunk of some layer is not whole pages.
+std::int64_t round_chunks(const PinnedArena& arena, const DeviceKv& store) {
+    const bool whole_pages = std::ranges::all_of(
+        store.layouts(), [](const KvLayout& layout) { return layout.chunk_bytes() % HostPages::kPageBytes == 0; });
+    return arena.registers() || !whole_pages ? kChunksPerExtent : 1;
+}
+
 }  // namespace
 
 HostExtents::HostExtents(PinnedArena& arena, const DeviceKv& store)
-    : arena_(&arena),
-      store_(&store),
-      first_chunk_(store.n_chunks()),
-      round_chunks_(arena.registers() || store.shape().chunk_bytes() % HostPages::kPageBytes != 0 ? kChunksPerExtent
-                                                                                                  : 1) {
+    : arena_(&arena), store_(&store), first_chunk_(store.n_chunks()), round_chunks_(round_chunks(arena, store)) {
     std::size_t bytes = 0;
     for (std::int64_t layer = 0; layer < store.n_layers(); ++layer) {
         const std::int64_t resident = store.resident_chunks(layer);
         first_chunk_ = std::min(first_chunk_, resident);
         at_.push_back(bytes);
-        bytes += round_up((store.n_chunks() - resident) * store.shape().chunk_bytes(), HostPages::kPageBytes);
+        bytes += round_up((store.n_chunks() - resident) * store.layout(layer).chunk_bytes(), HostPages::kPageBytes);
     }
     const std::size_t left = arena.limit_bytes() - arena.used_bytes();
     if (bytes > left)
@@ -78,7 +82,7 @@ std::byte* HostExtents::chunk(std::int64_t layer, std::int64_t chunk) {
     const std::int64_t place = chunk - store_->resident_chunks(layer);
     CHECK(place >= 0 && chunk < store_->n_chunks(), "chunk {} of layer {} on the host", chunk, layer);
     wait(chunk + 1);
-    return memory_.data() + at_[layer] + place * store_->shape().chunk_bytes();
+    return memory_.data() + at_[layer] + place * store_->layout(layer).chunk_bytes();
 }
 
 // The thread: takes rounds in order, layer by layer, so that it stops soon when requested, and holds locks of the GPU
@@ -105,7 +109,7 @@ void HostExtents::run() {
 }
 
 void HostExtents::bring(std::int64_t round, std::int64_t layer) {
-    const std::size_t chunk_bytes = store_->shape().chunk_bytes();
+    const std::size_t chunk_bytes = store_->layout(layer).chunk_bytes();
     const std::int64_t n_places = store_->n_chunks() - store_->resident_chunks(layer);
     const std::int64_t first = round * round_chunks_;
     const std::int64_t n = std::min(round_chunks_, n_places - first);

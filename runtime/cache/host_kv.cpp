@@ -27,7 +27,7 @@ void HostKv::flush_tail(Stream& compute, std::int64_t chunk) {
             for (std::int64_t layer = 0; layer < store_->n_layers(); ++layer)
                 if (chunk >= store_->resident_chunks(layer))
                     out.copy(this->chunk(layer, chunk), store_->tail_chunk(layer, chunk),
-                             store_->shape().chunk_bytes());
+                             store_->layout(layer).chunk_bytes());
         }));
 }
 

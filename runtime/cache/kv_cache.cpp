@@ -33,23 +33,23 @@ std::vector<std::int64_t> resident_of(std::span<const std::int64_t> resident_chu
 
 }  // namespace
 
-KvCache::KvCache(Device& device, const KvShape& shape, std::int64_t n_layers, std::int64_t context_tokens,
-                 std::int64_t max_nodes, const KvPlacement& placement)
+KvCache::KvCache(Device& device, std::span<const KvLayout> layouts, std::int64_t context_tokens, std::int64_t max_nodes,
+                 const KvPlacement& placement)
     : nodes_(context_tokens, max_nodes),
-      store_(device, shape, chunks_of(context_tokens), max_nodes,
-             resident_of(placement.resident_chunks, n_layers, chunks_of(context_tokens))) {
+      store_(device, layouts, chunks_of(context_tokens), max_nodes,
+             resident_of(placement.resident_chunks, std::ssize(layouts), chunks_of(context_tokens))) {
     bool any_streams = false;
-    for (std::int64_t layer = 0; layer < n_layers; ++layer)
+    for (std::int64_t layer = 0; layer < n_layers(); ++layer)
         any_streams = any_streams || resident_chunks(layer) < store_.n_chunks();
     if (!any_streams) return;
     CHECK(placement.arena != nullptr);
     host_.emplace(device, *placement.arena, store_);
 }
 
-std::size_t KvCache::device_bytes(const KvShape& shape, std::int64_t n_layers, std::int64_t context_tokens,
+std::size_t KvCache::device_bytes(std::span<const KvLayout> layouts, std::int64_t context_tokens,
                                   std::int64_t max_nodes, std::span<const std::int64_t> resident_chunks) {
     const std::int64_t n_chunks = chunks_of(context_tokens);
-    return DeviceKv::bytes(shape, n_chunks, max_nodes, resident_of(resident_chunks, n_layers, n_chunks));
+    return DeviceKv::bytes(layouts, n_chunks, max_nodes, resident_of(resident_chunks, std::ssize(layouts), n_chunks));
 }
 
 NodeId KvCache::add_node(NodeId parent) {
@@ -63,7 +63,7 @@ void KvCache::await_room(std::int64_t n_rows) {
 }
 
 void KvCache::read_rows(ExecRef exec, std::int64_t layer, NodeId node, std::byte* out) const {
-    const std::size_t bytes = shape().scratch_row_bytes();
+    const std::size_t bytes = layout(layer).scratch_row_bytes();
     const std::size_t from = node.row * bytes;
     exec.stream.copy(out, scratch_k(layer) + from, bytes);
     exec.stream.copy(out + bytes, scratch_v(layer) + from, bytes);
@@ -129,7 +129,7 @@ std::int64_t KvCache::keep_intact_prefix(ExecRef exec) noexcept {
 
 void KvCache::read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, std::byte* out) {
     CHECK(chunk * kChunkTokens < n_committed(), "chunk {} of {} positions", chunk, n_committed());
-    const std::size_t bytes = shape().chunk_bytes();
+    const std::size_t bytes = layout(layer).chunk_bytes();
     if (host_ && chunk >= resident_chunks(layer) && chunk < host_->n_chunks()) {
         exec.stream.wait(host_->flushed(), host_->flush_use(chunk));
         exec.stream.synchronize();
@@ -164,9 +164,9 @@ void KvCache::restore_chunk(ExecRef exec, std::int64_t n_tokens, std::int64_t la
     const std::int64_t n_full = n_tokens / kChunkTokens;
     if (chunk >= resident_chunks(layer) && chunk < n_full) return fill(host_->chunk(layer, chunk));
     if (host_ && chunk == n_full) open_place(exec.stream, chunk);
-    const auto staging = std::make_unique_for_overwrite<std::byte[]>(shape().chunk_bytes());
+    const auto staging = std::make_unique_for_overwrite<std::byte[]>(layout(layer).chunk_bytes());
     fill(staging.get());
-    exec.stream.copy(chunks(layer)[chunk], staging.get(), shape().chunk_bytes());
+    exec.stream.copy(chunks(layer)[chunk], staging.get(), layout(layer).chunk_bytes());
     exec.stream.synchronize();
 }
 
@@ -192,7 +192,7 @@ void KvCache::fetch_tail(Stream& compute, std::int64_t chunk) {
         compute.wait(host_->flushed(), host_->flush_use(chunk));
         for (std::int64_t layer = 0; layer < n_layers(); ++layer)
             if (chunk >= resident_chunks(layer))
-                compute.copy(store_.tail_chunk(layer, chunk), host_->chunk(layer, chunk), shape().chunk_bytes());
+                compute.copy(store_.tail_chunk(layer, chunk), host_->chunk(layer, chunk), layout(layer).chunk_bytes());
     } catch (...) {
         store_.release_from(chunk);
         throw;

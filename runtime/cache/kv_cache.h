@@ -34,19 +34,19 @@ struct KvPlacement {
 
 class KvCache final : public PassKv {
 public:
-    /// Provides `context_tokens` positions (rounded up to KV chunks) and `max_nodes` scratch rows in every layer.
-    /// Device memory is allocated here. Host memory for what streams is reserved here, and locked as the text grows.
-    /// Throws OutOfBudget.
-    KvCache(Device& device, const KvShape& shape, std::int64_t n_layers, std::int64_t context_tokens,
-            std::int64_t max_nodes, const KvPlacement& placement = {});
+    /// Provides `context_tokens` positions (rounded up to KV chunks) and `max_nodes` scratch rows in every layer;
+    /// `layouts` [n_layers] are the layers' layouts. Device memory is allocated here. Host memory for what streams is
+    /// reserved here, and locked as the text grows. Throws OutOfBudget.
+    KvCache(Device& device, std::span<const KvLayout> layouts, std::int64_t context_tokens, std::int64_t max_nodes,
+            const KvPlacement& placement = {});
 
     /// Returns what the constructor takes from the device's memory budget.
-    [[nodiscard]] static std::size_t device_bytes(const KvShape& shape, std::int64_t n_layers,
-                                                  std::int64_t context_tokens, std::int64_t max_nodes,
+    [[nodiscard]] static std::size_t device_bytes(std::span<const KvLayout> layouts, std::int64_t context_tokens,
+                                                  std::int64_t max_nodes,
                                                   std::span<const std::int64_t> resident_chunks = {});
 
     // Interface of PassKv.
-    [[nodiscard]] const KvShape& shape() const override { return store_.shape(); }
+    [[nodiscard]] const KvLayout& layout(std::int64_t layer) const override { return store_.layout(layer); }
     [[nodiscard]] const KvNodes& nodes() const override { return nodes_; }
     [[nodiscard]] std::int64_t text_offset() const override { return 0; }
     [[nodiscard]] std::byte* const* chunks(std::int64_t layer) const override { return store_.chunks(layer); }
@@ -90,16 +90,16 @@ public:
     /// of positions that remain.
     std::int64_t keep_intact_prefix(ExecRef exec) noexcept;
 
-    /// Copies the rows of a node in a layer, [K|V] of shape().scratch_row_bytes() bytes each, to `out` in host memory,
-    /// in stream order.
+    /// Copies the rows of a node in a layer, [K|V] of layout(layer).scratch_row_bytes() bytes each, to `out` in host
+    /// memory, in stream order.
     void read_rows(ExecRef exec, std::int64_t layer, NodeId node, std::byte* out) const;
-    /// Copies a chunk that has committed positions, on the device or the host, to `out` [chunk_bytes] in host memory,
-    /// before it returns. Slots past the committed positions are undefined.
+    /// Copies a chunk that has committed positions, on the device or the host, to `out` [layout(layer).chunk_bytes()]
+    /// in host memory, before it returns. Slots past the committed positions are undefined.
     void read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, std::byte* out);
     /// Writes the positions [first, n_tokens); `first` is n_committed() and a multiple of 256, and there are no nodes
-    /// (CHECKed). `read(layer, chunk, out)` must fill out [chunk_bytes] with what read_chunk() gave on a device of the
-    /// same kind. It is called for ascending chunks, and for all layers of a chunk. If it throws, the positions before
-    /// `first` remain.
+    /// (CHECKed). `read(layer, chunk, out)` must fill `out` [layout(layer).chunk_bytes()] with what read_chunk() gave
+    /// on a device of the same kind. It is called for ascending chunks, and for all layers of a chunk. If it throws,
+    /// the positions before `first` remain.
     void restore(ExecRef exec, std::int64_t first, std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read);
     /// restore() in steps, to fill several caches from one source: begin_restore(), restore_chunk() for each chunk and

@@ -17,7 +17,8 @@ namespace slipstream {
 class PassKv {
 public:
     virtual ~PassKv() = default;
-    [[nodiscard]] virtual const KvShape& shape() const = 0;
+    /// Returns the layout of a layer's rows and chunks.
+    [[nodiscard]] virtual const KvLayout& layout(std::int64_t layer) const = 0;
     [[nodiscard]] virtual const KvNodes& nodes() const = 0;
     /// Returns position minus slot of a node, the same for all nodes.
     [[nodiscard]] virtual std::int64_t text_offset() const = 0;

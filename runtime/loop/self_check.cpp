@@ -13,8 +13,12 @@ SelfCheck::SelfCheck(Target& plain) : plain_(&plain) {
     const TargetShape shape = plain.shape();
     CHECK(shape.max_tokens >= 1 && shape.max_logit_rows >= 1, "passes of {} tokens", shape.max_tokens);
     max_pass_tokens_ = static_cast<std::size_t>(shape.max_tokens);
-    row_bytes_ = shape.kv.scratch_row_bytes();
-    fetched_.resize(4 * static_cast<std::size_t>(shape.n_layers) * row_bytes_);
+    std::size_t of_node = 0;
+    for (const KvLayout& layout : shape.kv) {
+        row_bytes_.push_back(layout.scratch_row_bytes());
+        of_node += 2 * row_bytes_.back();
+    }
+    fetched_.resize(2 * of_node);
     nodes_.reserve(shape.max_nodes / 2);
 }
 
@@ -83,11 +87,14 @@ void SelfCheck::compare_rows(NodeId guessed, NodeId plain) {
     if (std::memcmp(fetched_.data(), fetched_.data() + half, half) == 0) return;
     std::size_t at = 0;
     while (fetched_[at] == fetched_[half + at]) ++at;
-    const std::size_t part = at / row_bytes_;
+    std::size_t layer = 0;
+    std::size_t in_layer = at;
+    for (; in_layer >= 2 * row_bytes_[layer]; ++layer) in_layer -= 2 * row_bytes_[layer];
     throw SelfCheckFailure(
         fmt::format("self-check: the {} of position {} (layer {}, byte {}) should be those of plain decoding, but "
                     "differ; the output is not exact: use --draft none, and report this",
-                    part % 2 == 0 ? "keys" : "values", plain_->position(guessed), part / 2, at % row_bytes_));
+                    in_layer < row_bytes_[layer] ? "keys" : "values", plain_->position(guessed), layer,
+                    in_layer % row_bytes_[layer]));
 }
 
 }  // namespace slipstream

@@ -63,9 +63,9 @@ private:
 
     Target* plain_;
     std::size_t max_pass_tokens_;
-    std::size_t row_bytes_;           // of the K or V row of a node in one layer
-    std::vector<NodeId> nodes_;       // nodes that the check has added, in the order of CheckedPass::path
-    std::vector<std::byte> fetched_;  // [2][n_layers][K|V]: KV rows of the two nodes that are compared
+    std::vector<std::size_t> row_bytes_;  // [n_layers]: of the K or V row of a node
+    std::vector<NodeId> nodes_;           // nodes that the check has added, in the order of CheckedPass::path
+    std::vector<std::byte> fetched_;      // [2][n_layers][K|V]: KV rows of the two nodes that are compared
     SelfCheckFigures figures_;
 };
 

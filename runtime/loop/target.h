@@ -27,7 +27,7 @@ struct TargetShape {
     std::int64_t max_nodes = 0;       // most nodes that exist at the same time
     bool has_prompt_kernels = false;  // whether a row of Phase::Prefill has other bits than one of Phase::Decode
     std::int64_t n_layers = 0;        // layers of the whole model
-    KvShape kv{};                     // one layer of the whole model
+    std::span<const KvLayout> kv{};   // [n_layers]: of the whole model; valid as long as the target
 };
 
 /// Arguments of one pass. The spans must stay valid until the pass is finished.
@@ -96,10 +96,10 @@ public:
     // KV of the whole model, all layers and heads, on whichever devices it is.
 
     /// Copies the keys and values of a node to host memory before it returns: [n_layers][K|V] rows of
-    /// kv.scratch_row_bytes() bytes each.
+    /// kv[layer].scratch_row_bytes() bytes each.
     virtual void read_rows(NodeId node, std::byte* out) = 0;
-    /// Copies a KV chunk that has committed positions to `out`, [kv.chunk_bytes()] in host memory. Slots past the
-    /// committed positions are undefined.
+    /// Copies a KV chunk that has committed positions to `out`, [kv[layer].chunk_bytes()] in host memory. Slots past
+    /// the committed positions are undefined.
     virtual void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) = 0;
     /// Writes the positions [first, n_tokens); `first` is n_committed() and a multiple of 256, and there are no nodes
     /// (CHECKed). `read(layer, chunk, out)` must fill `out` with what read_chunk() gave. It is called once for each

@@ -42,11 +42,9 @@ std::vector<WeightItem> items_of(const ModelWeights& weights, const LoadOptions&
 std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t context_tokens) {
     CHECK(context_tokens >= 0, "KV of {} tokens", context_tokens);
     const std::int64_t n_chunks = context_tokens / kChunkTokens + (context_tokens % kChunkTokens > 0 ? 1 : 0);
-    std::int64_t cols = 0;  // elements of K of one token in all layers; below 2^28, see validate()
-    for (const LayerConfig& layer : config.layers) cols += layer.attention().kv_cols();
-    const std::size_t bytes = 2 * row_bytes(kv_dtype, kChunkTokens);  // K and V of a chunk with one element per token
-    const auto of_chunk = checked_mul(bytes, static_cast<std::size_t>(cols));
-    const auto all = of_chunk ? checked_mul(*of_chunk, static_cast<std::size_t>(n_chunks)) : std::nullopt;
+    std::size_t of_chunks = 0;  // a chunk of each layer; below 2^38, see validate()
+    for (const KvLayout& layout : config.kv_layouts(kv_dtype)) of_chunks += layout.chunk_bytes();
+    const auto all = checked_mul(of_chunks, static_cast<std::size_t>(n_chunks));
     return std::min(all.value_or(kMaxKvBytes), kMaxKvBytes);
 }
 

@@ -78,7 +78,9 @@ public:
     [[nodiscard]] const std::vector<RopeFrequencies>& ropes() const { return ropes_; }
     [[nodiscard]] Device& device() const { return *device_; }
     [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
-    [[nodiscard]] KvShape kv_shape() const { return config_.kv_shape(0, kv_dtype_); }
+    [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
+    /// Returns [config().n_layers()]: the layout of each layer's KV.
+    [[nodiscard]] std::vector<KvLayout> kv_layouts() const { return config_.kv_layouts(kv_dtype_); }
 
     /// Bytes of the small tensors (norms, biases), which every placement keeps on the device.
     [[nodiscard]] static std::size_t small_tensor_bytes(const ModelWeights& weights);

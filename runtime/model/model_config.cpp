@@ -92,6 +92,12 @@ void check_rope(const RopeConfig& rope) {
 
 }  // namespace
 
+std::vector<KvLayout> ModelConfig::kv_layouts(DType dtype) const {
+    std::vector<KvLayout> layouts;
+    for (std::int64_t layer = 0; layer < n_layers(); ++layer) layouts.push_back(kv_layout(layer, dtype));
+    return layouts;
+}
+
 std::vector<std::int64_t> layer_windows(const ModelConfig& config) {
     std::vector<std::int64_t> windows;
     for (const LayerConfig& layer : config.layers) windows.push_back(layer.attention().window);

@@ -100,9 +100,11 @@ struct ModelConfig {
     [[nodiscard]] std::int64_t n_layers() const { return std::ssize(layers); }
     [[nodiscard]] const AttentionConfig& attention(std::int64_t layer) const { return layers[layer].attention(); }
     [[nodiscard]] std::int64_t window(std::int64_t layer) const { return attention(layer).window; }
-    [[nodiscard]] KvShape kv_shape(std::int64_t layer, DType dtype) const {
+    [[nodiscard]] KvLayout kv_layout(std::int64_t layer, DType dtype) const {
         return {attention(layer).n_kv_heads, attention(layer).head_dim, dtype};
     }
+    /// Returns [n_layers()]: the layout of each layer's KV.
+    [[nodiscard]] std::vector<KvLayout> kv_layouts(DType dtype) const;
     /// Returns the largest size(layer) of all layers; 0 if there are none.
     template <typename Size>
     [[nodiscard]] std::int64_t largest(const Size& size) const {

@@ -51,8 +51,9 @@ Range range_of(TensorDim dim, const ModelConfig& config, std::int64_t layer, con
     const std::int64_t of_kv_head =
         dim == TensorDim::Q ? attention.queries_per_kv_head() * attention.head_dim : attention.head_dim;
     if (dim == TensorDim::Q || dim == TensorDim::Kv)
-        return {shard.first_kv_head * of_kv_head, shard.n_kv_heads * of_kv_head};
-    if (dim == TensorDim::FeedForward) return {shard.first_ffn, shard.n_ffn};
+        return {shard.first_kv_head * of_kv_head, shard.n_kv_heads.value_or(attention.n_kv_heads) * of_kv_head};
+    if (dim == TensorDim::FeedForward)
+        return {shard.first_ffn, shard.n_ffn.value_or(config.layers[layer].feed_forward.d_ff)};
     return {0, dim_size(dim, config, layer)};
 }
 
@@ -63,8 +64,7 @@ std::string_view split_name(SplitKind kind) {
 }
 
 ModelShard whole_shard(const ModelConfig& config) {
-    const LayerConfig& layer = config.layers.front();
-    return {.n_kv_heads = layer.attention().n_kv_heads, .n_ffn = layer.feed_forward.d_ff, .n_vocab = config.vocab};
+    return {.n_vocab = config.vocab};
 }
 
 ModelConfig shard_config(const ModelConfig& config, const ModelShard& shard) {
@@ -79,11 +79,13 @@ ModelConfig shard_config(const ModelConfig& config, const ModelShard& shard) {
     }
     for (LayerConfig& layer : thin.layers) {
         AttentionConfig& attention = layer.attention();
-        check_range({shard.first_kv_head, shard.n_kv_heads}, attention.n_kv_heads, "kv heads from");
-        check_range({shard.first_ffn, shard.n_ffn}, layer.feed_forward.d_ff, "feed-forward columns from");
-        attention.n_q_heads = attention.queries_per_kv_head() * shard.n_kv_heads;
-        attention.n_kv_heads = shard.n_kv_heads;
-        layer.feed_forward.d_ff = shard.n_ffn;
+        const std::int64_t n_kv_heads = shard.n_kv_heads.value_or(attention.n_kv_heads);
+        const std::int64_t n_ffn = shard.n_ffn.value_or(layer.feed_forward.d_ff);
+        check_range({shard.first_kv_head, n_kv_heads}, attention.n_kv_heads, "kv heads from");
+        check_range({shard.first_ffn, n_ffn}, layer.feed_forward.d_ff, "feed-forward columns from");
+        attention.n_q_heads = attention.queries_per_kv_head() * n_kv_heads;
+        attention.n_kv_heads = n_kv_heads;
+        layer.feed_forward.d_ff = n_ffn;
     }
     thin.vocab = shard.n_vocab;
     return thin;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -20,8 +21,10 @@ enum class SplitKind : std::uint8_t { Layers, Tensor };
 [[nodiscard]] std::string_view split_name(SplitKind kind);
 
 struct ModelShard {
-    std::int64_t first_kv_head = 0, n_kv_heads = 0;
-    std::int64_t first_ffn = 0, n_ffn = 0;      // of d_ff
+    std::int64_t first_kv_head = 0;
+    std::optional<std::int64_t> n_kv_heads{};   // nothing: all of each layer
+    std::int64_t first_ffn = 0;                 // of d_ff
+    std::optional<std::int64_t> n_ffn{};        // nothing: all of each layer
     std::int64_t first_vocab = 0, n_vocab = 0;  // rows of the LM head
     std::vector<std::int64_t> layers{};         // of the whole model, ascending; empty: all of them
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+#include <vector>
 
 #include "kernels/attention.h"
 #include "kernels/base/checked_math.h"
@@ -41,11 +43,15 @@ std::size_t Forward::device_bytes(const ModelConfig& config, const ForwardLimits
 }
 
 WorkspaceShapes Forward::workspace_shapes(const ModelConfig& config, DType kv_dtype, const ForwardLimits& limits) {
+    std::vector<AttentionHeads> kinds;
+    for (std::int64_t layer = 0; layer < config.n_layers(); ++layer) {
+        const AttentionHeads heads{config.kv_layout(layer, kv_dtype), config.attention(layer).n_q_heads};
+        if (std::ranges::find(kinds, heads) == kinds.end()) kinds.push_back(heads);
+    }
     return {
         .n_tokens = limits.max_tokens,
         .max_cols = std::max({config.d_model, config.max_d_ff(), config.max_q_cols()}),
-        .kv = config.kv_shape(0, kv_dtype),
-        .n_q_heads = config.attention(0).n_q_heads,
+        .attention = std::move(kinds),
         .n_logit_rows = limits.max_logit_rows,
         .vocab = config.vocab,
         .prompt_rows = limits.max_tokens < kPrefillChunkTokens

@@ -78,7 +78,7 @@ void ModelPass::keys_and_values(std::int64_t layer, const PassRows& rows) {
         norm(k_heads, weights[KNorm], k_heads);
     }
     if (rows.hooks != nullptr) rows.hooks->on_rows(exec(), layer, k, v);
-    rotate_write(exec(), {.shape = rows.kv->shape(),
+    rotate_write(exec(), {.shape = rows.kv->layout(layer),
                           .q = q,
                           .k = k,
                           .v = v,
@@ -96,7 +96,7 @@ void ModelPass::attend(std::int64_t layer, const PassRows& rows) {
     const AttentionConfig& attention = model_->config().attention(layer);
     const TensorView attended = activations_.rows(Activation::Attended, rows.n(), attention.q_cols());
     const AttentionArgs args{
-        .shape = rows.kv->shape(),
+        .shape = rows.kv->layout(layer),
         .q = activations_.rows(Activation::Q, rows.n(), attention.q_cols()),
         .out = attended,
         .n_q_heads = attention.n_q_heads,

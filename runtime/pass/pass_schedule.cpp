@@ -6,13 +6,15 @@ namespace slipstream {
 
 namespace {
 
-void add_kv(PassKv& kv, std::int64_t layer, ChunkRange range, std::int64_t per_copy, std::vector<ScheduleItem>& items,
+void add_kv(PassKv& kv, std::int64_t layer, ChunkRange range, std::size_t ring_bytes, std::vector<ScheduleItem>& items,
             std::vector<TransferItem>& copies) {
     HostKv& host = *kv.host();
+    const std::size_t chunk_bytes = kv.layout(layer).chunk_bytes();
+    const std::int64_t per_copy = chunks_per_copy(ring_bytes, chunk_bytes);
     while (range.first < range.end) {
         const std::int64_t end =
             std::min({range.end, range.first + per_copy, host.extents().end_of_extent(layer, range.first)});
-        const std::size_t bytes = (end - range.first) * kv.shape().chunk_bytes();
+        const std::size_t bytes = (end - range.first) * chunk_bytes;
         items.push_back({.layer = layer, .chunks = {range.first, end}, .bytes = bytes});
         copies.push_back({.source = host.chunk(layer, range.first),
                           .bytes = bytes,
@@ -40,12 +42,15 @@ ScheduleBounds schedule_bounds(const PassReads& reads, std::size_t ring_bytes) {
         if (reads.model->streams(static_cast<std::int32_t>(i)))
             bounds.item_bytes = std::max(bounds.item_bytes, reads.model->items()[i].bytes);
     if (reads.kv->host() == nullptr) return bounds;
-    const std::size_t chunk_bytes = reads.kv->shape().chunk_bytes();
-    const std::int64_t per_copy = chunks_per_copy(ring_bytes, chunk_bytes);
     const std::int64_t n_chunks = ceil_div(reads.kv->nodes().context_tokens(), kChunkTokens);
-    for (std::int64_t layer = 0; layer < reads.model->config().n_layers(); ++layer)
-        bounds.n_items += copies_of(n_chunks - reads.kv->resident_chunks(layer), per_copy);
-    bounds.item_bytes = std::max(bounds.item_bytes, per_copy * chunk_bytes);
+    for (std::int64_t layer = 0; layer < reads.model->config().n_layers(); ++layer) {
+        const std::int64_t n_host = n_chunks - reads.kv->resident_chunks(layer);
+        if (n_host <= 0) continue;
+        const std::size_t chunk_bytes = reads.kv->layout(layer).chunk_bytes();
+        const std::int64_t per_copy = chunks_per_copy(ring_bytes, chunk_bytes);
+        bounds.n_items += copies_of(n_host, per_copy);
+        bounds.item_bytes = std::max(bounds.item_bytes, per_copy * chunk_bytes);
+    }
     return bounds;
 }
 
@@ -54,7 +59,6 @@ void make_schedule(const PassReads& reads, std::int64_t host_chunks, std::size_t
     const Model& model = *reads.model;
     PassKv& kv = *reads.kv;
     const ModelConfig& config = model.config();
-    const std::int64_t per_copy = chunks_per_copy(ring_bytes, kv.shape().chunk_bytes());
     items.clear();
     copies.clear();
     const auto add_weights = [&](std::size_t index) {
@@ -66,7 +70,7 @@ void make_schedule(const PassReads& reads, std::int64_t host_chunks, std::size_t
     for_each_read(model.items(), config.n_layers(), add_weights, [&](std::int64_t layer) {
         if (kv.host() == nullptr) return;
         const std::int64_t seen = first_chunk_in_window(config.window(layer), kv.nodes().n_committed());
-        add_kv(kv, layer, {std::max(kv.resident_chunks(layer), seen), host_chunks}, per_copy, items, copies);
+        add_kv(kv, layer, {std::max(kv.resident_chunks(layer), seen), host_chunks}, ring_bytes, items, copies);
     });
 }
 

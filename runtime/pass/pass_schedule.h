@@ -20,8 +20,8 @@ struct ScheduleItem {
     std::size_t bytes = 0;
 };
 
-/// Chunks that one copy of KV carries at most with a ring of that size: four copies in the ring at least, so that the
-/// link goes on while one is read; never more than an extent.
+/// Chunks of a layer that one copy of KV carries at most with a ring of that size: four copies in the ring at least, so
+/// that the link goes on while one is read; never more than an extent.
 [[nodiscard]] std::int64_t chunks_per_copy(std::size_t ring_bytes, std::size_t chunk_bytes);
 
 /// The first chunk that queries from slot `first_slot` on read of a layer with a window (0: none): those before lie

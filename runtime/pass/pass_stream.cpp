@@ -116,7 +116,7 @@ std::optional<KvSegment> PassStream::acquire_kv(std::int64_t layer, Stream& comp
     if (at_ == items.size() || items[at_].weight_item >= 0 || items[at_].layer != layer) return std::nullopt;
     const ChunkRange range = items[at_].chunks;
     const std::byte* data = acquire_next(compute);
-    const std::size_t chunk_bytes = running().reads.kv->shape().chunk_bytes();
+    const std::size_t chunk_bytes = running().reads.kv->layout(layer).chunk_bytes();
     for (std::int64_t chunk = range.first; chunk < range.end; ++chunk, data += chunk_bytes) segment_[chunk] = data;
     return KvSegment{range, segment_.data()};
 }

@@ -5,10 +5,12 @@
 namespace slipstream {
 
 std::size_t PromptKvAreas::area_bytes(const KvCache& cache, std::int64_t end_chunk) {
-    std::int64_t most = 0;
-    for (std::int64_t layer = 0; layer < cache.n_layers(); ++layer)
-        most = std::max(most, end_chunk - cache.resident_chunks(layer));
-    return most * cache.shape().chunk_bytes();
+    std::size_t most = 0;
+    for (std::int64_t layer = 0; layer < cache.n_layers(); ++layer) {
+        const std::int64_t n_chunks = std::max<std::int64_t>(end_chunk - cache.resident_chunks(layer), 0);
+        most = std::max(most, n_chunks * cache.layout(layer).chunk_bytes());
+    }
+    return most;
 }
 
 PromptKvAreas::PromptKvAreas(PassStream& pass, KvCache& cache, ExecRef exec, std::span<std::byte> areas,
@@ -36,7 +38,8 @@ void PromptKvAreas::begin_layer(std::int64_t layer) {
     if (const std::uint64_t use = area_use_.at(area); use > 0) exec_.stream.wait(cache_->host()->flushed(), use);
     std::copy_n(cache_->chunks(layer), resident, table_.begin());
     std::byte* data = areas_.data() + area * area_bytes_;
-    for (std::int64_t chunk = resident; chunk < range_.end_chunk(); ++chunk, data += cache_->shape().chunk_bytes())
+    for (std::int64_t chunk = resident; chunk < range_.end_chunk();
+         ++chunk, data += cache_->layout(layer).chunk_bytes())
         table_[chunk] = data;
     load();
 }
@@ -44,7 +47,7 @@ void PromptKvAreas::begin_layer(std::int64_t layer) {
 // What the cache holds of the layer already: full chunks from the host, the last one from the tail.
 void PromptKvAreas::load() {
     HostKv& host = *cache_->host();
-    const std::size_t chunk_bytes = cache_->shape().chunk_bytes();
+    const std::size_t chunk_bytes = cache_->layout(layer_).chunk_bytes();
     const std::int64_t resident = cache_->resident_chunks(layer_);
     const std::int64_t n_host = range_.first_chunk();
     if (resident < n_host) {
@@ -66,7 +69,7 @@ void PromptKvAreas::end_layer() {
     last_flush_ = host.flush(exec_.stream, [&](Stream& out) {
         for (std::int64_t chunk = std::max(range_.first_chunk(), cache_->resident_chunks(layer_));
              chunk < range_.end_chunk(); ++chunk)
-            out.copy(host.chunk(layer_, chunk), table_[chunk], cache_->shape().chunk_bytes());
+            out.copy(host.chunk(layer_, chunk), table_[chunk], cache_->layout(layer_).chunk_bytes());
     });
     area_use_.at(static_cast<std::size_t>(layer_) % area_use_.size()) = last_flush_;
 }

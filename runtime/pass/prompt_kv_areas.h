@@ -17,7 +17,7 @@ namespace slipstream {
 
 class PromptKvAreas final : public PromptKv {
 public:
-    /// Device memory of one area: for the layer with most chunks that stream below `end_chunk`.
+    /// Device memory of one area: for the layer with most bytes of chunks that stream below `end_chunk`.
     [[nodiscard]] static std::size_t area_bytes(const KvCache& cache, std::int64_t end_chunk);
 
     /// Works in `areas`, memory of the device, 64-byte aligned, of one area or two: with two a layer begins while the

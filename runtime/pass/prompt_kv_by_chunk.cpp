@@ -21,15 +21,16 @@ PromptKvByChunk::PromptKvByChunk(PassStream& pass, const PassReads& reads, const
       kv_chunks_per_prefill_chunk_(range.chunk_tokens / kChunkTokens),
       first_new_chunk_(range.first_chunk()),
       last_layer_(range.last_layer),
+      slot_bytes_(store.largest_streamed_chunk()),
       slots_(area.data()),
       new_use_(range.end_chunk() - range.first_chunk()),
       table_(range.end_chunk(), nullptr),
       segment_(range.end_chunk(), nullptr) {
-    const std::size_t chunk = store.shape().chunk_bytes();
-    CHECK(range.chunk_tokens % kChunkTokens == 0 && area.size() >= least_bytes(chunk, range.chunk_tokens),
+    CHECK(range.chunk_tokens % kChunkTokens == 0 && area.size() >= least_bytes(slot_bytes_, range.chunk_tokens),
           "pieces of {} tokens in {} bytes", range.chunk_tokens, area.size());
-    const std::span<std::byte> ring = area.subspan(2 * static_cast<std::size_t>(kv_chunks_per_prefill_chunk_) * chunk);
-    const std::int64_t most = static_cast<std::int64_t>(ring.size() / chunk) + 1;
+    const std::span<std::byte> ring =
+        area.subspan(2 * static_cast<std::size_t>(kv_chunks_per_prefill_chunk_) * slot_bytes_);
+    const std::int64_t most = static_cast<std::int64_t>(ring.size() / store.smallest_streamed_chunk()) + 1;
     ring_ = std::make_unique<TransferRing>(exec.device, ring, pass.copy_in(), most);
     copied_.reserve(range.end_chunk());
 }
@@ -37,7 +38,7 @@ PromptKvByChunk::PromptKvByChunk(PassStream& pass, const PassReads& reads, const
 std::byte* PromptKvByChunk::slot(std::int64_t chunk) const {
     const auto index =
         static_cast<std::int64_t>(parity_) * kv_chunks_per_prefill_chunk_ + chunk % kv_chunks_per_prefill_chunk_;
-    return slots_ + index * store_->shape().chunk_bytes();
+    return slots_ + index * slot_bytes_;
 }
 
 void PromptKvByChunk::begin_layer(std::int64_t layer) {
@@ -62,8 +63,7 @@ void PromptKvByChunk::begin_prefill_chunk(std::int64_t first, std::int64_t end) 
         if (slots_use_[parity_] > 0) exec_.stream.wait(reads_.kv->host()->flushed(), slots_use_[parity_]);
         for (std::int64_t chunk = own_.first; chunk < own_.end; ++chunk) table_[chunk] = slot(chunk);
         if (first % kChunkTokens != 0 && first_chunk >= resident)  // begun by what was committed before the prompt
-            exec_.stream.copy(slot(first_chunk), store_->tail_chunk(layer_, first_chunk),
-                              store_->shape().chunk_bytes());
+            exec_.stream.copy(slot(first_chunk), store_->tail_chunk(layer_, first_chunk), chunk_bytes());
     }
     copy_ahead();
 }
@@ -73,7 +73,7 @@ void PromptKvByChunk::end_prefill_chunk() {
     HostKv& host = *reads_.kv->host();
     last_flush_ = host.flush(exec_.stream, [&](Stream& out) {
         for (std::int64_t chunk = own_.first; chunk < own_.end; ++chunk)
-            out.copy(host.chunk(layer_, chunk), slot(chunk), store_->shape().chunk_bytes());
+            out.copy(host.chunk(layer_, chunk), slot(chunk), chunk_bytes());
     });
     slots_use_[parity_] = last_flush_;
     for (std::int64_t chunk = own_.first; chunk < own_.end; ++chunk) {
@@ -84,11 +84,10 @@ void PromptKvByChunk::end_prefill_chunk() {
 
 void PromptKvByChunk::copy_ahead() {
     HostKv& host = *reads_.kv->host();
-    const std::size_t chunk_bytes = store_->shape().chunk_bytes();
-    const std::int64_t per_copy = chunks_per_copy(ring_->region_bytes(), chunk_bytes);
+    const std::int64_t per_copy = chunks_per_copy(ring_->region_bytes(), chunk_bytes());
     while (next_ < n_host_) {
         const std::int64_t end = std::min({n_host_, next_ + per_copy, host.extents().end_of_extent(layer_, next_)});
-        const std::size_t bytes = (end - next_) * chunk_bytes;
+        const std::size_t bytes = (end - next_) * chunk_bytes();
         if (!ring_->has_room(bytes)) return;
         // Uses grow with the chunks: those that this prompt fills are flushed behind all that were there before.
         const std::uint64_t use =
@@ -109,8 +108,7 @@ std::optional<KvSegment> PromptKvByChunk::acquire_kv(std::int64_t layer, Stream&
     const ChunkRange range = copied_[at_];
     const std::byte* data =
         with_context("KV", [&] { return ring_->acquire(first_number_ + static_cast<std::int64_t>(at_), compute); });
-    for (std::int64_t chunk = range.first; chunk < range.end; ++chunk, data += store_->shape().chunk_bytes())
-        segment_[chunk] = data;
+    for (std::int64_t chunk = range.first; chunk < range.end; ++chunk, data += chunk_bytes()) segment_[chunk] = data;
     return KvSegment{range, segment_.data()};
 }
 
@@ -118,7 +116,7 @@ void PromptKvByChunk::release_kv(Stream& compute) {
     const ChunkRange range = copied_[at_];
     ring_->release(first_number_ + static_cast<std::int64_t>(at_), compute);
     ++at_;
-    pass_->count(0, (range.end - range.first) * store_->shape().chunk_bytes());
+    pass_->count(0, (range.end - range.first) * chunk_bytes());
     copy_ahead();
 }
 

@@ -21,7 +21,8 @@ namespace slipstream {
 
 class PromptKvByChunk final : public PromptKv {
 public:
-    /// Device memory that prefill chunks of `chunk_tokens` (a multiple of 256) need at least.
+    /// Device memory that prefill chunks of `chunk_tokens` (a multiple of 256) need at least. `chunk_bytes`: of the
+    /// largest KV chunk of a layer that streams.
     [[nodiscard]] static std::size_t least_bytes(std::size_t chunk_bytes, std::int64_t chunk_tokens);
 
     /// Works in `area`, memory of the device, 64-byte aligned. Copies go over pass.copy_in(), and are counted in its
@@ -43,6 +44,7 @@ public:
 
 private:
     [[nodiscard]] std::byte* slot(std::int64_t chunk) const;
+    [[nodiscard]] std::size_t chunk_bytes() const { return store_->layout(layer_).chunk_bytes(); }  // of the layer
     void copy_ahead();
 
     PassStream* pass_;
@@ -52,6 +54,7 @@ private:
     std::int64_t kv_chunks_per_prefill_chunk_;
     std::int64_t first_new_chunk_;
     std::int64_t last_layer_;  // as PromptRange
+    std::size_t slot_bytes_;   // largest KV chunk of a layer that streams
     std::byte*
         slots_;  // [2][kv_chunks_per_prefill_chunk]: of the running prefill chunk, of the one before, which is flushed
     std::unique_ptr<TransferRing> ring_;

@@ -124,7 +124,7 @@ void Forward::PromptSteps::run_prefill_chunk(std::int64_t layer, std::int64_t pr
                               is_prompt && layer == range_.last_layer ? LayerPart::KvRows : LayerPart::Whole);
     if (is_prompt)
         kv_commit(forward_->exec(),
-                  {.shape = cache_->shape(),
+                  {.shape = cache_->layout(layer),
                    .scratch_k = cache_->scratch_k(layer),
                    .scratch_v = cache_->scratch_v(layer),
                    .scratch_rows = scratch_rows(rows.nodes),

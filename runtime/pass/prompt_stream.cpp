@@ -45,7 +45,7 @@ bool PromptStream::fits(const PassStream& pass, const Model& model, KvCache& cac
     if (cache.streams()) {
         kv = PromptKvAreas::area_bytes(cache, end / kChunkTokens);
         if (chunk_tokens % kChunkTokens == 0)
-            kv = std::min(kv, PromptKvByChunk::least_bytes(cache.shape().chunk_bytes(), chunk_tokens));
+            kv = std::min(kv, PromptKvByChunk::least_bytes(cache.store().largest_streamed_chunk(), chunk_tokens));
     }
     return round_up(weights_bytes_at_once(model), kAlign) + kv <= pass.ring_bytes();
 }

@@ -13,7 +13,6 @@ namespace slipstream {
 ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
     CHECK(request.config != nullptr && request.weights != nullptr);
     pass_tokens_ = request.pass_tokens.value_or(1);
-    queries_per_kv_head_ = request.config->attention(0).queries_per_kv_head();
     const std::size_t limit = request.max_item_bytes > 0 ? request.max_item_bytes : item_limit(request.budget_bytes);
     try {
         place(limit);
@@ -60,12 +59,11 @@ void ModelPlan::place(std::size_t max_item_bytes) {
 }
 
 ResidencyRequest ModelPlan::residency_request(std::int64_t n_tokens, std::int64_t text_tokens) const {
-    return {.schedule = plan_schedule(
-                pass_items_, request_.rates,
-                {.n_tokens = n_tokens,
-                 .text_tokens = text_tokens < request_.context_tokens ? text_tokens
-                                                                      : round_up(request_.context_tokens, kChunkTokens),
-                 .queries_per_kv_head = queries_per_kv_head_}),
+    return {.schedule = plan_schedule(pass_items_, request_.rates,
+                                      {.n_tokens = n_tokens,
+                                       .text_tokens = text_tokens < request_.context_tokens
+                                                          ? text_tokens
+                                                          : round_up(request_.context_tokens, kChunkTokens)}),
             .budget_bytes = request_.budget_bytes,
             .fixed_bytes = request_.fixed_bytes,
             .streaming_bytes = request_.streaming_bytes,

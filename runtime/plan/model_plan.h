@@ -94,7 +94,6 @@ private:
     void place(std::size_t max_item_bytes);
 
     ModelPlanRequest request_;
-    std::int64_t queries_per_kv_head_ = 1;
     std::vector<WeightItem> items_;
     std::vector<PassItem> pass_items_;
     std::int64_t pass_tokens_ = 1;

@@ -16,13 +16,14 @@ constexpr std::size_t kSlotAlignBytes = 64;                   // alignment of it
 
 PassItem kv_item(const PassItemRequest& request, std::int64_t layer) {
     const ModelConfig& config = *request.config;
-    const std::size_t chunk = config.kv_shape(layer, request.kv_dtype).chunk_bytes();
+    const std::size_t chunk = config.kv_layout(layer, request.kv_dtype).chunk_bytes();
     const std::int64_t n_chunks = ceil_div(request.context_tokens, kChunkTokens);
     PassItem pass_item{.tag = PlanTag::Kv,
                        .layer = layer,
                        .bytes = static_cast<std::size_t>(n_chunks) * chunk,
                        .unit_bytes = chunk,
-                       .transfer_bytes = static_cast<std::size_t>(kChunksPerExtent) * chunk};
+                       .transfer_bytes = static_cast<std::size_t>(kChunksPerExtent) * chunk,
+                       .queries_per_kv_head = config.attention(layer).queries_per_kv_head()};
     // A window that begins inside a KV chunk reads one chunk more than its length.
     const std::int64_t shown = ceil_div(config.window(layer), kChunkTokens) + 1;
     if (config.window(layer) > 0 && shown < n_chunks) pass_item.window_bytes = static_cast<std::size_t>(shown) * chunk;
@@ -71,7 +72,7 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
             if (pass_item.window_bytes > 0 && pass_item.window_bytes < item.bytes)
                 item.read_bytes = pass_item.window_bytes;
             const auto read = static_cast<double>(item.read_bytes > 0 ? item.read_bytes : item.bytes);
-            const double vectors = tokens * static_cast<double>(load.queries_per_kv_head);
+            const double vectors = tokens * static_cast<double>(pass_item.queries_per_kv_head);
             item.compute_seconds =
                 read * rates.kv.seconds(vectors) + rates.layer_seconds + tokens * rates.layer_token_seconds;
         }

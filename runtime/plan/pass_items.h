@@ -28,7 +28,8 @@ struct PassItem {
     std::size_t unit_bytes = 0;
     /// Most bytes of one copy. Of weights: `bytes`; of KV: an extent.
     std::size_t transfer_bytes = 0;
-    std::size_t window_bytes = 0;  // KV that a layer with a sliding window reads; 0: all
+    std::size_t window_bytes = 0;          // KV that a layer with a sliding window reads; 0: all
+    std::int64_t queries_per_kv_head = 1;  // of KV: query heads that share a kv head
     /// The bytes of a weight item that have one type.
     struct Part {
         DType dtype = DType::F32;
@@ -53,7 +54,6 @@ struct PassLoad {
     std::int64_t n_tokens = 1;  // tokens that the pass processes
     /// Committed tokens before it; more than the context counts as the context.
     std::int64_t text_tokens = std::numeric_limits<std::int64_t>::max();
-    std::int64_t queries_per_kv_head = 1;  // query heads that share a kv head
 };
 /// Returns the transfer schedule of a pass with the time of each item; element i is pass item i. Of the KV, only full
 /// chunks are in the schedule.

@@ -20,7 +20,7 @@ std::vector<KvCache*> pointers(const std::vector<std::unique_ptr<KvCache>>& cach
 }  // namespace
 
 ModelRunner::RankView::RankView(const Model& model, KvCache& cache, const ViewNeeds& needs)
-    : view(model.device(), model.kv_shape(), model.config().n_layers(), needs.room()),
+    : view(model.device(), model.kv_layouts(), needs.room()),
       builder(model.device(), cache, view, model.config(), needs.options) {}
 
 ModelRunner::SequenceParts::SequenceParts(const std::vector<Rank>& ranks, const Caches& caches, PinnedArena* arena)
@@ -37,8 +37,8 @@ ModelRunner::ModelRunner(const std::vector<RunnerShard>& shards, const RunnerNee
         const Model& model = *shard.model;
         std::vector<PassReads> reads;
         for (Caches& caches : caches_) {
-            caches.push_back(std::make_unique<KvCache>(model.device(), model.kv_shape(), model.config().n_layers(),
-                                                       needs.text_tokens, needs.scratch_nodes, shard.kv));
+            caches.push_back(std::make_unique<KvCache>(model.device(), model.kv_layouts(), needs.text_tokens,
+                                                       needs.scratch_nodes, shard.kv));
             reads.push_back({&model, caches.back().get()});
         }
         Collective* collective = sums_ ? &sums_->rank(i) : nullptr;

@@ -36,7 +36,7 @@ std::vector<ModelShard> deal_parts(SplitKind kind, const ModelConfig& config, co
 std::vector<std::int64_t> parts_of(SplitKind kind, std::span<const ModelShard> shards) {
     std::vector<std::int64_t> parts;
     for (const ModelShard& shard : shards)
-        parts.push_back(kind == SplitKind::Layers ? std::ssize(shard.layers) : shard.n_kv_heads);
+        parts.push_back(kind == SplitKind::Layers ? std::ssize(shard.layers) : shard.n_kv_heads.value());
     return parts;
 }
 

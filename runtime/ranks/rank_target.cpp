@@ -12,7 +12,6 @@ RankTarget::RankTarget(const std::vector<Rank>& ranks, std::vector<KvCache*> cac
       caches_(std::move(caches)),
       kvs_(caches_.begin(), caches_.end()),
       owners_(layer_owners(ranks_)),
-      kv_(caches_.front()->shape()),
       passes_(make_rank_passes(ranks_, arena)),
       logits_(ranks_, ranks_.front().forward->limits().max_logit_rows) {
     CHECK(caches_.size() == ranks_.size(), "{} caches of {} ranks", caches_.size(), ranks_.size());
@@ -24,9 +23,13 @@ RankTarget::RankTarget(const std::vector<Rank>& ranks, std::vector<KvCache*> cac
                   caches_[rank]->max_nodes() == caches_.front()->max_nodes() &&
                   caches_[rank]->context_tokens() == caches_.front()->context_tokens(),
               "ranks of different limits");
-    kv_.n_kv_heads = 0;
-    for (const LayerOwner& owner : owners_.front()) kv_.n_kv_heads += caches_[owner.rank]->shape().n_kv_heads;
-    if (owners_.front().size() > 1) rows_.resize(owners_.size() * 2 * kv_.scratch_row_bytes());
+    std::size_t rows_bytes = 0;  // K and V of one node, all layers
+    for (const std::vector<LayerOwner>& each : owners_) {
+        KvLayout& whole = kv_.emplace_back(layout(each.front()));
+        for (const LayerOwner& owner : std::span(each).subspan(1)) whole.n_kv_heads += layout(owner).n_kv_heads;
+        rows_bytes += 2 * whole.scratch_row_bytes();
+    }
+    if (owners_.front().size() > 1) rows_.resize(rows_bytes);
 }
 
 TargetShape RankTarget::shape() const {
@@ -201,26 +204,28 @@ void RankTarget::even_views() {
 
 // A row of the whole model is the keys of all kv heads, then their values; each owner has some of the heads.
 void RankTarget::read_rows(NodeId node, std::byte* out) {
-    const std::size_t whole = kv_.scratch_row_bytes();
     const bool is_split = owners_.front().size() > 1;
-    std::size_t before = 0;  // bytes of keys of the owners before
     for (std::size_t at = 0; at < owners_.front().size(); ++at) {
         std::byte* to = is_split ? rows_.data() : out;
         for (const std::vector<LayerOwner>& each : owners_) {
             const LayerOwner& owner = each[at];
             caches_[owner.rank]->read_rows(exec(owner.rank), owner.layer, node, to);
-            to += 2 * caches_[owner.rank]->shape().scratch_row_bytes();
+            to += 2 * layout(owner).scratch_row_bytes();
         }
         for (const Rank& rank : ranks_) rank.forward->exec().stream.synchronize();
         if (!is_split) return;
-        const std::size_t part = caches_[owners_.front()[at].rank]->shape().scratch_row_bytes();
+        const std::byte* from = rows_.data();
+        std::byte* of_layer = out;
         for (std::size_t layer = 0; layer < owners_.size(); ++layer) {
-            const std::byte* from = rows_.data() + layer * 2 * part;
-            std::byte* of_layer = out + layer * 2 * whole + before;
-            std::copy_n(from, part, of_layer);
-            std::copy_n(from + part, part, of_layer + whole);
+            const std::size_t whole = kv_[layer].scratch_row_bytes();
+            const std::size_t part = layout(owners_[layer][at]).scratch_row_bytes();
+            std::size_t before = 0;  // bytes of keys of the owners before
+            for (std::size_t i = 0; i < at; ++i) before += layout(owners_[layer][i]).scratch_row_bytes();
+            std::copy_n(from, part, of_layer + before);
+            std::copy_n(from + part, part, of_layer + whole + before);
+            from += 2 * part;
+            of_layer += 2 * whole;
         }
-        before += part;
     }
 }
 
@@ -230,7 +235,7 @@ void RankTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* o
     for (const LayerOwner& owner : owners_[layer]) {
         on_rank(ranks_, owner.rank, layer,
                 [&] { caches_[owner.rank]->read_chunk(exec(owner.rank), owner.layer, chunk, out); });
-        out += caches_[owner.rank]->shape().chunk_bytes();
+        out += layout(owner).chunk_bytes();
     }
     failed_ = false;
 }
@@ -239,7 +244,7 @@ void RankTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* o
 void RankTarget::restore(std::int64_t first, std::int64_t n_tokens,
                          const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) {
     if (ranks_.size() == 1) return caches_.front()->restore(exec(0), first, n_tokens, read);
-    std::vector<std::byte> whole(kv_.chunk_bytes());
+    std::vector<std::byte> whole(largest_chunk_bytes(kv_));
     try {
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
             on_rank(ranks_, rank, kKvStage, [&] { caches_[rank]->begin_restore(exec(rank), first, n_tokens); });
@@ -259,7 +264,7 @@ void RankTarget::restore(std::int64_t first, std::int64_t n_tokens,
 void RankTarget::restore_chunk(std::int64_t n_tokens, std::int64_t layer, std::int64_t chunk, const std::byte* from) {
     for (const LayerOwner& owner : owners_[layer]) {
         KvCache& cache = *caches_[owner.rank];
-        const std::size_t bytes = cache.shape().chunk_bytes();
+        const std::size_t bytes = layout(owner).chunk_bytes();
         on_rank(ranks_, owner.rank, layer, [&] {
             cache.restore_chunk(exec(owner.rank), n_tokens, owner.layer, chunk,
                                 [&](std::byte* out) { std::copy_n(from, bytes, out); });

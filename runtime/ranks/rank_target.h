@@ -65,12 +65,16 @@ private:
     void roll_back_to(std::int64_t n_tokens) noexcept;
     void restore_chunk(std::int64_t n_tokens, std::int64_t layer, std::int64_t chunk, const std::byte* from);
     [[nodiscard]] ExecRef exec(std::size_t rank) const { return ranks_[rank].forward->exec(); }
+    /// Returns the layout of the owner's part of a layer.
+    [[nodiscard]] const KvLayout& layout(const LayerOwner& owner) const {
+        return caches_[owner.rank]->layout(owner.layer);
+    }
 
     std::vector<Rank> ranks_;
     std::vector<KvCache*> caches_;                 // [ranks]
     std::vector<PassKv*> kvs_;                     // [ranks], caches_ as PassKv
     std::vector<std::vector<LayerOwner>> owners_;  // [layers of the whole model][owners]
-    KvShape kv_;                                   // one layer of the whole model
+    std::vector<KvLayout> kv_;                     // [layers of the whole model]
     std::unique_ptr<RankPasses> passes_;
     RankLogits logits_;
     std::vector<ViewBuilder*> views_;  // [ranks], or none

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -24,6 +25,22 @@ std::int64_t block_columns(const ModelWeights& weights, TensorRole matrix) {
     return columns;
 }
 
+// Throws Unsupported if the layers have different numbers of kv heads or of feed-forward columns: a shard has the same
+// ones of each layer.
+void check_alike(const ModelConfig& config) {
+    const auto check = [](std::int64_t first, std::int64_t other, std::string_view what) {
+        if (first != other)
+            throw Unsupported(
+                fmt::format("some layers have {} {}, others {}: their matrices cannot be shared among "
+                            "devices; split the model by layers",
+                            first, what, other));
+    };
+    for (const LayerConfig& layer : config.layers) {
+        check(config.attention(0).n_kv_heads, layer.attention().n_kv_heads, "kv heads");
+        check(config.layers.front().feed_forward.d_ff, layer.feed_forward.d_ff, "feed-forward columns");
+    }
+}
+
 [[noreturn]] void refuse(const ModelConfig& config, std::int64_t together, std::size_t n_ranks) {
     const std::string held =
         together == 1 ? ""
@@ -36,10 +53,14 @@ std::int64_t block_columns(const ModelWeights& weights, TensorRole matrix) {
 }  // namespace
 
 std::int64_t heads_together(const ModelConfig& config, const ModelWeights& weights) {
-    const AttentionConfig& attention = config.attention(0);
-    const std::int64_t head_columns = attention.queries_per_kv_head() * attention.head_dim;
+    check_alike(config);
     const std::int64_t block = block_columns(weights, TensorRole::AttnOut);
-    return std::lcm(block, head_columns) / head_columns;
+    std::int64_t together = 1;
+    for (const LayerConfig& layer : config.layers) {
+        const std::int64_t head_columns = layer.attention().queries_per_kv_head() * layer.attention().head_dim;
+        together = std::lcm(together, std::lcm(block, head_columns) / head_columns);
+    }
+    return together;
 }
 
 std::vector<std::int64_t> heads_by_share(const ModelConfig& config, const ModelWeights& weights,
@@ -58,6 +79,7 @@ std::vector<std::int64_t> heads_by_share(const ModelConfig& config, const ModelW
 
 std::vector<ModelShard> deal_heads(const ModelConfig& config, const ModelWeights& weights,
                                    std::span<const std::int64_t> n_kv_heads) {
+    const std::int64_t together = heads_together(config, weights);
     CHECK(!n_kv_heads.empty() && std::ranges::all_of(n_kv_heads, [](std::int64_t n) { return n >= 1; }) &&
           std::accumulate(n_kv_heads.begin(), n_kv_heads.end(), std::int64_t{0}) == config.attention(0).n_kv_heads);
     // Rows of gate and up are packed in runs of 16, so they are cut between runs.
@@ -65,7 +87,6 @@ std::vector<ModelShard> deal_heads(const ModelConfig& config, const ModelWeights
     const std::vector<std::int64_t> ffn_ends =
         ends_in_proportion(config.layers.front().feed_forward.d_ff, ffn_unit, n_kv_heads,
                            fmt::format("a feed-forward in blocks of {} columns", ffn_unit));
-    const std::int64_t together = heads_together(config, weights);
     std::vector<ModelShard> shards(n_kv_heads.size());
     std::int64_t first_head = 0;
     for (std::size_t rank = 0; rank < shards.size(); ++rank) {

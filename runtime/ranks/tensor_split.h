@@ -15,17 +15,20 @@
 namespace slipstream {
 
 /// Returns how many kv heads each rank gets, in proportion to its share (> 0 each); the sum is the model's. Throws
-/// Unsupported with the reason if the model cannot be cut so: more devices than kv heads, heads that share quantisation
-/// blocks, a share of less than one head or group.
+/// Unsupported with the reason if the model cannot be cut so: layers with different numbers of kv heads or of
+/// feed-forward columns, more devices than kv heads, heads that share quantisation blocks, a share of less than one
+/// head or group.
 [[nodiscard]] std::vector<std::int64_t> heads_by_share(const ModelConfig& config, const ModelWeights& weights,
                                                        std::span<const double> shares);
 
 /// Returns the number of consecutive kv heads that must stay on one rank, since the columns of fewer are not whole
-/// quantisation blocks of the attention output; usually 1.
+/// quantisation blocks of the attention output; usually 1. Throws Unsupported if layers have different numbers of kv
+/// heads or of feed-forward columns.
 [[nodiscard]] std::int64_t heads_together(const ModelConfig& config, const ModelWeights& weights);
 
 /// Returns the shard of each rank if the ranks have `n_kv_heads` [ranks] kv heads (each >= 1, in sum those of the
-/// model: CHECKed). Throws Unsupported if heads_together() are separated, or if there are too few columns or rows.
+/// model: CHECKed). Throws Unsupported as heads_together(), if heads_together() are separated, or if there are too few
+/// columns or rows.
 [[nodiscard]] std::vector<ModelShard> deal_heads(const ModelConfig& config, const ModelWeights& weights,
                                                  std::span<const std::int64_t> n_kv_heads);
 

@@ -31,7 +31,7 @@ struct SessionBegin {
     std::uint64_t rope_fingerprint = 0;
     DType kv_dtype = DType::F16;
     std::int64_t n_layers = 0;
-    std::uint64_t kv_chunk_bytes = 0;  // KvShape::chunk_bytes()
+    std::uint64_t kv_chunk_bytes = 0;  // size of a KV block: KvLayout::chunk_bytes() of the largest layer
     std::int64_t vocab = 0;
     SamplerOptions sampling;
     bool ignore_end = false;  // end tokens are never sampled (older sessions have them among the biases instead)

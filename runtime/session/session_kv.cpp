@@ -9,7 +9,11 @@
 namespace slipstream {
 
 SessionKv::SessionKv(SessionFile& session, Target& target, std::size_t limit_bytes)
-    : session_(session), target_(target), n_layers_(target.shape().n_layers), block_(target.shape().kv.chunk_bytes()) {
+    : session_(session),
+      target_(target),
+      layouts_(target.shape().kv),
+      n_layers_(target.shape().n_layers),
+      block_(session_block_bytes(layouts_)) {
     CHECK(session.begin().n_layers == n_layers_ && session.begin().kv_chunk_bytes == block_.size(),
           "{} layers of {} bytes, a target of {} and {}", session.begin().n_layers, session.begin().kv_chunk_bytes,
           n_layers_, block_.size());
@@ -28,10 +32,12 @@ std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int6
                 target_.restore(0, n_chunks * kChunkTokens,
                                 [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
                                     const std::int64_t block = chunk * n_layers_ + layer;
-                                    if (!session_.read_kv_block(block, out)) {
+                                    const bool is_padded = chunk_bytes(layer) < block_.size();
+                                    if (!session_.read_kv_block(block, is_padded ? block_.data() : out)) {
                                         damaged = block;
                                         throw FormatError("damaged KV");
                                     }
+                                    if (is_padded) std::copy_n(block_.data(), chunk_bytes(layer), out);
                                     if (on_progress) on_progress(++n_read, n_chunks * n_layers_);
                                 });
         } catch (const Error&) {
@@ -48,7 +54,9 @@ std::optional<std::string> SessionKv::save() {
     const std::int64_t n_tokens = std::min(target_.n_committed(), session_.text_tokens());
     const std::int64_t n_wanted = std::min(n_tokens / kChunkTokens, max_chunks_) * n_layers_;
     for (std::int64_t block = session_.n_kv_blocks(); block < n_wanted; block = session_.n_kv_blocks()) {
-        target_.read_chunk(block % n_layers_, block / n_layers_, block_.data());
+        const std::int64_t layer = block % n_layers_;
+        target_.read_chunk(layer, block / n_layers_, block_.data());
+        std::fill(block_.begin() + static_cast<std::ptrdiff_t>(chunk_bytes(layer)), block_.end(), std::byte{});
         try {
             session_.append_kv_block(block_);
         } catch (const IoError& error) {

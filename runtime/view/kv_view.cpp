@@ -18,20 +18,20 @@ std::int64_t chunks_of(const ViewRoom& room) {
     return ceil_div(all_slots(room), kChunkTokens);
 }
 
-std::vector<std::int64_t> resident(std::int64_t n_layers, const ViewRoom& room) {
-    return std::vector<std::int64_t>(n_layers, chunks_of(room));
+std::vector<std::int64_t> resident(std::span<const KvLayout> layouts, const ViewRoom& room) {
+    return std::vector<std::int64_t>(layouts.size(), chunks_of(room));
 }
 
 }  // namespace
 
-KvView::KvView(Device& device, const KvShape& shape, std::int64_t n_layers, const ViewRoom& room)
+KvView::KvView(Device& device, std::span<const KvLayout> layouts, const ViewRoom& room)
     : n_slots_(room.n_slots),
       nodes_(all_slots(room), room.max_nodes),
-      store_(device, shape, chunks_of(room), room.max_nodes, resident(n_layers, room)),
+      store_(device, layouts, chunks_of(room), room.max_nodes, resident(layouts, room)),
       written_(device.make_event()) {}
 
-std::size_t KvView::device_bytes(const KvShape& shape, std::int64_t n_layers, const ViewRoom& room) {
-    return DeviceKv::bytes(shape, chunks_of(room), room.max_nodes, resident(n_layers, room));
+std::size_t KvView::device_bytes(std::span<const KvLayout> layouts, const ViewRoom& room) {
+    return DeviceKv::bytes(layouts, chunks_of(room), room.max_nodes, resident(layouts, room));
 }
 
 void KvView::fill(Stream& writer, std::int64_t n_slots, std::int64_t n_text, std::int64_t n_recent) {

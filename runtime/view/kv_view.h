@@ -30,13 +30,14 @@ struct ViewRoom {
 /// The KV view of one cache on one device. All its functions are called by one thread.
 class KvView final : public PassKv {
 public:
-    /// Allocates all memory now, for `n_layers` layers on `device`. `device` must outlive the view. Throws OutOfBudget.
-    KvView(Device& device, const KvShape& shape, std::int64_t n_layers, const ViewRoom& room);
+    /// Allocates all memory now, for layers with `layouts` [n_layers] on `device`. `device` must outlive the view.
+    /// Throws OutOfBudget.
+    KvView(Device& device, std::span<const KvLayout> layouts, const ViewRoom& room);
     /// Returns the bytes that the constructor takes from the device's budget.
-    [[nodiscard]] static std::size_t device_bytes(const KvShape& shape, std::int64_t n_layers, const ViewRoom& room);
+    [[nodiscard]] static std::size_t device_bytes(std::span<const KvLayout> layouts, const ViewRoom& room);
 
     // PassKv: what a pass over the view reads. All of it is resident.
-    [[nodiscard]] const KvShape& shape() const override { return store_.shape(); }
+    [[nodiscard]] const KvLayout& layout(std::int64_t layer) const override { return store_.layout(layer); }
     [[nodiscard]] const KvNodes& nodes() const override { return nodes_; }
     [[nodiscard]] std::int64_t text_offset() const override { return n_text_ - nodes_.n_committed(); }
     [[nodiscard]] std::byte* const* chunks(std::int64_t layer) const override { return store_.chunks(layer); }

@@ -147,7 +147,7 @@ void ViewBuilder::score(ExecRef exec, std::int64_t layer, const KvSegment& segme
     ConstTensorView query = q;
     query.data = q.row(row);
     query.shape[0] = 1;
-    kv_score(exec, {.shape = cache_->shape(),
+    kv_score(exec, {.shape = cache_->layout(layer),
                     .q = query,
                     .n_q_heads = config_->attention(layer).n_q_heads,
                     .chunks = segment.chunks,
@@ -228,7 +228,7 @@ void ViewBuilder::gather(ExecRef exec, std::int64_t layer, const KvSegment& segm
     const auto from = [](const GroupMove& move) { return std::int64_t{move.from}; };
     const auto first = std::ranges::lower_bound(moves, segment.range.first * kChunkGroups, {}, from);
     const auto end = std::ranges::lower_bound(moves, segment.range.end * kChunkGroups, {}, from);
-    kv_gather(exec, {.shape = cache_->shape(),
+    kv_gather(exec, {.shape = cache_->layout(layer),
                      .from = segment.chunks,
                      .to = view_->chunks(layer),
                      .moves = moves.data() + (first - moves.begin()),

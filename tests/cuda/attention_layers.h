@@ -17,10 +17,10 @@ namespace slipstream::testing_cuda {
 
 class Layers {
 public:
-    Layers(ExecRef exec, const KvShape& shape, std::int64_t n_q_heads, std::int64_t window, float softcap = 0.0F)
+    Layers(ExecRef exec, const KvLayout& shape, std::int64_t n_q_heads, std::int64_t window, float softcap = 0.0F)
         : exec_(exec), shape_(shape), n_q_heads_(n_q_heads), window_(window), softcap_(softcap) {
         const auto cols = static_cast<std::size_t>(n_q_heads * shape.head_dim);
-        reserve_workspace(exec.device, {.n_tokens = kTokens, .kv = shape, .n_q_heads = n_q_heads});
+        reserve_workspace(exec.device, {.n_tokens = kTokens, .attention = {{shape, n_q_heads}}});
         chunk_bytes_ = shape.chunk_bytes();
         memory_ = exec.device.allocate(kLayers * kChunks * chunk_bytes_, MemoryTag::Kv, "chunks");
         scratch_ = exec.device.allocate(2 * kRows * shape.scratch_row_bytes(), MemoryTag::Kv, "scratch");
@@ -106,7 +106,7 @@ private:
     }
 
     ExecRef exec_;
-    KvShape shape_;
+    KvLayout shape_;
     std::int64_t n_q_heads_;
     std::int64_t window_;
     float softcap_;

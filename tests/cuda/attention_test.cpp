@@ -112,8 +112,8 @@ TEST_F(CudaAttention, PassesOfAnySizeGiveTheBitsOfSingleTokens) {
     const std::vector<Case> shapes{{DType::F16, 4, 1, 64}, {DType::BF16, 2, 1, 128}, {DType::F32, 2, 1, 64}};
     constexpr std::int64_t kBefore = 37;
     for (const Case& shape : shapes) {
-        const KvShape kv{shape.n_kv_heads, shape.head_dim, shape.dtype};
-        reserve_workspace(device(), {.n_tokens = 513, .kv = kv, .n_q_heads = shape.n_q_heads});
+        const KvLayout kv{shape.n_kv_heads, shape.head_dim, shape.dtype};
+        reserve_workspace(device(), {.n_tokens = 513, .attention = {{kv, shape.n_q_heads}}});
         DeviceCache cache(exec(), kv, shape.n_q_heads, 7);
         const std::vector<int> chain = cache.path(cache.add_chain(-1, kBefore + 513));
         const auto columns = static_cast<std::size_t>(cache.q_cols());

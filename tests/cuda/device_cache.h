@@ -17,7 +17,7 @@ namespace slipstream::testing_cuda {
 
 class DeviceCache {
 public:
-    DeviceCache(ExecRef exec, KvShape shape, std::int64_t n_q_heads, std::uint32_t seed, float softcap = 0.0F)
+    DeviceCache(ExecRef exec, KvLayout shape, std::int64_t n_q_heads, std::uint32_t seed, float softcap = 0.0F)
         : exec_(exec), shape_(shape), n_q_heads_(n_q_heads), softcap_(softcap), random_(seed) {}
 
     /// A random token below `parent` (-1: the start); its number. Keys have outliers, so that a softmax can fail.
@@ -227,7 +227,7 @@ private:
     }
 
     ExecRef exec_;
-    KvShape shape_;
+    KvLayout shape_;
     std::int64_t n_q_heads_;
     float softcap_;
     std::mt19937 random_;

@@ -103,7 +103,7 @@ TEST_F(CudaElementwise, RotateWriteIsRopeAndKvWrite) {
     for (const DType type : {DType::F16, DType::BF16, DType::F32})
         for (const RopeLayout layout : {RopeLayout::Interleaved, RopeLayout::Half})
             for (const std::int64_t rotated : {64, 32, 0}) {
-                const KvShape shape{.n_kv_heads = 2, .head_dim = 64, .dtype = type};
+                const KvLayout shape{.n_kv_heads = 2, .head_dim = 64, .dtype = type};
                 const std::vector<float> angles = random_floats(kTokens * rotated, 8);
                 const std::vector<float> q = random_floats(kTokens * 5 * 64, 9);
                 const std::vector<float> k = random_floats(kTokens * 2 * 64, 10);

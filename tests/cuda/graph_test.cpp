@@ -19,9 +19,9 @@ class CudaGraph : public CudaOps {};
 // Trees of one size behind texts of any length: a launch of a graph gives the bits of the calls, on tensor cores and
 // plainly, with windows, whatever the graph was captured with; and it plans once for all layers alike.
 TEST_F(CudaGraph, AttentionOfALaunchHasTheBitsOfItsCalls) {
-    const KvShape halves{.n_kv_heads = 2, .head_dim = 64, .dtype = DType::F16};
-    const KvShape floats{.n_kv_heads = 1, .head_dim = 16, .dtype = DType::F32};
-    const KvShape wide{.n_kv_heads = 1, .head_dim = 128, .dtype = DType::F16};
+    const KvLayout halves{.n_kv_heads = 2, .head_dim = 64, .dtype = DType::F16};
+    const KvLayout floats{.n_kv_heads = 1, .head_dim = 16, .dtype = DType::F32};
+    const KvLayout wide{.n_kv_heads = 1, .head_dim = 128, .dtype = DType::F16};
     for (const auto& [shape, softcap] :
          {std::pair{halves, 0.0F}, {floats, 0.0F}, {wide, 2.0F}, {halves, 2.0F}})  // the last without tensor cores
         for (const std::int64_t n : {1, 9}) {

@@ -110,7 +110,7 @@ TEST_F(CudaJoined, NormsOfHeadsBeforeRope) {
     for (const std::int64_t head_dim : {64, 128, 96, 256})
         for (const RopeLayout layout : {RopeLayout::Interleaved, RopeLayout::Half})
             for (const std::int64_t rotated : {head_dim, head_dim / 2, std::int64_t{0}}) {
-                const KvShape shape{.n_kv_heads = 2, .head_dim = head_dim, .dtype = DType::BF16};
+                const KvLayout shape{.n_kv_heads = 2, .head_dim = head_dim, .dtype = DType::BF16};
                 const DeviceFloats cos_sin(exec(), kTokens, rotated, random_floats(kTokens * rotated, 8));
                 const DeviceFloats v(exec(), kTokens, 2 * head_dim, random_floats(kTokens * 2 * head_dim, 11));
                 const DeviceFloats q_norm(exec(), 1, head_dim, random_floats(head_dim, 12));
@@ -156,7 +156,7 @@ TEST_F(CudaJoined, NormsOfHeadsBeforeRope) {
 
 // Over a border of chunks; more layers than one launch takes of so many chunks.
 TEST_F(CudaJoined, RowsCommittedInSeveralLayers) {
-    constexpr KvShape kShape{.n_kv_heads = 1, .head_dim = 2, .dtype = DType::F16};
+    constexpr KvLayout kShape{.n_kv_heads = 1, .head_dim = 2, .dtype = DType::F16};
     constexpr std::int64_t kLayers = 300;
     constexpr std::int64_t kRows = 6;
     std::mt19937 random(1);

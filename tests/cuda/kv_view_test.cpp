@@ -74,7 +74,7 @@ TEST_F(CudaKvView, ScoresMoreChunksThanALaunchTakes) {
 TEST_F(CudaKvView, GathersGroupsBitForBit) {
     for (const DType type : kTypes)
         for (const std::int64_t head_dim : {64, 80, 2, 256}) {
-            const KvShape shape{3, head_dim, type};
+            const KvLayout shape{3, head_dim, type};
             const Rows from(shape, 4 * kChunkTokens, 7);
             const Rows to(shape, 2 * kChunkTokens, 8);
             for (const std::int64_t n : {0, 1, 50, 192})
@@ -85,7 +85,7 @@ TEST_F(CudaKvView, GathersGroupsBitForBit) {
 }
 
 TEST_F(CudaKvView, GathersMoreGroupsThanALaunchTakes) {
-    const KvShape shape{8, 4, DType::BF16};
+    const KvLayout shape{8, 4, DType::BF16};
     const Rows from(shape, 4 * kChunkTokens, 7);
     const Rows to(shape, 16 * kChunkTokens, 8);
     testing_view::expect_gathers(exec(), from, to,

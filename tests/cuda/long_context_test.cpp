@@ -24,7 +24,7 @@ class CudaLongContext : public CudaMatmul {};
 TEST_F(CudaLongContext, OneTokenBehind128KIsItselfAmong512) {
     constexpr std::int64_t kCommitted = 131072 - 512;
     constexpr std::int64_t kTokens = 512;
-    const KvShape shape{.n_kv_heads = 8, .head_dim = 128, .dtype = DType::BF16};
+    const KvLayout shape{.n_kv_heads = 8, .head_dim = 128, .dtype = DType::BF16};
     constexpr std::int64_t kQueryHeads = 32;
     std::vector<Buffer> contents;
     std::mt19937 random(11);

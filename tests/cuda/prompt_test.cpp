@@ -209,7 +209,7 @@ TEST_F(CudaPrompt, IsComputedByTheLibraryWhereTheRuleSaysSo) {
 
 TEST_F(CudaPrompt, TakesTheWorkspaceThatIsPlanned) {
     const WorkspaceShapes shapes{
-        .n_tokens = 512, .max_cols = 256, .kv = {}, .weights = packed_layout(device().kind()), .prompt_rows = 2200};
+        .n_tokens = 512, .max_cols = 256, .weights = packed_layout(device().kind()), .prompt_rows = 2200};
     const std::size_t planned = workspace_bytes(device(), shapes);
     reserve_workspace(device(), shapes);
     EXPECT_EQ(device().budget().used_bytes(MemoryTag::Workspace), planned);

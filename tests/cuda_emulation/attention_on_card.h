@@ -45,7 +45,7 @@ private:
         }
     }
 
-    KvShape shape_;
+    KvLayout shape_;
     std::vector<std::vector<std::byte>> storage_;
     std::vector<const std::byte*> chunks_;
 };

@@ -19,7 +19,7 @@ using cuda::AttentionWay;
 class Call {
 public:
     Call(std::int64_t n_committed, const std::vector<std::vector<std::int32_t>>& paths, std::int64_t n_q_heads = 4,
-         KvShape shape = {.n_kv_heads = 2, .head_dim = 64, .dtype = DType::F16})
+         KvLayout shape = {.n_kv_heads = 2, .head_dim = 64, .dtype = DType::F16})
         : chunks_(static_cast<std::size_t>((n_committed + kChunkTokens - 1) / kChunkTokens)) {
         for (const auto& path : paths) {
             positions_.push_back(static_cast<std::int32_t>(n_committed + std::ssize(path)) - 1);
@@ -108,7 +108,7 @@ TEST(CudaAttentionPlanTest, ScratchStaysWithinItsBound) {
     for (const std::int64_t head_dim : {64, 256, 20})
         for (const std::int32_t n_multiprocessors : {1, 4, 128})
             for (const std::int32_t n : {1, 7, 64, 300}) {
-                const KvShape shape{.n_kv_heads = 2, .head_dim = head_dim, .dtype = DType::BF16};
+                const KvLayout shape{.n_kv_heads = 2, .head_dim = head_dim, .dtype = DType::BF16};
                 Call call(40000, chain(n), 8, shape);
                 const AttentionPlan plan = cuda::plan_attention(call.args(), {n_multiprocessors});
                 const std::size_t bytes = cuda::attention_scratch_floats(plan, call.args()) * sizeof(float);
@@ -120,7 +120,7 @@ TEST(CudaAttentionPlanTest, ScratchStaysWithinItsBound) {
 
 // 512 tokens of a model of 8 kv heads, 128K positions behind them, on a card of 132 multiprocessors.
 TEST(CudaAttentionPlanTest, ALargeTreeFoldsOnACardThatItNearlyFills) {
-    const KvShape shape{.n_kv_heads = 8, .head_dim = 128, .dtype = DType::F16};
+    const KvLayout shape{.n_kv_heads = 8, .head_dim = 128, .dtype = DType::F16};
     const cuda::AttentionCard card{.n_multiprocessors = 132, .l2_bytes = std::size_t{50} << 20};
     Call call(131072 - 512, chain(512), 32, shape);
     EXPECT_EQ(cuda::plan_attention(call.args(), card).way, AttentionWay::Folded);
@@ -129,7 +129,7 @@ TEST(CudaAttentionPlanTest, ALargeTreeFoldsOnACardThatItNearlyFills) {
 }
 
 TEST(CudaAttentionPlanTest, WavesAreOfOneSizeAndTakeHalfTheCache) {
-    const KvShape shape{.n_kv_heads = 8, .head_dim = 128, .dtype = DType::F16};
+    const KvLayout shape{.n_kv_heads = 8, .head_dim = 128, .dtype = DType::F16};
     for (const std::int32_t n : {1, 8, 64, 150}) {
         Call call(131072 - n, chain(n), 32, shape);
         const AttentionPlan small = cuda::plan_attention(call.args(), {.n_multiprocessors = 132});

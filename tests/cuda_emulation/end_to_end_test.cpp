@@ -78,7 +78,7 @@ public:
 
 private:
     std::vector<RunnerShard> shards(const Way& way) {
-        reserve_workspace(device_, Forward::workspace_shapes(model_.config(), model_.kv_shape().dtype, limits()));
+        reserve_workspace(device_, Forward::workspace_shapes(model_.config(), model_.kv_dtype(), limits()));
         RunnerShard shard{
             .model = &model_, .kv = {.resident_chunks = {}, .arena = &arena_}, .ring_bytes = std::size_t{2} << 20};
         if (way.streams_kv) shard.kv.resident_chunks.resize(static_cast<std::size_t>(model_.config().n_layers()));
@@ -255,7 +255,7 @@ TEST(EmulatedModel, APromptGivenUpLeavesNothingBehind) {
 /// Logits behind the last tokens of a prompt, in one pass.
 std::vector<float> logits_on(Device& device, const ModelFiles& files, const std::vector<TokenId>& prompt) {
     const Model model(files, device, {.context_tokens = 512});
-    KvCache cache(device, model.kv_shape(), model.config().n_layers(), 512, 512);
+    KvCache cache(device, model.kv_layouts(), 512, 512);
     Forward forward(model, {.max_tokens = 512, .max_logit_rows = 8});
     std::vector<NodeId> nodes;
     for (std::size_t i = 0; i < prompt.size(); ++i)
@@ -347,7 +347,7 @@ TEST(EmulatedModel, ChunksComeBackFromASession) {
         NoProposer none;
         expected = generate(engine, prompt, 6, none, kGreedy);
         for (std::int64_t layer = 0; layer < engine.cache().n_layers(); ++layer) {
-            saved.emplace_back(engine.cache().shape().chunk_bytes());
+            saved.emplace_back(engine.cache().layout(layer).chunk_bytes());
             engine.cache().read_chunk(engine.forward().exec(), layer, 0, saved.back().data());
         }
     }
@@ -493,7 +493,7 @@ TEST(EmulatedPromptModel, AResumedTextGoesOnWithTheSameBits) {
         expected = generate(engine, prompt, kTokens, none, kGreedy);
         for (std::int64_t chunk = 0; chunk < 4; ++chunk)
             for (std::int64_t layer = 0; layer < engine.cache().n_layers(); ++layer) {
-                saved.emplace_back(engine.cache().shape().chunk_bytes());
+                saved.emplace_back(engine.cache().layout(layer).chunk_bytes());
                 engine.cache().read_chunk(engine.forward().exec(), layer, chunk, saved.back().data());
             }
     }
@@ -591,7 +591,7 @@ TEST(EmulatedPromptModel, ATextThatIsCutBackIsAsIfItHadNotGoneOn) {
         const std::vector<TokenId> kept = loop.text();
         for (std::int64_t left = 4; left > 0;) left -= std::ssize(loop.step(left));
         const std::vector<TokenId> found = loop.text();
-        std::vector<std::byte> chunk(engine.cache().shape().chunk_bytes());
+        std::vector<std::byte> chunk(engine.cache().layout(1).chunk_bytes());
         const auto last = (cut - 1) / kChunkTokens - 1;  // the last that is full
         engine.cache().read_chunk(engine.forward().exec(), 1, last, chunk.data());
         // The same prompt as far as it is left, and the same generated tokens behind it.
@@ -615,8 +615,8 @@ TEST(EmulatedModel, CopiesOfKvStayWithinWhatIsRegisteredAtOnce) {
     CudaDevice device(machine.table(), {.memory_bytes = std::size_t{256} << 20, .n_threads = 2});
     PinnedArena arena({.limit_bytes = kArenaBytes, .device = &device});
     const Model model(*files, device, {.context_tokens = 20 * kChunkTokens});
-    KvCache cache(device, model.kv_shape(), 2, 20 * kChunkTokens, 512, {.resident_chunks = {0, 2}, .arena = &arena});
-    const std::size_t chunk = cache.shape().chunk_bytes();
+    KvCache cache(device, model.kv_layouts(), 20 * kChunkTokens, 512, {.resident_chunks = {0, 2}, .arena = &arena});
+    const std::size_t chunk = cache.layout(0).chunk_bytes();
     PassStream pass(std::vector{PassReads{&model, &cache}}, arena, 20 * chunk);
     Forward forward(model, {.max_tokens = 1, .max_logit_rows = 1}, &pass);
     fill_cache(cache, forward.exec(), 17 * kChunkTokens + 10, 3);
@@ -640,7 +640,7 @@ TEST(EmulatedModel, PassesTakeNoMemoryBeyondTheWorkspace) {
     {
         const Machine::Window window;  // no more than a look from outside
         const WorkspaceShapes shapes =
-            Forward::workspace_shapes(engine.model().config(), engine.model().kv_shape().dtype, Engine::limits());
+            Forward::workspace_shapes(engine.model().config(), engine.model().kv_dtype(), Engine::limits());
         EXPECT_EQ(workspace_bytes(engine.device(), shapes), engine.device().budget().used_bytes(MemoryTag::Workspace));
     }
     const std::size_t before = engine.device().budget().peak_bytes();

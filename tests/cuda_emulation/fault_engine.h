@@ -115,7 +115,7 @@ public:
         loop.begin(prompt_);
         const std::int64_t n_wanted = case_.whole_prompt ? 2 : kTokens;
         for (std::int64_t left = n_wanted; left > 0;) left -= std::ssize(loop.step(left));
-        std::vector<std::byte> chunk(target_->shape().kv.chunk_bytes());
+        std::vector<std::byte> chunk(target_->shape().kv.front().chunk_bytes());
         target_->read_chunk(0, target_->n_committed() / kChunkTokens - 1, chunk.data());
         Generated generated{loop.text(), log.rows};
         for (std::size_t i = 0; i + sizeof(float) <= chunk.size(); i += sizeof(float)) {

@@ -109,7 +109,7 @@ TEST_P(CudaKvSixteenBitTest, RowsAreFinite) {
 
 TEST_P(CudaKvTest, CommitsRowsBehindOneAnotherOverChunks) {
     for (const auto& [n_heads, head_dim] : {std::pair{1, 2}, std::pair{3, 20}, std::pair{2, 64}}) {
-        const KvShape shape{n_heads, head_dim, GetParam()};
+        const KvLayout shape{n_heads, head_dim, GetParam()};
         const std::int64_t n = 270, first = 250, n_scratch = 300;
         std::vector<std::byte> scratch_k(static_cast<std::size_t>(n_scratch) * shape.scratch_row_bytes());
         std::vector<std::byte> scratch_v(scratch_k.size());

@@ -54,7 +54,7 @@ protected:
     static constexpr std::int32_t kHeads = 10;
     static constexpr std::int64_t kCommitted = 256 + 83;
     static constexpr std::int64_t kGroups = 32 + 43 + 2;
-    const KvShape shape_{2, 64, GetParam()};
+    const KvLayout shape_{2, 64, GetParam()};
     std::vector<std::byte> storage_[2];
     std::vector<const std::byte*> chunks_;
     std::vector<float> q_;

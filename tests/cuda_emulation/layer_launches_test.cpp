@@ -99,9 +99,9 @@ public:
     Engine(Device& device, const TinyModelOptions& options)
         : files_(make_tiny_model(options)),
           model_(*files_, device, {.context_tokens = kContext}),
-          cache_(device, model_.kv_shape(), model_.config().n_layers(), kContext, kMostTokens) {
+          cache_(device, model_.kv_layouts(), kContext, kMostTokens) {
         const ForwardLimits limits{.max_tokens = kMostTokens, .max_logit_rows = kMostTokens, .graphs = GraphUse::Never};
-        reserve_workspace(device, Forward::workspace_shapes(model_.config(), model_.kv_shape().dtype, limits));
+        reserve_workspace(device, Forward::workspace_shapes(model_.config(), model_.kv_dtype(), limits));
         forward_ = std::make_unique<Forward>(model_, limits);
         fill_cache(cache_, forward_->exec(), kFilled, 7, {});
     }

@@ -86,10 +86,10 @@ public:
           counting_(machine_.table()),
           device_(counting_.table(), {.memory_bytes = std::size_t{256} << 20, .n_threads = 2}),
           model_(files, device_, {.context_tokens = 512}),
-          cache_(device_, model_.kv_shape(), model_.config().n_layers(), 512, SelfCheck::scratch_nodes_for(kBudget)),
+          cache_(device_, model_.kv_layouts(), 512, SelfCheck::scratch_nodes_for(kBudget)),
           forward_(model_, forward_limits_for(kBudget)) {
-        reserve_workspace(
-            device_, Forward::workspace_shapes(model_.config(), model_.kv_shape().dtype, forward_limits_for(kBudget)));
+        reserve_workspace(device_,
+                          Forward::workspace_shapes(model_.config(), model_.kv_dtype(), forward_limits_for(kBudget)));
     }
     CudaDevice& device() { return device_; }
     Model& model() { return model_; }

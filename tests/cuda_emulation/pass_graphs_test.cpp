@@ -46,11 +46,11 @@ struct Resident {
                                    .n_threads = 2,
                                    .on_announcement = [this](std::string_view line) { said.emplace_back(line); }}),
           model(files, device, {.context_tokens = kContext}),
-          cache(device, model.kv_shape(), model.config().n_layers(), kContext, SelfCheck::scratch_nodes_for(kBudget)) {
+          cache(device, model.kv_layouts(), kContext, SelfCheck::scratch_nodes_for(kBudget)) {
         machine.refuse_graphs(refuses);
         ForwardLimits limits = forward_limits_for(kBudget);
         limits.graphs = graphs;
-        reserve_workspace(device, Forward::workspace_shapes(model.config(), model.kv_shape().dtype, limits));
+        reserve_workspace(device, Forward::workspace_shapes(model.config(), model.kv_dtype(), limits));
         forward = std::make_unique<Forward>(model, limits);
     }
 

@@ -150,7 +150,7 @@ TEST(Prepared, GatesLeaveWhatAMatmulReads) {
 
 // Two chunks and a tail, joined; queries of three heads, which end inside a unit of K.
 TEST(Prepared, JoinsOfChunksLeaveWhatAMatmulReads) {
-    constexpr KvShape kShape{.n_kv_heads = 1, .head_dim = 64, .dtype = DType::F16};
+    constexpr KvLayout kShape{.n_kv_heads = 1, .head_dim = 64, .dtype = DType::F16};
     constexpr std::int64_t kCommitted = 300;
     const std::vector<float> values = random_floats(2 * kChunkTokens * kShape.head_dim, 5);
     std::vector<Half> halves;

@@ -36,8 +36,8 @@ struct RunnerOnCards {
             const Streams here = devices[i]->kind() == DeviceKind::Cpu ? Streams::Nothing : streams;
             const Model& model = *models.emplace_back(
                 std::make_unique<Model>(files, *devices[i], load_options(files, shards[i], arena, here)));
-            reserve_workspace(*devices[i], Forward::workspace_shapes(model.config(), model.kv_shape().dtype,
-                                                                     forward_limits_for(kBudget)));
+            reserve_workspace(*devices[i],
+                              Forward::workspace_shapes(model.config(), model.kv_dtype(), forward_limits_for(kBudget)));
             RunnerShard& shard = of_runner.emplace_back(RunnerShard{.model = &model,
                                                                     .layers = shards[i].layers,
                                                                     .first_vocab = shards[i].first_vocab,

@@ -33,9 +33,8 @@ class Decoding {
 public:
     Decoding(const std::vector<SourceKind>& sources, double temperature, bool adapt_budget)
         : sampling_{.temperature = temperature, .top_k = 0, .top_p = 0.95, .seed = 3},
-          cache_(device_, model_.kv_shape(), model_.config().n_layers(), kContext, scratch_nodes_for(kBudget)),
-          view_(device_, model_.kv_shape(), model_.config().n_layers(),
-                {.n_slots = kView.slots(), .max_nodes = 2 * kBudget}),
+          cache_(device_, model_.kv_layouts(), kContext, scratch_nodes_for(kBudget)),
+          view_(device_, model_.kv_layouts(), {.n_slots = kView.slots(), .max_nodes = 2 * kBudget}),
           view_builder_(device_, cache_, view_, model_.config(), kView),
           forward_(model_, forward_limits_for(kBudget)),
           view_passes_(forward_, view_),

@@ -52,7 +52,7 @@ class Target {
 public:
     Target(const Model& model, std::int64_t context)
         : model_(model),
-          cache_(model.device(), model.kv_shape(), model.config().n_layers(), context, scratch_nodes_for(kBudget)),
+          cache_(model.device(), model.kv_layouts(), context, scratch_nodes_for(kBudget)),
           forward_(model, forward_limits_for(kBudget)) {}
 
     std::vector<TokenId> generate(const std::vector<TokenId>& prompt, std::int64_t n_tokens,

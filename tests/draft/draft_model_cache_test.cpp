@@ -88,7 +88,7 @@ private:
         std::vector<TokenId> path;
         for (std::int32_t at = node; at > 0; at = tree_.parent(at)) path.push_back(tree_.token(at));
         tokens.insert(tokens.end(), path.rbegin(), path.rend());
-        KvCache cache(device_, model_.kv_shape(), model_.config().n_layers(), 512, 512);
+        KvCache cache(device_, model_.kv_layouts(), 512, 512);
         std::vector<NodeId> nodes;
         for (std::size_t i = 0; i < tokens.size(); ++i)
             nodes.push_back(cache.add_node(nodes.empty() ? kCommittedTip : nodes.back()));

@@ -35,7 +35,7 @@ struct Loaded {
 
 /// What the model says after one token alone, from a pass of its own.
 std::vector<float> logits_after(const Model& model, TokenId token) {
-    KvCache cache(model.device(), model.kv_shape(), model.config().n_layers(), 1, 1);
+    KvCache cache(model.device(), model.kv_layouts(), 1, 1);
     Forward forward(model, {.max_tokens = 1, .max_logit_rows = 1});
     const NodeId node = cache.add_node(kCommittedTip);
     const std::int32_t row = 0;

@@ -29,9 +29,9 @@ struct Teller {
     explicit Teller(const ViewOptions& options, std::vector<std::int64_t> resident_chunks = {})
         : files(ModelFiles::open(SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target")),
           model(*files, device, {.context_tokens = kContext}),
-          cache(device, model.kv_shape(), model.config().n_layers(), kContext, scratch_nodes_for(kBudget),
+          cache(device, model.kv_layouts(), kContext, scratch_nodes_for(kBudget),
                 {.resident_chunks = std::move(resident_chunks), .arena = &arena}),
-          view(device, model.kv_shape(), model.config().n_layers(), {.n_slots = options.slots(), .max_nodes = 64}),
+          view(device, model.kv_layouts(), {.n_slots = options.slots(), .max_nodes = 64}),
           builder(device, cache, view, model.config(), options) {
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, std::size_t{4} << 20);
@@ -142,9 +142,9 @@ public:
         proposer_.propose(tree, limits);
         for (std::int64_t layer = 0; layer < view_.n_layers(); ++layer) {
             for (std::int64_t chunk = 0; chunk < view_.resident_chunks(layer); ++chunk)
-                std::memset(view_.chunks(layer)[chunk], 0xFF, view_.shape().chunk_bytes());
+                std::memset(view_.chunks(layer)[chunk], 0xFF, view_.layout(layer).chunk_bytes());
             const std::size_t scratch =
-                static_cast<std::size_t>(view_.nodes().max_nodes()) * view_.shape().scratch_row_bytes();
+                static_cast<std::size_t>(view_.nodes().max_nodes()) * view_.layout(layer).scratch_row_bytes();
             std::memset(view_.scratch_k(layer), 0xFF, scratch);
             std::memset(view_.scratch_v(layer), 0xFF, scratch);
         }

@@ -16,7 +16,7 @@ protected:
         DraftOptions options;
         options.sources = {SourceKind::Suffix, SourceKind::Model, SourceKind::Context};
         // [layers][K|V][kv heads][head_dim]
-        options.window_bytes = window_tokens * row_bytes(model_.kv_shape().dtype, 2 * 2 * 2 * 16);
+        options.window_bytes = window_tokens * row_bytes(model_.kv_dtype(), 2 * 2 * 2 * 16);
         DraftContext target;
         target.vocab = 97;
         target.draft_model = &model_;

@@ -106,9 +106,9 @@ protected:
         const Model model(*files_, device, {.context_tokens = kContext});
         std::vector<std::int64_t> resident;
         if (streams != KvStreams::Nowhere) resident.resize(static_cast<std::size_t>(model.config().n_layers()), 0);
-        KvCache cache(device, model.kv_shape(), model.config().n_layers(), kContext, scratch_nodes_for(kBudget),
+        KvCache cache(device, model.kv_layouts(), kContext, scratch_nodes_for(kBudget),
                       {.resident_chunks = resident, .arena = &arena});
-        KvView view(device, model.kv_shape(), model.config().n_layers(), {.n_slots = kSmall.slots(), .max_nodes = 64});
+        KvView view(device, model.kv_layouts(), {.n_slots = kSmall.slots(), .max_nodes = 64});
         ViewBuilder builder(device, cache, view, model.config(), kSmall);
         std::unique_ptr<PassStream> pass;
         if (cache.streams())

@@ -52,7 +52,7 @@ struct Engine {
             cache.forget();
             return std::vector<float>(float_row(logits, 0), float_row(logits, 0) + logits.cols());
         };
-        KvCache fresh(device, model.kv_shape(), 1, 64, 64);
+        KvCache fresh(device, model.kv_layouts(), 64, 64);
         std::vector<TokenId> held;
         for (std::int64_t slot = 0; slot < window.cache().n_committed(); ++slot)
             held.push_back(token_at(slot < window.shape().sinks ? slot : slot + window.n_dropped()));

@@ -81,11 +81,11 @@ TEST(KernelsAllocation, CopiesAndEventsTakeNone) {
 TEST(KernelsAllocation, PartsOfAttentionTakeNoneAfterWorkspaceIsReserved) {
     for (const int n_threads : {1, 3}) {
         CpuDevice device({.n_threads = n_threads});
-        const KvShape shape{2, 32, DType::F16};
+        const KvLayout shape{2, 32, DType::F16};
         Cache cache(device, shape, 4, 3);
         for (int i = 0; i < 601; ++i) cache.add_token(i - 1);
         cache.prepare({600}, 600, 0);
-        reserve_workspace(device, {.n_tokens = 1, .kv = shape, .n_q_heads = 4});
+        reserve_workspace(device, {.n_tokens = 1, .attention = {{shape, 4}}});
         std::vector<float> out(4 * 32), state(attention_state_floats(1, 4, 32));
         const std::size_t used = device.budget().used_bytes();
         const std::int64_t before = n_allocations;

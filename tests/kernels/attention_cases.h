@@ -33,7 +33,7 @@ inline float round_to(DType type, float value) {
 // One layer's cache with random rows: committed positions, then a tree of scratch rows below them.
 class Cache {
 public:
-    Cache(CpuDevice& device, KvShape shape, std::int64_t n_q_heads, std::uint32_t seed, float softcap = 0.0F)
+    Cache(CpuDevice& device, KvLayout shape, std::int64_t n_q_heads, std::uint32_t seed, float softcap = 0.0F)
         : device_(device),
           stream_(device.make_stream(StreamKind::Compute)),
           shape_(shape),
@@ -247,7 +247,7 @@ private:
 
     CpuDevice& device_;
     std::unique_ptr<Stream> stream_;
-    KvShape shape_;
+    KvLayout shape_;
     std::int64_t n_q_heads_;
     float softcap_;
     std::mt19937 random_;

@@ -105,7 +105,7 @@ TEST_P(AttentionTest, ChunksDealtOutToThreadsGiveTheBitsOfOneThread) {
     // The last one's partial states are so large that they take two waves.
     for (const Case& which : {Case{{4, 2, 64}, 1000, 1, 0}, Case{{4, 2, 64}, 700, 2, 300}, Case{{3, 1, 16}, 511, 3, 0},
                               Case{{4, 1, 256, 5.0F}, 700, 2, 0}, Case{{64, 1, 512}, 600, 3, 0}}) {
-        const KvShape kv{which.shape.n_kv_heads, which.shape.head_dim, dtype()};
+        const KvLayout kv{which.shape.n_kv_heads, which.shape.head_dim, dtype()};
         Cache alone(one, kv, which.shape.n_q_heads, 5, which.shape.softcap);
         Cache shared(three, kv, which.shape.n_q_heads, 5, which.shape.softcap);
         std::vector<int> tokens;
@@ -127,7 +127,7 @@ TEST(AttentionForms, RowsThatComeAnotherWayGiveTheSameBits) {
     for (const DType type : {DType::F32, DType::F16, DType::BF16})
         for (const std::int64_t head_dim : {16, 80, 128, 256})
             for (const std::int64_t n_tokens : {1, 5}) {
-                const KvShape shape{.n_kv_heads = 2, .head_dim = head_dim, .dtype = type};
+                const KvLayout shape{.n_kv_heads = 2, .head_dim = head_dim, .dtype = type};
                 const float softcap = head_dim == 80 ? 5.0F : 0.0F;
                 Cache one(by_l2, shape, 8, 5, softcap);
                 Cache other(into_l1, shape, 8, 5, softcap);

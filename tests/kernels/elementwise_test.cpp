@@ -264,7 +264,7 @@ TEST_P(ElementwiseTest, RotateWriteIsRopeAndKvWrite) {
     const std::int32_t rows[kTokens] = {4, 0, 2};
     for (const DType type : {DType::F16, DType::F32})
         for (const std::int64_t rotated : {16, 8}) {
-            const KvShape shape{.n_kv_heads = 2, .head_dim = 16, .dtype = type};
+            const KvLayout shape{.n_kv_heads = 2, .head_dim = 16, .dtype = type};
             const std::vector<float> angles = random_values(static_cast<std::size_t>(kTokens * rotated), 1);
             const std::vector<float> v = random_values(kTokens * 32, 2);
             std::vector<float> q[2] = {random_values(kTokens * 64, 3), random_values(kTokens * 64, 3)};

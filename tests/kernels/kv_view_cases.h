@@ -24,11 +24,11 @@ using testing_cuda::DeviceFloats;
 /// Rows [n_slots, n_kv_heads * head_dim] of keys and of values, of a cache's type; keys have outliers, so that sums of
 /// exponentials can fail.
 struct Rows {
-    KvShape shape;
+    KvLayout shape;
     std::int64_t n_slots;
     std::vector<std::byte> k, v;
 
-    Rows(const KvShape& of, std::int64_t n, std::uint32_t seed) : shape(of), n_slots(n) {
+    Rows(const KvLayout& of, std::int64_t n, std::uint32_t seed) : shape(of), n_slots(n) {
         std::mt19937 random(seed);
         std::normal_distribution<float> normal;
         for (std::vector<std::byte>* part : {&k, &v}) {
@@ -98,7 +98,7 @@ public:
 
 private:
     ExecRef exec_;
-    KvShape shape_;
+    KvLayout shape_;
     std::vector<Buffer> storage_;
     std::vector<std::byte*> pointers_;
 };
@@ -111,7 +111,7 @@ struct Query {
     GroupScore score;
     float softcap;
 
-    Query(const KvShape& shape, std::int64_t group, float scaled, GroupScore by, float capped = 0.0F)
+    Query(const KvLayout& shape, std::int64_t group, float scaled, GroupScore by, float capped = 0.0F)
         : n_heads(group * shape.n_kv_heads), scale(scaled), score(by), softcap(capped) {
         std::mt19937 random(static_cast<std::uint32_t>(group));
         std::normal_distribution<float> normal;
@@ -194,7 +194,7 @@ inline void expect_exact(const Rows& rows, const Query& query, const std::vector
 }
 
 /// Random moves from groups of `n_from` to different groups of `n_to` slots.
-inline std::vector<GroupMove> random_moves(const KvShape& shape, std::int64_t n_from, std::int64_t n_to,
+inline std::vector<GroupMove> random_moves(const KvLayout& shape, std::int64_t n_from, std::int64_t n_to,
                                            std::int64_t n_moves, std::uint32_t seed) {
     std::mt19937 random(seed);
     std::vector<GroupMove> moves;

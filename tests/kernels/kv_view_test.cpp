@@ -73,7 +73,7 @@ TEST_P(KvView, WritesTheGroupsOfItsChunksOnly) {
 
 TEST_P(KvView, GathersGroupsBitForBit) {
     for (const std::int64_t head_dim : {64, 80, 2, 256}) {
-        const KvShape shape{3, head_dim, type()};
+        const KvLayout shape{3, head_dim, type()};
         const Rows from(shape, 4 * kChunkTokens, 7);
         const Rows to(shape, 2 * kChunkTokens, 8);
         for (const std::int64_t n : {0, 1, 50, 192})
@@ -122,7 +122,7 @@ protected:
                   {.shape = shape, .from = pointers.data(), .to = targets.data(), .moves = &move, .n_moves = 1});
     }
 
-    const KvShape shape{2, 64, DType::F16};
+    const KvLayout shape{2, 64, DType::F16};
     CpuDevice device{{.n_threads = 1, .form = {}}};
     std::unique_ptr<Stream> stream = device.make_stream(StreamKind::Compute);
     std::vector<float> q = std::vector<float>(256);

@@ -48,7 +48,7 @@ void run_matmuls(CpuDevice& device, const WorkspaceShapes& shapes, std::int64_t 
 /// Attention whole and in parts, of one token and of n_tokens, over three chunks.
 void run_attention(CpuDevice& device, const WorkspaceShapes& shapes) {
     CpuDevice free({.form = device.form()});
-    Cache cache(free, shapes.kv, shapes.n_q_heads, 1);
+    Cache cache(free, shapes.attention.front().kv, shapes.attention.front().n_q_heads, 1);
     for (int i = 0; i < 600; ++i) cache.add_token(i - 1);
     std::vector<int> tokens{600};
     for (std::int64_t i = 0; i < shapes.n_tokens; ++i) {
@@ -82,7 +82,7 @@ protected:
 TEST_P(WorkspaceTest, NoCallWithinItsShapesTakesMore) {
     for (const Layout layout : {Layout::Interleaved16, Layout::RowMajor}) {
         const WorkspaceShapes shapes{
-            .n_tokens = 35, .max_cols = 512, .kv = {2, 32, DType::F16}, .n_q_heads = 8, .weights = layout};
+            .n_tokens = 35, .max_cols = 512, .attention = {{{2, 32, DType::F16}, 8}}, .weights = layout};
         const std::size_t bytes = bytes_of(shapes);
         CpuDevice device(options(bytes));
         reserve_workspace(device, shapes);
@@ -107,7 +107,7 @@ TEST_P(WorkspaceTest, IsWhatCallsTakeWithoutIt) {
         EXPECT_EQ(device.budget().used_bytes(), bytes_of(matmuls));
     }
     for (const std::int64_t n_q_heads : {4, 64}) {
-        const WorkspaceShapes attention{.n_tokens = 3, .kv = {4, 64, DType::F32}, .n_q_heads = n_q_heads};
+        const WorkspaceShapes attention{.n_tokens = 3, .attention = {{{4, 64, DType::F32}, n_q_heads}}};
         CpuDevice device(options());
         run_attention(device, attention);
         EXPECT_EQ(device.budget().used_bytes(), bytes_of(attention));

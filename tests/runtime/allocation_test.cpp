@@ -90,7 +90,7 @@ void expect_quiet(const Setting& setting, std::vector<TokenId> future = {}) {
     CpuDevice device({.n_threads = setting.n_threads});
     const Model model(*files, device, {});
     KvCache cache(
-        device, model.kv_shape(), model.config().n_layers(), 2048,
+        device, model.kv_layouts(), 2048,
         setting.self_check ? SelfCheck::scratch_nodes_for(setting.budget) : scratch_nodes_for(setting.budget));
     Forward forward(model, forward_limits_for(setting.budget));
     Sampler sampler(setting.sampling, model.config().vocab);
@@ -136,7 +136,7 @@ TEST(Allocation, DecodingWithGuessesAllocatesNothing) {
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {});
     for (const std::int64_t n_prompt : {5, 700}) {
-        KvCache cache(device, model.kv_shape(), model.config().n_layers(), 2048, scratch_nodes_for(1));
+        KvCache cache(device, model.kv_layouts(), 2048, scratch_nodes_for(1));
         Forward forward(model, forward_limits_for(1));
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
         NoProposer none;
@@ -158,7 +158,7 @@ TEST(Allocation, PrefillChunksAllocateNothingAfterTheFirst) {
         const auto files = make_tiny_model({});
         CpuDevice device({.n_threads = n_threads});
         const Model model(*files, device, {});
-        KvCache cache(device, model.kv_shape(), model.config().n_layers(), 2048, scratch_nodes_for(1));
+        KvCache cache(device, model.kv_layouts(), 2048, scratch_nodes_for(1));
         Forward forward(model, forward_limits_for(1));
         Sampler sampler({.temperature = 0.0}, model.config().vocab);
         NoProposer none;
@@ -188,7 +188,7 @@ TEST(Allocation, StreamedPassesAllocateNothing) {
             *files, device,
             {.context_tokens = n_before + 2048,
              .placement = {.max_item_bytes = 16384, .streams = std::vector<bool>(n_items, true), .arena = &arena}});
-        KvCache cache(device, model.kv_shape(), model.config().n_layers(), n_before + 2048, scratch_nodes_for(budget),
+        KvCache cache(device, model.kv_layouts(), n_before + 2048, scratch_nodes_for(budget),
                       {.resident_chunks = {0, 1}, .arena = &arena});
         PassStream pass(std::vector{PassReads{&model, &cache}}, arena, std::size_t{200} << 10);
         Forward forward(model, forward_limits_for(budget), &pass);

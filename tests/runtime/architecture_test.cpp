@@ -28,7 +28,7 @@ std::vector<float> run_in_prefill_chunks(const ModelFiles& files, const GoldenMo
     const Model model(files, device,
                       {.context_tokens = golden.context_tokens, .kv_dtype = DType::F32, .on_progress = {}});
     Forward forward(model, {.max_tokens = chunk_tokens, .max_logit_rows = chunk_tokens});
-    KvCache cache(device, model.kv_shape(), model.config().n_layers(), golden.context_tokens, chunk_tokens);
+    KvCache cache(device, model.kv_layouts(), golden.context_tokens, chunk_tokens);
     std::vector<float> logits;
     const auto n_tokens = static_cast<std::int64_t>(golden.tokens.size());
     for (std::int64_t begin = 0; begin < n_tokens; begin += chunk_tokens) {

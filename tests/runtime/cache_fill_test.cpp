@@ -18,13 +18,13 @@
 namespace slipstream {
 namespace {
 
-const KvShape kShape{.n_kv_heads = 2, .head_dim = 8, .dtype = DType::F32};
+const KvLayout kShape{.n_kv_heads = 2, .head_dim = 8, .dtype = DType::F32};
 constexpr std::int64_t kLayers = 3;
 
 class CacheFill : public testing::Test {
 protected:
     KvCache make(std::int64_t context, std::int64_t max_nodes) {
-        return {device_, kShape, kLayers, context, max_nodes};
+        return {device_, std::vector<KvLayout>(kLayers, kShape), context, max_nodes};
     }
     ExecRef exec() { return {device_, *stream_}; }
 
@@ -36,7 +36,7 @@ protected:
 std::vector<std::byte> chunk_bytes(const KvCache& cache, std::int64_t layer, std::int64_t n_chunks) {
     std::vector<std::byte> bytes;
     for (std::int64_t i = 0; i < n_chunks; ++i)
-        bytes.insert(bytes.end(), cache.chunks(layer)[i], cache.chunks(layer)[i] + cache.shape().chunk_bytes());
+        bytes.insert(bytes.end(), cache.chunks(layer)[i], cache.chunks(layer)[i] + cache.layout(layer).chunk_bytes());
     return bytes;
 }
 
@@ -115,7 +115,7 @@ std::vector<float> logits_behind_fill(DType kv_dtype, std::uint64_t seed, std::s
     const auto files = make_tiny_model({.window = 100, .kv_dtype = kv_dtype});
     CpuDevice device({.n_threads = 2, .form = {}});
     const Model model(*files, device, {.context_tokens = 1024, .kv_dtype = kv_dtype, .on_progress = {}});
-    KvCache cache(device, model.kv_shape(), model.config().n_layers(), 1024, 8);
+    KvCache cache(device, model.kv_layouts(), 1024, 8);
     Forward forward(model, {.max_tokens = 8, .max_logit_rows = 8});
     fill_cache(cache, forward.exec(), 700, seed);
     const std::vector<TokenId> tokens{5, 6, 7};

@@ -36,7 +36,7 @@ struct Engine {
         : files(make_tiny_model(which.options)),
           device({.n_threads = n_threads, .form = which.form}),
           model(*files, device, {}),
-          cache(device, model.kv_shape(), model.config().n_layers(), model.context_tokens(), max_tokens),
+          cache(device, model.kv_layouts(), model.context_tokens(), max_tokens),
           forward(model, {.max_tokens = max_tokens, .max_logit_rows = max_tokens}) {}
 
     // Logits of `tokens` behind `parents` (indices into tokens, -1 = committed tip) in one pass, every row.
@@ -162,16 +162,17 @@ TEST_P(ForwardTest, CommittingAPathContinuesAsIfNothingElseHadBeenThere) {
     EXPECT_TRUE(tree.feed({9}, 1) == plain.feed({9}, 1));
 }
 
-constexpr TinyModelOptions kSmall{};
-constexpr TinyModelOptions kOdd{.d_model = 36,
-                                .d_ff = 55,
-                                .n_q_heads = 3,
-                                .n_kv_heads = 1,
-                                .head_dim = 10,
-                                .window = 70,
-                                .weight_type = DType::BF16,
-                                .kv_dtype = DType::BF16};
-constexpr TinyModelOptions kQuantized{.weight_type = DType::Q8_0, .kv_dtype = DType::F32};
+const TinyModelOptions kSmall{};
+const TinyModelOptions kOdd{.d_model = 36,
+                            .d_ff = 55,
+                            .n_q_heads = 3,
+                            .n_kv_heads = 1,
+                            .head_dim = 10,
+                            .window = 70,
+                            .weight_type = DType::BF16,
+                            .kv_dtype = DType::BF16};
+const TinyModelOptions kQuantized{.weight_type = DType::Q8_0, .kv_dtype = DType::F32};
+const TinyModelOptions kMixed{.n_layers = 4, .heads = {{4, 2, 16}, {4, 4, 32}, {3, 1, 10}, {6, 2, 16}}, .window = 70};
 
 INSTANTIATE_TEST_SUITE_P(Models, ForwardTest,
                          testing::Values(Case{"scalar", kSmall, CpuForm::Scalar}, Case{"avx2", kSmall, CpuForm::Avx2},
@@ -179,6 +180,8 @@ INSTANTIATE_TEST_SUITE_P(Models, ForwardTest,
                                          Case{"avx2_odd_bf16_window", kOdd, CpuForm::Avx2},
                                          Case{"avx512_odd_bf16_window", kOdd, CpuForm::Avx512},
                                          Case{"avx512_bf16_odd_window", kOdd, CpuForm::Avx512Bf16},
+                                         Case{"avx2_mixed_layers", kMixed, CpuForm::Avx2},
+                                         Case{"avx512_mixed_layers", kMixed, CpuForm::Avx512},
                                          Case{"avx2_q8_0", kQuantized, CpuForm::Avx2},
                                          Case{"avx512_q8_0", kQuantized, CpuForm::Avx512},
                                          Case{"avx512_vnni_q8_0", kQuantized, CpuForm::Avx512Vnni}),

@@ -27,7 +27,7 @@ Generated generate(const std::vector<TokenId>& prompt, std::int64_t n_tokens, co
     const auto files = make_tiny_model({.context_tokens = context});
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {});
-    KvCache cache(device, model.kv_shape(), model.config().n_layers(), context, scratch_nodes_for(budget));
+    KvCache cache(device, model.kv_layouts(), context, scratch_nodes_for(budget));
     Forward forward(model, forward_limits_for(budget));
     Sampler sampler(sampling, model.config().vocab);
     ExactVerifier verifier(sampler);
@@ -142,7 +142,7 @@ TEST(GenerationLoop, AWalkThatFailsLeavesTheTextAsItWas) {
     const auto files = make_tiny_model({});
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {});
-    KvCache cache(device, model.kv_shape(), 2, 2048, scratch_nodes_for(16));
+    KvCache cache(device, model.kv_layouts(), 2048, scratch_nodes_for(16));
     Forward forward(model, forward_limits_for(16));
     Sampler sampler({.temperature = 0.0}, model.config().vocab);
     FailingVerifier verifier(sampler);
@@ -172,7 +172,7 @@ TEST(GenerationLoop, EndTokenStopsInTheMiddleOfAPass) {
     const auto files = make_tiny_model({});
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {});
-    KvCache cache(device, model.kv_shape(), 2, 2048, scratch_nodes_for(64));
+    KvCache cache(device, model.kv_layouts(), 2048, scratch_nodes_for(64));
     Forward forward(model, forward_limits_for(64));
     Sampler sampler({.temperature = 0.9, .seed = 1}, model.config().vocab);
     ExactVerifier verifier(sampler);
@@ -207,7 +207,7 @@ TEST(GenerationLoop, CancelChangesNothingAndGenerationGoesOn) {
     const auto files = make_tiny_model({});
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {});
-    KvCache cache(device, model.kv_shape(), 2, 2048, scratch_nodes_for(1));
+    KvCache cache(device, model.kv_layouts(), 2048, scratch_nodes_for(1));
     Forward forward(model, forward_limits_for(1));
     Sampler sampler({.temperature = 0.0}, model.config().vocab);
     ExactVerifier verifier(sampler);
@@ -243,7 +243,7 @@ TEST(GenerationLoop, ATruncatedTextGoesOnAsIfItHadNeverBeenLonger) {
     for (const std::size_t keep : {std::size_t{1}, std::size_t{511}, std::size_t{513}, std::size_t{520},
                                    std::size_t{521}, std::size_t{537}, plain.text.size()}) {
         ScriptedProposer oracle(plain.text, 0.9, 8);
-        KvCache cache(device, model.kv_shape(), model.config().n_layers(), 2048, scratch_nodes_for(16));
+        KvCache cache(device, model.kv_layouts(), 2048, scratch_nodes_for(16));
         Forward forward(model, forward_limits_for(16));
         Sampler sampler(sampling, model.config().vocab);
         ExactVerifier verifier(sampler);

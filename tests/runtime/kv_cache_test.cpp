@@ -27,7 +27,11 @@ using testing::HasSubstr;
 // An index of a tree or of a pass's tokens is no node of the cache, nor the other way round.
 static_assert(!std::is_convertible_v<std::int32_t, NodeId> && !std::is_convertible_v<NodeId, std::int32_t>);
 
-const KvShape kShape{.n_kv_heads = 2, .head_dim = 8, .dtype = DType::F16};
+const KvLayout kShape{.n_kv_heads = 2, .head_dim = 8, .dtype = DType::F16};
+
+std::vector<KvLayout> layers(std::size_t n) {
+    return std::vector<KvLayout>(n, kShape);
+}
 
 class KvCacheTest : public testing::Test {
 protected:
@@ -37,7 +41,7 @@ protected:
 };
 
 TEST_F(KvCacheTest, NodesKnowTheirPositionsAndCommitForgetsTheRest) {
-    KvCache cache(device_, kShape, 3, 600, 10);
+    KvCache cache(device_, layers(3), 600, 10);
     const NodeId a = cache.add_node(kCommittedTip);
     const NodeId b = cache.add_node(a);
     const NodeId c = cache.add_node(a);
@@ -54,20 +58,20 @@ TEST_F(KvCacheTest, NodesKnowTheirPositionsAndCommitForgetsTheRest) {
 }
 
 TEST_F(KvCacheTest, TakesItsMemoryOnceInExtents) {
-    const KvCache cache(device_, kShape, 2, 20 * 256 + 1, 4);  // 21 chunks a layer: extents of 16 and 5
+    const KvCache cache(device_, layers(2), 20 * 256 + 1, 4);  // 21 chunks a layer: extents of 16 and 5
     const std::size_t chunk = 2U * 2 * 256 * 8 * 2;
     EXPECT_EQ(kShape.chunk_bytes(), chunk);
     EXPECT_EQ(device_.budget().used_bytes(MemoryTag::Kv), 2 * 21 * chunk + 2 * 2 * 4 * kShape.scratch_row_bytes());
     EXPECT_EQ(cache.chunks(1)[15] + 0, cache.chunks(1)[0] + 15 * chunk) << "an extent is contiguous";
     CpuDevice small({.memory_bytes = chunk});
-    EXPECT_THROW(KvCache(small, kShape, 2, 256, 4), OutOfBudget);
+    EXPECT_THROW(KvCache(small, layers(2), 256, 4), OutOfBudget);
 }
 
 TEST_F(KvCacheTest, ReservesHostMemoryOfWhatStreamsAtOnce) {
     const std::size_t chunk = kShape.chunk_bytes();
     PinnedArena arena({.limit_bytes = 27 * chunk, .page_lock = PageLock::Pageable});
     {
-        KvCache cache(device_, kShape, 2, 20 * 256, 8, {.resident_chunks = {3, 20}, .arena = &arena});
+        KvCache cache(device_, layers(2), 20 * 256, 8, {.resident_chunks = {3, 20}, .arena = &arena});
         EXPECT_EQ(arena.used_bytes(), 17 * chunk);
         for (int i = 0; i < 20 * 256 / 8; ++i) {
             std::vector<NodeId> path;
@@ -78,7 +82,7 @@ TEST_F(KvCacheTest, ReservesHostMemoryOfWhatStreamsAtOnce) {
         EXPECT_EQ(arena.peak_bytes(), 17 * chunk);
     }
     EXPECT_EQ(arena.used_bytes(), 0U);
-    EXPECT_THROW(KvCache(device_, kShape, 2, 20 * 256, 8, {.resident_chunks = {3, 9}, .arena = &arena}), OutOfBudget);
+    EXPECT_THROW(KvCache(device_, layers(2), 20 * 256, 8, {.resident_chunks = {3, 9}, .arena = &arena}), OutOfBudget);
 }
 
 // Pages of [data, data + bytes) that are in memory.
@@ -96,7 +100,7 @@ protected:
     const std::size_t chunk_ = kShape.chunk_bytes();
     PinnedArena arena_{{.limit_bytes = 1U << 30, .page_lock = PageLock::Pageable}};
     // Layer 1 has two resident chunks.
-    DeviceKv store_{device_, kShape, kChunks, 1, std::vector<std::int64_t>{0, 2}};
+    DeviceKv store_{device_, layers(2), kChunks, 1, std::vector<std::int64_t>{0, 2}};
 };
 
 TEST_F(HostExtentsTest, MemoryFollowsTheText) {
@@ -130,7 +134,7 @@ protected:
     PinnedArena arena_{{.limit_bytes = 1U << 30, .page_lock = PageLock::Pageable, .available_bytes = [this] {
                             return available_.load();
                         }}};
-    KvCache cache_{device_, kShape, 1, 64 * 256, 64, {.resident_chunks = {0}, .arena = &arena_}};
+    KvCache cache_{device_, layers(1), 64 * 256, 64, {.resident_chunks = {0}, .arena = &arena_}};
 
     std::vector<NodeId> path_of(std::int64_t n) {
         std::vector<NodeId> path;
@@ -181,7 +185,7 @@ TEST_F(StreamingCacheTest, WhereTheSystemHasNoMoreACommitSaysSoAndHasDoneNothing
 // A prompt within the resident chunks of all layers flushes nothing, and what fails behind it costs nothing of it.
 TEST_F(KvCacheTest, WhatIsResidentEverywhereIsWholeAfterAFailure) {
     PinnedArena arena({.limit_bytes = 16U << 20, .page_lock = PageLock::Pageable});
-    KvCache cache(device_, kShape, 2, 2048, 64, {.resident_chunks = {2, 3}, .arena = &arena});
+    KvCache cache(device_, layers(2), 2048, 64, {.resident_chunks = {2, 3}, .arena = &arena});
     cache.reserve(512);
     cache.publish(0);
     EXPECT_EQ(cache.keep_intact_prefix(exec()), 512);
@@ -193,7 +197,7 @@ TEST_F(KvCacheTest, RestoringWaitsForTheFlushesOfTheTextBefore) {
     const auto stream = device.make_stream(StreamKind::Compute);
     const ExecRef at{device, *stream};
     PinnedArena arena({.limit_bytes = 16U << 20, .page_lock = PageLock::Pageable});
-    KvCache cache(device, kShape, 8, 1024, 256, {.resident_chunks = std::vector<std::int64_t>(8), .arena = &arena});
+    KvCache cache(device, layers(8), 1024, 256, {.resident_chunks = std::vector<std::int64_t>(8), .arena = &arena});
     std::vector<NodeId> path;
     for (int i = 0; i < 256; ++i) path.push_back(cache.add_node(path.empty() ? kCommittedTip : path.back()));
     for (std::int64_t layer = 0; layer < 8; ++layer)
@@ -212,7 +216,7 @@ TEST_F(KvCacheTest, RestoringWaitsForTheFlushesOfTheTextBefore) {
 }
 
 TEST_F(KvCacheTest, MisuseIsABug) {
-    KvCache cache(device_, kShape, 1, 3, 4);
+    KvCache cache(device_, layers(1), 3, 4);
     const NodeId a = cache.add_node(kCommittedTip);
     const NodeId b = cache.add_node(a);
     const NodeId c = cache.add_node(b);

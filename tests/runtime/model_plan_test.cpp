@@ -147,7 +147,7 @@ TEST(ModelPlan, ARingHasRoomForPromptsByLayers) {
         const ModelPlan plan(request);
         ASSERT_EQ(plan.residency().regime, Regime::BothStream) << budget;
         EXPECT_TRUE(plan.prompts_read_weights_once());
-        const std::size_t chunk = KvShape{8, 128, DType::F16}.chunk_bytes();
+        const std::size_t chunk = KvLayout{8, 128, DType::F16}.chunk_bytes();
         EXPECT_GE(plan.residency().ring_bytes,
                   least_ring_bytes(plan.pass_items()) + PromptKvByChunk::least_bytes(chunk, kPrefillChunkTokens));
     }

@@ -23,7 +23,7 @@ constexpr std::int64_t kContext = 512;
 
 /// Logits of a few tokens, one behind the other.
 std::vector<float> logits_of(const Model& model, PinnedArena& arena) {
-    KvCache cache(model.device(), model.kv_shape(), model.config().n_layers(), kContext, 16);
+    KvCache cache(model.device(), model.kv_layouts(), kContext, 16);
     std::unique_ptr<PassStream> stream;
     const PassReads reads{&model, &cache};
     if (reads.streams()) stream = std::make_unique<PassStream>(std::vector{reads}, arena, std::size_t{1} << 20);

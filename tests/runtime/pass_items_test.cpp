@@ -131,14 +131,14 @@ TEST(PlanProgram, TimesFollowFromBytesAndTokens) {
     rates.kv = ByteCost::roofline(4e6, 1e6, 0.25);  // even at one vector
     rates.layer_seconds = 0.25;
     rates.layer_token_seconds = 0.5;
-    const auto schedule = plan_schedule(made.pass_items, rates, {.n_tokens = 4, .queries_per_kv_head = 2});
+    const auto schedule = plan_schedule(made.pass_items, rates, {.n_tokens = 4});
     ASSERT_EQ(schedule.size(), 7U);
     const double q8 = static_cast<double>(packed_bytes(DType::Q8_0, 128, 64) + packed_bytes(DType::Q8_0, 64, 64));
     EXPECT_DOUBLE_EQ(schedule[0].compute_seconds, q8 * 2e-6 + 64 * 64 * 2 * 0.5e-6);
     EXPECT_DOUBLE_EQ(schedule[1].compute_seconds, 4.0 * kChunkBytes * 8 * 0.25e-6 + 0.25 + 4 * 0.5);
     EXPECT_EQ(schedule[0].host_bytes, 0.0);
     rates.host_bytes_per_second = 10.0;
-    EXPECT_DOUBLE_EQ(plan_schedule(made.pass_items, rates, {.n_tokens = 4, .queries_per_kv_head = 2})[0].host_bytes,
+    EXPECT_DOUBLE_EQ(plan_schedule(made.pass_items, rates, {.n_tokens = 4})[0].host_bytes,
                      10.0 * schedule[0].compute_seconds);
 }
 

@@ -30,7 +30,7 @@ public:
           nodes_(cache.context_tokens() - n_left_out * kChunkTokens, cache.max_nodes()) {
         nodes_.set_committed(cache.n_committed() - n_left_out * kChunkTokens);
     }
-    const KvShape& shape() const override { return cache_.shape(); }
+    const KvLayout& layout(std::int64_t layer) const override { return cache_.layout(layer); }
     const KvNodes& nodes() const override { return nodes_; }
     KvNodes& nodes() { return nodes_; }
     std::int64_t text_offset() const override { return text_offset_; }
@@ -61,7 +61,7 @@ struct Engine {
     explicit Engine(const ModelFiles& files, std::vector<std::int64_t> resident_chunks = {})
         : arena({.limit_bytes = std::size_t{64} << 20, .page_lock = PageLock::Pageable}),
           model(files, device, {.context_tokens = kContext}),
-          cache(device, model.kv_shape(), model.config().n_layers(), kContext, kMaxTokens,
+          cache(device, model.kv_layouts(), kContext, kMaxTokens,
                 {.resident_chunks = std::move(resident_chunks), .arena = &arena}) {
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, std::size_t{64} << 10);
@@ -166,7 +166,7 @@ TEST(PassKv, APassHandsOutItsRowsAndEveryChunkThatItReads) {
     Engine resident(*files);
     resident.feed(text);
     const std::vector<NodeId> nodes = tree_of([&](NodeId above) { return resident.cache.add_node(above); });
-    const std::size_t chunk_bytes = resident.cache.shape().chunk_bytes();
+    const std::size_t chunk_bytes = resident.cache.layout(0).chunk_bytes();
     Recorder expected(chunk_bytes);
     const std::vector<float> logits = run_tree(*resident.forward, resident.cache, nodes, &expected);
     EXPECT_FALSE(expected.rows.empty());

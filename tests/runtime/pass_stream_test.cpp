@@ -32,9 +32,9 @@ public:
         : arena_({.limit_bytes = std::size_t{64} << 20, .page_lock = PageLock::Pageable}),
           streamed_model(files, device_, {.context_tokens = kContext, .placement = all_stream(files)}),
           resident_model(files, device_, {.context_tokens = kContext}),
-          streamed_kv(device_, resident_model.kv_shape(), 3, kContext, kChunk,
+          streamed_kv(device_, resident_model.kv_layouts(), kContext, kChunk,
                       {.resident_chunks = {0, 2, 1}, .arena = &arena_}),
-          resident_kv(device_, resident_model.kv_shape(), 3, kContext, kChunk),
+          resident_kv(device_, resident_model.kv_layouts(), kContext, kChunk),
           pass({{&streamed_model, &streamed_kv}, {&resident_model, &streamed_kv}, {&streamed_model, &resident_kv}},
                arena_, std::size_t{512} << 10),
           streamed(streamed_model, {.max_tokens = kChunk, .max_logit_rows = 1}, &pass),
@@ -75,7 +75,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 std::vector<std::vector<float>> plain_logits(const ModelFiles& files, const std::vector<TokenId>& tokens) {
     CpuDevice device({.n_threads = 2});
     const Model model(files, device, {.context_tokens = kContext});
-    KvCache cache(device, model.kv_shape(), 3, kContext, kChunk);
+    KvCache cache(device, model.kv_layouts(), kContext, kChunk);
     Forward forward(model, {.max_tokens = 1, .max_logit_rows = 1});
     std::vector<std::vector<float>> logits;
     for (const TokenId& token : tokens) logits.push_back(feed(forward, cache, {&token, 1}));
@@ -184,7 +184,7 @@ TEST(PassStreamDeathTest, ACacheStreamsThroughOneRing) {
     PinnedArena arena({.limit_bytes = std::size_t{64} << 20, .page_lock = PageLock::Pageable});
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {.context_tokens = kContext});
-    KvCache cache(device, model.kv_shape(), 3, kContext, kChunk, {.resident_chunks = {0, 0, 0}, .arena = &arena});
+    KvCache cache(device, model.kv_layouts(), kContext, kChunk, {.resident_chunks = {0, 0, 0}, .arena = &arena});
     const std::vector<PassReads> reads{{&model, &cache}};
     PassStream first(reads, arena, std::size_t{512} << 10);
     PassStream second(reads, arena, std::size_t{512} << 10);

@@ -50,7 +50,10 @@ ViewedSplitOptions random_split(Dice& dice, WalkFaults& faults, std::size_t n_de
 class LayerSlots {
 public:
     LayerSlots(ViewedRank& rank, std::int64_t layer)
-        : rank_(rank), layer_(layer), shape_(rank.cache.shape()), offset_(rank.view.n_text() - rank.view.n_slots()) {
+        : rank_(rank),
+          layer_(layer),
+          shape_(rank.cache.layout(layer)),
+          offset_(rank.view.n_text() - rank.view.n_slots()) {
         std::vector<std::byte> chunk(shape_.chunk_bytes());
         for (std::int64_t i = 0; i * kChunkTokens < rank.view.n_text(); ++i) {
             rank.cache.read_chunk(rank.forward->exec(), layer, i, chunk.data());
@@ -109,7 +112,7 @@ private:
 
     ViewedRank& rank_;
     std::int64_t layer_;
-    KvShape shape_;
+    KvLayout shape_;
     std::int64_t offset_;                          // of positions past what was chosen
     std::vector<std::vector<std::byte>> chunks_;   // of the cache
     std::vector<std::vector<std::int64_t>> from_;  // [heads][groups kept]: the group of the text

@@ -168,7 +168,7 @@ protected:
         begin.instruction_form = "avx2";
         begin.context_tokens = SplitEngine::kContext;
         begin.n_layers = target.shape().n_layers;
-        begin.kv_chunk_bytes = target.shape().kv.chunk_bytes();
+        begin.kv_chunk_bytes = session_block_bytes(target.shape().kv);
         begin.vocab = kTinyVocab;
         begin.sampling.temperature = 0.9;
         begin.sampling.seed = 4;

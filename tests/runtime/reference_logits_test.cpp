@@ -83,7 +83,7 @@ TEST_P(ReferenceLogits, AgreeWithinTheRoundingOfActivations) {
     std::ifstream(data / which.logits, std::ios::binary)
         .read(reinterpret_cast<char*>(expected.data()), static_cast<std::streamsize>(expected.size() * sizeof(float)));
 
-    KvCache cache(device, model.kv_shape(), model.config().n_layers(), n, 1);
+    KvCache cache(device, model.kv_layouts(), n, 1);
     Forward forward(model, {.max_tokens = 1, .max_logit_rows = 1});
     double error = 0.0, power = 0.0;
     for (std::int64_t t = 0; t < n; ++t) {
@@ -118,7 +118,7 @@ TEST_P(Stories260K, SaysTheExpectedStoryGreedily) {
     const auto tokenizer = make_tokenizer(files->tokenizer_source());
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {});
-    KvCache cache(device, model.kv_shape(), model.config().n_layers(), model.context_tokens(), scratch_nodes_for(1));
+    KvCache cache(device, model.kv_layouts(), model.context_tokens(), scratch_nodes_for(1));
     Forward forward(model, forward_limits_for(1));
     Sampler sampler({.temperature = 0.0}, model.config().vocab);
     ExactVerifier verifier(sampler);
@@ -143,8 +143,7 @@ TEST_P(Stories260K, SaysTheSameWithGuessesUnderTheSelfCheck) {
     const Model model(*files, device, {});
     constexpr std::int64_t n_tokens = 300;
     const auto generate = [&](Proposer& proposer, std::int64_t budget) {
-        KvCache cache(device, model.kv_shape(), model.config().n_layers(), model.context_tokens(),
-                      SelfCheck::scratch_nodes_for(budget));
+        KvCache cache(device, model.kv_layouts(), model.context_tokens(), SelfCheck::scratch_nodes_for(budget));
         Forward forward(model, forward_limits_for(budget));
         Sampler sampler({.temperature = 0.8, .top_p = 0.9, .repeat_penalty = 1.1, .seed = 2}, model.config().vocab);
         ExactVerifier verifier(sampler);

@@ -46,7 +46,7 @@ public:
         : files_(make_tiny_model({.weight_type = weight_type})),
           device_({.n_threads = 1}),
           model_(*files_, device_, {}),
-          cache_(device_, model_.kv_shape(), model_.config().n_layers(), 2048, SelfCheck::scratch_nodes_for(budget)),
+          cache_(device_, model_.kv_layouts(), 2048, SelfCheck::scratch_nodes_for(budget)),
           forward_(model_, forward_limits_for(budget)),
           sampler_(sampling, model_.config().vocab),
           verifier_(sampler_),
@@ -204,7 +204,7 @@ TEST_F(SelfCheckFault, ARowAboutToBeCommittedIsCompared) {
     const std::string message = failure(
         [&](const TokenTree&, const ConstTensorView&, std::span<const std::int32_t> accepted) {
             const auto row = static_cast<std::size_t>(accepted[3]);  // one token was missing: nodes lie in order
-            run_->cache().scratch_v(1)[row * run_->cache().shape().scratch_row_bytes() + 5] ^= std::byte{1};
+            run_->cache().scratch_v(1)[row * run_->cache().layout(1).scratch_row_bytes() + 5] ^= std::byte{1};
         },
         [] {});
     EXPECT_THAT(message, testing::HasSubstr(fmt::format("the values of position {} (layer 1, byte 5)", n_text_ + 2)));
@@ -214,8 +214,8 @@ TEST_F(SelfCheckFault, ACacheThatChangedUnderThePassIsSeen) {
     std::byte* damaged = nullptr;
     const std::string message = failure(
         [&](const TokenTree&, const ConstTensorView&, std::span<const std::int32_t>) {
-            const auto head_row = static_cast<std::size_t>(run_->cache().shape().head_dim) * 2;
-            damaged = run_->cache().chunks(0)[0] + run_->cache().shape().part_bytes() + 2 * head_row + 1;
+            const auto head_row = static_cast<std::size_t>(run_->cache().layout(0).head_dim) * 2;
+            damaged = run_->cache().chunks(0)[0] + run_->cache().layout(0).part_bytes() + 2 * head_row + 1;
             *damaged ^= std::byte{0x40};
         },
         [&] { *damaged ^= std::byte{0x40}; });
@@ -244,7 +244,7 @@ TEST(SelfCheckDeathTest, NeedsRoomInScratch) {
     const auto files = make_tiny_model({});
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {});
-    KvCache cache(device, model.kv_shape(), 2, 2048, scratch_nodes_for(4));
+    KvCache cache(device, model.kv_layouts(), 2048, scratch_nodes_for(4));
     Forward forward(model, forward_limits_for(4));
     Sampler sampler({}, model.config().vocab);
     ExactVerifier verifier(sampler);

@@ -15,7 +15,7 @@ namespace {
 
 const std::size_t kChunkBytes = [] {
     FakeKv kv;
-    return FakeTarget(kv).shape().kv.chunk_bytes();
+    return session_block_bytes(FakeTarget(kv).shape().kv);
 }();
 constexpr std::size_t kNoLimit = std::size_t{1} << 40;
 

@@ -177,7 +177,7 @@ private:
         SessionBegin begin = sample_begin();
         begin.context_tokens = kContext;
         begin.n_layers = model_.config().n_layers();
-        begin.kv_chunk_bytes = model_.kv_shape().chunk_bytes();
+        begin.kv_chunk_bytes = session_block_bytes(model_.kv_layouts());
         begin.prompt = prompt();
         return begin;
     }

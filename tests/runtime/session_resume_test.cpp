@@ -101,7 +101,7 @@ TEST(SessionResume, OnAnotherPlacement) {
 }
 
 TEST(SessionResume, ALimitKeepsTheFirstChunks) {
-    const std::size_t chunk = 2 * KvShape{2, 16, DType::F16}.chunk_bytes();  // of both layers
+    const std::size_t chunk = 2 * KvLayout{2, 16, DType::F16}.chunk_bytes();  // of both layers
     const Case made{.n_prompt = 900, .n_tokens = 40, .kv_limit = 2 * chunk + chunk / 2};
     const Expected expected = expected_of(made);
     const TempFolder folder;

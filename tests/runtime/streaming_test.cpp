@@ -87,16 +87,13 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 // Least ring that a placement can have: two of the largest block.
-std::size_t least_ring(const ModelFiles& files, const Placement& placement, const KvShape& kv) {
-    std::size_t block = placement.chunks.empty() ? 0 : kv.chunk_bytes();
+std::size_t least_ring(const ModelFiles& files, const Placement& placement) {
+    const std::vector<KvLayout> kv = files.config().kv_layouts(files.config().kv_dtype);
+    std::size_t block = placement.chunks.empty() ? 0 : largest_chunk_bytes(kv);
     const auto items = cut_weight_items(files.weights(), WeightRounding::None, placement.max_item_bytes);
     for (std::size_t i = 0; i < items.size(); ++i)
         if (!placement.items.empty() && placement.items[i]) block = std::max(block, items[i].bytes);
     return 2 * TransferRing::slot_bytes(block);
-}
-
-KvShape kv_of(const ModelFiles& files) {
-    return files.config().kv_shape(0, files.config().kv_dtype);
 }
 
 Placement random_placement(const ModelFiles& files, std::int64_t n_chunks, std::mt19937& random) {
@@ -112,7 +109,7 @@ Placement random_placement(const ModelFiles& files, std::int64_t n_chunks, std::
         for (std::int64_t layer = 0; layer < files.config().n_layers(); ++layer)
             placement.chunks.push_back(
                 random() % 3 == 0 ? 0 : static_cast<std::int64_t>(random() % static_cast<unsigned>(n_chunks + 1)));
-    const std::size_t least = least_ring(files, placement, kv_of(files));
+    const std::size_t least = least_ring(files, placement);
     placement.ring_bytes = least + (random() % 3 == 0 ? 0 : random() % (8 * least));
     return placement;
 }
@@ -169,7 +166,7 @@ TEST(Streaming, APromptByLayersReadsKvAgainWhereALayersDoesNotFit) {
     std::mt19937 random(17);
     for (const std::int64_t window : {0, 700}) {
         const auto files = make_tiny_model({.n_layers = 3, .window = window});
-        const std::size_t chunk = kv_of(*files).chunk_bytes();
+        const std::size_t chunk = files->config().kv_layout(0, files->config().kv_dtype).chunk_bytes();
         Placement placement{.max_item_bytes = 16384};
         const auto items = cut_weight_items(files->weights(), WeightRounding::None, placement.max_item_bytes);
         placement.items.assign(items.size(), true);
@@ -183,7 +180,7 @@ TEST(Streaming, APromptByLayersReadsKvAgainWhereALayersDoesNotFit) {
             NoProposer none;
             Engine resident(*files, {}, 5120, 1);
             // The least ring that takes a prompt by layers, and some more.
-            placement.ring_bytes = least_ring(*files, placement, kv_of(*files));
+            placement.ring_bytes = least_ring(*files, placement);
             const auto by_layers = [&] {
                 Engine engine(*files, placement, 5120, 1);
                 return engine.forward().runs_by_layer(engine.cache(), 0, 4608, kPrefillChunkTokens);
@@ -277,7 +274,7 @@ TEST(Streaming, ASessionsChunksComeBackAsTheyWere) {
         Engine first(*files, random_placement(*files, 8, random), 2048, 1);
         const Generated text = generate(first, prompt_of(400 + 100 * static_cast<std::size_t>(round)), 30, none, 1);
         const std::int64_t n = first.cache().n_committed();
-        const std::size_t chunk_bytes = first.cache().shape().chunk_bytes();
+        const std::size_t chunk_bytes = first.cache().layout(0).chunk_bytes();
         Engine second(*files, random_placement(*files, 8, random), 2048, 1);
         const auto read = [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
             std::vector<std::byte> bytes(chunk_bytes);
@@ -321,8 +318,13 @@ TEST(Streaming, TheSelfCheckHolds) {
 // What constructors take is what their plans say, to the byte.
 TEST(Streaming, DeviceBytesAreWhatWasAnnounced) {
     std::mt19937 random(17);
-    for (const DType type : {DType::F32, DType::Q8_0}) {
-        const auto files = make_tiny_model({.n_layers = 3, .weight_type = type});
+    const TinyModelOptions cases[] = {
+        {.n_layers = 3, .weight_type = DType::F32},
+        {.n_layers = 3, .weight_type = DType::Q8_0},
+        {.n_layers = 3, .heads = {{4, 2, 16}, {8, 4, 32}, {3, 1, 10}}, .weight_type = DType::F32},
+        {.n_layers = 3, .heads = {{3, 1, 10}, {8, 1, 32}, {4, 4, 16}}, .weight_type = DType::BF16}};
+    for (const TinyModelOptions& options : cases) {
+        const auto files = make_tiny_model(options);
         for (int round = 0; round < 8; ++round) {
             const Placement placement = random_placement(*files, 8, random);
             const std::int64_t budget = 1 + static_cast<std::int64_t>(random() % 60);
@@ -331,14 +333,14 @@ TEST(Streaming, DeviceBytesAreWhatWasAnnounced) {
             std::size_t expected = Model::small_tensor_bytes(files->weights());
             for (std::size_t i = 0; i < items.size(); ++i)
                 if (!placement.items[i]) expected += items[i].bytes;
-            expected += KvCache::device_bytes(engine.cache().shape(), 3, 2048, SelfCheck::scratch_nodes_for(budget),
+            expected += KvCache::device_bytes(engine.model().kv_layouts(), 2048, SelfCheck::scratch_nodes_for(budget),
                                               placement.chunks);
             expected += Forward::device_bytes(files->config(), forward_limits_for(budget),
                                               placement.streams() ? Forward::Streaming::Yes : Forward::Streaming::No);
             if (placement.streams()) expected += placement.ring_bytes;
             EXPECT_EQ(engine.device().budget().used_bytes(), expected);
             // Kernels' own memory is announced as well: a run takes nothing beyond it.
-            reserve_workspace(engine.device(), Forward::workspace_shapes(files->config(), engine.cache().shape().dtype,
+            reserve_workspace(engine.device(), Forward::workspace_shapes(files->config(), engine.model().kv_dtype(),
                                                                          forward_limits_for(budget)));
             const std::size_t before = engine.device().budget().used_bytes();
             NoProposer none;
@@ -389,7 +391,7 @@ TEST(Streaming, ARingTooSmallIsRefused) {
     const auto files = make_tiny_model({});
     Placement placement{.max_item_bytes = 8192};
     placement.items.assign(cut_weight_items(files->weights(), WeightRounding::None, 8192).size(), true);
-    placement.ring_bytes = least_ring(*files, placement, kv_of(*files)) - 64;
+    placement.ring_bytes = least_ring(*files, placement) - 64;
     EXPECT_THROW(Engine(*files, placement, 2048, 1), OutOfBudget);
 }
 

@@ -264,8 +264,7 @@ TEST(RankTarget, MayBeCalledInTheOrderOfTheInterface) {
     CpuDevice device({.n_threads = 1});
     PinnedArena arena({.limit_bytes = 64U << 20, .page_lock = PageLock::Pageable});
     const Model model(*files, device, {});
-    KvCache cache(device, model.kv_shape(), model.config().n_layers(), 2048, 512,
-                  {.resident_chunks = {0, 0}, .arena = &arena});
+    KvCache cache(device, model.kv_layouts(), 2048, 512, {.resident_chunks = {0, 0}, .arena = &arena});
     PassStream pass(std::vector{PassReads{&model, &cache}}, arena, std::size_t{1} << 20);
     Forward forward(model, {.max_tokens = 512, .max_logit_rows = 4}, &pass);
     RankTarget target(forward, cache);
@@ -276,7 +275,7 @@ TEST(RankTarget, PassesAreBegunAndFinishedInTurn) {
     const auto files = make_tiny_model({});
     CpuDevice device({.n_threads = 1});
     const Model model(*files, device, {});
-    KvCache cache(device, model.kv_shape(), model.config().n_layers(), 2048, 16);
+    KvCache cache(device, model.kv_layouts(), 2048, 16);
     Forward forward(model, {.max_tokens = 16, .max_logit_rows = 4});
     RankTarget target(forward, cache);
     const std::vector<TokenId> tokens{5, 9, 11};
@@ -293,14 +292,14 @@ TEST(RankTarget, PassesAreBegunAndFinishedInTurn) {
 
     // The same rows and logits as the forward pass by itself; rows as the whole model has them.
     std::vector<std::byte> rows(2 * static_cast<std::size_t>(target.shape().n_layers) *
-                                target.shape().kv.scratch_row_bytes());
+                                target.shape().kv.front().scratch_row_bytes());
     target.read_rows(nodes[1], rows.data());
-    const std::size_t row_bytes = cache.shape().scratch_row_bytes();
+    const std::size_t row_bytes = cache.layout(1).scratch_row_bytes();
     EXPECT_TRUE(std::equal(rows.begin() + static_cast<std::ptrdiff_t>(3 * row_bytes), rows.end(),
                            cache.scratch_v(1) + row_bytes));
     target.commit(nodes);
     EXPECT_EQ(target.n_committed(), 3);
-    KvCache again(device, model.kv_shape(), model.config().n_layers(), 2048, 16);
+    KvCache again(device, model.kv_layouts(), 2048, 16);
     for (std::size_t i = 0; i < 3; ++i) static_cast<void>(again.add_node(NodeId(static_cast<std::int32_t>(i) - 1)));
     const ConstTensorView direct = forward.run(again, tokens, nodes, {&last, 1});
     EXPECT_TRUE(std::equal(found.begin(), found.end(), float_row(direct, 0)));

@@ -77,7 +77,7 @@ TEST(TensorSplit, HeadsInOneBlockStayTogether) {
     EXPECT_THROW(static_cast<void>(deal_heads(files->config(), files->weights(), std::vector<std::int64_t>{3, 5})),
                  Unsupported);
     const auto shards = deal_heads(files->config(), files->weights(), std::vector<std::int64_t>{4, 4});
-    EXPECT_EQ(shards[0].n_ffn % 256, 0);
+    EXPECT_EQ(shards[0].n_ffn.value() % 256, 0);
     EXPECT_GE(shards[0].n_ffn, 256);
 }
 
@@ -103,8 +103,8 @@ TEST(TensorSplit, EveryHeadColumnAndRowHasOneOwner) {
             EXPECT_GE(shards[rank].n_ffn, 1);
             EXPECT_EQ(shards[rank].first_vocab, row);
             EXPECT_GE(shards[rank].n_vocab, 1);
-            head += shards[rank].n_kv_heads;
-            column += shards[rank].n_ffn;
+            head += shards[rank].n_kv_heads.value();
+            column += shards[rank].n_ffn.value();
             row += shards[rank].n_vocab;
         }
         EXPECT_EQ(head, n_kv_heads);

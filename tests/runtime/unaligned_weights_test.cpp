@@ -59,7 +59,7 @@ std::vector<float> logits_of(const std::string& safetensors, CpuForm form) {
     const auto files = ModelFiles::open(folder.path());
     CpuDevice device({.n_threads = 1, .form = form});
     const Model model(*files, device, {});
-    KvCache cache(device, model.kv_shape(), model.config().n_layers(), model.context_tokens(), kTokens);
+    KvCache cache(device, model.kv_layouts(), model.context_tokens(), kTokens);
     Forward forward(model, {.max_tokens = kTokens, .max_logit_rows = kTokens});
     std::vector<float> logits;
     const auto run = [&](std::int64_t first, std::int64_t n) {  // n tokens from `first` on, as one pass

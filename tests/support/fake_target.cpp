@@ -1,6 +1,7 @@
 #include "tests/support/fake_target.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "kernels/base/check.h"
@@ -13,7 +14,8 @@ namespace slipstream {
 namespace {
 
 constexpr std::int64_t kLayers = 2;
-const KvShape kShape{.n_kv_heads = 1, .head_dim = 2, .dtype = DType::F16};  // four bytes a row of K or V
+constexpr KvLayout kShape{.n_kv_heads = 1, .head_dim = 2, .dtype = DType::F16};  // four bytes a row of K or V
+constexpr std::array<KvLayout, kLayers> kLayouts{kShape, kShape};
 
 std::uint32_t mix(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
     const std::uint32_t word = philox4x32_10({{a, b, c, d}}, {11, 7}).word[0];
@@ -50,7 +52,7 @@ TargetShape FakeTarget::shape() const {
             .max_nodes = options.max_nodes,
             .has_prompt_kernels = options.has_prompt_kernels,
             .n_layers = kLayers,
-            .kv = kShape};
+            .kv = kLayouts};
 }
 
 NodeId FakeTarget::add_node(NodeId parent) {

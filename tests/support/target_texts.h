@@ -48,8 +48,8 @@ inline constexpr SamplerOptions kTinySampling{.temperature = 0.9, .seed = 4};
 /// The chunks that are full, of all layers.
 [[nodiscard]] inline std::vector<std::byte> kv_of(Target& target) {
     std::vector<std::byte> all;
-    std::vector<std::byte> chunk(target.shape().kv.chunk_bytes());
     for (std::int64_t layer = 0; layer < target.shape().n_layers; ++layer) {
+        std::vector<std::byte> chunk(target.shape().kv[layer].chunk_bytes());
         for (std::int64_t i = 0; i < target.n_committed() / kChunkTokens; ++i) {
             target.read_chunk(layer, i, chunk.data());
             all.insert(all.end(), chunk.begin(), chunk.end());

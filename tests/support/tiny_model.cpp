@@ -6,6 +6,7 @@
 #include <deque>
 #include <random>
 
+#include "kernels/base/check.h"
 #include "kernels/base/float16.h"
 #include "tests/kernels/matmul_cases.h"
 #include "tests/support/layers.h"
@@ -32,15 +33,17 @@ public:
             for (LayerConfig& layer : config_.layers) layer.attention().window = options.window;
             if (options.n_layers > 1) config_.layers.front().attention().window = 0;  // a model of one layer keeps it
         }
+        set_heads(options.heads);
         if (options.gemma) describe_gemma();
         validate(config_);
         const std::int64_t d = options.d_model;
-        const std::int64_t q = options.n_q_heads * options.head_dim;
-        const std::int64_t kv = options.n_kv_heads * options.head_dim;
         const DType v_type = options.v_type.value_or(type_);
         weights_.token_embedding = matrix(options.vocab, d);
         for (std::int64_t i = 0; i < options.n_layers; ++i) {
             LayerWeights& layer = weights_.layers.emplace_back();
+            const AttentionConfig& attention = config_.attention(i);
+            const std::int64_t q = attention.q_cols();
+            const std::int64_t kv = attention.kv_cols();
             layer[TensorRole::AttnNorm] = norm(d);
             layer[TensorRole::Q] = matrix(q, d);
             layer[TensorRole::K] = matrix(kv, d);
@@ -61,8 +64,8 @@ public:
                 layer[TensorRole::FfnPostNorm] = norm(d);
             }
             if (options.head_norms) {
-                layer[TensorRole::QNorm] = norm(options.head_dim);
-                layer[TensorRole::KNorm] = norm(options.head_dim);
+                layer[TensorRole::QNorm] = norm(attention.head_dim);
+                layer[TensorRole::KNorm] = norm(attention.head_dim);
             }
         }
         weights_.output_norm = norm(d);
@@ -94,6 +97,22 @@ private:
             layer.attention().softcap = 2.0F;
             if (layer.attention().window > 0) layer.attention().rope = 1;
             layer.feed_forward.activation = GatedActivation::GeluTanh;
+        }
+    }
+
+    // Layers that rotate the same number of elements share a rotary embedding.
+    void set_heads(const std::vector<LayerHeads>& heads) {
+        if (heads.empty()) return;
+        CHECK(std::ssize(heads) == config_.n_layers());
+        config_.ropes.clear();
+        for (std::size_t i = 0; i < heads.size(); ++i) {
+            AttentionConfig& attention = config_.layers[i].attention();
+            attention.n_q_heads = heads[i].n_q_heads;
+            attention.n_kv_heads = heads[i].n_kv_heads;
+            attention.head_dim = heads[i].head_dim;
+            const auto rope = std::ranges::find(config_.ropes, heads[i].head_dim, &RopeConfig::n_rotated);
+            attention.rope = static_cast<std::size_t>(rope - config_.ropes.begin());
+            if (rope == config_.ropes.end()) config_.ropes.push_back({.n_rotated = heads[i].head_dim});
         }
     }
 

@@ -4,10 +4,17 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "runtime/formats/model_files.h"
 
 namespace slipstream {
+
+struct LayerHeads {
+    std::int64_t n_q_heads = 0;
+    std::int64_t n_kv_heads = 0;
+    std::int64_t head_dim = 0;
+};
 
 struct TinyModelOptions {
     std::int64_t d_model = 64;
@@ -16,6 +23,7 @@ struct TinyModelOptions {
     std::int64_t n_q_heads = 4;
     std::int64_t n_kv_heads = 2;
     std::int64_t head_dim = 16;
+    std::vector<LayerHeads> heads{};  // of each layer; empty: all layers have the numbers above
     std::int64_t vocab = 97;
     std::int64_t context_tokens = 2048;
     std::int64_t window = 0;         // of every layer but the first

@@ -94,15 +94,15 @@ struct ViewedModel {
                 std::vector<std::int64_t> resident_chunks)
         : arena({.limit_bytes = std::size_t{64} << 20, .page_lock = lock_of(device), .device = &device}),
           model(files, device, {.context_tokens = kContext}),
-          cache(device, model.kv_shape(), model.config().n_layers(), kContext, kMaxTokens,
+          cache(device, model.kv_layouts(), kContext, kMaxTokens,
                 {.resident_chunks = std::move(resident_chunks), .arena = &arena}),
-          view(device, model.kv_shape(), model.config().n_layers(), {.n_slots = options.slots(), .max_nodes = 32}),
+          view(device, model.kv_layouts(), {.n_slots = options.slots(), .max_nodes = 32}),
           builder(device, cache, view, model.config(), options) {
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena,
-                                                2 * cache.shape().chunk_bytes());
+                                                2 * largest_chunk_bytes(model.kv_layouts()));
         const ForwardLimits limits{.max_tokens = kMaxTokens, .max_logit_rows = kMaxTokens};
-        reserve_workspace(device, Forward::workspace_shapes(model.config(), model.kv_shape().dtype, limits));
+        reserve_workspace(device, Forward::workspace_shapes(model.config(), model.kv_dtype(), limits));
         forward.emplace(model, limits, pass.get());
         over_view.emplace(*forward, view);
         target.emplace(*forward, cache);

@@ -42,14 +42,13 @@ struct ViewedRank {
                Device& on, Collective* collective)
         : arena({.limit_bytes = std::size_t{256} << 20, .page_lock = lock_of(on), .device = &on}),
           model(files, on, {.context_tokens = options.context_tokens, .shard = shard}),
-          cache(on, model.kv_shape(), model.config().n_layers(), options.context_tokens, options.scratch_nodes,
+          cache(on, model.kv_layouts(), options.context_tokens, options.scratch_nodes,
                 {.resident_chunks = resident(options.streams, rank), .arena = &arena}),
-          view(on, model.kv_shape(), model.config().n_layers(),
-               {.n_slots = options.view.slots(), .max_nodes = options.view_nodes}),
+          view(on, model.kv_layouts(), {.n_slots = options.view.slots(), .max_nodes = options.view_nodes}),
           builder(on, cache, view, model.config(), options.view) {
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, options.ring_bytes);
-        reserve_workspace(on, Forward::workspace_shapes(model.config(), model.kv_shape().dtype, options.forward));
+        reserve_workspace(on, Forward::workspace_shapes(model.config(), model.kv_dtype(), options.forward));
         forward.emplace(model, options.forward, pass.get(), collective);
     }
     [[nodiscard]] std::vector<std::int64_t> resident(KvStreams streams, std::size_t rank) const {

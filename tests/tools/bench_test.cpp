@@ -70,14 +70,14 @@ TEST(BenchFigures, WeightBytesAreThoseOfAllViews) {
 TEST(BenchFigures, KvBytesAreThoseThatWindowsShow) {
     ModelConfig config;
     set_layers(config, {.n_layers = 3, .d_ff = 16, .n_q_heads = 2, .n_kv_heads = 2, .head_dim = 8});
-    const KvShape shape{.n_kv_heads = 2, .head_dim = 8, .dtype = DType::F16};
+    const std::vector<KvLayout> kv = config.kv_layouts(DType::F16);
     constexpr double kRow = 2.0 * 2 * 8 * 2;  // K and V of a position of a layer
-    EXPECT_EQ(kv_read_bytes(config, shape, 0, 1), 3 * kRow);
-    EXPECT_EQ(kv_read_bytes(config, shape, 1000, 8), 3 * 1008 * kRow);
+    EXPECT_EQ(kv_read_bytes(config, kv, 0, 1), 3 * kRow);
+    EXPECT_EQ(kv_read_bytes(config, kv, 1000, 8), 3 * 1008 * kRow);
     set_windows(config, {0, 100, 1});
     // The first token sees 99 positions before its own, or none.
-    EXPECT_EQ(kv_read_bytes(config, shape, 1000, 8), (1008 + 107 + 8) * kRow);
-    EXPECT_EQ(kv_read_bytes(config, shape, 50, 1), (51 + 51 + 1) * kRow);
+    EXPECT_EQ(kv_read_bytes(config, kv, 1000, 8), (1008 + 107 + 8) * kRow);
+    EXPECT_EQ(kv_read_bytes(config, kv, 50, 1), (51 + 51 + 1) * kRow);
 }
 
 TEST(BenchFigures, PhasesAddUp) {

@@ -40,15 +40,16 @@ WeightBytes weight_bytes(const ModelWeights& weights) {
     return bytes;
 }
 
-double kv_read_bytes(const ModelConfig& config, const KvShape& shape, std::int64_t depth, std::int64_t n_tokens) {
-    double rows = 0.0;
+double kv_read_bytes(const ModelConfig& config, std::span<const KvLayout> kv, std::int64_t depth,
+                     std::int64_t n_tokens) {
+    double bytes = 0.0;
     for (std::int64_t layer = 0; layer < config.n_layers(); ++layer) {
         const std::int64_t window = config.window(layer);
         // The first token of the pass sees furthest back: `window` positions, its own among them.
         const std::int64_t committed = window == 0 ? depth : std::min(depth, window - 1);
-        rows += static_cast<double>(committed + n_tokens);
+        bytes += static_cast<double>(committed + n_tokens) * 2.0 * static_cast<double>(kv[layer].scratch_row_bytes());
     }
-    return 2.0 * rows * static_cast<double>(shape.scratch_row_bytes());
+    return bytes;
 }
 
 PhaseSample PhaseFigures::total() const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,8 +43,8 @@ struct WeightBytes {
 [[nodiscard]] WeightBytes weight_bytes(const ModelWeights& weights);
 
 /// Bytes of K and V that a pass of `n_tokens` in a chain behind `depth` committed positions reads, all layers: the
-/// committed rows that a layer's window shows, and the pass's own.
-[[nodiscard]] double kv_read_bytes(const ModelConfig& config, const KvShape& shape, std::int64_t depth,
+/// committed rows that a layer's window shows, and the pass's own. `kv`: layout of each layer.
+[[nodiscard]] double kv_read_bytes(const ModelConfig& config, std::span<const KvLayout> kv, std::int64_t depth,
                                    std::int64_t n_tokens);
 
 /// What one stretch of a run took and read.

@@ -99,13 +99,13 @@ void run_views(BenchResult& result, const BenchRequest& request, OpenedModel ope
         fmt::format("views: {} of {} fed, then {} compared in passes of {}; all weights and KV stay "
                     "on the device",
                     counted(parts.depth, "token"), text_name(request), parts.positions, parts.first_pass));
-    const KvShape shape = config.kv_shape(0, placed.kv_dtype());
+    const std::vector<KvLayout> kv = placed.kv_layouts();
     // A session may hold more than is compared here.
     const std::int64_t longest = session != nullptr ? std::max(parts.all(), std::ssize(tokens)) : parts.all();
     const RunNeeds needs{{.text_tokens = longest,
                           .forward = {.max_tokens = kPrefillChunkTokens, .max_logit_rows = kViewPassTokens},
                           .scratch_nodes = kPrefillChunkTokens},
-                         ViewComparison::device_bytes(config, shape, longest, request.views, parts.depth, parts.run())};
+                         ViewComparison::device_bytes(config, kv, longest, request.views, parts.depth, parts.run())};
     const LoadedModel model = load_for_bench(result, std::move(placed), needs, context);
     result.token_source = "text";
     result.depth = parts.depth;

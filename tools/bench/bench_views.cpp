@@ -95,7 +95,7 @@ void SharedHooks::on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segme
 ViewComparison::Compared::Compared(Device& device, KvCache& cache, const ModelConfig& config,
                                    const ViewFigures& own_figures, const ViewOptions& options)
     : figures(own_figures),
-      view(device, cache.shape(), config.n_layers(), room_of(options)),
+      view(device, cache.store().layouts(), room_of(options)),
       builder(device, cache, view, config, options) {}
 
 ViewComparison::ViewComparison(const Model& model, KvCache& cache, Forward& target, const ViewsRequest& request,
@@ -106,12 +106,12 @@ ViewComparison::ViewComparison(const Model& model, KvCache& cache, Forward& targ
             std::make_unique<Compared>(model.device(), cache, model.config(), planned.figures, planned.options));
 }
 
-std::size_t ViewComparison::device_bytes(const ModelConfig& config, const KvShape& shape, std::int64_t context_tokens,
-                                         const ViewsRequest& request, std::int64_t depth, std::int64_t run_tokens) {
+std::size_t ViewComparison::device_bytes(const ModelConfig& config, std::span<const KvLayout> kv,
+                                         std::int64_t context_tokens, const ViewsRequest& request, std::int64_t depth,
+                                         std::int64_t run_tokens) {
     std::size_t bytes = Forward::device_bytes(config, kViewLimits, Forward::Streaming::No);
     for (const PlannedView& planned : planned_views(request, depth, run_tokens))
-        bytes += KvView::device_bytes(shape, config.n_layers(), room_of(planned.options)) +
-                 ViewBuilder::device_bytes(config, context_tokens);
+        bytes += KvView::device_bytes(kv, room_of(planned.options)) + ViewBuilder::device_bytes(config, context_tokens);
     return bytes;
 }
 

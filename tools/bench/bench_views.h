@@ -42,7 +42,7 @@ public:
     ViewComparison(const Model& model, KvCache& cache, Forward& target, const ViewsRequest& request, std::int64_t depth,
                    std::int64_t run_tokens, const SamplerOptions& sampling);
     /// What the constructor takes from the device's budget, kernels' workspace not counted.
-    [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, const KvShape& shape,
+    [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, std::span<const KvLayout> kv,
                                                   std::int64_t context_tokens, const ViewsRequest& request,
                                                   std::int64_t depth, std::int64_t run_tokens);
 

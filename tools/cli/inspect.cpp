@@ -101,7 +101,7 @@ Findings find(const ModelFiles& files, const Settings& settings) {
     found.kv_dtype = kv_type_setting(settings).value_or(config.kv_dtype);
     for (std::int64_t layer = 0; layer < config.n_layers(); ++layer)
         found.kv_bytes_per_token +=
-            config.kv_shape(layer, found.kv_dtype).chunk_bytes() / static_cast<std::size_t>(kChunkTokens);
+            config.kv_layout(layer, found.kv_dtype).chunk_bytes() / static_cast<std::size_t>(kChunkTokens);
     found.kv_bytes_at_context = kv_bytes(config, found.kv_dtype, found.context);
     return found;
 }

@@ -67,7 +67,7 @@ public:
         fill(q_, DType::F32);
         for (std::int64_t i = 0; i < most_chunks_; ++i) table_.push_back(chunks_.data() + i * kv_.chunk_bytes());
         reserve_workspace(bench.device,
-                          {.n_tokens = most_tokens_, .max_cols = 0, .kv = kv_, .n_q_heads = bench.sizes.n_q_heads});
+                          {.n_tokens = most_tokens_, .max_cols = 0, .attention = {{kv_, bench.sizes.n_q_heads}}});
     }
 
     void run(const PassShape& shape, std::int64_t n_committed) {
@@ -123,7 +123,7 @@ private:
     }
 
     CardBench& bench_;
-    KvShape kv_;
+    KvLayout kv_;
     std::int64_t most_tokens_;
     std::int64_t most_chunks_;
     Buffer chunks_, scratch_, q_, out_;

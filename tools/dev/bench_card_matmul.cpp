@@ -227,7 +227,6 @@ void bench_card_matmul(CardBench& bench, const std::vector<DType>& types, const 
     const std::int64_t x_floats = most * bench.sizes.cols;
     reserve_workspace(bench.device, {.n_tokens = most,
                                      .max_cols = bench.sizes.cols,
-                                     .kv = {},
                                      .weights = packed_layout(DeviceKind::Cuda),
                                      .prompt_rows = most < kPrefillChunkTokens ? 0 : bench.sizes.rows});
     const Operands operands{

@@ -98,7 +98,7 @@ private:
     }
 
     CardBench& bench_;
-    KvShape kv_;
+    KvLayout kv_;
     Buffer a_, b_, c_, cos_sin_, norm_, scratch_;
     std::vector<std::int32_t> rows_;
 };

@@ -22,7 +22,7 @@ constexpr DType kKvTypes[] = {DType::F16, DType::BF16, DType::F32};
 /// The caches of some layers, each `depth` committed positions and the rows of a pass behind them, a chain.
 class Layers {
 public:
-    Layers(const Bench& bench, const KvShape& shape, std::int64_t n)
+    Layers(const Bench& bench, const KvLayout& shape, std::int64_t n)
         : bench_(bench),
           shape_(shape),
           n_(n),
@@ -103,7 +103,7 @@ public:
 
 private:
     const Bench& bench_;
-    KvShape shape_;
+    KvLayout shape_;
     std::int64_t n_;
     std::int64_t n_chunks_;
     std::size_t n_layers_ = 0;
@@ -122,7 +122,7 @@ void time_attention(const Bench& bench) {
     for (const DType type : kKvTypes) {
         if (options.type && *options.type != type) continue;
         for (const std::int64_t head_dim : kHeadDims) {
-            const KvShape shape{.n_kv_heads = kKvHeads, .head_dim = head_dim, .dtype = type};
+            const KvLayout shape{.n_kv_heads = kKvHeads, .head_dim = head_dim, .dtype = type};
             for (const std::int64_t n : options.n_tokens) {
                 if (bench.skips(n)) continue;
                 Layers layers(bench, shape, n);

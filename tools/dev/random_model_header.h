@@ -9,6 +9,10 @@
 #include "kernels/base/dtype.h"
 #include "tools/dev/random_model_file.h"
 
+namespace slipstream {
+struct Family;
+}
+
 namespace slipstream::tools {
 
 /// Returns the family whose names GGUF files of this model have: its own, or Llama's if it has none (Mistral).

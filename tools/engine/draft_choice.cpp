@@ -15,6 +15,7 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
 #include "kernels/device.h"
+#include "runtime/cache/kv_cache.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/model/weight_items.h"
 #include "tools/base/amounts.h"
@@ -93,8 +94,8 @@ std::size_t draft_bytes_of(const ModelFiles& files, std::int64_t budget, std::si
     const ForwardLimits passes{.max_tokens = draft::kFedTokens + nodes, .max_logit_rows = nodes};
     bytes += Model::small_tensor_bytes(files.weights());
     // Scratch rows of the KV cache, for uncommitted tokens.
-    const std::int64_t rows = 2 * config.n_layers() * config.attention(0).kv_cols() * passes.max_tokens;
-    bytes += Forward::device_bytes(config, passes, Forward::Streaming::No) + row_bytes(config.kv_dtype, rows);
+    bytes += Forward::device_bytes(config, passes, Forward::Streaming::No) +
+             KvCache::device_bytes(config.kv_layouts(config.kv_dtype), 0, passes.max_tokens);
     return bytes + bytes / kDraftReserve;
 }
 

@@ -95,8 +95,8 @@ public:
     [[nodiscard]] const ModelWeights& weights() const { return *weights_; }  // views into files()
     [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
     [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
-    /// KV shape of the whole model.
-    [[nodiscard]] KvShape kv_shape() const { return config().kv_shape(0, kv_dtype_); }
+    /// Layout of the KV of each layer of the whole model.
+    [[nodiscard]] std::vector<KvLayout> kv_layouts() const { return config().kv_layouts(kv_dtype_); }
     [[nodiscard]] const OffloadOptions& offload() const { return offload_; }
 
     [[nodiscard]] std::span<const EngineDevice> devices() const { return devices_; }

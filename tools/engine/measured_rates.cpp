@@ -140,7 +140,7 @@ private:
         for (std::size_t i = 0; i < types.size(); ++i)
             rates.weights[static_cast<std::size_t>(types[i])] = points(weight_bytes_[i], 1.0);
         const ModelConfig& config = *question_.config;
-        rates.kv = points(kv_bytes_, static_cast<double>(config.attention(0).queries_per_kv_head()));
+        rates.kv = points(kv_bytes_, static_cast<double>(config.attention(largest_kv_layer()).queries_per_kv_head()));
         fill_other_types(rates, types);
         const double small = (timing++)->best;
         const double many = (timing++)->best;
@@ -223,12 +223,19 @@ private:
         }
     }
 
-    // Times attention over as many KV chunks as fit into a quarter of the weights' memory; the tokens do not see one
-    // another.
+    // Returns the layer with the largest KV chunks.
+    [[nodiscard]] std::int64_t largest_kv_layer() const {
+        const std::vector<KvLayout> layouts = question_.config->kv_layouts(question_.kv_dtype);
+        return std::ranges::max_element(layouts, {}, &KvLayout::chunk_bytes) - layouts.begin();
+    }
+
+    // Times attention of the layer with the largest KV chunks, over as many of them as fit into a quarter of the
+    // weights' memory; the tokens do not see one another.
     void time_kv() {
         const ModelConfig& config = *question_.config;
-        const AttentionConfig& heads = config.attention(0);
-        const KvShape shape = config.kv_shape(0, question_.kv_dtype);
+        const std::int64_t layer = largest_kv_layer();
+        const AttentionConfig& heads = config.attention(layer);
+        const KvLayout shape = config.kv_layout(layer, question_.kv_dtype);
         const auto n_chunks = static_cast<std::int64_t>(std::max<std::size_t>(bytes_ / 4 / shape.chunk_bytes(), 1));
         kv_ = zeros(n_chunks * shape.chunk_bytes(), MemoryTag::Kv);
         for (std::int64_t i = 0; i < n_chunks; ++i) chunks_.push_back(kv_.data() + i * shape.chunk_bytes());
@@ -242,12 +249,12 @@ private:
             const auto used = std::max<std::int64_t>(n_chunks / static_cast<std::int64_t>(kSamples[i].divisor), 1);
             kv_bytes_[i] = static_cast<double>(used) * static_cast<double>(shape.chunk_bytes());
             positions_[i].assign(n_tokens, static_cast<std::int32_t>(used * kChunkTokens));
-            timings_.push_back({.work = [this, shape, n_tokens, used, q_cols, positions = positions_[i].data()] {
+            timings_.push_back({.work = [this, shape, heads, n_tokens, used, q_cols, positions = positions_[i].data()] {
                 auto* const q = reinterpret_cast<float*>(q_.data());
                 attention(exec(), {.shape = shape,
                                    .q = matrix_view(static_cast<const float*>(q), n_tokens, q_cols),
                                    .out = matrix_view(q + kMostTokens * q_cols, n_tokens, q_cols),
-                                   .n_q_heads = question_.config->attention(0).n_q_heads,
+                                   .n_q_heads = heads.n_q_heads,
                                    .positions = positions,
                                    .chunks = chunks_.data(),
                                    .n_committed = used * kChunkTokens,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "kernels/base/check.h"
@@ -38,8 +39,9 @@ bool shrink_check(RunNeeds& needs) {
 namespace {
 
 // Returns the device memory of a KV view, its scores, and the passes over it.
-std::size_t view_bytes(const ModelConfig& config, const KvShape& kv, std::int64_t text_tokens, const ViewNeeds& view) {
-    return KvView::device_bytes(kv, config.n_layers(), view.room()) + ViewBuilder::device_bytes(config, text_tokens) +
+std::size_t view_bytes(const ModelConfig& config, std::span<const KvLayout> kv, std::int64_t text_tokens,
+                       const ViewNeeds& view) {
+    return KvView::device_bytes(kv, view.room()) + ViewBuilder::device_bytes(config, text_tokens) +
            ViewPasses::device_bytes(config, view.max_nodes);
 }
 
@@ -67,13 +69,13 @@ std::size_t logits_bytes(const ModelConfig& config, const ForwardLimits& limits)
 MemoryParts memory_parts(const MemoryRequest& request) {
     const ModelConfig& config = *request.config;
     const RunNeeds& needs = request.needs;
-    const KvShape kv = config.kv_shape(0, request.kv_dtype);
+    const std::vector<KvLayout> kv = config.kv_layouts(request.kv_dtype);
     const std::size_t plain = Forward::device_bytes(config, needs.forward, Forward::Streaming::No);
     const std::vector<std::int64_t> no_chunks(config.n_layers(), 0);
     MemoryParts parts;
     DeviceMemory& fixed = parts.fixed;
     fixed.weights = Model::small_tensor_bytes(*request.weights);
-    fixed.kv_scratch = KvCache::device_bytes(kv, config.n_layers(), 0, needs.scratch_nodes);
+    fixed.kv_scratch = KvCache::device_bytes(kv, 0, needs.scratch_nodes);
     fixed.logits = logits_bytes(config, needs.forward);
     fixed.activations = plain - fixed.logits;
     if (needs.check_tokens > 0) {
@@ -88,8 +90,7 @@ MemoryParts memory_parts(const MemoryRequest& request) {
     fixed.sums = rank_sums_bytes(request.summing.kind, request.summing.n, sum_bytes(config, needs));
     fixed.other = needs.other_bytes;
     parts.kv_tail_bytes =
-        KvCache::device_bytes(kv, config.n_layers(), request.text_tokens, needs.scratch_nodes, no_chunks) -
-        fixed.kv_scratch;
+        KvCache::device_bytes(kv, request.text_tokens, needs.scratch_nodes, no_chunks) - fixed.kv_scratch;
     parts.streaming_bytes = Forward::device_bytes(config, needs.forward, Forward::Streaming::Yes) - plain;
     return parts;
 }

@@ -223,9 +223,8 @@ void TextSession::check_model(const OpenedModel& model, const std::vector<Device
             "the model {} is not the one that the session {} was begun with ({}), or was changed since; name "
             "that one by -m, or another session",
             model.path().string(), request_.path.string(), held.model_path));
-    const KvShape kv = config.kv_shape(0, held.kv_dtype);
     if (rope_fingerprint(rope_frequencies(config, held.context_tokens)) != held.rope_fingerprint ||
-        kv.chunk_bytes() != held.kv_chunk_bytes)
+        session_block_bytes(config.kv_layouts(held.kv_dtype)) != held.kv_chunk_bytes)
         throw RequestError(
             fmt::format("the session {} was begun with other rope frequencies or another KV cache of this "
                         "model by version {}; begin another",
@@ -264,7 +263,7 @@ SessionBegin TextSession::fresh_begin(const SessionStart& start, const LoadedMod
             .rope_fingerprint = rope_fingerprint(model.models().front()->ropes()),
             .kv_dtype = model.kv_dtype(),
             .n_layers = model.config().n_layers(),
-            .kv_chunk_bytes = model.kv_shape().chunk_bytes(),
+            .kv_chunk_bytes = session_block_bytes(model.kv_layouts()),
             .vocab = model.config().vocab,
             .sampling = *start.sampling,
             .ignore_end = start.ignore_end,

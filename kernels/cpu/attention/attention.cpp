@@ -179,7 +179,7 @@ private:
 
 // What the largest pass over the longest text takes, so that a later one never allocates: run_by_chunk has fewer units
 // than kUnitsPerThread a thread, and kWaveBytes or one chunk of states behind the totals.
-CpuScratch attention_scratch(const KvShape& shape, std::int64_t n_q_heads, int n_threads) {
+CpuScratch attention_scratch(const KvLayout& shape, std::int64_t n_q_heads, int n_threads) {
     const std::int64_t group = n_q_heads / shape.n_kv_heads;
     const std::size_t whole_unit = states_bytes(tokens_per_unit(group) * group, shape.head_dim);
     CpuScratch scratch{.thread_bytes = attention_tiles_bytes(shape) + 2 * whole_unit};

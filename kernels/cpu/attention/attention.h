@@ -9,7 +9,7 @@ namespace slipstream::cpu {
 
 /// Returns the scratch that attention needs on a device with `n_threads` threads: the most that any pass over a
 /// sequence of any length takes, so that no later pass allocates. `n_q_heads` must be a multiple of shape.n_kv_heads.
-[[nodiscard]] CpuScratch attention_scratch(const KvShape& shape, std::int64_t n_q_heads, int n_threads);
+[[nodiscard]] CpuScratch attention_scratch(const KvLayout& shape, std::int64_t n_q_heads, int n_threads);
 
 void attention_scalar(ExecRef exec, const AttentionArgs& args);
 void attention_avx2(ExecRef exec, const AttentionArgs& args);

@@ -16,7 +16,7 @@ constexpr std::int32_t kNoRow = -1;
 
 }  // namespace
 
-std::size_t attention_tiles_bytes(const KvShape& shape) {
+std::size_t attention_tiles_bytes(const KvLayout& shape) {
     // head_dim * 64 elements of any type are whole cache lines.
     return 2 * row_bytes(shape.dtype, kStepTokens * shape.head_dim) +
            2 * row_bytes(DType::F32, kStepTokens * shape.head_dim);
@@ -131,7 +131,7 @@ void AttentionUnit::widen(AttentionStep& view) {
 
 // The committed slots of a step that is not wholly committed; the others are empty until a path fills them.
 void AttentionUnit::start_tile(Place place) {
-    const KvShape& shape = args_.shape;
+    const KvLayout& shape = args_.shape;
     const std::int64_t base = place.chunk * kChunkTokens + place.step * kStepTokens;
     const std::int64_t n_present = std::max<std::int64_t>(0, args_.n_committed - base);
     if (n_present > 0) {

@@ -19,7 +19,7 @@ namespace slipstream::cpu {
 
 /// Returns the bytes of a unit's tiles: one step of gathered rows and one step of rows widened to float, K and V each.
 /// A kernel variant that does not widen needs the same.
-[[nodiscard]] std::size_t attention_tiles_bytes(const KvShape& shape);
+[[nodiscard]] std::size_t attention_tiles_bytes(const KvLayout& shape);
 
 /// A kv head and the tokens [first_token, first_token + n_tokens) of an attention call. Used by one thread.
 class AttentionUnit {

@@ -21,13 +21,13 @@ namespace slipstream::cpu {
 inline constexpr std::int64_t kStepsPerChunk = kChunkTokens / kStepTokens;
 
 /// Returns the byte offset, in a KV chunk, of the keys of step `step` (0 to 3) of kv head `head`.
-[[nodiscard]] inline std::size_t k_step_offset(const KvShape& shape, std::int64_t head, std::int64_t step) {
+[[nodiscard]] inline std::size_t k_step_offset(const KvLayout& shape, std::int64_t head, std::int64_t step) {
     return static_cast<std::size_t>(head) * 2 * shape.part_bytes() +
            row_bytes(shape.dtype, step * kStepTokens * shape.head_dim);
 }
 
 /// Returns the byte offset, in a KV chunk, of the value row of slot `slot` (0 to 255) of kv head `head`.
-[[nodiscard]] inline std::size_t v_row_offset(const KvShape& shape, std::int64_t head, std::int64_t slot) {
+[[nodiscard]] inline std::size_t v_row_offset(const KvLayout& shape, std::int64_t head, std::int64_t slot) {
     return (static_cast<std::size_t>(head) * 2 + 1) * shape.part_bytes() +
            row_bytes(shape.dtype, slot * shape.head_dim);
 }

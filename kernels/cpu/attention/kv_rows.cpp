@@ -65,7 +65,7 @@ void write_rows(ExecRef exec, const KvWriteArgs& args, RoundToHalf to_half_row) 
 
 template <typename Element>
 void commit_row(const KvCommitArgs& args, std::int64_t layer, std::int64_t index, std::int64_t head) {
-    const KvShape& shape = args.shape;
+    const KvLayout& shape = args.shape;
     const std::int64_t position = args.first_position + index;
     const std::int64_t slot = position % kChunkTokens;
     std::byte* chunk = args.chunks[layer * args.layer_chunks + position / kChunkTokens];

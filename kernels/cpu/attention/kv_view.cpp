@@ -38,7 +38,7 @@ struct ScoredHeads {
 };
 
 void ScoredHeads::score(std::int64_t index, ScoreGroups form) const {
-    const KvShape& shape = args.shape;
+    const KvLayout& shape = args.shape;
     const std::int64_t group = args.n_q_heads / shape.n_kv_heads;
     const std::int64_t first_query = index % shape.n_kv_heads * group;
     const std::int64_t first_slot = chunk(index) * kChunkTokens;
@@ -101,7 +101,7 @@ void score_step(const ScoreStep& step) {
 
 // A group's keys are columns of its step: a piece of each row. Its values are rows.
 void move_group(const KvGatherArgs& args, const GroupMove& move) {
-    const KvShape& shape = args.shape;
+    const KvLayout& shape = args.shape;
     const std::byte* from = args.from[move.from / kChunkGroups];
     std::byte* to = args.to[move.to / kChunkGroups];
     const std::int64_t from_slot = move.from % kChunkGroups * kGroupTokens;

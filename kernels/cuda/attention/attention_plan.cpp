@@ -261,7 +261,7 @@ void place_scratch(const AttentionPlan& plan, float* floats, AttentionLaunch& la
 
 // A wave holds at least one KV chunk's states, else no more than wave_bytes(). If queries fill the GPU with thread
 // blocks that fold, there are no waves.
-std::size_t attention_scratch_bytes(const KvShape& shape, std::int64_t n_q_heads, std::int64_t n_tokens,
+std::size_t attention_scratch_bytes(const KvLayout& shape, std::int64_t n_q_heads, std::int64_t n_tokens,
                                     const AttentionCard& card) {
     const std::int64_t most_queries =
         std::min<std::int64_t>(n_tokens * n_q_heads, std::int64_t{card.n_multiprocessors} *

@@ -97,7 +97,7 @@ void place_scratch(const AttentionPlan& plan, float* floats, AttentionLaunch& la
 inline constexpr std::int64_t kMostPreparedTokens = 64;
 
 /// Returns bytes of scratch that no call of up to `n_tokens` tokens exceeds.
-[[nodiscard]] std::size_t attention_scratch_bytes(const KvShape& shape, std::int64_t n_q_heads, std::int64_t n_tokens,
+[[nodiscard]] std::size_t attention_scratch_bytes(const KvLayout& shape, std::int64_t n_q_heads, std::int64_t n_tokens,
                                                   const AttentionCard& card);
 
 [[nodiscard]] KvType kv_type(DType type);

@@ -33,7 +33,7 @@ private:
     struct Known {
         std::uint64_t arrays = 0;  // id of the arrays; 0: unused
         std::int64_t n_q_heads = 0;
-        KvShape shape;
+        KvLayout shape;
         std::int64_t n_committed = 0;
         std::int64_t window = 0;
         float softcap = 0.0F;
