@@ -151,6 +151,11 @@ ModelConfig read_gguf_config(const GgufFile& file, const TensorIndex& tensors) {
     config.context_tokens = keys.required("context_length");
     config.d_model = keys.required("embedding_length");
     const std::int64_t n_layers = keys.required("block_count");
+    try {
+        check_layer_count(n_layers);
+    } catch (const FormatError& error) {
+        throw FormatError(fmt::format("{}: {}", file.name(), error.what()));
+    }
     const auto uniform = [&](std::string_view suffix) { return keys.uniform(suffix, n_layers); };
     const auto d_ff = uniform("feed_forward_length");
     const auto n_q_heads = uniform("attention.head_count");
@@ -176,7 +181,6 @@ ModelConfig read_gguf_config(const GgufFile& file, const TensorIndex& tensors) {
     config.tied_embeddings = tensors.find("output.weight") == nullptr;
     config.kv_dtype = kv_type(tensors);
     try {
-        check_layer_count(n_layers);
         config.layers.assign(static_cast<std::size_t>(n_layers), {.mixer = attention, .feed_forward = {.d_ff = *d_ff}});
         family.read_gguf(keys, config);
         validate(config);

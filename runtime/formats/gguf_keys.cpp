@@ -21,7 +21,7 @@ std::optional<std::int64_t> GgufKeys::uniform(std::string_view suffix, std::int6
     const GgufValue* value = find(suffix);
     if (value == nullptr || value->type != GgufValueType::Array) return integer(suffix);
     const auto values = value->integers();
-    if (!values || static_cast<std::int64_t>(values->size()) != n_layers)
+    if (!values || values->empty() || static_cast<std::int64_t>(values->size()) != n_layers)
         throw FormatError(fmt::format("{}: metadata {} is {}; one integer for each of {} layers is needed",
                                       file_.name(), key(suffix), value->to_text(), n_layers));
     if (std::any_of(values->begin(), values->end(), [&](std::int64_t v) { return v != values->front(); }))
@@ -52,8 +52,8 @@ std::vector<bool> GgufKeys::windowed_layers(std::int64_t n_layers, std::int64_t 
     return windowed;
 }
 
-void read_gguf_windows(const GgufKeys& keys, std::int64_t period, ModelConfig& config) {
-    const std::int64_t window = keys.integer("attention.sliding_window").value_or(0);
+void read_gguf_windows(const GgufKeys& keys, std::int64_t period, ModelConfig& config, std::int64_t absent_window) {
+    const std::int64_t window = keys.integer("attention.sliding_window").value_or(absent_window);
     if (window <= 0) return;
     const std::vector<bool> windowed = keys.windowed_layers(config.n_layers(), period);
     for (std::size_t i = 0; i < windowed.size(); ++i)

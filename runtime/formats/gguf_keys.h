@@ -46,7 +46,8 @@ private:
     std::string_view prefix_;
 };
 
-/// Sets the windows of the layers that GgufKeys::windowed_layers() returns for `period`.
-void read_gguf_windows(const GgufKeys& keys, std::int64_t period, ModelConfig& config);
+/// Gives the layers that GgufKeys::windowed_layers() returns for `period` the window "attention.sliding_window", or
+/// `absent_window` (0: none) if the file does not have that key.
+void read_gguf_windows(const GgufKeys& keys, std::int64_t period, ModelConfig& config, std::int64_t absent_window = 0);
 
 }  // namespace slipstream

@@ -18,7 +18,13 @@ namespace slipstream {
 
 namespace {
 
-const Family& family_of(const JsonFields& fields) {
+/// The family of a config.json, and whether its fields are those of "text_config".
+struct FamilyChoice {
+    const Family& family;
+    bool is_nested = false;
+};
+
+FamilyChoice family_of(const JsonFields& fields) {
     std::string class_name;
     if (const auto* names = fields.find("architectures")) {
         if (!names->is_array() || names->empty() || !names->front().is_string())
@@ -33,7 +39,7 @@ const Family& family_of(const JsonFields& fields) {
         const bool is_outer = !class_name.empty() && family->hf_outer_class == class_name;
         if (is_outer && fields.object("text_config") == nullptr) fields.fail("text_config", "is missing");
         if (is_outer || (class_name.empty() ? family->hf_model_type == model_type : family->hf_class == class_name))
-            return *family;
+            return {*family, is_outer};
         served.push_back(family->hf_class);
     }
     throw Unsupported(fmt::format("{}: architecture \"{}\" is not served (served: {})", fields.name(),
@@ -41,13 +47,13 @@ const Family& family_of(const JsonFields& fields) {
 }
 
 void refuse_what_is_not_served(const JsonFields& fields, const HfDefaults& defaults) {
-    // Where both are given, transformers uses the second.
-    auto activation = fields.string("hidden_activation");
-    if (!activation) activation = fields.string("hidden_act");
-    if (activation == "swish") activation = "silu";  // another name
-    if (activation.value_or(std::string(defaults.activation)) != defaults.activation)
-        throw Unsupported(fmt::format("{}: activation \"{}\" is not served (served: {})", fields.name(),
-                                      printable(*activation), defaults.activation));
+    for (const char* key : {"hidden_act", "hidden_activation"}) {
+        auto activation = fields.string(key).value_or(std::string(defaults.activation));
+        if (activation == "swish") activation = "silu";  // another name
+        if (activation != defaults.activation)
+            throw Unsupported(fmt::format("{}: activation \"{}\" is not served (served: {})", fields.name(),
+                                          printable(activation), defaults.activation));
+    }
     if (fields.boolean("mlp_bias").value_or(false))
         throw Unsupported(fmt::format("{}: mlp_bias (a bias in the feed-forward part) is not served", fields.name()));
     if (const auto* quantization = fields.object("quantization_config")) {
@@ -112,12 +118,12 @@ std::vector<TokenId> read_token_ids(const JsonFields& fields, const char* key) {
 HfConfig parse_hf_config(std::string_view json_text, const std::string& name) {
     const nlohmann::json json = parse_json_object(json_text, name);
     const JsonFields outer(json, name);
-    const Family& family = family_of(outer);
+    const auto [family, is_nested] = family_of(outer);
     const HfDefaults& defaults = family.hf_defaults;
-    const auto* text_config = outer.object("text_config");
-    const JsonFields fields(text_config != nullptr ? *text_config : json, name);
+    const JsonFields fields(is_nested ? *outer.object("text_config") : json, name);
     refuse_what_is_not_served(fields, defaults);
     HfConfig result;
+    result.is_nested = is_nested;
     ModelConfig& config = result.model;
     config.family = family.name;
     config.name = outer.string("_name_or_path").value_or("");

@@ -104,6 +104,19 @@ void add_weights(ModelContents& model, const fs::path& directory) {
     }
 }
 
+// Gives the tensors of a text model inside a larger one the names that they have alone. Older directories put a prefix
+// before all of them, newer ones a part after "model.".
+void strip_nesting(std::vector<FileTensor>& tensors) {
+    constexpr std::string_view kOlder = "language_model.";
+    constexpr std::string_view kNewer = "model.language_model.";
+    for (FileTensor& tensor : tensors) {
+        if (tensor.name.starts_with(kNewer))
+            tensor.name = fmt::format("model.{}", tensor.name.substr(kNewer.size()));
+        else if (tensor.name.starts_with(kOlder))
+            tensor.name = tensor.name.substr(kOlder.size());
+    }
+}
+
 void find_tokenizer(ModelContents& model, const fs::path& directory) {
     TokenizerSource& source = model.tokenizer_source;
     source.sentencepiece_model = if_exists(directory / "tokenizer.model");
@@ -152,6 +165,7 @@ ModelContents open_hf_directory(const fs::path& directory) {
     HfConfig config = parse_hf_config(text_of(config_file), config_path.string());
     add_config_metadata(model, text_of(config_file), config_path.string());
     add_weights(model, directory);
+    if (config.is_nested) strip_nesting(model.tensors);
     model.config = std::move(config.model);
     model.config.kv_dtype = kv_type(model, config);
     if (model.config.name.empty()) model.config.name = fs::absolute(directory / "").parent_path().filename().string();

@@ -94,7 +94,12 @@ RopeConfig read_hf_rope(const JsonFields& fields, const HfDefaults& defaults, st
                         std::int64_t head_dim, const char* layer_type) {
     const auto* scaling = fields.object("rope_scaling");
     // If both are given, transformers 5 uses rope_scaling.
-    if (scaling == nullptr || scaling->empty()) scaling = fields.object("rope_parameters");
+    const auto* parameters = fields.object("rope_parameters");
+    if (scaling == nullptr || scaling->empty()) {
+        scaling = parameters;
+    } else if (layer_type != nullptr && parameters != nullptr && parameters->contains(layer_type)) {
+        fields.fail("rope_scaling", "and rope_parameters by type of layer are both given; only one can be served");
+    }
     const nlohmann::json none = nlohmann::json::object();
     if (scaling != nullptr && layer_type != nullptr) {
         const JsonFields types(*scaling, fields.name());

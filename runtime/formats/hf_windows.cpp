@@ -16,6 +16,7 @@ void set_windows(const JsonFields& fields, std::optional<std::int64_t> window, M
 }
 
 void set_windows_by_type(const JsonFields& fields, std::optional<std::int64_t> window, ModelConfig& config) {
+    if (!window) return;
     set_windows(fields, window, config);
     const auto* types = fields.find("layer_types");
     if (types == nullptr || !types->is_array() || static_cast<std::int64_t>(types->size()) != config.n_layers())

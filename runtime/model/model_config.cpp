@@ -48,12 +48,6 @@ void check_sums(const ModelConfig& config) {
     check_size("number of weights", weights, std::int64_t{1} << 50);
 }
 
-// Kernels divide by a softcap; 0 means that there is none.
-void check_softcap(std::string_view what, float softcap) {
-    if (softcap != 0.0F && !(softcap >= 1e-3F && softcap <= 1e6F))
-        throw FormatError(fmt::format("the softcap of {} is {}; 0.001 to 1000000 can be served", what, softcap));
-}
-
 void check_layer(const ModelConfig& config, const LayerConfig& layer) {
     const AttentionConfig& attention = layer.attention();
     check_size("d_ff (intermediate size)", layer.feed_forward.d_ff, 1 << 22);
@@ -64,7 +58,7 @@ void check_layer(const ModelConfig& config, const LayerConfig& layer) {
         throw FormatError(fmt::format("{} attention heads are no multiple of {} key/value heads", attention.n_q_heads,
                                       attention.n_kv_heads));
     if (attention.window < 0) throw FormatError(fmt::format("a sliding window of {} tokens", attention.window));
-    if (!(attention.scale_dim >= 0.0 && attention.scale_dim < 1e6))
+    if (attention.scale_dim != 0.0 && !(attention.scale_dim >= 1e-3 && attention.scale_dim <= 1e6))
         throw FormatError(fmt::format("the scale of attention scores is {}^-0.5", attention.scale_dim));
     check_softcap("attention scores", attention.softcap);
     CHECK(attention.rope < config.ropes.size(), "rope {} of {}", attention.rope, config.ropes.size());
@@ -75,6 +69,8 @@ void check_layer(const ModelConfig& config, const LayerConfig& layer) {
 }
 
 void check_rope(const RopeConfig& rope) {
+    if (rope.n_rotated < 2 || rope.n_rotated % 2 != 0)
+        throw FormatError(fmt::format("rope turns {} elements of a head; an even number is needed", rope.n_rotated));
     if (!(rope.theta >= 1.0 && rope.theta < 1e15)) throw FormatError(fmt::format("rope theta is {}", rope.theta));
     const RopeScaling& scaling = rope.scaling;
     if (!(scaling.factor > 0.0 && scaling.factor < 1e6))
@@ -103,6 +99,11 @@ std::vector<std::int64_t> layer_windows(const ModelConfig& config) {
     for (const LayerConfig& layer : config.layers) windows.push_back(layer.attention().window);
     const bool none = std::ranges::all_of(windows, [](std::int64_t window) { return window == 0; });
     return none ? std::vector<std::int64_t>{} : windows;
+}
+
+void check_softcap(std::string_view what, double softcap) {
+    if (softcap != 0.0 && !(softcap >= 1e-3 && softcap <= 1e6))
+        throw FormatError(fmt::format("the softcap of {} is {}; 0.001 to 1000000 can be served", what, softcap));
 }
 
 void check_layer_count(std::int64_t n_layers) {

@@ -126,6 +126,8 @@ struct ModelConfig {
 /// Returns the sliding window of each layer, [n_layers]; empty if no layer has one.
 [[nodiscard]] std::vector<std::int64_t> layer_windows(const ModelConfig& config);
 
+/// Throws FormatError unless `softcap` is 0 (none) or a number that kernels can divide by in float.
+void check_softcap(std::string_view what, double softcap);
 /// Throws FormatError unless `n_layers` is a possible number of layers. Call it before ModelConfig::layers gets that
 /// many.
 void check_layer_count(std::int64_t n_layers);

@@ -69,7 +69,7 @@ struct TensorInfo {
     std::string_view name;                  // in messages
     TensorDim rows;                         // One: a vector
     TensorDim cols;                         //
-    ReadStage stage = ReadStage::BeforeKv;  // of matrices
+    ReadStage stage = ReadStage::BeforeKv;  // of matrices that passes multiply by
     /// Belongs to the sum of the products of all shards, so only the shard of kv head 0 has it.
     bool added_once = false;
 

@@ -25,7 +25,7 @@ PassItem kv_item(const PassItemRequest& request, std::int64_t layer) {
                        .transfer_bytes = static_cast<std::size_t>(kChunksPerExtent) * chunk,
                        .queries_per_kv_head = config.attention(layer).queries_per_kv_head()};
     // A window that begins inside a KV chunk reads one chunk more than its length.
-    const std::int64_t shown = ceil_div(config.window(layer), kChunkTokens) + 1;
+    const std::int64_t shown = ceil_div(std::min(config.window(layer), n_chunks * kChunkTokens), kChunkTokens) + 1;
     if (config.window(layer) > 0 && shown < n_chunks) pass_item.window_bytes = static_cast<std::size_t>(shown) * chunk;
     return pass_item;
 }

@@ -137,7 +137,7 @@ private:
     const ModelConfig* config_;
     ViewOptions options_;
     std::int64_t max_groups_;
-    Buffer device_scores_;       // [n_layers, n_q_heads, max_groups]
+    Buffer device_scores_;       // [query heads of all layers][max_groups]
     std::vector<float> scores_;  // a copy in host memory, if the host does not share the device's memory
     std::vector<std::int64_t> first_q_head_{0};   // [n_layers + 1]: query heads of all earlier layers
     std::vector<std::int64_t> first_kv_head_{0};  // [n_layers + 1]: kv heads of all earlier layers

@@ -93,6 +93,23 @@ TEST_P(HuggingFaceArchitecture, GivesTheGoldenLogits) {
     expect_golden_in_all_forms(folder.path(), golden);
 }
 
+// A text model inside a larger one: its fields in "text_config", its tensors behind a prefix, in both spellings.
+TEST(NestedArchitecture, GivesTheGoldenLogits) {
+    const GoldenModel plain = load_golden_model("gemma3");
+    for (const bool older : {false, true}) {
+        SCOPED_TRACE(older ? "language_model.model." : "model.language_model.");
+        GoldenModel nested = plain;
+        std::string text = plain.config_json;
+        nested.config_json = fmt::format(
+            R"({{"architectures":["Gemma3ForConditionalGeneration"],"model_type":"gemma3","text_config":{}}})", text);
+        const TempFolder folder;
+        write_hugging_face(nested, folder.path(), [&](const std::string& name) {
+            return older ? "language_model." + name : "model.language_model." + name.substr(6);
+        });
+        expect_golden(*ModelFiles::open(folder.path()), plain, CpuForm::Scalar);
+    }
+}
+
 class GgufArchitecture : public testing::TestWithParam<std::string> {};
 
 TEST_P(GgufArchitecture, GivesTheGoldenLogits) {

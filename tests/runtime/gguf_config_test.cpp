@@ -117,6 +117,7 @@ TEST(GgufConfig, KnowsWhatGemmaDoesNotStore) {
                         .scale(),
                     0.5F);
     GgufWriter second = tiny("gemma2");
+    EXPECT_THAT(layer_windows(config_of(second)), testing::ElementsAre(4096, 0));
     const ModelConfig gemma2 = config_of(second.set<std::uint32_t>("gemma2.attention.sliding_window", 5));
     EXPECT_THAT(layer_windows(gemma2), testing::ElementsAre(5, 0));
     EXPECT_EQ(gemma2.attention(1).softcap, 50.0F);
@@ -167,6 +168,12 @@ TEST(GgufConfig, TakesEqualNumbersForEachLayerOnly) {
     GgufWriter writer = tiny_llama_gguf();
     writer.set("llama.feed_forward_length", gguf_array({gguf_scalar<std::uint32_t>(12)}));
     EXPECT_THAT(message(writer), HasSubstr("one integer for each of 2 layers"));
+}
+
+TEST(GgufConfig, AFileWithoutLayersMayHaveEmptyArrays) {
+    GgufWriter writer = tiny_llama_gguf().set<std::uint32_t>("llama.block_count", 0);
+    writer.set("llama.feed_forward_length", gguf_array({}));
+    EXPECT_THAT(message(writer), HasSubstr("n_layers is 0"));
 }
 
 TEST(GgufConfig, ReadsRopeScaling) {

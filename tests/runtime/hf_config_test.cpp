@@ -293,6 +293,14 @@ TEST(HfConfig, ReadsTheTextModelOfALargerOne) {
                 HasSubstr("text_config is missing"));
 }
 
+TEST(HfConfig, FieldsOfOtherModelsInsideAreNotRead) {
+    const HfConfig read = parse(config("LlamaForCausalLM", R"("text_config":{"hidden_size":8})"));
+    EXPECT_EQ(read.model.d_model, 64);
+    EXPECT_FALSE(read.is_nested);
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("hidden_act":"gelu","hidden_activation":"silu")")),
+                HasSubstr("activation \"gelu\""));
+}
+
 TEST(HfConfig, ReadsGemma2) {
     const ModelConfig read = parse(config("Gemma2ForCausalLM", R"("sliding_window":9,"head_dim":16)")).model;
     EXPECT_THAT(layer_windows(read), ElementsAre(9, 0, 9, 0));
@@ -302,8 +310,9 @@ TEST(HfConfig, ReadsGemma2) {
     EXPECT_EQ(parse(config("Gemma2ForCausalLM", R"("attn_logit_softcapping":null)")).model.attention(0).softcap, 0.0F);
     const auto refusal = [](const char* fields) { return message(config("Gemma2ForCausalLM", fields)); };
     EXPECT_THAT(refusal(R"("attn_logit_softcapping":-1)"), HasSubstr("softcap of attention scores is -1"));
-    EXPECT_THAT(refusal(R"("final_logit_softcapping":1e-9)"), HasSubstr("softcap of logits is 1e-09"));
-    EXPECT_THAT(refusal(R"("query_pre_attn_scalar":-4)"), HasSubstr("scale of attention scores"));
+    EXPECT_THAT(refusal(R"("final_logit_softcapping":1e-60)"), HasSubstr("softcap of logits is 1e-60"));
+    EXPECT_THAT(refusal(R"("query_pre_attn_scalar":-4)"), HasSubstr("query_pre_attn_scalar is -4"));
+    EXPECT_THAT(refusal(R"("query_pre_attn_scalar":0)"), HasSubstr("query_pre_attn_scalar is 0"));
     EXPECT_THAT(refusal(R"("sliding_window_pattern":0)"), HasSubstr("sliding_window_pattern is below 1"));
     EXPECT_THAT(refusal(R"("sliding_window":0)"), HasSubstr("sliding_window is 0"));
     EXPECT_THAT(refusal(R"("use_bidirectional_attention":true)"), HasSubstr("not causal"));

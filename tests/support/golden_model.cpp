@@ -126,11 +126,12 @@ std::vector<float> golden_values(const GoldenTensor& tensor) {
     return values;
 }
 
-void write_hugging_face(const GoldenModel& model, const std::filesystem::path& folder) {
+void write_hugging_face(const GoldenModel& model, const std::filesystem::path& folder,
+                        const std::function<std::string(const std::string&)>& name_in_file) {
     SafetensorsWriter writer;
     for (const GoldenTensor& tensor : model.tensors) {
         const std::vector<float> values = golden_values(tensor);
-        writer.tensor(tensor.name, "F32", tensor.shape,
+        writer.tensor(name_in_file ? name_in_file(tensor.name) : tensor.name, "F32", tensor.shape,
                       std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
     }
     write_all(folder / "config.json", model.config_json);

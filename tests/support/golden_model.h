@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,10 @@ struct GoldenModel {
 /// two near sqrt(fan-in). Exact in float, hence the same bits as in make.py.
 [[nodiscard]] std::vector<float> golden_values(const GoldenTensor& tensor);
 
-/// Writes config.json and model.safetensors (F32) into an existing, empty folder.
-void write_hugging_face(const GoldenModel& model, const std::filesystem::path& folder);
+/// Writes config.json and model.safetensors (F32) into an existing, empty folder. `name_in_file` gives tensors other
+/// names; null: their own.
+void write_hugging_face(const GoldenModel& model, const std::filesystem::path& folder,
+                        const std::function<std::string(const std::string&)>& name_in_file = nullptr);
 
 /// Whether llama.cpp's converter has a form for the case: it has none for dynamic scaling, mscale, and the windows of
 /// Mistral and Qwen2.

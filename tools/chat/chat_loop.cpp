@@ -87,7 +87,7 @@ int ChatLoop::run(ChatInput& input) {
             // Of a line that was typed, not of how the program was called.
             if (mode_ == InputMode::Piped) throw RequestError(error.what());
             console_.error(error.what());
-        } catch (const Interrupted&) {  // before the first word, with nothing to keep
+        } catch (const Interrupted&) {  // what was said before it is kept by send()
             if (on_interrupt() == Next::Leave) return exit_code();
         } catch (const Error& error) {
             if (mode_ == InputMode::Piped) throw;

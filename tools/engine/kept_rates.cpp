@@ -33,6 +33,10 @@ constexpr std::string_view kHeading = "slipstream rates 1";
 constexpr std::size_t kMostKeys = 256;  // a line has about 1 KB; the oldest are dropped
 constexpr double kStepsPerOctave = 8.0;
 
+// Values above these cannot have been measured; predictions computed from them would not be finite.
+constexpr double kMostSecondsPerByte = 1.0;
+constexpr double kMostRate = 1e15;  // bytes per second, and everything smaller
+
 struct KeptLine {
     std::string key;
     std::string text;
@@ -51,6 +55,8 @@ struct RatesFile {
 // Lines that are no objects with a key are left out: a later line for the same key replaces an earlier one.
 RatesFile read_file(const fs::path& path) {
     RatesFile file;
+    std::error_code absent;
+    if (fs::exists(path, absent) && !fs::is_regular_file(path, absent)) return {.is_foreign = true};
     std::ifstream input(path);
     std::string text;
     if (!std::getline(input, text)) {
@@ -81,7 +87,7 @@ ByteCost cost_of(const ordered_json& json) {
     std::vector<ByteCost::Point> points;
     for (const ordered_json& pair : json) {
         const ByteCost::Point point{pair.at(0).get<double>(), pair.at(1).get<double>()};
-        if (!std::isfinite(point.vectors) || !(point.seconds > 0.0) || !std::isfinite(point.seconds) ||
+        if (!std::isfinite(point.vectors) || !(point.seconds > 0.0 && point.seconds <= kMostSecondsPerByte) ||
             point.vectors <= (points.empty() ? 0.0 : points.back().vectors))
             throw FormatError("no cost of bytes");
         points.push_back(point);
@@ -92,7 +98,7 @@ ByteCost cost_of(const ordered_json& json) {
 
 double number_of(const ordered_json& json, const char* name) {
     const auto value = json.at(name).get<double>();
-    if (!std::isfinite(value) || value < 0.0) throw FormatError("no rate");
+    if (!(value >= 0.0 && value <= kMostRate)) throw FormatError("no rate");
     return value;
 }
 
@@ -176,9 +182,15 @@ MachineRates keep_rates(const MachineRates& measured, const RateQuestion& questi
             path.string()));
         return measured;
     }
-    if (!options.measure)
-        if (const auto meanwhile = kept_rates(file, question); meanwhile && !meanwhile->is_doubtful())
-            return *meanwhile;
+    const auto kept = kept_rates(file, question);
+    if (kept && !kept->is_doubtful()) {
+        if (!options.measure) return *kept;
+        if (measured.is_doubtful()) {
+            callbacks.note(
+                fmt::format("{}: the rates measured before are kept, since those of now are doubtful", path.string()));
+            return *kept;
+        }
+    }
     const std::string key = rates_key(question);
     const std::string text = line_text(key, measured, timed_types(question), question.effort);
     if (const auto line = file.find(key); line != file.lines.end())

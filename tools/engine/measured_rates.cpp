@@ -59,6 +59,12 @@ std::array<std::size_t, kDTypeCount> bytes_by_type(const RateQuestion& question)
     return bytes;
 }
 
+/// Returns the layer with the largest KV chunks.
+std::int64_t largest_kv_layer(const RateQuestion& question) {
+    const std::vector<KvLayout> layouts = question.config->kv_layouts(question.kv_dtype);
+    return std::ranges::max_element(layouts, {}, &KvLayout::chunk_bytes) - layouts.begin();
+}
+
 /// Returns the bytes of weights to time if memory is not short: no more than the model has, since a small model stays
 /// in the caches.
 std::size_t timed_bytes(const RateQuestion& question) {
@@ -140,7 +146,8 @@ private:
         for (std::size_t i = 0; i < types.size(); ++i)
             rates.weights[static_cast<std::size_t>(types[i])] = points(weight_bytes_[i], 1.0);
         const ModelConfig& config = *question_.config;
-        rates.kv = points(kv_bytes_, static_cast<double>(config.attention(largest_kv_layer()).queries_per_kv_head()));
+        rates.kv =
+            points(kv_bytes_, static_cast<double>(config.attention(largest_kv_layer(question_)).queries_per_kv_head()));
         fill_other_types(rates, types);
         const double small = (timing++)->best;
         const double many = (timing++)->best;
@@ -223,17 +230,11 @@ private:
         }
     }
 
-    // Returns the layer with the largest KV chunks.
-    [[nodiscard]] std::int64_t largest_kv_layer() const {
-        const std::vector<KvLayout> layouts = question_.config->kv_layouts(question_.kv_dtype);
-        return std::ranges::max_element(layouts, {}, &KvLayout::chunk_bytes) - layouts.begin();
-    }
-
     // Times attention of the layer with the largest KV chunks, over as many of them as fit into a quarter of the
     // weights' memory; the tokens do not see one another.
     void time_kv() {
         const ModelConfig& config = *question_.config;
-        const std::int64_t layer = largest_kv_layer();
+        const std::int64_t layer = largest_kv_layer(question_);
         const AttentionConfig& heads = config.attention(layer);
         const KvLayout shape = config.kv_layout(layer, question_.kv_dtype);
         const auto n_chunks = static_cast<std::int64_t>(std::max<std::size_t>(bytes_ / 4 / shape.chunk_bytes(), 1));
@@ -261,7 +262,8 @@ private:
                                    .scratch_k = scratch_.data(),
                                    .scratch_v = scratch_.data(),
                                    .path_begin = path_rows_.data(),
-                                   .path_rows = path_rows_.data()});
+                                   .path_rows = path_rows_.data(),
+                                   .softcap = heads.softcap});
             }});
         }
     }
@@ -275,7 +277,8 @@ private:
         const ConstTensorView weight =
             vector_view(static_cast<const std::byte*>(weights_.data()), DType::F32, config.d_model);
         for (std::int64_t i = 0; i + 1 < kSmallOpsALayer; ++i) rms_norm(exec(), {.x = x, .weight = weight, .y = x});
-        gated_activation(exec(), {.gate = gate, .up = wide, .y = gate});
+        gated_activation(exec(),
+                         {.gate = gate, .up = wide, .y = gate, .kind = config.layers.front().feed_forward.activation});
     }
 
     // Copies alone; the timing is the last one of a round.
@@ -387,7 +390,7 @@ std::string rates_key(const RateQuestion& question) {
         fmt::format("cpu {} {} threads {}", cpu_model(), cpu_form_name(best_cpu_form()), question.n_threads);
     if (const auto* card = dynamic_cast<const CudaDevice*>(question.card))
         device = fmt::format("cuda {} {}", card->properties().name, card->instruction_form());
-    const AttentionConfig& heads = config.attention(0);
+    const AttentionConfig& heads = config.attention(largest_kv_layer(question));
     std::vector<std::string_view> types;
     for (const DType type : timed_types(question)) types.push_back(dtype_name(type));
     return fmt::format("{} {}, {} MiB of {} for {} x {}, {} over {} heads of {} in {}{}", build_version(), device,

@@ -7,11 +7,12 @@
 #include <optional>
 #include <string_view>
 
+#include <fmt/format.h>
+
 #include "kernels/base/error.h"
 #include "kernels/base/float16.h"
 #include "runtime/formats/family.h"
 #include "runtime/formats/gguf_keys.h"
-#include "runtime/formats/hf_rope.h"
 #include "runtime/formats/hf_windows.h"
 #include "runtime/text/json_fields.h"
 
@@ -19,9 +20,10 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::int64_t kGemma2Period = 2;  // every second layer sees everything
-constexpr std::int64_t kGemma3Period = 6;  // every sixth
-constexpr double kLocalTheta = 10000.0;    // RoPE of Gemma 3's windowed layers
+constexpr std::int64_t kGemma2Period = 2;     // every second layer sees everything
+constexpr std::int64_t kGemma3Period = 6;     // every sixth
+constexpr std::int64_t kGemma2Window = 4096;  // if the file does not say, as in transformers and llama.cpp
+constexpr double kLocalTheta = 10000.0;       // RoPE of Gemma 3's windowed layers
 
 // Sets what both families compute in every layer.
 void set_common(ModelConfig& config, double scale_dim) {
@@ -33,6 +35,8 @@ void set_common(ModelConfig& config, double scale_dim) {
 }
 
 void set_softcaps(ModelConfig& config, double of_scores, double of_logits) {
+    check_softcap("attention scores", of_scores);
+    check_softcap("logits", of_logits);
     for (LayerConfig& layer : config.layers) layer.attention().softcap = static_cast<float>(of_scores);
     config.logit_softcap = static_cast<float>(of_logits);
 }
@@ -52,7 +56,9 @@ void set_periodic_windows(ModelConfig& config, std::int64_t window, std::int64_t
 
 void read_common(const JsonFields& fields, HfConfig& result, std::int64_t period) {
     ModelConfig& config = result.model;
-    set_common(config, fields.number("query_pre_attn_scalar").value_or(256.0));
+    const double scale_dim = fields.number("query_pre_attn_scalar").value_or(256.0);
+    if (!(scale_dim >= 1e-3 && scale_dim <= 1e6)) fields.fail("query_pre_attn_scalar", fmt::format("is {}", scale_dim));
+    set_common(config, scale_dim);
     config.embedding_scale = rounded_to(result.dtype, config.embedding_scale);
     config.norm_offset = 1.0F;
     if (fields.boolean("attention_bias").value_or(false))
@@ -87,19 +93,21 @@ void read_gemma3(const JsonFields& fields, HfConfig& result) {
     ModelConfig& config = result.model;
     set_softcaps(config, fields.number("attn_logit_softcapping").value_or(0.0),
                  fields.number("final_logit_softcapping").value_or(0.0));
-    // "rope_parameters" of transformers 5 has an object for each type of layer; before, "rope_scaling" was of the other
-    // layers, and windowed ones had "rope_local_base_freq" alone.
-    const std::int64_t head_dim = config.attention(0).head_dim;
-    if (const auto* parameters = fields.object("rope_parameters");
-        parameters != nullptr && parameters->contains("sliding_attention"))
-        return set_local_rope(
-            config, read_hf_rope(fields, kGemma3.hf_defaults, config.context_tokens, head_dim, "sliding_attention"));
-    set_local_rope(config,
-                   {.theta = fields.number("rope_local_base_freq").value_or(kLocalTheta), .n_rotated = head_dim});
+    // "rope_parameters" of transformers 5 has an object for each type of layer; before, "rope_scaling" was of full
+    // attention, and windowed layers had "rope_local_base_freq" alone.
+    double theta = fields.number("rope_local_base_freq").value_or(kLocalTheta);
+    const auto* parameters = fields.object("rope_parameters");
+    if (parameters != nullptr && parameters->contains("sliding_attention")) {
+        const JsonFields local(parameters->at("sliding_attention"), fields.name());
+        if (local.string("rope_type").value_or("default") != "default")
+            fields.fail("rope_parameters", "scales the RoPE of windowed layers, which is not served");
+        theta = local.number("rope_theta").value_or(theta);
+    }
+    set_local_rope(config, {.theta = theta, .n_rotated = config.attention(0).head_dim});
 }
 
 // GGUF does not store the scale of scores. Of the published models, only the two of 27B have another one than
-// head_dim^-0.5; their numbers of layers tell them apart.
+// head_dim^-0.5; their numbers of layers distinguish them.
 double scale_dim_of(const ModelConfig& config, std::int64_t layers_of_27b) {
     const std::int64_t n_q_heads = config.attention(0).n_q_heads;
     return config.n_layers() == layers_of_27b && n_q_heads > 0 ? static_cast<double>(config.d_model / n_q_heads) : 0.0;
@@ -121,7 +129,7 @@ void read_gemma2_gguf(const GgufKeys& keys, ModelConfig& config) {
     set_common(config, scale_dim_of(config, 46));
     set_softcaps(config, keys.number("attn_logit_softcapping").value_or(50.0),
                  keys.number("final_logit_softcapping").value_or(30.0));
-    read_gguf_windows(keys, kGemma2Period, config);
+    read_gguf_windows(keys, kGemma2Period, config, kGemma2Window);
 }
 
 void read_gemma3_gguf(const GgufKeys& keys, ModelConfig& config) {
