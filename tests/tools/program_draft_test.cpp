@@ -61,7 +61,7 @@ protected:
         std::error_code error;
         for (fs::directory_iterator at(folder_.path() / "cache/slipstream/tables", error), end; !error && at != end;
              at.increment(error))
-            names.push_back(at->path().filename().string());
+            if (at->path().extension() == ".table") names.push_back(at->path().filename().string());
         return names;
     }
 

@@ -247,11 +247,15 @@ MachineRates machine_rates(const RateQuestion& question, const RatesOptions& opt
                                  question.effort == RateEffort::All ? " and copies" : ""));
     MachineRates rates = measure_rates(question);
     callbacks.throw_if_cancelled();
-    if (rates.is_doubtful())
-        callbacks.note(
-            fmt::format("this machine is busy: rates are doubtful ({:.0f} % between the best and the median "
-                        "of five measurements){}",
-                        100.0 * rates.spread, options.file ? "; they are measured again at the next start" : ""));
+    if (rates.is_doubtful()) {
+        const std::string line = fmt::format(
+            "this machine is busy: rates are doubtful ({:.0f} % between the best and the median of five "
+            "measurements){}",
+            100.0 * rates.spread, options.file ? "; they are measured again at the next start" : "");
+        // Who did not ask for rates is told with -v alone: a busy machine is no news, and the next start measures
+        // again.
+        options.measure ? callbacks.note(line) : callbacks.detail(line);
+    }
     if (!options.file) {
         callbacks.detail("the rates of this machine are not kept (--tables off): they are measured at each start");
     } else if (kept && rates.is_doubtful() && !options.measure) {
