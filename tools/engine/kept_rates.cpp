@@ -252,8 +252,7 @@ MachineRates machine_rates(const RateQuestion& question, const RatesOptions& opt
             "this machine is busy: rates are doubtful ({:.0f} % between the best and the median of five "
             "measurements){}",
             100.0 * rates.spread, options.file ? "; they are measured again at the next start" : "");
-        // Who did not ask for rates is told with -v alone: a busy machine is no news, and the next start measures
-        // again.
+        // Without --rates measure the line is shown with -v only: the next start measures again.
         options.measure ? callbacks.note(line) : callbacks.detail(line);
     }
     if (!options.file) {
