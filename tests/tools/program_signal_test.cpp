@@ -273,7 +273,7 @@ TEST_P(PipedSignals, QuitKeepsTheMessage) {
     ASSERT_EQ(messages.size(), 2U);
     EXPECT_EQ(messages[1].empty(), GetParam() != Place::AtThePrompt);
     EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()),
-              holds_tables(tables()) ? 2 : 1)
+              holds_files(tables()) ? 2 : 1)
         << "half a file is left";
 }
 
