@@ -58,7 +58,7 @@ protected:
         std::ofstream file(*options_.file);
         for (const std::string& line : lines) file << line << "\n";
     }
-    [[nodiscard]] bool measured() const { return details_.find("measuring what ") != std::string::npos; }
+    [[nodiscard]] bool was_measured() const { return details_.find("measuring what ") != std::string::npos; }
     /// Changes the last line of the file.
     void mark(double spread) const {
         std::vector<std::string> all = lines();
@@ -80,13 +80,13 @@ protected:
 
 TEST_F(KeptRates, AStartWhoseKeyIsThereMeasuresNothing) {
     EXPECT_EQ(rates().origin, RatesOrigin::Measured);
-    EXPECT_TRUE(measured());
+    EXPECT_TRUE(was_measured());
     ASSERT_EQ(lines().size(), 2U);
     EXPECT_EQ(lines().front(), "slipstream rates 1");
     mark(0.0);
     const std::vector<std::string> before = lines();
     const MachineRates kept = rates();
-    EXPECT_FALSE(measured());
+    EXPECT_FALSE(was_measured());
     EXPECT_EQ(kept.origin, RatesOrigin::Kept);
     EXPECT_EQ(kept.copy_bytes_per_second, kCopies);
     EXPECT_EQ(kept.rates.layer_seconds, kLayer);
@@ -94,14 +94,14 @@ TEST_F(KeptRates, AStartWhoseKeyIsThereMeasuresNothing) {
     EXPECT_EQ(lines(), before);
     // What was measured with copies serves computing alone, too.
     EXPECT_EQ(rates(1, RateEffort::Compute).rates.layer_seconds, kLayer);
-    EXPECT_FALSE(measured());
+    EXPECT_FALSE(was_measured());
 }
 
 TEST_F(KeptRates, AreThoseThatWereMeasured) {
     const MachineRates measured = rates();
     if (measured.is_doubtful()) GTEST_SKIP() << "other programs use this machine";
     const MachineRates kept = rates();
-    EXPECT_FALSE(measured());
+    EXPECT_FALSE(was_measured());
     for (int type = 0; type < kDTypeCount; ++type)
         for (const double n : {1.0, 3.0, 16.0, 500.0})
             EXPECT_EQ(kept.rates.weights[type].seconds(n), measured.rates.weights[type].seconds(n));
@@ -116,10 +116,10 @@ TEST_F(KeptRates, AnotherKeyIsMeasuredAndKeptBesideIt) {
     static_cast<void>(rates(1));
     mark(0.0);
     EXPECT_NE(rates(2).rates.layer_seconds, kLayer);
-    EXPECT_TRUE(measured());
+    EXPECT_TRUE(was_measured());
     EXPECT_EQ(lines().size(), 3U);
     EXPECT_EQ(rates(1).rates.layer_seconds, kLayer);
-    EXPECT_FALSE(measured());
+    EXPECT_FALSE(was_measured());
 }
 
 TEST_F(KeptRates, AreMeasuredAgainOnDemand) {
@@ -127,7 +127,7 @@ TEST_F(KeptRates, AreMeasuredAgainOnDemand) {
     mark(0.0);
     options_.measure = true;
     const MachineRates again = rates();
-    EXPECT_TRUE(measured());
+    EXPECT_TRUE(was_measured());
     // On a busy machine, rates that are not doubtful stay.
     const bool is_busy = notes_.find("the rates measured before are kept") != std::string::npos;
     EXPECT_EQ(again.rates.layer_seconds == kLayer, is_busy);
@@ -139,13 +139,13 @@ TEST_F(KeptRates, DoubtfulOnesAreReplacedByTheFirstThatAreNot) {
     static_cast<void>(rates());
     mark(2.0 * kDoubtfulSpread);
     const MachineRates again = rates();
-    EXPECT_TRUE(measured());
+    EXPECT_TRUE(was_measured());
     const bool is_busy = details_.find("this machine is busy: rates are doubtful") != std::string::npos;
     EXPECT_EQ(again.rates.layer_seconds == kLayer, is_busy) << "doubtful rates hold still";
     EXPECT_EQ(json::parse(lines().back())["layer_seconds"] == kLayer, is_busy);
     mark(kDoubtfulSpread);  // just not doubtful
     EXPECT_EQ(rates().rates.layer_seconds, kLayer);
-    EXPECT_FALSE(measured());
+    EXPECT_FALSE(was_measured());
 }
 
 TEST_F(KeptRates, DamagedLinesAreMeasuredAgain) {
@@ -173,7 +173,7 @@ TEST_F(KeptRates, DamagedLinesAreMeasuredAgain) {
     for (const std::string& line : damaged) {
         write({whole.front(), line});
         EXPECT_NE(rates().rates.layer_seconds, kLayer) << line;
-        EXPECT_TRUE(measured()) << line;
+        EXPECT_TRUE(was_measured()) << line;
         ASSERT_EQ(lines().size(), 2U) << line;
         EXPECT_EQ(json::parse(lines().back())["key"], marked["key"]);
     }
