@@ -20,9 +20,10 @@ using Arguments = std::vector<std::string>;
 
 // Values that are no numbers, by what stands for them in the help; "LIST" and "K=V" by the option's name.
 const std::vector<std::string_view> kTexts{
-    "",           "PATH",    "F",    "TEXT", "PROMPT",  "KIND", "SHAPE",  "HOW",           "RULE",
-    "DIR|off",    "OPT=A;B", "NAME", "TYPE", "FILE...", "K=V",  "FORMAT", "build|inspect", "cacheback|corpus|bigram",
-    "vicuna|raw", "PATH..."};
+    "",           "PATH",    "F",           "TEXT",    "PROMPT",        "KIND",
+    "SHAPE",      "HOW",     "RULE",        "DIR|off", "OPT=A;B",       "NAME",
+    "TYPE",       "FILE...", "K=V",         "FORMAT",  "build|inspect", "cacheback|corpus|bigram",
+    "vicuna|raw", "PATH...", "FILE|measure"};
 const std::vector<std::string_view> kListsOfNames{"devices", "draft", "views"};
 
 bool takes_numbers(const OptionSpec& option) {
