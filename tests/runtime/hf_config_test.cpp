@@ -275,6 +275,12 @@ TEST(HfConfig, ReadsGemma3InBothSpellings) {
     }
 }
 
+TEST(HfConfig, RopeOfWindowedLayersMustBeAnObject) {
+    EXPECT_THAT(message(config("Gemma3ForCausalLM", R"("rope_parameters":{"full_attention":{"rope_theta":1e6},
+                                                      "sliding_attention":7})")),
+                HasSubstr("sliding_attention is no object"));
+}
+
 TEST(HfConfig, ReadsTheTextModelOfALargerOne) {
     // As in the published Gemma 3 4B: most fields of the text model are its defaults.
     const HfConfig read = parse(R"({"architectures":["Gemma3ForConditionalGeneration"],"model_type":"gemma3",

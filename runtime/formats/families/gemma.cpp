@@ -97,8 +97,10 @@ void read_gemma3(const JsonFields& fields, HfConfig& result) {
     // attention, and windowed layers had "rope_local_base_freq" alone.
     double theta = fields.number("rope_local_base_freq").value_or(kLocalTheta);
     const auto* parameters = fields.object("rope_parameters");
-    if (parameters != nullptr && parameters->contains("sliding_attention")) {
-        const JsonFields local(parameters->at("sliding_attention"), fields.name());
+    const auto* of_type =
+        parameters != nullptr ? JsonFields(*parameters, fields.name()).object("sliding_attention") : nullptr;
+    if (of_type != nullptr) {
+        const JsonFields local(*of_type, fields.name());
         if (local.string("rope_type").value_or("default") != "default")
             fields.fail("rope_parameters", "scales the RoPE of windowed layers, which is not served");
         theta = local.number("rope_theta").value_or(theta);
