@@ -49,7 +49,7 @@ struct WeightItem {
 [[nodiscard]] std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRounding rounding,
                                                        std::size_t max_item_bytes);
 
-/// Returns an item of the same rows with another rounding.
+/// Returns an item that has the rows of `item` and the rounding `rounding`.
 [[nodiscard]] WeightItem with_rounding(const ModelWeights& weights, const WeightItem& item, WeightRounding rounding);
 
 /// Returns the floating-point operations of an item for each token of a pass: 2 * elements.

@@ -93,7 +93,8 @@ TEST_P(HuggingFaceArchitecture, GivesTheGoldenLogits) {
     expect_golden_in_all_forms(folder.path(), golden);
 }
 
-// A text model inside a larger one: its fields in "text_config", its tensors behind a prefix, in both spellings.
+// A directory of a model that reads more than text: the fields of its text model are in "text_config", and the names of
+// its tensors have one of two prefixes.
 TEST(NestedArchitecture, GivesTheGoldenLogits) {
     const GoldenModel plain = load_golden_model("gemma3");
     for (const bool older : {false, true}) {

@@ -184,7 +184,7 @@ TEST_F(KeptRates, AFileOfSomethingElseStaysAsItIs) {
     EXPECT_GT(rates().copy_bytes_per_second, 0.0);
     EXPECT_THAT(notes_, HasSubstr("letter.txt: not a file of rates"));
     EXPECT_EQ(lines(), (std::vector<std::string>{"Dear friend,", "this is no table."}));
-    // Reading from a pipe that nobody writes to would never end.
+    // A read from a pipe without a writer would never return.
     options_.file = folder_.path() / "pipe";
     ASSERT_EQ(mkfifo(options_.file->c_str(), 0600), 0);
     EXPECT_GT(rates().copy_bytes_per_second, 0.0);

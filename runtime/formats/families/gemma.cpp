@@ -20,8 +20,8 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::int64_t kGemma2Period = 2;     // every second layer sees everything
-constexpr std::int64_t kGemma3Period = 6;     // every sixth
+constexpr std::int64_t kGemma2Period = 2;     // layers; the last one of a period has no window
+constexpr std::int64_t kGemma3Period = 6;     // layers
 constexpr std::int64_t kGemma2Window = 4096;  // if the file does not say, as in transformers and llama.cpp
 constexpr double kLocalTheta = 10000.0;       // RoPE of Gemma 3's windowed layers
 
@@ -69,7 +69,7 @@ void read_common(const JsonFields& fields, HfConfig& result, std::int64_t period
     if (fields.find("layer_types") != nullptr) return set_windows_by_type(fields, window, config);
     period = fields.integer("sliding_window_pattern").value_or(period);
     if (period < 1) fields.fail("sliding_window_pattern", "is below 1");
-    set_windows(fields, window, config);  // checks it
+    set_windows(fields, window, config);  // throws if the window is not positive
     if (window) set_periodic_windows(config, *window, period);
 }
 

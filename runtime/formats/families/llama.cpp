@@ -1,4 +1,4 @@
-// Llama 1 to 3.x and what shares its layers, and Mistral. GGUF has one architecture name for both.
+// Llama 1 to 3.x with the models that have the same layers, and Mistral. GGUF has one architecture name for both.
 #include "runtime/formats/family.h"
 #include "runtime/formats/gguf_keys.h"
 #include "runtime/formats/hf_windows.h"
