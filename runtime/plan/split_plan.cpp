@@ -196,6 +196,9 @@ private:
                 moved[from] -= step;
                 moved[to] += step;
                 const SplitCost cost = cost_of(request_, moved);
+                // Updated with each split tried, not only with those taken: a lighter split may otherwise follow a
+                // shorter one within one search of moves, and the search would go round in circles.
+                least_seconds_ = std::min(least_seconds_, cost.seconds);
                 const bool shorter = cost.seconds < found_cost.seconds * (1.0 - gain);
                 const bool lighter = plateau > 0.0 && cost.seconds <= least_seconds_ * (1.0 + plateau) &&
                                      cost.link_seconds < found_cost.link_seconds * (1.0 - gain);
@@ -209,14 +212,13 @@ private:
         if (found == best_) return false;
         best_ = found;
         cost_ = found_cost;
-        least_seconds_ = std::min(least_seconds_, cost_.seconds);
         return true;
     }
 
     const SplitPlanRequest& request_;
     std::vector<std::int64_t> best_;
     SplitCost cost_;
-    double least_seconds_;
+    double least_seconds_;  // of all splits tried
 };
 
 }  // namespace

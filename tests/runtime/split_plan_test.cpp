@@ -18,10 +18,11 @@ namespace {
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr double kLink = 1e9;
 
-/// What a device has: memory, and a link.
+/// What a device has: memory, and a link; and how fast it computes, if not as the shape says.
 struct Room {
     std::size_t bytes = 0;
     double link = kLink;
+    double memory_rate = 0.0;
 };
 
 // 24 layers of 30 MiB in F16, a small head.
@@ -40,9 +41,10 @@ struct Shape {
 
     [[nodiscard]] SplitPlanRequest request(const std::vector<Room>& rooms) const {
         const auto of_rank = [this, rooms](std::size_t rank, const ModelConfig& thin, const ModelWeights& views) {
+            const double rate = rooms[rank].memory_rate > 0.0 ? rooms[rank].memory_rate : memory_rate;
             PassRates rates;
-            rates.weights[static_cast<std::size_t>(DType::F16)] = ByteCost::roofline(memory_rate, 1e15, 1.0);
-            rates.kv = ByteCost::roofline(memory_rate, 1e15, 1.0);
+            rates.weights[static_cast<std::size_t>(DType::F16)] = ByteCost::roofline(rate, 1e15, 1.0);
+            rates.kv = ByteCost::roofline(rate, 1e15, 1.0);
             return ModelPlanRequest{.config = &thin,
                                     .weights = &views,
                                     .context_tokens = 256,
@@ -149,6 +151,18 @@ TEST(ChooseLayers, ADeviceInPlaceComputesWhileTheOtherStreams) {
     const double best = shape.plan(rooms, layers).pass(1).seconds;
     for (std::int64_t other = 1; other < 24; other += 2)
         EXPECT_LE(best, shape.plan(rooms, {other, 24 - other}).pass(1).seconds * 1.01) << other;
+}
+
+// A split that is lighter must not undo one that is shorter: the search would go round in circles.
+TEST(ChooseLayers, TheSearchEnds) {
+    const Shape shape;
+    for (const double slow : {1.5, 2.0, 3.0, 4.0}) {
+        for (std::size_t room = 100; room <= 400; room += 4) {
+            const std::vector<Room> rooms{{room * kMiB}, {room * kMiB}, {kRoomy, kLink, slow * kLink}};
+            const std::vector<std::int64_t> layers = choose_parts(shape.request(rooms), rooms.size());
+            EXPECT_EQ(std::accumulate(layers.begin(), layers.end(), std::int64_t{0}), 24);
+        }
+    }
 }
 
 // Half of the layers do not fit on the small device, one or two do.
