@@ -261,6 +261,22 @@ TEST(PlanReport, WaysAreComparedForEachSizeOfPass) {
     EXPECT_EQ(with_ways(tight).way(WayKind::CpuOnly), nullptr) << "what is on the card does not fit into the host";
 }
 
+TEST(FasterWayNote, NamesTheFastestWayIfItIsMuchFaster) {
+    const auto note = [](double streaming, double shared, double cpu_only) {
+        return faster_way_note(
+            std::vector<Way>{{.kind = WayKind::Streaming, .expected_seconds = streaming},
+                             {.kind = WayKind::Shared, .options = "--devices a,cpu", .expected_seconds = shared},
+                             {.kind = WayKind::CpuOnly, .options = "--devices cpu", .expected_seconds = cpu_only}},
+            4);
+    };
+    EXPECT_EQ(note(1.29, 1.0, 1.1), std::nullopt);
+    EXPECT_EQ(note(1.0, 2.0, 3.0), std::nullopt);
+    EXPECT_EQ(note(1.5, 1.0, 1.1),
+              "layers shared with the CPU would be 1.5x as fast for passes of 4 tokens: --devices a,cpu");
+    // In the same time, the way without sharing.
+    EXPECT_EQ(note(2.0, 1.0, 1.005), "CPU only would be 2.0x as fast for passes of 4 tokens: --devices cpu");
+}
+
 TEST(Improvements, AreSortedAndEachIsPlannedAnew) {
     const PlanRequest asked = request("1x4090", "llama-70b", Quantisation::Q4_K_M);
     const PlanReport report = make_plan_report(asked);

@@ -8,7 +8,7 @@
 // callbacks refer to must outlive the object that was given them.
 //
 // The options are in engine_options.h, prompts as token ids in prompts.h, sessions in session.h, figures in
-// statistics.h, plans in planner.h.
+// statistics.h, plans in planner.h and ways.h.
 #pragma once
 
 #include <cstddef>
@@ -39,6 +39,7 @@
 #include "tools/engine/sampling_choice.h"
 #include "tools/engine/session.h"
 #include "tools/engine/statistics.h"
+#include "tools/engine/ways.h"
 
 namespace slipstream {
 
@@ -124,6 +125,8 @@ public:
     /// Returns the rates of a device, in steady form: kept ones, or measured ones at the first call (kept_rates.h).
     /// Must not be called by several threads at the same time.
     [[nodiscard]] const MachineRates& rates(std::size_t device) const;
+    /// Returns the rates of all of the host's cores that computing may use, whatever the devices are.
+    [[nodiscard]] PassRates host_rates() const;
     /// Sets known rates, so that none are measured.
     void set_rates(std::size_t device, const MachineRates& rates) { rates_[device] = rates; }
 
@@ -134,6 +137,7 @@ private:
     [[nodiscard]] std::vector<std::int64_t> planned_parts() const;
     [[nodiscard]] bool devices_are_alike() const;
     [[nodiscard]] std::string split_key() const;
+    [[nodiscard]] RateQuestion rate_question(int n_threads, Device* card) const;
 
     std::unique_ptr<const ModelWeights> weights_;
     std::int64_t context_tokens_ = 0;
@@ -184,12 +188,14 @@ public:
 
 private:
     void make_plan(const RunNeeds& needs);
+    void look_for_a_faster_way(const PlacementRequest& request);
     [[nodiscard]] WeightPlacement weight_placement(std::size_t device) const;
     void load_weights(const EngineCallbacks& callbacks);
     void report(const EngineCallbacks& callbacks) const;
 
     std::unique_ptr<SplitPlan> plan_;
     std::vector<DeviceMemory> device_memory_;
+    std::optional<std::string> faster_way_;  // a line, if another way to run the model is much faster
     std::unique_ptr<PinnedArena> arena_;
     std::vector<std::unique_ptr<Model>> models_;
     double load_seconds_ = 0.0;

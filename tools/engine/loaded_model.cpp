@@ -17,6 +17,8 @@
 #include "runtime/pass/forward.h"
 #include "runtime/plan/split_plan.h"
 #include "tools/base/amounts.h"
+#include "tools/engine/kept_rates.h"
+#include "tools/machine/host.h"
 
 namespace slipstream::tools {
 
@@ -93,6 +95,7 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
         const PlacementRequest request = placement_request(*this, plan_request);
         plan_ = std::make_unique<SplitPlan>(split_plan_request(request));
         device_memory_ = tools::device_memory(request, *plan_);
+        return request;
     };
     plan();
     if (!plan_->streams() && devices().size() == 1) return;
@@ -100,7 +103,7 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
     // depends. For several devices the plan is also the only source of pass times.
     plan_request.pass_tokens = offload().expect_tokens;
     plan_request.timed = true;
-    plan();
+    look_for_a_faster_way(plan());
     // Host memory is locked for a GPU, if there is one, so that its copies run at full link speed. If nothing
     // streams, only hidden states of prompts are there, and CPU devices copy from pageable memory as well.
     const auto locker =
@@ -109,6 +112,19 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
         .limit_bytes = offload().host_memory,
         .page_lock = plan_->streams() || locker != devices().end() ? PageLock::Locked : PageLock::Pageable,
         .device = locker != devices().end() ? locker->device.get() : &device()});
+}
+
+// Compares the plan, which was made for `request`, with the other ways to run the model.
+void LoadedModel::look_for_a_faster_way(const PlacementRequest& request) {
+    if (!plan_->streams()) return;
+    WaysRequest asked{.placement = request,
+                      .plan = plan_.get(),
+                      .names_budgets = offload().limits(0).memory_bytes.has_value(),
+                      .split_pass_tokens = offload().expect_tokens.value_or(1),
+                      .host_rates = host_rates(),
+                      .host_bytes = host_memory().available_bytes};
+    for (const EngineDevice& each : devices()) asked.device_names.push_back(each.choice.name());
+    faster_way_ = faster_way_note(compare_ways(asked), plan_->pass_tokens());
 }
 
 // Returns which weight items of a device stream.
@@ -154,6 +170,7 @@ void LoadedModel::report(const EngineCallbacks& callbacks) const {
         "{}: {} on the {}, {} of weights and {} of KV at full context stream in each pass ({} of ring)",
         regime_name(plan.regime), size_text(plan.device_bytes), devices().size() > 1 ? "devices" : "device",
         size_text(plan.streamed_weights_bytes), size_text(plan.streamed_kv_bytes), size_text(plan.ring_bytes)));
+    if (faster_way_) callbacks.note(*faster_way_);
     if (plan.streamed_weights_bytes == 0) return;
     if (shards_matrices()) {
         callbacks.note(

@@ -77,14 +77,19 @@ const MachineRates& PlacedModel::rates(std::size_t device) const {
     Device* card = asked.device->kind() == DeviceKind::Cuda ? asked.device.get() : nullptr;
     // CPU devices that share matrices compute at the same time, on shared cores and memory bandwidth.
     const std::size_t at_once = shards_matrices() && card == nullptr ? devices_.size() : 1;
-    known = machine_rates({.config = &config(),
-                           .weights = &weights(),
-                           .kv_dtype = kv_dtype_,
-                           .n_threads = device_threads_ * static_cast<int>(at_once),
-                           .card = card},
-                          rates_options_, callbacks_)
+    known = machine_rates(rate_question(device_threads_ * static_cast<int>(at_once), card), rates_options_, callbacks_)
                 .shared_by(at_once);
     return *known;
+}
+
+PassRates PlacedModel::host_rates() const {
+    for (std::size_t i = 0; i < devices_.size(); ++i)
+        if (rates_[i] && !devices_[i].choice.card && device_threads_ == n_threads_) return rates_[i]->rates;
+    return machine_rates(rate_question(n_threads_, nullptr), rates_options_, callbacks_).rates;
+}
+
+RateQuestion PlacedModel::rate_question(int n_threads, Device* card) const {
+    return {.config = &config(), .weights = &weights(), .kv_dtype = kv_dtype_, .n_threads = n_threads, .card = card};
 }
 
 void PlacedModel::make_devices(const ComputeOptions& options, const EngineCallbacks& callbacks) {

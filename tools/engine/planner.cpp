@@ -89,6 +89,20 @@ std::vector<DeviceMemory> device_memory(const PlacementRequest& request, const S
     return devices;
 }
 
+HostNeeds host_needs(const PlacementRequest& request, const SplitPlan& plan) {
+    const ConstTensorView& embedding = request.weights->token_embedding;
+    HostNeeds needs;
+    for (std::size_t i = 0; i < plan.ranks().size(); ++i) {
+        needs.pinned_bytes += plan.ranks()[i].pinned_bytes();
+        if (request.devices[i].kind == DeviceKind::Cpu) needs.device_bytes += plan.ranks()[i].residency().device_bytes;
+    }
+    const bool in_prefill_chunks = request.split == SplitKind::Tensor && plan.ranks().size() > 1;
+    if (!in_prefill_chunks && (needs.pinned_bytes > 0 || plan.ranks().size() > 1))
+        needs.hidden_bytes = request.context_tokens * row_bytes(DType::F32, request.config->d_model);
+    needs.embedding_bytes = embedding.shape[0] * row_bytes(embedding.dtype, embedding.cols());
+    return needs;
+}
+
 TakenMemory taken_memory(const Budget& budget) {
     const std::size_t workspace = budget.used_bytes(MemoryTag::Workspace);
     return {.draft_bytes = budget.used_bytes() - workspace, .workspace_bytes = workspace};

@@ -53,6 +53,19 @@ struct PlacementRequest {
 /// Returns the memory of each device by purpose with `plan`, which was made for `request`.
 [[nodiscard]] std::vector<DeviceMemory> device_memory(const PlacementRequest& request, const SplitPlan& plan);
 
+/// Bytes of host memory that a plan takes.
+struct HostNeeds {
+    std::size_t pinned_bytes = 0;     // weights and KV that stream
+    std::size_t hidden_bytes = 0;     // hidden states of a prompt between layers; pinned as well
+    std::size_t embedding_bytes = 0;  // rows are gathered on the host
+    std::size_t device_bytes = 0;     // of devices that are in host memory
+    [[nodiscard]] std::size_t locked_bytes() const { return pinned_bytes + hidden_bytes; }
+    [[nodiscard]] std::size_t total_bytes() const { return locked_bytes() + embedding_bytes + device_bytes; }
+};
+
+/// Returns the host memory that `plan` takes, which was made for `request`.
+[[nodiscard]] HostNeeds host_needs(const PlacementRequest& request, const SplitPlan& plan);
+
 /// A request for a plan over the devices of a placed model.
 struct EnginePlanRequest {
     RunNeeds needs{};

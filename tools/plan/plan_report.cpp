@@ -84,9 +84,17 @@ PlacementRequest placement_of(const PlanRequest& request, std::int64_t context_t
     return asked;
 }
 
-SplitPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
-                  std::optional<std::int64_t> pass_tokens) {
-    return SplitPlan(split_plan_request(placement_of(request, context_tokens, nodes, pass_tokens)));
+/// A plan, and what it was made for.
+struct PlacedPlan {
+    PlacementRequest placement;
+    SplitPlan plan;
+    [[nodiscard]] HostNeeds host_needs() const { return tools::host_needs(placement, plan); }
+};
+
+PlacedPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
+                   std::optional<std::int64_t> pass_tokens) {
+    const PlacementRequest placement = placement_of(request, context_tokens, nodes, pass_tokens);
+    return {placement, SplitPlan(split_plan_request(placement))};
 }
 
 template <typename Bytes>
@@ -94,17 +102,6 @@ std::size_t sum_of(const SplitPlan& plan, Bytes bytes) {
     std::size_t sum = 0;
     for (const ModelPlan& rank : plan.ranks()) sum += (rank.*bytes)();
     return sum;
-}
-
-HostNeeds host_needs(const PlanRequest& request, const SplitPlan& plan, std::int64_t context_tokens) {
-    const ConstTensorView& embedding = request.model.weights.token_embedding;
-    HostNeeds needs{.pinned_bytes = sum_of(plan, &ModelPlan::pinned_bytes)};
-    const bool in_prefill_chunks = request.split == SplitKind::Tensor && plan.ranks().size() > 1;
-    if (!in_prefill_chunks && (needs.pinned_bytes > 0 || plan.ranks().size() > 1))
-        needs.hidden_bytes = context_tokens * row_bytes(DType::F32, request.model.config.d_model);
-    needs.embedding_bytes = embedding.shape[0] * row_bytes(embedding.dtype, embedding.cols());
-    if (request.hardware.devices_in_host_memory) needs.device_bytes = plan.sums().device_bytes;
-    return needs;
 }
 
 // Digits enough to tell 128.4 from 128.0.
@@ -138,23 +135,14 @@ void check_host(const PlanRequest& request, const HostNeeds& needs, std::int64_t
                         request.model.name, context, size_text(needs.total_bytes()), size_text(hardware.host_bytes)));
 }
 
-struct FinalPlan {
-    PlacementRequest placement;
-    SplitPlan plan;
-};
-
 /// Plans for the tokens that are expected; if none are given, for as many as ride along and a device has room for.
-FinalPlan final_plan(const PlanRequest& request, std::int64_t context_tokens) {
-    const auto planned = [&](std::int64_t nodes, std::optional<std::int64_t> pass_tokens) {
-        const PlacementRequest placement = placement_of(request, context_tokens, nodes, pass_tokens);
-        return FinalPlan{placement, SplitPlan(split_plan_request(placement))};
-    };
-    if (request.run) return planned(request.run->budget, request.pass_tokens);
-    if (request.pass_tokens) return planned(*request.pass_tokens, request.pass_tokens);
-    FinalPlan plan = planned(1, std::nullopt);
+PlacedPlan final_plan(const PlanRequest& request, std::int64_t context_tokens) {
+    if (request.run) return plan_of(request, context_tokens, request.run->budget, request.pass_tokens);
+    if (request.pass_tokens) return plan_of(request, context_tokens, *request.pass_tokens, request.pass_tokens);
+    PlacedPlan plan = plan_of(request, context_tokens, 1, std::nullopt);
     for (std::int64_t n = plan.plan.pass_tokens(); n > 1; n /= 2) {
         try {
-            return planned(n, n);
+            return plan_of(request, context_tokens, n, n);
         } catch (const OutOfBudget&) {
             continue;
         }
@@ -164,8 +152,7 @@ FinalPlan final_plan(const PlanRequest& request, std::int64_t context_tokens) {
 
 bool context_fits(const PlanRequest& request, std::int64_t context_tokens) {
     try {
-        check_host(request, host_needs(request, final_plan(request, context_tokens).plan, context_tokens),
-                   context_tokens);
+        check_host(request, final_plan(request, context_tokens).host_needs(), context_tokens);
     } catch (const OutOfBudget&) {
         return false;
     }
@@ -225,101 +212,13 @@ double draft_seconds(const PlanRequest& request, const Assumptions& assumed) {
     resident.assumed = std::nullopt;
     resident.hardware.budgets.clear();
     resident.hardware.device_bytes = std::numeric_limits<std::size_t>::max();
-    return plan_of(resident, assumed.view_tokens, 1, 1).pass(1).seconds;
+    return plan_of(resident, assumed.view_tokens, 1, 1).plan.pass(1).seconds;
 }
 
 AssumedRate assumed_rate(const PlanRequest& request, const PlanReport& report) {
     const Assumptions& assumed = request.assumed.value();
     return best_chain(assumed, draft_seconds(request, assumed), request.run ? request.run->budget : kMostPassTokens,
                       [&](std::int64_t n_tokens) { return report.plan.pass(n_tokens).seconds; });
-}
-
-/// A plan of a way.
-struct PlannedWay {
-    Way way;
-    SplitPlan plan;
-};
-
-bool host_holds(const PlanRequest& request, const HostNeeds& needs) {
-    return request.hardware.host_bytes == 0 || needs.total_bytes() <= request.hardware.host_bytes;
-}
-
-// Returns no value if the host cannot hold it.
-std::optional<PlannedWay> cpu_only(const PlanRequest& request, const PlanReport& report) {
-    PlanRequest changed = request;
-    Hardware& hardware = changed.hardware;
-    hardware.n_devices = 1;
-    hardware.budgets.clear();
-    hardware.links.clear();
-    hardware.device_bytes = std::numeric_limits<std::size_t>::max();
-    hardware.rates = hardware.host_rates;
-    hardware.devices_in_host_memory = true;
-    const std::int64_t n = report.plan.pass_tokens();
-    SplitPlan plan = plan_of(changed, report.context_tokens, n, n);
-    if (!host_holds(changed, host_needs(changed, plan, report.context_tokens))) return std::nullopt;
-    const bool on_cpu = request.hardware.devices_in_host_memory;
-    return PlannedWay{{.kind = WayKind::CpuOnly,
-                       .options = !on_cpu                          ? "--devices cpu"
-                                  : request.hardware.n_devices > 1 ? "--devices cpu, without --device-memory"
-                                                                   : "without --device-memory"},
-                      std::move(plan)};
-}
-
-// "--devices cuda:0,cuda:1,cpu"; for CPU devices also their budgets, "--device-memory 27262976,none".
-std::string shared_options(const Hardware& hardware) {
-    std::string devices;
-    std::string budgets;
-    for (int i = 0; i < hardware.n_devices; ++i) {
-        devices += hardware.devices_in_host_memory ? "cpu," : fmt::format("cuda:{},", i);
-        budgets += fmt::format("{},", hardware.budget_of(static_cast<std::size_t>(i)));
-    }
-    return hardware.devices_in_host_memory ? fmt::format("--devices {}cpu --device-memory {}none", devices, budgets)
-                                           : fmt::format("--devices {}cpu", devices);
-}
-
-// The devices and the CPU share the layers, as a run with shared_options() splits them. Returns no value if matrices
-// are split, or if the devices or the host cannot hold their parts.
-std::optional<PlannedWay> shared_layers(const PlanRequest& request, const PlanReport& report) {
-    const Hardware& hardware = request.hardware;
-    if (hardware.n_devices > 1 && request.split == SplitKind::Tensor) return std::nullopt;
-    const std::int64_t n = report.plan.pass_tokens();
-    const auto with_cpu = [&](const RunNeeds& needs, std::int64_t pass_tokens) {
-        PlacementRequest placement = placement_of(request, report.context_tokens, needs, pass_tokens);
-        placement.split = SplitKind::Layers;
-        placement.devices.push_back({.kind = DeviceKind::Cpu,
-                                     .rates = hardware.host_rates,
-                                     .memory_bytes_per_second = hardware.memory_bytes_per_second,
-                                     .host_bytes_per_copied_byte = hardware.host_bytes_per_copied_byte});
-        return placement;
-    };
-    try {
-        // A run splits the model for plain decoding (PlacedModel), whatever drafts.
-        const PlacementRequest plain =
-            with_cpu(generation_needs(1, report.context_tokens, CheckPasses::No), request.pass_tokens.value_or(1));
-        const std::vector<std::int64_t> parts = choose_parts(split_plan_request(plain), plain.devices.size());
-        PlacementRequest placement = with_cpu(needs_of(request, report.context_tokens, n), n);
-        placement.shards = deal_parts(SplitKind::Layers, request.model.config, request.model.weights, parts);
-        SplitPlan plan(split_plan_request(std::move(placement)));
-        HostNeeds needs = host_needs(request, plan, report.context_tokens);
-        if (!hardware.devices_in_host_memory) needs.device_bytes = plan.ranks().back().residency().device_bytes;
-        if (!host_holds(request, needs)) return std::nullopt;
-        return PlannedWay{{.kind = WayKind::Shared, .options = shared_options(hardware), .layers = parts},
-                          std::move(plan)};
-    } catch (const OutOfBudget&) {
-        return std::nullopt;
-    } catch (const Unsupported&) {  // fewer layers than devices
-        return std::nullopt;
-    }
-}
-
-// Returns the fastest way for passes of `n_tokens` tokens. Of ways that take the same time within 1 %, one without
-// sharing counts as the fastest.
-PlannedWay& fastest_way(std::vector<PlannedWay>& ways, std::int64_t n_tokens) {
-    const auto seconds = [&](const PlannedWay& way) {
-        const double planned = way.plan.pass(n_tokens).seconds;
-        return way.way.kind == WayKind::Shared ? kWorthTelling * planned : planned;
-    };
-    return *std::ranges::min_element(ways, {}, seconds);
 }
 
 std::optional<Quantisation> smaller_quantisation(const PlannedModel& model) {
@@ -394,18 +293,6 @@ void add_model_changes(std::vector<Change>& changes, const PlanRequest& request)
 
 }  // namespace
 
-std::string_view way_name(WayKind kind) {
-    switch (kind) {
-        case WayKind::Streaming:
-            return "streaming";
-        case WayKind::Shared:
-            return "layers shared with the CPU";
-        case WayKind::CpuOnly:
-            return "CPU only";
-    }
-    return "";
-}
-
 const Way* PlanReport::way(WayKind kind) const {
     const auto found = std::ranges::find_if(ways, [&](const Way& way) { return way.kind == kind; });
     return found == ways.end() ? nullptr : &*found;
@@ -426,13 +313,13 @@ namespace {
 PlanReport report_of(const PlanRequest& request) {
     check_model_fits(request);
     const std::int64_t context_tokens = chosen_context(request);
-    FinalPlan planned = final_plan(request, context_tokens);
+    PlacedPlan planned = final_plan(request, context_tokens);
     PlanReport report{
         .context_tokens = context_tokens,
         .context_reduced = !request.context_tokens && context_tokens < request.model.config.context_tokens,
         .plan = std::move(planned.plan)};
     report.memory = device_memory(planned.placement, report.plan);
-    report.host = host_needs(request, report.plan, context_tokens);
+    report.host = host_needs(planned.placement, report.plan);
     check_host(request, report.host, context_tokens);
     report.one = report.plan.pass(1);
     report.expected = report.plan.pass(report.plan.pass_tokens());
@@ -459,19 +346,17 @@ PlanReport make_plan_report(const PlanRequest& request) {
 void compare_ways(const PlanRequest& request, PlanReport& report) {
     report.ways.clear();
     if (report.plan.sums().regime == Regime::AllFits) return;
-    std::vector<PlannedWay> planned;
-    planned.push_back({{.kind = WayKind::Streaming}, report.plan});
-    if (auto way = shared_layers(request, report)) planned.push_back(std::move(*way));
-    if (auto way = cpu_only(request, report)) planned.push_back(std::move(*way));
-    for (std::int64_t n = 1; n <= kMostPassTokens; n *= 2) {
-        PlannedWay& fastest = fastest_way(planned, n);
-        if (!fastest.way.from_tokens) fastest.way.from_tokens = n;
-    }
-    for (PlannedWay& each : planned) {
-        each.way.one_seconds = each.plan.pass(1).seconds;
-        each.way.expected_seconds = each.plan.pass(report.plan.pass_tokens()).seconds;
-        report.ways.push_back(std::move(each.way));
-    }
+    const Hardware& hardware = request.hardware;
+    const std::int64_t n = report.plan.pass_tokens();
+    WaysRequest asked{.placement = placement_of(request, report.context_tokens, n, n),
+                      .plan = &report.plan,
+                      .names_budgets = hardware.devices_in_host_memory,
+                      .split_pass_tokens = request.pass_tokens.value_or(1),
+                      .host_rates = hardware.host_rates,
+                      .host_bytes = hardware.host_bytes};
+    for (int i = 0; i < hardware.n_devices; ++i)
+        asked.device_names.push_back(hardware.devices_in_host_memory ? "cpu" : fmt::format("cuda:{}", i));
+    report.ways = compare_ways(asked);
 }
 
 std::vector<Improvement> improvements(const PlanRequest& request, const PlanReport& report) {
@@ -482,11 +367,11 @@ std::vector<Improvement> improvements(const PlanRequest& request, const PlanRepo
     add_model_changes(changes, request);
     for (auto& [what, changed] : changes) {
         try {
-            const SplitPlan plan =
+            const PlacedPlan planned =
                 plan_of(changed, report.context_tokens, report.plan.pass_tokens(), report.plan.pass_tokens());
-            check_host(changed, host_needs(changed, plan, report.context_tokens), report.context_tokens);
-            const double one = plan.pass(1).seconds;
-            const double expected = plan.pass(plan.pass_tokens()).seconds;
+            check_host(changed, planned.host_needs(), report.context_tokens);
+            const double one = planned.plan.pass(1).seconds;
+            const double expected = planned.plan.pass(planned.plan.pass_tokens()).seconds;
             found.push_back({.what = what,
                              .one_seconds = one,
                              .expected_seconds = expected,

@@ -16,16 +16,6 @@
 
 namespace slipstream::tools {
 
-/// Bytes of host memory.
-struct HostNeeds {
-    std::size_t pinned_bytes = 0;     // weights and KV that stream
-    std::size_t hidden_bytes = 0;     // hidden states of a prompt between layers; pinned as well
-    std::size_t embedding_bytes = 0;  // rows are gathered on the host
-    std::size_t device_bytes = 0;     // of devices that are in host memory
-    [[nodiscard]] std::size_t locked_bytes() const { return pinned_bytes + hidden_bytes; }
-    [[nodiscard]] std::size_t total_bytes() const { return locked_bytes() + embedding_bytes + device_bytes; }
-};
-
 /// Tokens per second if each pass commits `tokens_per_pass` tokens.
 struct PlannedRate {
     double tokens_per_pass = 1.0;
@@ -47,23 +37,6 @@ struct DeviceWork {
     double link_seconds = 0.0;     // to copy over its link what streams
     double compute_seconds = 0.0;  // with everything resident
 };
-
-enum class WayKind : std::uint8_t {
-    Streaming,  // what does not fit on the devices crosses the links in each pass
-    Shared,     // the CPU computes some layers in place, by the planner's best split
-    CpuOnly,    // the CPU computes all layers in place, and nothing crosses a link
-};
-
-/// A way to run a model that does not fit on the devices.
-struct Way {
-    WayKind kind = WayKind::Streaming;
-    std::string options{};                      // that choose it; empty: those of the request
-    double one_seconds = 0.0;                   // of a pass of 1 token
-    double expected_seconds = 0.0;              // of a pass of as many as the plan is for
-    std::optional<std::int64_t> from_tokens{};  // fewest tokens of a pass, 1 or a power of 2, with which it is fastest
-    std::vector<std::int64_t> layers{};         // [devices], the CPU last; of Shared only
-};
-[[nodiscard]] std::string_view way_name(WayKind kind);
 
 struct PlanReport {
     std::int64_t context_tokens = 0;
@@ -88,8 +61,7 @@ struct PlanReport {
 /// Throws OutOfBudget where a device's budget, or the host's memory, does not hold what it must: with the numbers.
 [[nodiscard]] PlanReport make_plan_report(const PlanRequest& request);
 
-/// Sets report.ways: the ways that the host's memory allows, or none if nothing streams. Plans each anew; the best
-/// split of many items takes a second.
+/// Sets report.ways, or none if nothing streams. Plans each way anew.
 void compare_ways(const PlanRequest& request, PlanReport& report);
 
 /// Single changes, each planned anew, those that help most first; what does not help by 1 % is left out.
