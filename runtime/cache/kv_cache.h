@@ -1,9 +1,10 @@
 // KvCache: the KV cache of one sequence. It holds committed positions in KV chunks, and scratch rows for nodes that are
 // not committed.
 //
-// Its users keep this invariant: the cache holds all committed tokens except the last. A pass computes the tokens that
-// are missing, with draft nodes below them; then one path is committed. Scratch nodes are kept across passes until
-// commit() or forget(), so a draft model can grow its tree level by level. A commit moves rows; it computes nothing.
+// Its users keep this invariant between two passes of generation: the cache holds all committed tokens except the
+// last. A pass computes the tokens that are missing (at the start of a sequence, more than one), with draft nodes below
+// them; then one path is committed. Scratch nodes are kept across passes until commit() or forget(), so a draft model
+// can grow its tree level by level. A commit moves rows; it computes nothing.
 //
 // It combines three parts: the bookkeeping of nodes (KvNodes), the device memory (DeviceKv), and, if chunks stream
 // according to KvPlacement, the host memory (HostKv). The first chunks of a layer are resident. The others fill in the

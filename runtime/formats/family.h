@@ -20,9 +20,9 @@ class JsonFields;
 
 /// Defaults of fields of a config.json, from the configuration class of the family in transformers.
 struct HfDefaults {
-    std::int64_t context_tokens = 0;
-    std::int64_t n_kv_heads = 0;  // 0: as many as query heads
-    std::int64_t head_dim = 0;    // 0: hidden_size / query heads
+    std::int64_t context_tokens = 0;  // 0: the field is required
+    std::int64_t n_kv_heads = 0;      // 0: as many as query heads
+    std::int64_t head_dim = 0;        // 0: hidden_size / query heads
     double rms_eps = 1e-6;
     std::int64_t n_q_heads = 0;  // 0: the field is required
     std::int64_t vocab = 0;      // 0: the field is required
@@ -47,17 +47,21 @@ struct Family {
     HfDefaults hf_defaults;
     TensorNames hf_names;
     /// Reads the fields that only this family has, and those whose meaning it changes. The layers of `config` are all
-    /// alike when it is called, without windows.
+    /// alike when it is called, without windows. Never null, nor is read_gguf.
     void (*read_hf)(const JsonFields& fields, HfConfig& config);
 
     // GGUF files.
     std::string_view gguf_name;  // general.architecture; empty: the converter writes another family's name
+    // Which values of a head are rotated together in GGUF files, where the converter of some families reorders the rows
+    // of Q and K. A wrong layout gives fluent, wrong text: look at the converter and at llama_rope_type() of llama.cpp.
+    // In Hugging Face directories it is Half.
     RopeLayout gguf_rope_layout = RopeLayout::Half;
-    /// Keys, without the architecture, that change the arithmetic and that read_gguf() reads; others that do are
-    /// refused.
+    /// Keys, without the architecture, of kNeutralKeys (gguf_config.cpp) that read_gguf() reads. A file is refused if
+    /// another of those has a value that changes the result. Other keys that read_gguf() reads need no mention.
     std::span<const std::string_view> gguf_keys{};
     TensorNames gguf_names;
-    BindingRules gguf_biases;
+    BindingRules
+        gguf_biases;  // in GGUF files no field says whether there are biases; HfConfig::biases is by the fields
     void (*read_gguf)(const GgufKeys& keys, ModelConfig& config);
 };
 

@@ -138,7 +138,7 @@ HfConfig parse_hf_config(std::string_view json_text, const std::string& name) {
     attention.n_kv_heads = fields.integer("num_key_value_heads")
                                .value_or(fields.has("num_key_value_heads") ? attention.n_q_heads : absent_kv_heads);
     config.vocab = required("vocab_size", defaults.vocab);
-    config.context_tokens = fields.integer("max_position_embeddings").value_or(defaults.context_tokens);
+    config.context_tokens = required("max_position_embeddings", defaults.context_tokens);
     attention.head_dim = read_head_dim(fields, defaults, config.d_model, attention.n_q_heads);
     config.rms_eps = static_cast<float>(std::clamp(fields.number("rms_norm_eps").value_or(defaults.rms_eps), 0.0, 2.0));
     config.rope_layout = RopeLayout::Half;

@@ -32,4 +32,9 @@ void set_windows_by_type(const JsonFields& fields, std::optional<std::int64_t> w
     }
 }
 
+void set_periodic_windows(ModelConfig& config, std::int64_t window, std::int64_t period) {
+    for (std::int64_t layer = 0; layer < config.n_layers(); ++layer)
+        config.layers[layer].attention().window = (layer + 1) % period == 0 ? 0 : window;
+}
+
 }  // namespace slipstream

@@ -1,4 +1,4 @@
-// Sliding windows in a config.json.
+// Sliding windows in a config.json. Those of GGUF files: read_gguf_windows() (gguf_keys.h).
 #pragma once
 
 #include <cstdint>
@@ -15,5 +15,7 @@ void set_windows(const JsonFields& fields, std::optional<std::int64_t> window, M
 /// Like set_windows(), for the layers that the field "layer_types" marks as "sliding_attention"; the field must be
 /// there. Throws Unsupported for types other than that and "full_attention".
 void set_windows_by_type(const JsonFields& fields, std::optional<std::int64_t> window, ModelConfig& config);
+/// Gives all layers but every `period`-th the sliding window `window`; both must be positive.
+void set_periodic_windows(ModelConfig& config, std::int64_t window, std::int64_t period);
 
 }  // namespace slipstream

@@ -18,10 +18,9 @@ struct TensorNames {
     // Fused projections, without ".weight" and ".bias".
     std::string_view qkv;      // query, key and value rows
     std::string_view gate_up;  // gate rows, then up rows
-    // Tensors that change the result. A file that has one of them is refused unless `names` has it, too: in a layer
-    // (after layer_prefix and number), and outside of layers.
+    // Tensors of a layer, after layer_prefix and number, that change the result. A file that has one of them is refused
+    // unless `names` has it, too; so is a file with a bias "X.bias" of a tensor "X.weight" of `names`.
     std::span<const std::string_view> foreign_in_layer;
-    std::span<const std::string_view> foreign_outside;
 
     constexpr std::string_view& operator[](TensorRole role) { return names[static_cast<std::size_t>(role)]; }
     constexpr std::string_view operator[](TensorRole role) const { return names[static_cast<std::size_t>(role)]; }
@@ -29,21 +28,15 @@ struct TensorNames {
 
 namespace tensor_names {
 
-inline constexpr std::array<std::string_view, 9> kHfForeignInLayer{"mlp.gate_proj.bias",
-                                                                   "mlp.up_proj.bias",
-                                                                   "mlp.down_proj.bias",
-                                                                   "mlp.gate.weight",
+inline constexpr std::array<std::string_view, 6> kHfForeignInLayer{"mlp.gate.weight",
                                                                    "self_attn.sinks",
                                                                    "self_attn.q_norm.weight",
                                                                    "self_attn.k_norm.weight",
                                                                    "pre_feedforward_layernorm.weight",
                                                                    "post_feedforward_layernorm.weight"};
-inline constexpr std::array<std::string_view, 2> kHfForeignOutside{"lm_head.bias", "model.norm.bias"};
-inline constexpr std::array<std::string_view, 11> kGgufForeignInLayer{
-    "ffn_gate.bias",        "ffn_up.bias",        "ffn_down.bias",       "attn_norm.bias",
-    "ffn_norm.bias",        "attn_sinks.weight",  "ffn_gate_inp.weight", "post_attention_norm.weight",
-    "post_ffw_norm.weight", "attn_q_norm.weight", "attn_k_norm.weight"};
-inline constexpr std::array<std::string_view, 2> kGgufForeignOutside{"output.bias", "output_norm.bias"};
+inline constexpr std::array<std::string_view, 6> kGgufForeignInLayer{
+    "attn_sinks.weight",    "ffn_gate_inp.weight", "post_attention_norm.weight",
+    "post_ffw_norm.weight", "attn_q_norm.weight",  "attn_k_norm.weight"};
 
 /// Names of pre-norm decoders in Hugging Face directories.
 [[nodiscard]] constexpr TensorNames hugging_face() {
@@ -51,8 +44,7 @@ inline constexpr std::array<std::string_view, 2> kGgufForeignOutside{"output.bia
     TensorNames n{.layer_prefix = "model.layers.",
                   .qkv = "self_attn.qkv_proj",
                   .gate_up = "mlp.gate_up_proj",
-                  .foreign_in_layer = kHfForeignInLayer,
-                  .foreign_outside = kHfForeignOutside};
+                  .foreign_in_layer = kHfForeignInLayer};
     n[TokenEmbedding] = "model.embed_tokens.weight";
     n[OutputNorm] = "model.norm.weight";
     n[LmHead] = "lm_head.weight";
@@ -75,11 +67,8 @@ inline constexpr std::array<std::string_view, 2> kGgufForeignOutside{"output.bia
 /// Names of pre-norm decoders in GGUF files. A fused gate and up has the name of up alone (phi3).
 [[nodiscard]] constexpr TensorNames gguf() {
     using enum TensorRole;
-    TensorNames n{.layer_prefix = "blk.",
-                  .qkv = "attn_qkv",
-                  .gate_up = "ffn_up",
-                  .foreign_in_layer = kGgufForeignInLayer,
-                  .foreign_outside = kGgufForeignOutside};
+    TensorNames n{
+        .layer_prefix = "blk.", .qkv = "attn_qkv", .gate_up = "ffn_up", .foreign_in_layer = kGgufForeignInLayer};
     n[TokenEmbedding] = "token_embd.weight";
     n[OutputNorm] = "output_norm.weight";
     n[LmHead] = "output.weight";

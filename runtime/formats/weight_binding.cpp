@@ -29,7 +29,7 @@ public:
             const bool tied = info.role == TensorRole::LmHead && config_.tied_embeddings;
             weights.tensor(0, info.role) = tied ? weights.token_embedding : find(name_of(info.role), info, 0);
         }
-        for (const std::string_view foreign : names_.foreign_outside) refuse(foreign, std::string(foreign));
+        for (const TensorInfo& info : kModelTensors) refuse_bias(names_[info.role], "");
         weights.layers.reserve(config_.layers.size());
         for (std::int64_t i = 0; i < config_.n_layers(); ++i) weights.layers.push_back(layer(i));
         return weights;
@@ -65,6 +65,14 @@ private:
     void refuse(std::string_view name, const std::string& full_name) const {
         if (has(full_name) && std::ranges::find(names_.names, name) == names_.names.end())
             throw Unsupported(fmt::format("tensor {}: a model with this part is not served", full_name));
+    }
+
+    // Throws if the tensor "X.weight" of the family has a bias "X.bias" that belongs to no role of the family.
+    void refuse_bias(std::string_view weight, const std::string& prefix) const {
+        constexpr std::string_view kWeight = ".weight";
+        if (!weight.ends_with(kWeight)) return;
+        const std::string bias = fmt::format("{}.bias", weight.substr(0, weight.size() - kWeight.size()));
+        refuse(bias, prefix + bias);
     }
 
     // Returns whether a layer has a tensor, by the rules for biases. Throws if it must not be there.
@@ -109,6 +117,8 @@ private:
         const std::string prefix = fmt::format("{}{}.", names_.layer_prefix, index);
         for (const std::string_view foreign : names_.foreign_in_layer)
             refuse(foreign, fmt::format("{}{}", prefix, foreign));
+        for (const TensorInfo& info : kLayerTensors) refuse_bias(names_[info.role], prefix);
+        refuse(fmt::format("{}.bias", names_.gate_up), fmt::format("{}{}.bias", prefix, names_.gate_up));
         LayerWeights layer;
         const bool qkv_fused = bind_fused_qkv(layer, prefix, index);
         const bool gate_up_fused = bind_fused_gate_up(layer, prefix, index);

@@ -23,7 +23,7 @@ struct BindingRules {
 
 /// Returns the weights, views into the memory of the tensors. Throws FormatError with the tensor that is missing,
 /// unexpected, or of the wrong shape; Unsupported for a type that cannot be computed with, or a tensor of
-/// TensorNames::foreign_in_layer or foreign_outside.
+/// TensorNames::foreign_in_layer, or a bias that the family does not have.
 [[nodiscard]] ModelWeights bind_weights(const ModelConfig& config, const TensorIndex& tensors, const TensorNames& names,
                                         const BindingRules& rules);
 

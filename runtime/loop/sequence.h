@@ -19,7 +19,8 @@ public:
     explicit Sequence(Target& target) : target_(&target), context_tokens_(target.shape().context_tokens) {}
 
     [[nodiscard]] Target& target() const { return *target_; }
-    /// All committed tokens. The KV cache holds all of them except at most the last.
+    /// All committed tokens. Between two passes of generation the KV cache holds all of them except the last; after
+    /// begin(), only those that were reused or restored, and the first pass computes the others.
     [[nodiscard]] const std::vector<TokenId>& tokens() const { return tokens_; }
     /// Length of the prompt: the first tokens of the sequence. The tokens after it were generated.
     [[nodiscard]] std::int64_t n_prompt() const { return n_prompt_; }

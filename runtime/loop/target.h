@@ -1,6 +1,6 @@
 // Target: the model whose output is wanted, as the generation loop, the self-check and sessions see it. It runs passes
-// over tokens that are nodes below a KV cache, and it owns that cache. Only the implementation, RankTarget
-// (runtime/ranks/rank_target.h), knows the devices and how the model is split among them.
+// over tokens that are nodes below a KV cache, and all changes of that cache go through it. Only the implementation,
+// RankTarget (runtime/ranks/rank_target.h), knows the devices and how the model is split among them.
 //
 // A pass has begin() and finish(), so that the caller may do other work in between; it must not use the target in
 // between. KV rows of nodes are kept across passes until commit() or forget().

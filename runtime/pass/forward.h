@@ -58,9 +58,9 @@ public:
     /// Runs tokens[i] at scratch node nodes[i] of `kv` (parents before children in this or an earlier pass). Their KV
     /// rows are in scratch afterwards. Returns the logits [logit_tokens.size(), vocab] of the tokens with the indices
     /// `logit_tokens`, in host memory, valid until the next call. Each token in [0, vocab). E1: a token's logits depend
-    /// on its path alone, bit for bit. Where *watch.cancel turns true between two layers the pass is given up and an
-    /// empty view returned; its rows are then undefined, and the caller drops the nodes. Passes that take a graph (see
-    /// graphs()) look at it once, before they begin. `hooks`: null where nobody wants anything on the way.
+    /// on its path alone, bit for bit. If *control.cancel turns true between two layers, the pass is given up and
+    /// an empty view is returned; its rows are then undefined, and the caller drops the nodes. Passes that take a graph
+    /// (see graphs()) look at it once, before they begin. `hooks`: null where nobody wants anything on the way.
     ConstTensorView run(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                         std::span<const std::int32_t> logit_tokens, const PassControl& control = {},
                         Phase phase = Phase::Decode, PassHooks* hooks = nullptr);

@@ -53,10 +53,10 @@ public:
 
     // The steps of a pass, in this order.
 
-    /// Fills the residual stream with the embedding of rows.tokens.
-    void embed(const PassRows& rows);
     /// Computes the RoPE angles of the first `n` tokens of paths().
     void rope_angles(std::int64_t n);
+    /// Fills the residual stream with the embedding of rows.tokens.
+    void embed(const PassRows& rows);
     /// Runs a layer over the residual stream.
     void run_layer(std::int64_t layer, const PassRows& rows, LayerPart part);
     /// Computes logits from the residual stream of `n_tokens` tokens, for those with the indices `logit_tokens`.

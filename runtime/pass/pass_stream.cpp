@@ -43,7 +43,7 @@ PassStream::~PassStream() {
 }
 
 void PassStream::next_schedule(std::vector<TransferItem>& copies) {
-    CHECK(n_made_ <= n_begun_, "a program made further ahead than one pass");
+    CHECK(n_made_ <= n_begun_, "a schedule made further ahead than one pass");
     Schedule& made = schedules_[++n_made_ % 2];
     made.reads = reads_;
     HostKv* host = made.reads.kv->host();

@@ -64,7 +64,7 @@ public:
 
     [[nodiscard]] const StreamFigures& figures() const { return figures_; }
 
-    // What the feed and the host's store of KV call.
+    // Called by PassPrefetcher and by HostKv.
     void next_schedule(std::vector<TransferItem>& copies) override;
     void invalidate(Stream& compute) override;
 

@@ -3,9 +3,10 @@
 //
 // One text:  OpenedModel -> TextGenerator, which places and loads the model -> start() or resume() -> generate().
 // By parts:  OpenedModel -> PlacedModel -> Drafting, LoadedModel -> make_runner(), for benchmarks and plans.
-// Each type is moved into the next, so a wrong order of the phases does not compile, and what is decided in one phase
-// does not change in a later one. Nothing here refers to a request after it is answered: options are copied, and what
-// callbacks refer to must outlive the object that was given them.
+// A model is moved from each type into the next, so a wrong order of its phases does not compile, and what is decided
+// in one phase does not change in a later one. Drafting stands beside it: made for a placed model, attached to a loaded
+// one. Nothing here refers to a request after it is answered: options are copied, and what callbacks refer to must
+// outlive the object that was given them.
 //
 // The options are in engine_options.h, prompts as token ids in prompts.h, sessions in session.h, figures in
 // statistics.h, plans in planner.h and ways.h.
@@ -111,7 +112,8 @@ public:
     [[nodiscard]] const RatesOptions& rates_options() const { return rates_options_; }
     /// Those that placing reported to.
     [[nodiscard]] const EngineCallbacks& callbacks() const { return callbacks_; }
-    /// Whether the device memory is planned: then all else that uses it is made before the weights are loaded.
+    /// Whether the device memory is planned: then drafting and the workspace are made before the weights are loaded,
+    /// and the plan counts what is made after them.
     [[nodiscard]] bool budgeted() const { return budgeted_; }
 
     [[nodiscard]] SplitKind split() const { return split_; }
@@ -327,8 +329,8 @@ public:
     /// with the previous sequence, and returns its length in tokens. Throws RequestError if the prompt leaves no room
     /// in the context.
     std::int64_t start(std::vector<TokenId> prompt);
-    /// Continues a sequence of which the first `n_prompt` tokens are the prompt and an earlier run generated the
-    /// others. The KV cache may hold a part of it, read from a session.
+    /// Starts or continues a sequence of which the first `n_prompt` tokens are the prompt and an earlier run generated
+    /// the others, if there are any. The KV cache may hold a part of it, read from a session. Reuses nothing else.
     void resume(std::vector<TokenId> tokens, std::int64_t n_prompt);
     /// Generates from the end of the sequence (generate_text()). `start` tells whether the text begins there or
     /// continues the prompt.

@@ -24,7 +24,7 @@ namespace slipstream::tools {
 /// Limits of one device.
 struct DeviceLimits {
     std::optional<std::size_t>
-        memory_bytes;                    // not given: no limit on a CPU, which computes in place; a GPU's free memory
+        memory_bytes;  // not given: no limit on a CPU, which computes in place; on a GPU what is free, less a margin
     double link_bytes_per_second = 0.0;  // 0: not throttled
     bool operator==(const DeviceLimits&) const = default;
 };

@@ -48,7 +48,7 @@ struct DeviceForms {
 
 struct DeviceRequest {
     int n_threads = 1;
-    std::optional<std::size_t> memory_bytes;  // not given: a CPU without limit, a card with what is free
+    std::optional<std::size_t> memory_bytes;  // not given: no limit on a CPU; on a GPU what is free, less a margin
     double link_bytes_per_second = 0.0;       // 0: not throttled
     int number = 0;                           // among several devices, from 1, for messages; 0: it is the only one
     std::function<void(std::string_view)> on_announcement{};  // hears Device::announce()

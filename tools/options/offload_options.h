@@ -21,9 +21,9 @@ class Settings;
 
 /// --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens, --split, --shares, --rates.
 [[nodiscard]] std::vector<OptionSpec> offload_option_specs();
-/// For devices of those kinds, one or more. Throws UsageError where a value is malformed, a list is not one value or
-/// one for each device, or an option cannot act: a ring or a link where no CPU device has --device-memory, shares on
-/// one device. RequestError for a split that these devices do not serve.
+/// Reads them for devices of those kinds, one or more. Throws UsageError if a value is malformed, a list has neither
+/// one value nor one for each device, or an option cannot act: a ring or a link if all devices are CPUs without
+/// --device-memory, shares on one device. Throws RequestError for a split that these devices do not serve.
 [[nodiscard]] OffloadOptions offload_options(const Settings& settings, std::span<const DeviceKind> devices);
 
 /// Bytes of "8G" = "8GB" = "8GiB", "1.5T", "300M", "64k", "4096"; nothing where it is malformed or does not fit.
@@ -38,7 +38,7 @@ inline constexpr double kMostLinkGib = 1e6;
 /// Most tokens of a pass that a placement is planned for.
 inline constexpr std::int64_t kMostExpectedTokens = std::int64_t{1} << 20;
 
-/// --split; not given: layers. Throws UsageError.
+/// Returns --split; no value if it was not given, which means layers. Throws UsageError.
 [[nodiscard]] std::optional<SplitKind> split_setting(const Settings& settings);
 
 /// The values of a list: one for each device, or one for all of them. UsageError where they are others in number.

@@ -48,12 +48,6 @@ float rounded_to(std::optional<DType> dtype, float value) {
     return value;
 }
 
-// Gives all layers but every period-th the window.
-void set_periodic_windows(ModelConfig& config, std::int64_t window, std::int64_t period) {
-    for (std::int64_t layer = 0; layer < config.n_layers(); ++layer)
-        config.layers[layer].attention().window = (layer + 1) % period == 0 ? 0 : window;
-}
-
 void read_common(const JsonFields& fields, HfConfig& result, std::int64_t period) {
     ModelConfig& config = result.model;
     const double scale_dim = fields.number("query_pre_attn_scalar").value_or(256.0);
