@@ -11,8 +11,8 @@
 
 namespace slipstream::tools {
 
-/// Returns where the tokenizer of `path` is read from. If `path` is a model, or nothing known, throws what
-/// ModelFiles::open() throws.
+/// Returns the files, or the GGUF vocabulary, from which the tokenizer of `path` is read. Throws IoError, FormatError
+/// or Unsupported, as ModelFiles::open() does, also if `path` is none of the above.
 [[nodiscard]] TokenizerSource find_tokenizer_source(const std::filesystem::path& path);
 
 /// Returns a note for the user if a GGUF file has a byte-level vocabulary but does not name its pre-tokenizer: its ids

@@ -32,8 +32,8 @@ inline constexpr std::int64_t kRecordedBudget = 96;
 [[nodiscard]] bool needs_tokens_only(draft::SourceKind kind);
 
 /// Parses a list such as "context,suffix"; `where` names the option in errors. Throws UsageError if a source is
-/// unknown, not in this version, named twice, or needs a model that `place` does not have, and for `none` and `auto`,
-/// which the caller handles where they are the whole list.
+/// unknown, not in this version, named twice, or needs a model that `place` does not have, and for `none` and `auto`: a
+/// list of one of these alone is handled by the caller.
 [[nodiscard]] std::vector<draft::SourceKind> parse_sources(std::string_view list, DraftPlace place,
                                                            std::string_view where);
 
