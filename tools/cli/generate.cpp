@@ -178,7 +178,7 @@ std::string prompt_text_of(const Settings& settings, const std::optional<TextSes
     return text;
 }
 
-// What the text depends on, other than the model and its stop rules.
+// What the text depends on, other than the model, --stop and --max-tokens.
 struct TextTask {
     SamplerOptions sampling;
     bool ignore_end = false;
