@@ -1,5 +1,5 @@
-// Logits on a device whose memory the host does not share: top logits of rows worked out there by the ops of
-// kernels/sampling.h, one copy of them a pass, and rows that are asked for brought over one by one.
+// Logits on a device whose memory the host does not share. The device computes the top logits of the rows
+// (kernels/sampling.h), which take one copy per pass. Whole rows are copied one by one, when they are read.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +12,31 @@
 
 namespace slipstream {
 
-/// What crossed the link as logits since the device_logits were made.
+/// Traffic of logits on the link since the DeviceLogits was created.
 struct LogitFigures {
-    std::int64_t passes = 0;   // that asked for logits
-    std::int64_t rows = 0;     // that passes made
-    std::int64_t fetched = 0;  // of them, that crossed whole
-    std::uint64_t bytes = 0;   // top logits and whole rows
+    std::int64_t passes = 0;   // passes with logits
+    std::int64_t rows = 0;     // rows that these passes computed
+    std::int64_t fetched = 0;  // rows that were copied whole
+    std::uint64_t bytes = 0;   // of top logits and whole rows
 };
 
 class DeviceLogits final : public RemoteLogits {
 public:
-    /// Takes page-locked host memory for all rows and their top logits, nothing of the device's.
+    /// Allocates page-locked host memory for `max_rows` rows and their top logits; takes no device memory.
     DeviceLogits(Device& device, std::int64_t max_rows, std::int64_t vocab);
-    /// Device memory that top logits of so many rows are made in.
+    /// Returns the bytes of device memory that enqueue_top() needs for that many rows.
     [[nodiscard]] static std::size_t top_bytes(std::int64_t max_rows);
 
-    /// Enqueues on exec's stream, behind what makes `logits` [n, vocab] (device memory, which keeps them until the next
-    /// call), the making of top logits and their copy to the host. `positions`: [n], of the tokens that follow each
-    /// row. `top`: top_bytes(n) of device memory, free when the stream has passed. What came before is invalid now;
-    /// they are there when the stream has passed this point.
+    /// Enqueues on exec.stream the computation of the top logits that `needs` asks for, and their copy to the host.
+    /// `logits` [n, vocab], n at most max_rows (CHECKed), is device memory that earlier work of this stream fills. It
+    /// must stay unchanged, and the stream must live, until the next call: row() copies from it. `positions` [n] are
+    /// those of the tokens that follow each row. `top` is device memory of top_bytes(n), free again when the stream has
+    /// passed this point. The results of earlier calls become invalid; the new ones are valid from when the stream has
+    /// passed this point until the next call.
     void enqueue_top(ExecRef exec, const ConstTensorView& logits, const LogitRequest& needs,
                      std::span<const std::int64_t> positions, std::byte* top);
-    /// The same with all rows whole and no top logits.
+    /// Enqueues the copy of all rows to the host, and computes no top logits. Returns the rows [n, vocab] in host
+    /// memory, valid from when the stream has passed this point until the next call.
     [[nodiscard]] ConstTensorView enqueue_rows(ExecRef exec, const ConstTensorView& logits);
 
     [[nodiscard]] TopLogits top(std::int64_t row) const override;
@@ -41,9 +44,10 @@ public:
     [[nodiscard]] const LogitFigures& figures() const { return figures_; }
 
 private:
-    // Where the parts of top logits of n rows lie, one behind the other, so that one copy takes them all.
+    // Offsets of the parts of the top logits of n rows, in bytes. The parts are consecutive, so that one copy takes
+    // them.
     struct HeadPlaces {
-        std::size_t ids, values, sums, drawn, scores, end;  // bytes
+        std::size_t ids, values, sums, drawn, scores, end;  // in this order; `ids` is 0
     };
     [[nodiscard]] static HeadPlaces places(std::int64_t n_rows, std::int64_t n_best);
     template <typename T>
@@ -56,8 +60,8 @@ private:
     std::int64_t vocab_;
     Buffer host_top_;         // [top_bytes(max_rows)]
     Buffer host_rows_;        // [max_rows, vocab]
-    std::vector<bool> here_;  // [n]: rows that host_rows_ holds
-    // Of the last pass.
+    std::vector<bool> here_;  // [n]: whether host_rows_ holds the row
+    // State of the last pass.
     Stream* stream_ = nullptr;
     ConstTensorView logits_;
     LogitRequest needs_;

@@ -1,4 +1,4 @@
-// Says in an error what was on its way, and at which layer.
+// Adds context to exceptions: what was being copied, and at which layer.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace slipstream {
 
-/// Calls `call`; an Error that it throws becomes an IoError that begins with `what`: "weights", "KV", "rows".
+/// Returns what `call` returns. Turns an Error that it throws into an IoError whose message begins with `what`:
+/// "weights", "KV", "rows".
 template <typename Call>
 decltype(auto) with_context(const char* what, const Call& call) {
     try {
@@ -20,18 +21,18 @@ decltype(auto) with_context(const char* what, const Call& call) {
     }
 }
 
-/// Where a pass is that is at no layer.
+/// Values of `layer` for a pass that is not in a layer.
 inline constexpr std::int64_t kKvStage = -1;
 inline constexpr std::int64_t kLmHeadStage = -2;
 
-/// "layer 3", "the LM head", "KV".
+/// Returns "layer 3", "the LM head" or "KV".
 [[nodiscard]] inline std::string pass_place(std::int64_t layer) {
     if (layer == kKvStage) return "KV";
     return layer == kLmHeadStage ? "the LM head" : fmt::format("layer {}", layer);
 }
 
-/// Calls `call`; what a copy, a file or a card refuses in it begins with the layer of the model (or kKvStage,
-/// kLmHeadStage).
+/// Returns what `call` returns. Adds pass_place(layer) in front of the message of an IoError or CudaError that it
+/// throws. `layer` is an index in the whole model, kKvStage or kLmHeadStage.
 template <typename Call>
 decltype(auto) at_layer(std::int64_t layer, const Call& call) {
     try {

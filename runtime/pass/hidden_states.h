@@ -1,6 +1,6 @@
-// Hidden states of a prompt that passes through the model layer by layer: between two layers, the rows of all prefill
-// chunks are in pinned host memory. On one device two of them are in device memory as well: one is computed while the
-// next is copied in and the last is copied out.
+// Hidden states of a prompt that passes through the model layer by layer. Between two layers, the rows of all prefill
+// chunks are in pinned host memory. On one device, two prefill chunks are in device memory, too: while one is computed,
+// the next one is copied in and the previous one is copied out.
 #pragma once
 
 #include <array>
@@ -14,10 +14,12 @@
 
 namespace slipstream {
 
-/// The rows in host memory.
+/// The rows of all prefill chunks in host memory.
 class HiddenStates {
 public:
-    /// `n_prefill_chunks` areas of `chunk_bytes` of `arena`, which outlives this. Throws OutOfBudget.
+    /// Allocates `n_prefill_chunks` areas of `chunk_bytes` from `arena`, which must outlive this object. Throws
+    /// OutOfBudget.
+    /// Returns the bytes that the constructor allocates.
     HiddenStates(PinnedArena& arena, std::int64_t n_prefill_chunks, std::size_t chunk_bytes);
     [[nodiscard]] static std::size_t host_bytes(std::int64_t n_prefill_chunks, std::size_t chunk_bytes) {
         return static_cast<std::size_t>(n_prefill_chunks) * chunk_bytes;
@@ -35,23 +37,25 @@ private:
     PinnedBuffer host_;
 };
 
-/// Two buffers of a device through which the rows pass.
+/// Two buffers of a device through which the rows of prefill chunks pass, layer by layer.
 class HiddenStateBuffers {
 public:
-    /// `states` has >= 2 prefill chunks, which pass through `n_layers` layers in turn. `buffers` are memory of the
-    /// device, states.chunk_bytes() each. All outlive this.
+    /// `states` has at least 2 prefill chunks (CHECKed), each of which passes through `n_layers` layers. `buffers` are
+    /// device memory of states.chunk_bytes() each. Copies to the device use `copy_in`. All arguments must outlive this
+    /// object.
     HiddenStateBuffers(Device& device, Stream& copy_in, const HiddenStates& states, std::array<std::byte*, 2> buffers,
                        std::int64_t n_layers);
-    /// Waits for copies under way.
+    /// Waits for copies in progress. Their errors are lost.
     ~HiddenStateBuffers();
     HiddenStateBuffers(const HiddenStateBuffers&) = delete;
     HiddenStateBuffers& operator=(const HiddenStateBuffers&) = delete;
 
-    /// The buffer for the next step, (layer 0, prefill chunk 0), (layer 0, prefill chunk 1), ...: it holds what the
-    /// layer before left there; in the first layer its contents are undefined. For work enqueued on `compute` from now
-    /// on.
+    /// Returns the buffer for the next step, for work enqueued on `compute` from now on, and starts the copy for the
+    /// step after it. Steps are (layer 0, prefill chunk 0), (layer 0, prefill chunk 1), ... The buffer holds the
+    /// prefill chunk's rows after the previous layer; in the first layer its contents are undefined.
     [[nodiscard]] std::byte* begin(Stream& compute);
-    /// The buffer holds this layer's rows of the prefill chunk, once `compute` gets here.
+    /// Call when the work is enqueued after which the buffer holds the layer's result. Copies it to the host, except in
+    /// the last layer.
     void end(Stream& compute);
 
 private:
@@ -66,10 +70,10 @@ private:
     std::unique_ptr<Stream> copy_out_;
     std::unique_ptr<Event> computed_, in_, out_;
     std::int64_t step_ = 0;
-    std::array<std::uint64_t, 2> in_use_{};    // of the last fetch into each buffer
-    std::array<std::uint64_t, 2> free_use_{};  // of the last copy out of each buffer
-    std::array<std::uint64_t, 2> read_use_{};  // of the last computing in each buffer
-    std::vector<std::uint64_t> out_use_;       // [n_prefill_chunks]: of the last copy out of each prefill chunk
+    std::array<std::uint64_t, 2> in_use_{};    // use of in_ of the last copy into each buffer; 0: none
+    std::array<std::uint64_t, 2> free_use_{};  // use of out_ of the last copy out of each buffer; 0: none
+    std::array<std::uint64_t, 2> read_use_{};  // use of computed_ of the last step in each buffer; 0: none
+    std::vector<std::uint64_t> out_use_;  // [n_prefill_chunks]: use of out_ of the last copy of its rows to the host
 };
 
 }  // namespace slipstream

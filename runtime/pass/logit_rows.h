@@ -1,6 +1,6 @@
-// The logits of a pass, a row a token that they were asked of. Where the host shares the device's memory they are a
-// view and nothing else. Where it does not, rows stay on the device: what crosses the link with the pass is each row's
-// top logits, its best tokens and what else LogitRequest asked for, and a row itself only when somebody asks for it.
+// Logits of a pass, one row for each token for which they were requested. If the host shares the device's memory, they
+// are a view. If not, rows stay on the device: with the pass, only the top logits of each row cross the link (its best
+// tokens, and what else LogitRequest asks for). A whole row crosses it when it is read.
 #pragma once
 
 #include <cstdint>
@@ -11,67 +11,69 @@
 
 namespace slipstream {
 
-/// What is wanted of every row of a pass whatever becomes of it. What is not asked for costs nothing; whole rows need
-/// not be asked for, they can always be had.
+/// What is computed for every row of a pass. What is not requested costs nothing. Whole rows need no request.
 struct LogitRequest {
-    std::int64_t n_best = 0;        // best tokens, up to kMostTopLogits (kernels/sampling.h)
-    double sum_temperature = 0.0;   // of TopLogits::sum; 0: no sum
-    double draw_temperature = 0.0;  // of TopLogits::drawn; 0: no draw
-    std::uint64_t seed = 0;         // of the draw
-    std::int64_t n_ids = 0;         // ids below it count, others are left out; 0: the whole vocabulary
+    std::int64_t n_best = 0;        // number of best tokens, at most kMostTopLogits (kernels/sampling.h)
+    double sum_temperature = 0.0;   // temperature of TopLogits::sum; 0: no sum
+    double draw_temperature = 0.0;  // temperature of TopLogits::drawn; 0: no draw
+    std::uint64_t seed = 0;         // seed of the draw
+    std::int64_t n_ids = 0;         // only ids below it are considered; 0: the whole vocabulary
 };
 
-/// Of two parties that read the same rows, all ids of them. Where both want a sum, or a draw, the first one's is made.
+/// Returns the request of two readers of the same rows; both must have n_ids of 0 (CHECKed). If both request a sum, or
+/// a draw, the first reader's is computed.
 [[nodiscard]] LogitRequest both(const LogitRequest& first, const LogitRequest& second);
 
-/// A row's best tokens. "Best": higher logit, then lower id; NaN and -inf are left out.
+/// The best tokens of a row: those with higher logits, of equal logits the lower id; NaN and -inf never count.
 struct TopLogits {
     std::span<const TokenId> ids;   // best first
-    std::span<const float> logits;  // of them, as they came, but -0 is 0
-    bool complete = false;          // no other token is above -inf
+    std::span<const float> logits;  // their logits, unchanged, except that -0 becomes 0
+    bool complete = false;          // whether no other token has a logit above -inf
     double sum_temperature = 0.0;   // 0: no sum
-    float sum = 0.0F;               // of exp((logit - greatest) / temperature) over the row, within kLogitSumError
+    float sum = 0.0F;               // sum of exp((logit - greatest) / sum_temperature) over the row, see kLogitSumError
     double draw_temperature = 0.0;  // 0: no draw
     std::uint64_t seed = 0;
-    std::int64_t position = 0;  // of the token that was drawn
-    TokenId drawn = -1;         // E2's draw without filters and penalty; -1: no logit is above -inf
+    std::int64_t position = 0;  // absolute position of the drawn token
+    TokenId drawn = -1;         // drawn without filters and penalties (drafter-invariant sampling, E2); -1: none
 };
 
-/// Rows that lie on a device.
+/// Rows on a device whose memory the host does not share.
 class RemoteLogits {
 public:
     virtual ~RemoteLogits() = default;
-    /// No ids where LogitRequest asked for none. Views as those of LogitRows.
+    /// Returns the top logits of a row, valid as long as the LogitRows. There are no ids if neither best tokens nor a
+    /// sum were requested.
     [[nodiscard]] virtual TopLogits top(std::int64_t row) const = 0;
-    /// [vocab]. Waits for a copy of it unless it came before.
+    /// Returns the row, [vocab]. Copies it on the first call and waits for the copy.
     [[nodiscard]] virtual std::span<const float> row(std::int64_t row) = 0;
 };
 
-/// Non-owning, as a view. Valid until the pass after the one that made it.
+/// A view of the logits of a pass. Owns nothing; valid until the next pass of its Forward.
 class LogitRows {
 public:
     LogitRows() = default;
-    /// Whole rows [n, vocab], F32, that the host reads.
+    /// Whole rows [n, vocab], F32, in memory that the host can read.
     LogitRows(const ConstTensorView& rows) : view_(rows), n_(rows.rows()), vocab_(rows.cols()) {}
+    /// `n` rows on a device, read through `remote`.
     LogitRows(RemoteLogits& remote, std::int64_t n, std::int64_t vocab) : remote_(&remote), n_(n), vocab_(vocab) {}
 
     [[nodiscard]] bool empty() const { return remote_ == nullptr && view_.empty(); }
     [[nodiscard]] std::int64_t rows() const { return n_; }
-    /// The vocabulary.
+    /// Size of the vocabulary.
     [[nodiscard]] std::int64_t cols() const { return vocab_; }
-    /// Whether rows have to be fetched, and top logits spare that.
+    /// Returns whether whole rows must be copied from the device to be read, so that top logits are cheaper.
     [[nodiscard]] bool on_device() const { return remote_ != nullptr; }
-    /// All of them, where not on_device().
+    /// Returns all rows. Requires that on_device() is false (CHECKed).
     [[nodiscard]] const ConstTensorView& view() const {
         CHECK(remote_ == nullptr, "rows that lie on a device");
         return view_;
     }
-    /// Where on_device().
+    /// Returns the top logits of a row. Requires on_device() (CHECKed).
     [[nodiscard]] TopLogits top(std::int64_t row) const {
         CHECK(remote_ != nullptr && row >= 0 && row < n_, "top logits of row {} of {}", row, n_);
         return remote_->top(row);
     }
-    /// The whole row, [vocab]; from a device on the first call.
+    /// Returns the row, [vocab]. If on_device(), its first call copies the row and waits for the copy.
     [[nodiscard]] std::span<const float> row(std::int64_t row) const {
         CHECK(row >= 0 && row < n_, "row {} of {}", row, n_);
         if (remote_ != nullptr) return remote_->row(row);

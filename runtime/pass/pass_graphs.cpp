@@ -10,9 +10,10 @@ namespace slipstream {
 
 namespace {
 
-// Shapes that are remembered, those without a graph included: trees come in many sizes.
+// Shapes that are remembered, with or without a graph: many, since trees come in many sizes.
 constexpr std::size_t kShapes = 96;
-// Workspace moves when something larger than before is run, if at all; a shape whose graphs go again and again is left.
+// Graphs of a shape that may become unusable before no more are captured for it. A graph becomes unusable when
+// workspace moves, which only happens if something larger than ever before is run.
 constexpr int kMostOutlived = 4;
 
 }  // namespace
@@ -21,13 +22,13 @@ PassGraphs::PassGraphs(Device& device, Stream& stream) : device_(&device), strea
     CHECK(stream.has_graphs());
 }
 
-// The shape's entry where it was met before; else it takes the place of the one that was met longest ago.
+// A new shape replaces the one that was used least recently.
 PassGraphs::Entry* PassGraphs::meet(const PassShape& shape) {
     ++clock_;
     const auto there =
         std::ranges::find_if(entries_, [&](const Entry& entry) { return entry.used > 0 && entry.shape == shape; });
     if (there != entries_.end()) {
-        // A shape that comes seldom would lose its graph before it is launched: more of them in turn than are kept.
+        // If more shapes than kMostGraphs take turns, each would lose its graph before the graph is launched again.
         const bool often = clock_ - there->used <= kMostGraphs;
         there->used = clock_;
         const bool may_capture = often && !refused_ && there->n_outlived < kMostOutlived;
@@ -76,7 +77,7 @@ void PassGraphs::bound(const Entry& fresh) {
         for (Entry& entry : entries_)
             if (entry.graph != nullptr && &entry != &fresh && (oldest == nullptr || entry.used < oldest->used))
                 oldest = &entry;
-        if (oldest == nullptr) return;  // one graph alone is never too many
+        if (oldest == nullptr) return;  // a single graph is kept, whatever its size
         drop(*oldest);
     }
 }

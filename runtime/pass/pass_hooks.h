@@ -1,4 +1,4 @@
-// What a pass hands out on its way to whoever wants it: rows that it makes, KV that it reads.
+// Observers of a pass: they get the rows that a pass produces and the KV that it reads.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,19 @@
 
 namespace slipstream {
 
-/// Who wants what a pass has in its hands anyway. All views hold for work that is enqueued on the stream of `exec`
-/// during the call.
+/// Observes a pass: receives the rows that it produces and the KV that it reads. All views are valid for work that is
+/// enqueued on the stream of `exec` during the call.
 class PassHooks {
 public:
     virtual ~PassHooks() = default;
-    /// What a layer makes for the KV, [n_tokens, n_kv_heads * head_dim] both, F32: keys before rope, and values.
+    /// Gets the keys and values that a layer computes, both [n_tokens, n_kv_heads * head_dim], F32: keys after their
+    /// head norm and before RoPE.
     virtual void on_rows(ExecRef /*exec*/, std::int64_t /*layer*/, const ConstTensorView& /*k*/,
                          const ConstTensorView& /*v*/) {}
-    /// Committed chunks of a layer as they pass by, ascending, each once, those wholly outside of a layer's window left
-    /// out at will; the queries that read them [n_tokens, n_q_heads * head_dim], turned; and the slots that are
-    /// committed before those: fewer for a prefill chunk than for the pass behind it.
+    /// Gets committed KV chunks of a layer while they are on the device, in ascending order, each once; chunks wholly
+    /// outside the layer's window may be left out. `q` [n_tokens, n_q_heads * head_dim] are the queries that read them,
+    /// rotated. `n_committed` is the number of slots that are committed before these queries: fewer for a prefill chunk
+    /// than for the pass after it.
     virtual void on_kv(ExecRef /*exec*/, std::int64_t /*layer*/, const KvSegment& /*segment*/,
                        const ConstTensorView& /*q*/, std::int64_t /*n_committed*/) {}
 };

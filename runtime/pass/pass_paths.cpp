@@ -7,7 +7,7 @@ PassPaths::PassPaths(std::int64_t max_tokens) {
     slots_.reserve(n);
     positions_.reserve(n);
     begin_.reserve(n);
-    rows_.reserve(n * (n + 1) / 2);  // a chain of n: each token's path one row longer
+    rows_.reserve(n * (n + 1) / 2);  // enough for a chain of n, in which path i has i + 1 rows
 }
 
 void PassPaths::clear() {

@@ -1,5 +1,6 @@
-// Where the tokens of a pass stand: the slot of each, its position in the text, and the scratch rows that it sees, from
-// the committed tip down to itself. Rope turns by positions, attention goes by slots.
+// Slots, positions and paths of the tokens of a pass. The path of a token is the list of scratch rows that it attends
+// to, from the child of the committed tip down to the token itself. RoPE uses positions in the text, attention uses
+// slots.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,13 @@ namespace slipstream {
 
 class PassPaths {
 public:
-    /// For passes of up to `max_tokens`; memory is taken here.
+    /// Allocates memory for passes of up to `max_tokens` tokens.
     explicit PassPaths(std::int64_t max_tokens);
 
-    /// Of tokens at nodes of `kv`.
+    /// Sets the tokens to those at `nodes` of `kv`.
     void trace(const PassKv& kv, std::span<const NodeId> nodes);
-    /// Of scratch rows 0 to `n`, each below the one before, from slot and position `begin` on: every path is the
-    /// beginning of the last one.
+    /// Sets the tokens to a chain of `n`, in scratch rows 0 to n - 1, each the child of the one before; slots and
+    /// positions begin at `begin`. All paths begin at rows()[0].
     void trace_chain(std::int64_t begin, std::int64_t n);
 
     [[nodiscard]] const std::vector<std::int32_t>& slots() const { return slots_; }
@@ -31,8 +32,8 @@ private:
 
     std::vector<std::int32_t> slots_;      // [n_tokens]
     std::vector<std::int32_t> positions_;  // [n_tokens]
-    std::vector<std::int32_t> begin_;      // [n_tokens]: of each token's path in rows_
-    std::vector<std::int32_t> rows_;
+    std::vector<std::int32_t> begin_;      // [n_tokens]: where each token's path begins in rows_
+    std::vector<std::int32_t> rows_;       // paths of all tokens, one after the other; in a chain they overlap
 };
 
 }  // namespace slipstream

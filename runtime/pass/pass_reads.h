@@ -1,5 +1,6 @@
-// What a pass reads from host memory: weights that are not resident, KV that is not, either alone or both. Forward asks
-// for them in reading order, whoever brings them: the stream of a pass, or that of a prompt that goes layer by layer.
+// What a pass reads from host memory: weights and KV that are not resident; either may be missing. Forward acquires
+// them in reading order from these interfaces. PassStream implements them for a pass, PromptStream and PromptKv for a
+// prompt that passes through the model layer by layer.
 #pragma once
 
 #include <cstddef>
@@ -12,49 +13,53 @@
 
 namespace slipstream {
 
-/// The two that a pass reads. Nothing else of a pass decides what is copied for it.
+/// The model and the KV that a pass reads. Together they determine what is copied for the pass.
 struct PassReads {
     const Model* model = nullptr;
     PassKv* kv = nullptr;
-    /// Whether anything of them has to be brought over.
+    /// Returns whether weights or KV chunks stream.
     [[nodiscard]] bool streams() const { return model->streams_weights() || kv->host() != nullptr; }
     friend bool operator==(const PassReads&, const PassReads&) = default;
 };
 
-/// Brings items of weights to the device.
+/// Copies items of weights to the device.
 class WeightStream {
 public:
     virtual ~WeightStream() = default;
-    /// The item on the device, for work enqueued on `compute` from now on. Items in reading order; one may be asked for
-    /// again until it is released.
+    /// Returns the device address of an item, for work enqueued on `compute` from now on; valid until release_item().
+    /// Items must be acquired in reading order; an item may be acquired again until it is released. Throws IoError if
+    /// its copy failed.
     [[nodiscard]] virtual const std::byte* acquire_item(std::int32_t item, Stream& compute) = 0;
-    /// Its last use so far is enqueued.
+    /// Call when the last use of the item is enqueued on `compute`.
     virtual void release_item(std::int32_t item, Stream& compute) = 0;
 };
 
-/// Chunks of a layer, [first, end).
+/// KV chunks [first, end) of a layer.
 struct ChunkRange {
     std::int64_t first = 0;
     std::int64_t end = 0;
     [[nodiscard]] bool empty() const { return first >= end; }
 };
 
-/// Committed chunks of a layer that lie on the device now.
+/// Consecutive committed KV chunks of a layer that are on the device together.
 struct KvSegment {
     ChunkRange range;
-    const std::byte* const* chunks = nullptr;  // by number; those of `range` are looked at
+    const std::byte* const* chunks = nullptr;  // addresses by chunk number; only those of `range` are valid
 };
 
-/// Brings KV of the host to the device, and says where the rest of a layer lies meanwhile.
+/// Copies KV from the host to the device, and holds the addresses of all other chunks of a layer.
 class KvStream {
 public:
     virtual ~KvStream() = default;
-    /// Chunks of `layer` that come prefill chunk by prefill chunk. All others of its committed ones lie at chunks().
+    /// Returns the chunks of `layer` that arrive in segments, by acquire_kv(). Those wholly outside the layer's window
+    /// may be left out. All other committed chunks are at chunks().
     [[nodiscard]] virtual ChunkRange streamed(std::int64_t layer) const = 0;
-    /// By number; what a prompt's prefill chunk fills can be written there.
+    /// Returns addresses by chunk number. The chunks that a prefill chunk fills can be written there.
     [[nodiscard]] virtual std::byte* const* chunks(std::int64_t layer) const = 0;
-    /// The next of them, ascending, until release_kv(). Nothing when there are no more.
+    /// Returns the next segment of `layer`, in ascending order, for work enqueued on `compute` until release_kv();
+    /// nothing if there are no more. Throws IoError if its copy failed.
     [[nodiscard]] virtual std::optional<KvSegment> acquire_kv(std::int64_t layer, Stream& compute) = 0;
+    /// Call when the last use of the acquired segment is enqueued on `compute`.
     virtual void release_kv(Stream& compute) = 0;
 };
 

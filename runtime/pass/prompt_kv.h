@@ -1,6 +1,7 @@
-// KV of a prompt that goes through a model layer by layer, where it streams: where the layer's chunks lie while it is
-// computed, and the way to the host of those that it fills. Two ways: all of a layer at once (prompt_kv_areas.h), or
-// prefill chunk by prefill chunk where that is too much (prompt_kv_by_chunk.h).
+// KV of a prompt that passes through the model layer by layer, if KV streams. It determines where the chunks of a layer
+// are while the layer is computed, and flushes the chunks that the prompt fills to the host. There are two ways: all KV
+// of a layer on the device at once (prompt_kv_areas.h), or, if that is too much, the earlier KV again for each prefill
+// chunk (prompt_kv_by_chunk.h).
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,16 @@
 
 namespace slipstream {
 
-/// A prompt: positions [begin, end), fed in prefill chunks that end at multiples of `chunk_tokens`, as `end` does, a
-/// multiple of 256.
+/// A prompt: the positions [begin, end), fed in prefill chunks that end at multiples of `chunk_tokens`. `end` is a
+/// multiple of `chunk_tokens`, and of 256 if anything streams.
 struct PromptRange {
     std::int64_t begin = 0;
     std::int64_t end = 0;
     std::int64_t chunk_tokens = 0;
-    std::int64_t last_layer = -1;  // of the model, where this device has it: only its KV rows are wanted; -1: it is not
-    /// Its prefill chunks, and one for the pass behind it.
+    /// Index of the model's last layer, if this device has it: the prompt's prefill chunks compute only its KV rows.
+    /// -1: another device has it.
+    std::int64_t last_layer = -1;
+    /// Returns the number of prefill chunks, plus one for the pass after the prompt.
     [[nodiscard]] std::int64_t n_prefill_chunks() const { return end / chunk_tokens - begin / chunk_tokens + 1; }
     [[nodiscard]] std::int64_t first_chunk() const { return begin / kChunkTokens; }
     [[nodiscard]] std::int64_t end_chunk() const { return end / kChunkTokens; }
@@ -24,17 +27,19 @@ struct PromptRange {
 
 class PromptKv : public KvStream {
 public:
-    /// Layers in order, each from begin_layer() to end_layer(), its prefill chunks in between.
+    /// Begins a layer. Layers follow in order; the prefill chunks of a layer come between begin_layer() and
+    /// end_layer().
     virtual void begin_layer(std::int64_t layer) = 0;
-    /// Rows of the layer at positions [first, end) follow; first == end for a pass, whose rows stay in scratch. From
-    /// here on chunks() of what these rows fill can be written.
+    /// Call before the layer computes the rows of positions [first, end); first == end for the pass after the prompt,
+    /// whose rows stay in scratch. Then the chunks that these rows fill can be written at chunks().
     virtual void begin_prefill_chunk(std::int64_t first, std::int64_t end) = 0;
-    /// Those rows are in their chunks.
+    /// Call when the writes of these rows to their chunks are enqueued.
     virtual void end_prefill_chunk() = 0;
+    /// Call when the last prefill chunk of the layer has ended.
     virtual void end_layer() = 0;
-    /// Use of HostKv::flushed() when all that was filled so far is on the host; 0: nothing was filled.
+    /// Returns the use of HostKv::flushed() after which all chunks filled so far are on the host; 0: none was filled.
     [[nodiscard]] virtual std::uint64_t last_flush() const = 0;
-    /// Gives up what is on its way to the device.
+    /// Drops all copies to the device that were not used, after waiting for them. Rethrows their errors.
     virtual void drop() = 0;
 };
 

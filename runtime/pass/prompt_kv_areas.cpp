@@ -44,7 +44,7 @@ void PromptKvAreas::begin_layer(std::int64_t layer) {
     load();
 }
 
-// What the cache holds of the layer already: full chunks from the host, the last one from the tail.
+// Copies what the cache already has of the layer: full chunks from the host, the last, partly filled one from the tail.
 void PromptKvAreas::load() {
     HostKv& host = *cache_->host();
     const std::size_t chunk_bytes = cache_->layout(layer_).chunk_bytes();
@@ -52,7 +52,7 @@ void PromptKvAreas::load() {
     const std::int64_t n_host = range_.first_chunk();
     if (resident < n_host) {
         Stream& in = pass_->copy_in();
-        in.wait(*computed_, exec_.stream.record(*computed_));  // the area is free
+        in.wait(*computed_, exec_.stream.record(*computed_));  // the compute stream no longer uses the area
         in.wait(host.flushed(), host.flush_use(n_host - 1));
         for (std::int64_t chunk = resident; chunk < n_host; ++chunk)
             in.copy(table_[chunk], host.chunk(layer_, chunk), chunk_bytes);

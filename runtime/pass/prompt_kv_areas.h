@@ -1,5 +1,6 @@
-// KV of a prompt that goes layer by layer where the ring holds the whole KV of a layer: it lies in an area of the ring
-// while the layer is computed. What the host held before comes over once, what the prompt fills is flushed behind it.
+// KV of a prompt that passes through the model layer by layer, if the ring has room for all KV of a layer. While a
+// layer is computed, its KV is in an area of the ring. The KV that the host already has is copied to the device once;
+// the chunks that the prompt fills are flushed after the layer.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +18,13 @@ namespace slipstream {
 
 class PromptKvAreas final : public PromptKv {
 public:
-    /// Device memory of one area: for the layer with most bytes of chunks that stream below `end_chunk`.
+    /// Returns the bytes of device memory of one area: enough for the chunks below `end_chunk` that stream, in any
+    /// layer.
     [[nodiscard]] static std::size_t area_bytes(const KvCache& cache, std::int64_t end_chunk);
 
-    /// Works in `areas`, memory of the device, 64-byte aligned, of one area or two: with two a layer begins while the
-    /// last one is flushed. Copies go over pass.copy_in(), and are counted in its figures.
+    /// `areas` is device memory for one area or two, 64-byte aligned. With two, a layer begins while the previous one
+    /// is flushed. Copies to the device use pass.copy_in() and are counted in the figures of `pass`. `pass`, `cache`
+    /// and the memory must outlive this object.
     PromptKvAreas(PassStream& pass, KvCache& cache, ExecRef exec, std::span<std::byte> areas, const PromptRange& range);
 
     void begin_layer(std::int64_t layer) override;
@@ -48,8 +51,8 @@ private:
     PromptRange range_;
     std::span<std::byte> areas_;
     std::size_t area_bytes_;
-    std::vector<std::uint64_t> area_use_;  // [areas]: of flushed(), when the area's contents are on the host
-    std::vector<std::byte*> table_;        // [end_chunk], of the layer
+    std::vector<std::uint64_t> area_use_;  // [areas]: use of flushed() after which the area's contents are on the host
+    std::vector<std::byte*> table_;        // [end_chunk]: addresses of the chunks of layer_
     std::int64_t layer_ = 0;
     std::unique_ptr<Event> computed_, loaded_;
     std::uint64_t last_flush_ = 0;

@@ -57,12 +57,12 @@ void PromptKvByChunk::begin_prefill_chunk(std::int64_t first, std::int64_t end) 
     at_ = 0;
     first_number_ = ring_->next_number();
     next_ = std::max(resident, first_chunk_in_window(reads_.model->config().window(layer_), first));
-    if (first < end && layer_ == last_layer_) next_ = n_host_;  // nothing is read
+    if (first < end && layer_ == last_layer_) next_ = n_host_;  // no queries are computed
     if (!own_.empty()) {
         parity_ ^= 1;
         if (slots_use_[parity_] > 0) exec_.stream.wait(reads_.kv->host()->flushed(), slots_use_[parity_]);
         for (std::int64_t chunk = own_.first; chunk < own_.end; ++chunk) table_[chunk] = slot(chunk);
-        if (first % kChunkTokens != 0 && first_chunk >= resident)  // begun by what was committed before the prompt
+        if (first % kChunkTokens != 0 && first_chunk >= resident)  // positions before the prompt have begun this chunk
             exec_.stream.copy(slot(first_chunk), store_->tail_chunk(layer_, first_chunk), chunk_bytes());
     }
     copy_ahead();
@@ -89,7 +89,8 @@ void PromptKvByChunk::copy_ahead() {
         const std::int64_t end = std::min({n_host_, next_ + per_copy, host.extents().end_of_extent(layer_, next_)});
         const std::size_t bytes = (end - next_) * chunk_bytes();
         if (!ring_->has_room(bytes)) return;
-        // Uses grow with the chunks: those that this prompt fills are flushed behind all that were there before.
+        // Later chunks have the same or later uses, since this prompt's chunks are flushed after all earlier ones. So
+        // the use of the last chunk is enough.
         const std::uint64_t use =
             end > first_new_chunk_ ? new_use_[end - 1 - first_new_chunk_] : host.flush_use(end - 1);
         ring_->push({.source = host.chunk(layer_, next_), .bytes = bytes, .after = &host.flushed(), .after_use = use});

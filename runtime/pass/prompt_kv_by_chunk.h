@@ -1,7 +1,7 @@
-// KV of a prompt that goes layer by layer where the ring does not hold the whole KV of a layer: each prefill chunk of
-// the prompt reads the layer's earlier chunks again, from the host, through a small ring of their own, and leaves the
-// chunks that it fills in slots that are flushed behind it. So weights still cross the link once a
-// prompt, and KV as often as prefill chunks follow it.
+// KV of a prompt that passes through the model layer by layer, if the ring has no room for all KV of a layer. Each
+// prefill chunk reads the earlier chunks of the layer from the host again, through a small ring of their own. The
+// chunks that it fills are in slots, which are flushed after it. So weights still cross the link once per prompt, but a
+// KV chunk crosses it once for each later prefill chunk.
 #pragma once
 
 #include <array>
@@ -21,12 +21,13 @@ namespace slipstream {
 
 class PromptKvByChunk final : public PromptKv {
 public:
-    /// Device memory that prefill chunks of `chunk_tokens` (a multiple of 256) need at least. `chunk_bytes`: of the
-    /// largest KV chunk of a layer that streams.
+    /// Returns the least device memory, in bytes, for prefill chunks of `chunk_tokens` (a multiple of 256).
+    /// `chunk_bytes` is the size of the largest KV chunk of a layer that streams.
     [[nodiscard]] static std::size_t least_bytes(std::size_t chunk_bytes, std::int64_t chunk_tokens);
 
-    /// Works in `area`, memory of the device, 64-byte aligned. Copies go over pass.copy_in(), and are counted in its
-    /// figures.
+    /// `area` is device memory of at least least_bytes() (CHECKed), 64-byte aligned. Copies to the device use
+    /// pass.copy_in() and are counted in the figures of `pass`. `pass`, `store`, the memory, and the model and KV of
+    /// `reads` must outlive this object.
     PromptKvByChunk(PassStream& pass, const PassReads& reads, const DeviceKv& store, ExecRef exec,
                     std::span<std::byte> area, const PromptRange& range);
 
@@ -44,7 +45,7 @@ public:
 
 private:
     [[nodiscard]] std::byte* slot(std::int64_t chunk) const;
-    [[nodiscard]] std::size_t chunk_bytes() const { return store_->layout(layer_).chunk_bytes(); }  // of the layer
+    [[nodiscard]] std::size_t chunk_bytes() const { return store_->layout(layer_).chunk_bytes(); }  // of layer_
     void copy_ahead();
 
     PassStream* pass_;
@@ -53,26 +54,26 @@ private:
     ExecRef exec_;
     std::int64_t kv_chunks_per_prefill_chunk_;
     std::int64_t first_new_chunk_;
-    std::int64_t last_layer_;  // as PromptRange
-    std::size_t slot_bytes_;   // largest KV chunk of a layer that streams
-    std::byte*
-        slots_;  // [2][kv_chunks_per_prefill_chunk]: of the running prefill chunk, of the one before, which is flushed
+    std::int64_t last_layer_;  // see PromptRange
+    std::size_t slot_bytes_;   // bytes of the largest KV chunk of a layer that streams
+    std::byte* slots_;         // [2][kv_chunks_per_prefill_chunk]: one half fills while the other one is flushed
     std::unique_ptr<TransferRing> ring_;
-    std::array<std::uint64_t, 2> slots_use_{};  // of flushed(), when the slots are on the host
-    std::vector<std::uint64_t> new_use_;        // the same of each chunk of this layer from first_new_chunk_ on
-    std::vector<std::byte*> table_;             // [end_chunk]: resident ones of the layer, and those that are filled
-    std::vector<const std::byte*> segment_;     // [end_chunk]: where those of the copy at hand lie
+    std::array<std::uint64_t, 2> slots_use_{};  // use of flushed() after which each half of slots_ is on the host
+    std::vector<std::uint64_t> new_use_;  // [chunks from first_new_chunk_ on]: use of flushed() of each, in layer_
+    std::vector<std::byte*> table_;  // [end_chunk]: addresses of layer_'s resident chunks, and of those being filled
+    std::vector<const std::byte*> segment_;  // [end_chunk]: addresses of the chunks of the acquired segment
     std::uint64_t last_flush_ = 0;
 
-    // The running prefill chunk.
+    // State of the running prefill chunk.
     std::int64_t layer_ = 0;
     std::size_t parity_ = 0;
-    ChunkRange own_{};         // chunks that it fills
-    std::int64_t n_host_ = 0;  // chunks below come from the host, where they stream
-    std::int64_t next_ = 0;    // chunk to copy next
+    ChunkRange own_{};         // chunks that stream and that it fills
+    std::int64_t n_host_ = 0;  // chunks below it are read from the host, unless they are resident
+    std::int64_t next_ = 0;    // next chunk to copy
+    // Segments whose copies are enqueued, in order.
     std::vector<ChunkRange> copied_;
-    std::size_t at_ = 0;             // of copied_
-    std::int64_t first_number_ = 0;  // in the ring, of copied_[0]
+    std::size_t at_ = 0;             // index in copied_ of the segment that is acquired next, or is in use
+    std::int64_t first_number_ = 0;  // number of copied_[0] in ring_
 };
 
 }  // namespace slipstream

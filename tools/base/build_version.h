@@ -1,13 +1,15 @@
-// Which Slipstream this is. The commit comes from a source made at build time (cmake/write_commit.cmake).
+// Version of the program. The commit is in a source file that is written at build time
+// (tools/cmake/write_commit.cmake).
 #pragma once
 
 #include <string_view>
 
 namespace slipstream::tools {
 
-/// "0.1.0".
+/// Returns the version: "0.1.0".
 [[nodiscard]] std::string_view build_version();
-/// Commit that was built, with "-dirty" where files differed from it; "unknown" where git or its data was absent.
+/// Returns the commit that was built, with "-dirty" if files differed from it; "unknown" if git or its data was
+/// missing.
 [[nodiscard]] std::string_view build_commit();
 
 }  // namespace slipstream::tools

@@ -1,4 +1,4 @@
-// The values that an option or a key of a file may have.
+// Ranges of the values that an option, or a key of a file, accepts.
 #pragma once
 
 #include <limits>
@@ -8,13 +8,14 @@
 
 namespace slipstream::tools {
 
+/// Both ends belong to the range; by default it is the range of the type.
 template <typename T>
 struct Range {
     T lowest = std::numeric_limits<T>::lowest();
     T highest = std::numeric_limits<T>::max();
 };
 
-/// "from 0 to 1", or "of at least 1" if the highest is that of the type.
+/// Returns the range in words: "from 0 to 1", or "of at least 1" if the highest value is that of the type.
 template <typename T>
 [[nodiscard]] std::string limits_text(Range<T> range) {
     return range.highest == Range<T>().highest ? fmt::format("of at least {}", range.lowest)

@@ -1,4 +1,4 @@
-// What an engine tells, on the console of a command: notes, what -v shows, progress bars; a signal stops it.
+// Connects an engine to the console of a command: notes, details (-v) and progress bars; a signal cancels its work.
 #pragma once
 
 #include "tools/engine/engine.h"
@@ -6,7 +6,7 @@
 
 namespace slipstream::tools {
 
-/// Settings and console of `context` outlive the result.
+/// Returns callbacks that write to the console of `context`; its settings and console must outlive them.
 [[nodiscard]] EngineCallbacks console_callbacks(CommandContext& context);
 
 }  // namespace slipstream::tools

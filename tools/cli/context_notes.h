@@ -1,5 +1,5 @@
-// What is said about the context before it is full: at the start, where what was asked for does not fit, and once more
-// when little room is left.
+// Notes about the length of the context: one at the start if prompt and --max-tokens do not fit, one more when the
+// context is nearly full.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace slipstream::tools {
 
-/// A note where prompt and `max_tokens` (-1: no limit) do not fit together: how many tokens do, and which --ctx would
-/// hold all.
+/// Returns a note if `prompt_tokens` and `max_tokens` together are more than the context: how many tokens fit, and
+/// which --ctx would hold all. Returns nothing if they fit, or if max_tokens is -1 (no limit).
 [[nodiscard]] std::optional<std::string> overflow_note(std::int64_t prompt_tokens, std::int64_t max_tokens,
                                                        std::int64_t context_tokens);
 
-/// Speaks up once, when a twentieth of the context is left and the text will not end before it.
+/// Warns once, when at most a twentieth of the context is left, unless --max-tokens ends the text within the context.
 class ContextWatch {
 public:
     ContextWatch(std::int64_t prompt_tokens, std::int64_t max_tokens, std::int64_t context_tokens);
-    /// `n_generated` tokens are there.
+    /// Call after each pass with the number of generated tokens. Returns the note when it is due, else nothing.
     [[nodiscard]] std::optional<std::string> at(std::int64_t n_generated);
 
 private:

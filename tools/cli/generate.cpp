@@ -1,4 +1,4 @@
-// slipstream generate: one completion of a prompt. stdout is the generated text and nothing else.
+// slipstream generate: completes a prompt. stdout gets the generated text only.
 #include <unistd.h>
 
 #include <chrono>
@@ -44,7 +44,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Everything that the command line asks for, checked before the model is opened.
+// The options of a run, read and checked before the model is opened.
 struct Request {
     GeneratorOptions generator;
     SamplingSettings sampling;
@@ -82,7 +82,8 @@ Request read_request(CommandContext& context) {
     return request;
 }
 
-// Before it is tokenised, which takes long where it is much too long. The prompt was read before the model was opened.
+// Throws RequestError if `text` has more bytes than the context can hold. Called before the prompt is encoded, which
+// takes long for such a text. It was read with a limit that did not know the model's context.
 void check_text_bytes(const std::string& text, const Request& request, const ModelConfig& config) {
     const std::size_t most = most_text_bytes(request.generator.compute.context_tokens.value_or(config.context_tokens));
     if (text.size() > most)
@@ -92,7 +93,7 @@ void check_text_bytes(const std::string& text, const Request& request, const Mod
                         counted(request.generator.compute.context_tokens.value_or(config.context_tokens), "token")));
 }
 
-// What the model reads: the text as it is, or as the chat template has it.
+// Returns the tokens that the model reads: the raw text, or the text rendered by the chat template.
 EncodedPrompt encoded(const std::string& text, const std::optional<PromptTemplate>& prompt_template,
                       const Request& request, const Tokenizer& tokenizer, const ModelConfig& config) {
     EncodedPrompt prompt;
@@ -110,15 +111,15 @@ EncodedPrompt encoded(const std::string& text, const std::optional<PromptTemplat
     return prompt;
 }
 
-// The files that are complete only when the run is: made before it, so that it is not for nothing where one of them
-// cannot be written.
+// Files that are complete only at the end of a run. They are created at its start, so that a place that cannot be
+// written is reported before the work.
 class RunRecords {
 public:
     explicit RunRecords(const Settings& settings) : stats_(settings.text("stats")) {
         if (const auto path = settings.text("token-ids")) token_ids_.emplace(*path);
     }
 
-    /// One that fails does not keep the other from being written; its error comes after.
+    /// Writes all files. If the token ids cannot be written, writes the statistics all the same and then throws.
     void write(const TextGenerationResult& result, const JsonObject& statistics, TextOutput& output) {
         std::exception_ptr failure;
         try {
@@ -140,7 +141,8 @@ private:
     std::optional<WholeFile> token_ids_;
 };
 
-// A session whose text has ended already: the text is there without the model.
+// Writes the text of a session that has ended, which needs no computation, and the files of the run. Returns the exit
+// code.
 int report_finished_session(const TextSession& session, const ReplayedText& replayed, const OpenedModel& opened,
                             RunRecords& records, TextOutput& output, Console& console) {
     const std::string front = session.begin().echo == PromptEcho::Yes ? session.begin().prompt_text : "";
@@ -160,7 +162,8 @@ int report_finished_session(const TextSession& session, const ReplayedText& repl
     return signal_exit_code();
 }
 
-// A session has its prompt; stdin is not read for another.
+// Returns the text of the prompt. A session that is continued has its prompt, so stdin is not read; a prompt from the
+// command line must be the same (check_prompt()).
 std::string prompt_text_of(const Settings& settings, const std::optional<TextSession>& session) {
     const bool resumes = session && session->resumes();
     const std::string_view option = settings.on_command_line("prompt-file") != nullptr ? "prompt-file" : "prompt";
@@ -175,7 +178,7 @@ std::string prompt_text_of(const Settings& settings, const std::optional<TextSes
     return text;
 }
 
-// What the text depends on beside the model.
+// What the text depends on, other than the model, --stop and --max-tokens.
 struct TextTask {
     SamplerOptions sampling;
     bool ignore_end = false;
@@ -188,7 +191,8 @@ TextTask resumed_task(const TextSession& session) {
     return {session.sampling(), begin.ignore_end, {begin.prompt, begin.text_start}, begin.end_tokens};
 }
 
-// Stops at the end of a turn where the prompt went through a template: `request.text` gains that.
+// Makes the task of a new text. If the prompt goes through a chat template, its end of a turn is added to
+// request.text.stops.
 TextTask new_task(CommandContext& context, Request& request, const std::string& prompt_text, const OpenedModel& opened,
                   const Tokenizer& tokenizer) {
     check_text_bytes(prompt_text, request, opened.config());
@@ -202,13 +206,13 @@ TextTask new_task(CommandContext& context, Request& request, const std::string& 
     return task;
 }
 
-// A text as it grows: to the user, into the session, and what the run's figures are.
+// Passes new text and tokens on while a text grows: to the user, into the session, and into the figures of the run.
 struct GrowingText {
     TextStream& stream;
     TextSession* session;  // null: none
     TextGenerator& generator;
     ContextWatch control;
-    Clock::time_point began;  // of the program
+    Clock::time_point began;  // start of the program
     RunFigures figures{};
 
     void save() {
@@ -228,7 +232,7 @@ struct GrowingText {
         if (const auto note = control.at(n)) stream.note(*note);
         save();
     }
-    // This outlives them.
+    // Returns callbacks that refer to this object, which must outlive them.
     [[nodiscard]] TextGenerationCallbacks callbacks() {
         return {.on_prefill = [this](std::int64_t done, std::int64_t total) { on_prefill(done, total); },
                 .on_text = [this](std::string_view text) { stream.write(text); },
@@ -308,7 +312,7 @@ int run_generate(CommandContext& context) {
     TextGenerationResult result;
     try {
         result = generator.generate(*tokenizer, task.prompt.start, request.text, growing.callbacks());
-    } catch (...) {  // stdout on a full disk, for example
+    } catch (...) {  // such as a write error of stdout on a full disk
         generator.keep_tables();
         throw;
     }

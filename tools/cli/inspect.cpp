@@ -1,4 +1,4 @@
-// slipstream inspect: what a model's files hold, and what serving them would take. Reads headers only.
+// slipstream inspect: prints what the files of a model contain and what serving it requires. Reads no weights.
 #include <map>
 #include <string>
 #include <utility>
@@ -37,11 +37,11 @@ struct TypeShare {
     std::size_t bytes = 0;
 };
 
-// Everything that is shown, gathered once for both layouts.
+// All that is printed, collected once for the text and the JSON layout.
 struct Findings {
     const ModelFiles& files;
-    std::string tokenizer;  // kind, or why it is not served
-    std::string refusal;    // why no text can be made; empty: it can
+    std::string tokenizer;  // kind of the tokenizer, or why it is not supported
+    std::string refusal;    // why no text can be generated; empty: it can
     std::map<std::string, TypeShare> types;
     std::int64_t parameters = 0;
     std::int64_t context = 0;
@@ -56,8 +56,9 @@ std::int64_t n_elements(const FileTensor& tensor) {
     return n;
 }
 
-// A damaged tokenizer is an error as damaged weights are; one of another kind, or none, leaves ids that can be served,
-// and is told before inspect fails as generate would.
+// Fills found.tokenizer and, if no text can be generated, found.refusal. A damaged tokenizer throws, as damaged weights
+// do. With a tokenizer of an unsupported kind, or none, token ids can still be served: inspect prints its report first
+// and then fails as generate would.
 void describe_tokenizer(const TokenizerSource& source, Findings& found) {
     const bool any = source.gguf || !source.sentencepiece_model.empty() || !source.tokenizer_json.empty() ||
                      !source.vocab_json.empty();
@@ -90,7 +91,7 @@ Findings find(const ModelFiles& files, const Settings& settings) {
         found.parameters += n_elements(tensor);
     }
     found.context = context_setting(settings).value_or(config.context_tokens);
-    // Whatever keeps the model from being loaded, or a prompt from being made, is said here too.
+    // Errors that would keep the model from being loaded, or a prompt from being made, are found here, too.
     if (found.refusal.empty() && files.chat_template()) try {
             static_cast<void>(ChatTemplate::parse(*files.chat_template(), "the model's chat template"));
         } catch (const Error& error) {
@@ -106,7 +107,7 @@ Findings find(const ModelFiles& files, const Settings& settings) {
     return found;
 }
 
-// "none", "4096 tokens in all 32 layers", "4096 tokens in 16 of 32 layers".
+// Returns "none", "4096 tokens in all 32 layers", or "4096 tokens in 16 of 32 layers".
 std::string describe_window(const ModelConfig& config) {
     std::int64_t window = 0;
     std::int64_t n = 0;
@@ -127,7 +128,7 @@ std::string count_text(std::int64_t n) {
     return fmt::format("{}", n);
 }
 
-// Keys that answer questions people have; the others stand under -v.
+// Returns whether a metadata key is printed without -v.
 bool is_important(std::string_view key) {
     for (const std::string_view important :
          {"general.name", "general.size_label", "general.license", "general.quantized_by", "general.basename",
@@ -206,7 +207,7 @@ JsonObject shape_json(const ModelConfig& config) {
     return json;
 }
 
-// Texts of a GGUF file whole and as they are; all else as people are shown it.
+// Adds the metadata: of a GGUF file, strings in full and unchanged; all other values as the text layout prints them.
 void add_metadata(const ModelFiles& files, JsonObject& json) {
     if (!files.format().starts_with("GGUF")) {
         for (const auto& [key, value] : files.metadata()) json.text(key, value);

@@ -1,5 +1,5 @@
-// The program `slipstream`: picks the subcommand, layers its settings, and turns every error into one line and an exit
-// code: 0 done, 1 not served, 2 usage, 129, 130 and 143 interrupted.
+// The program `slipstream`: runs the subcommand with its settings, and turns each error into one line and an exit code:
+// 0 done, 1 the request cannot be served, 2 usage, 129, 130 and 143 interrupted by a signal.
 #include <algorithm>
 #include <array>
 #include <exception>
@@ -30,7 +30,7 @@ constexpr int kDone = 0;
 constexpr int kNotServed = 1;
 constexpr int kUsage = 2;
 
-// The one place that decides about colours, bars and movements of the cursor.
+// Decides whether the terminal gets colours, progress bars and cursor movements. Nothing else reads TERM or NO_COLOR.
 TerminalUse terminal_use(const EnvironmentReader& environment) {
     if (environment("TERM").value_or("dumb") == "dumb") return TerminalUse::TextAlone;
     return environment("NO_COLOR") ? TerminalUse::NoColors : TerminalUse::Everything;
@@ -55,7 +55,7 @@ int run_command(const std::vector<CommandSpec>& commands, const ParsedCommandLin
         config = read_config_file(parsed.values, environment);
         resolved.emplace(layered());
     } catch (const UsageError& error) {
-        // What takes nothing from the file works without it, so that one can look what is wrong.
+        // `version` needs nothing from the file. It works without it, so that users with a broken file can run it.
         if (parsed.command->name != "version" || parsed.values.contains("config")) throw;
         mistake = error.what();
         config = {};
@@ -94,7 +94,7 @@ int run(const std::vector<std::string>& arguments) {
         }
         return run_command(commands, parsed, environment, console);
     } catch (const Interrupted&) {
-        // A closed pipe gives up work as a signal does, and is none.
+        // Interrupted is also thrown after stdout was closed; signal_exit_code() is 0 then.
         if (signal_exit_code() != 0) needed_console().note("interrupted");
         return signal_exit_code();
     } catch (const UsageError& error) {

@@ -1,4 +1,4 @@
-// slipstream models: what lies on this machine, in the places that -m looks through.
+// slipstream models: lists the models on this machine, in the places that -m searches.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -23,8 +23,8 @@ namespace slipstream::tools {
 
 namespace {
 
-// Where one of the lines would be wider than a screen of `columns` (0: no limit), paths stand below, and so does all
-// behind a name that is too long for that.
+// Returns the list as a table. If a line would be wider than `columns` (0: no limit), each path is on a line of its
+// own, and after a name that is too long the other columns are, too.
 std::string table(const std::vector<FoundModel>& models, int columns) {
     constexpr std::size_t kFacts = 2 + 11 + 2 + 10;
     std::size_t width = 4;

@@ -1,9 +1,9 @@
-// slipstream perplexity: teacher-forced runs. Over a text: how well the model predicts it. Over given ids: the logits
-// after each of them, as a file.
+// slipstream perplexity: teacher-forced runs. For a text, it measures how well the model predicts it; for given ids, it
+// writes the logits after each of them to a file.
 //
-// A text is cut into consecutive windows that do not overlap; each starts afresh behind BOS and every token of it is
-// predicted from what stands before it in its window. (Without a BOS in the vocabulary a window's first token is only
-// read.) Nothing here depends on how many tokens a pass carries.
+// A text is cut into consecutive evaluation windows that do not overlap. Each window starts with an empty KV cache and
+// BOS, and each of its tokens is predicted from the tokens before it in the window. If the tokenizer adds no BOS, the
+// first token of a window is not predicted. No result depends on the number of tokens per pass (batch invariance, E1).
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -45,7 +45,7 @@ RunNeeds chain_needs(std::int64_t pass_tokens) {
              .scratch_nodes = pass_tokens}};
 }
 
-// Feeds a chain of tokens to the model, some at a time, and gets the logits after each.
+// Feeds a chain of tokens to the model, up to `pass_tokens` per pass, and gets the logits after each token.
 class ChainRunner {
 public:
     ChainRunner(const LoadedModel& model, std::int64_t pass_tokens, const EngineCallbacks& callbacks)
@@ -55,7 +55,8 @@ public:
 
     void restart() { target_.truncate(0); }
 
-    /// Calls on_logits(i, row) for each token i, row [vocab]. Throws Interrupted after a signal.
+    /// Calls on_logits(i, row) for each token i in order; row [vocab] is valid during the call. Throws Interrupted
+    /// after a signal.
     template <typename OnLogits>
     void run(std::span<const TokenId> tokens, OnLogits&& on_logits) {
         for (std::size_t begin = 0; begin < tokens.size(); begin += static_cast<std::size_t>(pass_tokens_)) {
@@ -90,18 +91,19 @@ private:
     throw Unsupported(fmt::format("the model's logits are not numbers (after {}); is the model file damaged?", after));
 }
 
-// -inf may stand for a token that never comes; NaN and inf are no logits, and one of all must be possible.
+// Returns whether the logits of a row are valid: -inf is allowed, for tokens that are never sampled; NaN and +inf are
+// not, and at least one logit must be finite.
 bool are_numbers(std::span<const float> logits) {
     bool any = false;
     bool all = true;
     for (const float logit : logits) {
         any |= std::isfinite(logit);
-        all &= logit < std::numeric_limits<float>::infinity();  // not so for NaN
+        all &= logit < std::numeric_limits<float>::infinity();  // false for NaN
     }
     return any && all;
 }
 
-// -log softmax(logits)[token], in double.
+// Returns -log softmax(logits)[token], computed in double.
 double surprise(std::span<const float> logits, TokenId token) {
     float highest = logits[0];
     for (const float logit : logits) highest = std::max(highest, logit);
@@ -112,7 +114,7 @@ double surprise(std::span<const float> logits, TokenId token) {
 
 struct TextScore {
     double nats = 0.0;
-    std::int64_t tokens = 0;  // predicted
+    std::int64_t tokens = 0;  // tokens that were predicted
     std::int64_t windows = 0;
 };
 
@@ -130,7 +132,7 @@ TextScore score_text(const LoadedModel& model, const std::vector<TokenId>& text,
         window.insert(window.end(), text.begin() + static_cast<std::ptrdiff_t>(begin),
                       text.begin() + static_cast<std::ptrdiff_t>(end));
         runner.restart();
-        // The last token is a target only.
+        // The last token of a window is predicted but not fed.
         runner.run(std::span(window).first(window.size() - 1), [&](std::size_t i, std::span<const float> logits) {
             const double nats = surprise(logits, window[i + 1]);
             if (!std::isfinite(nats)) refuse_logits(fmt::format("token {} of window {}", i + 1, score.windows + 1));
@@ -227,7 +229,7 @@ int run_perplexity(CommandContext& context) {
     const std::string_view input = settings.strongest_of(kInputs);
     if (input.empty()) throw UsageError("nothing to read; give --file F, or --tokens IDS.txt with --logits OUT.f32");
     const bool on_text = input == "file";
-    // Options of the other form cannot act.
+    // Options of the other mode have no effect.
     const auto refuse = [&](std::string_view name, std::string_view wanted) {
         if (const Setting* setting = settings.on_command_line(name))
             throw UsageError(fmt::format("{} acts with --{} only; leave it out", setting->where, wanted));

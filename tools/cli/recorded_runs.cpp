@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// Calls use(line, where) for each line that holds something.
+// Calls use(line, where) for each line that is not blank; `where` is "NAME:LINE".
 template <typename Use>
 void for_each_line(std::string_view text, std::string_view name, const Use& use) {
     for (std::int64_t number = 1; !text.empty(); ++number) {
@@ -36,7 +36,7 @@ std::vector<std::string> texts(const JsonFields& fields, const char* key) {
     return result;
 }
 
-// A list of counts, each at least `lowest`; empty where the key is missing.
+// Returns a list of counts, each at least `lowest`; an empty list if the key is missing.
 std::vector<std::int64_t> counts(const JsonFields& fields, const char* key, std::int64_t lowest) {
     std::vector<std::int64_t> result;
     const json* list = fields.find(key);

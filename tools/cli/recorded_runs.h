@@ -1,5 +1,5 @@
-// Recorded answers of a model, as Spec-Bench and FastChat write them: JSON lines, one conversation each. Prompts lie in
-// a file of their own and are matched by question_id.
+// Recorded answers of a model in the format of Spec-Bench and FastChat: JSON lines, one conversation per line. The
+// prompts are in a file of their own and are matched by question_id.
 //
 //   prompts  {"question_id": 81, "category": "writing", "turns": ["...", "..."]}
 //   trace    {"question_id": 81, "category": "writing", "choices": [{"turns": ["...", "..."], "new_tokens": [990, 807],
@@ -19,19 +19,19 @@ namespace slipstream::tools {
 struct RecordedTexts {
     std::string prompt;
     std::string answer;
-    std::optional<std::int64_t> new_tokens;  // that the answer took, an end token included
+    std::optional<std::int64_t> new_tokens;  // number of tokens of the answer, an end token included
 };
 
 struct RecordedRun {
     std::int64_t question_id = 0;
-    std::string category;              // "" where the trace names none
+    std::string category;              // "" if the trace has none
     std::vector<RecordedTexts> turns;  // not empty
-    /// Tokens that each pass of the recorded run committed, all turns together; empty where it does not say.
+    /// Tokens that each pass of the recorded run committed, of all turns together; empty if the trace has none.
     std::vector<std::int64_t> accept_lengths;
 };
 
-/// The conversations of `trace`, in its order. Names are for messages. Throws FormatError where a line is no such
-/// object or has no prompts, RequestError where there is no conversation at all.
+/// Returns the conversations of `trace` in its order. The names are those of the files, for messages. Throws
+/// FormatError if a line is malformed or its prompts are missing, RequestError if there is no conversation at all.
 [[nodiscard]] std::vector<RecordedRun> parse_recorded_runs(std::string_view trace, std::string_view trace_name,
                                                            std::string_view prompts, std::string_view prompts_name);
 

@@ -16,7 +16,7 @@ constexpr std::string_view kVicunaSystem =
     "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
     "and polite answers to the user's questions. ";
 
-// A turn as the model saw it: the prompt's part, and the answer that continues it.
+// A turn as the model saw it: the prompt, and the prompt followed by the answer.
 struct TurnTexts {
     std::string prompt;
     std::string whole;
@@ -64,7 +64,7 @@ std::vector<draft::RecordedTurn> recorded_tokens(const RecordedRun& run, const T
                                                  RecordedFormat format) {
     const TokenId end = end_token_of(tokenizer);
     std::vector<draft::RecordedTurn> turns;
-    std::vector<TokenId> opening;  // what stands before a turn's own text
+    std::vector<TokenId> opening;  // tokens before the turn's own prompt: BOS, or the end token of the last answer
     if (const auto start = start_token_of(tokenizer, format)) opening.push_back(*start);
     for (std::size_t i = 0; i < run.turns.size(); ++i) {
         const TurnTexts texts = turn_texts(run.turns[i], format, i);

@@ -1,11 +1,11 @@
-// Recorded conversations as token ids, cut into what was given and what was answered. Only a tokenizer that joins
-// nothing across the border between a prompt and its answer gives back the ids that the model saw; where it would,
-// the border is put behind the last token that both have in common.
+// Encodes recorded conversations as token ids and splits them into prompts and answers. The ids are those that the
+// model saw only if the tokenizer forms no token across the border between a prompt and its answer. If it does, the
+// border is after the last token that prompt alone and prompt with answer have in common.
 //
-// Formats: `vicuna`, the template of Vicuna 1.1 to 1.5 as Spec-Bench uses it: the conversation is split at its end
-// tokens and each part is encoded by itself, so that each has its own leading space; BOS goes in front, the end token
-// between. `raw`: prompt and answer as they stand, BOS in front where the tokenizer asks for it, the end token between
-// turns.
+// Formats: `vicuna` is the template of Vicuna 1.1 to 1.5 as Spec-Bench uses it. The conversation is split at its end
+// tokens and each part is encoded by itself, so that each has its own leading space; BOS comes first, and an end token
+// between the parts. `raw`: prompt and answer are encoded unchanged, after BOS if the tokenizer adds it, with an end
+// token between turns.
 #pragma once
 
 #include <optional>
@@ -19,12 +19,13 @@
 namespace slipstream::tools {
 
 enum class RecordedFormat : std::uint8_t { Vicuna, Raw };
-/// As --format spells it.
+/// Returns the format that --format calls `name`; nothing if there is none.
 [[nodiscard]] std::optional<RecordedFormat> find_recorded_format(std::string_view name);
 
-/// An answer ends with the end token where the run's new_tokens leave room for one, or are not known; else the end
-/// token opens the next turn. Throws RequestError where the tokenizer has no end token, or no BOS that the format
-/// wants, Interrupted after a signal.
+/// Returns the turns of `run` as token ids. An answer ends with the end token if the run's new_tokens are more than the
+/// answer's own tokens, or are unknown; otherwise the end token begins the next turn's prompt. Throws RequestError if
+/// the tokenizer has no end token or lacks the BOS that the format requires, or if the first prompt has no tokens;
+/// Interrupted after a signal.
 [[nodiscard]] std::vector<draft::RecordedTurn> recorded_tokens(const RecordedRun& run, const Tokenizer& tokenizer,
                                                                RecordedFormat format);
 

@@ -1,5 +1,5 @@
-// slipstream replay: how many tokens a pass the token-only sources would have given over recorded answers. No model is
-// needed: what was answered stands in for the target.
+// slipstream replay: measures how many tokens per pass the sources that need no model would have given on recorded
+// answers. The recorded answers take the place of the target, so no model is loaded.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -38,7 +38,7 @@ namespace {
 struct ReplayRequest {
     std::string trace, prompts, tokenizer;
     RecordedFormat format = RecordedFormat::Vicuna;
-    bool hot = false;  // tables are kept from conversation to conversation
+    bool hot = false;  // learnt tables are kept from conversation to conversation
     DraftSettings draft;
 };
 

@@ -1,4 +1,4 @@
-// What a replay came to, all together and by category, for people and for programs.
+// Results of a replay, in total and by category, as a table and as JSON.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +21,24 @@ struct CategoryFigures {
 
 class ReplayReport {
 public:
-    /// `recorded`: accept_lengths of the recorded run, empty where it holds none. `ahead` is the drafter's figures
-    /// before the conversation.
+    /// Adds a conversation. `recorded` are the accept_lengths of the recorded run; empty if the trace has none.
     void add(const std::string& category, const draft::ReplayFigures& figures, std::span<const std::int64_t> recorded);
     SourceTotals& sources() { return sources_; }
 
-    /// Beside what was asked for: {NAME: TEXT or number} pairs go in front.
+    /// Returns the results as JSON. `asked` are pairs {name, text} of what was requested, which come first; `budget` is
+    /// the largest number of nodes of a tree.
     [[nodiscard]] JsonObject json(const std::vector<std::pair<std::string, std::string>>& asked,
                                   std::int64_t budget) const;
-    /// A row for each category and one for all, then a line for each source.
+    /// Returns a table with a row for each category and one for all, then a table of the sources, then, if the trace
+    /// has accept_lengths, a line that compares with them. `columns` is the width of the terminal; 0: no limit.
     [[nodiscard]] std::string table(int columns = 0) const;
 
 private:
-    std::vector<CategoryFigures> categories_;  // by first appearance
+    std::vector<CategoryFigures> categories_;  // in the order of their first conversation
     CategoryFigures all_;
     SourceTotals sources_;
-    std::int64_t rows_ = 0;        // conversations whose accept_lengths were recorded
-    std::int64_t rows_equal_ = 0;  // of them, those that this replay gives too
+    std::int64_t rows_ = 0;        // conversations with recorded accept_lengths
+    std::int64_t rows_equal_ = 0;  // of these, conversations whose accept_lengths this replay reproduces
     std::int64_t recorded_tokens_ = 0;
     std::int64_t recorded_passes_ = 0;
 };

@@ -20,7 +20,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// What a prompt depends on beside its text.
+// Options on which the tokens of a prompt depend, other than its text.
 constexpr std::string_view kPromptOptions[] = {"system", "template", "template-arg", "no-template", "special"};
 
 std::vector<PromptOption> prompt_options(const Settings& settings) {
@@ -33,7 +33,7 @@ std::vector<PromptOption> prompt_options(const Settings& settings) {
     return options;
 }
 
-// `value` where the command line gives it.
+// Returns `value` if the command line gives `option`, else nothing.
 template <typename T>
 std::optional<T> demanded(const Settings& settings, std::string_view option, std::optional<T> value) {
     return settings.on_command_line(option) != nullptr ? std::move(value) : std::nullopt;
@@ -100,7 +100,7 @@ void take_session_devices(const TextSession& session, Settings& settings) {
     try {
         static_cast<void>(choose_devices(devices));
     } catch (const RequestError&) {
-        return;  // not here: that of the model says where the text was computed
+        return;  // not on this machine: check_model() reports where the text was computed
     }
     settings = settings.with("devices", devices, "the session's devices");
 }

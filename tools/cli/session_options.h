@@ -1,4 +1,4 @@
-// Options of sessions: --session, --session-limit, and which other options are demands on a session that is there.
+// Options of sessions: --session, --session-limit, and which other options an existing session must agree with.
 #pragma once
 
 #include <optional>
@@ -10,19 +10,21 @@
 
 namespace slipstream::tools {
 
-/// --session, --session-limit.
+/// Declares --session and --session-limit.
 [[nodiscard]] std::vector<OptionSpec> session_option_specs();
 
-/// The session that --session names; nothing without the option. What the command line says about the text is demanded
-/// of it. Throws UsageError where options cannot act together.
+/// Returns the session that --session names; nothing if the option is not given. Options of the text on the command
+/// line are demanded of an existing session (SessionRequest). Throws UsageError if an option is malformed or has no
+/// effect, or if --verify rejection is given with --session.
 [[nodiscard]] std::optional<SessionRequest> session_request(const Settings& settings);
 
-/// Where the session goes on and the command line names no devices: its own, if their split decides its text and they
-/// are here, as if they were named there.
+/// Sets `devices` in `settings` to the session's devices if the session is continued, its split decides its text, the
+/// command line names no devices, and the session's devices exist on this machine.
 void take_session_devices(const TextSession& session, Settings& settings);
 
-/// The model that the session was begun with, where it was then, unless -m names where it is. Throws RequestError where
-/// it is another one, or would be computed otherwise on `devices`, and what open_model() throws.
+/// Opens the model of the session, at the path that -m names on the command line, or else where it was when the session
+/// began. Throws RequestError if it is a different model or would be computed in a different way on `devices`, and what
+/// choose_model() and OpenedModel throw.
 [[nodiscard]] OpenedModel open_session_model(const TextSession& session, const std::vector<DeviceChoice>& devices,
                                              const CommandContext& context, const EngineCallbacks& callbacks);
 

@@ -27,19 +27,19 @@ namespace fs = std::filesystem;
 using draft::TableFile;
 using draft::TableReader;
 
-// The first fields of a frozen table (frozen_table.h).
+// Reads the first fields of a frozen table (frozen_table.h).
 void add_frozen_figures(TableReader fields, SectionFacts& facts) {
     facts.what = "frozen table of cacheback (--frozen-table)";
     const std::uint64_t ll = fields.u32();
     const std::uint64_t fl = fields.u32();
     facts.figures = {{"ll", ll}, {"fl", fl}, {"vocab", fields.u64()}};
-    static_cast<void>(fields.u64());  // the tokenizer's fingerprint
+    static_cast<void>(fields.u64());  // fingerprint of the tokenizer
     facts.figures.push_back({"n_leaders", fields.i32s().size() / std::max<std::uint64_t>(ll, 1)});
     static_cast<void>(fields.u32s());
     facts.figures.push_back({"n_followers", fields.i32s().size() / std::max<std::uint64_t>(fl, 1)});
 }
 
-// Those of a corpus store (corpus_file.h).
+// Reads the first fields of a corpus store (corpus_file.h).
 void add_corpus_figures(TableReader fields, SectionFacts& facts) {
     facts.what = "corpus store (--corpus)";
     static_cast<void>(fields.u32());

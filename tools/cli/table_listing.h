@@ -1,4 +1,4 @@
-// What table files hold, for `tables inspect`: one file, or all of a folder.
+// Lists the contents of table files for `tables inspect`: one file, or all files of a folder.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace slipstream::tools {
 struct SectionFacts {
     std::string name;
     std::size_t bytes = 0;
-    std::string what;  // "learnt by the source cacheback"; of kinds that are known
+    std::string what;  // description of a known section: "of the source cacheback"; else empty
     struct Figure {
         std::string name;  // "n_leaders"
         std::uint64_t value;
@@ -27,19 +27,19 @@ struct SectionFacts {
 struct TableFacts {
     std::filesystem::path path;
     std::size_t bytes = 0;
-    std::string model;   // name of the model that it is for; empty: of none that is known
-    std::string damage;  // why it cannot be used; empty: it can
+    std::string model;   // name of the model that the table is for; empty: unknown
+    std::string damage;  // why the file cannot be used; empty: it can
     std::vector<SectionFacts> sections;
 };
 
-/// Reads the whole file, whose checksums are checked. Throws IoError, FormatError.
+/// Returns the contents of a table file; reads all of it and checks its checksums. Throws IoError, FormatError.
 [[nodiscard]] TableFacts inspect_table(const std::filesystem::path& path);
-/// Every *.table of a folder, and what was set aside there (*.table.damaged), by name; damaged ones tell why. Throws
-/// IoError.
+/// Returns all *.table files of a folder and those that were set aside (*.table.damaged), sorted by name. A file that
+/// cannot be used has `damage`. Throws IoError if the folder cannot be read.
 [[nodiscard]] std::vector<TableFacts> inspect_tables(const std::filesystem::path& folder);
 
-/// Sets TableFacts::model of tables out of a store, which are named after their model, as far as these are the models.
-/// A model that cannot be opened is passed over.
+/// Sets TableFacts::model of tables whose file name contains the fingerprint of one of `models` (as draft::TableStore
+/// names them). Skips models that cannot be opened. Throws Interrupted after a signal.
 void name_models(std::vector<TableFacts>& tables, const std::vector<FoundModel>& models);
 
 [[nodiscard]] std::string listing_text(const std::vector<TableFacts>& tables);

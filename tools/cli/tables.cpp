@@ -1,5 +1,5 @@
-// slipstream tables: builds what guessing reads from disk (frozen Cacheback tables and corpus stores out of text files,
-// n-grams out of the model itself), and tells what table files hold. What is built appears whole or not at all.
+// slipstream tables: builds files for draft sources (frozen Cacheback tables and corpus stores from text files, n-grams
+// from the model itself), and lists the contents of table files. A file is written as a whole or not at all.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -43,9 +43,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Text that is tokenised at once: cut at the end of a line where there is one.
+// Most bytes of text that are encoded at once. The cut is at the end of a line if there is one.
 constexpr std::size_t kPieceBytes = 64 * 1024;
-// Positions of the cache that single tokens are passed through.
+// Positions of the KV cache of the model that computes n-grams; it is fed single tokens.
 constexpr std::int64_t kNgramContext = 256;
 
 void refuse(const Settings& settings, std::string_view option, std::string_view why) {
@@ -60,13 +60,13 @@ std::string built_line(const fs::path& path, std::string_view what, std::string_
                        use);
 }
 
-// The next piece of a text: whole lines, unless a line is longer than a piece.
+// Removes the next part from the front of `text` and returns it: whole lines, unless a line is longer than kPieceBytes.
 std::string_view take_piece(std::string_view& text) {
     std::size_t n = std::min(text.size(), kPieceBytes);
     if (n < text.size()) {
         const std::size_t line = text.rfind('\n', n - 1);
         if (line != std::string_view::npos) n = line + 1;
-        // A character stays whole.
+        // Do not cut a UTF-8 character.
         while (line == std::string_view::npos && n > 1 && (static_cast<unsigned char>(text[n]) & 0xC0U) == 0x80U) --n;
     }
     const std::string_view piece = text.substr(0, n);
@@ -74,7 +74,7 @@ std::string_view take_piece(std::string_view& text) {
     return piece;
 }
 
-// Ids of every file, each a document; `add` takes them one after the other.
+// Encodes each file as a document and calls add(ids) for each, in order.
 template <typename Add>
 void tokenize_files(const std::vector<std::string>& files, const Tokenizer& tokenizer, Console& console,
                     const Add& add) {
@@ -92,7 +92,8 @@ void tokenize_files(const std::vector<std::string>& files, const Tokenizer& toke
     }
 }
 
-// Ids that the model of this tokenizer may give: its embedding may have more rows than there are pieces.
+// Returns the size of the vocabulary of the model to which the tokenizer belongs: its embedding may have more rows than
+// the tokenizer has pieces.
 std::int64_t vocab_of(const fs::path& path, const Tokenizer& tokenizer) {
     try {
         return std::max(ModelFiles::open(path)->config().vocab, tokenizer.vocab_size());
@@ -169,7 +170,8 @@ std::vector<draft::TableSection> ngram_sections(const OpenedModel& opened, Comma
     const DeviceRequest request{.n_threads = thread_setting(context.settings)};
     DeviceChoice choice = device_setting(context.settings);
     std::unique_ptr<Device> device = make_compute_device(choice, request);
-    // Nothing streams here: a card that was not asked for by name must hold the model with room to spare.
+    // Nothing streams here. A GPU that `auto` chose is used only if the model takes at most 3/4 of its memory; a GPU
+    // that is named is always used.
     const bool named = context.settings.find("devices") != nullptr && context.settings.text("devices") != "auto";
     if (choice.card && !named && files.total_bytes() > device->budget().limit_bytes() / 4 * 3)
         device = make_compute_device({}, request);
@@ -200,7 +202,7 @@ int build_bigram(CommandContext& context) {
     if (!settings.texts("files").empty())
         throw UsageError("tables build --kind bigram: the model alone is its source; leave the text files out");
     refuse(settings, "cacheback", "has no meaning with --kind bigram");
-    static_cast<void>(device_setting(settings));  // a mistake in it comes first
+    static_cast<void>(device_setting(settings));  // reports an error in it before the model is opened
     const auto output = settings.path("output");
     const auto folder = tables_folder(settings);
     if (!output && !folder)

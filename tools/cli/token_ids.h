@@ -1,4 +1,4 @@
-// Token ids in text files: whole numbers separated by white space or commas.
+// Token ids in text files: integers separated by white space or commas.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,8 @@
 
 namespace slipstream::tools {
 
-/// Ids in [0, limit). `name` is the source's, for messages. Throws FormatError naming the first word that is none.
+/// Returns the ids, each in [0, limit). `name` is the file's, for messages. Throws FormatError, which names the first
+/// word that is no such id.
 [[nodiscard]] std::vector<TokenId> parse_token_ids(std::string_view text, std::string_view name, std::int64_t limit);
 
 }  // namespace slipstream::tools

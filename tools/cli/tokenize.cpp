@@ -1,4 +1,5 @@
-// slipstream tokenize: text to ids and pieces, and back. Works with files that hold a vocabulary and no weights too.
+// slipstream tokenize: text to token ids and pieces, or back. Also works with files that have a vocabulary but no
+// weights.
 #include <unistd.h>
 
 #include <string>
@@ -61,7 +62,7 @@ int run_tokenize(CommandContext& context) {
     }
     std::vector<TokenId> ids = tokenizer->encode(
         input, settings.flag("special") ? SpecialTokens::Parse : SpecialTokens::AsText, &cancel_flag());
-    // A text that spells BOS itself, as a template's does, gets no second one.
+    // A text that begins with BOS, as one rendered by a template may, gets no second one.
     const auto bos = tokenizer->bos_id();
     const bool adds_bos = bos && tokenizer->adds_bos() && !settings.flag("no-bos");
     if (adds_bos && (ids.empty() || ids.front() != *bos)) ids.insert(ids.begin(), *bos);

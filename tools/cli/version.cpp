@@ -1,4 +1,4 @@
-// slipstream version: what was built, what the CPU can do, and which backends there are.
+// slipstream version: prints version, commit, CPU features and backends.
 #include "tools/base/build_version.h"
 
 #include <string>
@@ -21,7 +21,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// "NVIDIA GeForce RTX 4090 (cuda:0, sm_89, 24 GiB), ...".
+// Returns "NVIDIA GeForce RTX 4090 (cuda:0, sm_89, 24 GiB), ...".
 std::string cards_text(const CudaCards& cards) {
     std::string text;
     for (std::size_t i = 0; i < cards.cards.size(); ++i)
@@ -33,7 +33,7 @@ std::string cards_text(const CudaCards& cards) {
     return text;
 }
 
-// One line: the cards, or why there are none.
+// Returns one line: the GPUs, or why none can be used.
 std::string cuda_text(const CudaCards& cards) {
     if (!cards.why_not.empty()) return fmt::format("{}; the CPU serves everything", cards.why_not);
     return fmt::format("{}; driver for CUDA {}, built with {}", cards_text(cards),

@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view kCardPrefix = "cuda:";
 constexpr std::uint64_t kLeastFreeBytes = kCardMarginBytes + (std::uint64_t{512} << 20);
 
-// Nothing where it is no card's name; cards are numbered below 1000.
+// Returns the ordinal of a GPU's name, "cuda:0" to "cuda:999"; nothing for any other text.
 std::optional<int> card_number(std::string_view device) {
     if (!device.starts_with(kCardPrefix)) return std::nullopt;
     const std::string_view digits = device.substr(kCardPrefix.size());
@@ -56,7 +56,8 @@ DeviceChoice named_card(std::string_view list, std::string_view where, int card)
     return the_card(found, card);
 }
 
-// A card that is taken without being named must be of use: one that others have filled, or keep, is passed by.
+// Returns the first GPU that can be used and has at least kLeastFreeBytes free, else the CPU. Other GPUs are skipped,
+// since other programs may fill them or have exclusive use of them; `why` of the CPU is why the last one was.
 DeviceChoice automatic_device() {
     const CudaCards found = cuda_cards();
     std::string why = found.why_not;

@@ -1,4 +1,4 @@
-// The device that computes: what a list of devices names, whether it is there, and the device itself.
+// Compute devices: parses a list of devices, finds them on this machine, and makes them.
 #pragma once
 
 #include <functional>
@@ -14,47 +14,50 @@
 
 namespace slipstream::tools {
 
-/// The cards of this machine, through the module that lies beside the program or in its folder of libraries.
+/// Returns the GPUs of this machine. The CUDA module is searched in the program's folder, in ../lib/slipstream and in
+/// ../lib from there.
 [[nodiscard]] CudaCards cuda_cards();
 
-/// A device that was chosen and not made yet.
+/// A device that was chosen but not made yet.
 struct DeviceChoice {
-    std::optional<int> card;               // nothing: the CPU
-    const cuda::Module* module = nullptr;  // of the card
-    std::string why;                       // it was chosen, where no option says so
-    std::string form;                      // the instruction form of its kernels
+    std::optional<int> card;               // ordinal of the GPU; nothing: the CPU
+    const cuda::Module* module = nullptr;  // CUDA module of the GPU; null: the CPU
+    std::string why;                       // why `auto` chose this device; empty for a CPU that was named
+    std::string form;                      // kernel variant (Device::instruction_form())
 
     [[nodiscard]] DeviceKind kind() const { return card ? DeviceKind::Cuda : DeviceKind::Cpu; }
-    /// "cpu", "cuda:0".
+    /// Returns "cpu" or "cuda:0".
     [[nodiscard]] std::string name() const;
 };
 
-/// What `list` names, in its order: "auto" is the first card that serves, or the CPU where there is none; a CPU may be
-/// there several times, a card once. UsageError where the list is malformed; RequestError where it names what is not
-/// there, with the reason. `where` is who said so, for messages: "--devices".
+/// Returns the devices that `list` names, in its order. "auto" is the first GPU that can be used and has enough free
+/// memory, or the CPU if there is none. A list may name the CPU several times, but a GPU only once. `where` names the
+/// option in errors: "--devices". Throws UsageError if the list is malformed or names a GPU twice; RequestError, with
+/// the reason, if a named GPU does not exist or cannot be used.
 [[nodiscard]] std::vector<DeviceChoice> choose_devices(std::string_view list = "auto",
                                                        std::string_view where = "--devices");
 
-/// "cpu", "cuda": what a session remembers.
+/// Returns "cpu" or "cuda", as sessions store it.
 [[nodiscard]] std::string_view device_kind_name(DeviceKind kind);
 
-/// What decides the bits of a text, of all devices together.
+/// Kinds and kernel variants of several devices: all that the bits of a text depend on in its devices.
 struct DeviceForms {
-    std::string kinds;   // "cpu", "cuda,cpu"; once where all are of one kind and form
-    std::string forms;   // "avx512", "sm_89,avx512"
-    bool is_one = true;  // all are of one kind and form
+    std::string kinds;   // "cpu", "cuda,cpu"; a single name if is_one
+    std::string forms;   // kernel variants: "avx512", "sm_89,avx512"; a single one if is_one
+    bool is_one = true;  // whether all devices have the same kind and kernel variant
 };
+/// Returns the kinds and kernel variants of `devices` (at least one), in their order.
 [[nodiscard]] DeviceForms device_forms(const std::vector<DeviceChoice>& devices);
 
 struct DeviceRequest {
     int n_threads = 1;
-    std::optional<std::size_t> memory_bytes;  // not given: no limit on a CPU; on a GPU what is free, less a margin
-    double link_bytes_per_second = 0.0;       // 0: not throttled
-    int number = 0;                           // among several devices, from 1, for messages; 0: it is the only one
-    std::function<void(std::string_view)> on_announcement{};  // hears Device::announce()
-    CpuFaults* faults = nullptr;                              // of a CPU device: how it hears of a stop; outlives it
+    std::optional<std::size_t> memory_bytes;  // not given: a CPU has no limit, a GPU its free memory less a margin
+    double link_bytes_per_second = 0.0;       // of each direction; 0: not throttled; a CPU needs memory_bytes for it
+    int number = 0;                           // number among several devices, from 1, for messages; 0: the only one
+    std::function<void(std::string_view)> on_announcement{};  // GPU: gets the lines of Device::announce()
+    CpuFaults* faults = nullptr;  // CPU: faults and stop flag; must outlive the device; null: none
 };
-/// Throws CudaError, OutOfBudget.
+/// Makes the device. Throws CudaError, OutOfBudget.
 [[nodiscard]] std::unique_ptr<Device> make_compute_device(const DeviceChoice& choice, const DeviceRequest& request);
 
 }  // namespace slipstream::tools

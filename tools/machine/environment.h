@@ -1,4 +1,4 @@
-// The process environment as a value that is passed down, so that tests can give their own.
+// The process environment as a value that is passed down, so that tests can replace it.
 #pragma once
 
 #include <functional>
@@ -7,10 +7,10 @@
 
 namespace slipstream::tools {
 
-/// The value of a variable; nothing where it is not set, or empty.
+/// Returns the value of a variable; nothing if it is not set or empty.
 using EnvironmentReader = std::function<std::optional<std::string>(const std::string& name)>;
 
-/// What this process was started with.
+/// Returns a reader of this process's environment.
 [[nodiscard]] EnvironmentReader process_environment();
 
 }  // namespace slipstream::tools

@@ -29,7 +29,7 @@ std::optional<std::size_t> read_number(const std::filesystem::path& path) {
     return std::nullopt;
 }
 
-// "MemTotal:  16384 kB" -> bytes.
+// Returns the value of a line of /proc/meminfo in bytes: "MemTotal:  16384 kB" -> 16777216; 0 if there is none.
 std::size_t meminfo_bytes(std::string_view key) {
     std::ifstream file("/proc/meminfo");
     std::string name;
@@ -42,7 +42,8 @@ std::size_t meminfo_bytes(std::string_view key) {
     return 0;
 }
 
-// Microseconds of time, then of the period: "150000 100000" -> 1.5; nothing for "max 100000" and "-1 100000".
+// Reads a quota and its period, both in microseconds, and returns their quotient: "150000 100000" -> 1.5. Returns
+// nothing if there is no limit: "max 100000", "-1 100000".
 std::optional<double> cpu_share(std::istream& numbers) {
     std::int64_t quota = 0;
     std::int64_t period = 0;
@@ -58,7 +59,7 @@ std::optional<double> cpu_share(const std::filesystem::path& group) {
     return cpu_share(version_1);
 }
 
-// CPUs of the affinity mask.
+// Returns the CPUs of the affinity mask; empty if it cannot be read.
 std::vector<int> allowed_cpus() {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -77,7 +78,7 @@ int physical_cores(const std::filesystem::path& cpu_tree, const std::vector<int>
         const std::filesystem::path topology = cpu_tree / fmt::format("cpu{}", cpu) / "topology";
         const auto core = read_number(topology / "core_id");
         const auto package = read_number(topology / "physical_package_id");
-        // Where the system does not say, each CPU is a core of its own.
+        // If the system does not name the core, each CPU counts as a core.
         if (!core) {
             cores.emplace(static_cast<std::size_t>(-1), static_cast<std::size_t>(cpu));
         } else {
@@ -103,7 +104,7 @@ std::optional<int> cpu_limit(const std::filesystem::path& group_tree, std::strin
         if (second == std::string::npos) continue;
         const std::string controllers = line.substr(first + 1, second - first - 1);
         const std::filesystem::path tree = controllers.empty() ? group_tree : group_tree / controllers;
-        // Inside a container the path may be the host's, and only the tree's top is there.
+        // Inside a container, the path may be the host's; then only the top of the tree exists.
         std::filesystem::path group = std::filesystem::path(line.substr(second + 1)).relative_path();
         for (; !group.empty(); group = group.parent_path()) lower(tree / group);
         lower(tree);
@@ -121,12 +122,12 @@ int default_threads() {
 
 HostMemory host_memory() {
     HostMemory memory{meminfo_bytes("MemTotal:"), meminfo_bytes("MemAvailable:")};
-    // Control group v2, as a container sees its own: "max" does not parse and means no limit.
+    // Control group version 2, as a container sees its own. "max" does not parse, so there is no limit.
     const auto limit = read_number("/sys/fs/cgroup/memory.max");
     const auto used = read_number("/sys/fs/cgroup/memory.current");
     if (limit && used && *limit < memory.total_bytes) {
         memory.total_bytes = *limit;
-        // Its page cache counts as used there though it can be dropped.
+        // Page cache counts as used in a control group, but it can be dropped.
         std::ifstream statistics("/sys/fs/cgroup/memory.stat");
         std::string name;
         std::size_t value = 0;
@@ -148,7 +149,7 @@ std::size_t peak_resident_bytes() {
 std::filesystem::path program_folder() {
     std::error_code error;
     std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-    if (error) {  // a root without /proc: what the program was started as
+    if (error) {  // no /proc in this root: use the path by which the program was started
         const auto* const started = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
         if (started == nullptr) return {};
         program = std::filesystem::canonical(started, error);
@@ -168,7 +169,7 @@ std::string cpu_model() {
 std::vector<std::string> cpu_features() {
     std::vector<std::string> features;
 #if defined(__x86_64__)
-    // The names must be literals.
+    // __builtin_cpu_supports() requires literals.
     const auto add = [&features](int supported, const char* name) {
         if (supported != 0) features.emplace_back(name);
     };

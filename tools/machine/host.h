@@ -1,4 +1,4 @@
-// What the machine gives: cores, memory, where the program lies, how much it has used.
+// Facts about the machine and the process: cores, memory, instruction sets, the program's folder.
 #pragma once
 
 #include <cstddef>
@@ -10,36 +10,40 @@
 
 namespace slipstream::tools {
 
-/// Cores that this process may run on; the threads of one core count once. At least 1.
+/// Returns the number of physical cores that this process may run on, at least 1. The hardware threads of a core count
+/// once.
 [[nodiscard]] int physical_cores();
-/// The same from a tree like /sys/devices/system/cpu, for the given CPUs.
+/// Returns the number of physical cores of the given CPUs, at least 1. `cpu_tree` has the layout of
+/// /sys/devices/system/cpu; a CPU whose core it does not name counts as a core.
 [[nodiscard]] int physical_cores(const std::filesystem::path& cpu_tree, const std::vector<int>& cpus);
 
-/// CPUs' worth of time that control groups leave to the process, rounded up and at least 1; nothing where there is no
-/// limit. `group_tree` is like /sys/fs/cgroup, of version 2 or 1, and `own_groups` like /proc/self/cgroup; the limits
-/// of a group and of all above it hold together.
+/// Returns how many CPUs' worth of time control groups allow the process, rounded up and at least 1; nothing if there
+/// is no limit. `group_tree` has the layout of /sys/fs/cgroup, version 2 or 1, and `own_groups` is the text of
+/// /proc/self/cgroup. The lowest limit of a group and its ancestors counts.
 [[nodiscard]] std::optional<int> cpu_limit(const std::filesystem::path& group_tree, std::string_view own_groups);
 
-/// Threads to compute with where nobody says: physical cores, or fewer where a control group allows fewer.
+/// Returns the default number of compute threads: physical cores, or fewer if a control group limits them.
 [[nodiscard]] int default_threads();
 
 struct HostMemory {
     std::size_t total_bytes = 0;
-    std::size_t available_bytes = 0;  // without swapping; page cache counts as free
+    std::size_t available_bytes = 0;  // without swapping; includes page cache
 };
-/// From /proc/meminfo, lowered to the limit of a control group where there is one. Zeros where nothing is known.
+/// Returns the memory of /proc/meminfo, reduced to the limit of a control group (version 2, as a container sees its
+/// own) if there is one. Values that are unknown are 0.
 [[nodiscard]] HostMemory host_memory();
 
-/// Highest resident set so far.
+/// Returns the largest resident set of this process so far, in bytes.
 [[nodiscard]] std::size_t peak_resident_bytes();
 
-/// Folder that the running program lies in.
+/// Returns the folder of the running program; empty if it is unknown.
 [[nodiscard]] std::filesystem::path program_folder();
 
 /// Returns the model name of the CPU as /proc/cpuinfo has it; "unknown" if it has none.
 [[nodiscard]] std::string cpu_model();
 
-/// Names of the instruction sets that kernels may use here, "avx2", "avx512f", ...
+/// Returns which of the instruction sets "sse4.2", "avx", "avx2", "avx512f", ... the CPU supports; empty unless the
+/// program is built for x86-64.
 [[nodiscard]] std::vector<std::string> cpu_features();
 
 }  // namespace slipstream::tools

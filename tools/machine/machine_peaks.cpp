@@ -1,4 +1,4 @@
-// The ceilings, by plain loops over vector types of the compiler; the widest form that the machine runs is chosen.
+// Measures the peaks by loops of loads and of multiply-adds, with AVX2 or AVX-512 if the CPU supports them.
 
 #include "tools/machine/machine_peaks.h"
 
@@ -22,11 +22,11 @@ namespace slipstream {
 namespace {
 
 constexpr int kRuns = 7;
-constexpr int kChains = 12;                    // independent sums: more than latency x ports
-constexpr std::int64_t kFmaSteps = 2'000'000;  // of kChains each
+constexpr int kChains = 12;                    // independent sums: more than latency times ports of the FMA units
+constexpr std::int64_t kFmaSteps = 2'000'000;  // steps of kChains multiply-adds
 constexpr std::int64_t kReadPieceBytes = 1 << 20;
 
-// Results go here, so that the compiler keeps the loops.
+// Results of the loops go here, so that the compiler keeps the loops.
 std::atomic<std::uint64_t> sink{0};
 
 std::uint64_t read_plain(const std::byte* data, std::int64_t bytes) {
@@ -48,7 +48,8 @@ float fma_plain() {
 
 #if defined(__x86_64__)
 
-/// Reads 4 streams of a quarter each: more lines in flight than one stream gets from the hardware prefetcher.
+/// Reads the four quarters of `data` at the same time: more cache lines are in flight than the hardware prefetcher has
+/// for a single stream.
 SLIPSTREAM_AVX2 std::uint64_t read_avx2(const std::byte* data, std::int64_t bytes) {
     __m256i sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
     const std::int64_t quarter = bytes / 4 / 64 * 64;
@@ -109,7 +110,7 @@ Loops widest_loops() {
     return {};
 }
 
-/// Fastest of kRuns runs, in seconds.
+/// Returns the time of the fastest of kRuns runs, in seconds.
 template <typename Run>
 double best_seconds(int n_threads, const Run& run) {
     double best = 1e30;

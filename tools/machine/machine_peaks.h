@@ -1,4 +1,4 @@
-// What the machine can do at most, measured: the two ceilings that benches compare against.
+// Measures the peaks of the machine with which benchmarks compare: memory read bandwidth and FMA throughput.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,16 @@
 namespace slipstream {
 
 struct MachinePeaks {
-    double read_gb_per_s = 0;    // sum of 64-byte loads over `data`, all threads of the pool
-    double fma_gflop_per_s = 0;  // independent f32 fused multiply-adds in registers, widest form, all threads
+    double read_gb_per_s = 0;    // reading `data` once, all threads of the pool
+    double fma_gflop_per_s = 0;  // independent f32 multiply-adds in registers (2 FLOP each), all threads
 };
 
-/// Seconds, from an arbitrary start: of this thread's CPU time where it works alone, so that a neighbour's share of the
-/// core does not count; else of the clock on the wall.
+/// Returns a time in seconds, from an arbitrary start, for differences. With one thread it is the CPU time of the
+/// calling thread, so that other processes on the core do not count; with more threads, the time of a steady clock.
 [[nodiscard]] double busy_seconds(int n_threads);
 
-/// Best of several runs, by busy_seconds. `data` should be larger than the caches and already touched. About half a
-/// second.
+/// Measures the peaks: the best of several runs by busy_seconds(), about half a second in all. `data` should be larger
+/// than the caches, and already touched; whole MiB of it are read.
 [[nodiscard]] MachinePeaks measure_peaks(ThreadPool& pool, const std::byte* data, std::size_t bytes);
 
 }  // namespace slipstream

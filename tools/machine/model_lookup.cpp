@@ -26,19 +26,21 @@ std::string_view last_component(std::string_view name) {
     return name.substr(name.rfind('/') + 1);
 }
 
-// Whether `model` answers to `name` (both lowered).
+// Returns whether `model` has the name `name` (lower case): in full, without its organisation or folder, or by the
+// rules of its store.
 bool answers_to(const FoundModel& model, const std::string& name) {
     const std::string own = lowered(model.name);
     if (own == name || last_component(own) == name) return true;
-    if (model.store == StoreKind::Folder && model.format == "GGUF")  // a folder named like the repository
+    if (model.store == StoreKind::Folder && model.format == "GGUF")  // the folder may be named like the repository
         return own.starts_with(name + "/");
     if (model.store != StoreKind::LlamaCpp) return false;
-    std::string flat = name;  // org/name -> org_name_<file>
+    std::string flat = name;  // llama.cpp stores org/name as org_name_<file>
     std::replace(flat.begin(), flat.end(), '/', '_');
     return own.starts_with(flat + "_") || own.ends_with("_" + flat);
 }
 
-// Whether a name that nothing answers to is the beginning of this one's: "smollm2" of "smollm2-135m-instruct".
+// Returns whether `name` (lower case) begins the name of `model`, up to a dash: "smollm2" of "smollm2-135m-instruct".
+// For names that no model has.
 bool begins_with(const FoundModel& model, const std::string& name) {
     const std::string own = lowered(model.name);
     return last_component(own).starts_with(name + "-") || own.starts_with(name + "-");
@@ -56,7 +58,7 @@ bool looks_like_path(std::string_view model) {
            model.ends_with(".safetensors") || model.ends_with("/");
 }
 
-// What tools/get_model brings, which README and the first steps name.
+// The model that tools/get_model downloads, which the pages of the project use in examples.
 constexpr std::string_view kFetched = "smollm2";
 
 [[noreturn]] void refuse_unknown(std::string_view model, const ModelStores& stores, std::string_view option) {
@@ -75,7 +77,7 @@ constexpr std::string_view kFetched = "smollm2";
                     option, model, searched, download));
 }
 
-// The one to open in a directory: the directory itself, or its only GGUF model.
+// Returns what to open in a directory: if it has no config.json, its only GGUF model; else the directory itself.
 fs::path inside_directory(const fs::path& directory) {
     std::error_code error;
     if (fs::exists(directory / "config.json", error)) return directory;
@@ -84,10 +86,10 @@ fs::path inside_directory(const fs::path& directory) {
         const std::string name = at->path().filename().string();
         if (name.ends_with(".gguf") && !is_later_part(name) && !name.starts_with("mmproj")) files.push_back(at->path());
     }
-    return files.size() == 1 ? files.front() : directory;  // the opener says what is wrong with it
+    return files.size() == 1 ? files.front() : directory;  // ModelFiles::open() reports what is wrong with it
 }
 
-// A directory of the demo models, empty where it is not there.
+// Returns a directory of the bundled models; empty if it is not there.
 fs::path bundled_part(const fs::path& program_folder, std::string_view part) {
     for (const char* way : {"../../tools/demo_model", "../share/slipstream/demo_model"}) {
         std::error_code error;
@@ -119,18 +121,18 @@ fs::path resolve_model(std::string_view model, const std::function<ModelStores()
     for (const auto& answers : {answers_to, begins_with}) {
         for (const FoundModel& found : stores.models) {
             if (!answers(found, name) || !has_variant(found, variant)) continue;
-            // The first place that knows the name decides.
+            // The first kind of store with a match decides.
             if (!matches.empty() && matches.front()->store != found.store) break;
             matches.push_back(&found);
         }
         if (!matches.empty()) break;
     }
     if (matches.empty()) refuse_unknown(model, stores, option);
-    // A name given whole goes before one that only ends like it.
+    // If the full name of a model matches, models that match by a part of theirs do not count.
     const auto whole = [&](const FoundModel* found) { return lowered(found->name) == name; };
     if (std::any_of(matches.begin(), matches.end(), whole))
         std::erase_if(matches, [&](const FoundModel* found) { return !whole(found); });
-    // Of files of one name in several folders the first one's, in the order of the search.
+    // Of equal names with the same file name in several folders, the first one in the order of the search counts.
     for (std::size_t i = 0; i < matches.size(); ++i)
         matches.erase(std::remove_if(matches.begin() + static_cast<std::ptrdiff_t>(i) + 1, matches.end(),
                                      [&, first = matches[i]](const FoundModel* found) {

@@ -1,4 +1,4 @@
-// From what `-m` says to a path that can be opened: a path as it stands, or a name among the models on this machine.
+// Resolves a value of -m to a path that can be opened: an existing path, or the name of a model on this machine.
 #pragma once
 
 #include <filesystem>
@@ -10,19 +10,21 @@
 
 namespace slipstream::tools {
 
-/// `model` as given. A path that exists is taken (of a directory without config.json, its one GGUF file); whatever
-/// looks like a path and does not exist is an IoError. A name, "org/name[:QUANT]" or "name[:QUANT]", is looked up in
-/// the stores, which are only searched then, letter case aside, and by its beginning up to a dash where nothing has it
-/// whole; QUANT must occur in the file's name. RequestError where nothing or several files match: it says what was
-/// searched, and how to get the model. `option` is what messages name.
+/// Returns the path of `model`. An existing path is returned as it is; for a directory without config.json, the only
+/// GGUF model in it. Otherwise `model` is a name, "org/name[:QUANT]" or "name[:QUANT]", which is searched in
+/// find_stores() (called only then), without regard to case. If no model has this name, names that begin with it up to
+/// a dash match. QUANT must occur in the name of the file; in Ollama's store it is the tag, by default "latest".
+/// `option` names the option in errors. Throws IoError if `model` looks like a path and does not exist, or cannot be
+/// accessed; RequestError if no model or several match: it lists the places that were searched and how to get the
+/// model, or the matches.
 [[nodiscard]] std::filesystem::path resolve_model(std::string_view model,
                                                   const std::function<ModelStores()>& find_stores,
                                                   std::string_view option = "-m");
 
-/// The demo model's directory, relative to the program: in the source tree, or where it is installed. Empty where it is
-/// not there.
+/// Returns the directory of the bundled model, relative to the program: in the source tree, or where it is installed.
+/// Returns an empty path if it is not there.
 [[nodiscard]] std::filesystem::path bundled_model(const std::filesystem::path& program_folder);
-/// The same of its draft model.
+/// Returns the directory of the bundled draft model in the same way.
 [[nodiscard]] std::filesystem::path bundled_draft_model(const std::filesystem::path& program_folder);
 
 }  // namespace slipstream::tools

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kFolderDepth = 4;  // of models below a folder of SLIPSTREAM_MODELS
+constexpr int kFolderDepth = 4;  // levels of folders searched in a folder of SLIPSTREAM_MODELS
 constexpr std::string_view kGgufSuffix = ".gguf";
 constexpr std::size_t kSplitSuffix = std::string_view("-00001-of-00003.gguf").size();
 
@@ -45,7 +45,7 @@ bool is_file(const fs::path& path) {
     return fs::is_regular_file(path, error);
 }
 
-// A GGUF file that stands for a whole model: no later part, no vision projector.
+// Returns whether `path` is a GGUF file by which a whole model is opened: neither a later part nor a vision projector.
 bool is_model_gguf(const fs::path& path) {
     const std::string name = path.filename().string();
     return name.ends_with(kGgufSuffix) && !is_later_part(name) && !name.starts_with("mmproj") && is_file(path);
@@ -66,7 +66,7 @@ FoundModel gguf_model(std::string name, const fs::path& path, StoreKind store) {
     return model;
 }
 
-// The safetensors model in `folder`, if it holds one.
+// Returns the safetensors model in `folder`; nothing if there is none.
 std::optional<FoundModel> directory_model(std::string name, const fs::path& folder, StoreKind store) {
     if (!is_file(folder / "config.json")) return std::nullopt;
     std::uintmax_t bytes = 0;
@@ -76,7 +76,7 @@ std::optional<FoundModel> directory_model(std::string name, const fs::path& fold
     return FoundModel{std::move(name), "", "safetensors", folder, bytes, store};
 }
 
-// Models of a plain tree: directories with config.json, and GGUF files, named by their path below `root`.
+// Adds the models of a folder tree: directories with config.json, and GGUF files, named by their path from `root`.
 void add_folder(const fs::path& root, const fs::path& folder, int depth, std::vector<FoundModel>& models) {
     for (const fs::path& path : entries(folder)) {
         const std::string below = path.lexically_relative(root).generic_string();
@@ -97,7 +97,7 @@ std::string first_line(const fs::path& path) {
     return line;
 }
 
-// models--org--name/{refs/main, snapshots/REVISION/...}
+// Adds the models of the Hugging Face cache: models--org--name/{refs/main, snapshots/REVISION/...}.
 void add_hugging_face(const fs::path& cache, std::vector<FoundModel>& models) {
     for (const fs::path& repository : entries(cache)) {
         std::string name = repository.filename().string();
@@ -121,13 +121,14 @@ void add_hugging_face(const fs::path& cache, std::vector<FoundModel>& models) {
     }
 }
 
-// org_name_file.gguf, all in one folder. Where the org and the name end cannot be told; the lookup knows the rule.
+// Adds the models of llama.cpp's cache, one folder of files org_name_file.gguf. The names do not show where the
+// organisation and the name end; the lookup compares accordingly (model_lookup.cpp).
 void add_llama_cpp(const fs::path& cache, std::vector<FoundModel>& models) {
     for (const fs::path& path : entries(cache))
         if (is_model_gguf(path)) models.push_back(gguf_model(stem_of(path), path, StoreKind::LlamaCpp));
 }
 
-// The blob of the layer that holds the weights.
+// Returns the path of the blob with the weights of a manifest; nothing if there is none.
 std::optional<fs::path> ollama_blob(const fs::path& store, const fs::path& manifest) {
     std::ifstream file(manifest, std::ios::binary);
     const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -146,7 +147,7 @@ std::optional<fs::path> ollama_blob(const fs::path& store, const fs::path& manif
     return std::nullopt;
 }
 
-// manifests/HOST/NAMESPACE/NAME/TAG
+// Adds the models of Ollama's store: manifests/HOST/NAMESPACE/NAME/TAG.
 void add_ollama(const fs::path& store, std::vector<FoundModel>& models) {
     for (const fs::path& host : entries(store / "manifests"))
         for (const fs::path& owner : entries(host))
@@ -172,7 +173,7 @@ fs::path cache_folder(const EnvironmentReader& environment) {
     return cache ? fs::path(*cache) : below_home(environment, ".cache");
 }
 
-// Where tools/get_model puts what it brings.
+// Returns the folder in which tools/get_model stores models; empty if the user has no cache folder.
 fs::path own_folder(const EnvironmentReader& environment) {
     const fs::path cache = cache_folder(environment);
     return cache.empty() ? cache : cache / "slipstream" / "models";
@@ -209,7 +210,7 @@ struct PartNumber {
     int index, count;
 };
 
-// "...-00002-of-00003.gguf"
+// Parses the end of a split model's file name: "...-00002-of-00003.gguf".
 std::optional<PartNumber> part_number(std::string_view name) {
     if (name.size() <= kSplitSuffix || !name.ends_with(kGgufSuffix)) return std::nullopt;
     const std::string_view tail = name.substr(name.size() - kSplitSuffix);

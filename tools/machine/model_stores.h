@@ -1,5 +1,5 @@
-// Models that lie on this machine, in the places where the usual tools keep them. Folders are listed, nothing is opened
-// but Ollama's manifests; whatever cannot be read is passed over.
+// Finds the models on this machine, in the places where the usual tools keep them. Lists folders, and opens only small
+// index files (Ollama's manifests, refs/main of the Hugging Face cache). What cannot be read is skipped.
 #pragma once
 
 #include <cstdint>
@@ -12,41 +12,43 @@
 
 namespace slipstream::tools {
 
-/// Whose rules a store's names follow.
+/// The program whose rules the names of a store follow.
 enum class StoreKind : std::uint8_t { Bundled, Folder, HuggingFace, LlamaCpp, Ollama };
 
 struct FoundModel {
-    std::string name;            // as `-m` takes it, without a quantisation: "org/name", "name:tag", "folder/file"
-    std::string variant;         // what a ":QUANT" is matched against: the file's name; Ollama's tag
+    std::string name;            // name for -m, without the variant: "org/name", "folder/file", "name"
+    std::string variant;         // what ":QUANT" must occur in: the GGUF file's stem; Ollama: the tag; else ""
     std::string format;          // "GGUF", "safetensors"
-    std::filesystem::path path;  // to open
-    std::uintmax_t bytes = 0;    // of all its files
+    std::filesystem::path path;  // path to open
+    std::uintmax_t bytes = 0;    // size of all its files
     StoreKind store = StoreKind::Folder;
 };
 
-/// As `-m` takes it, with the quantisation where a name has several: "org/name:Q4_K_M".
+/// Returns the name by which -m finds this model only: "org/name:model-Q4_K_M", "name:tag". In stores whose names
+/// contain the file's name (Folder, LlamaCpp), and for safetensors, it is model.name.
 [[nodiscard]] std::string full_name(const FoundModel& model);
 
-/// One place that was searched, for messages.
+/// A place that was searched, for messages.
 struct SearchedPlace {
     std::string what;  // "the Hugging Face cache"
     std::filesystem::path path;
 };
 
 struct ModelStores {
-    std::vector<FoundModel> models;  // in order of the places, by name within one
+    std::vector<FoundModel> models;  // in the order of `places`, sorted by path within each; the bundled model first
     std::vector<SearchedPlace> places;
 };
 
-/// Looks through SLIPSTREAM_MODELS (folders, separated by colons), slipstream/models in the user's cache, the Hugging
-/// Face hub's cache (HF_HUB_CACHE, HF_HOME), llama.cpp's cache (LLAMA_CACHE), and Ollama's store (OLLAMA_MODELS), with
-/// the tools' own defaults below HOME and XDG_CACHE_HOME. `bundled` is the demo model's directory, empty where it is
-/// not there.
+/// Searches SLIPSTREAM_MODELS (folders, separated by colons), slipstream/models in the user's cache, the cache of the
+/// Hugging Face hub (HF_HUB_CACHE, HF_HOME), llama.cpp's cache (LLAMA_CACHE), and Ollama's store (OLLAMA_MODELS), with
+/// these tools' own defaults in HOME and XDG_CACHE_HOME. `bundled` is the directory of the bundled model; empty: there
+/// is none.
 [[nodiscard]] ModelStores find_models(const EnvironmentReader& environment, const std::filesystem::path& bundled);
 
-/// "NAME-00001-of-00003.gguf" -> its other parts' names too; any other name alone.
+/// Returns the file names of all parts of a split model, for the name of one: "NAME-00001-of-00003.gguf". Any other
+/// name is returned alone.
 [[nodiscard]] std::vector<std::string> split_parts(std::string_view file_name);
-/// Whether the name is that of a later part of a split model.
+/// Returns whether `file_name` is the second or a later part of a split model.
 [[nodiscard]] bool is_later_part(std::string_view file_name);
 
 }  // namespace slipstream::tools

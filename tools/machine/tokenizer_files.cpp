@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 bool is_gguf(const fs::path& path) {
-    if (!fs::is_regular_file(path)) return false;  // a pipe would be waited for
+    if (!fs::is_regular_file(path)) return false;  // opening a pipe would wait for its writer
     std::ifstream file(path, std::ios::binary);
     std::array<char, 4> magic{};
     return file.read(magic.data(), magic.size()) && std::string_view(magic.data(), magic.size()) == "GGUF";
@@ -27,7 +27,7 @@ bool has_weights(const fs::path& directory) {
     return fs::exists(directory / "model.safetensors") || fs::exists(directory / "model.safetensors.index.json");
 }
 
-/// The files of a directory that holds a tokenizer and no model.
+/// Returns the tokenizer files of a directory without weights; paths of missing files are empty.
 TokenizerSource files_of(const fs::path& directory) {
     TokenizerSource source;
     source.tokenizer_json = if_there(directory / "tokenizer.json");
@@ -38,7 +38,7 @@ TokenizerSource files_of(const fs::path& directory) {
     return source;
 }
 
-/// One file of a tokenizer, with those beside it that belong to it; nothing else in the directory counts.
+/// Returns one tokenizer file with the files next to it that belong to it; other files of the directory are ignored.
 TokenizerSource file_alone(const fs::path& path) {
     TokenizerSource source;
     const fs::path directory = path.parent_path();
@@ -50,7 +50,7 @@ TokenizerSource file_alone(const fs::path& path) {
     }
     if (name == "tokenizer.model" || path.extension() == ".tiktoken") {
         source.sentencepiece_model = path;
-        return source;  // it says all there is to say
+        return source;  // this file is complete by itself
     }
     source.tokenizer_config_json = if_there(directory / "tokenizer_config.json");
     return source;
@@ -65,7 +65,7 @@ bool is_found(const TokenizerSource& source) {
 TokenizerSource find_tokenizer_source(const fs::path& path) {
     TokenizerSource source;
     if (fs::is_directory(path)) {
-        // With weights it is a model, whose configuration knows of BOS.
+        // With weights it is a model, whose config.json names BOS.
         if (has_weights(path)) return ModelFiles::open(path)->tokenizer_source();
         source = files_of(path);
     } else if (is_gguf(path)) {

@@ -10,7 +10,8 @@ namespace slipstream::tools {
 namespace {
 
 std::size_t distance(std::string_view one, std::string_view other) {
-    std::vector<std::size_t> row(other.size() + 1);  // of the part of `one` that was looked at
+    std::vector<std::size_t> row(other.size() +
+                                 1);  // distances between the letters of `one` so far and each prefix of `other`
     std::iota(row.begin(), row.end(), std::size_t{0});
     for (std::size_t i = 0; i < one.size(); ++i) {
         std::size_t diagonal = row[0];

@@ -1,4 +1,4 @@
-// Of several names the one that a mistyped one is meant to be.
+// Finds the known name that a mistyped one was probably meant to be.
 #pragma once
 
 #include <span>
@@ -6,8 +6,10 @@
 
 namespace slipstream::tools {
 
-/// The name with the fewest letters inserted, left out or changed (Levenshtein's distance), the first of equals; a
-/// beginning of a name counts as that name. Empty where more than a third of the letters, and more than two, differ.
+/// Returns the name of `names` with the smallest edit distance (Levenshtein) to `name`, the first of equals. If `name`
+/// is a prefix of a known name, the distance counts as 0. Ignores names whose distance is more than 2 and more than a
+/// third of the length of `name`, or not less than the length of the longer of the two names. Returns an empty view if
+/// no name is left, or if `name` is empty or longer than 64 bytes.
 [[nodiscard]] std::string_view closest_name(std::string_view name, std::span<const std::string_view> names);
 
 }  // namespace slipstream::tools

@@ -1,5 +1,5 @@
-// How a subcommand declares itself: its options as data, and the function that serves it. The argument library sees
-// the data only (options.cpp); environment and configuration file use the same names (settings.h).
+// Declares a subcommand: its options as data, and the function that runs it. The parser of the command line
+// (options.cpp) reads only this data; environment and configuration file use the same option names (settings.h).
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@ class Settings;
 
 enum class OptionRole : std::uint8_t {
     Value,
-    InputFile,           // a file that is read: no output may be the same
-    OutputFile,          // a file to be written; "-" is a mistake
-    OutputFileOrStdout,  // the same, and "-" is stdout
+    InputFile,           // a file that is read; no output may be the same file
+    OutputFile,          // a file that is written; the value "-" is an error
+    OutputFileOrStdout,  // a file that is written; "-" means stdout
 };
 
 /// One option of a subcommand.
 struct OptionSpec {
-    std::string_view name;   // the long name without dashes; also its key in the configuration file
-    std::string_view flags;  // all spellings, "-n,--max-tokens,--predict"; one without dashes is positional
-    std::string_view value;  // what stands for its value in the help, "N"; empty: a flag; a positional "F...": several
+    std::string_view name;   // long name without dashes; also the key in the configuration file
+    std::string_view flags;  // all spellings, "-n,--max-tokens,--predict"; a spelling without dashes is positional
+    std::string_view value;  // placeholder of the value in the help, "N"; empty: a flag; positional "F...": several
     std::string_view help;
     OptionRole role = OptionRole::Value;
 };
 
-/// What a subcommand gets to work with.
+/// What the run function of a subcommand gets.
 struct CommandContext {
     Settings& settings;
     Console& console;
@@ -37,8 +37,8 @@ struct CommandContext {
 struct CommandSpec {
     std::string_view name;
     std::string_view summary;
-    std::string_view details;  // further lines of the help, or empty
-    std::string_view example;  // a command line that runs
+    std::string_view details;  // further lines of the help; may be empty
+    std::string_view example;  // a command line that works, for the help
     std::vector<OptionSpec> options;
     int (*run)(CommandContext& context);  // returns the exit code
 };
@@ -55,7 +55,7 @@ struct CommandSpec {
 [[nodiscard]] CommandSpec tokenize_command();
 [[nodiscard]] CommandSpec version_command();
 
-/// Options that every subcommand has: messages and configuration.
+/// Returns the options that every subcommand has, for messages and configuration.
 [[nodiscard]] std::span<const OptionSpec> common_options();
 
 }  // namespace slipstream::tools

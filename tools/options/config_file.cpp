@@ -33,7 +33,7 @@ std::optional<std::string> users_file(const EnvironmentReader& environment) {
 }  // namespace
 
 ConfigFile read_config_file(const OptionValues& command_line, const EnvironmentReader& environment) {
-    // The two options that decide about the file are resolved without it.
+    // The options that choose the file are resolved without a file.
     const CommandSpec nothing{};
     const Settings settings(nothing, {}, command_line, environment, {}, "");
     constexpr std::array<std::string_view, 2> kOptions{"config", "no-config"};

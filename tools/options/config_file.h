@@ -1,4 +1,4 @@
-// Which configuration file counts, and what it says.
+// Finds and reads the configuration file.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@
 namespace slipstream::tools {
 
 struct ConfigFile {
-    std::string name;  // empty: there is none
+    std::string name;  // path of the file; empty: there is none
     std::vector<TomlEntry> entries;
 };
 
-/// The file of --config or SLIPSTREAM_CONFIG, else slipstream/config.toml below XDG_CONFIG_HOME or ~/.config if it is
-/// there, unless --no-config or SLIPSTREAM_NO_CONFIG. Throws UsageError where a named file cannot be read or any is
-/// malformed.
+/// Reads the file that --config or SLIPSTREAM_CONFIG names, else slipstream/config.toml in XDG_CONFIG_HOME or ~/.config
+/// if it exists. Returns no entries if --no-config or SLIPSTREAM_NO_CONFIG is given. Throws UsageError if the file
+/// cannot be read, is malformed or is larger than 4 MiB.
 [[nodiscard]] ConfigFile read_config_file(const OptionValues& command_line, const EnvironmentReader& environment);
 
 }  // namespace slipstream::tools

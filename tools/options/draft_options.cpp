@@ -27,8 +27,8 @@ using draft::TreeShape;
 
 constexpr std::int64_t kMaxGamma = 256;
 constexpr std::int64_t kMaxLookupNgram = 16;
-constexpr std::int64_t kLeastView = 32;  // tokens of a view
-constexpr std::int64_t kMostView = std::int64_t{1} << 20;
+constexpr std::int64_t kLeastView = 32;                    // tokens of a KV view (--kv-budget)
+constexpr std::int64_t kMostView = std::int64_t{1} << 20;  // tokens; also of --view-rebuild
 
 std::vector<SourceKind> choose_automatic(const Settings& settings, DraftPlace place, std::optional<TreeShape> shape) {
     std::vector<SourceKind> sources;
@@ -62,7 +62,7 @@ void check_shape(const draft::DraftOptions& options, const Setting& tree) {
                             "--draft {}, or another tree",
                             tree.where, tree.values.back(), fmt::join(names, ", "), draft::source_name(kind),
                             fmt::join(names, ",")));
-    // The first of a shape's own makes it; others may join.
+    // The first source of the shape is required, the others are optional.
     if (!options.sources.empty() && !options.has(own.front()))
         throw UsageError(
             fmt::format("{} {}: that tree grows from '{}', which is not among the sources; take "
@@ -70,13 +70,14 @@ void check_shape(const draft::DraftOptions& options, const Setting& tree) {
                         tree.where, tree.values.back(), names.front(), fmt::join(names, ",")));
 }
 
-// The options that act for some lists of sources only.
+// An option that has an effect with some lists of sources only. `acts` returns whether it has one with these settings;
+// `wanted` says in words what it requires.
 struct BoundOption {
     std::string_view name;
     bool (*acts)(const DraftSettings&);
     std::string_view wanted;
 };
-bool guesses_with_view(const DraftSettings& draft) {
+bool drafts_with_view(const DraftSettings& draft) {
     return draft.options.has(SourceKind::Retrieval);
 }
 constexpr std::string_view kWithRetrieval = "with 'retrieval' among the sources";
@@ -92,19 +93,20 @@ constexpr std::array kBound{
                 "with 'cacheback' among the sources"},
     BoundOption{"corpus", [](const DraftSettings& draft) { return draft.options.has(SourceKind::Corpus); },
                 "with 'corpus' among the sources"},
-    BoundOption{"kv-budget", guesses_with_view, kWithRetrieval},
-    BoundOption{"kv-view", guesses_with_view, kWithRetrieval},
+    BoundOption{"kv-budget", drafts_with_view, kWithRetrieval},
+    BoundOption{"kv-view", drafts_with_view, kWithRetrieval},
     BoundOption{"view-score",
                 [](const DraftSettings& draft) {
-                    return guesses_with_view(draft) && draft.options.view.kind == ViewKind::Retrieval;
+                    return drafts_with_view(draft) && draft.options.view.kind == ViewKind::Retrieval;
                 },
                 "on --kv-view retrieval, with 'retrieval' among the sources,"},
-    BoundOption{"view-rebuild", guesses_with_view, kWithRetrieval},
+    BoundOption{"view-rebuild", drafts_with_view, kWithRetrieval},
     BoundOption{"gamma", [](const DraftSettings& draft) { return draft.options.shape == TreeShape::Chain; },
                 "on chains (--tree chain, or a source alone)"},
 };
 
-// Where nothing guesses, options of guessing have nothing to do, and stand: scripts sweep over --draft.
+// Throws UsageError for options on the command line that have no effect with any of the lists. If no list has sources,
+// options of drafting are accepted, so that scripts can vary --draft alone.
 void refuse_what_cannot_act(const Settings& settings, std::span<const DraftSettings> drafts) {
     if (std::ranges::all_of(drafts, [](const DraftSettings& draft) { return draft.options.sources.empty(); })) return;
     const auto some = [&](const auto& acts) { return std::any_of(drafts.begin(), drafts.end(), acts); };
@@ -152,7 +154,8 @@ ViewOptions view_settings(const Settings& settings) {
     return view;
 }
 
-// Finds the model that --draft-model names, as -m takes it; else the bundled one, which is for the bundled target.
+// Returns a function that finds the draft model for a target: the one that --draft-model names (as -m does), else the
+// bundled draft model if the target is the bundled model, else an empty path.
 std::function<std::filesystem::path(const std::filesystem::path&)> draft_model_finder(std::optional<std::string> named,
                                                                                       EnvironmentReader environment) {
     return [named = std::move(named), environment = std::move(environment)](const std::filesystem::path& target) {
@@ -166,7 +169,7 @@ std::function<std::filesystem::path(const std::filesystem::path&)> draft_model_f
     };
 }
 
-// What does not depend on the sources.
+// Returns the settings that do not depend on the sources.
 DraftSettings shared_settings(const Settings& settings, DraftPlace place) {
     DraftSettings draft;
     draft.options.shape = shape_setting(settings);
@@ -189,9 +192,10 @@ DraftSettings shared_settings(const Settings& settings, DraftPlace place) {
     return draft;
 }
 
-// Classical sampling draws without the noise that guesses could be ranked by. Models alone are drawn from, so that
-// their whole distributions count, two of them in chains that one draws and the other checks; children of several
-// sources are point masses.
+// Adapts the options to VerifyRule::Rejection. It draws without the noise of drafter-invariant sampling (E2), so
+// proposals cannot be ranked by that noise. If all sources are models, children are drawn from the models'
+// distributions; two models grow chains that one draws and the other checks. Other children are picked and count as
+// point masses.
 void choose_rejection(draft::DraftOptions& options) {
     options.noise_ranking = draft::NoiseRanking::Blind;
     const auto draws = [](SourceKind kind) { return kind == SourceKind::Model || kind == SourceKind::Retrieval; };
@@ -284,7 +288,7 @@ std::vector<DraftSettings> draft_settings(const Settings& settings, DraftPlace p
         } else if (list != "none") {
             draft.options.sources = parse_sources(list, place, where);
         }
-        // The length of a chain asks for one, where there is a single source.
+        // With a single source and no --tree, --gamma implies a chain.
         if (draft.options.gamma && !draft.options.shape && draft.options.sources.size() == 1)
             draft.options.shape = TreeShape::Chain;
         if (settings.find("tree") != nullptr) check_shape(draft.options, *settings.find("tree"));

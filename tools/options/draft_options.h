@@ -1,9 +1,9 @@
-// Options about guessing, the same for every command that generates: which sources, in which tree, under which budget,
-// and how the target checks them. Read and checked here, before anything is opened; the engine makes a drafter of
-// them.
+// Options of speculative decoding, the same for every command that generates: draft sources, shape of the tree, its
+// budget, and the rule by which the target verifies. They are checked here, before a model is opened; the engine makes
+// a drafter from them.
 //
-// An option that cannot act is a usage error where it stands on the command line (environment and configuration file
-// serve many commands, so there it is passed over).
+// An option without effect is a UsageError if it is on the command line. Environment and configuration file serve many
+// commands, so there it is ignored.
 #pragma once
 
 #include <cstdint>
@@ -23,26 +23,28 @@ struct DraftSettings;
 struct OptionSpec;
 class Settings;
 
-/// Most nodes of a pass that may be asked for.
+/// Largest number of nodes of a tree, node 0 included, that an option may request.
 inline constexpr std::int64_t kMaxBudget = 4096;
 
-/// --draft, --draft-model, --budget, --tree and all that go with them. A command on recordings has no draft model and
-/// no verification.
+/// Declares --draft, --draft-model, --budget, --tree and the other options of drafting. For DraftPlace::OnRecording,
+/// those of a draft model, a KV view, learnt tables and verification are left out.
 [[nodiscard]] std::vector<OptionSpec> draft_option_specs(DraftPlace place);
 
-/// Of several --draft: which count.
+/// Which values count if --draft is given several times.
 enum class DraftLists : std::uint8_t { Last, Every };
 
-/// One for each --draft that counts, `fallback` standing for none given. Throws UsageError where a value is malformed,
-/// names what this version does not have, or an option cannot act for any of them.
+/// Returns the settings of each list of sources that counts; `fallback` is the list if --draft is not given. Throws
+/// UsageError if a value is malformed or names what this version does not have, or if an option on the command line has
+/// no effect with any of the lists. Lists that are all `none` accept every option.
 [[nodiscard]] std::vector<DraftSettings> draft_settings(const Settings& settings, DraftPlace place, DraftLists use,
                                                         std::string_view fallback);
 
-/// The folder of learnt tables: --tables, else slipstream/tables in the user's cache; nothing for `off`, or where the
-/// user has no cache folder.
+/// Returns the folder of learnt tables: --tables, else slipstream/tables in XDG_CACHE_HOME or ~/.cache. Returns nothing
+/// if --tables is `off`, or if the environment has neither.
 [[nodiscard]] std::optional<std::filesystem::path> tables_folder(const Settings& settings);
 
-/// "ll=1,fl=3" -> the built-in settings with these changed; `where` is for messages. Throws UsageError.
+/// Parses a value of --cacheback such as "ll=1,fl=3"; settings that the list does not name keep their defaults. `where`
+/// names the option in errors. Throws UsageError.
 [[nodiscard]] draft::CachebackOptions parse_cacheback(std::string_view list, std::string_view where);
 
 }  // namespace slipstream::tools

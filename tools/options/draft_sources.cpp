@@ -16,14 +16,14 @@ namespace {
 using draft::SourceKind;
 using draft::TreeShape;
 
-constexpr std::int64_t kRecyclingNodes = 81;  // its static tree (Luo et al. 2024, appendix) and node 0
+constexpr std::int64_t kRecyclingNodes = 81;  // the paper's static tree (Luo et al. 2024, appendix) and node 0
 constexpr std::int64_t kNGrammysNodes = 101;  // k = w = 10 (Stewart et al. 2024) and node 0
 constexpr std::int64_t kCorpusNodes = 65;     // 64 draft tokens (REST) and node 0
 
 constexpr std::array kAutomatic{SourceKind::Context, SourceKind::Suffix, SourceKind::Recycling,
                                 SourceKind::Bigram,  SourceKind::Model,  SourceKind::Retrieval};
 
-// Sources that the plan of the program has and this version does not.
+// Planned sources that this version does not have.
 constexpr std::array<std::string_view, 1> kLater{"lowbit"};
 
 SourceKind parse_source(std::string_view name, DraftPlace place, std::string_view where) {

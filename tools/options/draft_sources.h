@@ -1,5 +1,5 @@
-// Lists of sources as --draft spells them: what `auto` stands for, what a paper's tree grows from, and how many nodes
-// it takes.
+// Lists of draft sources as --draft spells them: the sources of `auto`, the sources of the tree of a paper, and the
+// number of nodes of that tree.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,35 @@
 
 namespace slipstream::tools {
 
-/// Where the sources are to run.
+/// Where the sources run: beside a model, or on recorded answers without one (replay).
 enum class DraftPlace : std::uint8_t { OnModel, OnRecording };
 
-/// Most nodes of a merged tree under --budget auto, which takes fewer where more would not pay.
+/// Most nodes of a merged tree with --budget auto; fewer are used if more would not pay.
 inline constexpr std::int64_t kAutoBudget = 64;
-/// The same of a replay, where nodes cost nothing: Cacheback's own.
+/// Most nodes of a tree in a replay, where nodes cost nothing: the tree of the Cacheback paper.
 inline constexpr std::int64_t kRecordedBudget = 96;
 
-/// What --draft takes there: "none, auto, context, ...".
+/// Returns the names that --draft accepts, for messages: "none, auto, context, ...".
 [[nodiscard]] std::string known_sources(DraftPlace place);
 
-/// What `auto` stands for: sources that pay together. `model` among them counts only where there is a draft model;
-/// `cacheback` and `corpus` join where an option of theirs is given.
+/// Returns the sources of `auto`. The engine leaves out those that cannot be used, such as `model` without a draft
+/// model. `cacheback` and `corpus` are not in the list: draft_settings() adds them if one of their options is given.
 [[nodiscard]] std::span<const draft::SourceKind> automatic_sources();
 
-/// Whether a source learns from token ids alone, so that it can be replayed without a model.
+/// Returns whether a source learns from token ids only, so that it can be replayed without a model.
 [[nodiscard]] bool needs_tokens_only(draft::SourceKind kind);
 
-/// "context,suffix" -> both. `where` is for messages. Throws UsageError: unknown, of a later version, named twice, in
-/// need of a model, or `none` and `auto` beside others.
+/// Parses a list such as "context,suffix"; `where` names the option in errors. Throws UsageError if a source is
+/// unknown, not in this version, named twice, or needs a model that `place` does not have, and for `none` and `auto`: a
+/// list of one of these alone is handled by the caller.
 [[nodiscard]] std::vector<draft::SourceKind> parse_sources(std::string_view list, DraftPlace place,
                                                            std::string_view where);
 
-/// The sources that a paper's tree is grown from; none for shapes of any sources.
+/// Returns the sources that the tree of a paper grows from; empty for shapes that take any sources.
 [[nodiscard]] std::vector<draft::SourceKind> sources_of(draft::TreeShape shape);
 
-/// Nodes of the tree that the paper of a shape, or of a lone source, uses, node 0 included; 0 where none is fixed.
+/// Returns the number of nodes, node 0 included, of the paper's tree of the given shape, or of a source that is alone
+/// without a shape; 0 if no paper fixes it.
 [[nodiscard]] std::int64_t own_nodes(const draft::DraftOptions& options);
 
 }  // namespace slipstream::tools

@@ -12,7 +12,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// A text for roff: dashes as typed, no line that begins with a control character.
+// Escapes `text` for roff: dashes are printed as typed, and the line cannot begin with a control character.
 std::string roff(std::string_view text) {
     std::string result;
     for (const char c : text) {
@@ -35,7 +35,7 @@ std::string replaced(std::string text, std::string_view what, std::string_view b
     return text;
 }
 
-// For a text in single quotes of sh, bash and zsh.
+// Returns `text` as a word in single quotes for sh, bash and zsh.
 std::string quoted(std::string_view text) {
     return fmt::format("'{}'", replaced(std::string(text), "'", "'\\''"));
 }
@@ -56,7 +56,8 @@ std::string names_of(std::span<const CommandSpec> commands) {
     return names + "help";
 }
 
-// Every option of a command and of all commands, but positional ones.
+// Calls use(option, spellings) for each option of the command and each common option, with the spellings that begin
+// with a dash; skips options that are only positional.
 template <typename Use>
 void for_each_option(const CommandSpec& command, Use use) {
     const auto pass = [&](const OptionSpec& option) {
@@ -68,7 +69,7 @@ void for_each_option(const CommandSpec& command, Use use) {
     for (const OptionSpec& option : common_options()) pass(option);
 }
 
-// What stands behind -m: names that `models` lists, and files.
+// Shell command that prints the names of the models that `models` lists, one per line. Completes -m, beside files.
 constexpr std::string_view kListModels = "slipstream models 2>/dev/null | sed -n '2,$s/ .*//p'";
 
 std::string bash_completion(std::span<const CommandSpec> commands) {
@@ -106,7 +107,7 @@ std::string bash_completion(std::span<const CommandSpec> commands) {
 
 std::string zsh_completion(std::span<const CommandSpec> commands) {
     std::string text = "#compdef slipstream\n_slipstream() {\n    local -a commands options\n    commands=(\n";
-    const auto plain = [](std::string_view help) {  // of what _arguments reads as its own
+    const auto plain = [](std::string_view help) {  // escapes characters that zsh's completion interprets
         std::string result = replaced(std::string(help), "\\", "\\\\");
         for (const char* mark : {"[", "]", ":"}) result = replaced(result, mark, fmt::format("\\{}", mark));
         return result;

@@ -1,5 +1,5 @@
-// Files that come with an installed program and say what --help says: the manual page, and completions of shells. Made
-// from the options themselves, so that they never tell of another version.
+// Makes the files of an installed program that repeat --help: the manual page, and completion scripts for shells. They
+// are made from the declared options, so they always match the program.
 #pragma once
 
 #include <span>
@@ -10,10 +10,10 @@
 
 namespace slipstream::tools {
 
-/// slipstream(1), for man.
+/// Returns the manual page slipstream(1) in roff.
 [[nodiscard]] std::string manual_page(std::span<const CommandSpec> commands);
 
-/// A completion script for "bash", "zsh" or "fish". Throws UsageError of any other shell.
+/// Returns the completion script for `shell`: "bash", "zsh" or "fish". Throws UsageError for any other shell.
 [[nodiscard]] std::string completion_script(std::string_view shell, std::span<const CommandSpec> commands);
 
 }  // namespace slipstream::tools

@@ -13,7 +13,7 @@ namespace slipstream::tools {
 namespace {
 
 constexpr std::size_t kColumns = 80;
-constexpr std::size_t kHelpColumn = 26;  // where the words behind an option begin
+constexpr std::size_t kHelpColumn = 26;  // column, from 0, in which the descriptions of options begin
 
 enum class Reader : std::uint8_t { Anyone, Researcher };
 
@@ -33,7 +33,7 @@ constexpr std::string_view kResults = "Sessions and results";
 constexpr std::string_view kMessages = "Messages and settings";
 constexpr std::array kTitles{kOwn, kText, kModel, kMemory, kSampling, kDrafting, kResults, kMessages};
 
-// Options that are not here are the command's own.
+// Subjects of options. Options that are not listed have the subject kOwn.
 constexpr std::array kSubjects{
     Subject{"prompt", kText},
     Subject{"prompt-file", kText},
@@ -104,7 +104,7 @@ bool is_positional(std::string_view spelling) {
     return !spelling.starts_with("-");
 }
 
-// "-n, --max-tokens N": the first short and the first long spelling, or all of them.
+// Returns "-n, --max-tokens N": the first short and the first long spelling, or all of them with HelpDepth::All.
 std::string shown_flags(const OptionSpec& option, HelpDepth depth) {
     std::string flags;
     bool has_short = false;
@@ -131,7 +131,7 @@ std::string option_lines(const std::string& flags, std::string_view help) {
     return line + wrapped(help, kColumns - kHelpColumn, kHelpColumn) + "\n";
 }
 
-// "slipstream tables ACTION [FILE...] [OPTION]..."
+// Returns "slipstream tables [build|inspect] [FILE...] [OPTION]...".
 std::string usage_of(const CommandSpec& command) {
     std::string usage = fmt::format("slipstream {}", command.name);
     for (const OptionSpec& option : command.options)

@@ -1,5 +1,5 @@
-// What --help prints: the options of a command by subject, words wrapped at 80 columns. Which subject an option belongs
-// to, and which ones are for research and stand under --help-all alone, is one table here.
+// Text of --help: the options of a command grouped by subject, wrapped at 80 columns. One table in help_text.cpp
+// assigns each option to a subject, and marks options for research, which only --help-all shows.
 #pragma once
 
 #include <cstddef>
@@ -14,21 +14,25 @@
 
 namespace slipstream::tools {
 
-/// All: options for research and every spelling as well.
+/// Common: options for general use, with their first short and first long spelling. All: also options for research, and
+/// every spelling.
 enum class HelpDepth : std::uint8_t { Common, All };
 
-/// `text` with lines of at most `columns`, each behind `indent` blanks but for the first; single line breaks in it
-/// count as blanks, empty lines stay. A word that is longer stands alone.
+/// Returns `text` in lines of at most `columns` terminal cells, without the indent; each line but the first is indented
+/// by `indent` blanks. Single line breaks of `text` count as blanks, empty lines are kept. A longer word gets a line of
+/// its own.
 [[nodiscard]] std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent = 0);
 
-/// "-n", "--max-tokens", ... of an option, as declared; one without dashes is positional.
+/// Returns the spellings of an option as declared: "-n", "--max-tokens", ...; a spelling without dashes is positional.
 [[nodiscard]] std::vector<std::string> spellings_of(const OptionSpec& option);
 
-/// The options of a command by subject, subjects in the order in which they are shown.
+/// The options of a command that belong to one subject.
 struct OptionGroup {
     std::string_view title;
     std::vector<const OptionSpec*> options;
 };
+/// Returns the options of `command` and the common options by subject, in the order in which the help shows them. The
+/// pointers refer to `command` and to common_options().
 [[nodiscard]] std::vector<OptionGroup> grouped_options(const CommandSpec& command, HelpDepth depth);
 
 [[nodiscard]] std::string program_help(std::span<const CommandSpec> commands);

@@ -39,7 +39,8 @@ std::optional<double> number(std::string_view text) {
     return value;
 }
 
-// One value is for the cards; where there are none for every CPU device.
+// Returns whether a single value of --device-memory applies to `device`: to all GPUs, or to all CPU devices if there is
+// no GPU.
 bool gets_common_value(std::span<const DeviceKind> devices, std::size_t device) {
     return devices[device] == DeviceKind::Cuda || std::ranges::find(devices, DeviceKind::Cuda) == devices.end();
 }

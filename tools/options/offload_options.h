@@ -1,4 +1,5 @@
-// Options that say how much memory there is and how fast the link to it: what does not fit streams.
+// Options of memory budgets, of the speed of links, and of the split over devices. What does not fit into a device's
+// budget streams.
 #pragma once
 
 #include <cstddef>
@@ -19,41 +20,47 @@ struct OptionSpec;
 struct Setting;
 class Settings;
 
-/// --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens, --split, --shares, --rates.
+/// Declares --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens, --split, --shares and --rates.
 [[nodiscard]] std::vector<OptionSpec> offload_option_specs();
-/// Reads them for devices of those kinds, one or more. Throws UsageError if a value is malformed, a list has neither
-/// one value nor one for each device, or an option cannot act: a ring or a link if all devices are CPUs without
-/// --device-memory, shares on one device. Throws RequestError for a split that these devices do not serve.
+/// Returns the options for `devices` (at least one), which are of these kinds. Throws UsageError if a value is
+/// malformed, if a list has neither one value nor one per device, or if an option on the command line has no effect:
+/// link, ring, expected tokens or host memory if nothing streams (no GPU, and no CPU device with --device-memory),
+/// split or shares with one device. Throws RequestError if the devices do not support the split: tensor requires
+/// devices of one kind.
 [[nodiscard]] OffloadOptions offload_options(const Settings& settings, std::span<const DeviceKind> devices);
 
-/// Bytes of "8G" = "8GB" = "8GiB", "1.5T", "300M", "64k", "4096"; nothing where it is malformed or does not fit.
+/// Returns the bytes of "8G" = "8GB" = "8GiB", "1.5T", "300M", "64k" or "4096", rounded down; nothing if the text is
+/// malformed or the size is 2^62 bytes or more.
 [[nodiscard]] std::optional<std::size_t> parse_size(std::string_view text);
-/// The same for the value of an option: from one byte to 1024T. UsageError, which begins with `where` and says the
-/// range; `also` is what the option takes besides: "'none'".
+/// Returns the bytes of an option's value, 1 byte to 1024T. Throws UsageError, which begins with `where` and names the
+/// range; `also` is what the option accepts besides sizes, for the message: "'none'".
 [[nodiscard]] std::size_t size_value(std::string_view text, std::string_view where, std::string_view also = {});
 
-// GiB a second of a link. Below the least a pass takes minutes.
+// Range of --link-gib-s in GiB/s. Over a slower link, a pass would take minutes.
 inline constexpr double kLeastLinkGib = 0.001;
 inline constexpr double kMostLinkGib = 1e6;
-/// Most tokens of a pass that a placement is planned for.
+/// Largest value of --expect-tokens: tokens of a pass for which placement is planned.
 inline constexpr std::int64_t kMostExpectedTokens = std::int64_t{1} << 20;
 
-/// Returns --split; no value if it was not given, which means layers. Throws UsageError.
+/// Returns --split; nothing if it is not given: layers. Throws UsageError.
 [[nodiscard]] std::optional<SplitKind> split_setting(const Settings& settings);
 
-/// The values of a list: one for each device, or one for all of them. UsageError where they are others in number.
+/// Returns the values of a comma-separated list: one for each device, or one for all of them. Throws UsageError if
+/// there are other numbers of values.
 [[nodiscard]] std::vector<std::string_view> device_values(const Setting& setting, std::size_t n_devices);
-/// Bytes a second of a link, told in GiB; UsageError where that is no number, or out of range.
+/// Returns the bytes per second of a link speed given in GiB/s. Throws UsageError if the text is no number or is out of
+/// range.
 [[nodiscard]] double link_value(std::string_view text, std::string_view where);
 
-/// --split and --shares.
+/// The values of --split and --shares.
 struct ShareSettings {
     std::optional<SplitKind> split{};  // not given: layers
-    std::string split_where{};
-    std::vector<double> shares{};  // empty: planned
-    std::string shares_where{};
+    std::string split_where{};         // option or variable that gave `split`, for messages
+    std::vector<double> shares{};      // [devices]: proportions; empty: planned
+    std::string shares_where{};        // option or variable that gave `shares`, for messages
 };
-/// Of so many devices. Throws UsageError.
+/// Returns --split and --shares for `n_devices` devices. Throws UsageError if a value is malformed, if there is not one
+/// share for each device, or if there is only one device and the command line has one of these options.
 [[nodiscard]] ShareSettings share_settings(const Settings& settings, std::size_t n_devices);
 
 }  // namespace slipstream::tools

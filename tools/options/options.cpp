@@ -21,7 +21,8 @@ namespace {
 struct Renamed {
     std::string_view theirs, ours;
 };
-// llama.cpp's names of one dash and several letters, and what else it calls otherwise.
+// llama.cpp's spellings of options that exist here: names of one dash and several letters, which CLI11 cannot declare,
+// and names that differ.
 constexpr std::array kRenamed{Renamed{"-dev", "--devices"},
                               Renamed{"-ctk", "--kv-type"},
                               Renamed{"--cache-type-k", "--kv-type"},
@@ -32,9 +33,10 @@ constexpr std::array kRenamed{Renamed{"-dev", "--devices"},
                               Renamed{"--hf-repo", "--model"},
                               Renamed{"-no-cnv", "--no-template"},
                               Renamed{"--no-conversation", "--no-template"}};
-// A conversation is a command here.
+// llama.cpp's options for a conversation, which here is the command `chat`.
 constexpr std::array<std::string_view, 2> kConversation{"-cnv", "--conversation"};
 
+// llama.cpp's options without a counterpart; `answer` goes into the error.
 struct Answered {
     std::string_view theirs, answer;
 };
@@ -69,7 +71,7 @@ constexpr std::array kAnswered{
     Answered{"--jinja", "chat templates are always run as they are written; leave it out"},
 };
 
-// The option of `command` that is spelt `flag`, or null.
+// Returns the option of `command`, or the common option, that has the spelling `flag`; null if there is none.
 const OptionSpec* find_option(const CommandSpec& command, std::string_view flag) {
     const auto spelt = [flag](const OptionSpec& option) {
         return std::ranges::any_of(spellings_of(option), [&](const std::string& name) { return name == flag; });
@@ -81,8 +83,8 @@ const OptionSpec* find_option(const CommandSpec& command, std::string_view flag)
     return shared == common.end() ? nullptr : &*shared;
 }
 
-// The option's own name of one dash and a letter that `argument` begins with, with a number behind it ("-n20", "-s-1",
-// and with a value of its own "-l5=1"); else 0.
+// If `argument` is an option of one dash and one letter with a number attached ("-n20", "-s-1", and "-l5=1", whose
+// value is "5=1"), returns the length of the option's name, 2; else 0.
 std::size_t attached_number(const CommandSpec& command, const std::string& argument) {
     constexpr std::size_t kShort = 2;
     if (argument.size() <= kShort || argument[1] == '-') return 0;
@@ -93,8 +95,9 @@ std::size_t attached_number(const CommandSpec& command, const std::string& argum
     return option != nullptr && !option->value.empty() && number ? kShort : 0;
 }
 
-// Whether what follows an option is its value: not the name of another, unless the value may be any text.
-bool has_value_behind(const CommandSpec& command, const OptionSpec& option, std::span<const std::string> rest) {
+// Returns whether the argument after an option is its value: it is not the spelling of another option, unless the value
+// may be any text.
+bool has_value_after(const CommandSpec& command, const OptionSpec& option, std::span<const std::string> rest) {
     if (rest.empty()) return false;
     const bool takes_any_text = option.value == "TEXT" || option.value == "PROMPT";
     return takes_any_text || !rest.front().starts_with("--") ||
@@ -121,8 +124,8 @@ struct ConversationAsked {
     std::string option;
 };
 
-// What the library would misread: foreign names, "--name=" with an empty value, "-xyz" as letters. Values are left
-// alone. Throws HelpAsked, ConversationAsked, UsageError.
+// Returns `arguments` without what CLI11 would misread: llama.cpp's spellings, "--name=" with an empty value, and
+// "-xyz", which it would split into letters. Values are not changed. Throws HelpAsked, ConversationAsked, UsageError.
 std::vector<std::string> rewritten(const CommandSpec& command, std::span<const std::string> arguments) {
     std::vector<std::string> result;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -161,14 +164,14 @@ std::vector<std::string> rewritten(const CommandSpec& command, std::span<const s
                 throw UsageError(fmt::format("{}: {}", entry.theirs, entry.answer));
         const bool is_option = argument.size() > 1 && argument.starts_with("-");
         if (is_option && option == nullptr) refuse_unknown(command, typed);
-        if (!is_option) option = nullptr;  // a positional's name is no spelling
+        if (!is_option) option = nullptr;  // an argument that equals the name of a positional option is a text
         if (option != nullptr && option->value.empty() && has_value)
             throw UsageError(fmt::format("{} takes no value, found '{}'", argument, value));
         result.push_back(std::move(argument));
         if (option == nullptr || option->value.empty()) continue;
         if (has_value) {
             result.push_back(std::move(value));
-        } else if (has_value_behind(command, *option, arguments.subspan(i + 1))) {
+        } else if (has_value_after(command, *option, arguments.subspan(i + 1))) {
             result.push_back(arguments[++i]);
         } else {
             throw UsageError(fmt::format("{} takes a value, {}{}; there is none behind it", typed, option->value,
@@ -184,16 +187,16 @@ CLI::Option* declare(CLI::App& app, const OptionSpec& spec) {
     CLI::Option* option = app.add_option(
         std::string(spec.flags), [](const CLI::results_t&) { return true; }, help);
     option->type_name(std::string(spec.value));
-    // A text that may also stand without its name: the last one counts, as of every other option.
+    // A positional option that also has a name. If it is given several times, the last value counts.
     if (!spec.flags.starts_with("-") && spec.flags.find(',') != std::string_view::npos)
         return option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     if (!spec.flags.starts_with("-"))
         return spec.value.ends_with("...") ? option->expected(1, 1 << 28)->allow_extra_args() : option;
-    // Any number of times, one value each, taken as it stands.
+    // May be repeated; each occurrence takes one value, whatever it looks like.
     return option->expected(1, 1 << 28)->allow_extra_args(false);
 }
 
-// The library's words for a mistake, on one line and without what it adds for its own users.
+// Returns CLI11's message on one line and without the full stop at its end.
 std::string message_of(const CLI::ParseError& error) {
     std::string text = error.what();
     std::replace(text.begin(), text.end(), '\n', ' ');
@@ -225,7 +228,7 @@ OptionValues parsed_values(const CommandSpec& command, std::vector<std::string> 
     for (const OptionSpec& option : command.options) declared.emplace_back(&option, declare(app, option));
     for (const OptionSpec& option : common_options()) declared.emplace_back(&option, declare(app, option));
     try {
-        std::ranges::reverse(arguments);  // the library takes them from the back
+        std::ranges::reverse(arguments);  // CLI11 takes the arguments from the back
         app.parse(arguments);
     } catch (const CLI::ExtrasError&) {
         throw UsageError(message_of_extras(app.remaining(true)));
@@ -238,7 +241,8 @@ OptionValues parsed_values(const CommandSpec& command, std::vector<std::string> 
     return values;
 }
 
-// Of a conversation that generate was asked for: what is wrong then is wrong for chat.
+// Parses the arguments of a `generate` that asked for a conversation as arguments of `chat`. The message of an error
+// says so.
 OptionValues conversation_values(const CommandSpec& chat, std::span<const std::string> arguments,
                                  std::string_view asked_by) {
     try {
@@ -248,7 +252,8 @@ OptionValues conversation_values(const CommandSpec& chat, std::span<const std::s
     }
 }
 
-// `help`, `help COMMAND`, and what an installation asks for.
+// Returns the answer to `help`, `help COMMAND`, and to `help --man` and `help --completion SHELL`, which an
+// installation calls. `asked` are the arguments after the first `help`.
 std::string help_answer(std::span<const CommandSpec> commands, std::span<const std::string> asked) {
     if (asked.empty() || (asked.front() == "help" && asked.size() == 1)) return program_help(commands);
     if (asked.front() == "--man" && asked.size() == 1) return manual_page(commands);

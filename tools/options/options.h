@@ -1,4 +1,4 @@
-// The command line. The only file behind this header that knows the argument library.
+// Parses the command line. Only options.cpp uses the argument library (CLI11).
 #pragma once
 
 #include <map>
@@ -11,17 +11,18 @@
 
 namespace slipstream::tools {
 
-/// Values by option name, in the order given; a flag has the value "true".
+/// Values of each option that is on the command line, by option name, in the order given; a flag has the value "true".
 using OptionValues = std::map<std::string, std::vector<std::string>, std::less<>>;
 
 struct ParsedCommandLine {
-    const CommandSpec* command = nullptr;  // null: a question about the program itself, `text` is the answer
+    const CommandSpec* command = nullptr;  // null: the program itself was asked (help, version); `text` is the answer
     std::string text;
     OptionValues values;
 };
 
-/// `arguments` without the program's name. Names of llama.cpp's that are options here are understood; those that have
-/// no counterpart are answered in the error. Throws UsageError.
+/// Parses `arguments`, which do not contain the program's name. Spellings of llama.cpp are accepted for options that
+/// exist here; if there is no counterpart, the error says what to use instead. `generate` with -cnv becomes `chat`.
+/// Throws UsageError.
 [[nodiscard]] ParsedCommandLine parse_command_line(std::span<const CommandSpec> commands,
                                                    std::span<const std::string> arguments);
 

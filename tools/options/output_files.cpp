@@ -34,7 +34,8 @@ struct Output {
 
 using FileId = std::pair<dev_t, ino_t>;
 
-// Of a regular file; nothing where there is none (yet), or a device or pipe, which any number may write to.
+// Returns device and inode of a regular file. Returns nothing if there is no file yet, or if it is a device or a pipe,
+// to which several outputs may write.
 std::optional<FileId> file_id(const fs::path& path) {
     struct stat status {};
     if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
@@ -70,8 +71,8 @@ std::vector<Output> outputs_of(const Settings& settings) {
         fmt::format("{} and {} name the same file, {}; give each its own", where, output.where, output.path.string()));
 }
 
-// The models that are read: the target, the one of --draft-model, and the one whose tokenizer --tokenizer names.
-// Whatever is wrong with one is said where it is opened.
+// Returns the models that are read: the target, the model of --draft-model, and the one whose tokenizer --tokenizer
+// names. A model that is not found is left out; the code that opens it reports the error.
 std::vector<fs::path> models_of(const Settings& settings) {
     std::vector<fs::path> models;
     const auto add = [&](const auto& path_of) {
@@ -91,7 +92,7 @@ std::vector<fs::path> models_of(const Settings& settings) {
     return models;
 }
 
-// No output may be a file that is read.
+// Throws UsageError if an output is a file that is read, or the regular file on stdin.
 void check_inputs(const Settings& settings, std::span<const Output> outputs) {
     for (const auto& [option, setting] : settings.given())
         if (option->role == OptionRole::InputFile)
@@ -122,7 +123,7 @@ bool is_part_of_model(const fs::path& path) {
     return name.ends_with(".safetensors") || name.ends_with(".gguf") || std::ranges::count(kNames, name) > 0;
 }
 
-// No output may be a file of a model that is read.
+// Throws RequestError if an output is a file of a model that is read, or a new file that the model would read.
 void check_models(const Settings& settings, std::span<const Output> outputs) {
     std::vector<std::pair<FileId, const Output*>> there;
     for (const Output& output : outputs)

@@ -1,5 +1,5 @@
-// Checks of the files that a command is to write, before anything is opened: none is one of the model's own, none is an
-// input, and no two options name the same one.
+// Checks the files that a command will write before anything is opened, so that no output overwrites an input, a file
+// of a model, or another output.
 #pragma once
 
 #include <filesystem>
@@ -10,17 +10,18 @@
 
 namespace slipstream::tools {
 
-/// Checks every option of role OutputFile. UsageError where one is empty, is "-" though stdout is not for it, or names
-/// the same file as another; RequestError where one names a file of the model that -m stands for, under whatever name
-/// (links are followed).
+/// Checks all options of role OutputFile and OutputFileOrStdout. Throws UsageError if a name is empty, is "-" for an
+/// option that cannot write to stdout, or names the same file as another output, an input or stdin; RequestError if it
+/// names a file of the model, of the draft model or of --tokenizer, or a new file that such a model would read. Links
+/// are followed.
 void check_output_files(const Settings& settings);
 
-/// The same of one more file, which is to be written in the middle of a run; `where` names it in messages ("/save"). It
-/// may not be one of the options' either.
+/// Checks one more file, which is written in the middle of a run, in the same way and against the outputs of
+/// `settings`. `where` names it in messages ("/save").
 void check_output_file(const Settings& settings, std::string_view where, const std::filesystem::path& path);
 
-/// Files that a model at `model` (a path as resolve_model() gives it) may be read from: the parts of a GGUF file; of a
-/// directory all weights, configurations and tokenizer files. Only those that exist.
+/// Returns the existing files from which a model at `model` (a path from resolve_model()) may be read: all parts of a
+/// GGUF file; for a directory, or the config.json in it, all weights, configurations and tokenizer files.
 [[nodiscard]] std::vector<std::filesystem::path> model_file_paths(const std::filesystem::path& model);
 
 }  // namespace slipstream::tools

@@ -21,7 +21,7 @@ constexpr Range<std::int64_t> kWindow{-1, std::numeric_limits<std::int64_t>::max
 constexpr Range<double> kAddedPenalty{-100.0, 100.0};
 constexpr float kMostBias = 1000.0F;
 
-// -1 is how some say "no limit".
+// Returns --top-k; -1, which other programs use for "no limit", becomes 0.
 std::optional<std::int64_t> top_k_setting(const Settings& settings) {
     const auto top_k = settings.integer("top-k", {-1, kTopKRange.highest});
     return top_k == -1 ? 0 : top_k;

@@ -1,5 +1,5 @@
-// The options of sampling: command line, environment, configuration file. What the model says, and the built-in values,
-// come after them (tools/engine/sampling_choice.h).
+// Options of sampling from command line, environment and configuration file. Values of the model's files and built-in
+// values, which are used if an option is not given, are added by tools/engine/sampling_choice.h.
 #pragma once
 
 #include <string_view>
@@ -15,12 +15,14 @@ struct OptionSpec;
 struct SamplingSettings;
 class Settings;
 
-/// --temperature, --top-k, --top-p, --min-p, penalties, --logit-bias, --ignore-eos, --seed.
+/// Declares --temperature, --top-k, --top-p, --min-p, penalties, --logit-bias, --ignore-eos and --seed.
 [[nodiscard]] std::vector<OptionSpec> sampling_option_specs();
 
-/// What the settings say; nothing where they are silent. Throws UsageError: called before the model is opened.
+/// Returns the given options; a field of an option that is not given has no value. Throws UsageError. Needs no model,
+/// so that mistakes are found before one is opened.
 [[nodiscard]] SamplingSettings sampling_settings(const Settings& settings);
-/// "15043=1,2=-inf" (as llama.cpp spells it too: "15043+1", "2-inf"), or "none". Throws UsageError that names `where`.
+/// Parses "15043=1,2=-inf", in llama.cpp's spelling "15043+1" and "2-inf", or "none". Throws UsageError, which names
+/// `where`.
 [[nodiscard]] std::vector<TokenBias> parse_logit_bias(std::string_view text, std::string_view where);
 
 }  // namespace slipstream::tools

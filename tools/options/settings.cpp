@@ -15,8 +15,8 @@ namespace slipstream::tools {
 
 namespace {
 
-// Options that say where the others come from, or ask a question: never in the file itself.
-bool is_for_command_line_only(std::string_view name) {
+// Options that choose the configuration file; the file cannot set them.
+bool chooses_config_file(std::string_view name) {
     return name == "config" || name == "no-config";
 }
 
@@ -30,14 +30,14 @@ bool has_option(const CommandSpec& command, std::string_view name) {
     return find_option(command.options, name) != nullptr || find_option(common_options(), name) != nullptr;
 }
 
-// ", X is one": of those that `commands` have.
+// Returns "; X is one" for the option of `commands` that entry.key was probably meant to be; empty if there is none.
 std::string meant_option(std::span<const CommandSpec> commands, const TomlEntry& entry) {
     std::vector<std::string_view> names;
     for (const CommandSpec& command : commands)
         for (const OptionSpec& option : command.options)
             if (entry.section.empty() || entry.section == command.name) names.push_back(option.name);
     for (const OptionSpec& option : common_options()) names.push_back(option.name);
-    std::erase_if(names, is_for_command_line_only);
+    std::erase_if(names, chooses_config_file);
     const std::string_view meant = closest_name(entry.key, names);
     return meant.empty() || meant == entry.key ? "" : fmt::format("; {} is one", meant);
 }
@@ -50,7 +50,7 @@ void check_config(std::span<const CommandSpec> commands, std::span<const TomlEnt
         if (!entry.section.empty() && std::none_of(commands.begin(), commands.end(),
                                                    [&](const auto& command) { return command.name == entry.section; }))
             throw UsageError(fmt::format("{}:{}: [{}] is no command", file, entry.line, entry.section));
-        if (is_for_command_line_only(entry.key) || std::none_of(commands.begin(), commands.end(), serves))
+        if (chooses_config_file(entry.key) || std::none_of(commands.begin(), commands.end(), serves))
             throw UsageError(fmt::format("{}:{}: {} is no option{}{} that a configuration file can set{}", file,
                                          entry.line, entry.key, entry.section.empty() ? "" : " of ", entry.section,
                                          meant_option(commands, entry)));
@@ -59,7 +59,7 @@ void check_config(std::span<const CommandSpec> commands, std::span<const TomlEnt
     }
 }
 
-// The entry for `name`: the command's own section before the top of the file.
+// Returns the entry for option `name`, from the section of `command` or else from the top of the file; null: none.
 const TomlEntry* find_entry(std::span<const TomlEntry> config, std::string_view command, std::string_view name) {
     const TomlEntry* general = nullptr;
     for (const TomlEntry& entry : config) {
@@ -81,7 +81,7 @@ std::optional<T> parse_number(const std::string& text) {
     return value;
 }
 
-// "" where everything is allowed, else " of at least 1", " from 0 to 1".
+// Returns " of at least 1" or " from 0 to 1"; empty if the range is unlimited.
 template <typename T>
 std::string words_of(Range<T> range) {
     constexpr Range<T> all;
@@ -204,7 +204,7 @@ std::optional<std::int64_t> Settings::integer(std::string_view name, Range<std::
     const std::string& text = setting->values.back();
     const auto value = parse_number<std::int64_t>(text);
     if (value && *value >= range.lowest && *value <= range.highest) return value;
-    // What does not fit 64 bits is too much for a range without an end, too.
+    // An integer of more than 64 bits is too large even for a range without an upper limit.
     const bool is_huge = !value && !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
     const bool ends = range.highest != Range<std::int64_t>().highest;
     throw UsageError(fmt::format("{}: a whole number{} expected, found '{}'", setting->where,

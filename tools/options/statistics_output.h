@@ -1,4 +1,4 @@
-// --stats: where the figures of a run go.
+// The option --stats, and where it writes the statistics of a run.
 #pragma once
 
 #include <optional>
@@ -10,17 +10,18 @@
 
 namespace slipstream::tools {
 
-/// --stats.
+/// Declares --stats.
 [[nodiscard]] OptionSpec statistics_option();
 
-/// Where statistics go. A file is made at the start, beside its place, so that a place that cannot be written is found
-/// before the work and not after it.
+/// Writes statistics to a file, to stdout, or nowhere. The file is created at the start, under a temporary name next to
+/// its path, so that a place that cannot be written is reported before the run and not after it.
 class StatisticsOutput {
 public:
-    /// `where` as --stats gives it: a file, "-" for stdout, or nothing. Throws IoError.
+    /// `where` is the value of --stats: a file, "-" for stdout, or nothing. Throws IoError.
     explicit StatisticsOutput(const std::optional<std::string>& where);
 
-    /// To the file; or to stdout, on a line of its own behind what `output` has written. Throws IoError.
+    /// Writes `json` to the file, which gets its name then, or to stdout on a line of its own after the text of
+    /// `output`. Does nothing without --stats. Throws IoError.
     void write(const JsonObject& json, TextOutput& output);
 
 private:

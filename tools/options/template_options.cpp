@@ -18,7 +18,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// A file of that name comes first, so that no file is out of reach.
+// Reads the template file `name` if it exists. Names of templates come second, so that a file of any name can be used.
 void read_named(const std::string& name, TemplateSettings& chosen) {
     chosen.choice = TemplateChoice::Named;
     chosen.name = name;
@@ -27,7 +27,7 @@ void read_named(const std::string& name, TemplateSettings& chosen) {
         chosen.file = ChatTemplate::parse(read_text(name, "--template", kMostSettingBytes), name);
 }
 
-// What transformers calls these variables is not for arguments to say.
+// Throws UsageError if `key` is a variable that is set from the conversation; the names are those of transformers.
 void check_argument(const std::string& key, std::string_view where) {
     constexpr std::array<std::string_view, 2> kOurs{"messages", "add_generation_prompt"};
     for (const std::string_view name : kOurs)

@@ -1,5 +1,5 @@
-// Options about chat templates: --no-template, --template F, --template-arg K=V, --system TEXT. Which template a prompt
-// goes through for them and a model is tools/engine/prompts.h.
+// Options of chat templates: --no-template, --template F, --template-arg K=V, --system TEXT. tools/engine/prompts.h
+// chooses the template of a prompt by them.
 #pragma once
 
 #include <vector>
@@ -10,11 +10,11 @@ struct OptionSpec;
 class Settings;
 struct TemplateSettings;
 
-/// --system, --no-template, --template, --template-arg.
+/// Declares --system, --no-template, --template and --template-arg.
 [[nodiscard]] std::vector<OptionSpec> template_option_specs();
 
-/// What the settings say; a file of --template is read and parsed, so that it is found out before the model is opened.
-/// Throws UsageError, IoError, TemplateError.
+/// Returns the given options. If --template names a file, reads and parses it, so that its errors are found before the
+/// model is opened. Throws UsageError, TemplateError, and what read_text() throws (RequestError, IoError, Interrupted).
 [[nodiscard]] TemplateSettings template_settings(const Settings& settings);
 
 }  // namespace slipstream::tools

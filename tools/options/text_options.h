@@ -1,4 +1,4 @@
-// Where a text ends: --max-tokens, --stop.
+// Options that end a text: --max-tokens and --stop.
 #pragma once
 
 #include "runtime/loop/text_generation.h"
@@ -6,7 +6,7 @@
 
 namespace slipstream::tools {
 
-/// Throws UsageError where a value is malformed.
+/// Throws UsageError if a value is malformed or a stop text is empty.
 [[nodiscard]] TextGenerationOptions text_options(const Settings& settings);
 
 }  // namespace slipstream::tools

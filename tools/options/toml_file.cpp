@@ -27,7 +27,7 @@ public:
         }
     }
 
-    /// By line: the library's tables are in the order of their keys.
+    /// Returns the entries in file order; the library's tables are sorted by key.
     std::vector<TomlEntry> entries() {
         std::ranges::stable_sort(entries_, {}, &TomlEntry::line);
         return std::move(entries_);

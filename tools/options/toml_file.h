@@ -1,5 +1,6 @@
-// The configuration file: TOML (toml.io, v1.0), as much of it as options need. Tables of one level, and as values
-// strings, numbers, booleans and arrays of them; the rest (nested tables, dates) is refused by line.
+// Parses configuration files: TOML (toml.io, v1.0), restricted to what options need. Tables have one level; values are
+// strings, numbers, booleans, and arrays of these. Anything else (nested tables, dates) is an error that names the
+// line.
 #pragma once
 
 #include <string>
@@ -11,11 +12,13 @@ namespace slipstream::tools {
 struct TomlEntry {
     std::string section;  // "" before the first [section]
     std::string key;
-    std::vector<std::string> values;  // one, or an array's elements; numbers in decimal, booleans "true" or "false"
+    std::vector<std::string>
+        values;  // one value, or an array's elements; numbers in decimal, booleans "true" or "false"
     int line = 0;
 };
 
-/// Entries in file order. Throws UsageError "name:line: ..." where the text is not TOML or beyond what is said above.
+/// Returns the entries in file order. Throws UsageError "name:line: ..." if the text is not TOML or uses what is not
+/// supported; `name` is the file's.
 [[nodiscard]] std::vector<TomlEntry> parse_toml(std::string_view text, std::string_view name);
 
 }  // namespace slipstream::tools
