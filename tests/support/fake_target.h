@@ -67,7 +67,7 @@ public:
     void restore(std::int64_t first, std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) override;
 
-    /// Called at the begin of a pass and before it finishes; either may throw.
+    /// Called in begin() and in finish(); either may throw.
     std::function<void(const TargetPass&)> on_begin;
     std::function<void()> on_finish;
     /// Makes logits wrong: those of the token with this index, in passes of more than one token.

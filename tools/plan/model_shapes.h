@@ -42,7 +42,7 @@ enum class Quantisation : std::uint8_t {
 /// Returns the names that find_shape() knows, one family after the other.
 [[nodiscard]] std::vector<std::string_view> shape_names();
 /// Returns the model called "llama-70b", "qwen2.5-7b", ... (in any case), with `n_layers` layers if that is not 0;
-/// nothing if the name is unknown.
+/// nullopt if the name is unknown.
 [[nodiscard]] std::optional<ModelConfig> find_shape(std::string_view name, std::int64_t n_layers = 0);
 
 /// Returns the tensors of a model as views that have only a type and a shape; their data pointers are null.

@@ -21,7 +21,7 @@ namespace slipstream::tools {
 namespace {
 
 // Smallest gain of a change that is reported.
-constexpr double kWorthTelling = 1.01;
+constexpr double kLeastGain = 1.01;
 // Bytes that the change "more device memory" adds to each GPU of a profile.
 constexpr std::size_t kMoreMemory = std::size_t{8} << 30;
 
@@ -387,7 +387,7 @@ std::vector<Improvement> improvements(const PlanRequest& request, const PlanRepo
             continue;
         }
     }
-    std::erase_if(found, [](const Improvement& entry) { return entry.gain < kWorthTelling; });
+    std::erase_if(found, [](const Improvement& entry) { return entry.gain < kLeastGain; });
     std::stable_sort(found.begin(), found.end(),
                      [](const Improvement& a, const Improvement& b) { return a.gain > b.gain; });
     return found;
