@@ -1,5 +1,5 @@
-// Counts every operator new of a program, in all threads. It replaces the global operators: include it in one source
-// file of an executable that is for this alone.
+// Counts the calls of operator new in all threads of a program. This header replaces the global operators: include it
+// in exactly one source file of an executable that contains only such tests.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ inline void* allocate(std::size_t bytes, std::size_t alignment) {
 
 }  // namespace allocation_counter_detail
 
-/// Of the program so far.
+/// Returns the number and the bytes of all allocations of the program so far.
 inline AllocationCounts allocations() {
     using namespace allocation_counter_detail;
     return {n_allocations.load(), n_bytes.load()};
@@ -42,7 +42,7 @@ inline AllocationCounts allocations() {
 
 }  // namespace slipstream
 
-// The array and nothrow forms of the library call these.
+// The array and nothrow forms of the standard library call these operators.
 void* operator new(std::size_t bytes) {
     return slipstream::allocation_counter_detail::allocate(bytes, alignof(std::max_align_t));
 }

@@ -1,4 +1,4 @@
-// The spelling of one byte in the alphabet of byte-level vocabularies.
+// Spells one byte in the alphabet of byte-level vocabularies.
 #pragma once
 
 #include <string>

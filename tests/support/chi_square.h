@@ -1,4 +1,4 @@
-// Pearson's goodness-of-fit test for counts.
+// Pearson's chi-square goodness-of-fit test for counts.
 #pragma once
 
 #include <cmath>
@@ -8,8 +8,8 @@
 
 namespace slipstream {
 
-/// Q(a, x) = Gamma(a, x) / Gamma(a), the upper tail of the gamma distribution: a series below x = a + 1, a continued
-/// fraction above (DLMF 8.7.1 and 8.9.2).
+/// Returns Q(a, x) = Gamma(a, x) / Gamma(a), the upper tail of the gamma distribution: by a series below x = a + 1, by
+/// a continued fraction above (DLMF 8.7.1 and 8.9.2).
 inline double upper_gamma(double a, double x) {
     if (x <= 0.0) return 1.0;
     const double scale = std::exp(a * std::log(x) - x - std::lgamma(a));
@@ -18,13 +18,14 @@ inline double upper_gamma(double a, double x) {
         for (double n = a + 1.0; term > sum * 1e-16; n += 1.0) sum += term *= x / n;
         return 1.0 - scale * sum;
     }
-    double fraction = 0.0;  // from its tail upwards
+    double fraction = 0.0;  // evaluated from its innermost term outwards
     for (int n = 1000; n >= 1; --n) fraction = n * (n - a) / (x + 2.0 * n + 1.0 - a - fraction);
     return scale / (x + 1.0 - a - fraction);
 }
 
-/// Probability that counts as far from `probabilities` (which sum to 1) as these, or farther, come up by chance. Cells
-/// in which fewer than 8 are expected count as one. 0 where something came up that cannot.
+/// Returns the p-value of `counts` under `probabilities` (which sum to 1): the probability of counts that deviate at
+/// least as much. Bins with an expected count below 8 are merged into one, which is left out if its own expected count
+/// is below 8. Returns 0 if a bin of probability 0 has a count, NaN if fewer than two bins remain.
 inline double chi_square_p_value(std::span<const std::int64_t> counts, std::span<const double> probabilities) {
     constexpr double min_expected = 8.0;
     double n = 0.0;

@@ -1,5 +1,6 @@
-// Damage to files, for tests: parts of a file, each a class of bytes, are flipped, cut, zeroed, doubled or removed at
-// random places. A matrix is every class with every kind of damage, several times; a part of it is every n-th file.
+// Damages files for tests: ranges of a file, grouped into classes of bytes, are flipped, cut, zeroed, doubled or
+// removed at random places. The full matrix has each class with each kind of damage several times; a test takes every
+// n-th file of it.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,7 @@ struct ByteRange {
     std::size_t begin = 0;
     std::size_t n_bytes = 0;
 };
-/// Bytes of one meaning: "head of tokens".
+/// Bytes with the same meaning: "head of tokens".
 struct ByteClass {
     std::string name;
     std::vector<ByteRange> places;
@@ -30,17 +31,17 @@ struct ByteClass {
 struct DamagedFile {
     std::string name;  // "head of tokens, zeroed, 7"
     DamageKind kind = DamageKind::Flipped;
-    ByteRange where{};  // the bytes that were changed, of the undamaged file; Cut: all from begin on; Doubled: twice
+    ByteRange where{};  // changed bytes of the undamaged file; Cut: all from begin on; Doubled: the doubled bytes
     std::vector<std::byte> bytes;
 };
 
-/// One bit of `place` is flipped, the file ends within it, a part of up to `most_bytes` of it is zero, comes twice or
-/// is missing.
+/// Returns `bytes` with one damage at a random place within `place`: one bit flipped, the file cut there, or up to
+/// `most_bytes` bytes zeroed, doubled or removed.
 inline DamagedFile damage(std::span<const std::byte> bytes, ByteRange place, DamageKind kind, std::mt19937& random,
                           std::size_t most_bytes) {
     const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
     DamagedFile made{.kind = kind, .bytes = {bytes.begin(), bytes.end()}};
-    // The whole place half of the time, where it is small.
+    // A `place` of at most most_bytes is damaged as a whole half of the time.
     std::size_t n =
         place.n_bytes <= most_bytes && below(2) == 0 ? place.n_bytes : 1 + below(std::min(place.n_bytes, most_bytes));
     const std::size_t at = place.begin + (place.n_bytes > n ? below(place.n_bytes - n + 1) : 0);
@@ -68,11 +69,12 @@ inline DamagedFile damage(std::span<const std::byte> bytes, ByteRange place, Dam
     return made;
 }
 
-/// Calls `check` with every `stride`-th file of a matrix of `n_each` files of each class and kind; how many those were.
+/// Calls `check` with every `stride`-th file of the matrix, which has `n_each` files for each class and kind. Returns
+/// the number of calls.
 template <typename Check>
 std::size_t for_each_damage(std::span<const std::byte> bytes, const std::vector<ByteClass>& classes, std::size_t n_each,
                             std::size_t stride, const Check& check) {
-    constexpr std::size_t kMostBytes = 4096;  // a page
+    constexpr std::size_t kMostBytes = 4096;  // one page
     std::size_t n_files = 0;
     std::size_t i = 0;
     for (const ByteClass& one : classes) {

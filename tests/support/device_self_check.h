@@ -1,4 +1,4 @@
-// The self-check of a target on one device, with the second forward pass that it computes with.
+// The self-check of a target on one device, with the Forward that computes its passes.
 #pragma once
 
 #include "runtime/loop/loop_needs.h"
@@ -16,7 +16,7 @@ struct PlainPasses {
 
 class DeviceSelfCheck : private PlainPasses, public SelfCheck {
 public:
-    /// `pass` as Forward takes it; passes of up to `max_tokens`.
+    /// `pass` as for Forward; passes have up to `max_tokens` tokens. `model` and `cache` must outlive this object.
     DeviceSelfCheck(const Model& model, KvCache& cache, PassStream* pass = nullptr,
                     std::int64_t max_tokens = kPrefillChunkTokens)
         : PlainPasses(model, cache, pass, max_tokens), SelfCheck(plain) {}

@@ -1,4 +1,4 @@
-// The message that a call throws, for tests of messages.
+// Returns the message of an exception, for tests of messages.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace slipstream {
 
-/// What `call` throws as E (by default any of ours), or "nothing thrown". Other exceptions pass through and fail the
-/// test.
+/// Calls `call` and returns the message of the exception of type E that it throws (default: any of this project), or
+/// "nothing thrown". Other exceptions are not caught, so they fail the test.
 template <typename E = Error, typename Call>
 [[nodiscard]] std::string error_text(Call&& call) {
     try {

@@ -14,7 +14,7 @@ namespace slipstream {
 namespace {
 
 constexpr std::int64_t kLayers = 2;
-constexpr KvLayout kShape{.n_kv_heads = 1, .head_dim = 2, .dtype = DType::F16};  // four bytes a row of K or V
+constexpr KvLayout kShape{.n_kv_heads = 1, .head_dim = 2, .dtype = DType::F16};  // a row of K or V has 4 bytes
 constexpr std::array<KvLayout, kLayers> kLayouts{kShape, kShape};
 
 std::uint32_t mix(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
@@ -22,7 +22,8 @@ std::uint32_t mix(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32
     return word == 0 ? 1 : word;
 }
 
-// The row of a position: of the first keys the state itself, so that it can be read back.
+// Returns the K row (part 0) or V row (part 1) of a position. The K row of layer 0 is the state itself, so that
+// restore() can read it back.
 std::uint32_t row_of(std::uint32_t state, std::int64_t layer, std::int64_t part) {
     const auto place = static_cast<std::uint32_t>(2 * layer + part);
     return place == 0 ? state : mix(state, place, 0, 0);

@@ -1,10 +1,10 @@
-// A target without a model: what stands for a position is a number mixed from its token, its position, the number of
-// the position before and, where the fake says that prompts have kernels of their own, the phase that it was computed
-// in. Logits and rows of KV follow from it. So a text, and every bit behind it, can be told in advance by a few lines
-// (FakeKv::reference), and thousands of runs take no time.
+// A target without a model. The state of a position is a number mixed from its token, its position, the state before it
+// and, if FakeOptions::has_prompt_kernels is true, the phase in which it was computed. Logits and KV rows are functions
+// of the state. So a few lines predict the tokens and every bit of their logits and KV (FakeKv::reference), and
+// thousands of runs take little time.
 //
-// It is as strict as the interface: passes one at a time, nodes made before, a prompt only where it was announced,
-// prefill chunks inside their borders, nothing read of rows that were given up.
+// It checks the rules of the interface: one pass at a time, nodes are added before the pass, a prompt only after it was
+// announced, prefill chunks within their borders, no read of rows that a cancelled pass did not compute.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ struct FakeOptions {
     std::int64_t max_nodes = 2048;
     std::int64_t vocab = 97;
     bool has_prompt_kernels = false;
-    bool takes_prompts = false;  // along with a pass
+    bool takes_prompts = false;  // prompts that go along with a pass
 };
 
-/// The text so far and its nodes; several targets may stand on one, in turn.
+/// Committed positions and nodes. Several targets may use the same FakeKv, in turn.
 struct FakeKv {
     struct Node {
         NodeId parent;
@@ -32,19 +32,20 @@ struct FakeKv {
         std::uint32_t state;  // 0: not computed
     };
     FakeOptions options{};
-    std::vector<std::uint32_t> committed{};  // states
+    std::vector<std::uint32_t> committed{};  // state of each position
     std::vector<Node> nodes{};
-    std::int64_t n_extended = -1;           // committed before extend(); -1: nothing is announced
-    std::int64_t chunks_until_failure = 0;  // that read_chunk() gives; the one that fails throws IoError; 0: none does
+    std::int64_t n_extended = -1;           // committed positions before extend(); -1: no prompt is announced
+    std::int64_t chunks_until_failure = 0;  // this many calls from now, read_chunk() throws IoError; 0: never
 
     [[nodiscard]] std::uint32_t next(std::uint32_t above, std::int64_t position, TokenId token, Phase phase) const;
-    /// The states of `text` when its first n_prompt tokens are a prompt and those behind it were generated.
+    /// Returns the state of each position of `text`, if its first `n_prompt` tokens are a prompt and the others were
+    /// generated.
     [[nodiscard]] std::vector<std::uint32_t> reference(std::span<const TokenId> text, std::int64_t n_prompt) const;
 };
 
 class FakeTarget final : public Target {
 public:
-    /// `kv` outlives this.
+    /// `kv` must outlive the target.
     explicit FakeTarget(FakeKv& kv) : kv_(&kv) {}
 
     [[nodiscard]] TargetShape shape() const override;
@@ -66,10 +67,10 @@ public:
     void restore(std::int64_t first, std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) override;
 
-    /// Called when a pass is begun, and when it is finished; may throw.
+    /// Called in begin() and in finish(); either may throw.
     std::function<void(const TargetPass&)> on_begin;
     std::function<void()> on_finish;
-    /// Makes logits wrong: of the token with this index in passes of more than one.
+    /// Makes logits wrong: those of the token with this index, in passes of more than one token.
     std::int64_t wrong_token = -1;
     std::int64_t n_passes = 0;
 

@@ -1,4 +1,4 @@
-// A full disk, byte for byte.
+// Simulates a full disk, exact to the byte.
 #pragma once
 
 #include <signal.h>
@@ -8,7 +8,8 @@
 
 namespace slipstream {
 
-/// Files of this process cannot grow beyond `bytes` while this lives: a write past them fails with EFBIG.
+/// While this object lives, files of this process cannot grow beyond `bytes` bytes: a write beyond that fails with
+/// EFBIG.
 class FileLimit {
 public:
     explicit FileLimit(std::size_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {

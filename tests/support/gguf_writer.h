@@ -1,5 +1,4 @@
-// Writes GGUF files for tests, sound ones and, by its raw parts, broken ones. Values are replaced by setting their key
-// again.
+// Writes GGUF files for tests: valid ones and, from raw parts, broken ones. Setting a key again replaces its value.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +9,17 @@
 
 namespace slipstream {
 
-/// A value's bytes as they stand behind its key: the type number, then the content.
+/// The bytes that follow a key: a type number and the content of the value.
 struct GgufBytes {
     std::uint32_t type = 0;
     std::string content;
 };
 
-/// One scalar; T picks the type (bool, the eight integers, float, double).
+/// Returns a scalar; T determines the type (bool, the eight integers, float, double).
 template <typename T>
 [[nodiscard]] GgufBytes gguf_scalar(T value);
 [[nodiscard]] GgufBytes gguf_string(std::string_view text);
-/// An array of values, all of the type of the first (`empty_type` where there is none); arrays nest.
+/// Returns an array of values, all of the type of the first one (`empty_type` if there is none). Arrays may be nested.
 [[nodiscard]] GgufBytes gguf_array(const std::vector<GgufBytes>& elements, std::uint32_t empty_type = 4);
 
 class GgufWriter {
@@ -33,21 +32,21 @@ public:
     GgufWriter& set(const std::string& key, const char* text) { return set(key, gguf_string(text)); }
     GgufWriter& erase(const std::string& key);
 
-    /// `shape` row-major; `type` is ggml's number. Replaces a tensor of that name.
+    /// Adds a tensor, or replaces the one with that name. `shape` is row-major; `type` is ggml's type number.
     GgufWriter& tensor(const std::string& name, std::uint32_t type, std::vector<std::int64_t> shape, std::string data);
-    /// F32 tensor with values 0.5, 1.5, 2.5, ... plus `first`.
+    /// Adds an F32 tensor with the values first + 0.5, first + 1.5, first + 2.5, ...
     GgufWriter& floats(const std::string& name, std::vector<std::int64_t> shape, float first = 0.0F);
     GgufWriter& erase_tensor(const std::string& name);
 
     std::uint32_t version = 3;
-    std::size_t alignment = 32;  // of the data; does not write the key
-    /// Forged fields: a tensor's offset, the header's counts (0 = the true ones).
+    std::size_t alignment = 32;  // of tensor data, in bytes; the key general.alignment is not written
+    /// Forged fields: offsets of tensors, and the counts in the header (0: the true ones).
     std::map<std::string, std::uint64_t> forged_offsets;
     std::uint64_t forged_tensor_count = 0;
     std::uint64_t forged_entry_count = 0;
 
     [[nodiscard]] std::string bytes() const;
-    /// Length of the header alone, without padding and data.
+    /// Returns the size of the header in bytes, without padding and data.
     [[nodiscard]] std::size_t header_bytes() const { return header().size(); }
 
 private:
@@ -64,7 +63,8 @@ private:
     std::vector<Tensor> tensors_;
 };
 
-/// A Llama of 2 layers in F32: d_model 8, d_ff 12, 2 query and 1 kv heads of 4, 10 tokens, context 32. Not tied.
+/// Returns a Llama model with 2 layers in F32: d_model 8, d_ff 12, 2 query heads and 1 kv head of 4, vocab 10, context
+/// 32, embeddings not tied.
 [[nodiscard]] GgufWriter tiny_llama_gguf();
 
 }  // namespace slipstream

@@ -1,4 +1,4 @@
-// The GGUF form of a golden model: keys, names and row order as llama.cpp's convert_hf_to_gguf.py writes them.
+// Writes the GGUF form of a golden model: keys, names and row order as in llama.cpp's convert_hf_to_gguf.py.
 #include <fmt/format.h>
 
 #include <array>
@@ -18,7 +18,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Rope parameters in one spelling: rope_theta and rope_scaling's fields, from either of the two that files have.
+/// Returns the RoPE parameters with one set of names: rope_theta and the fields of rope_scaling, from either of the two
+/// spellings that files use.
 Json rope_parameters(const Json& config) {
     Json rope = Json::object();
     for (const char* key : {"rope_scaling", "rope_parameters"})
@@ -34,7 +35,7 @@ std::int64_t head_dim_of(const Json& config) {
     return config["hidden_size"].get<std::int64_t>() / config["num_attention_heads"].get<std::int64_t>();
 }
 
-// The converter writes counts as u32 and numbers as f32.
+// The converter writes counts as u32 and other numbers as f32.
 void put_count(GgufWriter& file, const std::string& key, std::int64_t value) {
     file.set(key, static_cast<std::uint32_t>(value));
 }
@@ -89,7 +90,8 @@ std::string gguf_name(const std::string& name, bool is_gemma) {
     throw std::runtime_error(fmt::format("golden tensor {} has no GGUF name", name));
 }
 
-/// Rows of a head from halves (0, d/2, 1, d/2 + 1, ...) to neighbours: rotation pairs (i, i + d/2) become (2i, 2i + 1).
+/// Reorders the rows of each head from halves (0, d/2, 1, d/2 + 1, ...) to neighbours: RoPE pairs (i, i + d/2) become
+/// (2i, 2i + 1).
 std::vector<float> interleave_heads(const GoldenTensor& tensor, const std::vector<float>& values,
                                     std::int64_t head_dim) {
     const std::int64_t cols = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
@@ -102,7 +104,7 @@ std::vector<float> interleave_heads(const GoldenTensor& tensor, const std::vecto
     return result;
 }
 
-/// llama3 scaling as the converter writes it: what each frequency is to be divided by.
+/// Returns llama3 scaling as the converter writes it: the divisor of each frequency.
 std::vector<float> llama3_divisors(const Json& rope, std::int64_t n_rotated) {
     const double factor = rope["factor"];
     const double low = rope["low_freq_factor"];
@@ -171,7 +173,7 @@ void write_gemma(GgufWriter& file, const Json& config, const std::string& arch) 
         put_number(file, arch + ".rope.freq_base_swa", config["rope_local_base_freq"].get<double>());
 }
 
-/// The least that a reader wants: byte-fallback-free pieces, one for each id.
+/// Writes the smallest vocabulary that a reader accepts: one piece per id, no byte fallback.
 void write_vocabulary(GgufWriter& file, const GoldenModel& model) {
     std::vector<GgufBytes> tokens, scores, types;
     for (std::int64_t id = 0; id < model.vocab; ++id) {
@@ -194,7 +196,7 @@ bool has_gguf_form(const GoldenModel& model) {
     const Json config = Json::parse(model.config_json);
     const Json rope = rope_parameters(config);
     if (rope["rope_type"] == "dynamic" || rope.contains("mscale")) return false;
-    // GGUF has no key for the scale of attention scores, and readers take the usual one.
+    // GGUF has no key for the scale of attention scores; readers assume 1 / sqrt(head_dim).
     if (config.contains("query_pre_attn_scalar") && config["query_pre_attn_scalar"] != config["head_dim"]) return false;
     if (config["model_type"] == "mistral") return config["sliding_window"].is_null();
     return !config.value("use_sliding_window", false);
@@ -235,7 +237,7 @@ void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& pa
         const bool rotates =
             tensor.name.find("q_proj") != std::string::npos || tensor.name.find("k_proj") != std::string::npos;
         if (arch == "llama" && rotates) values = interleave_heads(tensor, values, head_dim);
-        // The converter stores the sum that Gemma's norms multiply by.
+        // The converter adds 1 to the norm weights of Gemma, whose norms multiply by 1 + weight.
         if (is_gemma && tensor.name.ends_with("norm.weight"))
             for (float& value : values) value += 1.0F;
         put_floats(file, gguf_name(tensor.name, is_gemma), tensor.shape, values);

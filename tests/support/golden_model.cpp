@@ -41,7 +41,7 @@ std::uint64_t fnv1a(std::string_view text) {
     return state;
 }
 
-/// Element `index` of the stream of `seed`: splitmix64 (Steele, Lea, Flood 2014, figure 16), random access.
+/// Returns element `index` of the splitmix64 stream of `seed` (Steele, Lea, Flood 2014, figure 16).
 std::uint64_t splitmix64(std::uint64_t seed, std::uint64_t index) {
     std::uint64_t z = seed + (index + 1) * 0x9E3779B97F4A7C15U;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;

@@ -1,6 +1,6 @@
-// The tiny models of tests/golden/models: their configuration, tokens and logits are committed, their weights are made
-// here from name and index by the rule of make.py. Writes a case as a model of either format, so that what is tested
-// goes through the real readers. Test code only: whatever is wrong with the golden files throws.
+// The tiny models of tests/golden/models. Configuration, tokens and logits are committed; the weights are computed here
+// from name and index by the rule of make.py. A case is written as a model in either file format, so that tests use the
+// real readers. Test code only: an error in the golden files throws.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace slipstream {
 
-/// A weight of a checkpoint under its Hugging Face name.
+/// A weight of a checkpoint, with its Hugging Face name.
 struct GoldenTensor {
     std::string name;
     std::vector<std::int64_t> shape;  // row-major, rank 1 or 2
@@ -22,35 +22,36 @@ struct GoldenTensor {
 struct GoldenModel {
     std::string name;
     std::string config_json;
-    std::int64_t context_tokens = 0;  // what rope frequencies are to be fixed for
+    std::int64_t context_tokens = 0;  // context length for which RoPE frequencies are computed
     std::int64_t vocab = 0;
     std::vector<TokenId> tokens;        // [n_tokens]
     std::vector<GoldenTensor> tensors;  // tied heads are left out, as in published files
-    std::vector<float> logits;          // [n_rows, vocab]: of the last n_rows tokens
+    std::vector<float> logits;          // [n_rows, vocab], of the last n_rows tokens
 
     [[nodiscard]] std::int64_t n_rows() const { return static_cast<std::int64_t>(logits.size()) / vocab; }
 };
 
-/// Names of all cases, sorted.
+/// Returns the names of all cases, sorted.
 [[nodiscard]] std::vector<std::string> golden_model_names();
 
 [[nodiscard]] GoldenModel load_golden_model(const std::string& name);
 
-/// Values of a tensor, row-major. u = 16 bits of splitmix64 as multiples of 2^-15 in [-1, 1), state = FNV-1a of the
-/// name plus index times the golden gamma; norms are 1 + u / 4, biases u / 2, embeddings u, matrices u over a power of
-/// two near sqrt(fan-in). Exact in float, hence the same bits as in make.py.
+/// Returns the values of a tensor, row-major. With u = the top 16 bits of splitmix64 as multiples of 2^-15 in [-1, 1),
+/// state = FNV-1a of the name plus (index + 1) times the golden gamma: norms are 1 + u / 4, biases u / 2, embeddings u,
+/// matrices u over a power of two near sqrt(fan-in), twice that for q_proj, k_proj and qkv_proj. All values are exact
+/// in float, so they have the same bits as in make.py.
 [[nodiscard]] std::vector<float> golden_values(const GoldenTensor& tensor);
 
-/// Writes config.json and model.safetensors (F32) into an existing, empty folder. `name_in_file` gives tensors other
-/// names; null: their own.
+/// Writes config.json and model.safetensors (F32) into an existing, empty folder. `name_in_file` maps names of tensors
+/// to other names; null: names are unchanged.
 void write_hugging_face(const GoldenModel& model, const std::filesystem::path& folder,
                         const std::function<std::string(const std::string&)>& name_in_file = nullptr);
 
-/// Whether llama.cpp's converter has a form for the case: it has none for dynamic scaling, mscale, and the windows of
-/// Mistral and Qwen2.
+/// Returns whether GGUF files of llama.cpp's converter can express the case. They cannot express dynamic RoPE scaling,
+/// mscale, sliding windows of Mistral and Qwen2, or a query_pre_attn_scalar other than head_dim.
 [[nodiscard]] bool has_gguf_form(const GoldenModel& model);
 
-/// Writes the case as one F32 GGUF with names, keys and row order (q and k of the llama family) of llama.cpp's
+/// Writes the case as one F32 GGUF file with the names, keys and row order (q and k of the llama family) of llama.cpp's
 /// convert_hf_to_gguf.py.
 void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& path);
 

@@ -1,4 +1,4 @@
-// Configurations of models whose layers are all alike.
+// Configures models in which all layers have the same sizes.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ struct LayerSizes {
     std::int64_t head_dim = 0;
 };
 
-/// Sets config.layers, and rotates whole heads.
+/// Sets config.layers, and RoPE over whole heads.
 inline void set_layers(ModelConfig& config, const LayerSizes& sizes) {
     config.layers.assign(
         static_cast<std::size_t>(sizes.n_layers),
@@ -28,7 +28,7 @@ inline void set_layers(ModelConfig& config, const LayerSizes& sizes) {
     config.ropes.front().n_rotated = sizes.head_dim;
 }
 
-/// Returns the sizes of the first layer, and the number of layers.
+/// Returns the sizes of the first layer and the number of layers.
 inline LayerSizes layer_sizes(const ModelConfig& config) {
     const AttentionConfig& attention = config.attention(0);
     return {.n_layers = config.n_layers(),
@@ -38,7 +38,7 @@ inline LayerSizes layer_sizes(const ModelConfig& config) {
             .head_dim = attention.head_dim};
 }
 
-/// Repeats or drops the last layers so that there are `n_layers`.
+/// Sets the number of layers: repeats the last layer, or drops layers at the end.
 inline void set_n_layers(ModelConfig& config, std::int64_t n_layers) {
     config.layers.resize(static_cast<std::size_t>(n_layers), config.layers.back());
 }

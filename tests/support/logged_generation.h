@@ -1,4 +1,5 @@
-// A generation with every logit that it saw: what two ways to the same text are compared by, bit for bit.
+// Generates a text and records the logits of every committed token, so that two ways to the same text can be compared
+// bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace slipstream {
 
-/// Keeps the logits of all committed tokens, in order.
+/// Records the logits of all committed tokens, in order, and passes every call on to another proposer.
 class LogitLog final : public Proposer {
 public:
     explicit LogitLog(Proposer& proposer) : proposer_(proposer) {}
@@ -41,7 +42,7 @@ struct Generated {
     }
 };
 
-/// The prompt and `n_tokens` behind it, fewer where the loop ends.
+/// Returns the prompt and `n_tokens` generated tokens (fewer if the loop ends), with their logits.
 [[nodiscard]] inline Generated logged_generation(Target& target, const std::vector<TokenId>& prompt,
                                                  std::int64_t n_tokens, Proposer& proposer, std::int64_t budget,
                                                  const SamplerOptions& sampling, std::int64_t vocab,

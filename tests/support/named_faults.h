@@ -1,4 +1,5 @@
-// Failures of one device of two: each told in one line, with text and logits behind it as if it had not been.
+// Faults of one of two devices: each is reported in one error message, and generation then continues with the same
+// tokens and logits as without the fault.
 #pragma once
 
 #include <atomic>
@@ -22,15 +23,16 @@
 
 namespace slipstream {
 
-/// The `nth` time from now on, on the second device.
+/// A fault of the second device, at its `nth` occasion from now on.
 struct NamedFault {
     std::atomic<std::int64_t> CpuFaults::*fault;
     std::int64_t nth;
     Streams streams;
-    const char* told;  // a regular expression
+    const char* told;  // regular expression for the error message
 };
 
-/// `Engine`: SplitEngine or TensorEngine over `parts`. `expected`: plainly() of prompt_of(250) and 30 tokens.
+/// Generates with each of the faults in turn. `Engine`: SplitEngine or TensorEngine, with `parts`. `expected`:
+/// plainly(target, prompt_of(250), 30).
 template <class Engine>
 void expect_named(const ModelFiles& files, const std::vector<std::int64_t>& parts, const Generated& expected,
                   std::initializer_list<NamedFault> all) {

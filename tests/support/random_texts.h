@@ -1,5 +1,5 @@
-// Random texts that another program can make again, to compare what both make of them by a hash: the twin of
-// tests/golden/tokenizer/random_texts.py.
+// Random texts that another program can reproduce, so that the results of both can be compared by a hash. The
+// counterpart is tests/golden/tokenizer/random_texts.py.
 #pragma once
 
 #include <array>
@@ -86,7 +86,7 @@ inline std::vector<std::u32string> random_texts(std::size_t count, std::uint64_t
     return texts;
 }
 
-/// Every fifth text with some of `contents` in it, spaces around.
+/// Inserts up to three of `contents`, with blanks around them, into every fifth text.
 inline void put_spellings(std::vector<std::u32string>& texts, const std::vector<std::u32string>& contents) {
     TextRandom random(3);
     if (contents.empty()) return;
@@ -102,7 +102,7 @@ inline void put_spellings(std::vector<std::u32string>& texts, const std::vector<
     }
 }
 
-/// FNV-1a, 64 bits, over ids as four bytes each, low first; a text ends with ff ff ff ff.
+/// Hashes token ids: 64-bit FNV-1a over ids as four bytes each, low byte first; each text ends with ff ff ff ff.
 class IdHash {
 public:
     void add(std::span<const std::int32_t> ids) {

@@ -1,4 +1,4 @@
-// Rows of logits as a pass on a card leaves them, with heads by the CPU's ops.
+// Logits rows that stay in device memory, as after a pass on a GPU; their best tokens are found by the CPU's ops.
 #pragma once
 
 #include <cstddef>

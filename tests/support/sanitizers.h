@@ -1,4 +1,4 @@
-// Which sanitizer this program is built with. A sanitizer takes time and memory of its own.
+// The sanitizer with which this program is built; sanitizers need additional time and memory.
 #pragma once
 
 namespace slipstream {

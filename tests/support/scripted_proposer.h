@@ -1,5 +1,5 @@
-// A proposer that knows the future: it proposes random trees, their guesses taken from what plain decoding said with
-// probability `hit`. With hit = 1 a pass commits many tokens, with 0 almost always one.
+// A proposer that knows the text of plain decoding: it proposes random trees whose tokens are taken from that text with
+// probability `hit`. With hit = 1 a pass commits many tokens, with hit = 0 almost always one.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace slipstream {
 
 class ScriptedProposer final : public Proposer {
 public:
-    /// `future`: the prompt and what follows it; wrong guesses are tokens of [0, vocab).
+    /// `future`: the prompt and the tokens that follow it. Wrong draft tokens are random tokens in [0, vocab).
     ScriptedProposer(std::vector<TokenId> future, double hit, std::uint32_t seed, std::uint32_t vocab = 97)
         : future_(std::move(future)), hit_(hit), random_(seed), vocab_(vocab) {}
 
@@ -32,11 +32,11 @@ public:
         nodes_proposed += tree.size();
     }
 
-    /// Also checks what the loop says: a row of logits a node, and the accepted path at the end of the text.
+    /// Also checks the observation: one logits row per node, and the accepted path at the end of the text.
     void observe(const Observation& observation) override {
         n_text_ = observation.text.size();
         n_observed += observation.n_new;
-        if (observation.n_new == 0) n_observed = static_cast<std::int64_t>(n_text_);  // cut back
+        if (observation.n_new == 0) n_observed = static_cast<std::int64_t>(n_text_);  // the text was truncated
         if (observation.tree == nullptr) return;
         EXPECT_EQ(observation.logits.rows(), observation.tree->size());
         for (std::size_t i = 0; i < observation.accepted.size(); ++i)
@@ -44,9 +44,9 @@ public:
                       observation.tree->token(observation.accepted[i]));
     }
 
-    std::int64_t n_observed = 0;      // tokens of the text, by what observe() was told
-    std::int64_t n_proposed = 0;      // trees
-    std::int64_t nodes_proposed = 0;  // in all of them, node 0 included
+    std::int64_t n_observed = 0;      // tokens of the text, summed from the observations
+    std::int64_t n_proposed = 0;      // proposed trees
+    std::int64_t nodes_proposed = 0;  // nodes of all proposed trees, node 0 included
 
 private:
     std::vector<TokenId> future_;

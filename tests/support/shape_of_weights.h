@@ -1,4 +1,4 @@
-// Weights by their shapes alone, without memory: what is planned with.
+// Weights that have types and shapes but no data, for plans.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace slipstream {
 
-/// Matrices in F16 and an LM head of its own, as `config` has them; no norms, no biases.
+/// Returns the matrices of `config` in F16, with an LM head of its own; no norms, no biases, no token embedding.
 [[nodiscard]] inline ModelWeights shape_of_weights(const ModelConfig& config) {
     const auto matrix = [](std::int64_t rows, std::int64_t cols) {
         return ConstTensorView(matrix_view<const std::byte>(nullptr, DType::F16, rows, cols));

@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::int64_t kVectors = 3;
 
-/// A matrix of a model times columns of `x` [kVectors, cols], [kVectors, rows].
+/// Multiplies a matrix of a model, from its column `first_col` on, with the vectors `x` [kVectors, x columns]. Returns
+/// [kVectors, rows].
 class Products {
 public:
     explicit Products(Device& device) : device_(device), stream_(device.make_stream(StreamKind::Compute)) {}
@@ -73,7 +74,7 @@ void expect_shards_make_the_whole(Device& device, const ModelFiles& files, std::
     }
     std::size_t whole_bytes = 0;
     for (const WeightItem& item : whole.items()) whole_bytes += item.bytes;
-    // But for groups of 16 rows and parts of 64 bytes that are filled up.
+    // Equal up to padding: rows are padded to groups of 16, parts to 64 bytes.
     EXPECT_NEAR(static_cast<double>(bytes), static_cast<double>(whole_bytes), 0.2 * static_cast<double>(whole_bytes));
     Products product(device);
     std::mt19937 random(3);
@@ -88,7 +89,7 @@ void expect_shards_make_the_whole(Device& device, const ModelFiles& files, std::
             const std::vector<float> expected = product(whole, layer, role, x, 0);
             const auto n = std::ssize(expected) / kVectors;
             std::vector<float> found(expected.size(), 0.0F);
-            std::int64_t at = 0;  // rows, or columns, of the shares before
+            std::int64_t at = 0;  // rows or columns of the earlier shards
             for (const auto& model : thin) {
                 const bool by_columns = is_cut_by_columns(role);
                 const std::vector<float> part = product(*model, layer, role, x, by_columns ? at : 0);
@@ -101,7 +102,7 @@ void expect_shards_make_the_whole(Device& device, const ModelFiles& files, std::
             }
             EXPECT_EQ(at, is_cut_by_columns(role) ? columns_of(whole, layer, role) : n) << "the shares are not all";
             if (is_cut_by_columns(role)) {
-                // Sums of floats in another order.
+                // The sums of floats have another order.
                 for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(found[i], expected[i], 2e-5F) << i;
             } else {
                 ASSERT_EQ(found, expected);

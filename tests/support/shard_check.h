@@ -1,5 +1,5 @@
-// What shares of a model compute, put together again, on any device: matrices cut by rows make the bits of the whole,
-// matrices cut by columns its sum.
+// Checks that the shards of a model compute what the whole model computes, on any device: matrices that are split by
+// rows give the same bits, matrices that are split by columns give the same sum up to rounding.
 #pragma once
 
 #include "kernels/device.h"
@@ -8,8 +8,8 @@
 
 namespace slipstream {
 
-/// Loads `files` whole and in `shares` (which cover it, in order) onto `device`, and compares every matrix's product
-/// with a few random vectors. Failures are gtest's.
+/// Loads `files` onto `device` as a whole and as `shards` (in order, covering the whole model), and compares the
+/// products of every matrix with a few random vectors. Differences are gtest failures.
 void expect_shards_make_the_whole(Device& device, const ModelFiles& files, std::span<const ModelShard> shards);
 
 }  // namespace slipstream

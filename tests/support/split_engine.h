@@ -1,4 +1,4 @@
-// A model over one or several CPU devices, by layers or by matrices, placed somehow, with a runner over it.
+// A model on one or several CPU devices, split by layers or by matrices, with a fixed placement and a runner.
 #pragma once
 
 #include <algorithm>
@@ -18,25 +18,25 @@ namespace slipstream {
 
 enum class Streams : std::uint8_t { Nothing, Weights, Kv, Both };
 
-/// A device, and host memory that it streams from.
+/// A device, and the pinned host memory from which it streams.
 struct RankDevice {
     explicit RankDevice(const CpuDeviceOptions& options = {}) : device(options) {}
     PinnedArena arena{{.limit_bytes = std::size_t{64} << 20, .page_lock = PageLock::Pageable}};
     CpuDevice device;
 };
 
-/// Whole layers on each device.
+/// A split by layers.
 struct SplitEngine {
     static constexpr std::int64_t kContext = 2600;
     static constexpr std::int64_t kBudget = 9;
     static constexpr std::size_t kItemBytes = 8192;
     static constexpr std::size_t kRingBytes = std::size_t{1} << 17;
 
-    /// `parts`: layers of each device. On devices of its own.
+    /// `parts`: number of layers of each device. Makes its own devices.
     SplitEngine(const ModelFiles& files, const std::vector<std::int64_t>& parts, Streams streams,
                 const std::vector<CpuDeviceOptions>& options = {}, std::size_t ring_bytes = kRingBytes)
         : SplitEngine(files, SplitKind::Layers, parts, streams, options, ring_bytes) {}
-    /// On devices that outlive it.
+    /// Uses `devices`, which must outlive this object.
     SplitEngine(const ModelFiles& files, const std::vector<std::int64_t>& parts, Streams streams,
                 std::size_t ring_bytes, const std::vector<std::unique_ptr<RankDevice>>& devices) {
         make(files, SplitKind::Layers, parts, streams, ring_bytes, devices);
@@ -47,8 +47,8 @@ struct SplitEngine {
     std::vector<std::unique_ptr<RankDevice>> own;
     std::vector<std::unique_ptr<Model>> models;
     std::unique_ptr<ModelRunner> runner;
-    RankTarget* target = nullptr;  // the runner's
-    RankTarget* plain = nullptr;   // the one that checks
+    RankTarget* target = nullptr;  // of the runner
+    RankTarget* plain = nullptr;   // target of the self-check
 
 protected:
     SplitEngine() = default;
@@ -93,7 +93,7 @@ private:
         options.placement = {.max_item_bytes = kItemBytes, .arena = &on.arena};
         if (streams == Streams::Nothing || streams == Streams::Kv) return options;
         const ModelWeights thin = shard_weights(files.weights(), files.config(), shard);
-        // All but every third, which is resident.
+        // Every third item is resident.
         const std::size_t n = cut_weight_items(thin, WeightRounding::None, kItemBytes).size();
         for (std::size_t i = 0; i < n; ++i) options.placement.streams.push_back(i % 3 > 0);
         return options;

@@ -1,4 +1,4 @@
-// Texts for targets over tiny models of 97 tokens, and what is looked at of them.
+// Prompts and generation for targets over tiny models with 97 tokens, and the results that tests compare.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ inline constexpr SamplerOptions kTinySampling{.temperature = 0.9, .seed = 4};
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-/// The prompt and `n_tokens` behind it, each pass checked by `checked_by`, where there is one.
+/// Returns the prompt and `n_tokens` generated tokens. If `checked_by` is not null, each pass is checked by it.
 [[nodiscard]] inline Generated generate(Target& target, const std::vector<TokenId>& prompt, std::int64_t n_tokens,
                                         Proposer& proposer, std::int64_t budget, Target* checked_by = nullptr) {
     std::optional<SelfCheck> check;
@@ -45,7 +45,7 @@ inline constexpr SamplerOptions kTinySampling{.temperature = 0.9, .seed = 4};
     return generate(target, prompt, n_tokens, nothing, 1);
 }
 
-/// The chunks that are full, of all layers.
+/// Returns the full KV chunks of all layers, one layer after the other.
 [[nodiscard]] inline std::vector<std::byte> kv_of(Target& target) {
     std::vector<std::byte> all;
     for (std::int64_t layer = 0; layer < target.shape().n_layers; ++layer) {

@@ -1,4 +1,4 @@
-// A folder of its own for a test, gone with everything in it when the test ends.
+// A temporary folder of a test, removed with its content when the object is destroyed.
 #pragma once
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ public:
 
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-    /// Writes a file of this content under `name` and gives its path.
+    /// Writes `content` to a file `name` in the folder and returns its path.
     std::filesystem::path write(const std::string& name, std::string_view content) const {
         std::filesystem::path path = path_ / name;
         std::ofstream out(path, std::ios::binary | std::ios::trunc);

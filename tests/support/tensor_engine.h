@@ -1,4 +1,4 @@
-// A model whose matrices are split among several CPU devices, with a runner over it.
+// A model whose matrices are split among several CPU devices, with a runner.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace slipstream {
 
-/// `parts`: kv heads of each device; otherwise as SplitEngine.
+/// `parts`: number of kv heads of each device; otherwise as SplitEngine.
 struct TensorEngine : SplitEngine {
     TensorEngine(const ModelFiles& files, const std::vector<std::int64_t>& parts, Streams streams,
                  const std::vector<CpuDeviceOptions>& options = {})

@@ -31,7 +31,7 @@ public:
         config_.kv_dtype = options.kv_dtype;
         if (options.window > 0) {
             for (LayerConfig& layer : config_.layers) layer.attention().window = options.window;
-            if (options.n_layers > 1) config_.layers.front().attention().window = 0;  // a model of one layer keeps it
+            if (options.n_layers > 1) config_.layers.front().attention().window = 0;  // a single layer keeps its window
         }
         set_heads(options.heads);
         if (options.gemma) describe_gemma();
@@ -100,7 +100,7 @@ private:
         }
     }
 
-    // Layers that rotate the same number of elements share a rotary embedding.
+    // Layers with the same n_rotated share an entry of config_.ropes.
     void set_heads(const std::vector<LayerHeads>& heads) {
         if (heads.empty()) return;
         CHECK(std::ssize(heads) == config_.n_layers());
@@ -118,7 +118,7 @@ private:
 
     std::byte* take(std::size_t bytes) { return storage_.emplace_back(bytes).data(); }
 
-    // Of a matrix that was just made.
+    // Changes a matrix that has just been made: rows repeat with `period`.
     static void repeat_rows(const ConstTensorView& matrix, std::int64_t period) {
         for (std::int64_t row = period; row < matrix.rows(); ++row)
             std::memcpy(const_cast<std::byte*>(matrix.row(row)), matrix.row(row % period), matrix.row_stride_bytes);
@@ -132,7 +132,8 @@ private:
     }
 
     ConstTensorView matrix(std::int64_t rows, std::int64_t cols) { return matrix(rows, cols, type_); }
-    // Values of deviation gain / sqrt(cols), normal but for the smaller types.
+    // Returns a matrix whose values have deviation gain / sqrt(cols): normally distributed, but uniform codes in
+    // quantised types other than Q8_0.
     ConstTensorView matrix(std::int64_t rows, std::int64_t cols, DType type, float gain = 1.0F) {
         const std::size_t bytes = row_bytes(type, rows * cols);
         std::byte* data = take(bytes);
@@ -145,10 +146,10 @@ private:
         return matrix_view(static_cast<const std::byte*>(data), type, rows, cols);
     }
 
-    // Any codes; one scale for all blocks, which are about as large as they should be.
+    // Fills blocks with random codes; all scales are the same, and give values of about `deviation`.
     void fill_codes(DType type, std::span<std::byte> bytes, float deviation) {
         for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_());
-        const bool of_scales = dtype_info(type).block_elements == 256;  // times 6 or 8 bits
+        const bool of_scales = dtype_info(type).block_elements == 256;  // K types multiply by scales of 6 or 8 bits
         const Half scale = to_half(deviation / (of_scales ? 300.0F : 9.0F));
         for (std::size_t block = 0; block < bytes.size(); block += dtype_info(type).block_bytes)
             for (const std::size_t field : testing_matmul::half_fields(type))
@@ -162,7 +163,7 @@ private:
             if (type == DType::F32) reinterpret_cast<float*>(data)[i] = value;
             if (type == DType::F16) reinterpret_cast<Half*>(data)[i] = to_half(value);
             if (type == DType::BF16) reinterpret_cast<BFloat16*>(data)[i] = to_bfloat16(value);
-            if (type == DType::Q8_0) {  // one scale for all blocks: 4 deviations in 127 steps
+            if (type == DType::Q8_0) {  // all blocks have the same scale: 4 deviations in 127 steps
                 const Half scale = to_half(4.0F * deviation / 127.0F);
                 std::byte* block = data + i / 32 * 34;
                 std::memcpy(block, &scale, 2);

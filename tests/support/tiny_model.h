@@ -1,4 +1,4 @@
-// A seeded random model in memory, for tests that need a forward pass and no files.
+// A seeded random model in memory, for tests that need a forward pass but no files.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,18 @@ struct TinyModelOptions {
     std::int64_t n_q_heads = 4;
     std::int64_t n_kv_heads = 2;
     std::int64_t head_dim = 16;
-    std::vector<LayerHeads> heads{};  // of each layer; empty: all layers have the numbers above
+    std::vector<LayerHeads> heads{};  // [n_layers]; empty: all layers have the numbers above
     std::int64_t vocab = 97;
     std::int64_t context_tokens = 2048;
-    std::int64_t window = 0;         // of every layer but the first
-    DType weight_type = DType::F32;  // quantised: sizes are multiples of its block
-    std::optional<DType> v_type{};   // of V and down, where another one
-    bool biases = false;             // of q, k and v: Qwen2
-    bool output_bias = false;        // of the attention output
-    bool head_norms = false;         // of q and k: Qwen3
-    bool gemma = false;              // norms after each half, GELU, softcaps, scaled embedding; windowed layers rotate
-                                     // by another theta
-    std::int64_t head_period = 0;    // rows of the LM head repeat, so that logits tie; 0: they do not
+    std::int64_t window = 0;         // of every layer but the first; of a single layer, too
+    DType weight_type = DType::F32;  // if quantised, sizes must be multiples of its block
+    std::optional<DType> v_type{};   // of V and Down; none: weight_type
+    bool biases = false;             // biases of q, k and v, as in Qwen2
+    bool output_bias = false;        // bias of the attention output
+    bool head_norms = false;         // norms of q and k, as in Qwen3
+    bool gemma = false;              // norms after each half, GELU, softcaps, scaled embedding; windowed layers have a
+                                     // RoPE theta of their own
+    std::int64_t head_period = 0;  // rows of the LM head repeat with this period, so that logits tie; 0: no repetition
     DType kv_dtype = DType::F16;
     std::uint32_t seed = 1;
 };

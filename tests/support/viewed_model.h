@@ -1,4 +1,4 @@
-// A tiny model on a device with a view of its cache, and passes that build it.
+// A tiny model on one device with a KV view, and passes that build the view.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@
 
 namespace slipstream {
 
-/// Random tokens below 97, the same for the same seed.
+/// Returns `n` random tokens below 97, the same for the same seed.
 [[nodiscard]] inline std::vector<TokenId> random_tokens(std::int64_t n, std::uint32_t seed) {
     std::mt19937 random(seed);
     std::vector<TokenId> tokens(static_cast<std::size_t>(n));
@@ -28,8 +28,8 @@ namespace slipstream {
 }
 
 enum class Wanted : std::uint8_t { Nothing, Logits };
-/// `n` random tokens, the same behind as many positions, of which `n_kept` are committed; with logits of the first,
-/// unless they are fed without.
+/// Runs a pass over a chain of `n` random tokens, which depend only on the number of committed positions, and commits
+/// the first `n_kept` of them (0: drops all nodes). Wanted::Logits: the pass has logits of the first token, else none.
 inline void run_chain(Target& target, std::int64_t n, std::int64_t n_kept, Wanted wanted = Wanted::Logits,
                       const std::atomic<bool>* cancel = nullptr) {
     const std::vector<TokenId> tokens = random_tokens(n, static_cast<std::uint32_t>(target.n_committed()));
@@ -45,7 +45,7 @@ inline void run_chain(Target& target, std::int64_t n, std::int64_t n_kept, Wante
     target.commit(std::span(nodes).first(static_cast<std::size_t>(n_kept)));
 }
 
-/// Logits of a tree of `n` nodes: `add` makes them, `run` passes over them.
+/// Returns the logits of a tree of `n` nodes: `add` adds a node, `run` runs the pass.
 template <typename Add, typename Run>
 [[nodiscard]] std::vector<float> logits_of_tree(std::int64_t n, const Add& add, const Run& run) {
     std::vector<NodeId> nodes;
@@ -60,7 +60,7 @@ template <typename Add, typename Run>
     return all;
 }
 
-/// Of passes over a view, whatever devices it is on.
+/// Returns the logits of a fixed tree over a view, on one or several devices.
 [[nodiscard]] inline std::vector<float> logits_over_view(ViewPasses& passes) {
     passes.forget();
     std::vector<float> seen = logits_of_tree(
@@ -69,7 +69,7 @@ template <typename Add, typename Run>
     passes.forget();
     return seen;
 }
-/// The same tree, over the cache.
+/// Returns the logits of the same tree over the whole KV cache.
 [[nodiscard]] inline std::vector<float> logits_over_cache(Target& target) {
     std::vector<float> whole = logits_of_tree(
         kMostViewRows, [&](NodeId above) { return target.add_node(above); },
@@ -84,12 +84,12 @@ template <typename Add, typename Run>
     return device.shares_host_memory() ? PageLock::Pageable : PageLock::Locked;
 }
 
-/// Passes are told apart by what they feed and what they commit of it.
+/// Passes differ in the tokens that they feed and commit.
 struct ViewedModel {
     static constexpr std::int64_t kContext = 2048;
     static constexpr std::int64_t kMaxTokens = 64;
 
-    /// `resident_chunks`: of each layer; empty: all of the cache is resident.
+    /// `resident_chunks`: [n_layers]; empty: the whole cache is resident.
     ViewedModel(const ModelFiles& files, Device& device, const ViewOptions& options,
                 std::vector<std::int64_t> resident_chunks)
         : arena({.limit_bytes = std::size_t{64} << 20, .page_lock = lock_of(device), .device = &device}),
@@ -120,13 +120,14 @@ struct ViewedModel {
             run(piece, piece, Wanted::Nothing);
         }
     }
-    /// Passes until the view stands for the text.
+    /// Runs passes until the view is valid for the text, at most 5. Returns their number.
     int run_until_built() {
         int n = 0;
         while (view.n_text() != cache.n_committed() && n < 5) run(6, 3), ++n;
         return n;
     }
-    /// Logits of the same tree over the cache and over the view. The builder hears of nothing.
+    /// Returns whether the same tree has the same logits over the cache and over the view; false if the view is not
+    /// valid for the text. The builder does not observe these passes.
     [[nodiscard]] bool same_logits() {
         if (view.n_text() != cache.n_committed()) return false;
         target->build_views_with({});

@@ -1,4 +1,4 @@
-// A model over several devices, each with a view of its cache: of its layers, or of its kv heads.
+// A model split over several devices by layers or by kv heads, each device with a KV view of its part of the cache.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +21,11 @@
 
 namespace slipstream {
 
-/// Whose KV streams, all of it.
+/// The devices whose KV streams; all of their KV does.
 enum class KvStreams : std::uint8_t { Nowhere, Everywhere, BehindTheFirst };
 
 struct ViewedSplitOptions {
-    std::vector<std::int64_t> parts{};  // of each device: layers, or kv heads
+    std::vector<std::int64_t> parts{};  // layers or kv heads of each device
     ViewOptions view{};
     KvStreams streams = KvStreams::Nowhere;
     SplitKind kind = SplitKind::Layers;
@@ -33,8 +33,8 @@ struct ViewedSplitOptions {
     ForwardLimits forward{.max_tokens = 64, .max_logit_rows = 64};
     std::int64_t scratch_nodes = 64;
     std::int64_t view_nodes = 32;
-    std::size_t ring_bytes = std::size_t{1} << 16;  // of each
-    std::vector<CpuDeviceOptions> devices{};        // fewer: as they are by default
+    std::size_t ring_bytes = std::size_t{1} << 16;  // of each device
+    std::vector<CpuDeviceOptions> devices{};        // options of the first devices; the others have the default options
 };
 
 struct ViewedRank {
@@ -66,7 +66,7 @@ struct ViewedRank {
 };
 
 struct ViewedSplit {
-    /// On `given` devices, which outlive this; none: on CPU devices of its own.
+    /// Uses the `given` devices, which must outlive this object, and makes CPU devices for the remaining parts.
     ViewedSplit(const ModelFiles& files, const ViewedSplitOptions& options, std::vector<Device*> given = {})
         : shards(deal_parts(options.kind, files.config(), files.weights(), options.parts)) {
         for (std::size_t i = given.size(); i < shards.size(); ++i) {
@@ -99,14 +99,15 @@ struct ViewedSplit {
         for (const auto& rank : ranks) caches.push_back(&rank->cache);
         target = std::make_unique<RankTarget>(target_ranks(), std::move(caches), &ranks.front()->arena);
     }
-    /// Whether views follow the target.
+    /// Sets whether the view builders observe the passes of the target.
     void follow(bool do_follow) {
         std::vector<ViewBuilder*> builders;
         for (const auto& rank : ranks)
             if (do_follow) builders.push_back(&rank->builder);
         target->build_views_with(std::move(builders));
     }
-    /// The groups of a layer of the whole model that were chosen last, by the device that has all of it.
+    /// Returns the slot groups that were chosen last for a layer of the whole model, from the device that has this
+    /// layer; empty if no device has it.
     [[nodiscard]] std::span<const GroupMove> chosen(std::int64_t layer) const {
         for (std::size_t i = 0; i < shards.size(); ++i)
             for (std::size_t own = 0; own < shards[i].layers.size(); ++own)
@@ -116,7 +117,7 @@ struct ViewedSplit {
 
     std::vector<ModelShard> shards;
     std::vector<std::unique_ptr<CpuDevice>> devices;
-    std::unique_ptr<RankSums> sums;  // where matrices are split
+    std::unique_ptr<RankSums> sums;  // of SplitKind::Tensor, else null
     std::vector<std::unique_ptr<ViewedRank>> ranks;
     std::unique_ptr<RankTarget> target;
     std::optional<ViewPasses> over_view;

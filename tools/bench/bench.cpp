@@ -1,5 +1,5 @@
-// slipstream bench: how fast a model computes here, beside what the machine can read and multiply, measured in the same
-// run. Plain decoding, the prompts of a file, single passes, or views of the KV; --sweep repeats the whole for each
+// slipstream bench: measures how fast a model computes here, and the machine's memory bandwidth and arithmetic in the
+// same run. Modes: plain decoding, the prompts of a file, single passes, KV views; --sweep repeats the run for each
 // value of an option.
 #include <string>
 #include <vector>
@@ -36,7 +36,7 @@ int run_bench_command(CommandContext& context) {
     if (json && stats == "-")
         throw UsageError(fmt::format("{} -: --json prints the same to stdout already; give one of them",
                                      settings.find("stats")->where));
-    // Everything that is asked for is checked before the first run.
+    // All requests are checked before the first run.
     std::vector<SweepPoint> points = sweep_points(settings);
     std::vector<BenchRequest> requests;
     for (SweepPoint& point : points) {
@@ -60,7 +60,7 @@ int run_bench_command(CommandContext& context) {
     return 0;
 }
 
-// Where the defaults of a bench are its own.
+// Returns the option with bench's help text if its default in bench differs from that in generate.
 OptionSpec bench_form(OptionSpec option) {
     static const std::string draft =
         fmt::format("Sources that guess, by commas, beside plain decoding; repeated, a column each: {} [none]",

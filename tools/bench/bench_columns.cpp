@@ -17,7 +17,7 @@ namespace slipstream::tools {
 BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, PlacedModel placed,
                            std::int64_t text_tokens, const std::vector<TokenId>& end_tokens, CommandContext& context)
     : keeps_tables_(request.keeps_tables) {
-    // With a memory budget, drafting is made before the model is loaded, and the plan uses what it leaves.
+    // With a memory budget, drafting is set up before the model is loaded, and the plan uses the memory that it leaves.
     const EngineCallbacks callbacks = console_callbacks(context);
     check_logit_bias(request.sampling, placed.config().vocab);
     const bool budgeted = placed.budgeted();
@@ -26,7 +26,7 @@ BenchColumns::BenchColumns(BenchResult& result, const BenchRequest& request, Pla
     lists.insert(lists.end(), request.drafts.begin(), request.drafts.end());
     drafting_.emplace(lists, model_ ? *model_ : placed, model_ ? model_->whole_model() : nullptr, request.sampling,
                       callbacks);
-    // A budgeted model is planned as for generation: for the whole context.
+    // With a memory budget the model is planned as for generation: for the whole context.
     const RunNeeds needs = drafting_->needs(budgeted ? 0 : text_tokens);
     if (!model_) model_.emplace(load_for_bench(result, std::move(placed), needs, context));
     runner_ = make_runner(*model_, needs, callbacks);
@@ -97,7 +97,7 @@ void BenchColumns::report_repeats(Console& console) const {
 void BenchColumns::put_figures(BenchResult& result) const {
     const DraftFigures& plain = columns_.front().figures;
     result.phases.push_back({.name = "prefill", .samples = plain.prefill});
-    // None where each text was one token.
+    // Texts of a single token have no decode phase.
     PhaseFigures decode{.name = "decode", .samples = {}};
     for (const PhaseSample& sample : plain.decode)
         if (sample.tokens > 0) decode.samples.push_back(sample);

@@ -1,4 +1,4 @@
-// Decoding over the prompts of a file, each with all its turns.
+// Prompts mode: decodes the conversations of a file, each with all its turns.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -19,14 +19,14 @@ namespace slipstream::tools {
 
 namespace {
 
-// A line's turns as the model reads them.
+// One line of the file, as the model reads it.
 struct Conversation {
     std::int64_t line = 0;
-    std::int64_t n_tokens = 0;  // of all prompts
+    std::int64_t n_tokens = 0;  // of all prompts together
     BenchTalk talk;
 };
 
-// Later turns stand on lines of their own behind what was generated.
+// Turns after the first begin on a new line after the generated text.
 Conversation raw_conversation(const BenchPrompt& prompt, const std::string& file, const Tokenizer& tokenizer,
                               const ModelConfig& config) {
     Conversation conversation{.line = prompt.line, .talk = {.n_turns = std::ssize(prompt.turns)}};
@@ -72,7 +72,8 @@ Conversation templated_conversation(const BenchPrompt& prompt, const std::string
     return conversation;
 }
 
-// Tokens of the longest text. Throws RequestError where one does not fit.
+// Returns the length of the longest text in tokens. Throws RequestError if a conversation does not fit into the
+// context.
 std::int64_t longest_text(const BenchRequest& request, const std::vector<Conversation>& conversations,
                           std::int64_t max_tokens, std::int64_t context_tokens) {
     std::int64_t longest = 0;

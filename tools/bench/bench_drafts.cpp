@@ -20,7 +20,7 @@ double draft_us_per_pass(const DraftFigures& column) {
     return column.passes > 0 ? 1e6 * column.draft_seconds / static_cast<double>(column.passes) : 0.0;
 }
 
-// `swept` in front where values are swept.
+// Inserts the swept value as the first cell if there is a sweep.
 std::vector<std::string> cells_of(const BenchResult& result, std::vector<std::string> cells) {
     if (result.swept) cells.insert(cells.begin(), result.swept->second);
     return cells;

@@ -45,7 +45,7 @@ double kv_read_bytes(const ModelConfig& config, std::span<const KvLayout> kv, st
     double bytes = 0.0;
     for (std::int64_t layer = 0; layer < config.n_layers(); ++layer) {
         const std::int64_t window = config.window(layer);
-        // The first token of the pass sees furthest back: `window` positions, its own among them.
+        // The first token of the pass sees the earliest position: its window holds `window` positions, itself included.
         const std::int64_t committed = window == 0 ? depth : std::min(depth, window - 1);
         bytes += static_cast<double>(committed + n_tokens) * 2.0 * static_cast<double>(kv[layer].scratch_row_bytes());
     }

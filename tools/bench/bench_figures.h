@@ -1,8 +1,8 @@
-// Figures of a bench: samples and their median, the bytes that a pass has to read, and what a run found. No clock and
-// no device: counted from shapes alone, so that a test can check each number.
+// Figures of a benchmark: samples and their median, the bytes that a pass must read, and the result of a run. They are
+// computed from shapes and samples only, without clock or device, so that a test can check each number.
 //
-// Bytes are those of the ideal pass: every matrix, norm and bias once, every KV row that some token sees once. Rows
-// gathered from the embedding table are not counted (a few KB a token).
+// Bytes are those of an ideal pass: every matrix, norm and bias is read once, and every KV row that some token attends
+// to is read once. Rows of the embedding table are not counted (a few KB per token).
 #pragma once
 
 #include <cstdint>
@@ -25,29 +25,30 @@
 namespace slipstream::tools {
 
 struct Summary {
-    double median = 0.0;  // of an even number of samples: the mean of the middle two
+    double median = 0.0;  // of an even number of samples: the mean of the two in the middle
     double lowest = 0.0;
     double highest = 0.0;
-    /// (highest - lowest) / median.
+    /// Returns (highest - lowest) / median; 0 if the median is 0.
     [[nodiscard]] double spread() const { return median > 0.0 ? (highest - lowest) / median : 0.0; }
 };
-/// CHECKs that there is a sample.
+/// Returns median, lowest and highest of `samples`, of which there must be at least one (CHECKed).
 [[nodiscard]] Summary summarize(std::vector<double> samples);
 
 /// Bytes of weights that a pass reads.
 struct WeightBytes {
-    double layers = 0.0;  // every pass
-    double head = 0.0;    // passes with logits: the last norm and the LM head
+    double layers = 0.0;  // read in every pass
+    double head = 0.0;    // read in passes with logits: output norm and LM head
     [[nodiscard]] double all() const { return layers + head; }
 };
 [[nodiscard]] WeightBytes weight_bytes(const ModelWeights& weights);
 
-/// Bytes of K and V that a pass of `n_tokens` in a chain behind `depth` committed positions reads, all layers: the
-/// committed rows that a layer's window shows, and the pass's own. `kv`: layout of each layer.
+/// Returns the bytes of K and V of all layers that a pass reads: the committed rows inside each layer's window, and the
+/// rows of the pass. The pass is a chain of `n_tokens` tokens after `depth` committed positions. `kv`: layout of each
+/// layer.
 [[nodiscard]] double kv_read_bytes(const ModelConfig& config, std::span<const KvLayout> kv, std::int64_t depth,
                                    std::int64_t n_tokens);
 
-/// What one stretch of a run took and read.
+/// Tokens, time and bytes of one stretch of a run: one prefill, or the decoding that follows it.
 struct PhaseSample {
     std::int64_t tokens = 0;
     double seconds = 0.0;
@@ -55,7 +56,7 @@ struct PhaseSample {
     double kv_bytes = 0.0;
 };
 
-/// Prefill or decode, all measured runs of it.
+/// All measured samples of one phase, prefill or decode.
 struct PhaseFigures {
     std::string_view name;
     std::vector<PhaseSample> samples;
@@ -65,39 +66,39 @@ struct PhaseFigures {
     [[nodiscard]] Summary tokens_per_second() const;
 };
 
-/// One column of a comparison: plain decoding, or decoding with guesses. Samples of all columns are pairs: sample i of
-/// each is the same turn of the same text, measured one after the other.
+/// Figures of one column of a comparison: plain decoding, or decoding with one --draft. The samples of all columns are
+/// pairs: sample i of each is the same turn of the same text, measured one after the other.
 struct DraftFigures {
-    std::string list;         // as --draft spells it
+    std::string list;         // value of --draft
     std::int64_t budget = 1;  // most nodes of a pass
     std::vector<PhaseSample> prefill{};
-    std::vector<PhaseSample> decode{};  // bytes are those of plain decoding
-    std::int64_t passes = 0;            // of decode
-    std::int64_t nodes = 0;             // of them, node 0 included
-    double draft_seconds = 0.0;         // of decode
+    std::vector<PhaseSample> decode{};  // bytes are those that plain decoding would read
+    std::int64_t passes = 0;            // decode passes
+    std::int64_t nodes = 0;             // nodes of these passes, node 0 included
+    double draft_seconds = 0.0;         // time spent on drafting while decoding
     SourceTotals sources{};
-    std::int64_t texts = 0;        // conversations that were compared with plain decoding's
-    std::int64_t texts_equal = 0;  // of them, those that are the same, token for token
+    std::int64_t texts = 0;        // texts that were compared with plain decoding's
+    std::int64_t texts_equal = 0;  // of `texts`, those with the same tokens
 
     [[nodiscard]] std::int64_t tokens() const;
     [[nodiscard]] double seconds() const;
-    /// Of all samples together; 0 without any.
+    /// Returns the rate over all decode samples together; 0 if there is none.
     [[nodiscard]] double tokens_per_second() const;
     [[nodiscard]] double tokens_per_pass() const;
     [[nodiscard]] double nodes_per_pass() const;
 };
-/// Tokens a second of one column over another's, pair by pair; nothing where no pair has decoded tokens.
+/// Returns tokens per second of `column` over those of `other`, pair by pair; nullopt if no pair has decoded tokens.
 [[nodiscard]] std::optional<Summary> paired_ratio(const DraftFigures& column, const DraftFigures& other);
 
-/// Passes of one number of tokens.
+/// Figures of passes with one number of tokens.
 struct PassFigures {
     std::int64_t tokens = 0;
-    std::vector<double> seconds;  // of each
-    double weight_bytes = 0.0;    // of one
-    double kv_bytes = 0.0;
-    double streamed_bytes = 0.0;     // of one, that came over the link; 0 where nothing streams
-    double link_seconds = 0.0;       // that the link takes for them at its own speed
-    double predicted_seconds = 0.0;  // by the plan
+    std::vector<double> seconds;     // of each measured pass
+    double weight_bytes = 0.0;       // weights that one pass reads
+    double kv_bytes = 0.0;           // KV that one pass reads
+    double streamed_bytes = 0.0;     // bytes of one pass that came over the links; 0 if nothing streams
+    double link_seconds = 0.0;       // time that the slowest link needs for its part of streamed_bytes
+    double predicted_seconds = 0.0;  // time of a pass as the plan predicts it
 };
 
 enum class BenchMode : std::uint8_t { Plain, Prompts, Passes, Views };
@@ -105,26 +106,26 @@ enum class BenchMode : std::uint8_t { Plain, Prompts, Passes, Views };
 
 struct BenchResult {
     BenchMode mode = BenchMode::Plain;
-    std::optional<std::pair<std::string, std::string>> swept;  // option and value
+    std::optional<std::pair<std::string, std::string>> swept;  // option and value of --sweep; none: nothing is swept
     BenchMachine machine;
-    std::string form;  // instruction form of the kernels
+    std::string form;  // kernel variant
     std::string model;
     std::int64_t context_tokens = 0;
     std::string kv_type;
     double load_seconds = 0.0;
-    std::shared_ptr<const JsonObject> plan;  // how it was placed, as statistics have it; null before it is loaded
+    std::shared_ptr<const JsonObject> plan;  // placement, in the format of --stats; null before the model is loaded
     WeightBytes weights;
     std::int64_t repeat = 1;
-    std::string token_source;        // "text", or "seeded ids" where no tokenizer serves
-    std::string template_name{};     // of the chat template that the prompts went through; empty: raw text
-    std::int64_t prompt_tokens = 0;  // Plain: in front of what is generated
-    std::int64_t n_prompts = 0;      // Prompts: lines, and texts in them
-    std::int64_t n_turns = 0;
+    std::string token_source;          // "text", or "seeded ids" if there is no usable tokenizer
+    std::string template_name{};       // chat template of the prompts; empty: raw text
+    std::int64_t prompt_tokens = 0;    // Plain
+    std::int64_t n_prompts = 0;        // Prompts: lines of the file
+    std::int64_t n_turns = 0;          // Prompts: turns of all lines
     std::int64_t depth = 0;            // Passes, Views: committed positions
-    std::int64_t pass_tokens = 0;      // Views
-    std::string sampling;              // but for Passes: "greedy", "temperature 0.8, ..."
-    std::vector<PhaseFigures> phases;  // Plain and Prompts: of plain decoding
-    std::vector<DraftFigures> drafts;  // the same with each --draft, plain decoding first; empty where none was given
+    std::int64_t pass_tokens = 0;      // Views: tokens of a pass
+    std::string sampling;              // Plain, Prompts, Views: "greedy", "temperature 0.8, ..."
+    std::vector<PhaseFigures> phases;  // Plain, Prompts: prefill and decode of plain decoding
+    std::vector<DraftFigures> drafts;  // Plain, Prompts: plain decoding, then each --draft; empty without --draft
     std::vector<PassFigures> passes;   // Passes
     std::vector<ViewFigures> views;    // Views
 };

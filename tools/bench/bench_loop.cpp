@@ -35,7 +35,7 @@ void BenchLoop::restart(std::int64_t n_kept) {
     restarted_ = true;
 }
 
-// One pass; whether the text has ended.
+// Runs one pass. Returns whether the text has ended.
 bool BenchLoop::step(GenerationLoop& loop, std::int64_t max_new_tokens) const {
     const std::span<const TokenId> fresh = loop.step(max_new_tokens, &cancel_flag());
     throw_if_interrupted();
@@ -43,8 +43,8 @@ bool BenchLoop::step(GenerationLoop& loop, std::int64_t max_new_tokens) const {
            std::find(limits_.end_tokens.begin(), limits_.end_tokens.end(), fresh.back()) != limits_.end_tokens.end();
 }
 
-// What is read for positions [begin, end), fed in passes that end at multiples of `pass_tokens`; the last one of them
-// has logits.
+// Returns the tokens and bytes for positions [begin, end), if they are fed in passes that end at multiples of
+// `pass_tokens`; only the last pass has logits.
 PhaseSample BenchLoop::reads(std::int64_t begin, std::int64_t end, std::int64_t pass_tokens) const {
     PhaseSample sample{.tokens = end - begin};
     for (std::int64_t at = begin; at < end;) {
@@ -59,7 +59,7 @@ PhaseSample BenchLoop::reads(std::int64_t begin, std::int64_t end, std::int64_t 
 
 BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_tokens) {
     const auto n_prompt = static_cast<std::int64_t>(prompt.size());
-    std::int64_t n_known = 0;  // tokens that the proposer knows; begin() hands it the whole prompt
+    std::int64_t n_known = 0;  // tokens that the proposer knows already; loop.begin() passes it the whole prompt
     if (restarted_) {
         sequence_->keep_computed(std::min(sequence_->n_computed(), n_prompt - 1));
     } else {
@@ -91,7 +91,7 @@ BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_t
     run.decode = reads(n_prompt, n_prompt + n_decoded(), 1);
     run.prefill.seconds = prefill_seconds;
     run.decode.seconds = decode_seconds;
-    run.decode.weight_bytes = static_cast<double>(run.decode.tokens) * weights_.all();  // each has logits
+    run.decode.weight_bytes = static_cast<double>(run.decode.tokens) * weights_.all();  // each pass has logits
     run.draft_seconds = loop.seconds().draft - draft_before;
     return run;
 }

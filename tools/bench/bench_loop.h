@@ -1,4 +1,5 @@
-// The generation loop with a clock: prefill to the first token, then decoding, and what plain decoding has to read.
+// The generation loop with a clock: prefill up to the first token, then decoding, and the bytes that plain decoding
+// would read.
 #pragma once
 
 #include <cstdint>
@@ -13,30 +14,31 @@
 namespace slipstream::tools {
 
 struct BenchLoopOptions {
-    std::vector<TokenId> end_tokens{};  // any of them ends a text
+    std::vector<TokenId> end_tokens{};  // a text ends after any of them
     SamplerOptions sampling{.temperature = 0.0};
 };
 
 class BenchLoop {
 public:
-    /// `model`, `runner` (of that model, for passes of the drafter's budget) and `drafter` must outlive this object.
-    /// Loops may share a runner and run in turn, each from restart().
+    /// `model`, `drafter` and `runner` (of that model, with room for passes of the drafter's budget) must outlive the
+    /// loop. Several loops may share a runner; they run in turn, each after a restart().
     BenchLoop(const LoadedModel& model, ModelRunner& runner, EngineDrafter& drafter, BenchLoopOptions options);
 
     struct Run {
-        PhaseSample prefill;  // of the prompt's tokens that were not in the cache, to the first token that is generated
-        PhaseSample decode;   // the tokens after it; bytes are those of plain decoding
-        std::int64_t passes = 0;     // of decode
-        std::int64_t nodes = 0;      // of them all, node 0 included
-        double draft_seconds = 0.0;  // of decode, spent on guessing
+        PhaseSample prefill;         // prompt tokens that were not in the KV cache, and the first generated token
+        PhaseSample decode;          // the tokens after it; bytes are those that plain decoding would read
+        std::int64_t passes = 0;     // decode passes
+        std::int64_t nodes = 0;      // nodes of these passes, node 0 included
+        double draft_seconds = 0.0;  // time spent on drafting while decoding
     };
-    /// Generates 1 + `decode_tokens` tokens, fewer at an end token. The KV of the beginning that `prompt` shares with
-    /// the text so far is reused; after restart() all KV is, as that of the prompt's first tokens. Throws Interrupted
-    /// after a signal.
+    /// Generates 1 + `decode_tokens` tokens, fewer if an end token comes. Reuses the KV of the longest common prefix of
+    /// `prompt` and the current text; after restart(), reuses all KV as that of the first tokens of `prompt`. Throws
+    /// Interrupted after a signal.
     [[nodiscard]] Run run(std::vector<TokenId> prompt, std::int64_t decode_tokens);
-    /// Keeps `n_kept` positions of the KV cache, filled without a text or restored from a session, and no text.
+    /// Drops the text and keeps the first `n_kept` positions of the KV cache, which were filled without a text or
+    /// restored from a session.
     void restart(std::int64_t n_kept = 0);
-    /// Prompt and what was generated.
+    /// Returns the prompt and the generated tokens.
     [[nodiscard]] const std::vector<TokenId>& text() const { return sequence_->tokens(); }
 
 private:
@@ -49,7 +51,7 @@ private:
     LoopLimits limits_;
     Sequence* sequence_;
     PrefixStore prefixes_;
-    bool restarted_ = true;  // and no text was made since
+    bool restarted_ = true;  // restart() was called, and run() not since
     std::unique_ptr<Sampler> sampler_;
     std::unique_ptr<Verifier> verifier_;
 };

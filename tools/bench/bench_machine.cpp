@@ -11,7 +11,7 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr std::size_t kMostBytes = 512U << 20;  // larger than the caches
+constexpr std::size_t kMostBytes = 512U << 20;  // bytes read to measure bandwidth; larger than the caches
 constexpr std::size_t kLeastBytes = 16U << 20;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The machine that a bench runs on, and what it can do at most.
+// The machine that a benchmark runs on, and its peak rates.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@ namespace slipstream::tools {
 
 struct BenchMachine {
     DeviceKind kind = DeviceKind::Cpu;
-    std::string name;  // of the CPU or the card, or "unknown"
+    std::string name;  // of the CPU or the GPU; "unknown" if it has none
     int n_threads = 1;
-    MachinePeaks peaks;  // of a CPU with that many threads; of a card the memory's rate alone, 0: unknown
+    MachinePeaks peaks;  // CPU: measured with n_threads; GPU: only its memory bandwidth, 0 if unknown
 };
 
-/// What computes on `device`. A CPU is measured: about a second, and 512 MiB for as long, less where memory is short. A
-/// card is asked; bench_card measures it.
+/// Returns the machine that computes on `device`. A CPU is measured: this takes about a second and 512 MiB, or less if
+/// memory is short. For a GPU the driver's properties are used; bench_card measures it.
 [[nodiscard]] BenchMachine measure_machine(Device& device, int n_threads);
 
 }  // namespace slipstream::tools

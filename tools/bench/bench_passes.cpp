@@ -36,8 +36,8 @@ void check_pass_room(std::int64_t depth, std::int64_t largest, std::int64_t cont
                         depth, counted(largest, "token"), depth + largest, context_tokens));
 }
 
-// Sets the bytes that a pass copies over the links, and the time of the slowest link: at the rate to which it is
-// throttled, else at its measured rate.
+// Sets the bytes that a pass copies over the links, and the time of the slowest link: at its throttled rate, else at
+// its measured rate.
 void put_stream_figures(PassFigures& pass, const StreamSnapshot& all, std::int64_t n_passes,
                         std::span<const EngineDevice> devices) {
     if (all.weights_bytes + all.kv_bytes == 0) return;
@@ -48,7 +48,8 @@ void put_stream_figures(PassFigures& pass, const StreamSnapshot& all, std::int64
         const auto bytes = static_cast<double>(all.links[i].bytes);
         const double throttled = devices[i].throttled_link_bytes_per_second;
         const double rate = throttled > 0.0 ? throttled : bytes / all.links[i].busy_seconds;
-        // Bytes that were copied ahead do not count: of one device, the bytes that passes read are known.
+        // With one device, bytes that were copied ahead for later passes are left out: the bytes that passes read are
+        // known.
         const double read = all.links.size() == 1 ? pass.streamed_bytes : bytes / n;
         pass.link_seconds = std::max(pass.link_seconds, read / rate);
     }
@@ -63,7 +64,8 @@ double timed_pass(Target& target, std::span<const TokenId> tokens) {
     }
     const auto began = std::chrono::steady_clock::now();
     const PassControl control{.cancel = &cancel_flag()};
-    // Logits as generation with the usual samplers has them: on a card the best of each row cross the link.
+    // The logits that generation needs with the usual samplers: on a GPU only the best of each row are copied to the
+    // host.
     static_cast<void>(target.run({.tokens = tokens,
                                   .nodes = nodes,
                                   .logit_tokens = rows,
@@ -75,8 +77,8 @@ double timed_pass(Target& target, std::span<const TokenId> tokens) {
     return seconds;
 }
 
-// Returns the needs of generation with this drafting, whose plan the passes are to be measured with: for the whole
-// context and the drafter's trees, and for larger passes only if `largest` has more tokens than they have.
+// Returns the needs of generation with this drafting, so that passes are measured with generation's plan: for the whole
+// context and the drafter's trees, and for larger passes only if `largest` exceeds those.
 RunNeeds needs_of_generating(const Drafting& drafting, std::int64_t largest, CommandContext& context) {
     const std::int64_t budget = drafting.budget();
     RunNeeds needs = drafting.needs(0);
@@ -91,7 +93,8 @@ RunNeeds needs_of_generating(const Drafting& drafting, std::int64_t largest, Com
     return needs;
 }
 
-// Where all memory may be taken nothing is planned, and nothing guesses.
+// Returns the needs of the passes if no memory budget is set: nothing is planned then, so drafting options have no
+// effect, and UsageError is thrown for them.
 RunNeeds needs_of_passes(std::int64_t depth, std::int64_t largest, const CommandContext& context) {
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
         if (const Setting* setting = context.settings.on_command_line(option.name))
@@ -112,7 +115,7 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
     check_pass_room(depth, largest, request.compute.context_tokens.value_or(config.context_tokens));
     PlacedModel placed = place_and_measure(result, std::move(opened), request, context);
     check_pass_room(depth, largest, placed.context_tokens());
-    std::optional<Drafting> drafting;  // its memory is not the target's
+    std::optional<Drafting> drafting;  // a draft model takes memory from the target's budget
     if (placed.budgeted())
         drafting.emplace(std::span(request.drafts).first(1), placed, nullptr, request.sampling,
                          console_callbacks(context));
@@ -138,15 +141,15 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
                                  .weight_bytes = weights.all(),
                                  .kv_bytes = kv_read_bytes(config, target.shape().kv, depth, n)});
     const StreamSnapshot before = stream_snapshot(model, *runner);
-    // Where something streams the ring carries over from pass to pass: the first of a size finds it as the size before
-    // left it, and is not counted. Where passes become graphs, the second of a size captures: that is round 0's as
-    // well.
+    // If weights or KV stream, the ring carries items over from pass to pass: the first pass of each size starts with
+    // what the previous size left, so it is not counted. If passes are recorded as CUDA graphs, the second pass of a
+    // size records its graph; round 0 runs two passes, so that this is not measured.
     for (std::int64_t round = 0; round <= request.repeat; ++round) {
         for (PassFigures& pass : result.passes) {
             const std::span<const TokenId> few = std::span(tokens).first(pass.tokens);
             if (runner->streams() || (round == 0 && runner->has_graphs())) static_cast<void>(timed_pass(target, few));
             const double seconds = timed_pass(target, few);
-            if (round > 0) pass.seconds.push_back(seconds);  // round 0 warms up
+            if (round > 0) pass.seconds.push_back(seconds);  // round 0 is for warm-up
         }
         bar.update(static_cast<double>(round + 1), static_cast<double>(request.repeat + 1),
                    fmt::format("{} of {} rounds", round + 1, request.repeat + 1));

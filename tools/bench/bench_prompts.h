@@ -1,5 +1,6 @@
-// Prompts of a bench out of a JSONL file: one object a line, with "prompt" (a text), "turns" (a list of texts that one
-// conversation takes in turn) or "question" (a text). HumanEval, MT-bench and GSM8K come so; other fields are ignored.
+// Prompts of a benchmark from a JSONL file. Each line is an object with "prompt" (a text), "turns" (a list of texts:
+// the user's messages of one conversation) or "question" (a text), as in HumanEval, MT-bench and GSM8K. Other fields
+// are ignored.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,13 @@
 namespace slipstream::tools {
 
 struct BenchPrompt {
-    std::int64_t line = 0;           // in the file, from 1
-    std::vector<std::string> turns;  // not empty
+    std::int64_t line = 0;           // number of the line in the file, from 1
+    std::vector<std::string> turns;  // never empty
 };
 
-/// The first `max_prompts` of a file's `text`; empty lines are skipped, lines behind them are not looked at. Throws
-/// FormatError naming `name` and the line where one is no such object, RequestError where there is none at all.
+/// Returns the first `max_prompts` prompts of `text`. Empty lines are skipped; lines after the last prompt taken are
+/// not parsed. Throws FormatError with `name` and the line number if a line is no such object, RequestError if there
+/// are no prompts.
 [[nodiscard]] std::vector<BenchPrompt> parse_bench_prompts(std::string_view text, std::string_view name,
                                                            std::int64_t max_prompts);
 

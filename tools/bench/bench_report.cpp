@@ -16,7 +16,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// GB/s, and its share of what the machine reads.
+// A bandwidth in GB/s, and as a fraction of the machine's measured read bandwidth.
 struct Rate {
     double gb_per_s = 0.0;
     double share = 0.0;
@@ -27,7 +27,7 @@ Rate rate_of(const BenchResult& result, double bytes, double seconds) {
     return {gb_per_s, peak > 0.0 ? gb_per_s / peak : 0.0};
 }
 
-// Per token of the phase, and at its speed: the median run's, or that of all prompts together.
+// A row of the phase table, with bytes per token: the median run, or in Prompts mode the sum of all prompts.
 struct PhaseRow {
     std::int64_t tokens = 0;
     double seconds = 0.0;
@@ -75,7 +75,7 @@ std::string title(const BenchResult& first) {
     return "";
 }
 
-// Whether some pass of single passes brought something over a link.
+// Returns whether a pass of the Passes mode copied bytes over a link.
 bool streams(const BenchResult& result) {
     return std::any_of(result.passes.begin(), result.passes.end(),
                        [](const PassFigures& pass) { return pass.streamed_bytes > 0.0; });
@@ -100,7 +100,7 @@ std::vector<std::string> headers(const BenchResult& first) {
             if (streams(first)) rest.insert(rest.end(), {"streamed MB", "over link time", "plan ms"});
             break;
         case BenchMode::Views:
-            break;  // a table of its own
+            break;  // has a table of its own
     }
     names.insert(names.end(), rest.begin(), rest.end());
     return names;
@@ -227,7 +227,7 @@ JsonObject run_json(const BenchResult& result) {
         .text("kv_type", result.kv_type)
         .real("weight_bytes", result.weights.all())
         .real("load_seconds", result.load_seconds)
-        .text("draft", "none")  // of the phases
+        .text("draft", "none")  // refers to the phases below, which are plain decoding
         .text("mode", bench_mode_name(result.mode))
         .integer("repeat", result.repeat)
         .text("tokens_from", result.token_source);

@@ -1,4 +1,4 @@
-// What a bench found, for people (an aligned table with units in its headers) and for programs (JSON).
+// Formats the result of a benchmark: an aligned table with units in its headers for people, JSON for programs.
 #pragma once
 
 #include <string>
@@ -9,12 +9,14 @@
 
 namespace slipstream::tools {
 
-/// Lines on the machine and the models, then one table with a row for every phase or pass of every run. All results are
-/// of one mode; at least one. For a screen of `columns`; 0: no limit.
+/// Returns lines about the machine and the models, then one table with a row for every phase or pass of every run.
+/// There must be at least one result (CHECKed), and all must have the same mode. Folded for a screen of `columns`
+/// columns; 0: no limit.
 [[nodiscard]] std::string bench_table(const std::vector<BenchResult>& results, int columns = 0);
 
-/// {"runs": [...]}: a run for each result, complete in itself: version, commit, cpu, form, threads, measured peaks,
-/// model, and its phases or passes with median, lowest and highest of their samples. Times in seconds, sizes in bytes.
+/// Returns {"runs": [...]}, a complete entry per result: version, commit, cpu, form (kernel variant), threads, measured
+/// peaks, model, and its phases or passes with median, lowest and highest of their samples. Times are in seconds, sizes
+/// in bytes.
 [[nodiscard]] JsonObject bench_json(const std::vector<BenchResult>& results);
 
 }  // namespace slipstream::tools

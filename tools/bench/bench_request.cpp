@@ -25,7 +25,7 @@ constexpr std::uint64_t kBenchSeed = 1;
 constexpr std::int64_t kMaxCount = std::int64_t{1} << 30;
 constexpr std::size_t kMostPromptBytes = std::size_t{1} << 30;
 
-// Options that act in some modes only.
+// An option that has an effect only in some modes.
 struct BoundOption {
     std::string_view name;
     bool (*acts)(BenchMode);
@@ -52,7 +52,7 @@ bool chooses(BenchMode mode) {
 bool generates(BenchMode mode) {
     return mode == BenchMode::Plain || mode == BenchMode::Prompts;
 }
-// What guesses takes memory that passes then do not have.
+// Drafting matters for --passes, too: it takes device memory.
 bool has_guesses(BenchMode mode) {
     return mode != BenchMode::Views;
 }
@@ -82,14 +82,14 @@ void refuse_what_cannot_act(const Settings& settings, BenchMode mode) {
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
         if (option.name != "view-rebuild" || mode != BenchMode::Views)
             all.push_back({option.name, has_guesses, "without --views"});
-    // Views are compared where nothing streams.
+    // Views are compared only if nothing streams.
     for (const OptionSpec& option : offload_option_specs()) all.push_back({option.name, repeats, "without --views"});
     for (const BoundOption& bound : all)
         if (const Setting* setting = settings.on_command_line(bound.name); setting != nullptr && !bound.acts(mode))
             throw UsageError(fmt::format("{} acts {} only; leave it out", setting->where, bound.wanted));
 }
 
-// A session is the text, and has its KV; another beside it is none.
+// Throws UsageError if an option gives another text than that of the session, whose KV exists.
 void refuse_another_text(const Settings& settings) {
     for (const std::string_view option : {"prompt", "prompt-tokens", "file", "template", "template-arg", "system"})
         if (const Setting* setting = settings.on_command_line(option))
@@ -97,8 +97,8 @@ void refuse_another_text(const Settings& settings) {
                 fmt::format("{} does not go with --session, whose text is there; give one of them", setting->where));
 }
 
-// As in generate, but that a text which is cut or repeated to a length is raw, and so is the built-in one where nothing
-// asks for a template.
+// Returns the template settings as in generate, except that a text that is cut or repeated to a length stays raw, and
+// so does the built-in text unless a template is requested.
 TemplateSettings bench_template(const Settings& settings, const BenchRequest& request) {
     TemplateSettings chosen = template_settings(settings);
     const bool asked = chosen.choice == TemplateChoice::Named || chosen.system_demanded || chosen.arguments_demanded;
@@ -111,7 +111,8 @@ TemplateSettings bench_template(const Settings& settings, const BenchRequest& re
     return chosen;
 }
 
-// The text of a plain bench that is given: by --prompt, or by --file, which is the text of --views elsewhere.
+// Returns the text of --prompt or --file for a plain run (in the Views mode --file is read elsewhere); nullopt if
+// neither is given.
 std::optional<std::string> given_prompt(const Settings& settings) {
     constexpr std::array<std::string_view, 2> kEither{"prompt", "file"};
     const std::string_view chosen = settings.strongest_of(kEither);
@@ -124,13 +125,13 @@ std::optional<std::string> given_prompt(const Settings& settings) {
     return text;
 }
 
-// No filters: what views are compared by is the whole distribution's draw.
+// No filters: views are compared by draws from the whole distribution.
 SamplerOptions views_sampling(const SamplerOptions& sampling) {
     return {.temperature = sampling.temperature, .top_k = 0, .top_p = 1.0, .seed = sampling.seed};
 }
 
-// Greedy where no temperature is given, whatever the model's files say: figures are to be compared. The seed is fixed
-// for the same reason.
+// Greedy unless a temperature is given, and with a fixed seed, whatever defaults the model's files give, so that
+// figures can be compared.
 SamplerOptions bench_sampling(const Settings& settings) {
     const SamplingSettings chosen = sampling_settings(settings);
     const SamplerOptions built_in;
@@ -146,7 +147,7 @@ SamplerOptions bench_sampling(const Settings& settings) {
             .seed = chosen.seed.value_or(kBenchSeed)};
 }
 
-// Plain decoding is a column of its own.
+// Returns the values of --draft without `none`: plain decoding is always a column.
 std::vector<DraftSettings> bench_drafts(const Settings& settings) {
     std::vector<DraftSettings> drafts = draft_settings(settings, DraftPlace::OnModel, DraftLists::Every, "none");
     std::erase_if(drafts, [](const DraftSettings& draft) { return draft.options.sources.empty(); });

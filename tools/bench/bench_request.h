@@ -1,4 +1,4 @@
-// What a bench was asked for, checked before any model is opened: one request for each value of a sweep.
+// The request of a benchmark, checked before any model is opened: one request for each value of a sweep.
 #pragma once
 
 #include <cstdint>
@@ -21,39 +21,42 @@ namespace slipstream::tools {
 
 inline constexpr std::int64_t kDefaultPromptTokens = 512;
 inline constexpr std::int64_t kDefaultDecodeTokens = 128;
-inline constexpr std::int64_t kMaxPassTokens = 4096;  // logits for all of them are kept
+inline constexpr std::int64_t kMaxPassTokens = 4096;  // a pass keeps logits for all of its tokens
 
 struct BenchRequest {
     ComputeOptions compute;
     BenchMode mode = BenchMode::Plain;
     std::int64_t repeat = 5;
-    std::optional<std::int64_t> max_tokens;        // but for Passes
-    std::optional<std::int64_t> prompt_tokens;     // Plain
-    std::optional<std::string> prompt;             // Plain: text that is given
-    TemplateSettings chat_template;                // Plain, Prompts: None where the text is raw anyway
-    std::vector<std::int64_t> passes;              // Passes
-    std::optional<std::int64_t> depth;             // Passes, Views
-    SamplerOptions sampling{.temperature = 0.0};   // but for Passes
-    std::vector<DraftSettings> drafts;             // Plain, Prompts: a column each beside plain decoding; Passes: one
-    bool keeps_tables = false;                     // Prompts: what was learnt stays from text to text
-    std::string prompts_file;                      // Prompts
-    std::vector<BenchPrompt> prompts;              // Prompts
-    ViewsRequest views;                            // Views
-    std::optional<std::filesystem::path> session;  // Plain, Views: a text that is there with its KV
+    std::optional<std::int64_t> max_tokens;       // Plain, Prompts, Views
+    std::optional<std::int64_t> prompt_tokens;    // Plain
+    std::optional<std::string> prompt;            // Plain: text of --prompt or --file
+    TemplateSettings chat_template;               // Plain, Prompts: choice None if the text stays raw
+    std::vector<std::int64_t> passes;             // Passes
+    std::optional<std::int64_t> depth;            // Passes, Views
+    SamplerOptions sampling{.temperature = 0.0};  // Plain, Prompts, Views
+    std::vector<DraftSettings> drafts;  // Plain, Prompts: each is a column beside plain decoding; Passes: exactly one
+    bool keeps_tables = false;          // Plain, Prompts: drafters keep what they have learnt from text to text
+    std::string prompts_file;           // Prompts
+    std::vector<BenchPrompt> prompts;   // Prompts
+    ViewsRequest views;                 // Views
+    std::optional<std::filesystem::path> session;  // Plain, Views: its text and KV are used
 };
 
-/// Throws UsageError where an option is malformed or cannot act, IoError and FormatError of the prompts' file.
+/// Reads and checks the options. Throws UsageError if an option is malformed or has no effect in this mode, and IoError
+/// and FormatError for the prompts' file.
 [[nodiscard]] BenchRequest bench_request(const CommandContext& context);
 
-/// The settings of one value of a sweep.
+/// The settings for one value of --sweep.
 struct SweepPoint {
-    std::optional<std::pair<std::string, std::string>> swept;  // option and value; nothing where nothing is swept
+    std::optional<std::pair<std::string, std::string>> swept;  // option and value; none: no --sweep
     Settings settings;
 };
-/// All values of --sweep, in order; the settings as they are where it is not given. Throws UsageError.
+/// Returns a point for each value of --sweep, in order; without --sweep one point with the unchanged settings. Throws
+/// UsageError.
 [[nodiscard]] std::vector<SweepPoint> sweep_points(const Settings& settings);
 
-/// "1,2,4" -> {1, 2, 4}, each from 1 to kMaxPassTokens; `where` is for messages. Throws UsageError.
+/// Parses "1,2,4" into {1, 2, 4}; each number is 1 to kMaxPassTokens. `where` names the option in messages. Throws
+/// UsageError.
 [[nodiscard]] std::vector<std::int64_t> parse_passes(std::string_view list, std::string_view where);
 
 }  // namespace slipstream::tools

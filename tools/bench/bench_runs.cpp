@@ -47,7 +47,7 @@ WeightBytes weight_bytes(const LoadedModel& model) {
 PlacedModel place_and_measure(BenchResult& result, OpenedModel opened, const BenchRequest& request,
                               CommandContext& context) {
     PlacedModel placed(std::move(opened), request.compute, console_callbacks(context));
-    // Before the weights come in: its memory is free again then.
+    // Measured before the weights are loaded, since it needs memory, which is free again afterwards.
     result.machine = measure_machine(placed.device(), request.compute.n_threads);
     throw_if_interrupted();
     result.form = placed.device_forms().forms;

@@ -1,5 +1,5 @@
-// The measuring itself: one request, from opening the model to figures. What each mode times is written here; what the
-// figures mean, in bench_figures.h.
+// Runs a benchmark: one request, from opening the model to its figures. What each mode measures is described here, what
+// the figures mean in bench_figures.h.
 #pragma once
 
 #include "tools/bench/bench_figures.h"
@@ -10,36 +10,38 @@
 
 namespace slipstream::tools {
 
-/// What a pass over the model reads, wherever it lies.
+/// Returns the bytes of weights that a pass over the model reads, summed over all devices, whether they are resident or
+/// not.
 [[nodiscard]] WeightBytes weight_bytes(const LoadedModel& model);
 
-/// Places the model, and measures the machine's peaks on its device; both go into the result. Called once a run, after
-/// everything that can be checked without them.
+/// Places the model and measures the machine's peaks on its first device; stores both in `result`. Call once per run,
+/// after everything that can be checked without the model's devices.
 [[nodiscard]] PlacedModel place_and_measure(BenchResult& result, OpenedModel opened, const BenchRequest& request,
                                             CommandContext& context);
-/// Loads the model for these needs.
+/// Loads the model with room for `needs`; stores load time, placement and weight bytes in `result`.
 [[nodiscard]] LoadedModel load_for_bench(BenchResult& result, PlacedModel placed, const RunNeeds& needs,
                                          CommandContext& context);
 
-// The modes. RequestError where the context is too short, Interrupted after a signal,
-// and what loading throws.
+// The modes. All throw RequestError if the context is too short, Interrupted after a signal, and what loading throws.
 
-/// The loop without guesses, greedy, end tokens ignored: one run of prefill and decode to warm up, then `repeat` of
-/// them, each from an empty cache, or behind the prompt of `session` (null: none), whose KV is kept.
+/// Plain: decodes one prompt with each column (plain decoding and each --draft), end tokens ignored: one run to warm
+/// up, then `repeat` measured runs. Each run starts from an empty KV cache or, if `session` is not null, after the
+/// session's prompt, whose KV is kept.
 void run_plain(BenchResult& result, const BenchRequest& request, OpenedModel opened, TextSession* session,
                CommandContext& context);
 
-/// Each line's turns in one text, raw, `repeat` times over all of them, the first line once before to warm up. End
-/// tokens end a turn.
+/// Prompts: one text per line of the file, with all its turns, raw or through the chat template; an end token ends a
+/// turn. All lines are run `repeat` times, after the first line was run once to warm up.
 void run_prompts(BenchResult& result, const BenchRequest& request, OpenedModel opened, CommandContext& context);
 
-/// Behind a cache that is filled, not computed: all numbers of tokens in turn, one round to warm up and then `repeat`
-/// rounds, so that whatever drifts hits all alike. A pass is a chain below the last committed position with logits for
-/// every token, dropped afterwards.
+/// Passes: times passes of several numbers of tokens after a KV cache that was filled with seeded rows, not computed.
+/// Each round runs all numbers in turn, so that slow changes of the machine affect all of them; one round warms up,
+/// `repeat` rounds are measured. A pass is a chain after the last committed position, with logits for every token, and
+/// is dropped afterwards.
 void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel opened, CommandContext& context);
 
-/// Views of the KV on the text of a file or of `session`, all fed the same tokens whatever they choose; see
-/// bench_views.h.
+/// Views: compares KV views on the text of a file or of `session`. All views are fed the same tokens, whatever they
+/// predict (bench_views.h).
 void run_views(BenchResult& result, const BenchRequest& request, OpenedModel opened, TextSession* session,
                CommandContext& context);
 

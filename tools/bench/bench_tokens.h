@@ -1,4 +1,4 @@
-// Token ids for a bench to feed: text through the model's tokenizer, or ids out of a seed.
+// Token ids that a benchmark feeds: tokenized text, or seeded random ids.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 
 namespace slipstream::tools {
 
-/// `n` ids in [0, vocab), always the same.
+/// Returns `n` ids in [0, vocab), the same in every run.
 [[nodiscard]] std::vector<TokenId> seeded_tokens(std::int64_t n, std::int64_t vocab);
 
-/// What the model expects before a text: BOS or nothing.
+/// Returns the tokens that the model expects before a text: BOS or none.
 [[nodiscard]] std::vector<TokenId> start_tokens(const Tokenizer& tokenizer);
 
-/// Ids of a text, without BOS. FormatError where one is not in the vocabulary of `config`;
-/// Interrupted after a signal.
+/// Tokenizes `text` without BOS. Throws FormatError if a token id is outside the vocabulary of `config`, Interrupted
+/// after a signal.
 [[nodiscard]] std::vector<TokenId> text_tokens(const Tokenizer& tokenizer, std::string_view text,
                                                const ModelConfig& config);
 
-/// Whether most of what stands behind the first `n_prompt` tokens is eight tokens that stood before, there or in the
-/// prompt. False of fewer than 32.
+/// Returns whether most 8-token sequences after the first `n_prompt` tokens occurred earlier, in the prompt or after
+/// it. Returns false if fewer than 32 tokens follow the prompt.
 [[nodiscard]] bool repeats_itself(std::span<const TokenId> text, std::int64_t n_prompt);
 
 }  // namespace slipstream::tools

@@ -1,4 +1,4 @@
-// What a comparison of views came to, for people and for programs.
+// Figures of KV views that were compared, as a table for people and as JSON for programs.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,23 @@ struct BenchResult;
 struct ViewFigures {
     ComparedView view = ComparedView::Mass;
     std::int64_t budget_tokens = 0;
-    std::int64_t recent_tokens = 0;  // that it keeps anyway; of a window nobody asks
-    std::int64_t score_rows = 0;     // queries of a pass that choose
-    std::int64_t positions = 0;      // that it chose a token for
-    std::int64_t equal = 0;          // of them, those where the target chose the same
-    double seconds = 0.0;            // of its passes
+    std::int64_t recent_tokens = 0;  // last tokens that are always kept; unused by a window
+    std::int64_t score_rows = 0;     // queries of a pass whose scores choose the tokens
+    std::int64_t positions = 0;      // positions at which the view predicted a token
+    std::int64_t equal = 0;          // of `positions`, those at which the target predicted the same token
+    double seconds = 0.0;            // of passes over the view
     double target_seconds = 0.0;     // of the target's passes over the same tokens
 
     [[nodiscard]] double acceptance() const;
-    /// Of the acceptance, as of independent draws.
+    /// Returns the standard error of acceptance(), for independent draws.
     [[nodiscard]] double standard_error() const;
-    /// A pass of it over a pass of the target.
+    /// Returns the time of a pass over the view divided by that of a target pass.
     [[nodiscard]] double cost() const;
 };
 
-/// A row for each view of each result.
+/// Returns a row for each view of each result.
 [[nodiscard]] std::string views_table(const std::vector<BenchResult>& results, int columns);
-/// One object a view: view, budget, recent, rows, positions, equal, acceptance, standard_error, seconds,
+/// Returns one object per view: view, budget, recent, rows, positions, equal, acceptance, standard_error, seconds,
 /// target_seconds, cost.
 [[nodiscard]] std::vector<JsonObject> views_json(const std::vector<ViewFigures>& views);
 

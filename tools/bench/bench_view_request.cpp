@@ -17,9 +17,10 @@ namespace slipstream::tools {
 namespace {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 20;
-constexpr std::array<std::int64_t, 3> kBudgetPercents{3, 6, 12};  // of the depth
+constexpr std::array<std::int64_t, 3> kBudgetPercents{3, 6, 12};  // percent of the depth
 
-// The items of a list by commas, each made by `read`, which says whether it could.
+// Returns the items of a comma-separated list. `read` parses one item and returns whether it is valid. Throws
+// UsageError.
 template <typename T>
 std::vector<T> read_list(const Setting& setting, std::string_view expected,
                          const std::function<bool(std::string_view, T&)>& read) {
@@ -59,7 +60,7 @@ bool read_recent(std::string_view text, RecentTokens& recent) {
     return read_number(text, 0, kMostTokens, recent.tokens);
 }
 
-// Options that act on some views only.
+// An option that has an effect only on some views.
 struct BoundOption {
     std::string_view name;
     bool (*acts)(ComparedView);

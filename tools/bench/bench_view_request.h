@@ -1,4 +1,5 @@
-// What bench --views compares: kinds of views, how large they are, and what they always keep.
+// The request of bench --views: which kinds of KV views are compared, their sizes, and the tokens that they always
+// keep.
 #pragma once
 
 #include <array>
@@ -15,8 +16,9 @@ namespace slipstream::tools {
 
 class Settings;
 
-/// Mass and Mean: what the option of that name of generation keeps. Oracle: by the attention mass of all queries of the
-/// very pass that it is judged on, which no view knows that guesses: what choosing groups can come to.
+/// Mass and Mean keep what generation with that --view-score keeps. Heavy is Mass without decay. Oracle chooses by the
+/// attention mass of all queries of the pass on which it is judged, which no view can know before the pass: an upper
+/// bound for choosing groups.
 enum class ComparedView : std::uint8_t { Mass, Mean, Window, Heavy, Oracle };
 inline constexpr std::array<std::pair<std::string_view, ComparedView>, 5> kComparedViews{
     {{"mass", ComparedView::Mass},
@@ -25,38 +27,38 @@ inline constexpr std::array<std::pair<std::string_view, ComparedView>, 5> kCompa
      {"heavy", ComparedView::Heavy},
      {"oracle", ComparedView::Oracle}}};
 [[nodiscard]] std::string_view view_name(ComparedView view);
-/// Whether some queries of a pass choose.
+/// Returns whether score_rows and recent_tokens apply to the view: some queries of a pass choose its tokens.
 [[nodiscard]] bool is_chosen_by_rows(ComparedView view);
 
-/// Tokens, or a share of a view's budget.
+/// A number of tokens, or a percentage of a view's budget.
 struct RecentTokens {
     std::int64_t tokens = 0;
-    std::int64_t percent = 0;  // > 0: of the budget
+    std::int64_t percent = 0;  // used if > 0: of the budget
     [[nodiscard]] std::int64_t of(std::int64_t budget_tokens) const;
 };
 
 struct ViewsRequest {
     std::vector<ComparedView> views;
-    std::filesystem::path file;         // empty: a session is the text
-    std::vector<std::int64_t> budgets;  // tokens, whole groups; empty: shares of the depth
-    std::vector<RecentTokens> recents;  // of what scores choose: a view each
+    std::filesystem::path file;         // empty: the text is that of a session
+    std::vector<std::int64_t> budgets;  // tokens; empty: percentages of the depth
+    std::vector<RecentTokens> recents;  // of mass, mean and heavy; each makes a view of its own
     std::int64_t sink_tokens = 0;
-    std::int64_t rebuild_tokens = 0;       // 0: built once
-    double half_life_tokens = 0.0;         // of mass and mean
-    std::vector<std::int64_t> score_rows;  // of mass, mean and heavy: a view each
+    std::int64_t rebuild_tokens = 0;       // tokens between rebuilds; 0: built once
+    double half_life_tokens = 0.0;         // of mass and mean; a query's weight halves after so many tokens
+    std::vector<std::int64_t> score_rows;  // of mass, mean and heavy; each makes a view of its own
 };
 
-/// Tokens of a pass at most: those of a long chain of guesses.
+/// Most tokens of a pass: the length of a long draft chain.
 inline constexpr std::int64_t kViewPassTokens = 64;
-/// Of a pass: a view is built anew in a pass, so it is as short as the building wants it.
+/// Returns the tokens of a pass. A view is rebuilt in a pass, so a pass is no longer than rebuild_tokens.
 [[nodiscard]] std::int64_t view_pass_tokens(const ViewsRequest& request);
-/// The budgets at that depth.
+/// Returns the requested budgets or, without any, 3, 6 and 12 % of `depth`, rounded up to whole slot groups.
 [[nodiscard]] std::vector<std::int64_t> view_budgets(const ViewsRequest& request, std::int64_t depth);
 
-/// --views and what acts with it alone.
+/// Returns --views and the options that act only with it.
 [[nodiscard]] std::vector<OptionSpec> view_option_specs();
-/// Of settings with --views. Throws UsageError where a value is malformed, the text is missing, or an option cannot
-/// act on any of the views.
+/// Reads the options; --views must be given. Throws UsageError if a value is malformed, if no text is given, or if an
+/// option has no effect on any of the views.
 [[nodiscard]] ViewsRequest views_request(const Settings& settings);
 
 }  // namespace slipstream::tools

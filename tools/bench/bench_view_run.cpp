@@ -1,4 +1,4 @@
-// Views of the KV on a text whose tokens are known: the file is read, the target fed, and all views asked in turn.
+// Views mode: reads a text, feeds its beginning to the target, then compares all views on the rest.
 #include <algorithm>
 #include <span>
 #include <vector>
@@ -26,7 +26,8 @@ namespace {
 constexpr std::int64_t kDefaultDepth = 8192;
 constexpr std::int64_t kDefaultPositions = 1024;
 
-// How a text is used: `depth` tokens are fed, those of one pass build the first views, `positions` are judged.
+// How the text is used: `depth` tokens are fed, then the pass of `first_pass` tokens that builds the first views, then
+// `positions` tokens on which the views are judged.
 struct TextParts {
     std::int64_t depth = 0;
     std::int64_t first_pass = 0;
@@ -65,7 +66,7 @@ std::vector<TokenId> file_tokens(const BenchRequest& request, const ModelFiles& 
     return tokens;
 }
 
-// What of the text the cache does not hold yet.
+// Feeds the part of `text` that the cache does not hold yet.
 void feed(Forward& forward, KvCache& cache, std::span<const TokenId> text, ProgressBar& bar) {
     for (auto begin = static_cast<std::size_t>(cache.n_committed()); begin < text.size();) {
         const std::span<const TokenId> chunk =
@@ -100,7 +101,7 @@ void run_views(BenchResult& result, const BenchRequest& request, OpenedModel ope
                     "on the device",
                     counted(parts.depth, "token"), text_name(request), parts.positions, parts.first_pass));
     const std::vector<KvLayout> kv = placed.kv_layouts();
-    // A session may hold more than is compared here.
+    // The session may be longer than the part that is compared.
     const std::int64_t longest = session != nullptr ? std::max(parts.all(), std::ssize(tokens)) : parts.all();
     const RunNeeds needs{{.text_tokens = longest,
                           .forward = {.max_tokens = kPrefillChunkTokens, .max_logit_rows = kViewPassTokens},

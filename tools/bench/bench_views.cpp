@@ -18,11 +18,12 @@ double seconds_since(std::chrono::steady_clock::time_point began) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
-constexpr std::int64_t kOracleRecent = 64;  // it knows what is asked: the last are as good as any
+// An oracle chooses by the queries of the pass itself, so a larger recent window gains nothing.
+constexpr std::int64_t kOracleRecent = 64;
 
 constexpr ForwardLimits kViewLimits{.max_tokens = kViewPassTokens, .max_logit_rows = kViewPassTokens};
 
-// One view of a request: what its row says, and how it is built.
+// One view to compare: its row in the table, and how it is built.
 struct PlannedView {
     ViewFigures figures;
     ViewOptions options;
@@ -39,7 +40,7 @@ PlannedView planned_view(const ViewsRequest& request, const ViewFigures& figures
     if (figures.view == ComparedView::Window) options.kind = ViewKind::Window;
     if (figures.view == ComparedView::Heavy) options.half_life_tokens = std::numeric_limits<double>::infinity();
     if (figures.view == ComparedView::Mean) options.score = GroupScore::Mean;
-    if (figures.view == ComparedView::Oracle) {  // in every pass, by its own queries
+    if (figures.view == ComparedView::Oracle) {  // rebuilt in every pass, by the queries of that pass
         options.rebuild_tokens = 1;
         options.half_life_tokens = 0;
     }
@@ -47,7 +48,8 @@ PlannedView planned_view(const ViewsRequest& request, const ViewFigures& figures
     return {.figures = figures, .options = options};
 }
 
-// What acts on a view varies, what does not stands once.
+// Returns the views of all combinations of the request's values. A value that has no effect on a kind of view is not
+// varied for it.
 std::vector<PlannedView> planned_views(const ViewsRequest& request, std::int64_t depth, std::int64_t run_tokens) {
     std::vector<PlannedView> planned;
     for (const ComparedView view : request.views) {
@@ -85,7 +87,7 @@ void SharedHooks::add(PassHooks* hooks) {
 
 void SharedHooks::on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q,
                         std::int64_t n_committed) {
-    exec.stream.synchronize();  // what was enqueued before is the pass's own
+    exec.stream.synchronize();  // waits for the pass's own work
     const auto began = std::chrono::steady_clock::now();
     for (PassHooks* hooks : hooks_) hooks->on_kv(exec, layer, segment, q, n_committed);
     exec.stream.synchronize();
@@ -130,7 +132,7 @@ ViewComparison::Rows ViewComparison::run(Forward& forward, Kv& kv, std::span<con
     return {.logits = logits, .seconds = seconds_since(began)};
 }
 
-// The tokens that follow those of the pass.
+// Returns the predicted token for each position of the pass.
 std::vector<TokenId> ViewComparison::choose(const LogitRows& rows) {
     std::vector<TokenId> chosen;
     for (std::int64_t i = 0; i < rows.rows(); ++i)

@@ -1,5 +1,5 @@
-// Views of a KV beside one another and beside the KV itself: all in one process, over one text that is fed once, so
-// that every one of them is asked the same.
+// Compares KV views with each other and with the full KV, in one process and over one text. The text is fed once, so
+// all views predict at the same positions.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,15 @@
 
 namespace slipstream::tools {
 
-/// Builders that hear of one pass. The time that they take is kept apart from the pass's.
+/// Calls the builders of all views for the hooks of one pass. Their time is measured, so that it can be subtracted from
+/// that of the pass.
 class SharedHooks final : public PassHooks {
 public:
     void clear();
-    /// Null is nobody.
+    /// Adds hooks; null is ignored.
     void add(PassHooks* hooks);
     [[nodiscard]] bool empty() const { return hooks_.empty(); }
-    /// Since clear().
+    /// Returns the seconds spent in hooks since clear().
     [[nodiscard]] double seconds() const { return seconds_; }
 
     void on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q,
@@ -37,19 +38,21 @@ private:
 
 class ViewComparison {
 public:
-    /// `target` runs `model` over `cache`, of which nothing streams, in passes of at least kViewPassTokens with logits
-    /// of all of them; all outlive this. The text goes on for `run_tokens` behind `depth`. Throws OutOfBudget.
+    /// `target` runs `model` over `cache`, of which nothing may stream, in passes of up to at least kViewPassTokens
+    /// tokens with logits for all of them. `model`, `cache` and `target` must outlive this object. After `depth`
+    /// positions, `run_tokens` more are fed. Throws OutOfBudget.
     ViewComparison(const Model& model, KvCache& cache, Forward& target, const ViewsRequest& request, std::int64_t depth,
                    std::int64_t run_tokens, const SamplerOptions& sampling);
-    /// What the constructor takes from the device's budget, kernels' workspace not counted.
+    /// Returns the device memory that the constructor takes from the budget, without the workspace of kernels.
     [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, std::span<const KvLayout> kv,
                                                   std::int64_t context_tokens, const ViewsRequest& request,
                                                   std::int64_t depth, std::int64_t run_tokens);
 
-    /// The next tokens of the text, up to kViewPassTokens, through the target alone, in whose pass the views are built.
+    /// Feeds the next tokens of the text, up to kViewPassTokens, to the target only; the views are built in this pass.
+    /// Throws Interrupted after a signal.
     void begin(std::span<const TokenId> tokens);
-    /// The next ones, in a chain, through each view as it stands and through the target; an oracle comes behind the
-    /// target. Both throw Interrupted after a signal.
+    /// Feeds the next tokens, as a chain, to each view as it is and then to the target; an oracle view, which the
+    /// target's pass builds, runs after the target. Throws Interrupted after a signal.
     void compare(std::span<const TokenId> tokens);
     [[nodiscard]] std::vector<ViewFigures> figures() const;
 
@@ -60,9 +63,9 @@ private:
         ViewFigures figures;
         KvView view;
         ViewBuilder builder;
-        std::vector<TokenId> chosen{};  // of one pass
+        std::vector<TokenId> chosen{};  // tokens predicted in the current pass; empty: the view was invalid
     };
-    // A row of logits for each of some tokens.
+    // Logits rows of a pass, one per token, and its time.
     struct Rows {
         LogitRows logits;
         double seconds = 0.0;
@@ -77,11 +80,11 @@ private:
 
     KvCache* cache_;
     Forward* target_;
-    Forward forward_;  // over views
+    Forward forward_;  // for passes over views
     Sampler sampler_;
     SharedHooks hooks_;
     std::vector<std::unique_ptr<Compared>> views_;
-    // Of the pass under way.
+    // State of the current pass.
     std::vector<NodeId> nodes_;
     std::vector<TokenId> chosen_;
     double target_seconds_ = 0.0;

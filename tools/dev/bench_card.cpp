@@ -1,12 +1,12 @@
-// bench_card: what a CUDA card does, beside what it can do at most: copies over its link, its memory, matmul of every
-// weight type, attention, the small ops, launches.
+// bench_card: measures what a GPU does, compared with its peak rates: copies over its link, its memory, matmul of every
+// weight type, attention, the small ops, kernel launches.
 //
 //   bench_card [--devices cuda:N] [--seconds S] [--json F] [--sm-mhz N] [--tokens n,n,...] [--types T,T,...]
 //              [--rows M] [--cols K] [--matrices N] [--weights ring|registers]
 //
-// --seconds: what is not begun by then is left out, and said to be. --json: a line for each figure, as they come.
-// --weights: how passes of few tokens read them, the form before for comparison [ring].
-// --sm-mhz: clock of the multiprocessors (nvidia-smi's clocks.max.sm), for the peak of the tensor cores.
+// --seconds: measurements that have not begun by then are skipped and counted. --json: a line per figure, written at
+// once. --weights: how passes of few tokens read weights; `registers` is the older kernel, for comparison [ring].
+// --sm-mhz: clock of the multiprocessors (clocks.max.sm of nvidia-smi), for the peak rate of the tensor cores.
 #include <charconv>
 #include <chrono>
 #include <optional>
@@ -30,7 +30,7 @@ namespace slipstream::tools {
 namespace {
 
 struct Request {
-    std::optional<std::size_t> card;  // nothing: the first that serves
+    std::optional<std::size_t> card;  // none: the first one that is supported
     double seconds = 600.0;
     double sm_hertz = 0.0;
     std::optional<std::string> json;
@@ -109,7 +109,7 @@ Request parse(const std::vector<std::string>& arguments) {
     return request;
 }
 
-// The card that was named, or the first that serves. RequestError where there is none.
+// Returns the named GPU, or the first one that is supported. Throws RequestError if there is none.
 std::size_t choose_card(const CudaCards& found, const std::optional<std::size_t>& named) {
     if (found.module == nullptr) throw RequestError(fmt::format("no card to measure: {}", found.why_not));
     if (named) {

@@ -1,5 +1,5 @@
-// Attention behind a long context: one token, a tree, a piece of a prompt. KV is that of several layers side by side,
-// used in turn, so that short contexts too are read from memory.
+// Attention after a long context: one token, a draft tree, a prefill chunk. The KV is that of several layers, used in
+// turn, so that short contexts are read from memory, too, and not from the cache.
 #include <algorithm>
 #include <cmath>
 
@@ -14,7 +14,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// What a pass of n tokens gives an attention call, beside its KV.
+// Positions and paths of a pass of n tokens, as an attention call gets them.
 struct PassShape {
     std::string name;
     std::vector<std::int32_t> positions;
@@ -22,7 +22,7 @@ struct PassShape {
     std::vector<std::int32_t> path_rows;
 };
 
-// Every token follows the one before; row i is token i, so one list of rows serves all.
+// Returns a chain. Row i is token i, so all tokens share one list of rows.
 PassShape chain(const std::string& name, std::int64_t n, std::int64_t n_committed) {
     PassShape shape{.name = name};
     for (std::int64_t i = 0; i < n; ++i) {
@@ -33,7 +33,7 @@ PassShape chain(const std::string& name, std::int64_t n, std::int64_t n_committe
     return shape;
 }
 
-// Every node has two children, as far as nodes go.
+// Returns a tree in which every node has two children, until the nodes are used up.
 PassShape binary_tree(std::int64_t n, std::int64_t n_committed) {
     PassShape shape{.name = fmt::format("tree of {}", n)};
     for (std::int64_t i = 0; i < n; ++i) {
@@ -74,7 +74,7 @@ public:
         if (!bench_.has_time()) return;
         const auto n = static_cast<std::int64_t>(shape.positions.size());
         const std::int64_t n_chunks = n_committed / kChunkTokens;
-        // As many layers as the memory holds, but no more than it takes to leave the cache behind.
+        // As many layers as fit into the buffer, at most 32, which is more than a cache holds.
         const std::int64_t n_layers = std::clamp<std::int64_t>(most_chunks_ / n_chunks, 1, 32);
         const CardTiming timing = bench_.clock.time(n_layers, [&] {
             for (std::int64_t layer = 0; layer < n_layers; ++layer)

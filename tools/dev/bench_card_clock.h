@@ -1,5 +1,6 @@
-// Times what a stream of a card is given, by events around it. The host gets a head start: a copy keeps the card busy
-// while calls are enqueued, so that a figure is the card's own time and not the host's; the host's is kept beside it.
+// Times the work of a GPU stream with events around it. Large copies keep the GPU busy while the host enqueues the work
+// (a head start), so that a time is that of the GPU and not of the host; the time that the host needs to enqueue is
+// reported separately.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +12,24 @@
 namespace slipstream::tools {
 
 struct CardTiming {
-    double seconds = 0.0;          // of one call, the median of the runs
+    double seconds = 0.0;          // of one call; the median of the runs
     double spread = 0.0;           // (slowest - fastest) / median
-    double enqueue_seconds = 0.0;  // of the host, for one call
+    double enqueue_seconds = 0.0;  // that the host needs to enqueue one call; the median
 };
 
 class CardClock {
 public:
-    /// Takes twice `head_start_bytes` of the device (tag Workspace); 0: no head start.
+    /// Allocates twice `head_start_bytes` on the device (tag Workspace); 0: no head start. `device` and `stream` must
+    /// outlive the clock.
     CardClock(CudaDevice& device, Stream& stream, std::size_t head_start_bytes);
     ~CardClock();
     CardClock(const CardClock&) = delete;
     CardClock& operator=(const CardClock&) = delete;
 
-    /// Times `work`, which enqueues `n_calls` calls: one run to warm up, then three to seven, fewer where they take
+    /// Times `work`, which enqueues `n_calls` calls: one run to warm up, then three to seven runs, fewer if they take
     /// long.
     [[nodiscard]] CardTiming time(std::int64_t n_calls, const std::function<void()>& work);
-    /// The same without a head start: what both take together.
+    /// Times without a head start: what enqueuing and running take together.
     [[nodiscard]] CardTiming time_together(std::int64_t n_calls, const std::function<void()>& work);
 
 private:

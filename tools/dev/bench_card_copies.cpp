@@ -1,4 +1,4 @@
-// Copies over the link and within the card, and the order of the whole bench.
+// Copies over the link and within the GPU, and the order of all measurements.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -20,7 +20,7 @@ std::string size_text(std::size_t bytes) {
     return bytes >= (1U << 20) ? fmt::format("{} MiB", bytes >> 20) : fmt::format("{} KiB", bytes >> 10);
 }
 
-// Buffers on both sides, one pair a way, and the streams between them.
+// Buffers on both sides, one pair per direction, and the streams that copy.
 struct Link {
     Buffer host_in, host_out, card_in, card_out;
     std::unique_ptr<Stream> in, out;
@@ -34,12 +34,12 @@ Link make_link(CardBench& bench, std::size_t bytes) {
               .card_out = bench.device.allocate(bytes, tag, "copies from the card"),
               .in = bench.device.make_stream(StreamKind::CopyIn),
               .out = bench.device.make_stream(StreamKind::CopyOut)};
-    std::memset(link.host_in.data(), 1, bytes);  // pages that are there
+    std::memset(link.host_in.data(), 1, bytes);  // touches the pages, so that they are allocated
     std::memset(link.host_out.data(), 1, bytes);
     return link;
 }
 
-// Seconds for `n` copies of `bytes` each way that `way` names, by the host's clock.
+// Returns the seconds, by the host's clock, for `n` copies of `bytes` in each direction of `way`.
 double copy_seconds(Link& link, Way way, std::size_t bytes, std::int64_t n) {
     const std::size_t room = link.host_in.size_bytes() / bytes;
     const auto began = std::chrono::steady_clock::now();
@@ -88,9 +88,9 @@ void bench_card_copies(CardBench& bench) {
         for (const std::size_t bytes : sizes) bench_way(bench, link, way, bytes);
 }
 
-// What a pass sends on its compute stream (positions, paths) while the ring copies: 128 bytes, alone and behind four
-// large copies that are under way on the copy stream. Where the card's engine takes both in turn the second is hundreds
-// of times the first, and small arrays want another way or the ring smaller copies.
+// Copies 128 bytes on a compute stream, as a pass does with positions and paths while the ring copies: alone, and while
+// four large copies are enqueued on a copy stream. If the GPU's copy engine serves both streams in turn, the second
+// time is hundreds of times the first; then small arrays need another path, or the ring smaller copies.
 void bench_card_small_copies(CardBench& bench) {
     if (!bench.has_time()) return;
     constexpr std::size_t kSmall = 128;
@@ -130,7 +130,7 @@ void bench_card_small_copies(CardBench& bench) {
     measure(fmt::format("behind {} x {} of the ring", kQueued, size_text(large)), kQueued);
 }
 
-// Events that time each copy stand around it on its stream: copies with them, and plain ones of the same size.
+// Times copies with an event before and after each one on its stream, and plain copies of the same size.
 void bench_card_copy_events(CardBench& bench) {
     if (!bench.has_time()) return;
     const std::size_t bytes = bench.sizes.copy_bytes.front();
@@ -173,7 +173,7 @@ void bench_card_memory(CardBench& bench) {
                       .n = 4,
                       .seconds = timing.seconds,
                       .spread = timing.spread,
-                      .bytes = 2.0 * static_cast<double>(bytes)};  // read and written
+                      .bytes = 2.0 * static_cast<double>(bytes)};  // bytes read plus bytes written
     bench.report.peaks.measured_bytes_per_second = figure.bytes / figure.seconds;
     bench.report.section("memory of the card: bytes read and written");
     bench.report.add(figure);

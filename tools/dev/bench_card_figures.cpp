@@ -16,7 +16,7 @@ double rate(double amount, double seconds) {
     return seconds > 0.0 ? amount / seconds : 0.0;
 }
 
-// "1.234 ms", "12.3 us".
+// Returns a time as "1.234 ms" or "12.3 us".
 std::string time_text(double seconds) {
     return seconds < 1e-3 ? fmt::format("{:.2f} us", seconds * 1e6) : fmt::format("{:.3f} ms", seconds * 1e3);
 }
@@ -35,7 +35,7 @@ double tensor_flops_per_cycle(std::int32_t sm) {
         case 89:
         case 120:
             return 512.0;
-        case 90:  // its peak is wgmma's, of which mma.sync reaches about two thirds
+        case 90:  // the peak is that of wgmma; mma.sync reaches about two thirds of it
         case 100:
             return 4096.0;
         default:

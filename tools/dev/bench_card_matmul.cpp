@@ -1,11 +1,12 @@
-// Matmul of a weight type by numbers of tokens, over many different matrices in turn, so that each is read from memory.
+// Matmul of a weight type by several numbers of tokens, over many different matrices in turn, so that each is read from
+// memory.
 //
-// Weights are those of a random model, packed once; the other matrices are copies of the first elsewhere in memory,
-// which costs a kernel the same. The series is timed whole. Matrices that share x round it once ("x shared", as q, k
-// and v do); for some n the same with an x of its own for each matrix.
+// The weights of the first matrix are random and packed once; the other matrices are copies of it elsewhere in memory,
+// which cost a kernel the same. All matrices are timed as one series. Matrices that share x convert it once ("x
+// shared", as q, k and v do); some numbers of tokens are also measured with two different x in turn.
 //
-// A whole piece of prompt is measured three ways: by our kernels, as prompts are computed (unpacked, then cuBLASLt),
-// and by cuBLASLt alone over weights that lie unpacked: what kernels whose bits know no company cost beside it.
+// A prefill chunk is measured in three ways: by this project's kernels, as prompts are computed (weights unpacked, then
+// cuBLASLt), and by cuBLASLt alone on unpacked weights. The difference is the cost of batch invariance.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -28,7 +29,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// Numbers of tokens that are measured with an x of its own for each matrix, too.
+// Numbers of tokens that are also measured with an x that the previous matrix does not share.
 constexpr std::array<std::int64_t, 3> kOwnTokens{1, 16, 64};
 constexpr std::int64_t kMostGraphTokens = 16;
 
@@ -36,7 +37,7 @@ std::size_t float_bytes(std::int64_t n) {
     return n * sizeof(float);
 }
 
-// Copies of one packed random matrix, one behind the other.
+// Returns copies of one packed random matrix, one after the other.
 Buffer make_matrices(CardBench& bench, DType type) {
     const CardSizes& sizes = bench.sizes;
     const std::int64_t n_elements = sizes.rows * sizes.cols;
@@ -63,7 +64,7 @@ Buffer make_matrices(CardBench& bench, DType type) {
     return all;
 }
 
-// Activations: values around zero, copied to the card.
+// Returns activations in GPU memory: random values around zero.
 Buffer make_activations(CardBench& bench, std::int64_t n_floats) {
     const Buffer host = bench.device.allocate_host(float_bytes(n_floats), MemoryTag::Workspace, "activations");
     RandomBlocks(DType::F32, 1.0).fill(host.data(), n_floats, 7);
@@ -76,8 +77,8 @@ Buffer make_activations(CardBench& bench, std::int64_t n_floats) {
 enum class XUse : std::uint8_t {
     Shared,
     Own,
-    Graph,   // shared, the series captured and launched
-    Prompt,  // shared, a whole prefill chunk
+    Graph,   // shared; the series is recorded as a CUDA graph and launched
+    Prompt,  // shared; a whole prefill chunk
 };
 
 std::string_view bench_name(XUse use) {
@@ -107,13 +108,13 @@ std::string_view note_of(XUse use) {
     return "?";
 }
 
-// Of the largest call; smaller ones use the beginning.
+// Buffers of the largest call; smaller calls use their beginning.
 struct Operands {
     std::array<Buffer, 2> x;
     Buffer y;
 };
 
-// Seconds of one matrix; 0 where there was no time.
+// Returns the seconds of one matrix; 0 if there was no time.
 double bench_tokens(CardBench& bench, DType type, std::int64_t n, const Buffer& weights, const Operands& operands,
                     XUse use) {
     if (!bench.has_time()) return 0.0;
@@ -146,7 +147,8 @@ double bench_tokens(CardBench& bench, DType type, std::int64_t n, const Buffer& 
     return timing.seconds;
 }
 
-// cuBLASLt alone, over all slabs of a matrix that lies unpacked. Seconds of one matrix; 0 where there was no time.
+// Times cuBLASLt alone, over all slabs of an unpacked matrix. Returns the seconds of one matrix; 0 if there was no
+// time.
 double bench_library(CardBench& bench, DType type, const Buffer& weights, const Buffer& x) {
     using namespace cuda;
     if (!bench.has_time()) return 0.0;
@@ -208,7 +210,8 @@ double bench_library(CardBench& bench, DType type, const Buffer& weights, const 
     return timing.seconds;
 }
 
-// A piece of prompt, beside `own` seconds by our kernels.
+// Measures a prefill chunk as prompts are computed and by cuBLASLt, and compares both with `own`, the seconds of this
+// project's kernels.
 void bench_prompt(CardBench& bench, DType type, const Buffer& weights, const Operands& operands, double own) {
     if (bench.device.blas() == nullptr || !cuda::prompt_uses_blas(type, bench.sizes.cols)) return;
     const double as_used = bench_tokens(bench, type, kPrefillChunkTokens, weights, operands, XUse::Prompt);
@@ -233,7 +236,7 @@ void bench_card_matmul(CardBench& bench, const std::vector<DType>& types, const 
         .x = {make_activations(bench, x_floats), make_activations(bench, x_floats)},
         .y = bench.device.allocate(float_bytes(most * bench.sizes.rows), MemoryTag::Activations, "outputs")};
     for (const DType type : types) {
-        if (std::chrono::steady_clock::now() >= bench.deadline) {  // not even the matrices
+        if (std::chrono::steady_clock::now() >= bench.deadline) {  // no time even to make the matrices
             bench.left_out += std::ssize(n_tokens);
             continue;
         }

@@ -1,5 +1,5 @@
-// The small ops between matmuls, choosing tokens from logits, and what a launch costs. Their operands stay in the
-// card's cache, as they do in a pass, so a share of memory bandwidth above 100 % is possible.
+// The small ops between matmuls, the choice of tokens from logits, and the cost of a launch. Operands stay in the GPU's
+// cache, as in a pass, so more than 100 % of the memory bandwidth is possible.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -16,7 +16,7 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr std::int64_t kCalls = 64;  // of an op, timed together
+constexpr std::int64_t kCalls = 64;  // calls of an op that are timed together
 constexpr std::int32_t kTopK = 40;
 
 class OpsBench {
@@ -64,7 +64,7 @@ public:
         });
     }
 
-    // The bytes are those of `passes` over [n, cols] floats.
+    // Times `op`, which reads or writes [n, cols] floats `passes` times.
     void time(const std::string& name, std::int64_t n, std::int64_t cols, int passes, const std::function<void()>& op) {
         if (!bench_.has_time()) return;
         const CardTiming timing = bench_.clock.time(kCalls, [&] {
@@ -103,7 +103,7 @@ private:
     std::vector<std::int32_t> rows_;
 };
 
-// argmax, Gumbel argmax and the k best of n rows of logits.
+// Times argmax, Gumbel argmax and top-k over n rows of logits.
 void bench_sampling(CardBench& bench, OpsBench& ops, std::int64_t n) {
     const auto vocab = static_cast<std::int32_t>(bench.sizes.vocab);
     const auto rows_n = static_cast<std::int32_t>(n);

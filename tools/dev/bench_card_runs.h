@@ -1,4 +1,5 @@
-// The measurements of bench_card, in the order of what is wanted most, so that a run that is short of time has it.
+// The measurements of bench_card. run_card_bench() runs the most important ones first, so that a run that is short of
+// time has them.
 #pragma once
 
 #include <chrono>
@@ -12,16 +13,16 @@
 
 namespace slipstream::tools {
 
-/// How large everything is. The defaults are for cards; tests have their own.
+/// Sizes of all measurements. The defaults are for GPUs; tests use smaller ones.
 struct CardSizes {
     std::vector<std::size_t> copy_bytes{std::size_t{1} << 20, std::size_t{4} << 20, std::size_t{16} << 20,
                                         std::size_t{64} << 20};
-    std::size_t copied_bytes = std::size_t{512} << 20;  // one way, for each figure
-    std::size_t memory_bytes = std::size_t{512} << 20;  // of the copy within the card, and of the head start
+    std::size_t copied_bytes = std::size_t{512} << 20;  // in one direction, per figure
+    std::size_t memory_bytes = std::size_t{512} << 20;  // of the copy within the GPU, and of the head start
 
-    std::int64_t rows = 4096;  // of a matrix
+    std::int64_t rows = 4096;  // of each matrix
     std::int64_t cols = 14336;
-    std::int64_t n_matrices = 32;  // used in turn: more than any cache holds
+    std::int64_t n_matrices = 32;  // used in turn: together larger than any cache
     std::vector<DType> first_types{DType::BF16, DType::Q4_K, DType::Q8_0, DType::F16, DType::Q6_K};
     std::vector<DType> other_types{DType::Q5_K, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q3_K};
     std::vector<std::int64_t> first_tokens{1, 8, 16, 64, 512};
@@ -34,7 +35,7 @@ struct CardSizes {
     std::int64_t tree_tokens = 64;
     std::int64_t prefill_tokens = 512;
 
-    std::int64_t d_model = 4096;  // of the small ops
+    std::int64_t d_model = 4096;  // width of the small ops
     std::int64_t d_ff = 14336;
     std::int64_t vocab = 128256;
     std::vector<std::int64_t> op_tokens{1, 64, 512};
@@ -43,7 +44,7 @@ struct CardSizes {
 
 struct CardBench {
     CudaDevice& device;
-    Stream& stream;  // compute
+    Stream& stream;  // compute stream
     const CardSizes& sizes;
     CardReport& report;
     CardClock& clock;
@@ -51,27 +52,29 @@ struct CardBench {
     std::int64_t left_out = 0;
 
     [[nodiscard]] ExecRef exec() { return {device, stream}; }
-    /// Whether there is time for a measurement; one that is refused is counted. Throws Interrupted.
+    /// Returns whether there is time for a measurement, and counts a measurement that is refused. Throws Interrupted
+    /// after a signal.
     [[nodiscard]] bool has_time();
 };
 
-/// Pinned host memory to the card, back, and both at once, by the size of a copy.
+/// Copies from pinned host memory to the GPU, back, and in both directions at once, for several copy sizes.
 void bench_card_copies(CardBench& bench);
-/// A small copy on a compute stream while large ones are under way; what timing each copy costs.
+/// A small copy on a compute stream while large copies are running.
 void bench_card_small_copies(CardBench& bench);
+/// The cost of the events that time each copy.
 void bench_card_copy_events(CardBench& bench);
-/// A large copy within the card; completes report.peaks. Comes first.
+/// A large copy within the GPU, which completes report.peaks. Must run first.
 void bench_card_memory(CardBench& bench);
-/// Every type of `types` by every n of `n_tokens`.
+/// Matmul of every type of `types` with every number of tokens of `n_tokens`.
 void bench_card_matmul(CardBench& bench, const std::vector<DType>& types, const std::vector<std::int64_t>& n_tokens);
-/// One token, a tree and a piece of a prompt behind each context.
+/// Attention of one token, of a draft tree and of a prefill chunk after each context.
 void bench_card_attention(CardBench& bench);
-/// Everything between matmuls, and choosing tokens.
+/// The small ops between matmuls, and the choice of tokens from logits.
 void bench_card_ops(CardBench& bench);
-/// What a launch costs the host and the card where there is nothing to do.
+/// The cost of a kernel launch for host and GPU if the kernel does almost nothing.
 void bench_card_launches(CardBench& bench);
 
-/// All of them.
+/// Runs all measurements.
 void run_card_bench(CardBench& bench);
 
 }  // namespace slipstream::tools

@@ -1,16 +1,17 @@
-// bench_draft: what drafting from tables costs, without a model: the merged tree of several sources, of each source
-// alone, its own paper's tree, learning from a walk, a commit of 4 tokens, bytes held.
+// bench_draft: measures the cost of drafting from tables, without a model: the merged tree of several sources, the tree
+// of each source alone, the tree shape of its paper, learning from an accepted path, a commit of 4 tokens, memory.
 //
 //   bench_draft [--file BOOK --tokenizer PATH | --vocab N --seed N] [--contexts 4096,131072] [--budget 96] [--steps N]
 //               [--sources LIST]... [--noise SEED] [--json]
 //
-// All sources of a set first hear the context as one prompt; then each step grows a tree, walks it along the text as a
-// target would that says just that text, learns from the walk, and commits the next 4 tokens. Recycling, bigram and
-// unigram rows are counted over the text in place of a model. --noise: ranked as for temperature 1 with that seed.
-// Microseconds, medians and 99th percentiles. The table's first figure of each kind is of the clock on the wall, "cpu"
-// and "p99" are of the thread's CPU time, which a busy neighbour stretches less; "cold": the caches were swept by 64
-// MiB of writes before, as a pass of a model does it. "own" is the paper's own tree of a source that is alone, "hit"
-// the tokens that a tree would have committed, "prompt" microseconds a token.
+// All sources of a set first observe the context as one prompt. Each step then grows a tree, follows it along the text,
+// as a target that generates exactly this text would accept it, learns from the accepted path, and commits the next 4
+// tokens. Rows of Recycling, bigrams and unigrams are counted over the text, since there is no model. --noise:
+// candidates are ranked as at temperature 1 with that seed. Times are microseconds, medians and 99th percentiles. The
+// first figure of each kind in the table is wall-clock time; "cpu" and "p99" are CPU time of the thread, which other
+// processes affect less; "cold": 64 MiB of writes before each measurement have evicted the caches, as a pass of a model
+// does. "own" is the time of the paper's tree shape, if a source is alone; "hit" the tokens that a tree would have
+// committed; "prompt" microseconds per token.
 
 #include <algorithm>
 #include <chrono>
@@ -44,9 +45,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kCommitTokens = 4;
 constexpr std::int64_t kWarmUpSteps = 64;
 constexpr std::int64_t kColdSteps = 96;
-constexpr std::int64_t kLeastText = 131072;  // so that what stands in for a model is one for all contexts
-constexpr std::int64_t kLogitRows = 96;      // of a pass that Recycling learns from
-constexpr std::size_t kSweptBytes = std::size_t{64} << 20;  // more than a core's own caches hold
+constexpr std::int64_t kLeastText = 131072;                 // so that the counted tables are the same for all contexts
+constexpr std::int64_t kLogitRows = 96;                     // rows of the pass from which Recycling learns
+constexpr std::size_t kSweptBytes = std::size_t{64} << 20;  // larger than the caches of a core
 
 struct Options {
     std::optional<std::filesystem::path> file, tokenizer;
@@ -121,7 +122,7 @@ Options parse_options(int argc, char** argv) {
     return options;
 }
 
-/// Microseconds of one kind of work, run by run.
+/// Times of one kind of work, in microseconds, run by run.
 class Samples {
 public:
     template <typename Work>
@@ -136,7 +137,7 @@ public:
     [[nodiscard]] double median() const { return quantile(wall_, 0.5); }
     [[nodiscard]] double cpu_median() const { return quantile(cpu_, 0.5); }
     [[nodiscard]] double cpu_p99() const { return quantile(cpu_, 0.99); }
-    /// A member of an object; null where nothing was timed.
+    /// Returns a member of a JSON object; its value is null if nothing was timed.
     [[nodiscard]] std::string json(std::string_view name) const {
         if (wall_.empty()) return fmt::format("\"{}\":null", name);
         return fmt::format("\"{}\":{{\"us\":{:.2f},\"p99_us\":{:.2f},\"cpu_us\":{:.2f},\"cpu_p99_us\":{:.2f}}}", name,
@@ -155,11 +156,11 @@ private:
 
 struct Figures {
     Samples tree, shape, learn, commit;
-    double nodes = 0.0;     // of a tree, mean
-    double accepted = 0.0;  // tokens that a tree would have committed, mean
+    double nodes = 0.0;     // nodes of a tree; summed over the steps
+    double accepted = 0.0;  // tokens that a tree would have committed; summed over the steps
 };
 
-/// What several sets and contexts share.
+/// Shared by all sets and contexts.
 struct Workplace {
     const Options& options;
     tools::BenchText text;
@@ -192,7 +193,7 @@ public:
         print(n_context, fill.median() / static_cast<double>(n_context), warm, cold);
     }
 
-    /// Recycling alone also learns from logits, of every node: the time that takes.
+    /// Times how Recycling, when it is alone, learns from the logits of all nodes of a pass.
     void run_logits() {
         const std::int64_t vocab = place_.text.vocab;
         std::vector<float> logits(kLogitRows * vocab);
@@ -242,7 +243,7 @@ private:
             (void)builder.grow(
                 tree_, {.text = text(), .budget = budget, .max_depth = budget - 1, .noise = &noise_, .curve = nullptr});
         });
-        // The walk of a target that says what the text says.
+        // The path that is accepted if the target generates exactly the text.
         const std::span<const TokenId> ahead = std::span(place_.text.tokens).subspan(text().size());
         accepted_.assign(1, 0);
         while (const auto child = tree_.child(accepted_.back(), ahead[accepted_.size() - 1]))
@@ -259,7 +260,7 @@ private:
                     scratch_, {.text = text(), .budget = budget, .max_depth = budget - 1, .noise = &noise_});
             });
         }
-        // A commit of 4 whatever the walk was worth: a chain of what comes, all accepted.
+        // A commit of 4 tokens, whatever was accepted: a chain of the next tokens, all accepted.
         scratch_.reset(text().back());
         accepted_.assign(1, 0);
         for (std::size_t i = 0; i + 1 < kCommitTokens; ++i)
@@ -308,7 +309,7 @@ private:
 };
 
 void run(const Options& options) {
-    // Behind the last step stands a whole tree's depth.
+    // After the last step there is text for the depth of a whole tree.
     const std::int64_t n_tokens = std::max(std::ranges::max(options.contexts), kLeastText) + options.budget +
                                   kCommitTokens * (kWarmUpSteps + options.steps + kColdSteps);
     Workplace place{.options = options, .text = {}, .swept = std::vector<std::byte>(kSweptBytes)};

@@ -26,11 +26,11 @@ namespace {
 
 using draft::SourceKind;
 
-constexpr std::int64_t kBigramRow = 32;  // candidates of a token, as the drafter takes them
-constexpr float kUnlikely = -20.0F;      // a logit
+constexpr std::int64_t kBigramRow = 32;  // candidates per token, as the drafter's default
+constexpr float kUnlikely = -20.0F;      // logit of tokens that never followed
 
-// The k most frequent followers of every token, ties to the lower id, with their shares as probabilities: what a model
-// that knew the text by heart would say after a token alone.
+// Returns the k most frequent followers of every token, ties by the lower id, with their relative frequencies as
+// probabilities: the prediction after a single token of a model that knows the text by heart.
 draft::BigramTable count_followers(const BenchText& text, std::int64_t k) {
     std::map<std::pair<TokenId, TokenId>, std::int64_t> counts;
     for (std::size_t i = 1; i < text.tokens.size(); ++i) ++counts[{text.tokens[i - 1], text.tokens[i]}];
@@ -50,7 +50,7 @@ draft::BigramTable count_followers(const BenchText& text, std::int64_t k) {
         for (std::size_t i = 0; i < followers.size() && std::cmp_less(i, k); ++i) {
             const auto place = static_cast<std::size_t>(token * k) + i;
             table.tokens[place] = followers[i].second;
-            // One occurrence more in all, so that nothing is certain.
+            // The total is increased by one, so that no follower has probability 1.
             table.log_p[place] = to_half(
                 static_cast<float>(std::log(static_cast<double>(followers[i].first) / static_cast<double>(total + 1))));
         }
@@ -58,7 +58,7 @@ draft::BigramTable count_followers(const BenchText& text, std::int64_t k) {
     return table;
 }
 
-// The most frequent tokens, in the form of a model's unigrams.
+// Returns the most frequent tokens, in the form of a model's unigrams.
 std::vector<TokenId> common_tokens(const BenchText& text) {
     std::vector<std::int64_t> counts(text.vocab);
     for (const TokenId token : text.tokens) ++counts[token];
@@ -78,7 +78,7 @@ std::unique_ptr<draft::Recycling> make_recycling(const BenchText& text, double t
     TokenTree tree;
     for (std::int64_t token = 0; token < text.vocab; ++token) {
         const auto row = static_cast<std::size_t>(token) * k;
-        if (followers.tokens[row] < 0) continue;  // never seen
+        if (followers.tokens[row] < 0) continue;  // the token does not occur in the text
         const auto set_row = [&](auto value) {
             for (std::size_t i = row; i < row + k && followers.tokens[i] >= 0; ++i)
                 logits[followers.tokens[i]] = value(i);

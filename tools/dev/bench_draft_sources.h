@@ -1,5 +1,6 @@
-// The sources that bench_draft times. What a model would have taught them is counted over the text instead: Recycling's
-// matrix, bigrams and unigrams say what followed a token most often.
+// The draft sources that bench_draft times. There is no model; the predictions that a source would learn from one are
+// counted over the text instead: Recycling's matrix, bigrams and unigrams hold the most frequent followers of each
+// token.
 #pragma once
 
 #include <memory>
@@ -10,8 +11,8 @@
 
 namespace slipstream::tools {
 
-/// A source by its name in --draft, for a target of that temperature. It has not heard the text yet. Throws
-/// RequestError where there is none of that name, or it needs a model or a file.
+/// Returns a source by its name in --draft, for a target with that temperature. The source has not observed the text
+/// yet. Throws RequestError if the name is unknown or if the source needs a model or a file.
 [[nodiscard]] std::unique_ptr<draft::TableSource> make_bench_source(std::string_view name, const BenchText& text,
                                                                     double temperature);
 

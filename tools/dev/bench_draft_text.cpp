@@ -18,12 +18,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kMandelbrot = 2.7;      // of Zipf's law
-constexpr std::uint64_t kCopyOneIn = 8;  // places
+constexpr double kMandelbrot = 2.7;      // offset of the rank in the law of Zipf and Mandelbrot
+constexpr std::uint64_t kCopyOneIn = 8;  // one position in this many begins a copy
 constexpr std::uint64_t kCopyTokens = 6;
-constexpr std::size_t kBytesOfAToken = 8;  // more than any text takes
+constexpr std::size_t kBytesOfAToken = 8;  // bytes read per wanted token; the tokens of no text need more
 
-// Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators": the finaliser over a counter.
+// The splitmix64 generator (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators"): its finaliser
+// over a counter.
 class Numbers {
 public:
     explicit Numbers(std::uint64_t seed) : state_(seed) {}
@@ -73,7 +74,7 @@ BenchText make_bench_text(std::size_t n_tokens, std::int64_t vocab, std::uint64_
         up_to[rank] = sum += 1.0 / (static_cast<double>(rank) + kMandelbrot);
     Numbers numbers(seed);
     BenchText text{.tokens = {}, .vocab = vocab};
-    std::vector<std::size_t> behind_last(up_to.size(), 0);  // the place behind each token's last one; 0: none
+    std::vector<std::size_t> behind_last(up_to.size(), 0);  // index after the last occurrence of each token; 0: none
     std::size_t copy_from = 0;
     std::uint64_t copy_left = 0;
     while (text.tokens.size() < n_tokens) {

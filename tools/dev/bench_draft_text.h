@@ -1,4 +1,4 @@
-// What bench_draft drafts over: token ids of a book, or made-up ones that repeat themselves as a book does.
+// The token ids over which bench_draft drafts: those of a book, or random ones that repeat as a book does.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ struct BenchText {
     std::int64_t vocab = 0;
 };
 
-/// The first `n_tokens` ids of a text file, BOS in front where the tokenizer asks for it. Throws RequestError where the
-/// file holds fewer, IoError, and what find_tokenizer_source() and make_tokenizer() throw.
+/// Returns the first `n_tokens` ids of a text file, after BOS if the tokenizer adds it. Throws RequestError if the file
+/// has fewer, IoError, and what find_tokenizer_source() and make_tokenizer() throw.
 [[nodiscard]] BenchText read_bench_text(const std::filesystem::path& file, const std::filesystem::path& tokenizer,
                                         std::size_t n_tokens);
 
-/// `n_tokens` >= 2 ids in [0, vocab), vocab >= 2, the same for the same seed. New tokens are drawn by Zipf's law
-/// (probability proportional to 1 / (rank + 2.7)); one place in eight begins a copy of what stood behind the last
-/// place of the same token, of 6 tokens in the mean: names and turns of phrase.
+/// Returns `n_tokens` >= 2 ids in [0, vocab), vocab >= 2, the same for the same seed. New tokens are drawn by the law
+/// of Zipf and Mandelbrot (probability proportional to 1 / (rank + 2.7)). One position in eight begins a copy, 6 tokens
+/// long on average, of what followed the previous occurrence of the current token, as names and phrases repeat.
 [[nodiscard]] BenchText make_bench_text(std::size_t n_tokens, std::int64_t vocab, std::uint64_t seed);
 
 }  // namespace slipstream::tools

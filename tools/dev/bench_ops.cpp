@@ -1,15 +1,15 @@
-// bench_ops: every op of every CPU form over real shapes, beside what the machine itself can do, measured in the same
-// run: read bandwidth (one pass over the weights) and the peak of f32 fused multiply-adds.
+// bench_ops: measures every op in every kernel variant of the CPU over real shapes, compared with the machine's peaks,
+// which are measured in the same run: read bandwidth (one pass over the weights) and f32 fused multiply-adds.
 //
 //   bench_ops [--threads N] [--json] [--form scalar|avx2|avx512|avx512_vnni|avx512_bf16] [--op matmul|attention|...]
 //             [--type Q8_0] [--rows M] [--cols K] [--depth N] [--tokens n,n,...] [--row-major]
 //
-// --type is that of weights or of KV; without --form every form that the machine has is measured, best first.
-// Weights are packed, unless --row-major is given. They lie in several matrices that are larger than the caches
-// together and are used in turn, so that each call reads them from memory; so do the layers of KV. Norm, rotation, gate
-// and sum work on rows that the cache holds, as in a pass. Times are medians of kRuns runs, a run being one pass over
-// all matrices or layers; spread is (slowest - fastest) / median. One thread is timed by its CPU time, which a busy
-// neighbour stretches less than the clock on the wall.
+// --type is the type of weights or of KV. Without --form all kernel variants that the machine supports are measured,
+// best first. Weights are packed unless --row-major is given. They are several matrices that together are larger than
+// the caches and are used in turn, so that each call reads them from memory; the same holds for the layers of KV. Norm,
+// RoPE, gate and sum work on rows that are in the cache, as in a pass. Times are medians of 3 to kRuns runs, each over
+// all matrices or layers; spread is (slowest - fastest) / median. A single thread is timed by its CPU time, since other
+// processes affect it less than the wall clock.
 
 #include "tools/dev/bench_ops.h"
 
@@ -138,8 +138,8 @@ Options parse_options(int argc, char** argv) {
     return options;
 }
 
-/// Bytes that decode to ordinary numbers in every type (subnormal ones would be slow): each 16-bit field is a sign and
-/// 0x38.. to 0x3b.., so a binary16 from 0.5 to 1, or the upper half of a small float.
+/// Fills memory with bytes that decode to normal numbers in every type (subnormal numbers would be slow): each 16-bit
+/// field is a sign and 0x38.. to 0x3b.., so a binary16 from 0.5 to 1, or the upper half of a small float.
 void fill_weights(std::byte* data, std::size_t bytes) {
     std::uint64_t state = 1;
     for (std::size_t i = 0; i + 8 <= bytes; i += 8) {

@@ -1,4 +1,4 @@
-// Parts of bench_ops: its options, how a case is timed and printed, and one function for each family of ops.
+// Common parts of bench_ops: its options, timing and output of a case, and one function per family of ops.
 #pragma once
 
 #include <algorithm>
@@ -14,18 +14,18 @@
 
 namespace slipstream::bench_ops {
 
-inline constexpr std::size_t kMemoryBytes = 512U << 20;  // of weights or KV: several times the caches
-inline constexpr int kRuns = 7;
+inline constexpr std::size_t kMemoryBytes = 512U << 20;  // of weights or KV; several times the caches
+inline constexpr int kRuns = 7;                          // most timed runs of a case
 inline constexpr double kSecondsPerCase = 1.5;
-inline constexpr std::int64_t kScalarTokens = 8;  // the scalar reference is not timed beyond
+inline constexpr std::int64_t kScalarTokens = 8;  // the scalar reference is not timed with more tokens
 inline constexpr std::int64_t kTokensFromMemory =
-    16;  // beyond, memory no longer matters: a few regions in turn suffice
+    16;  // with more tokens, compute is the limit: a few matrices in turn suffice
 
 struct Options {
     int n_threads = 1;
     bool json = false;
     std::optional<CpuForm> form;
-    std::optional<DType> type;  // of weights, or of KV
+    std::optional<DType> type;  // type of weights or of KV; none: all
     std::string op;             // empty: all
     Layout layout = Layout::Interleaved16;
     std::int64_t rows = 4096;
@@ -39,10 +39,10 @@ struct Options {
 struct Timing {
     double median_s;
     double best_s;
-    double spread;  // of the median
+    double spread;  // (slowest - fastest) / median
 };
 
-/// One warm-up, then up to kRuns runs of `pass`, by busy_seconds.
+/// Times `pass` by busy_seconds(): one run to warm up, then 3 to kRuns runs, until they have taken kSecondsPerCase.
 template <typename Pass>
 [[nodiscard]] Timing time_runs(int n_threads, const Pass& pass) {
     pass();
@@ -59,19 +59,19 @@ template <typename Pass>
     return {median, seconds.front(), (seconds.back() - seconds.front()) / median};
 }
 
-/// What a timed run did. `bytes` and `operations` are those of one call; a run was `n_calls` of them.
+/// A timed case. `bytes` and `operations` are those of one call; each run makes `n_calls` calls.
 struct Case {
     std::string op;
     std::string shape;  // "[8192, 2048]"
     std::string type;
     std::int64_t n_tokens;
-    double bytes;       // moved at least
-    double operations;  // of floats; 0 where they do not matter
+    double bytes;       // least bytes that a call moves
+    double operations;  // floating-point operations; 0: not counted
     std::size_t n_calls;
     Timing timing;
 };
 
-/// A form on a device of its own, and the memory that all cases read: ordinary numbers in every type.
+/// A device with one kernel variant, and the memory that all cases read, which decodes to normal numbers in every type.
 struct Bench {
     const Options& options;
     const MachinePeaks& peaks;
@@ -84,17 +84,18 @@ struct Bench {
     [[nodiscard]] bool skips(std::int64_t n_tokens) const {
         return device.form() == CpuForm::Scalar && n_tokens > kScalarTokens;
     }
-    /// Prints a line beside the peaks.
+    /// Prints a line with the figures as a percentage of the peaks.
     void report(const Case& result) const;
 };
 
-/// [n, cols] floats of the device, small numbers.
+/// Returns [n, cols] floats in device memory, with small values.
 [[nodiscard]] Buffer float_rows(const Bench& bench, std::int64_t n, std::int64_t cols);
 
 void time_matmul(const Bench& bench, DType type);
-/// Attention over `depth` committed positions, the writing and committing of rows, and with one token scores of groups.
+/// Times attention over `depth` committed positions, writing and committing KV rows, and for one token the scores of
+/// slot groups.
 void time_attention(const Bench& bench);
-/// Norm, rotation, gate, sum, embedding.
+/// Times norm, RoPE, gate, sum and embedding.
 void time_row_ops(const Bench& bench);
 
 }  // namespace slipstream::bench_ops

@@ -16,10 +16,11 @@ namespace {
 constexpr std::int64_t kQueryHeads = 32;
 constexpr std::int64_t kKvHeads = 8;
 constexpr std::int64_t kHeadDims[] = {64, 128};
-constexpr std::int64_t kMostTokens = 4096;  // their paths are listed row by row
+constexpr std::int64_t kMostTokens = 4096;  // paths have a list of rows per token, which grows quadratically
 constexpr DType kKvTypes[] = {DType::F16, DType::BF16, DType::F32};
 
-/// The caches of some layers, each `depth` committed positions and the rows of a pass behind them, a chain.
+/// The KV of several layers: `depth` committed positions each, and after them the rows of a pass, a chain of `n`
+/// tokens.
 class Layers {
 public:
     Layers(const Bench& bench, const KvLayout& shape, std::int64_t n)
@@ -66,7 +67,7 @@ public:
                                   .path_rows = path_rows_.data(),
                                   .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim))});
     }
-    /// All groups for the first token's queries.
+    /// Scores all slot groups for the queries of the first token.
     void score(std::size_t layer) const {
         kv_score(bench_.exec(),
                  {.shape = shape_,
@@ -89,7 +90,7 @@ public:
                                  .scratch_v = scratch_.data() + n_ * shape_.scratch_row_bytes(),
                                  .scratch_rows = scratch_rows_.data()});
     }
-    /// To the first positions of the layer's last whole chunks.
+    /// Commits the pass's rows to the last n positions of the layer.
     void commit(std::size_t layer) {
         const std::int64_t first = std::max<std::int64_t>(0, bench_.options.depth - n_);
         kv_commit(bench_.exec(), {.shape = shape_,
@@ -128,7 +129,7 @@ void time_attention(const Bench& bench) {
                 Layers layers(bench, shape, n);
                 const auto count = static_cast<double>(n);
                 const double row_bytes = static_cast<double>(shape.scratch_row_bytes());
-                layers.write();  // what attention reads besides
+                layers.write();  // the rows of the pass, which attention reads, too
                 const auto report = [&](std::string op, double bytes, double operations, const auto& call) {
                     const Timing timing = time_runs(options.n_threads, [&] {
                         for (std::size_t layer = 0; layer < layers.n_layers(); ++layer) call(layer);

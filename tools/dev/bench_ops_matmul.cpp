@@ -26,7 +26,7 @@ void time_matmul(const Bench& bench, DType type) {
         const Buffer y = float_rows(bench, n, options.rows);
         const Timing timing = time_runs(options.n_threads, [&] {
             for (std::size_t i = 0; i < n_matrices; ++i) {
-                // The bytes serve for either layout.
+                // The bytes of bench.memory are valid weights in either layout.
                 ConstTensorView weights =
                     matrix_view<const std::byte>(bench.memory + i * matrix_bytes, type, options.rows, options.cols);
                 weights.layout = options.layout;

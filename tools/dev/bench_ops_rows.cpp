@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kModelCols = 4096;
 constexpr std::int64_t kFeedForwardCols = 14336;
 constexpr std::int64_t kHeadDim = 128;
-constexpr std::size_t kCalls = 64;  // of a run
+constexpr std::size_t kCalls = 64;  // calls of an op in a run
 
 }  // namespace
 
@@ -40,7 +40,8 @@ void time_row_ops(const Bench& bench) {
         const Buffer b = float_rows(bench, n, kFeedForwardCols);
         const Buffer y = float_rows(bench, n, kFeedForwardCols);
         const Buffer angles = float_rows(bench, n, kHeadDim);
-        std::fill_n(reinterpret_cast<float*>(angles.data()), n * kHeadDim, std::sqrt(0.5F));  // keeps lengths
+        // All rotations are by 45 degrees: the lengths of vectors stay the same from call to call.
+        std::fill_n(reinterpret_cast<float*>(angles.data()), n * kHeadDim, std::sqrt(0.5F));
         const auto in = [&](const Buffer& buffer, std::int64_t cols) {
             return matrix_view<const std::byte>(buffer.data(), DType::F32, n, cols);
         };

@@ -1,12 +1,12 @@
-// bench_tokenizer: how quickly tokenizers are ready, and how quickly they turn a text into ids and back, on one thread.
+// bench_tokenizer: measures how fast tokenizers load, and how fast they encode and decode a text, on one thread.
 //
 //   bench_tokenizer --file TEXT [--runs N] [--json] TOKENIZER...
 //
-// TOKENIZER is what `slipstream tokenize -m` takes: tokenizer.json, tokenizer.model, vocab.json with merges.txt beside
-// it, a GGUF file, or a directory. Each run reads the tokenizer anew and encodes the whole text by one call, so that
-// nothing learnt from an earlier run helps. Times are of the thread's CPU time, which a busy neighbour stretches less
-// than the clock on the wall: the best run, with the median behind it. MB are 10^6 bytes. A text that does not come
-// back from its ids is an error.
+// TOKENIZER is a value of `slipstream tokenize -m`: tokenizer.json, tokenizer.model, vocab.json with merges.txt beside
+// it, a GGUF file, or a directory. Each run loads the tokenizer anew and encodes the whole text in one call, so that
+// nothing cached in an earlier run helps. Times are CPU times of the thread, which other processes affect less than the
+// wall clock: the best run, then the median. MB are 10^6 bytes. It is an error if decoding the ids does not return the
+// text.
 
 #include <algorithm>
 #include <charconv>

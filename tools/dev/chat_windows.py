@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""A conversation that changes its character from turn to turn, plainly and guessed for: ratios by windows of its text.
+"""Compares plain and speculative decoding on a conversation whose kind of text changes: ratios by windows of the text.
 
   tools/dev/chat_windows.py PROGRAM -m MODEL [--draft auto] [--pairs 5] [-n 400] [--window 200] [--extra '-t 1'] [--json OUT]
 
-Three turns (prose, code, a list) in one process, so that what guessing has learnt from one meets the next. Bytes of the
-answers are timed as they come; a window is as many bytes of a turn as hold about --window tokens, its ratio the seconds
-of plain decoding over those of guessing, the median over pairs. What a turn has left over is no window.
+The conversation has three turns (prose, code, a list) in one process, so that what the drafter has learnt in one turn
+affects the next. The arrival time of each byte of the answers is recorded. A window is as many bytes of a turn as hold
+about --window tokens. Its ratio is the seconds of plain decoding over those of speculative decoding, the median over
+the pairs. The rest of a turn that is shorter than a window is left out.
 """
 import argparse
 import json
@@ -20,11 +21,11 @@ TURNS = ('Write the opening of a novel about a lighthouse keeper who finds a let
          'Now write a Python module with a class LetterBox that stores letters, with methods add, remove, find_by_sender, '
          'find_by_date, to_json and from_json, with docstrings.',
          'Now give a numbered list of a hundred things that a lighthouse keeper needs, one short line each.')
-STILL = 6.0  # seconds without a byte: the turn has ended
+STILL = 6.0  # seconds without a byte after which a turn counts as ended
 
 
 def answers(args, draft):
-    """Of each turn the bytes and when each came."""
+    """Returns for each turn the bytes of the answer and the arrival time of each byte."""
     command = [args.program, 'chat', '-q', '--no-config', '-m', args.model, '-n', str(args.tokens), '--ctx', str(args.ctx), '--temperature',
                '0', '--tables', 'off', '--draft', draft, *args.extra.split()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
@@ -64,7 +65,8 @@ def main():
             print(f'turn {turn + 1}: texts differ, or one stood still for {STILL:g} s; left out', flush=True)
             equal = False
             continue
-        # Words and signs, about as many as tokens: the same bytes for both, which is what counts.
+        # Words, digits and signs: about as many as tokens. Both runs use the same byte borders, so the ratio does not
+        # depend on the estimate.
         ends = [found.end() for found in re.finditer(rb' ?[A-Za-z]+|\d| *[^A-Za-z\d ]', text)]
         for first in range(0, len(ends) - args.window, args.window):
             begin, end = ends[first], ends[first + args.window] - 1

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Whether `plan`, `bench` and `generate` name the same bytes for the same options, in random cases under a budget.
+"""Checks that `plan`, `bench` and `generate` report the same bytes for the same options, in random cases with a budget.
 
     compare_memory.py PROGRAM --model PATH[,draft=PATH] ... [--cases 50] [--seed 1]
 
-Each case draws a model, context, KV type, threads, sources, nodes of a pass, ring, tokens to plan for and link, and a
-budget between the least that `plan` can serve and what all takes; the ring is the one it chose. Compared are the bytes
-on the device, of the ring, and of weights and KV that stay and that stream. Links are slow: where computing is the limit, what streams
-hangs on a measurement of the machine that each process makes for itself. Exit code: 0 all equal, 1 otherwise.
+Each case draws a model, context, KV type, threads, draft sources, nodes of a pass, ring, expected tokens and link, and
+a budget between the least that `plan` accepts and what everything needs; if a ring is given, it is the one that `plan`
+chose. The compared bytes are those on the device, of the ring, and of weights and KV that are resident and that stream.
+Links are slow: if computing were the limit, the choice of what streams would depend on rates that each process measures
+for itself. Exit code: 0 if all are equal, 1 otherwise.
 """
 
 import argparse
@@ -53,7 +54,7 @@ def draw(choice, models):
 
 
 def budgeted(program, options, choice):
-    """The options with a budget that `plan` can serve, and at times a ring; None where it cannot be found."""
+    """Returns the options with a budget that `plan` accepts, and in some cases a ring; None if none is found."""
     everything, error = plan(program, [*options, "--device-memory", "1T"])
     if everything is None:
         raise RuntimeError(error)
@@ -65,7 +66,7 @@ def budgeted(program, options, choice):
         else:
             high = middle
     found = None
-    while found is None:  # more memory may choose what leaves less of it for guesses
+    while found is None:  # with more memory, plan may choose a placement that leaves less for drafting
         budget = choice.randint(high, max(high, everything["device_bytes"] + (1 << 20)))
         found, error = plan(program, [*options, "--device-memory", str(budget)])
     options = [*options, "--device-memory", str(budget)]

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Whether two commits compile to the same code: proves that a change of comments is nothing else.
+"""Checks that two commits compile to the same code, for example after a change of comments.
 
     compare_objects.py BEFORE AFTER FOLDER_OR_SOURCE... [--build build/release] [--jobs 2] [--preprocessed]
     compare_objects.py --self-test
 
-Compiles every source named or below the folders that the build folder's compile_commands.json lists, once of each
-commit, and compares all sections of the objects. The line number is fixed to 0 (CHECK is all that uses it) and debug
-data is left out; both commits are compiled at the same path, so that names of files are the same. Sources that only one
-of the commits has count as different. Headers are covered as far as these sources include them.
+Compiles the named sources, and all sources below the named folders, that compile_commands.json of the build folder
+lists, once for each commit, and compares all sections of the objects. The line number is fixed to 0 (only CHECK uses
+it), and debug data is left out. Both commits are compiled at the same path, so that file names are the same. A source
+that only one of the commits has counts as different. Headers are covered if one of these sources includes them.
 
-With --preprocessed it compares what the preprocessor leaves of a source, without comments and line numbers: the compiler
-sees nothing else, and it takes seconds instead of minutes. Exit code: 0 all equal, 1 otherwise.
+With --preprocessed it compares the preprocessed sources, without comments and line numbers. The compiler sees nothing
+else, and this takes seconds instead of minutes. Exit code: 0 if all are equal, 1 otherwise.
 """
 
 import argparse
@@ -27,12 +27,12 @@ import tempfile
 
 
 def sections(data):
-    """The sections of a 64-bit little-endian ELF object: {(name, how many of that name came before): hash}."""
+    """Returns the sections of a 64-bit little-endian ELF object: {(name, earlier sections of that name): hash}."""
     if data[:6] != b"\x7fELF\x02\x01":
         raise ValueError("not a 64-bit little-endian ELF object")
     table, = struct.unpack_from("<Q", data, 0x28)
     size, n, names = struct.unpack_from("<HHH", data, 0x3A)
-    if n == 0:  # more sections than fit into 16 bits
+    if n == 0:  # e_shnum is 0 if there are too many sections for 16 bits
         n, = struct.unpack_from("<Q", data, table + 0x20)
     if names == 0xFFFF:
         names, = struct.unpack_from("<I", data, table + 0x28)
@@ -41,7 +41,7 @@ def sections(data):
     for name, kind, flags, _, offset, length, link, info, align, entry in headers:
         begin = headers[names][4] + name
         text = data[begin:data.index(b"\0", begin)].decode()
-        content = b"" if kind in (0, 8) else data[offset:offset + length]  # empty, or zeros that take no room
+        content = b"" if kind in (0, 8) else data[offset:offset + length]  # no section, or zeros that take no space in the file
         whole = hashlib.sha256(repr((kind, flags, length, link, info, align, entry)).encode() + content).hexdigest()
         number = sum(1 for other, _ in found if other == text)
         found[(text, number)] = whole
@@ -49,7 +49,7 @@ def sections(data):
 
 
 def commands(build, folders):
-    """{source relative to the root: arguments}, and the root, of the sources below `folders`."""
+    """Returns {source relative to the root: compiler arguments} for the sources below `folders`, and the root."""
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as file:
         entries = json.load(file)
     root = os.path.abspath(subprocess.run(["git", "rev-parse", "--show-toplevel"], capture_output=True, check=True,
@@ -63,7 +63,7 @@ def commands(build, folders):
 
 
 def compile_arguments(arguments, root, tree, build, out):
-    """The command for a source of `tree` instead of `root`. What the build made itself is left where it is."""
+    """Returns the command that compiles a source of `tree` instead of `root`. Generated files stay in `build`."""
     kept = []
     skip = False
     for argument in arguments:
@@ -80,7 +80,7 @@ def compile_arguments(arguments, root, tree, build, out):
 
 
 def compile_all(commit, root, tree, build, sources, jobs, preprocessed):
-    """{source: sections} of the sources that the commit has; of preprocessed ones their text is the only section."""
+    """Returns {source: sections} for the sources that the commit has; a preprocessed source is a single section."""
     subprocess.run(["rm", "-rf", tree], check=True)
     os.makedirs(tree)
     archive = subprocess.run(["git", "-C", root, "archive", commit], capture_output=True, check=True).stdout
@@ -106,7 +106,7 @@ def compile_all(commit, root, tree, build, sources, jobs, preprocessed):
 
 
 def compare(before, after, build, folders, jobs, preprocessed=False):
-    """Prints what differs; returns whether nothing does."""
+    """Prints what differs. Returns whether nothing does."""
     build = os.path.abspath(build)
     root, sources = commands(build, folders)
     if not sources:

@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""Runs two builds of the program over a matrix of cases and compares what they make, byte for byte.
+"""Runs two builds of the program over a matrix of cases and compares their results, byte for byte.
 
     compare_programs.py OLD NEW --model NAME=PATH[,draft=PATH][,tokens=N] ... [options]
 
-OLD and NEW are `slipstream` executables. Compared are texts, token ids, of the statistics prompt_tokens,
-generated_tokens, text_bytes, stop_reason, passes, budget_mean and of every source what it offered and what was
-accepted, and the logits of `perplexity --logits`. Learnt tables are off, ring, expected tokens and budgets are fixed, so
-that nothing that is compared hangs on how fast the machine is. What a change means to alter is named by --may-differ.
+OLD and NEW are `slipstream` executables. The results are texts, token ids, the logits of `perplexity --logits`, and from
+the statistics prompt_tokens, generated_tokens, text_bytes, stop_reason, passes, budget_mean and, for every source, the
+offered and accepted tokens. Tables are off, and ring, expected tokens and budgets are fixed, so that no result depends
+on the speed of the machine. --may-differ names the results that a change is meant to alter.
 
-Placements: `resident` computes in place; `weights`, `kv` and `both` get a budget found by asking OLD what the least is
-and what all would take, at which both programs stream what they should, and count only if the statistics say so.
+Placements: `resident` computes in place. `weights`, `kv` and `both` get a budget between the least that OLD accepts and
+what everything needs, with which both programs stream what they should; a case counts only if the statistics confirm
+this.
 
-Cases: --cases full is the product of placement, sources, temperature, verification, and resumed or not; --cases N takes
-N cases in which every pair of values of the factors comes together where N has room for that (how many do is told).
-Logits are compared in every placement besides. --handover also lets NEW go on with a session that OLD began, and read
-tables that OLD kept.
+Cases: --cases full is the product of placement, sources, temperature, verification, and resumed or not. --cases N takes
+N cases that cover as many pairs of values of the factors as possible (the number of covered pairs is printed). In
+addition, logits are compared in every placement. With --handover NEW also continues a session that OLD began, and reads
+tables that OLD saved.
 
-Exit code: 0 all equal, 1 something differs, 2 usage, or a case that did not run as it should.
+Exit code: 0 if all are equal, 1 if something differs, 2 for a usage error or a case that did not run as it should.
 """
 
 import argparse
@@ -37,10 +38,10 @@ FIELDS = ("prompt_tokens", "generated_tokens", "text_bytes", "stop_reason", "pas
 WHOLE = ("exit", "text", "ids", "logits")
 SINGLES = ("context", "suffix", "lookup", "cacheback", "recycling", "bigram", "unigram", "lookahead")
 MERGED = "context,suffix,recycling"
-LARGE_CONTEXT = 8192    # whose KV is worth streaming
-LONG_PROMPT = 620       # tokens: beyond a prefill chunk, of 512
+LARGE_CONTEXT = 8192  # whose KV is worth streaming
+LONG_PROMPT = 620  # tokens: longer than a prefill chunk, which has 512
 
-# Factors of pairwise cases; the product of the full matrix takes the first value of those it does not list.
+# Factors of the pairwise cases. The full matrix takes the first value of each factor that it does not vary.
 FACTORS = {
     "placement": ("resident", "weights", "kv", "both"),
     "draft": ("none", "context", "suffix", "lookup", "cacheback", "recycling", "bigram", "lookahead", "merged",
@@ -57,7 +58,7 @@ FACTORS = {
 FULL = ("placement", "draft", "temperature", "verify", "resumed")
 
 
-# Whether weights and KV stream.
+# Whether weights and KV stream, by placement.
 STREAMS = {"resident": (False, False), "weights": (True, False), "kv": (False, True), "both": (True, True)}
 
 
@@ -67,7 +68,7 @@ def streamed(statistics):
 
 
 class Misrun(Exception):
-    """A case that says nothing: the program refused it, or it did not stream what it should."""
+    """The case has no result: the program refused it, or it did not stream what it should."""
 
 
 class Model:
@@ -88,7 +89,7 @@ def is_possible(case, model):
     if case["draft"].startswith("model") and model.draft is None:
         return False
     if case["verify"] == "rejection" and (case["draft"] in ("none", "lookahead") or case["resumed"] == "yes"):
-        return False  # nothing to verify; a session is resumed under `exact`
+        return False  # there is nothing to verify; sessions are resumed with `exact` only
     if case["temperature"] == "0" and case["filters"] in ("top-k", "top-p"):
         return False
     return True
@@ -108,7 +109,7 @@ def pairs_of(case):
 
 
 def pairwise_cases(model, n, seed, without):
-    """Greedy: each case is the one of many random ones that brings most pairs that were not there yet."""
+    """Chooses greedily: each case is the one of 300 random cases that covers the most new pairs."""
     choice = random.Random(f"{seed} {model.name}")
 
     def drawn():
@@ -159,7 +160,7 @@ class Comparison:
         return out.split()
 
     def prompt(self, model, length):
-        """Its text, and how many tokens it has."""
+        """Returns the text of the prompt and its number of tokens."""
         key = (model.name, length)
         if key not in self.prompts:
             text = {"empty": "", "short": self.openings[0], "long": " ".join(self.openings * 9)}[length]
@@ -170,11 +171,11 @@ class Comparison:
         return self.prompts[key]
 
     def context(self, case, n_tokens):
-        """Where the KV cache is to stay, as short as it may be."""
+        """Returns a context length: LARGE_CONTEXT if KV streams, else the shortest one that fits."""
         return LARGE_CONTEXT if case["placement"] in ("kv", "both") else 256 * (1 + (n_tokens + 64) // 256)
 
     def placement(self, model, case, arguments, context):
-        """Options that place the model: budgets in bytes that OLD names, the same for both programs."""
+        """Returns the options that place the model, with budgets in bytes from OLD, the same for both programs."""
         options = ["-c", str(context)]
         if case["placement"] == "resident":
             return options
@@ -193,7 +194,7 @@ class Comparison:
         raise Misrun(f"no budget makes both programs stream {case['placement']}")
 
     def streams(self, which, arguments):
-        """Whether weights and KV stream in that program; nothing where it refuses."""
+        """Returns whether weights and KV stream in that program; None if it refuses the options."""
         key = ("streams", which, *arguments)
         if key not in self.asked:
             stats = self.folder / "probe.json"
@@ -202,7 +203,7 @@ class Comparison:
         return self.asked[key]
 
     def everything(self, arguments, options):
-        """Bytes of a device that holds all, and those of the KV cache among them."""
+        """Returns the bytes of a device that holds everything, and those of its KV cache."""
         key = (*arguments, *options)
         if key not in self.asked:
             stats = self.folder / "probe.json"
@@ -214,8 +215,8 @@ class Comparison:
         return self.asked[key]
 
     def least_ring(self, arguments, options, everything):
-        """The least value of --ring that OLD itself names in refusing less memory for plain decoding: with guesses it
-        may refuse for their sake first. (Far too little fails before anything is planned, with another message.)"""
+        """Returns the least value of --ring, which OLD names when it refuses less memory for plain decoding. (With
+        drafting it may refuse for another reason first; with far too little memory it fails before it plans.)"""
         plain = without_guesses(arguments)
         key = ("ring", *plain, *options)
         low, high = 0, everything
@@ -234,7 +235,7 @@ class Comparison:
         return self.asked[key]
 
     def least_memory(self, arguments, options, everything):
-        """The least --device-memory, within 16 KiB or as OLD names it, with which OLD runs."""
+        """Returns the least --device-memory with which OLD runs, as OLD names it or to within 16 KiB."""
         key = ("device-memory", *arguments, *options)
         low, high = 0, everything
         while key not in self.asked:
@@ -268,7 +269,8 @@ class Comparison:
         return arguments
 
     def model_tables(self, model):
-        """Tables out of the model, which one under a budget does not build for itself; nothing learns in them."""
+        """Returns a folder with tables built from the model, since a run with a budget does not build its own. Nothing
+        is learnt into them."""
         folder = self.folder / f"tables-of-{model.name}"
         if not folder.exists():
             code, _, error = self.run("old", ["tables", "build", "--kind", "bigram", "-m", model.path, "--tables",
@@ -278,7 +280,7 @@ class Comparison:
         return str(folder)
 
     def generate(self, which, arguments, n_tokens, session=None):
-        """What one run makes: {"exit", "text", "ids", *FIELDS}, and its statistics."""
+        """Runs once. Returns the results {"exit", "text", "ids", *FIELDS} and the statistics."""
         ids, stats = self.folder / f"{which}.ids", self.folder / f"{which}.json"
         for path in (ids, stats):
             path.unlink(missing_ok=True)
@@ -340,7 +342,7 @@ class Comparison:
         return self.differences(case, made["old"], made["new"])
 
     def handover_case(self, model, case):
-        """A session that OLD began ends alike under both."""
+        """Compares how OLD and NEW continue a session that OLD began."""
         arguments = self.text_arguments(model, case)
         begun = self.folder / "begun.session"
         begun.unlink(missing_ok=True)
@@ -355,7 +357,7 @@ class Comparison:
         return self.differences(case, made["old"], made["new"])
 
     def tables_case(self, model, case):
-        """Tables that OLD kept are read by NEW, or set aside; the text is the same."""
+        """Checks that NEW reads tables that OLD saved, or ignores them, with the same text."""
         tables = self.folder / "tables"
         shutil.rmtree(tables, ignore_errors=True)
         arguments = self.text_arguments(model, case)
@@ -365,7 +367,7 @@ class Comparison:
             made[which], _ = self.generate(which, arguments, model.tokens)
         if not any(tables.iterdir()):
             raise Misrun("no tables were kept")
-        for name in ("passes", "budget_mean", "sources"):  # a second run knows more
+        for name in ("passes", "budget_mean", "sources"):  # the second run has learnt more
             for result in made.values():
                 result.pop(name, None)
         return self.differences(case, made["old"], made["new"])
@@ -386,7 +388,7 @@ class Comparison:
 
 
 def without_guesses(arguments):
-    """The arguments of text_case() for plain decoding."""
+    """Returns the arguments of text_case() for plain decoding."""
     if "--draft" not in arguments:
         return arguments
     rest = [option for option in ("-n", "1") if "-n" in arguments]
@@ -394,7 +396,7 @@ def without_guesses(arguments):
 
 
 def size_of(text):
-    """Bytes of a size as the program names it: 294912, 288K, 1.5G."""
+    """Returns the bytes of a size as the program prints it: 294912, 288K, 1.5G."""
     units = {"K": 10, "M": 20, "G": 30}
     return int(text) if text.isdigit() else int(float(text[:-1]) * (1 << units[text[-1]]))
 

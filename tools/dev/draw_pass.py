@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Draws tools/pass.svg, README's picture of one forward pass, with Python's own library alone.
+"""Draws tools/pass.svg, the README's picture of one forward pass. Uses the standard library only.
 
     draw_pass.py OUT.svg
 
-Above: where the layers of a model are, and the tree of draft tokens that one pass verifies. Below: link and compute over
-time for a pass of 1 token and a pass of 64. The timeline is computed from the three durations below by the rules of the
-prefetcher: one copy at a time, a copy waits until the ring has a free slot, a layer waits for its copy. The durations are
-chosen to be readable, they are not measurements.
+Top: where the layers of a model are, and the tree of draft tokens that one pass verifies. Bottom: link and compute over
+time, for a pass of 1 token and a pass of 64. The timeline is computed from the three durations below by the rules of
+the prefetcher: one copy at a time, a copy waits until the ring has a free slot, a layer waits for its copy. The
+durations are chosen for readability; they are not measurements.
 """
 import sys
 
-COPY = 96.0  # of a layer over the link, pixels of the timeline
-COMPUTE = {1: 7.0, 64: 26.0}  # of a layer, by tokens in the pass
+COPY = 96.0  # copying a layer over the link, in pixels of the timeline
+COMPUTE = {1: 7.0, 64: 26.0}  # computing a layer, in pixels, by tokens in the pass
 RING_SLOTS = 2
-RESIDENT = (True, False) * 4  # the layers of the model; residents are spread evenly
+RESIDENT = (True, False) * 4  # for each layer of the model; resident layers are spread evenly
 N_PASSES = 2
 
 WIDTH, HEIGHT = 960, 566
@@ -38,7 +38,7 @@ def arrow(x1, y1, x2, y2, stroke=INK, width=1.5):
 
 
 def layers(x, y, shown, fill, outline_others):
-    """A row of boxes, one a layer; those that are not `shown` are dashed outlines, or left out."""
+    """Returns a row of boxes, one per layer. Layers for which `shown` is false are dashed outlines, or left out."""
     out = []
     for i in range(len(RESIDENT)):
         left = x + 34 * i
@@ -50,7 +50,7 @@ def layers(x, y, shown, fill, outline_others):
 
 
 def memory():
-    """Host memory, link and GPU memory."""
+    """Returns host memory, link and GPU memory."""
     out = [box(20, 44, 200, 150, "#f6f2ec", "none", radius=6), text(32, 66, "Host memory (pinned)", weight="bold")]
     streamed = [i for i, resident in enumerate(RESIDENT) if not resident]
     for j, i in enumerate(streamed):
@@ -67,7 +67,7 @@ def memory():
 
 
 def tree():
-    """The tokens of one pass: the last committed one, draft tokens, and those that verification accepts."""
+    """Returns the tokens of one pass: the last committed token, draft tokens, and those that verification accepts."""
     out = [box(650, 44, 290, 150, "#eff6f1", "none", radius=6), text(662, 66, "Tokens of one pass", weight="bold")]
     nodes = {"a": (682, 112), "b": (742, 92), "c": (742, 134), "d": (802, 82), "e": (802, 108), "f": (802, 134),
              "g": (862, 96), "h": (862, 122), "i": (918, 96)}
@@ -85,10 +85,10 @@ def tree():
 
 
 def schedule(n_tokens):
-    """Copies [(layer, start, end)] and computing [(layer, start, end)] of N_PASSES passes, and the ends of the passes."""
+    """Returns copies and computing of N_PASSES passes, each as [(layer, start, end)], and the ends of the passes."""
     copies, computing, ends = [], [], []
     link_free = device_free = 0.0
-    released = []  # when the slot of each earlier copy became free
+    released = []  # times at which the slots of earlier copies became free
     for _ in range(N_PASSES):
         for i, resident in enumerate(RESIDENT):
             ready = 0.0

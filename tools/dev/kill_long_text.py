@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A long text with a session whose program is killed at random sizes of the session's file, against one run that is
-left alone: are the texts the same?
+"""Checks that a long text is the same if its program is killed at random sizes of its session file and restarted.
 
     tools/dev/kill_long_text.py --kills 10 --session F ... -- PROGRAM generate -m MODEL -f PROMPT ...
 
-What stands behind `--` is the command of the text; the killed runs get `--killed-extra` besides (another placement, say).
-The sizes are drawn over the file that the text leaves, a fifth of them in the part that the prompt makes."""
+After `--` follows the command that generates the text. It runs once without a kill, for comparison; the killed runs get
+the options of --killed-extra in addition (for example another placement). The sizes are drawn from the range of sizes
+that the session file goes through, a fifth of them while the prompt is processed."""
 import argparse
 import json
 import os

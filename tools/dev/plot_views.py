@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""SVG pictures of `slipstream bench --json` results, with Python's own library alone.
+"""Draws results of `slipstream bench --json` as SVG pictures. Uses the standard library only.
 
-    plot_views.py acceptance OUT.svg TITLE=FILE.json...   a panel each: acceptance against the budget of a view, by view
-    plot_views.py speed OUT.svg TITLE=FILE.json,FILE...   a panel each: tokens/s against the tokens of the prompt, by source
+    plot_views.py acceptance OUT.svg TITLE=FILE.json...   acceptance against the budget of a view, a line per view
+    plot_views.py speed OUT.svg TITLE=FILE.json,FILE...   tokens/s against the tokens of the prompt, a line per source
+
+Each TITLE becomes a panel.
 """
 import json
 import math
@@ -13,7 +15,7 @@ COLOURS = ["#0b6e99", "#d9730d", "#448361", "#9f6b53", "#6940a5", "#ad1a72", "#7
 
 
 def nice_step(span):
-    """A step of 1, 2 or 5 times a power of ten that cuts `span` into four to nine parts."""
+    """Returns a step of 1, 2 or 5 times a power of ten that divides `span` into four to nine parts."""
     power = 10 ** math.floor(math.log10(span / 4))
     return next(power * step for step in (1, 2, 5, 10) if span / (power * step) <= 8)
 
@@ -24,7 +26,7 @@ def text(x, y, words, anchor="middle", size=11):
 
 
 def panel(at, title, lines, x_label, y_label, y_range, colours):
-    """One chart of `lines`, name -> [(x, y)], `at` pixels from the left."""
+    """Returns one chart of `lines`, {name: [(x, y)]}, `at` pixels from the left."""
     points = [point for line in lines.values() for point in line]
     xs = sorted({x for x, _ in points})
     x_low, x_high = math.log(xs[0]), math.log(xs[-1])
@@ -55,7 +57,7 @@ def panel(at, title, lines, x_label, y_label, y_range, colours):
 
 
 def picture(panels, x_label, y_label, from_zero):
-    """An SVG of panels [(title, lines)] with one scale and one legend."""
+    """Returns an SVG with the panels [(title, lines)], which share a scale and a legend."""
     values = [y for _, lines in panels for line in lines.values() for _, y in line]
     low = 0.0 if from_zero else math.floor(min(values) * 20) / 20
     high = math.ceil(max(values) * 20) / 20 if not from_zero else max(values) * 1.05
@@ -85,7 +87,8 @@ def acceptance(runs):
 
 
 def speed(runs):
-    """Of a source that stands in several runs the fastest: plain decoding without a view in its memory."""
+    """Returns the lines of a panel. If a source occurs in several runs, the fastest counts: plain decoding without the
+    memory of a view."""
     fastest = {}
     for run in runs:
         for column in run["drafts"]:

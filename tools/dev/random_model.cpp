@@ -1,4 +1,5 @@
-// random_model: a GGUF file of random weights for a shape and a type, when a real model of that size is not at hand.
+// random_model: writes a GGUF file of random weights for a shape and a type, if a real model of that size is not
+// available.
 //
 //   random_model --shape llama3.1-8b --type Q4_K_M --output F.gguf [--seed N] [--threads N] [--layers N] [--context N]
 //   random_model --list

@@ -1,6 +1,6 @@
-// Blocks as kernels/cpu/matmul/dequantize.cpp decodes them. Means are kept at zero, since a mean that all weights share
-// would drive every hidden state into one direction: formats with minimums get the one that centres the codes, signed
-// scales get random signs.
+// Blocks in the formats that kernels/cpu/matmul/dequantize.cpp decodes. Means are kept at zero, since a common mean of
+// all weights would push every hidden state in the same direction: formats with minimums get the minimum that centres
+// the codes, signed scales get random signs.
 #include "tools/dev/random_model_blocks.h"
 
 #include <array>
@@ -15,17 +15,18 @@ namespace slipstream::tools {
 
 namespace {
 
-// Root mean square of codes that are uniform over 2^bits values around their centre.
+// Returns the root mean square of codes that are uniform over 2^bits values around their centre.
 double code_deviation(int bits) {
     const double n = std::ldexp(1.0, bits);
     return std::sqrt((n * n - 1.0) / 12.0);
 }
 
-// What a block's codes and inner scales come to, so that d = deviation / that.
+// Returns the deviation of weights with d = 1, from the codes and inner scales of a block; so d = deviation /
+// block_deviation(type).
 double block_deviation(DType type) {
-    constexpr double kScales32To63 = 48.4;    // rms of 6-bit scales from 32 to 63
-    constexpr double kScales64To127 = 97.3;   // of signed ones of that magnitude
-    constexpr double kScalesSixBits = 18.48;  // of -32 to 31
+    constexpr double kScales32To63 = 48.4;    // root mean square of 6-bit scales from 32 to 63
+    constexpr double kScales64To127 = 97.3;   // of signed scales with magnitudes from 64 to 127
+    constexpr double kScalesSixBits = 18.48;  // of scales from -32 to 31
     switch (type) {
         case DType::Q8_0:
             return code_deviation(8);
@@ -50,7 +51,7 @@ double block_deviation(DType type) {
 
 constexpr std::size_t kQuantiles = 4096;
 
-// The normal distribution's quantile of p, by bisection of the distribution function.
+// Returns the quantile of the standard normal distribution for p, by bisection of its distribution function.
 double normal_quantile(double p) {
     double low = -8.0;
     double high = 8.0;
@@ -61,7 +62,7 @@ double normal_quantile(double p) {
     return 0.5 * (low + high);
 }
 
-// Equally likely values of a normal distribution of deviation 1.
+// Returns equally likely values of the standard normal distribution.
 const std::array<double, kQuantiles>& normal_quantiles() {
     static const std::array<double, kQuantiles> kValues = [] {
         std::array<double, kQuantiles> values{};
@@ -72,7 +73,7 @@ const std::array<double, kQuantiles>& normal_quantiles() {
     return kValues;
 }
 
-// One of `values` for each element; Bits are the type's own.
+// Writes one of `values`, chosen at random, for each element. Bits has the size of the type.
 template <typename Bits>
 void put_floats(std::byte* dst, std::int64_t n, const std::vector<std::uint32_t>& values, RandomWords& words) {
     std::uint64_t random = 0;
@@ -92,7 +93,7 @@ void put_word(std::byte* dst, std::uint64_t word) {
     std::memcpy(dst, &word, sizeof(word));
 }
 
-// 3/4 to 5/4 of `scale`: blocks must not be alike, or a kernel that mixes them up goes unseen.
+// Returns 3/4 to 5/4 of `scale`. Blocks must differ, or tests would not notice a kernel that confuses them.
 float varied(float scale, std::uint64_t random) {
     return scale * (0.75F + static_cast<float>(random >> 56) / 512.0F);
 }
@@ -104,12 +105,13 @@ float with_random_sign(float scale, std::uint64_t random) {
 void put_q8_0(std::byte* block, float scale, RandomWords& words) {
     put_half(block, varied(scale, words.next()));
     for (int i = 0; i < 32; i += 8) put_word(block + 2 + i, words.next());
-    // Quantisers leave -128 unused, and kernels may rely on it.
+    // Quantisers do not use -128, and kernels may rely on that.
     for (int i = 2; i < 34; ++i)
         if (block[i] == std::byte{0x80}) block[i] = std::byte{0};
 }
 
-// Q4_0 and Q5_0 by `bytes` of codes behind d; Q4_1 and Q5_1 with a minimum of `centre` steps between.
+// Writes a block of Q4_0 or Q5_0, d and `bytes` of codes, or of Q4_1 or Q5_1, with a minimum of -`centre` * d between
+// them.
 void put_small_block(std::byte* block, float scale, float centre, std::size_t bytes, RandomWords& words) {
     const std::uint64_t random = words.next();
     const float d = with_random_sign(varied(scale, random), random);
@@ -126,7 +128,8 @@ void put_small_block(std::byte* block, float scale, float centre, std::size_t by
     }
 }
 
-// Scales of 32 to 63 and minimums equal to them, so that dmin = centre * d centres every group.
+// Writes a block of Q4_K or Q5_K: scales of 32 to 63 and minimums equal to the scales, so that dmin = centre * d
+// centres every group.
 void put_q45_k(std::byte* block, float scale, float centre, std::size_t code_bytes, RandomWords& words) {
     const std::uint64_t random = words.next();
     const float d = varied(scale, random);
@@ -152,7 +155,7 @@ void put_q3_k(std::byte* block, float scale, RandomWords& words) {
 void put_q6_k(std::byte* block, float scale, RandomWords& words) {
     for (int i = 0; i < 192; i += 8) put_word(block + i, words.next());
     for (int i = 0; i < 16; i += 8) {
-        // Magnitudes of 64 to 127 as signed bytes: 01xxxxxx, or 10xxxxxx, which is -128 to -65.
+        // Scales with magnitudes of 64 to 127 as signed bytes: 01xxxxxx, or 10xxxxxx, which is -128 to -65.
         const std::uint64_t random = words.next();
         const std::uint64_t negative = (random >> 7) & 0x0101010101010101U;
         put_word(block + 192 + i,

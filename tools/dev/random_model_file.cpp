@@ -1,9 +1,10 @@
-// Which tensors there are, how their values are drawn, and their way into the file: pieces with random numbers of their
-// own, so that the bytes depend on the seed alone, and each thread writes the pieces that it makes; one alone would
-// take longer to hand them over than all take to make them.
+// Chooses the tensors and the distribution of their values, and writes them in pieces. Each piece has its own random
+// seed, so that the bytes depend only on the seed of the model; each thread writes the pieces that it makes, since a
+// single writing thread would be slower than all threads together.
 //
-// Deviations keep a model alive that was never trained: normed activations have deviation 1, so weights of 1/sqrt(K)
-// hand on deviation 1; scores and logits get somewhat more, so that attention chooses and candidates differ.
+// The deviations keep the activations of an untrained model in range: normalised activations have deviation 1, so
+// weights of deviation 1/sqrt(K) preserve it. Scores and logits get a somewhat larger one, so that attention selects
+// and candidates differ.
 #include "tools/dev/random_model_file.h"
 
 #include <algorithm>
@@ -28,12 +29,12 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr std::int64_t kPieceElements = std::int64_t{1} << 18;  // with random numbers of their own; at most 1 MiB
-constexpr std::int64_t kPiecesPerWait = 1024;                   // before a signal is looked for
-constexpr double kScoreGain = 1.4;                              // of q and k: scores of deviation 2
+constexpr std::int64_t kPieceElements = std::int64_t{1} << 18;  // per random seed; at most 1 MiB
+constexpr std::int64_t kPiecesPerWait = 1024;                   // pieces between two checks for a signal
+constexpr double kScoreGain = 1.4;                              // of q and k: attention scores get deviation 2
 constexpr double kLogitGain = 3.0;
 
-// Deviation of the elements of a matrix times the square root of its columns.
+// Returns the deviation of the elements of a matrix times the square root of its columns.
 double gain_of(TensorRole role, const ModelConfig& config) {
     switch (role) {
         case TensorRole::Q:
@@ -43,7 +44,7 @@ double gain_of(TensorRole role, const ModelConfig& config) {
             return 2.0;  // silu(gate) * up has deviation 0.6
         case TensorRole::LmHead:
             return kLogitGain;
-        case TensorRole::TokenEmbedding:  // if tied, the LM head, too
+        case TensorRole::TokenEmbedding:  // also the LM head if embeddings are tied
             return config.tied_embeddings ? kLogitGain : std::sqrt(static_cast<double>(config.d_model));
         default:
             return 1.0;
@@ -85,7 +86,7 @@ public:
         for (int i = 0; i < n_threads; ++i) buffers_.emplace_back(row_bytes(DType::F32, kPieceElements));
     }
 
-    // At `offset` of the file, and zeros behind it as far as the next one begins.
+    // Writes a tensor at `offset` of the file, and zeros after it up to the next multiple of kGgufAlignment.
     void write(const RandomTensor& tensor, std::uint64_t offset, std::uint64_t seed) {
         const RandomBlocks blocks(tensor.type, tensor.deviation);
         const std::int64_t n = tensor.n_elements();
@@ -119,7 +120,7 @@ public:
 private:
     WholeFile& file_;
     ThreadPool pool_;
-    std::vector<std::vector<std::byte>> buffers_;  // one a thread
+    std::vector<std::vector<std::byte>> buffers_;  // one per thread
 };
 
 void check_room(const std::filesystem::path& path, std::size_t bytes) {

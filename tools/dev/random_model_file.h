@@ -1,5 +1,5 @@
-// A GGUF file of random weights for a shape: what a benchmark or a placement needs of a model when the model itself is
-// not there. Loads, plans and generates as the real one would; the text means nothing.
+// Writes a GGUF file with random weights for a shape, for benchmarks and placement tests that do not have the model
+// itself. It loads, plans and generates as the real model does; the generated text has no meaning.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ struct RandomModelOptions {
     int n_threads = 1;
 };
 
-/// Bytes of the file that write_random_model() makes.
+/// Returns the size in bytes of the file that write_random_model() makes.
 [[nodiscard]] std::size_t random_model_bytes(const RandomModelOptions& options);
 
-/// Writes it; the same bytes for the same shape, types and seed, whatever the threads. The file appears when it is
-/// whole. Takes 1 MiB of memory a thread. Throws IoError (the disk is full: before the work where that can be seen),
-/// Interrupted.
+/// Writes the file. Its bytes depend on shape, types and seed only, not on the number of threads. The file gets its
+/// name when it is complete. Takes 1 MiB of memory per thread. Throws IoError (for a full disk before any work, if the
+/// free space is known), and Interrupted after a signal.
 ///
-/// The tokenizer has the 256 bytes, a word to each other id, and no token that ends a text: by chance it would come
-/// early.
+/// The tokenizer has the 256 bytes, one word for each other id, and no token that ends a text, since random weights
+/// would choose it early.
 void write_random_model(const std::filesystem::path& path, const RandomModelOptions& options);
 
 }  // namespace slipstream::tools

@@ -1,5 +1,5 @@
-// GGUF 3 (docs/gguf.md of ggml): magic, counts, key-value pairs, tensor table; little-endian, texts behind their
-// lengths.
+// GGUF version 3 (docs/gguf.md of ggml): magic, counts, key-value pairs, tensor table; little-endian, each text after
+// its length.
 #include "tools/dev/random_model_header.h"
 
 #include <string_view>
@@ -14,7 +14,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// The number that files have for a type.
+// Returns the number of a type in GGUF files.
 std::uint32_t ggml_type_id(DType type) {
     for (std::uint32_t id = 0; id < 64; ++id)
         if (const GgmlType* entry = find_ggml_type(id); entry != nullptr && entry->dtype == type) return id;
@@ -22,7 +22,7 @@ std::uint32_t ggml_type_id(DType type) {
     return 0;
 }
 
-// Key-value pairs and the tensor table, as bytes.
+// Bytes of key-value pairs or of the tensor table.
 class Header {
 public:
     template <typename T>
@@ -68,8 +68,8 @@ private:
     std::uint64_t n_entries_ = 0;
 };
 
-// <unk> <s>, the 256 bytes, then " a", " b", ... " aa", " ab": SentencePiece's sign for a space and a number in
-// letters.
+// Returns the piece of an id: <unk>, <s>, the 256 bytes (if vocab is at least 258), then one word per id:
+// SentencePiece's sign for a space and the id in letters.
 std::string piece(std::int64_t id, std::int64_t vocab) {
     if (id == 0) return "<unk>";
     if (id == 1) return "<s>";
@@ -83,7 +83,7 @@ std::string piece(std::int64_t id, std::int64_t vocab) {
 std::int32_t piece_type(std::int64_t id, std::int64_t vocab) {
     if (id == 0) return 2;                    // unknown
     if (id == 1) return 3;                    // control
-    return vocab >= 258 && id < 258 ? 6 : 1;  // a byte, or normal
+    return vocab >= 258 && id < 258 ? 6 : 1;  // byte or normal
 }
 
 void put_tokenizer(Header& header, std::int64_t vocab) {

@@ -1,4 +1,4 @@
-// The beginning of a GGUF file of random weights: its keys, a tokenizer of the right size, the table of its tensors.
+// The header of a GGUF file with random weights: keys, a tokenizer of the right size, the table of tensors.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace slipstream::tools {
 /// Returns the family whose names GGUF files of this model have: its own, or Llama's if it has none (Mistral).
 [[nodiscard]] const Family& gguf_family(const ModelConfig& config);
 
-/// How a tensor's values are drawn.
+/// Distribution of a tensor's values.
 enum class Draw : std::uint8_t { Normal, AroundOne };
 
 struct RandomTensor {
@@ -36,13 +36,13 @@ struct RandomTensor {
     [[nodiscard]] std::size_t bytes() const { return row_bytes(type, n_elements()); }
 };
 
-/// Tensors begin at multiples of it.
+/// Tensor data begins at multiples of this many bytes.
 inline constexpr std::size_t kGgufAlignment = 32;
 [[nodiscard]] constexpr std::size_t gguf_padded(std::size_t bytes) {
     return (bytes + kGgufAlignment - 1) / kGgufAlignment * kGgufAlignment;
 }
 
-/// The whole header, filled up to where the data begins.
+/// Returns the header, padded to the beginning of the tensor data.
 [[nodiscard]] std::string gguf_header(const RandomModelOptions& options, const std::vector<RandomTensor>& tensors);
 
 }  // namespace slipstream::tools

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Draws comments for a reader's test: does somebody who sees only a comment and its declaration understand them?
+"""Draws comments for a reader's test: is a comment clear to a reader who sees only the comment and its declaration?
 
     reader_test.py ROOT --seed N --sheet FILE --key FILE
     reader_test.py --self-test
 
 Writes a sheet for the reader (comments, declarations, questions; no file, no path, no body) and a key for the checker
-(where each comment stands). Sixty comments are drawn from the C++ and CUDA sources below kernels, offload, runtime,
+(the place of each comment). Sixty comments are drawn from the C++ and CUDA sources below kernels, offload, runtime,
 draft, tools and tests/support: 20 doc comments of several lines, 20 of one line, 10 of constants, 10 inside function
-bodies. The seed and the tree determine the draw. A comment is drawn if
+bodies. Seed and tree determine the draw. A comment can be drawn if
 
-- it precedes a declaration directly, or follows code on its line, or is inside a function body;
-- as a note behind code it has at least four words.
+- it directly precedes a declaration, or follows code on its line, or is inside a function body;
+- it has at least four words, if it follows code on its line.
 
-A comment of a constant (kName) counts as such wherever it is. File heads are not drawn: they have no declaration.
+A comment of a constant (kName) counts as such wherever it is. File heads are not drawn, since they have no declaration.
 """
 
 import argparse
@@ -57,10 +57,10 @@ QUESTIONS = {
 
 class Comment:
     def __init__(self, line, column, text, trailing):
-        self.line = line  # of its first line, from 0
+        self.line = line  # first line, from 0
         self.last_line = line
         self.column = column
-        self.texts = [text]  # by line, with the slashes
+        self.texts = [text]  # one per line, with the slashes
         self.trailing = trailing
 
     def words(self):
@@ -68,7 +68,7 @@ class Comment:
 
 
 def split_comments(source):
-    """The source without its comments (strings become "...", line numbers stay), and its // comments in order."""
+    """Returns the source without its comments (strings become "...", line numbers stay), and its // comments in order."""
     code = []
     comments = []
     line_start = 0
@@ -110,7 +110,7 @@ def split_comments(source):
 
 
 def add_comment(comments, found):
-    """Appends it, or continues the last one: the next line, own, same column."""
+    """Appends a comment, or joins it to the last one if it is on the next line, alone there, in the same column."""
     last = comments[-1] if comments else None
     doc = found.texts[0].startswith("///")
     if (last is not None and not found.trailing and last.last_line + 1 == found.line and last.column == found.column
@@ -122,7 +122,7 @@ def add_comment(comments, found):
 
 
 def kind_of_brace(head, parent):
-    """What a { opens, after the text `head` since the last ; { or }."""
+    """Returns what a { opens. `head`: the text since the last ; { or }."""
     head = re.sub(r"template\s*<[^{}]*?>\s*(?=class|struct|enum|union|requires|inline|\w)", "", head.strip())
     if parent == "body" or parent == "values":
         return parent
@@ -138,7 +138,7 @@ def kind_of_brace(head, parent):
 
 
 def structure(code):
-    """For each line the scope it begins in: its kind, and the head of the outermost function or list of values."""
+    """Returns for each line the scope in which it begins: its kind, and the head of the outermost function or list."""
     stack = []  # (kind, head)
     head = ""
     scopes = []
@@ -166,12 +166,12 @@ def structure(code):
 
 
 def declaration(lines, begin, scope):
-    """The declaration whose text begins on line `begin`: to its ; or to the { of its body."""
+    """Returns the declaration that begins on line `begin`: up to its ; or to the { of its body."""
     first = lines[begin].strip()
     if first.startswith("#define"):
         return re.match(r"#define\s+\w+(\([^)]*\))?", first).group(0)
     text = ""
-    depth = 0  # a thousand for each brace of a value
+    depth = 0  # each brace of a value counts a thousand
     for line in lines[begin:begin + 40]:
         if line.lstrip().startswith("#"):
             break
@@ -196,12 +196,12 @@ def declaration(lines, begin, scope):
 
 
 def is_value(text, scope):
-    """Whether a { behind this text begins a value, not a body."""
+    """Returns whether a { after this text begins a value, not a body."""
     return kind_of_brace(text, "class" if scope == "class" else "namespace") == "values"
 
 
 def tidy(text):
-    """One declaration on lines of at most 110 columns: no initialiser list, no access specifier, no long value."""
+    """Returns a declaration in lines of at most 110 columns, without initialiser list, access specifier, long value."""
     text = re.sub(r"\s+", " ", text).strip()
     text = re.sub(r"^((public|private|protected): )+", "", text)
     text = re.sub(r"^\[\[nodiscard\]\] ", "", text)
@@ -218,7 +218,7 @@ def tidy(text):
 
 
 def own_statement(lines, number):
-    """The statement that a note at the end of line `number` belongs to, from where it begins."""
+    """Returns the statement to which a comment at the end of line `number` belongs."""
     begin = number
     while begin > 0 and number - begin < 3:
         before = lines[begin - 1].strip()
@@ -232,7 +232,7 @@ class Candidate:
     def __init__(self, path, comment, shown, stratum, kind):
         self.path = path
         self.comment = comment
-        self.shown = shown  # text of the declaration, and of the statement where there is one
+        self.shown = shown  # the declaration, and the statement if there is one
         self.stratum = stratum
         self.kind = kind
 
@@ -254,7 +254,7 @@ def candidates(path, source):
         if not comment.trailing and (after >= len(lines) or not lines[after].strip()
                                      or re.match(r"\s*([})\]]|#(?!define)|(public|private|protected):)", lines[after])):
             if scopes[comment.line][0] != "body":
-                continue  # a head, or the end of a scope
+                continue  # a file head, or a comment at the end of a scope
         kind, head = scopes[comment.line]
         if comment.trailing:
             statement = own_statement(lines, comment.line)
@@ -285,8 +285,8 @@ def candidates(path, source):
 
 
 def operand(candidate, seed):
-    """What the second question is about: a parameter or a variable that the comment names, else the result, else a
-    parameter."""
+    """Returns the subject of the second question: a parameter or a variable that the comment names; if there is none,
+    the result, or else a parameter."""
     if candidate.kind == "constant":
         return ""
     text = " ".join(candidate.comment.texts)
@@ -328,7 +328,7 @@ def read_tree(root):
 
 
 def draw(found, seed):
-    """The test's comments, mixed. Raises ValueError where a stratum has too few."""
+    """Returns the comments of the test, shuffled. Raises ValueError if a stratum has too few."""
     drawn = []
     for stratum, n in STRATA.items():
         members = sorted((one for one in found if one.stratum == stratum), key=lambda one: one.order(seed))

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Plain decoding and lists of --draft in turn over real prompts: tokens/s, tokens a pass, ratios, equal texts.
+"""Compares lists of --draft on real prompts, in turn: tokens/s, tokens per pass, ratios, equal texts.
 
   tools/dev/real_prompts.py PROGRAM -m MODEL.gguf --questions question.jsonl [--sets 'none;auto'] [--pairs 5] [-n 256]
       [--extra '-t 1'] [--json OUT]
 
-Questions are Spec-Bench's: a line each, {"category": ..., "turns": [...]}; the first PER of each group are asked, through
-the model's template, each in a process of its own. The first set is what the others are compared with: a ratio is the
-median over pairs of seconds a token. Prints a line a prompt and one in all; --json keeps a row a prompt and set.
+The questions are those of Spec-Bench, one JSON object per line: {"category": ..., "turns": [...]}. The first turn of the
+first PER questions of each group is asked through the model's template, each in a process of its own. The first set is
+the baseline: a ratio is the median over pairs of its seconds per token over those of the set. Prints a line per prompt
+and one for all prompts; --json writes a row per prompt and set.
 """
 import argparse
 import json

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Mutated model files and hostile options: the program is to say in a line what is wrong, and never to crash or hang.
+"""Runs the program on mutated model files and hostile options. It must report errors in one line, never crash or hang.
 
 usage: tools/dev/try_hostile.py PROGRAM [--gguf FILE] [--files 500] [--options 100] [--seed 1]
 
-Files are the bundled model's (config, tokenizer, weights) and the first 4 MiB of a GGUF file, its rest zeros, each with
-a few bytes changed, cut out, doubled or set to extreme numbers; inspect reads every one, generate every tenth. Options are those that --help-all of each
-command lists, with values that no one means. A finding is a signal, exit code other than 0, 1, 2, more than a minute,
-or an error (code 1, 2) without a line that says so; each is printed with what repeats it, and kept in a folder that is named.
+Files are those of the bundled model (config, tokenizer, weights) and the first 4 MiB of a GGUF file, the rest of which
+is zeros. Each has a few bytes changed, removed, doubled or replaced by extreme numbers, or is cut. `inspect` reads every
+file, `generate` two of ten. Options are those that --help-all of each command lists, with invalid values.
+A finding is a signal, an exit code other than 0, 1 and 2, a run of more than a minute, or an error (code 1, 2) without
+a line that reports it. Each finding is printed with the command that repeats it; its file is kept in a folder that is
+named.
 """
 
 import argparse
@@ -55,7 +57,7 @@ class Trial:
         self.codes = {}
 
     def run(self, arguments, keep=None):
-        """Whether all went as it may."""
+        """Runs the program and reports a finding, if there is one."""
         self.runs += 1
         environment = {"PATH": os.environ["PATH"], "HOME": self.folder, "LC_ALL": "C.UTF-8"}
         try:
@@ -65,7 +67,7 @@ class Trial:
         except subprocess.TimeoutExpired:
             code, err = "no end within 60 s", b"-"
         except (OSError, ValueError):
-            return  # no system takes these arguments
+            return  # the system does not accept these arguments
         self.codes[code] = self.codes.get(code, 0) + 1
         if code == 0 or (code in (1, 2) and err.rstrip().split(b"\n")[-1].startswith(b"slipstream: ")):
             return
@@ -106,7 +108,7 @@ def try_files(trial, n_files, gguf, chance):
 
 
 def commands_of(program):
-    """{command: [(option, takes a value)]}, as the help tells."""
+    """Returns {command: [(option, takes a value)]} from the help texts."""
     listed = subprocess.run([program, "help"], capture_output=True, text=True, check=True).stdout
     commands = re.findall(r"^  ([a-z]+) {2,}", listed.split("Commands\n")[1].split("\n\n")[0], re.M)
     options = {}

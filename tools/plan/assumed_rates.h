@@ -1,5 +1,6 @@
-// Tokens a second where what guesses is not measured but assumed (`plan --assume`): chains of guesses of which each is
-// accepted with one probability, drafting a part of which is hidden behind the pass.
+// Tokens per second for a drafter that is assumed, not measured (`plan --assume`). Model: draft chains in which each
+// draft token is accepted with the same probability, given that its parent was; a fraction of the drafting time
+// overlaps with the pass.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +15,32 @@
 namespace slipstream::tools {
 
 struct Assumptions {
-    double acceptance = 0.0;                // of a guess, given that its parent was accepted
-    double hidden = 0.0;                    // part of the drafting that takes no time of its own
-    std::optional<double> draft_seconds{};  // of one guess; nothing: the target itself, over a view of its KV
-    std::int64_t view_tokens = 4096;        // that the view keeps
+    double acceptance = 0.0;  // acceptance probability of a draft token, given that its parent was accepted
+    double hidden = 0.0;      // fraction of the drafting time that overlaps with the pass
+    std::optional<double> draft_seconds{};  // per draft token; none: the target drafts, over a KV view
+    std::int64_t view_tokens = 4096;        // size of that KV view
 
-    /// What the view takes of the devices; nothing where something else guesses.
+    /// Returns the needs of a KV view of `view_tokens` tokens for trees of up to `max_nodes` nodes, or nullopt if
+    /// draft_seconds is given.
     [[nodiscard]] std::optional<ViewNeeds> view(std::int64_t max_nodes) const;
 };
-/// `--assume`: "acceptance=.95,hidden=0,draft=0.003,view=4096"; nothing where it is not given. Throws UsageError.
+/// Parses `--assume` ("acceptance=.95,hidden=0,draft=0.003,view=4096"). Returns nullopt if it is not given. Throws
+/// UsageError if it is malformed, out of range or lacks the acceptance.
 [[nodiscard]] std::optional<Assumptions> assumed_setting(const Settings& settings);
 
-/// The length of chain with which most tokens come a second, and how that follows.
+/// The draft chain length with the highest predicted tokens per second, and the terms of that prediction.
 struct AssumedRate {
     Assumptions assumed;
-    double draft_seconds = 0.0;    // of one guess
-    std::int64_t n_guesses = 0;    // of a chain
-    double tokens_per_pass = 1.0;  // (1 - a^(n + 1)) / (1 - a)
-    double pass_seconds = 0.0;     // of n + 1 tokens
-    double seconds = 0.0;          // with the drafting that is not hidden: pass + (1 - hidden) n draft
+    double draft_seconds = 0.0;    // per draft token
+    std::int64_t n_guesses = 0;    // draft tokens of a chain
+    double tokens_per_pass = 1.0;  // (1 - a^(n + 1)) / (1 - a), where a is the acceptance and n is n_guesses
+    double pass_seconds = 0.0;     // time of a pass of n + 1 tokens
+    double seconds = 0.0;  // pass and drafting that does not overlap: pass_seconds + (1 - hidden) n draft_seconds
 
     [[nodiscard]] double seconds_per_token() const { return seconds / tokens_per_pass; }
 };
-/// Of chains of fewer than `most_nodes` guesses: none to 16, then in steps of an eighth. `pass_seconds` by tokens of
-/// the pass.
+/// Returns the best of the chain lengths below `most_nodes`: 0 to 16, then in steps of one eighth. `pass_seconds`
+/// returns the time of a pass of that many tokens.
 [[nodiscard]] AssumedRate best_chain(const Assumptions& assumed, double draft_seconds, std::int64_t most_nodes,
                                      const std::function<double(std::int64_t)>& pass_seconds);
 

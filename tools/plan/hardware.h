@@ -1,4 +1,5 @@
-// Hardware as a plan sees it: devices with a budget, their links, and a host that all of them share.
+// Hardware as `plan` sees it: devices with memory budgets, their links to the host, and the host, which all devices
+// share.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +12,23 @@ namespace slipstream::tools {
 
 struct Hardware {
     std::string name;    // "2x4090", "this machine"
-    std::string device;  // of each: "RTX 4090", "cpu"
-    std::string link;    // of each: "PCIe 4.0 x8", "throttled", "memory"
+    std::string device;  // name of each device: "RTX 4090", "cpu"
+    std::string link;    // link of each device: "PCIe 4.0 x8", "memory, measured", "throttled"
     int n_devices = 1;
-    std::size_t device_bytes = 0;          // budget of each; the largest size_t: none
-    std::vector<std::size_t> budgets{};    // of the devices, where they differ
-    std::size_t workspace_bytes = 0;       // of it, beside what the model's shape says
-    double link_bytes_per_second = 0.0;    // of each, host to device
-    std::vector<double> links{};           // of the devices, where they differ
-    double memory_bytes_per_second = 0.0;  // of the host, for all links (and CPU devices) together; 0: no limit
+    std::size_t device_bytes = 0;          // budget of each device; SIZE_MAX: no budget
+    std::vector<std::size_t> budgets{};    // [n_devices] if given for each device, else empty
+    std::size_t workspace_bytes = 0;       // workspace of ops, in each budget; ignored if PlanRequest::run is set
+    double link_bytes_per_second = 0.0;    // host to device, of each link
+    std::vector<double> links{};           // [n_devices] if given for each device, else empty
+    double memory_bytes_per_second = 0.0;  // host memory bandwidth that all links (and CPU devices) share; 0: no limit
     double host_bytes_per_copied_byte = 1.0;
-    std::size_t host_bytes = 0;            // memory of the host; 0: not known
-    std::size_t host_budget_bytes = 0;     // of it, for what streams; 0: not known
-    bool devices_in_host_memory = false;   // CPU devices: what is resident takes host memory, too
+    std::size_t host_bytes = 0;            // host memory; 0: unknown
+    std::size_t host_budget_bytes = 0;     // most host memory for what streams; 0: unknown
+    bool devices_in_host_memory = false;   // CPU devices: resident items take host memory, too
     PassRates rates;                       // of one device
-    PassRates host_rates;                  // of all of the host's cores, computing in place
-    std::string rates_source = "profile";  // of `rates`; of this machine: "kept", "measured"
-    double rates_spread = 0.0;             // of this machine: MachineRates::spread
+    PassRates host_rates;                  // of all host cores, which compute on weights in host memory
+    std::string rates_source = "profile";  // origin of `rates`: "profile", or of this machine "kept" or "measured"
+    double rates_spread = 0.0;             // of this machine: MachineRates::spread; 0 for a profile
 
     [[nodiscard]] std::size_t budget_of(std::size_t index) const {
         return budgets.empty() ? device_bytes : budgets[index];

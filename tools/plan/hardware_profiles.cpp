@@ -12,33 +12,35 @@ namespace slipstream::tools {
 
 namespace {
 
-// Peaks of the cards. Memory and bandwidth: product pages. Tensor throughput with 32-bit accumulation: tables in the
-// architecture papers of GA102 (71), Ada (165.2) and Blackwell RTX (209.5); of the laptop card from its 36 units at
-// about 2 GHz (0.512 TFLOPS a unit and GHz, as the 4090 has).
+// Peak figures of the GPUs. Memory and bandwidth: product pages. Tensor throughput with 32-bit accumulation: tables in
+// the architecture papers of GA102 (71), Ada (165.2) and Blackwell RTX (209.5); of the laptop GPU: computed from its 36
+// multiprocessors at about 2 GHz (0.512 TFLOPS per multiprocessor and GHz, as in the 4090).
 constexpr CardModel kRtx3090{"RTX 3090", 24576, 936.2, 71.0, 4};
 constexpr CardModel kRtx4090{"RTX 4090", 24564, 1008.0, 165.2, 4};
 constexpr CardModel kRtx5090{"RTX 5090", 32607, 1792.0, 209.5, 5};
 constexpr CardModel kRtx4070Laptop{"RTX 4070 Laptop", 8188, 256.0, 36.0, 4};
 
-// What is reached, estimated.
-constexpr double kMemoryReached = 0.85;  // large sequential reads by a kernel
-constexpr double kFloatReached = 0.50;   // of tensor peak, passes of up to some hundred tokens
-constexpr double kCodesReached = 0.30;   // the same where codes are unpacked on the way
-constexpr double kAttentionReached = 0.25;
-// PCIe after 128b/130b coding, a lane; packet headers and flow control leave about 80 % to copies: 25.2 GB/s for 4.0
-// x16 (TriForce's figures imply 25.4 GB/s: Sun et al. 2024, arXiv 2404.11912, section 5).
+// Fractions of the peaks that are reached (estimated).
+constexpr double kMemoryReached = 0.85;     // of memory bandwidth, by large sequential reads of a kernel
+constexpr double kFloatReached = 0.50;      // of tensor throughput, in passes of up to some hundred tokens
+constexpr double kCodesReached = 0.30;      // of tensor throughput, if quantised weights are unpacked by the kernel
+constexpr double kAttentionReached = 0.25;  // of tensor throughput, by attention
+// Of the PCIe rate of a lane after 128b/130b coding: packet headers and flow control leave about 80 % to copies, 25.2
+// GB/s for 4.0 x16 (TriForce's figures imply 25.4 GB/s: Sun et al. 2024, arXiv 2404.11912, section 5).
 constexpr double kLinkReached = 0.80;
-constexpr double kHostReached = 0.75;  // of the peak of DDR5 channels, when cards read
-// Estimated: sixteen cores at 4 GHz with 32 operations a cycle (AVX2), half of them reached; four channels' worth of
-// bytes are read long before. A card's board says which memory it is, not which processor: a laptop's has fewer cores.
+constexpr double kHostReached = 0.75;  // of the peak of DDR5 channels, when GPUs read host memory
+// Floating-point operations per second of the host's CPU (estimated): 16 cores at 4 GHz, 32 operations per cycle
+// (AVX2), half of them reached. In a pass of one token memory bandwidth is the limit even with four channels. All
+// profiles use this value: a profile states the host's memory, not its processor; a laptop has fewer cores.
 constexpr double kHostFlops = 1.0e12;
-// Driver, context and display; and the GiB that is left free by default (--device-memory).
+// MiB of GPU memory that a plan leaves free: driver, context and display, and the 1 GiB that --device-memory leaves
+// free by default.
 constexpr double kReservedMib = 600.0 + 1024.0;
-constexpr std::size_t kWorkspaceBytes = std::size_t{256} << 20;  // of kernels
-constexpr double kHostShare = 0.8;                               // of host memory that may be page-locked by default
-constexpr double kLayerSeconds = 30e-6;                          // a dozen launches out of a recorded graph
-constexpr double kPassSeconds = 300e-6;                          // embedding, logits back to the host, sampling
-constexpr double kTransferSeconds = 30e-6;                       // through host memory, both ways, whatever its size
+constexpr std::size_t kWorkspaceBytes = std::size_t{256} << 20;  // workspace of kernels
+constexpr double kHostShare = 0.8;          // fraction of host memory that may be pinned by default
+constexpr double kLayerSeconds = 30e-6;     // per layer: about twelve kernel launches from a CUDA graph
+constexpr double kPassSeconds = 300e-6;     // per pass: embedding, logits to the host, sampling
+constexpr double kTransferSeconds = 30e-6;  // through host memory, both ways, for any size
 
 constexpr double kMib = 1024.0 * 1024.0;
 
@@ -59,8 +61,8 @@ double lane_bytes_per_second(int pcie_generation) {
 }  // namespace
 
 const std::vector<HardwareProfile>& hardware_profiles() {
-    // Consumer boards give two cards eight lanes each; sixteen each take a workstation board. DDR5 in two channels:
-    // 5600 MT/s where two modules are in, 4800 where four are; in eight channels, 4400.
+    // A consumer board gives two GPUs 8 PCIe lanes each; 16 lanes each need a workstation board. DDR5 in two channels
+    // runs at 5600 MT/s with two modules and at 4800 MT/s with four; in eight channels at 4400 MT/s.
     static const std::vector<HardwareProfile> kProfiles{
         {"1x3090", kRtx3090, 1, 16, 128, 76.8, Board::Consumer},
         {"2x3090", kRtx3090, 2, 8, 192, 76.8, Board::Consumer},
@@ -125,11 +127,12 @@ Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& con
     hardware.host_rates.kv = ByteCost::roofline(hardware.memory_bytes_per_second, kHostFlops, kv_flops_per_byte);
     hardware.rates.layer_seconds = kLayerSeconds;
     hardware.rates.pass_seconds = kPassSeconds;
-    // Norms, rotation and gates read and write each token's activations a few times.
+    // Norms, RoPE and gates read and write the activations of each token a few times.
     hardware.rates.layer_token_seconds =
         4.0 * sizeof(float) * static_cast<double>(3 * config.d_model + config.max_d_ff()) / bytes_per_second;
     if (profile.n_cards > 1) {
-        // The rows of a layer go out to the host, and in to the next one's card, or to all who sum them up.
+        // The hidden-state rows of a layer are copied to the host, then to the GPU of the next layer, or to all GPUs
+        // that sum them.
         const double n_transfers = split == SplitKind::Layers ? 1.0 : 2.0;
         const double n_in = split == SplitKind::Layers ? 1.0 : profile.n_cards - 1.0;
         const double bytes = (1.0 + n_in) * sizeof(float) * static_cast<double>(config.d_model);

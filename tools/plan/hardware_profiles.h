@@ -1,6 +1,6 @@
-// Machines by name that need not be there, for planning: a card's memory, speed and link, how many of them, and the
-// host. Peaks are from public data sheets; what of them is reached is an estimate, stated beside each in the source.
-// Nothing here has been measured on such a machine.
+// Named machines for planning, which need not exist here: memory, speed and link of a GPU, the number of GPUs, and the
+// host. Peak figures are from public data sheets; the fraction of a peak that is reached is an estimate, stated in
+// hardware_profiles.cpp. Nothing was measured on such a machine.
 #pragma once
 
 #include <cstdint>
@@ -19,39 +19,40 @@ namespace slipstream::tools {
 struct CardModel {
     std::string_view name;
     double memory_mib = 0.0;       // as the driver reports it
-    double memory_gb_per_s = 0.0;  // peak, 10^9 bytes
-    double tensor_tflops = 0.0;    // peak, 16-bit floats accumulated in 32 bits, dense
+    double memory_gb_per_s = 0.0;  // peak, in 10^9 bytes per second
+    double tensor_tflops = 0.0;    // peak, dense, of 16-bit floats accumulated in 32 bits
     int pcie_generation = 4;
 };
 
 enum class Board : std::uint8_t {
-    Consumer,     // 16 lanes for cards, together
-    Workstation,  // 16 lanes for each of two
-    Laptop,       // nothing can be added
+    Consumer,     // 16 PCIe lanes for all GPUs together
+    Workstation,  // 16 PCIe lanes for each of two GPUs
+    Laptop,       // no GPU and no memory can be added
 };
 
 struct HardwareProfile {
     std::string_view name;
     CardModel card;
     int n_cards = 1;
-    int lanes = 16;  // of each card
+    int lanes = 16;  // PCIe lanes of each GPU
     double host_gib = 0.0;
-    double host_gb_per_s = 0.0;  // peak of its memory
+    double host_gb_per_s = 0.0;  // peak of the host's memory
     Board board = Board::Consumer;
 };
 
-/// All there are.
+/// Returns all profiles.
 [[nodiscard]] const std::vector<HardwareProfile>& hardware_profiles();
-/// Case does not matter; nothing for a name that is none.
+/// Returns the profile of that name, in any case ("1x5090" also means "5090"), or nullopt if there is none.
 [[nodiscard]] std::optional<HardwareProfile> find_profile(std::string_view name);
 
-/// "PCIe 4.0 x8".
+/// Returns the link of a GPU as text: "PCIe 4.0 x8".
 [[nodiscard]] std::string link_text(const HardwareProfile& profile);
-/// What large copies out of page-locked memory reach.
+/// Returns the rate that large copies from pinned memory are estimated to reach.
 [[nodiscard]] double link_bytes_per_second(int pcie_generation, int lanes);
 
-/// The profile as hardware for a model of that shape with that KV type. Several cards pay for a transfer of hidden rows
-/// at each layer, through host memory; where matrices are split, for two sums of such rows.
+/// Returns the hardware of `profile` for planning a model of shape `config` with KV of type `kv_dtype`. With several
+/// GPUs, the time of each layer includes transfers of its hidden-state rows through host memory: one transfer if the
+/// GPUs have different layers (SplitKind::Layers), two sums of rows if they share matrices (SplitKind::Tensor).
 [[nodiscard]] Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& config, DType kv_dtype,
                                         SplitKind split = SplitKind::Layers);
 

@@ -1,5 +1,5 @@
-// Shapes are those of the models' own configuration files. Which matrix a mixture gives which type follows what
-// llama.cpp writes (src/llama-quant.cpp, llama_tensor_get_type and tensor_type_fallback), for dense models without an
+// Shapes are taken from the configuration files of the models. The types that a mixture gives to each matrix follow
+// llama.cpp (src/llama-quant.cpp, llama_tensor_get_type and tensor_type_fallback), for dense models without an
 // importance matrix; checked against the sizes of published files.
 #include "tools/plan/model_shapes.h"
 
@@ -69,9 +69,9 @@ constexpr std::array kShapes{
 
 struct NamedQuantisation {
     std::string_view name;
-    DType base;  // of every matrix that the mixture does not name
+    DType base;  // type of every matrix that the mixture does not single out
 };
-// In the order of the enumeration.
+// In the order of Quantisation.
 constexpr std::array kQuantisations{
     NamedQuantisation{"F32", DType::F32},     NamedQuantisation{"BF16", DType::BF16},
     NamedQuantisation{"F16", DType::F16},     NamedQuantisation{"Q8_0", DType::Q8_0},
@@ -93,7 +93,8 @@ DType base_type(Quantisation quantisation) {
     return kQuantisations[static_cast<std::size_t>(quantisation)].base;
 }
 
-// The first and last eighth of the layers, and every third between.
+// Returns whether the mixture gives a layer more bits: the first and last eighth of the layers, and every third
+// between.
 bool gets_more_bits(std::int64_t layer, std::int64_t n_layers) {
     return layer < n_layers / 8 || layer >= 7 * n_layers / 8 || (layer - n_layers / 8) % 3 == 2;
 }
@@ -130,12 +131,12 @@ DType down_type(Quantisation quantisation, std::int64_t layer, std::int64_t n_la
     }
 }
 
-// Of a matrix in a layer, by the mixture alone.
+// Returns the type that the mixture gives to a matrix of a layer, before fitting_type().
 DType mixed_type(Quantisation quantisation, TensorRole role, std::int64_t layer, const ModelConfig& config) {
     DType type = base_type(quantisation);
     if (role == TensorRole::V) {
         type = value_type(quantisation, layer, config.n_layers());
-        // Models of 80 layers with grouped queries have small value matrices: they get a bit more.
+        // Value matrices of 80-layer models with grouped queries are small, so llama.cpp gives them more bits.
         const bool is_70b = config.n_layers() == 80 && config.attention(layer).queries_per_kv_head() > 1;
         if (is_70b && (type == DType::Q3_K || type == DType::Q4_K)) type = DType::Q5_K;
     }
@@ -149,7 +150,7 @@ bool divides(DType type, std::int64_t cols) {
     return cols % dtype_info(type).block_elements == 0;
 }
 
-// Where rows are no multiple of the type's block.
+// Returns `type`, or the type that replaces it if rows of `cols` elements are no multiple of its quantisation block.
 DType fitting_type(DType type, std::int64_t cols) {
     if (divides(type, cols)) return type;
     switch (type) {

@@ -1,4 +1,4 @@
-// Models by name that need not be there: their shapes, and what a quantisation makes of their matrices. For planning.
+// Named model shapes for planning without a file, and the types that a quantisation gives to the matrices of a model.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace slipstream::tools {
 
-/// What a whole model is written in: one type, or a mixture of types that gives some matrices more bits.
+/// Quantisation of a whole model: one type, or a mixture of types in which some matrices get more bits.
 enum class Quantisation : std::uint8_t {
     F32,
     BF16,
@@ -32,23 +32,23 @@ enum class Quantisation : std::uint8_t {
     Q3_K_M,
     Q3_K_S,
 };
-/// As files are named after it: "Q4_K_M".
+/// Returns the name that is usual in file names: "Q4_K_M".
 [[nodiscard]] std::string_view quantisation_name(Quantisation quantisation);
-/// All names, largest first.
+/// Returns all names, in the order of the enumeration.
 [[nodiscard]] std::vector<std::string_view> quantisation_names();
-/// Case does not matter; nothing for a name that is none.
+/// Returns the quantisation of that name, in any case, or nullopt if there is none.
 [[nodiscard]] std::optional<Quantisation> find_quantisation(std::string_view name);
 
-/// Names that find_shape() knows, in families.
+/// Returns the names that find_shape() knows, one family after the other.
 [[nodiscard]] std::vector<std::string_view> shape_names();
 /// Returns the model called "llama-70b", "qwen2.5-7b", ... (in any case), with `n_layers` layers if that is not 0;
-/// nothing if the name is unknown.
+/// nullopt if the name is unknown.
 [[nodiscard]] std::optional<ModelConfig> find_shape(std::string_view name, std::int64_t n_layers = 0);
 
-/// The matrices and small tensors of a model as views that tell type and shape; there is nothing to read behind them.
+/// Returns the tensors of a model as views that have only a type and a shape; their data pointers are null.
 [[nodiscard]] ModelWeights shape_weights(const ModelConfig& config, Quantisation quantisation);
 
-/// Bytes of all tensors as they lie in a file, headers not counted.
+/// Returns the bytes of all tensors in a file, without its headers. Tied embeddings are counted once.
 [[nodiscard]] std::size_t file_bytes(const ModelWeights& weights, const ModelConfig& config);
 
 }  // namespace slipstream::tools

@@ -1,4 +1,4 @@
-// slipstream plan: what of a model would stay on a device, what would stream, and what passes would then take.
+// slipstream plan: reports what would stay on the devices, what would stream, and how long passes would take.
 #include <vector>
 
 #include "tools/options/command.h"

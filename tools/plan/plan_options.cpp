@@ -22,14 +22,15 @@ std::vector<std::size_t> budgets(const Settings& settings, int n_devices) {
     const Setting* setting = settings.find("device-memory");
     if (setting == nullptr) return sizes;
     for (const std::string_view text : device_values(*setting, n_devices)) {
-        // A CPU device that computes in place; a card has its memory.
+        // 'none' is allowed for this machine's CPU devices, which compute in place; a GPU of a profile has a fixed
+        // memory.
         const bool is_unlimited = text == "none" && !settings.text("profile");
         sizes.push_back(is_unlimited ? std::numeric_limits<std::size_t>::max() : size_value(text, setting->where));
     }
     return sizes;
 }
 
-// Bytes a second; infinity for 'none', a link as it is. Empty where all are.
+// Returns the rates of --link-gib-s in bytes per second; infinity for 'none' (not throttled). Empty if all are 'none'.
 std::vector<double> links(const Settings& settings, int n_devices) {
     std::vector<double> found;
     const Setting* setting = settings.find("link-gib-s");
@@ -86,7 +87,7 @@ std::vector<double> number_list(const Settings& settings, std::string_view name,
     if (setting == nullptr) return numbers;
     for (const std::string_view text : split_list(setting->values.back())) {
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), numbers.emplace_back());
-        // A NaN is in no range.
+        // Written so that a NaN is refused, too.
         if (error != std::errc() || end != text.data() + text.size() ||
             !(numbers.back() >= range.lowest && numbers.back() <= range.highest))
             throw UsageError(

@@ -1,4 +1,4 @@
-// What `plan` reads of the options about placement (options/offload_options.h): the devices may be those of a profile.
+// The placement options (options/offload_options.h) as `plan` reads them: the devices may be those of a profile.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,24 @@
 
 namespace slipstream::tools {
 
-/// --device-memory, --host-memory, --link-gib-s, --ring, --expect-tokens, as offload_option_specs() lists them.
+/// Values of --device-memory, --host-memory, --link-gib-s, --ring and --expect-tokens (offload_option_specs()).
 struct PlacementSettings {
-    std::vector<std::size_t> device_bytes;      // empty: not given; one for all devices, or one each
-    std::optional<std::size_t> host_bytes;      // most that what streams may take of host memory
-    std::vector<double> link_bytes_per_second;  // as device_bytes; infinite: as it is
+    std::vector<std::size_t> device_bytes;      // [1] for all devices, or [n_devices]; empty: not given
+    std::optional<std::size_t> host_bytes;      // most host memory for what streams
+    std::vector<double> link_bytes_per_second;  // as device_bytes; infinity: not throttled
     std::optional<std::size_t> ring_bytes;
     std::optional<std::int64_t> expect_tokens;
 };
-/// UsageError for what is malformed, and for lists that are neither one value nor `n_devices`.
+/// Reads the placement options. Throws UsageError if a value is malformed or if a list has neither one value nor one
+/// for each of the `n_devices` devices.
 [[nodiscard]] PlacementSettings placement_settings(const Settings& settings, int n_devices);
 
-/// How many devices --devices names: 1 for auto, cpu and cuda:0, 2 for "cpu,cpu". UsageError where it is malformed,
-/// RequestError where it names a card beside others.
+/// Returns the number of devices that --devices names: 1 for "auto", "cpu", "cuda:0" or no option, 2 for "cpu,cpu".
+/// Throws UsageError if the option is malformed, RequestError if it names a GPU together with other devices.
 [[nodiscard]] int planned_devices(const Settings& settings);
 
-/// Numbers of a comma-separated list, each in the range; empty where the option is not given. UsageError.
+/// Returns the numbers of a comma-separated list option, empty if the option is not given. Throws UsageError if an item
+/// is no number or outside `range`.
 [[nodiscard]] std::vector<double> number_list(const Settings& settings, std::string_view name, Range<double> range);
 
 }  // namespace slipstream::tools

@@ -92,7 +92,7 @@ void add_residency(LabelledLines& out, const PlanReport& report) {
                             : ""));
 }
 
-// A row for each device, a column for each purpose that takes memory on any.
+// Appends the memory table: a row for each device, a column for each purpose that takes memory on any device.
 void add_memory(LabelledLines& out, const PlanRequest& request, const PlanReport& report, int columns) {
     std::vector<std::string> headers{"memory of"};
     std::vector<std::vector<std::string>> rows;
@@ -124,7 +124,7 @@ std::string split_reason(const PlanRequest& request) {
                                                            : "planned: the least time for a pass";
 }
 
-// Where no link or device waits for another, none can be relieved.
+// Returns what limits a pass with this split, and thereby what other shares could change.
 std::string why_split(const PlanRequest& request, const PlanReport& report) {
     const bool streams = report.plan.sums().regime != Regime::AllFits;
     if (request.split == SplitKind::Tensor)
@@ -141,7 +141,7 @@ std::string why_split(const PlanRequest& request, const PlanReport& report) {
         seconds_text(compute_seconds));
 }
 
-// Who has what, and why.
+// Appends the part of each device, and the reason for the split.
 void add_split(LabelledLines& out, const PlanRequest& request, const PlanReport& report) {
     if (report.devices.empty()) return;
     std::string parts;
@@ -188,7 +188,7 @@ std::string rates_text(const std::vector<PlannedRate>& rates) {
     return table.text();
 }
 
-// Guessing by assumption; formulas where they are asked for.
+// Appends the prediction for the assumed drafter; with PlanDetail::Formulas also its formulas.
 void add_assumed(LabelledLines& out, const PlanReport& report, PlanDetail detail) {
     if (!report.assumed) return;
     const AssumedRate& rate = *report.assumed;
@@ -213,7 +213,7 @@ void add_assumed(LabelledLines& out, const PlanReport& report, PlanDetail detail
     out.raw("");
 }
 
-// A row for each way: what passes take, and from how many tokens of a pass it is the fastest.
+// Appends the table of ways: the time of passes, and from how many tokens per pass the way is the fastest.
 void add_ways(LabelledLines& out, const PlanReport& report, int columns) {
     if (report.ways.empty()) return;
     const std::int64_t n = report.plan.pass_tokens();
@@ -233,7 +233,7 @@ void add_ways(LabelledLines& out, const PlanReport& report, int columns) {
     out.raw(table.text(columns));
 }
 
-// What the rows of the table rest on.
+// Returns the assumptions behind the table of rates.
 std::string assumption_text(const PlanRequest& request, const PlanReport& report) {
     const std::string_view nodes = request.run ? "what the draft trees here may hold"
                                    : request.pass_tokens
@@ -252,7 +252,7 @@ JsonObject pass_json(std::int64_t n_tokens, const SimulatedPass& pass) {
     return json;
 }
 
-// A budget; null: none.
+// Adds a memory budget to `json`; null: there is no budget.
 void add_memory(JsonObject& json, std::size_t bytes) {
     if (bytes < std::numeric_limits<std::size_t>::max()) {
         json.unsigned_integer("device_memory_bytes", bytes);
@@ -261,7 +261,8 @@ void add_memory(JsonObject& json, std::size_t bytes) {
     }
 }
 
-// Where devices are unlike the least of them is told, and each by itself.
+// If budgets or links are given for each device, the values at the top are the smallest budget and the slowest link,
+// and "each" lists all devices.
 JsonObject hardware_json(const Hardware& hardware) {
     JsonObject json;
     json.text("name", hardware.name).text("device", hardware.device).integer("devices", hardware.n_devices);
@@ -358,7 +359,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
 
 namespace {
 
-// Where the rates come from; their spread is null for those of a profile.
+// Returns the origin of the rates; "spread" is null for a profile.
 JsonObject rates_json(const PlanRequest& request) {
     JsonObject json;
     json.text("source", request.hardware.rates_source);

@@ -20,10 +20,12 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr double kWorthTelling = 1.01;
+// Smallest gain of a change that is reported.
+constexpr double kLeastGain = 1.01;
+// Bytes that the change "more device memory" adds to each GPU of a profile.
 constexpr std::size_t kMoreMemory = std::size_t{8} << 30;
 
-// With room for passes of `nodes` tokens, where it is not known how many nodes those have that will run.
+// Returns the needs of the run; if the run is not known, of passes of up to `nodes` tokens.
 RunNeeds needs_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes) {
     RunNeeds needs = generation_needs(request.run ? request.run->budget : nodes, context_tokens, CheckPasses::No);
     if (request.run) needs.view = request.run->view;
@@ -55,7 +57,8 @@ PlacementRequest placement_of(const PlanRequest& request, std::int64_t context_t
     return placement;
 }
 
-// As a run shares the model out: for the tokens that are expected or one, whatever guesses.
+// Returns the shard of each device, chosen as a run chooses them: for passes of the expected tokens (default 1),
+// whatever the drafter. Empty for one device.
 std::vector<ModelShard> shards_of(const PlanRequest& request, std::int64_t context_tokens) {
     const ModelConfig& config = request.model.config;
     const ModelWeights& weights = request.model.weights;
@@ -66,7 +69,7 @@ std::vector<ModelShard> shards_of(const PlanRequest& request, std::int64_t conte
     };
     if (request.run && !request.run->parts.empty()) return dealt(request.run->parts);
     if (!request.shares.empty()) return dealt(parts_by_share(request.split, config, weights, request.shares));
-    // Devices alike need no search.
+    // If all devices have the same budget and link, an even split is the best.
     const bool are_alike = request.hardware.budgets.empty() && request.hardware.links.empty();
     if (are_alike && (request.profile || request.split == SplitKind::Tensor))
         return dealt(even_parts(request.split, config, weights, n_devices));
@@ -84,7 +87,7 @@ PlacementRequest placement_of(const PlanRequest& request, std::int64_t context_t
     return asked;
 }
 
-/// A plan, and what it was made for.
+/// A plan, and the request that it was made for.
 struct PlacedPlan {
     PlacementRequest placement;
     SplitPlan plan;
@@ -104,7 +107,7 @@ std::size_t sum_of(const SplitPlan& plan, Bytes bytes) {
     return sum;
 }
 
-// Digits enough to tell 128.4 from 128.0.
+// One decimal, so that 128.4 and 128.0 GiB differ in the message.
 std::string gigabytes(std::size_t bytes) {
     return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / static_cast<double>(std::size_t{1} << 30));
 }
@@ -135,7 +138,8 @@ void check_host(const PlanRequest& request, const HostNeeds& needs, std::int64_t
                         request.model.name, context, size_text(needs.total_bytes()), size_text(hardware.host_bytes)));
 }
 
-/// Plans for the tokens that are expected; if none are given, for as many as ride along and a device has room for.
+/// Returns the plan for the expected tokens. If none are given, plans for the largest pass that takes about as long as
+/// a pass of one token, halved until its memory fits on each device.
 PlacedPlan final_plan(const PlanRequest& request, std::int64_t context_tokens) {
     if (request.run) return plan_of(request, context_tokens, request.run->budget, request.pass_tokens);
     if (request.pass_tokens) return plan_of(request, context_tokens, *request.pass_tokens, request.pass_tokens);
@@ -159,7 +163,8 @@ bool context_fits(const PlanRequest& request, std::int64_t context_tokens) {
     return true;
 }
 
-/// The model's own context, or the most chunks of it that fit; the own where none does, to be refused by name.
+/// Returns the context to plan for: the requested one, else the model's own, else the most whole chunks that fit. If
+/// not even one chunk fits, returns the model's own context, so that the error names it.
 std::int64_t chosen_context(const PlanRequest& request) {
     const std::int64_t own = request.model.config.context_tokens;
     if (request.context_tokens) return *request.context_tokens;
@@ -180,7 +185,7 @@ std::vector<PlannedRate> planned_rates(const PlanRequest& request, const PlanRep
             wanted.push_back(n);
     std::vector<PlannedRate> rates;
     for (const double n : wanted) {
-        // One token a pass is plain decoding; more have to be guessed, and guesses fill the pass.
+        // One token per pass is plain decoding; for more, draft tokens fill the pass.
         const bool plain = n <= 1.0;
         rates.push_back({.tokens_per_pass = n,
                          .pass_tokens = plain ? 1 : report.plan.pass_tokens(),
@@ -205,7 +210,8 @@ std::vector<DeviceWork> device_work(const PlanRequest& request, const PlanReport
     return devices;
 }
 
-/// What drafts by the assumptions: the model over a view of its KV, everything on the devices; else what they say.
+/// Returns the drafting time per draft token: the assumed one, else that of a pass of the model over a view of its KV,
+/// with everything resident.
 double draft_seconds(const PlanRequest& request, const Assumptions& assumed) {
     if (assumed.draft_seconds) return *assumed.draft_seconds;
     PlanRequest resident = request;
@@ -229,7 +235,7 @@ std::optional<Quantisation> smaller_quantisation(const PlannedModel& model) {
     return std::nullopt;
 }
 
-/// The question with one thing changed, and its name.
+/// The request with one change, and the name of the change.
 using Change = std::pair<std::string, PlanRequest>;
 
 void add_device_changes(std::vector<Change>& changes, const PlanRequest& request) {
@@ -259,7 +265,7 @@ void add_device_changes(std::vector<Change>& changes, const PlanRequest& request
     if (request.profile->n_cards == 1) {
         HardwareProfile two = *request.profile;
         two.n_cards = 2;
-        two.lanes = std::min(two.lanes, 8);  // consumer boards share the slot's lanes
+        two.lanes = std::min(two.lanes, 8);  // the GPUs of a consumer board share 16 lanes
         changes.emplace_back(
             fmt::format("a second {}{}", two.card.name, request.link_bytes_per_second ? "" : ", PCIe x8 each"),
             with_profile(two));
@@ -377,11 +383,11 @@ std::vector<Improvement> improvements(const PlanRequest& request, const PlanRepo
                              .expected_seconds = expected,
                              .gain = std::sqrt(report.one.seconds / one * report.expected.seconds / expected)});
         } catch (const OutOfBudget&) {
-            // Two cards with their lanes halved may ask for more than one has; such a change is no help.
+            // A change can need more memory than is there, such as a second GPU on half of the lanes. It is left out.
             continue;
         }
     }
-    std::erase_if(found, [](const Improvement& entry) { return entry.gain < kWorthTelling; });
+    std::erase_if(found, [](const Improvement& entry) { return entry.gain < kLeastGain; });
     std::stable_sort(found.begin(), found.end(),
                      [](const Improvement& a, const Improvement& b) { return a.gain > b.gain; });
     return found;

@@ -1,5 +1,5 @@
-// The answer of `plan`: what of a model stays on the devices, the time of passes, the memory of the host that is
-// needed, the ways that are compared, and the changes that would make passes faster.
+// The answer of `plan`: what stays on the devices, the time of passes, the host memory that is needed, a comparison of
+// the ways to run the model, and changes that would make passes faster.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct PlannedRate {
     double tokens_per_second = 0.0;
 };
 
-/// A change, and the time of passes with it: of 1 token, and of as many tokens as the plan is for.
+/// A change of hardware or model, with the times of passes of 1 token and of plan.pass_tokens() tokens after it.
 struct Improvement {
     std::string what;
     double one_seconds = 0.0;
@@ -31,40 +31,41 @@ struct Improvement {
     double gain = 1.0;  // geometric mean of the speed-ups of both passes
 };
 
-/// The part of one of several devices in a pass of 1 token.
+/// The work of one of several devices in a pass of 1 token.
 struct DeviceWork {
     std::int64_t parts = 0;        // layers or kv heads
-    double link_seconds = 0.0;     // to copy over its link what streams
-    double compute_seconds = 0.0;  // with everything resident
+    double link_seconds = 0.0;     // time to copy over the device's link what streams
+    double compute_seconds = 0.0;  // time to compute, if everything were resident
 };
 
 struct PlanReport {
     std::int64_t context_tokens = 0;
-    bool context_reduced = false;  // less than the model's own, for want of memory
+    bool context_reduced = false;  // the model's own context was reduced because memory is short
     SplitPlan plan;
     std::vector<DeviceMemory> memory{};  // [devices]
-    std::vector<DeviceWork> devices{};   // where there are several
-    SimulatedPass one;                   // a pass of one token, the context full
-    SimulatedPass expected;              // of plan.pass_tokens()
+    std::vector<DeviceWork> devices{};   // [devices]; empty if there is only one device
+    SimulatedPass one;                   // a pass of 1 token with the context full
+    SimulatedPass expected;              // a pass of plan.pass_tokens() tokens
     HostNeeds host;
     std::vector<PlannedRate> rates;
     std::optional<AssumedRate> assumed{};
     std::vector<Way> ways{};  // set by compare_ways()
 
-    /// Null if that way is not there.
+    /// Returns the way of that kind, or null if `ways` lacks it.
     [[nodiscard]] const Way* way(WayKind kind) const;
-    // Of all devices together.
+    // Sums over all devices.
     [[nodiscard]] std::size_t weights_bytes() const;
     [[nodiscard]] std::size_t kv_bytes() const;
     [[nodiscard]] std::size_t pinned_bytes() const;
 };
-/// Throws OutOfBudget where a device's budget, or the host's memory, does not hold what it must: with the numbers.
+/// Plans the request. Throws OutOfBudget, with the numbers, if a device's budget or the host's memory is too small.
 [[nodiscard]] PlanReport make_plan_report(const PlanRequest& request);
 
-/// Sets report.ways, or none if nothing streams. Plans each way anew.
+/// Sets report.ways; empty if nothing streams. Plans each way anew.
 void compare_ways(const PlanRequest& request, PlanReport& report);
 
-/// Single changes, each planned anew, those that help most first; what does not help by 1 % is left out.
+/// Plans single changes, each on its own. Returns those with a gain of at least 1 %, largest gain first; none if
+/// nothing streams.
 [[nodiscard]] std::vector<Improvement> improvements(const PlanRequest& request, const PlanReport& report);
 
 }  // namespace slipstream::tools

@@ -38,13 +38,14 @@ namespace {
 constexpr double kHostShare = 0.8;
 constexpr double kMostTokensPerPass = 4096.0;
 
-// An option that cannot act beside another is a mistake where it was typed; elsewhere it serves other commands.
+// Throws UsageError if option `name`, which has no effect here, was given on the command line. In a configuration file
+// it is allowed, since other commands use it.
 void refuse_beside(const Settings& settings, std::string_view name, std::string_view reason) {
     if (const Setting* setting = settings.on_command_line(name))
         throw UsageError(fmt::format("{}: {}", setting->where, reason));
 }
 
-/// Types of the matrices, the one with most bytes first.
+/// Returns the names of the matrix types, the type with the most bytes first.
 std::string types_text(const ModelWeights& weights) {
     std::map<DType, std::size_t> bytes;
     for_each_pass_matrix(weights, [&](const ConstTensorView& view) {
@@ -97,7 +98,7 @@ std::string_view thread_note() {
     return "the threads of this machine say nothing about a profile; leave it out, or leave --profile out";
 }
 
-/// What the cores beside a card compute.
+/// Returns the rates of the host's cores when they compute beside a GPU.
 PassRates host_rates(CommandContext& context, const PlannedModel& model, DType kv_dtype) {
     return machine_rates({.config = &model.config,
                           .weights = &model.weights,
@@ -107,15 +108,16 @@ PassRates host_rates(CommandContext& context, const PlannedModel& model, DType k
         .rates;
 }
 
-/// `n_devices` CPU devices of this machine, each with the threads that it computes with; or a GPU, with the memory that
-/// is free on it.
+/// Measures this machine. Returns `n_devices` CPU devices, each with the threads that it computes with, or one GPU with
+/// its free memory.
 Hardware this_machine(CommandContext& context, const PlanRequest& request, const DeviceChoice& choice, int n_devices) {
     const PlannedModel& model = request.model;
     const int n_all = thread_setting(context.settings);
     const int n_threads = device_threads(n_all, static_cast<std::size_t>(n_devices), request.split);
     const std::unique_ptr<Device> device = make_compute_device(choice, {.n_threads = n_threads});
     const bool is_card = choice.card.has_value();
-    // As a placed model does: CPU devices that share matrices compute at the same time, on shared cores and memory.
+    // As in a placed model, CPU devices that share matrices compute at the same time, and share cores and memory
+    // bandwidth.
     const bool shares_matrices = request.split == SplitKind::Tensor && n_devices > 1 && !is_card;
     const int at_once = shares_matrices ? n_devices : 1;
     const MachineRates all = machine_rates({.config = &model.config,
@@ -209,7 +211,7 @@ PlanRequest plan_request(CommandContext& context) {
     request.context_tokens = context_setting(settings);
     request.tokens_per_pass = number_list(settings, "tokens-per-pass", {1.0, kMostTokensPerPass});
     const auto kv_dtype = kv_type_setting(settings);
-    // Mistakes in options come before the work.
+    // Validate the options before the model is opened and the machine is measured.
     const int n_devices = settings.text("profile") ? 0 : planned_devices(settings);
     if (n_devices > 0) {
         static_cast<void>(placement_settings(settings, n_devices));
@@ -234,7 +236,8 @@ PlanRequest plan_request(CommandContext& context) {
         if (request.profile) hardware.host_bytes = std::max(hardware.host_bytes, *placement.host_bytes);
     }
     if (!placement.link_bytes_per_second.empty()) {
-        // Of a profile it is what the link gives; here memory is the limit of what a throttled link can give.
+        // For a profile, --link-gib-s replaces the rate of the link. On this machine it throttles: copies cannot be
+        // faster than host memory allows.
         std::vector<double> links = placement.link_bytes_per_second;
         for (double& link : links)
             if (!request.profile || std::isinf(link)) link = std::min(link, hardware.link_bytes_per_second);

@@ -1,4 +1,4 @@
-// What `plan` is asked: a model, opened or by its shape, on hardware, this machine's or a profile's.
+// The request of `plan`: a model (a file or a named shape) on hardware (this machine's or a profile's).
 #pragma once
 
 #include <cstddef>
@@ -22,19 +22,19 @@ namespace slipstream::tools {
 
 struct PlannedModel {
     std::string name;
-    std::string types;  // "Q4_K_M", "BF16", "Q4_K and Q6_K"
+    std::string types;  // "Q4_K_M", "BF16", "Q4_K, Q6_K"
     ModelConfig config;
-    ModelWeights weights;                     // views into the files, or without memory
-    std::shared_ptr<const ModelFiles> files;  // that the views belong to, or null
+    ModelWeights weights;                     // views into `files`, or without data
+    std::shared_ptr<const ModelFiles> files;  // keeps the data of the views alive; null: a named shape
 };
 [[nodiscard]] PlannedModel planned_shape(std::string_view name, const ModelConfig& config, Quantisation quantisation);
 
-/// How the model would run, where that is known: a file, on devices of this machine with budgets.
+/// What is known of the run that is planned: a model file, on this machine's devices with their memory budgets.
 struct PlannedRun {
     std::int64_t budget = 1;           // most nodes of a pass
-    std::vector<TakenMemory> taken{};  // [devices], by a draft model, and by the workspace of ops
+    std::vector<TakenMemory> taken{};  // [devices], by a draft model and by the workspace of ops
     std::optional<ViewNeeds> view{};
-    std::vector<std::int64_t> parts{};  // of each of several devices: layers or kv heads
+    std::vector<std::int64_t> parts{};  // [devices] layers or kv heads of each; empty: one device
 };
 
 struct PlanRequest {
@@ -42,20 +42,20 @@ struct PlanRequest {
     std::optional<std::int64_t> context_tokens;
     DType kv_dtype = DType::F16;
     Hardware hardware;
-    std::optional<HardwareProfile> profile;       // that the hardware is
-    std::optional<double> link_bytes_per_second;  // given for each link
+    std::optional<HardwareProfile> profile;       // profile from which `hardware` was made
+    std::optional<double> link_bytes_per_second;  // set by --link-gib-s; the lowest if links differ
     std::optional<std::int64_t> pass_tokens;
     std::size_t ring_bytes = 0;
-    std::optional<PlannedRun> run{};      // not known: room for as many tokens as the pass is planned for
-    std::vector<double> tokens_per_pass;  // to tell tokens a second for
-    SplitKind split = SplitKind::Layers;  // of the model among several devices
-    std::vector<double> shares{};         // of it, of each device; empty: planned
+    std::optional<PlannedRun> run{};      // none: memory is planned for passes of pass_tokens nodes
+    std::vector<double> tokens_per_pass;  // for which tokens per second are reported; empty: 1, 2, 4, ...
+    SplitKind split = SplitKind::Layers;  // if there are several devices
+    std::vector<double> shares{};         // [devices], fractions of the model; empty: chosen by the plan
     std::optional<Assumptions> assumed{};
 };
 
 [[nodiscard]] std::vector<OptionSpec> plan_options();
 
-/// Reads the options; opens a model's files, measures this machine where no profile is named. Throws UsageError,
+/// Reads the options, opens the model's files, and measures this machine unless a profile is named. Throws UsageError,
 /// RequestError, and what opening a model throws.
 [[nodiscard]] PlanRequest plan_request(CommandContext& context);
 

@@ -30,8 +30,8 @@ void refuse_draft_options(const Settings& settings) {
                             setting->where));
 }
 
-// Returns what is taken of a device beside the target: by a draft model, and by the workspace of passes up to `limits`.
-// If the workspace does not fit, it is counted all the same: the plan then says by how much.
+// Returns the device memory that is taken beside the target model: by a draft model, and by the workspace of passes up
+// to `limits`. The workspace is counted even if it does not fit, so that the plan can say how much memory is missing.
 TakenMemory taken_beside(const PlacedModel& placed, std::size_t index, const ForwardLimits& limits) {
     Device& device = *placed.devices()[index].device;
     const WorkspaceShapes shapes = Forward::workspace_shapes(placed.shard_config(index), placed.kv_dtype(), limits);
@@ -55,13 +55,13 @@ void plan_run(PlanRequest& request, CommandContext& context) {
     }
     const bool several = request.hardware.n_devices > 1;
     const bool unlimited = request.hardware.device_bytes == std::numeric_limits<std::size_t>::max();
-    if (!several && unlimited) return;  // all fits, whatever guesses
+    if (!several && unlimited) return;  // everything fits, with any drafter
     const DraftSettings asked = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
     ComputeOptions compute = compute_options(settings);
-    compute.rates.measure = false;  // plan_request() has just measured if that was asked for
+    compute.rates.measure = false;  // plan_request() has just measured if --rates asked for it
     const EngineCallbacks callbacks = console_callbacks(context);
     EngineCallbacks on_placement = callbacks;
-    if (!several) {  // the report tells where one device places the model, and checks the host's memory
+    if (!several) {  // the plan's report describes the placement on one device, and checks the host's memory
         compute.context_tokens = request.context_tokens.value_or(request.model.config.context_tokens);
         compute.host_memory = HostMemoryCheck::No;
         on_placement = {.cancel = callbacks.cancel};

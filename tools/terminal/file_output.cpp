@@ -23,12 +23,12 @@ namespace slipstream::tools {
 
 namespace {
 
-// Longest wait, in milliseconds, for a write that makes no progress after a signal; also the time between two looks for
-// a signal. One second: a reader that is only slow goes on within it.
+// Longest wait, in milliseconds, for a write that makes no progress after a signal; also the time between two checks
+// for a signal. A reader that is only slow makes progress within a second.
 constexpr int kStalledAfterSignalMs = 1000;
 
-// Waits until a descriptor that does not block takes bytes. Returns 0, or EAGAIN if a signal came and then
-// kStalledAfterSignalMs passed.
+// Waits until a descriptor that does not block accepts bytes. Returns 0, EAGAIN if a signal came and then
+// kStalledAfterSignalMs passed, or the error of poll().
 int wait_until_writable(int descriptor) {
     for (;;) {
         pollfd waited{.fd = descriptor, .events = POLLOUT, .revents = 0};
@@ -84,14 +84,14 @@ ssize_t read_some(int descriptor, char* bytes, std::size_t max_bytes) {
 void open_standard_descriptors() {
     for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
         if (fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
-        // The lowest free number is taken, which is this one.
+        // open() returns the lowest free number, which is `descriptor`.
         static_cast<void>(open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY));
     }
 }
 
 TextOutput::TextOutput(const std::optional<std::filesystem::path>& file) : name_(file ? file->string() : "stdout") {
     if (file) {
-        // A terminal does not become the program's own, where it has none.
+        // O_NOCTTY: a terminal must not become the controlling terminal of a program that has none.
         file_ = open_file(*file, O_WRONLY | O_CREAT | O_NOCTTY, kPublicMode);
         if (file_.get() < 0)
             throw IoError(fmt::format("--output {}: cannot be opened: {}", name_, std::strerror(errno)));
@@ -102,14 +102,14 @@ TextOutput::TextOutput(const std::optional<std::filesystem::path>& file) : name_
 TextOutput::~TextOutput() {
     try {
         write_rest();
-    } catch (const IoError&) {  // nobody is left to be told
+    } catch (const IoError&) {  // a destructor cannot report it
     } catch (const Interrupted&) {
     }
 }
 
 void TextOutput::begin() {
     if (is_stdout()) return;
-    // Devices and pipes cannot be cut, and need not be.
+    // Devices and pipes cannot be truncated (EINVAL), and need not be.
     if (ftruncate(file_.get(), 0) != 0 && errno != EINVAL)
         throw IoError(fmt::format("--output {}: cannot be emptied: {}", name_, std::strerror(errno)));
 }
@@ -117,7 +117,7 @@ void TextOutput::begin() {
 std::string_view TextOutput::resume(std::string_view text) {
     struct stat status {};
     if (is_stdout() || fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode)) return text;
-    // By its name, since it is open for writing alone; what cannot be read is written again.
+    // Opened again by name, since file_ is for writing only. What cannot be read is written again.
     const FileHandle held = open_file(name_, O_RDONLY);
     std::size_t n_kept = 0;
     std::array<char, 65536> piece;
@@ -156,7 +156,7 @@ void TextOutput::write_rest() {
 void TextOutput::hand_over(std::string_view text) {
     if (text.empty() || closed_) return;
     const int error = write_all(is_stdout() ? STDOUT_FILENO : file_.get(), text, bytes_);
-    // A terminal whose window was closed answers EIO.
+    // Writing to a terminal whose window was closed fails with EIO.
     if (error == EPIPE || (error == EIO && on_terminal_)) {
         closed_ = true;
     } else if (would_block(error)) {
