@@ -89,6 +89,14 @@ struct DraftFigures {
 /// Tokens a second of one column over another's, pair by pair; nothing where no pair has decoded tokens.
 [[nodiscard]] std::optional<Summary> paired_ratio(const DraftFigures& column, const DraftFigures& other);
 
+/// A stage of the passes of one number of tokens, all layers of a device together.
+struct StageFigures {
+    std::string device;      // empty: of no device ("other")
+    std::string_view stage;  // stage_name(), or "other": the rest of the pass
+    double seconds = 0.0;    // of one pass
+    double bytes = 0.0;      // that it reads in one pass
+};
+
 /// Passes of one number of tokens.
 struct PassFigures {
     std::int64_t tokens = 0;
@@ -98,6 +106,8 @@ struct PassFigures {
     double streamed_bytes = 0.0;     // of one, that came over the link; 0 where nothing streams
     double link_seconds = 0.0;       // that the link takes for them at its own speed
     double predicted_seconds = 0.0;  // by the plan
+    double staged_seconds = 0.0;     // of one that is timed by stage, on average
+    std::vector<StageFigures> stages{};
 };
 
 enum class BenchMode : std::uint8_t { Plain, Prompts, Passes, Views };

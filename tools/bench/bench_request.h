@@ -33,6 +33,7 @@ struct BenchRequest {
     TemplateSettings chat_template;                // Plain, Prompts: None where the text is raw anyway
     std::vector<std::int64_t> passes;              // Passes
     std::optional<std::int64_t> depth;             // Passes, Views
+    bool stages = false;                           // Passes: by stage, too
     SamplerOptions sampling{.temperature = 0.0};   // but for Passes
     std::vector<DraftSettings> drafts;             // Plain, Prompts: a column each beside plain decoding; Passes: one
     bool keeps_tables = false;                     // Prompts: what was learnt stays from text to text

@@ -32,6 +32,7 @@
 #include "tools/options/statistics_output.h"
 #include "tools/options/template_options.h"
 #include "tools/options/text_options.h"
+#include "tools/options/trace_output.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
@@ -114,12 +115,20 @@ EncodedPrompt encoded(const std::string& text, const std::optional<PromptTemplat
 // cannot be written.
 class RunRecords {
 public:
-    explicit RunRecords(const Settings& settings) : stats_(settings.text("stats")) {
+    explicit RunRecords(const Settings& settings) : stats_(settings.text("stats")), trace_(trace_output(settings)) {
         if (const auto path = settings.text("token-ids")) token_ids_.emplace(*path);
     }
 
-    /// One that fails does not keep the other from being written; its error comes after.
-    void write(const TextGenerationResult& result, const JsonObject& statistics, TextOutput& output) {
+    /// Null: none was asked for.
+    [[nodiscard]] TraceFile* trace() const { return trace_.get(); }
+
+    /// One that fails does not keep the other from being written; its error comes after. A trace that is cut off is
+    /// only noted.
+    void write(const TextGenerationResult& result, const JsonObject& statistics, TextOutput& output, Console& console) {
+        if (trace_) {
+            trace_->complete();
+            if (const auto note = trace_->take_note()) console.note(*note);
+        }
         std::exception_ptr failure;
         try {
             if (token_ids_) {
@@ -137,6 +146,7 @@ public:
 
 private:
     StatisticsOutput stats_;
+    std::unique_ptr<TraceFile> trace_;
     std::optional<WholeFile> token_ids_;
 };
 
@@ -154,7 +164,7 @@ int report_finished_session(const TextSession& session, const ReplayedText& repl
     result.resumed_tokens = std::ssize(result.tokens);
     result.prompt_tokens = std::ssize(session.begin().prompt);
     result.text_bytes = std::ssize(replayed.shown);
-    records.write(result, statistics_json(opened, result, {.seed = session.begin().sampling.seed}), output);
+    records.write(result, statistics_json(opened, result, {.seed = session.begin().sampling.seed}), output, console);
     if (!session.damage().empty()) console.note(fmt::format("the session: {}", session.damage()));
     if (!output.closed()) console.note(summary_line(result, session.begin().sampling));
     return signal_exit_code();
@@ -206,6 +216,7 @@ TextTask new_task(CommandContext& context, Request& request, const std::string& 
 struct GrowingText {
     TextStream& stream;
     TextSession* session;  // null: none
+    TraceFile* trace;      // null: none
     TextGenerator& generator;
     ContextWatch control;
     Clock::time_point began;  // of the program
@@ -215,9 +226,14 @@ struct GrowingText {
         if (session == nullptr) return;
         if (const auto note = session->save(generator)) stream.note(*note);
     }
+    void note_trace() {
+        if (trace == nullptr) return;
+        if (const auto note = trace->take_note()) stream.note(*note);
+    }
     void on_prefill(std::int64_t done, std::int64_t total) {
         stream.on_prefill(done, total);
         save();
+        note_trace();
     }
     void on_tokens(std::int64_t n) {
         if (figures.first_token_seconds == 0.0) {
@@ -227,6 +243,7 @@ struct GrowingText {
         stream.on_tokens(n);
         if (const auto note = control.at(n)) stream.note(*note);
         save();
+        note_trace();
     }
     // This outlives them.
     [[nodiscard]] TextGenerationCallbacks callbacks() {
@@ -277,6 +294,7 @@ int run_generate(CommandContext& context) {
     TextGenerator generator(request.generator, std::move(opened),
                             task.ignore_end ? without_end_tokens(task.sampling, task.end_tokens) : task.sampling,
                             task.end_tokens, callbacks);
+    if (records.trace() != nullptr) generator.trace_with(*records.trace());
     if (session)
         session->attach({.sampling = &task.sampling,
                          .ignore_end = task.ignore_end,
@@ -301,6 +319,7 @@ int run_generate(CommandContext& context) {
     stream.write(resumed != nullptr ? output.resume(replayed.shown) : replayed.shown);
     GrowingText growing{.stream = stream,
                         .session = session ? &*session : nullptr,
+                        .trace = records.trace(),
                         .generator = generator,
                         .control = ContextWatch(n_prompt, request.text.max_tokens, generator.model().context_tokens()),
                         .began = began,
@@ -314,7 +333,7 @@ int run_generate(CommandContext& context) {
     }
     growing.complete();
 
-    records.write(result, statistics_json(generator.model(), result, growing.figures), output);
+    records.write(result, statistics_json(generator.model(), result, growing.figures), output, console);
     if (!output.closed()) console.note(summary_line(result, task.sampling));
     return signal_exit_code();
 }
@@ -360,7 +379,8 @@ CommandSpec generate_command() {
          {"output", "-o,--output", "F", "Write the text to this file ('-': stdout) [stdout]",
           OptionRole::OutputFileOrStdout},
          {"token-ids", "--token-ids", "F", "Write the generated ids to this file, one a line", OptionRole::OutputFile},
-         statistics_option()});
+         statistics_option(),
+         trace_option()});
     for (const OptionSpec& option : session_option_specs()) command.options.push_back(option);
     return command;
 }
