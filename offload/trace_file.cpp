@@ -77,9 +77,9 @@ TraceFile::TraceFile(std::filesystem::path path, std::uint64_t most_bytes)
 }
 
 TraceFile::~TraceFile() {
-    if (recording_ || thread_.joinable()) {
+    if (thread_.joinable()) {
         complete();
-    } else if (is_new_ && first_event_ && written_bytes_ == 0) {
+    } else if (is_new_ && written_bytes_ == 0) {
         static_cast<void>(::unlink(path_.c_str()));
     }
 }
