@@ -53,8 +53,8 @@ private:
 
 void HostCollective::Rank::all_reduce(ExecRef exec, const TensorView& y) {
     CHECK(y.dtype == DType::F32 && y.packed() && &exec.device == &device_);
-    CHECK(static_cast<std::size_t>(y.rows()) * y.row_stride_bytes <= all_.slot_bytes_, "{} rows of {} bytes in {}",
-          y.rows(), y.row_stride_bytes, all_.slot_bytes_);
+    CHECK(y.rows() * y.row_stride_bytes <= all_.slot_bytes_, "{} rows of {} bytes in {}", y.rows(), y.row_stride_bytes,
+          all_.slot_bytes_);
     if (all_.meeting_.aborted()) RankMeeting::throw_aborted();
     ++n_calls_;
     try {
@@ -73,7 +73,7 @@ void HostCollective::Rank::all_reduce(ExecRef exec, const TensorView& y) {
 }
 
 void HostCollective::Rank::copy_out(ExecRef exec, const TensorView& y) {
-    exec.stream.copy(slot(n_calls_), y.data, static_cast<std::size_t>(y.rows()) * y.row_stride_bytes);
+    exec.stream.copy(slot(n_calls_), y.data, y.rows() * y.row_stride_bytes);
     parts_[n_calls_ % 2] = {.n_rows = y.rows(), .d = y.cols(), .use = exec.stream.record(*copied_)};
 }
 
@@ -87,8 +87,7 @@ void HostCollective::Rank::add_parts(ExecRef exec, const TensorView& y) {
     }
     std::size_t next = 0;
     if (index_ >= 2) {
-        exec.stream.copy(y.data, all_.ranks_.front()->slot(n_calls_),
-                         static_cast<std::size_t>(y.rows()) * y.row_stride_bytes);
+        exec.stream.copy(y.data, all_.ranks_.front()->slot(n_calls_), y.rows() * y.row_stride_bytes);
         next = 1;
     }
     for (; next < all_.ranks_.size(); ++next) {

@@ -16,8 +16,7 @@ bool overlap(const BasicTensorView<Byte>& a, const TensorView& b) {
     const auto last = [&](const auto& view) {
         const std::int64_t rows =
             view.layout == Layout::RowMajor ? view.rows() : round_up(view.rows(), kInterleavedRows);
-        return first(view) + static_cast<std::size_t>(rows - 1) * view.row_stride_bytes +
-               row_bytes(view.dtype, view.cols());
+        return first(view) + (rows - 1) * view.row_stride_bytes + row_bytes(view.dtype, view.cols());
     };
     if (a.rows() == 0 || a.cols() == 0 || b.rows() == 0 || b.cols() == 0) return false;
     return first(a) < last(b) && first(b) < last(a);

@@ -8,7 +8,7 @@
 namespace slipstream {
 
 std::size_t packed_bytes(DType type, std::int64_t rows, std::int64_t cols) {
-    return static_cast<std::size_t>(round_up(rows, kInterleavedRows)) * row_bytes(type, cols);
+    return round_up(rows, kInterleavedRows) * row_bytes(type, cols);
 }
 
 void pack_weights(ExecRef exec, const PackWeightsArgs& args) {

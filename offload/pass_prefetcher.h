@@ -46,6 +46,9 @@ public:
     /// Ends the use of item `index` after all work enqueued on `compute` so far, then enqueues copies as far as the
     /// ring has room. Items must be released in ascending order, each once (CHECKed).
     void release(std::int64_t index, Stream& compute);
+    /// Returns the times of the copy of item `index`, which is acquired and not released. Requires time_copies() of the
+    /// ring before the copy.
+    [[nodiscard]] CopyTimes copy_times(std::int64_t index) const { return ring_->copy_times(first_number_ + index); }
     /// Ends the pass. All items of the running schedule must be released (CHECKed).
     void end_pass();
     /// Abandons the running schedule, if there is one, and everything that was copied ahead; the next begin_pass()

@@ -4,10 +4,12 @@
 // and they are forgotten. Each slot has its own events, since a GPU can only wait for the latest use of an event.
 #include "offload/transfer_ring.h"
 
+#include <algorithm>
 #include <exception>
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
+#include "kernels/event_time.h"
 
 namespace slipstream {
 
@@ -25,6 +27,7 @@ struct TransferRing::Slot {
     std::uint64_t copied_use = 0;
     std::uint64_t released_use = 0;
     const Stream* released_on = nullptr;  // null: the host has waited for the release
+    CopyTimes times{};                    // only if the ring is timed
 };
 
 TransferRing::TransferRing(Device& device, std::span<std::byte> region, Stream& copies, std::int64_t max_items)
@@ -105,6 +108,10 @@ std::int64_t TransferRing::push(const TransferItem& item) {
     Slot& slot = slots_[index_of(next_)];
     slot.offset = *offset;
     slot.bytes = slot_bytes(item.bytes);
+    if (is_timed_) {
+        note_completed();
+        slot.times = {.begin = std::chrono::steady_clock::now()};
+    }
     if (item.after != nullptr) copies_->wait(*item.after, item.after_use);
     copies_->copy(region_.data() + slot.offset, item.source, item.bytes);
     slot.copied_use = copies_->record(*slot.copied);
@@ -119,6 +126,29 @@ const std::byte* TransferRing::acquire(std::int64_t number, Stream& compute) {
     const Slot& slot = slots_[index_of(number)];
     compute.wait(*slot.copied, slot.copied_use);
     return region_.data() + slot.offset;
+}
+
+void TransferRing::note_completed() {
+    for (first_untimed_ = std::max(first_untimed_, oldest_); first_untimed_ < next_; ++first_untimed_) {
+        Slot& slot = slots_[index_of(first_untimed_)];
+        if (slot.copied->completed() < slot.copied_use) return;
+        const auto time = completion_time(*slot.copied);
+        if (!time) continue;  // copy_times() falls back to the time of its call
+        slot.times = {std::max(slot.times.begin, last_copy_end_), *time, true};
+        last_copy_end_ = *time;
+    }
+}
+
+CopyTimes TransferRing::copy_times(std::int64_t number) {
+    CHECK(is_timed_ && number >= first_live_ && number < next_, "times of item {}, but the ring holds items {} to {}",
+          number, first_live_, next_ - 1);
+    note_completed();
+    CopyTimes times = slots_[index_of(number)].times;
+    if (!times.is_measured) {
+        times.begin = std::max(times.begin, last_copy_end_);
+        times.end = std::chrono::steady_clock::now();
+    }
+    return times;
 }
 
 void TransferRing::release_oldest_live(Stream& compute) {

@@ -7,6 +7,7 @@
 // once release() was called. Hence the order of enqueueing: compute, release, copy ahead (README.md).
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,6 +25,13 @@ struct TransferItem {
     std::size_t bytes = 0;              // > 0
     const Event* after = nullptr;  // if set: the copy waits for use `after_use` of it (a flush that writes `source`)
     std::uint64_t after_use = 0;
+};
+
+/// When a copy was in progress, as far as the host knows.
+struct CopyTimes {
+    std::chrono::steady_clock::time_point begin{};
+    std::chrono::steady_clock::time_point end{};
+    bool is_measured = false;  // false: from its enqueueing to now; the device may copy at any time in between or later
 };
 
 class TransferRing {
@@ -63,6 +71,15 @@ public:
     /// of a failed copy; the ring is empty and usable after that, too.
     void drop_all(Stream& compute);
 
+    /// Keeps the times of copies from now on, for copy_times().
+    void time_copies() {
+        is_timed_ = true;
+        last_copy_end_ = std::chrono::steady_clock::now();
+    }
+    /// Returns the times of item `number`, which is pushed and not released (CHECKed). Requires time_copies() before
+    /// its push. The beginning is that of a copy that waited for nothing but earlier copies.
+    [[nodiscard]] CopyTimes copy_times(std::int64_t number);
+
     /// Returns the number of items pushed so far, which is the number of the next one.
     [[nodiscard]] std::int64_t next_number() const { return next_; }
     /// Returns the bytes of all items pushed so far, without alignment.
@@ -78,6 +95,8 @@ private:
     // releases.
     void clear_place(std::size_t offset, std::size_t bytes);
     void release_oldest_live(Stream& compute);
+    // Notes the times of the copies that are done by now.
+    void note_completed();
 
     std::span<std::byte> region_;
     Stream* copies_;
@@ -89,6 +108,9 @@ private:
     std::int64_t next_ = 0;
     std::size_t head_ = 0;  // offset of the end of the last slot, aligned, so it can be past the end of the region
     std::uint64_t bytes_pushed_ = 0;
+    bool is_timed_ = false;
+    std::int64_t first_untimed_ = 0;  // items before it have their times
+    std::chrono::steady_clock::time_point last_copy_end_{};
 };
 
 }  // namespace slipstream

@@ -1,5 +1,7 @@
 #include "kernels/cpu/event.h"
 
+#include "kernels/event_time.h"
+
 namespace slipstream::cpu {
 
 void CpuEvent::complete(std::uint64_t use, const std::string& failure) {
@@ -35,3 +37,13 @@ std::string CpuEvent::failure_of(std::uint64_t use) const {
 }
 
 }  // namespace slipstream::cpu
+
+namespace slipstream {
+
+std::optional<std::chrono::steady_clock::time_point> completion_time(const Event& event) {
+    const auto* cpu_event = dynamic_cast<const cpu::CpuEvent*>(&event);
+    if (cpu_event == nullptr || cpu_event->completed() == 0) return std::nullopt;
+    return cpu_event->completed_at();
+}
+
+}  // namespace slipstream

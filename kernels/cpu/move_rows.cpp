@@ -8,11 +8,11 @@ namespace slipstream::cpu {
 
 void move_rows(ExecRef, const MoveRowsArgs& args) {
     for (std::int64_t plane = 0; plane < args.n_planes; ++plane) {
-        const std::byte* src = args.src + static_cast<std::size_t>(plane) * args.src_plane_bytes;
-        std::byte* dst = args.dst + static_cast<std::size_t>(plane) * args.dst_plane_bytes;
+        const std::byte* src = args.src + plane * args.src_plane_bytes;
+        std::byte* dst = args.dst + plane * args.dst_plane_bytes;
         for (std::int64_t i = 0; i < args.n_rows; ++i)
-            std::memcpy(dst + static_cast<std::size_t>(args.dst_rows[i]) * args.row_bytes,
-                        src + static_cast<std::size_t>(args.src_rows[i]) * args.row_bytes, args.row_bytes);
+            std::memcpy(dst + args.dst_rows[i] * args.row_bytes, src + args.src_rows[i] * args.row_bytes,
+                        args.row_bytes);
     }
 }
 

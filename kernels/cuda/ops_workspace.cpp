@@ -41,9 +41,8 @@ std::size_t staged_bytes(const WorkspaceShapes& shapes) {
     const std::int64_t tiles = n * group + 1;
     // Bytes for small arrays, such as a table of 8192 KV chunks: 2 million positions.
     constexpr std::size_t kSmallArrays = std::size_t{64} << 10;
-    return static_cast<std::size_t>(rows) * sizeof(std::int32_t) +
-           static_cast<std::size_t>(gathers) * sizeof(AttentionGather) +
-           static_cast<std::size_t>(tiles) * sizeof(AttentionTile) + kSmallArrays;
+    return rows * sizeof(std::int32_t) + gathers * sizeof(AttentionGather) + tiles * sizeof(AttentionTile) +
+           kSmallArrays;
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ inline constexpr std::int64_t kSamplingRows = 64;
 
 /// Returns the bytes that a call stages: the positions of the rows of a launch.
 [[nodiscard]] constexpr std::size_t sampling_staged_bytes(std::int64_t n_rows) {
-    return static_cast<std::size_t>(std::min(n_rows, kSamplingRows)) * sizeof(std::int64_t);
+    return std::min(n_rows, kSamplingRows) * sizeof(std::int64_t);
 }
 
 }  // namespace slipstream::cuda

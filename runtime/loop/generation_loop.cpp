@@ -13,24 +13,31 @@
 
 namespace slipstream {
 
-namespace {
-
-// Adds the time since the end of the previous lap to `sum`, and returns it in seconds.
-class Laps {
+// The parts of a step, one after the other. A part is also a span of the loop's trace, if there is one.
+class GenerationLoop::Laps {
 public:
-    double end_lap(double& sum) {
+    explicit Laps(const GenerationLoop& loop) : loop_(&loop) {}
+
+    /// Returns the time since the end of the previous lap, in seconds.
+    double end_lap(const char* name, std::int64_t n_tokens) {
         const auto now = std::chrono::steady_clock::now();
         const double seconds = std::chrono::duration<double>(now - last_).count();
-        sum += seconds;
+        if (loop_->trace_ != nullptr) add_span(now, name, n_tokens);
         last_ = now;
         return seconds;
     }
+    /// Leaves out the time since the end of the previous lap.
+    void skip() { last_ = std::chrono::steady_clock::now(); }
 
 private:
+    void add_span(std::chrono::steady_clock::time_point end, const char* name, std::int64_t n_tokens) const {
+        loop_->trace_->add(
+            {.name = name, .category = "step", .track = loop_->track_, .begin = last_, .end = end, .tokens = n_tokens});
+    }
+
+    const GenerationLoop* loop_;
     std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
-
-}  // namespace
 
 GenerationLoop::GenerationLoop(Sequence& sequence, Verifier& verifier, Proposer& proposer, LoopLimits limits)
     : sequence_(&sequence),
@@ -59,6 +66,11 @@ void GenerationLoop::check_with(SelfCheck& self_check) {
     CHECK(max_nodes >= SelfCheck::scratch_nodes_for(limits_.budget), "{} scratch rows, budget {}", max_nodes,
           limits_.budget);
     self_check_ = &self_check;
+}
+
+void GenerationLoop::trace_with(TraceFile& trace) {
+    track_ = trace.add_track("generation");
+    trace_ = &trace;
 }
 
 void GenerationLoop::begin(std::vector<TokenId> prompt) {
@@ -128,6 +140,7 @@ bool GenerationLoop::prefill(const PromptProgress& on_progress, const std::atomi
 // Computes and commits positions [n_committed(), end). Returns false if cancelled; then nothing of them is committed.
 bool GenerationLoop::feed_prefill_chunk(std::int64_t end, const PromptProgress& on_progress,
                                         const std::atomic<bool>* cancel) {
+    Laps laps(*this);
     const std::int64_t begin = target_->n_committed();
     add_chain(end - begin);
     const PassControl control = control_of(begin, end, on_progress, cancel);
@@ -138,6 +151,7 @@ bool GenerationLoop::feed_prefill_chunk(std::int64_t end, const PromptProgress& 
         sequence_->forget();
         return false;
     }
+    laps.end_lap("prefill", end - begin);
     sequence_->commit(pass_nodes_, phase);
     return true;
 }
@@ -145,6 +159,7 @@ bool GenerationLoop::feed_prefill_chunk(std::int64_t end, const PromptProgress& 
 // For a resumed sequence: computes and commits the whole prompt in one pass, its prefill chunks layer by layer, without
 // the generated tokens after it. Returns false if cancelled.
 bool GenerationLoop::feed_with_prompt(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
+    Laps laps(*this);
     const std::int64_t begin = target_->n_committed();
     const std::int64_t border = prompt_border();
     const PassControl control = control_of(begin, sequence_->n_prompt(), on_progress, cancel);
@@ -162,6 +177,7 @@ bool GenerationLoop::feed_with_prompt(const PromptProgress& on_progress, const s
         sequence_->forget();
         return false;
     }
+    laps.end_lap("prefill", sequence_->n_prompt() - begin);
     sequence_->commit(pass_nodes_, Phase::Decode);
     return true;
 }
@@ -173,28 +189,29 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     if (max_new_tokens < 1) return {};
     if (!prefill(on_progress, cancel)) return {};
 
-    Laps laps;
+    Laps laps(*this);
     tree_.reset(text().back());
     proposer_->propose(tree_, {.budget = limits_.budget, .max_depth = max_new_tokens - 1, .text = text()});
     CHECK(tree_.size() <= limits_.budget, "{} nodes proposed, budget {}", tree_.size(), limits_.budget);
-    laps.end_lap(seconds_.draft);
+    seconds_.draft += laps.end_lap("draft", tree_.size());
 
     const std::int64_t begin = target_->n_committed();
     const std::int64_t border = takes_prompt() ? prompt_border() : begin;
     const std::int64_t n_missing = n_text - border;
     const LogitRows logits = run_pass(begin, border, max_new_tokens, control_of(begin, n_text, on_progress, cancel));
     if (logits.empty()) return {};
-    const double pass_seconds = laps.end_lap(seconds_.verify);
+    const double pass_seconds = laps.end_lap("pass", n_text - begin - 1 + tree_.size());
+    seconds_.verify += pass_seconds;
     const VerifyLimits limits{.max_new_tokens = max_new_tokens, .end_tokens = limits_.end_tokens};
     if (!accept(logits, limits, cancel)) return {};
-    laps = {};
+    laps.skip();
     try {
         sequence_->commit(path_, Phase::Decode);
     } catch (...) {
         drop_pass(n_text);
         throw;
     }
-    laps.end_lap(seconds_.commit);
+    seconds_.commit += laps.end_lap("commit", std::ssize(path_));
     const auto n_new = static_cast<std::int64_t>(accepted_.size());
     proposer_->observe({.text = text(),
                         .n_new = n_new,
@@ -202,7 +219,7 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
                         .logits = logits,
                         .accepted = accepted_,
                         .pass_seconds = n_missing > 1 ? 0.0 : pass_seconds});
-    laps.end_lap(seconds_.draft);
+    seconds_.draft += laps.end_lap("learn", n_new);
     return {text().data() + n_text, static_cast<std::size_t>(n_new)};
 }
 
@@ -263,13 +280,13 @@ void GenerationLoop::assemble_pass(std::int64_t n_missing, std::int64_t max_new_
 // if it throws, the tokens and the target are as before the pass.
 bool GenerationLoop::accept(const LogitRows& logits, const VerifyLimits& limits, const std::atomic<bool>* cancel) {
     const std::size_t n_text = text().size();
-    Laps laps;
+    Laps laps(*this);
     try {
         verifier_->verify(tree_, logits, limits, sequence_->tokens_, accepted_);
         const auto n_missing = static_cast<std::int64_t>(n_text) - target_->n_committed();
         path_.assign(pass_nodes_.begin(), pass_nodes_.begin() + n_missing);
         for (std::size_t i = 1; i < accepted_.size(); ++i) path_.push_back(pass_nodes_[n_missing - 1 + accepted_[i]]);
-        laps.end_lap(seconds_.sample);
+        seconds_.sample += laps.end_lap("verify", std::ssize(accepted_));
         if (self_check_ == nullptr) return true;
         const CheckedPass pass{.text = std::span<const TokenId>(text()).first(n_text),
                                .tree = &tree_,
@@ -277,7 +294,7 @@ bool GenerationLoop::accept(const LogitRows& logits, const VerifyLimits& limits,
                                .accepted = accepted_,
                                .path = path_};
         const bool checked = self_check_->check(pass, cancel);
-        laps.end_lap(seconds_.check);
+        seconds_.check += laps.end_lap("self-check", std::ssize(accepted_));
         if (!checked) drop_pass(n_text);
         return checked;
     } catch (...) {

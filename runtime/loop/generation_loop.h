@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/matmul.h"
+#include "offload/trace_file.h"
 #include "runtime/loop/proposer.h"
 #include "runtime/loop/sequence.h"
 #include "runtime/loop/verify.h"
@@ -49,6 +50,9 @@ public:
     /// SelfCheck::scratch_nodes_for(budget) nodes (CHECKed). `self_check` must outlive the loop.
     void check_with(SelfCheck& self_check);
 
+    /// Adds the parts of each step (draft, pass, verify, commit) to `trace` from now on. `trace` must outlive the loop.
+    void trace_with(TraceFile& trace);
+
     /// Replaces the sequence by `prompt`. Throws what check_prompt() throws.
     void begin(std::vector<TokenId> prompt);
     /// Throws RequestError if a prompt of `n_tokens` tokens is empty or leaves no room in the context.
@@ -87,6 +91,7 @@ public:
     [[nodiscard]] const LoopSeconds& seconds() const { return seconds_; }
 
 private:
+    class Laps;
     [[nodiscard]] bool feed_prefill_chunk(std::int64_t end, const PromptProgress& on_progress,
                                           const std::atomic<bool>* cancel);
     [[nodiscard]] bool feed_with_prompt(const PromptProgress& on_progress, const std::atomic<bool>* cancel);
@@ -108,6 +113,8 @@ private:
     Verifier* verifier_;
     Proposer* proposer_;
     SelfCheck* self_check_ = nullptr;
+    TraceFile* trace_ = nullptr;  // null: no trace
+    std::uint32_t track_ = 0;     // of trace_
     LoopLimits limits_;
     TokenTree tree_;
     LoopSeconds seconds_;

@@ -132,7 +132,7 @@ bool Forward::run_graph(const PassRows& rows, std::span<const std::int32_t> logi
     const std::int64_t n = rows.n();
     const std::int64_t n_logits = std::ssize(logit_tokens);
     if (graphs_ == nullptr || rows.phase != Phase::Decode || n > kMostGraphTokens || control.on_progress ||
-        rows.hooks != nullptr)
+        rows.hooks != nullptr || (pass_.profile() != nullptr && pass_.profile()->synchronizes()))
         return false;
     for (std::int64_t i = 0; i < n_logits; ++i)
         if (logit_tokens[i] != n - n_logits + i) return false;
@@ -149,10 +149,22 @@ bool Forward::run_graph(const PassRows& rows, std::span<const std::int32_t> logi
     pass_.read_from(nullptr, nullptr);
     PassRows kept = rows;
     kept.nodes = graph_nodes_;
-    return graphs_->run(shape, {.n_committed = rows.n_committed}, [&] {
+    // Stages that are captured take no time of this pass.
+    struct Unprofiled {
+        explicit Unprofiled(ModelPass& of) : pass(&of), profile(of.profile()) { pass->profile_with(nullptr); }
+        ~Unprofiled() { pass->profile_with(profile); }
+        Unprofiled(const Unprofiled&) = delete;
+        Unprofiled& operator=(const Unprofiled&) = delete;
+        ModelPass* pass;
+        PassProfile* profile;
+    } const captured(pass_);
+    const auto began = captured.profile != nullptr ? captured.profile->begin() : PassProfile::Begin{};
+    const bool launched = graphs_->run(shape, {.n_committed = rows.n_committed}, [&] {
         for (std::int64_t layer = 0; layer < n_layers(); ++layer) pass_.run_layer(layer, kept, LayerPart::Whole);
         pass_.compute_logits(n, logit_tokens);
     });
+    if (launched && captured.profile != nullptr) captured.profile->end(began, PassStage::Graph, *stream_, -1, n, 0);
+    return launched;
 }
 
 LogitFigures Forward::logit_figures() const {

@@ -20,6 +20,7 @@
 #include "runtime/pass/pass_control.h"
 #include "runtime/pass/pass_graphs.h"
 #include "runtime/pass/pass_hooks.h"
+#include "runtime/pass/pass_profile.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/pass/prompt_stream.h"
 
@@ -103,6 +104,10 @@ public:
     /// tokens or none, where nothing streams. Null where there are none: GraphUse::Never, something streams, a
     /// collective, or a device without graphs.
     [[nodiscard]] const PassGraphs* graphs() const { return graphs_.get(); }
+
+    /// Times the stages of passes from now on; null: no longer. It must outlive its use. Passes launch no graphs if the
+    /// profile synchronizes after each stage; else a graph is one stage.
+    void profile_with(PassProfile* profile) { pass_.profile_with(profile); }
 
     [[nodiscard]] ExecRef exec() { return {model_->device(), *stream_}; }
 

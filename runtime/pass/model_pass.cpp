@@ -19,6 +19,40 @@ BasicTensorView<Byte> columns(BasicTensorView<Byte> view, std::int64_t first, st
     return view;
 }
 
+constexpr auto no_bytes = [] { return std::size_t{0}; };
+
+std::size_t bytes_of(const ConstTensorView& rows) {
+    return static_cast<std::size_t>(rows.rows()) * row_bytes(rows.dtype, rows.cols());
+}
+
+// The stage of a product, by the first of its matrices.
+PassStage product_stage(TensorRole role) {
+    switch (role) {
+        case TensorRole::AttnOut:
+            return PassStage::Output;
+        case TensorRole::Gate:
+            return PassStage::GateUp;
+        case TensorRole::Down:
+            return PassStage::Down;
+        case TensorRole::LmHead:
+            return PassStage::Head;
+        default:
+            return PassStage::Qkv;
+    }
+}
+
+// Bytes of the committed rows of the KV chunks of `args` that a token sees, and of the scratch rows if these are folded
+// as well.
+std::size_t kv_bytes(const AttentionArgs& args) {
+    const std::int64_t first =
+        std::max(args.first_chunk * kChunkTokens, args.window == 0 ? 0 : args.n_committed + 1 - args.window);
+    const std::int64_t end =
+        args.end_chunk == kAllChunks ? args.n_committed : std::min(args.end_chunk * kChunkTokens, args.n_committed);
+    const std::int64_t n_scratch = args.end_chunk == kAllChunks ? args.q.rows() : 0;
+    return static_cast<std::size_t>(std::max<std::int64_t>(end - first, 0) + n_scratch) * 2 *
+           args.shape.scratch_row_bytes();
+}
+
 }  // namespace
 
 ModelPass::ModelPass(const Model& model, Stream& stream, const ActivationLimits& limits, Collective* collective)
@@ -29,18 +63,25 @@ ModelPass::ModelPass(const Model& model, Stream& stream, const ActivationLimits&
       paths_(limits.n_tokens) {}
 
 void ModelPass::embed(const PassRows& rows) {
-    slipstream::embed(exec(), {.table = model_->weights().token_embedding,
-                               .tokens = rows.tokens.data(),
-                               .y = activations_.hidden(rows.n()),
-                               .scale = model_->config().embedding_scale});
+    const TensorView hidden = activations_.hidden(rows.n());
+    stage(
+        PassStage::Embed, -1, rows.n(), [&] { return bytes_of(hidden); },
+        [&] {
+            slipstream::embed(exec(), {.table = model_->weights().token_embedding,
+                                       .tokens = rows.tokens.data(),
+                                       .y = hidden,
+                                       .scale = model_->config().embedding_scale});
+        });
 }
 
 void ModelPass::rope_angles(std::int64_t n) {
-    for (std::size_t rope = 0; rope < model_->ropes().size(); ++rope)
-        rope_table(exec(), {.positions = paths_.positions().data(),
-                            .inverse_frequency = model_->ropes()[rope].inverse_frequency.data(),
-                            .magnitude = model_->ropes()[rope].magnitude,
-                            .cos_sin = activations_.angles(rope, n)});
+    stage(PassStage::Rotate, -1, n, no_bytes, [&] {
+        for (std::size_t rope = 0; rope < model_->ropes().size(); ++rope)
+            rope_table(exec(), {.positions = paths_.positions().data(),
+                                .inverse_frequency = model_->ropes()[rope].inverse_frequency.data(),
+                                .magnitude = model_->ropes()[rope].magnitude,
+                                .cos_sin = activations_.angles(rope, n)});
+    });
 }
 
 void ModelPass::run_layer(std::int64_t layer, const PassRows& rows, LayerPart part) {
@@ -50,8 +91,11 @@ void ModelPass::run_layer(std::int64_t layer, const PassRows& rows, LayerPart pa
     feed_forward(layer, rows);
 }
 
-void ModelPass::norm(const ConstTensorView& x, const ConstTensorView& weight, const TensorView& y, NextWeights next) {
-    rms_norm(exec(), {.x = x, .weight = weight, .y = y, .eps = model_->config().rms_eps, .next = next});
+void ModelPass::norm(std::int64_t layer, const ConstTensorView& x, const ConstTensorView& weight, const TensorView& y,
+                     NextWeights next) {
+    stage(
+        PassStage::Norm, layer, x.rows(), [&] { return bytes_of(x); },
+        [&] { rms_norm(exec(), {.x = x, .weight = weight, .y = y, .eps = model_->config().rms_eps, .next = next}); });
 }
 
 // Computes queries, keys and values, and writes keys and values to scratch.
@@ -66,7 +110,7 @@ void ModelPass::keys_and_values(std::int64_t layer, const PassRows& rows) {
     const TensorView k = activations_.rows(Activation::K, n, attention.kv_cols());
     const TensorView v = activations_.rows(Activation::V, n, attention.kv_cols());
 
-    norm(activations_.hidden(n), weights[AttnNorm], normed, next_weights(layer, rows, {Q, K, V}));
+    norm(layer, activations_.hidden(n), weights[AttnNorm], normed, next_weights(layer, rows, {Q, K, V}));
     const Product products[] = {{Q, q, weights[QBias]}, {K, k, weights[KBias]}, {V, v, weights[VBias]}};
     multiply(layer, rows, normed, products);
     // rotate_write() norms the heads, too; here they are normed before, if an observer wants the normed keys.
@@ -74,22 +118,26 @@ void ModelPass::keys_and_values(std::int64_t layer, const PassRows& rows) {
     if (norms_apart) {
         const TensorView q_heads = as_heads(q, attention.head_dim);
         const TensorView k_heads = as_heads(k, attention.head_dim);
-        norm(q_heads, weights[QNorm], q_heads);
-        norm(k_heads, weights[KNorm], k_heads);
+        norm(layer, q_heads, weights[QNorm], q_heads);
+        norm(layer, k_heads, weights[KNorm], k_heads);
     }
     if (rows.hooks != nullptr) rows.hooks->on_rows(exec(), layer, k, v);
-    rotate_write(exec(), {.shape = rows.kv->layout(layer),
-                          .q = q,
-                          .k = k,
-                          .v = v,
-                          .cos_sin = activations_.angles(attention.rope, n),
-                          .layout = config.rope_layout,
-                          .scratch_k = rows.kv->scratch_k(layer),
-                          .scratch_v = rows.kv->scratch_v(layer),
-                          .scratch_rows = scratch_rows(rows.nodes),
-                          .q_norm = norms_apart ? ConstTensorView{} : weights[QNorm],
-                          .k_norm = norms_apart ? ConstTensorView{} : weights[KNorm],
-                          .eps = config.rms_eps});
+    stage(
+        PassStage::Rotate, layer, n, [&] { return bytes_of(q) + bytes_of(k) + bytes_of(v); },
+        [&] {
+            rotate_write(exec(), {.shape = rows.kv->layout(layer),
+                                  .q = q,
+                                  .k = k,
+                                  .v = v,
+                                  .cos_sin = activations_.angles(attention.rope, n),
+                                  .layout = config.rope_layout,
+                                  .scratch_k = rows.kv->scratch_k(layer),
+                                  .scratch_v = rows.kv->scratch_v(layer),
+                                  .scratch_rows = scratch_rows(rows.nodes),
+                                  .q_norm = norms_apart ? ConstTensorView{} : weights[QNorm],
+                                  .k_norm = norms_apart ? ConstTensorView{} : weights[KNorm],
+                                  .eps = config.rms_eps});
+        });
 }
 
 void ModelPass::attend(std::int64_t layer, const PassRows& rows) {
@@ -128,7 +176,8 @@ void ModelPass::attend(std::int64_t layer, const PassRows& rows) {
 
 // Folds the KV chunks of `args`, and shows committed ones to the observer.
 void ModelPass::fold(AttentionArgs args, std::int64_t layer, const PassRows& rows) {
-    attention(exec(), args);
+    stage(
+        PassStage::Attention, layer, rows.n(), [&] { return kv_bytes(args); }, [&] { attention(exec(), args); });
     if (rows.hooks == nullptr) return;
     const ChunkRange range{args.first_chunk, std::min(args.end_chunk, ceil_div(rows.n_committed, kChunkTokens))};
     if (!range.empty()) rows.hooks->on_kv(exec(), layer, {range, args.chunks}, args.q, rows.n_committed);
@@ -148,7 +197,12 @@ void ModelPass::fold_segments(AttentionArgs args, const ChunkRange& streamed, st
     args.state = reinterpret_cast<float*>(activations_.buffer(Activation::Fold).data());
     args.part = AttentionPart::First;
     if (streamed.first > 0) fold_part({0, streamed.first}, here);
-    while (const std::optional<KvSegment> segment = kv_->acquire_kv(layer, *stream_)) {
+    const auto next_segment = [&] {
+        std::optional<KvSegment> segment;
+        stage(PassStage::Wait, layer, -1, no_bytes, [&] { segment = kv_->acquire_kv(layer, *stream_); });
+        return segment;
+    };
+    while (const std::optional<KvSegment> segment = next_segment()) {
         fold_part(segment->range, segment->chunks);
         kv_->release_kv(*stream_);
     }
@@ -164,14 +218,18 @@ void ModelPass::feed_forward(std::int64_t layer, const PassRows& rows) {
     const TensorView normed = activations_.rows(Activation::Normed, rows.n(), config.d_model);
     const TensorView gate = activations_.rows(Activation::Gate, rows.n(), feed_forward.d_ff);
     const TensorView up = activations_.rows(Activation::Up, rows.n(), feed_forward.d_ff);
-    norm(activations_.hidden(rows.n()), weights[FfnNorm], normed, next_weights(layer, rows, {Gate, Up}));
+    norm(layer, activations_.hidden(rows.n()), weights[FfnNorm], normed, next_weights(layer, rows, {Gate, Up}));
     const Product products[] = {{Gate, gate}, {Up, up}};
     multiply(layer, rows, normed, products);
-    gated_activation(exec(), {.gate = gate,
-                              .up = up,
-                              .y = gate,
-                              .kind = feed_forward.activation,
-                              .next = next_weights(layer, rows, {Down})});
+    stage(
+        PassStage::Activation, layer, rows.n(), [&] { return bytes_of(gate) + bytes_of(up); },
+        [&] {
+            gated_activation(exec(), {.gate = gate,
+                                      .up = up,
+                                      .y = gate,
+                                      .kind = feed_forward.activation,
+                                      .next = next_weights(layer, rows, {Down})});
+        });
     add_to_residual(layer, rows, {.matrix = Down, .x = gate, .post_norm = weights[FfnPostNorm]});
 }
 
@@ -185,9 +243,14 @@ void ModelPass::add_to_residual(std::int64_t layer, const PassRows& rows, const 
         return multiply(layer, rows, half.x, {&product, 1}, MatmulStore::Add);
     product.y = activations_.rows(Activation::Normed, rows.n(), hidden.cols());
     multiply(layer, rows, half.x, {&product, 1});
-    if (collective_ != nullptr) collective_->all_reduce(exec(), product.y);
-    if (!half.post_norm.empty()) norm(product.y, half.post_norm, product.y);
-    add(exec(), {.x = product.y, .y = hidden});
+    if (collective_ != nullptr)
+        stage(
+            PassStage::Sum, layer, rows.n(), [&] { return bytes_of(product.y); },
+            [&] { collective_->all_reduce(exec(), product.y); });
+    if (!half.post_norm.empty()) norm(layer, product.y, half.post_norm, product.y);
+    stage(
+        PassStage::Sum, layer, rows.n(), [&] { return bytes_of(product.y) + bytes_of(hidden); },
+        [&] { add(exec(), {.x = product.y, .y = hidden}); });
 }
 
 void ModelPass::compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens) {
@@ -203,17 +266,33 @@ void ModelPass::compute_logits(std::int64_t n_tokens, std::span<const std::int32
               token + end - begin - 1, n_tokens);
         stream_->copy(selected.row(begin), hidden.row(token), (end - begin) * selected.row_stride_bytes);
     }
-    norm(selected, model_->weights().output_norm, selected, next_weights(0, {}, {TensorRole::LmHead}));
+    norm(-1, selected, model_->weights().output_norm, selected, next_weights(0, {}, {TensorRole::LmHead}));
     const Product product{TensorRole::LmHead, activations_.rows(Activation::Logits, n_rows, config.vocab)};
     multiply(0, {}, selected, {&product, 1});
     if (config.logit_softcap > 0.0F) softcap(exec(), {.y = product.y, .cap = config.logit_softcap});
 }
 
-// Computes y = x W^T + bias for each product. A matrix may be in several parts; each part makes columns of y. Parts
-// that are on the device at the same time go to the kernel together; a streamed item is computed with, and released,
-// where its last part ends.
+// Computes y = x W^T + bias for each product: a stage, with the waits for what streams.
 void ModelPass::multiply(std::int64_t layer, const PassRows& rows, const ConstTensorView& x,
                          std::span<const Product> products, MatmulStore store) {
+    const PassStage of_product = product_stage(products.front().role);
+    stage(
+        of_product, of_product == PassStage::Head ? -1 : layer, x.rows(), [&] { return weight_bytes(layer, products); },
+        [&] { multiply_parts(layer, rows, x, products, store); });
+}
+
+std::size_t ModelPass::weight_bytes(std::int64_t layer, std::span<const Product> products) const {
+    std::size_t bytes = 0;
+    for (const Product& product : products)
+        for (const MatrixPart& part : model_->parts(layer, product.role)) bytes += bytes_of(part.packed);
+    return bytes;
+}
+
+// A matrix may be in several parts; each part makes columns of y. Parts
+// that are on the device at the same time go to the kernel together; a streamed item is computed with, and released,
+// where its last part ends.
+void ModelPass::multiply_parts(std::int64_t layer, const PassRows& rows, const ConstTensorView& x,
+                               std::span<const Product> products, MatmulStore store) {
     std::array<MatmulArgs, 8> batch;
     std::size_t n = 0;
     const auto compute = [&] {
@@ -230,7 +309,9 @@ void ModelPass::multiply(std::int64_t layer, const PassRows& rows, const ConstTe
                 args.prompt = PrefillChunk{.first_token = rows.n_committed % kPrefillChunkTokens,
                                            .first_row = part.first_row,
                                            .matrix_rows = product.y.shape[1]};
-            if (streams) args.weights.data = weights_->acquire_item(part.item, *stream_) + part.offset;
+            if (streams)
+                stage(PassStage::Wait, layer, -1, no_bytes,
+                      [&] { args.weights.data = weights_->acquire_item(part.item, *stream_) + part.offset; });
             if (!product.bias.empty()) args.bias = columns(product.bias, part.first_row, n_rows);
             const bool ends = streams && part.ends_item;
             if (ends || n == batch.size()) compute();

@@ -16,6 +16,7 @@
 #include "runtime/pass/pass_control.h"
 #include "runtime/pass/pass_hooks.h"
 #include "runtime/pass/pass_paths.h"
+#include "runtime/pass/pass_profile.h"
 #include "runtime/pass/pass_reads.h"
 
 namespace slipstream {
@@ -50,6 +51,9 @@ public:
         kv_ = kv;
     }
     [[nodiscard]] KvStream* kv_stream() const { return kv_; }
+    /// Times the stages of the next calls; null: they are not timed. It must outlive its use.
+    void profile_with(PassProfile* profile) { profile_ = profile; }
+    [[nodiscard]] PassProfile* profile() const { return profile_; }
 
     // The steps of a pass, in this order.
 
@@ -71,7 +75,12 @@ private:
     };
 
     [[nodiscard]] ExecRef exec() const { return {model_->device(), *stream_}; }
-    void norm(const ConstTensorView& x, const ConstTensorView& weight, const TensorView& y, NextWeights next = {});
+    template <typename Bytes, typename Work>
+    void stage(PassStage stage, std::int64_t layer, std::int64_t n_tokens, const Bytes& bytes, const Work& work) {
+        run_stage(profile_, stage, *stream_, layer, n_tokens, bytes, work);
+    }
+    void norm(std::int64_t layer, const ConstTensorView& x, const ConstTensorView& weight, const TensorView& y,
+              NextWeights next = {});
     void keys_and_values(std::int64_t layer, const PassRows& rows);
     void attend(std::int64_t layer, const PassRows& rows);
     void fold(AttentionArgs args, std::int64_t layer, const PassRows& rows);
@@ -87,6 +96,9 @@ private:
     void add_to_residual(std::int64_t layer, const PassRows& rows, const HalfResult& half);
     void multiply(std::int64_t layer, const PassRows& rows, const ConstTensorView& x, std::span<const Product> products,
                   MatmulStore store = MatmulStore::Overwrite);
+    void multiply_parts(std::int64_t layer, const PassRows& rows, const ConstTensorView& x,
+                        std::span<const Product> products, MatmulStore store);
+    [[nodiscard]] std::size_t weight_bytes(std::int64_t layer, std::span<const Product> products) const;
     [[nodiscard]] NextWeights next_weights(std::int64_t layer, const PassRows& rows,
                                            std::initializer_list<TensorRole> roles) const;
 
@@ -97,6 +109,7 @@ private:
     PassPaths paths_;
     WeightStream* weights_ = nullptr;
     KvStream* kv_ = nullptr;
+    PassProfile* profile_ = nullptr;
 };
 
 }  // namespace slipstream

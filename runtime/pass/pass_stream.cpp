@@ -85,7 +85,12 @@ const std::byte* PassStream::acquire_next(Stream& compute) {
 
 void PassStream::release_next(Stream& compute) {
     const ScheduleItem& item = running().items[at_];
-    (item.weight_item >= 0 ? figures_.weights_bytes : figures_.kv_bytes) += item.bytes;
+    const CopyTimes times = is_traced() ? prefetcher_->copy_times(static_cast<std::int64_t>(at_)) : CopyTimes{};
+    if (item.weight_item >= 0) {
+        count_weights(*running().reads.model, item.weight_item, times);
+    } else {
+        count_kv(item.layer, item.bytes, times);
+    }
     prefetcher_->release(static_cast<std::int64_t>(at_), compute);
     ++at_;
 }
@@ -153,9 +158,24 @@ std::span<std::byte> PassStream::lend_ring(Stream& compute) {
     return {region_.data(), region_.size_bytes()};
 }
 
-void PassStream::count(std::size_t weights_bytes, std::size_t kv_bytes) {
-    figures_.weights_bytes += weights_bytes;
-    figures_.kv_bytes += kv_bytes;
+void PassStream::profile_with(PassProfile* profile) {
+    CHECK(!in_pass_ && (profile == nullptr || profile->has_trace()),
+          "copies are traced by a profile with a trace, from the beginning of a pass on");
+    profile_ = profile;
+    if (profile != nullptr) ring_->time_copies();
+}
+
+void PassStream::count_weights(const Model& model, std::int32_t item, const CopyTimes& times) {
+    const WeightItem& copied = model.items()[item];
+    figures_.weights_bytes += copied.bytes;
+    if (profile_ == nullptr) return;
+    const bool is_head = copied.layer == model.config().n_layers();
+    profile_->add_copy("weights", is_head ? -1 : copied.layer, copied.bytes, times);
+}
+
+void PassStream::count_kv(std::int64_t layer, std::size_t bytes, const CopyTimes& times) {
+    figures_.kv_bytes += bytes;
+    if (profile_ != nullptr) profile_->add_copy("KV", layer, bytes, times);
 }
 
 }  // namespace slipstream

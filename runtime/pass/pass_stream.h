@@ -17,6 +17,7 @@
 #include "offload/pass_prefetcher.h"
 #include "offload/pinned_arena.h"
 #include "offload/transfer_ring.h"
+#include "runtime/pass/pass_profile.h"
 #include "runtime/pass/pass_reads.h"
 #include "runtime/pass/pass_schedule.h"
 
@@ -59,8 +60,15 @@ public:
     /// Stops all copies and lends the whole ring, for a prompt that goes layer by layer. The next begin_pass() takes it
     /// back.
     [[nodiscard]] std::span<std::byte> lend_ring(Stream& compute);
-    /// Counts what was brought over by other means.
-    void count(std::size_t weights_bytes, std::size_t kv_bytes);
+    /// Whether copies are traced: then the times of count_weights() and count_kv() must be known.
+    [[nodiscard]] bool is_traced() const { return profile_ != nullptr; }
+    /// Gives each copy that a pass has read to `profile`, which has a trace and must outlive its use, from now on;
+    /// null: to none. Must not be called during a pass.
+    void profile_with(PassProfile* profile);
+    /// Count what was brought over and read, here or by other means, and trace it. Without is_traced(), `times` is not
+    /// looked at.
+    void count_weights(const Model& model, std::int32_t item, const CopyTimes& times);
+    void count_kv(std::int64_t layer, std::size_t bytes, const CopyTimes& times);
 
     [[nodiscard]] const StreamFigures& figures() const { return figures_; }
 
@@ -94,6 +102,7 @@ private:
     bool in_pass_ = false;
     std::vector<const std::byte*> segment_;  // [chunks of a layer]: where those of the segment at hand lie
     StreamFigures figures_;
+    PassProfile* profile_ = nullptr;  // null: copies are not traced
 };
 
 /// A pass that runs: where it does not come to its end it gives its schedule up.

@@ -1,6 +1,9 @@
 #include "runtime/pass/prompt_kv_areas.h"
 
 #include <algorithm>
+#include <chrono>
+
+#include "kernels/event_time.h"
 
 namespace slipstream {
 
@@ -52,12 +55,15 @@ void PromptKvAreas::load() {
     const std::int64_t n_host = range_.first_chunk();
     if (resident < n_host) {
         Stream& in = pass_->copy_in();
+        CopyTimes times;
+        if (pass_->is_traced()) times.begin = std::chrono::steady_clock::now();
         in.wait(*computed_, exec_.stream.record(*computed_));  // the compute stream no longer uses the area
         in.wait(host.flushed(), host.flush_use(n_host - 1));
         for (std::int64_t chunk = resident; chunk < n_host; ++chunk)
             in.copy(table_[chunk], host.chunk(layer_, chunk), chunk_bytes);
         exec_.stream.wait(*loaded_, in.record(*loaded_));
-        pass_->count(0, (n_host - resident) * chunk_bytes);
+        if (pass_->is_traced()) times.end = completion_time(*loaded_).value_or(std::chrono::steady_clock::now());
+        pass_->count_kv(layer_, (n_host - resident) * chunk_bytes, times);
     }
     if (range_.begin % kChunkTokens != 0 && n_host >= resident)
         exec_.stream.copy(table_[n_host], cache_->store().tail_chunk(layer_, n_host), chunk_bytes);

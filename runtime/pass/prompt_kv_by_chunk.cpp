@@ -32,6 +32,7 @@ PromptKvByChunk::PromptKvByChunk(PassStream& pass, const PassReads& reads, const
         area.subspan(2 * static_cast<std::size_t>(kv_chunks_per_prefill_chunk_) * slot_bytes_);
     const std::int64_t most = static_cast<std::int64_t>(ring.size() / store.smallest_streamed_chunk()) + 1;
     ring_ = std::make_unique<TransferRing>(exec.device, ring, pass.copy_in(), most);
+    if (pass.is_traced()) ring_->time_copies();
     copied_.reserve(range.end_chunk());
 }
 
@@ -115,9 +116,11 @@ std::optional<KvSegment> PromptKvByChunk::acquire_kv(std::int64_t layer, Stream&
 
 void PromptKvByChunk::release_kv(Stream& compute) {
     const ChunkRange range = copied_[at_];
-    ring_->release(first_number_ + static_cast<std::int64_t>(at_), compute);
+    const std::int64_t number = first_number_ + static_cast<std::int64_t>(at_);
+    pass_->count_kv(layer_, (range.end - range.first) * chunk_bytes(),
+                    pass_->is_traced() ? ring_->copy_times(number) : CopyTimes{});
+    ring_->release(number, compute);
     ++at_;
-    pass_->count(0, (range.end - range.first) * chunk_bytes());
     copy_ahead();
 }
 

@@ -74,6 +74,7 @@ PromptStream::PromptStream(PassStream& pass, const Model& model, KvCache& cache,
     for (std::size_t i = 0; i < model.items().size(); ++i)
         index_.push_back(model.streams(static_cast<std::int32_t>(i)) ? n_items++ : -1);
     ring_ = std::make_unique<TransferRing>(exec.device, ring, pass.copy_in(), n_items);
+    if (pass.is_traced()) ring_->time_copies();
     prefetcher_ = std::make_unique<PassPrefetcher>(*ring_, *this, n_items);
     prefetcher_->begin_pass(exec.stream);
 }
@@ -110,8 +111,8 @@ const std::byte* PromptStream::acquire_item(std::int32_t item, Stream& compute) 
 
 void PromptStream::release_item(std::int32_t item, Stream& compute) {
     if (!last_prefill_chunk_) return;
+    pass_->count_weights(*model_, item, pass_->is_traced() ? prefetcher_->copy_times(index_[item]) : CopyTimes{});
     prefetcher_->release(index_[item], compute);
-    pass_->count(model_->items()[item].bytes, 0);
 }
 
 void PromptStream::begin_layer(std::int64_t layer) {

@@ -35,6 +35,7 @@ ModelRunner::ModelRunner(const std::vector<RunnerShard>& shards, const RunnerNee
     for (std::size_t i = 0; i < shards.size(); ++i) {
         const RunnerShard& shard = shards[i];
         const Model& model = *shard.model;
+        layers_.push_back(shard.layers);
         std::vector<PassReads> reads;
         for (Caches& caches : caches_) {
             caches.push_back(std::make_unique<KvCache>(model.device(), model.kv_layouts(), needs.text_tokens,
@@ -86,6 +87,24 @@ void ModelRunner::fill(std::int64_t n_tokens, std::uint64_t seed,
                        const std::function<void(std::int64_t)>& on_progress) {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
         fill_cache(cache(rank), forward(rank).exec(), n_tokens, seed, on_progress);
+}
+
+void ModelRunner::profile(StageEnd end, TraceFile* trace) {
+    std::vector<std::unique_ptr<PassProfile>> before = std::move(profiles_);  // in use until all are replaced
+    profiles_.clear();
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+        RankParts& parts = *ranks_[rank];
+        PassProfile& fresh = *profiles_.emplace_back(
+            std::make_unique<PassProfile>(parts.forward->exec().device, layers_[rank], end, trace));
+        parts.forward->profile_with(&fresh);
+        if (parts.check) parts.check->profile_with(&fresh);
+        if (parts.stream) parts.stream->profile_with(trace != nullptr ? &fresh : nullptr);
+    }
+}
+
+PassProfile& ModelRunner::stages(std::size_t rank) {
+    CHECK(rank < profiles_.size(), "the passes of rank {} are not timed", rank);
+    return *profiles_[rank];
 }
 
 bool ModelRunner::streams() const {

@@ -15,6 +15,7 @@
 #include "runtime/cache/kv_cache.h"
 #include "runtime/loop/sequence.h"
 #include "runtime/pass/forward.h"
+#include "runtime/pass/pass_profile.h"
 #include "runtime/pass/pass_stream.h"
 #include "runtime/ranks/rank.h"
 #include "runtime/ranks/rank_target.h"
@@ -79,6 +80,12 @@ public:
     /// Calls fill_cache() for the first sequence on all ranks; for benchmarks.
     void fill(std::int64_t n_tokens, std::uint64_t seed, const std::function<void(std::int64_t)>& on_progress);
 
+    /// Times the stages of the passes on each rank from now on, with a trace (which must outlive the runner) or without
+    /// (null). Must not be called during a pass.
+    void profile(StageEnd end, TraceFile* trace);
+    /// Requires profile() (CHECKed).
+    [[nodiscard]] PassProfile& stages(std::size_t rank = 0);
+
     [[nodiscard]] bool streams() const;
     /// Whether passes may be launched as graphs.
     [[nodiscard]] bool has_graphs() const;
@@ -111,8 +118,10 @@ private:
     };
 
     std::unique_ptr<RankSums> sums_;
-    std::vector<Caches> caches_;                     // [sequences]
-    std::vector<std::unique_ptr<RankParts>> ranks_;  // [ranks]
+    std::vector<Caches> caches_;                          // [sequences]
+    std::vector<std::vector<std::int64_t>> layers_;       // [ranks], as RunnerShard::layers
+    std::vector<std::unique_ptr<PassProfile>> profiles_;  // [ranks], or none
+    std::vector<std::unique_ptr<RankParts>> ranks_;       // [ranks]
     std::vector<std::unique_ptr<SequenceParts>> sequences_;
 };
 

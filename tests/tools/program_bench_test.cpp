@@ -9,6 +9,8 @@
 #include <chrono>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <string>
 #include <thread>
 
 #include <fmt/format.h>
@@ -67,6 +69,57 @@ TEST(Bench, StreamsAPromptThatEndsWithAChunk) {
                      "--device-memory", "18M", "--ctx", "4096", "--draft", "none"});
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_THAT(result.err, testing::HasSubstr("weights and KV stream"));
+}
+
+// Bytes of the bundled model: 6 layers of 256, 4 and 2 heads of 64, d_ff 704, BF16.
+TEST(Bench, StagesOfAPassAddUpToIt) {
+    const json runs = runs_of({"--stages", "--passes", "1,4", "--depth", "300"});
+    ASSERT_EQ(runs.size(), 1U);
+    ASSERT_EQ(runs[0]["passes"].size(), 2U);
+    for (const json& pass : runs[0]["passes"]) {
+        double seconds = 0.0;
+        double share = 0.0;
+        std::map<std::string, double> bytes;
+        for (const json& stage : pass["stages"]) {
+            seconds += stage["seconds"].get<double>();
+            share += stage["share"].get<double>();
+            bytes[stage["stage"]] = stage["bytes"];
+        }
+        EXPECT_NEAR(seconds, pass["staged_seconds"].get<double>(), 1e-9);
+        EXPECT_NEAR(share, 1.0, 1e-6);
+        for (const char* stage : {"embed", "norm", "qkv", "rope/kv write", "attention", "output", "gate/up",
+                                  "activation", "down", "head", "other"})
+            EXPECT_TRUE(bytes.contains(stage)) << stage;
+        EXPECT_EQ(bytes["head"], 2.0 * 4096 * 256);
+        // All matrices of the layers; what is left of the model's bytes are thirteen norms.
+        const double matrices = bytes["qkv"] + bytes["output"] + bytes["gate/up"] + bytes["down"];
+        EXPECT_EQ(matrices + bytes["head"], kBundledBytes - 4.0 * 13 * 256);
+        EXPECT_EQ(bytes["attention"], kKvRow * (300 + pass["tokens"].get<double>()));
+    }
+    const ProgramResult table = run_program(bench({"--stages"}));  // of one token
+    EXPECT_EQ(table.code, 0) << table.err;
+    EXPECT_THAT(table.out, HasSubstr("% of pass"));
+    EXPECT_THAT(table.out, HasSubstr("rope/kv write"));
+    EXPECT_THAT(refused(2, {"--stages", "--prompts", source_path("README.md")}), HasSubstr("--stages acts without"));
+}
+
+TEST(Bench, StagesOfSeveralDevicesAndOfWhatStreams) {
+    const ProgramResult streamed =
+        run_program(bench({"--stages", "--json", "--device-memory", "16M", "--ctx", "2048", "--draft", "none"}));
+    ASSERT_EQ(streamed.code, 0) << streamed.err;
+    bool waited = false;
+    const json with_waits = json::parse(streamed.out);
+    for (const json& stage : with_waits["runs"][0]["passes"][0]["stages"]) waited |= stage["stage"] == "wait";
+    EXPECT_TRUE(waited);
+    for (const char* split : {"layers", "tensor"}) {
+        const json runs = runs_of({"--stages", "--devices", "cpu,cpu", "--split", split, "--threads", "2"});
+        std::map<std::string, double> share;
+        for (const json& stage : runs[0]["passes"][0]["stages"])
+            share[stage["device"].is_null() ? "" : stage["device"].get<std::string>()] += stage["share"].get<double>();
+        double sum = 0.0;
+        for (const auto& [device, part] : share) sum += part;
+        EXPECT_NEAR(sum, std::string(split) == "tensor" ? 2.0 : 1.0, 1e-6) << split;
+    }
 }
 
 TEST(Bench, PlainDecodingWithFiguresThatHangTogether) {

@@ -193,7 +193,7 @@ TEST_F(DamagedModel, ItsSamplingDefaultsAreNamedWhereTheyAreWrong) {
 TEST_F(DamagedModel, ItsFilesAreNeverWrittenTo) {
     const std::string before = file_text((model() / "model.safetensors").string());
     fs::create_hard_link(model() / "model.safetensors", folder_.path() / "innocent");
-    for (const char* option : {"--output", "--token-ids", "--stats", "--log-file"}) {
+    for (const char* option : {"--output", "--token-ids", "--stats", "--trace", "--log-file"}) {
         for (const fs::path& file : {model() / "model.safetensors", folder_.path() / "innocent"})
             EXPECT_THAT(answer(1, {"generate", "-m", model().string(), "--prompt", "x", option, file.string()}),
                         AllOf(HasSubstr(option), HasSubstr("a file of the model")));

@@ -90,6 +90,9 @@ CommandSpec bench_command() {
             "Bytes are those of the ideal pass, GB/s what they come to; % of read is beside the measured bandwidth.",
         .example = "slipstream bench --passes 1,2,4,8,16 --depth 1024 --sweep 'threads=1;2'",
         .options = {{"passes", "--passes", "LIST", "Time passes of so many tokens: 1,2,4,8,16,32,64"},
+                    {"stages", "--stages", "",
+                     "Bytes, GB/s and share of the pass by stage (norm, qkv, attention, ...); without --passes: of "
+                     "passes of 1 token"},
                     {"depth", "--depth", "N",
                      "Committed positions before a pass, filled with seeded rows [0]; of --views the text's [8192]"},
                     {"prompts", "--prompts", "F", "Prompts, a JSON object a line: prompt, turns or question",

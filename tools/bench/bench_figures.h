@@ -90,6 +90,14 @@ struct DraftFigures {
 /// Returns tokens per second of `column` over those of `other`, pair by pair; nullopt if no pair has decoded tokens.
 [[nodiscard]] std::optional<Summary> paired_ratio(const DraftFigures& column, const DraftFigures& other);
 
+/// A stage of passes with one number of tokens: all layers of a device together.
+struct StageFigures {
+    std::string device;      // empty: no device ("other")
+    std::string_view stage;  // stage_name(), or "other": the rest of the pass
+    double seconds = 0.0;    // of one pass
+    double bytes = 0.0;      // read in one pass
+};
+
 /// Figures of passes with one number of tokens.
 struct PassFigures {
     std::int64_t tokens = 0;
@@ -99,6 +107,8 @@ struct PassFigures {
     double streamed_bytes = 0.0;     // bytes of one pass that came over the links; 0 if nothing streams
     double link_seconds = 0.0;       // time that the slowest link needs for its part of streamed_bytes
     double predicted_seconds = 0.0;  // time of a pass as the plan predicts it
+    double staged_seconds = 0.0;     // mean of the passes that are timed stage by stage
+    std::vector<StageFigures> stages{};
 };
 
 enum class BenchMode : std::uint8_t { Plain, Prompts, Passes, Views };

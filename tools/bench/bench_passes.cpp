@@ -93,6 +93,38 @@ RunNeeds needs_of_generating(const Drafting& drafting, std::int64_t largest, Com
     return needs;
 }
 
+// Times passes of each size once more, stage by stage. Each stage is waited for, so on a GPU, where stages otherwise
+// overlap and short passes are graphs, these passes are slower than the others.
+void time_stages(BenchResult& result, ModelRunner& runner, std::span<const TokenId> tokens, const LoadedModel& model) {
+    runner.profile(StageEnd::Synchronized, nullptr);
+    const auto n = static_cast<double>(result.repeat);
+    for (PassFigures& pass : result.passes) {
+        const std::span<const TokenId> few = tokens.first(pass.tokens);
+        static_cast<void>(
+            timed_pass(runner.target(), few));  // the ring still holds what passes of the size before left
+        for (std::size_t rank = 0; rank < runner.n_ranks(); ++rank) runner.stages(rank).clear();
+        double seconds = 0.0;
+        for (std::int64_t i = 0; i < result.repeat; ++i) seconds += timed_pass(runner.target(), few);
+        pass.staged_seconds = seconds / n;
+        double rest = pass.staged_seconds;
+        for (std::size_t rank = 0; rank < runner.n_ranks(); ++rank) {
+            const std::string device(model.devices()[rank].device->name());
+            for (std::size_t i = 0; i < kPassStages; ++i) {
+                const auto stage = static_cast<PassStage>(i);
+                const StageTotal& total = runner.stages(rank).total(stage);
+                if (total.calls == 0) continue;
+                pass.stages.push_back(
+                    {device, stage_name(stage), total.seconds / n, static_cast<double>(total.bytes) / n});
+                rest -= total.seconds / n;
+            }
+            if (!model.shards_matrices()) continue;  // else devices compute at the same time
+            pass.stages.push_back({device, "other", std::max(rest, 0.0), 0.0});
+            rest = pass.staged_seconds;
+        }
+        if (!model.shards_matrices()) pass.stages.push_back({"", "other", std::max(rest, 0.0), 0.0});
+    }
+}
+
 // Returns the needs of the passes if no memory budget is set: nothing is planned then, so drafting options have no
 // effect, and UsageError is thrown for them.
 RunNeeds needs_of_passes(std::int64_t depth, std::int64_t largest, const CommandContext& context) {
@@ -154,12 +186,14 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
         bar.update(static_cast<double>(round + 1), static_cast<double>(request.repeat + 1),
                    fmt::format("{} of {} rounds", round + 1, request.repeat + 1));
     }
-    if (!runner->streams()) return;
-    const StreamSnapshot all = stream_snapshot(model, *runner) - before;
-    for (PassFigures& pass : result.passes) {
-        put_stream_figures(pass, all, 2 * (request.repeat + 1) * std::ssize(request.passes), model.devices());
-        pass.predicted_seconds = model.plan()->pass(pass.tokens, depth).seconds;
+    if (runner->streams()) {
+        const StreamSnapshot all = stream_snapshot(model, *runner) - before;
+        for (PassFigures& pass : result.passes) {
+            put_stream_figures(pass, all, 2 * (request.repeat + 1) * std::ssize(request.passes), model.devices());
+            pass.predicted_seconds = model.plan()->pass(pass.tokens, depth).seconds;
+        }
     }
+    if (request.stages) time_stages(result, *runner, tokens, model);
 }
 
 }  // namespace slipstream::tools

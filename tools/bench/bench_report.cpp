@@ -153,6 +153,69 @@ void add_passes(TextTable& table, const BenchResult& result) {
     }
 }
 
+bool has_stages(const BenchResult& result) {
+    return std::any_of(result.passes.begin(), result.passes.end(),
+                       [](const PassFigures& pass) { return !pass.stages.empty(); });
+}
+
+bool has_several_devices(const BenchResult& result) {
+    return std::any_of(result.passes.begin(), result.passes.end(), [](const PassFigures& pass) {
+        return std::any_of(pass.stages.begin(), pass.stages.end(), [&](const StageFigures& stage) {
+            return !stage.device.empty() && stage.device != pass.stages.front().device;
+        });
+    });
+}
+
+// Passes by stage; the pass as a whole is the last row of each number of tokens.
+std::string stages_table(const std::vector<BenchResult>& results, int columns) {
+    const bool several = std::any_of(results.begin(), results.end(), has_several_devices);
+    std::vector<std::string> names;
+    if (results.front().swept) names.push_back(results.front().swept->first);
+    names.emplace_back("tokens");
+    if (several) names.emplace_back("device");
+    for (const char* name : {"stage", "ms", "MB", "GB/s", "% of pass"}) names.emplace_back(name);
+    TextTable table(names);
+    for (const BenchResult& result : results) {
+        for (const PassFigures& pass : result.passes) {
+            const auto add = [&](const StageFigures& stage) {
+                std::vector<std::string> cells;
+                if (result.swept) cells.push_back(result.swept->second);
+                cells.push_back(fmt::format("{}", pass.tokens));
+                if (several) cells.push_back(stage.device);
+                cells.emplace_back(stage.stage);
+                cells.push_back(number_text(stage.seconds * 1e3));
+                cells.push_back(stage.bytes > 0.0 ? number_text(stage.bytes * 1e-6) : "");
+                cells.push_back(
+                    stage.bytes > 0.0 && stage.seconds > 0.0 ? number_text(stage.bytes / stage.seconds * 1e-9) : "");
+                cells.push_back(percent_text(stage.seconds / pass.staged_seconds));
+                table.add(std::move(cells));
+            };
+            for (const StageFigures& stage : pass.stages) add(stage);
+            add({.device = "", .stage = "pass", .seconds = pass.staged_seconds});
+        }
+    }
+    return fmt::format("by stage, each waited for; bytes are those that a stage reads\n\n{}", table.text(columns));
+}
+
+std::vector<JsonObject> stages_json(const PassFigures& pass) {
+    std::vector<JsonObject> stages;
+    for (const StageFigures& stage : pass.stages) {
+        JsonObject json;
+        if (stage.device.empty()) {
+            json.null("device");
+        } else {
+            json.text("device", stage.device);
+        }
+        json.text("stage", stage.stage)
+            .real("seconds", stage.seconds)
+            .real("bytes", stage.bytes)
+            .real("gb_per_s", stage.seconds > 0.0 ? stage.bytes / stage.seconds * 1e-9 : 0.0)
+            .real("share", stage.seconds / pass.staged_seconds);
+        stages.push_back(std::move(json));
+    }
+    return stages;
+}
+
 std::string peaks_text(const BenchMachine& machine) {
     const MachinePeaks& peaks = machine.peaks;
     if (machine.kind == DeviceKind::Cpu)
@@ -210,6 +273,7 @@ JsonObject pass_json(const BenchResult& result, const PassFigures& pass) {
         .real("predicted_seconds", pass.predicted_seconds)
         .real("gb_per_s", rate.gb_per_s)
         .real("read_share", rate.share);
+    if (!pass.stages.empty()) json.real("staged_seconds", pass.staged_seconds).objects("stages", stages_json(pass));
     return json;
 }
 
@@ -281,6 +345,7 @@ std::string bench_table(const std::vector<BenchResult>& results, int columns) {
         }
     }
     text += table.text(columns);
+    if (has_stages(first)) text += fmt::format("\n{}", stages_table(results, columns));
     return first.drafts.empty() ? text : fmt::format("{}\n{}", text, drafts_table(results, columns));
 }
 

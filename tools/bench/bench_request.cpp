@@ -60,7 +60,11 @@ constexpr std::string_view kGenerates = "without --passes and --views";
 bool has_text(BenchMode mode) {
     return mode == BenchMode::Plain || mode == BenchMode::Views;
 }
+bool has_passes(BenchMode mode) {
+    return mode == BenchMode::Passes;
+}
 constexpr std::array kBound{BoundOption{"file", has_text, "without --passes and --prompts"},
+                            BoundOption{"stages", has_passes, "without --prompts and --views"},
                             BoundOption{"depth", has_depth, "with --passes and --views"},
                             BoundOption{"hot", has_prompts, "with --prompts"},
                             BoundOption{"max-prompts", has_prompts, "with --prompts"},
@@ -157,7 +161,7 @@ std::vector<DraftSettings> bench_drafts(const Settings& settings) {
 BenchMode mode_of(const Settings& settings) {
     constexpr std::array<std::string_view, 3> kModes{"passes", "prompts", "views"};
     const std::string_view chosen = settings.strongest_of(kModes);
-    if (chosen.empty()) return BenchMode::Plain;
+    if (chosen.empty()) return settings.flag("stages") ? BenchMode::Passes : BenchMode::Plain;
     if (chosen == "views") return BenchMode::Views;
     return chosen == "passes" ? BenchMode::Passes : BenchMode::Prompts;
 }
@@ -216,7 +220,10 @@ BenchRequest bench_request(const CommandContext& context) {
                                          .value_or(std::numeric_limits<std::int64_t>::max());
     request.depth = settings.integer("depth", {0, kMaxCount});
     if (request.mode == BenchMode::Passes)
-        request.passes = parse_passes(*settings.text("passes"), settings.find("passes")->where);
+        request.passes = settings.find("passes") != nullptr
+                             ? parse_passes(*settings.text("passes"), settings.find("passes")->where)
+                             : std::vector<std::int64_t>{1};
+    if (request.mode == BenchMode::Passes) request.stages = settings.flag("stages");
     if (request.mode == BenchMode::Prompts) {
         request.prompts_file = *settings.path("prompts");
         request.prompts = parse_bench_prompts(read_text(request.prompts_file, "--prompts", kMostPromptBytes),

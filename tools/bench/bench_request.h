@@ -33,6 +33,7 @@ struct BenchRequest {
     TemplateSettings chat_template;               // Plain, Prompts: choice None if the text stays raw
     std::vector<std::int64_t> passes;             // Passes
     std::optional<std::int64_t> depth;            // Passes, Views
+    bool stages = false;                          // Passes: also timed stage by stage
     SamplerOptions sampling{.temperature = 0.0};  // Plain, Prompts, Views
     std::vector<DraftSettings> drafts;  // Plain, Prompts: each is a column beside plain decoding; Passes: exactly one
     bool keeps_tables = false;          // Plain, Prompts: drafters keep what they have learnt from text to text

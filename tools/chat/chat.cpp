@@ -36,6 +36,7 @@
 #include "tools/options/statistics_output.h"
 #include "tools/options/template_options.h"
 #include "tools/options/text_options.h"
+#include "tools/options/trace_output.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/shown_text.h"
@@ -148,6 +149,7 @@ int run_chat(CommandContext& context) {
     std::optional<ChatFile> file;  // locked before the model is loaded: what takes long is not in vain
     if (const auto path = context.settings.path("session")) file.emplace(*path);
     StatisticsOutput stats(context.settings.text("stats"));
+    const std::unique_ptr<TraceFile> trace = trace_output(context.settings);
     OpenedModel opened(choose_model(context));
     const auto tokenizer = make_tokenizer(opened.files().tokenizer_source());
     const SamplerOptions sampling = resolve_sampling(request.sampling, opened.files().generation_defaults(), callbacks);
@@ -161,6 +163,7 @@ int run_chat(CommandContext& context) {
          .messages = {}},
         form, context);
     ChatGenerator generator(request.generator, std::move(opened), *tokenizer, session.settings, callbacks);
+    if (trace) generator.trace_with(*trace);
     const bool at_terminal = isatty(STDIN_FILENO) == 1 && console.stderr_is_terminal();
     const InputMode mode = at_terminal ? InputMode::Interactive : InputMode::Piped;
     const auto input = make_input(mode, generator.context_tokens(), context);
@@ -178,6 +181,10 @@ int run_chat(CommandContext& context) {
     }
     RunFigures figures{.seed = loop.session().settings.sampling.seed};
     generator.generator().complete(figures);
+    if (trace) {
+        trace->complete();
+        if (const auto note = trace->take_note()) console.note(*note);
+    }
     stats.write(statistics_json(generator.model(), generator.totals(), figures), loop.output());
     return code;
 }
@@ -217,7 +224,8 @@ CommandSpec chat_command() {
     add(draft_option_specs(DraftPlace::OnModel));
     add({{"self-check", "--self-check", "",
           "Compute each pass again without draft tokens and compare the logits bit for bit"},
-         statistics_option()});
+         statistics_option(),
+         trace_option()});
     return command;
 }
 

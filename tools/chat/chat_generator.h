@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,16 @@ public:
     [[nodiscard]] ChatAnswer answer(EncodedPrompt prompt, const ChatSettings& settings,
                                     const TextGenerationOptions& options, const TextGenerationCallbacks& callbacks);
 
+    /// Records all answers in `trace`, which must outlive this object.
+    void trace_with(TraceFile& trace) {
+        generator_.trace_with(trace);
+        trace_ = &trace;
+    }
+    /// Returns TraceFile::take_note() of the trace, if there is one.
+    [[nodiscard]] std::optional<std::string> take_trace_note() {
+        return trace_ != nullptr ? trace_->take_note() : std::nullopt;
+    }
+
     /// Throws RequestError where no answer can be drawn by these.
     void check(const ChatSettings& settings) const { check_logit_bias(settings.sampling, model().config().vocab); }
 
@@ -54,6 +65,7 @@ private:
     std::vector<TokenId> end_tokens_;
     SamplerOptions sampling_;  // that answers are drawn by
     TextGenerator generator_;
+    TraceFile* trace_ = nullptr;  // null: answers are not traced
     TextGenerationResult totals_;
     double nodes_ = 0.0;  // of all passes
     std::int64_t kept_tokens_ = 0;

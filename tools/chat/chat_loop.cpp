@@ -264,6 +264,7 @@ ChatAnswer ChatLoop::ask(std::string& so_far) {
 void ChatLoop::tell(const ChatAnswer& answer) {
     console_.note(answer_line(answer, session_.settings.sampling, generator_, console_));
     if (const auto warning = context_warning(answer, generator_)) console_.note(*warning);
+    if (const auto note = generator_.take_trace_note()) console_.note(*note);
 }
 
 // Answers of commands: said even where -q leaves messages out, for somebody asked.

@@ -32,6 +32,7 @@
 #include "tools/options/statistics_output.h"
 #include "tools/options/template_options.h"
 #include "tools/options/text_options.h"
+#include "tools/options/trace_output.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/file_output.h"
@@ -115,12 +116,20 @@ EncodedPrompt encoded(const std::string& text, const std::optional<PromptTemplat
 // written is reported before the work.
 class RunRecords {
 public:
-    explicit RunRecords(const Settings& settings) : stats_(settings.text("stats")) {
+    explicit RunRecords(const Settings& settings) : stats_(settings.text("stats")), trace_(trace_output(settings)) {
         if (const auto path = settings.text("token-ids")) token_ids_.emplace(*path);
     }
 
-    /// Writes all files. If the token ids cannot be written, writes the statistics all the same and then throws.
-    void write(const TextGenerationResult& result, const JsonObject& statistics, TextOutput& output) {
+    /// Null: none was asked for.
+    [[nodiscard]] TraceFile* trace() const { return trace_.get(); }
+
+    /// Writes all files. If the token ids cannot be written, writes the statistics all the same and then throws. A
+    /// trace that was cut off is only noted.
+    void write(const TextGenerationResult& result, const JsonObject& statistics, TextOutput& output, Console& console) {
+        if (trace_) {
+            trace_->complete();
+            if (const auto note = trace_->take_note()) console.note(*note);
+        }
         std::exception_ptr failure;
         try {
             if (token_ids_) {
@@ -138,6 +147,7 @@ public:
 
 private:
     StatisticsOutput stats_;
+    std::unique_ptr<TraceFile> trace_;
     std::optional<WholeFile> token_ids_;
 };
 
@@ -156,7 +166,7 @@ int report_finished_session(const TextSession& session, const ReplayedText& repl
     result.resumed_tokens = std::ssize(result.tokens);
     result.prompt_tokens = std::ssize(session.begin().prompt);
     result.text_bytes = std::ssize(replayed.shown);
-    records.write(result, statistics_json(opened, result, {.seed = session.begin().sampling.seed}), output);
+    records.write(result, statistics_json(opened, result, {.seed = session.begin().sampling.seed}), output, console);
     if (!session.damage().empty()) console.note(fmt::format("the session: {}", session.damage()));
     if (!output.closed()) console.note(summary_line(result, session.begin().sampling));
     return signal_exit_code();
@@ -210,6 +220,7 @@ TextTask new_task(CommandContext& context, Request& request, const std::string& 
 struct GrowingText {
     TextStream& stream;
     TextSession* session;  // null: none
+    TraceFile* trace;      // null: none
     TextGenerator& generator;
     ContextWatch control;
     Clock::time_point began;  // start of the program
@@ -219,9 +230,14 @@ struct GrowingText {
         if (session == nullptr) return;
         if (const auto note = session->save(generator)) stream.note(*note);
     }
+    void note_trace() {
+        if (trace == nullptr) return;
+        if (const auto note = trace->take_note()) stream.note(*note);
+    }
     void on_prefill(std::int64_t done, std::int64_t total) {
         stream.on_prefill(done, total);
         save();
+        note_trace();
     }
     void on_tokens(std::int64_t n) {
         if (figures.first_token_seconds == 0.0) {
@@ -231,6 +247,7 @@ struct GrowingText {
         stream.on_tokens(n);
         if (const auto note = control.at(n)) stream.note(*note);
         save();
+        note_trace();
     }
     // Returns callbacks that refer to this object, which must outlive them.
     [[nodiscard]] TextGenerationCallbacks callbacks() {
@@ -281,6 +298,7 @@ int run_generate(CommandContext& context) {
     TextGenerator generator(request.generator, std::move(opened),
                             task.ignore_end ? without_end_tokens(task.sampling, task.end_tokens) : task.sampling,
                             task.end_tokens, callbacks);
+    if (records.trace() != nullptr) generator.trace_with(*records.trace());
     if (session)
         session->attach({.sampling = &task.sampling,
                          .ignore_end = task.ignore_end,
@@ -305,6 +323,7 @@ int run_generate(CommandContext& context) {
     stream.write(resumed != nullptr ? output.resume(replayed.shown) : replayed.shown);
     GrowingText growing{.stream = stream,
                         .session = session ? &*session : nullptr,
+                        .trace = records.trace(),
                         .generator = generator,
                         .control = ContextWatch(n_prompt, request.text.max_tokens, generator.model().context_tokens()),
                         .began = began,
@@ -318,7 +337,7 @@ int run_generate(CommandContext& context) {
     }
     growing.complete();
 
-    records.write(result, statistics_json(generator.model(), result, growing.figures), output);
+    records.write(result, statistics_json(generator.model(), result, growing.figures), output, console);
     if (!output.closed()) console.note(summary_line(result, task.sampling));
     return signal_exit_code();
 }
@@ -364,7 +383,8 @@ CommandSpec generate_command() {
          {"output", "-o,--output", "F", "Write the text to this file ('-': stdout) [stdout]",
           OptionRole::OutputFileOrStdout},
          {"token-ids", "--token-ids", "F", "Write the generated ids to this file, one a line", OptionRole::OutputFile},
-         statistics_option()});
+         statistics_option(),
+         trace_option()});
     for (const OptionSpec& option : session_option_specs()) command.options.push_back(option);
     return command;
 }

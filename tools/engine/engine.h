@@ -24,6 +24,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/device.h"
+#include "offload/trace_file.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/loop/proposer.h"
 #include "runtime/loop/text_generation.h"
@@ -337,6 +338,10 @@ public:
     [[nodiscard]] TextGenerationResult generate(const Tokenizer& tokenizer, StreamingDetokenizer::Start start,
                                                 const TextGenerationOptions& options,
                                                 const TextGenerationCallbacks& callbacks);
+
+    /// Records copies, waits, stages of passes and the parts of each step in `trace` from now on. `trace` must outlive
+    /// this object. Must be called before start() and resume().
+    void trace_with(TraceFile& trace);
 
     /// Samples by other options from now on; learnt and cached state stays. The next text must be started or resumed
     /// before generate(). Throws RequestError if an option is out of range; nothing has changed then.

@@ -117,6 +117,11 @@ TextGenerationResult TextGenerator::generate(const Tokenizer& tokenizer, Streami
     return generate_text(*parts_->loop, tokenizer, start, parts_->limits, options, callbacks);
 }
 
+void TextGenerator::trace_with(TraceFile& trace) {
+    parts_->runner->profile(StageEnd::Enqueued, &trace);
+    parts_->loop->trace_with(trace);
+}
+
 void TextGenerator::resample(const SamplerOptions& sampling) {
     const std::int64_t vocab = model().config().vocab;
     check_logit_bias(sampling, vocab);

@@ -91,6 +91,7 @@ constexpr std::array kSubjects{
     Subject{"output", kResults},
     Subject{"token-ids", kResults, Reader::Researcher},
     Subject{"stats", kResults},
+    Subject{"trace", kResults},
     Subject{"json", kResults},
 };
 

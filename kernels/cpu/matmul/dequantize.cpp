@@ -165,7 +165,7 @@ void dequantize_row(DType type, const byte* src, float* dst, int64_t n_elements)
           dtype_name(type));
     switch (type) {
         case DType::F32:
-            std::memcpy(dst, src, static_cast<std::size_t>(n_elements) * sizeof(float));
+            std::memcpy(dst, src, n_elements * sizeof(float));
             return;
         case DType::F16:
             for (int64_t i = 0; i < n_elements; ++i) dst[i] = load_half(src + 2 * i);

@@ -82,7 +82,7 @@ bool moves_words(DType type) {
 void move_words(DType type, int n_words, std::uint32_t* words) {
     constexpr int kMostWords = 52;
     std::uint32_t in_file[kMostWords][kRows];
-    std::memcpy(in_file, words, static_cast<std::size_t>(n_words) * sizeof(in_file[0]));
+    std::memcpy(in_file, words, n_words * sizeof(in_file[0]));
     for (int w = 0; w < n_words; ++w)
         std::memcpy(words + place_of_word(type, w) * kRows, in_file[w], sizeof(in_file[w]));
 }
@@ -97,13 +97,13 @@ void interleave_elements(const std::byte* rows, std::size_t stride, int n_rows, 
     std::int64_t i = 0;
     for (; i + kLine <= count; i += kLine, out += kLine * kRows, rows += 64) {
         T tile[kRows][kLine];
-        for (int r = 0; r < n_rows; ++r) std::memcpy(tile[r], rows + static_cast<std::size_t>(r) * stride, 64);
+        for (int r = 0; r < n_rows; ++r) std::memcpy(tile[r], rows + r * stride, 64);
         for (int r = n_rows; r < kRows; ++r) std::memset(tile[r], 0, 64);
         for (std::int64_t j = 0; j < kLine; ++j)
             for (int r = 0; r < kRows; ++r) out[j * kRows + r] = tile[r][j];
     }
     for (; i < count; ++i, out += kRows, rows += sizeof(T))
-        for (int r = 0; r < n_rows; ++r) out[r] = load_unaligned<T>(rows + static_cast<std::size_t>(r) * stride);
+        for (int r = 0; r < n_rows; ++r) out[r] = load_unaligned<T>(rows + r * stride);
 }
 
 void interleave_blocks(DType type, const std::byte* rows, std::size_t stride, int n_rows, std::int64_t k,
@@ -153,7 +153,7 @@ void interleave_rows(DType type, const std::byte* rows, std::size_t stride_bytes
 void deinterleave_row(DType type, const std::byte* group, int row, std::int64_t k, std::byte* dst) {
     const auto take = [&](const std::byte* from, std::int64_t count, std::int64_t bytes) {
         for (std::int64_t i = 0; i < count; ++i, dst += bytes)
-            std::memcpy(dst, from + (i * kRows + row) * bytes, static_cast<std::size_t>(bytes));
+            std::memcpy(dst, from + (i * kRows + row) * bytes, bytes);
     };
     if (type == DType::F32) return take(group, k, 4);
     if (type == DType::F16) return take(group, k, 2);
@@ -188,7 +188,7 @@ void pack_weights(ExecRef exec, const PackWeightsArgs& args) {
             for (std::int64_t group = begin; group < end; ++group)
                 interleave_rows(from.dtype, from.row(group * kRows), from.row_stride_bytes,
                                 static_cast<int>(std::min<std::int64_t>(kRows, m - group * kRows)), k,
-                                args.packed.data + static_cast<std::size_t>(group) * group_bytes);
+                                args.packed.data + group * group_bytes);
         });
 }
 

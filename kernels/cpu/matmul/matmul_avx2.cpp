@@ -159,7 +159,7 @@ SLIPSTREAM_INLINE_AVX2 void finish_half(const FinishTile& tile, const float* sum
     alignas(32) float padded[2][kHalfRows] = {};
     const bool whole = n >= kHalfRows;
     if (!whole) {
-        const auto bytes = static_cast<std::size_t>(n) * sizeof(float);
+        const auto bytes = n * sizeof(float);
         if (bias != nullptr) std::memcpy(padded[0], bias, bytes);
         if (tile.store == MatmulStore::Add) std::memcpy(padded[1], y, bytes);
     }
@@ -167,12 +167,12 @@ SLIPSTREAM_INLINE_AVX2 void finish_half(const FinishTile& tile, const float* sum
     if (bias != nullptr) result = _mm256_add_ps(result, _mm256_loadu_ps(whole ? bias : padded[0]));
     if (tile.store == MatmulStore::Add) result = _mm256_add_ps(_mm256_loadu_ps(whole ? y : padded[1]), result);
     _mm256_storeu_ps(whole ? y : padded[1], result);
-    if (!whole) std::memcpy(y, padded[1], static_cast<std::size_t>(n) * sizeof(float));
+    if (!whole) std::memcpy(y, padded[1], n * sizeof(float));
 }
 
 SLIPSTREAM_AVX2 void finish(const FinishTile& tile) {
     for (std::int64_t t = 0; t < tile.n_tokens; ++t) {
-        auto* const y = reinterpret_cast<float*>(tile.y + static_cast<std::size_t>(t) * tile.y_stride_bytes);
+        auto* const y = reinterpret_cast<float*>(tile.y + t * tile.y_stride_bytes);
         for (std::int64_t row = 0; row < tile.n_rows; row += kHalfRows)
             finish_half(tile, tile.sums + row / 16 * tile.sums_stride + 16 * t + row % 16,
                         tile.bias == nullptr ? nullptr : tile.bias + row, y + row, tile.n_rows - row);

@@ -175,7 +175,7 @@ SLIPSTREAM_AVX512 void unpack(const std::byte* src, std::size_t, int n_sub, Unpa
 
 SLIPSTREAM_AVX512 void finish(const FinishTile& tile) {
     for (std::int64_t t = 0; t < tile.n_tokens; ++t) {
-        auto* const y = reinterpret_cast<float*>(tile.y + static_cast<std::size_t>(t) * tile.y_stride_bytes);
+        auto* const y = reinterpret_cast<float*>(tile.y + t * tile.y_stride_bytes);
         const float* sums = tile.sums + 16 * t;
         for (std::int64_t row = 0; row < tile.n_rows; row += 16, sums += tile.sums_stride) {
             const auto mask = static_cast<__mmask16>(tile.n_rows - row >= 16 ? 0xffff : (1 << (tile.n_rows - row)) - 1);
@@ -197,8 +197,7 @@ constexpr auto kMultiplyFloats = all_widths<type>(std::make_index_sequence<kMaxT
 InterleavedForm make_form() {
     InterleavedForm form = interleaved_form_avx2();
     form.float_tile_tokens = kMaxTileTokens;
-    for (int t = 1; t <= kMaxTileTokens; ++t)
-        form.float_groups[static_cast<std::size_t>(t - 1)] = std::max(groups_of(t), 2);
+    for (int t = 1; t <= kMaxTileTokens; ++t) form.float_groups[t - 1] = std::max(groups_of(t), 2);
     form.multiply_floats = {kMultiplyFloats<DType::F32>, kMultiplyFloats<DType::F16>, kMultiplyFloats<DType::BF16>};
     form.unpack = {nullptr,
                    nullptr,

@@ -114,8 +114,7 @@ template <int T>
 SLIPSTREAM_AVX512_BF16 void round_tile(const float* x, std::size_t row_stride_bytes, std::int64_t k, std::byte* tile) {
     static constexpr TileLanes<T> lanes;
     const auto row = [&](int t) {
-        return reinterpret_cast<const float*>(reinterpret_cast<const std::byte*>(x) +
-                                              static_cast<std::size_t>(t) * row_stride_bytes);
+        return reinterpret_cast<const float*>(reinterpret_cast<const std::byte*>(x) + t * row_stride_bytes);
     };
     std::int64_t i = 0;
     for (; i + 32 <= k; i += 32, tile += 64 * T) {
@@ -132,8 +131,7 @@ SLIPSTREAM_AVX512_BF16 void round_tile(const float* x, std::size_t row_stride_by
             if constexpr (T > 1) out = _mm512_permutexvar_epi32(pair, out);
 #pragma GCC unroll 8
             for (int t = 1; t < T; ++t)
-                out = _mm512_mask_permutexvar_epi32(out, lanes.of_token[place][static_cast<std::size_t>(t)], pair,
-                                                    words[t]);
+                out = _mm512_mask_permutexvar_epi32(out, lanes.of_token[place][t], pair, words[t]);
             _mm512_storeu_si512(tile + 64 * v, out);
         }
     }
@@ -155,7 +153,7 @@ constexpr std::array<RoundTileFn, kTileTokens> round_tiles(std::index_sequence<i
 
 void round_pairs(const float* x, std::size_t row_stride_bytes, std::int64_t k, int n_tile, std::byte* tile) {
     static constexpr auto of_width = round_tiles(std::make_index_sequence<kTileTokens>());
-    of_width[static_cast<std::size_t>(n_tile - 1)](x, row_stride_bytes, k, tile);
+    of_width[n_tile - 1](x, row_stride_bytes, k, tile);
 }
 
 template <std::size_t... i>
@@ -167,7 +165,7 @@ InterleavedForm make_form() {
     InterleavedForm form = vnni::make_form<vnni::CodeGroups::Two>();
     form.round_pairs = round_pairs;
     form.pair_tile_tokens = kTileTokens;
-    for (int t = 1; t <= kTileTokens; ++t) form.pair_groups[static_cast<std::size_t>(t - 1)] = groups_of(t);
+    for (int t = 1; t <= kTileTokens; ++t) form.pair_groups[t - 1] = groups_of(t);
     form.pair_streams.most_tokens_of_one = kTileTokens;
     form.multiply_pairs = all_widths(std::make_index_sequence<kTileTokens>());
     return form;

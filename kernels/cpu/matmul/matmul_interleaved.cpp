@@ -142,8 +142,7 @@ private:
         for (std::int64_t i = 0; i < k_; i += kLanes) {
             float lines[kMaxTileTokens][kLanes];
             const std::int64_t n = std::min<std::int64_t>(kLanes, k_ - i);
-            for (int t = 0; t < width; ++t)
-                std::memcpy(lines[t], float_row(args_.x, first + t) + i, static_cast<std::size_t>(n) * sizeof(float));
+            for (int t = 0; t < width; ++t) std::memcpy(lines[t], float_row(args_.x, first + t) + i, n * sizeof(float));
             for (std::int64_t j = 0; j < n; ++j)
                 for (int t = 0; t < width; ++t) *out++ = lines[t][j];
         }
@@ -188,7 +187,7 @@ private:
             const std::int64_t end = std::min(n_tiles_, tile + pass_tiles);
             const std::int64_t floats =
                 (tile_begin(end) - tile_begin(tile)) * kLanes;  // sums of a row group, in floats
-            if (k_ == 0) std::memset(sums, 0, static_cast<std::size_t>(count * floats) * sizeof(float));
+            if (k_ == 0) std::memset(sums, 0, count * floats * sizeof(float));
             const std::int64_t n_fetching = first_keeps_ ? 1 : end - tile;
             const Stripe stripe{.weights = weights,
                                 .count = count,
@@ -245,19 +244,19 @@ private:
             end = keeps ? i + 1 : i < n_wider_tiles_ ? std::min(n_wider_tiles_, stripe.end) : stripe.end;
             const std::int64_t begin = tile_begin(i);
             const std::int64_t width = tile_begin(i + 1) - begin;
-            (keeps ? form_.multiply_keeping[type] : others)[static_cast<std::size_t>(width - 1)](
-                {.n_tiles = static_cast<int>(end - i),
-                 .unpacked = chunks,
-                 .packed = src,
-                 .group_bytes = stripe.stride_bytes,
-                 .n_groups = static_cast<int>(stripe.count),
-                 .x = x_ + begin * token_bytes_ + k / 32 * kBlockBytesPerToken * width,
-                 .x_stride = width * token_bytes_,
-                 .n_sub = static_cast<int>(n_sub),
-                 .sums = sums + (begin - origin) * kLanes,
-                 .sums_stride = (tile_begin(stripe.end) - origin) * kLanes,
-                 .from_zero = k == 0,
-                 .ahead = ahead(stripe, at, i - stripe.tile, n_sub)});
+            const auto& of_width = keeps ? form_.multiply_keeping[type] : others;
+            of_width[width - 1]({.n_tiles = static_cast<int>(end - i),
+                                 .unpacked = chunks,
+                                 .packed = src,
+                                 .group_bytes = stripe.stride_bytes,
+                                 .n_groups = static_cast<int>(stripe.count),
+                                 .x = x_ + begin * token_bytes_ + k / 32 * kBlockBytesPerToken * width,
+                                 .x_stride = width * token_bytes_,
+                                 .n_sub = static_cast<int>(n_sub),
+                                 .sums = sums + (begin - origin) * kLanes,
+                                 .sums_stride = (tile_begin(stripe.end) - origin) * kLanes,
+                                 .from_zero = k == 0,
+                                 .ahead = ahead(stripe, at, i - stripe.tile, n_sub)});
         }
     }
 
@@ -288,7 +287,7 @@ private:
         for (std::int64_t i = stripe.tile; i < stripe.end; ++i) {
             const std::int64_t begin = tile_begin(i);
             const std::int64_t width = tile_begin(i + 1) - begin;
-            kernels[static_cast<std::size_t>(width - 1)](
+            kernels[width - 1](
                 {.weights = stripe.weights + at,
                  .group_bytes = group_bytes_,
                  .n_groups = static_cast<int>(stripe.count),

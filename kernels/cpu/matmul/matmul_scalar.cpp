@@ -22,8 +22,8 @@ constexpr std::int64_t kMostRunBytes = kSubBlocks * kBlockBytesPerToken;
 /// Returns the scratch memory of a call. Per thread: an encoded row, then a decoded row. Shared: the activations,
 /// [n_tokens, k] floats, then one run of quantised activations.
 CpuScratch scratch_of(DType type, std::int64_t n_tokens, std::int64_t k) {
-    return {.thread_bytes = round_up<std::size_t>(row_bytes(type, k), 64) + static_cast<std::size_t>(k) * sizeof(float),
-            .shared_bytes = static_cast<std::size_t>(n_tokens * k) * sizeof(float) + kMostRunBytes};
+    return {.thread_bytes = round_up<std::size_t>(row_bytes(type, k), 64) + k * sizeof(float),
+            .shared_bytes = n_tokens * k * sizeof(float) + kMostRunBytes};
 }
 
 /// Rounds the activations x[k] of a token as the kernels do, and writes them back as floats to out[k]. `run` is scratch

@@ -56,7 +56,7 @@ constexpr std::int64_t few_tokens_step(DType type) {
 inline InterleavedForm::CodeFn few_tokens_kernel(const InterleavedForm& form, DType type, std::int64_t n_tokens,
                                                  std::int64_t k) {
     if (n_tokens < 1 || n_tokens > kMostFewTokens || k < few_tokens_step(type)) return nullptr;
-    return form.multiply_few[static_cast<std::size_t>(type)][static_cast<std::size_t>(n_tokens - 1)];
+    return form.multiply_few[static_cast<std::size_t>(type)][n_tokens - 1];
 }
 
 /// Whether codes are multiplied directly from the packed weights, and not unpacked into memory first.
@@ -126,8 +126,7 @@ struct ThreadScratch {
             static_cast<std::size_t>(std::min(n_tokens, kPassTokens + kMaxTileTokens) * kLanes);  // per group
         rows_offset = operand == Operand::Codes ? groups * sizeof(UnpackedChunk) : 0;
         sums_offset = rows_offset;
-        if (layout == Layout::RowMajor)
-            sums_offset += round_up<std::size_t>(groups * static_cast<std::size_t>(kLanes) * row_bytes(type, k), 64);
+        if (layout == Layout::RowMajor) sums_offset += round_up<std::size_t>(groups * kLanes * row_bytes(type, k), 64);
         bytes = sums_offset + groups * sums * sizeof(float);
     }
 };

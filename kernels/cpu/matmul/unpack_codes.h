@@ -251,7 +251,7 @@ template <DType type>
 SLIPSTREAM_PORTABLE_INLINE void unpack_chunk(const std::byte* src, std::size_t block_bytes, int n_sub,
                                              UnpackedChunk& out) {
     const int n_blocks = type >= DType::Q3_K ? 1 : n_sub;
-    for (int i = 0; i < n_blocks; ++i) unpack_block<type>(src + static_cast<std::size_t>(i) * block_bytes, i, out);
+    for (int i = 0; i < n_blocks; ++i) unpack_block<type>(src + i * block_bytes, i, out);
 }
 
 }  // namespace slipstream::cpu

@@ -233,8 +233,7 @@ const cuda::PreparedActivations* CudaDevice::find_prepared(const cuda::PreparedA
 void CudaDevice::count_copy(const void* data, std::size_t bytes) {
     if (prepared_.x == nullptr || prepared_.n_tokens == 0) return;
     const auto rows = reinterpret_cast<std::uintptr_t>(prepared_.x);
-    const auto rows_bytes =
-        static_cast<std::size_t>((prepared_.n_tokens - 1) * prepared_.x_stride + prepared_.k) * sizeof(float);
+    const auto rows_bytes = ((prepared_.n_tokens - 1) * prepared_.x_stride + prepared_.k) * sizeof(float);
     const auto begin = reinterpret_cast<std::uintptr_t>(data);
     if (begin < rows + rows_bytes && rows < begin + bytes) keep_prepared({});
 }

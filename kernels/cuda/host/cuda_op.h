@@ -41,8 +41,8 @@ public:
         static_assert(std::is_trivially_copyable_v<T>);
         if (n == 0) return nullptr;
         CHECK(graph() == nullptr, "an op in a graph, of an array that no launch would read anew");
-        return reinterpret_cast<const T*>(device_.staging().stage(stream_, reinterpret_cast<const std::byte*>(host),
-                                                                  static_cast<std::size_t>(n) * sizeof(T)));
+        return reinterpret_cast<const T*>(
+            device_.staging().stage(stream_, reinterpret_cast<const std::byte*>(host), n * sizeof(T)));
     }
     /// Like stage(), but may be called during a capture: every launch of the graph then reads the array at `host`
     /// again, so it must stay there.

@@ -52,7 +52,7 @@ void* CudaEvent::take_handle() {
 }
 
 void* CudaEvent::handle_of(std::uint64_t use) const {
-    return pending_[static_cast<std::size_t>(use - completed_ - 1)];
+    return pending_[use - completed_ - 1];
 }
 
 std::uint64_t CudaEvent::record(Place place) {

@@ -18,7 +18,7 @@ constexpr std::size_t kAlignBytes = 64;
 
 template <typename T>
 std::size_t bytes_of(std::int64_t n) {
-    return static_cast<std::size_t>(n) * sizeof(T);
+    return n * sizeof(T);
 }
 
 std::int64_t highest_position(const AttentionArgs& args) {
@@ -95,8 +95,8 @@ const GraphAttention& GraphArrays::add_attention(const AttentionArgs& args) {
         made.rows = take_front(bytes_of<std::int32_t>(bounds.rows));  // at the end, since usually only few of them are
                                                                       // used and copied
         made.plan.tiles.reserve(made.at_capture.tiles.size());
-        made.plan.gathers.reserve(static_cast<std::size_t>(bounds.gathers));
-        made.plan.rows.reserve(static_cast<std::size_t>(bounds.rows));
+        made.plan.gathers.reserve(bounds.gathers);
+        made.plan.rows.reserve(bounds.rows);
     } else {
         made.path_begin = take_front(bytes_of<std::int32_t>(n));
         made.path_rows = take_front(bytes_of<std::int32_t>(n * made.path_rows_each));

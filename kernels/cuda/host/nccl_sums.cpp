@@ -65,8 +65,8 @@ private:
 void NcclSums::Rank::all_reduce(ExecRef exec, const TensorView& y) {
     auto& stream = static_cast<cuda::CudaStream&>(exec.stream);
     CHECK(y.dtype == DType::F32 && y.packed() && &exec.device == &card_ && stream.capturing() == nullptr);
-    CHECK(static_cast<std::size_t>(y.rows()) * y.row_stride_bytes <= all_.bytes_, "{} rows of {} bytes in {}", y.rows(),
-          y.row_stride_bytes, all_.bytes_);
+    CHECK(y.rows() * y.row_stride_bytes <= all_.bytes_, "{} rows of {} bytes in {}", y.rows(), y.row_stride_bytes,
+          all_.bytes_);
     if (all_.meeting_.aborted()) RankMeeting::throw_aborted();
     try {
         if (gathered_.size_bytes() == 0) return meet(stream, y, reinterpret_cast<float*>(y.data), Way::Sum);
@@ -74,8 +74,8 @@ void NcclSums::Rank::all_reduce(ExecRef exec, const TensorView& y) {
             static_cast<std::int64_t>(gathered_.size_bytes() / all_.ranks_.size() / y.row_stride_bytes);
         CHECK(at_once > 0, "rows of {} bytes", y.row_stride_bytes);
         for (std::int64_t row = 0; row < y.rows(); row += at_once)
-            gather(stream, matrix_view(y.data + static_cast<std::size_t>(row) * y.row_stride_bytes, DType::F32,
-                                       std::min(at_once, y.rows() - row), y.cols()));
+            gather(stream, matrix_view(y.data + row * y.row_stride_bytes, DType::F32, std::min(at_once, y.rows() - row),
+                                       y.cols()));
     } catch (const CollectiveAborted&) {
         throw;
     } catch (const Error& error) {
@@ -94,7 +94,7 @@ void NcclSums::Rank::meet(cuda::CudaStream& stream, const TensorView& rows, floa
 
 void NcclSums::Rank::gather(cuda::CudaStream& stream, const TensorView& rows) {
     meet(stream, rows, reinterpret_cast<float*>(gathered_.data()), Way::Gather);
-    const std::size_t bytes = static_cast<std::size_t>(rows.rows()) * rows.row_stride_bytes;
+    const std::size_t bytes = rows.rows() * rows.row_stride_bytes;
     stream.copy(rows.data, gathered_.data(), bytes);
     for (std::size_t rank = 1; rank < all_.ranks_.size(); ++rank)
         add({card_, stream},
@@ -170,7 +170,7 @@ void NcclSums::try_one() {
 
 std::string NcclSums::failure_text(std::int32_t rank, const cuda::ErrorText& error) const {
     if (rank < 0) return error.text;
-    return fmt::format("{} (rank {}): {}", ranks_[static_cast<std::size_t>(rank)]->card().name(), rank, error.text);
+    return fmt::format("{} (rank {}): {}", ranks_[rank]->card().name(), rank, error.text);
 }
 
 NcclSums::Function NcclSums::function_of(Way way) const {

@@ -166,8 +166,7 @@ void Staging::send_rows(CudaStream& stream, std::byte* dst, std::size_t bytes_a_
         std::byte* slot = rows_.data() + next_slot_ * slot_bytes;
         rows_copied_->await(slot_use);
         fill(slot, first, n);
-        stream.copy(dst + static_cast<std::size_t>(first) * bytes_a_row, slot,
-                    static_cast<std::size_t>(n) * bytes_a_row);
+        stream.copy(dst + first * bytes_a_row, slot, n * bytes_a_row);
         slot_use = rows_copied_->record(stream.place());
         next_slot_ = (next_slot_ + 1) % kRowSlots;
     }

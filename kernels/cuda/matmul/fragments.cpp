@@ -217,11 +217,9 @@ void pack_blocks(const FileRows& rows, int n_rows, const byte* first, byte* grou
     Parts parts{};  // rows past the last one stay zeros
     for (int64_t b = 0; b < n; ++b) {
         for (int r = 0; r < n_rows; ++r)
-            read_block(rows.dtype,
-                       first + static_cast<size_t>(r) * rows.stride_bytes + static_cast<size_t>(b) * info.block_bytes,
-                       parts[r]);
+            read_block(rows.dtype, first + r * rows.stride_bytes + b * info.block_bytes, parts[r]);
         if (info.block_elements == 256) {
-            pack_block_256(rows.dtype, parts, group + static_cast<size_t>(b) * info.block_bytes * kGroupRows);
+            pack_block_256(rows.dtype, parts, group + b * info.block_bytes * kGroupRows);
         } else {
             pack_block_32(layout, parts, b, group);
         }
@@ -233,8 +231,7 @@ void pack_halves(const FileRows& rows, int n_rows, const byte* first, byte* grou
     const int64_t n_steps = rows.k / kStepK;
     for (int64_t step = 0; step < n_steps; ++step, group += kFloatStepBytes) {
         uint32_t row[kGroupRows][8] = {};
-        for (int r = 0; r < n_rows; ++r)
-            std::memcpy(row[r], first + static_cast<size_t>(r) * rows.stride_bytes + step * kStepK * 2, 32);
+        for (int r = 0; r < n_rows; ++r) std::memcpy(row[r], first + r * rows.stride_bytes + step * kStepK * 2, 32);
         for (int lane = 0; lane < 32; ++lane) {
             const int g = lane / 4;
             const int j = lane % 4;
@@ -245,16 +242,15 @@ void pack_halves(const FileRows& rows, int n_rows, const byte* first, byte* grou
     const auto rest = static_cast<size_t>(rows.k % kStepK * 2);
     std::memset(group, 0, kGroupRows * rest);
     for (int r = 0; r < n_rows; ++r)
-        std::memcpy(group + static_cast<size_t>(r) * rest,
-                    first + static_cast<size_t>(r) * rows.stride_bytes + n_steps * kStepK * 2, rest);
+        std::memcpy(group + r * rest, first + r * rows.stride_bytes + n_steps * kStepK * 2, rest);
 }
 
 void pack_floats(const FileRows& rows, int n_rows, const byte* first, byte* group) {
     const size_t bytes = row_bytes(DType::F32, rows.k);
     for (int r = 0; r < kGroupRows; ++r) {
-        byte* dst = group + static_cast<size_t>(r) * bytes;
+        byte* dst = group + r * bytes;
         if (r < n_rows) {
-            std::memcpy(dst, first + static_cast<size_t>(r) * rows.stride_bytes, bytes);
+            std::memcpy(dst, first + r * rows.stride_bytes, bytes);
         } else {
             std::memset(dst, 0, bytes);
         }
@@ -360,8 +356,8 @@ void pack_fragments(const FileRows& rows, int64_t begin, int64_t end, byte* pack
     CHECK(begin >= 0 && begin <= end && (end - 1) * kGroupRows < rows.n_rows, "groups [{}, {}) of {} rows", begin, end,
           rows.n_rows);
     for (int64_t i = begin; i < end; ++i) {
-        const byte* first = rows.data + static_cast<size_t>(i * kGroupRows) * rows.stride_bytes;
-        byte* group = packed + static_cast<size_t>(i) * group_bytes;
+        const byte* first = rows.data + i * kGroupRows * rows.stride_bytes;
+        byte* group = packed + i * group_bytes;
         const int n_rows = static_cast<int>(std::min<int64_t>(kGroupRows, rows.n_rows - i * kGroupRows));
         if (rows.dtype == DType::F32) {
             pack_floats(rows, n_rows, first, group);
@@ -377,7 +373,7 @@ void unpack_fragment_row(DType type, const byte* group, int row, int64_t k, byte
     CHECK(row >= 0 && row < kGroupRows, "row {} of a group", row);
     if (type == DType::F32) {
         const size_t bytes = row_bytes(type, k);
-        std::memcpy(dst, group + static_cast<size_t>(row) * bytes, bytes);
+        std::memcpy(dst, group + row * bytes, bytes);
         return;
     }
     if (!is_quantized(type)) return unpack_half_row(group, row, k, dst);
@@ -387,7 +383,7 @@ void unpack_fragment_row(DType type, const byte* group, int row, int64_t k, byte
     for (int64_t b = 0; b < n; ++b, dst += info.block_bytes) {
         BlockParts parts{};
         if (info.block_elements == 256) {
-            unpack_block_256(type, group + static_cast<size_t>(b) * info.block_bytes * kGroupRows, row, parts);
+            unpack_block_256(type, group + b * info.block_bytes * kGroupRows, row, parts);
         } else {
             unpack_block_32(layout, group, row, b, parts);
         }

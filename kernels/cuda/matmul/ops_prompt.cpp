@@ -67,12 +67,11 @@ void multiply_rows(Op& op, const Product& of, std::int64_t begin, std::int64_t e
     };
     std::byte* rows = of.base + of.scratch.weights;
     const std::size_t group_bytes = row_bytes(type, of.k) * static_cast<std::size_t>(kInterleavedRows);
-    const PromptWeightsLaunch unpack{
-        .dtype = static_cast<std::int32_t>(type),
-        .n_groups = (end - begin + kInterleavedRows - 1) / kInterleavedRows,
-        .k = of.k,
-        .packed = of.args.weights.data + static_cast<std::size_t>(begin / kInterleavedRows) * group_bytes,
-        .rows = rows + static_cast<std::size_t>(in_slab * of.k) * 2};
+    const PromptWeightsLaunch unpack{.dtype = static_cast<std::int32_t>(type),
+                                     .n_groups = (end - begin + kInterleavedRows - 1) / kInterleavedRows,
+                                     .k = of.k,
+                                     .packed = of.args.weights.data + (begin / kInterleavedRows) * group_bytes,
+                                     .rows = rows + static_cast<std::size_t>(in_slab * of.k) * 2};
     op.launch(&Module::prompt_weights, unpack, describe);
 
     float* y = float_row(of.args.y, 0) + begin;
