@@ -328,7 +328,7 @@ TEST_F(SessionProgram, OfAnEightBitCacheGoesOnWithIt) {
     const ProgramResult result = go_on({"--max-tokens", "700", "--stats", file("stats")});
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_EQ(result.out, expected);
-    EXPECT_EQ(nlohmann::json::parse(file_text(file("stats")))["kv_type"], "Q8");
+    EXPECT_EQ(nlohmann::json::parse(file_text(file("stats")))["plan"]["kv_type"], "Q8");
 }
 
 // A file that names a KV type and has blocks of another's size is refused before its KV is read.
