@@ -13,8 +13,8 @@ namespace slipstream {
 namespace {
 
 void check_shape(const KvLayout& shape) {
-    CHECK(shape.n_kv_heads > 0 && shape.head_dim > 0 && shape.head_dim % 2 == 0 && !is_quantized(shape.dtype),
-          "kv shape {} heads of {} in {}", shape.n_kv_heads, shape.head_dim, dtype_name(shape.dtype));
+    CHECK(shape.n_kv_heads > 0 && shape.head_dim > 0 && shape.head_dim % 2 == 0 && is_kv_type(shape.dtype),
+          "kv shape {} heads of {} in {}", shape.n_kv_heads, shape.head_dim, kv_type_name(shape.dtype));
 }
 
 // Checks the arguments of a part of the fold, and that no KV chunk is missing that a token sees.
@@ -133,6 +133,10 @@ void attention(ExecRef exec, const AttentionArgs& args) {
           args.scratch_k != nullptr && args.scratch_v != nullptr);
     check_part(args);
     exec.device.ops().attention(exec, args);
+}
+
+std::string_view kv_type_name(DType type) {
+    return type == DType::Q8_0 ? "Q8" : dtype_name(type);
 }
 
 std::size_t attention_state_floats(std::int64_t n_tokens, std::int64_t n_q_heads, std::int64_t head_dim) {

@@ -1,8 +1,8 @@
 // Attention over a KV cache of committed chunks plus scratch rows, as a left fold over chunks (design: E1).
 //
 // Committed KV lies in chunks of 256 positions. A chunk of one layer holds, for each kv head, a K part and a V part of
-// 256 * head_dim elements each; how a part is laid out inside is the backend's business (kv_layout in its folder).
-// Rows of nodes that are not committed lie in scratch, addressed by row number, [n_rows, n_kv_heads, head_dim].
+// 256 rows each; how a part is laid out inside is the backend's business (kv_layout in its folder).
+// Rows of nodes that are not committed lie in scratch, addressed by row number, [n_rows, n_kv_heads] rows.
 //
 // Order of the reduction, for one query at absolute position p: chunks ascending; each chunk starts from a fresh state
 // (m = -inf, l = 0, o = 0) and takes its 256 slots in four steps of 64, slot = position mod 256; then the chunk's state
@@ -14,7 +14,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 
+#include "kernels/base/q8_row.h"
 #include "kernels/base/tensor_view.h"
 #include "kernels/device.h"
 #include "kernels/elementwise.h"
@@ -25,26 +27,54 @@ inline constexpr std::int64_t kChunkTokens = 256;  // positions of a KV chunk
 inline constexpr std::int64_t kStepTokens = 64;    // slots that the fold takes in one step
 
 /// Layout of the KV of one layer; every KV op takes one.
+///
+/// A row of a kv head (K or V of one position) has head_dim elements of F16, BF16 or F32. A row of Q8_0 has head_dim
+/// 8-bit codes, then a BF16 scale for each block of 32 of them (q8_row.h), both padded to whole words of four bytes.
+/// (In files, ggml's Q8_0 keeps an F16 scale before the codes of each block.) In scratch the rows of a position's kv
+/// heads follow one another.
 struct KvLayout {
     std::int64_t n_kv_heads = 0;
     std::int64_t head_dim = 0;
-    DType dtype = DType::F16;  // F16, BF16 or F32
+    DType dtype = DType::F16;  // F16, BF16, F32 or Q8_0: see is_kv_type()
 
-    [[nodiscard]] std::size_t part_bytes() const {  // K, or V, of one kv head in one KV chunk
-        return row_bytes(dtype, kChunkTokens * head_dim);
+    /// Whether a row is codes and scales.
+    [[nodiscard]] bool has_scales() const { return dtype == DType::Q8_0; }
+    /// Bytes of the elements, or codes, of a row of a kv head.
+    [[nodiscard]] std::size_t head_code_bytes() const {
+        return has_scales() ? static_cast<std::size_t>((head_dim + 3) / 4 * 4) : row_bytes(dtype, head_dim);
     }
+    /// Scales of a row of a kv head; 0 if the type has none.
+    [[nodiscard]] std::int64_t head_scales() const { return has_scales() ? (head_dim + kQ8Block - 1) / kQ8Block : 0; }
+    /// Bytes of a row of a kv head, its scales included.
+    [[nodiscard]] std::size_t head_row_bytes() const {
+        return head_code_bytes() + static_cast<std::size_t>((head_scales() + 1) / 2 * 4);
+    }
+    /// Bytes of K, or V, of one kv head in a step of 64 slots.
+    [[nodiscard]] std::size_t step_bytes() const { return static_cast<std::size_t>(kStepTokens) * head_row_bytes(); }
+    /// Bytes of K, or V, of one kv head in one KV chunk.
+    [[nodiscard]] std::size_t part_bytes() const { return static_cast<std::size_t>(kChunkTokens) * head_row_bytes(); }
     [[nodiscard]] std::size_t chunk_bytes() const { return 2 * part_bytes() * static_cast<std::size_t>(n_kv_heads); }
-    [[nodiscard]] std::size_t scratch_row_bytes() const { return row_bytes(dtype, n_kv_heads * head_dim); }
+    [[nodiscard]] std::size_t scratch_row_bytes() const {
+        return static_cast<std::size_t>(n_kv_heads) * head_row_bytes();
+    }
     friend bool operator==(const KvLayout&, const KvLayout&) = default;
 };
 
-/// Rounds the new KV rows of a pass to shape.dtype and stores them in scratch.
+/// Whether KV rows can be stored in this type.
+[[nodiscard]] constexpr bool is_kv_type(DType type) {
+    return type == DType::F16 || type == DType::BF16 || type == DType::F32 || type == DType::Q8_0;
+}
+/// Returns the name of a KV type, as messages and statistics write it: "F16", "BF16", "F32", "Q8".
+[[nodiscard]] std::string_view kv_type_name(DType type);
+
+/// Rounds the new KV rows of a pass to shape.dtype and stores them in scratch. The bits of a row depend on the row
+/// alone.
 struct KvWriteArgs {
     KvLayout shape;
     ConstTensorView k;                           // [n_tokens, n_kv_heads * head_dim], F32, rotated
     ConstTensorView v;                           // [n_tokens, n_kv_heads * head_dim], F32
-    std::byte* scratch_k = nullptr;              // [n_rows, n_kv_heads, head_dim], shape.dtype
-    std::byte* scratch_v = nullptr;              // [n_rows, n_kv_heads, head_dim], shape.dtype
+    std::byte* scratch_k = nullptr;              // [n_rows, n_kv_heads] rows of shape.dtype, see KvLayout
+    std::byte* scratch_v = nullptr;              // [n_rows, n_kv_heads] rows of shape.dtype
     const std::int32_t* scratch_rows = nullptr;  // [n_tokens]: the scratch row that each token's K and V go to
 };
 void kv_write(ExecRef exec, const KvWriteArgs& args);

@@ -12,8 +12,8 @@ namespace slipstream {
 namespace {
 
 void check_shape(const KvLayout& shape) {
-    CHECK(shape.n_kv_heads > 0 && shape.head_dim > 0 && shape.head_dim % 2 == 0 && !is_quantized(shape.dtype),
-          "kv shape {} heads of {} in {}", shape.n_kv_heads, shape.head_dim, dtype_name(shape.dtype));
+    CHECK(shape.n_kv_heads > 0 && shape.head_dim > 0 && shape.head_dim % 2 == 0 && is_kv_type(shape.dtype),
+          "kv shape {} heads of {} in {}", shape.n_kv_heads, shape.head_dim, kv_type_name(shape.dtype));
 }
 
 }  // namespace

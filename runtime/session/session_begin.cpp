@@ -135,10 +135,6 @@ private:
     std::string_view name_;
 };
 
-bool is_kv_type(DType dtype) {
-    return dtype == DType::F16 || dtype == DType::BF16 || dtype == DType::F32;
-}
-
 bool are_tokens(const std::vector<TokenId>& tokens, std::int64_t vocab) {
     for (const TokenId token : tokens)
         if (token < 0 || token >= vocab) return false;

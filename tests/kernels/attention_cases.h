@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -24,10 +25,27 @@ inline CpuForm form_or_best(CpuForm form) {
     return cpu_has_form(form) ? form : best_cpu_form();
 }
 
-inline float round_to(DType type, float value) {
-    if (type == DType::F16) return to_float(to_half(value));
-    if (type == DType::BF16) return to_float(to_bfloat16(value));
-    return value;
+/// A head's row as the cache keeps it. Of Q8_0: scales and codes by the definition in q8_row.h, written out here with
+/// the library's rounding, and their products in double.
+inline std::vector<double> rounded_row(DType type, std::span<const float> row) {
+    std::vector<double> rounded;
+    float scale = 0.0F;  // of the block of 32 that an element of Q8_0 is in
+    for (std::size_t i = 0; i < row.size(); ++i) {
+        if (type == DType::F16) rounded.push_back(to_float(to_half(row[i])));
+        if (type == DType::BF16) rounded.push_back(to_float(to_bfloat16(row[i])));
+        if (type == DType::F32) rounded.push_back(row[i]);
+        if (type != DType::Q8_0) continue;
+        if (i % 32 == 0) {
+            float most = 0.0F;
+            for (std::size_t other = i; other < std::min(i + 32, row.size()); ++other)
+                most = std::max(most, std::abs(row[other]));
+            BFloat16 up = to_bfloat16(most / 127.0F);
+            if (to_float(up) < most / 127.0F) ++up.bits;
+            scale = to_float(up);
+        }
+        rounded.push_back(std::nearbyint(row[i] * (1.0F / scale)) * static_cast<double>(scale));
+    }
+    return rounded;
 }
 
 // One layer's cache with random rows: committed positions, then a tree of scratch rows below them.
@@ -165,6 +183,10 @@ public:
         const std::vector<int> steps = path(token);
         const auto n = static_cast<std::int64_t>(steps.size());
         const std::int64_t d = shape_.head_dim;
+        const auto row_of = [&](const std::vector<std::vector<float>>& rows, int step, std::int64_t at) {
+            return rounded_row(shape_.dtype, std::span(rows[static_cast<std::size_t>(step)])
+                                                 .subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(d)));
+        };
         std::vector<double> out;
         for (std::int64_t head = 0; head < n_q_heads_; ++head) {
             const std::int64_t at = head / (n_q_heads_ / shape_.n_kv_heads) * d;
@@ -173,24 +195,23 @@ public:
             const std::int64_t low = window == 0 ? 0 : std::max<std::int64_t>(0, n - window);
             for (std::int64_t i = low; i < n; ++i) {
                 double score = 0.0;
+                const std::vector<double> key = row_of(k_, steps[static_cast<std::size_t>(i)], at);
                 for (std::int64_t e = 0; e < d; ++e)
                     score += static_cast<double>(
                                  q_[static_cast<std::size_t>(token)][static_cast<std::size_t>(head * d + e)]) *
-                             round_to(shape_.dtype, k_[static_cast<std::size_t>(steps[static_cast<std::size_t>(i)])]
-                                                      [static_cast<std::size_t>(at + e)]);
+                             key[static_cast<std::size_t>(e)];
                 score *= scale();
                 weights.push_back(softcap_ == 0.0F ? score : softcap_ * std::tanh(score / softcap_));
                 best = std::max(best, weights.back());
             }
             for (double& weight : weights) sum += weight = std::exp(weight - best);
-            for (std::int64_t e = 0; e < d; ++e) {
-                double value = 0.0;
-                for (std::int64_t i = low; i < n; ++i)
-                    value += weights[static_cast<std::size_t>(i - low)] / sum *
-                             round_to(shape_.dtype, v_[static_cast<std::size_t>(steps[static_cast<std::size_t>(i)])]
-                                                      [static_cast<std::size_t>(at + e)]);
-                out.push_back(value);
+            std::vector<double> mean(static_cast<std::size_t>(d));
+            for (std::int64_t i = low; i < n; ++i) {
+                const std::vector<double> value = row_of(v_, steps[static_cast<std::size_t>(i)], at);
+                for (std::size_t e = 0; e < mean.size(); ++e)
+                    mean[e] += weights[static_cast<std::size_t>(i - low)] / sum * value[e];
             }
+            out.insert(out.end(), mean.begin(), mean.end());
         }
         return out;
     }

@@ -111,7 +111,7 @@ TEST_P(AttentionPartsTest, AWindowNeedsNoChunkBelowIt) {
 
 INSTANTIATE_TEST_SUITE_P(Forms, AttentionPartsTest,
                          testing::Combine(testing::ValuesIn(kCpuForms),
-                                          testing::Values(DType::F32, DType::F16, DType::BF16)),
+                                          testing::Values(DType::F32, DType::F16, DType::BF16, DType::Q8_0)),
                          case_name);
 
 TEST(AttentionPartsDeathTest, PartsThatCannotBeAreBugs) {

@@ -124,7 +124,7 @@ TEST(AttentionForms, RowsThatComeAnotherWayGiveTheSameBits) {
     if (!cpu_has_form(CpuForm::Avx512Bf16)) GTEST_SKIP() << "this machine has no avx512_bf16";
     CpuDevice by_l2({.n_threads = 1, .form = CpuForm::Avx512});
     CpuDevice into_l1({.n_threads = 1, .form = CpuForm::Avx512Bf16});
-    for (const DType type : {DType::F32, DType::F16, DType::BF16})
+    for (const DType type : {DType::F32, DType::F16, DType::BF16, DType::Q8_0})
         for (const std::int64_t head_dim : {16, 80, 128, 256})
             for (const std::int64_t n_tokens : {1, 5}) {
                 const KvLayout shape{.n_kv_heads = 2, .head_dim = head_dim, .dtype = type};
@@ -183,7 +183,7 @@ TEST(AttentionDeathTest, ASoftcapIsAFiniteNumberThatIsNotNegative) {
 
 INSTANTIATE_TEST_SUITE_P(Forms, AttentionTest,
                          testing::Combine(testing::ValuesIn(kCpuForms),
-                                          testing::Values(DType::F32, DType::F16, DType::BF16)),
+                                          testing::Values(DType::F32, DType::F16, DType::BF16, DType::Q8_0)),
                          case_name);
 
 }  // namespace

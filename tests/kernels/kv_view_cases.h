@@ -33,29 +33,51 @@ struct Rows {
         std::normal_distribution<float> normal;
         for (std::vector<std::byte>* part : {&k, &v}) {
             part->resize(static_cast<std::size_t>(n) * shape.scratch_row_bytes());
-            for (std::int64_t i = 0; i < n * shape.n_kv_heads * shape.head_dim; ++i)
-                put(*part, i, normal(random) * (random() % 61 == 0 ? 8.0F : 1.0F));
+            for (std::int64_t row = 0; row < n * shape.n_kv_heads; ++row) {
+                std::byte* at = part->data() + static_cast<std::size_t>(row) * shape.head_row_bytes();
+                for (std::int64_t d = 0; d < shape.head_dim; ++d)
+                    put(at, d, normal(random) * (random() % 61 == 0 ? 8.0F : 1.0F));
+                for (std::int64_t block = 0; block < shape.head_scales(); ++block) {
+                    const BFloat16 scale = to_bfloat16(0.1F + 0.025F * normal(random));
+                    std::memcpy(at + shape.head_code_bytes() + 2 * block, &scale, sizeof(scale));
+                }
+            }
         }
     }
     [[nodiscard]] double key(std::int64_t slot, std::int64_t head, std::int64_t d) const {
-        const std::byte* at = k.data() + row_bytes(shape.dtype, (slot * shape.n_kv_heads + head) * shape.head_dim + d);
-        return shape.dtype == DType::F32   ? *reinterpret_cast<const float*>(at)
-               : shape.dtype == DType::F16 ? to_float(*reinterpret_cast<const Half*>(at))
-                                           : to_float(*reinterpret_cast<const BFloat16*>(at));
+        const std::byte* row =
+            k.data() + static_cast<std::size_t>(slot * shape.n_kv_heads + head) * shape.head_row_bytes();
+        switch (shape.dtype) {
+            case DType::F32:
+                return reinterpret_cast<const float*>(row)[d];
+            case DType::F16:
+                return to_float(reinterpret_cast<const Half*>(row)[d]);
+            case DType::BF16:
+                return to_float(reinterpret_cast<const BFloat16*>(row)[d]);
+            default: {
+                BFloat16 scale;
+                std::memcpy(&scale, row + shape.head_code_bytes() + 2 * (d / 32), sizeof(scale));
+                return static_cast<double>(reinterpret_cast<const std::int8_t*>(row)[d]) *
+                       static_cast<double>(to_float(scale));
+            }
+        }
     }
     /// A head's part of a row.
     [[nodiscard]] std::span<std::byte> head_row(bool value, std::int64_t slot, std::int64_t head) {
         return std::span(value ? v : k)
-            .subspan(row_bytes(shape.dtype, (slot * shape.n_kv_heads + head) * shape.head_dim),
-                     row_bytes(shape.dtype, shape.head_dim));
+            .subspan(static_cast<std::size_t>(slot * shape.n_kv_heads + head) * shape.head_row_bytes(),
+                     shape.head_row_bytes());
     }
 
 private:
-    void put(std::vector<std::byte>& part, std::int64_t i, float value) const {
-        std::byte* at = part.data() + row_bytes(shape.dtype, i);
-        if (shape.dtype == DType::F32) *reinterpret_cast<float*>(at) = value;
-        if (shape.dtype == DType::F16) *reinterpret_cast<Half*>(at) = to_half(value);
-        if (shape.dtype == DType::BF16) *reinterpret_cast<BFloat16*>(at) = to_bfloat16(value);
+    // Codes are values themselves, a few of them at the end of their range.
+    void put(std::byte* row, std::int64_t d, float value) const {
+        if (shape.dtype == DType::F32) reinterpret_cast<float*>(row)[d] = value;
+        if (shape.dtype == DType::F16) reinterpret_cast<Half*>(row)[d] = to_half(value);
+        if (shape.dtype == DType::BF16) reinterpret_cast<BFloat16*>(row)[d] = to_bfloat16(value);
+        if (shape.dtype == DType::Q8_0)
+            reinterpret_cast<std::int8_t*>(row)[d] =
+                static_cast<std::int8_t>(std::clamp(std::nearbyint(8.0F * value), -127.0F, 127.0F));
     }
 };
 

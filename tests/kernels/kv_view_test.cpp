@@ -87,7 +87,7 @@ std::string name_of(const testing::TestParamInfo<std::tuple<CpuForm, DType>>& in
 }
 INSTANTIATE_TEST_SUITE_P(Forms, KvView,
                          testing::Combine(testing::Values(CpuForm::Scalar, CpuForm::Avx2, CpuForm::Avx512),
-                                          testing::Values(DType::F32, DType::F16, DType::BF16)),
+                                          testing::Values(DType::F32, DType::F16, DType::BF16, DType::Q8_0)),
                          name_of);
 
 TEST(KvViewLog, IsNearTheLogarithm) {
@@ -137,7 +137,7 @@ TEST_F(KvViewArguments, OfScoresAreChecked) {
     EXPECT_EQ(out[37], std::log(4.0F));  // of four slots, q . k = 0
     EXPECT_DEATH(score_with([](KvScoreArgs& args) { args.n_q_heads = 3; }), "kv_score of .* 3 heads over 2 of 64");
     EXPECT_DEATH(score_with([](KvScoreArgs& args) { args.softcap = -1.0F; }), "kv_score with a softcap of -1");
-    EXPECT_DEATH(score_with([](KvScoreArgs& args) { args.shape.dtype = DType::Q8_0; }), "kv shape");
+    EXPECT_DEATH(score_with([](KvScoreArgs& args) { args.shape.dtype = DType::Q4_0; }), "kv shape");
     EXPECT_DEATH(score_with([](KvScoreArgs& args) { args.first_chunk = 3; }), "chunks \\[3, 2\\)");
     EXPECT_DEATH(score_with([](KvScoreArgs& args) { args.n_committed = 256; }), "with 256 slots committed");
     EXPECT_DEATH(score_with([](KvScoreArgs& args) { args.n_groups = 37; }), "38 groups into rows of 37");

@@ -23,10 +23,11 @@ namespace {
 
 /// Logits of all tokens, [n_tokens, vocab], fed `piece_tokens` a pass, each pass committed behind the one before.
 std::vector<float> run_in_prefill_chunks(const ModelFiles& files, const GoldenModel& golden,
-                                         const CpuDeviceOptions& cpu, std::int64_t chunk_tokens) {
+                                         const CpuDeviceOptions& cpu, std::int64_t chunk_tokens,
+                                         DType kv_dtype = DType::F32) {
     CpuDevice device(cpu);
     const Model model(files, device,
-                      {.context_tokens = golden.context_tokens, .kv_dtype = DType::F32, .on_progress = {}});
+                      {.context_tokens = golden.context_tokens, .kv_dtype = kv_dtype, .on_progress = {}});
     Forward forward(model, {.max_tokens = chunk_tokens, .max_logit_rows = chunk_tokens});
     KvCache cache(device, model.kv_layouts(), golden.context_tokens, chunk_tokens);
     std::vector<float> logits;
@@ -120,6 +121,38 @@ TEST_P(GgufArchitecture, GivesTheGoldenLogits) {
     expect_golden_in_all_forms(folder.path() / "model.gguf", golden);
 }
 
+class Q8Cache : public testing::TestWithParam<std::string> {};
+
+TEST_P(Q8Cache, GivesTheGoldenLogitsOfRoundedRows) {
+    const GoldenModel golden = load_golden_model(GetParam());
+    const TempFolder folder;
+    write_hugging_face(golden, folder.path());
+    const std::unique_ptr<ModelFiles> files = ModelFiles::open(folder.path());
+    const auto n_tokens = static_cast<std::int64_t>(golden.tokens.size());
+    for (const CpuForm form : kCpuForms) {
+        if (!cpu_has_form(form)) continue;
+        SCOPED_TRACE(cpu_form_name(form));
+        const auto run = [&](int n_threads, std::int64_t chunk_tokens) {
+            return run_in_prefill_chunks(*files, golden, {.n_threads = n_threads, .form = form}, chunk_tokens,
+                                         DType::Q8_0);
+        };
+        const std::vector<float> single = run(1, 1);
+        const std::span<const float> last(single.data() + single.size() - golden.logits.size(), golden.logits.size());
+        // A number in the middle between two codes may be rounded to the other one than in double. Rounding itself
+        // moves the logits by 9e-6 (qwen3) to 3e-4.
+        EXPECT_LT(nmse(last, golden.logits_q8), 2e-7);
+        EXPECT_GT(nmse(last, golden.logits), 5e-6);
+        EXPECT_TRUE(same_bits(single, run(2, n_tokens))) << "in one pass";
+        EXPECT_TRUE(same_bits(single, run(1, 7))) << "in pieces of 7";
+    }
+}
+
+std::vector<std::string> names_with_q8_logits() {
+    std::vector<std::string> names = golden_model_names();
+    std::erase_if(names, [](const std::string& name) { return load_golden_model(name).logits_q8.empty(); });
+    return names;
+}
+
 std::vector<std::string> names_with_gguf_form() {
     std::vector<std::string> names = golden_model_names();
     std::erase_if(names, [](const std::string& name) { return !has_gguf_form(load_golden_model(name)); });
@@ -131,11 +164,13 @@ std::string parameter_name(const testing::TestParamInfo<std::string>& parameter)
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, HuggingFaceArchitecture, testing::ValuesIn(golden_model_names()), parameter_name);
+INSTANTIATE_TEST_SUITE_P(Golden, Q8Cache, testing::ValuesIn(names_with_q8_logits()), parameter_name);
 INSTANTIATE_TEST_SUITE_P(Golden, GgufArchitecture, testing::ValuesIn(names_with_gguf_form()), parameter_name);
 
 TEST(GoldenModels, AreAllThere) {
     EXPECT_EQ(golden_model_names().size(), 27U);
     EXPECT_EQ(names_with_gguf_form().size(), 20U);
+    EXPECT_EQ(names_with_q8_logits().size(), 4U);
 }
 
 // Printed by value() of make.py. A slip in the rule would show as wrong logits everywhere, and here as what it is.

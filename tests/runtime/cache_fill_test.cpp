@@ -137,7 +137,7 @@ std::vector<float> logits_behind_fill(DType kv_dtype, std::uint64_t seed, std::s
 }
 
 TEST(CacheFillForward, APassGoesOnFromIt) {
-    for (const DType kv_dtype : {DType::F16, DType::BF16, DType::F32}) {
+    for (const DType kv_dtype : {DType::F16, DType::BF16, DType::F32, DType::Q8_0}) {
         const std::vector<float> logits = logits_behind_fill(kv_dtype, 1, 3);
         ASSERT_EQ(logits.size(), 3U * 97);
         for (const float logit : logits) ASSERT_TRUE(std::isfinite(logit)) << dtype_name(kv_dtype);

@@ -174,18 +174,26 @@ const TinyModelOptions kOdd{.d_model = 36,
 const TinyModelOptions kQuantized{.weight_type = DType::Q8_0, .kv_dtype = DType::F32};
 const TinyModelOptions kMixed{.n_layers = 4, .heads = {{4, 2, 16}, {4, 4, 32}, {3, 1, 10}, {6, 2, 16}}, .window = 70};
 
-INSTANTIATE_TEST_SUITE_P(Models, ForwardTest,
-                         testing::Values(Case{"scalar", kSmall, CpuForm::Scalar}, Case{"avx2", kSmall, CpuForm::Avx2},
-                                         Case{"avx512", kSmall, CpuForm::Avx512},
-                                         Case{"avx2_odd_bf16_window", kOdd, CpuForm::Avx2},
-                                         Case{"avx512_odd_bf16_window", kOdd, CpuForm::Avx512},
-                                         Case{"avx512_bf16_odd_window", kOdd, CpuForm::Avx512Bf16},
-                                         Case{"avx2_mixed_layers", kMixed, CpuForm::Avx2},
-                                         Case{"avx512_mixed_layers", kMixed, CpuForm::Avx512},
-                                         Case{"avx2_q8_0", kQuantized, CpuForm::Avx2},
-                                         Case{"avx512_q8_0", kQuantized, CpuForm::Avx512},
-                                         Case{"avx512_vnni_q8_0", kQuantized, CpuForm::Avx512Vnni}),
-                         [](const auto& which) { return std::string(which.param.name); });
+const TinyModelOptions kQ8{.kv_dtype = DType::Q8_0};
+const TinyModelOptions kOddQ8{
+    .d_model = 36, .d_ff = 55, .n_q_heads = 3, .n_kv_heads = 1, .head_dim = 10, .window = 70, .kv_dtype = DType::Q8_0};
+const TinyModelOptions kMixedQ8{
+    .n_layers = 4, .heads = {{4, 2, 16}, {4, 4, 32}, {3, 1, 10}, {6, 2, 16}}, .window = 70, .kv_dtype = DType::Q8_0};
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, ForwardTest,
+    testing::Values(Case{"scalar", kSmall, CpuForm::Scalar}, Case{"avx2", kSmall, CpuForm::Avx2},
+                    Case{"avx512", kSmall, CpuForm::Avx512}, Case{"avx2_odd_bf16_window", kOdd, CpuForm::Avx2},
+                    Case{"avx512_odd_bf16_window", kOdd, CpuForm::Avx512},
+                    Case{"avx512_bf16_odd_window", kOdd, CpuForm::Avx512Bf16},
+                    Case{"avx2_mixed_layers", kMixed, CpuForm::Avx2},
+                    Case{"avx512_mixed_layers", kMixed, CpuForm::Avx512}, Case{"scalar_q8_kv", kQ8, CpuForm::Scalar},
+                    Case{"avx2_odd_q8_kv_window", kOddQ8, CpuForm::Avx2},
+                    Case{"avx512_q8_kv_mixed_layers", kMixedQ8, CpuForm::Avx512},
+                    Case{"avx512_bf16_odd_q8_kv_window", kOddQ8, CpuForm::Avx512Bf16},
+                    Case{"avx2_q8_0", kQuantized, CpuForm::Avx2}, Case{"avx512_q8_0", kQuantized, CpuForm::Avx512},
+                    Case{"avx512_vnni_q8_0", kQuantized, CpuForm::Avx512Vnni}),
+    [](const auto& which) { return std::string(which.param.name); });
 
 TEST(Forward, CancelledPassReturnsNothingAndTheNextOneIsWhole) {
     const Case which{"cancel", kSmall, best_cpu_form()};

@@ -81,6 +81,7 @@ TEST(ModelConfig, BoundsWhatPossibleSizesAmountToTogether) {
     large.context_tokens = 1 << 28;
     EXPECT_NO_THROW(validate(large));
     EXPECT_EQ(kv_bytes(large, DType::F16, 1 << 28), (std::size_t{126} * 8 * 128 * 2 * 2) << 28);
+    EXPECT_EQ(kv_bytes(large, DType::Q8_0, 1 << 28), (std::size_t{126} * 8 * (128 + 8) * 2) << 28);
 }
 
 TEST(ModelConfig, TheLargestKvCacheThatIsAcceptedFitsItsCount) {

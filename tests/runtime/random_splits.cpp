@@ -85,7 +85,8 @@ public:
                                   .context_tokens = kContext,
                                   .window = dice.one_in(3) ? 300 : 0,
                                   .weight_type = dice.pick({DType::BF16, DType::F32}),
-                                  .biases = dice.one_in(2)})),
+                                  .biases = dice.one_in(2),
+                                  .kv_dtype = dice.one_in(3) ? DType::Q8_0 : DType::F16})),
           faults_(parts.size()),
           resident_(*files_, parts, Streams::Nothing) {
         for (std::size_t rank = 0; rank < parts.size(); ++rank)

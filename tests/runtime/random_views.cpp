@@ -97,16 +97,24 @@ private:
         const std::byte* own = chunks_[static_cast<std::size_t>(position / kChunkTokens)].data();
         slot %= kChunkTokens;
         position %= kChunkTokens;
-        const std::size_t element = row_bytes(shape_.dtype, 1);
+        const std::size_t element = cpu::element_bytes(shape_, 1);
         const auto v = [&](std::int64_t at) { return cpu::v_row_offset(shape_, head, at); };
         const auto k = [&](std::int64_t at, std::int64_t d) {
             return cpu::k_step_offset(shape_, head, at / kStepTokens) +
-                   row_bytes(shape_.dtype, d * kStepTokens + at % kStepTokens);
+                   cpu::element_bytes(shape_, d * kStepTokens + at % kStepTokens);
+        };
+        const auto scale = [&](std::int64_t block, std::int64_t at) {
+            return cpu::k_step_offset(shape_, head, at / kStepTokens) +
+                   cpu::scale_offset(shape_, block, at % kStepTokens);
         };
         bool same =
             std::memcmp(mine + v(slot), own + v(position), element * static_cast<std::size_t>(shape_.head_dim)) == 0;
         for (std::int64_t d = 0; d < shape_.head_dim; ++d)
             same = same && std::memcmp(mine + k(slot, d), own + k(position, d), element) == 0;
+        for (std::int64_t block = 0; block < shape_.head_scales(); ++block)
+            for (const std::size_t part : {std::size_t{0}, shape_.part_bytes()})
+                same =
+                    same && std::memcmp(mine + part + scale(block, slot), own + part + scale(block, position), 2) == 0;
         return same;
     }
 
@@ -129,7 +137,8 @@ public:
                                   .n_kv_heads = 3,
                                   .context_tokens = kContext,
                                   .window = dice_.one_in(3) ? 300 : 0,
-                                  .biases = true})),
+                                  .biases = true,
+                                  .kv_dtype = dice_.one_in(3) ? DType::Q8_0 : DType::F16})),
           n_devices_(static_cast<std::size_t>(dice_.pick({2, 3}))),
           faults_(n_devices_),
           options_(random_split(dice_, faults_, n_devices_)),

@@ -42,8 +42,9 @@ private:
 class SelfChecked {
 public:
     SelfChecked(std::int64_t budget, const SamplerOptions& sampling, std::vector<TokenId> future, double hit,
-                DType weight_type = DType::F32, std::int64_t check_tokens = kPrefillChunkTokens)
-        : files_(make_tiny_model({.weight_type = weight_type})),
+                DType weight_type = DType::F32, std::int64_t check_tokens = kPrefillChunkTokens,
+                DType kv_dtype = DType::F16)
+        : files_(make_tiny_model({.weight_type = weight_type, .kv_dtype = kv_dtype})),
           device_({.n_threads = 1}),
           model_(*files_, device_, {}),
           cache_(device_, model_.kv_layouts(), 2048, SelfCheck::scratch_nodes_for(budget)),
@@ -113,6 +114,17 @@ TEST(SelfCheck, PassesOverTreesAreThoseOfPlainDecoding) {
                 }
             }
         }
+    }
+}
+
+TEST(SelfCheck, PassesOverTreesAreThoseOfPlainDecodingWithQ8Rows) {
+    const SamplerOptions sampling{.temperature = 0.9, .seed = 3};
+    SelfChecked plain(1, sampling, {}, 0.0, DType::F32, kPrefillChunkTokens, DType::Q8_0);
+    const std::vector<TokenId> text = plain.generate(prompt_of(300), 40);
+    for (const std::int64_t budget : {9, 64}) {
+        SelfChecked run(budget, sampling, text, 0.6, DType::F32, kPrefillChunkTokens, DType::Q8_0);
+        EXPECT_EQ(run.generate(prompt_of(300), 40), text);
+        EXPECT_EQ(run.figures().tokens, 40) << "budget " << budget;
     }
 }
 

@@ -116,9 +116,14 @@ Placement random_placement(const ModelFiles& files, std::int64_t n_chunks, std::
 
 TEST(Streaming, EveryPlacementGivesTheBitsOfTheResidentModel) {
     std::mt19937 random(11);
-    for (const DType type : {DType::F32, DType::BF16, DType::Q8_0}) {
+    struct Types {
+        DType weights, kv;
+    };
+    for (const Types types : {Types{DType::F32, DType::F16}, Types{DType::BF16, DType::F16},
+                              Types{DType::Q8_0, DType::F16}, Types{DType::F32, DType::Q8_0}}) {
         for (const std::int64_t window : {0, 300}) {
-            const auto files = make_tiny_model({.n_layers = 3, .window = window, .weight_type = type});
+            const auto files =
+                make_tiny_model({.n_layers = 3, .window = window, .weight_type = types.weights, .kv_dtype = types.kv});
             for (const std::size_t n_prompt : {1, 255, 256, 257, 513, 1300}) {
                 NoProposer none;
                 Engine resident(*files, {}, 2048, 1);
@@ -321,6 +326,7 @@ TEST(Streaming, DeviceBytesAreWhatWasAnnounced) {
     const TinyModelOptions cases[] = {
         {.n_layers = 3, .weight_type = DType::F32},
         {.n_layers = 3, .weight_type = DType::Q8_0},
+        {.n_layers = 3, .kv_dtype = DType::Q8_0},
         {.n_layers = 3, .heads = {{4, 2, 16}, {8, 4, 32}, {3, 1, 10}}, .weight_type = DType::F32},
         {.n_layers = 3, .heads = {{3, 1, 10}, {8, 1, 32}, {4, 4, 16}}, .weight_type = DType::BF16}};
     for (const TinyModelOptions& options : cases) {

@@ -55,6 +55,14 @@ std::int64_t elements(const GoldenTensor& tensor) {
     return count;
 }
 
+std::vector<float> read_floats(const std::filesystem::path& path) {
+    static_assert(std::endian::native == std::endian::little);
+    const std::string bytes = read_all(path);
+    std::vector<float> floats(bytes.size() / sizeof(float));
+    std::memcpy(floats.data(), bytes.data(), floats.size() * sizeof(float));
+    return floats;
+}
+
 }  // namespace
 
 std::vector<std::string> golden_model_names() {
@@ -88,14 +96,12 @@ GoldenModel load_golden_model(const std::string& name) {
             throw std::runtime_error(fmt::format("{}/case.txt: unknown line '{}'", name, text));
         }
     }
-    const std::string logits = read_all(folder / "logits.f32");
-    static_assert(std::endian::native == std::endian::little);
-    model.logits.resize(logits.size() / sizeof(float));
-    std::memcpy(model.logits.data(), logits.data(), model.logits.size() * sizeof(float));
+    model.logits = read_floats(folder / "logits.f32");
+    if (std::filesystem::exists(folder / "logits_q8.f32")) model.logits_q8 = read_floats(folder / "logits_q8.f32");
     const auto n_tokens = static_cast<std::int64_t>(model.tokens.size());
     if (model.vocab < 1 || model.context_tokens < n_tokens ||
         model.logits.size() % static_cast<std::size_t>(model.vocab) != 0 || model.n_rows() < 1 ||
-        model.n_rows() > n_tokens)
+        model.n_rows() > n_tokens || (!model.logits_q8.empty() && model.logits_q8.size() != model.logits.size()))
         throw std::runtime_error(fmt::format("golden model {} contradicts itself", name));
     return model;
 }

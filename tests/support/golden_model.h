@@ -27,6 +27,7 @@ struct GoldenModel {
     std::vector<TokenId> tokens;        // [n_tokens]
     std::vector<GoldenTensor> tensors;  // tied heads are left out, as in published files
     std::vector<float> logits;          // [n_rows, vocab], of the last n_rows tokens
+    std::vector<float> logits_q8;       // [n_rows, vocab]: the same tokens over a KV cache in q8; empty: not made
 
     [[nodiscard]] std::int64_t n_rows() const { return static_cast<std::int64_t>(logits.size()) / vocab; }
 };

@@ -315,6 +315,20 @@ TEST(Improvements, OfLongContextsIsASmallerKvType) {
         std::any_of(half.begin(), half.end(), [](const Improvement& entry) { return entry.what == "--kv-type f16"; }));
 }
 
+TEST(Improvements, AnEightBitCacheIsWhatItsOwnPlanSays) {
+    PlanRequest asked = request("2x4090", "llama2-7b-128k", Quantisation::F16, 130304);
+    const PlanReport plain = make_plan_report(asked);
+    const std::vector<Improvement> found = improvements(asked, plain);
+    asked.kv_dtype = DType::Q8_0;
+    const PlanReport report = make_plan_report(asked);
+    // Rows of 128 codes and four scales instead of 256 bytes.
+    EXPECT_EQ(report.kv_bytes() * 256, plain.kv_bytes() * 136);
+    ASSERT_FALSE(found.empty());
+    EXPECT_NEAR(found[0].one_seconds, report.one.seconds, 0.1 * report.one.seconds);
+    for (const Improvement& entry : improvements(asked, report))
+        EXPECT_THAT(entry.what, testing::Not(HasSubstr("KV cache")));
+}
+
 TEST(Improvements, AreNotToldWhereEverythingFits) {
     const PlanRequest asked = request("5090", "llama3-8b", Quantisation::Q4_K_M);
     const PlanReport report = make_plan_report(asked);

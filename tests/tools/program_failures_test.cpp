@@ -37,7 +37,7 @@ TEST(Failures, UsageErrorsAreTwo) {
     EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "--max-tokens", "many"}), HasSubstr("'many'"));
     EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "--temperature", "-1"}), HasSubstr("--temperature"));
     EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "--top-p", "1.1"}), HasSubstr("from 0 to 1"));
-    EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "--kv-type", "q8"}), HasSubstr("8-bit"));
+    EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "--kv-type", "q4"}), HasSubstr("f32 or q8 expected"));
     EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "--draft", "magic"}), HasSubstr("'magic'"));
     EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "--devices", "gpu"}), HasSubstr("'gpu'"));
     EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "--threads", "0"}), HasSubstr("--threads"));

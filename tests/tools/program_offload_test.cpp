@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/run_program.h"
@@ -96,6 +97,30 @@ TEST(Offload, TheTextIsTheSameWhateverStreams) {
     }
     EXPECT_TRUE(streamed_weights);
     EXPECT_TRUE(streamed_kv);
+}
+
+// A q8 cache changes the text, but not with what streams, what is drafted, or how devices share the model.
+TEST(Offload, TheTextOfAnEightBitCacheIsTheSameWhateverStreams) {
+    std::string plain, text;
+    const nlohmann::json all = stats_of({"--draft", "none", "--kv-type", "q8"}, plain);
+    EXPECT_EQ(all["plan"]["kv_type"], "Q8");
+    const nlohmann::json wide = stats_of({"--draft", "none"}, text);
+    EXPECT_EQ(all["plan"]["kv_bytes"].get<std::size_t>() * 128, wide["plan"]["kv_bytes"].get<std::size_t>() * 68);
+    for (const std::vector<std::string>& options :
+         {std::vector<std::string>{"--draft", "none", "--device-memory", "16M"},
+          {"--draft", "context,recycling", "--device-memory", "17M", "--self-check", "--budget", "8"},
+          {"--draft", "retrieval", "--budget", "8"},
+          {"--draft", "context", "--devices", "cpu,cpu", "--split", "layers"},
+          {"--draft", "context", "--devices", "cpu,cpu", "--split", "layers", "--device-memory", "12M,12M", "--budget",
+           "8"}}) {
+        std::vector<std::string> with_type = options;
+        with_type.insert(with_type.end(), {"--kv-type", "q8"});
+        const nlohmann::json stats = stats_of(with_type, text);
+        EXPECT_EQ(text, plain) << testing::PrintToString(options);
+        if (std::ranges::find(options, "--self-check") != options.end()) {
+            EXPECT_EQ(stats["exact"], true);
+        }
+    }
 }
 
 TEST(Offload, TheSelfCheckHoldsWhereThingsStream) {

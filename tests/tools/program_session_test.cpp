@@ -318,5 +318,30 @@ TEST(ContextNotes, AnOverflowIsSaidBeforeItHappens) {
     EXPECT_THAT(result.err, HasSubstr("the context is full"));
 }
 
+// A session keeps its KV type, and its blocks have the bytes of that type.
+TEST_F(SessionProgram, OfAnEightBitCacheGoesOnWithIt) {
+    const Arguments tale{"generate", "--prompt", "Once upon a time", "--seed", "3", "--tables", "off",
+                         "-t",       "1",        "--kv-type",        "q8"};
+    const std::string expected = run_program(tale + Arguments{"--max-tokens", "700"}).out;
+    ASSERT_EQ(run_program(tale + Arguments{"--max-tokens", "400", "--session", file("s")}).code, 0);
+    for (const char* other : {"f16", "f32", "bf16"}) expect_refused({"--kv-type", other}, "was begun with Q8");
+    const ProgramResult result = go_on({"--max-tokens", "700", "--stats", file("stats")});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.out, expected);
+    EXPECT_EQ(nlohmann::json::parse(file_text(file("stats")))["plan"]["kv_type"], "Q8");
+}
+
+// A file that names a KV type and has blocks of another's size is refused before its KV is read.
+TEST_F(SessionProgram, OfAnEightBitCacheWithBlocksOfAnotherSizeIsRefused) {
+    ASSERT_EQ(run_program(kTale + Arguments{"--session", file("s")}).code, 0);
+    const std::string text = file_text(file("s"));
+    const auto bytes = std::as_bytes(std::span(text));
+    SessionContents contents = read_session(bytes, "s");
+    contents.begin.kv_dtype = DType::Q8_0;
+    fs::remove(file("s"));
+    static_cast<void>(SessionFile::create(file("s"), contents.begin));
+    expect_refused({}, "another KV cache of this model");
+}
+
 }  // namespace
 }  // namespace slipstream::tools

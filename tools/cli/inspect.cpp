@@ -170,7 +170,7 @@ std::string text_report(const Findings& found, const Console& console) {
         out.add("rope", fmt::format("theta {}, {} of {} rotate, scaling {}", rope.theta, rope.n_rotated,
                                     attention.head_dim, describe_rope(rope, config.context_tokens, found.context)));
     out.add("kv cache",
-            fmt::format("{}, {} a token, {} at {} tokens", dtype_name(found.kv_dtype),
+            fmt::format("{}, {} a token, {} at {} tokens", kv_type_name(found.kv_dtype),
                         size_text(found.kv_bytes_per_token), size_text(found.kv_bytes_at_context), found.context));
     out.add("memory", fmt::format("{} for weights and KV at {} tokens",
                                   size_text(files.total_bytes() + found.kv_bytes_at_context), found.context));
@@ -259,7 +259,7 @@ std::string json_report(const Findings& found) {
                             .integer("n_rotated", rope.n_rotated)
                             .text("scaling", describe_rope(rope, config.context_tokens, found.context)))
         .object("kv", JsonObject()
-                          .text("type", dtype_name(found.kv_dtype))
+                          .text("type", kv_type_name(found.kv_dtype))
                           .unsigned_integer("bytes_per_token", found.kv_bytes_per_token)
                           .unsigned_integer("bytes", found.kv_bytes_at_context))
         .unsigned_integer("memory_bytes", files.total_bytes() + found.kv_bytes_at_context)

@@ -395,7 +395,7 @@ std::string rates_key(const RateQuestion& question) {
     for (const DType type : timed_types(question)) types.push_back(dtype_name(type));
     return fmt::format("{} {}, {} MiB of {} for {} x {}, {} over {} heads of {} in {}{}", build_version(), device,
                        timed_bytes(question) >> 20, fmt::join(types, "+"), config.d_model, config.max_d_ff(),
-                       heads.n_q_heads, heads.n_kv_heads, heads.head_dim, dtype_name(question.kv_dtype),
+                       heads.n_q_heads, heads.n_kv_heads, heads.head_dim, kv_type_name(question.kv_dtype),
                        question.effort == RateEffort::Compute ? ", without copies" : "");
 }
 

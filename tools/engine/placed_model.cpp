@@ -23,6 +23,17 @@
 
 namespace slipstream::tools {
 
+namespace {
+
+void check_q8(const std::vector<EngineDevice>& devices, const EngineCallbacks& callbacks) {
+    for (const EngineDevice& each : devices)
+        if (each.device->kind() == DeviceKind::Cuda)
+            throw RequestError("--kv-type q8 is computed on CPU devices only; use --devices cpu, or --kv-type f16");
+    callbacks.note("--kv-type q8 rounds keys and values to 8 bits, which changes what the model says a little");
+}
+
+}  // namespace
+
 OpenedModel::OpenedModel(std::filesystem::path path) : path_(std::move(path)), files_(ModelFiles::open(path_)) {}
 
 void OpenedModel::check_host_memory(std::int64_t context_tokens) const {
@@ -47,9 +58,10 @@ PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, co
         callbacks.note(fmt::format("the model was made for {}; with --ctx {} it may lose its way beyond them",
                                    counted(config().context_tokens, "token"), choice.tokens));
     make_devices(options, callbacks);
+    if (kv_dtype_ == DType::Q8_0) check_q8(devices_, callbacks);
     callbacks.choice("ctx", fmt::format("{}", choice.tokens),
                      choice.reduced ? "what fits into memory" : "the model's own");
-    callbacks.choice("kv-type", dtype_name(kv_dtype_), "the model's own");
+    callbacks.choice("kv-type", kv_type_name(kv_dtype_), "the model's own");
     weights_ = std::make_unique<const ModelWeights>(files().weights());
     choose_shards(options, callbacks);
 }
@@ -132,7 +144,7 @@ void PlacedModel::make_devices(const ComputeOptions& options, const EngineCallba
 std::string PlacedModel::split_key() const {
     std::string key = split_ == SplitKind::Layers ? "" : fmt::format("{} ", split_name(split_));
     key += fmt::format("{:016x} ctx {} threads {} kv {} expect {} ring {}", model_fingerprint(files()), context_tokens_,
-                       device_threads_, dtype_name(kv_dtype_), offload_.expect_tokens.value_or(1),
+                       device_threads_, kv_type_name(kv_dtype_), offload_.expect_tokens.value_or(1),
                        offload_.ring.value_or(0));
     for (std::size_t i = 0; i < devices_.size(); ++i) {
         const DeviceLimits limits = offload_.limits(i);

@@ -74,7 +74,7 @@ std::vector<JsonObject> memory_json(const std::vector<std::string>& names, const
 JsonObject plan_json(const LoadedModel& model) {
     JsonObject plan;
     plan.integer("context_tokens", model.context_tokens())
-        .text("kv_type", dtype_name(model.kv_dtype()))
+        .text("kv_type", kv_type_name(model.kv_dtype()))
         .integer("threads", model.n_threads())
         .text("instruction_form", model.device_forms().forms)
         .unsigned_integer("weights_bytes", model.files().total_bytes())

@@ -34,7 +34,7 @@ OptionSpec context_option() {
 
 OptionSpec kv_type_option() {
     return {"kv-type", "--kv-type", "TYPE",
-            "KV cache type: auto, bf16, f16, f32 [auto: the model's; f16 if quantised]"};
+            "KV cache type: auto, bf16, f16, f32; q8 changes the model [auto: the model's; f16 if quantised]"};
 }
 
 std::vector<OptionSpec> device_options() {
@@ -72,10 +72,8 @@ std::optional<DType> kv_type_setting(const Settings& settings) {
     if (type == "f16") return DType::F16;
     if (type == "bf16") return DType::BF16;
     if (type == "f32") return DType::F32;
-    if (type == "q8" || type == "q8_0")
-        throw UsageError(fmt::format(
-            "{}: an 8-bit KV cache comes in a later version; auto, bf16, f16 and f32 are served", setting->where));
-    throw UsageError(fmt::format("{}: auto, bf16, f16 or f32 expected, found '{}'", setting->where, type));
+    if (type == "q8" || type == "q8_0") return DType::Q8_0;
+    throw UsageError(fmt::format("{}: auto, bf16, f16, f32 or q8 expected, found '{}'", setting->where, type));
 }
 
 int thread_setting(const Settings& settings) {

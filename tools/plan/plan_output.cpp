@@ -321,7 +321,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
                                    report.context_reduced ? fmt::format(" (what fits; the model's own: {})",
                                                                         request.model.config.context_tokens)
                                                           : "",
-                                   size_text(report.kv_bytes()), dtype_name(request.kv_dtype)));
+                                   size_text(report.kv_bytes()), kv_type_name(request.kv_dtype)));
     out.add("hardware", hardware_text(request.hardware));
     add_residency(out, report);
     add_split(out, request, report);
@@ -404,7 +404,7 @@ std::string plan_json(const PlanRequest& request, const PlanReport& report, cons
                              .text("types", request.model.types)
                              .unsigned_integer("weights_bytes", report.weights_bytes()))
         .object("kv",
-                JsonObject().text("type", dtype_name(request.kv_dtype)).unsigned_integer("bytes", report.kv_bytes()))
+                JsonObject().text("type", kv_type_name(request.kv_dtype)).unsigned_integer("bytes", report.kv_bytes()))
         .integer("context_tokens", report.context_tokens)
         .integer("model_context_tokens", request.model.config.context_tokens)
         .object("hardware", hardware_json(request.hardware))

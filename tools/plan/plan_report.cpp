@@ -283,12 +283,18 @@ void add_model_changes(std::vector<Change>& changes, const PlanRequest& request)
         PlanRequest changed = request;
         changed.kv_dtype = DType::F16;
         changes.emplace_back("--kv-type f16", std::move(changed));
-    } else {
+    } else if (request.kv_dtype != DType::Q8_0) {
         PlanRequest changed = request;
         changed.kv_dtype = DType::Q8_0;
+        // Rates are of bytes: a row of fewer bytes is taken to need as much time as before to be multiplied.
+        const ModelConfig& config = request.model.config;
         changed.hardware.rates.kv = request.hardware.rates.kv.scaled(
-            static_cast<double>(row_bytes(request.kv_dtype, 32)) / static_cast<double>(row_bytes(DType::Q8_0, 32)));
-        changes.emplace_back("an 8-bit KV cache (comes later; it changes the model a little)", std::move(changed));
+            static_cast<double>(config.kv_layout(0, request.kv_dtype).head_row_bytes()) /
+            static_cast<double>(config.kv_layout(0, DType::Q8_0).head_row_bytes()));
+        // GPUs, which profiles name, do not compute it yet.
+        changes.emplace_back(request.profile ? "an 8-bit KV cache (comes later; it changes the model a little)"
+                                             : "--kv-type q8 (it changes the model a little)",
+                             std::move(changed));
     }
     if (const auto smaller = smaller_quantisation(request.model)) {
         PlanRequest changed = request;

@@ -1,6 +1,6 @@
 // An attention step in AVX2. Scores: 32 slots in four registers a query, twice; dimensions in ascending order. Values:
 // blocks of 32 dimensions in four registers a query, slots in ascending order. Up to two queries share each load and
-// widening.
+// widening. Of Q8_0, products of 32 dimensions are summed and then scaled; values are multiplied by scaled weights.
 #include <cmath>
 #include <cstring>
 
@@ -22,10 +22,11 @@ template <DType kType, std::int64_t count>
 [[gnu::always_inline]] SLIPSTREAM_AVX2 inline void fetch_ahead(const std::byte* now, const std::byte* next,
                                                                std::int64_t index) {
     if constexpr (kType == DType::F32) return;
+    constexpr std::int64_t kBytes = kKvElementBytes<kType>;
 #pragma GCC unroll 4
-    for (std::int64_t byte = 0; byte < 2 * count; byte += 64) {
-        _mm_prefetch(next + 2 * index + byte, _MM_HINT_T1);
-        _mm_prefetch(now + 2 * index + kStepL1PrefetchBytes + byte, _MM_HINT_T0);
+    for (std::int64_t byte = 0; byte < kBytes * count; byte += 64) {
+        _mm_prefetch(next + kBytes * index + byte, _MM_HINT_T1);
+        _mm_prefetch(now + kBytes * index + kStepL1PrefetchBytes + byte, _MM_HINT_T0);
     }
 }
 
@@ -35,7 +36,25 @@ template <DType kType>
 float load1(const std::byte* base, std::int64_t index) {
     if constexpr (kType == DType::F32) return reinterpret_cast<const float*>(base)[index];
     if constexpr (kType == DType::F16) return to_float(reinterpret_cast<const Half*>(base)[index]);
+    if constexpr (kType == DType::Q8_0) return reinterpret_cast<const std::int8_t*>(base)[index];
     return to_float(reinterpret_cast<const BFloat16*>(base)[index]);
+}
+
+// The scales of eight slots, widened.
+[[gnu::always_inline]] SLIPSTREAM_AVX2 inline __m256 load_scales(const std::uint16_t* scales) {
+    return load8<DType::BF16>(reinterpret_cast<const std::byte*>(scales), 0);
+}
+
+// The weights of the slots for values of Q8_0 from dimension d on: each is multiplied by the scale of its slot and
+// block.
+template <int kBatch>
+[[gnu::always_inline]] SLIPSTREAM_AVX2 inline void scale_weights(const AttentionStep& step,
+                                                                 const float (&weights)[kPair][kStepTokens],
+                                                                 std::int64_t d, float (&scaled)[kPair][kStepTokens]) {
+    const std::uint16_t* scales = step_scales(step.v, step.head_dim) + d / kQ8Block * kStepTokens;
+    for (int r = 0; r < kBatch; ++r)
+        for (int j = 0; j < kStepTokens; j += 8)
+            _mm256_store_ps(scaled[r] + j, _mm256_mul_ps(_mm256_load_ps(weights[r] + j), load_scales(scales + j)));
 }
 
 template <DType kType, int kBatch, int kVectors>
@@ -81,6 +100,47 @@ template <DType kType, int kBatch>
     }
 }
 
+// Adds q . k over the dimensions [first, end) to the products of 8 * kVectors slots, from slot `half` on.
+template <DType kType, int kBatch, int kVectors>
+[[gnu::always_inline]] SLIPSTREAM_AVX2 inline void add_products(const AttentionStep& step, QueryState* const* batch,
+                                                                int half, std::int64_t first, std::int64_t end,
+                                                                __m256 (&product)[kBatch][kVectors]) {
+    for (std::int64_t d = first; d < end; ++d) {
+        fetch_ahead<kType, 8 * kVectors>(step.k, step.next_k, d * kStepTokens + half);
+        __m256 key[kVectors];
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i) key[i] = load8<kType>(step.k, d * kStepTokens + half + 8 * i);
+#pragma GCC unroll 4
+        for (int r = 0; r < kBatch; ++r) {
+            const __m256 q = _mm256_set1_ps(batch[r]->q[d]);
+#pragma GCC unroll 4
+            for (int i = 0; i < kVectors; ++i) product[r][i] = _mm256_fmadd_ps(q, key[i], product[r][i]);
+        }
+    }
+}
+
+// Adds q . k over all dimensions to the scores of these slots, block by block: a block's products are summed from 0 and
+// added times its scale.
+template <int kBatch, int kVectors>
+[[gnu::always_inline]] SLIPSTREAM_AVX2 inline void add_blocks(const AttentionStep& step, QueryState* const* batch,
+                                                              int half, __m256 (&score)[kBatch][kVectors]) {
+    const std::uint16_t* scales = step_scales(step.k, step.head_dim) + half;
+    for (std::int64_t d = 0; d < step.head_dim; d += kQ8Block, scales += kStepTokens) {
+        __m256 product[kBatch][kVectors];
+#pragma GCC unroll 4
+        for (int r = 0; r < kBatch; ++r)
+#pragma GCC unroll 4
+            for (int i = 0; i < kVectors; ++i) product[r][i] = _mm256_setzero_ps();
+        const std::int64_t end = d + kQ8Block < step.head_dim ? d + kQ8Block : step.head_dim;
+        add_products<DType::Q8_0>(step, batch, half, d, end, product);
+#pragma GCC unroll 4
+        for (int r = 0; r < kBatch; ++r)
+#pragma GCC unroll 4
+            for (int i = 0; i < kVectors; ++i)
+                score[r][i] = _mm256_fmadd_ps(product[r][i], load_scales(scales + 8 * i), score[r][i]);
+    }
+}
+
 template <DType kType, int kBatch, bool kSoftcap>
 SLIPSTREAM_AVX2 void reduce(const AttentionStep& step, QueryState* const* batch) {
     constexpr int kVectors = 4;
@@ -91,24 +151,27 @@ SLIPSTREAM_AVX2 void reduce(const AttentionStep& step, QueryState* const* batch)
         for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
             for (int i = 0; i < kVectors; ++i) score[r][i] = _mm256_setzero_ps();
-        for (std::int64_t d = 0; d < step.head_dim; ++d) {
-            fetch_ahead<kType, 8 * kVectors>(step.k, step.next_k, d * kStepTokens + half);
-            __m256 key[kVectors];
-#pragma GCC unroll 4
-            for (int i = 0; i < kVectors; ++i) key[i] = load8<kType>(step.k, d * kStepTokens + half + 8 * i);
-#pragma GCC unroll 4
-            for (int r = 0; r < kBatch; ++r) {
-                const __m256 q = _mm256_set1_ps(batch[r]->q[d]);
-#pragma GCC unroll 4
-                for (int i = 0; i < kVectors; ++i) score[r][i] = _mm256_fmadd_ps(q, key[i], score[r][i]);
-            }
-        }
+        if constexpr (kType == DType::Q8_0)
+            add_blocks<kBatch, kVectors>(step, batch, half, score);
+        else
+            add_products<kType, kBatch, kVectors>(step, batch, half, 0, step.head_dim, score);
         for (int r = 0; r < kBatch; ++r)
             for (int i = 0; i < kVectors; ++i) _mm256_store_ps(weights[r] + half + 8 * i, score[r][i]);
     }
     float keep[kPair];
     for (int r = 0; r < kBatch; ++r) keep[r] = softmax_step<kSoftcap>(weights[r], step, *batch[r]);
     std::int64_t d = 0;
+    if constexpr (kType == DType::Q8_0) {
+        alignas(32) float scaled[kPair][kStepTokens];
+        for (; d + 32 <= step.head_dim; d += 32) {
+            scale_weights<kBatch>(step, weights, d, scaled);
+            add_values<kType, kBatch, 4>(step, batch, scaled, keep, d);
+        }
+        if (d < step.head_dim) scale_weights<kBatch>(step, weights, d, scaled);  // of the last block
+        for (; d + 8 <= step.head_dim; d += 8) add_values<kType, kBatch, 1>(step, batch, scaled, keep, d);
+        add_value_tail<kType, kBatch>(step, batch, scaled, keep, d);
+        return;
+    }
     for (; d + 32 <= step.head_dim; d += 32) add_values<kType, kBatch, 4>(step, batch, weights, keep, d);
     for (; d + 8 <= step.head_dim; d += 8) add_values<kType, kBatch, 1>(step, batch, weights, keep, d);
     add_value_tail<kType, kBatch>(step, batch, weights, keep, d);
@@ -150,8 +213,11 @@ void reduce_step_avx2(const AttentionStep& step, QueryState* const* batch, int n
         case DType::F16:
             reduce_any<DType::F16>(step, batch, n_batch);
             break;
-        default:
+        case DType::BF16:
             reduce_any<DType::BF16>(step, batch, n_batch);
+            break;
+        default:
+            reduce_any<DType::Q8_0>(step, batch, n_batch);
             break;
     }
 }

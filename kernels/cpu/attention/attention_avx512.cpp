@@ -1,6 +1,6 @@
 // An attention step in AVX-512. Scores: 64 slots in four registers a query, dimensions in ascending order. Values:
 // blocks of 64 dimensions in four registers a query, slots in ascending order. Up to four queries share each load and
-// widening.
+// widening. Of Q8_0, products of 32 dimensions are summed and then scaled; values are multiplied by scaled weights.
 #include <limits>
 
 #include "kernels/cpu/attention/attention_step.h"
@@ -31,7 +31,7 @@ struct Ahead {
 };
 template <Fetch kFetch, DType kType>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline Ahead ahead_of(const AttentionStep& step) {
-    constexpr std::int64_t kElementBytes = kType == DType::F32 ? 4 : 2;
+    constexpr std::int64_t kElementBytes = kKvElementBytes<kType>;
     if (kFetch == Fetch::IntoL1 && kStepTokens * step.head_dim * kElementBytes >= kNearBytes)
         return {step.v, step.next_k};
     return {step.next_k, step.next_v};
@@ -43,7 +43,7 @@ template <Fetch kFetch, DType kType, std::int64_t count>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline void fetch_ahead(const std::byte* now, const std::byte* next,
                                                                  std::int64_t index) {
     if constexpr (kFetch == Fetch::ByL2 && kType == DType::F32) return;
-    constexpr std::int64_t kElementBytes = kType == DType::F32 ? 4 : 2;
+    constexpr std::int64_t kElementBytes = kKvElementBytes<kType>;
 #pragma GCC unroll 4
     for (std::int64_t byte = 0; byte < kElementBytes * count; byte += 64) {
         if constexpr (kFetch == Fetch::IntoL1) {
@@ -96,6 +96,33 @@ template <bool kSoftcap>
     return keep;
 }
 
+// The scales of 64 slots at `scales`, widened.
+[[gnu::always_inline]] SLIPSTREAM_AVX512 inline void load_scales(const std::uint16_t* scales,
+                                                                 __m512 (&wide)[kStepTokens / 16]) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kStepTokens / 16; ++i)
+        wide[i] = load16<DType::BF16>(reinterpret_cast<const std::byte*>(scales), 16 * i, kAll);
+}
+
+// The weights of the slots for kBlocks blocks of values from dimension d on: of Q8_0 each is multiplied by the scale of
+// its slot and block.
+template <DType kType, int kBatch, int kBlocks>
+[[gnu::always_inline]] SLIPSTREAM_AVX512 inline void scale_weights(const AttentionStep& step,
+                                                                   const float (&weights)[kMaxBatch][kStepTokens],
+                                                                   std::int64_t d,
+                                                                   float (&scaled)[kBatch][kBlocks][kStepTokens]) {
+    for (int block = 0; block < kBlocks; ++block) {
+        __m512 scale[kStepTokens / 16];
+        load_scales(step_scales(step.v, step.head_dim) + (d / kQ8Block + block) * kStepTokens, scale);
+#pragma GCC unroll 4
+        for (int r = 0; r < kBatch; ++r)
+#pragma GCC unroll 4
+            for (int i = 0; i < kStepTokens / 16; ++i)
+                _mm512_store_ps(scaled[r][block] + 16 * i,
+                                _mm512_mul_ps(_mm512_load_ps(weights[r] + 16 * i), scale[i]));
+    }
+}
+
 // o[d .. d + 16 * kVectors) of each query: scaled by keep, then one slot after the other added.
 template <Fetch kFetch, DType kType, int kBatch, int kVectors>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline void add_values(const AttentionStep& step, QueryState* const* batch,
@@ -109,6 +136,9 @@ template <Fetch kFetch, DType kType, int kBatch, int kVectors>
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i)
             sum[r][i] = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, batch[r]->o + d + 16 * i), _mm512_set1_ps(keep[r]));
+    constexpr int kBlocks = kType != DType::Q8_0 ? 0 : kVectors == 4 ? 2 : 1;
+    alignas(64) float scaled[kBatch][kBlocks == 0 ? 1 : kBlocks][kStepTokens];
+    if constexpr (kBlocks > 0) scale_weights<kType, kBatch, kBlocks>(step, weights, d, scaled);
     for (int j = step.first_slot; j < step.end_slot; ++j) {
         fetch_ahead<kFetch, kType, 16 * kVectors>(step.v, ahead.with_values, j * step.head_dim + d);
         __m512 value[kVectors];
@@ -116,9 +146,16 @@ template <Fetch kFetch, DType kType, int kBatch, int kVectors>
         for (int i = 0; i < kVectors; ++i) value[i] = load16<kType>(step.v, j * step.head_dim + d + 16 * i, mask);
 #pragma GCC unroll 4
         for (int r = 0; r < kBatch; ++r) {
-            const __m512 weight = _mm512_set1_ps(weights[r][j]);
+            if constexpr (kBlocks > 0) {
 #pragma GCC unroll 4
-            for (int i = 0; i < kVectors; ++i) sum[r][i] = _mm512_fmadd_ps(weight, value[i], sum[r][i]);
+                for (int i = 0; i < kVectors; ++i)
+                    sum[r][i] =
+                        _mm512_fmadd_ps(_mm512_set1_ps(scaled[r][kBlocks == 2 ? i / 2 : 0][j]), value[i], sum[r][i]);
+            } else {
+                const __m512 weight = _mm512_set1_ps(weights[r][j]);
+#pragma GCC unroll 4
+                for (int i = 0; i < kVectors; ++i) sum[r][i] = _mm512_fmadd_ps(weight, value[i], sum[r][i]);
+            }
         }
     }
 #pragma GCC unroll 4
@@ -135,6 +172,52 @@ template <Fetch kFetch, DType kType, int kBatch>
     add_values<kFetch, kType, kBatch, 1>(step, batch, weights, keep, d, mask);
 }
 
+// Adds q . k over the dimensions [first, end) to the products of the 64 slots.
+template <Fetch kFetch, DType kType, int kBatch, int kVectors>
+[[gnu::always_inline]] SLIPSTREAM_AVX512 inline void add_products(const AttentionStep& step, const std::byte* next,
+                                                                  const float* const (&q)[kBatch], std::int64_t first,
+                                                                  std::int64_t end,
+                                                                  __m512 (&product)[kBatch][kVectors]) {
+    for (std::int64_t d = first; d < end; ++d) {
+        fetch_ahead<kFetch, kType, kStepTokens>(step.k, next, d * kStepTokens);
+        __m512 key[kVectors];
+#pragma GCC unroll 4
+        for (int i = 0; i < kVectors; ++i) key[i] = load16<kType>(step.k, d * kStepTokens + 16 * i, kAll);
+#pragma GCC unroll 4
+        for (int r = 0; r < kBatch; ++r) {
+            const __m512 query = _mm512_set1_ps(q[r][d]);
+#pragma GCC unroll 4
+            for (int i = 0; i < kVectors; ++i) product[r][i] = _mm512_fmadd_ps(query, key[i], product[r][i]);
+        }
+    }
+}
+
+// Adds q . k over all dimensions to the scores of the 64 slots, block by block: a block's products are summed from 0
+// and added times its scale.
+template <Fetch kFetch, int kBatch, int kVectors>
+[[gnu::always_inline]] SLIPSTREAM_AVX512 inline void add_blocks(const AttentionStep& step, const std::byte* next,
+                                                                const float* const (&q)[kBatch],
+                                                                __m512 (&score)[kBatch][kVectors]) {
+    const std::uint16_t* scales = step_scales(step.k, step.head_dim);
+    for (std::int64_t d = 0; d < step.head_dim; d += kQ8Block, scales += kStepTokens) {
+        // The scales of the block, in what is read next: [64], 128 bytes.
+        fetch_ahead<kFetch, DType::BF16, kStepTokens>(step.k, next, (kStepTokens * step.head_dim) / 2 + 2 * d);
+        __m512 product[kBatch][kVectors];
+#pragma GCC unroll 4
+        for (int r = 0; r < kBatch; ++r)
+#pragma GCC unroll 4
+            for (int i = 0; i < kVectors; ++i) product[r][i] = _mm512_setzero_ps();
+        const std::int64_t end = d + kQ8Block < step.head_dim ? d + kQ8Block : step.head_dim;
+        add_products<kFetch, DType::Q8_0>(step, next, q, d, end, product);
+        __m512 scale[kVectors];
+        load_scales(scales, scale);
+#pragma GCC unroll 4
+        for (int r = 0; r < kBatch; ++r)
+#pragma GCC unroll 4
+            for (int i = 0; i < kVectors; ++i) score[r][i] = _mm512_fmadd_ps(product[r][i], scale[i], score[r][i]);
+    }
+}
+
 template <Fetch kFetch, DType kType, int kBatch, bool kSoftcap>
 SLIPSTREAM_AVX512 void reduce(const AttentionStep& step, QueryState* const* batch) {
     constexpr int kVectors = kStepTokens / 16;
@@ -147,18 +230,10 @@ SLIPSTREAM_AVX512 void reduce(const AttentionStep& step, QueryState* const* batc
 #pragma GCC unroll 4
     for (int r = 0; r < kBatch; ++r) q[r] = batch[r]->q;
     const Ahead ahead = ahead_of<kFetch, kType>(step);
-    for (std::int64_t d = 0; d < step.head_dim; ++d) {
-        fetch_ahead<kFetch, kType, kStepTokens>(step.k, ahead.with_keys, d * kStepTokens);
-        __m512 key[kVectors];
-#pragma GCC unroll 4
-        for (int i = 0; i < kVectors; ++i) key[i] = load16<kType>(step.k, d * kStepTokens + 16 * i, kAll);
-#pragma GCC unroll 4
-        for (int r = 0; r < kBatch; ++r) {
-            const __m512 query = _mm512_set1_ps(q[r][d]);
-#pragma GCC unroll 4
-            for (int i = 0; i < kVectors; ++i) score[r][i] = _mm512_fmadd_ps(query, key[i], score[r][i]);
-        }
-    }
+    if constexpr (kType == DType::Q8_0)
+        add_blocks<kFetch>(step, ahead.with_keys, q, score);
+    else
+        add_products<kFetch, kType>(step, ahead.with_keys, q, 0, step.head_dim, score);
     alignas(64) float weights[kMaxBatch][kStepTokens];
     float keep[kMaxBatch];
 #pragma GCC unroll 4
@@ -219,8 +294,11 @@ void reduce_step(const AttentionStep& step, QueryState* const* batch, int n_batc
         case DType::F16:
             reduce_any<kFetch, DType::F16>(step, batch, n_batch);
             break;
-        default:
+        case DType::BF16:
             reduce_any<kFetch, DType::BF16>(step, batch, n_batch);
+            break;
+        default:
+            reduce_any<kFetch, DType::Q8_0>(step, batch, n_batch);
             break;
     }
 }

@@ -18,13 +18,13 @@ inline constexpr int kMaxBatch = 4;
 /// One step of the fold: the K and V of 64 slots of one kv head. Only the slots [first_slot, end_slot) are visible, to
 /// all queries of the batch.
 struct AttentionStep {
-    const std::byte* k;  // [head_dim][64], `dtype`: keys, transposed
-    const std::byte* v;  // [64][head_dim], `dtype`
+    const std::byte* k;  // [head_dim][64], `dtype`: keys, transposed. Q8_0: codes, followed by the scales (kv_layout.h)
+    const std::byte* v;  // [64][head_dim], `dtype`. Q8_0: as for k
     // K and V of the step that is read after this one; they are prefetched line by line while this step is computed. k
     // and v themselves if no step follows. Of the shapes of k and v.
     const std::byte* next_k;
     const std::byte* next_v;
-    DType dtype;  // F16, BF16 or F32
+    DType dtype;  // F16, BF16, F32 or Q8_0
     std::int64_t head_dim;
     int first_slot;  // first visible slot, 0 to 63
     int end_slot;    // end of the visible slots, at most 64
@@ -39,6 +39,17 @@ struct QueryState {
     float m;         // largest scaled score so far; -infinity: no slot was visible
     float l;         // sum of the weights so far
 };
+
+/// Bytes of an element, or code, of a KV type.
+template <DType kType>
+inline constexpr std::int64_t kKvElementBytes = kType == DType::F32    ? 4
+                                                : kType == DType::Q8_0 ? 1
+                                                                       : 2;
+
+/// Returns the scales of a step of Q8_0, [blocks][64], from the address of its codes: BF16, to be widened.
+[[gnu::always_inline]] inline const std::uint16_t* step_scales(const std::byte* codes, std::int64_t head_dim) {
+    return reinterpret_cast<const std::uint16_t*>(codes + kStepTokens * head_dim);
+}
 
 /// A function that folds the step into the states of the `n_batch` (1 to kMaxBatch) queries of `batch`. The bits of a
 /// state depend only on its own query and on the step, not on the other queries.
@@ -66,7 +77,8 @@ void widen_step_avx512(DType type, const std::byte* src, const std::byte* next, 
 /// The two inner functions of a kernel variant.
 struct AttentionForm {
     ReduceStep reduce;
-    WidenStep widen;  // applied once to 16-bit rows that several batches read; null: widening does not pay
+    WidenStep widen;  // applied once to 16-bit rows that several batches read; null: widening does not pay. Codes are
+                      // not widened, since their products are scaled block by block
 };
 
 /// Replaces the 64 `scores` (q . k, not scaled) by the weights exp(score * step.scale - m), 0 outside the visible

@@ -17,9 +17,8 @@ constexpr std::int32_t kNoRow = -1;
 }  // namespace
 
 std::size_t attention_tiles_bytes(const KvLayout& shape) {
-    // head_dim * 64 elements of any type are whole cache lines.
-    return 2 * row_bytes(shape.dtype, kStepTokens * shape.head_dim) +
-           2 * row_bytes(DType::F32, kStepTokens * shape.head_dim);
+    // A step is whole cache lines in any type.
+    return 2 * shape.step_bytes() + 2 * row_bytes(DType::F32, kStepTokens * shape.head_dim);
 }
 
 AttentionUnit::AttentionUnit(const AttentionArgs& args, const AttentionForm& form, std::byte* tiles, std::int64_t head,
@@ -27,10 +26,10 @@ AttentionUnit::AttentionUnit(const AttentionArgs& args, const AttentionForm& for
     : args_(args),
       form_(form),
       k_tile_(tiles),
-      v_tile_(k_tile_ + row_bytes(args.shape.dtype, kStepTokens * args.shape.head_dim)),
-      k_wide_(reinterpret_cast<float*>(v_tile_ + row_bytes(args.shape.dtype, kStepTokens * args.shape.head_dim))),
+      v_tile_(k_tile_ + args.shape.step_bytes()),
+      k_wide_(reinterpret_cast<float*>(v_tile_ + args.shape.step_bytes())),
       v_wide_(k_wide_ + kStepTokens * args.shape.head_dim),
-      step_bytes_(row_bytes(args.shape.dtype, kStepTokens * args.shape.head_dim)),
+      step_bytes_(args.shape.step_bytes()),
       head_offset_(k_step_offset(args.shape, head, 0)),
       value_offset_(v_row_offset(args.shape, head, 0) - head_offset_),
       head_(head),
@@ -90,8 +89,8 @@ void AttentionUnit::reduce_slots(Place place, Place next, QueryState* states) {
                        .end_slot = 0,
                        .scale = args_.scale,
                        .softcap = args_.softcap};
-    if (form_.widen != nullptr && all_committed && n_queries() > 2 * kMaxBatch && args_.shape.dtype != DType::F32)
-        widen(view);
+    const bool wide = args_.shape.dtype == DType::F32 || args_.shape.has_scales();
+    if (form_.widen != nullptr && all_committed && n_queries() > 2 * kMaxBatch && !wide) widen(view);
     bool tile_started = false;
     std::array<QueryState*, kMaxBatch> batch{};
     int n_batch = 0;
@@ -136,7 +135,10 @@ void AttentionUnit::start_tile(Place place) {
     const std::int64_t n_present = std::max<std::int64_t>(0, args_.n_committed - base);
     if (n_present > 0) {
         std::memcpy(k_tile_, keys(place), step_bytes_);
-        std::memcpy(v_tile_, values(place), row_bytes(shape.dtype, n_present * shape.head_dim));
+        std::memcpy(v_tile_, values(place), element_bytes(shape, n_present * shape.head_dim));
+        for (std::int64_t block = 0; block < shape.head_scales(); ++block)
+            std::memcpy(v_tile_ + scale_offset(shape, block, 0), values(place) + scale_offset(shape, block, 0),
+                        static_cast<std::size_t>(n_present) * sizeof(BFloat16));
     } else {
         std::memset(k_tile_, 0, step_bytes_);
     }
@@ -153,15 +155,25 @@ void AttentionUnit::follow_path(std::int64_t token, std::int64_t base, int end, 
         if (tile_rows_[static_cast<std::size_t>(slot)] == row) continue;
         flush();
         tile_rows_[static_cast<std::size_t>(slot)] = row;
-        args_.shape.dtype == DType::F32 ? gather_row<std::uint32_t>(row, slot) : gather_row<std::uint16_t>(row, slot);
+        switch (args_.shape.dtype) {
+            case DType::F32:
+                gather_row<std::uint32_t>(row, slot);
+                break;
+            case DType::Q8_0:
+                gather_row<std::uint8_t>(row, slot);
+                put_scales(args_.shape, k_tile_, args_.scratch_k + scales_offset(row), slot);
+                put_scales(args_.shape, v_tile_, args_.scratch_v + scales_offset(row), slot);
+                break;
+            default:
+                gather_row<std::uint16_t>(row, slot);
+        }
     }
 }
 
 template <typename Element>
 void AttentionUnit::gather_row(std::int32_t row, int slot) {
     const std::int64_t d = args_.shape.head_dim;
-    const std::size_t from =
-        static_cast<std::size_t>(row) * args_.shape.scratch_row_bytes() + row_bytes(args_.shape.dtype, head_ * d);
+    const std::size_t from = scratch_offset(row);
     put_key_column(reinterpret_cast<Element*>(k_tile_), reinterpret_cast<const Element*>(args_.scratch_k + from), d,
                    slot);
     std::memcpy(reinterpret_cast<Element*>(v_tile_) + slot * d, args_.scratch_v + from,

@@ -71,11 +71,18 @@ private:
     void follow_path(std::int64_t token, std::int64_t base, int end, const Flush& flush);
     template <typename Element>
     void gather_row(std::int32_t row, int slot);
+    [[nodiscard]] std::size_t scratch_offset(std::int32_t row) const {
+        return static_cast<std::size_t>(row) * args_.shape.scratch_row_bytes() +
+               static_cast<std::size_t>(head_) * args_.shape.head_row_bytes();
+    }
+    [[nodiscard]] std::size_t scales_offset(std::int32_t row) const {
+        return scratch_offset(row) + args_.shape.head_code_bytes();
+    }
 
     const AttentionArgs& args_;
     AttentionForm form_;
-    std::byte* k_tile_;         // [head_dim][64], shape.dtype: gathered keys, transposed
-    std::byte* v_tile_;         // [64][head_dim], shape.dtype: gathered values
+    std::byte* k_tile_;         // gathered keys of a step, laid out as in a KV chunk (kv_layout.h)
+    std::byte* v_tile_;         // gathered values of a step
     float* k_wide_;             // [head_dim][64]: widened keys
     float* v_wide_;             // [64][head_dim]: widened values
     std::size_t step_bytes_;    // bytes of the keys of a step, and of its values

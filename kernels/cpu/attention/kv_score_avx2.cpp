@@ -1,5 +1,6 @@
 // A scored step in AVX2: 32 slots in four registers a query, twice; dimensions in ascending order. Up to two queries
 // share each load and widening.
+#include "kernels/cpu/attention/attention_step.h"
 #include "kernels/cpu/attention/kv_score_step.h"
 #include "kernels/cpu/attention/widen.h"
 #include "kernels/cpu/target.h"
@@ -15,7 +16,7 @@ constexpr std::int64_t kHalf = 8 * kVectors;
 
 template <DType kType, int kBatch, bool kSoftcap>
 SLIPSTREAM_AVX2 void score(const ScoreStep& step, std::int64_t first, const std::byte* next) {
-    constexpr std::int64_t kElementBytes = kType == DType::F32 ? 4 : 2;
+    constexpr std::int64_t kElementBytes = kKvElementBytes<kType>;
     const float* q = step.q + first * step.head_dim;
     alignas(32) float products[kBatch][kStepTokens];
     for (std::int64_t half = 0; half < kStepTokens; half += kHalf) {
@@ -24,6 +25,9 @@ SLIPSTREAM_AVX2 void score(const ScoreStep& step, std::int64_t first, const std:
         for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
             for (int i = 0; i < kVectors; ++i) sum[r][i] = _mm256_setzero_ps();
+        if constexpr (kType == DType::Q8_0)  // the sums of the blocks before, each times its scale
+            for (int r = 0; r < kBatch; ++r)
+                for (int i = 0; i < kVectors; ++i) _mm256_store_ps(products[r] + half + 8 * i, _mm256_setzero_ps());
         for (std::int64_t d = 0; d < step.head_dim; ++d) {
             const std::int64_t at = d * kStepTokens + half;
 #pragma GCC unroll 4
@@ -38,9 +42,24 @@ SLIPSTREAM_AVX2 void score(const ScoreStep& step, std::int64_t first, const std:
 #pragma GCC unroll 4
                 for (int i = 0; i < kVectors; ++i) sum[r][i] = _mm256_fmadd_ps(query, key[i], sum[r][i]);
             }
+            if constexpr (kType == DType::Q8_0) {
+                if ((d + 1) % kQ8Block != 0 && d + 1 != step.head_dim) continue;
+                const auto* scales = reinterpret_cast<const std::byte*>(step_scales(step.k, step.head_dim));
+#pragma GCC unroll 4
+                for (int i = 0; i < kVectors; ++i) {
+                    const __m256 scale = load8<DType::BF16>(scales, d / kQ8Block * kStepTokens + half + 8 * i);
+#pragma GCC unroll 4
+                    for (int r = 0; r < kBatch; ++r) {
+                        float* product = products[r] + half + 8 * i;
+                        _mm256_store_ps(product, _mm256_fmadd_ps(sum[r][i], scale, _mm256_load_ps(product)));
+                        sum[r][i] = _mm256_setzero_ps();
+                    }
+                }
+            }
         }
-        for (int r = 0; r < kBatch; ++r)
-            for (int i = 0; i < kVectors; ++i) _mm256_store_ps(products[r] + half + 8 * i, sum[r][i]);
+        if constexpr (kType != DType::Q8_0)
+            for (int r = 0; r < kBatch; ++r)
+                for (int i = 0; i < kVectors; ++i) _mm256_store_ps(products[r] + half + 8 * i, sum[r][i]);
     }
     for (int r = 0; r < kBatch; ++r)
         reduce_groups<kSoftcap>(products[r], step, step.out + (first + r) * step.out_stride);
@@ -67,8 +86,10 @@ void score_groups_avx2(const ScoreStep& step) {
             return score_all<DType::F32>(step);
         case DType::F16:
             return score_all<DType::F16>(step);
-        default:
+        case DType::BF16:
             return score_all<DType::BF16>(step);
+        default:
+            return score_all<DType::Q8_0>(step);
     }
 }
 

@@ -77,13 +77,18 @@ template <bool kSoftcap>
 
 template <DType kType, int kBatch, bool kSoftcap>
 SLIPSTREAM_AVX512 void score(const ScoreStep& step, std::int64_t first, const std::byte* next) {
-    constexpr std::int64_t kRowBytes = kStepTokens * (kType == DType::F32 ? 4 : 2);
+    constexpr std::int64_t kRowBytes = kStepTokens * kKvElementBytes<kType>;
     const float* q = step.q + first * step.head_dim;
     __m512 sum[kBatch][kVectors];
 #pragma GCC unroll 4
     for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) sum[r][i] = _mm512_setzero_ps();
+    // Of Q8_0: the sums of the blocks before, each times its scale.
+    __m512 blocks[kBatch][kVectors];
+    if constexpr (kType == DType::Q8_0)
+        for (int r = 0; r < kBatch; ++r)
+            for (int i = 0; i < kVectors; ++i) blocks[r][i] = _mm512_setzero_ps();
     for (std::int64_t d = 0; d < step.head_dim; ++d) {
 #pragma GCC unroll 4
         for (std::int64_t byte = 0; byte < kRowBytes; byte += 64) {
@@ -99,9 +104,28 @@ SLIPSTREAM_AVX512 void score(const ScoreStep& step, std::int64_t first, const st
 #pragma GCC unroll 4
             for (int i = 0; i < kVectors; ++i) sum[r][i] = _mm512_fmadd_ps(query, key[i], sum[r][i]);
         }
+        if constexpr (kType == DType::Q8_0) {
+            if ((d + 1) % kQ8Block != 0 && d + 1 != step.head_dim) continue;
+            const auto* scales = reinterpret_cast<const std::byte*>(step_scales(step.k, step.head_dim));
+#pragma GCC unroll 4
+            for (int i = 0; i < kVectors; ++i) {
+                const __m512 scale = load16<DType::BF16>(scales, d / kQ8Block * kStepTokens + 16 * i, kAll);
+#pragma GCC unroll 4
+                for (int r = 0; r < kBatch; ++r) {
+                    blocks[r][i] = _mm512_fmadd_ps(sum[r][i], scale, blocks[r][i]);
+                    sum[r][i] = _mm512_setzero_ps();
+                }
+            }
+        }
     }
 #pragma GCC unroll 4
-    for (int r = 0; r < kBatch; ++r) store_groups<kSoftcap>(sum[r], step, step.out + (first + r) * step.out_stride);
+    for (int r = 0; r < kBatch; ++r) {
+        float* out = step.out + (first + r) * step.out_stride;
+        if constexpr (kType == DType::Q8_0)
+            store_groups<kSoftcap>(blocks[r], step, out);
+        else
+            store_groups<kSoftcap>(sum[r], step, out);
+    }
 }
 
 template <DType kType, bool kSoftcap>
@@ -139,8 +163,10 @@ void score_groups_avx512(const ScoreStep& step) {
             return score_all<DType::F32>(step);
         case DType::F16:
             return score_all<DType::F16>(step);
-        default:
+        case DType::BF16:
             return score_all<DType::BF16>(step);
+        default:
+            return score_all<DType::Q8_0>(step);
     }
 }
 

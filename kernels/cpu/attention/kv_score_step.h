@@ -16,9 +16,9 @@ inline constexpr int kStepGroups = static_cast<int>(kStepTokens / kGroupTokens);
 
 /// Arguments for the scores of one step of one kv head. At least one slot of the step must be committed.
 struct ScoreStep {
-    const std::byte* k;       // [head_dim][64], `dtype`: keys, transposed
+    const std::byte* k;       // [head_dim][64], `dtype`: keys, transposed. Q8_0: codes, followed by the scales
     const std::byte* next_k;  // keys of the step that is read after this one, prefetched meanwhile; k if none follows
-    DType dtype;              // F16, BF16 or F32
+    DType dtype;              // F16, BF16, F32 or Q8_0
     std::int64_t head_dim;
     const float* q;  // [n_queries, head_dim]
     std::int64_t n_queries;

@@ -7,6 +7,7 @@
 
 #include "kernels/base/checked_math.h"
 #include "kernels/base/float16.h"
+#include "kernels/cpu/attention/attention_step.h"
 #include "kernels/cpu/attention/kv_layout.h"
 #include "kernels/cpu/attention/kv_score_step.h"
 #include "kernels/cpu_device.h"
@@ -76,7 +77,7 @@ void score_all(ExecRef exec, const KvScoreArgs& args, ScoreGroups form) {
 
 template <typename Element>
 float value_of(Element element) {
-    if constexpr (std::is_same_v<Element, float>)
+    if constexpr (std::is_same_v<Element, float> || std::is_same_v<Element, std::int8_t>)
         return element;
     else
         return to_float(element);
@@ -89,9 +90,13 @@ void score_step(const ScoreStep& step) {
         float products[kStepTokens];
         for (std::int64_t slot = 0; slot < kStepTokens; ++slot) {
             double sum = 0.0;
-            for (std::int64_t d = 0; d < step.head_dim; ++d)
-                sum += static_cast<double>(step.q[i * step.head_dim + d]) *
-                       static_cast<double>(value_of(k[d * kStepTokens + slot]));
+            for (std::int64_t d = 0; d < step.head_dim; ++d) {
+                double key = static_cast<double>(value_of(k[d * kStepTokens + slot]));
+                if constexpr (std::is_same_v<Element, std::int8_t>)
+                    key *= static_cast<double>(
+                        to_float(BFloat16{step_scales(step.k, step.head_dim)[d / kQ8Block * kStepTokens + slot]}));
+                sum += static_cast<double>(step.q[i * step.head_dim + d]) * key;
+            }
             products[slot] = static_cast<float>(sum);
         }
         float* out = step.out + i * step.out_stride;
@@ -99,7 +104,7 @@ void score_step(const ScoreStep& step) {
     }
 }
 
-// A group's keys are columns of its step: a piece of each row. Its values are rows.
+// A group's keys are columns of its step: a piece of each row. Its values are rows. Scales of a block are columns.
 void move_group(const KvGatherArgs& args, const GroupMove& move) {
     const KvLayout& shape = args.shape;
     const std::byte* from = args.from[move.from / kChunkGroups];
@@ -107,20 +112,31 @@ void move_group(const KvGatherArgs& args, const GroupMove& move) {
     const std::int64_t from_slot = move.from % kChunkGroups * kGroupTokens;
     const std::int64_t to_slot = move.to % kChunkGroups * kGroupTokens;
     const auto columns = [&](std::int64_t slot) {
-        return k_step_offset(shape, move.head, slot / kStepTokens) + row_bytes(shape.dtype, slot % kStepTokens);
+        return k_step_offset(shape, move.head, slot / kStepTokens) + element_bytes(shape, slot % kStepTokens);
     };
     const std::byte* from_k = from + columns(from_slot);
     std::byte* to_k = to + columns(to_slot);
-    const auto stride = static_cast<std::int64_t>(row_bytes(shape.dtype, kStepTokens));
+    const auto stride = static_cast<std::int64_t>(element_bytes(shape, kStepTokens));
     const auto copy_columns = [&](auto bytes) {  // of a constant size
         for (std::int64_t d = 0; d < shape.head_dim; ++d) std::memcpy(to_k + d * stride, from_k + d * stride, bytes);
     };
     if (shape.dtype == DType::F32)
         copy_columns(std::integral_constant<std::size_t, kGroupTokens * 4>());
+    else if (shape.dtype == DType::Q8_0)
+        copy_columns(std::integral_constant<std::size_t, kGroupTokens>());
     else
         copy_columns(std::integral_constant<std::size_t, kGroupTokens * 2>());
     std::memcpy(to + v_row_offset(shape, move.head, to_slot), from + v_row_offset(shape, move.head, from_slot),
-                row_bytes(shape.dtype, kGroupTokens * shape.head_dim));
+                element_bytes(shape, kGroupTokens * shape.head_dim));
+    if (!shape.has_scales()) return;
+    for (const std::size_t part : {std::size_t{0}, shape.part_bytes()})
+        for (std::int64_t block = 0; block < shape.head_scales(); ++block) {
+            const auto scales = [&](std::int64_t slot) {
+                return part + k_step_offset(shape, move.head, slot / kStepTokens) +
+                       scale_offset(shape, block, slot % kStepTokens);
+            };
+            std::memcpy(to + scales(to_slot), from + scales(from_slot), kGroupTokens * sizeof(BFloat16));
+        }
 }
 
 }  // namespace
@@ -131,8 +147,10 @@ void score_groups_scalar(const ScoreStep& step) {
             return score_step<float>(step);
         case DType::F16:
             return score_step<Half>(step);
-        default:
+        case DType::BF16:
             return score_step<BFloat16>(step);
+        default:
+            return score_step<std::int8_t>(step);
     }
 }
 

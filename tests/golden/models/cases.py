@@ -168,3 +168,6 @@ case("gemma3_scale", renamed(gemma3(query_pre_attn_scalar=40, head_dim=12, num_k
      {"query_pre_attn_scalar": 12})
 case("gemma3_two_chunks", gemma3(sliding_window=40, num_hidden_layers=7, layer_types=None), {"sliding_window": 41},
      n_tokens=300)
+
+# Cases whose logits are also made with a q8 KV cache: query groups, norms of heads, a softcap with a window, two chunks.
+Q8_CASES = ("llama_gqa", "qwen3", "gemma2", "llama_two_chunks")

@@ -5,11 +5,13 @@
 case.txt: "context N" (the context length that rope is fixed for), "tokens ..." and one "tensor NAME SHAPE" line for
 each weight that a checkpoint of the model holds. logits.f32: little-endian floats [rows, vocab] of the last rows
 positions. Weights are not stored: value() gives them from name and index, here and in tests/support/golden_model.cpp.
+For cases.Q8_CASES, logits_q8.f32 has the logits with the KV cache of --kv-type q8.
 """
 
 import json
 import math
 import pathlib
+import sys
 import tempfile
 
 import numpy as np
@@ -80,6 +82,29 @@ def run(config, tokens):
         return model(torch.tensor([tokens]), use_cache=False).logits[0].numpy(), shapes
 
 
+def q8(rows):
+    """Rows [..., head_dim] of doubles as a q8 cache keeps them (kernels/base/q8_row.h): rounded in float."""
+    blocks = []
+    for block in rows.float().split(32, dim=-1):
+        exact = block.abs().amax(-1, keepdim=True) / torch.tensor(127.0)
+        scale = ((exact.view(torch.int32) + 0xFFFF) >> 16 << 16).view(torch.float32)  # bfloat16, rounded up
+        blocks.append(torch.round(block * (torch.tensor(1.0) / scale)).double() * scale.double())
+    return torch.cat(blocks, dim=-1)
+
+
+def run_q8(config, tokens):
+    """run() with keys and values rounded where eager attention repeats them for the query heads."""
+    model, _ = load(config)
+    module = sys.modules[type(model).__module__]
+    plain = module.repeat_kv
+    module.repeat_kv = lambda rows, times: plain(q8(rows), times)
+    try:
+        with torch.no_grad():
+            return model(torch.tensor([tokens]), use_cache=False).logits[0].numpy()
+    finally:
+        module.repeat_kv = plain
+
+
 def nmse(a, b):
     return float(((a - b) ** 2).sum() / (b**2).sum())
 
@@ -123,6 +148,10 @@ def main():
         lines += [f"tensor {tensor} " + " ".join(map(str, shape)) for tensor, shape in shapes.items()]
         (folder / "case.txt").write_text("\n".join(lines) + "\n")
         rows.astype("<f4").tofile(folder / "logits.f32")
+        if name in cases.Q8_CASES:
+            rounded = run_q8(config, tokens)[-cases.TOKENS:]
+            print(f"{name}: a q8 cache moves the logits by {nmse(rounded, rows):.1e}")
+            rounded.astype("<f4").tofile(folder / "logits_q8.f32")
 
 
 if __name__ == "__main__":
