@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -38,6 +40,13 @@ FileHandle shared_handle(const AtomicFile& file) {
     return FileHandle(::fcntl(file.descriptor(), F_DUPFD_CLOEXEC, 0));
 }
 
+std::int64_t layer_of(std::uint64_t index) {
+    return static_cast<std::int64_t>(index & 0xFFFFFFFFU);
+}
+std::int64_t chunk_of(std::uint64_t index) {
+    return static_cast<std::int64_t>(index >> 32);
+}
+
 // Combines records into the contents of the session.
 class SessionReader {
 public:
@@ -47,7 +56,7 @@ public:
     SessionContents read() {
         if (records_.records.empty() || records_.records.front().kind != RecordKind::Begin)
             refuse("its first record, from which its text is computed, is lost");
-        contents_.begin = decode_session_begin(records_.records.front().payload, name_);
+        contents_.begin = decode_session_begin(records_.records.front().payload, records_.version, name_);
         contents_.max_tokens = contents_.begin.max_tokens;
         contents_.valid_bytes = records_.valid_bytes;
         contents_.chain = records_.chain;
@@ -104,22 +113,27 @@ private:
 
     void take_kv(const SessionRecord& record) {
         const SessionBegin& begin = contents_.begin;
-        const std::int64_t chunk = n_blocks_ / begin.n_layers;
-        const auto index =
-            static_cast<std::uint64_t>(chunk) << 32 | static_cast<std::uint64_t>(n_blocks_ % begin.n_layers);
-        const bool has_size = record.payload.size() == begin.kv_chunk_bytes;
-        if (record.index != index || (chunk + 1) * kChunkTokens > text_tokens() ||
-            (!has_size && is_whole(record, record.payload)))
+        const std::int64_t layer = layer_of(record.index);
+        const std::int64_t chunk = chunk_of(record.index);
+        const bool is_next = begin.version > 1 || record.index == kv_record_index(n_blocks_ % begin.n_layers(),
+                                                                                  n_blocks_ / begin.n_layers());
+        if (!is_next || layer >= begin.n_layers() || (chunk + 1) * kChunkTokens > text_tokens())
             refuse("a KV block out of order");
-        // KV after a damaged block cannot be used.
-        if (n_blocks_++ == std::ssize(contents_.kv_chunks) && has_size) contents_.kv_chunks.push_back(record);
+        const bool has_size = record.payload.size() == begin.kv_bytes[layer];
+        if (!has_size && is_whole(record, record.payload)) refuse("a KV block of another size");
+        if (!indices_.insert(record.index).second) refuse("a KV block that is there twice");
+        // In version 1, KV after a damaged block cannot be used: blocks are appended in order.
+        const bool is_usable = begin.version > 1 || n_blocks_ == std::ssize(contents_.kv_chunks);
+        if (has_size && is_usable) contents_.kv_chunks.push_back(record);
+        ++n_blocks_;
     }
 
     const SessionRecords& records_;
     std::size_t n_bytes_;  // of the file
     const std::string& name_;
     SessionContents contents_;
-    std::int64_t n_blocks_ = 0;  // KV blocks, damaged ones included
+    std::int64_t n_blocks_ = 0;        // KV blocks, damaged ones included
+    std::set<std::uint64_t> indices_;  // of KV blocks
 };
 
 }  // namespace
@@ -149,7 +163,8 @@ std::optional<SessionFile> SessionFile::open(const fs::path& path, SessionUse us
         SessionFile session(path, std::move(file));
         session.mapping_.emplace(path);
         session.contents_ = read_session(session.mapping_->bytes(), path.string());
-        session.n_kv_blocks_ = std::ssize(session.contents_.kv_chunks);
+        for (const SessionRecord& record : session.contents_.kv_chunks) session.kv_.emplace(record.index, record);
+        session.contents_.kv_chunks.clear();
         return session;
     }
 }
@@ -172,8 +187,9 @@ void SessionFile::begin_file(SessionBegin begin) {
     cut_ = true;  // there is nothing to cut
     contents_.begin = std::move(begin);
     contents_.max_tokens = contents_.begin.max_tokens;
-    contents_.chain = first_chain();
-    write_at_end(session_head(), contents_.valid_bytes);
+    contents_.chain = first_chain(this->begin().version);
+    contents_.valid_bytes = 0;
+    write_at_end(session_head(this->begin().version), contents_.valid_bytes);
     append(RecordKind::Begin, 0, encode_session_begin(contents_.begin));
 }
 
@@ -182,8 +198,8 @@ void SessionFile::replace() {
     try {
         write_replacement();
     } catch (const IoError& refusal) {
-        const std::size_t n_bytes = tokens().size() * sizeof(TokenId) + begin().prompt.size() * sizeof(TokenId) +
-                                    static_cast<std::size_t>(n_kv_blocks_) * begin().kv_chunk_bytes;
+        std::size_t n_bytes = tokens().size() * sizeof(TokenId) + begin().prompt.size() * sizeof(TokenId);
+        for (const auto& [index, record] : kv_) n_bytes += begin().kv_bytes[layer_of(index)];
         throw IoError(
             fmt::format("{}; the damaged session is left as it is: a whole one that replaces it takes {} beside it",
                         refusal.what(), size_text(n_bytes)));
@@ -199,49 +215,61 @@ void SessionFile::write_replacement() {
     whole.begin_file(begin());
     if (max_tokens() != begin().max_tokens) whole.append_max_tokens(max_tokens());
     if (!tokens().empty()) whole.append(RecordKind::Tokens, 0, std::as_bytes(std::span(tokens())));
-    std::vector<std::byte> block(begin().kv_chunk_bytes);
-    for (std::int64_t i = 0; i < n_kv_blocks_; ++i) {
-        if (!read_kv_block(i, block.data()))
+    std::vector<std::byte> block;
+    for (const auto& [index, record] : kv_) {
+        block.resize(begin().kv_bytes[layer_of(index)]);
+        if (!read_kv(layer_of(index), chunk_of(index), block.data()))
             throw IoError(
                 fmt::format("{}: the session was changed meanwhile; run the same command again", path_.string()));
-        whole.append_kv_block(block);
+        whole.append_kv(layer_of(index), chunk_of(index), block);
     }
     made.commit();
     whole.contents_.damage = damage();
     *this = std::move(whole);
 }
 
-bool SessionFile::read_kv_block(std::int64_t block, std::byte* out) const {
-    CHECK(block >= 0 && block < std::ssize(contents_.kv_chunks), "block {} of {}", block, contents_.kv_chunks.size());
-    const SessionRecord& record = contents_.kv_chunks[block];
+std::int64_t SessionFile::n_kv_chunks() const {
+    std::int64_t n_chunks = 0;
+    while (has_kv_chunk(n_chunks)) ++n_chunks;
+    return n_chunks;
+}
+
+bool SessionFile::has_kv_chunk(std::int64_t chunk) const {
+    for (std::int64_t layer = 0; layer < begin().n_layers(); ++layer)
+        if (!has_kv(layer, chunk)) return false;
+    return true;
+}
+
+bool SessionFile::read_kv(std::int64_t layer, std::int64_t chunk, std::byte* out) const {
+    const auto found = kv_.find(kv_record_index(layer, chunk));
+    CHECK(found != kv_.end() && found->second, "KV of layer {}, chunk {} is not there to read", layer, chunk);
+    const SessionRecord& record = *found->second;
     std::copy(record.payload.begin(), record.payload.end(), out);
     return is_whole(record, {out, record.payload.size()});
 }
 
-void SessionFile::drop_damaged_kv(std::int64_t damaged) {
-    keep_whole_kv(damaged);
+void SessionFile::drop_damaged_kv(std::int64_t layer, std::int64_t chunk) {
+    const auto damaged = kv_.find(kv_record_index(layer, chunk));
+    kv_.erase(damaged, begin().version > 1 ? std::next(damaged) : kv_.end());  // version 1 is appended to in order
     contents_.is_intact = false;
-    const std::int64_t chunk = n_kv_blocks_ / begin().n_layers;
     contents_.damage += fmt::format("{}KV of chunk {} is damaged, and KV from token {} on is computed again",
                                     contents_.damage.empty() ? "" : "; ", chunk, chunk * kChunkTokens);
 }
 
-// Keeps the intact blocks before the first damaged one among the first `n_blocks`.
-void SessionFile::keep_whole_kv(std::int64_t n_blocks) {
-    std::int64_t n_whole = 0;
-    while (n_whole < n_blocks && is_whole(contents_.kv_chunks[n_whole], contents_.kv_chunks[n_whole].payload))
-        ++n_whole;
-    contents_.kv_chunks.resize(n_whole);
-    n_kv_blocks_ = n_whole;
-}
-
 void SessionFile::release_kv() {
-    if (!contents_.is_intact) {
-        keep_whole_kv(n_kv_blocks_);  // they are copied when the file is replaced
+    if (contents_.is_intact) {
+        for (auto& [index, record] : kv_) record.reset();
+        mapping_.reset();
         return;
     }
-    contents_.kv_chunks.clear();
-    mapping_.reset();
+    // The blocks are copied when the file is replaced.
+    for (auto it = kv_.begin(); it != kv_.end();) {
+        if (!it->second || is_whole(*it->second, it->second->payload)) {
+            ++it;
+        } else {
+            it = kv_.erase(it, begin().version > 1 ? std::next(it) : kv_.end());
+        }
+    }
 }
 
 void SessionFile::append_tokens(std::span<const TokenId> tokens) {
@@ -255,14 +283,16 @@ void SessionFile::append_max_tokens(std::int64_t max_tokens) {
     contents_.max_tokens = max_tokens;
 }
 
-void SessionFile::append_kv_block(std::span<const std::byte> block) {
-    const std::int64_t chunk = n_kv_blocks_ / begin().n_layers;
-    CHECK(block.size() == begin().kv_chunk_bytes && (chunk + 1) * kChunkTokens <= text_tokens(),
-          "{} bytes of chunk {}, {} tokens", block.size(), chunk, text_tokens());
-    append(RecordKind::KvChunk,
-           static_cast<std::uint64_t>(chunk) << 32 | static_cast<std::uint64_t>(n_kv_blocks_ % begin().n_layers),
-           block);
-    ++n_kv_blocks_;
+void SessionFile::append_kv(std::int64_t layer, std::int64_t chunk, std::span<const std::byte> block) {
+    const std::uint64_t index = kv_record_index(layer, chunk);
+    const std::int64_t n_layers = begin().n_layers();
+    CHECK(layer < n_layers && block.size() == begin().kv_bytes[layer] && (chunk + 1) * kChunkTokens <= text_tokens() &&
+              !has_kv(layer, chunk),
+          "{} bytes of layer {}, chunk {}, {} tokens", block.size(), layer, chunk, text_tokens());
+    CHECK(begin().version > 1 || index == kv_record_index(n_kv_blocks() % n_layers, n_kv_blocks() / n_layers),
+          "layer {}, chunk {} after {} blocks", layer, chunk, n_kv_blocks());
+    append(RecordKind::KvChunk, index, block);
+    kv_.emplace(index, std::nullopt);
 }
 
 void SessionFile::append(RecordKind kind, std::uint64_t index, std::span<const std::byte> payload) {

@@ -9,17 +9,18 @@
 // append more than 30 seconds after the last time; so a power failure usually costs half a minute of text. Only one
 // program can continue a session at a time (flock).
 //
-// A damaged file is read as far as it is intact (session_records.h): tokens up to the first lost one, and KV up to the
-// first lost block. Both can be computed again with the same bits (E1, E2). Reading changes nothing. The first append
-// to a file that is damaged before its end replaces the file by a new one with what was read. A session is refused only
-// if its first record is damaged, since its text depends on that record.
+// A damaged file is read as far as it is intact (session_records.h): tokens up to the first lost one, and the KV blocks
+// that are not damaged. Both can be computed again with the same bits (E1, E2). Reading changes nothing. The first
+// append to a file that is damaged before its end replaces the file by a new one with what was read. A session is
+// refused only if its first record is damaged, since its text depends on that record.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,7 +40,7 @@ struct SessionContents {
     SessionBegin begin;
     std::vector<TokenId> tokens;           // generated tokens
     std::int64_t max_tokens = -1;          // as requested last; -1: until the context is full
-    std::vector<SessionRecord> kv_chunks;  // chunks ascending, each of all layers; the last chunk may lack some
+    std::vector<SessionRecord> kv_chunks;  // KV blocks in the order of the file, each layer and chunk at most once
     std::size_t valid_bytes = 0;
     std::uint64_t chain = 0;
     bool is_intact = true;  // whether records may be appended at valid_bytes; else the file must be replaced first
@@ -72,13 +73,18 @@ public:
         return std::ssize(contents_.begin.prompt) + std::ssize(contents_.tokens);
     }
 
-    /// Number of saved KV blocks. Block i is layer i % n_layers of KV chunk i / n_layers.
-    [[nodiscard]] std::int64_t n_kv_blocks() const { return n_kv_blocks_; }
-    /// Copies a block that the session had when it was opened to `out` [kv_chunk_bytes]. Returns false if the block is
+    /// Number of saved KV blocks; a block is a KV chunk of a layer.
+    [[nodiscard]] std::int64_t n_kv_blocks() const { return std::ssize(kv_); }
+    [[nodiscard]] bool has_kv(std::int64_t layer, std::int64_t chunk) const {
+        return kv_.contains(kv_record_index(layer, chunk));
+    }
+    /// Number of KV chunks, from the first on, that are saved in all layers.
+    [[nodiscard]] std::int64_t n_kv_chunks() const;
+    /// Copies a block that the session had when it was opened to `out` [kv_bytes[layer]]. Returns false if the block is
     /// damaged. Must not be called after release_kv().
-    [[nodiscard]] bool read_kv_block(std::int64_t block, std::byte* out) const;
-    /// Call if block `damaged` is damaged: drops the first damaged block and all after it, and adds this to damage().
-    void drop_damaged_kv(std::int64_t damaged);
+    [[nodiscard]] bool read_kv(std::int64_t layer, std::int64_t chunk, std::byte* out) const;
+    /// Call if that block is damaged: drops it (in version 1 also all blocks after it), and adds this to damage().
+    void drop_damaged_kv(std::int64_t layer, std::int64_t chunk);
     /// Call when no more blocks will be read: releases the mapped file unless it must be replaced.
     void release_kv();
     /// What was damaged in the file, part of a sentence; empty: nothing.
@@ -87,8 +93,9 @@ public:
     // Appending. Each function throws IoError if the system refuses; the session is then unchanged.
     void append_tokens(std::span<const TokenId> tokens);
     void append_max_tokens(std::int64_t max_tokens);
-    /// Appends the next KV block, [kv_chunk_bytes]. All 256 tokens of its chunk must be saved (CHECKed).
-    void append_kv_block(std::span<const std::byte> block);
+    /// Appends a KV block [kv_bytes[layer]] that is not saved yet. All 256 tokens of its chunk must be saved (CHECKed).
+    /// In version 1, blocks must come chunk by chunk, and in a chunk by layer (CHECKed).
+    void append_kv(std::int64_t layer, std::int64_t chunk, std::span<const std::byte> block);
     /// Returns when everything that was appended is on the disk.
     void sync();
 
@@ -97,7 +104,7 @@ private:
     SessionFile(std::filesystem::path path, FileHandle file) : path_(std::move(path)), file_(std::move(file)) {}
     void append(RecordKind kind, std::uint64_t index, std::span<const std::byte> payload);
     void begin_file(SessionBegin begin);
-    void keep_whole_kv(std::int64_t n_blocks);
+    [[nodiscard]] bool has_kv_chunk(std::int64_t chunk) const;
     void replace();
     void write_replacement();
     [[nodiscard]] int cut_at(std::size_t n_bytes) const;  // returns what ftruncate(2) returns
@@ -107,8 +114,9 @@ private:
     std::filesystem::path path_;
     FileHandle file_;                    // holds the lock
     std::optional<MappedFile> mapping_;  // the file as it was opened
-    SessionContents contents_;
-    std::int64_t n_kv_blocks_ = 0;
+    SessionContents contents_;           // its kv_chunks are in kv_
+    // By kv_record_index(): the block in mapping_; empty if it was appended or released.
+    std::map<std::uint64_t, std::optional<SessionRecord>> kv_;
     bool cut_ = false;  // whether everything after the last whole record is cut off
     Clock::time_point synced_ = Clock::now();
 };

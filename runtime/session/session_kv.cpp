@@ -1,7 +1,9 @@
 #include "runtime/session/session_kv.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
+#include <utility>
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
@@ -9,40 +11,38 @@
 namespace slipstream {
 
 SessionKv::SessionKv(SessionFile& session, Target& target, std::size_t limit_bytes)
-    : session_(session),
-      target_(target),
-      layouts_(target.shape().kv),
-      n_layers_(target.shape().n_layers),
-      block_(session_block_bytes(layouts_)) {
-    CHECK(session.begin().n_layers == n_layers_ && session.begin().kv_chunk_bytes == block_.size(),
-          "{} layers of {} bytes, a target of {} and {}", session.begin().n_layers, session.begin().kv_chunk_bytes,
-          n_layers_, block_.size());
-    max_chunks_ = static_cast<std::int64_t>(limit_bytes / block_.size()) / n_layers_;
+    : session_(session), target_(target), layouts_(target.shape().kv), n_layers_(target.shape().n_layers) {
+    const SessionBegin& begin = session.begin();
+    CHECK(begin.kv_bytes == session_kv_bytes(layouts_, begin.version), "a session of {} layers, a target of {}",
+          begin.n_layers(), n_layers_);
+    block_.resize(*std::ranges::max_element(begin.kv_bytes));
+    const std::uint64_t chunk_bytes = std::accumulate(begin.kv_bytes.begin(), begin.kv_bytes.end(), std::uint64_t{0});
+    max_chunks_ = static_cast<std::int64_t>(limit_bytes / chunk_bytes);
 }
 
 std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress) {
     std::int64_t n_chunks = 0;
-    std::optional<std::int64_t> damaged;
+    std::optional<std::pair<std::int64_t, std::int64_t>> damaged;  // layer, chunk
     do {
-        n_chunks = std::min(session_.n_kv_blocks() / n_layers_, (session_.text_tokens() - 1) / kChunkTokens);
+        n_chunks = std::min(session_.n_kv_chunks(), (session_.text_tokens() - 1) / kChunkTokens);
         damaged.reset();
         std::int64_t n_read = 0;
         try {
             if (n_chunks > 0)
                 target_.restore(0, n_chunks * kChunkTokens,
                                 [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
-                                    const std::int64_t block = chunk * n_layers_ + layer;
-                                    const bool is_padded = chunk_bytes(layer) < block_.size();
-                                    if (!session_.read_kv_block(block, is_padded ? block_.data() : out)) {
-                                        damaged = block;
+                                    const std::size_t n_bytes = layouts_[layer].chunk_bytes();
+                                    const bool is_padded = n_bytes < session_.begin().kv_bytes[layer];
+                                    if (!session_.read_kv(layer, chunk, is_padded ? block_.data() : out)) {
+                                        damaged.emplace(layer, chunk);
                                         throw FormatError("damaged KV");
                                     }
-                                    if (is_padded) std::copy_n(block_.data(), chunk_bytes(layer), out);
+                                    if (is_padded) std::copy_n(block_.data(), n_bytes, out);
                                     if (on_progress) on_progress(++n_read, n_chunks * n_layers_);
                                 });
         } catch (const Error&) {
             if (!damaged) throw;
-            session_.drop_damaged_kv(*damaged);  // fewer blocks in each round
+            session_.drop_damaged_kv(damaged->first, damaged->second);  // fewer chunks in each round
         }
     } while (damaged);
     session_.release_kv();
@@ -52,17 +52,25 @@ std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int6
 std::optional<std::string> SessionKv::save() {
     if (target_.n_nodes() > 0) return std::nullopt;
     const std::int64_t n_tokens = std::min(target_.n_committed(), session_.text_tokens());
-    const std::int64_t n_wanted = std::min(n_tokens / kChunkTokens, max_chunks_) * n_layers_;
-    for (std::int64_t block = session_.n_kv_blocks(); block < n_wanted; block = session_.n_kv_blocks()) {
-        const std::int64_t layer = block % n_layers_;
-        target_.read_chunk(layer, block / n_layers_, block_.data());
-        std::fill(block_.begin() + static_cast<std::ptrdiff_t>(chunk_bytes(layer)), block_.end(), std::byte{});
-        try {
-            session_.append_kv_block(block_);
-        } catch (const IoError& error) {
-            max_chunks_ = std::min(max_chunks_, session_.n_kv_blocks() / n_layers_);
-            return error.what();
+    const std::int64_t n_chunks = std::min(n_tokens / kChunkTokens, max_chunks_);
+    for (; n_saved_ < n_chunks; ++n_saved_) {
+        for (std::int64_t layer = 0; layer < n_layers_; ++layer) {
+            if (session_.has_kv(layer, n_saved_)) continue;
+            if (const auto refused = save_block(layer, n_saved_)) return refused;
         }
+    }
+    return std::nullopt;
+}
+
+std::optional<std::string> SessionKv::save_block(std::int64_t layer, std::int64_t chunk) {
+    const std::span<std::byte> block(block_.data(), session_.begin().kv_bytes[layer]);
+    target_.read_chunk(layer, chunk, block.data());
+    std::ranges::fill(block.subspan(layouts_[layer].chunk_bytes()), std::byte{});
+    try {
+        session_.append_kv(layer, chunk, block);
+    } catch (const IoError& error) {
+        max_chunks_ = std::min(max_chunks_, chunk);
+        return error.what();
     }
     return std::nullopt;
 }

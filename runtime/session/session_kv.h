@@ -1,9 +1,6 @@
 // SessionKv: saves the KV cache of a session to its file, and restores it. KV chunks are saved when they are full, all
 // layers of one chunk before the next. The last chunk, which is not full, is never saved; the loop computes it again.
 // If the chunks would take more than a limit, no more are saved, and the later positions are computed again, too.
-//
-// All blocks of a file have the same size, that of the largest layer's KV chunk (session_block_bytes()). Smaller chunks
-// are padded with zeros.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +16,10 @@
 
 namespace slipstream {
 
-/// Returns SessionBegin::kv_chunk_bytes of a model whose layers have these layouts.
-[[nodiscard]] inline std::size_t session_block_bytes(std::span<const KvLayout> layouts) {
-    return largest_chunk_bytes(layouts);
-}
-
 class SessionKv {
 public:
-    /// `session` and `target` must outlive this object, and have the same number of layers and size of blocks
-    /// (CHECKed). `limit_bytes`: most bytes of KV in the file.
+    /// `session` and `target` must outlive this object, and have blocks of the same sizes (session_kv_bytes(),
+    /// CHECKed). `limit_bytes`: most bytes of KV in the file.
     SessionKv(SessionFile& session, Target& target, std::size_t limit_bytes);
 
     /// Most positions that are saved within the limit.
@@ -45,13 +37,14 @@ public:
     [[nodiscard]] std::optional<std::string> save();
 
 private:
-    [[nodiscard]] std::size_t chunk_bytes(std::int64_t layer) const { return layouts_[layer].chunk_bytes(); }
+    [[nodiscard]] std::optional<std::string> save_block(std::int64_t layer, std::int64_t chunk);
 
     SessionFile& session_;
     Target& target_;
     std::span<const KvLayout> layouts_;  // [n_layers_], of the target
     std::int64_t n_layers_;
     std::int64_t max_chunks_;
+    std::int64_t n_saved_ = 0;      // chunks, from the first on, that need not be looked at again
     std::vector<std::byte> block_;  // the block that is being saved, or restored
 };
 

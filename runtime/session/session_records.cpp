@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include "kernels/attention.h"
 #include "kernels/base/error.h"
 #include "runtime/session/session_begin.h"
 
@@ -33,21 +34,27 @@ std::uint64_t next_chain(const RecordHead& head, std::uint64_t chain) {
     return XXH3_64bits_withSeed(fields.data(), sizeof(fields), chain);
 }
 
-bool is_head_whole(std::span<const std::byte> bytes) {
-    const auto head = session_head();
+bool is_head_whole(std::span<const std::byte> bytes, std::uint32_t version) {
+    const auto head = session_head(version);
     return bytes.size() >= head.size() && std::ranges::equal(bytes.first(head.size()), head);
+}
+
+// The version that the head states; 0 if the file is shorter than a head.
+std::uint32_t stated_version(std::span<const std::byte> bytes) {
+    std::uint32_t version = 0;
+    if (bytes.size() >= kSessionHeadBytes) std::memcpy(&version, bytes.data() + kMagic.size(), sizeof(version));
+    return version;
 }
 
 // Throws the error of a file that has no intact head and no first record.
 [[noreturn]] void refuse_head(std::span<const std::byte> bytes, std::string_view name) {
     if (bytes.size() < kSessionHeadBytes || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
         throw FormatError(fmt::format("{}: there is a file of this name that is no session; name another", name));
-    std::uint32_t version = 0;
-    std::memcpy(&version, bytes.data() + kMagic.size(), sizeof(version));
-    if (version != kSessionVersion)
+    const std::uint32_t version = stated_version(bytes);
+    if (version < kOldestSessionVersion || version > kSessionVersion)
         throw FormatError(
-            fmt::format("{}: a session of version {}, this program reads {}; take the program that began it", name,
-                        version, kSessionVersion));
+            fmt::format("{}: a session of version {}, this program reads {} to {}; take the program that began it",
+                        name, version, kOldestSessionVersion, kSessionVersion));
     throw FormatError(fmt::format("{}: a damaged session (its first bytes); it is left as it is, begin another", name));
 }
 
@@ -71,11 +78,17 @@ constexpr std::size_t kMostSearchedBytes = std::size_t{16} << 30;
 // Reads records from the first to the last that can be found, see read_session_records().
 class RecordReader {
 public:
-    RecordReader(std::span<const std::byte> bytes, std::string_view name)
-        : bytes_(bytes), name_(name), search_bytes_(kMostSearchedBytes + bytes.size()) {}
+    RecordReader(std::span<const std::byte> bytes, std::uint32_t version, std::string_view name)
+        : bytes_(bytes),
+          name_(name),
+          version_(version),
+          chain_(first_chain(version)),
+          search_bytes_(kMostSearchedBytes + bytes.size()) {
+        found_.version = version;
+    }
 
     SessionRecords read() {
-        found_.is_intact = is_head_whole(bytes_);
+        found_.is_intact = is_head_whole(bytes_, version_);
         if (!read_begin()) return std::move(found_);
         while (has_head(at_) && (read_next() || repair_head() ||
                                  find_without_head(RecordKind::Tokens, sizeof(std::int32_t), kMostFoundTokens) ||
@@ -254,25 +267,38 @@ private:
         return false;
     }
 
-    // Finds a KV block at at_ whose head is damaged: its index follows from the blocks before it, and the next record
-    // must follow it in the chain.
+    // Finds a KV block at at_ whose head is damaged: of all layers and chunks, the one that the next record follows in
+    // the chain.
     bool find_kv() {
         if (stopped_ || found_.records.empty() || found_.records.front().kind != RecordKind::Begin) return false;
-        const SessionBegin begin = decode_session_begin(found_.records.front().payload, name_);
-        const auto n_blocks = std::ranges::count(found_.records, RecordKind::KvChunk, &SessionRecord::kind);
+        const SessionBegin begin = decode_session_begin(found_.records.front().payload, version_, name_);
         RecordHead head{.kind = static_cast<std::uint32_t>(RecordKind::KvChunk),
                         .check = 0,
-                        .index = static_cast<std::uint64_t>(n_blocks / begin.n_layers) << 32 |
-                                 static_cast<std::uint64_t>(n_blocks % begin.n_layers),
-                        .n_bytes = begin.kv_chunk_bytes,
+                        .index = 0,
+                        .n_bytes = 0,
                         .checksum = 0};
-        if (!fits(at_, head) || !may_search(head.n_bytes)) return false;
-        head.checksum = checksum_of(payload_at(at_, head));
-        const std::size_t end = at_ + kRecordHeadBytes + head.n_bytes;
-        if (!has_head(end) || !follows(head_at(end), next_chain(head, chain_))) return false;
-        found_.is_intact = false;
-        take(head, payload_at(at_, head), end);
-        return true;
+        for (std::int64_t layer = 0; layer < begin.n_layers(); ++layer) {
+            if (begin.kv_bytes[layer] != head.n_bytes) {  // else the layer before has the same payload
+                head.n_bytes = begin.kv_bytes[layer];
+                if (!fits(at_, head) || !may_search(head.n_bytes)) {
+                    head.n_bytes = 0;
+                    continue;
+                }
+                head.checksum = checksum_of(payload_at(at_, head));
+            }
+            const std::size_t end = at_ + kRecordHeadBytes + head.n_bytes;
+            if (!has_head(end)) continue;
+            const RecordHead next = head_at(end);
+            for (std::int64_t chunk = 0; (chunk + 1) * kChunkTokens <= begin.context_tokens; ++chunk) {
+                head.index = kv_record_index(layer, chunk);
+                if (!may_search(kRecordHeadBytes)) return false;
+                if (!follows(next, next_chain(head, chain_))) continue;
+                found_.is_intact = false;
+                take(head, payload_at(at_, head), end);
+                return true;
+            }
+        }
+        return false;
     }
 
     // Skips bytes up to the record that follows the last one.
@@ -347,24 +373,25 @@ private:
 
     std::span<const std::byte> bytes_;
     std::string_view name_;  // for messages
+    std::uint32_t version_;
     std::size_t at_ = kSessionHeadBytes;
-    std::uint64_t chain_ = first_chain();  // after the last record taken
-    std::size_t search_bytes_;             // bytes that searches may still put into checksums
+    std::uint64_t chain_;       // after the last record taken
+    std::size_t search_bytes_;  // bytes that searches may still put into checksums
     bool stopped_ = false;
     SessionRecords found_;
 };
 
 }  // namespace
 
-std::array<std::byte, kSessionHeadBytes> session_head() {
+std::array<std::byte, kSessionHeadBytes> session_head(std::uint32_t version) {
     std::array<std::byte, kSessionHeadBytes> head{};
     std::memcpy(head.data(), kMagic.data(), kMagic.size());
-    std::memcpy(head.data() + kMagic.size(), &kSessionVersion, sizeof(kSessionVersion));
+    std::memcpy(head.data() + kMagic.size(), &version, sizeof(version));
     return head;
 }
 
-std::uint64_t first_chain() {
-    const auto head = session_head();
+std::uint64_t first_chain(std::uint32_t version) {
+    const auto head = session_head(version);
     return XXH3_64bits(head.data(), head.size());
 }
 
@@ -385,8 +412,16 @@ bool is_whole(const SessionRecord& record, std::span<const std::byte> payload) {
 }
 
 SessionRecords read_session_records(std::span<const std::byte> bytes, std::string_view name) {
-    SessionRecords found = RecordReader(bytes, name).read();
-    if (found.records.empty() && !is_head_whole(bytes)) refuse_head(bytes, name);
+    const std::uint32_t stated = stated_version(bytes);
+    const bool is_known = kOldestSessionVersion <= stated && stated <= kSessionVersion;
+    SessionRecords found;
+    if (is_known) found = RecordReader(bytes, stated, name).read();
+    // The first record proves the version, also if the head is damaged.
+    for (std::uint32_t version = kSessionVersion; found.records.empty() && version >= kOldestSessionVersion; --version)
+        if (version != stated) found = RecordReader(bytes, version, name).read();
+    if (!found.records.empty()) return found;
+    if (!is_known || !is_head_whole(bytes, stated)) refuse_head(bytes, name);
+    found.version = stated;
     return found;
 }
 

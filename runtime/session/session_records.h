@@ -19,7 +19,6 @@
 
 namespace slipstream {
 
-inline constexpr std::uint32_t kSessionVersion = 1;
 inline constexpr std::size_t kSessionHeadBytes = 16;
 inline constexpr std::size_t kRecordHeadBytes = 32;
 
@@ -27,13 +26,17 @@ enum class RecordKind : std::uint32_t {
     Begin = 1,      // what the text depends on (session_begin.h); the first record and no other
     MaxTokens = 2,  // index: most tokens to generate, from here on; no payload
     Tokens = 3,     // committed token ids, i32 each
-    KvChunk = 4,    // index: layer + chunk << 32; payload: as KvCache::read_chunk()
+    KvChunk = 4,    // index: layer + chunk << 32; payload: as KvCache::read_chunk(), in version 1 padded with zeros
 };
 
-/// Returns the first bytes of each session file.
-[[nodiscard]] std::array<std::byte, kSessionHeadBytes> session_head();
+/// Returns the first bytes of each session file of that version.
+[[nodiscard]] std::array<std::byte, kSessionHeadBytes> session_head(std::uint32_t version);
 /// Returns the value of the chain before the first record.
-[[nodiscard]] std::uint64_t first_chain();
+[[nodiscard]] std::uint64_t first_chain(std::uint32_t version);
+/// Returns the index of the record of a KV chunk of a layer. Indices ascend chunk by chunk, and in a chunk by layer.
+[[nodiscard]] inline std::uint64_t kv_record_index(std::int64_t layer, std::int64_t chunk) {
+    return static_cast<std::uint64_t>(chunk) << 32 | static_cast<std::uint64_t>(layer);
+}
 /// Returns the head of a record that follows `chain`, and advances `chain`.
 [[nodiscard]] std::array<std::byte, kRecordHeadBytes> record_head(RecordKind kind, std::uint64_t index,
                                                                   std::span<const std::byte> payload,
@@ -51,6 +54,7 @@ struct SessionRecord {
 [[nodiscard]] bool is_whole(const SessionRecord& record, std::span<const std::byte> payload);
 
 struct SessionRecords {
+    std::uint32_t version = 0;
     std::vector<SessionRecord> records;
     std::size_t valid_bytes = kSessionHeadBytes;  // up to the end of the last record
     std::uint64_t chain = 0;                      // after the last record
@@ -59,8 +63,8 @@ struct SessionRecords {
 };
 
 /// Divides a file into records; their payloads point into `bytes` and into `repaired`. `name` appears in messages.
-/// Throws FormatError if the bytes are not a session, or one of another version; returns no records if the first one is
-/// lost.
+/// Throws FormatError if the bytes are not a session, or one of an unknown version; returns no records if the first one
+/// is lost.
 ///
 /// Damage loses the records that it hits and no others, as far as checksums can prove what follows:
 /// - One wrong byte in the head of a record or in a payload of up to 4 KiB is corrected, and one wrong bit in a payload

@@ -184,8 +184,7 @@ TEST(MixedLayers, ASessionGoesOnOnAnotherSplit) {
     {
         SessionBegin begin = sample_begin();
         begin.context_tokens = SplitEngine::kContext;
-        begin.n_layers = kLayers;
-        begin.kv_chunk_bytes = session_block_bytes(first.target->shape().kv);
+        begin.kv_bytes = session_kv_bytes(first.target->shape().kv);
         begin.prompt = prompt_of(600);
         SessionFile session = SessionFile::create(path, begin);
         session.append_tokens(std::span(begun.text).subspan(600));

@@ -167,8 +167,7 @@ protected:
         begin.device_kind = "cpu";
         begin.instruction_form = "avx2";
         begin.context_tokens = SplitEngine::kContext;
-        begin.n_layers = target.shape().n_layers;
-        begin.kv_chunk_bytes = session_block_bytes(target.shape().kv);
+        begin.kv_bytes = session_kv_bytes(target.shape().kv);
         begin.vocab = kTinyVocab;
         begin.sampling.temperature = 0.9;
         begin.sampling.seed = 4;

@@ -45,7 +45,7 @@ TEST_F(SessionFileTest, IsGoneOnWithWhereItEnded) {
         EXPECT_EQ(std::ssize(session->tokens()), 8 + round);
         EXPECT_EQ(session->n_kv_blocks(), 2);
         std::vector<std::byte> block(kSampleChunkBytes);
-        EXPECT_TRUE(session->read_kv_block(1, block.data()));
+        EXPECT_TRUE(session->read_kv(1, 0, block.data()));
         EXPECT_EQ(block, sample_block(2));
         session->append_tokens(std::vector<TokenId>{9});
         session->sync();
@@ -132,14 +132,14 @@ TEST_F(SessionFileTest, DamagedKvIsFoundWhenItIsRead) {
         auto session = SessionFile::open(path_);
         ASSERT_TRUE(session.has_value());
         std::vector<std::byte> block(kSampleChunkBytes);
-        EXPECT_TRUE(session->read_kv_block(0, block.data()));
-        EXPECT_FALSE(session->read_kv_block(1, block.data()));
-        session->drop_damaged_kv(1);
+        EXPECT_TRUE(session->read_kv(0, 0, block.data()));
+        EXPECT_FALSE(session->read_kv(1, 0, block.data()));
+        session->drop_damaged_kv(1, 0);
         EXPECT_EQ(session->n_kv_blocks(), 1);
         EXPECT_THAT(session->damage(), HasSubstr("KV of chunk 0 is damaged"));
         EXPECT_EQ(file_bytes(path_), bytes);  // reading changes nothing
         fs::permissions(path_, fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read);
-        session->append_kv_block(sample_block(2));
+        session->append_kv(1, 0, sample_block(2));
         EXPECT_THROW(static_cast<void>(SessionFile::open(path_)), RequestError);  // the lock is the new file's
     }
     const auto session = SessionFile::open(path_);
@@ -148,7 +148,7 @@ TEST_F(SessionFileTest, DamagedKvIsFoundWhenItIsRead) {
     EXPECT_EQ(session->max_tokens(), 900);
     std::vector<std::byte> block(kSampleChunkBytes);
     for (const int i : {0, 1}) {
-        EXPECT_TRUE(session->read_kv_block(i, block.data()));
+        EXPECT_TRUE(session->read_kv(i, 0, block.data()));
         EXPECT_EQ(block, sample_block(i + 1));
     }
     EXPECT_EQ(fs::status(path_).permissions(), fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read);
@@ -233,6 +233,97 @@ TEST_F(SessionFileTest, ADiskThatIsFullLaterLeavesASession) {
         session.append_tokens(std::vector<TokenId>{3});  // there is room again
         ASSERT_EQ(read_session(file_bytes(path_), "s").tokens, session.tokens()) << room;
     }
+}
+
+// Files that version 1 wrote: sample_begin() and grow(), and two whose split was text after the kernel variants.
+TEST_F(SessionFileTest, VersionOneIsGoneOnWith) {
+    const fs::path golden = fs::path(SLIPSTREAM_GOLDEN_DIR) / "sessions";
+    SessionBegin expected = sample_begin();
+    expected.version = 1;
+    fs::copy_file(golden / "session_v1", path_);
+    for (int round = 0; round < 2; ++round) {
+        auto session = SessionFile::open(path_);
+        ASSERT_TRUE(session.has_value());
+        EXPECT_EQ(session->begin().version, 1U);
+        EXPECT_EQ(encode_session_begin(session->begin()), encode_session_begin(expected));
+        EXPECT_EQ(session->begin().kv_bytes, expected.kv_bytes);
+        EXPECT_EQ(std::ssize(session->tokens()), 8 + 254 * round);
+        EXPECT_EQ(session->max_tokens(), 900);
+        EXPECT_EQ(session->n_kv_chunks(), 1 + round);
+        std::vector<std::byte> block(kSampleChunkBytes);
+        for (int i = 0; i < 2 + 2 * round; ++i) {
+            EXPECT_TRUE(session->read_kv(i % 2, i / 2, block.data()));
+            EXPECT_EQ(block, sample_block(i + 1));
+        }
+        if (round > 0) continue;
+        session->append_tokens(std::vector<TokenId>(254, 9));
+        session->append_kv(0, 1, sample_block(3));
+        session->append_kv(1, 1, sample_block(4));
+    }
+    // A damaged one is replaced by one of the same version.
+    std::vector<std::byte> bytes = file_bytes(path_);
+    bytes[9] = std::byte{1};
+    write_bytes(path_, bytes);
+    SessionFile::open(path_)->append_tokens(std::vector<TokenId>{10});
+    const std::vector<std::byte> replaced = file_bytes(path_);
+    const SessionContents contents = read_session(replaced, "s");
+    EXPECT_TRUE(contents.is_intact);
+    EXPECT_EQ(contents.begin.version, 1U);
+    EXPECT_EQ(contents.tokens.size(), 263U);
+    EXPECT_EQ(contents.kv_chunks.size(), 4U);
+
+    const SessionBegin tensor = SessionFile::open(golden / "session_v1_tensor", SessionUse::Read)->begin();
+    EXPECT_EQ(tensor.instruction_form, "avx2");
+    EXPECT_EQ(tensor.split, (SessionSplit{SplitKind::Tensor, {2, 1}}));
+    const SessionBegin layers = SessionFile::open(golden / "session_v1_layers", SessionUse::Read)->begin();
+    EXPECT_EQ(layers.instruction_form, "sm_89,avx512");
+    EXPECT_EQ(layers.split, (SessionSplit{SplitKind::Layers, {1, 1}}));
+}
+
+// Blocks come in any order, each of its layer's size, and once.
+TEST_F(SessionFileTest, KvBlocksComeInAnyOrder) {
+    SessionBegin begin = sample_begin();
+    begin.kv_bytes = {96, 40};
+    begin.split = SessionSplit{SplitKind::Tensor, {2, 1}};
+    const std::vector<std::byte> small(40, std::byte{3});
+    {
+        SessionFile session = SessionFile::create(path_, begin);
+        session.append_tokens(std::vector<TokenId>(600, 5));
+        session.append_kv(0, 2, sample_block(1));
+        session.append_kv(0, 0, sample_block(2));
+        session.append_kv(1, 2, small);
+        session.append_kv(1, 1, small);
+        EXPECT_EQ(session.n_kv_chunks(), 0);
+        session.append_kv(1, 0, small);
+        EXPECT_EQ(session.n_kv_chunks(), 1);
+    }
+    auto session = SessionFile::open(path_);
+    EXPECT_EQ(session->begin().split, begin.split);
+    EXPECT_EQ(session->begin().kv_bytes, begin.kv_bytes);
+    EXPECT_EQ(session->n_kv_blocks(), 5);
+    EXPECT_FALSE(session->has_kv(0, 1));
+    std::vector<std::byte> block(kSampleChunkBytes);
+    EXPECT_TRUE(session->read_kv(0, 2, block.data()));
+    EXPECT_EQ(block, sample_block(1));
+    session->drop_damaged_kv(0, 0);
+    EXPECT_EQ(session->n_kv_blocks(), 4);
+    session->append_kv(0, 1, sample_block(6));
+    session.reset();
+    EXPECT_EQ(SessionFile::open(path_)->n_kv_blocks(), 5);
+    const auto refusal = [&](std::uint64_t index, std::size_t n_bytes) {
+        std::vector<std::byte> bytes = file_bytes(path_);
+        std::uint64_t chain = read_session(bytes, "s").chain;
+        const std::vector<std::byte> payload(n_bytes);
+        const auto head = record_head(RecordKind::KvChunk, index, payload, chain);
+        bytes.insert(bytes.end(), head.begin(), head.end());
+        bytes.insert(bytes.end(), payload.begin(), payload.end());
+        return error_text<FormatError>([&] { static_cast<void>(read_session(bytes, "s")); });
+    };
+    EXPECT_THAT(refusal(kv_record_index(0, 2), 96), HasSubstr("there twice"));
+    EXPECT_THAT(refusal(kv_record_index(1, 0), 96), HasSubstr("another size"));
+    EXPECT_THAT(refusal(kv_record_index(2, 0), 96), HasSubstr("out of order"));
+    EXPECT_THAT(refusal(kv_record_index(0, 3), 96), HasSubstr("out of order"));
+    EXPECT_THAT(refusal(kv_record_index(0, 0xFFFFFFFF), 96), HasSubstr("out of order"));
 }
 
 }  // namespace

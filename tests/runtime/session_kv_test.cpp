@@ -15,7 +15,7 @@ namespace {
 
 const std::size_t kChunkBytes = [] {
     FakeKv kv;
-    return session_block_bytes(FakeTarget(kv).shape().kv);
+    return FakeTarget(kv).shape().kv.front().chunk_bytes();
 }();
 constexpr std::size_t kNoLimit = std::size_t{1} << 40;
 
@@ -27,7 +27,7 @@ protected:
     }
     SessionFile make(std::int64_t n_text) {
         SessionBegin begin = sample_begin();
-        begin.kv_chunk_bytes = kChunkBytes;
+        begin.kv_bytes.assign(kSampleLayers, kChunkBytes);
         SessionFile session = SessionFile::create(path_, begin);
         session.append_tokens(std::vector<TokenId>(static_cast<std::size_t>(n_text) - begin.prompt.size(), 3));
         return session;
@@ -139,7 +139,7 @@ TEST_F(SessionKvTest, AChunkThatLacksALayerIsCompletedLater) {
         SessionFile session = make(701);
         std::vector<std::byte> block(kChunkBytes);
         full_.read_chunk(0, 0, block.data());
-        session.append_kv_block(block);
+        session.append_kv(0, 0, block);
     }
     EXPECT_EQ(restored(empty_), 0);
     {

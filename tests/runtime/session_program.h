@@ -176,8 +176,7 @@ private:
     [[nodiscard]] SessionBegin begin() const {
         SessionBegin begin = sample_begin();
         begin.context_tokens = kContext;
-        begin.n_layers = model_.config().n_layers();
-        begin.kv_chunk_bytes = session_block_bytes(model_.kv_layouts());
+        begin.kv_bytes = session_kv_bytes(model_.kv_layouts());
         begin.prompt = prompt();
         return begin;
     }

@@ -225,11 +225,11 @@ TEST_F(SessionRecordsTest, OtherFilesAndNewerVersionsAreRefusedByName) {
     EXPECT_THAT(refusal(std::vector<std::byte>(500, std::byte{'x'})), HasSubstr("is no session"));
     // A newer version's records follow its own head.
     std::vector<std::byte> newer = bytes_;
-    newer[8] = std::byte{2};
+    newer[8] = std::byte{3};
     newer.resize(500);
     newer[kSessionHeadBytes + 4] ^= std::byte{0xFF};
     newer[kSessionHeadBytes + 6] ^= std::byte{0xFF};
-    EXPECT_THAT(refusal(newer), HasSubstr("a session of version 2, this program reads 1"));
+    EXPECT_THAT(refusal(newer), HasSubstr("a session of version 3, this program reads 1 to 2"));
 }
 
 // Checksums are right, contents are not: every field is looked at.
@@ -238,8 +238,8 @@ TEST(SessionContents, WhatNoSessionHoldsIsRefused) {
                                std::span<const std::byte> payload) {
         std::vector<std::byte> bytes;
         const auto put = [&](std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); };
-        put(session_head());
-        std::uint64_t chain = first_chain();
+        put(session_head(begin.version));
+        std::uint64_t chain = first_chain(begin.version);
         const std::vector<std::byte> first = encode_session_begin(begin);
         put(record_head(RecordKind::Begin, 0, first, chain));
         put(first);
@@ -271,13 +271,15 @@ TEST(SessionContents, WhatNoSessionHoldsIsRefused) {
     EXPECT_THAT(wrong([](SessionBegin& begin) { begin.prompt.clear(); }), HasSubstr("does not fit its context"));
     EXPECT_THAT(wrong([](SessionBegin& begin) { begin.prompt.back() = -1; }), HasSubstr("outside of the vocabulary"));
     EXPECT_THAT(wrong([](SessionBegin& begin) { begin.context_tokens = 250; }), HasSubstr("does not fit its context"));
-    EXPECT_THAT(wrong([](SessionBegin& begin) { begin.n_layers = 0; }), HasSubstr("a number that no model has"));
+    EXPECT_THAT(wrong([](SessionBegin& begin) { begin.kv_bytes.clear(); }), HasSubstr("a number that no model has"));
     EXPECT_THAT(wrong([](SessionBegin& begin) { begin.kv_dtype = DType::Q4_0; }), HasSubstr("no option has"));
     std::vector<std::byte> fields = encode_session_begin(good);
     for (std::size_t n = 0; n < fields.size(); ++n)
-        EXPECT_THROW(static_cast<void>(decode_session_begin(std::span(fields).first(n), "s")), FormatError) << n;
+        EXPECT_THROW(static_cast<void>(decode_session_begin(std::span(fields).first(n), good.version, "s")),
+                     FormatError)
+            << n;
     fields.push_back({});
-    EXPECT_THROW(static_cast<void>(decode_session_begin(fields, "s")), FormatError);
+    EXPECT_THROW(static_cast<void>(decode_session_begin(fields, good.version, "s")), FormatError);
 }
 
 }  // namespace

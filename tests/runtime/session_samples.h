@@ -26,8 +26,7 @@ inline SessionBegin sample_begin() {
                        .context_tokens = 2048,
                        .rope_fingerprint = 77,
                        .kv_dtype = DType::BF16,
-                       .n_layers = kSampleLayers,
-                       .kv_chunk_bytes = kSampleChunkBytes,
+                       .kv_bytes = std::vector<std::uint64_t>(kSampleLayers, kSampleChunkBytes),
                        .vocab = 97,
                        .sampling = {.temperature = 0.7, .top_k = 5, .top_p = 0.9, .min_p = 0.01, .seed = 42},
                        .stops = {"END", "\xe2\x82"},
@@ -53,8 +52,8 @@ inline std::vector<std::byte> sample_block(int seed) {
 inline void grow(SessionFile& session) {
     session.append_tokens(std::vector<TokenId>{1, 2, 3, 4, 5});
     session.append_tokens(std::vector<TokenId>{6, 7});
-    session.append_kv_block(sample_block(1));
-    session.append_kv_block(sample_block(2));
+    session.append_kv(0, 0, sample_block(1));
+    session.append_kv(1, 0, sample_block(2));
     session.append_max_tokens(900);
     session.append_tokens(std::vector<TokenId>{8});
 }

@@ -16,7 +16,6 @@
 #include "tools/base/build_version.h"
 #include "tools/base/text_parts.h"
 #include "tools/engine/engine.h"
-#include "tools/engine/kept_splits.h"
 
 namespace slipstream::tools {
 
@@ -48,26 +47,15 @@ std::string shown(const T& value) {
     return fmt::format("{}", value);
 }
 
-// Returns the kernel variants of the devices, and after them the split if it decides the bits: of matrices always,
-// "avx512 (tensor 2,1)"; of layers over devices of several kinds, "sm_89,avx512 (19,9 layers)".
-constexpr std::string_view kSplitBegin = " (";
-constexpr std::string_view kTensorFront = "tensor ";
-constexpr std::string_view kLayersEnd = " layers";
-std::string forms_with_split(const LoadedModel& model) {
-    const DeviceForms all = model.device_forms();
-    const std::vector<std::int64_t> parts = parts_of(model.split(), model.shards());
-    if (model.shards_matrices())
-        return fmt::format("{}{}{}{})", all.forms, kSplitBegin, kTensorFront, fmt::join(parts, ","));
-    if (all.is_one) return all.forms;
-    return fmt::format("{}{}{}{})", all.forms, kSplitBegin, fmt::join(parts, ","), kLayersEnd);
+// Returns the split of the model if it decides the bits: of matrices always, of layers over devices of several kinds.
+std::optional<SessionSplit> deciding_split(const LoadedModel& model) {
+    if (!model.shards_matrices() && model.device_forms().is_one) return std::nullopt;
+    return SessionSplit{model.shards_matrices() ? SplitKind::Tensor : SplitKind::Layers,
+                        parts_of(model.split(), model.shards())};
 }
 
-// Returns the split in a text of forms_with_split(), "tensor 2,1" or "19,9 layers"; empty if there is none.
-std::string_view split_of_forms(std::string_view forms) {
-    const std::size_t begin = forms.find(kSplitBegin);
-    if (begin == std::string_view::npos || !forms.ends_with(')')) return {};
-    forms.remove_suffix(1);
-    return forms.substr(begin + kSplitBegin.size());
+std::string split_text(const std::optional<SessionSplit>& split) {
+    return split ? fmt::format("{} {}", split_name(split->kind), fmt::join(split->parts, ",")) : "layers, or none";
 }
 
 // Returns the part of `text` around `at`, where it begins to differ from another text.
@@ -78,31 +66,8 @@ std::string shown_from(std::string_view text, std::size_t at) {
 
 }  // namespace
 
-// Returns the split with which the session's text was computed; no value if it was one device, or layers over devices
-// of one kind, whose split changes no bit.
-std::optional<HeldSplit> TextSession::held_split() const {
-    const SessionBegin& held = begin();
-    std::string_view split = split_of_forms(held.instruction_form);
-    const auto n_devices = static_cast<std::size_t>(1 + std::ranges::count(held.device_kind, ','));
-    if (split.empty() && n_devices == 1) return std::nullopt;
-    HeldSplit found;
-    std::optional<std::vector<std::int64_t>> parts;
-    if (split.starts_with(kTensorFront)) {
-        found.kind = SplitKind::Tensor;
-        parts = parse_parts(split.substr(kTensorFront.size()));
-    } else if (split.ends_with(kLayersEnd)) {
-        split.remove_suffix(kLayersEnd.size());
-        parts = parse_parts(split, n_devices, held.n_layers);
-    }
-    if (!parts)
-        throw FormatError(fmt::format("{}: a damaged session (the split among its devices: {}); begin another",
-                                      request_.path.string(), printable(held.instruction_form, kShownBytes)));
-    found.parts.assign(parts->begin(), parts->end());
-    return found;
-}
-
 std::string TextSession::devices_instead_of(const std::vector<DeviceChoice>& devices) const {
-    const std::optional<HeldSplit> held = held_split();
+    const std::optional<SessionSplit>& held = begin().split;
     if (!held) return {};
     const std::string& kinds = begin().device_kind;
     if (devices.size() == held->parts.size() && device_forms(devices).kinds == kinds) return {};
@@ -120,10 +85,10 @@ std::string TextSession::devices_instead_of(const std::vector<DeviceChoice>& dev
 // Without split options, continues with the session's split.
 void TextSession::take_split(ComputeOptions& compute) const {
     OffloadOptions& offload = compute.offload;
-    const std::optional<HeldSplit> held = held_split();
+    const std::optional<SessionSplit>& held = begin().split;
     if (!request_.split) offload.split = held ? held->kind : SplitKind::Layers;
     if (!held || compute.devices.size() != held->parts.size()) return;
-    if (!request_.shares && offload.split == held->kind) offload.shares = held->parts;
+    if (!request_.shares && offload.split == held->kind) offload.shares.assign(held->parts.begin(), held->parts.end());
 }
 
 TextSession::TextSession(SessionRequest request, SessionUse use)
@@ -218,20 +183,19 @@ void TextSession::check_model(const OpenedModel& model, const std::vector<Device
     const SessionBegin& held = begin();
     const ModelConfig& config = files.config();
     if (model_fingerprint(files) != held.model_fingerprint || config.vocab != held.vocab ||
-        config.n_layers() != held.n_layers)
+        config.n_layers() != held.n_layers())
         throw RequestError(fmt::format(
             "the model {} is not the one that the session {} was begun with ({}), or was changed since; name "
             "that one by -m, or another session",
             model.path().string(), request_.path.string(), held.model_path));
     if (rope_fingerprint(rope_frequencies(config, held.context_tokens)) != held.rope_fingerprint ||
-        session_block_bytes(config.kv_layouts(held.kv_dtype)) != held.kv_chunk_bytes)
+        session_kv_bytes(config.kv_layouts(held.kv_dtype), held.version) != held.kv_bytes)
         throw RequestError(
             fmt::format("the session {} was begun with other rope frequencies or another KV cache of this "
                         "model by version {}; begin another",
                         request_.path.string(), held.program_version));
     const DeviceForms here = device_forms(devices);
-    if (held.device_kind != here.kinds ||
-        std::string_view(held.instruction_form).substr(0, held.instruction_form.find(kSplitBegin)) != here.forms)
+    if (held.device_kind != here.kinds || held.instruction_form != here.forms)
         throw RequestError(fmt::format(
             "the session {} was computed on {} ({}), here it would be {} ({}), whose results differ in their "
             "last bits; go on there, or begin another",
@@ -258,12 +222,12 @@ SessionBegin TextSession::fresh_begin(const SessionStart& start, const LoadedMod
             .model_path = (error ? model.path() : absolute).string(),
             .model_fingerprint = model_fingerprint(model.files()),
             .device_kind = model.device_forms().kinds,
-            .instruction_form = forms_with_split(model),
+            .instruction_form = model.device_forms().forms,
+            .split = deciding_split(model),
             .context_tokens = model.context_tokens(),
             .rope_fingerprint = rope_fingerprint(model.models().front()->ropes()),
             .kv_dtype = model.kv_dtype(),
-            .n_layers = model.config().n_layers(),
-            .kv_chunk_bytes = session_block_bytes(model.kv_layouts()),
+            .kv_bytes = session_kv_bytes(model.kv_layouts()),
             .vocab = model.config().vocab,
             .sampling = *start.sampling,
             .ignore_end = start.ignore_end,
@@ -288,25 +252,25 @@ void TextSession::say_what_is_kept(std::int64_t longest_tokens, const EngineCall
 std::int64_t TextSession::restore(SessionKv& kv, const EngineCallbacks& callbacks) const {
     WorkProgress progress = callbacks.work("reading the session");
     const std::int64_t n_restored = kv.restore([&](std::int64_t done, std::int64_t total) {
-        progress(static_cast<double>(done), static_cast<double>(total), size_text(done * begin().kv_chunk_bytes));
+        progress(static_cast<double>(done), static_cast<double>(total),
+                 size_text(static_cast<std::size_t>(done) * begin().kv_bytes.front()));
     });
     if (!file_->damage().empty()) callbacks.note(fmt::format("{}: {}", request_.path.string(), file_->damage()));
     return n_restored;
 }
 
 void TextSession::check_split(const LoadedModel& model) const {
-    const std::string here = forms_with_split(model);
-    if (begin().instruction_form == here) return;
-    const std::string_view held = split_of_forms(begin().instruction_form);
-    const auto told = [](std::string_view split) { return split.empty() ? "layers, or none" : split; };
+    const std::optional<SessionSplit> here = deciding_split(model);
+    const std::optional<SessionSplit>& held = begin().split;
+    if (held == here) return;
     std::string remedy = "leave --split tensor out";
-    if (const std::optional<HeldSplit> split = held_split())
-        remedy = fmt::format("give {} devices of that kind, --split {} and --shares {}", split->parts.size(),
-                             split_name(split->kind), fmt::join(split->parts, ","));
+    if (held)
+        remedy = fmt::format("give {} devices of that kind, --split {} and --shares {}", held->parts.size(),
+                             split_name(held->kind), fmt::join(held->parts, ","));
     throw RequestError(
         fmt::format("the session {} was computed with the model split as {}, here it would be {}, which decides the "
                     "text; {}, or begin another",
-                    request_.path.string(), told(held), told(split_of_forms(here)), remedy));
+                    request_.path.string(), split_text(held), split_text(here), remedy));
 }
 
 std::int64_t TextSession::restore(Target& target, const LoadedModel& model, const EngineCallbacks& callbacks) {

@@ -67,12 +67,6 @@ struct SessionStart {
     std::span<const TokenId> prompt{};
 };
 
-/// How the model of a session was split, if the split decides its text.
-struct HeldSplit {
-    SplitKind kind = SplitKind::Layers;
-    std::vector<double> parts{};  // [devices]: layers or kv heads, whole numbers
-};
-
 class TextSession {
 public:
     /// Opens the session if its file exists. With SessionUse::Read, nothing may be begun or appended. Throws
@@ -126,7 +120,6 @@ private:
     template <typename T>
     void agree(std::string_view option, const std::optional<T>& demanded, const T& held) const;
     [[noreturn]] void contradict(std::string_view option, std::string_view demanded, std::string_view held) const;
-    [[nodiscard]] std::optional<HeldSplit> held_split() const;
     void take_split(ComputeOptions& compute) const;
     void check_split(const LoadedModel& model) const;
     [[nodiscard]] SessionBegin fresh_begin(const SessionStart& start, const LoadedModel& model) const;
