@@ -84,7 +84,8 @@ template <typename Add, typename Run>
     return device.shares_host_memory() ? PageLock::Pageable : PageLock::Locked;
 }
 
-/// Passes differ in the tokens that they feed and commit.
+/// A model with its KV cache, a view, the view's builder, and a target whose passes build the view. Each call of run()
+/// says how many tokens its pass feeds and how many of them it commits.
 struct ViewedModel {
     static constexpr std::int64_t kContext = 2048;
     static constexpr std::int64_t kMaxTokens = 64;

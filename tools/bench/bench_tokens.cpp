@@ -31,17 +31,17 @@ std::vector<TokenId> text_tokens(const Tokenizer& tokenizer, std::string_view te
 }
 
 bool repeats_itself(std::span<const TokenId> text, std::int64_t n_prompt) {
-    constexpr std::int64_t kPiece = 8;
-    const std::int64_t n_said = std::ssize(text) - n_prompt;
-    if (n_said < 4 * kPiece) return false;
+    constexpr std::int64_t kSequenceTokens = 8;
+    const std::int64_t n_generated = std::ssize(text) - n_prompt;
+    if (n_generated < 4 * kSequenceTokens) return false;
     std::set<std::vector<TokenId>> seen;
-    std::int64_t n_again = 0;
-    for (std::int64_t i = 0; i + kPiece <= std::ssize(text); ++i) {
-        const auto piece = text.subspan(i, kPiece);
-        const bool is_new = seen.emplace(piece.begin(), piece.end()).second;
-        if (!is_new && i >= n_prompt) ++n_again;
+    std::int64_t n_repeated = 0;
+    for (std::int64_t i = 0; i + kSequenceTokens <= std::ssize(text); ++i) {
+        const auto sequence = text.subspan(i, kSequenceTokens);
+        const bool is_new = seen.emplace(sequence.begin(), sequence.end()).second;
+        if (!is_new && i >= n_prompt) ++n_repeated;
     }
-    return 2 * n_again > n_said - kPiece + 1;
+    return 2 * n_repeated > n_generated - kSequenceTokens + 1;
 }
 
 std::vector<TokenId> start_tokens(const Tokenizer& tokenizer) {
