@@ -25,16 +25,23 @@ inline CpuForm form_or_best(CpuForm form) {
     return cpu_has_form(form) ? form : best_cpu_form();
 }
 
-/// A head's row as the cache keeps it. Of Q8_0: scales and codes by the definition in q8_row.h, written out here with
-/// the library's rounding, and their products in double.
+/// Returns an element as a cache of F16, BF16 or F32 keeps it.
+inline float round_to(DType type, float value) {
+    if (type == DType::F16) return to_float(to_half(value));
+    if (type == DType::BF16) return to_float(to_bfloat16(value));
+    return value;
+}
+
+/// Returns a head's row as the cache keeps it. Of Q8_0: scales and codes by the definition in q8_row.h, written out
+/// here with the library's rounding, and their products in double.
 inline std::vector<double> rounded_row(DType type, std::span<const float> row) {
     std::vector<double> rounded;
     float scale = 0.0F;  // of the block of 32 that an element of Q8_0 is in
     for (std::size_t i = 0; i < row.size(); ++i) {
-        if (type == DType::F16) rounded.push_back(to_float(to_half(row[i])));
-        if (type == DType::BF16) rounded.push_back(to_float(to_bfloat16(row[i])));
-        if (type == DType::F32) rounded.push_back(row[i]);
-        if (type != DType::Q8_0) continue;
+        if (type != DType::Q8_0) {
+            rounded.push_back(round_to(type, row[i]));
+            continue;
+        }
         if (i % 32 == 0) {
             float most = 0.0F;
             for (std::size_t other = i; other < std::min(i + 32, row.size()); ++other)
