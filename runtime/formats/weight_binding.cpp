@@ -122,6 +122,7 @@ private:
         LayerWeights layer;
         const bool qkv_fused = bind_fused_qkv(layer, prefix, index);
         const bool gate_up_fused = bind_fused_gate_up(layer, prefix, index);
+        if (!qkv_fused) refuse(fmt::format("{}.bias", names_.qkv), fmt::format("{}{}.bias", prefix, names_.qkv));
         for (const TensorInfo& info : kLayerTensors) {
             const TensorRole role = info.role;
             const bool is_qkv_bias = role == QBias || role == KBias || role == VBias;

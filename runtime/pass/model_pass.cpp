@@ -288,9 +288,8 @@ std::size_t ModelPass::weight_bytes(std::int64_t layer, std::span<const Product>
     return bytes;
 }
 
-// A matrix may be in several parts; each part makes columns of y. Parts
-// that are on the device at the same time go to the kernel together; a streamed item is computed with, and released,
-// where its last part ends.
+// A matrix may be in several parts; each part makes columns of y. Parts that are on the device at the same time go to
+// the kernel together; a streamed item is computed with, and released, where its last part ends.
 void ModelPass::multiply_parts(std::int64_t layer, const PassRows& rows, const ConstTensorView& x,
                                std::span<const Product> products, MatmulStore store) {
     std::array<MatmulArgs, 8> batch;

@@ -271,13 +271,15 @@ private:
     // the chain.
     bool find_kv() {
         if (stopped_ || found_.records.empty() || found_.records.front().kind != RecordKind::Begin) return false;
-        const SessionBegin begin = decode_session_begin(found_.records.front().payload, version_, name_);
+        if (!begin_) begin_ = decode_session_begin(found_.records.front().payload, version_, name_);
+        const SessionBegin& begin = *begin_;
         RecordHead head{.kind = static_cast<std::uint32_t>(RecordKind::KvChunk),
                         .check = 0,
                         .index = 0,
                         .n_bytes = 0,
                         .checksum = 0};
         for (std::int64_t layer = 0; layer < begin.n_layers(); ++layer) {
+            if (!may_search(kRecordHeadBytes)) return false;
             if (begin.kv_bytes[layer] != head.n_bytes) {  // else the layer before has the same payload
                 head.n_bytes = begin.kv_bytes[layer];
                 if (!fits(at_, head) || !may_search(head.n_bytes)) {
@@ -378,6 +380,7 @@ private:
     std::uint64_t chain_;       // after the last record taken
     std::size_t search_bytes_;  // bytes that searches may still put into checksums
     bool stopped_ = false;
+    std::optional<SessionBegin> begin_;  // the first record, decoded once by find_kv()
     SessionRecords found_;
 };
 

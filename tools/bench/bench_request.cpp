@@ -89,8 +89,12 @@ void refuse_what_cannot_act(const Settings& settings, BenchMode mode) {
     // Views are compared only if nothing streams.
     for (const OptionSpec& option : offload_option_specs()) all.push_back({option.name, repeats, "without --views"});
     for (const BoundOption& bound : all)
-        if (const Setting* setting = settings.on_command_line(bound.name); setting != nullptr && !bound.acts(mode))
-            throw UsageError(fmt::format("{} acts {} only; leave it out", setting->where, bound.wanted));
+        if (const Setting* setting = settings.on_command_line(bound.name); setting != nullptr && !bound.acts(mode)) {
+            // --stages alone times passes of 1 token.
+            const bool by_stages = mode == BenchMode::Passes && settings.find("passes") == nullptr;
+            throw UsageError(fmt::format("{} acts {} only; leave it out", setting->where,
+                                         by_stages ? "without --stages" : bound.wanted));
+        }
 }
 
 // Throws UsageError if an option gives another text than that of the session, whose KV exists.

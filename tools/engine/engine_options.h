@@ -39,6 +39,9 @@ struct OffloadOptions {
     std::string split_where{};                  // option or variable that gave `split`, for messages; empty: none
     std::vector<double> shares{};               // of the model, [devices]; empty: planned
     std::string shares_where{};
+    // For messages: the given options that have no effect on one CPU without a budget: "--device-memory, --ring";
+    // empty: none.
+    std::string streaming_options{};
 
     [[nodiscard]] bool splits_matrices() const { return split == SplitKind::Tensor; }
 

@@ -120,6 +120,7 @@ void LoadedModel::look_for_a_faster_way(const PlacementRequest& request) {
     WaysRequest asked{.placement = request,
                       .plan = plan_.get(),
                       .names_budgets = offload().limits(0).memory_bytes.has_value(),
+                      .offload_options = offload().streaming_options,
                       .split_pass_tokens = offload().expect_tokens.value_or(1),
                       .host_rates = host_rates(),
                       .host_bytes = host_memory().available_bytes};

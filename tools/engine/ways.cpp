@@ -1,12 +1,14 @@
 #include "tools/engine/ways.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
+#include "kernels/base/size_text.h"
 #include "runtime/plan/split_plan.h"
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
@@ -17,6 +19,8 @@ namespace {
 
 // Ways that differ less take the same time.
 constexpr double kSameTime = 1.01;
+// A budget of as many bytes, or more, is none.
+constexpr std::size_t kNoBudget = std::numeric_limits<std::size_t>::max() / 2;
 // A way that is this much faster is told.
 constexpr double kMuchFaster = 1.3;
 
@@ -43,6 +47,18 @@ PlannedDevice host_device(const WaysRequest& request) {
             .host_bytes_per_copied_byte = first.host_bytes_per_copied_byte};
 }
 
+// "--devices cpu, without --device-memory, --ring".
+std::string cpu_options(const WaysRequest& request) {
+    const std::vector<PlannedDevice>& devices = request.placement.devices;
+    std::string options;
+    if (devices.size() > 1 || devices.front().kind != DeviceKind::Cpu) options = "--devices cpu";
+    if (!request.offload_options.empty())
+        options += fmt::format("{}without {}", options.empty() ? "" : ", ", request.offload_options);
+    // Only parts of matrices are summed in another order (design: E3).
+    if (devices.size() > 1 && request.placement.split == SplitKind::Tensor) options += " (which gives another text)";
+    return options;
+}
+
 // Returns no value if the host cannot hold it.
 std::optional<PlannedWay> cpu_only(const WaysRequest& request) {
     PlacementRequest placement = request.placement;
@@ -52,12 +68,7 @@ std::optional<PlannedWay> cpu_only(const WaysRequest& request) {
     placement.pass_tokens = request.plan->pass_tokens();
     SplitPlan plan(split_plan_request(placement));
     if (!host_holds(request, host_needs(placement, plan))) return std::nullopt;
-    const bool has_card = computes_on(DeviceKind::Cuda, request.placement);
-    return PlannedWay{{.kind = WayKind::CpuOnly,
-                       .options = has_card                               ? "--devices cpu"
-                                  : request.placement.devices.size() > 1 ? "--devices cpu, without --device-memory"
-                                                                         : "without --device-memory"},
-                      std::move(plan)};
+    return PlannedWay{{.kind = WayKind::CpuOnly, .options = cpu_options(request)}, std::move(plan)};
 }
 
 // "--devices cuda:0,cuda:1,cpu"; with budgets "--devices cpu,cpu --device-memory 27262976,none".
@@ -65,7 +76,9 @@ std::string shared_options(const WaysRequest& request) {
     std::string options = fmt::format("--devices {},cpu", fmt::join(request.device_names, ","));
     if (!request.names_budgets) return options;
     std::string budgets;
-    for (const PlannedDevice& device : request.placement.devices) budgets += fmt::format("{},", device.budget_bytes);
+    for (const PlannedDevice& device : request.placement.devices)
+        budgets +=
+            device.budget_bytes >= kNoBudget ? "none," : fmt::format("{},", size_option_text(device.budget_bytes));
     return fmt::format("{} --device-memory {}none", options, budgets);
 }
 

@@ -38,6 +38,8 @@ struct WaysRequest {
     const SplitPlan* plan = nullptr;
     std::vector<std::string> device_names{};  // [devices], as --devices takes them
     bool names_budgets = false;               // whether options for those devices must give their budgets
+    std::string offload_options{};            // given ones that act only if something streams, or on several devices:
+                                              // "--device-memory, --ring"; empty: none
     std::int64_t split_pass_tokens = 1;       // tokens of the pass for which layers are shared out
     PassRates host_rates{};                   // of all of the host's cores, computing in place
     std::size_t host_bytes = 0;               // memory of the host; 0: not known

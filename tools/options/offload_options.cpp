@@ -186,6 +186,14 @@ std::vector<OptionSpec> offload_option_specs() {
          OptionRole::OutputFile}};
 }
 
+std::string streaming_options(const Settings& settings) {
+    std::string names;
+    for (const std::string_view name :
+         {"device-memory", "host-memory", "link-gib-s", "ring", "expect-tokens", "split", "shares"})
+        if (settings.find(name) != nullptr) names += fmt::format("{}--{}", names.empty() ? "" : ", ", name);
+    return names;
+}
+
 OffloadOptions offload_options(const Settings& settings, std::span<const DeviceKind> devices) {
     OffloadOptions options;
     options.devices.resize(devices.size());
@@ -199,6 +207,7 @@ OffloadOptions offload_options(const Settings& settings, std::span<const DeviceK
     options.split_where = std::move(shares.split_where);
     options.shares = std::move(shares.shares);
     options.shares_where = std::move(shares.shares_where);
+    options.streaming_options = streaming_options(settings);
     if (options.splits_matrices() && std::ranges::count(devices, devices.front()) != std::ssize(devices))
         throw RequestError(fmt::format(
             "{}: tensor is served over devices of one kind, cpu or cuda; --split layers serves both together",

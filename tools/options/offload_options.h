@@ -29,6 +29,9 @@ class Settings;
 /// devices of one kind.
 [[nodiscard]] OffloadOptions offload_options(const Settings& settings, std::span<const DeviceKind> devices);
 
+/// Returns the given options that have no effect on one CPU without a budget, for messages: "--device-memory, --ring".
+[[nodiscard]] std::string streaming_options(const Settings& settings);
+
 /// Returns the bytes of "8G" = "8GB" = "8GiB", "1.5T", "300M", "64k" or "4096", rounded down; nothing if the text is
 /// malformed or the size is 2^62 bytes or more.
 [[nodiscard]] std::optional<std::size_t> parse_size(std::string_view text);

@@ -48,7 +48,9 @@ bool is_same_file(const fs::path& one, const fs::path& other) {
         const auto id = file_id(one);
         return id && id == file_id(other);
     }
-    return fs::weakly_canonical(one, error) == fs::weakly_canonical(other, error);
+    // weakly_canonical() leaves a relative path of which nothing exists as it is: "X" and "./X" would differ.
+    const auto full = [&](const fs::path& path) { return fs::weakly_canonical(fs::absolute(path, error), error); };
+    return full(one) == full(other);
 }
 
 std::vector<Output> outputs_of(const Settings& settings) {

@@ -363,6 +363,7 @@ void compare_ways(const PlanRequest& request, PlanReport& report) {
     WaysRequest asked{.placement = placement_of(request, report.context_tokens, n, n),
                       .plan = &report.plan,
                       .names_budgets = hardware.devices_in_host_memory,
+                      .offload_options = request.offload_options,
                       .split_pass_tokens = request.pass_tokens.value_or(1),
                       .host_rates = hardware.host_rates,
                       .host_bytes = hardware.host_bytes};

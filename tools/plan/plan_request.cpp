@@ -248,6 +248,7 @@ PlanRequest plan_request(CommandContext& context) {
     }
     request.pass_tokens = placement.expect_tokens;
     request.ring_bytes = placement.ring_bytes.value_or(0);
+    if (!request.profile) request.offload_options = streaming_options(settings);
     return request;
 }
 

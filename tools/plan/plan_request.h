@@ -46,6 +46,7 @@ struct PlanRequest {
     std::optional<double> link_bytes_per_second;  // set by --link-gib-s; the lowest if links differ
     std::optional<std::int64_t> pass_tokens;
     std::size_t ring_bytes = 0;
+    std::string offload_options{};        // OffloadOptions::streaming_options; empty for a profile
     std::optional<PlannedRun> run{};      // none: memory is planned for passes of pass_tokens nodes
     std::vector<double> tokens_per_pass;  // for which tokens per second are reported; empty: 1, 2, 4, ...
     SplitKind split = SplitKind::Layers;  // if there are several devices

@@ -10,7 +10,8 @@
 // In Q8_0 the codes of a step of 64 slots are laid out like that, and are followed by the step's scales:
 //   K part:   [4 steps]{[head_dim][64 slots] codes, [blocks of 32 dimensions][64 slots] BF16 scales}
 //   V part:   [4 steps]{[64 slots][head_dim] codes, [blocks of 32 dimensions][64 slots] BF16 scales}
-// (Unused bytes may follow the scales: KvLayout counts whole words for a row.)
+// Where KvLayout pads a row to whole words, the padding of the 64 slots follows the scales: zeros, so that the bytes of
+// a full chunk depend on its rows alone.
 //
 // Scratch rows are not transposed: KvLayout.
 #pragma once
@@ -50,10 +51,15 @@ inline constexpr std::int64_t kStepsPerChunk = kChunkTokens / kStepTokens;
     return static_cast<std::size_t>(kStepTokens * (shape.head_dim + 2 * block) + 2 * slot);
 }
 
-/// Copies the scales of a row, [shape.head_scales()], to their places in the keys or values of a step.
+/// Copies the scales of a row, [shape.head_scales()], to their places in the keys or values of a step, and clears the
+/// row's padding.
 inline void put_scales(const KvLayout& shape, std::byte* step, const std::byte* scales, std::int64_t slot) {
-    for (std::int64_t block = 0; block < shape.head_scales(); ++block)
+    const std::int64_t n = shape.head_scales();
+    for (std::int64_t block = 0; block < n; ++block)
         std::memcpy(step + scale_offset(shape, block, slot), scales + 2 * block, sizeof(BFloat16));
+    const std::size_t padding = shape.head_row_bytes() - static_cast<std::size_t>(shape.head_dim + 2 * n);
+    if (padding > 0)
+        std::memset(step + scale_offset(shape, n, 0) + padding * static_cast<std::size_t>(slot), 0, padding);
 }
 
 /// Copies a key row, [head_dim], into column `slot` (0 to 63) of a transposed step, [head_dim][64]. `Element` is an
