@@ -68,8 +68,8 @@ TEST(Plan, TellsAssumptionsAndComparesTheWays) {
     const ProgramResult here = run_program({"plan", "--ctx", "1024", "--draft", "none", "--device-memory", "15M",
                                             "--link-gib-s", "0.01", "--tokens-per-pass", "1,2.5"});
     EXPECT_EQ(here.code, 0) << here.err;
-    EXPECT_THAT(here.out, AllOf(testing::ContainsRegex("CPU only .* 1 token +without --device-memory\n"),
-                                HasSubstr("--devices cpu,cpu --device-memory 15728640,none")));
+    EXPECT_THAT(here.out, AllOf(testing::ContainsRegex("CPU only .* 1 token +without --device-memory, --link-gib-s\n"),
+                                HasSubstr("--devices cpu,cpu --device-memory 15M,none")));
     EXPECT_THAT(here.out, HasSubstr("assumed (--tokens-per-pass), not predicted"));
     const nlohmann::json json = planned({"--profile", "laptop-8gb", "--shape", "llama-70b", "--quant", "Q3_K_S"});
     EXPECT_EQ(json["tokens_per_pass_from"], "assumed");
@@ -159,8 +159,15 @@ TEST(Plan, RatesHoldStill) {
     std::filesystem::rename(file, folder.path() / "rates.txt");
     beside.insert(beside.end(), {"--tables", folder.path().string()});
     EXPECT_EQ(without_free_memory(planned(beside)), kept);
-    beside.insert(beside.end(), {"--rates", "measure"});
-    EXPECT_EQ(planned(beside)["rates"]["source"], "measured");
+    beside.insert(beside.begin(), "plan");
+    beside.insert(beside.end(), {"--rates", "measure", "--json"});
+    // On a busy machine what was measured before is better, and that is said.
+    const ProgramResult again = run_program(beside);
+    const auto source = nlohmann::json::parse(again.out)["rates"]["source"];
+    if (again.err.find("the rates measured before are kept, since those of now are doubtful") == std::string::npos)
+        EXPECT_EQ(source, "measured") << again.err;
+    else
+        EXPECT_EQ(source, "kept");
     EXPECT_FALSE(std::filesystem::exists("measure"));
     EXPECT_EQ(planned({"--profile", "1x4090", "--shape", "llama3-8b"})["rates"]["source"], "profile");
     const ProgramResult odd = refused({"--profile", "1x4090", "--shape", "llama3-8b", "--rates", file});
