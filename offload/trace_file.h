@@ -81,9 +81,9 @@ private:
     bool is_new_ = false;  // the constructor made the file
     std::mutex mutex_;     // guards what follows, up to the members of the writing thread
     std::condition_variable wake_;
-    std::vector<TraceSpan> spans_;         // not yet taken by the writing thread
-    std::vector<std::string> new_tracks_;  // likewise; the last has number n_tracks_
-    std::uint32_t n_tracks_ = 0;
+    std::vector<TraceSpan> spans_;         // that the writing thread has not taken yet
+    std::vector<std::string> new_tracks_;  // names of tracks that the writing thread has not taken yet, by number
+    std::uint32_t n_tracks_ = 0;           // the number of the latest track
     std::uint64_t n_lost_ = 0;
     bool recording_ = false;
     bool completing_ = false;

@@ -27,11 +27,12 @@ struct TransferItem {
     std::uint64_t after_use = 0;
 };
 
-/// When a copy was in progress, as far as the host knows.
+/// Begin and end of a copy, by the host's clock.
 struct CopyTimes {
     std::chrono::steady_clock::time_point begin{};
     std::chrono::steady_clock::time_point end{};
-    bool is_measured = false;  // false: from its enqueueing to now; the device may copy at any time in between or later
+    bool is_measured = false;  // false: `begin` is the time of enqueueing and `end` the time of asking; a GPU may have
+                               // copied at any time between them, or not yet
 };
 
 class TransferRing {

@@ -56,32 +56,34 @@ public:
     [[nodiscard]] const Model& model() const { return *model_; }
     [[nodiscard]] std::int64_t n_layers() const { return model_->config().n_layers(); }
 
-    /// Runs tokens[i] at scratch node nodes[i] of `kv` (parents before children in this or an earlier pass). Their KV
-    /// rows are in scratch afterwards. Returns the logits [logit_tokens.size(), vocab] of the tokens with the indices
-    /// `logit_tokens`, in host memory, valid until the next call. Each token in [0, vocab). E1: a token's logits depend
-    /// on its path alone, bit for bit. If *control.cancel turns true between two layers, the pass is given up and
-    /// an empty view is returned; its rows are then undefined, and the caller drops the nodes. Passes that take a graph
-    /// (see graphs()) look at it once, before they begin. `hooks`: null where nobody wants anything on the way.
+    /// Runs tokens[i] at scratch node nodes[i] of `kv`; a node's parent must come before it, in this or an earlier
+    /// pass. Each token must be in [0, vocab). Afterwards the KV rows of the nodes are in scratch. Returns the logits
+    /// [logit_tokens.size(), vocab] of the tokens with the indices `logit_tokens`, in host memory, valid until the next
+    /// call. E1: a token's logits depend on its path alone, bit for bit. If *control.cancel turns true between two
+    /// layers, the pass is given up and an empty view is returned; its rows are then undefined, and the caller must
+    /// drop the nodes. A pass that is launched as a graph (see graphs()) reads *control.cancel once, before the launch.
+    /// `hooks` may be null.
     ConstTensorView run(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                         std::span<const std::int32_t> logit_tokens, const PassControl& control = {},
                         Phase phase = Phase::Decode, PassHooks* hooks = nullptr);
-    /// The same of decoded rows, where few of the logits may be looked at: rows stay on a device whose memory the host
-    /// does not share, and what `needs` says of each comes over.
+    /// Like run() above in Phase::Decode, for callers that read few of the logits: if the host does not share the
+    /// device's memory, the rows stay on the device, and only what `needs` requests of each row is copied to the host.
     LogitRows run(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                   std::span<const std::int32_t> logit_tokens, const LogitRequest& needs, const PassControl& control,
                   PassHooks* hooks = nullptr);
-    /// The same, but on a card it returns when the pass is enqueued: what is said of its end holds once the stream of
-    /// exec() is synchronized, and until then `nodes` stay as they are. `needs` null: whole rows, in host memory.
+    /// Like run(), but on a GPU it returns when the pass is enqueued: results are there once the stream of exec() is
+    /// synchronized, and until then `nodes` must not change. If `needs` is null, whole rows are copied to the host.
     LogitRows enqueue(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                       std::span<const std::int32_t> logit_tokens, const LogitRequest* needs, const PassControl& control,
                       Phase phase, PassHooks* hooks = nullptr);
 
-    /// Whether a prompt from position `begin` to `end`, in prefill chunks that end at multiples of `chunk_tokens`, goes
-    /// through layer by layer: something streams, and ring and host hold what that takes. The bits are those of prefill
-    /// chunk by prefill chunk.
+    /// Returns whether run_by_layer() can run a prompt from position `begin` to `end`, in prefill chunks that end at
+    /// multiples of `chunk_tokens`: something streams, and the ring and the host have room for what that needs. The
+    /// bits are those of running prefill chunk by prefill chunk.
     [[nodiscard]] bool runs_by_layer(KvCache& cache, std::int64_t begin, std::int64_t end,
                                      std::int64_t chunk_tokens) const;
-    /// Whether the ring alone does, where something streams at all: for whoever keeps hidden states himself.
+    /// Returns whether the ring has room for such a prompt, or nothing streams. For callers that keep the hidden states
+    /// themselves.
     [[nodiscard]] bool ring_holds_prompt(KvCache& cache, std::int64_t end, std::int64_t chunk_tokens) const;
     /// Host memory for the hidden states of one prefill chunk of a prompt, or of the pass after it.
     [[nodiscard]] std::size_t prompt_row_bytes() const {

@@ -29,7 +29,8 @@ enum class PassStage : std::uint8_t {
     GateUp,
     Activation,
     Down,
-    Sum,    // of the partial results of several devices, the wait for these included
+    Sum,    // adds a product to the residual stream where that is a step of its own (norms after a layer's half, parts
+            // of several devices); the wait for the other devices is included
     Head,   // logits
     Wait,   // for weights or KV that stream
     Graph,  // layers and logits in one launch, on a GPU

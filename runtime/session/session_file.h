@@ -9,9 +9,9 @@
 // append more than 30 seconds after the last time; so a power failure usually costs half a minute of text. Only one
 // program can continue a session at a time (flock).
 //
-// A damaged file is read as far as it is intact (session_records.h): tokens up to the first lost one, and the KV blocks
-// that are not damaged. Both can be computed again with the same bits (E1, E2). Reading changes nothing. The first
-// append to a file that is damaged before its end replaces the file by a new one with what was read. A session is
+// Of a damaged file, the tokens before the first lost one are read, and the KV blocks that are intact
+// (session_records.h). What is lost can be computed again with the same bits (E1, E2). Reading changes nothing. The
+// first append to a file that is damaged before its end replaces the file by a new one with what was read. A session is
 // refused only if its first record is damaged, since its text depends on that record.
 #pragma once
 

@@ -18,8 +18,8 @@ namespace slipstream {
 
 class SessionKv {
 public:
-    /// `session` and `target` must outlive this object, and have blocks of the same sizes (session_kv_bytes(),
-    /// CHECKed). `limit_bytes`: most bytes of KV in the file.
+    /// `session` and `target` must outlive this object. The KV blocks of each layer must have the same size in both
+    /// (session_kv_bytes(), CHECKed). `limit_bytes`: most bytes of KV in the file.
     SessionKv(SessionFile& session, Target& target, std::size_t limit_bytes);
 
     /// Most positions that are saved within the limit.
