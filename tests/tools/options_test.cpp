@@ -116,8 +116,20 @@ TEST(Options, WhatLlamaCppNamesAndIsThereIsServed) {
     EXPECT_EQ(parse({"generate", "-cnv", "-n", "5"}).command->name, "chat");
     EXPECT_EQ(parse({"chat", "-cnv"}).command->name, "chat");
     EXPECT_EQ(parse({"generate", "--prompt", "-cnv"}).command->name, "generate") << "a value is left alone";
-    for (const char* option : {"-st", "-sm", "-ot", "-ctv", "-b", "-ub", "--jinja"})
+    for (const char* option : {"-st", "-sm", "-ot", "-b", "-ub", "--jinja"})
         EXPECT_THAT(error_of({"generate", option, "x"}), testing::AllOf(HasSubstr(option), HasSubstr("leave it out")));
+}
+
+TEST(Options, CacheTypesOfLlamaCppMustBeOneType) {
+    EXPECT_THAT(parse({"generate", "-ctk", "q8_0", "-ctv=q8_0"}).values.at("kv-type"), ElementsAre("q8_0", "q8_0"));
+    EXPECT_THAT(parse({"generate", "--cache-type-v", "f16"}).values.at("kv-type"), ElementsAre("f16"));
+    EXPECT_THAT(parse({"generate", "--kv-type", "q8"}).values.at("kv-type"), ElementsAre("q8"));
+    for (const std::vector<std::string>& one : std::vector<std::vector<std::string>>{
+             {"-ctk", "q8_0"}, {"-ctv", "q8_0"}, {"-ctk", "q8_0", "-ctv", "f16"}, {"--cache-type-k=q8_0"}}) {
+        std::vector<std::string> arguments{"generate"};
+        arguments.insert(arguments.end(), one.begin(), one.end());
+        EXPECT_THAT(error_of(arguments), HasSubstr("give --kv-type instead"));
+    }
 }
 
 TEST(Options, APromptMayBeTheArgument) {

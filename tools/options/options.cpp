@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,6 +28,8 @@ struct Renamed {
 constexpr std::array kRenamed{Renamed{"-dev", "--devices"},
                               Renamed{"-ctk", "--kv-type"},
                               Renamed{"--cache-type-k", "--kv-type"},
+                              Renamed{"-ctv", "--kv-type"},
+                              Renamed{"--cache-type-v", "--kv-type"},
                               Renamed{"-md", "--draft-model"},
                               Renamed{"-sys", "--system"},
                               Renamed{"-hf", "--model"},
@@ -58,8 +62,6 @@ constexpr std::array kAnswered{
     Answered{"--split-mode", kSeveralCards},
     Answered{"-fa", kAttention},
     Answered{"--flash-attn", kAttention},
-    Answered{"-ctv", "K and V of the cache are of one type here, --kv-type; leave it out"},
-    Answered{"--cache-type-v", "K and V of the cache are of one type here, --kv-type; leave it out"},
     Answered{"-st", "'generate' answers once and ends, 'chat' goes on; leave it out"},
     Answered{"--single-turn", "'generate' answers once and ends, 'chat' goes on; leave it out"},
     Answered{"-b", kPasses},
@@ -124,10 +126,34 @@ struct ConversationAsked {
     std::string option;
 };
 
+// The types that llama.cpp's options give K and V of the cache, which are of one type here.
+class CacheTypes {
+public:
+    // Call for each option with its value, as it was typed.
+    void add(std::string_view typed, const std::string& value) {
+        if (typed == "-ctk" || typed == "--cache-type-k") k_ = value;
+        if (typed == "-ctv" || typed == "--cache-type-v") v_ = value;
+    }
+    // Throws UsageError if K and V differ. F16 is llama.cpp's own default, so for F16 one of the options is enough.
+    void check() const {
+        if (!k_ && !v_) return;
+        const std::string k = k_.value_or("f16");
+        const std::string v = v_.value_or("f16");
+        if (k != v)
+            throw UsageError(fmt::format(
+                "-ctk {} and -ctv {}: K and V of the cache are of one type here; give --kv-type instead", k, v));
+    }
+
+private:
+    std::optional<std::string> k_;
+    std::optional<std::string> v_;
+};
+
 // Returns `arguments` without what CLI11 would misread: llama.cpp's spellings, "--name=" with an empty value, and
 // "-xyz", which it would split into letters. Values are not changed. Throws HelpAsked, ConversationAsked, UsageError.
 std::vector<std::string> rewritten(const CommandSpec& command, std::span<const std::string> arguments) {
     std::vector<std::string> result;
+    CacheTypes cache_types;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
         std::string argument = arguments[i];
         if (argument == "--") {
@@ -177,7 +203,9 @@ std::vector<std::string> rewritten(const CommandSpec& command, std::span<const s
             throw UsageError(fmt::format("{} takes a value, {}{}; there is none behind it", typed, option->value,
                                          typed == result.back() ? "" : fmt::format(" (it is {} here)", result.back())));
         }
+        cache_types.add(typed, result.back());
     }
+    cache_types.check();
     return result;
 }
 
