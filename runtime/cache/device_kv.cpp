@@ -4,6 +4,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
+#include "runtime/cache/kv_ring.h"
 
 namespace slipstream {
 
@@ -32,14 +33,20 @@ std::size_t largest_chunk_bytes(std::span<const KvLayout> layouts) {
 }
 
 DeviceKv::DeviceKv(Device& device, std::span<const KvLayout> layouts, std::int64_t n_chunks, std::int64_t max_nodes,
-                   std::span<const std::int64_t> resident_chunks)
+                   std::span<const std::int64_t> resident_chunks, std::span<const std::int64_t> windows)
     : layouts_(layouts.begin(), layouts.end()),
       n_chunks_(n_chunks),
       max_nodes_(max_nodes),
       resident_(std::vector<std::int64_t>(resident_chunks.begin(), resident_chunks.end())),
       chunks_(resident_chunks.size() * static_cast<std::size_t>(n_chunks), nullptr),
       held_(kTailChunks, -1) {
-    CHECK(layouts.size() == resident_chunks.size(), "{} layouts, {} layers", layouts.size(), resident_chunks.size());
+    CHECK(layouts.size() == resident_chunks.size() && (windows.empty() || windows.size() == layouts.size()),
+          "{} layouts, {} layers, {} windows", layouts.size(), resident_chunks.size(), windows.size());
+    for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
+        kept_.push_back(slipstream::kept_chunks(window_of(windows, layer), n_chunks));
+        CHECK(!is_ring(layer) || resident_[layer] == 0 || resident_[layer] == n_chunks, "{} chunks of a ring of {}",
+              resident_[layer], kept_[layer]);
+    }
     take_resident(device);
     scratch_ = device.allocate(place_scratch(layouts_, max_nodes, &scratch_begin_), MemoryTag::Kv, "the KV scratch");
     std::size_t tail_bytes = 0;
@@ -51,12 +58,15 @@ DeviceKv::DeviceKv(Device& device, std::span<const KvLayout> layouts, std::int64
 }
 
 std::size_t DeviceKv::bytes(std::span<const KvLayout> layouts, std::int64_t n_chunks, std::int64_t max_nodes,
-                            std::span<const std::int64_t> resident_chunks) {
-    CHECK(layouts.size() == resident_chunks.size(), "{} layouts, {} layers", layouts.size(), resident_chunks.size());
+                            std::span<const std::int64_t> resident_chunks, std::span<const std::int64_t> windows) {
+    CHECK(layouts.size() == resident_chunks.size() && (windows.empty() || windows.size() == layouts.size()),
+          "{} layouts, {} layers, {} windows", layouts.size(), resident_chunks.size(), windows.size());
     std::size_t bytes = place_scratch(layouts, max_nodes, nullptr);
     for (std::size_t layer = 0; layer < layouts.size(); ++layer) {
         const std::int64_t resident = resident_chunks[layer];
-        bytes += (resident + (resident < n_chunks ? kTailChunks : 0)) * layouts[layer].chunk_bytes();
+        const std::int64_t kept =
+            slipstream::kept_chunks(window_of(windows, static_cast<std::int64_t>(layer)), n_chunks);
+        bytes += (std::min(resident, kept) + (resident < n_chunks ? kTailChunks : 0)) * layouts[layer].chunk_bytes();
     }
     return bytes;
 }
@@ -78,12 +88,14 @@ std::size_t DeviceKv::smallest_streamed_chunk() const {
 void DeviceKv::take_resident(Device& device) {
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
         const std::size_t chunk_bytes = layout(layer).chunk_bytes();
-        for (std::int64_t first = 0; first < resident_[layer]; first += kChunksPerExtent) {
-            const std::int64_t n = std::min(kChunksPerExtent, resident_[layer] - first);
+        const std::int64_t n_places = std::min(resident_[layer], kept_[layer]);
+        std::byte** const table = chunks_.data() + layer * n_chunks_;
+        for (std::int64_t first = 0; first < n_places; first += kChunksPerExtent) {
+            const std::int64_t n = std::min(kChunksPerExtent, n_places - first);
             extents_.push_back(device.allocate(n * chunk_bytes, MemoryTag::Kv, "the KV cache"));
-            for (std::int64_t i = 0; i < n; ++i)
-                chunks_[layer * n_chunks_ + first + i] = extents_.back().data() + i * chunk_bytes;
+            for (std::int64_t i = 0; i < n; ++i) table[first + i] = extents_.back().data() + i * chunk_bytes;
         }
+        for (std::int64_t chunk = n_places; chunk < resident_[layer]; ++chunk) table[chunk] = table[chunk - n_places];
     }
 }
 

@@ -1,6 +1,7 @@
 // DeviceKv: the device memory of a KV cache. It holds the first chunks of each layer, which are resident; for layers
 // whose other chunks stream, the tail, a few slots in which chunks fill before they are flushed to the host; and
-// scratch rows of nodes that are not committed.
+// scratch rows of nodes that are not committed. A layer that keeps a ring of chunks (kv_ring.h) is resident as a whole
+// or not at all.
 //
 // It knows where chunks are between passes. Where chunks of the host are while a pass reads them is managed by the pass
 // (runtime/pass/pass_reads.h).
@@ -28,13 +29,15 @@ inline constexpr std::int64_t kTailChunks = 3;
 class DeviceKv {
 public:
     /// Allocates memory for `n_chunks` chunks of each layer and for `max_nodes` scratch rows. Layer i has layouts[i]
-    /// ([n_layers]); its first resident_chunks[i] chunks ([n_layers]) are resident, later ones have the tail only.
-    /// Throws OutOfBudget.
+    /// ([n_layers]); its first resident_chunks[i] chunks ([n_layers]) are resident, later ones have the tail only. A
+    /// layer with a window (windows[i]; empty: none has one) keeps a ring of kept_chunks() chunks: all of it is
+    /// resident if resident_chunks[i] is n_chunks, else resident_chunks[i] must be 0 (CHECKed). Throws OutOfBudget.
     DeviceKv(Device& device, std::span<const KvLayout> layouts, std::int64_t n_chunks, std::int64_t max_nodes,
-             std::span<const std::int64_t> resident_chunks);
+             std::span<const std::int64_t> resident_chunks, std::span<const std::int64_t> windows = {});
     /// Returns what the constructor takes from the device's memory budget.
     [[nodiscard]] static std::size_t bytes(std::span<const KvLayout> layouts, std::int64_t n_chunks,
-                                           std::int64_t max_nodes, std::span<const std::int64_t> resident_chunks);
+                                           std::int64_t max_nodes, std::span<const std::int64_t> resident_chunks,
+                                           std::span<const std::int64_t> windows = {});
 
     /// Returns the layout of each layer, [n_layers()].
     [[nodiscard]] std::span<const KvLayout> layouts() const { return layouts_; }
@@ -42,9 +45,17 @@ public:
     [[nodiscard]] std::int64_t n_layers() const { return std::ssize(layouts_); }
     [[nodiscard]] std::int64_t n_chunks() const { return n_chunks_; }
     [[nodiscard]] std::int64_t resident_chunks(std::int64_t layer) const { return resident_[layer]; }
+    /// Returns how many chunks the layer keeps: n_chunks(), or fewer if it keeps a ring.
+    [[nodiscard]] std::int64_t kept_chunks(std::int64_t layer) const { return kept_[layer]; }
+    /// Returns whether the layer keeps fewer chunks than the context has.
+    [[nodiscard]] bool is_ring(std::int64_t layer) const { return kept_[layer] < n_chunks_; }
+    /// Returns the place of a chunk among those that the layer keeps beside its resident ones; of a ring, among all.
+    [[nodiscard]] std::int64_t place(std::int64_t layer, std::int64_t chunk) const {
+        return is_ring(layer) ? chunk % kept_[layer] : chunk - resident_[layer];
+    }
 
     /// Returns [n_chunks()]: the addresses of the layer's chunks that are on the device, resident or in the tail; null
-    /// for the others.
+    /// for the others. In a resident ring, chunks that take each other's place have the same address.
     [[nodiscard]] std::byte* const* chunks(std::int64_t layer) const { return chunks_.data() + layer * n_chunks_; }
     [[nodiscard]] std::byte* scratch_k(std::int64_t layer) const { return scratch_.data() + scratch_begin_[layer]; }
     [[nodiscard]] std::byte* scratch_v(std::int64_t layer) const { return scratch_k(layer) + plane_bytes(layer); }
@@ -80,6 +91,7 @@ private:
     std::int64_t n_chunks_;          // chunks of a layer
     std::int64_t max_nodes_;
     std::vector<std::int64_t> resident_;      // [n_layers]: number of resident chunks, from the first
+    std::vector<std::int64_t> kept_;          // [n_layers]: see kept_chunks()
     std::vector<Buffer> extents_;             // memory of resident chunks
     std::vector<std::byte*> chunks_;          // [n_layers][n_chunks], see chunks()
     Buffer scratch_;                          // [n_layers][K|V][max_nodes][n_kv_heads][head_dim]

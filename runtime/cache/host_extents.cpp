@@ -28,10 +28,9 @@ HostExtents::HostExtents(PinnedArena& arena, const DeviceKv& store)
     : arena_(&arena), store_(&store), first_chunk_(store.n_chunks()), round_chunks_(round_chunks(arena, store)) {
     std::size_t bytes = 0;
     for (std::int64_t layer = 0; layer < store.n_layers(); ++layer) {
-        const std::int64_t resident = store.resident_chunks(layer);
-        first_chunk_ = std::min(first_chunk_, resident);
+        first_chunk_ = std::min(first_chunk_, store.resident_chunks(layer));
         at_.push_back(bytes);
-        bytes += round_up((store.n_chunks() - resident) * store.layout(layer).chunk_bytes(), HostPages::kPageBytes);
+        bytes += round_up(n_places(layer) * store.layout(layer).chunk_bytes(), HostPages::kPageBytes);
     }
     const std::size_t left = arena.limit_bytes() - arena.used_bytes();
     if (bytes > left)
@@ -79,10 +78,10 @@ void HostExtents::wait(std::int64_t n_chunks) {
 }
 
 std::byte* HostExtents::chunk(std::int64_t layer, std::int64_t chunk) {
-    const std::int64_t place = chunk - store_->resident_chunks(layer);
-    CHECK(place >= 0 && chunk < store_->n_chunks(), "chunk {} of layer {} on the host", chunk, layer);
+    CHECK(chunk >= store_->resident_chunks(layer) && chunk < store_->n_chunks(), "chunk {} of layer {} on the host",
+          chunk, layer);
     wait(chunk + 1);
-    return memory_.data() + at_[layer] + place * store_->layout(layer).chunk_bytes();
+    return memory_.data() + at_[layer] + store_->place(layer, chunk) * store_->layout(layer).chunk_bytes();
 }
 
 // The thread: takes rounds in order, layer by layer, so that it stops soon when requested, and holds locks of the GPU
@@ -110,9 +109,8 @@ void HostExtents::run() {
 
 void HostExtents::bring(std::int64_t round, std::int64_t layer) {
     const std::size_t chunk_bytes = store_->layout(layer).chunk_bytes();
-    const std::int64_t n_places = store_->n_chunks() - store_->resident_chunks(layer);
     const std::int64_t first = round * round_chunks_;
-    const std::int64_t n = std::min(round_chunks_, n_places - first);
+    const std::int64_t n = std::min(round_chunks_, n_places(layer) - first);
     if (n <= 0) return;
     const std::size_t bytes = n * chunk_bytes;
     arena_->bring(memory_, at_[layer] + first * chunk_bytes, bytes, kWhat);

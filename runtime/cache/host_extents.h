@@ -4,6 +4,7 @@
 // memory, and generation does not wait for pages to be locked.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -20,7 +21,8 @@ namespace slipstream {
 
 class HostExtents {
 public:
-    /// Reserves memory of `arena` for all chunks of `store` that are not resident. Both must outlive this object.
+    /// Reserves memory of `arena` for all chunks that `store` keeps and that are not resident. Both must outlive this
+    /// object.
     /// Throws OutOfBudget.
     HostExtents(PinnedArena& arena, const DeviceKv& store);
     ~HostExtents();
@@ -36,22 +38,26 @@ public:
     [[nodiscard]] std::size_t brought_bytes() const { return brought_bytes_; }
 
     /// Returns the address of a chunk that is not resident in its layer; waits for its memory. The chunks of a layer
-    /// are contiguous.
+    /// are contiguous up to end_of_extent(). In a ring, chunks that take each other's place have the same address.
     [[nodiscard]] std::byte* chunk(std::int64_t layer, std::int64_t chunk);
     /// Returns the end of the extent that holds `chunk`, as a chunk index. A copy must not cross the end of an extent.
     [[nodiscard]] std::int64_t end_of_extent(std::int64_t layer, std::int64_t chunk) const {
-        const std::int64_t resident = store_->resident_chunks(layer);
-        return resident + ((chunk - resident) / kChunksPerExtent + 1) * kChunksPerExtent;
+        const std::int64_t place = store_->place(layer, chunk);
+        return chunk - place + std::min((place / kChunksPerExtent + 1) * kChunksPerExtent, n_places(layer));
     }
 
 private:
+    /// Returns for how many chunks of a layer there is memory here.
+    [[nodiscard]] std::int64_t n_places(std::int64_t layer) const {
+        return store_->kept_chunks(layer) - std::min(store_->resident_chunks(layer), store_->kept_chunks(layer));
+    }
     [[nodiscard]] std::int64_t rounds_for(std::int64_t n_chunks) const;
     void run();
     void bring(std::int64_t round, std::int64_t layer);
 
     PinnedArena* arena_;
     const DeviceKv* store_;
-    std::vector<std::size_t> at_;  // [n_layers]: offset of the layer's first chunk, in bytes
+    std::vector<std::size_t> at_;  // [n_layers]: offset of the layer's first place, in bytes
     PinnedBuffer memory_;
     std::int64_t first_chunk_;   // first chunk that streams in any layer
     std::int64_t round_chunks_;  // chunks of each layer that get memory in one round

@@ -6,6 +6,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
+#include "runtime/cache/kv_ring.h"
 
 namespace slipstream {
 
@@ -19,14 +20,15 @@ std::int64_t chunks_of(std::int64_t context_tokens) {
     return ceil_div(context_tokens, kChunkTokens);
 }
 
-// Returns the number of resident chunks of each layer; all if `resident_chunks` is empty.
+// Returns the number of resident chunks of each layer; all if `resident_chunks` is empty. A ring has all or none.
 std::vector<std::int64_t> resident_of(std::span<const std::int64_t> resident_chunks, std::int64_t n_layers,
-                                      std::int64_t n_chunks) {
+                                      std::int64_t n_chunks, std::span<const std::int64_t> windows) {
     CHECK(resident_chunks.empty() || std::ssize(resident_chunks) == n_layers);
     std::vector<std::int64_t> resident(n_layers, n_chunks);
     for (std::size_t layer = 0; layer < resident_chunks.size(); ++layer) {
         CHECK(resident_chunks[layer] >= 0);
-        resident[layer] = std::min(resident_chunks[layer], n_chunks);
+        const std::int64_t kept = kept_chunks(window_of(windows, static_cast<std::int64_t>(layer)), n_chunks);
+        if (resident_chunks[layer] < kept) resident[layer] = kept < n_chunks ? 0 : resident_chunks[layer];
     }
     return resident;
 }
@@ -37,7 +39,10 @@ KvCache::KvCache(Device& device, std::span<const KvLayout> layouts, std::int64_t
                  const KvPlacement& placement)
     : nodes_(context_tokens, max_nodes),
       store_(device, layouts, chunks_of(context_tokens), max_nodes,
-             resident_of(placement.resident_chunks, std::ssize(layouts), chunks_of(context_tokens))) {
+             resident_of(placement.resident_chunks, std::ssize(layouts), chunks_of(context_tokens), placement.windows),
+             placement.windows),
+      windows_(placement.windows),
+      first_kept_(layouts.size(), 0) {
     bool any_streams = false;
     for (std::int64_t layer = 0; layer < n_layers(); ++layer)
         any_streams = any_streams || resident_chunks(layer) < store_.n_chunks();
@@ -47,9 +52,32 @@ KvCache::KvCache(Device& device, std::span<const KvLayout> layouts, std::int64_t
 }
 
 std::size_t KvCache::device_bytes(std::span<const KvLayout> layouts, std::int64_t context_tokens,
-                                  std::int64_t max_nodes, std::span<const std::int64_t> resident_chunks) {
+                                  std::int64_t max_nodes, std::span<const std::int64_t> resident_chunks,
+                                  std::span<const std::int64_t> windows) {
     const std::int64_t n_chunks = chunks_of(context_tokens);
-    return DeviceKv::bytes(layouts, n_chunks, max_nodes, resident_of(resident_chunks, std::ssize(layouts), n_chunks));
+    return DeviceKv::bytes(layouts, n_chunks, max_nodes,
+                           resident_of(resident_chunks, std::ssize(layouts), n_chunks, windows), windows);
+}
+
+std::int64_t KvCache::positions_after_cut(std::int64_t n_tokens) const {
+    for (std::int64_t layer = 0; layer < n_layers(); ++layer)
+        if (first_read_chunk(layer, n_tokens) < first_kept_[layer]) return 0;
+    return n_tokens;
+}
+
+std::int64_t KvCache::first_read_chunk(std::int64_t layer, std::int64_t position) const {
+    return store_.is_ring(layer) ? first_chunk_in_window(window_of(windows_, layer), position) : 0;
+}
+
+std::int64_t KvCache::first_restored_chunk(std::int64_t layer, std::int64_t n_tokens) const {
+    return first_read_chunk(layer, std::max<std::int64_t>(n_tokens - kCutSlackTokens, 0));
+}
+
+// Call before rows of positions up to `n_tokens` are written.
+void KvCache::overwrite_to(std::int64_t n_tokens) {
+    for (std::int64_t layer = 0; layer < n_layers(); ++layer)
+        if (store_.is_ring(layer))
+            first_kept_[layer] = std::max(first_kept_[layer], chunks_of(n_tokens) - store_.kept_chunks(layer));
 }
 
 NodeId KvCache::add_node(NodeId parent) {
@@ -79,6 +107,7 @@ void KvCache::commit(ExecRef exec, std::span<const NodeId> path) {
         const std::int64_t room = host_ ? (chunk + 1) * kChunkTokens - first : std::ssize(path);
         const std::span<const NodeId> rows = path.first(std::min(room, std::ssize(path)));
         if (host_) open_place(exec.stream, chunk);
+        overwrite_to(first + std::ssize(rows));
         store_.commit(exec, store_, rows, first);
         nodes_.set_committed(first + std::ssize(rows));
         if (host_ && n_committed() % kChunkTokens == 0) host_->flush_tail(exec.stream, chunk);
@@ -92,6 +121,8 @@ void KvCache::truncate(ExecRef exec, std::int64_t n_tokens) {
     forget();
     if (n_tokens == n_committed()) return;
     if (host_) host_->invalidate(exec.stream);  // first, since it may throw the error of an earlier copy
+    n_tokens = positions_after_cut(n_tokens);
+    if (n_tokens == 0) return drop_all();
     nodes_.set_committed(n_tokens);
     if (!host_) return;
     const std::int64_t n_full = n_tokens / kChunkTokens;
@@ -107,8 +138,18 @@ void KvCache::truncate(std::int64_t n_tokens) {
     rollback(n_tokens);
 }
 
+// Drops all positions, and what rings have lost does not matter any more.
+void KvCache::drop_all() noexcept {
+    nodes_.set_committed(0);
+    std::ranges::fill(first_kept_, 0);
+    if (!host_) return;
+    host_->cut(0);
+    store_.release_from(0);
+}
+
 // Truncates to whole chunks after recover(): nothing is copied back or waited for, so this cannot fail.
 void KvCache::keep_chunks(std::int64_t n_chunks) noexcept {
+    if (positions_after_cut(n_chunks * kChunkTokens) == 0) return drop_all();
     nodes_.set_committed(n_chunks * kChunkTokens);
     host_->cut(n_chunks);
     store_.release_from(n_chunks);
@@ -116,6 +157,7 @@ void KvCache::keep_chunks(std::int64_t n_chunks) noexcept {
 
 std::int64_t KvCache::keep_intact_prefix(ExecRef exec) noexcept {
     forget();
+    if (positions_after_cut(n_committed()) == 0) drop_all();  // a restore or a prompt has not come to its end
     if (!host_) return n_committed();
     const std::int64_t n_there = host_->recover(exec.stream);
     const std::int64_t n_full = n_committed() / kChunkTokens;
@@ -128,7 +170,8 @@ std::int64_t KvCache::keep_intact_prefix(ExecRef exec) noexcept {
 }
 
 void KvCache::read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, std::byte* out) {
-    CHECK(chunk * kChunkTokens < n_committed(), "chunk {} of {} positions", chunk, n_committed());
+    CHECK(chunk >= first_kept_chunk(layer) && chunk * kChunkTokens < n_committed(),
+          "chunk {} of {} positions, kept from chunk {} on", chunk, n_committed(), first_kept_chunk(layer));
     const std::size_t bytes = layout(layer).chunk_bytes();
     if (host_ && chunk >= resident_chunks(layer) && chunk < host_->n_chunks()) {
         exec.stream.wait(host_->flushed(), host_->flush_use(chunk));
@@ -143,9 +186,15 @@ void KvCache::read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, s
 void KvCache::restore(ExecRef exec, std::int64_t first, std::int64_t n_tokens,
                       const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) {
     begin_restore(exec, first, n_tokens);
-    for (std::int64_t chunk = first / kChunkTokens; chunk < chunks_of(n_tokens); ++chunk)
-        for (std::int64_t layer = 0; layer < n_layers(); ++layer)
-            restore_chunk(exec, n_tokens, layer, chunk, [&](std::byte* out) { read(layer, chunk, out); });
+    try {
+        for (std::int64_t chunk = first / kChunkTokens; chunk < chunks_of(n_tokens); ++chunk)
+            for (std::int64_t layer = 0; layer < n_layers(); ++layer)
+                if (chunk >= first_restored_chunk(layer, n_tokens))
+                    restore_chunk(exec, n_tokens, layer, chunk, [&](std::byte* out) { read(layer, chunk, out); });
+    } catch (...) {
+        if (positions_after_cut(first) == 0) drop_all();
+        throw;
+    }
     end_restore(n_tokens);
 }
 
@@ -153,10 +202,14 @@ void KvCache::begin_restore(ExecRef exec, std::int64_t first, std::int64_t n_tok
     CHECK(n_committed() == first && first % kChunkTokens == 0 && n_nodes() == 0 && first <= n_tokens &&
               n_tokens <= context_tokens(),
           "positions {} to {} after {} and {} nodes", first, n_tokens, n_committed(), n_nodes());
-    if (!host_) return;
-    host_->extents().ask(n_tokens / kChunkTokens);
-    host_->invalidate(exec.stream);        // a prepared schedule does not have these chunks
-    host_->wait_for_flushes(exec.stream);  // of an earlier text
+    if (host_) {
+        host_->extents().ask(n_tokens / kChunkTokens);
+        host_->invalidate(exec.stream);        // a prepared schedule does not have these chunks
+        host_->wait_for_flushes(exec.stream);  // of an earlier text
+    }
+    if (first == n_tokens) return;
+    for (std::int64_t layer = 0; layer < n_layers(); ++layer)
+        first_kept_[layer] = std::max(first_kept_[layer], first_restored_chunk(layer, n_tokens));
 }
 
 void KvCache::restore_chunk(ExecRef exec, std::int64_t n_tokens, std::int64_t layer, std::int64_t chunk,
@@ -215,6 +268,8 @@ void KvCache::publish(std::uint64_t flush_use) {
 
 void KvCache::rollback(std::int64_t n_tokens) {
     forget();
+    n_tokens = positions_after_cut(n_tokens);
+    if (n_tokens == 0) return drop_all();
     nodes_.set_committed(n_tokens);
 }
 

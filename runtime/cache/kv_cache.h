@@ -9,6 +9,9 @@
 // It combines three parts: the bookkeeping of nodes (KvNodes), the device memory (DeviceKv), and, if chunks stream
 // according to KvPlacement, the host memory (HostKv). The first chunks of a layer are resident. The others fill in the
 // tail on the device and are flushed to the host when they are full; passes then read them from there.
+//
+// A layer with a sliding window may keep a ring of its last chunks only (KvPlacement::windows, kv_ring.h). Then a cut
+// that needs chunks which are overwritten already keeps no position at all, see positions_after_cut().
 #pragma once
 
 #include <cstddef>
@@ -29,8 +32,13 @@ namespace slipstream {
 
 /// Where the committed chunks of a cache are.
 struct KvPlacement {
-    std::vector<std::int64_t> resident_chunks{};  // [n_layers]: number of resident chunks, from the first; empty: all
-    PinnedArena* arena = nullptr;                 // memory of the chunks that stream; must outlive the cache
+    /// [n_layers]: number of resident chunks, from the first; empty: all. A ring is resident if this is at least
+    /// kept_chunks(), else it streams.
+    std::vector<std::int64_t> resident_chunks{};
+    PinnedArena* arena = nullptr;  // memory of the chunks that stream; must outlive the cache
+    /// [n_layers]: sliding window of each layer (0: none), which then keeps kept_chunks() chunks; empty: all layers
+    /// keep the chunks of the whole context.
+    std::vector<std::int64_t> windows{};
 };
 
 class KvCache final : public PassKv {
@@ -44,7 +52,8 @@ public:
     /// Returns what the constructor takes from the device's memory budget.
     [[nodiscard]] static std::size_t device_bytes(std::span<const KvLayout> layouts, std::int64_t context_tokens,
                                                   std::int64_t max_nodes,
-                                                  std::span<const std::int64_t> resident_chunks = {});
+                                                  std::span<const std::int64_t> resident_chunks = {},
+                                                  std::span<const std::int64_t> windows = {});
 
     // Interface of PassKv.
     [[nodiscard]] const KvLayout& layout(std::int64_t layer) const override { return store_.layout(layer); }
@@ -82,30 +91,41 @@ public:
     void await_room(std::int64_t n_rows);
     /// Drops all nodes; their scratch rows become free.
     void forget() { nodes_.forget(); }
-    /// Keeps the first `n_tokens` committed positions and drops all nodes. If their last, partly filled chunk is on the
-    /// host only, it is copied back to the tail.
+    /// Returns how many positions remain if the cache is cut to `n_tokens` (at most n_committed()): all of them, or 0
+    /// if a ring has overwritten what its window would need.
+    [[nodiscard]] std::int64_t positions_after_cut(std::int64_t n_tokens) const;
+    /// Returns the first chunk of a layer that can be read; a ring has overwritten those before it.
+    [[nodiscard]] std::int64_t first_kept_chunk(std::int64_t layer) const { return first_kept_[layer]; }
+    /// Returns the first chunk that queries from position `position` on read in a layer, if it keeps a ring; else 0.
+    [[nodiscard]] std::int64_t first_read_chunk(std::int64_t layer, std::int64_t position) const;
+    /// Returns the first chunk that restore() reads for a layer: of a ring, the one from which on a sequence of
+    /// `n_tokens` can be continued, and cut by kCutSlackTokens; else 0.
+    [[nodiscard]] std::int64_t first_restored_chunk(std::int64_t layer, std::int64_t n_tokens) const;
+    /// Keeps the first positions_after_cut(n_tokens) committed positions and drops all nodes. If their last, partly
+    /// filled chunk is on the host only, it is copied back to the tail.
     void truncate(ExecRef exec, std::int64_t n_tokens);
     /// Like truncate(exec, n_tokens), for a cache in which nothing streams (CHECKed).
     void truncate(std::int64_t n_tokens);
-    /// Recovers after a failed copy: drops all nodes and all positions from the first lost chunk on. Returns the number
-    /// of positions that remain.
+    /// Recovers after a failed copy: drops all nodes and all positions from the first lost chunk on, like truncate().
+    /// Returns the number of positions that remain.
     std::int64_t keep_intact_prefix(ExecRef exec) noexcept;
 
     /// Copies the rows of a node in a layer, [K|V] of layout(layer).scratch_row_bytes() bytes each, to `out` in host
     /// memory, in stream order.
     void read_rows(ExecRef exec, std::int64_t layer, NodeId node, std::byte* out) const;
     /// Copies a chunk that has committed positions, on the device or the host, to `out` [layout(layer).chunk_bytes()]
-    /// in host memory, before it returns. Slots past the committed positions are undefined.
+    /// in host memory, before it returns. The chunk must not be before first_kept_chunk(layer) (CHECKed). Slots past
+    /// the committed positions are undefined.
     void read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, std::byte* out);
     /// Writes the positions [first, n_tokens); `first` is n_committed() and a multiple of 256, and there are no nodes
     /// (CHECKed). `read(layer, chunk, out)` must fill `out` [layout(layer).chunk_bytes()] with what read_chunk() gave
-    /// on a device of the same kind. Chunks are read in ascending order, each for all layers before the next chunk.
-    /// If `read` throws, the positions before `first` remain.
+    /// on a device of the same kind. Chunks are read in ascending order, each for all layers before the next chunk, but
+    /// none before first_restored_chunk(). If `read` throws, positions_after_cut(first) positions remain.
     void restore(ExecRef exec, std::int64_t first, std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read);
     /// restore() in steps, to fill several caches from one source: begin_restore(), restore_chunk() for each chunk and
-    /// layer in the order of restore(), end_restore(). The positions are committed by end_restore(). `fill(out)` is
-    /// like `read`.
+    /// layer in the order of restore(), end_restore(). The positions are committed by end_restore(); without it, call
+    /// keep_intact_prefix(). `fill(out)` is like `read`.
     void begin_restore(ExecRef exec, std::int64_t first, std::int64_t n_tokens);
     void restore_chunk(ExecRef exec, std::int64_t n_tokens, std::int64_t layer, std::int64_t chunk,
                        const std::function<void(std::byte*)>& fill);
@@ -115,21 +135,27 @@ public:
     /// (PromptStream); of layers that stream, it leaves these chunks on the host. Requires that there are no nodes
     /// (CHECKed) and, if anything streams, that n_tokens is a multiple of 256 (CHECKed by publish()).
     void reserve(std::int64_t n_tokens);
+    /// Call before the first of these rows is written: rings count the chunks that they will overwrite as lost.
+    void begin_reserved_rows() { overwrite_to(n_committed()); }
     /// Call when these rows are written: chunks below n_committed() / 256 are on the host after `flush_use` of
     /// HostKv::flushed().
     void publish(std::uint64_t flush_use);
-    /// Call if these rows will not be written: returns to `n_tokens` positions, as many as before reserve(). Drops all
-    /// nodes.
+    /// Call if these rows will not be written: returns to positions_after_cut(n_tokens) positions, where `n_tokens` is
+    /// as before reserve() or less. Drops all nodes.
     void rollback(std::int64_t n_tokens);
 
 private:
+    void overwrite_to(std::int64_t n_tokens);
     void keep_chunks(std::int64_t n_chunks) noexcept;
+    void drop_all() noexcept;
     void open_place(Stream& compute, std::int64_t chunk);
     void fetch_tail(Stream& compute, std::int64_t chunk);
 
     KvNodes nodes_;
     DeviceKv store_;
-    std::optional<HostKv> host_;  // only if something streams
+    std::optional<HostKv> host_;            // only if something streams
+    std::vector<std::int64_t> windows_;     // [n_layers], or empty: see KvPlacement
+    std::vector<std::int64_t> first_kept_;  // [n_layers]: see first_kept_chunk()
 };
 
 }  // namespace slipstream

@@ -33,7 +33,7 @@ void Sequence::keep_computed(std::int64_t n_positions) {
         n_prefilled_ = std::min(n_prefilled_, n_computed());
         throw;
     }
-    n_prefilled_ = std::min(n_prefilled_, n_positions);
+    n_prefilled_ = std::min(n_prefilled_, n_computed());
 }
 
 void Sequence::truncate(std::int64_t n_tokens) {

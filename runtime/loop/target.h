@@ -67,9 +67,14 @@ public:
     /// Drops all nodes, and the positions that extend() announced if no pass has computed them. Must not be called
     /// between begin() and finish(), like every call that changes the cache. After a pass that threw, it also drops
     /// committed positions from the first KV chunk on that was lost in the failed pass: n_committed() then returns what
-    /// remains, and the next pass must compute the rest again.
+    /// remains, and the next pass must compute the rest again. After a pass with a prompt that was cancelled or threw,
+    /// layers with a sliding window may have overwritten what they need: then no position remains.
     virtual void forget() = 0;
-    /// Keeps the first `n_tokens` committed positions and drops all nodes.
+    /// Returns how many positions remain if truncate(n_tokens) is called (n_tokens <= n_committed()): all of them, or 0
+    /// if layers with a sliding window have given up KV that they would then need. Cuts of at most kCutSlackTokens keep
+    /// all.
+    [[nodiscard]] virtual std::int64_t positions_after_cut(std::int64_t n_tokens) const { return n_tokens; }
+    /// Keeps the first positions_after_cut(n_tokens) committed positions and drops all nodes.
     virtual void truncate(std::int64_t n_tokens) = 0;
 
     // Passes.
@@ -98,12 +103,20 @@ public:
     /// Copies the keys and values of a node to host memory before it returns: [n_layers][K|V] rows of
     /// kv[layer].scratch_row_bytes() bytes each.
     virtual void read_rows(NodeId node, std::byte* out) = 0;
-    /// Copies a KV chunk that has committed positions to `out`, [kv[layer].chunk_bytes()] in host memory. Slots past
-    /// the committed positions are undefined.
+    /// Returns the first KV chunk of a layer that read_chunk() can read: 0, unless the layer has a sliding window.
+    [[nodiscard]] virtual std::int64_t first_kept_chunk(std::int64_t /*layer*/) const { return 0; }
+    /// Returns the first KV chunk of a layer that restore() to `n_tokens` positions reads: 0, unless the layer has a
+    /// sliding window.
+    [[nodiscard]] virtual std::int64_t first_restored_chunk(std::int64_t /*layer*/, std::int64_t /*n_tokens*/) const {
+        return 0;
+    }
+    /// Copies a KV chunk that has committed positions, not before first_kept_chunk(layer), to `out`,
+    /// [kv[layer].chunk_bytes()] in host memory. Slots past the committed positions are undefined.
     virtual void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) = 0;
     /// Writes the positions [first, n_tokens); `first` is n_committed() and a multiple of 256, and there are no nodes
     /// (CHECKed). `read(layer, chunk, out)` must fill `out` with what read_chunk() gave. It is called once for each
-    /// chunk and layer, all layers of a chunk before the next chunk. If it throws, the positions before `first` remain.
+    /// chunk and layer, all layers of a chunk before the next chunk, except for chunks before first_restored_chunk().
+    /// If it throws, positions_after_cut(first) positions remain.
     virtual void restore(std::int64_t first, std::int64_t n_tokens,
                          const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) = 0;
 };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "offload/transfer_ring.h"
+#include "runtime/cache/kv_ring.h"
 #include "runtime/pass/pass_reads.h"
 
 namespace slipstream {
@@ -23,12 +24,6 @@ struct ScheduleItem {
 /// Chunks of a layer that one copy of KV carries at most with a ring of that size: four copies in the ring at least, so
 /// that the link goes on while one is read; never more than an extent.
 [[nodiscard]] std::int64_t chunks_per_copy(std::size_t ring_bytes, std::size_t chunk_bytes);
-
-/// The first chunk that queries from slot `first_slot` on read of a layer with a window (0: none): those before lie
-/// wholly outside of it.
-[[nodiscard]] constexpr std::int64_t first_chunk_in_window(std::int64_t window, std::int64_t first_slot) {
-    return window > 0 ? std::max<std::int64_t>(first_slot + 1 - window, 0) / kChunkTokens : 0;
-}
 
 /// What schedules over `reads` take at most: with every chunk on the host.
 struct ScheduleBounds {

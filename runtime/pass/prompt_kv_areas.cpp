@@ -11,7 +11,7 @@ std::size_t PromptKvAreas::area_bytes(const KvCache& cache, std::int64_t end_chu
     std::size_t most = 0;
     for (std::int64_t layer = 0; layer < cache.n_layers(); ++layer) {
         const std::int64_t n_chunks = std::max<std::int64_t>(end_chunk - cache.resident_chunks(layer), 0);
-        most = std::max(most, n_chunks * cache.layout(layer).chunk_bytes());
+        most = std::max(most, std::min(n_chunks, cache.store().kept_chunks(layer)) * cache.layout(layer).chunk_bytes());
     }
     return most;
 }
@@ -40,30 +40,31 @@ void PromptKvAreas::begin_layer(std::int64_t layer) {
     const auto area = static_cast<std::size_t>(layer) % area_use_.size();
     if (const std::uint64_t use = area_use_.at(area); use > 0) exec_.stream.wait(cache_->host()->flushed(), use);
     std::copy_n(cache_->chunks(layer), resident, table_.begin());
-    std::byte* data = areas_.data() + area * area_bytes_;
-    for (std::int64_t chunk = resident; chunk < range_.end_chunk();
-         ++chunk, data += cache_->layout(layer).chunk_bytes())
-        table_[chunk] = data;
+    std::byte* const data = areas_.data() + area * area_bytes_;
+    for (std::int64_t chunk = resident; chunk < range_.end_chunk(); ++chunk)
+        table_[chunk] = data + cache_->store().place(layer, chunk) * cache_->layout(layer).chunk_bytes();
     load();
 }
 
-// Copies what the cache already has of the layer: full chunks from the host, the last, partly filled one from the tail.
+// Copies what the cache already has of the layer, and the prompt's queries see of it: full chunks from the host, the
+// last, partly filled one from the tail.
 void PromptKvAreas::load() {
     HostKv& host = *cache_->host();
     const std::size_t chunk_bytes = cache_->layout(layer_).chunk_bytes();
     const std::int64_t resident = cache_->resident_chunks(layer_);
     const std::int64_t n_host = range_.first_chunk();
-    if (resident < n_host) {
+    const std::int64_t first = std::max(resident, cache_->first_read_chunk(layer_, range_.begin));
+    if (first < n_host) {
         Stream& in = pass_->copy_in();
         CopyTimes times;
         if (pass_->is_traced()) times.begin = std::chrono::steady_clock::now();
         in.wait(*computed_, exec_.stream.record(*computed_));  // the compute stream no longer uses the area
         in.wait(host.flushed(), host.flush_use(n_host - 1));
-        for (std::int64_t chunk = resident; chunk < n_host; ++chunk)
+        for (std::int64_t chunk = first; chunk < n_host; ++chunk)
             in.copy(table_[chunk], host.chunk(layer_, chunk), chunk_bytes);
         exec_.stream.wait(*loaded_, in.record(*loaded_));
         if (pass_->is_traced()) times.end = completion_time(*loaded_).value_or(std::chrono::steady_clock::now());
-        pass_->count_kv(layer_, (n_host - resident) * chunk_bytes, times);
+        pass_->count_kv(layer_, (n_host - first) * chunk_bytes, times);
     }
     if (range_.begin % kChunkTokens != 0 && n_host >= resident)
         exec_.stream.copy(table_[n_host], cache_->store().tail_chunk(layer_, n_host), chunk_bytes);
@@ -73,7 +74,8 @@ void PromptKvAreas::end_layer() {
     if (!streams(layer_)) return;
     HostKv& host = *cache_->host();
     last_flush_ = host.flush(exec_.stream, [&](Stream& out) {
-        for (std::int64_t chunk = std::max(range_.first_chunk(), cache_->resident_chunks(layer_));
+        for (std::int64_t chunk = std::max({range_.first_chunk(), cache_->resident_chunks(layer_),
+                                            range_.end_chunk() - cache_->store().kept_chunks(layer_)});
              chunk < range_.end_chunk(); ++chunk)
             out.copy(host.chunk(layer_, chunk), table_[chunk], cache_->layout(layer_).chunk_bytes());
     });

@@ -1,6 +1,6 @@
-// KV of a prompt that passes through the model layer by layer, if the ring has room for all KV of a layer. While a
-// layer is computed, its KV is in an area of the ring. The KV that the host already has is copied to the device once;
-// the chunks that the prompt fills are flushed after the layer.
+// KV of a prompt that passes through the model layer by layer, if the transfer ring has room for all KV that a layer
+// keeps. While a layer is computed, its KV is in an area of the ring. The KV that the host already has is copied to the
+// device once; the chunks that the prompt fills are flushed after the layer, as many as the layer keeps.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ namespace slipstream {
 
 class PromptKvAreas final : public PromptKv {
 public:
-    /// Returns the bytes of device memory of one area: enough for the chunks below `end_chunk` that stream, in any
-    /// layer.
+    /// Returns the bytes of device memory of one area: enough for the chunks below `end_chunk` that stream and that the
+    /// layer keeps, in any layer.
     [[nodiscard]] static std::size_t area_bytes(const KvCache& cache, std::int64_t end_chunk);
 
     /// `areas` is device memory for one area or two, 64-byte aligned. With two, a layer begins while the previous one

@@ -87,6 +87,7 @@ Forward::PromptSteps::PromptSteps(Forward& forward, KvCache& cache, const Prompt
     forward.prefill_rows_.clear();
     for (std::int32_t row = 0; row < range.chunk_tokens; ++row) forward.prefill_rows_.emplace_back(row);
     forward.pass_.activations().use_hidden(forward.pass_.activations().buffer(Activation::Hidden).data());
+    cache.begin_reserved_rows();
     if (reads.streams()) stream_.emplace(*forward.streams_, *forward.model_, cache, forward.exec(), range);
     forward.pass_.read_from(stream_ ? &*stream_ : nullptr, stream_ ? stream_->kv() : nullptr);
 }

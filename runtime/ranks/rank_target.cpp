@@ -76,18 +76,24 @@ void RankTarget::commit(std::span<const NodeId> path) {
 void RankTarget::forget() {
     CHECK(!in_pass_, "nodes are forgotten in a pass");
     const std::int64_t from = std::exchange(extended_from_, -1);
-    for (KvCache* cache : caches_) {
-        if (from < 0) {
-            cache->forget();
-        } else {
-            cache->rollback(from);
-        }
+    if (from < 0) {
+        for (KvCache* cache : caches_) cache->forget();
+    } else {
+        const std::int64_t kept = positions_after_cut(from);
+        for (KvCache* cache : caches_) cache->rollback(kept);
+        for (ViewBuilder* view : views_) view->truncate(kept);
     }
     if (std::exchange(failed_, false)) roll_back_to(n_committed());
 }
 
+std::int64_t RankTarget::positions_after_cut(std::int64_t n_tokens) const {
+    for (const KvCache* cache : caches_) n_tokens = cache->positions_after_cut(n_tokens);
+    return n_tokens;
+}
+
 void RankTarget::truncate(std::int64_t n_tokens) {
     check_between_passes();
+    if (n_tokens < n_committed()) n_tokens = positions_after_cut(n_tokens);
     try {
         for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
             on_rank(ranks_, rank, kKvStage, [&] { caches_[rank]->truncate(exec(rank), n_tokens); });
@@ -106,12 +112,15 @@ void RankTarget::roll_back_to(std::int64_t n_tokens) noexcept {
     for (std::size_t n_alike = 0; n_alike < ranks_.size();) {
         const std::size_t rank = n_alike++;
         if (caches_[rank]->n_committed() == n_tokens) continue;
+        bool is_alike = false;
         try {
             caches_[rank]->truncate(exec(rank), n_tokens);
+            is_alike = caches_[rank]->n_committed() == n_tokens;  // else a ring had overwritten what it needs
         } catch (...) {
-            n_tokens = std::min(n_tokens, caches_[rank]->keep_intact_prefix(exec(rank)));
-            n_alike = 0;
         }
+        if (is_alike) continue;
+        n_tokens = std::min(n_tokens, caches_[rank]->keep_intact_prefix(exec(rank)));
+        n_alike = 0;
     }
     for (ViewBuilder* view : views_) view->truncate(n_committed());
 }
@@ -229,6 +238,16 @@ void RankTarget::read_rows(NodeId node, std::byte* out) {
     }
 }
 
+std::int64_t RankTarget::first_kept_chunk(std::int64_t layer) const {
+    const LayerOwner& owner = owners_[layer].front();  // all owners of a layer keep the same chunks of it
+    return caches_[owner.rank]->first_kept_chunk(owner.layer);
+}
+
+std::int64_t RankTarget::first_restored_chunk(std::int64_t layer, std::int64_t n_tokens) const {
+    const LayerOwner& owner = owners_[layer].front();
+    return caches_[owner.rank]->first_restored_chunk(owner.layer, n_tokens);
+}
+
 // A chunk of the whole model is the chunks of its owners, one after the other: heads are its outermost dimension.
 void RankTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) {
     failed_ = true;  // until it is read
@@ -250,6 +269,7 @@ void RankTarget::restore(std::int64_t first, std::int64_t n_tokens,
             on_rank(ranks_, rank, kKvStage, [&] { caches_[rank]->begin_restore(exec(rank), first, n_tokens); });
         for (std::int64_t chunk = first / kChunkTokens; chunk * kChunkTokens < n_tokens; ++chunk) {
             for (std::int64_t layer = 0; layer < std::ssize(owners_); ++layer) {
+                if (chunk < first_restored_chunk(layer, n_tokens)) continue;
                 read(layer, chunk, whole.data());
                 restore_chunk(n_tokens, layer, chunk, whole.data());
             }

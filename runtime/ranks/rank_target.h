@@ -44,6 +44,7 @@ public:
     NodeId add_node(NodeId parent) override;
     void commit(std::span<const NodeId> path) override;
     void forget() override;
+    [[nodiscard]] std::int64_t positions_after_cut(std::int64_t n_tokens) const override;
     void truncate(std::int64_t n_tokens) override;
 
     [[nodiscard]] bool takes_prompt(std::int64_t end) const override;
@@ -53,6 +54,8 @@ public:
     [[nodiscard]] LogitRows finish() override;
 
     void read_rows(NodeId node, std::byte* out) override;
+    [[nodiscard]] std::int64_t first_kept_chunk(std::int64_t layer) const override;
+    [[nodiscard]] std::int64_t first_restored_chunk(std::int64_t layer, std::int64_t n_tokens) const override;
     void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) override;
     void restore(std::int64_t first, std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) override;

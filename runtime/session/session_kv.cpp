@@ -4,6 +4,9 @@
 #include <numeric>
 #include <optional>
 #include <utility>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
@@ -20,13 +23,31 @@ SessionKv::SessionKv(SessionFile& session, Target& target, std::size_t limit_byt
     max_chunks_ = static_cast<std::int64_t>(limit_bytes / chunk_bytes);
 }
 
+// Returns the most chunks, up to `max_chunks`, of which the file has what the target reads to be restored to them.
+std::int64_t SessionKv::restorable_chunks(std::int64_t max_chunks) const {
+    std::vector<std::int64_t> first_saved(n_layers_, 0);  // [layers]: from this chunk on, all before n_chunks are saved
+    std::int64_t most = 0;
+    for (std::int64_t n_chunks = 1; n_chunks <= max_chunks; ++n_chunks) {
+        bool has_all = true;
+        for (std::int64_t layer = 0; layer < n_layers_; ++layer) {
+            if (!session_.has_kv(layer, n_chunks - 1)) first_saved[layer] = n_chunks;
+            has_all = has_all && first_saved[layer] <= target_.first_restored_chunk(layer, n_chunks * kChunkTokens);
+        }
+        if (has_all) most = n_chunks;
+    }
+    return most;
+}
+
 std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress) {
     std::int64_t n_chunks = 0;
     std::optional<std::pair<std::int64_t, std::int64_t>> damaged;  // layer, chunk
     do {
-        n_chunks = std::min(session_.n_kv_chunks(), (session_.text_tokens() - 1) / kChunkTokens);
+        n_chunks = restorable_chunks((session_.text_tokens() - 1) / kChunkTokens);
         damaged.reset();
         std::int64_t n_read = 0;
+        std::int64_t n_blocks = n_chunks * n_layers_;
+        for (std::int64_t layer = 0; layer < n_layers_; ++layer)
+            n_blocks -= target_.first_restored_chunk(layer, n_chunks * kChunkTokens);
         try {
             if (n_chunks > 0)
                 target_.restore(0, n_chunks * kChunkTokens,
@@ -38,7 +59,7 @@ std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int6
                                         throw FormatError("damaged KV");
                                     }
                                     if (is_padded) std::copy_n(block_.data(), n_bytes, out);
-                                    if (on_progress) on_progress(++n_read, n_chunks * n_layers_);
+                                    if (on_progress) on_progress(++n_read, n_blocks);
                                 });
         } catch (const Error&) {
             if (!damaged) throw;
@@ -56,6 +77,15 @@ std::optional<std::string> SessionKv::save() {
     for (; n_saved_ < n_chunks; ++n_saved_) {
         for (std::int64_t layer = 0; layer < n_layers_; ++layer) {
             if (session_.has_kv(layer, n_saved_)) continue;
+            if (n_saved_ < target_.first_kept_chunk(layer)) {
+                if (session_.begin().version > 1) continue;
+                max_chunks_ = n_saved_;
+                return fmt::format(
+                    "{}: a session begun by an older version cannot leave out KV that layers with a sliding window "
+                    "have "
+                    "given up",
+                    session_.path().string());
+            }
             if (const auto refused = save_block(layer, n_saved_)) return refused;
         }
     }

@@ -1,6 +1,7 @@
 // SessionKv: saves the KV cache of a session to its file, and restores it. KV chunks are saved when they are full, all
 // layers of one chunk before the next. The last chunk, which is not full, is never saved; the loop computes it again.
 // If the chunks would take more than a limit, no more are saved, and the later positions are computed again, too.
+// Layers with a sliding window save the chunks that they still keep, and restore those that the text can then need.
 #pragma once
 
 #include <cstddef>
@@ -37,6 +38,7 @@ public:
     [[nodiscard]] std::optional<std::string> save();
 
 private:
+    [[nodiscard]] std::int64_t restorable_chunks(std::int64_t max_chunks) const;
     [[nodiscard]] std::optional<std::string> save_block(std::int64_t layer, std::int64_t chunk);
 
     SessionFile& session_;

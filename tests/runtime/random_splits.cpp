@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "runtime/cache/kv_ring.h"
 #include "tests/runtime/random_walk.h"
 #include "tests/support/target_texts.h"
 #include "tests/support/tensor_engine.h"
@@ -17,6 +18,7 @@ namespace slipstream {
 namespace {
 
 constexpr std::int64_t kContext = SplitEngine::kContext;
+constexpr std::int64_t kRingContext = 3600;  // more than the KV chunks of a ring
 
 /// A tree, whose nodes a target numbers itself.
 struct RandomTree {
@@ -82,21 +84,32 @@ public:
           files_(make_tiny_model({.n_layers = 4,
                                   .n_q_heads = 6,
                                   .n_kv_heads = 3,
-                                  .context_tokens = kContext,
-                                  .window = dice.one_in(3) ? 300 : 0,
+                                  .context_tokens = kRingContext,
+                                  .window = dice.pick({0, 0, 0, 300, 300, 40, 256}),
                                   .weight_type = dice.pick({DType::BF16, DType::F32}),
                                   .biases = dice.one_in(2),
                                   .kv_dtype = dice.one_in(3) ? DType::Q8_0 : DType::F16})),
-          faults_(parts.size()),
-          resident_(*files_, parts, Streams::Nothing) {
+          // Half of the models with windows keep rings.
+          kept_(files_->config().window(1) > 0 && dice.one_in(2) ? WindowedKv::Ring : WindowedKv::Whole),
+          context_(kept_ == WindowedKv::Ring ? kRingContext : kContext),
+          faults_(parts.size()) {
+        for (std::size_t rank = 0; rank < parts.size(); ++rank)
+            resident_devices_.push_back(std::make_unique<RankDevice>());
+        resident_.emplace(*files_, parts, Streams::Nothing, std::size_t{1} << 17, resident_devices_, WindowedKv::Whole,
+                          context_);
         for (std::size_t rank = 0; rank < parts.size(); ++rank)
             devices_.push_back(std::make_unique<RankDevice>(faults_.device(rank, dice)));
         const auto streams = dice.pick({Streams::Weights, Streams::Kv, Streams::Both});
         const std::size_t ring_bytes = dice.pick<std::size_t>({1 << 17, 150'000, 1 << 18, 1 << 19, 1 << 20});
-        streamed_.emplace(*files_, parts, streams, ring_bytes, devices_);
+        streamed_.emplace(*files_, parts, streams, ring_bytes, devices_, kept_, context_);
     }
 
     void run() {
+        if (kept_ == WindowedKv::Ring) {
+            const auto text = random_tokens(1800, dice_.seed());
+            feed(target(), text);
+            feed(other(), text);
+        }
         for (int i = 0; i < 40; ++i) {
             what_ = "";
             if (with_faults_ && dice_.one_in(3)) faults_.strike(dice_);
@@ -120,17 +133,19 @@ public:
 
 private:
     [[nodiscard]] Target& target() { return *streamed_->target; }
-    [[nodiscard]] Target& other() { return *resident_.target; }
+    [[nodiscard]] Target& other() { return *resident_->target; }
 
     void step() {
         const std::int64_t n = target().n_committed();
-        const std::int64_t left = kContext - n;
+        const std::int64_t left = context_ - n;
         const std::int64_t op = dice_.below(12);
         if (left < 80 || op == 0) {
             what_ = "truncate";
             const std::int64_t back = left < 80 ? 1 + dice_.below(2500) : dice_.pick({1, 3, 40, 255, 256, 257, 700});
-            const std::int64_t kept = std::max<std::int64_t>(0, n - back);
+            std::int64_t kept = std::max<std::int64_t>(0, n - back);
             target().truncate(kept);
+            // Rings keep all positions after a cut within the slack, and none after some deeper cuts.
+            if (kept_ == WindowedKv::Ring && back > kCutSlackTokens && target().n_committed() == 0) kept = 0;
             other().truncate(kept);
         } else if (op == 1 && left > 530) {
             what_ = "feed";
@@ -183,6 +198,7 @@ private:
                                             .control = &control});
         if (got.empty()) {
             target().forget();
+            if (kept_ == WindowedKv::Ring && target().n_committed() == 0) return other().truncate(0);
             if (target().n_committed() != begin)
                 throw Broken{
                     fmt::format("{} of {} positions after a prompt that was given up", target().n_committed(), begin)};
@@ -215,7 +231,8 @@ private:
     }
     void compare_kv() {
         try {
-            if (kv_of(target()) != kv_of(other())) throw Broken{"the KV differs from that without streaming"};
+            if (kv_of(target(), target()) != kv_of(other(), target()))
+                throw Broken{"the KV differs from that without streaming"};
         } catch (const Error& error) {
             if (!with_faults_) throw Broken{fmt::format("KV: {}", error.what())};
             ++figures_.n_failures;  // a copy of the last step
@@ -227,8 +244,11 @@ private:
     WalkFigures& figures_;
     const char* what_ = "";
     std::unique_ptr<ModelFiles> files_;
+    WindowedKv kept_;       // by the streamed target
+    std::int64_t context_;  // of both targets
     WalkFaults faults_;
-    Engine resident_;
+    std::vector<std::unique_ptr<RankDevice>> resident_devices_;
+    std::optional<Engine> resident_;
     std::vector<std::unique_ptr<RankDevice>> devices_;
     std::optional<Engine> streamed_;
 };

@@ -90,7 +90,7 @@ void FakeTarget::truncate(std::int64_t n_tokens) {
     check_between_passes();
     CHECK(n_tokens >= 0 && n_tokens <= n_committed(), "{} of {} positions", n_tokens, n_committed());
     kv_->nodes.clear();
-    kv_->committed.resize(static_cast<std::size_t>(n_tokens));
+    kv_->committed.resize(static_cast<std::size_t>(positions_after_cut(n_tokens)));
 }
 
 bool FakeTarget::takes_prompt(std::int64_t end) const {

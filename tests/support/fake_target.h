@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -21,7 +22,8 @@ struct FakeOptions {
     std::int64_t max_nodes = 2048;
     std::int64_t vocab = 97;
     bool has_prompt_kernels = false;
-    bool takes_prompts = false;  // prompts that go along with a pass
+    bool takes_prompts = false;                                       // prompts that go along with a pass
+    std::int64_t max_cut = std::numeric_limits<std::int64_t>::max();  // a deeper cut keeps nothing
 };
 
 /// Committed positions and nodes. Several targets may use the same FakeKv, in turn.
@@ -55,6 +57,9 @@ public:
     NodeId add_node(NodeId parent) override;
     void commit(std::span<const NodeId> path) override;
     void forget() override;
+    [[nodiscard]] std::int64_t positions_after_cut(std::int64_t n_tokens) const override {
+        return n_committed() - n_tokens > kv_->options.max_cut ? 0 : n_tokens;
+    }
     void truncate(std::int64_t n_tokens) override;
 
     [[nodiscard]] bool takes_prompt(std::int64_t end) const override;

@@ -25,6 +25,9 @@ struct RankDevice {
     CpuDevice device;
 };
 
+/// What a windowed layer keeps: a ring of its last KV chunks, or all (to compare with).
+enum class WindowedKv : std::uint8_t { Whole, Ring };
+
 /// A split by layers.
 struct SplitEngine {
     static constexpr std::int64_t kContext = 2600;
@@ -38,8 +41,17 @@ struct SplitEngine {
         : SplitEngine(files, SplitKind::Layers, parts, streams, options, ring_bytes) {}
     /// Uses `devices`, which must outlive this object.
     SplitEngine(const ModelFiles& files, const std::vector<std::int64_t>& parts, Streams streams,
-                std::size_t ring_bytes, const std::vector<std::unique_ptr<RankDevice>>& devices) {
+                std::size_t ring_bytes, const std::vector<std::unique_ptr<RankDevice>>& devices,
+                WindowedKv windowed_kv = WindowedKv::Whole, std::int64_t context_tokens = kContext)
+        : SplitEngine(windowed_kv, context_tokens) {
         make(files, SplitKind::Layers, parts, streams, ring_bytes, devices);
+    }
+    /// A split of any kind for another context. Makes its own devices.
+    SplitEngine(const ModelFiles& files, SplitKind kind, const std::vector<std::int64_t>& parts, Streams streams,
+                WindowedKv windowed_kv, std::int64_t context_tokens, std::size_t ring_bytes = kRingBytes)
+        : SplitEngine(windowed_kv, context_tokens) {
+        for (std::size_t i = 0; i < parts.size(); ++i) own.push_back(std::make_unique<RankDevice>());
+        make(files, kind, parts, streams, ring_bytes, own);
     }
 
     [[nodiscard]] PinnedArena& arena() { return *arena_; }
@@ -51,7 +63,8 @@ struct SplitEngine {
     RankTarget* plain = nullptr;   // target of the self-check
 
 protected:
-    SplitEngine() = default;
+    SplitEngine(WindowedKv windowed_kv, std::int64_t context_tokens)
+        : context_(context_tokens), windowed_kv_(windowed_kv) {}
     SplitEngine(const ModelFiles& files, SplitKind kind, const std::vector<std::int64_t>& parts, Streams streams,
                 const std::vector<CpuDeviceOptions>& options, std::size_t ring_bytes) {
         for (std::size_t i = 0; i < parts.size(); ++i)
@@ -70,10 +83,10 @@ protected:
             of_runner.push_back({.model = models.back().get(),
                                  .layers = shards[i].layers,
                                  .first_vocab = shards[i].first_vocab,
-                                 .kv = kv_placement(models.back()->config().n_layers(), streams, on),
+                                 .kv = kv_placement(models.back()->config(), streams, on),
                                  .ring_bytes = ring_bytes});
         }
-        const RunnerNeeds needs{.text_tokens = kContext,
+        const RunnerNeeds needs{.text_tokens = context_,
                                 .forward = forward_limits_for(kBudget),
                                 .scratch_nodes = SelfCheck::scratch_nodes_for(kBudget),
                                 .check_tokens = kPrefillChunkTokens};
@@ -88,8 +101,8 @@ protected:
     }
 
 private:
-    static LoadOptions load_options(const ModelFiles& files, const ModelShard& shard, Streams streams, RankDevice& on) {
-        LoadOptions options{.context_tokens = kContext, .shard = shard};
+    LoadOptions load_options(const ModelFiles& files, const ModelShard& shard, Streams streams, RankDevice& on) const {
+        LoadOptions options{.context_tokens = context_, .shard = shard};
         options.placement = {.max_item_bytes = kItemBytes, .arena = &on.arena};
         if (streams == Streams::Nothing || streams == Streams::Kv) return options;
         const ModelWeights thin = shard_weights(files.weights(), files.config(), shard);
@@ -98,14 +111,21 @@ private:
         for (std::size_t i = 0; i < n; ++i) options.placement.streams.push_back(i % 3 > 0);
         return options;
     }
-    static KvPlacement kv_placement(std::int64_t n_layers, Streams streams, RankDevice& on) {
+    // Every other layer has one resident chunk; of the rings, every third is resident.
+    KvPlacement kv_placement(const ModelConfig& config, Streams streams, RankDevice& on) const {
         KvPlacement placement{.resident_chunks = {}, .arena = &on.arena};
-        if (streams == Streams::Kv || streams == Streams::Both)
-            for (std::int64_t layer = 0; layer < n_layers; ++layer) placement.resident_chunks.push_back(layer % 2);
+        if (windowed_kv_ == WindowedKv::Ring) placement.windows = layer_windows(config);
+        if (streams != Streams::Kv && streams != Streams::Both) return placement;
+        for (std::int64_t layer = 0; layer < config.n_layers(); ++layer) {
+            const bool is_resident_ring = !placement.windows.empty() && config.window(layer) > 0 && layer % 3 == 2;
+            placement.resident_chunks.push_back(is_resident_ring ? context_ : layer % 2);
+        }
         return placement;
     }
 
     PinnedArena* arena_ = nullptr;
+    std::int64_t context_ = kContext;
+    WindowedKv windowed_kv_ = WindowedKv::Whole;
 };
 
 }  // namespace slipstream

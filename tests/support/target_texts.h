@@ -45,17 +45,21 @@ inline constexpr SamplerOptions kTinySampling{.temperature = 0.9, .seed = 4};
     return generate(target, prompt, n_tokens, nothing, 1);
 }
 
-/// Returns the full KV chunks of all layers, one layer after the other.
-[[nodiscard]] inline std::vector<std::byte> kv_of(Target& target) {
+/// Returns the full KV chunks of all layers, one layer after the other; only those that `ringed` still has, which may
+/// be a target with the same text whose windowed layers keep rings.
+[[nodiscard]] inline std::vector<std::byte> kv_of(Target& target, const Target& ringed) {
     std::vector<std::byte> all;
     for (std::int64_t layer = 0; layer < target.shape().n_layers; ++layer) {
         std::vector<std::byte> chunk(target.shape().kv[layer].chunk_bytes());
-        for (std::int64_t i = 0; i < target.n_committed() / kChunkTokens; ++i) {
+        for (std::int64_t i = ringed.first_kept_chunk(layer); i < target.n_committed() / kChunkTokens; ++i) {
             target.read_chunk(layer, i, chunk.data());
             all.insert(all.end(), chunk.begin(), chunk.end());
         }
     }
     return all;
+}
+[[nodiscard]] inline std::vector<std::byte> kv_of(Target& target) {
+    return kv_of(target, target);
 }
 
 }  // namespace slipstream

@@ -14,7 +14,9 @@ struct TensorEngine : SplitEngine {
                  const std::vector<CpuDeviceOptions>& options = {})
         : SplitEngine(files, SplitKind::Tensor, parts, streams, options, kRingBytes) {}
     TensorEngine(const ModelFiles& files, const std::vector<std::int64_t>& parts, Streams streams,
-                 std::size_t ring_bytes, const std::vector<std::unique_ptr<RankDevice>>& devices) {
+                 std::size_t ring_bytes, const std::vector<std::unique_ptr<RankDevice>>& devices,
+                 WindowedKv windowed_kv = WindowedKv::Whole, std::int64_t context_tokens = kContext)
+        : SplitEngine(windowed_kv, context_tokens) {
         make(files, SplitKind::Tensor, parts, streams, ring_bytes, devices);
     }
 };

@@ -90,13 +90,14 @@ struct ViewedModel {
     static constexpr std::int64_t kContext = 2048;
     static constexpr std::int64_t kMaxTokens = 64;
 
-    /// `resident_chunks`: [n_layers]; empty: the whole cache is resident.
+    /// `resident_chunks`: [n_layers]; empty: the whole cache is resident. `windows`: of layers that keep rings.
     ViewedModel(const ModelFiles& files, Device& device, const ViewOptions& options,
-                std::vector<std::int64_t> resident_chunks)
+                std::vector<std::int64_t> resident_chunks, std::vector<std::int64_t> windows = {},
+                std::int64_t context_tokens = kContext)
         : arena({.limit_bytes = std::size_t{64} << 20, .page_lock = lock_of(device), .device = &device}),
-          model(files, device, {.context_tokens = kContext}),
-          cache(device, model.kv_layouts(), kContext, kMaxTokens,
-                {.resident_chunks = std::move(resident_chunks), .arena = &arena}),
+          model(files, device, {.context_tokens = context_tokens}),
+          cache(device, model.kv_layouts(), context_tokens, kMaxTokens,
+                {.resident_chunks = std::move(resident_chunks), .arena = &arena, .windows = std::move(windows)}),
           view(device, model.kv_layouts(), {.n_slots = options.slots(), .max_nodes = 32}),
           builder(device, cache, view, model.config(), options) {
         if (cache.streams())
