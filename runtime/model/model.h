@@ -110,7 +110,8 @@ private:
 
 /// What kv_bytes() says at most, for what is larger: still far from overflow when file sizes are added to it.
 inline constexpr std::size_t kMaxKvBytes = std::size_t{1} << 62;
-/// Bytes of KV that `context_tokens` of this model take, whole chunks, all layers; kMaxKvBytes where that is less.
+/// Bytes of KV that `context_tokens` of this model take, whole chunks, all layers, of windowed layers their rings;
+/// kMaxKvBytes where that is less.
 [[nodiscard]] std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t context_tokens);
 
 }  // namespace slipstream

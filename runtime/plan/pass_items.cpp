@@ -5,6 +5,7 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/pack_weights.h"
 #include "offload/transfer_ring.h"
+#include "runtime/cache/kv_ring.h"
 
 namespace slipstream {
 
@@ -20,11 +21,12 @@ PassItem kv_item(const PassItemRequest& request, std::int64_t layer) {
     const std::int64_t n_chunks = ceil_div(request.context_tokens, kChunkTokens);
     PassItem pass_item{.tag = PlanTag::Kv,
                        .layer = layer,
-                       .bytes = static_cast<std::size_t>(n_chunks) * chunk,
+                       .bytes = static_cast<std::size_t>(kept_chunks(config.window(layer), n_chunks)) * chunk,
                        .unit_bytes = chunk,
                        .transfer_bytes = static_cast<std::size_t>(kChunksPerExtent) * chunk,
                        .queries_per_kv_head = config.attention(layer).queries_per_kv_head()};
-    // A window that begins inside a KV chunk reads one chunk more than its length.
+    // A window that begins inside a KV chunk reads one chunk more than its length. A ring keeps more than that, so no
+    // plan makes a part of a ring resident.
     const std::int64_t shown = ceil_div(std::min(config.window(layer), n_chunks * kChunkTokens), kChunkTokens) + 1;
     if (config.window(layer) > 0 && shown < n_chunks) pass_item.window_bytes = static_cast<std::size_t>(shown) * chunk;
     return pass_item;

@@ -23,7 +23,7 @@ struct PassItem {
     PlanTag tag = PlanTag::Weights;
     std::int64_t layer = 0;         // n_layers for the LM head
     std::int64_t weight_item = -1;  // index among the weight items; -1: the KV of the layer
-    std::size_t bytes = 0;          // size of the item; of KV: at full context
+    std::size_t bytes = 0;          // size of the item; of KV: of the chunks that the layer keeps at full context
     /// The first n units of an item can be resident. Of weights: `bytes`; of KV: a KV chunk.
     std::size_t unit_bytes = 0;
     /// Most bytes of one copy. Of weights: `bytes`; of KV: an extent.

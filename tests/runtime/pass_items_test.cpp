@@ -114,9 +114,10 @@ TEST(PassItems, KvIsWholeChunksInExtents) {
     EXPECT_EQ(kv.window_bytes, 0U);
 }
 
-TEST(PassItems, OfAWindowOneChunkMoreThanItsLengthIsRead) {
+TEST(PassItems, OfAWindowOneChunkMoreThanItsLengthIsReadAndARingIsKept) {
     const Fixture made(std::size_t{1} << 30, 4096, 600);
-    EXPECT_EQ(made.pass_items[1].bytes, 16 * kChunkBytes);
+    EXPECT_EQ(made.pass_items[1].bytes, 11 * kChunkBytes);
+    EXPECT_EQ(made.pass_items[4].bytes, 16 * kChunkBytes);
     EXPECT_EQ(made.pass_items[1].window_bytes, 4 * kChunkBytes);
     EXPECT_EQ(made.pass_items[4].window_bytes, 0U);
     // A window as long as the context hides nothing.

@@ -72,6 +72,15 @@ TEST_F(TriForce, ThirteenBillionFollowFromSeven) {
     EXPECT_NEAR(seconds(thirteen, low, thirteen.hardware.device_bytes), 1.794, 0.05 * 1.794);
 }
 
+// Ten layers keep the KV of 512 chunks, 52 a ring of ceil((1024 + 1024 + 511) / 256) + 2 chunks, of 2 MiB each.
+TEST(PlanReport, WindowedLayersKeepASixthOfTheKv) {
+    const PlanReport report = make_plan_report(request("2x4090", "gemma3-27b", Quantisation::Q4_K_M, 131072));
+    EXPECT_EQ(report.kv_bytes(), (10 * 512 + 52 * 12) * (std::size_t{2} << 20));
+    const ResidencyPlan& plan = report.plan.sums();
+    EXPECT_LE(plan.resident_kv_bytes + plan.streamed_kv_bytes, report.kv_bytes());
+    EXPECT_LT(5 * report.kv_bytes(), 62 * 512 * (std::size_t{2} << 20));
+}
+
 TEST(PlanReport, ALargeModelStreamsItsWeights) {
     const PlanReport report = make_plan_report(request("1x4090", "llama-70b", Quantisation::Q4_K_M));
     EXPECT_EQ(report.context_tokens, 4096);

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "runtime/loop/generation_loop.h"
@@ -26,7 +27,8 @@ public:
 
     /// Reuses, begins and generates; the number of positions that were reused.
     std::int64_t turn(const std::vector<TokenId>& prompt, std::int64_t n_tokens) {
-        const std::int64_t n_reused = PrefixStore(sequence_).reuse(prompt);
+        const std::int64_t n_reused =
+            PrefixStore(sequence_).reuse(prompt, [&](std::int64_t n_same) { losses.push_back(n_same); });
         EXPECT_EQ(n_reused, sequence_.n_computed());
         loop_.begin(prompt);
         while (n_tokens > 0) n_tokens -= std::ssize(loop_.step(n_tokens));
@@ -40,6 +42,8 @@ public:
     }
     [[nodiscard]] const std::vector<TokenId>& text() const { return sequence_.tokens(); }
     [[nodiscard]] std::int64_t n_computed() const { return sequence_.n_computed(); }
+
+    std::vector<std::int64_t> losses;  // lengths of prefixes that a target with windows could not keep
 
 private:
     FakeKv kv_;
@@ -55,6 +59,24 @@ TEST(PrefixStore, AnEmptyCacheGivesNothing) {
     Conversation talk({});
     EXPECT_EQ(talk.turn({1, 2, 3}, 2), 0);
     EXPECT_TRUE(talk.is_exact());
+}
+
+// A target whose windowed layers have given up what a prefix needs says so before, and computes it again.
+TEST(PrefixStore, ADeepCutOfATargetWithWindowsKeepsNothing) {
+    for (const bool has_prompt_kernels : {false, true}) {
+        Conversation talk({.has_prompt_kernels = has_prompt_kernels, .max_cut = 10});
+        std::vector<TokenId> prompt(1100, 5);
+        talk.turn(prompt, 3);
+        prompt.resize(1093);
+        EXPECT_EQ(talk.turn(prompt, 3), 1092);
+        EXPECT_THAT(talk.losses, testing::IsEmpty());
+        prompt.resize(1050);
+        EXPECT_EQ(talk.turn(prompt, 3), 0);
+        EXPECT_THAT(talk.losses, testing::ElementsAre(1049));
+        EXPECT_TRUE(talk.is_exact());
+        EXPECT_EQ(talk.turn(prompt, 3), 1049);
+        EXPECT_TRUE(talk.is_exact());
+    }
 }
 
 TEST(PrefixStore, ThePromptsLastTokenIsComputedAlways) {

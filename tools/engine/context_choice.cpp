@@ -31,8 +31,15 @@ ContextChoice choose_context(const ModelConfig& config, DType kv_dtype, std::opt
     const std::size_t room = memory.available_bytes - std::min(memory.available_bytes, taken);
     const auto fits = [&](std::int64_t tokens) { return kv_bytes(config, kv_dtype, tokens) <= room; };
     if (fits(wanted)) return {wanted, false};
-    const std::size_t chunk_bytes = kv_bytes(config, kv_dtype, kChunkTokens);
-    const std::int64_t most = static_cast<std::int64_t>(room / chunk_bytes) * kChunkTokens;
+    std::int64_t most = 0;  // the largest number of whole KV chunks that fits, in tokens
+    for (std::int64_t too_many = wanted / kChunkTokens + 1; most / kChunkTokens + 1 < too_many;) {
+        const std::int64_t middle = most / kChunkTokens + (too_many - most / kChunkTokens) / 2;
+        if (fits(middle * kChunkTokens)) {
+            most = middle * kChunkTokens;
+        } else {
+            too_many = middle;
+        }
+    }
     if (asked || most == 0)
         throw OutOfBudget(fmt::format("a context of {} takes {} of KV cache, {} are free beside the model{}",
                                       counted(wanted, "token"), size_text(kv_bytes(config, kv_dtype, wanted)),

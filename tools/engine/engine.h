@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -295,8 +296,10 @@ public:
 
     /// Keeps the positions of the sequence's KV cache that `prompt` (not empty) can reuse, drops the others, and
     /// returns their number. It is less than the length of the prompt, since the logits of its last token are needed.
-    /// The rest of the prompt gets the same bits as if it were computed from an empty cache.
-    std::int64_t reuse(std::span<const TokenId> prompt);
+    /// The rest of the prompt gets the same bits as if it were computed from an empty cache. If layers with a sliding
+    /// window have given up KV that the shared prefix needs, none is kept: `on_loss` is called before, with the length
+    /// of the prefix.
+    std::int64_t reuse(std::span<const TokenId> prompt, const std::function<void(std::int64_t)>& on_loss = {});
 
 private:
     Sequence* sequence_;

@@ -71,7 +71,7 @@ void LoadedModel::report_lock_refusal() const {
 }
 
 KvPlacement LoadedModel::kv_placement(std::size_t device) const {
-    KvPlacement placement{.resident_chunks = {}, .arena = arena_.get()};
+    KvPlacement placement{.resident_chunks = {}, .arena = arena_.get(), .windows = layer_windows(shard_config(device))};
     if (!plan_) return placement;
     const ModelPlan& of_device = plan_->ranks()[device];
     bool streams = false;

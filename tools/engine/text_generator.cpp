@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "runtime/cache/kv_ring.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/loop/self_check.h"
 #include "runtime/plan/split_plan.h"
@@ -42,7 +43,10 @@ struct TextGenerator::Parts {
     std::optional<SelfCheck> self_check;
     std::optional<GenerationLoop> loop;
     StreamSnapshot start{};
-    StreamSnapshot before{};  // what streamed before `start`
+    StreamSnapshot before{};                // what streamed before `start`
+    std::int64_t n_reused = 0;              // positions that the running text began with
+    std::int64_t n_timed = 0;               // prompt tokens of which seconds_per_prompt_token is the mean
+    double seconds_per_prompt_token = 0.0;  // of the prompt of which most tokens were computed; 0: there was none
 };
 
 TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened, const SamplerOptions& sampling,
@@ -102,19 +106,35 @@ const Sequence& TextGenerator::sequence() const {
 
 std::int64_t TextGenerator::start(std::vector<TokenId> prompt) {
     parts_->loop->check_prompt(std::ssize(prompt));
-    const std::int64_t n_reused = parts_->prefixes->reuse(prompt);
+    const auto on_loss = [&](std::int64_t n_same) {
+        const double seconds = parts_->seconds_per_prompt_token * static_cast<double>(n_same);
+        model().callbacks().note(fmt::format(
+            "the text is cut by more than {}: layers with a sliding window have given up what it needs, so {} are "
+            "computed again{}",
+            counted(kCutSlackTokens, "token"), counted(n_same, "token"),
+            seconds > 0.0 ? fmt::format(", in about {:.{}f} s", seconds, seconds < 10.0 ? 1 : 0) : ""));
+    };
+    parts_->n_reused = parts_->prefixes->reuse(prompt, on_loss);
     parts_->loop->begin(std::move(prompt));
-    return n_reused;
+    return parts_->n_reused;
 }
 
 void TextGenerator::resume(std::vector<TokenId> tokens, std::int64_t n_prompt) {
+    parts_->n_reused = sequence().n_computed();
     parts_->loop->resume(std::move(tokens), n_prompt);
 }
 
 TextGenerationResult TextGenerator::generate(const Tokenizer& tokenizer, StreamingDetokenizer::Start start,
                                              const TextGenerationOptions& options,
                                              const TextGenerationCallbacks& callbacks) {
-    return generate_text(*parts_->loop, tokenizer, start, parts_->limits, options, callbacks);
+    const TextGenerationResult result =
+        generate_text(*parts_->loop, tokenizer, start, parts_->limits, options, callbacks);
+    const std::int64_t n_computed = result.prompt_tokens - std::exchange(parts_->n_reused, 0);
+    if (n_computed > parts_->n_timed) {
+        parts_->n_timed = n_computed;
+        parts_->seconds_per_prompt_token = result.prefill_seconds / static_cast<double>(n_computed);
+    }
+    return result;
 }
 
 void TextGenerator::trace_with(TraceFile& trace) {
