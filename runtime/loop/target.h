@@ -16,6 +16,7 @@
 #include "runtime/cache/kv_cache.h"
 #include "runtime/pass/logit_rows.h"
 #include "runtime/pass/pass_control.h"
+#include "runtime/pass/prompt_checkpoint.h"
 
 namespace slipstream {
 
@@ -43,6 +44,9 @@ struct TargetPass {
     std::optional<LogitRequest> needs = std::nullopt;
     Phase phase = Phase::Decode;  // of `tokens`; must be Decode if there is a prompt
     const PassControl* control = nullptr;
+    /// Where to save the prompt, and the saved prompt to go on with; null: nowhere. A pass that goes on with a saved
+    /// prompt has no draft tokens.
+    const PromptCheckpoints* checkpoints = nullptr;
 };
 
 class Target {

@@ -21,7 +21,7 @@ bool DevicePasses::run_prompt(std::span<KvCache* const> caches, std::int64_t beg
     const TargetPass& asked = *pass.pass;
     pass.logits[0] =
         forward_->run_by_layer(*caches[0], begin, kPrefillChunkTokens, asked.prompt, asked.tokens, asked.nodes,
-                               asked.logit_tokens, *asked.needs, pass.control(), pass.hooks_of(0));
+                               asked.logit_tokens, *asked.needs, pass.control(), pass.hooks_of(0), asked.checkpoints);
     return !pass.logits[0].empty();
 }
 

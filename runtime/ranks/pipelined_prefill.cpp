@@ -8,6 +8,7 @@
 
 #include "kernels/base/check.h"
 #include "runtime/pass/error_context.h"
+#include "runtime/pass/restored_prompt.h"
 
 namespace slipstream {
 
@@ -30,21 +31,25 @@ bool PipelinedPrefill::fits(std::span<const Rank> ranks, std::span<KvCache* cons
 PipelinedPrefill::PipelinedPrefill(std::span<const Rank> ranks, const std::vector<LayerOwner>& owners,
                                    std::span<KvCache* const> caches, PinnedArena& arena, std::int64_t begin,
                                    const RankPass& pass)
-    : ranks_(ranks), owners_(&owners), steps_(ranks.size()) {
+    : ranks_(ranks), owners_(&owners), checkpoints_(pass.pass->checkpoints), steps_(ranks.size()) {
     const TargetPass& asked = *pass.pass;
     PromptRange range = range_of(begin, begin + std::ssize(asked.prompt));
     n_prefill_chunks_ = range.n_prefill_chunks();
+    begun_ = begun_prompt(range, asked.tokens, asked.logit_tokens, checkpoints_);
+    n_done_ = begun_.n_steps();
     states_.emplace(arena, n_prefill_chunks_, ranks.front().forward->prompt_row_bytes());
-    rows_.resize(n_prefill_chunks_);
+    for (const std::int64_t n_layers : begun_.n_layers) rows_.push_back({.n_layers = n_layers});
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         sent_.push_back(exec(i).device.make_event());
         range.last_layer = owners.back().rank == i ? owners.back().layer : -1;
-        const std::int64_t first_layer = ranks[i].layers.front();
-        on_rank(*ranks[i].forward, first_layer, [&] {
+        const std::vector<std::int64_t>& layers = ranks[i].layers;
+        range.first_layer = std::ranges::lower_bound(layers, begun_.n_layers.back()) - layers.begin();
+        on_rank(*ranks[i].forward, layers.front(), [&] {
             steps_[i].emplace(*ranks[i].forward, *caches[i], range, asked.prompt, asked.tokens, asked.nodes,
                               asked.logit_tokens, pass.hooks_of(i));
         });
     }
+    if (n_done_ > 0) restore();
 }
 
 // Hidden rows may still be in transfer to or from host memory.
@@ -84,6 +89,7 @@ bool PipelinedPrefill::run(const PassControl& control) {
     }
     run_lane(all.front(), control, true);
     for (std::thread& thread : threads) thread.join();
+    if (failure_ == nullptr && stopped_ && checkpoints_ != nullptr && n_done_ > begun_.n_steps()) save();
     if (failure_ != nullptr) std::rethrow_exception(failure_);
     return !stopped_;
 }
@@ -91,8 +97,11 @@ bool PipelinedPrefill::run(const PassControl& control) {
 void PipelinedPrefill::run_lane(const Lane& lane, const PassControl& control, bool is_caller) {
     try {
         for (const std::int64_t layer : lane) {
-            for (std::int64_t prefill_chunk = 0; prefill_chunk < n_prefill_chunks_; ++prefill_chunk) {
+            for (std::int64_t prefill_chunk = begun_.first_chunk_at(layer); prefill_chunk < n_prefill_chunks_;
+                 ++prefill_chunk) {
                 if (is_caller ? !control.report_progress(n_done(), n_steps()) : control.cancelled()) stop(nullptr);
+                if (is_caller && checkpoints_ != nullptr && n_done() > begun_.n_steps() && checkpoints_->is_due())
+                    pause_and_save();
                 const std::optional<std::uint64_t> use = await_rows(layer, prefill_chunk);
                 if (!use) return;
                 run_step(layer, prefill_chunk, *use);
@@ -103,12 +112,14 @@ void PipelinedPrefill::run_lane(const Lane& lane, const PassControl& control, bo
     }
 }
 
-// Waits until the rows of a chunk are ready for `layer`, and returns the event use to wait for (0: none). Returns no
-// value if the prompt was cancelled or failed on another thread.
+// Waits until the rows of a chunk are ready for `layer`, counts the step as running, and returns the event use to wait
+// for (0: none). Returns no value if the prompt was cancelled or failed on another thread.
 std::optional<std::uint64_t> PipelinedPrefill::await_rows(std::int64_t layer, std::int64_t prefill_chunk) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return stopped_ || rows_[prefill_chunk].n_layers == layer; });
-    return stopped_ ? std::nullopt : std::optional(rows_[prefill_chunk].use);
+    changed_.wait(lock, [&] { return stopped_ || (!paused_ && rows_[prefill_chunk].n_layers == layer); });
+    if (stopped_) return std::nullopt;
+    ++n_running_;
+    return rows_[prefill_chunk].use;
 }
 
 void PipelinedPrefill::run_step(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use) {
@@ -116,7 +127,7 @@ void PipelinedPrefill::run_step(std::int64_t layer, std::int64_t prefill_chunk, 
     Forward::PromptSteps& steps = *steps_[owner.rank];
     std::uint64_t sent = 0;
     on_rank(*ranks_[owner.rank].forward, layer, [&] {
-        if (prefill_chunk == 0) steps.begin_layer(owner.layer);
+        if (prefill_chunk == begun_.first_chunk_at(layer)) steps.begin_layer(owner.layer, prefill_chunk);
         if (layer == 0) {
             steps.embed(prefill_chunk);
         } else {
@@ -155,8 +166,55 @@ void PipelinedPrefill::pass_on(std::int64_t layer, std::int64_t prefill_chunk, s
         const std::scoped_lock lock(mutex_);
         rows_[prefill_chunk] = {layer + 1, use};
         ++n_done_;
+        --n_running_;
     }
     changed_.notify_all();
+}
+
+void PipelinedPrefill::restore() {
+    const SavedPrompt& saved = *checkpoints_->saved;
+    restore_prompt(begun_, saved, *states_, std::ssize(*owners_), [&](std::int64_t layer) {
+        return RestoredLayer{&steps_of(layer), (*owners_)[layer].layer};
+    });
+}
+
+// Saves the prompt between two steps of all threads. The rows of a failed step would not be what they seem, so nothing
+// is saved after a failure.
+void PipelinedPrefill::pause_and_save() {
+    {
+        std::unique_lock lock(mutex_);
+        paused_ = true;
+        changed_.wait(lock, [&] { return stopped_ || n_running_ == 0; });
+        if (stopped_) return;
+    }
+    save();
+    {
+        const std::scoped_lock lock(mutex_);
+        paused_ = false;
+    }
+    changed_.notify_all();
+}
+
+// No step runs on any thread.
+void PipelinedPrefill::save() {
+    for (std::size_t i = 0; i < ranks_.size(); ++i)
+        on_rank(*ranks_[i].forward, ranks_[i].layers.front(), [&] { exec(i).stream.synchronize(); });
+    const PromptState now = state();
+    checkpoints_->save(now,
+                       {.hidden = [&](std::int64_t prefill_chunk) { return states_->rows(prefill_chunk); },
+                        .kv = [&](std::int64_t layer, std::int64_t chunk,
+                                  std::byte* out) { steps_of(layer).read_chunk((*owners_)[layer].layer, chunk, out); },
+                        .rows_after =
+                            [&](std::int64_t layer, std::byte* out) {
+                                steps_of(layer).read_rows_after((*owners_)[layer].layer, now.n_after, out);
+                            }});
+}
+
+PromptState PipelinedPrefill::state() const {
+    const std::scoped_lock lock(mutex_);
+    PromptState now = begun_;
+    for (std::size_t i = 0; i < rows_.size(); ++i) now.n_layers[i] = rows_[i].n_layers;
+    return now;
 }
 
 std::int64_t PipelinedPrefill::n_done() const {

@@ -168,6 +168,7 @@ void RankTarget::build_views_with(std::vector<ViewBuilder*> builders) {
 // views are built from whole layers is decided for all ranks alike, as one device that holds all of the KV would.
 std::span<PassHooks* const> RankTarget::begin_views(const TargetPass& pass) {
     if (views_.empty() || pass.logit_tokens.empty()) return {};
+    if (pass.checkpoints != nullptr && pass.checkpoints->saved) return {};  // earlier layers are not computed again
     even_views();
     const bool whole_layers =
         !pass.prompt.empty() || std::ranges::none_of(caches_, [](const KvCache* cache) { return cache->streams(); });

@@ -1,0 +1,188 @@
+#include "runtime/session/session_prompt.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "kernels/attention.h"
+#include "kernels/base/error.h"
+#include "kernels/base/size_text.h"
+#include "runtime/loop/sequence.h"
+
+namespace slipstream {
+
+namespace {
+
+// Position before which the KV of the state is computed in that layer.
+std::int64_t kv_end(const PromptState& state, std::int64_t layer) {
+    const std::int64_t n_passed = std::min(state.first_chunk_at(layer), state.n_prefill_chunks() - 1);
+    return n_passed == 0 ? state.begin : (state.begin / kPrefillChunkTokens + n_passed) * kPrefillChunkTokens;
+}
+
+}  // namespace
+
+SessionPrompt::SessionPrompt(SessionFile& session, Target& target, std::size_t hidden_row_bytes,
+                             std::size_t limit_bytes, Seconds longest_gap)
+    : session_(session),
+      target_(target),
+      hidden_row_bytes_(hidden_row_bytes),
+      limit_bytes_(limit_bytes),
+      longest_gap_(longest_gap) {
+    checkpoints_.is_due = [this] { return is_due(); };
+    checkpoints_.save = [this](const PromptState& state, const PromptReader& reader) { save(state, reader); };
+    open();
+}
+
+PromptFileShape SessionPrompt::shape(std::int64_t begin) const {
+    const std::vector<std::byte> first = encode_session_begin(session_.begin());
+    PromptFileShape shape{.session_hash = XXH3_64bits(first.data(), first.size()),
+                          .begin = begin,
+                          .end = Sequence::prefill_border(n_prompt()),
+                          .row_bytes = hidden_row_bytes_};
+    shape.n_after = n_prompt() - shape.end;
+    for (const KvLayout& layout : target_.shape().kv)
+        shape.after_bytes.push_back(2 * static_cast<std::size_t>(shape.n_after) * layout.scratch_row_bytes());
+    return shape;
+}
+
+// Whether the session has the KV of the state, undamaged.
+bool SessionPrompt::has_kv_of(const PromptState& state) {
+    std::vector<std::byte> block;
+    for (std::int64_t layer = 0; layer < session_.begin().n_layers(); ++layer) {
+        const std::int64_t end = kv_end(state, layer);
+        block.resize(session_.begin().kv_bytes[layer]);
+        for (std::int64_t chunk = 0; chunk < end / kChunkTokens; ++chunk)
+            if (!session_.has_kv(layer, chunk) || !session_.read_kv(layer, chunk, block.data())) return false;
+    }
+    return true;
+}
+
+void SessionPrompt::open() {
+    const std::filesystem::path& path = session_.path();
+    std::error_code error;
+    if (session_.begin().version == 1 || !std::filesystem::exists(PromptFile::path_of(path), error)) return;
+    if (!session_.tokens().empty() || shape(0).end == 0) return PromptFile::remove(path);  // the prompt was computed
+    try {
+        file_ = PromptFile::open(path, shape(0));
+        if (file_ && session_.is_intact())
+            state_ = file_->read_state([&](const PromptState& state) { return has_kv_of(state); });
+    } catch (const IoError&) {
+        state_.reset();
+    }
+    if (state_ && target_.takes_prompt(state_->end)) {
+        checkpoints_.saved = {
+            .state = *state_,
+            .hidden = [this](std::int64_t prefill_chunk, std::byte* out) { file_->read_hidden(prefill_chunk, out); },
+            .kv =
+                [this](std::int64_t layer, std::int64_t chunk, std::byte* out) {
+                    if (!session_.read_kv(layer, chunk, out))
+                        throw IoError(
+                            fmt::format("{}: the session was changed meanwhile; run the "
+                                        "same command again",
+                                        session_.path().string()));
+                },
+            .rows_after = [this](std::int64_t layer, std::byte* out) { file_->read_rows_after(layer, out); }};
+        return;
+    }
+    lost_ =
+        fmt::format("{}: {}; the prompt goes on after the KV chunks that are whole", PromptFile::path_of(path).string(),
+                    state_ ? "the hidden states of the prompt cannot be used, since it does not go layer by layer "
+                             "with these devices and memory"
+                           : "the hidden states of the prompt are damaged, incomplete or of another session");
+    state_.reset();
+    file_.reset();
+    PromptFile::remove(path);
+}
+
+std::optional<std::string> SessionPrompt::prepare() {
+    saved_at_ = asked_at_ = Clock::now();
+    if (file_) {
+        file_bytes_ = file_->shape().file_bytes();
+        return std::nullopt;
+    }
+    const PromptFileShape made = shape(target_.n_committed());
+    if (made.end <= made.begin || !session_.tokens().empty() || !target_.takes_prompt(made.end)) return std::nullopt;
+    if (session_.begin().version == 1) return "it was begun by an older version";
+    const std::vector<std::uint64_t>& sizes = session_.begin().kv_bytes;
+    const std::uint64_t kv_bytes = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0}) *
+                                   static_cast<std::uint64_t>(made.end / kChunkTokens);
+    const std::uint64_t n_bytes = kv_bytes + made.file_bytes();
+    if (n_bytes > limit_bytes_)
+        return fmt::format("that takes {}, more than --session-limit {}", size_text(n_bytes), size_text(limit_bytes_));
+    std::error_code error;
+    const std::filesystem::path folder = std::filesystem::absolute(session_.path(), error).parent_path();
+    const std::filesystem::space_info space = std::filesystem::space(folder, error);
+    if (!error && space.available < n_bytes)
+        return fmt::format("that takes {}, and the disk has {}", size_text(n_bytes), size_text(space.available));
+    try {
+        file_ = PromptFile::create(session_.path(), made);
+        file_bytes_ = made.file_bytes();
+    } catch (const IoError& refused) {
+        return refused.what();
+    }
+    return std::nullopt;
+}
+
+// The next step is taken to last as long as the last one.
+bool SessionPrompt::is_due() {
+    const Clock::time_point now = Clock::now();
+    const Seconds step = now - std::exchange(asked_at_, now);
+    if (!file_ || longest_gap_ == Seconds(0)) return file_.has_value();
+    return now - saved_at_ + std::min(step, longest_gap_) >= std::max(longest_gap_, save_seconds_);
+}
+
+void SessionPrompt::save(const PromptState& state, const PromptReader& reader) {
+    if (!file_) return;
+    session_.release_kv();  // saved.kv was read when the pass began
+    const Clock::time_point began = Clock::now();
+    try {
+        save_kv(state, reader);
+        file_->save(state, reader);
+        state_ = state;
+        ++n_checkpoints_;
+    } catch (const IoError& refused) {
+        refusal_ = refused.what();
+        file_.reset();
+        state_.reset();
+        PromptFile::remove(session_.path());
+    }
+    saved_at_ = asked_at_ = Clock::now();
+    save_seconds_ = saved_at_ - began;
+}
+
+void SessionPrompt::save_kv(const PromptState& state, const PromptReader& reader) {
+    std::vector<std::byte> block;
+    for (std::int64_t layer = 0; layer < session_.begin().n_layers(); ++layer) {
+        const std::int64_t end = kv_end(state, layer);
+        block.resize(session_.begin().kv_bytes[layer]);
+        for (std::int64_t chunk = 0; chunk < end / kChunkTokens; ++chunk) {
+            if (session_.has_kv(layer, chunk)) continue;
+            reader.kv(layer, chunk, block.data());
+            session_.append_kv(layer, chunk, block);
+        }
+    }
+}
+
+std::int64_t SessionPrompt::n_kept() const {
+    const std::int64_t n_chunks = std::min(session_.n_kv_chunks() * kChunkTokens, n_prompt());
+    if (!state_) return n_chunks;
+    const std::int64_t n_steps = state_->n_prefill_chunks() * session_.begin().n_layers();
+    return std::max(n_chunks, state_->begin + (n_prompt() - state_->begin) * state_->n_steps() / n_steps);
+}
+
+void SessionPrompt::finish() {
+    if (!file_ || target_.n_nodes() > 0 || target_.n_committed() < file_->shape().end ||
+        session_.n_kv_chunks() * kChunkTokens < file_->shape().end)
+        return;
+    file_.reset();
+    state_.reset();
+    PromptFile::remove(session_.path());
+}
+
+}  // namespace slipstream
