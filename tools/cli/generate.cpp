@@ -262,7 +262,12 @@ struct GrowingText {
     }
     void complete() {
         stream.finish();
-        if (session != nullptr) session->complete();
+        if (session != nullptr) {
+            session->complete();
+            figures.resumed_prompt_tokens = session->n_resumed_prompt();
+            figures.checkpoints = session->prompt().n_checkpoints();
+            figures.checkpoint_bytes = session->prompt().checkpoint_bytes();
+        }
         generator.complete(figures);
     }
 };
@@ -339,6 +344,9 @@ int run_generate(CommandContext& context) {
 
     records.write(result, statistics_json(generator.model(), result, growing.figures), output, console);
     if (!output.closed()) console.note(summary_line(result, task.sampling));
+    if (session && result.stop_reason == StopReason::Interrupt && result.tokens.empty())
+        console.note(fmt::format("the session keeps {} of {}; the same command goes on there",
+                                 session->prompt().n_kept(), counted(n_prompt, "prompt token")));
     return signal_exit_code();
 }
 

@@ -348,6 +348,8 @@ public:
     void resample(const SamplerOptions& sampling);
     /// Returns the tokens that each source has offered and that were accepted since the start.
     [[nodiscard]] SourceTotals sources() const;
+    /// GenerationLoop::save_prompts().
+    void save_prompts(PromptCheckpoints* checkpoints);
     /// Separates the streaming figures of the prompt from those of decoding: call before decoding begins.
     void start_clock();
     /// Saves what drafting has learnt, as complete() does; for long runs.
