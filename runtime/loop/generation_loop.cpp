@@ -116,18 +116,22 @@ std::int64_t GenerationLoop::prompt_border() const {
 }
 
 bool GenerationLoop::takes_prompt() const {
-    return target_->takes_prompt(prompt_border());
+    return target_->takes_prompt(prompt_border()) || is_saved();
 }
 
-// Whether the next pass has the prompt and goes on with what is saved of it.
-bool GenerationLoop::goes_on_with_saved() {
+// Returns whether the next pass has the prompt and can go on with what is saved of it.
+bool GenerationLoop::is_saved() const {
     if (checkpoints_ == nullptr || !checkpoints_->saved) return false;
     const PromptState& state = checkpoints_->saved->state;
-    if (takes_prompt() && state.begin == target_->n_committed() && state.end == prompt_border() &&
-        state.n_after == sequence_->n_prompt() - state.end)
-        return true;
-    checkpoints_->saved.reset();
-    return false;
+    return state.begin == target_->n_committed() && state.end == prompt_border() &&
+           state.n_after == sequence_->n_prompt() - state.end && target_->takes_saved_prompt(state.end);
+}
+
+// As is_saved(); drops what is saved if the pass cannot go on with it.
+bool GenerationLoop::goes_on_with_saved() {
+    const bool is_usable = is_saved();
+    if (!is_usable && checkpoints_ != nullptr) checkpoints_->saved.reset();
+    return is_usable;
 }
 
 bool GenerationLoop::prefill(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {

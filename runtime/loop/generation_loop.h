@@ -102,6 +102,7 @@ private:
     [[nodiscard]] bool feed_with_prompt(const PromptProgress& on_progress, const std::atomic<bool>* cancel);
     [[nodiscard]] std::int64_t prompt_border() const;
     [[nodiscard]] bool takes_prompt() const;
+    [[nodiscard]] bool is_saved() const;
     [[nodiscard]] bool goes_on_with_saved();
     [[nodiscard]] LogitRows run(const TargetPass& pass);
     void add_chain(std::int64_t n);

@@ -87,6 +87,8 @@ public:
     /// Returns whether the ring has room for such a prompt, or nothing streams. For callers that keep the hidden states
     /// themselves.
     [[nodiscard]] bool ring_holds_prompt(KvCache& cache, std::int64_t end, std::int64_t chunk_tokens) const;
+    /// Returns whether weights or the KV of `cache` are read from the host.
+    [[nodiscard]] bool streams(KvCache& cache) const { return PassReads{model_, &cache}.streams(); }
     /// Host memory for the hidden states of one prefill chunk of a prompt, or of the pass after it.
     [[nodiscard]] std::size_t prompt_row_bytes() const {
         return pass_.activations().buffer(Activation::Hidden).size_bytes();

@@ -59,8 +59,13 @@ struct SavedPrompt {
 struct PromptCheckpoints {
     /// Whether to save the prompt now; asked before each step, on the caller's thread.
     std::function<bool()> is_due;
-    /// Saves the prompt. Also called when a pass is cancelled between two steps, if steps were done since it began.
+    /// Saves the prompt. Also called when a pass is cancelled between two steps, if steps were done since it began. May
+    /// return before the hidden states are read: see await_read.
     std::function<void(const PromptState&, const PromptReader&)> save;
+    /// Returns when the hidden states of a prefill chunk that save() was given are read, so that they may be
+    /// overwritten. Called before that, and for all prefill chunks before the hidden states are freed, on any thread.
+    /// Must not throw.
+    std::function<void(std::int64_t prefill_chunk)> await_read;
     /// The next prompt goes on from here. Its begin, end and tokens must be those of the state.
     std::optional<SavedPrompt> saved{};
 };

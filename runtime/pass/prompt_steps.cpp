@@ -51,6 +51,15 @@ bool Forward::feed_layers(PromptSteps& steps, PromptState state, const PassContr
     const std::int64_t most_tokens = std::max(steps.range_.chunk_tokens, steps.rows_after_.n());
     const HiddenStates states(streams_->arena(), n_prefill_chunks,
                               most_tokens * row_bytes(DType::F32, model_->config().d_model));
+    // The writer of a checkpoint may still read the hidden states when the prompt ends in any way.
+    struct ReadToTheEnd {
+        ~ReadToTheEnd() {
+            for (std::int64_t chunk = 0; checkpoints != nullptr && chunk < n_prefill_chunks; ++chunk)
+                checkpoints->await_read(chunk);
+        }
+        const PromptCheckpoints* checkpoints;
+        std::int64_t n_prefill_chunks;
+    } const read_to_the_end{checkpoints, n_prefill_chunks};
     std::vector<PromptStep> order;
     for (std::int64_t layer = state.n_layers.back(); layer < n_layers(); ++layer)
         for (std::int64_t chunk = state.first_chunk_at(layer); chunk < n_prefill_chunks; ++chunk)
@@ -87,6 +96,7 @@ bool Forward::feed_layers(PromptSteps& steps, PromptState state, const PassContr
             pass_.activations().use_hidden(with_context("rows", [&] { return buffers.begin(*stream_); }));
             if (layer == 0) steps.embed(prefill_chunk);
             steps.run_prefill_chunk(layer, prefill_chunk);
+            if (checkpoints != nullptr) checkpoints->await_read(prefill_chunk);
             buffers.end(*stream_);
             if (prefill_chunk + 1 == n_prefill_chunks) steps.end_layer();
         });

@@ -60,6 +60,8 @@ PipelinedPrefill::~PipelinedPrefill() {
         } catch (...) {  // the pass reports the failure, or has done so
         }
     }
+    for (std::int64_t chunk = 0; checkpoints_ != nullptr && chunk < n_prefill_chunks_; ++chunk)
+        checkpoints_->await_read(chunk);
 }
 
 std::vector<PipelinedPrefill::Lane> PipelinedPrefill::lanes() const {
@@ -88,6 +90,7 @@ bool PipelinedPrefill::run(const PassControl& control) {
             OutOfBudget("the system starts no further thread for a device; name fewer by --devices")));
     }
     run_lane(all.front(), control, true);
+    await_lanes(control);
     for (std::thread& thread : threads) thread.join();
     if (failure_ == nullptr && stopped_ && checkpoints_ != nullptr && n_done_ > begun_.n_steps()) save();
     if (failure_ != nullptr) std::rethrow_exception(failure_);
@@ -99,10 +102,13 @@ void PipelinedPrefill::run_lane(const Lane& lane, const PassControl& control, bo
         for (const std::int64_t layer : lane) {
             for (std::int64_t prefill_chunk = begun_.first_chunk_at(layer); prefill_chunk < n_prefill_chunks_;
                  ++prefill_chunk) {
-                if (is_caller ? !control.report_progress(n_done(), n_steps()) : control.cancelled()) stop(nullptr);
-                if (is_caller && checkpoints_ != nullptr && n_done() > begun_.n_steps() && checkpoints_->is_due())
-                    pause_and_save();
-                const std::optional<std::uint64_t> use = await_rows(layer, prefill_chunk);
+                if (is_caller) {
+                    report(control);
+                } else if (control.cancelled()) {
+                    stop(nullptr);
+                }
+                const std::optional<std::uint64_t> use =
+                    await_rows(layer, prefill_chunk, is_caller ? &control : nullptr);
                 if (!use) return;
                 run_step(layer, prefill_chunk, *use);
             }
@@ -112,14 +118,45 @@ void PipelinedPrefill::run_lane(const Lane& lane, const PassControl& control, bo
     }
 }
 
+// What only the caller's thread does between steps: reports progress, stops a cancelled prompt, saves it if it is due.
+void PipelinedPrefill::report(const PassControl& control) {
+    if (!control.report_progress(n_done(), n_steps())) stop(nullptr);
+    if (checkpoints_ != nullptr && n_done() > begun_.n_steps() && checkpoints_->is_due()) pause_and_save();
+}
+
+// Waits until `is_ready` is true, with mutex_ locked, and returns true; false if the prompt was cancelled or failed. On
+// the caller's thread (`caller` is not null) reports after each step of another thread.
+template <typename IsReady>
+bool PipelinedPrefill::await(std::unique_lock<std::mutex>& lock, const PassControl* caller, const IsReady& is_ready) {
+    for (;;) {
+        const std::int64_t n_seen = n_done_;
+        changed_.wait(lock, [&] { return stopped_ || is_ready() || (caller != nullptr && n_done_ != n_seen); });
+        if (stopped_) return false;
+        if (is_ready()) return true;
+        lock.unlock();
+        report(*caller);
+        lock.lock();
+    }
+}
+
 // Waits until the rows of a chunk are ready for `layer`, counts the step as running, and returns the event use to wait
 // for (0: none). Returns no value if the prompt was cancelled or failed on another thread.
-std::optional<std::uint64_t> PipelinedPrefill::await_rows(std::int64_t layer, std::int64_t prefill_chunk) {
+std::optional<std::uint64_t> PipelinedPrefill::await_rows(std::int64_t layer, std::int64_t prefill_chunk,
+                                                          const PassControl* caller) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return stopped_ || (!paused_ && rows_[prefill_chunk].n_layers == layer); });
-    if (stopped_) return std::nullopt;
+    if (!await(lock, caller, [&] { return !paused_ && rows_[prefill_chunk].n_layers == layer; })) return std::nullopt;
     ++n_running_;
     return rows_[prefill_chunk].use;
+}
+
+// On the caller's thread, after its own lane: waits for the steps of the other lanes.
+void PipelinedPrefill::await_lanes(const PassControl& control) {
+    try {
+        std::unique_lock lock(mutex_);
+        static_cast<void>(await(lock, &control, [&] { return n_done_ == n_steps(); }));
+    } catch (...) {
+        stop(std::current_exception());
+    }
 }
 
 void PipelinedPrefill::run_step(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use) {
@@ -154,6 +191,7 @@ std::uint64_t PipelinedPrefill::give_rows(std::int64_t layer, std::int64_t prefi
     const std::size_t rank = (*owners_)[layer].rank;
     const std::size_t next = (*owners_)[layer + 1].rank;
     const TensorView rows = steps_[rank]->hidden(prefill_chunk);
+    if (checkpoints_ != nullptr) checkpoints_->await_read(prefill_chunk);
     exec(rank).stream.copy(states_->rows(prefill_chunk), rows.data, rows.rows() * rows.row_stride_bytes);
     if (rank == next || exec(rank).device.shares_host_memory()) return 0;
     if (!exec(next).device.shares_host_memory()) return exec(rank).stream.record(*sent_[rank]);

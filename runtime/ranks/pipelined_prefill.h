@@ -45,9 +45,8 @@ public:
     PipelinedPrefill& operator=(const PipelinedPrefill&) = delete;
 
     /// Runs all layers. Returns false if `control` cancelled it. Progress is reported, and the prompt is saved, on the
-    /// caller's thread; while it is saved, no device computes. Throws
-    /// the first RankFailed of any thread, or OutOfBudget if the system starts no more threads, after all threads have
-    /// ended.
+    /// caller's thread; while save() runs, no device computes. Throws the first RankFailed of any thread, or
+    /// OutOfBudget if the system starts no more threads, after all threads have ended.
     [[nodiscard]] bool run(const PassControl& control);
     /// [ranks]. After run(), the residual streams hold the tokens that follow the prompt; only the owner of the last
     /// layer has their final rows.
@@ -64,7 +63,12 @@ private:
 
     [[nodiscard]] std::vector<Lane> lanes() const;
     void run_lane(const Lane& lane, const PassControl& control, bool is_caller);
-    [[nodiscard]] std::optional<std::uint64_t> await_rows(std::int64_t layer, std::int64_t prefill_chunk);
+    void report(const PassControl& control);
+    template <typename IsReady>
+    [[nodiscard]] bool await(std::unique_lock<std::mutex>& lock, const PassControl* caller, const IsReady& is_ready);
+    [[nodiscard]] std::optional<std::uint64_t> await_rows(std::int64_t layer, std::int64_t prefill_chunk,
+                                                          const PassControl* caller);
+    void await_lanes(const PassControl& control);
     void run_step(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use);
     void take_rows(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use);
     [[nodiscard]] std::uint64_t give_rows(std::int64_t layer, std::int64_t prefill_chunk);

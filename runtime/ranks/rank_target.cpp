@@ -120,10 +120,14 @@ bool RankTarget::takes_prompt(std::int64_t end) const {
     return passes_->takes_prompt(caches_, n_committed(), end);
 }
 
+bool RankTarget::takes_saved_prompt(std::int64_t end) const {
+    return passes_->takes_saved_prompt(caches_, n_committed(), end);
+}
+
 void RankTarget::extend(std::int64_t end) {
     check_between_passes();
     const std::int64_t from = n_committed();
-    CHECK(takes_prompt(end), "a prompt from {} to {}", from, end);
+    CHECK(takes_saved_prompt(end), "a prompt from {} to {}", from, end);
     for (KvCache* cache : caches_) cache->reserve(end);
     extended_from_ = from;
 }

@@ -54,9 +54,9 @@ std::uint64_t hash_of(std::span<const std::byte> bytes) {
 
 // Opens a file that is a side file, of whichever session and version; an invalid handle with errno 0 if there is a file
 // that is not.
-FileHandle open_side_file(const fs::path& path) {
+FileHandle open_side_file(const fs::path& path, int access = O_RDWR) {
     FileHandle file(
-        retry_interrupted([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }));
+        retry_interrupted([&] { return ::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }));
     if (file.get() < 0) return file;
     struct stat status {};
     std::array<char, 8> magic{};
@@ -118,6 +118,24 @@ std::vector<std::byte> PromptFile::head() const {
     const auto bytes = std::as_bytes(std::span(&head, 1));
     head.hash = hash_of(bytes.first(bytes.size() - sizeof(head.hash)));
     return {bytes.begin(), bytes.end()};
+}
+
+std::optional<PromptFileHead> PromptFile::read_head(const fs::path& session) {
+    const FileHandle file = open_side_file(path_of(session), O_RDONLY);
+    Head found;
+    struct stat status {};
+    if (file.get() < 0 ||
+        retry_interrupted([&] { return ::pread(file.get(), &found, sizeof(found), 0); }) != sizeof(found) ||
+        ::fstat(file.get(), &status) != 0)
+        return std::nullopt;
+    const auto bytes = std::as_bytes(std::span(&found, 1));
+    if (found.version != kVersion || found.hash != hash_of(bytes.first(bytes.size() - sizeof(found.hash))))
+        return std::nullopt;
+    return PromptFileHead{.file_bytes = static_cast<std::uint64_t>(status.st_size),
+                          .begin = found.begin,
+                          .end = found.end,
+                          .n_after = found.n_after,
+                          .n_layers = found.n_layers};
 }
 
 std::optional<PromptFile> PromptFile::open(const fs::path& session, PromptFileShape shape) {
@@ -251,18 +269,7 @@ void PromptFile::read_rows_after(std::int64_t layer, std::byte* out) const {
     read(rows_at(layer) + sizeof(std::uint64_t), {out, shape_.after_bytes[layer]});
 }
 
-void PromptFile::save(const PromptState& state, const PromptReader& reader) {
-    const std::size_t slot = 1 - slot_;
-    Slot made{.generation = generation_ + 1,
-              .n_layers = state.n_layers,
-              .hashes = std::vector<std::uint64_t>(state.n_layers.size(), 0)};
-    // Until the head is written again, the slot is that of no state: a checksum fails.
-    for (std::int64_t i = 0; i < state.n_prefill_chunks(); ++i) {
-        if (state.n_layers[i] == 0 || state.n_layers[i] == std::ssize(shape_.after_bytes)) continue;
-        const std::span<const std::byte> rows(reader.hidden(i), shape_.hidden_bytes(i));
-        made.hashes[i] = hash_of(rows);
-        write(hidden_at(slot, i), rows);
-    }
+void PromptFile::save_rows_after(const PromptState& state, const PromptReader& reader) {
     std::vector<std::byte> rows;
     for (; n_rows_saved_ < state.n_layers.back(); ++n_rows_saved_) {
         rows.resize(shape_.after_bytes[n_rows_saved_]);
@@ -270,6 +277,27 @@ void PromptFile::save(const PromptState& state, const PromptReader& reader) {
         const std::uint64_t hash = hash_of(rows);
         write(rows_at(n_rows_saved_), std::as_bytes(std::span(&hash, 1)));
         write(rows_at(n_rows_saved_) + sizeof(hash), rows);
+    }
+}
+
+// Until its head is written again, the slot that is replaced is that of no state: a checksum fails.
+void PromptFile::save_hidden(const PromptState& state,
+                             const std::function<const std::byte*(std::int64_t prefill_chunk)>& rows,
+                             const std::function<void(std::int64_t prefill_chunk)>& on_read) {
+    const std::size_t slot = 1 - slot_;
+    Slot made{.generation = generation_ + 1,
+              .n_layers = state.n_layers,
+              .hashes = std::vector<std::uint64_t>(state.n_layers.size(), 0)};
+    const std::int64_t n_chunks = state.n_prefill_chunks();
+    const std::int64_t first = state.first_chunk_at(state.n_layers.back()) % n_chunks;
+    for (std::int64_t i = 0; i < n_chunks; ++i) {
+        const std::int64_t chunk = (first + i) % n_chunks;
+        if (state.n_layers[chunk] > 0 && state.n_layers[chunk] < std::ssize(shape_.after_bytes)) {
+            const std::span<const std::byte> hidden(rows(chunk), shape_.hidden_bytes(chunk));
+            made.hashes[chunk] = hash_of(hidden);
+            write(hidden_at(slot, chunk), hidden);
+        }
+        on_read(chunk);
     }
     write(slot_at(slot), encode(made));
     slot_ = slot;

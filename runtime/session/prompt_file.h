@@ -42,12 +42,23 @@ struct PromptFileShape {
     [[nodiscard]] std::uint64_t file_bytes() const;
 };
 
+/// What the head of a side file says.
+struct PromptFileHead {
+    std::uint64_t file_bytes = 0;
+    std::int64_t begin = 0;  // as PromptState
+    std::int64_t end = 0;
+    std::int64_t n_after = 0;
+    std::int64_t n_layers = 0;  // of the model
+};
+
 class PromptFile {
 public:
     [[nodiscard]] static std::filesystem::path path_of(const std::filesystem::path& session);
     /// Removes the side file of a session, if there is one. Leaves a file of that name that is something else.
     static void remove(const std::filesystem::path& session);
 
+    /// Returns the head of the side file of a session; no value if there is no side file, or its head is damaged.
+    [[nodiscard]] static std::optional<PromptFileHead> read_head(const std::filesystem::path& session);
     /// Opens the side file of a session. Returns no value if there is none, or one that is not for `shape`, whose
     /// `begin` is read from the file. Throws IoError if the system refuses.
     [[nodiscard]] static std::optional<PromptFile> open(const std::filesystem::path& session, PromptFileShape shape);
@@ -62,8 +73,16 @@ public:
     void read_hidden(std::int64_t prefill_chunk, std::byte* out) const;
     void read_rows_after(std::int64_t layer, std::byte* out) const;
 
-    /// Saves a state, in place of the one before the last. Throws IoError; the last state is then still there.
-    void save(const PromptState& state, const PromptReader& reader);
+    // Saving a state in place of the one before the last: both functions, in this order. They throw IoError; the last
+    // state is then still there.
+
+    /// Saves the KV rows after the prompt of layers that have none yet.
+    void save_rows_after(const PromptState& state, const PromptReader& reader);
+    /// Saves the hidden states, `rows(prefill_chunk)`, and then names the slot that has them. Starts with the prefill
+    /// chunk whose hidden states the next step overwrites. Calls `on_read` for each prefill chunk that was read. May
+    /// run on another thread while no other function is called.
+    void save_hidden(const PromptState& state, const std::function<const std::byte*(std::int64_t prefill_chunk)>& rows,
+                     const std::function<void(std::int64_t prefill_chunk)>& on_read);
 
 private:
     struct Slot {

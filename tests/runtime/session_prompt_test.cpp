@@ -29,6 +29,8 @@ constexpr std::int64_t kPromptTokens = 2300;  // four prefill chunks, and 252 to
 constexpr std::int64_t kSteps = 5 * kLayers;
 constexpr std::size_t kRing = std::size_t{1} << 19;  // holds the KV of a layer
 constexpr std::size_t kSmallRing = 220 * 1024;       // does not, beside no weights
+constexpr std::size_t kTinyRing = 90 * 1024;         // holds not even that of a prefill chunk
+constexpr double kNoGap = 1e9;                       // seconds: a checkpoint only where the prompt is cancelled
 constexpr std::int64_t kTokens = 4;
 constexpr std::size_t kNoLimit = std::size_t{1} << 40;
 constexpr std::int64_t kNever = 1 << 20;
@@ -54,6 +56,7 @@ struct Ran {
     std::int64_t n_restored = 0;  // positions of KV
     std::int64_t n_steps = 0;     // steps of the prompt in this run
     std::int64_t n_kept = 0;      // at its end
+    std::int64_t n_awaited = 0;   // calls of await_read
     std::string lost;
     std::optional<std::string> anew;
     bool killed = false;
@@ -77,6 +80,7 @@ protected:
         std::atomic<bool> cancel = false;
         std::int64_t n_asked = 0;
         std::int64_t n_hidden = 0;
+        std::atomic<std::int64_t> n_awaited = 0;  // by the threads of all devices
         Ran ran;
         Sampler sampler({.temperature = 0.9, .seed = 11}, kTinyVocab);
         ExactVerifier verifier(sampler);
@@ -89,7 +93,7 @@ protected:
             text.insert(text.end(), session->tokens().begin(), session->tokens().end());
             kv.emplace(*session, target, limit);
             prompt.emplace(*session, target, static_cast<std::size_t>(files_->config().d_model) * sizeof(float), limit,
-                           SessionPrompt::Seconds(gap));
+                           SessionPrompt::Gaps{SessionPrompt::Seconds(gap), SessionPrompt::Seconds(gap)});
             ran.lost = prompt->lost();
             if (const auto saved = prompt->saved()) {
                 ran.n_saved = saved->n_steps();
@@ -112,6 +116,10 @@ protected:
                 };
                 save(state, counted);
             };
+            checkpoints.await_read = [&, await = checkpoints.await_read](std::int64_t chunk) {
+                ++n_awaited;
+                await(chunk);
+            };
             loop.save_prompts(&checkpoints);
         }
         loop.resume(text, kPromptTokens);
@@ -131,6 +139,8 @@ protected:
         }
         ran.tokens.assign(loop.text().begin() + kPromptTokens, loop.text().end());
         ran.n_steps = n_asked;
+        ran.n_awaited = n_awaited;
+        if (prompt) prompt->settle();
         if (prompt) ran.n_kept = prompt->n_kept();
         return ran;
     }
@@ -166,15 +176,17 @@ TEST_F(SessionPromptTest, KilledBeforeEachStepItGoesOn) {
     for (std::size_t i = 0; i < places().size(); ++i) {
         const Place place = places()[i];
         std::int64_t n_killed = 0;
+        std::int64_t n_most = 0;  // steps that were saved
         for (std::int64_t step = 2; step < kSteps; ++step) {
             fs::remove(path_);
             const Ran killed = run(place, path_, {.before_step = step});
-            if (!killed.killed) break;  // fewer steps are the caller's
+            if (!killed.killed) break;  // several threads make several steps between two looks of the caller
             ++n_killed;
             EXPECT_EQ(fs::status(side_).permissions(), fs::perms::owner_read | fs::perms::owner_write);
             const Ran resumed = run(place, path_);
             EXPECT_EQ(resumed.tokens, expected.tokens) << i << " " << step;
             EXPECT_EQ(resumed.lost, "");
+            n_most = std::max(n_most, resumed.n_saved);
             if (place.parts.size() == 1) {
                 EXPECT_EQ(resumed.n_saved, step - 1) << i;
             } else {
@@ -183,6 +195,7 @@ TEST_F(SessionPromptTest, KilledBeforeEachStepItGoesOn) {
             EXPECT_EQ(n_files(), 1) << "the side file is removed";
         }
         EXPECT_GT(n_killed, place.parts.size() == 1 ? kLayers : 1) << i;
+        EXPECT_GT(n_most, kSteps / 2 + 1) << i << ": the caller's thread also saves what other threads compute";
     }
 }
 
@@ -228,11 +241,11 @@ TEST_F(SessionPromptTest, CancelledItKeepsAllSteps) {
     const Ran expected = run({{kLayers}, Streams::Nothing}, {});
     for (const Place& place : places()) {
         fs::remove(path_);
-        const Ran cancelled = run(place, path_, {.cancel_at = 2}, 1e9);
+        const Ran cancelled = run(place, path_, {.cancel_at = 2}, kNoGap);
         EXPECT_EQ(cancelled.tokens.size(), 0U);
         EXPECT_GE(cancelled.n_kept, kPromptTokens * 2 / kSteps);
         EXPECT_LT(cancelled.n_kept, kPromptTokens);
-        const Ran resumed = run(place, path_, {}, 1e9);
+        const Ran resumed = run(place, path_, {}, kNoGap);
         EXPECT_EQ(resumed.tokens, expected.tokens);
         EXPECT_GE(resumed.n_saved, 2);
         EXPECT_EQ(n_files(), 1);
@@ -242,8 +255,8 @@ TEST_F(SessionPromptTest, CancelledItKeepsAllSteps) {
 // Before the first checkpoint the prompt begins anew; and checkpoints are made by time, not at each step.
 TEST_F(SessionPromptTest, BeforeTheFirstCheckpointItBeginsAnew) {
     const Ran expected = run({{kLayers}, Streams::Nothing}, {});
-    EXPECT_TRUE(run(places()[2], path_, {.before_step = 7}, 1e9).killed);
-    const Ran resumed = run(places()[2], path_, {}, 1e9);
+    EXPECT_TRUE(run(places()[2], path_, {.before_step = 7}, kNoGap).killed);
+    const Ran resumed = run(places()[2], path_, {}, kNoGap);
     EXPECT_EQ(resumed.n_saved, 0);
     EXPECT_THAT(resumed.lost, HasSubstr("s.prompt: the hidden states of the prompt are damaged, incomplete"));
     EXPECT_EQ(resumed.tokens, expected.tokens);
@@ -295,15 +308,88 @@ TEST_F(SessionPromptTest, DamageCostsOnlyTheResume) {
     EXPECT_EQ(n_files(), 1);
 }
 
-// Where all is resident, prompts do not go layer by layer: what was saved cannot be used.
-TEST_F(SessionPromptTest, WithoutStreamingItGoesOnAfterWholeChunks) {
+// Where all is resident, prompts of their own do not go layer by layer on one device, but saved ones do; and they are
+// saved again.
+TEST_F(SessionPromptTest, WithoutStreamingItGoesOn) {
+    const Ran expected = run({{kLayers}, Streams::Nothing}, {});
+    for (const std::vector<std::int64_t>& parts : {std::vector<std::int64_t>{kLayers}, {2, 2}}) {
+        EXPECT_TRUE(run(places()[2], path_, {.before_step = 8}).killed);
+        const Ran killed = run({parts, Streams::Nothing}, path_, {.before_step = 4});
+        EXPECT_TRUE(killed.killed);
+        EXPECT_EQ(killed.n_saved, 7);
+        EXPECT_EQ(killed.lost, "");
+        const Ran cancelled = run({parts, Streams::Nothing}, path_, {.cancel_at = 1}, kNoGap);
+        EXPECT_GT(cancelled.n_saved, 7);
+        EXPECT_EQ(cancelled.tokens.size(), 0U);
+        const Ran resumed = run({parts, Streams::Nothing}, path_);
+        EXPECT_EQ(resumed.tokens, expected.tokens);
+        EXPECT_GT(resumed.n_saved, cancelled.n_saved);
+        EXPECT_EQ(n_files(), 1);
+        fs::remove(path_);
+    }
+}
+
+// The ring holds no KV of a layer: prompts cannot go layer by layer, and what was saved cannot be used.
+TEST_F(SessionPromptTest, WithoutRoomItGoesOnAfterWholeChunks) {
     const Ran expected = run({{kLayers}, Streams::Nothing}, {});
     EXPECT_TRUE(run(places()[2], path_, {.before_step = 8}).killed);
-    const Ran resumed = run({{kLayers}, Streams::Nothing}, path_);
+    const Ran resumed = run({{kLayers}, Streams::Kv, kTinyRing}, path_);
     EXPECT_EQ(resumed.tokens, expected.tokens);
     EXPECT_EQ(resumed.n_saved, 0);
-    EXPECT_THAT(resumed.lost, HasSubstr("does not go layer by layer"));
+    EXPECT_THAT(resumed.lost, HasSubstr("cannot go layer by layer"));
     EXPECT_EQ(n_files(), 1);
+}
+
+// A slot of which everything but its head is written is not read: the one before it counts.
+TEST_F(SessionPromptTest, ASlotThatWasNotNamedIsNotRead) {
+    const PromptFileShape shape{
+        .session_hash = 1, .begin = 0, .end = 1024, .n_after = 3, .row_bytes = 8, .after_bytes = {24, 24, 24}};
+    std::vector<std::byte> rows(512 * 8);
+    const auto hidden = [&](std::int64_t) { return rows.data(); };
+    const auto on_read = [](std::int64_t) {};
+    const PromptReader reader{
+        .hidden = {}, .kv = {}, .rows_after = [](std::int64_t, std::byte* out) { std::fill_n(out, 24, std::byte{5}); }};
+    const auto state = [&](std::vector<std::int64_t> n_layers) {
+        return PromptState{.begin = 0, .end = 1024, .n_after = 3, .n_layers = std::move(n_layers)};
+    };
+    const auto read = [&] {
+        auto file = PromptFile::open(path_, shape);
+        return file ? file->read_state([](const PromptState&) { return true; }) : std::nullopt;
+    };
+    PromptFile file = PromptFile::create(path_, shape);
+    EXPECT_EQ(read(), std::nullopt);
+    std::vector<PromptState> saved;
+    for (const PromptState& next : {state({1, 1, 1}), state({2, 2, 1}), state({2, 2, 2})}) {
+        file.save_rows_after(next, reader);
+        std::ranges::fill(rows, static_cast<std::byte>(next.n_steps()));
+        std::int64_t n_read = 0;
+        // Killed after the last hidden states are read and before they are named.
+        EXPECT_THROW(file.save_hidden(next, hidden,
+                                      [&](std::int64_t) {
+                                          if (++n_read == 3) throw Killed();
+                                      }),
+                     Killed);
+        EXPECT_EQ(read(), saved.empty() ? std::nullopt : std::optional(saved.back()));
+        file.save_hidden(next, hidden, on_read);
+        saved.push_back(next);
+        EXPECT_EQ(read(), next);
+    }
+    EXPECT_EQ(fs::file_size(side_), shape.file_bytes());
+    const auto head = PromptFile::read_head(path_);
+    ASSERT_TRUE(head);
+    EXPECT_EQ(head->file_bytes, shape.file_bytes());
+    EXPECT_EQ(head->n_layers, 3);
+}
+
+// Before a step overwrites hidden states, it waits until the checkpoint has read them.
+TEST_F(SessionPromptTest, HiddenStatesAreReadBeforeTheyAreOverwritten) {
+    const Ran expected = run({{kLayers}, Streams::Nothing}, {});
+    for (const Place& place : {places()[2], places()[4]}) {
+        fs::remove(path_);
+        const Ran ran = run(place, path_);
+        EXPECT_EQ(ran.tokens, expected.tokens);
+        EXPECT_GE(ran.n_awaited, ran.n_steps);
+    }
 }
 
 TEST_F(SessionPromptTest, WhatDoesNotFitIsSaidAtTheStart) {
