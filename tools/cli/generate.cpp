@@ -362,10 +362,13 @@ CommandSpec generate_command() {
             "the model's chat template if there is one. Numbers of the run go to stderr and, as JSON, to --stats.\n"
             "Speculative decoding (--draft) makes it faster and never changes the text: draft tokens "
             "are verified by the model.\n"
-            "With --session F the same command, or --session F alone, goes on after whatever ended it, to the text "
-            "that\n"
-            "one run would have given; stdout gets the text from its beginning. --max-tokens, the limit of the whole\n"
-            "text, may be raised then.",
+            "With --session F the same command, or --session F alone, goes on after whatever ended it, within the "
+            "prompt\n"
+            "too, to the text that one run would have given; stdout gets the text from its beginning. --max-tokens, "
+            "the\n"
+            "limit of the whole text, may be raised then. A prompt that goes layer by layer keeps its hidden states "
+            "in\n"
+            "F.prompt until it is computed.",
         .example = "slipstream generate \"The wolf said\" --max-tokens 60 --seed 7",
         .options = {{"prompt", "prompt,-p,--prompt", "PROMPT", "Text to continue; the name may be left out"},
                     {"prompt-file", "-f,--prompt-file,--file", "F", "File with the text to continue ('-': stdin)",

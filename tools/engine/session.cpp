@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
+#include "offload/atomic_file.h"
 #include "runtime/formats/model_fingerprint.h"
 #include "runtime/model/rope.h"
 #include "runtime/ranks/model_split.h"
@@ -96,6 +97,7 @@ void TextSession::take_split(ComputeOptions& compute) const {
 TextSession::TextSession(SessionRequest request, SessionUse use)
     : request_(std::move(request)), file_(SessionFile::open(request_.path, use)) {
     if (use == SessionUse::Read) return;
+    remove_leftover_parts(request_.path);
     if (!file_) SessionFile::check_place(request_.path);
     if (!file_ || !tokens().empty()) PromptFile::remove(request_.path);  // a killed program left it
 }
@@ -219,30 +221,37 @@ ReplayedText TextSession::replay(const Tokenizer& tokenizer, const TextGeneratio
     }
 }
 
-SessionBegin TextSession::fresh_begin(const SessionStart& start, const LoadedModel& model) const {
+SessionBegin session_begin_of(const LoadedModel& model) {
     std::error_code error;
     const fs::path absolute = fs::absolute(model.path(), error);
-    return {.program_version = std::string(build_version()),
-            .model_path = (error ? model.path() : absolute).string(),
-            .model_fingerprint = model_fingerprint(model.files()),
-            .device_kind = model.device_forms().kinds,
-            .instruction_form = model.device_forms().forms,
-            .split = deciding_split(model),
-            .context_tokens = model.context_tokens(),
-            .rope_fingerprint = rope_fingerprint(model.models().front()->ropes()),
-            .kv_dtype = model.kv_dtype(),
-            .kv_bytes = session_kv_bytes(model.kv_layouts()),
-            .vocab = model.config().vocab,
-            .sampling = *start.sampling,
-            .ignore_end = start.ignore_end,
-            .stops = start.text->stops,
-            .end_tokens = {start.end_tokens.begin(), start.end_tokens.end()},
-            .max_tokens = start.text->max_tokens,
-            .text_start = start.text_start,
-            .echo = start.echo,
-            .prompt_text = std::string(start.prompt_text),
-            .prompt_options = kept_options(request_.prompt_options),
-            .prompt = {start.prompt.begin(), start.prompt.end()}};
+    SessionBegin begin;
+    begin.program_version = std::string(build_version());
+    begin.model_path = (error ? model.path() : absolute).string();
+    begin.model_fingerprint = model_fingerprint(model.files());
+    begin.device_kind = model.device_forms().kinds;
+    begin.instruction_form = model.device_forms().forms;
+    begin.split = deciding_split(model);
+    begin.context_tokens = model.context_tokens();
+    begin.rope_fingerprint = rope_fingerprint(model.models().front()->ropes());
+    begin.kv_dtype = model.kv_dtype();
+    begin.kv_bytes = session_kv_bytes(model.kv_layouts());
+    begin.vocab = model.config().vocab;
+    return begin;
+}
+
+SessionBegin TextSession::fresh_begin(const SessionStart& start, const LoadedModel& model) const {
+    SessionBegin begin = session_begin_of(model);
+    begin.sampling = *start.sampling;
+    begin.ignore_end = start.ignore_end;
+    begin.stops = start.text->stops;
+    begin.end_tokens = {start.end_tokens.begin(), start.end_tokens.end()};
+    begin.max_tokens = start.text->max_tokens;
+    begin.text_start = start.text_start;
+    begin.echo = start.echo;
+    begin.prompt_text = std::string(start.prompt_text);
+    begin.prompt_options = kept_options(request_.prompt_options);
+    begin.prompt = {start.prompt.begin(), start.prompt.end()};
+    return begin;
 }
 
 void TextSession::say_what_is_kept(std::int64_t longest_tokens, const EngineCallbacks& callbacks) const {
@@ -301,8 +310,7 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
     say_what_is_kept(n_prompt + (asked < 0 ? room : std::min(asked, room)), callbacks);
     if (is_old) go_on(asked, callbacks);
     if (const auto reason = prompt_->prepare())
-        callbacks.note(fmt::format(
-            "if the prompt is interrupted, it begins anew, since its hidden states are not kept: {}", *reason));
+        callbacks.note(fmt::format("if the prompt is interrupted, it begins anew: {}", *reason));
     generator.save_prompts(&prompt_->checkpoints());
 }
 

@@ -57,6 +57,9 @@ struct SessionRequest {
     std::vector<PromptOption> prompt_options{};
 };
 
+/// Returns the beginning of a session that is computed with `model`: everything but the text's own fields.
+[[nodiscard]] SessionBegin session_begin_of(const LoadedModel& model);
+
 /// What a new session begins with.
 struct SessionStart {
     const SamplerOptions* sampling = nullptr;
@@ -120,7 +123,10 @@ public:
     /// The prompt while it is computed. Requires attach().
     [[nodiscard]] const SessionPrompt& prompt() const { return *prompt_; }
     /// Call at the end of the run: writes everything to the disk.
-    void complete() { file_->sync(); }
+    void complete() {
+        prompt_->settle();
+        file_->sync();
+    }
 
 private:
     template <typename T>

@@ -186,7 +186,8 @@ JsonObject text_json(const OpenedModel& model, const LoadedModel* loaded, const 
         json.null("exact");
     }
     JsonObject prompt;
-    prompt.integer("resumed_tokens", figures.resumed_prompt_tokens)
+    prompt.integer("reused_tokens", figures.reused_prompt_tokens)
+        .integer("resumed_tokens", figures.resumed_prompt_tokens)
         .integer("checkpoints", figures.checkpoints)
         .unsigned_integer("checkpoint_bytes", figures.checkpoint_bytes);
     json.object("prompt", prompt);
