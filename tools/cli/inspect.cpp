@@ -291,7 +291,7 @@ CommandSpec inspect_command() {
     model.flags = "path,-m,--model";
     return {
         .name = "inspect",
-        .summary = "What a model file or a session holds, and what it takes to serve a model",
+        .summary = "What a model file or a session holds, and what a model needs",
         .details =
             "Of a model, reads headers only, and fails where the model could not be loaded. With -v all metadata "
             "and tensors.\n"
