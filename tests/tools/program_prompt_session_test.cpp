@@ -256,6 +256,8 @@ TEST_F(PromptSession, WhatTheLimitDoesNotHoldIsSaidAtTheStart) {
     run.input = long_message() + "\n";
     EXPECT_THAT(run_program(run).err, HasSubstr("if the prompt is interrupted, it begins anew: that takes "));
     EXPECT_EQ(run_program({"chat", "--session-limit", "1M"}).code, 2);
+    run.arguments = chat(resident_) + Arguments{"--session", file("r"), "--session-limit", "1M"};
+    EXPECT_THAT(run_program(run).err, HasSubstr("if the prompt is interrupted, it begins anew after "));
 }
 
 TEST_F(PromptSession, AChatKeepsItsKvType) {

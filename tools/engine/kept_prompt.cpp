@@ -190,8 +190,12 @@ void KeptPrompt::attach(TextGenerator& generator) {
         prompt_ = std::make_unique<SessionPrompt>(
             *session_, target, static_cast<std::size_t>(generator.model().config().d_model) * sizeof(float),
             limit_bytes_);
-    if (const auto reason = prompt_->prepare())
+    if (const auto reason = prompt_->prepare()) {
         callbacks_.note(fmt::format("if the prompt is interrupted, it begins anew: {}", *reason));
+    } else if (kv_->max_tokens() < Sequence::prefill_border(std::ssize(session_->begin().prompt))) {
+        callbacks_.note(fmt::format("if the prompt is interrupted, it begins anew after {} (--session-limit {})",
+                                    counted(kv_->max_tokens(), "token"), size_text(limit_bytes_)));
+    }
     generator_ = &generator;
     generator.save_prompts(&prompt_->checkpoints());
 }
