@@ -1,6 +1,7 @@
 #include "runtime/session/session_prompt.h"
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <numeric>
 #include <system_error>
@@ -204,7 +205,7 @@ void SessionPrompt::write_hidden(const PromptState& state, const std::vector<con
                 }
                 changed_.notify_all();
             });
-    } catch (const IoError& error) {
+    } catch (const std::exception& error) {  // IoError, or no memory
         refusal = error.what();
     }
     {

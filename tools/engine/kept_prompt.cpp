@@ -29,6 +29,9 @@ constexpr std::string_view kChatMark = "chat prompt";
 // Prompts that are computed within this time are not written to the disk, unless they are interrupted.
 constexpr auto kFirstSave = std::chrono::seconds(10);
 
+// Prompts of which fewer tokens must be computed before the last prefill chunk are not kept.
+constexpr std::int64_t kLeastTokens = kChunkTokens;
+
 // A prompt that goes layer by layer is kept only from a whole KV chunk on, so that up to 255 positions that the cache
 // has are computed again. With fewer new tokens than this, that would cost more than what may be lost.
 constexpr std::int64_t kLeastTokensByLayer = 4 * kPrefillChunkTokens;
@@ -141,7 +144,7 @@ std::int64_t KeptPrompt::start(TextGenerator& generator, std::vector<TokenId> pr
     }
     std::int64_t n_reused = generator.start(std::move(prompt));
     const std::int64_t n_new = border - target.n_committed();
-    if (n_new < kPrefillChunkTokens / 2 || is_foreign_) {
+    if (n_new < kLeastTokens || is_foreign_) {
         session_.reset();
         return n_reused;
     }

@@ -39,7 +39,7 @@ public:
     static void remove(const std::filesystem::path& chat);
 
     /// Starts a sequence with `prompt` like TextGenerator::start(), whose errors it throws. Goes on with what is kept
-    /// of this prompt, or begins to keep it if at least a prefill chunk of it must be computed. Returns the positions
+    /// of this prompt, or begins to keep it if at least a KV chunk of it must be computed. Returns the positions
     /// that the KV cache had already. `generator` must outlive the next call.
     std::int64_t start(TextGenerator& generator, std::vector<TokenId> prompt);
     /// Call between passes: saves KV chunks that are full, if the prompt takes long. Returns the message to show if the
