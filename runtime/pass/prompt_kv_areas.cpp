@@ -33,8 +33,10 @@ std::byte* const* PromptKvAreas::chunks(std::int64_t layer) const {
     return streams(layer) ? table_.data() : cache_->chunks(layer);
 }
 
-void PromptKvAreas::begin_layer(std::int64_t layer) {
+void PromptKvAreas::begin_layer(std::int64_t layer, std::int64_t from) {
     layer_ = layer;
+    n_host_ = from / kChunkTokens;
+    in_layer_ = true;
     if (!streams(layer)) return;
     const std::int64_t resident = cache_->resident_chunks(layer);
     const auto area = static_cast<std::size_t>(layer) % area_use_.size();
@@ -43,39 +45,39 @@ void PromptKvAreas::begin_layer(std::int64_t layer) {
     std::byte* const data = areas_.data() + area * area_bytes_;
     for (std::int64_t chunk = resident; chunk < range_.end_chunk(); ++chunk)
         table_[chunk] = data + cache_->store().place(layer, chunk) * cache_->layout(layer).chunk_bytes();
-    load();
+    load(from);
 }
 
-// Copies what the cache already has of the layer, and the prompt's queries see of it: full chunks from the host, the
-// last, partly filled one from the tail.
-void PromptKvAreas::load() {
+// Copies what the cache already has of the layer, and queries from position `from` on see of it: full chunks from the
+// host; if the prompt begins within a chunk, that chunk from the tail.
+void PromptKvAreas::load(std::int64_t from) {
     HostKv& host = *cache_->host();
     const std::size_t chunk_bytes = cache_->layout(layer_).chunk_bytes();
     const std::int64_t resident = cache_->resident_chunks(layer_);
-    const std::int64_t n_host = range_.first_chunk();
-    const std::int64_t first = std::max(resident, cache_->first_read_chunk(layer_, range_.begin));
-    if (first < n_host) {
+    const std::int64_t first = std::max(resident, cache_->first_read_chunk(layer_, from));
+    if (first < n_host_) {
         Stream& in = pass_->copy_in();
         CopyTimes times;
         if (pass_->is_traced()) times.begin = std::chrono::steady_clock::now();
         in.wait(*computed_, exec_.stream.record(*computed_));  // the compute stream no longer uses the area
-        in.wait(host.flushed(), host.flush_use(n_host - 1));
-        for (std::int64_t chunk = first; chunk < n_host; ++chunk)
+        if (first < range_.first_chunk()) in.wait(host.flushed(), host.flush_use(range_.first_chunk() - 1));
+        for (std::int64_t chunk = first; chunk < n_host_; ++chunk)
             in.copy(table_[chunk], host.chunk(layer_, chunk), chunk_bytes);
         exec_.stream.wait(*loaded_, in.record(*loaded_));
         if (pass_->is_traced()) times.end = completion_time(*loaded_).value_or(std::chrono::steady_clock::now());
-        pass_->count_kv(layer_, (n_host - first) * chunk_bytes, times);
+        pass_->count_kv(layer_, (n_host_ - first) * chunk_bytes, times);
     }
-    if (range_.begin % kChunkTokens != 0 && n_host >= resident)
-        exec_.stream.copy(table_[n_host], cache_->store().tail_chunk(layer_, n_host), chunk_bytes);
+    if (range_.begin % kChunkTokens != 0 && n_host_ == range_.first_chunk() && n_host_ >= resident)
+        exec_.stream.copy(table_[n_host_], cache_->store().tail_chunk(layer_, n_host_), chunk_bytes);
 }
 
 void PromptKvAreas::end_layer() {
+    in_layer_ = false;
     if (!streams(layer_)) return;
     HostKv& host = *cache_->host();
     last_flush_ = host.flush(exec_.stream, [&](Stream& out) {
-        for (std::int64_t chunk = std::max({range_.first_chunk(), cache_->resident_chunks(layer_),
-                                            range_.end_chunk() - cache_->store().kept_chunks(layer_)});
+        for (std::int64_t chunk = std::max(
+                 {n_host_, cache_->resident_chunks(layer_), range_.end_chunk() - cache_->store().kept_chunks(layer_)});
              chunk < range_.end_chunk(); ++chunk)
             out.copy(host.chunk(layer_, chunk), table_[chunk], cache_->layout(layer_).chunk_bytes());
     });

@@ -38,11 +38,12 @@ std::int64_t SessionKv::restorable_chunks(std::int64_t max_chunks) const {
     return most;
 }
 
-std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress) {
+std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress,
+                                std::int64_t max_tokens) {
     std::int64_t n_chunks = 0;
     std::optional<std::pair<std::int64_t, std::int64_t>> damaged;  // layer, chunk
     do {
-        n_chunks = restorable_chunks((session_.text_tokens() - 1) / kChunkTokens);
+        n_chunks = restorable_chunks(std::min(session_.text_tokens() - 1, max_tokens) / kChunkTokens);
         damaged.reset();
         std::int64_t n_read = 0;
         std::int64_t n_blocks = n_chunks * n_layers_;
@@ -66,7 +67,7 @@ std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int6
             session_.drop_damaged_kv(damaged->first, damaged->second);  // fewer chunks in each round
         }
     } while (damaged);
-    session_.release_kv();
+    if (max_tokens == std::numeric_limits<std::int64_t>::max()) session_.release_kv();
     return n_chunks * kChunkTokens;
 }
 

@@ -24,6 +24,7 @@ constexpr int kLockTries = 100;  // openings that find the file replaced each ti
 
 ChatFile::ChatFile(std::filesystem::path path) : path_(std::move(path)) {
     lock();
+    remove_leftover_parts(path_);
 }
 
 ChatFile::~ChatFile() {
