@@ -633,6 +633,50 @@ TEST(EmulatedModel, CopiesOfKvStayWithinWhatIsRegisteredAtOnce) {
     EXPECT_EQ(machine.n_pageable_copies(), 0);
 }
 
+// A layer with a sliding window keeps a ring of KV chunks, resident or streamed: logits over borders of chunks, and
+// after a cut within the slack, are those over a cache that keeps everything.
+TEST(EmulatedModel, RingsOfKvChunksGiveTheBitsOfTheWholeCache) {
+    constexpr std::int64_t kRingContext = 13 * kChunkTokens;
+    const auto files = make_tiny_model(
+        {.n_layers = 3, .head_dim = 64, .context_tokens = kRingContext, .window = 40, .weight_type = DType::BF16});
+    const std::vector<std::int64_t> windows = layer_windows(files->config());
+    const auto logits_of = [&](const KvPlacement& kept) {
+        const Machine machine({.timing = Timing::Latest});
+        CudaDevice device(machine.table(), {.memory_bytes = std::size_t{256} << 20, .n_threads = 2});
+        PinnedArena arena({.limit_bytes = kArenaBytes, .device = &device});
+        const Model model(*files, device, {.context_tokens = kRingContext});
+        KvPlacement placement = kept;
+        placement.arena = &arena;
+        KvCache cache(device, model.kv_layouts(), kRingContext, 512, placement);
+        std::optional<PassStream> pass;
+        if (cache.streams())
+            pass.emplace(std::vector{PassReads{&model, &cache}}, arena, 20 * cache.layout(0).chunk_bytes());
+        Forward forward(model, {.max_tokens = 8, .max_logit_rows = 8}, pass ? &*pass : nullptr);
+        fill_cache(cache, forward.exec(), 12 * kChunkTokens - 3, 3);
+        EXPECT_EQ(cache.first_kept_chunk(1), placement.windows.empty() ? 0 : 12 - 8 - 1);
+        std::vector<float> all;
+        for (const std::int64_t cut : {0, 0, 600, 0}) {
+            if (cut > 0) cache.truncate(forward.exec(), cache.n_committed() - cut);
+            std::vector<NodeId> nodes;
+            for (int i = 0; i < 5; ++i) nodes.push_back(cache.add_node(i == 0 ? kCommittedTip : nodes.back()));
+            const std::vector<TokenId> tokens{5, 9, 14, 20, 27};
+            const std::vector<std::int32_t> rows{0, 1, 2, 3, 4};
+            const ConstTensorView logits = forward.run(cache, tokens, nodes, rows);
+            for (const std::int32_t row : rows) {
+                const auto* first = reinterpret_cast<const float*>(logits.row(row));
+                all.insert(all.end(), first, first + logits.cols());
+            }
+            cache.commit(forward.exec(), nodes);
+        }
+        EXPECT_GT(cache.n_committed(), 11 * kChunkTokens - 600);
+        return all;
+    };
+    const std::vector<float> whole = logits_of({});
+    EXPECT_EQ(logits_of({.windows = windows}), whole);
+    EXPECT_EQ(logits_of({.resident_chunks = {0, 0, 0}, .windows = windows}), whole);
+    EXPECT_EQ(logits_of({.resident_chunks = {4, 99, 0}, .windows = windows}), whole);
+}
+
 // What is planned is what is taken: in steady state nothing is allocated on the card.
 TEST(EmulatedModel, PassesTakeNoMemoryBeyondTheWorkspace) {
     const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::BF16});
