@@ -65,14 +65,19 @@ struct Ran {
 class SessionPromptTest : public testing::Test {
 protected:
     SessionPromptTest() : files_(make_tiny_model({.n_layers = kLayers, .context_tokens = SplitEngine::kContext})) {
-        for (std::int64_t i = 0; i < kPromptTokens; ++i)
+        set_prompt(kPromptTokens);
+    }
+    void set_prompt(std::int64_t n_tokens) {
+        prompt_.clear();
+        for (std::int64_t i = 0; i < n_tokens; ++i)
             prompt_.push_back(static_cast<TokenId>((i * 31 + i / 9) % kTinyVocab));
     }
 
     // Without a path: no session.
     Ran run(const Place& place, const fs::path& path, const Kill& kill = {}, double gap = 0,
             std::size_t limit = kNoLimit) {
-        SplitEngine engine(*files_, place.parts, place.streams, {}, place.ring_bytes);
+        SplitEngine engine(*files_, SplitKind::Layers, place.parts, place.streams, windowed_kv_, context_tokens_,
+                           place.ring_bytes);
         RankTarget& target = *engine.target;
         std::optional<SessionFile> session;
         std::optional<SessionPrompt> prompt;
@@ -122,10 +127,11 @@ protected:
             };
             loop.save_prompts(&checkpoints);
         }
-        loop.resume(text, kPromptTokens);
+        const auto n_prompt = std::ssize(prompt_);
+        loop.resume(text, n_prompt);
         try {
-            while (std::ssize(loop.text()) < kPromptTokens + kTokens) {
-                const auto fresh = loop.step(kPromptTokens + kTokens - std::ssize(loop.text()), &cancel);
+            while (std::ssize(loop.text()) < n_prompt + kTokens) {
+                const auto fresh = loop.step(n_prompt + kTokens - std::ssize(loop.text()), &cancel);
                 if (cancel) break;
                 if (!session) continue;
                 session->append_tokens(fresh);
@@ -137,7 +143,7 @@ protected:
         } catch (const RankFailed&) {
             ran.killed = true;
         }
-        ran.tokens.assign(loop.text().begin() + kPromptTokens, loop.text().end());
+        ran.tokens.assign(loop.text().begin() + n_prompt, loop.text().end());
         ran.n_steps = n_asked;
         ran.n_awaited = n_awaited;
         if (prompt) prompt->settle();
@@ -147,7 +153,7 @@ protected:
 
     [[nodiscard]] SessionBegin begin(const Target& target) const {
         SessionBegin begin = sample_begin();
-        begin.context_tokens = SplitEngine::kContext;
+        begin.context_tokens = context_tokens_;
         begin.vocab = kTinyVocab;
         begin.end_tokens.clear();
         begin.kv_bytes = session_kv_bytes(target.shape().kv);
@@ -160,6 +166,8 @@ protected:
 
     std::unique_ptr<ModelFiles> files_;
     std::vector<TokenId> prompt_;
+    std::int64_t context_tokens_ = SplitEngine::kContext;
+    WindowedKv windowed_kv_ = WindowedKv::Whole;
     TempFolder folder_;
     const fs::path path_ = folder_.path() / "s";
     const fs::path side_ = folder_.path() / "s.prompt";
@@ -196,6 +204,40 @@ TEST_F(SessionPromptTest, KilledBeforeEachStepItGoesOn) {
         }
         EXPECT_GT(n_killed, place.parts.size() == 1 ? kLayers : 1) << i;
         EXPECT_GT(n_most, kSteps / 2 + 1) << i << ": the caller's thread also saves what other threads compute";
+    }
+}
+
+// Layers that keep rings of nine KV chunks of the twelve of the prompt: checkpoints have the chunks that are kept.
+TEST_F(SessionPromptTest, RingsOfWindowedLayersGoOn) {
+    context_tokens_ = 3400;
+    files_ = make_tiny_model({.n_layers = kLayers, .context_tokens = context_tokens_, .window = 40});
+    set_prompt(3200);
+    const Ran expected = run({{kLayers}, Streams::Nothing}, {});
+    windowed_kv_ = WindowedKv::Ring;
+    for (const Place& place : {Place{{kLayers}, Streams::Both}, Place{{kLayers}, Streams::Kv, kSmallRing},
+                               Place{{kLayers}, Streams::Weights}, Place{{2, 2}, Streams::Both}}) {
+        for (const std::int64_t step : {4, 8, 13, 20, 27}) {
+            fs::remove(path_);
+            const Ran killed = run(place, path_, {.before_step = step});
+            if (!killed.killed) break;
+            const Ran resumed = run(place, path_);
+            EXPECT_EQ(resumed.tokens, expected.tokens) << step;
+            EXPECT_EQ(resumed.lost, "");
+            EXPECT_GT(resumed.n_saved, 0);
+            if (place.parts.size() == 1) {
+                EXPECT_EQ(resumed.n_saved, step - 1);
+            }
+            EXPECT_EQ(n_files(), 1) << "the side file is removed";
+        }
+        // Killed again and again, which ends with a prompt that begins after KV of an earlier one.
+        fs::remove(path_);
+        for (int i = 0; i < 20; ++i) {
+            const Ran ran = run(place, path_, {.before_step = 5});
+            EXPECT_EQ(ran.lost, "");
+            if (ran.killed) continue;
+            EXPECT_EQ(ran.tokens, expected.tokens);
+            break;
+        }
     }
 }
 
