@@ -49,6 +49,8 @@ ScheduleBounds schedule_bounds(const PassReads& reads, std::size_t ring_bytes) {
         const std::size_t chunk_bytes = reads.kv->layout(layer).chunk_bytes();
         const std::int64_t per_copy = chunks_per_copy(ring_bytes, chunk_bytes);
         bounds.n_items += copies_of(n_host, per_copy);
+        if (reads.model->config().window(layer) > 0)
+            ++bounds.n_items;  // no copy goes on from a ring's end to its begin
         bounds.item_bytes = std::max(bounds.item_bytes, per_copy * chunk_bytes);
     }
     return bounds;

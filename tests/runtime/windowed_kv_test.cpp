@@ -14,7 +14,9 @@
 
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
+#include "runtime/cache/cache_fill.h"
 #include "runtime/cache/kv_ring.h"
+#include "runtime/pass/pass_schedule.h"
 #include "runtime/pass/prompt_kv_areas.h"
 #include "runtime/session/session_kv.h"
 #include "tests/runtime/session_samples.h"
@@ -200,6 +202,25 @@ TEST(WindowedKv, APromptByLayersKeepsTheRing) {
             EXPECT_EQ(kv_of(*ring.target, *ring.target), kv_of(*whole.target, *ring.target));
         }
     }
+}
+
+// A window that reaches over the end of a ring takes two copies.
+TEST(WindowedKv, SchedulesStayWithinTheirBounds) {
+    const auto files = windowed_model(300);
+    Engine ring(*files, WindowedKv::Ring, Streams::Kv, kLargeRing);
+    KvCache& cache = ring.runner->cache();
+    const PassReads reads{ring.models.front().get(), &cache};
+    const std::int64_t most = schedule_bounds(reads, kLargeRing).n_items - std::ssize(reads.model->items());
+    std::vector<ScheduleItem> items;
+    std::vector<TransferItem> copies;
+    std::int64_t n_longest = 0;
+    for (std::int64_t n = 2400; n < 4000; n += 100) {
+        fill_cache(cache, ring.runner->forward().exec(), n, 3);
+        make_schedule(reads, cache.host()->n_chunks(), kLargeRing, items, copies);
+        EXPECT_LE(std::ssize(items), most) << n;
+        n_longest = std::max(n_longest, std::ssize(items));
+    }
+    EXPECT_EQ(n_longest, 1 + 3 * 2);  // of the layer without a window, and of three rings that stream
 }
 
 TEST(WindowedKv, ACutWithinTheSlackKeepsThePositions) {
