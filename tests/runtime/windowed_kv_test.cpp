@@ -214,7 +214,7 @@ TEST(WindowedKv, SchedulesStayWithinTheirBounds) {
     std::vector<ScheduleItem> items;
     std::vector<TransferItem> copies;
     std::int64_t n_longest = 0;
-    for (std::int64_t n = 2400; n < 4000; n += 100) {
+    for (std::int64_t n = 2400; n < 3000; n += 20) {
         fill_cache(cache, ring.runner->forward().exec(), n, 3);
         make_schedule(reads, cache.host()->n_chunks(), kLargeRing, items, copies);
         EXPECT_LE(std::ssize(items), most) << n;
