@@ -9,7 +9,8 @@
 
 namespace slipstream::tools {
 
-/// The names that /set knows: temperature, top-k, ..., logit-bias, ignore-eos, seed, max-tokens, stop.
+/// Returns the names that /set accepts: options of sampling (temperature, top-k, ..., logit-bias, ignore-eos, seed) and
+/// of where an answer ends (max-tokens, stop). The strings are constants of the program.
 [[nodiscard]] std::span<const std::string_view> setting_names();
 
 /// Sets the setting `name`. "stop" takes one text, in which \n stands for a newline, or "none" to remove all. `where`

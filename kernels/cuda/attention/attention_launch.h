@@ -95,7 +95,9 @@ struct AttentionLaunch {
     const std::byte* scratch_k = nullptr;  // [n_rows, n_kv_heads, head_dim]
     const std::byte* scratch_v = nullptr;
 
-    // Only for tensor cores: tiles of queries, gathered steps, and the scratch rows of gathers (AttentionPlan).
+    // Only kernels for tensor cores read the five fields from here to `rows`: tiles of queries, gathered steps, and the
+    // scratch rows of gathers. The arrays are device copies of those of AttentionPlan; the op, or the captured graph,
+    // owns them.
     const AttentionTile* tiles = nullptr;  // [n_tiles]
     std::int32_t n_tiles = 0;
     std::int32_t warps_per_tile = 1;  // Parallel: 1 to 4, of 16 rows each; Folded: kFoldWarps, with tiles of
