@@ -58,7 +58,7 @@ std::string through_template(const BenchResult& result) {
 std::string title(const BenchResult& first) {
     switch (first.mode) {
         case BenchMode::Plain:
-            return fmt::format("prefill of a prompt and decoding behind it ({}{}), median of {}", first.token_source,
+            return fmt::format("prefill of a prompt and decoding after it ({}{}), median of {}", first.token_source,
                                through_template(first), counted(first.repeat, "run"));
         case BenchMode::Prompts:
             return fmt::format("{} of {} in all{}, {}; tokens and seconds are sums", counted(first.n_turns, "turn"),
@@ -68,7 +68,7 @@ std::string title(const BenchResult& first) {
             return fmt::format("passes with logits for every token, median of {}", counted(first.repeat, "round"));
         case BenchMode::Views:
             return fmt::format(
-                "views of the KV behind {} of a text, {}: how often each chooses what the target does, "
+                "views of the KV after {} of a text, {}: how often each chooses the target's token, "
                 "in passes of {}",
                 counted(first.depth, "token"), first.sampling, first.pass_tokens);
     }

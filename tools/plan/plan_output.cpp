@@ -194,10 +194,10 @@ void add_assumed(LabelledLines& out, const PlanReport& report, PlanDetail detail
     const AssumedRate& rate = *report.assumed;
     const Assumptions& assumed = rate.assumed;
     const bool by_view = !assumed.draft_seconds;
-    out.raw(fmt::format("Assumed: acceptance {}, {} of the drafting hidden, {} a guess by {}.", assumed.acceptance,
-                        assumed.hidden, seconds_text(rate.draft_seconds),
+    out.raw(fmt::format("Assumed: acceptance {}, {} of the drafting hidden, {} per draft token by {}.",
+                        assumed.acceptance, assumed.hidden, seconds_text(rate.draft_seconds),
                         by_view ? fmt::format("the model itself over a view of {} tokens", assumed.view_tokens)
-                                : std::string("what drafts")));
+                                : std::string("the draft model")));
     out.raw(fmt::format("Then {} tokens/s, {} a token: chains of {}, {} tokens a pass.",
                         number_text(1.0 / rate.seconds_per_token()), seconds_text(rate.seconds_per_token()),
                         rate.n_guesses, number_text(rate.tokens_per_pass)));

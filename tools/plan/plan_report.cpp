@@ -348,10 +348,10 @@ PlanReport make_plan_report(const PlanRequest& request) {
         return report_of(request);
     } catch (const OutOfBudget& error) {
         if (!request.assumed || request.assumed->draft_seconds) throw;
-        throw OutOfBudget(
-            fmt::format("{} (--assume: the model itself guesses over a view, with all weights there; draft=SECONDS: "
-                        "something else)",
-                        error.what()));
+        throw OutOfBudget(fmt::format(
+            "{} (--assume: the model drafts for itself over a KV view, with all weights resident; draft=SECONDS: "
+            "something else)",
+            error.what()));
     }
 }
 
