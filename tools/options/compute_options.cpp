@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/base/usage_error.h"
 #include "tools/engine/engine.h"
 #include "tools/machine/host.h"
@@ -69,10 +70,7 @@ std::optional<DType> kv_type_setting(const Settings& settings) {
     const Setting* setting = settings.find("kv-type");
     if (setting == nullptr || setting->values.back() == "auto") return std::nullopt;
     const std::string& type = setting->values.back();
-    if (type == "f16") return DType::F16;
-    if (type == "bf16") return DType::BF16;
-    if (type == "f32") return DType::F32;
-    if (type == "q8" || type == "q8_0") return DType::Q8_0;
+    if (const auto known = kv_type_of(type == "q8_0" ? "q8" : type)) return known;
     throw UsageError(fmt::format("{}: auto, bf16, f16, f32 or q8 expected, found '{}'", setting->where, type));
 }
 

@@ -13,6 +13,7 @@
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
 #include "tools/base/json_object.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/engine/engine.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/labelled_lines.h"
@@ -321,7 +322,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
                                    report.context_reduced ? fmt::format(" (what fits; the model's own: {})",
                                                                         request.model.config.context_tokens)
                                                           : "",
-                                   size_text(report.kv_bytes()), kv_type_name(request.kv_dtype)));
+                                   size_text(report.kv_bytes()), kv_type_option(request.kv_dtype)));
     out.add("hardware", hardware_text(request.hardware));
     add_residency(out, report);
     add_split(out, request, report);
