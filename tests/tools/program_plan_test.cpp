@@ -323,7 +323,7 @@ TEST(Plan, OptionsThatCannotActAreMistakes) {
              {{"--devices", "cpu,cpu", "--shares", "2,1,1"}, "--shares: 3 values for 2 devices"},
              {{"--profile", "1x4090", "--shape", "1b", "--device-memory", "none"}, "a size from 1 byte"},
              {{"--devices", "cpu,cpu", "--split", "rows"}, "layers or tensor expected"},
-             {{"--assume", "hidden=0"}, "give acceptance=.95"},
+             {{"--assume", "hidden=0"}, "acceptance=.95"},
              {{"--link-gib-s", "x"}, "GiB a second from 0.001 to 1000000"}}) {
         const ProgramResult result = refused(arguments);
         EXPECT_EQ(result.code, 2) << said;
