@@ -91,7 +91,9 @@ PromptStream::~PromptStream() {
         if (prefetcher_) prefetcher_->rewind(exec_.stream);
         if (kv_) kv_->drop();
         if (last_flush > 0) exec_.stream.wait(cache_->host()->flushed(), last_flush);
-    } catch (...) {  // the pass that waited for the copy has reported its failure
+    } catch (...) {
+        // A copy of weights or KV to the device, or a flush of KV to the host, failed. If a pass waited for it, that
+        // pass has thrown the error; otherwise nothing of the abandoned prompt needs the copy.
     }
 }
 

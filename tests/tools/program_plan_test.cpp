@@ -313,7 +313,7 @@ TEST(Plan, OptionsThatCannotActAreMistakes) {
              {{"--shape", "llama-71b"}, "no shape 'llama-71b'; there are"},
              {{"--shape", "llama-70b", "--quant", "Q9"}, "no quantisation 'Q9'; there are"},
              {{"--quant", "Q8_0"}, "--quant goes with --shape"},
-             {{"--profile", "1x4090", "--draft", "context"}, "guessing is planned for where a file runs"},
+             {{"--profile", "1x4090", "--draft", "context"}, "speculative decoding is planned only for a model file"},
              {{"--shape", "1b", "-m", "x"}, "--shape and -m both name a model"},
              {{"--profile", "3x4090", "--shape", "1b"}, "no profile '3x4090'; there are"},
              {{"--profile", "1x4090", "--shape", "1b", "--threads", "2"}, "--threads"},

@@ -15,6 +15,7 @@
 
 #include "kernels/base/error.h"
 #include "tools/base/amounts.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/base/usage_error.h"
 #include "tools/chat/chat_file.h"
 #include "tools/chat/chat_generator.h"
@@ -94,7 +95,7 @@ void take_kv_type(const ChatSession& session, const std::string& name, const Set
         throw RequestError(fmt::format(
             "--kv-type {}: the session {} was begun with {}; leave the option out to go on with it, or name another "
             "session",
-            kv_type_value(*compute.kv_dtype), name, kv_type_value(*session.kv_dtype)));
+            kv_type_option(*compute.kv_dtype), name, kv_type_option(*session.kv_dtype)));
     compute.kv_dtype = session.kv_dtype;
 }
 

@@ -16,7 +16,7 @@ namespace {
 struct Named {
     std::string_view name;
     ChatCommand command;
-    std::string_view usage;  // empty: another name of the one before
+    std::string_view usage;  // empty: this name is an alias of the previous entry
     std::string_view help;
 };
 

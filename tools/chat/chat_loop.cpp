@@ -13,10 +13,10 @@
 #include "kernels/base/error.h"
 #include "runtime/text/printable.h"
 #include "tools/base/amounts.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/base/usage_error.h"
 #include "tools/chat/chat_report.h"
 #include "tools/chat/chat_settings.h"
-#include "tools/options/compute_options.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/text_stream.h"
@@ -405,7 +405,7 @@ void ChatLoop::load(const std::string& argument) {
     const DType kv_dtype = generator_.model().kv_dtype();
     if (session_.kv_dtype && *session_.kv_dtype != kv_dtype)
         console_.note(fmt::format("{} was held with a KV cache of {}; this chat goes on with {}", argument,
-                                  kv_type_value(*session_.kv_dtype), kv_type_value(kv_dtype)));
+                                  kv_type_option(*session_.kv_dtype), kv_type_option(kv_dtype)));
     session_.kv_dtype = kv_dtype;
     keep();
     console_.note(describe_messages(argument, session_));

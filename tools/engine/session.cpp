@@ -16,6 +16,7 @@
 #include "runtime/text/printable.h"
 #include "tools/base/amounts.h"
 #include "tools/base/build_version.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/base/text_parts.h"
 #include "tools/engine/engine.h"
 
@@ -119,7 +120,7 @@ void TextSession::decide(ComputeOptions& compute, TextGenerationOptions& text) c
     agree("ctx", request_.context_tokens, held.context_tokens);
     compute.context_tokens = held.context_tokens;
     if (request_.kv_dtype && *request_.kv_dtype != held.kv_dtype)
-        contradict("kv-type", kv_type_name(*request_.kv_dtype), kv_type_name(held.kv_dtype));
+        contradict("kv-type", kv_type_option(*request_.kv_dtype), kv_type_option(held.kv_dtype));
     compute.kv_dtype = held.kv_dtype;
     take_split(compute);
     // Stop strings of a template follow those that were requested.
