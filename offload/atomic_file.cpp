@@ -134,7 +134,7 @@ AtomicFile::AtomicFile(const fs::path& path, const AtomicFileOptions& options) :
 }
 
 void AtomicFile::open_part(mode_t mode) {
-    remove_leftover_parts();
+    remove_leftover_parts(target_);
     for (;;) {
         const fs::path part = next_part_of(target_);
         FileHandle file(retry_interrupted(
@@ -152,11 +152,11 @@ void AtomicFile::open_part(mode_t mode) {
     }
 }
 
-void AtomicFile::remove_leftover_parts() const {
-    const std::string stem = part_stem(target_);
+void remove_leftover_parts(const fs::path& path) {
+    const std::string stem = part_stem(path);
     std::vector<fs::path> parts;
     std::error_code error;
-    for (fs::directory_iterator at(folder_of(target_), error), end; !error && at != end; at.increment(error))
+    for (fs::directory_iterator at(folder_of(path), error), end; !error && at != end; at.increment(error))
         if (is_part_name(at->path().filename().string(), stem)) parts.push_back(at->path());
     for (const fs::path& part : parts) remove_if_left(part);
 }
@@ -205,7 +205,7 @@ void AtomicFile::keep_mode() const {
 
 // The unnamed file takes the name of a part, since no call gives it the name of a file that is there.
 void AtomicFile::link_part() {
-    remove_leftover_parts();
+    remove_leftover_parts(target_);
     const std::string source = fmt::format("{}/{}", kDescriptors, file_.get());
     fs::path part;
     int error = 0;

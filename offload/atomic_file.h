@@ -9,7 +9,8 @@
 // everybody has. A file that may not be written is not replaced either.
 //
 // A killed program may leave a part. Each part is locked (flock) as long as its maker lives. A program that makes
-// another part for the same file removes the parts of its own user that are not locked.
+// another part for the same file, or calls remove_leftover_parts(), removes the parts of its own user that are not
+// locked.
 #pragma once
 
 #include <cstddef>
@@ -67,7 +68,6 @@ public:
 private:
     void open_part(mode_t mode);
     void link_part();
-    void remove_leftover_parts() const;
     void keep_mode() const;
 
     std::filesystem::path target_;
@@ -75,6 +75,9 @@ private:
     std::filesystem::path part_;
     FileHandle file_;
 };
+
+/// Removes the parts of the file at `path` that killed programs of this user left.
+void remove_leftover_parts(const std::filesystem::path& path);
 
 /// Whether the file at `path` exists and is protected from writing: its mode has no write bit at all (this holds for
 /// root, too), or this user has no right to write to it.

@@ -116,7 +116,22 @@ std::int64_t GenerationLoop::prompt_border() const {
 }
 
 bool GenerationLoop::takes_prompt() const {
-    return target_->takes_prompt(prompt_border());
+    return target_->takes_prompt(prompt_border()) || is_saved();
+}
+
+// Returns whether the next pass has the prompt and can go on with what is saved of it.
+bool GenerationLoop::is_saved() const {
+    if (checkpoints_ == nullptr || !checkpoints_->saved) return false;
+    const PromptState& state = checkpoints_->saved->state;
+    return state.begin == target_->n_committed() && state.end == prompt_border() &&
+           state.n_after == sequence_->n_prompt() - state.end && target_->takes_saved_prompt(state.end);
+}
+
+// As is_saved(); drops what is saved if the pass cannot go on with it.
+bool GenerationLoop::goes_on_with_saved() {
+    const bool is_usable = is_saved();
+    if (!is_usable && checkpoints_ != nullptr) checkpoints_->saved.reset();
+    return is_usable;
 }
 
 bool GenerationLoop::prefill(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
@@ -163,6 +178,7 @@ bool GenerationLoop::feed_with_prompt(const PromptProgress& on_progress, const s
     const std::int64_t begin = target_->n_committed();
     const std::int64_t border = prompt_border();
     const PassControl control = control_of(begin, sequence_->n_prompt(), on_progress, cancel);
+    static_cast<void>(goes_on_with_saved());
     sequence_->extend(border);
     add_chain(sequence_->n_prompt() - border);
     const auto last =
@@ -172,12 +188,14 @@ bool GenerationLoop::feed_with_prompt(const PromptProgress& on_progress, const s
                                   .nodes = pass_nodes_,
                                   .logit_tokens = {&last, 1},
                                   .needs = LogitRequest{},
-                                  .control = &control});
+                                  .control = &control,
+                                  .checkpoints = checkpoints_});
     if (logits.empty()) {
         sequence_->forget();
         return false;
     }
     laps.end_lap("prefill", sequence_->n_prompt() - begin);
+    if (checkpoints_ != nullptr) checkpoints_->saved.reset();
     sequence_->commit(pass_nodes_, Phase::Decode);
     return true;
 }
@@ -191,7 +209,8 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
 
     Laps laps(*this);
     tree_.reset(text().back());
-    proposer_->propose(tree_, {.budget = limits_.budget, .max_depth = max_new_tokens - 1, .text = text()});
+    const std::int64_t budget = goes_on_with_saved() ? 1 : limits_.budget;  // draft tokens have not passed those layers
+    proposer_->propose(tree_, {.budget = budget, .max_depth = max_new_tokens - 1, .text = text()});
     CHECK(tree_.size() <= limits_.budget, "{} nodes proposed, budget {}", tree_.size(), limits_.budget);
     seconds_.draft += laps.end_lap("draft", tree_.size());
 
@@ -235,8 +254,13 @@ LogitRows GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std:
                                   .nodes = pass_nodes_,
                                   .logit_tokens = logit_tokens_,
                                   .needs = both(verifier_->logit_request(), proposer_->logit_request()),
-                                  .control = &control});
-    if (logits.empty()) sequence_->forget();
+                                  .control = &control,
+                                  .checkpoints = border != begin ? checkpoints_ : nullptr});
+    if (logits.empty()) {
+        sequence_->forget();
+    } else if (checkpoints_ != nullptr) {
+        checkpoints_->saved.reset();
+    }
     return logits;
 }
 

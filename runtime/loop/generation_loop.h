@@ -53,6 +53,11 @@ public:
     /// Adds the parts of each step (draft, pass, verify, commit) to `trace` from now on. `trace` must outlive the loop.
     void trace_with(TraceFile& trace);
 
+    /// From now on, prompts that go layer by layer are saved there, and the next one goes on with what is saved if it
+    /// is of this prompt; checkpoints.saved is reset when the prompt is computed, or does not match. Null: no prompts
+    /// are saved. `checkpoints` must outlive the loop, or be replaced.
+    void save_prompts(PromptCheckpoints* checkpoints) { checkpoints_ = checkpoints; }
+
     /// Replaces the sequence by `prompt`. Throws what check_prompt() throws.
     void begin(std::vector<TokenId> prompt);
     /// Throws RequestError if a prompt of `n_tokens` tokens is empty or leaves no room in the context.
@@ -97,6 +102,8 @@ private:
     [[nodiscard]] bool feed_with_prompt(const PromptProgress& on_progress, const std::atomic<bool>* cancel);
     [[nodiscard]] std::int64_t prompt_border() const;
     [[nodiscard]] bool takes_prompt() const;
+    [[nodiscard]] bool is_saved() const;
+    [[nodiscard]] bool goes_on_with_saved();
     [[nodiscard]] LogitRows run(const TargetPass& pass);
     void add_chain(std::int64_t n);
     [[nodiscard]] std::span<const TokenId> part_of_text(std::int64_t begin, std::int64_t end) const;
@@ -113,8 +120,9 @@ private:
     Verifier* verifier_;
     Proposer* proposer_;
     SelfCheck* self_check_ = nullptr;
-    TraceFile* trace_ = nullptr;  // null: no trace
-    std::uint32_t track_ = 0;     // of trace_
+    TraceFile* trace_ = nullptr;                // null: no trace
+    std::uint32_t track_ = 0;                   // of trace_
+    PromptCheckpoints* checkpoints_ = nullptr;  // null: prompts are not saved
     LoopLimits limits_;
     TokenTree tree_;
     LoopSeconds seconds_;

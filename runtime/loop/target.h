@@ -16,6 +16,7 @@
 #include "runtime/cache/kv_cache.h"
 #include "runtime/pass/logit_rows.h"
 #include "runtime/pass/pass_control.h"
+#include "runtime/pass/prompt_checkpoint.h"
 
 namespace slipstream {
 
@@ -43,6 +44,9 @@ struct TargetPass {
     std::optional<LogitRequest> needs = std::nullopt;
     Phase phase = Phase::Decode;  // of `tokens`; must be Decode if there is a prompt
     const PassControl* control = nullptr;
+    /// Where to save the prompt, and the saved prompt to go on with; null: nowhere. A pass that goes on with a saved
+    /// prompt has no draft tokens.
+    const PromptCheckpoints* checkpoints = nullptr;
 };
 
 class Target {
@@ -76,10 +80,13 @@ public:
 
     /// Whether a pass may have the positions from n_committed() to `end` as its prompt.
     [[nodiscard]] virtual bool takes_prompt(std::int64_t end) const = 0;
+    /// Whether such a pass may also go on with a saved prompt (TargetPass::checkpoints). True wherever takes_prompt()
+    /// is, and on one device that streams nothing, whose own prompts do not pass layer by layer.
+    [[nodiscard]] virtual bool takes_saved_prompt(std::int64_t end) const { return takes_prompt(end); }
     /// Announces a prompt that ends before position `end`: new nodes start at `end`, and the next pass must fill
-    /// [n_committed(), end) from TargetPass::prompt. Requires that there are no nodes and that takes_prompt(end) is
-    /// true (both CHECKed). Until that pass has finished, or forget() cancels the prompt, the caller must not change
-    /// the sequence.
+    /// [n_committed(), end) from TargetPass::prompt. Requires that there are no nodes and that takes_prompt(end), or
+    /// takes_saved_prompt(end) for a saved prompt, is true (both CHECKed). Until that pass has finished, or forget()
+    /// cancels the prompt, the caller must not change the sequence.
     virtual void extend(std::int64_t end) = 0;
     /// Starts a pass; only one may run at a time. The logits of a token depend on its path alone, bit for bit (batch
     /// invariance, E1). If it throws, no pass has started.

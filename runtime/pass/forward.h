@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,7 @@
 #include "runtime/pass/pass_hooks.h"
 #include "runtime/pass/pass_profile.h"
 #include "runtime/pass/pass_stream.h"
+#include "runtime/pass/prompt_checkpoint.h"
 #include "runtime/pass/prompt_stream.h"
 
 namespace slipstream {
@@ -85,6 +87,8 @@ public:
     /// Returns whether the ring has room for such a prompt, or nothing streams. For callers that keep the hidden states
     /// themselves.
     [[nodiscard]] bool ring_holds_prompt(KvCache& cache, std::int64_t end, std::int64_t chunk_tokens) const;
+    /// Returns whether weights or the KV of `cache` are read from the host.
+    [[nodiscard]] bool streams(KvCache& cache) const { return PassReads{model_, &cache}.streams(); }
     /// Host memory for the hidden states of one prefill chunk of a prompt, or of the pass after it.
     [[nodiscard]] std::size_t prompt_row_bytes() const {
         return pass_.activations().buffer(Activation::Hidden).size_bytes();
@@ -97,7 +101,8 @@ public:
     LogitRows run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t chunk_tokens,
                            std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                            std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
-                           const LogitRequest& needs, const PassControl& control = {}, PassHooks* hooks = nullptr);
+                           const LogitRequest& needs, const PassControl& control = {}, PassHooks* hooks = nullptr,
+                           const PromptCheckpoints* checkpoints = nullptr);
 
     /// What crossed the link as logits; nothing where the host shares the device's memory.
     [[nodiscard]] LogitFigures logit_figures() const;
@@ -150,7 +155,8 @@ public:
                     std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                     std::span<const std::int32_t> logit_tokens, PassHooks* hooks = nullptr);
 
-        void begin_layer(std::int64_t layer);
+        /// Layers from range.first_layer on; `first_chunk` is the first prefill chunk that has not passed the layer.
+        void begin_layer(std::int64_t layer, std::int64_t first_chunk = 0);
         /// Fills the residual stream, for the model's first layer.
         void embed(std::int64_t prefill_chunk) { forward_->pass_.embed(rows_of(prefill_chunk)); }
         /// [n_tokens, d_model], F32: the residual stream, memory of the device, for the rows of a prefill chunk.
@@ -166,6 +172,22 @@ public:
         /// All that may fail of the end.
         void end();
         void complete();
+
+        // Checkpoints (prompt_checkpoint.h), between two steps and with the compute stream synchronized.
+
+        /// Copies a KV chunk of this prompt, or before it, that is computed in the layer.
+        void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) const;
+        /// Copies the KV rows of the first `n` tokens of the pass in a layer that it has passed.
+        void read_rows_after(std::int64_t layer, std::int64_t n, std::byte* out) const;
+        /// Before the first step: `fill(out)` gives a KV chunk of the prompt that an earlier run computed.
+        void restore_chunk(std::int64_t layer, std::int64_t chunk, const std::function<void(std::byte*)>& fill);
+        void restore_rows_after(std::int64_t layer, std::int64_t n, const std::byte* rows);
+        /// Position at which a prefill chunk begins.
+        [[nodiscard]] std::int64_t begin_of(std::int64_t prefill_chunk) const { return range_.begin_of(prefill_chunk); }
+        /// Bytes of the KV rows of `n` tokens in a layer, keys and values.
+        [[nodiscard]] std::size_t rows_bytes(std::int64_t layer, std::int64_t n) const {
+            return 2 * static_cast<std::size_t>(n) * cache_->layout(layer).scratch_row_bytes();
+        }
 
     private:
         friend class Forward;
@@ -191,7 +213,8 @@ private:
     [[nodiscard]] PromptRange prompt_range(std::int64_t begin, std::int64_t end, std::int64_t chunk_tokens) const {
         return {.begin = begin, .end = end, .chunk_tokens = chunk_tokens, .last_layer = n_layers() - 1};
     }
-    [[nodiscard]] bool feed_layers(PromptSteps& steps, const PassControl& control);
+    [[nodiscard]] bool feed_layers(PromptSteps& steps, PromptState state, const PassControl& control,
+                                   const PromptCheckpoints* checkpoints);
     [[nodiscard]] LogitRows hand_over(std::span<const std::int32_t> logit_tokens, const LogitRequest* needs);
 
     const Model* model_;

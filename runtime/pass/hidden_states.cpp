@@ -10,10 +10,12 @@ HiddenStates::HiddenStates(PinnedArena& arena, std::int64_t n_prefill_chunks, st
       host_(arena.allocate(host_bytes(n_prefill_chunks, chunk_bytes), "the hidden states of the prompt")) {}
 
 HiddenStateBuffers::HiddenStateBuffers(Device& device, Stream& copy_in, const HiddenStates& states,
-                                       std::array<std::byte*, 2> buffers, std::int64_t n_layers)
+                                       std::array<std::byte*, 2> buffers, std::span<const PromptStep> steps,
+                                       std::int64_t n_layers)
     : copy_in_(&copy_in),
       states_(&states),
       buffers_(buffers),
+      steps_(steps),
       n_layers_(n_layers),
       copy_out_(device.make_stream(StreamKind::CopyOut)),
       computed_(device.make_event()),
@@ -32,38 +34,43 @@ HiddenStateBuffers::~HiddenStateBuffers() {
     }
 }
 
-// The next step's prefill chunk is copied in while this one is computed. Its buffer is that of the step before, whose
-// computing and (except in the last layer) copy out are enqueued; its rows in host memory were written by a copy at
-// least two steps back.
+// The next step's prefill chunk is copied in while this one is computed, unless it is the same prefill chunk. Its
+// buffer is that of the step before, whose computing and (except in the last layer) copy out are enqueued; its rows in
+// host memory were written by a copy at least two steps back.
 std::byte* HiddenStateBuffers::begin(Stream& compute) {
-    const auto buffer = static_cast<std::size_t>(step_ % 2);
-    if (layer_of(step_) == 0) {
+    const std::size_t buffer = step_ % 2;
+    if (steps_[step_].layer == 0) {
         if (free_use_[buffer] > 0) compute.wait(*out_, free_use_[buffer]);
     } else {
-        if (in_use_[buffer] == 0) fetch(step_);
+        if (n_fetched_ <= step_) fetch(step_);
         compute.wait(*in_, in_use_[buffer]);
     }
-    if (step_ + 1 < n_layers_ * states_->n_prefill_chunks() && layer_of(step_ + 1) > 0) fetch(step_ + 1);
+    if (step_ + 1 < steps_.size() && steps_[step_ + 1].layer > 0 &&
+        steps_[step_ + 1].prefill_chunk != steps_[step_].prefill_chunk)
+        fetch(step_ + 1);
     return buffers_[buffer];
 }
 
-void HiddenStateBuffers::fetch(std::int64_t step) {
-    const auto buffer = static_cast<std::size_t>(step % 2);
+void HiddenStateBuffers::fetch(std::size_t step) {
+    const std::size_t buffer = step % 2;
+    const std::int64_t prefill_chunk = steps_[step].prefill_chunk;
     if (free_use_[buffer] > 0) copy_in_->wait(*out_, free_use_[buffer]);
     if (read_use_[buffer] > 0) copy_in_->wait(*computed_, read_use_[buffer]);
-    copy_in_->wait(*out_, out_use_[prefill_chunk_of(step)]);
-    copy_in_->copy(buffers_[buffer], states_->rows(prefill_chunk_of(step)), states_->chunk_bytes());
+    if (out_use_[prefill_chunk] > 0) copy_in_->wait(*out_, out_use_[prefill_chunk]);
+    copy_in_->copy(buffers_[buffer], states_->rows(prefill_chunk), states_->chunk_bytes());
     in_use_[buffer] = copy_in_->record(*in_);
+    n_fetched_ = step + 1;
 }
 
 void HiddenStateBuffers::end(Stream& compute) {
-    const auto buffer = static_cast<std::size_t>(step_ % 2);
+    const std::size_t buffer = step_ % 2;
+    const auto [layer, prefill_chunk] = steps_[step_];
     read_use_[buffer] = compute.record(*computed_);
-    if (layer_of(step_) + 1 < n_layers_) {
+    if (layer + 1 < n_layers_) {
         copy_out_->wait(*computed_, read_use_[buffer]);
-        copy_out_->copy(states_->rows(prefill_chunk_of(step_)), buffers_[buffer], states_->chunk_bytes());
+        copy_out_->copy(states_->rows(prefill_chunk), buffers_[buffer], states_->chunk_bytes());
         free_use_[buffer] = copy_out_->record(*out_);
-        out_use_[prefill_chunk_of(step_)] = free_use_[buffer];
+        out_use_[prefill_chunk] = free_use_[buffer];
     }
     ++step_;
 }

@@ -33,8 +33,10 @@ std::byte* const* PromptKvAreas::chunks(std::int64_t layer) const {
     return streams(layer) ? table_.data() : cache_->chunks(layer);
 }
 
-void PromptKvAreas::begin_layer(std::int64_t layer) {
+void PromptKvAreas::begin_layer(std::int64_t layer, std::int64_t from) {
     layer_ = layer;
+    n_host_ = from / kChunkTokens;
+    in_layer_ = true;
     if (!streams(layer)) return;
     const std::int64_t resident = cache_->resident_chunks(layer);
     const auto area = static_cast<std::size_t>(layer) % area_use_.size();
@@ -47,34 +49,35 @@ void PromptKvAreas::begin_layer(std::int64_t layer) {
     load();
 }
 
-// Copies what the cache already has of the layer: full chunks from the host, the last, partly filled one from the tail.
+// Copies what the cache already has of the layer: full chunks from the host; if the prompt begins within a chunk, that
+// chunk from the tail.
 void PromptKvAreas::load() {
     HostKv& host = *cache_->host();
     const std::size_t chunk_bytes = cache_->layout(layer_).chunk_bytes();
     const std::int64_t resident = cache_->resident_chunks(layer_);
-    const std::int64_t n_host = range_.first_chunk();
-    if (resident < n_host) {
+    if (resident < n_host_) {
         Stream& in = pass_->copy_in();
         CopyTimes times;
         if (pass_->is_traced()) times.begin = std::chrono::steady_clock::now();
         in.wait(*computed_, exec_.stream.record(*computed_));  // the compute stream no longer uses the area
-        in.wait(host.flushed(), host.flush_use(n_host - 1));
-        for (std::int64_t chunk = resident; chunk < n_host; ++chunk)
+        if (resident < range_.first_chunk()) in.wait(host.flushed(), host.flush_use(range_.first_chunk() - 1));
+        for (std::int64_t chunk = resident; chunk < n_host_; ++chunk)
             in.copy(table_[chunk], host.chunk(layer_, chunk), chunk_bytes);
         exec_.stream.wait(*loaded_, in.record(*loaded_));
         if (pass_->is_traced()) times.end = completion_time(*loaded_).value_or(std::chrono::steady_clock::now());
-        pass_->count_kv(layer_, (n_host - resident) * chunk_bytes, times);
+        pass_->count_kv(layer_, (n_host_ - resident) * chunk_bytes, times);
     }
-    if (range_.begin % kChunkTokens != 0 && n_host >= resident)
-        exec_.stream.copy(table_[n_host], cache_->store().tail_chunk(layer_, n_host), chunk_bytes);
+    if (range_.begin % kChunkTokens != 0 && n_host_ == range_.first_chunk() && n_host_ >= resident)
+        exec_.stream.copy(table_[n_host_], cache_->store().tail_chunk(layer_, n_host_), chunk_bytes);
 }
 
 void PromptKvAreas::end_layer() {
+    in_layer_ = false;
     if (!streams(layer_)) return;
     HostKv& host = *cache_->host();
     last_flush_ = host.flush(exec_.stream, [&](Stream& out) {
-        for (std::int64_t chunk = std::max(range_.first_chunk(), cache_->resident_chunks(layer_));
-             chunk < range_.end_chunk(); ++chunk)
+        for (std::int64_t chunk = std::max(n_host_, cache_->resident_chunks(layer_)); chunk < range_.end_chunk();
+             ++chunk)
             out.copy(host.chunk(layer_, chunk), table_[chunk], cache_->layout(layer_).chunk_bytes());
     });
     area_use_.at(static_cast<std::size_t>(layer_) % area_use_.size()) = last_flush_;

@@ -27,10 +27,13 @@ public:
     /// and the memory must outlive this object.
     PromptKvAreas(PassStream& pass, KvCache& cache, ExecRef exec, std::span<std::byte> areas, const PromptRange& range);
 
-    void begin_layer(std::int64_t layer) override;
+    void begin_layer(std::int64_t layer, std::int64_t from) override;
     void begin_prefill_chunk(std::int64_t /*first*/, std::int64_t /*end*/) override {}
     void end_prefill_chunk() override {}
     void end_layer() override;
+    [[nodiscard]] const std::byte* filled_chunk(std::int64_t layer, std::int64_t chunk) const override {
+        return in_layer_ && layer == layer_ && chunk >= n_host_ ? table_[chunk] : nullptr;
+    }
     [[nodiscard]] std::uint64_t last_flush() const override { return last_flush_; }
     void drop() override {}
 
@@ -54,6 +57,8 @@ private:
     std::vector<std::uint64_t> area_use_;  // [areas]: use of flushed() after which the area's contents are on the host
     std::vector<std::byte*> table_;        // [end_chunk]: addresses of the chunks of layer_
     std::int64_t layer_ = 0;
+    std::int64_t n_host_ = 0;  // chunks below that stream are on the host when the layer begins
+    bool in_layer_ = false;    // between begin_layer() and end_layer()
     std::unique_ptr<Event> computed_, loaded_;
     std::uint64_t last_flush_ = 0;
 };

@@ -42,8 +42,10 @@ std::byte* PromptKvByChunk::slot(std::int64_t chunk) const {
     return slots_ + index * slot_bytes_;
 }
 
-void PromptKvByChunk::begin_layer(std::int64_t layer) {
+// Chunks that an earlier run filled are on the host: no flush is waited for.
+void PromptKvByChunk::begin_layer(std::int64_t layer, std::int64_t from) {
     layer_ = layer;
+    std::fill_n(new_use_.begin(), std::max<std::int64_t>(from / kChunkTokens - first_new_chunk_, 0), 0);
     const std::int64_t n_resident = std::min(store_->resident_chunks(layer), std::ssize(table_));
     std::fill(std::copy_n(store_->chunks(layer), n_resident, table_.begin()), table_.end(), nullptr);
 }
@@ -94,7 +96,10 @@ void PromptKvByChunk::copy_ahead() {
         // the use of the last chunk is enough.
         const std::uint64_t use =
             end > first_new_chunk_ ? new_use_[end - 1 - first_new_chunk_] : host.flush_use(end - 1);
-        ring_->push({.source = host.chunk(layer_, next_), .bytes = bytes, .after = &host.flushed(), .after_use = use});
+        ring_->push({.source = host.chunk(layer_, next_),
+                     .bytes = bytes,
+                     .after = use > 0 ? &host.flushed() : nullptr,
+                     .after_use = use});
         copied_.push_back({next_, end});
         next_ = end;
     }

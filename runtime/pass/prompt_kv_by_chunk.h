@@ -31,10 +31,13 @@ public:
     PromptKvByChunk(PassStream& pass, const PassReads& reads, const DeviceKv& store, ExecRef exec,
                     std::span<std::byte> area, const PromptRange& range);
 
-    void begin_layer(std::int64_t layer) override;
+    void begin_layer(std::int64_t layer, std::int64_t from) override;
     void begin_prefill_chunk(std::int64_t first, std::int64_t end) override;
     void end_prefill_chunk() override;
     void end_layer() override {}
+    [[nodiscard]] const std::byte* filled_chunk(std::int64_t /*layer*/, std::int64_t /*chunk*/) const override {
+        return nullptr;
+    }
     [[nodiscard]] std::uint64_t last_flush() const override { return last_flush_; }
     void drop() override;
 

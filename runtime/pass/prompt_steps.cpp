@@ -4,6 +4,7 @@
 #include "runtime/pass/error_context.h"
 #include "runtime/pass/forward.h"
 #include "runtime/pass/hidden_states.h"
+#include "runtime/pass/restored_prompt.h"
 
 namespace slipstream {
 
@@ -27,13 +28,15 @@ bool Forward::runs_by_layer(KvCache& cache, std::int64_t begin, std::int64_t end
 LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t chunk_tokens,
                                 std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                                 std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
-                                const LogitRequest& needs, const PassControl& control, PassHooks* hooks) {
+                                const LogitRequest& needs, const PassControl& control, PassHooks* hooks,
+                                const PromptCheckpoints* checkpoints) {
     CHECK(streams_ != nullptr);
-    PromptSteps steps = at_layer(0, [&] {
-        return PromptSteps(*this, cache, prompt_range(begin, begin + std::ssize(prompt), chunk_tokens), prompt, tokens,
-                           nodes, logit_tokens, hooks);
-    });
-    if (!feed_layers(steps, control)) return {};
+    PromptRange range = prompt_range(begin, begin + std::ssize(prompt), chunk_tokens);
+    const PromptState state = begun_prompt(range, tokens, logit_tokens, checkpoints);
+    range.first_layer = state.n_layers.back();
+    PromptSteps steps =
+        at_layer(0, [&] { return PromptSteps(*this, cache, range, prompt, tokens, nodes, logit_tokens, hooks); });
+    if (!feed_layers(steps, state, control, checkpoints)) return {};
     const LogitRows logits = at_layer(kLmHeadStage, [&] { return steps.logits(&needs); });
     at_layer(kKvStage, [&] { steps.end(); });
     steps.complete();
@@ -41,29 +44,63 @@ LogitRows Forward::run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t
     return logits;
 }
 
-// All prefill chunks through a layer, the pass behind them, then the next layer. False where it was given up.
-bool Forward::feed_layers(PromptSteps& steps, const PassControl& control) {
+// Runs all prefill chunks through a layer, and the pass after them, then the next layer. Returns false if cancelled.
+bool Forward::feed_layers(PromptSteps& steps, PromptState state, const PassControl& control,
+                          const PromptCheckpoints* checkpoints) {
     const std::int64_t n_prefill_chunks = steps.range_.n_prefill_chunks();
     const std::int64_t most_tokens = std::max(steps.range_.chunk_tokens, steps.rows_after_.n());
     const HiddenStates states(streams_->arena(), n_prefill_chunks,
                               most_tokens * row_bytes(DType::F32, model_->config().d_model));
+    // The writer of a checkpoint may still read the hidden states when the prompt ends in any way.
+    struct ReadToTheEnd {
+        ~ReadToTheEnd() {
+            for (std::int64_t chunk = 0; checkpoints != nullptr && chunk < n_prefill_chunks; ++chunk)
+                checkpoints->await_read(chunk);
+        }
+        const PromptCheckpoints* checkpoints;
+        std::int64_t n_prefill_chunks;
+    } const read_to_the_end{checkpoints, n_prefill_chunks};
+    std::vector<PromptStep> order;
+    for (std::int64_t layer = state.n_layers.back(); layer < n_layers(); ++layer)
+        for (std::int64_t chunk = state.first_chunk_at(layer); chunk < n_prefill_chunks; ++chunk)
+            order.push_back({layer, chunk});
+    const std::int64_t n_before = state.n_steps();
+    if (n_before > 0) {
+        restore_prompt(state, *checkpoints->saved, states, n_layers(), [&](std::int64_t layer) {
+            return RestoredLayer{&steps, layer};
+        });
+        stream_->synchronize();
+    }
     HiddenStateBuffers buffers(model_->device(), streams_->copy_in(), states,
                                {pass_.activations().buffer(Activation::Hidden).data(),
                                 pass_.activations().buffer(Activation::NextHidden).data()},
-                               n_layers());
-    for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
-        at_layer(layer, [&] { steps.begin_layer(layer); });
-        for (std::int64_t prefill_chunk = 0; prefill_chunk < n_prefill_chunks; ++prefill_chunk) {
-            if (!control.report_progress(layer * n_prefill_chunks + prefill_chunk, n_layers() * n_prefill_chunks))
-                return false;
-            at_layer(layer, [&] {
-                pass_.activations().use_hidden(with_context("rows", [&] { return buffers.begin(*stream_); }));
-                if (layer == 0) steps.embed(prefill_chunk);
-                steps.run_prefill_chunk(layer, prefill_chunk);
-                buffers.end(*stream_);
-            });
-        }
-        at_layer(layer, [&] { steps.end_layer(); });
+                               order, n_layers());
+    const auto save = [&] {
+        stream_->synchronize();
+        buffers.synchronize();
+        checkpoints->save(
+            state,
+            {.hidden = [&](std::int64_t chunk) { return states.rows(chunk); },
+             .kv = [&](std::int64_t layer, std::int64_t chunk, std::byte* out) { steps.read_chunk(layer, chunk, out); },
+             .rows_after = [&](std::int64_t layer,
+                               std::byte* out) { steps.read_rows_after(layer, state.n_after, out); }});
+    };
+    for (std::size_t step = 0; step < order.size(); ++step) {
+        const auto [layer, prefill_chunk] = order[step];
+        const bool goes_on =
+            control.report_progress(n_before + static_cast<std::int64_t>(step), n_layers() * n_prefill_chunks);
+        if (checkpoints != nullptr && step > 0 && (!goes_on || checkpoints->is_due())) at_layer(layer, save);
+        if (!goes_on) return false;
+        at_layer(layer, [&, layer = layer, prefill_chunk = prefill_chunk] {
+            if (step == 0 || order[step - 1].layer != layer) steps.begin_layer(layer, prefill_chunk);
+            pass_.activations().use_hidden(with_context("rows", [&] { return buffers.begin(*stream_); }));
+            if (layer == 0) steps.embed(prefill_chunk);
+            steps.run_prefill_chunk(layer, prefill_chunk);
+            if (checkpoints != nullptr) checkpoints->await_read(prefill_chunk);
+            buffers.end(*stream_);
+            if (prefill_chunk + 1 == n_prefill_chunks) steps.end_layer();
+        });
+        ++state.n_layers[prefill_chunk];
     }
     return true;
 }
@@ -104,8 +141,8 @@ PassRows Forward::PromptSteps::rows_of(std::int64_t prefill_chunk) const {
             rows_after_.hooks};
 }
 
-void Forward::PromptSteps::begin_layer(std::int64_t layer) {
-    if (stream_) stream_->begin_layer(layer);
+void Forward::PromptSteps::begin_layer(std::int64_t layer, std::int64_t first_chunk) {
+    if (stream_) stream_->begin_layer(layer, range_.begin_of(first_chunk));
 }
 
 // A prefill chunk, whose rows are committed at once, or the pass behind it.
@@ -154,6 +191,42 @@ void Forward::PromptSteps::complete() {
     } else {
         cache_->publish(0);
     }
+}
+
+void Forward::PromptSteps::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) const {
+    const std::size_t n_bytes = cache_->layout(layer).chunk_bytes();
+    Stream& compute = *forward_->stream_;
+    const std::byte* from = stream_ ? stream_->filled_chunk(layer, chunk) : nullptr;
+    if (chunk < cache_->resident_chunks(layer)) from = cache_->chunks(layer)[chunk];
+    if (from == nullptr) {
+        cache_->host()->wait_for_flushes(compute);
+        std::copy_n(cache_->host()->chunk(layer, chunk), n_bytes, out);
+        return;
+    }
+    compute.copy(out, from, n_bytes);
+    compute.synchronize();
+}
+
+// Rows of the pass are the first scratch rows: no nodes are below the prompt when it is announced.
+void Forward::PromptSteps::read_rows_after(std::int64_t layer, std::int64_t n, std::byte* out) const {
+    const std::size_t half = rows_bytes(layer, n) / 2;
+    Stream& compute = *forward_->stream_;
+    compute.copy(out, cache_->scratch_k(layer), half);
+    compute.copy(out + half, cache_->scratch_v(layer), half);
+    compute.synchronize();
+}
+
+void Forward::PromptSteps::restore_chunk(std::int64_t layer, std::int64_t chunk,
+                                         const std::function<void(std::byte*)>& fill) {
+    cache_->restore_chunk(forward_->exec(), range_.end, layer, chunk, fill);
+}
+
+void Forward::PromptSteps::restore_rows_after(std::int64_t layer, std::int64_t n, const std::byte* rows) {
+    const std::size_t half = rows_bytes(layer, n) / 2;
+    Stream& compute = *forward_->stream_;
+    compute.copy(cache_->scratch_k(layer), rows, half);
+    compute.copy(cache_->scratch_v(layer), rows + half, half);
+    compute.synchronize();
 }
 
 }  // namespace slipstream

@@ -51,7 +51,7 @@ bool PromptStream::fits(const PassStream& pass, const Model& model, KvCache& cac
 }
 
 PromptStream::PromptStream(PassStream& pass, const Model& model, KvCache& cache, ExecRef exec, const PromptRange& range)
-    : pass_(&pass), model_(&model), cache_(&cache), exec_(exec) {
+    : pass_(&pass), model_(&model), cache_(&cache), exec_(exec), first_layer_(range.first_layer) {
     CHECK(range.end % kChunkTokens == 0 && range.begin < range.end, "a prompt from {} to {}", range.begin, range.end);
     std::span<std::byte> ring = pass.lend_ring(exec.stream);
     const std::size_t weights = weights_bytes_at_once(model);
@@ -71,8 +71,8 @@ PromptStream::PromptStream(PassStream& pass, const Model& model, KvCache& cache,
     }
     if (!model.streams_weights()) return;
     std::int64_t n_items = 0;
-    for (std::size_t i = 0; i < model.items().size(); ++i)
-        index_.push_back(model.streams(static_cast<std::int32_t>(i)) ? n_items++ : -1);
+    for (std::size_t i = 0; i < model.items().size(); ++i) index_.push_back(reads(i) ? n_items++ : -1);
+    if (n_items == 0) return;
     ring_ = std::make_unique<TransferRing>(exec.device, ring, pass.copy_in(), n_items);
     if (pass.is_traced()) ring_->time_copies();
     prefetcher_ = std::make_unique<PassPrefetcher>(*ring_, *this, n_items);
@@ -102,9 +102,14 @@ void PromptStream::next_schedule(std::vector<TransferItem>& schedule) {
     if (schedule_made_) return;  // nothing comes behind a prompt
     schedule_made_ = true;
     for (std::size_t i = 0; i < model_->items().size(); ++i)
-        if (model_->streams(static_cast<std::int32_t>(i)))
+        if (reads(i))
             schedule.push_back(
                 {.source = model_->item_data(static_cast<std::int32_t>(i)), .bytes = model_->items()[i].bytes});
+}
+
+// Whether the item streams and is of a layer that is computed, or of the LM head.
+bool PromptStream::reads(std::size_t item) const {
+    return model_->streams(static_cast<std::int32_t>(item)) && model_->items()[item].layer >= first_layer_;
 }
 
 const std::byte* PromptStream::acquire_item(std::int32_t item, Stream& compute) {
@@ -117,8 +122,8 @@ void PromptStream::release_item(std::int32_t item, Stream& compute) {
     prefetcher_->release(index_[item], compute);
 }
 
-void PromptStream::begin_layer(std::int64_t layer) {
-    if (kv_) with_context("KV", [&] { kv_->begin_layer(layer); });
+void PromptStream::begin_layer(std::int64_t layer, std::int64_t from) {
+    if (kv_) with_context("KV", [&] { kv_->begin_layer(layer, from); });
 }
 
 void PromptStream::begin_prefill_chunk(std::int64_t first, std::int64_t end) {

@@ -28,8 +28,8 @@ public:
     PromptStream(const PromptStream&) = delete;
     PromptStream& operator=(const PromptStream&) = delete;
 
-    /// Layers in order.
-    void begin_layer(std::int64_t layer);
+    /// Layers in order, from range.first_layer on. `from`: see PromptKv::begin_layer().
+    void begin_layer(std::int64_t layer, std::int64_t from);
     /// Positions [first, end) of this layer come next; first == end for the pass behind the prompt: then releases are
     /// the last ones of the layer.
     void begin_prefill_chunk(std::int64_t first, std::int64_t end);
@@ -37,6 +37,10 @@ public:
     void end_prefill_chunk();
     /// Where the layer's KV is; null where all of it rests on the device.
     [[nodiscard]] KvStream* kv() { return kv_.get(); }
+    /// See PromptKv::filled_chunk(); null where no KV streams.
+    [[nodiscard]] const std::byte* filled_chunk(std::int64_t layer, std::int64_t chunk) const {
+        return kv_ ? kv_->filled_chunk(layer, chunk) : nullptr;
+    }
     [[nodiscard]] const std::byte* acquire_item(std::int32_t item, Stream& compute) override;
     void release_item(std::int32_t item, Stream& compute) override;
     void end_layer();
@@ -48,13 +52,16 @@ public:
     void next_schedule(std::vector<TransferItem>& schedule) override;
 
 private:
+    [[nodiscard]] bool reads(std::size_t item) const;
+
     PassStream* pass_;
     const Model* model_;
     KvCache* cache_;
     ExecRef exec_;
+    std::int64_t first_layer_;
     std::unique_ptr<TransferRing> ring_;
     std::unique_ptr<PassPrefetcher> prefetcher_;  // null where no weights stream
-    std::vector<std::int64_t> index_;             // [items]: in the schedule
+    std::vector<std::int64_t> index_;             // [items]: in the schedule; -1: not in it
     bool schedule_made_ = false;
     std::unique_ptr<PromptKv> kv_;  // null where none streams
     bool last_prefill_chunk_ = false;

@@ -2,6 +2,7 @@
 // combining of logits. Short passes may be launched as graphs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -18,9 +19,15 @@ public:
     /// Host memory for the prompt comes from the arena of the forward's PassStream.
     [[nodiscard]] bool takes_prompt(std::span<KvCache* const> caches, std::int64_t begin,
                                     std::int64_t end) const override;
+    /// If nothing streams, the host memory for a saved prompt is taken from the system.
+    [[nodiscard]] bool takes_saved_prompt(std::span<KvCache* const> caches, std::int64_t begin,
+                                          std::int64_t end) const override;
     [[nodiscard]] bool run_prompt(std::span<KvCache* const> caches, std::int64_t begin, const RankPass& pass) override;
 
 private:
+    [[nodiscard]] std::size_t prompt_host_bytes(std::int64_t begin, std::int64_t end) const;
+    [[nodiscard]] bool run_resident_prompt(std::span<KvCache* const> caches, std::int64_t begin, const RankPass& pass);
+
     Forward* forward_;
 };
 

@@ -34,9 +34,9 @@ public:
     [[nodiscard]] static bool fits(std::span<const Rank> ranks, std::span<KvCache* const> caches,
                                    const PinnedArena& arena, std::int64_t begin, std::int64_t end);
 
-    /// Prepares the prompt of `pass` from position `begin` on, whose positions are reserved in `caches` [ranks], and
-    /// the tokens of `pass` after it. `owners` is [layers of the whole model]. All arguments must outlive this object.
-    /// Throws RankFailed, OutOfBudget.
+    /// Prepares the prompt of `pass` from position `begin` on, or from its saved state, whose positions are reserved in
+    /// `caches` [ranks], and the tokens of `pass` after it. `owners` is [layers of the whole model]. All arguments must
+    /// outlive this object. Throws RankFailed, OutOfBudget.
     PipelinedPrefill(std::span<const Rank> ranks, const std::vector<LayerOwner>& owners,
                      std::span<KvCache* const> caches, PinnedArena& arena, std::int64_t begin, const RankPass& pass);
     /// Waits for enqueued work.
@@ -44,9 +44,9 @@ public:
     PipelinedPrefill(const PipelinedPrefill&) = delete;
     PipelinedPrefill& operator=(const PipelinedPrefill&) = delete;
 
-    /// Runs all layers. Returns false if `control` cancelled it. Progress is reported on the caller's thread. Throws
-    /// the first RankFailed of any thread, or OutOfBudget if the system starts no more threads, after all threads have
-    /// ended.
+    /// Runs all layers. Returns false if `control` cancelled it. Progress is reported, and the prompt is saved, on the
+    /// caller's thread; while save() runs, no device computes. Throws the first RankFailed of any thread, or
+    /// OutOfBudget if the system starts no more threads, after all threads have ended.
     [[nodiscard]] bool run(const PassControl& control);
     /// [ranks]. After run(), the residual streams hold the tokens that follow the prompt; only the owner of the last
     /// layer has their final rows.
@@ -63,18 +63,30 @@ private:
 
     [[nodiscard]] std::vector<Lane> lanes() const;
     void run_lane(const Lane& lane, const PassControl& control, bool is_caller);
-    [[nodiscard]] std::optional<std::uint64_t> await_rows(std::int64_t layer, std::int64_t prefill_chunk);
+    void report(const PassControl& control);
+    template <typename IsReady>
+    [[nodiscard]] bool await(std::unique_lock<std::mutex>& lock, const PassControl* caller, const IsReady& is_ready);
+    [[nodiscard]] std::optional<std::uint64_t> await_rows(std::int64_t layer, std::int64_t prefill_chunk,
+                                                          const PassControl* caller);
+    void await_lanes(const PassControl& control);
     void run_step(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use);
     void take_rows(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use);
     [[nodiscard]] std::uint64_t give_rows(std::int64_t layer, std::int64_t prefill_chunk);
     void pass_on(std::int64_t layer, std::int64_t prefill_chunk, std::uint64_t use);
+    void restore();
+    void pause_and_save();
+    void save();
     [[nodiscard]] std::int64_t n_done() const;
+    [[nodiscard]] PromptState state() const;
+    [[nodiscard]] Forward::PromptSteps& steps_of(std::int64_t layer) { return *steps_[(*owners_)[layer].rank]; }
     [[nodiscard]] std::int64_t n_steps() const { return n_prefill_chunks_ * std::ssize(*owners_); }
     void stop(std::exception_ptr failure);
     [[nodiscard]] ExecRef exec(std::size_t rank) const { return ranks_[rank].forward->exec(); }
 
     std::span<const Rank> ranks_;
     const std::vector<LayerOwner>* owners_;
+    const PromptCheckpoints* checkpoints_;  // null: the prompt is not saved
+    PromptState begun_;                     // where it begins
     std::int64_t n_prefill_chunks_ = 0;
     std::optional<HiddenStates> states_;
     std::vector<std::unique_ptr<Event>> sent_;                // [ranks]: the hidden rows are in states_
@@ -82,8 +94,10 @@ private:
 
     mutable std::mutex mutex_;  // guards the following members
     std::condition_variable changed_;
-    std::vector<Rows> rows_;   // [n_prefill_chunks]
-    std::int64_t n_done_ = 0;  // steps done of n_steps(); a step is a prefill chunk through a layer
+    std::vector<Rows> rows_;      // [n_prefill_chunks]
+    std::int64_t n_done_ = 0;     // steps done of n_steps(); a step is a prefill chunk through a layer
+    std::int64_t n_running_ = 0;  // steps that run
+    bool paused_ = false;         // no further step begins
     bool stopped_ = false;
     std::exception_ptr failure_;  // the first failure
 };

@@ -38,9 +38,14 @@ public:
     /// Whether prompt positions [begin, end) can be computed layer by layer, together with the pass that follows them.
     [[nodiscard]] virtual bool takes_prompt(std::span<KvCache* const> caches, std::int64_t begin,
                                             std::int64_t end) const = 0;
-    /// Like run(), but first computes the prompt of the pass, from position `begin` on. Requires that takes_prompt() is
-    /// true and that the positions are reserved in `caches` [ranks]. If it returns true, the prompt is committed; else,
-    /// and if it throws, the caller must roll the caches back.
+    /// Whether run_prompt() can go on with a saved prompt of these positions (Target::takes_saved_prompt()).
+    [[nodiscard]] virtual bool takes_saved_prompt(std::span<KvCache* const> caches, std::int64_t begin,
+                                                  std::int64_t end) const {
+        return takes_prompt(caches, begin, end);
+    }
+    /// Like run(), but first computes the prompt of the pass, from position `begin` on. Requires that takes_prompt(),
+    /// or takes_saved_prompt() for a saved prompt, is true and that the positions are reserved in `caches` [ranks]. If
+    /// it returns true, the prompt is committed; else, and if it throws, the caller must roll the caches back.
     [[nodiscard]] virtual bool run_prompt(std::span<KvCache* const> caches, std::int64_t begin,
                                           const RankPass& pass) = 0;
 };

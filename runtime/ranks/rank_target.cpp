@@ -120,10 +120,14 @@ bool RankTarget::takes_prompt(std::int64_t end) const {
     return passes_->takes_prompt(caches_, n_committed(), end);
 }
 
+bool RankTarget::takes_saved_prompt(std::int64_t end) const {
+    return passes_->takes_saved_prompt(caches_, n_committed(), end);
+}
+
 void RankTarget::extend(std::int64_t end) {
     check_between_passes();
     const std::int64_t from = n_committed();
-    CHECK(takes_prompt(end), "a prompt from {} to {}", from, end);
+    CHECK(takes_saved_prompt(end), "a prompt from {} to {}", from, end);
     for (KvCache* cache : caches_) cache->reserve(end);
     extended_from_ = from;
 }
@@ -168,6 +172,7 @@ void RankTarget::build_views_with(std::vector<ViewBuilder*> builders) {
 // views are built from whole layers is decided for all ranks alike, as one device that holds all of the KV would.
 std::span<PassHooks* const> RankTarget::begin_views(const TargetPass& pass) {
     if (views_.empty() || pass.logit_tokens.empty()) return {};
+    if (pass.checkpoints != nullptr && pass.checkpoints->saved) return {};  // earlier layers are not computed again
     even_views();
     const bool whole_layers =
         !pass.prompt.empty() || std::ranges::none_of(caches_, [](const KvCache* cache) { return cache->streams(); });

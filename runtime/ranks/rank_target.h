@@ -47,6 +47,7 @@ public:
     void truncate(std::int64_t n_tokens) override;
 
     [[nodiscard]] bool takes_prompt(std::int64_t end) const override;
+    [[nodiscard]] bool takes_saved_prompt(std::int64_t end) const override;
     void extend(std::int64_t end) override;
     /// With several ranks, errors of a pass are thrown as RankFailed.
     void begin(const TargetPass& pass) override;

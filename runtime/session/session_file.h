@@ -87,6 +87,8 @@ public:
     void drop_damaged_kv(std::int64_t layer, std::int64_t chunk);
     /// Call when no more blocks will be read: releases the mapped file unless it must be replaced.
     void release_kv();
+    /// Whether records can be appended to the file as it is; else the first append replaces it.
+    [[nodiscard]] bool is_intact() const { return contents_.is_intact; }
     /// What was damaged in the file, part of a sentence; empty: nothing.
     [[nodiscard]] const std::string& damage() const { return contents_.damage; }
 

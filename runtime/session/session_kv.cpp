@@ -20,11 +20,13 @@ SessionKv::SessionKv(SessionFile& session, Target& target, std::size_t limit_byt
     max_chunks_ = static_cast<std::int64_t>(limit_bytes / chunk_bytes);
 }
 
-std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress) {
+std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress,
+                                std::int64_t max_tokens) {
     std::int64_t n_chunks = 0;
     std::optional<std::pair<std::int64_t, std::int64_t>> damaged;  // layer, chunk
     do {
-        n_chunks = std::min(session_.n_kv_chunks(), (session_.text_tokens() - 1) / kChunkTokens);
+        n_chunks =
+            std::min({session_.n_kv_chunks(), (session_.text_tokens() - 1) / kChunkTokens, max_tokens / kChunkTokens});
         damaged.reset();
         std::int64_t n_read = 0;
         try {
@@ -45,7 +47,7 @@ std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int6
             session_.drop_damaged_kv(damaged->first, damaged->second);  // fewer chunks in each round
         }
     } while (damaged);
-    session_.release_kv();
+    if (max_tokens == std::numeric_limits<std::int64_t>::max()) session_.release_kv();
     return n_chunks * kChunkTokens;
 }
 

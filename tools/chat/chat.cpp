@@ -15,6 +15,7 @@
 
 #include "kernels/base/error.h"
 #include "tools/base/amounts.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/base/usage_error.h"
 #include "tools/chat/chat_file.h"
 #include "tools/chat/chat_generator.h"
@@ -23,6 +24,7 @@
 #include "tools/chat/chat_settings.h"
 #include "tools/chat/line_editor.h"
 #include "tools/cli/console_callbacks.h"
+#include "tools/cli/session_options.h"
 #include "tools/engine/engine.h"
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
@@ -84,8 +86,21 @@ void keep_given(const ChatSession& fresh, const Settings& settings, ChatSession&
     session.model = fresh.model;
 }
 
+// A session goes on with its KV type, as a session of generate does: another one is refused if the command line asks
+// for it; that of the environment or the configuration file is a default.
+void take_kv_type(const ChatSession& session, const std::string& name, const Settings& settings,
+                  ComputeOptions& compute) {
+    if (!session.kv_dtype) return;
+    if (settings.on_command_line("kv-type") != nullptr && compute.kv_dtype && *compute.kv_dtype != *session.kv_dtype)
+        throw RequestError(fmt::format(
+            "--kv-type {}: the session {} was begun with {}; leave the option out to go on with it, or name another "
+            "session",
+            kv_type_option(*compute.kv_dtype), name, kv_type_option(*session.kv_dtype)));
+    compute.kv_dtype = session.kv_dtype;
+}
+
 ChatSession open_session(std::optional<ChatFile>& file, ChatSession fresh, const ChatForm& form,
-                         CommandContext& context) {
+                         CommandContext& context, ComputeOptions& compute) {
     if (!file) return fresh;
     std::optional<ChatSession> session = file->load(fresh.settings);
     if (!session) {
@@ -93,6 +108,7 @@ ChatSession open_session(std::optional<ChatFile>& file, ChatSession fresh, const
         return fresh;
     }
     const std::string name = file->path().string();
+    take_kv_type(*session, name, context.settings, compute);
     if (session->model != fresh.model)
         context.console.note(fmt::format("{} was held with {} and goes on with {}", name, session->model, fresh.model));
     keep_given(fresh, context.settings, *session);
@@ -146,6 +162,7 @@ int run_chat(CommandContext& context) {
     Console& console = context.console;
     const EngineCallbacks callbacks = console_callbacks(context);
     Request request = read_request(context);
+    const std::size_t limit_bytes = session_limit(context.settings);
     std::optional<ChatFile> file;  // locked before the model is loaded: what takes long is not in vain
     if (const auto path = context.settings.path("session")) file.emplace(*path);
     StatisticsOutput stats(context.settings.text("stats"));
@@ -161,8 +178,13 @@ int run_chat(CommandContext& context) {
          .system = request.chat_template.system,
          .settings = {.sampling = sampling, .ignore_end = request.sampling.ignore_end, .text = request.text},
          .messages = {}},
-        form, context);
+        form, context, request.generator.compute);
+    const bool is_unanswered = !session.messages.empty() && session.messages.back().content.empty();
+    if (file && !is_unanswered) KeptPrompt::remove(file->path());  // a killed program left it
     ChatGenerator generator(request.generator, std::move(opened), *tokenizer, session.settings, callbacks);
+    session.kv_dtype = generator.model().kv_dtype();
+    std::optional<KeptPrompt> kept_prompt;
+    if (file) generator.keep_prompts(kept_prompt.emplace(file->path(), limit_bytes, callbacks));
     if (trace) generator.trace_with(*trace);
     const bool at_terminal = isatty(STDIN_FILENO) == 1 && console.stderr_is_terminal();
     const InputMode mode = at_terminal ? InputMode::Interactive : InputMode::Piped;
@@ -180,6 +202,8 @@ int run_chat(CommandContext& context) {
         throw;
     }
     RunFigures figures{.seed = loop.session().settings.sampling.seed};
+    generator.add_figures(figures);
+    if (!loop.ends_unanswered()) generator.drop_prompt();
     generator.generator().complete(figures);
     if (trace) {
         trace->complete();
@@ -203,10 +227,14 @@ CommandSpec chat_command() {
             "and its continuation alternate in one text, a paragraph each, and an empty line says go on.\n"
             "Commands: /help /stats /context /save /load /undo /regen /set /system /read /clear /exit. A message of\n"
             "several lines stands between \"\"\" and \"\"\"; one that begins with a slash is written with two. Ctrl-C "
-            "stops an\nanswer and keeps it, twice in a row leaves, Ctrl-D leaves.",
+            "stops an\nanswer and keeps it, twice in a row leaves, Ctrl-D leaves.\n"
+            "With --session F a prompt that is interrupted or killed is kept too, in F.kv and F.kv.prompt, until it "
+            "is\n"
+            "answered: the next chat on F goes on with it by /regen.",
         .example = "printf 'Once upon a time a fox\\nThe fox said\\n' | slipstream chat --seed 7",
         .options = {{"session", "--session", "F", "Keep the chat in this file (JSON); go on with it where it exists",
                      OptionRole::OutputFile},
+                    session_limit_option(),
                     {"max-tokens", "-n,--max-tokens,--predict,--n-predict", "N",
                      "Most tokens of an answer; -1: no limit [-1]"},
                     {"stop", "--stop", "TEXT", "End an answer before this text (may be repeated)"},

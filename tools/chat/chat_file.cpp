@@ -24,6 +24,7 @@ constexpr int kLockTries = 100;  // attempts to open and lock a file that is rep
 
 ChatFile::ChatFile(std::filesystem::path path) : path_(std::move(path)) {
     lock();
+    remove_leftover_parts(path_);
 }
 
 ChatFile::~ChatFile() {

@@ -1,5 +1,6 @@
 #include "tools/chat/chat_generator.h"
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
@@ -37,21 +38,37 @@ ChatAnswer ChatGenerator::answer(EncodedPrompt prompt, const ChatSettings& setti
         sampling_ = std::move(sampling);
     }
     ChatAnswer answer;
-    answer.kept_tokens = generator_.start(std::move(prompt.tokens));
+    answer.kept_tokens = kept_ != nullptr ? kept_->start(generator_, std::move(prompt.tokens))
+                                          : generator_.start(std::move(prompt.tokens));
     TextGenerationCallbacks with_text = callbacks;
     with_text.on_text = [&](std::string_view text) {
         answer.text += text;
         if (callbacks.on_text) callbacks.on_text(text);
     };
     answer.result = generator_.generate(*tokenizer_, prompt.start, options, with_text);
+    if (kept_ != nullptr && answer.result.stop_reason == StopReason::Interrupt && answer.result.tokens.empty())
+        answer.saved_tokens = kept_->interrupt();
     count(answer);
     return answer;
+}
+
+void ChatGenerator::add_figures(RunFigures& figures) const {
+    figures.reused_prompt_tokens = kept_tokens_;
+    figures.resumed_prompt_tokens = resumed_tokens_;
+    figures.checkpoints = n_checkpoints_;
+    figures.checkpoint_bytes = checkpoint_bytes_;
 }
 
 void ChatGenerator::count(const ChatAnswer& answer) {
     const TextGenerationResult& result = answer.result;
     ++n_answers_;
-    kept_tokens_ += answer.kept_tokens;
+    const std::int64_t n_resumed = kept_ != nullptr ? kept_->n_resumed() : 0;
+    kept_tokens_ += answer.kept_tokens - n_resumed;
+    resumed_tokens_ += n_resumed;
+    if (kept_ != nullptr) {
+        n_checkpoints_ += kept_->n_checkpoints();
+        checkpoint_bytes_ = std::max(checkpoint_bytes_, kept_->checkpoint_bytes());
+    }
     nodes_ += result.budget_mean * static_cast<double>(result.passes);
     const double decoded =
         totals_.tokens_per_second * totals_.decode_seconds + result.tokens_per_second * result.decode_seconds;

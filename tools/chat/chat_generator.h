@@ -21,7 +21,8 @@ namespace slipstream::tools {
 struct ChatAnswer {
     std::string text;
     TextGenerationResult result;
-    std::int64_t kept_tokens = 0;  // of the prompt, that the cache held
+    std::int64_t kept_tokens = 0;                // of the prompt, that the cache held
+    std::optional<std::int64_t> saved_tokens{};  // of an interrupted prompt, that are kept beside the session
 };
 
 class ChatGenerator {
@@ -45,6 +46,15 @@ public:
         return trace_ != nullptr ? trace_->take_note() : std::nullopt;
     }
 
+    /// Keeps prompts that are cut off from now on. `kept` must outlive this object.
+    void keep_prompts(KeptPrompt& kept) { kept_ = &kept; }
+    /// Call between passes: saves what is computed of the prompt. Returns KeptPrompt::save().
+    [[nodiscard]] std::optional<std::string> save_prompt() { return kept_ != nullptr ? kept_->save() : std::nullopt; }
+    /// Call when the answer is in the session's file, or its message is taken back: nothing of the prompt is kept.
+    void drop_prompt() {
+        if (kept_ != nullptr) kept_->remove();
+    }
+
     /// Throws RequestError where no answer can be drawn by these.
     void check(const ChatSettings& settings) const { check_logit_bias(settings.sampling, model().config().vocab); }
 
@@ -54,6 +64,8 @@ public:
     /// Figures of all answers: counts and seconds are sums.
     [[nodiscard]] const TextGenerationResult& totals() const { return totals_; }
     [[nodiscard]] std::int64_t kept_tokens() const { return kept_tokens_; }  // summed as well
+    /// Adds the figures of prompts that were kept.
+    void add_figures(RunFigures& figures) const;
     [[nodiscard]] std::int64_t n_answers() const { return n_answers_; }
     [[nodiscard]] const TextGenerator& generator() const { return generator_; }
     [[nodiscard]] const LoadedModel& model() const { return generator_.model(); }
@@ -66,9 +78,13 @@ private:
     SamplerOptions sampling_;  // that answers are drawn by
     TextGenerator generator_;
     TraceFile* trace_ = nullptr;  // null: answers are not traced
+    KeptPrompt* kept_ = nullptr;  // null: prompts that are cut off are not kept
     TextGenerationResult totals_;
     double nodes_ = 0.0;  // of all passes
     std::int64_t kept_tokens_ = 0;
+    std::int64_t resumed_tokens_ = 0;     // of prompts, read from what was kept
+    std::int64_t n_checkpoints_ = 0;      // of all prompts
+    std::uint64_t checkpoint_bytes_ = 0;  // largest side file of a prompt
     std::int64_t n_answers_ = 0;
 };
 

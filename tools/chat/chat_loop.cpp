@@ -13,6 +13,7 @@
 #include "kernels/base/error.h"
 #include "runtime/text/printable.h"
 #include "tools/base/amounts.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/base/usage_error.h"
 #include "tools/chat/chat_report.h"
 #include "tools/chat/chat_settings.h"
@@ -47,6 +48,13 @@ private:
     termios before_{};
     bool changed_;
 };
+
+// What is kept of the prompt of an interrupted answer, and what goes on with it; empty: nothing is.
+std::string saved_text(const ChatAnswer& answer, std::string_view goes_on) {
+    if (!answer.saved_tokens) return {};
+    return fmt::format("; {} of {} are kept, {} goes on there", *answer.saved_tokens,
+                       counted(answer.result.prompt_tokens, "prompt token"), goes_on);
+}
 
 constexpr int kMostBridges = 2;  // paragraphs' ends in front of a text that is told in turns
 
@@ -174,7 +182,7 @@ ChatLoop::Next ChatLoop::obey(const ChatCommandLine& line) {
 // A message that a killed program left without an answer is not read by the model as one that was answered by nothing.
 void ChatLoop::leave_out_unanswered() {
     std::vector<Message>& messages = session_.messages;
-    if (messages.empty() || messages.size() != n_loaded_ || !messages.back().content.empty()) return;
+    if (!is_unanswered()) return;
     messages.resize(messages.size() - 2);
     console_.note("the last message of the saved chat had no answer and is left out (/regen would have asked for one)");
 }
@@ -214,13 +222,16 @@ void ChatLoop::send(const std::string& message, Unanswered unanswered) {
     if (!is_interrupted || !answer.result.tokens.empty()) {
         session_.messages.push_back({"assistant", answer.text});
         keep();
+        generator_.drop_prompt();
         tell(answer);
     } else if (file_ != nullptr && unanswered == Unanswered::Kept && !goes_on()) {
         session_.messages.push_back({"assistant", ""});
-        console_.note("interrupted before the first word: the message is kept without an answer");
+        console_.note("interrupted before the first word: the message is kept without an answer" +
+                      saved_text(answer, "/regen"));
     } else {
         take_back();
-        console_.note("stopped before the first word: the message is taken back");
+        console_.note("stopped before the first word: the message is taken back" +
+                      saved_text(answer, "the same message"));
     }
     if (is_interrupted && mode_ == InputMode::Interactive && take_interrupt()) interrupts_ = 1;
 }
@@ -233,15 +244,25 @@ ChatAnswer ChatLoop::ask(std::string& so_far) {
     const TextGenerationOptions options = form_.with_stops(given);
     if (mode_ == InputMode::Interactive) output_.wrap_words();
     TextStream stream(output_, console_);
-    const TextGenerationCallbacks callbacks{
-        .on_prefill = [&](std::int64_t done, std::int64_t total) { stream.on_prefill(done, total); },
-        .on_text =
-            [&](std::string_view text) {
-                so_far += text;
-                stream.write(text);
-            },
-        .on_tokens = [&](std::int64_t n) { stream.on_tokens(n); },
-        .cancel = &cancel_flag()};
+    const auto save_prompt = [&] {
+        if (const auto note = generator_.save_prompt()) stream.note(*note);
+    };
+    const TextGenerationCallbacks callbacks{.on_prefill =
+                                                [&](std::int64_t done, std::int64_t total) {
+                                                    stream.on_prefill(done, total);
+                                                    save_prompt();
+                                                },
+                                            .on_text =
+                                                [&](std::string_view text) {
+                                                    so_far += text;
+                                                    stream.write(text);
+                                                },
+                                            .on_tokens =
+                                                [&](std::int64_t n) {
+                                                    stream.on_tokens(n);
+                                                    save_prompt();
+                                                },
+                                            .cancel = &cancel_flag()};
     const auto generate = [&](const std::string& begun) {
         return generator_.answer(form_.prompt(session_.system, session_.messages, begun, session_.system_source),
                                  session_.settings, options, callbacks);
@@ -282,8 +303,35 @@ void ChatLoop::undo() {
                                     printable(session_.messages[session_.messages.size() - 2].content, 60)));
 }
 
+// A message that was never answered gets the answer that it would have got, by the same seed.
+void ChatLoop::answer_unanswered() {
+    const std::vector<Message> before = session_.messages;
+    const std::string message = before[before.size() - 2].content;
+    const auto restore = [&] {
+        session_.messages = before;
+        keep();
+    };
+    session_.messages.resize(before.size() - 2);
+    try {
+        send(message, Unanswered::Kept);
+    } catch (...) {
+        if (session_.messages.size() < before.size()) restore();
+        throw;
+    }
+    if (session_.messages.size() < before.size()) {  // stopped at once
+        restore();
+        console_.note("the message stays without an answer");
+    }
+}
+
+bool ChatLoop::is_unanswered() const {
+    return !session_.messages.empty() && session_.messages.size() == n_loaded_ &&
+           session_.messages.back().content.empty();
+}
+
 void ChatLoop::regenerate() {
     if (session_.messages.empty()) throw RequestError("/regen: there is no message to answer anew");
+    if (is_unanswered()) return answer_unanswered();
     SamplerOptions& sampling = session_.settings.sampling;
     if (sampling.temperature == 0.0)
         console_.note("temperature 0 takes the likeliest tokens whatever the seed: the answer will be the same");
@@ -354,6 +402,11 @@ void ChatLoop::load(const std::string& argument) {
     loaded.model = session_.model;
     session_ = std::move(loaded);
     n_loaded_ = session_.messages.size();
+    const DType kv_dtype = generator_.model().kv_dtype();
+    if (session_.kv_dtype && *session_.kv_dtype != kv_dtype)
+        console_.note(fmt::format("{} was held with a KV cache of {}; this chat goes on with {}", argument,
+                                  kv_type_option(*session_.kv_dtype), kv_type_option(kv_dtype)));
+    session_.kv_dtype = kv_dtype;
     keep();
     console_.note(describe_messages(argument, session_));
     if (const auto note = system_note(argument, session_, form_)) console_.note(*note);

@@ -37,6 +37,10 @@ public:
     [[nodiscard]] int run(ChatInput& input);
 
     [[nodiscard]] const ChatSession& session() const { return session_; }
+    /// Whether the last message has no answer.
+    [[nodiscard]] bool ends_unanswered() const {
+        return !session_.messages.empty() && session_.messages.back().content.empty();
+    }
     [[nodiscard]] const TextOutput& output() const { return output_; }
     [[nodiscard]] TextOutput& output() { return output_; }
 
@@ -54,6 +58,7 @@ private:
     void say(std::string_view lines);
     void undo();
     void regenerate();
+    void answer_unanswered();
     void set(const std::string& argument);
     void set_system(const std::string& argument);
     void load(const std::string& argument);
@@ -62,6 +67,7 @@ private:
     void keep();
     void keep_unanswered();
     void leave_out_unanswered();
+    [[nodiscard]] bool is_unanswered() const;
     [[nodiscard]] bool goes_on() const;
     [[nodiscard]] int exit_code() const;
 

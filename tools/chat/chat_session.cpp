@@ -10,6 +10,7 @@
 #include "runtime/text/json_fields.h"
 #include "tools/base/amounts.h"
 #include "tools/base/json_object.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/base/usage_error.h"
 #include "tools/chat/chat_settings.h"
 #include "tools/options/sampling_options.h"
@@ -98,6 +99,7 @@ std::string to_json_text(const ChatSession& session) {
     }
     JsonObject object;
     object.text("format", kFormat).integer("version", kVersion).text("model", session.model);
+    if (session.kv_dtype) object.text("kv_type", kv_type_option(*session.kv_dtype));
     if (session.system) {
         object.text("system", *session.system);
     } else {
@@ -116,6 +118,10 @@ ChatSession parse_chat_session(std::string_view text, const std::string& name, c
                                version == object.end() ? "unknown" : version->dump(), kVersion));
     ChatSession session;
     session.model = text_at(object, "model", name);
+    if (object.contains("kv_type")) {
+        session.kv_dtype = kv_type_of(text_at(object, "kv_type", name));
+        if (!session.kv_dtype) fail(name, "\"kv_type\" is no KV type");
+    }
     if (const auto system = object.find("system"); system != object.end() && !system->is_null()) {
         session.system = text_at(object, "system", name);
         session.system_source = SystemSource::File;

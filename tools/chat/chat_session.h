@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/base/dtype.h"
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/loop/text_generation.h"
 #include "runtime/text/chat/prompt_template.h"
@@ -22,15 +23,16 @@ struct ChatSettings {
 };
 
 struct ChatSession {
-    std::string model;  // path; a session may go on with another model
+    std::string model;                // path; a session may go on with another model
+    std::optional<DType> kv_dtype{};  // that answers are computed with; none: begun by an older version
     std::optional<std::string> system;
     SystemSource system_source = SystemSource::User;
     ChatSettings settings;
     std::vector<Message> messages;  // user and assistant in turns, an answer last; empty: it has not come yet
 };
 
-/// {"format": "slipstream chat", "version": 1, "model", "system", "settings": {...}, "messages": [...]}, indented. Text
-/// that is not UTF-8 gets U+FFFD where it breaks.
+/// {"format": "slipstream chat", "version": 1, "model", "kv_type", "system", "settings": {...}, "messages": [...]},
+/// indented. Text that is not UTF-8 gets U+FFFD where it breaks.
 [[nodiscard]] std::string to_json_text(const ChatSession& session);
 /// Settings that the text does not name are those of `defaults`. `name` stands in messages. FormatError for anything
 /// else than such a text, settings out of range included.

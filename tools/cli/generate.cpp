@@ -262,7 +262,12 @@ struct GrowingText {
     }
     void complete() {
         stream.finish();
-        if (session != nullptr) session->complete();
+        if (session != nullptr) {
+            session->complete();
+            figures.resumed_prompt_tokens = session->n_resumed_prompt();
+            figures.checkpoints = session->prompt().n_checkpoints();
+            figures.checkpoint_bytes = session->prompt().checkpoint_bytes();
+        }
         generator.complete(figures);
     }
 };
@@ -339,6 +344,9 @@ int run_generate(CommandContext& context) {
 
     records.write(result, statistics_json(generator.model(), result, growing.figures), output, console);
     if (!output.closed()) console.note(summary_line(result, task.sampling));
+    if (session && result.stop_reason == StopReason::Interrupt && result.tokens.empty())
+        console.note(fmt::format("the session keeps {} of {}; the same command goes on there",
+                                 session->prompt().n_kept(), counted(n_prompt, "prompt token")));
     return signal_exit_code();
 }
 
@@ -354,10 +362,13 @@ CommandSpec generate_command() {
             "the model's chat template if there is one. Numbers of the run go to stderr and, as JSON, to --stats.\n"
             "Speculative decoding (--draft) makes it faster and never changes the text: draft tokens "
             "are verified by the model.\n"
-            "With --session F the same command, or --session F alone, goes on after whatever ended it, to the text "
-            "that\n"
-            "one run would have given; stdout gets the text from its beginning. --max-tokens, the limit of the whole\n"
-            "text, may be raised then.",
+            "With --session F the same command, or --session F alone, goes on after whatever ended it, within the "
+            "prompt\n"
+            "too, to the text that one run would have given; stdout gets the text from its beginning. --max-tokens, "
+            "the\n"
+            "limit of the whole text, may be raised then. A prompt that goes layer by layer keeps its hidden states "
+            "in\n"
+            "F.prompt until it is computed.",
         .example = "slipstream generate \"The wolf said\" --max-tokens 60 --seed 7",
         .options = {{"prompt", "prompt,-p,--prompt", "PROMPT", "Text to continue; the name may be left out"},
                     {"prompt-file", "-f,--prompt-file,--file", "F", "File with the text to continue ('-': stdin)",

@@ -20,6 +20,7 @@
 #include "tools/base/json_object.h"
 #include "tools/base/kv_type_option.h"
 #include "tools/base/usage_error.h"
+#include "tools/cli/inspect_session.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/settings.h"
@@ -270,10 +271,16 @@ std::string json_report(const Findings& found) {
 }
 
 int run_inspect(CommandContext& context) {
+    const ReportLayout layout = context.settings.flag("json") ? ReportLayout::Json : ReportLayout::Text;
+    if (const auto path = context.settings.path("model"))
+        if (const auto report = session_report(*path, layout)) {
+            TextOutput(std::nullopt).write(*report);
+            return 0;
+        }
     const auto files = ModelFiles::open(choose_model(context));
     const Findings found = find(*files, context.settings);
     TextOutput(std::nullopt)
-        .write(context.settings.flag("json") ? json_report(found) : text_report(found, context.console));
+        .write(layout == ReportLayout::Json ? json_report(found) : text_report(found, context.console));
     if (!found.refusal.empty()) throw Unsupported(found.refusal);
     return 0;
 }
@@ -283,13 +290,18 @@ int run_inspect(CommandContext& context) {
 CommandSpec inspect_command() {
     OptionSpec model = model_option();
     model.flags = "path,-m,--model";
-    return {.name = "inspect",
-            .summary = "What a model file holds, and what it takes to serve it",
-            .details =
-                "Reads headers only, and fails where the model could not be loaded. With -v all metadata and tensors.",
-            .example = "slipstream inspect --ctx 4096",
-            .options = {model, context_option(), kv_type_option(), {"json", "--json", "", "Print JSON"}},
-            .run = run_inspect};
+    return {
+        .name = "inspect",
+        .summary = "What a model file or a session holds, and what a model needs",
+        .details =
+            "Of a model, reads headers only, and fails where the model could not be loaded. With -v all metadata "
+            "and tensors.\n"
+            "Of a session of generate, or of a chat: the prompt, the text, their KV, and what is kept beside it of a "
+            "prompt\n"
+            "that is not finished.",
+        .example = "slipstream inspect --ctx 4096",
+        .options = {model, context_option(), kv_type_option(), {"json", "--json", "", "Print JSON"}},
+        .run = run_inspect};
 }
 
 }  // namespace slipstream::tools

@@ -60,21 +60,30 @@ std::vector<OptionSpec> session_option_specs() {
     return {{"session", "--session", "F", "Keep text and KV in this file as they grow, and go on with what it holds",
              OptionRole::OutputFile},
             {"session-limit", "--session-limit", "SIZE",
-             "Most KV to keep in it; beyond, tokens alone, and KV is computed again; 0: none [4G]"}};
+             "Most KV to keep in it, and what an unfinished prompt keeps beside it; beyond, tokens alone, and KV is "
+             "computed again; 0: none [4G]"}};
+}
+
+OptionSpec session_limit_option() {
+    return {"session-limit", "--session-limit", "SIZE",
+            "Most bytes to keep of an unfinished prompt beside the session; 0: none [4G]"};
+}
+
+std::size_t session_limit(const Settings& settings) {
+    const Setting* limit = settings.find("session-limit");
+    if (limit == nullptr) return SessionRequest{}.limit_bytes;
+    const std::string& text = limit->values.back();
+    const std::size_t bytes = parse_size(text) == 0 ? 0 : size_value(text, limit->where, "0 for tokens alone");
+    if (!settings.path("session") && settings.on_command_line("session-limit") != nullptr)
+        throw UsageError(fmt::format("{} acts on a session; give --session F, or leave it out", limit->where));
+    return bytes;
 }
 
 std::optional<SessionRequest> session_request(const Settings& settings) {
     SessionRequest request;
     const auto path = settings.path("session");
-    if (const Setting* limit = settings.find("session-limit")) {
-        const std::string& text = limit->values.back();
-        request.limit_bytes = parse_size(text) == 0 ? 0 : size_value(text, limit->where, "0 for tokens alone");
-    }
-    if (!path) {
-        if (const Setting* limit = settings.on_command_line("session-limit"))
-            throw UsageError(fmt::format("{} acts on a session; give --session F, or leave it out", limit->where));
-        return std::nullopt;
-    }
+    request.limit_bytes = session_limit(settings);
+    if (!path) return std::nullopt;
     if (settings.text("verify") == "rejection")
         throw UsageError(
             "--verify rejection with --session: its samples depend on the draft tokens, so a session could not go on "

@@ -1,6 +1,7 @@
 // Options of sessions: --session, --session-limit, and which other options an existing session must agree with.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -12,6 +13,11 @@ namespace slipstream::tools {
 
 /// Declares --session and --session-limit.
 [[nodiscard]] std::vector<OptionSpec> session_option_specs();
+/// Declares --session-limit alone, for a chat, whose session is another file.
+[[nodiscard]] OptionSpec session_limit_option();
+/// Returns --session-limit, or its default. Throws UsageError if it is malformed, or if the command line gives it
+/// without --session.
+[[nodiscard]] std::size_t session_limit(const Settings& settings);
 
 /// Returns the session that --session names; nothing if the option is not given. Options of the text on the command
 /// line are demanded of an existing session (SessionRequest). Throws UsageError if an option is malformed or has no

@@ -8,8 +8,8 @@
 // one. Nothing here refers to a request after it is answered: options are copied, and what callbacks refer to must
 // outlive the object that was given them.
 //
-// The options are in engine_options.h, prompts as token ids in prompts.h, sessions in session.h, figures in
-// statistics.h, plans in planner.h and ways.h.
+// The options are in engine_options.h, prompts as token ids in prompts.h, sessions in session.h and kept_prompt.h,
+// figures in statistics.h, plans in planner.h and ways.h.
 #pragma once
 
 #include <cstddef>
@@ -35,6 +35,7 @@
 #include "runtime/ranks/model_runner.h"
 #include "tools/engine/engine_callbacks.h"
 #include "tools/engine/engine_options.h"
+#include "tools/engine/kept_prompt.h"
 #include "tools/engine/memory_plan.h"
 #include "tools/engine/planner.h"
 #include "tools/engine/prompts.h"
@@ -348,6 +349,8 @@ public:
     void resample(const SamplerOptions& sampling);
     /// Returns the tokens that each source has offered and that were accepted since the start.
     [[nodiscard]] SourceTotals sources() const;
+    /// GenerationLoop::save_prompts().
+    void save_prompts(PromptCheckpoints* checkpoints);
     /// Separates the streaming figures of the prompt from those of decoding: call before decoding begins.
     void start_clock();
     /// Saves what drafting has learnt, as complete() does; for long runs.

@@ -1,6 +1,7 @@
 #include "tools/engine/session.h"
 
 #include <algorithm>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
+#include "offload/atomic_file.h"
 #include "runtime/formats/model_fingerprint.h"
 #include "runtime/model/rope.h"
 #include "runtime/ranks/model_split.h"
@@ -24,6 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::int64_t kAllTokens = std::numeric_limits<std::int64_t>::max();
 constexpr auto kTablesEvery = std::chrono::minutes(5);
 constexpr std::size_t kShownBytes = 40;  // most bytes of a text that a message shows
 
@@ -94,7 +97,10 @@ void TextSession::take_split(ComputeOptions& compute) const {
 
 TextSession::TextSession(SessionRequest request, SessionUse use)
     : request_(std::move(request)), file_(SessionFile::open(request_.path, use)) {
-    if (!file_ && use == SessionUse::GoOn) SessionFile::check_place(request_.path);
+    if (use == SessionUse::Read) return;
+    remove_leftover_parts(request_.path);
+    if (!file_) SessionFile::check_place(request_.path);
+    if (!file_ || !tokens().empty()) PromptFile::remove(request_.path);  // a killed program left it
 }
 
 void TextSession::contradict(std::string_view option, std::string_view demanded, std::string_view held) const {
@@ -216,30 +222,37 @@ ReplayedText TextSession::replay(const Tokenizer& tokenizer, const TextGeneratio
     }
 }
 
-SessionBegin TextSession::fresh_begin(const SessionStart& start, const LoadedModel& model) const {
+SessionBegin session_begin_of(const LoadedModel& model) {
     std::error_code error;
     const fs::path absolute = fs::absolute(model.path(), error);
-    return {.program_version = std::string(build_version()),
-            .model_path = (error ? model.path() : absolute).string(),
-            .model_fingerprint = model_fingerprint(model.files()),
-            .device_kind = model.device_forms().kinds,
-            .instruction_form = model.device_forms().forms,
-            .split = deciding_split(model),
-            .context_tokens = model.context_tokens(),
-            .rope_fingerprint = rope_fingerprint(model.models().front()->ropes()),
-            .kv_dtype = model.kv_dtype(),
-            .kv_bytes = session_kv_bytes(model.kv_layouts()),
-            .vocab = model.config().vocab,
-            .sampling = *start.sampling,
-            .ignore_end = start.ignore_end,
-            .stops = start.text->stops,
-            .end_tokens = {start.end_tokens.begin(), start.end_tokens.end()},
-            .max_tokens = start.text->max_tokens,
-            .text_start = start.text_start,
-            .echo = start.echo,
-            .prompt_text = std::string(start.prompt_text),
-            .prompt_options = kept_options(request_.prompt_options),
-            .prompt = {start.prompt.begin(), start.prompt.end()}};
+    SessionBegin begin;
+    begin.program_version = std::string(build_version());
+    begin.model_path = (error ? model.path() : absolute).string();
+    begin.model_fingerprint = model_fingerprint(model.files());
+    begin.device_kind = model.device_forms().kinds;
+    begin.instruction_form = model.device_forms().forms;
+    begin.split = deciding_split(model);
+    begin.context_tokens = model.context_tokens();
+    begin.rope_fingerprint = rope_fingerprint(model.models().front()->ropes());
+    begin.kv_dtype = model.kv_dtype();
+    begin.kv_bytes = session_kv_bytes(model.kv_layouts());
+    begin.vocab = model.config().vocab;
+    return begin;
+}
+
+SessionBegin TextSession::fresh_begin(const SessionStart& start, const LoadedModel& model) const {
+    SessionBegin begin = session_begin_of(model);
+    begin.sampling = *start.sampling;
+    begin.ignore_end = start.ignore_end;
+    begin.stops = start.text->stops;
+    begin.end_tokens = {start.end_tokens.begin(), start.end_tokens.end()};
+    begin.max_tokens = start.text->max_tokens;
+    begin.text_start = start.text_start;
+    begin.echo = start.echo;
+    begin.prompt_text = std::string(start.prompt_text);
+    begin.prompt_options = kept_options(request_.prompt_options);
+    begin.prompt = {start.prompt.begin(), start.prompt.end()};
+    return begin;
 }
 
 void TextSession::say_what_is_kept(std::int64_t longest_tokens, const EngineCallbacks& callbacks) const {
@@ -250,14 +263,15 @@ void TextSession::say_what_is_kept(std::int64_t longest_tokens, const EngineCall
         kv_->max_tokens(), size_text(request_.limit_bytes)));
 }
 
-std::int64_t TextSession::restore(SessionKv& kv, const EngineCallbacks& callbacks) const {
+std::int64_t TextSession::restore(SessionKv& kv, std::int64_t max_tokens, const EngineCallbacks& callbacks) const {
     WorkProgress progress = callbacks.work("reading the session");
     std::size_t bytes = 0;
-    const std::int64_t n_restored = kv.restore([&](std::int64_t done, std::int64_t total) {
+    const auto on_progress = [&](std::int64_t done, std::int64_t total) {
         if (done == 1) bytes = 0;                                    // reading begins anew after a damaged block
         bytes += begin().kv_bytes[(done - 1) % begin().n_layers()];  // a chunk's blocks come layer after layer
         progress(static_cast<double>(done), static_cast<double>(total), size_text(bytes));
-    });
+    };
+    const std::int64_t n_restored = kv.restore(on_progress, max_tokens);
     if (!file_->damage().empty()) callbacks.note(fmt::format("{}: {}", request_.path.string(), file_->damage()));
     return n_restored;
 }
@@ -279,7 +293,7 @@ void TextSession::check_split(const LoadedModel& model) const {
 std::int64_t TextSession::restore(Target& target, const LoadedModel& model, const EngineCallbacks& callbacks) {
     check_split(model);
     SessionKv kv(*file_, target, 0);
-    return restore(kv, callbacks);
+    return restore(kv, kAllTokens, callbacks);
 }
 
 void TextSession::attach(const SessionStart& start, TextGenerator& generator, const EngineCallbacks& callbacks) {
@@ -287,14 +301,34 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
     const bool is_old = resumes();
     if (!is_old) file_ = SessionFile::create(request_.path, fresh_begin(start, model));
     check_split(model);
-    kv_.emplace(*file_, generator.sequence().target(), request_.limit_bytes);
+    Target& target = generator.sequence().target();
+    kv_.emplace(*file_, target, request_.limit_bytes);
+    prompt_ = std::make_unique<SessionPrompt>(
+        *file_, target, static_cast<std::size_t>(model.config().d_model) * sizeof(float), request_.limit_bytes);
     const std::int64_t n_prompt = std::ssize(begin().prompt);
     const std::int64_t room = begin().context_tokens - n_prompt;
     const std::int64_t asked = start.text->max_tokens;
     say_what_is_kept(n_prompt + (asked < 0 ? room : std::min(asked, room)), callbacks);
-    if (!is_old) return;
-    const std::int64_t n_restored = restore(*kv_, callbacks);
+    if (is_old) go_on(asked, callbacks);
+    if (const auto reason = prompt_->prepare())
+        callbacks.note(fmt::format("if the prompt is interrupted, it begins anew: {}", *reason));
+    generator.save_prompts(&prompt_->checkpoints());
+}
+
+// Reads what the session saved.
+void TextSession::go_on(std::int64_t asked, const EngineCallbacks& callbacks) {
+    const std::int64_t n_prompt = std::ssize(begin().prompt);
+    const std::optional<PromptState> saved = prompt_->saved();
+    n_resumed_prompt_ = prompt_->n_kept();
+    const std::int64_t n_restored = restore(*kv_, saved ? saved->begin : kAllTokens, callbacks);
+    if (!saved) n_resumed_prompt_ = std::min(n_restored, n_prompt);
+    if (!prompt_->lost().empty()) callbacks.note(prompt_->lost());
     if (asked != file_->max_tokens()) file_->append_max_tokens(asked);
+    if (saved) {
+        callbacks.note(fmt::format("going on with {} within its prompt: {} of {} are read", request_.path.string(),
+                                   n_resumed_prompt_, counted(n_prompt, "prompt token")));
+        return;
+    }
     callbacks.note(fmt::format("going on with {}: {} and {} generated; KV of {} is read, of {} computed again",
                                request_.path.string(), counted(n_prompt, "prompt token"), std::ssize(tokens()),
                                counted(n_restored, "token"), n_prompt + std::ssize(tokens()) - n_restored));
@@ -302,6 +336,9 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
 
 std::optional<std::string> TextSession::save(const TextGenerator& generator) {
     std::optional<std::string> refused = kv_->save();
+    prompt_->finish();
+    if (auto no_more = prompt_->take_refusal())
+        return *no_more + "; if the prompt is interrupted, it begins anew after the KV chunks that are whole";
     if (refused) *refused += "; until then the session keeps tokens alone, and KV is computed again when it is resumed";
     const auto now = std::chrono::steady_clock::now();
     if (now - tables_kept_ < kTablesEvery) return refused;

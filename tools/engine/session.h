@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 #include "runtime/loop/text_generation.h"
 #include "runtime/session/session_file.h"
 #include "runtime/session/session_kv.h"
+#include "runtime/session/session_prompt.h"
 #include "tools/engine/engine_options.h"
 
 namespace slipstream {
@@ -55,6 +57,9 @@ struct SessionRequest {
     bool shares = false;  // whether the shares of the devices are demanded
     std::vector<PromptOption> prompt_options{};
 };
+
+/// Returns the beginning of a session that is computed with `model`: everything but the text's own fields.
+[[nodiscard]] SessionBegin session_begin_of(const LoadedModel& model);
 
 /// What a new session begins with.
 struct SessionStart {
@@ -114,8 +119,15 @@ public:
     /// system refuses the KV (a full disk), the session continues with tokens alone, and the message to show is
     /// returned.
     [[nodiscard]] std::optional<std::string> save(const TextGenerator& generator);
+    /// Prompt tokens that were read, KV or hidden states, and not computed again.
+    [[nodiscard]] std::int64_t n_resumed_prompt() const { return n_resumed_prompt_; }
+    /// The prompt while it is computed. Requires attach().
+    [[nodiscard]] const SessionPrompt& prompt() const { return *prompt_; }
     /// Call at the end of the run: writes everything to the disk.
-    void complete() { file_->sync(); }
+    void complete() {
+        prompt_->settle();
+        file_->sync();
+    }
 
 private:
     template <typename T>
@@ -124,12 +136,15 @@ private:
     void take_split(ComputeOptions& compute) const;
     void check_split(const LoadedModel& model) const;
     [[nodiscard]] SessionBegin fresh_begin(const SessionStart& start, const LoadedModel& model) const;
-    std::int64_t restore(SessionKv& kv, const EngineCallbacks& callbacks) const;
+    std::int64_t restore(SessionKv& kv, std::int64_t max_tokens, const EngineCallbacks& callbacks) const;
+    void go_on(std::int64_t asked, const EngineCallbacks& callbacks);
     void say_what_is_kept(std::int64_t longest_tokens, const EngineCallbacks& callbacks) const;
 
     SessionRequest request_;
     std::optional<SessionFile> file_;
     std::optional<SessionKv> kv_;
+    std::unique_ptr<SessionPrompt> prompt_;  // null before attach()
+    std::int64_t n_resumed_prompt_ = 0;
     std::chrono::steady_clock::time_point tables_kept_ = std::chrono::steady_clock::now();
 };
 

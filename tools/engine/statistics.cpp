@@ -185,6 +185,12 @@ JsonObject text_json(const OpenedModel& model, const LoadedModel* loaded, const 
     } else {
         json.null("exact");
     }
+    JsonObject prompt;
+    prompt.integer("reused_tokens", figures.reused_prompt_tokens)
+        .integer("resumed_tokens", figures.resumed_prompt_tokens)
+        .integer("checkpoints", figures.checkpoints)
+        .unsigned_integer("checkpoint_bytes", figures.checkpoint_bytes);
+    json.object("prompt", prompt);
     json.object("sources", figures.sources.json())
         .objects("rungs", figures.sources.levels())
         .object("streamed", streamed)

@@ -133,6 +133,10 @@ SourceTotals TextGenerator::sources() const {
     return SourceTotals(std::as_const(*parts_->drafting).drafter().figures());
 }
 
+void TextGenerator::save_prompts(PromptCheckpoints* checkpoints) {
+    parts_->loop->save_prompts(checkpoints);
+}
+
 void TextGenerator::start_clock() {
     const StreamSnapshot now = stream_snapshot(model(), *parts_->runner);
     parts_->before = now - parts_->start;

@@ -1,0 +1,331 @@
+#include "runtime/session/prompt_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "kernels/attention.h"
+#include "kernels/base/check.h"
+#include "kernels/base/error.h"
+#include "kernels/matmul.h"
+#include "offload/atomic_file.h"
+
+namespace slipstream {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kMagic = "SLPSPRMT";
+constexpr std::uint32_t kVersion = 1;
+
+struct Head {
+    std::array<char, 8> magic{};
+    std::uint32_t version = 0;
+    std::uint32_t zero = 0;
+    std::uint64_t session_hash = 0;
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+    std::int64_t n_after = 0;
+    std::int64_t n_layers = 0;
+    std::uint64_t row_bytes = 0;
+    std::uint64_t layers_hash = 0;
+    std::uint64_t hash = 0;  // of all before it
+};
+static_assert(sizeof(Head) == 80);
+
+std::uint64_t hash_of(std::span<const std::byte> bytes) {
+    return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+[[noreturn]] void refuse(const fs::path& path, std::string_view what) {
+    throw IoError(fmt::format("{}: the hidden states of the prompt cannot be kept: {}", path.string(), what));
+}
+
+// Opens a file that is a side file, of whichever session and version; an invalid handle with errno 0 if there is a file
+// that is not.
+FileHandle open_side_file(const fs::path& path, int access = O_RDWR) {
+    FileHandle file(
+        retry_interrupted([&] { return ::open(path.c_str(), access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }));
+    if (file.get() < 0) return file;
+    struct stat status {};
+    std::array<char, 8> magic{};
+    const bool is_ours =
+        ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+        retry_interrupted([&] { return ::pread(file.get(), magic.data(), magic.size(), 0); }) == std::ssize(magic) &&
+        std::string_view(magic.data(), magic.size()) == kMagic;
+    errno = 0;
+    return is_ours ? std::move(file) : FileHandle(-1);
+}
+
+}  // namespace
+
+std::int64_t PromptFileShape::n_prefill_chunks() const {
+    return end / kPrefillChunkTokens - begin / kPrefillChunkTokens + 1;
+}
+
+std::size_t PromptFileShape::hidden_bytes(std::int64_t prefill_chunk) const {
+    if (prefill_chunk + 1 == n_prefill_chunks()) return static_cast<std::size_t>(n_after) * row_bytes;
+    const std::int64_t next = (begin / kPrefillChunkTokens + prefill_chunk + 1) * kPrefillChunkTokens;
+    return static_cast<std::size_t>(prefill_chunk == 0 ? next - begin : kPrefillChunkTokens) * row_bytes;
+}
+
+std::uint64_t PromptFileShape::file_bytes() const {
+    std::uint64_t n = sizeof(Head);
+    for (const std::size_t bytes : after_bytes) n += sizeof(std::uint64_t) + bytes;
+    const std::uint64_t slot = 2 * sizeof(std::uint64_t) * (1 + static_cast<std::uint64_t>(n_prefill_chunks()));
+    return n + 2 * (slot + static_cast<std::uint64_t>(end - begin + n_after) * row_bytes);
+}
+
+fs::path PromptFile::path_of(const fs::path& session) {
+    fs::path path = session;
+    path += ".prompt";
+    return path;
+}
+
+void PromptFile::remove(const fs::path& session) {
+    const fs::path path = path_of(session);
+    if (open_side_file(path).get() >= 0) static_cast<void>(::unlink(path.c_str()));
+}
+
+PromptFile::PromptFile(fs::path path, FileHandle file, PromptFileShape shape)
+    : path_(std::move(path)), file_(std::move(file)), shape_(std::move(shape)) {
+    CHECK(0 <= shape_.begin && shape_.begin < shape_.end && shape_.n_after >= 1 && shape_.begin % kChunkTokens == 0 &&
+              shape_.end % kPrefillChunkTokens == 0,
+          "a prompt from {} to {}", shape_.begin, shape_.end);
+}
+
+std::vector<std::byte> PromptFile::head() const {
+    Head head{.version = kVersion,
+              .session_hash = shape_.session_hash,
+              .begin = shape_.begin,
+              .end = shape_.end,
+              .n_after = shape_.n_after,
+              .n_layers = std::ssize(shape_.after_bytes),
+              .row_bytes = shape_.row_bytes,
+              .layers_hash = hash_of(std::as_bytes(std::span(shape_.after_bytes)))};
+    std::ranges::copy(kMagic, head.magic.begin());
+    const auto bytes = std::as_bytes(std::span(&head, 1));
+    head.hash = hash_of(bytes.first(bytes.size() - sizeof(head.hash)));
+    return {bytes.begin(), bytes.end()};
+}
+
+std::optional<PromptFileHead> PromptFile::read_head(const fs::path& session) {
+    const FileHandle file = open_side_file(path_of(session), O_RDONLY);
+    Head found;
+    struct stat status {};
+    if (file.get() < 0 ||
+        retry_interrupted([&] { return ::pread(file.get(), &found, sizeof(found), 0); }) != sizeof(found) ||
+        ::fstat(file.get(), &status) != 0)
+        return std::nullopt;
+    const auto bytes = std::as_bytes(std::span(&found, 1));
+    if (found.version != kVersion || found.hash != hash_of(bytes.first(bytes.size() - sizeof(found.hash))))
+        return std::nullopt;
+    return PromptFileHead{.file_bytes = static_cast<std::uint64_t>(status.st_size),
+                          .begin = found.begin,
+                          .end = found.end,
+                          .n_after = found.n_after,
+                          .n_layers = found.n_layers};
+}
+
+std::optional<PromptFile> PromptFile::open(const fs::path& session, PromptFileShape shape) {
+    const fs::path path = path_of(session);
+    FileHandle file = open_side_file(path);
+    if (file.get() < 0) return std::nullopt;
+    Head found;
+    struct stat status {};
+    if (retry_interrupted([&] { return ::pread(file.get(), &found, sizeof(found), 0); }) != sizeof(found) ||
+        ::fstat(file.get(), &status) != 0)
+        return std::nullopt;
+    if (found.begin < 0 || found.begin % kChunkTokens != 0 || found.begin >= shape.end) return std::nullopt;
+    shape.begin = found.begin;
+    if (static_cast<std::uint64_t>(status.st_size) != shape.file_bytes()) return std::nullopt;
+    PromptFile opened(path, std::move(file), std::move(shape));
+    if (!std::ranges::equal(opened.head(), std::as_bytes(std::span(&found, 1)))) return std::nullopt;
+    return opened;
+}
+
+PromptFile PromptFile::create(const fs::path& session, const PromptFileShape& shape) {
+    const fs::path path = path_of(session);
+    remove(session);
+    FileHandle file(retry_interrupted(
+        [&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kOwnerOnlyMode); }));
+    if (file.get() < 0) refuse(path, std::strerror(errno));
+    PromptFile made(path, std::move(file), shape);
+    const auto n_bytes = static_cast<off_t>(shape.file_bytes());
+    try {
+        if (retry_interrupted([&] { return ::fallocate(made.file_.get(), 0, 0, n_bytes); }) != 0 &&
+            (errno != EOPNOTSUPP || retry_interrupted([&] { return ::ftruncate(made.file_.get(), n_bytes); }) != 0))
+            made.fail(errno);
+        made.write(0, made.head());
+    } catch (...) {
+        static_cast<void>(::unlink(path.c_str()));
+        throw;
+    }
+    return made;
+}
+
+std::uint64_t PromptFile::rows_at(std::int64_t layer) const {
+    std::uint64_t at = sizeof(Head);
+    for (std::int64_t i = 0; i < layer; ++i) at += sizeof(std::uint64_t) + shape_.after_bytes[i];
+    return at;
+}
+
+std::size_t PromptFile::slot_head_bytes() const {
+    return 2 * sizeof(std::uint64_t) * (1 + static_cast<std::size_t>(shape_.n_prefill_chunks()));
+}
+
+std::uint64_t PromptFile::slot_at(std::size_t slot) const {
+    const std::uint64_t first = rows_at(std::ssize(shape_.after_bytes));
+    return first + slot * ((shape_.file_bytes() - first) / 2);
+}
+
+std::uint64_t PromptFile::hidden_at(std::size_t slot, std::int64_t prefill_chunk) const {
+    std::uint64_t at = slot_at(slot) + slot_head_bytes();
+    for (std::int64_t i = 0; i < prefill_chunk; ++i) at += shape_.hidden_bytes(i);
+    return at;
+}
+
+std::vector<std::byte> PromptFile::encode(const Slot& slot) const {
+    const std::size_t n = slot.n_layers.size() * sizeof(std::uint64_t);
+    std::vector<std::byte> bytes(slot_head_bytes());
+    std::memcpy(bytes.data(), &slot.generation, sizeof(slot.generation));
+    std::memcpy(bytes.data() + sizeof(slot.generation), slot.n_layers.data(), n);
+    std::memcpy(bytes.data() + sizeof(slot.generation) + n, slot.hashes.data(), n);
+    const std::size_t at = sizeof(slot.generation) + 2 * n;
+    const std::uint64_t hash = hash_of(std::span(bytes).first(at));
+    std::memcpy(bytes.data() + at, &hash, sizeof(hash));
+    return bytes;
+}
+
+PromptFile::Slot PromptFile::read_slot(std::size_t slot) const {
+    std::vector<std::byte> bytes(slot_head_bytes());
+    read(slot_at(slot), bytes);
+    const auto n = static_cast<std::size_t>(shape_.n_prefill_chunks());
+    Slot found{.generation = 0, .n_layers = std::vector<std::int64_t>(n), .hashes = std::vector<std::uint64_t>(n)};
+    std::memcpy(&found.generation, bytes.data(), sizeof(found.generation));
+    std::memcpy(found.n_layers.data(), bytes.data() + 8, 8 * n);
+    std::memcpy(found.hashes.data(), bytes.data() + 8 + 8 * n, 8 * n);
+    const std::int64_t n_layers = std::ssize(shape_.after_bytes);
+    bool is_good = encode(found) == bytes && found.n_layers.front() <= n_layers && found.n_layers.front() > 0 &&
+                   found.n_layers.back() >= 0 && found.n_layers.back() < n_layers;
+    for (std::size_t i = 1; i < n; ++i) is_good = is_good && found.n_layers[i] <= found.n_layers[i - 1];
+    if (!is_good) found.generation = 0;
+    return found;
+}
+
+// Whether what the slot names has its checksums.
+bool PromptFile::is_whole(std::size_t slot, const Slot& read_slot) const {
+    std::vector<std::byte> bytes;
+    const std::int64_t n_layers = std::ssize(shape_.after_bytes);
+    for (std::int64_t i = 0; i < shape_.n_prefill_chunks(); ++i) {
+        if (read_slot.n_layers[i] == 0 || read_slot.n_layers[i] == n_layers) continue;
+        bytes.resize(shape_.hidden_bytes(i));
+        read(hidden_at(slot, i), bytes);
+        if (hash_of(bytes) != read_slot.hashes[i]) return false;
+    }
+    for (std::int64_t layer = 0; layer < read_slot.n_layers.back(); ++layer) {
+        std::uint64_t hash = 0;
+        read(rows_at(layer), std::as_writable_bytes(std::span(&hash, 1)));
+        bytes.resize(shape_.after_bytes[layer]);
+        read(rows_at(layer) + sizeof(hash), bytes);
+        if (hash_of(bytes) != hash) return false;
+    }
+    return true;
+}
+
+std::optional<PromptState> PromptFile::read_state(const std::function<bool(const PromptState&)>& is_usable) {
+    std::array<Slot, 2> slots{read_slot(0), read_slot(1)};
+    const std::size_t newer = slots[1].generation > slots[0].generation ? 1 : 0;
+    for (const std::size_t slot : {newer, 1 - newer}) {
+        const Slot& found = slots[slot];
+        if (found.generation == 0 || !is_whole(slot, found)) continue;
+        const PromptState state{
+            .begin = shape_.begin, .end = shape_.end, .n_after = shape_.n_after, .n_layers = found.n_layers};
+        if (!is_usable(state)) continue;
+        slot_ = slot;
+        generation_ = std::max(slots[0].generation, slots[1].generation);
+        n_rows_saved_ = state.n_layers.back();
+        return state;
+    }
+    return std::nullopt;
+}
+
+void PromptFile::read_hidden(std::int64_t prefill_chunk, std::byte* out) const {
+    read(hidden_at(slot_, prefill_chunk), {out, shape_.hidden_bytes(prefill_chunk)});
+}
+
+void PromptFile::read_rows_after(std::int64_t layer, std::byte* out) const {
+    read(rows_at(layer) + sizeof(std::uint64_t), {out, shape_.after_bytes[layer]});
+}
+
+void PromptFile::save_rows_after(const PromptState& state, const PromptReader& reader) {
+    std::vector<std::byte> rows;
+    for (; n_rows_saved_ < state.n_layers.back(); ++n_rows_saved_) {
+        rows.resize(shape_.after_bytes[n_rows_saved_]);
+        reader.rows_after(n_rows_saved_, rows.data());
+        const std::uint64_t hash = hash_of(rows);
+        write(rows_at(n_rows_saved_), std::as_bytes(std::span(&hash, 1)));
+        write(rows_at(n_rows_saved_) + sizeof(hash), rows);
+    }
+}
+
+// Until its head is written again, the slot that is replaced is that of no state: a checksum fails.
+void PromptFile::save_hidden(const PromptState& state,
+                             const std::function<const std::byte*(std::int64_t prefill_chunk)>& rows,
+                             const std::function<void(std::int64_t prefill_chunk)>& on_read) {
+    const std::size_t slot = 1 - slot_;
+    Slot made{.generation = generation_ + 1,
+              .n_layers = state.n_layers,
+              .hashes = std::vector<std::uint64_t>(state.n_layers.size(), 0)};
+    const std::int64_t n_chunks = state.n_prefill_chunks();
+    const std::int64_t first = state.first_chunk_at(state.n_layers.back()) % n_chunks;
+    for (std::int64_t i = 0; i < n_chunks; ++i) {
+        const std::int64_t chunk = (first + i) % n_chunks;
+        if (state.n_layers[chunk] > 0 && state.n_layers[chunk] < std::ssize(shape_.after_bytes)) {
+            const std::span<const std::byte> hidden(rows(chunk), shape_.hidden_bytes(chunk));
+            made.hashes[chunk] = hash_of(hidden);
+            write(hidden_at(slot, chunk), hidden);
+        }
+        on_read(chunk);
+    }
+    write(slot_at(slot), encode(made));
+    slot_ = slot;
+    generation_ = made.generation;
+}
+
+void PromptFile::read(std::uint64_t at, std::span<std::byte> out) const {
+    while (!out.empty()) {
+        const ssize_t n =
+            retry_interrupted([&] { return ::pread(file_.get(), out.data(), out.size(), static_cast<off_t>(at)); });
+        if (n <= 0) fail(n < 0 ? errno : EIO);
+        out = out.subspan(n);
+        at += static_cast<std::uint64_t>(n);
+    }
+}
+
+void PromptFile::write(std::uint64_t at, std::span<const std::byte> bytes) const {
+    while (!bytes.empty()) {
+        const ssize_t n = retry_interrupted(
+            [&] { return ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at)); });
+        if (n <= 0) fail(n < 0 ? errno : ENOSPC);
+        bytes = bytes.subspan(n);
+        at += static_cast<std::uint64_t>(n);
+    }
+}
+
+void PromptFile::fail(int error) const {
+    refuse(path_, std::strerror(error));
+}
+
+}  // namespace slipstream

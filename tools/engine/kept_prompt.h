@@ -1,0 +1,82 @@
+// KeptPrompt: the prompt of a chat while it is computed, in a session file beside the file of the chat, so that a
+// program that ended within the prompt in any way goes on where it was. Chats keep messages in their own file, so the
+// session
+// ("F.kv" for a chat F) has the prompt's tokens and its KV alone. While the prompt goes layer by layer, there is a side
+// file beside it (runtime/session/prompt_file.h). Both are removed when the answer is in the chat's file.
+//
+// What is kept is used only by a prompt of the same tokens with the same model, context, KV type, kinds of devices and
+// split. Anything else costs a line, and the prompt begins anew.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/session/session_file.h"
+#include "runtime/session/session_kv.h"
+#include "runtime/session/session_prompt.h"
+#include "tools/engine/engine_callbacks.h"
+
+namespace slipstream::tools {
+
+class TextGenerator;
+
+class KeptPrompt {
+public:
+    /// `chat` is the file of the chat. `limit_bytes`: most bytes of KV and side file together. What `callbacks` refer
+    /// to must outlive this object.
+    KeptPrompt(const std::filesystem::path& chat, std::size_t limit_bytes, EngineCallbacks callbacks);
+    KeptPrompt(const KeptPrompt&) = delete;
+    KeptPrompt& operator=(const KeptPrompt&) = delete;
+
+    [[nodiscard]] static std::filesystem::path path_of(const std::filesystem::path& chat);
+    /// Removes the files of a chat of which nothing is kept. Leaves files of these names that are something else.
+    static void remove(const std::filesystem::path& chat);
+
+    /// Starts a sequence with `prompt` like TextGenerator::start(), whose errors it throws. Goes on with what is kept
+    /// of this prompt, or begins to keep it if at least a KV chunk of it must be computed. Returns the positions
+    /// that the KV cache had already. `generator` must outlive the next call.
+    std::int64_t start(TextGenerator& generator, std::vector<TokenId> prompt);
+    /// Call between passes: saves KV chunks that are full, if the prompt takes long. Returns the message to show if the
+    /// system refuses.
+    [[nodiscard]] std::optional<std::string> save();
+    /// Call if the prompt was interrupted: saves what is computed of it. Returns the number of prompt tokens that are
+    /// kept; no value if this prompt is not kept.
+    [[nodiscard]] std::optional<std::int64_t> interrupt();
+    /// Call when the answer is in the file of the chat, or the message is given up.
+    void remove();
+
+    /// Of the prompt that was started last: tokens that were read and not computed again.
+    [[nodiscard]] std::int64_t n_resumed() const { return n_resumed_; }
+    /// Of the prompt that was started last.
+    [[nodiscard]] std::int64_t n_checkpoints() const { return prompt_ ? prompt_->n_checkpoints() : 0; }
+    /// Size of its side file; 0: there was none.
+    [[nodiscard]] std::uint64_t checkpoint_bytes() const { return prompt_ ? prompt_->checkpoint_bytes() : 0; }
+
+private:
+    using Clock = std::chrono::steady_clock;
+    [[nodiscard]] bool open(const SessionBegin& wanted);
+    void restore(TextGenerator& generator, std::vector<TokenId> prompt);
+    void attach(TextGenerator& generator);
+    [[nodiscard]] std::optional<std::string> save_now();
+    void close();
+
+    std::filesystem::path chat_;
+    std::filesystem::path path_;  // of the session
+    std::size_t limit_bytes_;
+    EngineCallbacks callbacks_;
+    TextGenerator* generator_ = nullptr;  // whose prompts are saved; null: none
+    std::optional<SessionFile> session_;  // of the prompt that was started last; empty: it is not kept
+    std::optional<SessionKv> kv_;
+    std::unique_ptr<SessionPrompt> prompt_;  // null: the prompt is not kept
+    std::int64_t n_resumed_ = 0;
+    bool is_foreign_ = false;                 // there is a file of the session's name that is something else
+    Clock::time_point began_ = Clock::now();  // of the prompt
+};
+
+}  // namespace slipstream::tools
