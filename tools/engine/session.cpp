@@ -258,7 +258,7 @@ SessionBegin TextSession::fresh_begin(const SessionStart& start, const LoadedMod
 void TextSession::say_what_is_kept(std::int64_t longest_tokens, const EngineCallbacks& callbacks) const {
     if (kv_->max_tokens() >= longest_tokens / kChunkTokens * kChunkTokens) return;
     callbacks.note(fmt::format(
-        "the session keeps the KV of {} tokens at most (--session-limit {}); what comes behind them is kept as tokens, "
+        "the session keeps the KV of {} tokens at most (--session-limit {}); what follows them is kept as tokens, "
         "and computed again when the session is resumed",
         kv_->max_tokens(), size_text(request_.limit_bytes)));
 }
