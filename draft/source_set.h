@@ -26,7 +26,8 @@ struct SourceSet {
     [[nodiscard]] TableSource* find(std::string_view name) const;
 };
 
-/// Least nodes of a tree that models can be asked about, unless a large vocabulary makes their logits too expensive.
+/// Lower bound of model_nodes(): however small the budget of nodes is, models have room for at least this many. Half of
+/// it if a large vocabulary would make their logits exceed 128 MiB.
 inline constexpr std::int64_t kLeastModelNodes = 64;
 /// Returns the most nodes of a tree that models can be asked about, node 0 included: twice the budget, since not all of
 /// them are kept, and at least kLeastModelNodes. If their logits would exceed 128 MiB there are fewer, but at least

@@ -78,8 +78,8 @@ HostPages::HostPages(PageLock wanted) : wanted_(wanted) {
 
 std::byte* HostPages::map(std::size_t bytes) {
     if (!checked_add(bytes, kPageBytes)) return nullptr;
-    // No MAP_NORESERVE: the system then refuses a mapping that it can never back, instead of killing this process
-    // later.
+    // No MAP_NORESERVE: the system then refuses at once a mapping that it can never back, instead of killing this
+    // process when the pages are touched.
     return map_aligned(round_up(bytes, kPageBytes), bytes >= kHugeFromBytes ? kHugePageBytes : kPageBytes, 0);
 }
 

@@ -75,7 +75,8 @@ private:
 
     PlannedSeconds plan_;
     std::int64_t text_tokens_ = 0;
-    std::int64_t planned_for_ = -1;    // length of the sequence that `planned` is for; -1: none yet
+    std::int64_t planned_for_ = -1;    // tokens of the sequence at the last refresh(); move_to() refreshes again once
+                                       // the length has changed by about an eighth. -1: only in the constructor
     std::vector<std::int64_t> sizes_;  // nodes, ascending, 1 to max_nodes; linear between them
     std::vector<Size> seen_;           // [sizes]
     std::vector<double> seconds_;      // [sizes]: predicted; never falls as the size grows

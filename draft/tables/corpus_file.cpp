@@ -20,7 +20,7 @@ CorpusFile::CorpusFile(const std::filesystem::path& path, std::int64_t vocab, st
                         "slipstream tables build --kind corpus",
                         path.string()));
     if (const std::uint32_t version = section->u32(); version != kCorpusVersion)
-        section->fail(fmt::format("version {} was found, {} is read; build the store anew", version, kCorpusVersion));
+        section->fail(fmt::format("version {} was found, {} is read; build the store again", version, kCorpusVersion));
     const std::uint64_t fingerprint = section->u64();
     const std::uint64_t n_ids = section->u64();
     if (fingerprint != tokenizer_fingerprint || n_ids != static_cast<std::uint64_t>(vocab))
@@ -38,7 +38,7 @@ CorpusFile::CorpusFile(const std::filesystem::path& path, std::int64_t vocab, st
                            first_rank_.size() == static_cast<std::size_t>(vocab) + 2;
     if (!sizes_fit || first_rank_.front() != 0 || first_rank_.back() != tokens_.size() ||
         !std::ranges::is_sorted(first_rank_))
-        section->fail(fmt::format("the index does not fit its {} tokens; build the store anew", tokens_.size()));
+        section->fail(fmt::format("the index does not fit its {} tokens; build the store again", tokens_.size()));
 }
 
 TokenId CorpusFile::token_at(std::uint32_t rank, std::uint32_t offset) const {

@@ -14,7 +14,7 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::string_view kDamaged = "the frozen table is damaged; build it anew";
+constexpr std::string_view kDamaged = "the frozen table is damaged; build it again";
 
 TableReader section_of(const TableFile& file) {
     auto section = file.section(kFrozenTableSection);

@@ -18,7 +18,9 @@ constexpr float kAllCertain = 0.99F;    // upper bound of all children of a node
 constexpr float kLeastCertain = 1e-5F;  // lower bound of a probability before its logarithm
 // How far probabilities are trusted if noise decides. Tuned on the bundled pair of models at temperature 0.8.
 constexpr float kTableTrust = 0.6F;
-constexpr float kModelDoubt = 0.8F;  // divisor of ranks; 0.6 to 1 give 0.51 to 0.53 nats of surprise per node
+// Temperature of the softmax over the candidates of a model: divides their log p + gumbel, in nats. A smaller one makes
+// the best candidate more certain. 0.6 to 1 give 0.51 to 0.53 nats of surprise per node.
+constexpr float kModelDoubt = 0.8F;
 // Weight of the tokens that the model did not propose. 0.1 to 0.3 give the same surprise; 1, with kModelDoubt at 0.4,
 // gives 0.6 nats.
 constexpr float kRestHeard = 0.2F;

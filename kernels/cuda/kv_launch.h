@@ -1,5 +1,8 @@
 // Parameters of the kernels that write rows of the KV cache. On a GPU both parts of a KV chunk are plain rows,
 // [n_kv_heads][K|V][256][head_dim]; scratch rows are [n_kv_heads][head_dim]. All pointers are to device memory.
+//
+// In Q8 a part is [4 steps]{[64 slots] codes of a row, [64 slots] scales of a row}, so that rows of codes begin at
+// multiples of their size; in scratch a head's scales follow its codes. Sizes: q8_rows.cuh.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +18,12 @@ struct KvWriteLaunch {
     KvType type = KvType::F16;
     std::int32_t n_tokens = 0;
     std::int32_t row_elements = 0;  // n_kv_heads * head_dim
-    const float* k = nullptr;       // [n_tokens, row_elements], rows k_stride floats apart
+    std::int32_t head_dim = 0;
+    const float* k = nullptr;  // [n_tokens, row_elements], rows k_stride floats apart
     std::int64_t k_stride = 0;
     const float* v = nullptr;  // [n_tokens, row_elements], rows v_stride floats apart
     std::int64_t v_stride = 0;
-    std::byte* scratch_k = nullptr;  // [n_rows, row_elements], `type`
+    std::byte* scratch_k = nullptr;  // [n_rows, row_elements], `type`; Q8: [n_rows, n_kv_heads] rows
     std::byte* scratch_v = nullptr;
     const std::int32_t* scratch_rows = nullptr;  // [n_tokens]: scratch row of each token's K and V
 };
@@ -30,7 +34,6 @@ void launch_kv_write(const KvWriteLaunch& launch, void* stream);
 struct RotateWriteLaunch {
     KvWriteLaunch write{};  // write.k is not rotated yet, and is not changed
     std::int32_t n_q_heads = 0;
-    std::int32_t head_dim = 0;
     std::int32_t n_rotated = 0;
     RopePairs pairs = RopePairs::Half;
     float* q = nullptr;  // [n_tokens, n_q_heads * head_dim]
@@ -49,7 +52,8 @@ void launch_rotate_write(const RotateWriteLaunch& launch, void* stream);
 struct KvCommitLaunch {
     std::int32_t n_rows = 0;
     std::int32_t n_kv_heads = 0;
-    std::int32_t head_words = 0;                 // words of four bytes in a head's row
+    std::int32_t head_words = 0;                 // words of four bytes in a head's row, scales included
+    std::int32_t scale_words = 0;                // the last words of a head's row, its scales; 0: it has none
     const std::byte* scratch_k = nullptr;        // [n_rows of scratch, n_kv_heads, head_words], of the first layer
     const std::byte* scratch_v = nullptr;        //
     const std::int32_t* scratch_rows = nullptr;  // [n_rows]: scratch row scratch_rows[i] goes to position

@@ -2,9 +2,13 @@
 //
 // A warp scores one slot group at a time. Lane l has slot l / 4, and of its key the pieces of 16 bytes number l % 4, l
 // % 4 + 4, ...; products are added by fused multiply-adds, elements ascending, then over lanes (xor 1, 2). Maximum and
-// sum over the slots go over lanes (xor 4, 8, 16). So the bits of a score depend on its slot group and its query alone.
+// sum over the slots go over lanes (xor 4, 8, 16). Of Q8 a piece's products are summed from 0 and added times its
+// scale. So the bits of a score depend on its slot group and its query alone.
+#include <type_traits>
+
 #include "gpu.cuh"
 #include "kernels/cuda/kv_view_launch.h"
+#include "kernels/cuda/q8_rows.cuh"
 #include "kernels/cuda/softcap.cuh"
 #include "kernels/cuda/widen.cuh"
 
@@ -14,6 +18,7 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kChunkSlots = 256;
+constexpr int kStepSlots = 64;
 constexpr int kGroupSlots = 8;
 constexpr int kChunkGroups = kChunkSlots / kGroupSlots;
 // Slot groups that a thread block scores: half of a KV chunk.
@@ -71,6 +76,39 @@ __device__ __forceinline__ void multiply(const KvScoreLaunch& a, const Kv* row, 
     }
 }
 
+// multiply() for a row of codes: a piece of 16 codes has one scale, which multiplies its products' sum.
+template <int Batch>
+__device__ __forceinline__ void multiply_codes(const KvScoreLaunch& a, const int8_t* row, const gpu::Bf16* scales,
+                                               gpu::SharedPtr<float> q, float (&sum)[Batch]) {
+    constexpr int kElements = kPieceElements<int8_t>;
+    static_assert(kQ8BlockElements % kElements == 0);
+    const int pitch = query_pitch<int8_t>(a.head_dim);
+#pragma unroll
+    for (int i = 0; i < Batch; ++i) sum[i] = 0.0F;
+    for (int at = static_cast<int>(threadIdx.x % kSlotLanes) * kElements; at < pitch; at += kSlotLanes * kElements) {
+        const Piece<int8_t> key = load_piece(row, at, a.head_dim, a.on_16_bytes);
+        const float scale = widen(scales[at / kQ8BlockElements]);
+#pragma unroll
+        for (int i = 0; i < Batch; ++i) {
+            float products = 0.0F;
+#pragma unroll
+            for (int e = 0; e < kElements; e += 4) {
+                const gpu::U32x4 four = gpu::load_shared_16(q + (i * pitch + at + e));
+#pragma unroll
+                for (int j = 0; j < 4; ++j)
+                    products =
+                        gpu::fma(__builtin_bit_cast(float, four.x[j]), static_cast<float>(key.x[e + j]), products);
+            }
+            sum[i] = gpu::fma(products, scale, sum[i]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < Batch; ++i) {
+        sum[i] = sum[i] + gpu::shfl_xor(sum[i], 1);
+        sum[i] = sum[i] + gpu::shfl_xor(sum[i], 2);
+    }
+}
+
 // Returns the score of a slot group from those of its slots, of which the first n are committed, in every lane. Whole
 // warps only.
 __device__ __forceinline__ float reduce_group(float score, bool mass, int slot, int n) {
@@ -117,7 +155,19 @@ __global__ void __launch_bounds__(kThreads) score_groups(const KvScoreLaunch a) 
         if (left <= 0) return;
         const int n = left < kGroupSlots ? static_cast<int>(left) : kGroupSlots;
         float sum[Batch];
-        multiply<Kv, Batch>(a, keys + (int64_t{in_chunk} * kGroupSlots + slot) * d, q, sum);
+        if constexpr (std::is_same_v<Kv, int8_t>) {
+            const int slot_in_chunk = in_chunk * kGroupSlots + slot;
+            const std::byte* step =
+                a.chunks[chunk] +
+                (int64_t{kv_head} * 2 * kChunkSlots + slot_in_chunk / kStepSlots * kStepSlots) * q8_row_bytes(d);
+            const int in_step = slot_in_chunk % kStepSlots;
+            multiply_codes<Batch>(
+                a, reinterpret_cast<const int8_t*>(step + in_step * q8_code_bytes(d)),
+                reinterpret_cast<const gpu::Bf16*>(step + kStepSlots * q8_code_bytes(d) + in_step * q8_scale_bytes(d)),
+                q, sum);
+        } else {
+            multiply<Kv, Batch>(a, keys + (int64_t{in_chunk} * kGroupSlots + slot) * d, q, sum);
+        }
 #pragma unroll
         for (int query = 0; query < Batch; ++query) {
             float of_slot = sum[query] * a.scale;
@@ -165,6 +215,8 @@ void launch_kv_score(const KvScoreLaunch& a, void* stream) {
             return start_score<gpu::Half>(a, stream);
         case KvType::BF16:
             return start_score<gpu::Bf16>(a, stream);
+        case KvType::Q8:
+            return start_score<int8_t>(a, stream);
     }
 }
 

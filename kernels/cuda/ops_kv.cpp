@@ -30,6 +30,7 @@ KvWriteLaunch write_launch(Op& op, const Args& args, std::int64_t first, std::in
     return {.type = kv_type(args.shape.dtype),
             .n_tokens = static_cast<std::int32_t>(n),
             .row_elements = static_cast<std::int32_t>(args.k.cols()),
+            .head_dim = static_cast<std::int32_t>(args.shape.head_dim),
             .k = float_row(args.k, first),
             .k_stride = stride_floats(args.k),
             .v = float_row(args.v, first),
@@ -47,7 +48,7 @@ void kv_write(ExecRef exec, const KvWriteArgs& args) {
         const std::int64_t n = std::min(kMostRows, args.k.rows() - first);
         const KvWriteLaunch launch = write_launch(op, args, first, n);
         op.launch(&Module::kv_write, launch, [&] {
-            return fmt::format("kv_write of {} rows of {} {}", n, args.k.cols(), dtype_name(args.shape.dtype));
+            return fmt::format("kv_write of {} rows of {} {}", n, args.k.cols(), kv_type_name(args.shape.dtype));
         });
     }
 }
@@ -59,7 +60,6 @@ void rotate_write(ExecRef exec, const RotateWriteArgs& args) {
         const RotateWriteLaunch launch{
             .write = write_launch(op, args, first, n),
             .n_q_heads = static_cast<std::int32_t>(args.q.cols() / args.shape.head_dim),
-            .head_dim = static_cast<std::int32_t>(args.shape.head_dim),
             .n_rotated = static_cast<std::int32_t>(args.cos_sin.cols()),
             .pairs = args.layout == RopeLayout::Half ? RopePairs::Half : RopePairs::Interleaved,
             .q = float_row(args.q, first),
@@ -71,7 +71,7 @@ void rotate_write(ExecRef exec, const RotateWriteArgs& args) {
             .eps = args.eps};
         op.launch(&Module::rotate_write, launch, [&] {
             return fmt::format("rotate_write of {} rows of {} and {} {}", n, args.q.cols(), args.k.cols(),
-                               dtype_name(args.shape.dtype));
+                               kv_type_name(args.shape.dtype));
         });
     }
 }
@@ -98,7 +98,9 @@ void kv_commit(ExecRef exec, const KvCommitArgs& args) {
             const KvCommitLaunch launch{
                 .n_rows = static_cast<std::int32_t>(n),
                 .n_kv_heads = static_cast<std::int32_t>(args.shape.n_kv_heads),
-                .head_words = static_cast<std::int32_t>(row_bytes(args.shape.dtype, args.shape.head_dim) / 4),
+                .head_words = static_cast<std::int32_t>(args.shape.head_row_bytes() / 4),
+                .scale_words =
+                    static_cast<std::int32_t>((args.shape.head_row_bytes() - args.shape.head_code_bytes()) / 4),
                 .scratch_k = args.scratch_k + static_cast<std::size_t>(layer) * args.layer_bytes,
                 .scratch_v = args.scratch_v + static_cast<std::size_t>(layer) * args.layer_bytes,
                 .scratch_rows = op.stage(args.scratch_rows + first, n),
@@ -109,7 +111,7 @@ void kv_commit(ExecRef exec, const KvCommitArgs& args) {
                 .layer_bytes = static_cast<std::int64_t>(args.layer_bytes)};
             op.launch(&Module::kv_commit, launch, [&] {
                 return fmt::format("kv_commit of {} rows at {} in {} layers, {} heads of {} {}", n, position, n_layers,
-                                   args.shape.n_kv_heads, args.shape.head_dim, dtype_name(args.shape.dtype));
+                                   args.shape.n_kv_heads, args.shape.head_dim, kv_type_name(args.shape.dtype));
             });
         }
     }

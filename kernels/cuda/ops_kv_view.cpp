@@ -28,10 +28,49 @@ bool is_aligned(const std::byte* at) {
     return reinterpret_cast<std::uintptr_t>(at) % kAlignBytes == 0;
 }
 
+constexpr std::int64_t kStepGroups = kStepTokens / kGroupTokens;
+
+// What a slot group has in its step, for keys and for values: rows of elements or codes, and rows of scales.
+enum class GroupRows : std::uint8_t { Codes, Scales };
+
+std::size_t group_bytes(const KvLayout& shape, GroupRows rows) {
+    return static_cast<std::size_t>(kGroupTokens) *
+           (rows == GroupRows::Codes ? shape.head_code_bytes() : shape.head_row_bytes() - shape.head_code_bytes());
+}
+
 // Returns the byte offset, in a KV chunk, of the keys of slot group `group` (counted from slot 0) of kv head `head`.
-std::size_t group_offset(const KvLayout& shape, std::int64_t head, std::int64_t group) {
+std::size_t group_offset(const KvLayout& shape, std::int64_t head, std::int64_t group, GroupRows rows) {
+    const std::int64_t in_chunk = group % kChunkGroups;
     return static_cast<std::size_t>(head) * 2 * shape.part_bytes() +
-           row_bytes(shape.dtype, group % kChunkGroups * kGroupTokens * shape.head_dim);
+           static_cast<std::size_t>(in_chunk / kStepGroups) * shape.step_bytes() +
+           (rows == GroupRows::Scales ? static_cast<std::size_t>(kStepTokens) * shape.head_code_bytes() : 0) +
+           static_cast<std::size_t>(in_chunk % kStepGroups) * group_bytes(shape, rows);
+}
+
+void gather_rows(ExecRef exec, const KvGatherArgs& args, GroupRows rows) {
+    std::array<KvGroupMove, kMostMoves> moves;
+    for (std::int64_t first = 0; first < args.n_moves; first += kMostMoves) {
+        Op op(exec);
+        const std::int64_t n = std::min(kMostMoves, args.n_moves - first);
+        for (std::int64_t i = 0; i < n; ++i) {
+            const GroupMove& move = args.moves[first + i];
+            const std::byte* from = args.from[move.from / kChunkGroups];
+            std::byte* to = args.to[move.to / kChunkGroups];
+            CHECK(is_aligned(from) && is_aligned(to), "chunks of groups {} and {} do not lie on {} bytes", move.from,
+                  move.to, kAlignBytes);
+            moves[static_cast<std::size_t>(i)] = {from + group_offset(args.shape, move.head, move.from, rows),
+                                                  to + group_offset(args.shape, move.head, move.to, rows)};
+        }
+        const KvGatherLaunch launch{
+            .n_moves = static_cast<std::int32_t>(n),
+            .group_pieces = static_cast<std::int32_t>(group_bytes(args.shape, rows) / kAlignBytes),
+            .part_bytes = static_cast<std::int64_t>(args.shape.part_bytes()),
+            .moves = op.stage(moves.data(), n)};
+        op.launch(&Module::kv_gather, launch, [&] {
+            return fmt::format("kv_gather of {} groups of {} {}", n, args.shape.head_dim,
+                               kv_type_name(args.shape.dtype));
+        });
+    }
 }
 
 }  // namespace
@@ -46,7 +85,7 @@ void kv_score(ExecRef exec, const KvScoreArgs& args) {
         const std::int64_t n = std::min(kMostChunks, args.end_chunk - first);
         const KvScoreLaunch launch{.type = kv_type(args.shape.dtype),
                                    .mass = args.score == GroupScore::Mass,
-                                   .on_16_bytes = row_bytes(args.shape.dtype, args.shape.head_dim) % kAlignBytes == 0 &&
+                                   .on_16_bytes = args.shape.head_code_bytes() % kAlignBytes == 0 &&
                                                   std::all_of(args.chunks + first, args.chunks + first + n, is_aligned),
                                    .n_q_heads = static_cast<std::int32_t>(args.n_q_heads),
                                    .n_kv_heads = static_cast<std::int32_t>(args.shape.n_kv_heads),
@@ -62,34 +101,14 @@ void kv_score(ExecRef exec, const KvScoreArgs& args) {
                                    .n_groups = args.n_groups};
         op.launch(&Module::kv_score, launch, [&] {
             return fmt::format("kv_score of {} chunks from {}, {} heads over {} of {} {}", n, first, args.n_q_heads,
-                               args.shape.n_kv_heads, args.shape.head_dim, dtype_name(args.shape.dtype));
+                               args.shape.n_kv_heads, args.shape.head_dim, kv_type_name(args.shape.dtype));
         });
     }
 }
 
 void kv_gather(ExecRef exec, const KvGatherArgs& args) {
-    std::array<KvGroupMove, kMostMoves> moves;
-    for (std::int64_t first = 0; first < args.n_moves; first += kMostMoves) {
-        Op op(exec);
-        const std::int64_t n = std::min(kMostMoves, args.n_moves - first);
-        for (std::int64_t i = 0; i < n; ++i) {
-            const GroupMove& move = args.moves[first + i];
-            const std::byte* from = args.from[move.from / kChunkGroups];
-            std::byte* to = args.to[move.to / kChunkGroups];
-            CHECK(is_aligned(from) && is_aligned(to), "chunks of groups {} and {} do not lie on {} bytes", move.from,
-                  move.to, kAlignBytes);
-            moves[static_cast<std::size_t>(i)] = {from + group_offset(args.shape, move.head, move.from),
-                                                  to + group_offset(args.shape, move.head, move.to)};
-        }
-        const std::size_t group_bytes = row_bytes(args.shape.dtype, kGroupTokens * args.shape.head_dim);
-        const KvGatherLaunch launch{.n_moves = static_cast<std::int32_t>(n),
-                                    .group_pieces = static_cast<std::int32_t>(group_bytes / kAlignBytes),
-                                    .part_bytes = static_cast<std::int64_t>(args.shape.part_bytes()),
-                                    .moves = op.stage(moves.data(), n)};
-        op.launch(&Module::kv_gather, launch, [&] {
-            return fmt::format("kv_gather of {} groups of {} {}", n, args.shape.head_dim, dtype_name(args.shape.dtype));
-        });
-    }
+    gather_rows(exec, args, GroupRows::Codes);
+    if (args.shape.has_scales()) gather_rows(exec, args, GroupRows::Scales);
 }
 
 }  // namespace slipstream::cuda

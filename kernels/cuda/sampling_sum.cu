@@ -16,8 +16,8 @@ __device__ __forceinline__ float warp_sum(float sum) {
     return sum;
 }
 
-// Sums exp over ranges of kArgmaxPiece logits. Grid: (ranges, rows); `sums`: [rows, ranges]. Shared memory: kWarps
-// floats.
+// Sums exp((logit - greatest logit of the row) / temperature) over ranges of kArgmaxPiece logits; -inf and NaN add
+// nothing. Grid: (ranges, rows); `sums`: [rows, ranges]. Shared memory: kWarps floats.
 __global__ void __launch_bounds__(kThreads) sum_pieces(const LogitSumLaunch a, float* sums) {
     const float* logits = a.rows.logits + blockIdx.y * a.rows.stride;
     const float greatest = a.greatest[blockIdx.y * a.greatest_stride];

@@ -17,7 +17,7 @@ HostKv::HostKv(Device& device, PinnedArena& arena, const DeviceKv& store)
 HostKv::~HostKv() {
     try {
         copy_out_->synchronize();
-    } catch (...) {  // the pass that reads the chunk reports a failed flush
+    } catch (...) {  // the error of a failed flush is dropped: no pass is left that could read the KV chunk
     }
 }
 
@@ -69,7 +69,7 @@ std::int64_t HostKv::recover(Stream& compute) noexcept {
 
 void HostKv::clear_place(Stream& compute, std::int64_t chunk) {
     const std::int64_t held = store_->held_at(chunk);
-    if (held < 0) {  // the chunk that was there may still be in a flush
+    if (held < 0) {  // the tail slot is free, but a flush may still copy its previous KV chunk to the host
         if (flushed_->recorded() > 0) compute.wait(*flushed_, flushed_->recorded());
         return;
     }

@@ -110,8 +110,8 @@ public:
     /// Returns the number of positions that remain.
     std::int64_t keep_intact_prefix(ExecRef exec) noexcept;
 
-    /// Copies the rows of a node in a layer, [K|V] of layout(layer).scratch_row_bytes() bytes each, to `out` in host
-    /// memory, in stream order.
+    /// Enqueues copies of a node's K row and then its V row of a layer to `out`: 2 * layout(layer).scratch_row_bytes()
+    /// bytes of host memory, which must stay valid until the stream has run the copies.
     void read_rows(ExecRef exec, std::int64_t layer, NodeId node, std::byte* out) const;
     /// Copies a chunk that has committed positions, on the device or the host, to `out` [layout(layer).chunk_bytes()]
     /// in host memory, before it returns. The chunk must not be before first_kept_chunk(layer) (CHECKed). Slots past

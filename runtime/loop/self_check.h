@@ -35,7 +35,7 @@ struct CheckedPass {
 };
 
 struct SelfCheckFigures {
-    std::int64_t passes = 0;  // passes whose accepted paths were computed again
+    std::int64_t passes = 0;  // passes whose accepted path the self-check computed again and found equal
     std::int64_t tokens = 0;  // compared rows of logits, one per accepted tree node
 };
 

@@ -46,7 +46,8 @@ public:
 
     /// Returns [n_rows, cols]; `cols` at most those of the largest layer.
     [[nodiscard]] TensorView rows(Activation which, std::int64_t n_rows, std::int64_t cols) const;
-    /// Returns [n_rows, n_rotated]: the angles of a rotary embedding of the model.
+    /// Returns [n_rows, n_rotated], the table of the rotary embedding with index `rope` in the model's list, for the
+    /// first n_rows tokens of the pass. A row has the cosines of the token's angles, then the sines (rope_table()).
     [[nodiscard]] TensorView angles(std::size_t rope, std::int64_t n_rows) const;
     [[nodiscard]] const Buffer& buffer(Activation which) const { return buffers_[static_cast<std::size_t>(which)]; }
 

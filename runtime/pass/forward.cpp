@@ -85,7 +85,7 @@ LogitRows Forward::run(PassKv& kv, std::span<const TokenId> tokens, std::span<co
     return logits;
 }
 
-// Where the tokens stand, and their angles; the residual stream is still to be filled.
+// Computes slots, positions, paths and RoPE angles of the tokens. The caller must fill the residual stream (embed()).
 PassRows Forward::prepare(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                           std::span<const std::int32_t> logit_tokens, Phase phase, PassHooks* hooks) {
     CHECK(phase == Phase::Decode || logit_tokens.empty(), "logits of {} tokens of prompt", logit_tokens.size());
@@ -127,7 +127,8 @@ LogitRows Forward::enqueue(PassKv& kv, std::span<const TokenId> tokens, std::spa
     return logits;
 }
 
-// Layers and logits as one launch, where passes of this shape came before. Tokens and angles went ahead, logits follow.
+// Runs layers and logits as one graph, if the pass may be one and passes of its shape came before; else returns false
+// with nothing enqueued. The caller has enqueued embedding and angles, and copies the logits to the host.
 bool Forward::run_graph(const PassRows& rows, std::span<const std::int32_t> logit_tokens, const PassControl& control) {
     const std::int64_t n = rows.n();
     const std::int64_t n_logits = std::ssize(logit_tokens);
@@ -149,7 +150,7 @@ bool Forward::run_graph(const PassRows& rows, std::span<const std::int32_t> logi
     pass_.read_from(nullptr, nullptr);
     PassRows kept = rows;
     kept.nodes = graph_nodes_;
-    // Stages that are captured take no time of this pass.
+    // Capturing runs the code of all stages without computing them, so they are not timed.
     struct Unprofiled {
         explicit Unprofiled(ModelPass& of) : pass(&of), profile(of.profile()) { pass->profile_with(nullptr); }
         ~Unprofiled() { pass->profile_with(profile); }
@@ -171,7 +172,8 @@ LogitFigures Forward::logit_figures() const {
     return remote_ != nullptr ? remote_->figures() : LogitFigures{};
 }
 
-// To the host, once the stream has come there: whole rows, or what `needs` says of them.
+// Enqueues the copy of the logits to the host if the device does not share its memory: the top logits that `needs` asks
+// for, or whole rows if it is null. Returns rows that are valid once the stream has passed this point.
 LogitRows Forward::hand_over(std::span<const std::int32_t> logit_tokens, const LogitRequest* needs) {
     const std::int64_t n_rows = std::ssize(logit_tokens);
     const TensorView logits = pass_.activations().rows(Activation::Logits, n_rows, model_->config().vocab);

@@ -51,7 +51,7 @@ void PassStream::next_schedule(std::vector<TransferItem>& copies) {
     make_schedule(made.reads, made.host_chunks, ring_bytes(), made.items, copies);
 }
 
-// The store of KV need not keep anything for the last schedule any more.
+// Tells the host KV that no schedule relies on its snapshot any more: that of the schedule made last.
 void PassStream::drop_schedule() {
     if (HostKv* host = schedules_[n_made_ % 2].reads.kv->host(); host != nullptr) host->drop_schedule(*this);
 }
@@ -62,7 +62,7 @@ void PassStream::begin_pass(const PassReads& reads, Stream& compute) {
           reads.kv->nodes().context_tokens(), segment_.size());
     if (n_made_ > n_begun_ && reads_ != reads) invalidate(compute);
     reads_ = reads;
-    ++n_begun_;  // first: the prefetcher may ask for the schedule behind this one at once
+    ++n_begun_;  // before begin_pass(), in which the prefetcher may request the next schedule
     at_ = 0;
     try {
         prefetcher_->begin_pass(compute);
@@ -72,7 +72,7 @@ void PassStream::begin_pass(const PassReads& reads, Stream& compute) {
         throw;
     }
     in_pass_ = true;
-    if (n_made_ == n_begun_) drop_schedule();  // else the one behind it is made already
+    if (n_made_ == n_begun_) drop_schedule();  // else the next schedule is made, and relies on a newer snapshot
 }
 
 const std::byte* PassStream::acquire_next(Stream& compute) {
@@ -146,8 +146,8 @@ void PassStream::abandon(Stream& compute) {
 }
 
 void PassStream::invalidate(Stream& compute) {
-    CHECK(!in_pass_, "a program is given up while it runs");
-    // First: where a copy made ahead has failed, rewinding says so, and nothing may be left of its schedule.
+    CHECK(!in_pass_, "a schedule is dropped while its pass runs");
+    // The prepared schedule is dropped first, since rewind() throws if one of its copies has failed.
     if (n_made_ > n_begun_) drop_schedule();
     n_made_ = n_begun_;
     prefetcher_->rewind(compute);

@@ -1,9 +1,11 @@
-// What passes read from host memory, through one transfer ring, in the order of their schedules (pass_schedule.h).
+// PassStream: copies the weights and KV that passes read from host memory through one transfer ring, in the order of
+// the pass's transfer schedule (pass_schedule.h).
 //
-// Forward asks for each item when it comes to it and hands it back when its last use is enqueued; asking for anything
-// else is an error. Passes over several models and KVs may take turns, never one inside another. The schedule of the
-// next pass is made, a snapshot, as soon as the ring has room behind the running one, for the same two: so the link
-// goes on across passes. A pass over others gives it up.
+// Forward acquires each item at its first use and releases it when its last use is enqueued. Items must be acquired in
+// the order of the schedule (CHECKed). Passes over different models and KV caches may take turns, but must not overlap.
+// As soon as the ring has room after the running schedule, the next schedule is made, for the same model and KV, from a
+// snapshot of the KV. So the link stays busy across passes. If the next pass is over another model or KV, the prepared
+// schedule is dropped.
 #pragma once
 
 #include <array>
@@ -23,18 +25,18 @@
 
 namespace slipstream {
 
-/// Bytes that passes have brought over, and how long they stood still for them.
+/// Bytes that passes have read through the ring, and the time for which they waited for copies.
 struct StreamFigures {
-    std::uint64_t weights_bytes = 0;  // read by passes; copied ahead and not yet read not counted
+    std::uint64_t weights_bytes = 0;  // read by passes; items that are copied ahead count once they are read
     std::uint64_t kv_bytes = 0;
-    double wait_seconds = 0.0;  // of the compute stream, where the device tells
+    double wait_seconds = 0.0;  // of the thread that enqueues the pass; a GPU's stream waits without it
 };
 
 class PassStream final : public WeightStream, public KvStream, public ScheduleSource, public PreparedSchedules {
 public:
-    /// For passes over any of `reads` (at least one, of one device). Takes `ring_bytes` of the device's budget; hidden
-    /// states of prompts will lie in `arena`. All outlive the stream. Throws OutOfBudget, also where the largest item
-    /// does not fit twice.
+    /// Serves passes over any of `reads` (at least one; all of one device). Takes `ring_bytes` from the device's
+    /// budget. Prompts that go layer by layer keep their hidden states in `arena`. All arguments must outlive this
+    /// object. Throws OutOfBudget, also if the ring cannot hold the largest item twice.
     PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, std::size_t ring_bytes);
     ~PassStream() override;
     PassStream(const PassStream&) = delete;
@@ -42,7 +44,8 @@ public:
 
     [[nodiscard]] PinnedArena& arena() const { return *arena_; }
     [[nodiscard]] std::size_t ring_bytes() const { return region_.size_bytes(); }
-    /// For items that travel besides (hidden states of a prompt), in order with the ring's.
+    /// The stream on which the ring copies. Other copies to the device (hidden states of a prompt) use it too, and are
+    /// then in order with those of the ring.
     [[nodiscard]] Stream& copy_in() { return *copy_in_; }
 
     void begin_pass(const PassReads& reads, Stream& compute);
@@ -52,21 +55,22 @@ public:
     [[nodiscard]] std::byte* const* chunks(std::int64_t layer) const override;
     [[nodiscard]] std::optional<KvSegment> acquire_kv(std::int64_t layer, Stream& compute) override;
     void release_kv(Stream& compute) override;
-    /// What is left of the schedule is passed over (logits that nobody wants).
+    /// Ends the pass. Items that the pass did not read (the LM head, if no logits were requested) are waited for and
+    /// released.
     void end_pass(Stream& compute);
-    /// The running pass is given up.
+    /// Ends the pass before its end: drops its schedule and the prepared one. Throws the error of a failed copy.
     void abandon(Stream& compute);
 
-    /// Stops all copies and lends the whole ring, for a prompt that goes layer by layer. The next begin_pass() takes it
-    /// back.
+    /// Stops all copies and returns the memory of the ring, for a prompt that goes layer by layer. The caller must not
+    /// use it after the next begin_pass().
     [[nodiscard]] std::span<std::byte> lend_ring(Stream& compute);
     /// Whether copies are traced: then the times of count_weights() and count_kv() must be known.
     [[nodiscard]] bool is_traced() const { return profile_ != nullptr; }
     /// Gives each copy that a pass has read to `profile`, which has a trace and must outlive its use, from now on;
     /// null: to none. Must not be called during a pass.
     void profile_with(PassProfile* profile);
-    /// Count what was brought over and read, here or by other means, and trace it. Without is_traced(), `times` is not
-    /// looked at.
+    /// Adds an item of weights, or KV of a layer, that a pass has read, to figures() and the trace. Also called for
+    /// copies that do not use this object's schedules (PromptStream). `times` is ignored unless is_traced().
     void count_weights(const Model& model, std::int32_t item, const CopyTimes& times);
     void count_kv(std::int64_t layer, std::size_t bytes, const CopyTimes& times);
 
@@ -94,21 +98,21 @@ private:
     std::unique_ptr<Stream> copy_in_;
     std::unique_ptr<TransferRing> ring_;
     std::unique_ptr<PassPrefetcher> prefetcher_;
-    std::array<Schedule, 2> schedules_;  // the running one and the one made ahead, by number
-    PassReads reads_{};                  // of the next schedule
-    std::uint64_t n_made_ = 0;           // schedules made; the last has this number
+    std::array<Schedule, 2> schedules_;  // the running and the prepared schedule: number n is at n % 2
+    PassReads reads_{};                  // model and KV for which the next schedule will be made
+    std::uint64_t n_made_ = 0;           // number of the last schedule that was made; the first is 1
     std::uint64_t n_begun_ = 0;          // number of the schedule that runs, or ran last
-    std::size_t at_ = 0;                 // item of the running schedule
+    std::size_t at_ = 0;                 // index in the running schedule of the next item to acquire or release
     bool in_pass_ = false;
-    std::vector<const std::byte*> segment_;  // [chunks of a layer]: where those of the segment at hand lie
+    std::vector<const std::byte*> segment_;  // [KV chunks of a layer]: addresses of those of the acquired segment
     StreamFigures figures_;
     PassProfile* profile_ = nullptr;  // null: copies are not traced
 };
 
-/// A pass that runs: where it does not come to its end it gives its schedule up.
+/// Guard of a running pass: the destructor abandons the pass unless complete() was called.
 class RunningPass {
 public:
-    /// `pass` null: one that reads nothing from the host.
+    /// `pass`: null if the pass reads nothing from the host; then this object does nothing.
     RunningPass(PassStream* pass, const PassReads& reads, Stream& compute) : pass_(pass), compute_(&compute) {
         if (pass_ != nullptr) pass_->begin_pass(reads, compute);
     }
@@ -116,7 +120,7 @@ public:
         if (pass_ == nullptr) return;
         try {
             pass_->abandon(*compute_);
-        } catch (...) {  // the copy that failed is what ended the pass
+        } catch (...) {  // the error of the failed copy has ended the pass and is on its way to the caller
         }
     }
     RunningPass(const RunningPass&) = delete;

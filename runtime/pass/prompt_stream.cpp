@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t kAlign = 64;
 
-// What the ring holds of weights while a layer is computed: its items that stream, and room to wrap around. Items of
-// the LM head go one by one.
+// Returns the bytes of the ring that weights need at once: the streamed items of a layer, with room to wrap around, or
+// the largest item of the LM head, whose items are used one at a time. The maximum over all layers.
 std::size_t weights_bytes_at_once(const Model& model) {
     std::size_t most = 0;
     std::size_t sum = 0;
@@ -58,7 +58,8 @@ PromptStream::PromptStream(PassStream& pass, const Model& model, KvCache& cache,
     if (cache.streams()) {
         const std::size_t area = PromptKvAreas::area_bytes(cache, range.end_chunk());
         const bool fit = weights + area <= ring.size();
-        // Two areas let a layer begin while the last one is flushed; beyond that the weights have more use of the ring.
+        // With two areas, a layer begins while the previous one is flushed. All other memory of the ring is for
+        // weights.
         const std::size_t areas = weights + 2 * area <= ring.size() ? 2 * area : area;
         const std::size_t at = fit ? (ring.size() - areas) / kAlign * kAlign : round_up(weights, kAlign);
         if (fit) {
@@ -83,7 +84,7 @@ PromptStream::~PromptStream() {
     if (complete_) return;
     const std::uint64_t last_flush = kv_ ? kv_->last_flush() : 0;
     try {
-        // What was enqueued may still write into the ring, which the next one to use it knows nothing of.
+        // Enqueued work may still write into the ring, and the next user of the ring does not wait for it.
         exec_.stream.synchronize();
     } catch (...) {
     }
@@ -91,13 +92,15 @@ PromptStream::~PromptStream() {
         if (prefetcher_) prefetcher_->rewind(exec_.stream);
         if (kv_) kv_->drop();
         if (last_flush > 0) exec_.stream.wait(cache_->host()->flushed(), last_flush);
-    } catch (...) {  // the pass that waited for the copy has reported its failure
+    } catch (...) {
+        // A copy of weights or KV to the device, or a flush of KV to the host, failed. If a pass waited for it, that
+        // pass has thrown the error; otherwise nothing of the abandoned prompt needs the copy.
     }
 }
 
 void PromptStream::next_schedule(std::vector<TransferItem>& schedule) {
     schedule.clear();
-    if (schedule_made_) return;  // nothing comes behind a prompt
+    if (schedule_made_) return;  // a prompt has one schedule, and none follows it
     schedule_made_ = true;
     for (std::size_t i = 0; i < model_->items().size(); ++i)
         if (reads(i))
@@ -137,7 +140,8 @@ void PromptStream::end_layer() {
     if (kv_) with_context("KV", [&] { kv_->end_layer(); });
 }
 
-// The ring may be used again at once: passes wait for the flush before they copy over what it reads.
+// The flush reads the ring. Later users of the ring may begin at once, since the compute stream waits for the flush
+// here.
 void PromptStream::end() {
     if (prefetcher_) prefetcher_->end_pass();
     const std::uint64_t last_flush = kv_ ? kv_->last_flush() : 0;

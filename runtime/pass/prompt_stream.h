@@ -1,6 +1,6 @@
-// A prompt through a streamed model layer by layer: all its prefill chunks go through a layer while that layer's
-// weights lie in the ring, so each weight crosses the link once a prompt. Where KV streams, the rest of the ring takes
-// it layer by layer (prompt_kv.h).
+// PromptStream: copies what a prompt reads that goes through the model layer by layer. All its prefill chunks go
+// through a layer while that layer's streamed weights are in the ring, so each weight is copied once per prompt. If KV
+// streams, the rest of the ring holds the KV of a layer (prompt_kv.h).
 #pragma once
 
 #include <cstddef>
@@ -17,36 +17,39 @@ namespace slipstream {
 
 class PromptStream final : public WeightStream, public ScheduleSource {
 public:
-    /// Whether the ring of `pass` holds what a prompt up to position `end` (a multiple of 512) needs at once.
+    /// Returns whether the ring of `pass` can hold all that one layer of a prompt needs at once. `end` is the position
+    /// after the prompt's last prefill chunk, a multiple of 512.
     [[nodiscard]] static bool fits(const PassStream& pass, const Model& model, KvCache& cache, std::int64_t end,
                                    std::int64_t chunk_tokens);
 
-    /// Borrows the ring of `pass`. The cache has range.begin positions committed and reserved range.end.
+    /// Uses the ring of `pass` until it is destroyed. The cache must have range.begin positions committed and memory
+    /// reserved for range.end. All arguments must outlive this object.
     PromptStream(PassStream& pass, const Model& model, KvCache& cache, ExecRef exec, const PromptRange& range);
-    /// Gives the ring back.
+    /// Unless complete() was called, waits for the work in progress, so that no copy writes into the ring later.
     ~PromptStream() override;
     PromptStream(const PromptStream&) = delete;
     PromptStream& operator=(const PromptStream&) = delete;
 
-    /// Layers in order, from range.first_layer on. `from`: see PromptKv::begin_layer().
+    /// Must be called for each layer in order, from range.first_layer on. `from`: see PromptKv::begin_layer().
     void begin_layer(std::int64_t layer, std::int64_t from);
-    /// Positions [first, end) of this layer come next; first == end for the pass behind the prompt: then releases are
-    /// the last ones of the layer.
+    /// Call before the positions [first, end) go through the layer; with first == end before the tokens after the last
+    /// prefill chunk. These are the last that use the layer's weights: release_item() frees them only then.
     void begin_prefill_chunk(std::int64_t first, std::int64_t end);
-    /// Their rows are in their chunks.
+    /// Call when the work is enqueued that writes the prefill chunk's rows into their KV chunks.
     void end_prefill_chunk();
-    /// Where the layer's KV is; null where all of it rests on the device.
+    /// Returns where attention finds the layer's KV; null if all KV is resident.
     [[nodiscard]] KvStream* kv() { return kv_.get(); }
-    /// See PromptKv::filled_chunk(); null where no KV streams.
+    /// See PromptKv::filled_chunk(); null if no KV streams.
     [[nodiscard]] const std::byte* filled_chunk(std::int64_t layer, std::int64_t chunk) const {
         return kv_ ? kv_->filled_chunk(layer, chunk) : nullptr;
     }
     [[nodiscard]] const std::byte* acquire_item(std::int32_t item, Stream& compute) override;
     void release_item(std::int32_t item, Stream& compute) override;
     void end_layer();
-    /// All layers are through, and the LM head: waits for what may still fail.
+    /// Call after the last layer and the LM head. Makes the compute stream wait for the last flush of KV. Throws if a
+    /// copy has failed.
     void end();
-    /// The cache publishes what was reserved.
+    /// Makes the positions up to range.end committed positions of the cache.
     void complete();
 
     void next_schedule(std::vector<TransferItem>& schedule) override;
@@ -60,10 +63,10 @@ private:
     ExecRef exec_;
     std::int64_t first_layer_;
     std::unique_ptr<TransferRing> ring_;
-    std::unique_ptr<PassPrefetcher> prefetcher_;  // null where no weights stream
+    std::unique_ptr<PassPrefetcher> prefetcher_;  // null if no weights stream
     std::vector<std::int64_t> index_;             // [items]: in the schedule; -1: not in it
     bool schedule_made_ = false;
-    std::unique_ptr<PromptKv> kv_;  // null where none streams
+    std::unique_ptr<PromptKv> kv_;  // null if no KV streams
     bool last_prefill_chunk_ = false;
     bool complete_ = false;
 };

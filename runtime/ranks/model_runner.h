@@ -63,8 +63,8 @@ public:
     [[nodiscard]] Sequence& sequence(std::size_t i = 0) { return sequences_[i]->sequence; }
     [[nodiscard]] const Sequence& sequence(std::size_t i = 0) const { return sequences_[i]->sequence; }
     [[nodiscard]] RankTarget& target(std::size_t i = 0) { return sequences_[i]->target; }
-    /// Returns the target that recomputes for the self-check what target(i) computed, over the same caches. Requires
-    /// check_tokens > 0 (CHECKed).
+    /// Returns the target of sequence `i` for the self-check: it computes again, over the same caches, what target(i)
+    /// computed. Requires RunnerNeeds::check_tokens > 0 (CHECKed).
     [[nodiscard]] RankTarget& check_target(std::size_t i = 0);
     /// Returns the passes over the views of the sequence; null if needs.view is empty.
     [[nodiscard]] ViewPasses* view(std::size_t i = 0) { return sequences_[i]->view_passes.get(); }

@@ -104,9 +104,10 @@ void SessionPrompt::open() {
     }
     lost_ = fmt::format(
         "{}: {}; the prompt goes on after the KV chunks that are whole", PromptFile::path_of(path).string(),
-        state_ ? "the hidden states of the prompt cannot be used, since the prompt cannot go layer by layer "
-                 "with these devices and memory"
-               : "the hidden states of the prompt are damaged, incomplete or of another session");
+        state_  ? "the hidden states of the prompt cannot be used, since the prompt cannot go layer by layer "
+                  "with these devices and memory"
+        : file_ ? "no checkpoint of the prompt is whole"
+                : "the checkpoints of the prompt are damaged or of another session");
     state_.reset();
     file_.reset();
     PromptFile::remove(path);

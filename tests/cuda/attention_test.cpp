@@ -26,18 +26,25 @@ std::vector<Case> cases() {
             // With a softcap: on tensor cores, and heads that only the plain kernel has.
             {DType::F16, 2, 1, 128, 5.0F},
             {DType::BF16, 4, 1, 256, 5.0F},
-            {DType::F16, 2, 1, 64, 5.0F}};
+            {DType::F16, 2, 1, 64, 5.0F},
+            {DType::Q8_0, 4, 2, 64},
+            {DType::Q8_0, 3, 1, 96},  // an odd number of scales
+            {DType::Q8_0, 8, 1, 128},
+            {DType::Q8_0, 2, 1, 256},
+            {DType::Q8_0, 2, 2, 42},  // the plain kernel, rows with padding
+            {DType::Q8_0, 2, 1, 128, 5.0F}};
 }
 
 class CudaAttention : public CudaOps {};
 
 // Queries and weights are rounded to the KV type: a score is off by the rounding times sum |q k| scale, a weight by
-// that much relative to itself, and by its own rounding.
+// that much relative to itself, and by its own rounding. With Q8 they are rounded to F16, and keys and values are too.
 void expect_near(const DeviceCache& cache, const Case& shape, int token, std::span<const float> found,
                  std::int64_t window) {
-    const double rounding = shape.dtype == DType::F32   ? std::ldexp(1.0, -22)
-                            : shape.dtype == DType::F16 ? std::ldexp(1.0, -11)
-                                                        : std::ldexp(1.0, -8);
+    const double rounding = shape.dtype == DType::F32    ? std::ldexp(1.0, -22)
+                            : shape.dtype == DType::F16  ? std::ldexp(1.0, -11)
+                            : shape.dtype == DType::Q8_0 ? std::ldexp(1.0, -10)
+                                                         : std::ldexp(1.0, -8);
     const DeviceCache::Exact exact = cache.exact(token, window);
     // |q| |k| scale stays below 8 sqrt(d) in these cases; roundings of different sign make up for most of it.
     const double factor = 2.0 + 8.0 * std::sqrt(static_cast<double>(shape.head_dim)) / 4.0;
@@ -89,7 +96,8 @@ TEST_F(CudaAttention, AQueryTakesNothingFromTheRestOfItsPass) {
 }
 
 TEST_F(CudaAttention, PrefillChunksGiveTheBitsOfSingleTokens) {
-    const std::vector<Case> shapes{{DType::F16, 4, 1, 64}, {DType::BF16, 4, 2, 128}, {DType::F16, 2, 1, 128, 5.0F}};
+    const std::vector<Case> shapes{
+        {DType::F16, 4, 1, 64}, {DType::BF16, 4, 2, 128}, {DType::F16, 2, 1, 128, 5.0F}, {DType::Q8_0, 4, 2, 64}};
     for (const Case& shape : shapes) {
         DeviceCache cache(exec(), {shape.n_kv_heads, shape.head_dim, shape.dtype}, shape.n_q_heads, 5, shape.softcap);
         const std::int64_t n = is_card() ? 1024 : 700;
@@ -109,7 +117,8 @@ TEST_F(CudaAttention, PrefillChunksGiveTheBitsOfSingleTokens) {
 
 // E1 over sizes of passes, across borders of steps, tiles and chunks; and none at all.
 TEST_F(CudaAttention, PassesOfAnySizeGiveTheBitsOfSingleTokens) {
-    const std::vector<Case> shapes{{DType::F16, 4, 1, 64}, {DType::BF16, 2, 1, 128}, {DType::F32, 2, 1, 64}};
+    const std::vector<Case> shapes{
+        {DType::F16, 4, 1, 64}, {DType::BF16, 2, 1, 128}, {DType::F32, 2, 1, 64}, {DType::Q8_0, 2, 1, 128}};
     constexpr std::int64_t kBefore = 37;
     for (const Case& shape : shapes) {
         const KvLayout kv{shape.n_kv_heads, shape.head_dim, shape.dtype};

@@ -29,6 +29,8 @@ public:
             token.v.push_back(normal(random_));
         }
         for (std::int64_t i = 0; i < q_cols(); ++i) token.q.push_back(normal(random_));
+        token.kept_k = kept(token.k);
+        token.kept_v = kept(token.v);
         tokens_.push_back(std::move(token));
         return static_cast<int>(tokens_.size()) - 1;
     }
@@ -137,7 +139,7 @@ public:
                 double score = 0.0;
                 for (std::int64_t e = 0; e < d; ++e)
                     score += static_cast<double>(at_of(tokens_[static_cast<std::size_t>(token)].q, head * d + e)) *
-                             rounded(at_of(row(steps, i).k, at + e));
+                             row(steps, i).kept_k[static_cast<std::size_t>(at + e)];
                 score *= scale;
                 weights.push_back(softcap_ == 0.0F ? score : softcap_ * std::tanh(score / softcap_));
                 best = std::max(best, weights.back());
@@ -148,7 +150,7 @@ public:
                 double value = 0.0;
                 double magnitude = 0.0;
                 for (std::int64_t i = low; i < n; ++i) {
-                    const double v = rounded(at_of(row(steps, i).v, at + e));
+                    const double v = row(steps, i).kept_v[static_cast<std::size_t>(at + e)];
                     value += weights[static_cast<std::size_t>(i - low)] / sum * v;
                     magnitude += weights[static_cast<std::size_t>(i - low)] / sum * std::fabs(v);
                 }
@@ -170,12 +172,20 @@ private:
     struct Token {
         int parent = -1;
         std::vector<float> k{}, v{}, q{};
+        std::vector<double> kept_k{}, kept_v{};  // as the cache keeps k and v
     };
     [[nodiscard]] const Token& row(const std::vector<int>& steps, std::int64_t i) const {
         return tokens_[static_cast<std::size_t>(steps[static_cast<std::size_t>(i)])];
     }
     static float at_of(const std::vector<float>& values, std::int64_t i) { return values[static_cast<std::size_t>(i)]; }
-    [[nodiscard]] double rounded(float value) const { return testing_attention::round_to(shape_.dtype, value); }
+    [[nodiscard]] std::vector<double> kept(std::span<const float> rows) const {
+        std::vector<double> all;
+        for (const auto d = static_cast<std::size_t>(shape_.head_dim); !rows.empty(); rows = rows.subspan(d)) {
+            const std::vector<double> row = testing_attention::rounded_row(shape_.dtype, rows.first(d));
+            all.insert(all.end(), row.begin(), row.end());
+        }
+        return all;
+    }
 
     // Through scratch, in two goes, so that a chunk is also entered in its middle. What nobody writes is NaN.
     void commit(const std::vector<int>& tokens) {

@@ -100,7 +100,7 @@ TEST_F(CudaElementwise, RotateWriteIsRopeAndKvWrite) {
     constexpr std::int64_t kTokens = 7;
     constexpr std::int64_t kScratchRows = 9;
     const std::vector<std::int32_t> rows{8, 0, 3, 4, 1, 7, 5};
-    for (const DType type : {DType::F16, DType::BF16, DType::F32})
+    for (const DType type : {DType::F16, DType::BF16, DType::F32, DType::Q8_0})
         for (const RopeLayout layout : {RopeLayout::Interleaved, RopeLayout::Half})
             for (const std::int64_t rotated : {64, 32, 0}) {
                 const KvLayout shape{.n_kv_heads = 2, .head_dim = 64, .dtype = type};

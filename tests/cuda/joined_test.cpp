@@ -109,8 +109,12 @@ TEST_F(CudaJoined, NormsOfHeadsBeforeRope) {
     const std::vector<std::int32_t> rows{2, 0, 3};
     for (const std::int64_t head_dim : {64, 128, 96, 256})
         for (const RopeLayout layout : {RopeLayout::Interleaved, RopeLayout::Half})
-            for (const std::int64_t rotated : {head_dim, head_dim / 2, std::int64_t{0}}) {
-                const KvLayout shape{.n_kv_heads = 2, .head_dim = head_dim, .dtype = DType::BF16};
+            for (const auto& [type, rotated] : {std::pair{DType::BF16, head_dim},
+                                                {DType::BF16, head_dim / 2},
+                                                {DType::BF16, std::int64_t{0}},
+                                                {DType::Q8_0, head_dim},
+                                                {DType::Q8_0, head_dim / 2}}) {
+                const KvLayout shape{.n_kv_heads = 2, .head_dim = head_dim, .dtype = type};
                 const DeviceFloats cos_sin(exec(), kTokens, rotated, random_floats(kTokens * rotated, 8));
                 const DeviceFloats v(exec(), kTokens, 2 * head_dim, random_floats(kTokens * 2 * head_dim, 11));
                 const DeviceFloats q_norm(exec(), 1, head_dim, random_floats(head_dim, 12));

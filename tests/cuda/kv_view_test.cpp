@@ -9,7 +9,7 @@ using testing_view::Chunks;
 using testing_view::Query;
 using testing_view::Rows;
 
-constexpr DType kTypes[] = {DType::F32, DType::F16, DType::BF16};
+constexpr DType kTypes[] = {DType::F32, DType::F16, DType::BF16, DType::Q8_0};
 
 class CudaKvView : public CudaOps {};
 

@@ -17,7 +17,7 @@
 
 namespace slipstream::testing_attention {
 
-/// The committed chunks of a call in a card's layout, [n_kv_heads][K|V][256][head_dim].
+/// The committed chunks of a call in a card's layout, [n_kv_heads][K|V][256][head_dim]; of Q8: kv_launch.h.
 class CardChunks {
 public:
     explicit CardChunks(const AttentionArgs& args) : shape_(args.shape) {
@@ -32,6 +32,10 @@ public:
 
 private:
     void copy_head(const std::byte* from, std::int64_t head) {
+        if (shape_.has_scales()) {
+            copy_q8_head(from, head);
+            return;
+        }
         std::vector<std::byte>& to = storage_.back();
         const std::size_t element = row_bytes(shape_.dtype, 1);
         const std::size_t row = row_bytes(shape_.dtype, shape_.head_dim);
@@ -43,6 +47,27 @@ private:
                 std::memcpy(keys + static_cast<std::size_t>(slot) * row + static_cast<std::size_t>(d) * element,
                             step + static_cast<std::size_t>(d * kStepTokens + slot % kStepTokens) * element, element);
         }
+    }
+
+    void copy_q8_head(const std::byte* from, std::int64_t head) {
+        const std::size_t codes = shape_.head_code_bytes();
+        const std::size_t scales = shape_.head_row_bytes() - codes;
+        for (std::int64_t step = 0; step < kChunkTokens / kStepTokens; ++step)
+            for (const bool value : {false, true}) {
+                const std::byte* from_step = from + (value ? cpu::v_row_offset(shape_, head, step * kStepTokens)
+                                                           : cpu::k_step_offset(shape_, head, step));
+                std::byte* to = storage_.back().data() +
+                                static_cast<std::size_t>(2 * head + (value ? 1 : 0)) * shape_.part_bytes() +
+                                static_cast<std::size_t>(step) * shape_.step_bytes();
+                for (std::int64_t slot = 0; slot < kStepTokens; ++slot) {
+                    for (std::int64_t d = 0; d < shape_.head_dim; ++d)
+                        to[static_cast<std::size_t>(slot) * codes + static_cast<std::size_t>(d)] =
+                            from_step[value ? slot * shape_.head_dim + d : d * kStepTokens + slot];
+                    for (std::int64_t block = 0; block < shape_.head_scales(); ++block)
+                        std::memcpy(to + kStepTokens * codes + static_cast<std::size_t>(slot) * scales + 2 * block,
+                                    from_step + cpu::scale_offset(shape_, block, slot), sizeof(BFloat16));
+                }
+            }
     }
 
     KvLayout shape_;
@@ -113,12 +138,47 @@ inline std::vector<float> attend_on_card(const Cache& cache, std::int64_t window
     return out;
 }
 
+/// cache_row() of Q8: code times scale; as the kernels on tensor cores have it, rounded to half.
+inline std::vector<double> q8_cache_row(const AttentionArgs& args, std::int64_t token, std::int64_t position,
+                                        std::int64_t head, bool value) {
+    const KvLayout& shape = args.shape;
+    const bool halves =
+        cuda::attention_on_tensor_cores(cuda::KvType::Q8, static_cast<int>(shape.head_dim), args.softcap);
+    std::vector<double> row;
+    for (std::int64_t e = 0; e < shape.head_dim; ++e) {
+        const std::byte* code = nullptr;
+        const std::byte* scale = nullptr;
+        if (position < args.n_committed) {
+            const std::int64_t slot = position % kStepTokens;
+            const std::int64_t first = position % kChunkTokens - slot;
+            const std::byte* step =
+                args.chunks[position / kChunkTokens] +
+                (value ? cpu::v_row_offset(shape, head, first) : cpu::k_step_offset(shape, head, first / kStepTokens));
+            code = step + (value ? slot * shape.head_dim + e : e * kStepTokens + slot);
+            scale = step + cpu::scale_offset(shape, e / kQ8Block, slot);
+        } else {
+            const std::int32_t number = args.path_rows[args.path_begin[token] + position - args.n_committed];
+            const std::byte* at = (value ? args.scratch_v : args.scratch_k) +
+                                  static_cast<std::size_t>(number) * shape.scratch_row_bytes() +
+                                  static_cast<std::size_t>(head) * shape.head_row_bytes();
+            code = at + e;
+            scale = at + shape.head_code_bytes() + 2 * (e / kQ8Block);
+        }
+        BFloat16 factor;
+        std::memcpy(&factor, scale, sizeof(factor));
+        const float product = static_cast<float>(static_cast<std::int8_t>(*code)) * to_float(factor);
+        row.push_back(halves ? to_float(to_half(product)) : product);
+    }
+    return row;
+}
+
 /// A row of keys or values as floats, from a chunk in the CPU's layout or from scratch.
 inline std::vector<double> cache_row(const AttentionArgs& args, std::int64_t token, std::int64_t position,
                                      std::int64_t head, bool value) {
     const std::int64_t d = args.shape.head_dim;
     const DType type = args.shape.dtype;
     std::vector<double> row;
+    if (args.shape.has_scales()) return q8_cache_row(args, token, position, head, value);
     for (std::int64_t e = 0; e < d; ++e) {
         const std::byte* at = nullptr;
         if (position < args.n_committed) {
@@ -165,8 +225,8 @@ inline Expected expected_of(const AttentionArgs& args, std::int64_t token, std::
         double score = 0.0, size = 0.0;
         for (std::int64_t e = 0; e < d; ++e) {
             double x = q[e];
-            // The kernels' rounding of queries is taken as given; with F16 after scaling the row to about 1.
-            if (rounds && args.shape.dtype == DType::F16)
+            // The kernels' rounding of queries is taken as given; to F16 after scaling the row to about 1.
+            if (rounds && (args.shape.dtype == DType::F16 || args.shape.dtype == DType::Q8_0))
                 x = std::ldexp(to_float(to_half(static_cast<float>(std::ldexp(q[e], 1 - exponent)))), exponent - 1);
             if (rounds && args.shape.dtype == DType::BF16) x = to_float(to_bfloat16(q[e]));
             score += x * k[static_cast<std::size_t>(e)];

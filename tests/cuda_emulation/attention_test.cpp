@@ -46,15 +46,15 @@ protected:
     CpuDevice cpu_{CpuDeviceOptions{}};
 };
 
-// Weights are rounded to the KV type (relative u; F16 loses what is below 2^-25 of the step's greatest); a score's
-// roundings, d of them, add up like a random walk and shift weights by as much; sums and factors are some dozen
-// roundings of 2^-24.
+// Weights are rounded to the KV type, with Q8 to F16 (relative u; F16 loses what is below 2^-25 of the step's
+// greatest); a score's roundings, d of them, add up like a random walk and shift weights by as much; sums and factors
+// are some dozen roundings of 2^-24.
 void expect_near(const AttentionArgs& args, const std::vector<float>& out, std::int64_t token,
                  const std::string& what) {
     const std::int64_t d = args.shape.head_dim;
     const bool rounds =
         cuda::attention_on_tensor_cores(cuda::kv_type(args.shape.dtype), static_cast<int>(d), args.softcap);
-    const double u = !rounds ? 0.0 : args.shape.dtype == DType::F16 ? 0x1p-11 : 0x1p-8;
+    const double u = !rounds ? 0.0 : args.shape.dtype == DType::BF16 ? 0x1p-8 : 0x1p-11;
     for (std::int64_t head = 0; head < args.n_q_heads; ++head) {
         const Expected expected = expected_of(args, token, head);
         for (std::int64_t e = 0; e < d; ++e) {
@@ -200,7 +200,8 @@ TEST_P(CudaAttentionTest, LargeScoresAndTinyQueriesStayFinite) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, CudaAttentionTest, testing::Values(DType::F16, DType::BF16, DType::F32), name_of);
+INSTANTIATE_TEST_SUITE_P(Types, CudaAttentionTest, testing::Values(DType::F16, DType::BF16, DType::F32, DType::Q8_0),
+                         name_of);
 
 }  // namespace
 }  // namespace slipstream

@@ -150,6 +150,35 @@ TEST(EmulatedModel, EveryWayGivesTheSameBits) {
     }
 }
 
+// The same with a cache in q8, whose steps have codes and scales.
+TEST(EmulatedModel, EveryWayOverAnEightBitCacheGivesTheSameBits) {
+    const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::BF16, .kv_dtype = DType::Q8_0});
+    const std::vector<TokenId> prompt = prompt_of(250);
+    const Generated expected = plain_text(*files, prompt, 14, kSampled, 240);
+    const auto in_f16 = make_tiny_model({.head_dim = 64, .weight_type = DType::BF16});
+    EXPECT_FALSE(same_bits(plain_text(*in_f16, prompt, 14, kSampled, 240).logits, expected.logits));
+    for (const float logit : expected.logits) ASSERT_TRUE(std::isfinite(logit));
+    for (const Timing timing : kTimings)
+        for (const bool streams : {false, true}) {
+            Engine engine(*files, {.timing = timing, .streams_weights = streams, .streams_kv = streams});
+            fill(engine, 240);
+            ScriptedProposer proposer(expected.text, 0.7, 3);
+            const Generated found = generate(engine, prompt, 14, proposer, kSampled);
+            EXPECT_EQ(found.text, expected.text) << static_cast<int>(timing) << streams;
+            EXPECT_TRUE(same_bits(found.logits, expected.logits)) << static_cast<int>(timing) << streams;
+            EXPECT_LT(proposer.n_proposed, 14);
+        }
+    for (const emulation::Schedule schedule : emulation::kAllSchedules) {
+        const emulation::ScopedSchedule scoped(schedule);
+        Engine engine(*files, {.timing = Timing::Latest, .streams_kv = true});
+        fill(engine, 240);
+        ScriptedProposer proposer(expected.text, 0.7, 9);
+        const Generated found = generate(engine, prompt, 14, proposer, kSampled);
+        EXPECT_EQ(found.text, expected.text);
+        EXPECT_TRUE(same_bits(found.logits, expected.logits)) << emulation::schedule_name(schedule);
+    }
+}
+
 // The order in which blocks run their threads, and when their own copies land, do not show either.
 TEST(EmulatedModel, SchedulesOfBlocksGiveTheSameBits) {
     const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::Q8_0});
@@ -336,8 +365,8 @@ TEST(EmulatedModel, ShardsMakeTheWholeTogether) {
 }
 
 // What a session keeps: chunks out, and into a cache of another placement.
-TEST(EmulatedModel, ChunksComeBackFromASession) {
-    const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::BF16});
+void expect_chunks_back(DType kv_dtype) {
+    const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::BF16, .kv_dtype = kv_dtype});
     const std::vector<TokenId> prompt = prompt_of(270);
     std::vector<std::vector<std::byte>> saved;  // [layers]: the first chunk
     Generated expected;
@@ -363,19 +392,24 @@ TEST(EmulatedModel, ChunksComeBackFromASession) {
         EXPECT_TRUE(same_bits(found.logits, expected.logits));
     }
 }
+TEST(EmulatedModel, ChunksComeBackFromASession) {
+    for (const DType kv_dtype : {DType::F16, DType::Q8_0}) expect_chunks_back(kv_dtype);
+}
 
 // A cache filled with noise for benchmarks holds the same everywhere.
 TEST(EmulatedModel, AFilledCacheIsTheSameInEveryPlacement) {
-    const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::BF16});
-    std::vector<float> first;
-    for (const bool streams_kv : {false, true}) {
-        Engine engine(*files, {.timing = Timing::Latest, .streams_kv = streams_kv});
-        fill(engine, 530);
-        NoProposer none;
-        const Generated found = generate(engine, prompt_of(531), 2, none, kGreedy);
-        for (const float logit : found.logits) ASSERT_TRUE(std::isfinite(logit));
-        if (first.empty()) first = found.logits;
-        EXPECT_TRUE(same_bits(found.logits, first));
+    for (const DType kv_dtype : {DType::F16, DType::Q8_0}) {
+        const auto files = make_tiny_model({.head_dim = 64, .weight_type = DType::BF16, .kv_dtype = kv_dtype});
+        std::vector<float> first;
+        for (const bool streams_kv : {false, true}) {
+            Engine engine(*files, {.timing = Timing::Latest, .streams_kv = streams_kv});
+            fill(engine, 530);
+            NoProposer none;
+            const Generated found = generate(engine, prompt_of(531), 2, none, kGreedy);
+            for (const float logit : found.logits) ASSERT_TRUE(std::isfinite(logit));
+            if (first.empty()) first = found.logits;
+            EXPECT_TRUE(same_bits(found.logits, first));
+        }
     }
 }
 

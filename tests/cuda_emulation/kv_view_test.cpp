@@ -17,12 +17,17 @@ namespace {
 
 class CudaKvViewTest : public testing::TestWithParam<DType> {
 protected:
-    // Two chunks of plain rows; the second's last slots are NaN.
+    // Two chunks of plain rows, with Q8 of codes and scales at random places; the second's last slots are NaN.
     explicit CudaKvViewTest() {
         std::mt19937 random(4);
         std::normal_distribution<float> normal;
         for (std::vector<std::byte>& chunk : storage_) {
             chunk.resize(shape_.chunk_bytes(), std::byte{0xff});
+            if (shape_.has_scales()) {
+                fill_q8(chunk, &chunk == &storage_[1] ? kCommitted - 256 : kChunkTokens, random);
+                chunks_.push_back(chunk.data());
+                continue;
+            }
             const std::int64_t n = std::ssize(chunk) / static_cast<std::int64_t>(row_bytes(GetParam(), 1));
             for (std::int64_t i = 0; i < n; ++i) {
                 const bool behind = &chunk == &storage_[1] && i / shape_.head_dim % kChunkTokens >= kCommitted - 256;
@@ -60,6 +65,22 @@ protected:
     std::vector<float> q_;
 
 private:
+    // Fills the first n_slots of each part; the codes of a step are followed by its scales.
+    void fill_q8(std::vector<std::byte>& chunk, std::int64_t n_slots, std::mt19937& random) const {
+        const std::size_t codes = shape_.head_code_bytes();
+        const std::size_t scales = shape_.head_row_bytes() - codes;
+        for (std::int64_t part = 0; part < 2 * shape_.n_kv_heads; ++part)
+            for (std::int64_t slot = 0; slot < n_slots; ++slot) {
+                std::byte* step = chunk.data() + static_cast<std::size_t>(part) * shape_.part_bytes() +
+                                  static_cast<std::size_t>(slot / kStepTokens) * shape_.step_bytes();
+                const auto in_step = static_cast<std::size_t>(slot % kStepTokens);
+                for (std::size_t i = 0; i < codes; ++i) step[in_step * codes + i] = static_cast<std::byte>(random());
+                for (std::size_t at = 0; at < scales; at += sizeof(BFloat16)) {
+                    const BFloat16 scale = to_bfloat16(std::ldexp(1.0F + static_cast<float>(random() % 64) / 64, -7));
+                    std::memcpy(step + kStepTokens * codes + in_step * scales + at, &scale, sizeof(scale));
+                }
+            }
+    }
     static void put(std::byte* at, float value) {
         if (GetParam() == DType::F32) std::memcpy(at, &value, 4);
         if (GetParam() == DType::F16) *reinterpret_cast<Half*>(at) = to_half(value);
@@ -107,7 +128,7 @@ TEST_P(CudaKvViewTest, GathersInEverySchedule) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, CudaKvViewTest, testing::Values(DType::F32, DType::F16, DType::BF16),
+INSTANTIATE_TEST_SUITE_P(Types, CudaKvViewTest, testing::Values(DType::F32, DType::F16, DType::BF16, DType::Q8_0),
                          [](const auto& type) { return std::string(dtype_name(type.param)); });
 
 }  // namespace

@@ -45,6 +45,8 @@ Generated generate(const ModelFiles& files, Devices which, Streams streams, Timi
 class LayersOnCards : public testing::TestWithParam<Timing> {
 protected:
     std::unique_ptr<ModelFiles> files_ = make_tiny_model({.n_layers = 4, .weight_type = DType::BF16, .biases = true});
+    std::unique_ptr<ModelFiles> q8_files_ =
+        make_tiny_model({.n_layers = 4, .head_dim = 64, .weight_type = DType::BF16, .kv_dtype = DType::Q8_0});
 };
 
 TEST_P(LayersOnCards, TwoCardsGiveTheBitsOfOne) {
@@ -62,6 +64,13 @@ TEST_P(LayersOnCards, ACardBesideTheCpuGivesOneTextWhateverStreamsAndGuesses) {
         EXPECT_EQ(generate(*files_, Devices::CardAndCpu, streams, GetParam()), plain);
         EXPECT_EQ(generate(*files_, Devices::CardAndCpu, streams, GetParam(), plain.text), plain);
     }
+}
+
+TEST_P(LayersOnCards, AnEightBitCacheGivesOneTextOnEachSplit) {
+    const Generated one = generate(*q8_files_, Devices::Card, Streams::Nothing, Timing::AtOnce);
+    EXPECT_EQ(generate(*q8_files_, Devices::TwoCards, Streams::Both, GetParam(), one.text), one);
+    const Generated beside = generate(*q8_files_, Devices::CardAndCpu, Streams::Nothing, Timing::AtOnce);
+    EXPECT_EQ(generate(*q8_files_, Devices::CardAndCpu, Streams::Both, GetParam(), beside.text), beside);
 }
 
 // Rows of a long prompt go from card to card without the host, and to the CPU's thread and back.

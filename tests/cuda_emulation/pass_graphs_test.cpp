@@ -127,7 +127,8 @@ TEST(PassGraphs, PlainDecodingHasTheSameBitsOverBordersOfChunks) {
     for (const TinyModelOptions& of :
          {TinyModelOptions{.head_dim = 64, .weight_type = DType::BF16},
           TinyModelOptions{.head_dim = 16, .weight_type = DType::F32, .kv_dtype = DType::F32},
-          TinyModelOptions{.n_layers = 3, .head_dim = 64, .window = 300, .weight_type = DType::Q8_0}}) {
+          TinyModelOptions{.n_layers = 3, .head_dim = 64, .window = 300, .weight_type = DType::Q8_0},
+          TinyModelOptions{.head_dim = 64, .weight_type = DType::BF16, .kv_dtype = DType::Q8_0}}) {
         const auto files = make_tiny_model(of);
         for (const std::int64_t n_filled : {250, 508, 1275}) {
             const Found expected = plain_text(*files, n_filled, 12, kSampled);

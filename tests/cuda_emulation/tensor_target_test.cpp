@@ -72,6 +72,17 @@ TEST_P(TensorOnCards, TwoCardsGiveOneTextWhateverStreamsAndGuesses) {
     }
 }
 
+TEST_P(TensorOnCards, TwoCardsWithAnEightBitCacheGiveOneText) {
+    const auto files = make_tiny_model({.n_q_heads = 6,
+                                        .n_kv_heads = 3,
+                                        .head_dim = 64,
+                                        .weight_type = DType::BF16,
+                                        .biases = true,
+                                        .kv_dtype = DType::Q8_0});
+    const Generated plain = generate(*files, {2, 1}, Streams::Nothing, Timing::AtOnce);
+    EXPECT_EQ(generate(*files, {2, 1}, Streams::Both, GetParam(), plain.text), plain);
+}
+
 TEST_P(TensorOnCards, ThreeCardsAddInOrder) {
     const Generated plain = generate(*files_, {1, 1, 1}, Streams::Nothing, Timing::AtOnce);
     EXPECT_EQ(generate(*files_, {1, 1, 1}, Streams::Both, GetParam(), plain.text), plain);

@@ -27,6 +27,7 @@ using emulation::Timing;
 constexpr std::size_t kCardBytes = std::size_t{256} << 20;
 constexpr std::int64_t kFilled = 700;
 const TinyModelOptions kModel{.n_layers = 3, .head_dim = 64, .weight_type = DType::BF16};
+const TinyModelOptions kQ8Model{.n_layers = 3, .head_dim = 64, .weight_type = DType::BF16, .kv_dtype = DType::Q8_0};
 
 using Placement = std::vector<std::int64_t>;
 const std::vector<Placement> kPlacements{{}, {0, 0, 0}, {1, 0, 2}};
@@ -51,8 +52,8 @@ bool same(const std::vector<GroupMove>& a, const std::vector<GroupMove>& b) {
     });
 }
 
-TEST(EmulatedView, ACardChoosesTheGroupsThatTheCpuChooses) {
-    const auto files = make_tiny_model(kModel);
+void expect_the_groups_of_the_cpu(const TinyModelOptions& of) {
+    const auto files = make_tiny_model(of);
     for (const GroupScore score : {GroupScore::Mass, GroupScore::Mean}) {
         const ViewOptions options{.score = score, .budget_tokens = 256, .rebuild_tokens = 500, .in_steps = true};
         CpuDevice cpu({.n_threads = 1});
@@ -68,8 +69,12 @@ TEST(EmulatedView, ACardChoosesTheGroupsThatTheCpuChooses) {
     }
 }
 
-TEST(EmulatedView, AViewOfTheWholeTextGivesTheBitsOfTheCache) {
-    const auto files = make_tiny_model(kModel);
+TEST(EmulatedView, ACardChoosesTheGroupsThatTheCpuChooses) {
+    for (const TinyModelOptions& of : {kModel, kQ8Model}) expect_the_groups_of_the_cpu(of);
+}
+
+void expect_the_bits_of_the_cache(const TinyModelOptions& of) {
+    const auto files = make_tiny_model(of);
     for (const Timing timing : {Timing::Latest, Timing::CopiesEarly})
         for (const Placement& placement : kPlacements) {
             const Machine machine({.timing = timing});
@@ -83,6 +88,10 @@ TEST(EmulatedView, AViewOfTheWholeTextGivesTheBitsOfTheCache) {
             for (int i = 0; i < 3; ++i) viewed.run(5, 1 + i);  // it grows by rows of the cache
             EXPECT_TRUE(viewed.same_logits()) << static_cast<int>(timing) << ' ' << placement.size();
         }
+}
+
+TEST(EmulatedView, AViewOfTheWholeTextGivesTheBitsOfTheCache) {
+    for (const TinyModelOptions& of : {kModel, kQ8Model}) expect_the_bits_of_the_cache(of);
 }
 
 // Copies of a pass that scores, beyond those of the same pass without a view.

@@ -300,7 +300,7 @@ TEST_F(SessionPromptTest, BeforeTheFirstCheckpointItBeginsAnew) {
     EXPECT_TRUE(run(places()[2], path_, {.before_step = 7}, kNoGap).killed);
     const Ran resumed = run(places()[2], path_, {}, kNoGap);
     EXPECT_EQ(resumed.n_saved, 0);
-    EXPECT_THAT(resumed.lost, HasSubstr("s.prompt: the hidden states of the prompt are damaged, incomplete"));
+    EXPECT_THAT(resumed.lost, HasSubstr("s.prompt: no checkpoint of the prompt is whole"));
     EXPECT_EQ(resumed.tokens, expected.tokens);
     EXPECT_EQ(n_files(), 1);
 }

@@ -48,7 +48,7 @@ TEST(Assumptions, AreRead) {
 
 TEST(Assumptions, MistakesAreNamed) {
     for (const auto& [text, said] :
-         std::vector<std::pair<std::string, std::string>>{{"hidden=0", "give acceptance=.95"},
+         std::vector<std::pair<std::string, std::string>>{{"hidden=0", "acceptance=.95"},
                                                           {"acceptance", "found ''"},
                                                           {"acceptance=1", "from 0 to 0.9999 expected, found '1'"},
                                                           {"acceptance=.9,hidden=2", "from 0 to 1 expected"},

@@ -316,7 +316,7 @@ TEST(BenchReport, DraftsHaveATableOfTheirOwn) {
     result.drafts = {column("none", {1.0, 4.0}), column("suffix", {0.5, 2.0})};
     result.drafts[1].texts = result.drafts[1].texts_equal = 2;
     const std::string table = bench_table({result});
-    EXPECT_THAT(table, HasSubstr("decoding with guesses, greedy"));
+    EXPECT_THAT(table, HasSubstr("speculative decoding, greedy"));
     EXPECT_THAT(table, HasSubstr("2.000"));
     EXPECT_THAT(table, HasSubstr("2 of 2"));
     EXPECT_THAT(table, HasSubstr("25.0"));
@@ -325,7 +325,7 @@ TEST(BenchReport, DraftsHaveATableOfTheirOwn) {
     EXPECT_THAT(json, HasSubstr("\"texts_equal\":2"));
     // None were given: no table, an empty list.
     result.drafts.clear();
-    EXPECT_THAT(bench_table({result}), testing::Not(HasSubstr("guesses")));
+    EXPECT_THAT(bench_table({result}), testing::Not(HasSubstr("speculative")));
     EXPECT_THAT(bench_json({result}).to_text(JsonLayout::OneLine), HasSubstr("\"drafts\":[]"));
 }
 
@@ -370,7 +370,7 @@ TEST(BenchReport, TheViewsTable) {
                     {.view = ComparedView::Window, .budget_tokens = 64, .score_rows = 1}};
     EXPECT_DOUBLE_EQ(result.views[0].standard_error(), 0.02);  // sqrt(0.8 * 0.2 / 400)
     const std::string table = bench_table({result});
-    EXPECT_THAT(table, HasSubstr("views of the KV behind 1000 tokens of a text, greedy"));
+    EXPECT_THAT(table, HasSubstr("views of the KV after 1000 tokens of a text, greedy"));
     EXPECT_THAT(table, HasSubstr("  view  budget  % of depth  recent  rows  positions  acceptance      +-  of target's "
                                  "time\n"
                                  "  mass      64         6.4      16     2        400      0.8000  0.0200             "

@@ -84,9 +84,9 @@ TEST(Options, RefusesWhatThisVersionDoesNotHave) {
 }
 
 TEST(Options, AValueThatIsMissingIsNamedWithItsOption) {
-    EXPECT_EQ(error_of({"generate", "-hf"}), "-hf takes a value, PATH (it is --model here); there is none behind it");
+    EXPECT_EQ(error_of({"generate", "-hf"}), "-hf requires a value, PATH (it is --model here); none follows it");
     EXPECT_EQ(error_of({"generate", "-hf", "--prompt", "x"}), error_of({"generate", "-hf"}));
-    EXPECT_EQ(error_of({"generate", "--seed", "--prompt=x"}), "--seed takes a value, N; there is none behind it");
+    EXPECT_EQ(error_of({"generate", "--seed", "--prompt=x"}), "--seed requires a value, N; none follows it");
     EXPECT_THAT(parse({"generate", "--prompt", "--seed", "--seed", "-1"}).values.at("prompt"), ElementsAre("--seed"));
     EXPECT_THAT(parse({"generate", "-m", "--odd-name"}).values.at("model"), ElementsAre("--odd-name"));
 }

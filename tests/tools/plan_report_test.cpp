@@ -312,7 +312,7 @@ TEST(Improvements, OfLongContextsIsASmallerKvType) {
     const PlanRequest asked = request("2x4090", "llama2-7b-128k", Quantisation::F16, 130304);
     const std::vector<Improvement> found = improvements(asked, make_plan_report(asked));
     ASSERT_FALSE(found.empty());
-    EXPECT_THAT(found[0].what, HasSubstr("8-bit KV cache"));
+    EXPECT_THAT(found[0].what, HasSubstr("--kv-type q8"));
     EXPECT_TRUE(std::any_of(found.begin(), found.end(),
                             [](const Improvement& entry) { return entry.what == "PCIe x16 for each card"; }));
     PlanRequest wide = asked;

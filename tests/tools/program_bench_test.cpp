@@ -213,8 +213,8 @@ TEST(Bench, TheTableHasARowForEachPassOfEachValue) {
     const ProgramResult result = run_program(bench({"--passes", "1,2", "--sweep", "kv-type=f16;f32"}));
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_THAT(result.out, StartsWith("slipstream "));
-    EXPECT_THAT(result.out, HasSubstr("KV F16"));
-    EXPECT_THAT(result.out, HasSubstr("KV F32"));
+    EXPECT_THAT(result.out, HasSubstr("KV f16"));
+    EXPECT_THAT(result.out, HasSubstr("KV f32"));
     for (const char* row : {"\n    f16       1", "\n    f16       2", "\n    f32       1", "\n    f32       2"})
         EXPECT_THAT(result.out, HasSubstr(row));
     EXPECT_THAT(result.out, HasSubstr("\nkv-type  tokens  depth"));

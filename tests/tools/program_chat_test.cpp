@@ -229,7 +229,7 @@ TEST_F(Chat, WhatCannotBeServedIsSaidAndEndsIt) {
                 HasSubstr("999999 is no token of this model"));
     EXPECT_EQ(chat("", {"--session", at("bias.json")}).code, 0) << "it was kept";
     EXPECT_THAT(failing("/undo\n"), HasSubstr("no message to take back"));
-    EXPECT_THAT(failing("/regen\n"), HasSubstr("no message to answer anew"));
+    EXPECT_THAT(failing("/regen\n"), HasSubstr("no message to answer again"));
     EXPECT_THAT(failing("/save\n"), HasSubstr("/save takes the name of a file"));
     EXPECT_THAT(failing("/load " + at("none") + "\n"), HasSubstr("none"));
     EXPECT_THAT(failing("\"\"\"a\nb\n"), HasSubstr("has no end"));

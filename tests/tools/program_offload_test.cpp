@@ -111,8 +111,9 @@ TEST(Offload, TheTextOfAnEightBitCacheIsTheSameWhateverStreams) {
           {"--draft", "context,recycling", "--device-memory", "17M", "--self-check", "--budget", "8"},
           {"--draft", "retrieval", "--budget", "8"},
           {"--draft", "context", "--devices", "cpu,cpu", "--split", "layers"},
-          {"--draft", "context", "--devices", "cpu,cpu", "--split", "layers", "--device-memory", "12M,12M", "--budget",
-           "8"}}) {
+          // Shares are named, since planned ones follow measured rates.
+          {"--draft", "context", "--devices", "cpu,cpu", "--split", "layers", "--shares", "1,1", "--device-memory",
+           "12M,12M", "--budget", "8"}}) {
         std::vector<std::string> with_type = options;
         with_type.insert(with_type.end(), {"--kv-type", "q8"});
         const nlohmann::json stats = stats_of(with_type, text);

@@ -313,7 +313,7 @@ TEST(Plan, OptionsThatCannotActAreMistakes) {
              {{"--shape", "llama-71b"}, "no shape 'llama-71b'; there are"},
              {{"--shape", "llama-70b", "--quant", "Q9"}, "no quantisation 'Q9'; there are"},
              {{"--quant", "Q8_0"}, "--quant goes with --shape"},
-             {{"--profile", "1x4090", "--draft", "context"}, "guessing is planned for where a file runs"},
+             {{"--profile", "1x4090", "--draft", "context"}, "speculative decoding is planned only for a model file"},
              {{"--shape", "1b", "-m", "x"}, "--shape and -m both name a model"},
              {{"--profile", "3x4090", "--shape", "1b"}, "no profile '3x4090'; there are"},
              {{"--profile", "1x4090", "--shape", "1b", "--threads", "2"}, "--threads"},
@@ -323,7 +323,7 @@ TEST(Plan, OptionsThatCannotActAreMistakes) {
              {{"--devices", "cpu,cpu", "--shares", "2,1,1"}, "--shares: 3 values for 2 devices"},
              {{"--profile", "1x4090", "--shape", "1b", "--device-memory", "none"}, "a size from 1 byte"},
              {{"--devices", "cpu,cpu", "--split", "rows"}, "layers or tensor expected"},
-             {{"--assume", "hidden=0"}, "give acceptance=.95"},
+             {{"--assume", "hidden=0"}, "acceptance=.95"},
              {{"--link-gib-s", "x"}, "GiB a second from 0.001 to 1000000"}}) {
         const ProgramResult result = refused(arguments);
         EXPECT_EQ(result.code, 2) << said;

@@ -31,9 +31,9 @@ TEST(Inspect, TellsWhatTheBundledModelIs) {
     EXPECT_EQ(text.code, 0);
     EXPECT_THAT(text.out, HasSubstr("6 layers, d_model 256, d_ff 768, vocab 4096, tied embeddings"));
     EXPECT_THAT(text.out, HasSubstr("SentencePiece BPE, 4096 tokens"));
-    EXPECT_THAT(text.out, HasSubstr("F32, 6.0 KiB a token, 3.0 MiB at 512 tokens"));
+    EXPECT_THAT(text.out, HasSubstr("f32, 6.0 KiB a token, 3.0 MiB at 512 tokens"));
     EXPECT_THAT(run_program({"inspect", "--ctx", "512", "--kv-type", "q8"}).out,
-                HasSubstr("Q8, 1.6 KiB a token, 816 KiB at 512 tokens"));
+                HasSubstr("q8, 1.6 KiB a token, 816 KiB at 512 tokens"));
     EXPECT_THAT(run_program({"inspect", "-v"}).out, HasSubstr("model.layers.5.mlp.down_proj.weight"));
     const nlohmann::json json = nlohmann::json::parse(run_program({"inspect", "--json", "--ctx", "512"}).out);
     EXPECT_EQ(json["architecture"], "llama");

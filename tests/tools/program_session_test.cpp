@@ -324,7 +324,7 @@ TEST_F(SessionProgram, OfAnEightBitCacheGoesOnWithIt) {
                          "-t",       "1",        "--kv-type",        "q8"};
     const std::string expected = run_program(tale + Arguments{"--max-tokens", "700"}).out;
     ASSERT_EQ(run_program(tale + Arguments{"--max-tokens", "400", "--session", file("s")}).code, 0);
-    for (const char* other : {"f16", "f32", "bf16"}) expect_refused({"--kv-type", other}, "was begun with Q8");
+    for (const char* other : {"f16", "f32", "bf16"}) expect_refused({"--kv-type", other}, "was begun with q8");
     const ProgramResult result = go_on({"--max-tokens", "700", "--stats", file("stats")});
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_EQ(result.out, expected);

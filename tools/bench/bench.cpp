@@ -62,9 +62,10 @@ int run_bench_command(CommandContext& context) {
 
 // Returns the option with bench's help text if its default in bench differs from that in generate.
 OptionSpec bench_form(OptionSpec option) {
-    static const std::string draft =
-        fmt::format("Sources that guess, by commas, beside plain decoding; repeated, a column each: {} [none]",
-                    known_sources(DraftPlace::OnModel));
+    static const std::string draft = fmt::format(
+        "Sources of draft tokens, separated by commas, compared with plain decoding; if repeated, one column each: {} "
+        "[none]",
+        known_sources(DraftPlace::OnModel));
     if (option.name == "draft") option.help = draft;
     if (option.name == "temperature") option.help = "0 takes the likeliest token, ties to the lowest id [0]";
     if (option.name == "seed") option.help = "The same seed gives the same text [1]";
@@ -83,11 +84,13 @@ CommandSpec bench_command() {
             "file of prompts, to their end tokens. --passes: single passes of so many tokens at one depth. What is "
             "given\n"
             "by --prompt or --prompts goes through the model's chat template, as in generate.\n"
-            "--draft: the same texts plain and with guesses, in turn; ratios are medians of pairs.\n"
+            "--draft: the same texts plain and with speculative decoding, in turn; ratios are medians of\n"
+            "pairs.\n"
             "--views: how often the model chooses the same token over a small view of its KV, each position of a text\n"
             "in turn: mass, mean (what 'retrieval' keeps), window, heavy (most attended so far), oracle (knows the\n"
             "queries to come; to compare only).\n"
-            "Bytes are those of the ideal pass, GB/s what they come to; % of read is beside the measured bandwidth.",
+            "Bytes are those of an ideal pass, GB/s those bytes over the time; % of read is relative to the measured "
+            "bandwidth.",
         .example = "slipstream bench --passes 1,2,4,8,16 --depth 1024 --sweep 'threads=1;2'",
         .options = {{"passes", "--passes", "LIST", "Time passes of so many tokens: 1,2,4,8,16,32,64"},
                     {"stages", "--stages", "",
@@ -102,7 +105,7 @@ CommandSpec bench_command() {
                     {"prompt-tokens", "--prompt-tokens", "N", "Tokens of prefill, the text raw, cut or repeated [512]"},
                     {"max-tokens", "-n,--max-tokens,--predict,--n-predict", "N",
                      "Tokens to decode; most of a turn [128, less in a short context]; positions of --views [1024]"},
-                    {"repeat", "-r,--repeat", "N", "Runs that are measured, behind one that is not [5; of prompts 1]"},
+                    {"repeat", "-r,--repeat", "N", "Measured runs, after one that is not measured [5; of prompts 1]"},
                     {"session", "--session", "F",
                      "The text and KV of a session of generate, which stays as it is: a long prompt is read once",
                      OptionRole::InputFile},
@@ -119,7 +122,7 @@ CommandSpec bench_command() {
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
         command.options.push_back(bench_form(option));
     for (const OptionSpec& option : view_option_specs()) command.options.push_back(option);
-    command.options.push_back({"hot", "--hot", "", "Keep what guessing has learnt from prompt to prompt [forget it]"});
+    command.options.push_back({"hot", "--hot", "", "Keep the draft tables from prompt to prompt [empty for each]"});
     command.options.push_back({"json", "--json", "", "Print JSON"});
     command.options.push_back(statistics_option());
     return command;

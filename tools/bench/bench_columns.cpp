@@ -87,11 +87,11 @@ void BenchColumns::converse(const BenchTalk& talk, std::int64_t decode_tokens, B
 
 void BenchColumns::report_repeats(Console& console) const {
     if (2 * n_repeating_ <= n_plain_) return;
-    console.note(
-        fmt::format("{} mostly what stood before, in the prompt or in itself, which makes guessing look better than "
-                    "it is elsewhere; give another --prompt, --prompts F, or a --temperature",
-                    n_plain_ == 1 ? std::string("the text that was decoded says")
-                                  : fmt::format("{} of {} texts that were decoded say", n_repeating_, n_plain_)));
+    console.note(fmt::format(
+        "{} mostly what stood before, in the prompt or in itself, which makes speculative decoding look better than "
+        "it is elsewhere; give another --prompt, --prompts F, or a --temperature",
+        n_plain_ == 1 ? std::string("the text that was decoded says")
+                      : fmt::format("{} of {} texts that were decoded say", n_repeating_, n_plain_)));
 }
 
 void BenchColumns::put_figures(BenchResult& result) const {

@@ -63,10 +63,10 @@ Conversation templated_conversation(const BenchPrompt& prompt, const std::string
         const auto turns = std::span(prompt.turns).first(static_cast<std::size_t>(turn) + 1);
         std::vector<TokenId> tokens = form.prompt(turns, answers);
         if (std::ssize(tokens) > most)
-            throw RequestError(fmt::format(
-                "{}:{}: an answer has more tokens where the chat template tells it again than when it was given, and "
-                "the conversation does not fit any more; raise --max-tokens",
-                file, prompt.line));
+            throw RequestError(
+                fmt::format("{}:{}: an answer has more tokens when the chat template renders it again than when it was "
+                            "generated, and the conversation does not fit any more; raise --max-tokens",
+                            file, prompt.line));
         return tokens;
     };
     return conversation;

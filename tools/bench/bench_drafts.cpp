@@ -67,7 +67,7 @@ std::string drafts_table(const std::vector<BenchResult>& results, int columns) {
     }
     const bool alike =
         std::ranges::all_of(results, [&](const BenchResult& result) { return result.sampling == first.sampling; });
-    const std::string title = fmt::format("decoding with guesses, {}; ratio to plain decoding: median of pairs\n\n",
+    const std::string title = fmt::format("speculative decoding, {}; ratio to plain decoding: median of pairs\n\n",
                                           alike ? std::string_view(first.sampling) : "sampling as swept");
     return fmt::format("{}{}\n{}", folded(title, columns), table.text(columns), sources.text(columns));
 }

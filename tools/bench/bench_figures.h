@@ -121,7 +121,7 @@ struct BenchResult {
     std::string form;  // kernel variant
     std::string model;
     std::int64_t context_tokens = 0;
-    std::string kv_type;
+    DType kv_dtype = DType::F16;
     double load_seconds = 0.0;
     std::shared_ptr<const JsonObject> plan;  // placement, in the format of --stats; null before the model is loaded
     WeightBytes weights;

@@ -7,6 +7,7 @@
 #include "kernels/base/check.h"
 #include "tools/base/amounts.h"
 #include "tools/base/build_version.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/bench/bench_drafts.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/folded_text.h"
@@ -58,7 +59,7 @@ std::string through_template(const BenchResult& result) {
 std::string title(const BenchResult& first) {
     switch (first.mode) {
         case BenchMode::Plain:
-            return fmt::format("prefill of a prompt and decoding behind it ({}{}), median of {}", first.token_source,
+            return fmt::format("prefill of a prompt and decoding after it ({}{}), median of {}", first.token_source,
                                through_template(first), counted(first.repeat, "run"));
         case BenchMode::Prompts:
             return fmt::format("{} of {} in all{}, {}; tokens and seconds are sums", counted(first.n_turns, "turn"),
@@ -68,7 +69,7 @@ std::string title(const BenchResult& first) {
             return fmt::format("passes with logits for every token, median of {}", counted(first.repeat, "round"));
         case BenchMode::Views:
             return fmt::format(
-                "views of the KV behind {} of a text, {}: how often each chooses what the target does, "
+                "views of the KV after {} of a text, {}: how often each chooses the target's token, "
                 "in passes of {}",
                 counted(first.depth, "token"), first.sampling, first.pass_tokens);
     }
@@ -228,8 +229,8 @@ std::string peaks_text(const BenchMachine& machine) {
 std::string machine_line(const BenchResult& result) {
     return fmt::format("{}{}: context {}, KV {}, {:.1f} MB of weights; {}\n",
                        result.swept ? fmt::format("{} {}: ", result.swept->first, result.swept->second) : "",
-                       result.model, result.context_tokens, result.kv_type, result.weights.all() * 1e-6,
-                       peaks_text(result.machine));
+                       result.model, result.context_tokens, kv_type_option(result.kv_dtype),
+                       result.weights.all() * 1e-6, peaks_text(result.machine));
 }
 
 void put_summary(JsonObject& json, const std::string& name, const Summary& summary) {
@@ -288,7 +289,7 @@ JsonObject run_json(const BenchResult& result) {
         .real("fma_gflop_per_s", result.machine.peaks.fma_gflop_per_s)
         .text("model", result.model)
         .integer("ctx", result.context_tokens)
-        .text("kv_type", result.kv_type)
+        .text("kv_type", kv_type_name(result.kv_dtype))
         .real("weight_bytes", result.weights.all())
         .real("load_seconds", result.load_seconds)
         .text("draft", "none")  // refers to the phases below, which are plain decoding

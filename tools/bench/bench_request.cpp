@@ -86,7 +86,7 @@ void refuse_what_cannot_act(const Settings& settings, BenchMode mode) {
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
         if (option.name != "view-rebuild" || mode != BenchMode::Views)
             all.push_back({option.name, has_guesses, "without --views"});
-    // Views are compared only if nothing streams.
+    // Views are compared only if weights and KV all stay on the device, so options for streaming have no effect there.
     for (const OptionSpec& option : offload_option_specs()) all.push_back({option.name, repeats, "without --views"});
     for (const BoundOption& bound : all)
         if (const Setting* setting = settings.on_command_line(bound.name); setting != nullptr && !bound.acts(mode)) {

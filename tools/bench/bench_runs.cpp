@@ -53,7 +53,7 @@ PlacedModel place_and_measure(BenchResult& result, OpenedModel opened, const Ben
     result.form = placed.device_forms().forms;
     result.model = placed.path().string();
     result.context_tokens = placed.context_tokens();
-    result.kv_type = kv_type_name(placed.kv_dtype());
+    result.kv_dtype = placed.kv_dtype();
     return placed;
 }
 

@@ -113,7 +113,7 @@ std::vector<OptionSpec> view_option_specs() {
         {"view-recent", "--view-recent", "LIST", "Last tokens that they keep anyway; 50%: of the budget [75%]"},
         {"view-sinks", "--view-sinks", "N", "First tokens that they keep anyway [16]"},
         {"view-half-life", "--view-half-life", "N",
-         "Tokens behind which a query's word on what to keep counts half; 0: only the last pass's counts [256]"},
+         "Tokens after which the weight of a query's scores is halved; 0: only the last pass counts [256]"},
         {"view-rows", "--view-rows", "LIST", "Queries of a pass that choose [1]"}};
 }
 

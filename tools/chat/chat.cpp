@@ -1,5 +1,4 @@
-// slipstream chat: turns of a conversation, from a person at a terminal or from a pipe. stdout is the answers and
-// nothing else.
+// slipstream chat: a conversation, at a terminal or through a pipe. stdout gets the answers and nothing else.
 #include <unistd.h>
 
 #include <array>
@@ -15,6 +14,7 @@
 
 #include "kernels/base/error.h"
 #include "tools/base/amounts.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/base/usage_error.h"
 #include "tools/chat/chat_file.h"
 #include "tools/chat/chat_generator.h"
@@ -47,7 +47,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// Everything that the command line asks for, checked before the model is opened.
+// The settings of a chat, read and checked before the model is opened.
 struct Request {
     GeneratorOptions generator;
     SamplingSettings sampling;
@@ -67,7 +67,8 @@ Request read_request(CommandContext& context) {
     return request;
 }
 
-// A session goes on with its own settings, but for those that the command line gives.
+// Replaces those settings of a saved session that the command line gives. Defaults of the environment and the
+// configuration file do not replace the session's.
 void keep_given(const ChatSession& fresh, const Settings& settings, ChatSession& session) {
     for (const std::string_view name : setting_names()) {
         if (settings.on_command_line(name) == nullptr) continue;
@@ -94,7 +95,7 @@ void take_kv_type(const ChatSession& session, const std::string& name, const Set
         throw RequestError(fmt::format(
             "--kv-type {}: the session {} was begun with {}; leave the option out to go on with it, or name another "
             "session",
-            kv_type_value(*compute.kv_dtype), name, kv_type_value(*session.kv_dtype)));
+            kv_type_option(*compute.kv_dtype), name, kv_type_option(*session.kv_dtype)));
     compute.kv_dtype = session.kv_dtype;
 }
 
@@ -103,7 +104,7 @@ ChatSession open_session(std::optional<ChatFile>& file, ChatSession fresh, const
     if (!file) return fresh;
     std::optional<ChatSession> session = file->load(fresh.settings);
     if (!session) {
-        file->save(fresh);  // a place that cannot be written is found before the first answer
+        file->save(fresh);  // so that a file that cannot be written is reported before the first answer
         return fresh;
     }
     const std::string name = file->path().string();
@@ -122,7 +123,8 @@ std::unique_ptr<ChatInput> make_input(InputMode mode, std::int64_t context_token
     return std::make_unique<PipedInput>(most_text_bytes(context_tokens));
 }
 
-// "smollm2-135m-instruct" of .../smollm2-135m-instruct.gguf; the bundled model's folder says little.
+// Returns a model's name for the user: "smollm2-135m-instruct" for .../smollm2-135m-instruct.gguf. The bundled model
+// has a name of its own, since its folder is called "target".
 std::string model_title(const std::filesystem::path& path) {
     std::error_code error;
     if (std::filesystem::equivalent(path, bundled_model(program_folder()), error)) return "the bundled teller of tales";
@@ -131,7 +133,7 @@ std::string model_title(const std::filesystem::path& path) {
     return name.extension() == ".gguf" ? name.stem().string() : name.string();
 }
 
-// What stood last in a chat that goes on, as it was shown then.
+// Shows the last exchange of a saved chat at its start, wrapped as it was then.
 void show_last_exchange(const ChatSession& session, Console& console) {
     if (session.messages.size() < 2) return;
     ShownText shown;
@@ -162,7 +164,7 @@ int run_chat(CommandContext& context) {
     const EngineCallbacks callbacks = console_callbacks(context);
     Request request = read_request(context);
     const std::size_t limit_bytes = session_limit(context.settings);
-    std::optional<ChatFile> file;  // locked before the model is loaded: what takes long is not in vain
+    std::optional<ChatFile> file;  // locked before the model is loaded, so that a conflict is reported at once
     if (const auto path = context.settings.path("session")) file.emplace(*path);
     StatisticsOutput stats(context.settings.text("stats"));
     const std::unique_ptr<TraceFile> trace = trace_output(context.settings);

@@ -16,7 +16,7 @@ namespace {
 struct Named {
     std::string_view name;
     ChatCommand command;
-    std::string_view usage;  // empty: another name of the one before
+    std::string_view usage;  // empty: this name is an alias of the previous entry
     std::string_view help;
 };
 
@@ -30,7 +30,7 @@ constexpr std::array kCommands{
     Named{"regen", ChatCommand::Regen, "/regen",
           "another answer to the last message, with the next seed; the first one if there is none"},
     Named{"set", ChatCommand::Set, "/set [NAME VALUE]", "show the settings, or change one (/set temperature 0.5)"},
-    Named{"system", ChatCommand::System, "/system [TEXT]", "what the model is told first; change it ('none': nothing)"},
+    Named{"system", ChatCommand::System, "/system [TEXT]", "show the system message, or change it ('none': none)"},
     Named{"read", ChatCommand::Read, "/read FILE", "send the text of a file"},
     Named{"clear", ChatCommand::Clear, "/clear", "forget all messages"},
     Named{"exit", ChatCommand::Exit, "/exit, /quit, /bye", "leave (so does Ctrl-D)"},

@@ -1,4 +1,4 @@
-// The commands of a chat: lines that begin with a slash.
+// The commands of a chat: input lines that begin with a slash.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,18 @@ enum class ChatCommand : std::uint8_t { Help, Stats, Context, Save, Load, Undo, 
 
 struct ChatCommandLine {
     ChatCommand command;
-    std::string argument;  // what follows the name, without spaces at its ends
+    std::string argument;  // the text after the name, without leading and trailing spaces
 };
 
-/// Nothing where `line` is no command: it does not begin with a slash, begins with two of them, or has several lines.
-/// Throws UsageError for an unknown command, with the closest one.
+/// Parses a line of input. Returns nullopt if `line` is a message: it does not begin with a slash, begins with two, or
+/// contains a newline. Throws UsageError for an unknown command; the error names the closest known one.
 [[nodiscard]] std::optional<ChatCommandLine> parse_chat_command(std::string_view line);
 
-/// The message that a line stands for: "//text" is "/text".
+/// Returns the message in a line that is no command: `line` itself, or "/text" for the line "//text", which lets a
+/// message begin with a slash. A view into `line`.
 [[nodiscard]] std::string_view message_of_line(std::string_view line);
 
-/// All commands, a line each.
+/// The text of /help: all commands, one per line.
 [[nodiscard]] std::string chat_help();
 
 }  // namespace slipstream::tools

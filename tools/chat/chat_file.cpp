@@ -18,7 +18,7 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr int kLockTries = 100;  // openings that find the file replaced each time; more mean that something is wrong
+constexpr int kLockTries = 100;  // attempts to open and lock a file that is replaced each time; then IoError
 
 }  // namespace
 
@@ -37,12 +37,14 @@ void ChatFile::lock() {
             throw IoError(fmt::format(
                 "{}: the chat is write-protected; allow writing (chmod u+w), or read it by /load in another chat",
                 path_.string()));
-        FileHandle file = open_file(path_, O_RDWR | O_NONBLOCK | O_NOCTTY);  // some systems lock no other files
+        FileHandle file =
+            open_file(path_, O_RDWR | O_NONBLOCK | O_NOCTTY);  // some systems lock only files that are open for writing
         bool is_made = false;
         if (file.get() < 0 && errno == ENOENT) {
             file = open_file(path_, O_RDWR | O_CREAT | O_EXCL | O_NOCTTY, kOwnerOnlyMode);
             is_made = file.get() >= 0;
-            // A link of the user that leads to no file yet: the file is made, and neither is removed again.
+            // `path_` is a symbolic link to a file that does not exist: O_EXCL refuses it. The file is created, and
+            // is_unused_ stays false, so that the destructor removes neither link nor file.
             if (!is_made && errno == EEXIST) file = open_file(path_, O_RDWR | O_CREAT | O_NOCTTY, kOwnerOnlyMode);
         }
         struct stat status {};
@@ -68,7 +70,8 @@ void ChatFile::save(const ChatSession& session) {
     if (!is_file_of_name(file_.get(), path_)) lock();
     WholeFile whole(path_, kOwnerOnlyMode);
     whole.write(to_json_text(session));
-    FileHandle replacement(fcntl(whole.descriptor(), F_DUPFD_CLOEXEC, 0));  // shares the lock
+    FileHandle replacement(
+        fcntl(whole.descriptor(), F_DUPFD_CLOEXEC, 0));  // a duplicate shares the lock of its original
     if (replacement.get() < 0) whole.fail(errno);
     lock_session(replacement.get(), path_, SessionUse::GoOn);
     whole.complete();

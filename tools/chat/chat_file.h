@@ -1,6 +1,6 @@
-// The file of a chat, which one program at a time may write. Owns the lock (session_lock.h). Each save replaces the
-// file, so the lock moves on: the new file is locked before it takes the name, the old one is released afterwards. A
-// program that opened the old file meanwhile sees that it has lost its name, and opens the new one.
+// The file of a chat, which one process at a time may write. Owns the lock (session_lock.h). A save replaces the file,
+// so each new file is locked before it gets the name, and the old file is unlocked afterwards. A process that opened
+// the old file in between finds that the file no longer has the name, and opens the new one.
 #pragma once
 
 #include <filesystem>
@@ -13,26 +13,26 @@ namespace slipstream::tools {
 
 class ChatFile {
 public:
-    /// Locks the file at `path`, which is made, empty, if it is missing. Throws RequestError if another program has it,
-    /// IoError if it cannot be opened, is write-protected or is not a regular file.
+    /// Locks the file at `path`; creates an empty file if there is none. Throws RequestError if another process holds
+    /// the lock, IoError if the file cannot be opened, is write-protected or is not a regular file.
     explicit ChatFile(std::filesystem::path path);
-    ~ChatFile();  // removes a file that was made here and never saved to
+    ~ChatFile();  // removes the file if this object created it and save() was never called
     ChatFile(const ChatFile&) = delete;
     ChatFile& operator=(const ChatFile&) = delete;
 
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-    /// The chat that the file holds, nothing if it is empty. Throws as load_chat_session().
+    /// Returns the chat in the file, nullopt if the file is empty. Throws as load_chat_session().
     [[nodiscard]] std::optional<ChatSession> load(const ChatSettings& defaults) const;
-    /// Replaces the file, whole or not at all. Throws IoError; RequestError if the file was removed meanwhile and
-    /// another program has made one of its name.
+    /// Replaces the file atomically. Throws IoError; RequestError if the file was removed and another process has
+    /// created and locked one of the same name.
     void save(const ChatSession& session);
 
 private:
     void lock();
 
     std::filesystem::path path_;
-    FileHandle file_;         // carries the lock
-    bool is_unused_ = false;  // made here, and nothing is in it yet
+    FileHandle file_;         // holds the lock until it is closed
+    bool is_unused_ = false;  // this object created the file, and it is still empty
 };
 
 }  // namespace slipstream::tools

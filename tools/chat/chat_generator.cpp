@@ -30,7 +30,7 @@ ChatAnswer ChatGenerator::answer(EncodedPrompt prompt, const ChatSettings& setti
     if (const auto n = std::ssize(prompt.tokens); n >= context_tokens())
         throw RequestError(fmt::format(
             "the context is full: with this message the chat is {} tokens long, and --ctx is {}; /undo takes back an "
-            "exchange, /clear begins anew, /save F keeps all for a start with a larger --ctx and --session F",
+            "exchange, /clear forgets all messages, /save F keeps them for a start with a larger --ctx and --session F",
             n, context_tokens()));
     check_tokens(prompt.tokens, model().config());
     if (SamplerOptions sampling = drawn_by(settings, end_tokens_); sampling != sampling_) {

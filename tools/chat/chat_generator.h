@@ -1,9 +1,9 @@
-// Answers of a chat: each prompt is the whole conversation, and what the KV cache holds of its beginning is kept.
+// ChatGenerator: generates the answers of a chat. Each prompt is the whole conversation. The KV of the longest prefix
+// that the prompt has in common with the previous prompt and its answer is reused (PrefixStore).
 //
-// Invariant: an answer is what `generate` gives for the same whole prompt, seed and samplers (under --verify rejection
-// with --draft retrieval it has the same distribution only: a KV view that was built for reused KV draws otherwise).
-// The KV of the longest beginning that the new prompt shares with the last prompt and its answer is reused
-// (PrefixStore).
+// Invariant: an answer is the text that `generate` gives for the same prompt, seed and samplers. With --verify
+// rejection and --draft retrieval it has only the same distribution: the KV view, and with it the draft tokens, depends
+// on earlier answers.
 #pragma once
 
 #include <cstdint>
@@ -21,18 +21,18 @@ namespace slipstream::tools {
 struct ChatAnswer {
     std::string text;
     TextGenerationResult result;
-    std::int64_t kept_tokens = 0;                // of the prompt, that the cache held
-    std::optional<std::int64_t> saved_tokens{};  // of an interrupted prompt, that are kept beside the session
+    std::int64_t kept_tokens = 0;                // tokens of the prompt whose KV was reused
+    std::optional<std::int64_t> saved_tokens{};  // tokens of an interrupted prompt that are kept beside the chat's file
 };
 
 class ChatGenerator {
 public:
-    /// `tokenizer` must outlive this. Throws what TextGenerator throws.
+    /// `tokenizer` must outlive this object. Throws as TextGenerator.
     ChatGenerator(const GeneratorOptions& options, OpenedModel opened, const Tokenizer& tokenizer,
                   const ChatSettings& settings, const EngineCallbacks& callbacks);
 
-    /// Throws RequestError where the prompt leaves no room in the context; what is thrown by the callbacks too. The
-    /// next answer may be asked for after any of these.
+    /// Generates an answer to `prompt`. Throws RequestError if the prompt leaves no room in the context, and what the
+    /// callbacks throw. This object stays usable after any error.
     [[nodiscard]] ChatAnswer answer(EncodedPrompt prompt, const ChatSettings& settings,
                                     const TextGenerationOptions& options, const TextGenerationCallbacks& callbacks);
 
@@ -55,15 +55,15 @@ public:
         if (kept_ != nullptr) kept_->remove();
     }
 
-    /// Throws RequestError where no answer can be drawn by these.
+    /// Throws RequestError if no answer can be sampled with these settings (logit biases that forbid all tokens).
     void check(const ChatSettings& settings) const { check_logit_bias(settings.sampling, model().config().vocab); }
 
     [[nodiscard]] std::int64_t context_tokens() const { return model().context_tokens(); }
-    /// Tokens of the last prompt and its answer.
+    /// Number of tokens of the last prompt and its answer.
     [[nodiscard]] std::int64_t used_tokens() const { return std::ssize(generator_.sequence().tokens()); }
-    /// Figures of all answers: counts and seconds are sums.
+    /// Statistics of all answers so far: sums of their counts and seconds.
     [[nodiscard]] const TextGenerationResult& totals() const { return totals_; }
-    [[nodiscard]] std::int64_t kept_tokens() const { return kept_tokens_; }  // summed as well
+    [[nodiscard]] std::int64_t kept_tokens() const { return kept_tokens_; }  // sum over all answers
     /// Adds the figures of prompts that were kept.
     void add_figures(RunFigures& figures) const;
     [[nodiscard]] std::int64_t n_answers() const { return n_answers_; }
@@ -75,12 +75,12 @@ private:
 
     const Tokenizer* tokenizer_;
     std::vector<TokenId> end_tokens_;
-    SamplerOptions sampling_;  // that answers are drawn by
+    SamplerOptions sampling_;  // of the last answer
     TextGenerator generator_;
     TraceFile* trace_ = nullptr;  // null: answers are not traced
     KeptPrompt* kept_ = nullptr;  // null: prompts that are cut off are not kept
     TextGenerationResult totals_;
-    double nodes_ = 0.0;  // of all passes
+    double nodes_ = 0.0;  // sum of the tree nodes of all passes
     std::int64_t kept_tokens_ = 0;
     std::int64_t resumed_tokens_ = 0;     // of prompts, read from what was kept
     std::int64_t n_checkpoints_ = 0;      // of all prompts

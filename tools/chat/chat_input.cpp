@@ -64,7 +64,7 @@ ChatLine next_message(ChatInput& input, std::size_t most_bytes) {
         if (text.size() > most_bytes) refuse_length(most_bytes);
     }
     text.resize(text.size() - kQuotes.size());
-    // Quotes that stand alone on a line are no part of the text, nor is that line's end.
+    // If the quotes have a line of their own, the newline next to them is not part of the message.
     if (text.ends_with('\n')) text.pop_back();
     if (text.starts_with('\n')) text.erase(0, 1);
     return {InputKind::Text, std::move(text)};

@@ -1,5 +1,5 @@
-// Where the messages of a chat come from: a line at a time, from a pipe or from a person, joined where three quotes say
-// that a message has several.
+// Reads the messages of a chat: line by line, from a pipe (PipedInput) or a terminal (LineEditor). Three quotes begin
+// and end a message of several lines.
 #pragma once
 
 #include <cstddef>
@@ -11,37 +11,38 @@ namespace slipstream::tools {
 
 enum class InputKind : std::uint8_t {
     Text,
-    End,          // nothing more comes
-    Interrupted,  // a signal came while it was waited for
+    End,          // end of input
+    Interrupted,  // a signal arrived while the call waited for a line
 };
 
 struct ChatLine {
     InputKind kind = InputKind::End;
-    std::string text;  // without the newline at its end; a paste may have several lines
+    std::string text;  // without the newline at its end; a paste may contain newlines
 };
 
 class ChatInput {
 public:
     virtual ~ChatInput() = default;
-    /// `prompt` is shown where somebody sees it. Throws IoError.
+    /// Waits for a line. A terminal shows `prompt`. Throws IoError.
     [[nodiscard]] virtual ChatLine next_line(std::string_view prompt) = 0;
 };
 
-/// Lines of stdin.
+/// Lines of stdin, if it is not a terminal.
 class PipedInput final : public ChatInput {
 public:
-    /// A line holds at most `most_bytes`; next_line() throws RequestError of a longer one before it has read it all.
+    /// `most_bytes`: longest line. next_line() throws RequestError once more than that is read without a newline.
     explicit PipedInput(std::size_t most_bytes) : most_bytes_(most_bytes) {}
     [[nodiscard]] ChatLine next_line(std::string_view prompt) override;
 
 private:
     std::size_t most_bytes_;
-    std::string held_;  // read already
+    std::string held_;  // bytes that are read and not yet returned
     bool at_end_ = false;
 };
 
-/// A whole message: a line, or what stands between three quotes at the beginning of one and at the end of one (the same
-/// or a later one). Throws RequestError where the input ends before those, or the message has more than `most_bytes`.
+/// Reads a message: one line or, if the line begins with three quotes, all text up to the next line that ends with
+/// three quotes (it may be the same line). Throws RequestError if the input ends before the closing quotes, or if the
+/// message is longer than `most_bytes`.
 [[nodiscard]] ChatLine next_message(ChatInput& input, std::size_t most_bytes);
 
 }  // namespace slipstream::tools

@@ -13,10 +13,10 @@
 #include "kernels/base/error.h"
 #include "runtime/text/printable.h"
 #include "tools/base/amounts.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/base/usage_error.h"
 #include "tools/chat/chat_report.h"
 #include "tools/chat/chat_settings.h"
-#include "tools/options/compute_options.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/text_stream.h"
@@ -25,7 +25,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// What is typed while this lives is kept for the next line, and not shown in the middle of an answer.
+// Switches the terminal's echo off while an answer is written. Text typed meanwhile goes into the next line.
 class TypingUnseen {
 public:
     explicit TypingUnseen(InputMode mode)
@@ -33,7 +33,8 @@ public:
         if (!changed_) return;
         termios unseen = before_;
         unseen.c_lflag &= ~static_cast<tcflag_t>(ECHO);
-        unseen.c_iflag &= ~static_cast<tcflag_t>(ICRNL);  // the line editor tells CR LF from two line ends
+        unseen.c_iflag &=
+            ~static_cast<tcflag_t>(ICRNL);  // the line editor must see CR, to distinguish CR LF from two line ends
         restore_terminal_when_leaving(before_, unseen);
         changed_ = tcsetattr(STDIN_FILENO, TCSANOW, &unseen) == 0;
     }
@@ -49,16 +50,17 @@ private:
     bool changed_;
 };
 
-// What is kept of the prompt of an interrupted answer, and what goes on with it; empty: nothing is.
+// Part of a message: how much of an interrupted prompt is kept, and that `goes_on` (a command) continues it. Empty if
+// nothing is kept.
 std::string saved_text(const ChatAnswer& answer, std::string_view goes_on) {
     if (!answer.saved_tokens) return {};
     return fmt::format("; {} of {} are kept, {} goes on there", *answer.saved_tokens,
                        counted(answer.result.prompt_tokens, "prompt token"), goes_on);
 }
 
-constexpr int kMostBridges = 2;  // paragraphs' ends in front of a text that is told in turns
+constexpr int kMostBridges = 2;  // paragraph breaks that may precede an answer of a model without a chat template
 
-// What a second generation added to the same answer.
+// Adds the statistics of a second generation for the same answer.
 void add_to(TextGenerationResult& sum, const TextGenerationResult& more) {
     sum.stop_reason = more.stop_reason;
     sum.tokens.insert(sum.tokens.end(), more.tokens.begin(), more.tokens.end());
@@ -92,10 +94,10 @@ int ChatLoop::run(ChatInput& input) {
             if (signal_exit_code() != 0 && !(mode_ == InputMode::Interactive && take_interrupt()))
                 return signal_exit_code();
         } catch (const UsageError& error) {
-            // Of a line that was typed, not of how the program was called.
+            // The mistake is in a line of input: it must not get the hint and the exit code of a wrong command line.
             if (mode_ == InputMode::Piped) throw RequestError(error.what());
             console_.error(error.what());
-        } catch (const Interrupted&) {  // what was said before it is kept by send()
+        } catch (const Interrupted&) {  // send() has kept the answer so far
             if (on_interrupt() == Next::Leave) return exit_code();
         } catch (const Error& error) {
             if (mode_ == InputMode::Piped) throw;
@@ -105,18 +107,18 @@ int ChatLoop::run(ChatInput& input) {
     }
 }
 
-// After a Ctrl-C at a terminal, as long as nothing else asks for the end.
+// Whether the chat goes on after a signal: at a terminal, after a Ctrl-C and no other signal.
 bool ChatLoop::goes_on() const {
     return mode_ == InputMode::Interactive && signal_exit_code() == 128 + SIGINT;
 }
 
-// Two Ctrl-C in a row are forgotten as signals, since each was taken as the first.
+// take_interrupt() has cleared each of two Ctrl-C in a row, so signal_exit_code() does not know them.
 int ChatLoop::exit_code() const {
     const int code = signal_exit_code();
     return code == 0 && interrupts_ > 0 ? 128 + SIGINT : code;
 }
 
-// One stops what runs or clears the line, two in a row leave.
+// One Ctrl-C stops the answer or clears the line; two in a row end the chat.
 ChatLoop::Next ChatLoop::on_interrupt() {
     if (mode_ == InputMode::Piped || !take_interrupt()) return Next::Leave;
     if (++interrupts_ >= 2) return Next::Leave;
@@ -129,7 +131,7 @@ ChatLoop::Next ChatLoop::on_text(const std::string& text) {
     if (const auto command = parse_chat_command(text)) return obey(*command);
     const std::string message(message_of_line(text));
     const bool blank = message.find_first_not_of(" \t\r\n") == std::string::npos;
-    // Where a text is told in turns, an empty line says: go on.
+    // With a model without a chat template, an empty line lets the text go on.
     if (blank && !form_.is_one_text()) return Next::Go;
     send(blank ? std::string() : message, Unanswered::Kept);
     return Next::Go;
@@ -179,7 +181,8 @@ ChatLoop::Next ChatLoop::obey(const ChatCommandLine& line) {
     return Next::Go;
 }
 
-// A message that a killed program left without an answer is not read by the model as one that was answered by nothing.
+// Removes a last message that has no answer, since the program was killed: the model would read it as one with an empty
+// answer.
 void ChatLoop::leave_out_unanswered() {
     std::vector<Message>& messages = session_.messages;
     if (!is_unanswered()) return;
@@ -208,13 +211,13 @@ void ChatLoop::send(const std::string& message, Unanswered unanswered) {
     try {
         answer = ask(so_far);
     } catch (const Interrupted&) {
-        if (!so_far.empty()) {  // a write that waited for a full stdout was given up
+        if (!so_far.empty()) {  // a write that waited for a full pipe was interrupted
             keep_so_far();
             throw;
         }
-        answer.result.stop_reason = StopReason::Interrupt;  // the prompt was being made
+        answer.result.stop_reason = StopReason::Interrupt;  // interrupted before the prompt was encoded
     } catch (...) {
-        // stdout on a full disk, for example
+        // stdout cannot be written, for example
         keep_so_far();
         throw;
     }
@@ -236,7 +239,8 @@ void ChatLoop::send(const std::string& message, Unanswered unanswered) {
     if (is_interrupted && mode_ == InputMode::Interactive && take_interrupt()) interrupts_ = 1;
 }
 
-// The answer to the last message, as it comes; `so_far` has what came of it if this throws.
+// Generates the answer to the last message and writes it as it is generated. If this throws, `so_far` has the part that
+// was generated.
 ChatAnswer ChatLoop::ask(std::string& so_far) {
     const TypingUnseen unseen(mode_);
     if (output_.bytes() > 0 && output_.last_byte() != '\n') output_.write("\n");
@@ -288,7 +292,7 @@ void ChatLoop::tell(const ChatAnswer& answer) {
     if (const auto note = generator_.take_trace_note()) console_.note(*note);
 }
 
-// Answers of commands: said even where -q leaves messages out, for somebody asked.
+// Writes the output of a command, also with -q: the user has asked for it.
 void ChatLoop::say(std::string_view lines) {
     console_.draw({ControlKind::Dim, lines, ControlKind::PlainColor, lines.ends_with('\n') ? "" : "\n"});
 }
@@ -303,7 +307,7 @@ void ChatLoop::undo() {
                                     printable(session_.messages[session_.messages.size() - 2].content, 60)));
 }
 
-// A message that was never answered gets the answer that it would have got, by the same seed.
+// /regen of a message that was never answered: generates the answer with the same seed.
 void ChatLoop::answer_unanswered() {
     const std::vector<Message> before = session_.messages;
     const std::string message = before[before.size() - 2].content;
@@ -330,7 +334,7 @@ bool ChatLoop::is_unanswered() const {
 }
 
 void ChatLoop::regenerate() {
-    if (session_.messages.empty()) throw RequestError("/regen: there is no message to answer anew");
+    if (session_.messages.empty()) throw RequestError("/regen: there is no message to answer again");
     if (is_unanswered()) return answer_unanswered();
     SamplerOptions& sampling = session_.settings.sampling;
     if (sampling.temperature == 0.0)
@@ -350,7 +354,7 @@ void ChatLoop::regenerate() {
     }
     if (session_.messages.size() < before.size()) {  // stopped at once
         session_.messages = before;
-        console_.note("the answer before stays");
+        console_.note("the previous answer stays");
     }
 }
 
@@ -391,8 +395,8 @@ void ChatLoop::set_system(const std::string& argument) {
     }
     session_.system_source = SystemSource::User;
     keep();
-    console_.note(session_.system ? "the model is told this first, from the next answer on"
-                                  : "the model is told nothing first, from the next answer on");
+    console_.note(session_.system ? "the next answer has this system message"
+                                  : "the next answer has no system message");
 }
 
 void ChatLoop::load(const std::string& argument) {
@@ -405,7 +409,7 @@ void ChatLoop::load(const std::string& argument) {
     const DType kv_dtype = generator_.model().kv_dtype();
     if (session_.kv_dtype && *session_.kv_dtype != kv_dtype)
         console_.note(fmt::format("{} was held with a KV cache of {}; this chat goes on with {}", argument,
-                                  kv_type_value(*session_.kv_dtype), kv_type_value(kv_dtype)));
+                                  kv_type_option(*session_.kv_dtype), kv_type_option(kv_dtype)));
     session_.kv_dtype = kv_dtype;
     keep();
     console_.note(describe_messages(argument, session_));
@@ -423,7 +427,7 @@ void ChatLoop::save_to(const std::string& argument) {
     }
     check_output_("/save", argument);
     ChatFile file(argument);
-    static_cast<void>(file.load(session_.settings));  // a file that is no chat is not replaced
+    static_cast<void>(file.load(session_.settings));  // throws if the file is no chat, which must not be replaced
     file.save(session_);
     console_.note(fmt::format("saved to {}", argument));
 }
@@ -444,13 +448,13 @@ void ChatLoop::keep() {
     if (file_ != nullptr) file_->save(session_);
 }
 
-// The last message, before it is answered: if the program is killed meanwhile, the answer is lost and not the message.
+// Saves the last message before it is answered. If the program is killed before the answer, only the answer is lost.
 void ChatLoop::keep_unanswered() {
     session_.messages.push_back({"assistant", ""});
     try {
         keep();
     } catch (const Error&) {
-        // The chat is kept again with the answer, and what is wrong is said then.
+        // The chat is saved again with the answer, and an error is reported then.
     }
     session_.messages.pop_back();
 }

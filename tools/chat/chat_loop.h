@@ -1,7 +1,6 @@
-// A chat under way: messages and commands in, answers out. stdout gets the answers alone.
+// ChatLoop: reads messages and commands, and writes the answers to stdout and everything else to stderr.
 //
-// At a person's terminal a mistake is a line on stderr and the chat goes on; from a pipe it ends the chat, as any
-// request that cannot be served does.
+// At a terminal, an error is a line on stderr and the chat goes on. In a pipe, an error ends the chat.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +24,16 @@ enum class InputMode : std::uint8_t { Piped, Interactive };
 
 class ChatLoop {
 public:
-    /// Checks a file that a command, which messages name, is about to write.
+    /// Called before `command` (its name, for messages) writes the file `path`. Throws if it may not.
     using OutputCheck = std::function<void(std::string_view command, const std::filesystem::path& path)>;
 
-    /// All references outlive this, and `file`: where the session is kept after every change; null: nowhere.
+    /// `file`: the session is saved to it after every change; null: it is not saved. All references and `file` must
+    /// outlive this object.
     ChatLoop(ChatGenerator& generator, const ChatForm& form, Console& console, InputMode mode, ChatSession session,
              ChatFile* file, OutputCheck check_output);
 
-    /// Until the input ends or somebody leaves; the exit code. Throws what a command or an answer throws where the chat
-    /// is piped.
+    /// Runs until the input ends, or the user leaves by a command or a signal. Returns the exit code. With piped input,
+    /// throws what a command or an answer throws.
     [[nodiscard]] int run(ChatInput& input);
 
     [[nodiscard]] const ChatSession& session() const { return session_; }
@@ -46,7 +46,7 @@ public:
 
 private:
     enum class Next : std::uint8_t { Go, Leave };
-    /// What becomes of a message that is interrupted before the first word of its answer, if the chat ends with it.
+    /// What happens to a message whose answer is interrupted before its first word, if the chat ends then.
     enum class Unanswered : std::uint8_t { Kept, TakenBack };
 
     [[nodiscard]] Next on_text(const std::string& text);
@@ -80,7 +80,7 @@ private:
     ChatFile* file_;
     OutputCheck check_output_;
     TextOutput output_{std::nullopt};
-    int interrupts_ = 0;  // in a row, without a word between
+    int interrupts_ = 0;  // consecutive Ctrl-C, with no message in between
 };
 
 }  // namespace slipstream::tools

@@ -15,10 +15,11 @@ namespace {
 constexpr double kNearlyFull = 0.9;
 constexpr int kGaugeWidth = 10;
 constexpr std::string_view kWaysOut =
-    "/undo takes back an exchange, /clear begins anew, /save F keeps all for a start with a larger --ctx and --session "
+    "/undo takes back an exchange, /clear forgets all messages, /save F keeps them for a start with a larger --ctx and "
+    "--session "
     "F";
 
-// Why an answer ended, where that was not the model's own will.
+// Why an answer ended, for answer_line(); empty if the model or a stop text ended it.
 std::string_view end_of(StopReason reason) {
     switch (reason) {
         case StopReason::EndToken:

@@ -1,4 +1,4 @@
-// What a chat says of itself: the line behind each answer, the gauge of the context, warnings, figures of the whole.
+// Reports of a chat: the line after each answer, how full the context is, warnings, statistics of all answers.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,25 @@
 
 namespace slipstream::tools {
 
-/// "context 392 of 8192, 5 %"; on a terminal with a bar, "context ███░░░░░░░ 29 % of 8192".
+/// How much of the context is used: "context 392 of 8192, 5 %"; on a terminal "context ███░░░░░░░ 29 % of 8192". `used`
+/// and `context` are in tokens.
 [[nodiscard]] std::string context_gauge(std::int64_t used, std::int64_t context, const Console& console);
 
-/// "42 tokens (135.2 tokens/s, 2.10 a pass); prompt 350, 312 kept, 0.02 s; seed 7; context ..."; why it ended, where
-/// the model did not end it. `generator` has just given the answer.
+/// "42 tokens (135.2 tokens/s, 2.10 a pass); prompt 350, 312 kept, 0.02 s; seed 7; context ..."; also why
+/// the answer ended, unless the model or a stop text ended it. Call this right after `generator` made the answer.
 [[nodiscard]] std::string answer_line(const ChatAnswer& answer, const SamplerOptions& sampling,
                                       const ChatGenerator& generator, const Console& console);
 
-/// From nine tenths of the context on: how much is left, and what can be done.
+/// If nine tenths of the context are used: a warning with the tokens left and the commands that free some; else
+/// nullopt.
 [[nodiscard]] std::optional<std::string> context_warning(const ChatAnswer& answer, const ChatGenerator& generator);
 
-/// If the system text of the chat that was read from the file `name` spells control tokens, which it may not: says so,
-/// and what to do if they are meant.
+/// If the system text of a chat that was read from the file `name` spells control tokens (they are read as plain text):
+/// a note that says so and what to do if control tokens are wanted; else nullopt.
 [[nodiscard]] std::optional<std::string> system_note(std::string_view name, const ChatSession& session,
                                                      const ChatForm& form);
 
-/// Figures of all answers, several lines.
+/// The text of /stats: statistics of all answers, several lines.
 [[nodiscard]] std::string chat_figures(const ChatGenerator& generator);
 
 }  // namespace slipstream::tools

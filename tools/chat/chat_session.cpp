@@ -10,9 +10,9 @@
 #include "runtime/text/json_fields.h"
 #include "tools/base/amounts.h"
 #include "tools/base/json_object.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/base/usage_error.h"
 #include "tools/chat/chat_settings.h"
-#include "tools/options/compute_options.h"
 #include "tools/options/sampling_options.h"
 #include "tools/terminal/bounded_file.h"
 
@@ -99,7 +99,7 @@ std::string to_json_text(const ChatSession& session) {
     }
     JsonObject object;
     object.text("format", kFormat).integer("version", kVersion).text("model", session.model);
-    if (session.kv_dtype) object.text("kv_type", kv_type_value(*session.kv_dtype));
+    if (session.kv_dtype) object.text("kv_type", kv_type_option(*session.kv_dtype));
     if (session.system) {
         object.text("system", *session.system);
     } else {
@@ -119,7 +119,7 @@ ChatSession parse_chat_session(std::string_view text, const std::string& name, c
     ChatSession session;
     session.model = text_at(object, "model", name);
     if (object.contains("kv_type")) {
-        session.kv_dtype = parse_kv_type(text_at(object, "kv_type", name));
+        session.kv_dtype = kv_type_of(text_at(object, "kv_type", name));
         if (!session.kv_dtype) fail(name, "\"kv_type\" is no KV type");
     }
     if (const auto system = object.find("system"); system != object.end() && !system->is_null()) {

@@ -1,4 +1,4 @@
-// A conversation as it is kept: messages and settings, in a JSON file that a person can read and edit.
+// A saved conversation: messages and settings, in a JSON file that the user can read and edit.
 #pragma once
 
 #include <filesystem>
@@ -15,33 +15,34 @@
 
 namespace slipstream::tools {
 
-/// What /set changes.
+/// The settings that /set changes.
 struct ChatSettings {
     SamplerOptions sampling;
-    bool ignore_end = false;  // end tokens never come
+    bool ignore_end = false;  // end tokens are never sampled (--ignore-eos)
     TextGenerationOptions text;
 };
 
 struct ChatSession {
-    std::string model;                // path; a session may go on with another model
-    std::optional<DType> kv_dtype{};  // that answers are computed with; none: begun by an older version
+    std::string model;                // path; a session may be continued with another model
+    std::optional<DType> kv_dtype{};  // KV type of the answers; none: the session was begun by an older version
     std::optional<std::string> system;
     SystemSource system_source = SystemSource::User;
     ChatSettings settings;
-    std::vector<Message> messages;  // user and assistant in turns, an answer last; empty: it has not come yet
+    std::vector<Message>
+        messages;  // user and assistant alternate, the last is of the assistant; an empty one is not generated yet
 };
 
-/// {"format": "slipstream chat", "version": 1, "model", "kv_type", "system", "settings": {...}, "messages": [...]},
-/// indented. Text that is not UTF-8 gets U+FFFD where it breaks.
+/// Returns the session as indented JSON: {"format": "slipstream chat", "version": 1, "model", "kv_type", "system",
+/// "settings": {...}, "messages": [...]}. Bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string to_json_text(const ChatSession& session);
-/// Settings that the text does not name are those of `defaults`. `name` stands in messages. FormatError for anything
-/// else than such a text, settings out of range included.
+/// Parses the text of to_json_text(). Settings that are not in the text are taken from `defaults`. `name` is used in
+/// error messages. Throws FormatError for any other text, and for settings out of range.
 [[nodiscard]] ChatSession parse_chat_session(std::string_view text, const std::string& name,
                                              const ChatSettings& defaults);
 
-/// "F: 3 exchanges", and whether the last message waits for its answer.
+/// Returns a line such as "F: 3 exchanges", which also says if the last message has no answer.
 [[nodiscard]] std::string describe_messages(std::string_view name, const ChatSession& session);
-/// Throws as read_text(), of more than 256 MiB, and as parse_chat_session().
+/// Reads and parses a file of at most 256 MiB. Throws as read_text() and parse_chat_session().
 [[nodiscard]] ChatSession load_chat_session(const std::filesystem::path& path, const ChatSettings& defaults);
 
 }  // namespace slipstream::tools

@@ -1,4 +1,4 @@
-// The settings that /set changes in the middle of a chat, checked by the rules of the options of the same names.
+// The settings that /set changes during a chat. A value is checked by the rules of the option of the same name.
 #pragma once
 
 #include <span>
@@ -9,15 +9,17 @@
 
 namespace slipstream::tools {
 
-/// temperature, top-k, ..., logit-bias, ignore-eos, seed, max-tokens, stop.
+/// Returns the names that /set accepts: options of sampling (temperature, top-k, ..., logit-bias, ignore-eos, seed) and
+/// of where an answer ends (max-tokens, stop). The strings are constants of the program.
 [[nodiscard]] std::span<const std::string_view> setting_names();
 
-/// Sets one of them. "stop" takes one text, in which \n stands for a newline, or "none". `where` names the place in
-/// messages ("/set"). Throws UsageError for unknown names, with the closest one, and for values out of range; nothing
-/// has changed then.
+/// Sets the setting `name`. "stop" takes one text, in which \n stands for a newline, or "none" to remove all. `where`
+/// is the source of the value in error messages ("/set"). Throws UsageError for an unknown name (the error names the
+/// closest one) and for a value out of range; `settings` is then unchanged.
 void change_setting(ChatSettings& settings, std::string_view name, const std::string& value, std::string_view where);
 
-/// "temperature 0.8", as change_setting() takes it but for several stops. The name is a known one.
+/// Returns name and value, "temperature 0.8", in the form that change_setting() accepts; several stop texts are listed
+/// together, which it does not accept. `name` must be one of setting_names().
 [[nodiscard]] std::string describe_setting(const ChatSettings& settings, std::string_view name);
 
 }  // namespace slipstream::tools

@@ -28,12 +28,12 @@ namespace slipstream::tools {
 
 namespace {
 
-// Milliseconds between two tests for a signal while the editor waits for a key: a signal that another thread received
-// does not end the wait.
+// Milliseconds between two checks for a signal while the editor waits for a key. A signal that another thread received
+// does not interrupt poll().
 constexpr int kSignalPollMs = 200;
 constexpr std::wstring_view kPasteEnd = L"\x1b[201~";
 
-// What the handler may touch.
+// Set by the handler of SIGWINCH; a lock-free atomic, which a signal handler may write.
 std::atomic<bool> window_changed{false};
 void on_resize(int /*signal*/) {
     window_changed.store(true);
@@ -56,7 +56,8 @@ std::string narrow(std::wstring_view text) {
     return result;
 }
 
-// Opens a stream for the reports of libedit, which quote TERM and the user's .editrc: the console escapes them.
+// Opens a stream to the console for libedit's error messages. They quote TERM and the user's .editrc, so the console
+// must escape them. Returns null if there is no memory.
 std::FILE* open_reports(Console& console) {
     cookie_io_functions_t functions{};
     functions.write = [](void* cookie, const char* bytes, std::size_t n) {
@@ -68,7 +69,7 @@ std::FILE* open_reports(Console& console) {
     return reports;
 }
 
-// A terminal sends a return where the text has a newline.
+// Converts a pasted text to newlines, since a terminal sends a carriage return for each, and removes those at its end.
 std::string with_newlines(std::string_view text) {
     std::string result(text);
     std::ranges::replace(result, '\r', '\n');
@@ -114,14 +115,14 @@ struct LineEditor::State {
     struct sigaction window_before {};
     termios terminal_before{};
     std::wstring prompt;
-    std::string unread;  // bytes that came with those before
+    std::string unread;  // bytes of stdin that are read and not yet passed to libedit
     bool after_return = false;
     struct Pasted {
         std::string mark, text;
     };
     std::vector<Pasted> pasted;
     bool history_fails = false;
-    bool reads = false;  // the first character of the line has been waited for
+    bool reads = false;  // begin_reading() was called for this line
 };
 
 LineEditor::State::State(const EnvironmentReader& environment, Console& for_messages)
@@ -129,7 +130,7 @@ LineEditor::State::State(const EnvironmentReader& environment, Console& for_mess
       kept(history_path(environment)),
       can_bracket(for_messages.draws()),
       reports(open_reports(for_messages)) {
-    // Text is UTF-8 here whatever the locale, and libedit asks the locale how wide a character is.
+    // Input is UTF-8 whatever the user's locale is, and libedit takes the width of characters from the locale.
     std::setlocale(LC_CTYPE, "C.UTF-8");
     history = history_winit();
     editor = history == nullptr || reports == nullptr ? nullptr : el_init("slipstream", stdin, stderr, reports);
@@ -146,7 +147,7 @@ LineEditor::State::State(const EnvironmentReader& environment, Console& for_mess
     el_wset(editor, EL_EDITOR, L"emacs");
     el_wset(editor, EL_HIST, history_w, history);
     el_wset(editor, EL_GETCFN, &State::on_read);
-    // libedit lets the terminal exchange CR and LF by default, and CR LF would come as LF CR.
+    // By default libedit makes the terminal exchange CR and LF, so that CR LF would arrive as LF CR.
     el_wset(editor, EL_SETTY, L"-d", L"-inlcr", L"-icrnl", nullptr);
     el_wset(editor, EL_ADDFN, L"slipstream-paste", L"Take a pasted text", &State::on_paste);
     bind(L"^W", L"ed-delete-prev-word");
@@ -169,7 +170,8 @@ LineEditor::State::~State() {
     std::fclose(reports);
 }
 
-// Only now is the terminal in the editor's mode, and brackets are not echoed.
+// Enables bracketed paste. Called at the first read of a line, since libedit has set the terminal's mode by then:
+// earlier, the terminal would echo the sequence.
 void LineEditor::State::begin_reading() {
     termios now{};
     if (tcgetattr(STDIN_FILENO, &now) == 0)
@@ -177,7 +179,7 @@ void LineEditor::State::begin_reading() {
     draw({ControlKind::PasteMarks});
 }
 
-// One character of stdin: 1, 0 at its end, -1 where a signal came.
+// Reads one character of stdin, as libedit's EL_GETCFN: returns 1; 0 at the end of input; -1 after a signal.
 int LineEditor::State::read_character(wchar_t& character) {
     if (!std::exchange(reads, true)) begin_reading();
     for (;;) {
@@ -187,7 +189,7 @@ int LineEditor::State::read_character(wchar_t& character) {
                 const bool complete = step.kind == Utf8Kind::Complete;
                 character = static_cast<wchar_t>(complete ? code_point(unread) : U'\ufffd');
                 unread.erase(0, step.length);
-                // Terminals send CR LF for a line end of a paste that has it, and one of them is enough.
+                // A paste with CR LF line ends arrives with both: the LF is dropped.
                 const bool ends_same_line = std::exchange(after_return, character == L'\r') && character == L'\n';
                 if (ends_same_line) continue;
                 return 1;
@@ -209,8 +211,9 @@ int LineEditor::State::read_character(wchar_t& character) {
     }
 }
 
-// Terminals that wrap anew for their new width, as nearly all do, take the rows of a line for one where the cursor ran
-// over the edge, as libedit lets it: the line is erased from where it begins now.
+// Redraws the line after the window's width changed. Nearly all terminals wrap a line again for the new width if the
+// cursor had run over the edge, as it does with libedit. So the row on which the line begins is computed for the new
+// width, and everything from there is erased.
 void LineEditor::State::draw_anew() {
     el_resize(editor);
     const LineInfoW* line = el_wline(editor);
@@ -223,7 +226,7 @@ void LineEditor::State::draw_anew() {
     el_wset(editor, EL_REFRESH);
 }
 
-// The shell has had the terminal in its own mode, and written to it.
+// After SIGCONT: sets the terminal's mode again, which the shell had changed, and redraws the line.
 void LineEditor::State::take_terminal_back() {
     el_wset(editor, EL_PREP_TERM, 0);
     el_wset(editor, EL_PREP_TERM, 1);
@@ -231,7 +234,7 @@ void LineEditor::State::take_terminal_back() {
     el_wset(editor, EL_REFRESH);
 }
 
-// The text between the terminal's brackets. One line goes into the line that is edited, several behind a mark.
+// Reads a paste up to the terminal's end sequence. Inserts a single line as it is, and a mark for several lines.
 unsigned char LineEditor::State::paste() {
     std::wstring raw;
     while (!raw.ends_with(kPasteEnd)) {
@@ -261,7 +264,8 @@ std::string LineEditor::State::expanded(std::string line) const {
     return line;
 }
 
-// A mark means something in this run only, so what has one is not kept for others.
+// Adds the line to the history of this run and, unless it contains the mark of a paste, to the file: a later run could
+// not expand the mark.
 void LineEditor::State::remember(const std::wstring& line) {
     const std::string text = narrow(line);
     if (text.empty()) return;
@@ -282,9 +286,9 @@ LineEditor::~LineEditor() = default;
 ChatLine LineEditor::next_line(std::string_view prompt) {
     State& state = *state_;
     state.prompt = wide(prompt);
-    el_resize(state.editor);  // the window may have changed meanwhile
+    el_resize(state.editor);  // the window may have changed since the last line
     state.reads = false;
-    static_cast<void>(was_continued());  // the terminal has been given to the editor anew
+    static_cast<void>(was_continued());  // an earlier SIGCONT needs no action: el_wgets() sets the mode
     static_cast<void>(tcgetattr(STDIN_FILENO, &state.terminal_before));
     int length = 0;
     const wchar_t* typed = el_wgets(state.editor, &length);

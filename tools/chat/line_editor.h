@@ -1,9 +1,10 @@
-// Lines typed by a person: libedit's editing and history (the user's .editrc counts), at a terminal on stdin, drawn on
-// stderr. What is pasted with newlines is one piece of one line, whatever its length: the terminal brackets it
-// (bracketed paste), a mark stands for it while the line is edited, and the text itself is in the line that comes out.
+// Reads lines that the user types at a terminal on stdin, with libedit's editing and history (the user's .editrc is
+// read). The line is drawn on stderr. The terminal marks pasted text (bracketed paste). Pasted text with newlines
+// becomes part of one line: a mark such as "[paste 1: 12 lines]" represents it while the line is edited, and the
+// returned line contains the text.
 //
-// Characters are read here and not by libedit, so that a signal ends the wait, a window of another size is drawn anew,
-// and half a character is never looked at.
+// This class reads the characters, not libedit, so that a signal ends the wait, a resized window is redrawn, and an
+// incomplete UTF-8 sequence is never passed on.
 #pragma once
 
 #include <memory>
@@ -18,8 +19,8 @@ namespace slipstream::tools {
 
 class LineEditor final : public ChatInput {
 public:
-    /// stdin is a terminal. The terminal's own state is touched only while a line is waited for. `console` outlives
-    /// this. Throws IoError where libedit cannot use the terminal.
+    /// stdin must be a terminal, and `console` must outlive this object. The terminal's mode is changed only during
+    /// next_line(). Throws IoError if libedit cannot use the terminal.
     LineEditor(const EnvironmentReader& environment, Console& console);
     ~LineEditor() override;
     LineEditor(const LineEditor&) = delete;

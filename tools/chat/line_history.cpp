@@ -55,7 +55,7 @@ LineHistory::LineHistory(std::filesystem::path path) : path_(std::move(path)) {
     try {
         text = read_bytes(path_);
     } catch (const IoError&) {
-        return;  // as the contract says
+        return;  // an unreadable file is an empty history (line_history.h)
     }
     std::string_view rest = text;
     while (!rest.empty()) {
@@ -65,7 +65,7 @@ LineHistory::LineHistory(std::filesystem::path path) : path_(std::move(path)) {
     }
     if (lines_.size() <= kMostLines) return;
     lines_.erase(lines_.begin(), lines_.end() - static_cast<std::ptrdiff_t>(kMostLines));
-    // Half of the room is left, so that the file is not written anew each time.
+    // Only half of kMostLines is written, so that the file is not rewritten at each start.
     std::string kept;
     for (std::size_t i = kMostLines / 2; i < lines_.size(); ++i) kept += escaped(lines_[i]);
     try {
@@ -73,7 +73,7 @@ LineHistory::LineHistory(std::filesystem::path path) : path_(std::move(path)) {
         file.write(std::as_bytes(std::span(kept)));
         file.commit();
     } catch (const IoError&) {
-        return;  // the file keeps more lines than it should
+        return;  // the file stays longer than kMostLines
     }
 }
 

@@ -1,5 +1,5 @@
-// The lines that a person typed, kept between runs in the user's state folder: one a line, newlines and backslashes
-// escaped, readable by nobody else.
+// The lines that the user typed, kept between runs in a file of the user's state folder: one per line, newlines and
+// backslashes escaped, mode 0600.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,21 @@
 
 namespace slipstream::tools {
 
-/// $XDG_STATE_HOME/slipstream/chat_history, else below ~/.local/state; empty where neither is known.
+/// $XDG_STATE_HOME/slipstream/chat_history, else ~/.local/state/slipstream/chat_history; empty if neither
+/// XDG_STATE_HOME nor HOME is set.
 [[nodiscard]] std::filesystem::path history_path(const EnvironmentReader& environment);
 
 class LineHistory {
 public:
     static constexpr std::size_t kMostLines = 1000;
 
-    /// Reads the last lines of the file, which need not be there; what cannot be read is no history. An empty path
-    /// keeps nothing.
+    /// Reads the last kMostLines lines of the file. If the file is missing or cannot be read, the history is empty.
+    /// With an empty path, nothing is kept.
     explicit LineHistory(std::filesystem::path path);
 
     [[nodiscard]] const std::vector<std::string>& lines() const { return lines_; }
-    /// Appends a line that differs from the one before, to the file too. False where the file does not take it.
+    /// Appends a line here and to the file, unless it equals the previous one. Returns false if the file cannot be
+    /// written; the line is then kept for this run only.
     bool add(const std::string& line);
 
 private:

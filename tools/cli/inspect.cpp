@@ -18,6 +18,7 @@
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/base/amounts.h"
 #include "tools/base/json_object.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/base/usage_error.h"
 #include "tools/cli/inspect_session.h"
 #include "tools/options/command.h"
@@ -171,7 +172,7 @@ std::string text_report(const Findings& found, const Console& console) {
         out.add("rope", fmt::format("theta {}, {} of {} rotate, scaling {}", rope.theta, rope.n_rotated,
                                     attention.head_dim, describe_rope(rope, config.context_tokens, found.context)));
     out.add("kv cache",
-            fmt::format("{}, {} a token, {} at {} tokens", kv_type_name(found.kv_dtype),
+            fmt::format("{}, {} a token, {} at {} tokens", kv_type_option(found.kv_dtype),
                         size_text(found.kv_bytes_per_token), size_text(found.kv_bytes_at_context), found.context));
     out.add("memory", fmt::format("{} for weights and KV at {} tokens",
                                   size_text(files.total_bytes() + found.kv_bytes_at_context), found.context));

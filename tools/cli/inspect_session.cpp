@@ -21,6 +21,7 @@
 #include "runtime/text/printable.h"
 #include "tools/base/amounts.h"
 #include "tools/base/json_object.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/engine/engine.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/labelled_lines.h"
@@ -97,7 +98,7 @@ void add_session(LabelledLines& out, const SessionFindings& found) {
     out.add("context", counted(begin.context_tokens, "token"));
     out.add("prompt", counted(found.n_prompt(), "token"));
     out.add("generated", counted(std::ssize(found.contents.tokens), "token"));
-    out.add("kv cache", fmt::format("{} of {}, {}", kv_type_name(begin.kv_dtype),
+    out.add("kv cache", fmt::format("{} of {}, {}", kv_type_option(begin.kv_dtype),
                                     counted(found.kv_chunks * kChunkTokens, "token"), size_text(found.kv_bytes)));
     if (found.side) out.add("side file", side_text(found));
     if (!found.contents.damage.empty()) out.add("damage", found.contents.damage);

@@ -253,7 +253,7 @@ CommandSpec perplexity_command() {
         .name = "perplexity",
         .summary = "How well a model predicts a text; or its logits after given tokens",
         .details =
-            "A text is cut into windows that do not overlap, each behind BOS; every token counts.\n"
+            "A text is cut into windows that do not overlap, each after BOS; every token counts.\n"
             "With --tokens the ids are fed as they stand, no BOS added; --logits gets [n_tokens, vocab] float32,\n"
             "little-endian, whose bytes do not depend on --pass.",
         .example = "slipstream perplexity --file README.md --window 256",

@@ -84,7 +84,7 @@ std::vector<draft::RecordedTurn> recorded_tokens(const RecordedRun& run, const T
     if (turns.front().prompt.empty())
         throw RequestError(
             fmt::format("question {}: an empty prompt, and the tokenizer adds no beginning-of-text "
-                        "token; there is nothing to guess behind",
+                        "token, so there is no position to draft from",
                         run.question_id));
     return turns;
 }

@@ -86,7 +86,7 @@ std::optional<SessionRequest> session_request(const Settings& settings) {
     if (!path) return std::nullopt;
     if (settings.text("verify") == "rejection")
         throw UsageError(
-            "--verify rejection with --session: what it draws depends on the guesses, so a session could not go on "
+            "--verify rejection with --session: its samples depend on the draft tokens, so a session could not go on "
             "with the same text; leave one of them out");
     const TextGenerationOptions text = text_options(settings);
     request.path = *path;

@@ -60,7 +60,7 @@ SectionFacts section_facts(const TableFile& file, const std::string& name) {
     } else if (draft::find_source(name)) {
         facts.what = fmt::format("of the source {}", name);
     } else if (name.starts_with("calibration")) {
-        facts.what = "how often guesses come true";
+        facts.what = "acceptance of draft tokens";
     }
     return facts;
 }

@@ -2,14 +2,15 @@
 // which are measured in the same run: read bandwidth (one pass over the weights) and f32 fused multiply-adds.
 //
 //   bench_ops [--threads N] [--json] [--form scalar|avx2|avx512|avx512_vnni|avx512_bf16] [--op matmul|attention|...]
-//             [--type Q8_0] [--rows M] [--cols K] [--depth N] [--tokens n,n,...] [--row-major]
+//             [--type Q8_0] [--rows M] [--cols K] [--depth N] [--heads 32,8]
+//             [--tokens n,n,...] [--row-major]
 //
-// --type is the type of weights or of KV. Without --form all kernel variants that the machine supports are measured,
-// best first. Weights are packed unless --row-major is given. They are several matrices that together are larger than
-// the caches and are used in turn, so that each call reads them from memory; the same holds for the layers of KV. Norm,
-// RoPE, gate and sum work on rows that are in the cache, as in a pass. Times are medians of 3 to kRuns runs, each over
-// all matrices or layers; spread is (slowest - fastest) / median. A single thread is timed by its CPU time, since other
-// processes affect it less than the wall clock.
+// --type is the type of weights or of KV; --heads are query heads and kv heads. Without --form all kernel variants that
+// the machine supports are measured, best first. Weights are packed unless --row-major is given. They are several
+// matrices that together are larger than the caches and are used in turn, so that each call reads them from memory; the
+// same holds for the layers of KV. Norm, RoPE, gate and sum work on rows that are in the cache, as in a pass. Times are
+// medians of 3 to kRuns runs, each over all matrices or layers; spread is (slowest - fastest) / median. A single thread
+// is timed by its CPU time, since other processes affect it less than the wall clock.
 
 #include "tools/dev/bench_ops.h"
 
@@ -123,6 +124,13 @@ Options parse_options(int argc, char** argv) {
             options.op = parse_op(value);
         } else if (option == "--depth") {
             options.depth = parse_number(value, option);
+        } else if (option == "--heads") {
+            const std::vector<std::string_view> parts = tools::split_list(value);
+            if (parts.size() != 2) throw RequestError("--heads: give query heads and kv heads, as 32,8");
+            options.query_heads = parse_number(parts[0], option);
+            options.kv_heads = parse_number(parts[1], option);
+            if (options.query_heads % options.kv_heads != 0)
+                throw RequestError(fmt::format("--heads {}: query heads must be a multiple of kv heads", value));
         } else if (option == "--rows") {
             options.rows = parse_number(value, option);
         } else if (option == "--cols") {

@@ -31,6 +31,8 @@ struct Options {
     std::int64_t rows = 4096;
     std::int64_t cols = 4096;
     std::int64_t depth = 4096;
+    std::int64_t query_heads = 32;
+    std::int64_t kv_heads = 8;
     std::vector<std::int64_t> n_tokens{1, 8, 64, 512};
 
     [[nodiscard]] bool wants(std::string_view name) const { return op.empty() || op == name; }

@@ -13,11 +13,9 @@ namespace slipstream::bench_ops {
 
 namespace {
 
-constexpr std::int64_t kQueryHeads = 32;
-constexpr std::int64_t kKvHeads = 8;
 constexpr std::int64_t kHeadDims[] = {64, 128};
 constexpr std::int64_t kMostTokens = 4096;  // paths have a list of rows per token, which grows quadratically
-constexpr DType kKvTypes[] = {DType::F16, DType::BF16, DType::F32};
+constexpr DType kKvTypes[] = {DType::F16, DType::BF16, DType::F32, DType::Q8_0};
 
 /// The KV of several layers: `depth` committed positions each, and after them the rows of a pass, a chain of `n`
 /// tokens.
@@ -28,11 +26,11 @@ public:
           shape_(shape),
           n_(n),
           n_chunks_(ceil_div(bench.options.depth, kChunkTokens)),
-          q_(float_rows(bench, n, kQueryHeads * shape.head_dim)),
-          out_(float_rows(bench, n, kQueryHeads * shape.head_dim)),
+          q_(float_rows(bench, n, bench.options.query_heads * shape.head_dim)),
+          out_(float_rows(bench, n, bench.options.query_heads * shape.head_dim)),
           rows_(float_rows(bench, n, shape.n_kv_heads * shape.head_dim)),
           scratch_(float_rows(bench, 2 * n, shape.n_kv_heads * shape.head_dim)),
-          scores_(float_rows(bench, kQueryHeads, ceil_div(bench.options.depth, kGroupTokens))) {
+          scores_(float_rows(bench, bench.options.query_heads, ceil_div(bench.options.depth, kGroupTokens))) {
         const std::size_t layer_bytes = n_chunks_ * shape.chunk_bytes();
         const std::size_t all = kMemoryBytes / layer_bytes;
         if (all == 0)
@@ -53,11 +51,11 @@ public:
     [[nodiscard]] std::size_t n_layers() const { return n_layers_; }
 
     void attend(std::size_t layer) const {
-        const std::int64_t cols = kQueryHeads * shape_.head_dim;
+        const std::int64_t cols = bench_.options.query_heads * shape_.head_dim;
         attention(bench_.exec(), {.shape = shape_,
                                   .q = matrix_view<const std::byte>(q_.data(), DType::F32, n_, cols),
                                   .out = matrix_view(out_.data(), DType::F32, n_, cols),
-                                  .n_q_heads = kQueryHeads,
+                                  .n_q_heads = bench_.options.query_heads,
                                   .positions = positions_.data(),
                                   .chunks = chunks_.data() + layer * static_cast<std::size_t>(n_chunks_),
                                   .n_committed = bench_.options.depth,
@@ -69,16 +67,16 @@ public:
     }
     /// Scores all slot groups for the queries of the first token.
     void score(std::size_t layer) const {
-        kv_score(bench_.exec(),
-                 {.shape = shape_,
-                  .q = matrix_view<const std::byte>(q_.data(), DType::F32, 1, kQueryHeads * shape_.head_dim),
-                  .n_q_heads = kQueryHeads,
-                  .chunks = chunks_.data() + layer * static_cast<std::size_t>(n_chunks_),
-                  .end_chunk = n_chunks_,
-                  .n_committed = bench_.options.depth,
-                  .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
-                  .out = reinterpret_cast<float*>(scores_.data()),
-                  .n_groups = ceil_div(bench_.options.depth, kGroupTokens)});
+        kv_score(bench_.exec(), {.shape = shape_,
+                                 .q = matrix_view<const std::byte>(q_.data(), DType::F32, 1,
+                                                                   bench_.options.query_heads * shape_.head_dim),
+                                 .n_q_heads = bench_.options.query_heads,
+                                 .chunks = chunks_.data() + layer * static_cast<std::size_t>(n_chunks_),
+                                 .end_chunk = n_chunks_,
+                                 .n_committed = bench_.options.depth,
+                                 .scale = 1.0F / std::sqrt(static_cast<float>(shape_.head_dim)),
+                                 .out = reinterpret_cast<float*>(scores_.data()),
+                                 .n_groups = ceil_div(bench_.options.depth, kGroupTokens)});
     }
     void write() {
         const auto rows =
@@ -123,7 +121,7 @@ void time_attention(const Bench& bench) {
     for (const DType type : kKvTypes) {
         if (options.type && *options.type != type) continue;
         for (const std::int64_t head_dim : kHeadDims) {
-            const KvLayout shape{.n_kv_heads = kKvHeads, .head_dim = head_dim, .dtype = type};
+            const KvLayout shape{.n_kv_heads = options.kv_heads, .head_dim = head_dim, .dtype = type};
             for (const std::int64_t n : options.n_tokens) {
                 if (bench.skips(n)) continue;
                 Layers layers(bench, shape, n);
@@ -135,7 +133,8 @@ void time_attention(const Bench& bench) {
                         for (std::size_t layer = 0; layer < layers.n_layers(); ++layer) call(layer);
                     });
                     bench.report({.op = std::move(op),
-                                  .shape = fmt::format("{} x {}, {} deep", kKvHeads, head_dim, options.depth),
+                                  .shape = fmt::format("{}/{} x {}, {} deep", options.query_heads, options.kv_heads,
+                                                       head_dim, options.depth),
                                   .type = std::string(dtype_name(type)),
                                   .n_tokens = n,
                                   .bytes = bytes,
@@ -146,13 +145,15 @@ void time_attention(const Bench& bench) {
                 const auto depth = static_cast<double>(options.depth);
                 if (options.wants("attention"))
                     report("attention", 2 * depth * row_bytes,
-                           4 * count * (depth + (count + 1) / 2) * static_cast<double>(kQueryHeads * head_dim),
+                           4 * count * (depth + (count + 1) / 2) *
+                               static_cast<double>(bench.options.query_heads * head_dim),
                            [&](std::size_t layer) { layers.attend(layer); });
-                const double floats = count * static_cast<double>(kKvHeads * head_dim) * sizeof(float);
+                const double floats = count * static_cast<double>(options.kv_heads * head_dim) * sizeof(float);
                 if (options.wants("kv_write"))
                     report("kv_write", 2 * (floats + count * row_bytes), 0, [&](std::size_t) { layers.write(); });
                 if (options.wants("kv_score") && n == 1)
-                    report("kv_score", depth * row_bytes, 2 * depth * static_cast<double>(kQueryHeads * head_dim),
+                    report("kv_score", depth * row_bytes,
+                           2 * depth * static_cast<double>(bench.options.query_heads * head_dim),
                            [&](std::size_t layer) { layers.score(layer); });
                 if (options.wants("kv_commit"))
                     report("kv_commit", 4 * std::min(count, depth) * row_bytes, 0,

@@ -15,7 +15,7 @@ was lost, in two measures: seconds of prefill of all runs together less those of
 vary by as much as its load does; and the seconds before the last kill less those of the tokens that were read, as if all
 tokens took the same time.
 
-`naming` needs a C compiler: a preloaded library ends the program before that write."""
+A run that comes to its end before the kill is marked. `naming` needs a C compiler, and a prompt that goes layer by layer: a preloaded library ends the program before that write."""
 import argparse
 import json
 import os
@@ -196,7 +196,7 @@ def main():
             kind = kinds[(number // len(places)) % len(kinds)]
             done = run_point(runs, {"number": number, "kind": kind}, place, text, seconds, n_prompt, draw, shim)
             results.append(done)
-            at = " + ".join(str(kill["seconds"]) for kill in done["kills"])
+            at = " + ".join(str(kill["seconds"]) + (" (its end)" if kill["code"] == 0 else "") for kill in done["kills"])
             print(f"| {kind}, {done['signal']}{', --session alone' if done['alone'] else ''} | {place or 'resident'} | {at} of {seconds:.1f} | "
                   f"{done['resumed_tokens']} of {n_prompt} | {done['lost_seconds']} | {done['lost_by_tokens']} | {'yes' if done['same'] else 'NO'} |", flush=True)
             if args.json:

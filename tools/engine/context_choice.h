@@ -14,7 +14,7 @@ namespace slipstream::tools {
 
 struct ContextChoice {
     std::int64_t tokens = 0;
-    bool reduced = false;  // shorter than the model's own, since memory is short
+    bool reduced = false;  // `tokens` is less than the model's own context, since memory is short
 };
 /// Returns the context to serve: `asked`, or else the model's own, reduced in KV chunks (256 tokens) to what fits into
 /// memory beside `file_bytes` of weights. memory.total_bytes of 0 means unknown and is not checked. Throws OutOfBudget

@@ -232,13 +232,15 @@ void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* d
     if (fits > 0 && !options.sources.empty()) {
         options.max_budget = fits;
         if (fits < wanted)
-            callbacks.note(
-                fmt::format("guessing: trees of at most {} nodes, for more do not fit beside the model", fits));
+            callbacks.note(fmt::format(
+                "speculative decoding: draft trees of at most {} nodes; larger ones do not fit beside the model",
+                fits));
         return;
     }
     options.sources.clear();
     options.max_budget = 1;
-    if (fits == 0 && run.with(1, 0, Timed::No)) callbacks.note("nothing guesses, for no tree fits beside the model");
+    if (fits == 0 && run.with(1, 0, Timed::No))
+        callbacks.note("no speculative decoding: no draft tree fits beside the model");
 }
 
 // A budget that was given as a number is not made smaller; throws OutOfBudget with the reason if it does not fit.

@@ -122,7 +122,7 @@ EngineDrafter::EngineDrafter(const DraftSettings& draft, const PlacedModel& targ
     if (chosen.automatic) drop_what_cannot_serve(chosen.options, target, target_model, draft_model, callbacks);
     callbacks.detail(fmt::format("draft = {} ({})", describe_draft(chosen), draft.list));
     if (chosen.options.sources.empty()) return;
-    const WorkProgress progress = callbacks.work("preparing to guess");
+    const WorkProgress progress = callbacks.work("preparing the draft sources");
     draft::DraftContext for_target;
     for_target.vocab = vocab_;
     for_target.sampling = sampling;
@@ -186,7 +186,7 @@ void EngineDrafter::report_backoff() const {
     if (!drafter_ || drafter_->back_off().passes == 0) return;
     const draft::BackOff& back_off = drafter_->back_off();
     callbacks_.detail(
-        fmt::format("draft: guessing rested in {} of {} passes: before the last rest it took {:.2f} times as long as "
+        fmt::format("draft: drafting paused in {} of {} passes: before the last pause it took {:.2f} times as long as "
                     "plain decoding",
                     back_off.passes, back_off.of_passes, back_off.slowdown));
 }
@@ -196,7 +196,7 @@ void EngineDrafter::save() const {
     try {
         drafter_->save();
     } catch (const Error& error) {
-        callbacks_.note(fmt::format("what was learnt about guessing is not kept: {}", error.what()));
+        callbacks_.note(fmt::format("the draft tables cannot be saved: {}", error.what()));
     }
 }
 

@@ -1,8 +1,7 @@
 // KeptPrompt: the prompt of a chat while it is computed, in a session file beside the file of the chat, so that a
 // program that ended within the prompt in any way goes on where it was. Chats keep messages in their own file, so the
-// session
-// ("F.kv" for a chat F) has the prompt's tokens and its KV alone. While the prompt goes layer by layer, there is a side
-// file beside it (runtime/session/prompt_file.h). Both are removed when the answer is in the chat's file.
+// session ("F.kv" for a chat F) has the prompt's tokens and its KV alone. While the prompt goes layer by layer, there
+// is a side file beside it (runtime/session/prompt_file.h). Both are removed when the answer is in the chat's file.
 //
 // What is kept is used only by a prompt of the same tokens with the same model, context, KV type, kinds of devices and
 // split. Anything else costs a line, and the prompt begins anew.

@@ -15,6 +15,7 @@
 #include "runtime/plan/split_plan.h"
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/engine/context_choice.h"
 #include "tools/engine/kept_rates.h"
 #include "tools/engine/kept_splits.h"
@@ -22,17 +23,6 @@
 #include "tools/machine/tokenizer_files.h"
 
 namespace slipstream::tools {
-
-namespace {
-
-void check_q8(const std::vector<EngineDevice>& devices, const EngineCallbacks& callbacks) {
-    for (const EngineDevice& each : devices)
-        if (each.device->kind() == DeviceKind::Cuda)
-            throw RequestError("--kv-type q8 is computed on CPU devices only; use --devices cpu, or --kv-type f16");
-    callbacks.note("--kv-type q8 rounds keys and values to 8 bits, which changes what the model says a little");
-}
-
-}  // namespace
 
 OpenedModel::OpenedModel(std::filesystem::path path) : path_(std::move(path)), files_(ModelFiles::open(path_)) {}
 
@@ -58,10 +48,11 @@ PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, co
         callbacks.note(fmt::format("the model was made for {}; with --ctx {} it may lose its way beyond them",
                                    counted(config().context_tokens, "token"), choice.tokens));
     make_devices(options, callbacks);
-    if (kv_dtype_ == DType::Q8_0) check_q8(devices_, callbacks);
+    if (kv_dtype_ == DType::Q8_0)
+        callbacks.note("--kv-type q8 rounds keys and values to 8 bits, which changes what the model says a little");
     callbacks.choice("ctx", fmt::format("{}", choice.tokens),
                      choice.reduced ? "what fits into memory" : "the model's own");
-    callbacks.choice("kv-type", kv_type_name(kv_dtype_), "the model's own");
+    callbacks.choice("kv-type", kv_type_option(kv_dtype_), "the model's own");
     weights_ = std::make_unique<const ModelWeights>(files().weights());
     choose_shards(options, callbacks);
 }

@@ -16,6 +16,7 @@
 #include "runtime/text/printable.h"
 #include "tools/base/amounts.h"
 #include "tools/base/build_version.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/base/text_parts.h"
 #include "tools/engine/engine.h"
 
@@ -119,7 +120,7 @@ void TextSession::decide(ComputeOptions& compute, TextGenerationOptions& text) c
     agree("ctx", request_.context_tokens, held.context_tokens);
     compute.context_tokens = held.context_tokens;
     if (request_.kv_dtype && *request_.kv_dtype != held.kv_dtype)
-        contradict("kv-type", kv_type_name(*request_.kv_dtype), kv_type_name(held.kv_dtype));
+        contradict("kv-type", kv_type_option(*request_.kv_dtype), kv_type_option(held.kv_dtype));
     compute.kv_dtype = held.kv_dtype;
     take_split(compute);
     // Stop strings of a template follow those that were requested.
@@ -257,7 +258,7 @@ SessionBegin TextSession::fresh_begin(const SessionStart& start, const LoadedMod
 void TextSession::say_what_is_kept(std::int64_t longest_tokens, const EngineCallbacks& callbacks) const {
     if (kv_->max_tokens() >= longest_tokens / kChunkTokens * kChunkTokens) return;
     callbacks.note(fmt::format(
-        "the session keeps the KV of {} tokens at most (--session-limit {}); what comes behind them is kept as tokens, "
+        "the session keeps the KV of {} tokens at most (--session-limit {}); what follows them is kept as tokens, "
         "and computed again when the session is resumed",
         kv_->max_tokens(), size_text(request_.limit_bytes)));
 }

@@ -34,7 +34,8 @@ class LoadedModel;
 class OpenedModel;
 class TextGenerator;
 
-/// A part of the prompt beside its text: an option ("system", "template-arg") with its values.
+/// An option, other than the prompt's text, on which the tokens of the prompt depend: its name without dashes
+/// ("system", "template-arg") and the values that were given. A session stores both.
 struct PromptOption {
     std::string name;
     std::vector<std::string> values;

@@ -244,7 +244,7 @@ std::string summary_line(const TextGenerationResult& result, const SamplerOption
         return fmt::format("interrupted within a prompt of {}, after {:.2f} s", counted(result.prompt_tokens, "token"),
                            result.prefill_seconds);
     const std::string resumed =
-        result.resumed_tokens > 0 ? fmt::format(" behind {} of the session", result.resumed_tokens) : "";
+        result.resumed_tokens > 0 ? fmt::format(" after {} of the session", result.resumed_tokens) : "";
     return fmt::format("{} in {:.2f} s, {}{} in {:.2f} s ({}); {}{}", counted(result.prompt_tokens, "prompt token"),
                        result.prefill_seconds, counted(std::ssize(result.tokens) - result.resumed_tokens, "token"),
                        resumed, result.decode_seconds, speed_text(result), seed, stop_text(result.stop_reason));

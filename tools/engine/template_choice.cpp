@@ -136,9 +136,9 @@ std::optional<PromptTemplate> conversation_template(TemplateSettings& chosen, co
             });
         };
         if (const TemplateFamily* family = guess_template_family(is_control_token, end_of_path(model.path()))) {
-            callbacks.note(
-                fmt::format("the model has no chat template; what tells of one says {} (--template F takes another)",
-                            family->name));
+            callbacks.note(fmt::format(
+                "the model has no chat template; by its name and control tokens it is {} (--template F gives another)",
+                family->name));
             made.emplace(family_template(*family, chosen, tokenizer));
         }
     }

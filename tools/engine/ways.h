@@ -17,7 +17,7 @@
 namespace slipstream::tools {
 
 enum class WayKind : std::uint8_t {
-    Streaming,  // what does not fit on the devices crosses the links in each pass
+    Streaming,  // weights and KV that do not fit on the devices are copied to them in each pass
     Shared,     // the CPU computes some layers in place, by the planner's best split
     CpuOnly,    // the CPU computes all layers in place, and nothing crosses a link
 };

@@ -266,7 +266,7 @@ ModelStores find_models(const EnvironmentReader& environment, const fs::path& bu
            [](const fs::path& folder, std::vector<FoundModel>& models) {
                std::vector<FoundModel> own;
                add_folder(folder, folder, kFolderDepth, own);
-               for (FoundModel& model : own)  // the folder may be one of SLIPSTREAM_MODELS as well
+               for (FoundModel& model : own)  // SLIPSTREAM_MODELS may name Slipstream's own folder too
                    if (std::ranges::find(models, model.path, &FoundModel::path) == models.end())
                        models.push_back(std::move(model));
            });

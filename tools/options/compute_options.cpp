@@ -1,12 +1,11 @@
 #include "tools/options/compute_options.h"
 
-#include <cctype>
 #include <string_view>
 
 #include <fmt/format.h>
 
-#include "kernels/attention.h"
 #include "kernels/base/error.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/base/usage_error.h"
 #include "tools/engine/engine.h"
 #include "tools/machine/host.h"
@@ -71,22 +70,8 @@ std::optional<DType> kv_type_setting(const Settings& settings) {
     const Setting* setting = settings.find("kv-type");
     if (setting == nullptr || setting->values.back() == "auto") return std::nullopt;
     const std::string& type = setting->values.back();
-    if (const auto known = parse_kv_type(type)) return known;
+    if (const auto known = kv_type_of(type == "q8_0" ? "q8" : type)) return known;
     throw UsageError(fmt::format("{}: auto, bf16, f16, f32 or q8 expected, found '{}'", setting->where, type));
-}
-
-std::optional<DType> parse_kv_type(std::string_view text) {
-    if (text == "f16") return DType::F16;
-    if (text == "bf16") return DType::BF16;
-    if (text == "f32") return DType::F32;
-    if (text == "q8" || text == "q8_0") return DType::Q8_0;
-    return std::nullopt;
-}
-
-std::string kv_type_value(DType type) {
-    std::string value(kv_type_name(type));
-    for (char& c : value) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return value;
 }
 
 int thread_setting(const Settings& settings) {

@@ -39,10 +39,6 @@ inline constexpr std::string_view kMeasureRates = "measure";
 /// Returns --kv-type; nothing if it is not given or is `auto`: the model decides. Throws UsageError if the type is
 /// unknown or not supported.
 [[nodiscard]] std::optional<DType> kv_type_setting(const Settings& settings);
-/// Returns the KV type that a value of --kv-type names; nothing if it names none.
-[[nodiscard]] std::optional<DType> parse_kv_type(std::string_view text);
-/// Returns the value of --kv-type for a KV type, which parse_kv_type() reads.
-[[nodiscard]] std::string kv_type_value(DType type);
 /// Returns the devices of --devices (`auto` if it is not given). Throws what choose_devices() throws.
 [[nodiscard]] std::vector<DeviceChoice> devices_setting(const Settings& settings);
 /// Returns the device of --devices, for work that runs on one device. Throws RequestError if several are named.

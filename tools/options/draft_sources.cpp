@@ -74,7 +74,8 @@ std::vector<SourceKind> parse_sources(std::string_view list, DraftPlace place, s
     std::vector<SourceKind> sources;
     for (const std::string_view name : split_list(list)) {
         if (name == "none" || name == "auto")
-            throw UsageError(fmt::format("{}: '{}' stands alone, found '{}'", where, name, list));
+            throw UsageError(
+                fmt::format("{}: '{}' cannot be combined with other sources, found '{}'", where, name, list));
         const SourceKind kind = parse_source(name, place, where);
         if (std::find(sources.begin(), sources.end(), kind) != sources.end())
             throw UsageError(fmt::format("{}: '{}' is named twice in '{}'", where, name, list));

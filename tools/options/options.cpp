@@ -46,7 +46,7 @@ struct Answered {
 };
 constexpr std::string_view kPlacement = "what lies on a device follows from --device-memory; leave it out";
 constexpr std::string_view kSeveralCards =
-    "how several devices share a model is told by --devices, --split and --shares; leave it out";
+    "--devices, --split and --shares say how several devices share a model; leave it out";
 constexpr std::string_view kAttention = "there is one attention here and it needs no switch; leave it out";
 constexpr std::string_view kPasses = "passes are as large as pays (--budget bounds them); leave it out";
 constexpr std::string_view kFiles = "weights are read into memory of their own; leave it out";
@@ -200,7 +200,7 @@ std::vector<std::string> rewritten(const CommandSpec& command, std::span<const s
         } else if (has_value_after(command, *option, arguments.subspan(i + 1))) {
             result.push_back(arguments[++i]);
         } else {
-            throw UsageError(fmt::format("{} takes a value, {}{}; there is none behind it", typed, option->value,
+            throw UsageError(fmt::format("{} requires a value, {}{}; none follows it", typed, option->value,
                                          typed == result.back() ? "" : fmt::format(" (it is {} here)", result.back())));
         }
         cache_types.add(typed, result.back());

@@ -89,7 +89,7 @@ std::vector<OptionSpec> sampling_option_specs() {
         {"presence-penalty", "--presence-penalty", "X", "Taken from the logit of each token among them; 0: off [0]"},
         {"frequency-penalty", "--frequency-penalty", "X", "Taken from it for each time it is there; 0: off [0]"},
         {"logit-bias", "-l,--logit-bias", "ID=X",
-         "Added to a token's logit, -inf: it never comes; several by commas, or repeated ('tokenize' tells ids)"},
+         "Added to a token's logit, -inf: it never comes; several by commas, or repeated ('tokenize' prints ids)"},
         {"ignore-eos", "--ignore-eos", "", "Go on where the model would end: its end tokens never come"},
         {"seed", "-s,--seed", "N", "The same seed gives the same text; -1: random [random, printed]"},
     };

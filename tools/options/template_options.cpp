@@ -38,13 +38,14 @@ void check_argument(const std::string& key, std::string_view where) {
 }  // namespace
 
 std::vector<OptionSpec> template_option_specs() {
-    return {{"system", "--system,--system-prompt", "TEXT", "What the model is told before the conversation"},
-            {"no-template", "--no-template", "", "Raw text, though the model has a chat template"},
-            {"template", "--template,--chat-template-file", "F",
-             "Chat template instead of the model's own: a Jinja file, another that the model brings, or a common one, "
-             "by name",
-             OptionRole::InputFile},
-            {"template-arg", "--template-arg", "K=V", "Variable of the template, V as JSON or text (may be repeated)"}};
+    return {
+        {"system", "--system,--system-prompt", "TEXT", "System message: the model reads it before the conversation"},
+        {"no-template", "--no-template", "", "Raw text, though the model has a chat template"},
+        {"template", "--template,--chat-template-file", "F",
+         "Chat template instead of the model's own: a Jinja file, another that the model brings, or a common one, "
+         "by name",
+         OptionRole::InputFile},
+        {"template-arg", "--template-arg", "K=V", "Variable of the template, V as JSON or text (may be repeated)"}};
 }
 
 TemplateSettings template_settings(const Settings& settings) {

@@ -57,8 +57,8 @@ std::optional<Assumptions> assumed_setting(const Settings& settings) {
         }
     }
     if (!has_acceptance)
-        throw UsageError(
-            fmt::format("{}: how often a guess is accepted is not said; give acceptance=.95, say", setting->where));
+        throw UsageError(fmt::format(
+            "{}: the acceptance rate of draft tokens is missing; give for example acceptance=.95", setting->where));
     return assumed;
 }
 

@@ -13,6 +13,7 @@
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
 #include "tools/base/json_object.h"
+#include "tools/base/kv_type_option.h"
 #include "tools/engine/engine.h"
 #include "tools/terminal/console.h"
 #include "tools/terminal/labelled_lines.h"
@@ -194,10 +195,10 @@ void add_assumed(LabelledLines& out, const PlanReport& report, PlanDetail detail
     const AssumedRate& rate = *report.assumed;
     const Assumptions& assumed = rate.assumed;
     const bool by_view = !assumed.draft_seconds;
-    out.raw(fmt::format("Assumed: acceptance {}, {} of the drafting hidden, {} a guess by {}.", assumed.acceptance,
-                        assumed.hidden, seconds_text(rate.draft_seconds),
+    out.raw(fmt::format("Assumed: acceptance {}, {} of the drafting hidden, {} per draft token by {}.",
+                        assumed.acceptance, assumed.hidden, seconds_text(rate.draft_seconds),
                         by_view ? fmt::format("the model itself over a view of {} tokens", assumed.view_tokens)
-                                : std::string("what drafts")));
+                                : std::string("the draft model")));
     out.raw(fmt::format("Then {} tokens/s, {} a token: chains of {}, {} tokens a pass.",
                         number_text(1.0 / rate.seconds_per_token()), seconds_text(rate.seconds_per_token()),
                         rate.n_guesses, number_text(rate.tokens_per_pass)));
@@ -321,7 +322,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
                                    report.context_reduced ? fmt::format(" (what fits; the model's own: {})",
                                                                         request.model.config.context_tokens)
                                                           : "",
-                                   size_text(report.kv_bytes()), kv_type_name(request.kv_dtype)));
+                                   size_text(report.kv_bytes()), kv_type_option(request.kv_dtype)));
     out.add("hardware", hardware_text(request.hardware));
     add_residency(out, report);
     add_split(out, request, report);

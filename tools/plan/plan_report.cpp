@@ -291,10 +291,7 @@ void add_model_changes(std::vector<Change>& changes, const PlanRequest& request)
         changed.hardware.rates.kv = request.hardware.rates.kv.scaled(
             static_cast<double>(config.kv_layout(0, request.kv_dtype).head_row_bytes()) /
             static_cast<double>(config.kv_layout(0, DType::Q8_0).head_row_bytes()));
-        // GPUs, which profiles name, do not compute it yet.
-        changes.emplace_back(request.profile ? "an 8-bit KV cache (comes later; it changes the model a little)"
-                                             : "--kv-type q8 (it changes the model a little)",
-                             std::move(changed));
+        changes.emplace_back("--kv-type q8 (it changes the model a little)", std::move(changed));
     }
     if (const auto smaller = smaller_quantisation(request.model)) {
         PlanRequest changed = request;
@@ -348,10 +345,10 @@ PlanReport make_plan_report(const PlanRequest& request) {
         return report_of(request);
     } catch (const OutOfBudget& error) {
         if (!request.assumed || request.assumed->draft_seconds) throw;
-        throw OutOfBudget(
-            fmt::format("{} (--assume: the model itself guesses over a view, with all weights there; draft=SECONDS: "
-                        "something else)",
-                        error.what()));
+        throw OutOfBudget(fmt::format(
+            "{} (--assume: the model drafts for itself over a KV view, with all weights resident; draft=SECONDS: "
+            "something else)",
+            error.what()));
     }
 }
 

@@ -26,7 +26,8 @@ void refuse_draft_options(const Settings& settings) {
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
         if (const Setting* setting = settings.on_command_line(option.name))
             throw UsageError(
-                fmt::format("{}: guessing is planned for where a file runs on one device of this machine; leave it out",
+                fmt::format("{}: speculative decoding is planned only for a model file on one device of this machine; "
+                            "leave the option out",
                             setting->where));
 }
 

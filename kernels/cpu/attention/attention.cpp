@@ -197,11 +197,11 @@ void attention_avx2(ExecRef exec, const AttentionArgs& args) {
     Attention(exec, args, {reduce_step_avx2, widen_step_avx2}).run();
 }
 void attention_avx512(ExecRef exec, const AttentionArgs& args) {
-    Attention(exec, args, {reduce_step_avx512, widen_step_avx512}).run();
+    Attention(exec, args, {reduce_step_avx512, widen_step_avx512, kMaxQ8Batch}).run();
 }
 
 void attention_avx512_bf16(ExecRef exec, const AttentionArgs& args) {
-    Attention(exec, args, {reduce_step_avx512_near, nullptr}).run();
+    Attention(exec, args, {reduce_step_avx512_near, nullptr, kMaxQ8Batch}).run();
 }
 #endif
 

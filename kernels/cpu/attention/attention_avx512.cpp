@@ -1,6 +1,7 @@
 // An attention step in AVX-512. Scores: 64 slots in four registers a query, dimensions in ascending order. Values:
-// blocks of 64 dimensions in four registers a query, slots in ascending order. Up to four queries share each load and
-// widening. Of Q8_0, products of 32 dimensions are summed and then scaled; values are multiplied by scaled weights.
+// blocks of 64 dimensions in four registers a query, slots in ascending order. Up to four queries, of Q8_0 six, share
+// each load and widening. Of Q8_0, products of 32 dimensions are summed and then scaled; values are multiplied by
+// scaled weights.
 #include <limits>
 
 #include "kernels/cpu/attention/attention_step.h"
@@ -22,7 +23,9 @@ enum class Fetch : std::uint8_t { ByL2, IntoL1 };
 /// Behind how many bytes of keys or values what follows is not theirs but the next step's: L1 holds that twice.
 constexpr std::int64_t kNearBytes = 16 << 10;
 
-constexpr int kSoftmaxLines = 16;
+// Lines per query. More of Q8_0 would ask for most of a step at once, and wait for it.
+template <DType kType>
+constexpr int kSoftmaxLines = kType == DType::Q8_0 ? 3 : 16;
 
 // What to fetch while keys, the softmax, or values are computed.
 struct Ahead {
@@ -108,13 +111,13 @@ template <bool kSoftcap>
 // its slot and block.
 template <DType kType, int kBatch, int kBlocks>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline void scale_weights(const AttentionStep& step,
-                                                                   const float (&weights)[kMaxBatch][kStepTokens],
+                                                                   const float (&weights)[kMaxQ8Batch][kStepTokens],
                                                                    std::int64_t d,
                                                                    float (&scaled)[kBatch][kBlocks][kStepTokens]) {
     for (int block = 0; block < kBlocks; ++block) {
         __m512 scale[kStepTokens / 16];
         load_scales(step_scales(step.v, step.head_dim) + (d / kQ8Block + block) * kStepTokens, scale);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
         for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
             for (int i = 0; i < kStepTokens / 16; ++i)
@@ -126,12 +129,12 @@ template <DType kType, int kBatch, int kBlocks>
 // o[d .. d + 16 * kVectors) of each query: scaled by keep, then one slot after the other added.
 template <Fetch kFetch, DType kType, int kBatch, int kVectors>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline void add_values(const AttentionStep& step, QueryState* const* batch,
-                                                                const float (&weights)[kMaxBatch][kStepTokens],
-                                                                const float (&keep)[kMaxBatch], std::int64_t d,
+                                                                const float (&weights)[kMaxQ8Batch][kStepTokens],
+                                                                const float (&keep)[kMaxQ8Batch], std::int64_t d,
                                                                 __mmask16 mask) {
     const Ahead ahead = ahead_of<kFetch, kType>(step);
     __m512 sum[kBatch][kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i)
@@ -144,7 +147,7 @@ template <Fetch kFetch, DType kType, int kBatch, int kVectors>
         __m512 value[kVectors];
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) value[i] = load16<kType>(step.v, j * step.head_dim + d + 16 * i, mask);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
         for (int r = 0; r < kBatch; ++r) {
             if constexpr (kBlocks > 0) {
 #pragma GCC unroll 4
@@ -158,7 +161,7 @@ template <Fetch kFetch, DType kType, int kBatch, int kVectors>
             }
         }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) _mm512_mask_storeu_ps(batch[r]->o + d + 16 * i, mask, sum[r][i]);
@@ -167,8 +170,9 @@ template <Fetch kFetch, DType kType, int kBatch, int kVectors>
 // 16 dimensions past the last block of 64, if head_dim has any.
 template <Fetch kFetch, DType kType, int kBatch>
 [[gnu::noinline]] SLIPSTREAM_AVX512 void add_16_values(const AttentionStep& step, QueryState* const* batch,
-                                                       const float (&weights)[kMaxBatch][kStepTokens],
-                                                       const float (&keep)[kMaxBatch], std::int64_t d, __mmask16 mask) {
+                                                       const float (&weights)[kMaxQ8Batch][kStepTokens],
+                                                       const float (&keep)[kMaxQ8Batch], std::int64_t d,
+                                                       __mmask16 mask) {
     add_values<kFetch, kType, kBatch, 1>(step, batch, weights, keep, d, mask);
 }
 
@@ -183,7 +187,7 @@ template <Fetch kFetch, DType kType, int kBatch, int kVectors>
         __m512 key[kVectors];
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) key[i] = load16<kType>(step.k, d * kStepTokens + 16 * i, kAll);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
         for (int r = 0; r < kBatch; ++r) {
             const __m512 query = _mm512_set1_ps(q[r][d]);
 #pragma GCC unroll 4
@@ -203,7 +207,7 @@ template <Fetch kFetch, int kBatch, int kVectors>
         // The scales of the block, in what is read next: [64], 128 bytes.
         fetch_ahead<kFetch, DType::BF16, kStepTokens>(step.k, next, (kStepTokens * step.head_dim) / 2 + 2 * d);
         __m512 product[kBatch][kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 6
         for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
             for (int i = 0; i < kVectors; ++i) product[r][i] = _mm512_setzero_ps();
@@ -211,7 +215,7 @@ template <Fetch kFetch, int kBatch, int kVectors>
         add_products<kFetch, DType::Q8_0>(step, next, q, d, end, product);
         __m512 scale[kVectors];
         load_scales(scales, scale);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
         for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
             for (int i = 0; i < kVectors; ++i) score[r][i] = _mm512_fmadd_ps(product[r][i], scale[i], score[r][i]);
@@ -222,26 +226,26 @@ template <Fetch kFetch, DType kType, int kBatch, bool kSoftcap>
 SLIPSTREAM_AVX512 void reduce(const AttentionStep& step, QueryState* const* batch) {
     constexpr int kVectors = kStepTokens / 16;
     __m512 score[kBatch][kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) score[r][i] = _mm512_setzero_ps();
     const float* q[kBatch];
-#pragma GCC unroll 4
+#pragma GCC unroll 6
     for (int r = 0; r < kBatch; ++r) q[r] = batch[r]->q;
     const Ahead ahead = ahead_of<kFetch, kType>(step);
     if constexpr (kType == DType::Q8_0)
         add_blocks<kFetch>(step, ahead.with_keys, q, score);
     else
         add_products<kFetch, kType>(step, ahead.with_keys, q, 0, step.head_dim, score);
-    alignas(64) float weights[kMaxBatch][kStepTokens];
-    float keep[kMaxBatch];
-#pragma GCC unroll 4
+    alignas(64) float weights[kMaxQ8Batch][kStepTokens];
+    float keep[kMaxQ8Batch];
+#pragma GCC unroll 6
     for (int r = 0; r < kBatch; ++r) {
         // So that memory does not idle meanwhile: the first lines that the values will ask for again.
         if constexpr (kFetch == Fetch::IntoL1)
-            for (int line = 0; line < kSoftmaxLines; ++line)
-                _mm_prefetch(ahead.with_values + 64 * (kSoftmaxLines * r + line), _MM_HINT_T0);
+            for (int line = 0; line < kSoftmaxLines<kType>; ++line)
+                _mm_prefetch(ahead.with_values + 64 * (kSoftmaxLines<kType> * r + line), _MM_HINT_T0);
         keep[r] = softmax<kSoftcap>(score[r], step, *batch[r], weights[r]);
     }
     std::int64_t d = 0;
@@ -264,8 +268,13 @@ SLIPSTREAM_AVX512 void reduce_batch(const AttentionStep& step, QueryState* const
         case 3:
             reduce<kFetch, kType, 3, kSoftcap>(step, batch);
             break;
-        default:
+        case 4:
             reduce<kFetch, kType, 4, kSoftcap>(step, batch);
+            break;
+        default:
+            if constexpr (kType == DType::Q8_0)
+                n_batch == 5 ? reduce<kFetch, kType, 5, kSoftcap>(step, batch)
+                             : reduce<kFetch, kType, kMaxQ8Batch, kSoftcap>(step, batch);
             break;
     }
 }

@@ -1,4 +1,4 @@
-// The inner function of attention, one per kernel variant: reduces up to four queries over the 64 slots of one step,
+// The inner function of attention, one per kernel variant: reduces up to six queries over the 64 slots of one step,
 // for one kv head.
 #pragma once
 
@@ -14,6 +14,8 @@ namespace slipstream::cpu {
 /// Most queries that one call reduces over a step: the vector variants share each load and widening of a row among
 /// them.
 inline constexpr int kMaxBatch = 4;
+/// kMaxBatch of Q8_0 in the AVX-512 variants, for which widening of codes costs more: as many as registers allow.
+inline constexpr int kMaxQ8Batch = 6;
 
 /// One step of the fold: the K and V of 64 slots of one kv head. Only the slots [first_slot, end_slot) are visible, to
 /// all queries of the batch.
@@ -51,8 +53,8 @@ inline constexpr std::int64_t kKvElementBytes = kType == DType::F32    ? 4
     return reinterpret_cast<const std::uint16_t*>(codes + kStepTokens * head_dim);
 }
 
-/// A function that folds the step into the states of the `n_batch` (1 to kMaxBatch) queries of `batch`. The bits of a
-/// state depend only on its own query and on the step, not on the other queries.
+/// A function that folds the step into the states of the `n_batch` (1 to AttentionForm::max_batch()) queries of
+/// `batch`. The bits of a state depend only on its own query and on the step, not on the other queries.
 using ReduceStep = void (*)(const AttentionStep& step, QueryState* const* batch, int n_batch);
 
 void reduce_step_scalar(const AttentionStep& step, QueryState* const* batch, int n_batch);
@@ -79,6 +81,10 @@ struct AttentionForm {
     ReduceStep reduce;
     WidenStep widen;  // applied once to 16-bit rows that several batches read; null: widening does not pay. Codes are
                       // not widened, since their products are scaled block by block
+    int q8_batch = kMaxBatch;
+
+    /// Most queries of one call of `reduce`.
+    [[nodiscard]] int max_batch(const KvLayout& shape) const { return shape.has_scales() ? q8_batch : kMaxBatch; }
 };
 
 /// Replaces the 64 `scores` (q . k, not scaled) by the weights exp(score * step.scale - m), 0 outside the visible

@@ -4,7 +4,7 @@
 //
 // If all 64 slots of a step are committed, the rows are read from the KV chunk. Otherwise they are gathered by position
 // into a tile. The tile is kept for the next token of the unit, and only the slots where that token's path differs are
-// copied again. Four queries of a tile that attend to the same slots are reduced together. None of this changes the
+// copied again. A few queries of a tile that attend to the same slots are reduced together. None of this changes the
 // arithmetic of a query.
 #pragma once
 

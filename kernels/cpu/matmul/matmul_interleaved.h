@@ -15,7 +15,8 @@ namespace slipstream::cpu {
 
 /// Most tokens in a tile: the widest float tiles (AVX-512) have 16. Arrays of kernels by tile width have this size.
 inline constexpr int kMaxTileTokens = 16;
-/// Most tokens of a call that the kernels for few tokens support. Arrays of these kernels have this size.
+/// Most tokens of a call that the kernels for few tokens support. There is one kernel for each number of tokens T from
+/// 1 to this; the tables of these kernels have this length and are indexed by T - 1.
 inline constexpr int kMostFewTokens = 8;
 
 /// How far ahead of a kernel's position weights are prefetched, in bytes.

@@ -8,8 +8,14 @@ namespace slipstream::cuda {
 
 void launch_attention(const AttentionLaunch& a, void* stream) {
     const bool tiles = attention_on_tensor_cores(a.type, a.head_dim, a.softcap_log2);
-    const auto folded = !tiles ? folded_plain : a.type == KvType::F16 ? folded_f16 : folded_bf16;
-    const auto parallel = !tiles ? parallel_plain : a.type == KvType::F16 ? parallel_f16 : parallel_bf16;
+    const auto folded = !tiles                   ? folded_plain
+                        : a.type == KvType::F16  ? folded_f16
+                        : a.type == KvType::BF16 ? folded_bf16
+                                                 : folded_q8;
+    const auto parallel = !tiles                   ? parallel_plain
+                          : a.type == KvType::F16  ? parallel_f16
+                          : a.type == KvType::BF16 ? parallel_bf16
+                                                   : parallel_q8;
     if (a.way == AttentionWay::Folded) {
         folded(a, stream);
         return;

@@ -10,8 +10,8 @@
 
 namespace slipstream::cuda {
 
-/// Type of keys and values in the KV cache.
-enum class KvType : std::int32_t { F32, F16, BF16 };
+/// Type of keys and values in the KV cache. Q8: rows of codes and scales (kv_launch.h).
+enum class KvType : std::int32_t { F32, F16, BF16, Q8 };
 
 /// Whether attention over such a KV cache is computed by mma, not by the plain kernel. It decides the bits of results,
 /// so it depends on the model alone. `softcap`: 0: scores are not capped. Kernels with a softcap are only compiled for
@@ -92,10 +92,12 @@ struct AttentionLaunch {
     // If not null, replaces the fields with the same names, and end_chunk moves by as much as first_chunk. Then
     // end_chunk may include KV chunks that no query sees, which change no bit. Null: the fields apply.
     const AttentionPlace* place = nullptr;
-    const std::byte* scratch_k = nullptr;  // [n_rows, n_kv_heads, head_dim]
+    const std::byte* scratch_k = nullptr;  // [n_rows, n_kv_heads] rows of head_dim elements
     const std::byte* scratch_v = nullptr;
 
-    // Only for tensor cores: tiles of queries, gathered steps, and the scratch rows of gathers (AttentionPlan).
+    // Only kernels for tensor cores read the five fields from here to `rows`: tiles of queries, gathered steps, and the
+    // scratch rows of gathers. The arrays are device copies of those of AttentionPlan; the op, or the captured graph,
+    // owns them.
     const AttentionTile* tiles = nullptr;  // [n_tiles]
     std::int32_t n_tiles = 0;
     std::int32_t warps_per_tile = 1;  // Parallel: 1 to 4, of 16 rows each; Folded: kFoldWarps, with tiles of

@@ -9,11 +9,13 @@ namespace slipstream::cuda {
 // Write wave_o, wave_m and wave_l.
 void parallel_f16(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream);
 void parallel_bf16(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream);
+void parallel_q8(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream);
 void parallel_plain(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream);
 
 // Compute the whole fold of a call: all its KV chunks, to a.out or a.state.
 void folded_f16(const AttentionLaunch& a, void* stream);
 void folded_bf16(const AttentionLaunch& a, void* stream);
+void folded_q8(const AttentionLaunch& a, void* stream);
 void folded_plain(const AttentionLaunch& a, void* stream);
 
 /// Folds the states of a wave, KV chunks ascending, into the state at `start` (null: a fresh state). Writes the result,

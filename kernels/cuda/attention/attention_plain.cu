@@ -1,5 +1,6 @@
 // Attention in plain float arithmetic: for F32 caches and for head sizes that the tensor core kernels do not support.
-// One warp per query; the query heads of a query group share nothing. Not made for speed.
+// An element of a Q8 row is code * scale. One warp per query; the query heads of a query group share nothing. Not made
+// for speed.
 //
 // Order, per step of 64 slots: lane i scores slots i and i + 32, q . k by fused multiply-adds, ascending; then softcap,
 // maximum, weights and factors as in attention_warp.cuh; a lane adds its two weights to its part of l, in slot order;
@@ -10,6 +11,7 @@
 #include "kernels/cuda/attention/attention_parts.h"
 #include "kernels/cuda/attention/attention_steps.cuh"
 #include "kernels/cuda/attention/attention_warp.cuh"
+#include "kernels/cuda/q8_rows.cuh"
 #include "kernels/cuda/widen.cuh"
 
 namespace slipstream::cuda {
@@ -34,6 +36,42 @@ struct Rows {
         const int row = a.path_rows[a.path_begin[token] + position - place.n_committed];
         const auto* scratch = reinterpret_cast<const Kv*>(part == 0 ? a.scratch_k : a.scratch_v);
         return scratch + (int64_t{row} * a.n_kv_heads + kv_head) * d;
+    }
+};
+
+/// A row of codes, read as floats.
+struct Q8Row {
+    const std::byte* codes;
+    const gpu::Bf16* scales;
+    __device__ __forceinline__ float operator[](int i) const {
+        return static_cast<float>(static_cast<int8_t>(codes[i])) * widen(scales[i / kQ8BlockElements]);
+    }
+};
+template <>
+struct Rows<Q8> {
+    const AttentionLaunch& a;
+    int token;
+    int kv_head;
+    AttentionPlace place;
+
+    __device__ __forceinline__ Q8Row at(int position, int part) const {
+        const int code_bytes = q8_code_bytes(a.head_dim);
+        const int row_bytes = q8_row_bytes(a.head_dim);
+        const std::byte* codes;
+        const std::byte* scales;
+        if (position < place.n_committed) {
+            const int slot = position % kChunkSlots;
+            const std::byte* step =
+                a.chunks[position / kChunkSlots - place.table_first] +
+                ((int64_t{kv_head} * 2 + part) * kChunkSlots + slot / kStepSlots * kStepSlots) * row_bytes;
+            codes = step + slot % kStepSlots * code_bytes;
+            scales = step + kStepSlots * code_bytes + slot % kStepSlots * (row_bytes - code_bytes);
+        } else {
+            const int64_t row = a.path_rows[a.path_begin[token] + position - place.n_committed];
+            codes = (part == 0 ? a.scratch_k : a.scratch_v) + (row * a.n_kv_heads + kv_head) * row_bytes;
+            scales = codes + code_bytes;
+        }
+        return {codes, reinterpret_cast<const gpu::Bf16*>(scales)};
     }
 };
 
@@ -69,7 +107,7 @@ __device__ __forceinline__ void take_plain_step(const Rows<Kv>& rows, const Plai
         const int slot = lane + 32 * h;
         scores[h] = kNothingSeen;
         if (slot < low || slot >= end) continue;
-        const Kv* k = rows.at(base + slot, 0);
+        const auto k = rows.at(base + slot, 0);
         float sum = 0.0F;
         for (int i = 0; i < d; ++i) sum = gpu::fma(places.q[i], widen(k[i]), sum);
         scores[h] = sum * rows.a.scale_log2;
@@ -202,6 +240,8 @@ void parallel_plain(const AttentionLaunch& a, int first_chunk, int n_chunks, voi
             return start_plain<gpu::Half>(a, first_chunk, n_chunks, stream);
         case KvType::BF16:
             return start_plain<gpu::Bf16>(a, first_chunk, n_chunks, stream);
+        case KvType::Q8:
+            return start_plain<Q8>(a, first_chunk, n_chunks, stream);
     }
 }
 
@@ -213,6 +253,8 @@ void folded_plain(const AttentionLaunch& a, void* stream) {
             return start_plain<gpu::Half>(a, stream);
         case KvType::BF16:
             return start_plain<gpu::Bf16>(a, stream);
+        case KvType::Q8:
+            return start_plain<Q8>(a, stream);
     }
 }
 

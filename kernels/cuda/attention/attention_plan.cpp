@@ -276,6 +276,8 @@ KvType kv_type(DType type) {
             return KvType::F32;
         case DType::F16:
             return KvType::F16;
+        case DType::Q8_0:
+            return KvType::Q8;
         default:
             CHECK(type == DType::BF16, "keys and values in {}", dtype_name(type));
             return KvType::BF16;

@@ -57,6 +57,7 @@ __device__ __forceinline__ StepList steps_within(const AttentionLaunch& a, const
 template <class Kv, int D, int Slots, int Stages>
 class StepRing {
 public:
+    using Element = Kv;  // of the rows that next() returns
     // Elements from one row to the next in shared memory: 16 bytes more than a row, against bank conflicts.
     static constexpr int kPitch = D + 8;
     // Sub-tiles of keys in a step; a step has as many of values.
@@ -66,10 +67,9 @@ public:
     static constexpr int kElements = Slots * kPitch;  // of a sub-tile
     static constexpr size_t kBytes = size_t{Stages} * kElements * sizeof(Kv);
 
-    /// Begins to copy. `ring`: kBytes of shared memory. `head`: kv head.
-    __device__ __forceinline__ StepRing(const AttentionLaunch& a, const StepList& steps, int head,
-                                        gpu::SharedPtr<Kv> ring)
-        : a_(a), steps_(steps), head_(head), ring_(ring) {
+    /// Begins to copy. Uses the first kBytes of dynamic shared memory. `head`: kv head.
+    __device__ __forceinline__ StepRing(const AttentionLaunch& a, const StepList& steps, int head)
+        : a_(a), steps_(steps), head_(head), ring_(gpu::dynamic_shared<Kv>(0)) {
         for (int i = 0; i < Stages - 1; ++i) issue();
     }
 
@@ -160,6 +160,12 @@ private:
     int end_slot_ = 0;     // slots of step number issued_ that have a row; the others become zeros
     int rows_at_ = 0;
     const Kv* chunk_k_ = nullptr;  // slot 0 of the step's keys
+};
+
+/// The ring for KV rows of a type.
+template <class Kv, int D, int Slots, int Stages>
+struct RingFor {
+    using Type = StepRing<Kv, D, Slots, Stages>;
 };
 
 }  // namespace slipstream::cuda

@@ -23,23 +23,23 @@ namespace slipstream::cuda {
 /// on a GPU. Kernels without a softcap are compiled apart, so that they have no instruction more.
 template <class Kv, int D, bool Softcap>
 struct ParallelShape {
-    using Element = Kv;
     static constexpr bool kSoftcap = Softcap;
     static constexpr int kHeadDim = D;
     static constexpr int kColumns = D;  // columns of values per warp
     static constexpr int kSlots = D > 128 ? 16 : 32;
     static constexpr int kStages = D == 64 ? 4 : 3;
-    using Ring = StepRing<Kv, D, kSlots, kStages>;
+    using Ring = typename RingFor<Kv, D, kSlots, kStages>::Type;
+    using Element = typename Ring::Element;
 };
 template <class Kv, int D, bool Softcap>
 struct FoldedShape {
-    using Element = Kv;
     static constexpr bool kSoftcap = Softcap;
     static constexpr int kHeadDim = D;
     static constexpr int kColumns = D > 128 ? D / 2 : D;
     static constexpr int kSlots = 32;
     static constexpr int kStages = 3;
-    using Ring = StepRing<Kv, D, kSlots, kStages>;
+    using Ring = typename RingFor<Kv, D, kSlots, kStages>::Type;
+    using Element = typename Ring::Element;
 };
 
 /// Returns the bytes of shared memory of a thread block with n_rows queries: the ring, the queries, a factor for each.
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(32 * kMaxParallelWarps)
     RowPair<D> chunk;
     chunk.clear();
     if (steps.n > 0) {
-        typename Shape::Ring ring(a, steps, kv_head, gpu::dynamic_shared<Kv>(0));
+        typename Shape::Ring ring(a, steps, kv_head);
         load_queries<Kv, D, Shape::Ring::kPitch>(a, tile, kv_head, first_row, queries, undo);
         gpu::sync_warp();
         const RowPairPlace place = row_pair_place(a, tile, kv_head, first_row, undo);
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(32 * kFoldWarps, 2) attention_folded(const Att
 
     const int first_chunk = place_of(a).first_chunk;
     const StepList steps = steps_within(a, tile, first_chunk, first_chunk + a.end_chunk - a.first_chunk);
-    typename Shape::Ring ring(a, steps, kv_head, gpu::dynamic_shared<Kv>(0));
+    typename Shape::Ring ring(a, steps, kv_head);
     if (warp % kHalves == 0) load_queries<Kv, D, Shape::Ring::kPitch>(a, tile, kv_head, first_row, queries, undo);
     gpu::sync_threads();
     const RowPairPlace place = row_pair_place(a, tile, kv_head, first_row, undo);

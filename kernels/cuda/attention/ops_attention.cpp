@@ -70,7 +70,7 @@ void attention(ExecRef exec, const AttentionArgs& args) {
     op.launch(&Module::attention, launch, [&] {
         return fmt::format("attention of {} tokens, {} heads over {} of {} in {}, {} positions committed",
                            args.q.rows(), args.n_q_heads, args.shape.n_kv_heads, args.shape.head_dim,
-                           dtype_name(args.shape.dtype), args.n_committed);
+                           kv_type_name(args.shape.dtype), args.n_committed);
     });
     preparation.keep();
 }

@@ -9,8 +9,9 @@
 
 namespace slipstream::cuda {
 
-/// Prepares the output of an op for matmuls: decides the format and takes scratch. The op must write to target() while
-/// it computes.
+/// A second copy of an op's output, in the form that the following matmuls read: rounded to bfloat16 and laid out as
+/// fragments. Chooses the format and takes scratch of the device, which owns it. The op's kernel must write the copy to
+/// target() beside its own output.
 class Preparation {
 public:
     /// `y`, [n_tokens, k], is the output of `op`; `next` are the types of the weights that will be multiplied with it.

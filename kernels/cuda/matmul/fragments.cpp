@@ -261,8 +261,8 @@ void pack_floats(const FileRows& rows, int n_rows, const byte* first, byte* grou
 /// pair.
 struct FieldPlace {
     int lane;
-    int h;
-    int second;  // whether it is the second of its pair
+    int h;       // pair of weights within the lane, 0 to 3
+    int second;  // 1: the weight is the second of the pair, the one at odd k; 0: the first
 };
 FieldPlace field_place(int row, int i) {
     return {row % 8 * 4 + i % 8 / 2, row / 8 + i / 8 * 2, i % 2};

@@ -31,7 +31,9 @@
 
 namespace slipstream::cuda {
 
-/// Tokens that every product is computed for: 512, a whole prefill chunk. Must be equal to kPrefillChunkTokens.
+/// Tokens (columns) of each product that cuBLASLt computes: 512, a whole prefill chunk. Must be equal to
+/// kPrefillChunkTokens. A call with fewer tokens gets zeros for the others, so bits do not depend on the number of
+/// tokens.
 inline constexpr std::int64_t kPromptTokens = 512;
 /// Most rows of a slab of a matrix: times 512 tokens they are 128 tiles of 128 x 64, as many as a large GPU computes at
 /// once.

@@ -97,7 +97,7 @@ std::vector<TextSpan> words(Runtime& runtime, std::string_view text) {
     return spans;
 }
 
-// Returns the parts of `text` between the occurrences of `separator`.
+// Returns the byte ranges of the parts of `text` between the occurrences of `separator`, which must not be empty.
 std::vector<TextSpan> pieces(Runtime& runtime, std::string_view text, std::string_view separator) {
     std::vector<TextSpan> spans;
     std::size_t begin = 0;

@@ -27,7 +27,8 @@ namespace {
 // The large parts of a tokenizer.json, 100,000 strings and more, are read in one pass into flat arrays; the small parts
 // become JSON values.
 
-/// An array of strings, each with a number or without: tokens with ids or scores, merges, halves of merges.
+/// The strings of a JSON object or array in the order of the file, each with a number or without: tokens with ids (an
+/// object), tokens with scores, merges, or halves of merges (arrays).
 struct JsonEntries {
     enum class Form : std::uint8_t { Missing, Object, Array } form = Form::Missing;
     std::string texts;              // concatenated
