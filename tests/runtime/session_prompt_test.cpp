@@ -31,6 +31,9 @@ constexpr std::size_t kRing = std::size_t{1} << 19;  // holds the KV of a layer
 constexpr std::size_t kSmallRing = 220 * 1024;       // does not, beside no weights
 constexpr std::size_t kTinyRing = 90 * 1024;         // holds not even that of a prefill chunk
 constexpr double kNoGap = 1e9;                       // seconds: a checkpoint only where the prompt is cancelled
+// Runs over several devices are repeated up to so often: their threads may make all steps between two looks of the
+// caller, which then neither kills nor cancels.
+constexpr int kTries = 30;
 constexpr std::int64_t kTokens = 4;
 constexpr std::size_t kNoLimit = std::size_t{1} << 40;
 constexpr std::int64_t kNever = 1 << 20;
@@ -46,7 +49,7 @@ struct Place {
 struct Killed {};
 struct Kill {
     std::int64_t before_step = kNever;  // of this run
-    std::int64_t in_save = kNever;      // the how-manieth chunk of hidden states, counted over all checkpoints
+    std::int64_t in_save = kNever;      // the number of the chunk of hidden states, counted over all checkpoints
     std::int64_t cancel_at = kNever;    // not killed but cancelled before this step
 };
 
@@ -183,26 +186,32 @@ TEST_F(SessionPromptTest, KilledBeforeEachStepItGoesOn) {
     const Ran expected = run({{kLayers}, Streams::Nothing}, {});
     for (std::size_t i = 0; i < places().size(); ++i) {
         const Place place = places()[i];
+        const bool is_one_device = place.parts.size() == 1;
         std::int64_t n_killed = 0;
         std::int64_t n_most = 0;  // steps that were saved
-        for (std::int64_t step = 2; step < kSteps; ++step) {
-            fs::remove(path_);
-            const Ran killed = run(place, path_, {.before_step = step});
-            if (!killed.killed) break;  // several threads make several steps between two looks of the caller
-            ++n_killed;
-            EXPECT_EQ(fs::status(side_).permissions(), fs::perms::owner_read | fs::perms::owner_write);
-            const Ran resumed = run(place, path_);
-            EXPECT_EQ(resumed.tokens, expected.tokens) << i << " " << step;
-            EXPECT_EQ(resumed.lost, "");
-            n_most = std::max(n_most, resumed.n_saved);
-            if (place.parts.size() == 1) {
-                EXPECT_EQ(resumed.n_saved, step - 1) << i;
-            } else {
-                EXPECT_GT(resumed.n_saved, 0) << i;
+        const auto kill_before_each_step = [&] {
+            for (std::int64_t step = 2; step < kSteps; ++step) {
+                fs::remove(path_);
+                const Ran killed = run(place, path_, {.before_step = step});
+                if (!killed.killed) break;
+                ++n_killed;
+                EXPECT_EQ(fs::status(side_).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+                const Ran resumed = run(place, path_);
+                EXPECT_EQ(resumed.tokens, expected.tokens) << i << " " << step;
+                EXPECT_EQ(resumed.lost, "");
+                n_most = std::max(n_most, resumed.n_saved);
+                if (is_one_device) {
+                    EXPECT_EQ(resumed.n_saved, step - 1) << i;
+                } else {
+                    EXPECT_GT(resumed.n_saved, 0) << i;
+                }
+                EXPECT_EQ(n_files(), 1) << "the side file is removed";
             }
-            EXPECT_EQ(n_files(), 1) << "the side file is removed";
-        }
-        EXPECT_GT(n_killed, place.parts.size() == 1 ? kLayers : 1) << i;
+        };
+        kill_before_each_step();
+        for (int tries = 1; !is_one_device && n_most <= kSteps / 2 + 1 && tries < kTries; ++tries)
+            kill_before_each_step();
+        EXPECT_GT(n_killed, is_one_device ? kLayers : 1) << i;
         EXPECT_GT(n_most, kSteps / 2 + 1) << i << ": the caller's thread also saves what other threads compute";
     }
 }
@@ -282,8 +291,12 @@ TEST_F(SessionPromptTest, KilledWithinACheckpointTheOneBeforeCounts) {
 TEST_F(SessionPromptTest, CancelledItKeepsAllSteps) {
     const Ran expected = run({{kLayers}, Streams::Nothing}, {});
     for (const Place& place : places()) {
-        fs::remove(path_);
-        const Ran cancelled = run(place, path_, {.cancel_at = 2}, kNoGap);
+        Ran cancelled;
+        for (int tries = 0; tries == 0 || (tries < kTries && place.parts.size() > 1 && !cancelled.tokens.empty());
+             ++tries) {
+            fs::remove(path_);
+            cancelled = run(place, path_, {.cancel_at = 2}, kNoGap);
+        }
         EXPECT_EQ(cancelled.tokens.size(), 0U);
         EXPECT_GE(cancelled.n_kept, kPromptTokens * 2 / kSteps);
         EXPECT_LT(cancelled.n_kept, kPromptTokens);
@@ -355,18 +368,24 @@ TEST_F(SessionPromptTest, DamageCostsOnlyTheResume) {
 TEST_F(SessionPromptTest, WithoutStreamingItGoesOn) {
     const Ran expected = run({{kLayers}, Streams::Nothing}, {});
     for (const std::vector<std::int64_t>& parts : {std::vector<std::int64_t>{kLayers}, {2, 2}}) {
-        EXPECT_TRUE(run(places()[2], path_, {.before_step = 8}).killed);
-        const Ran killed = run({parts, Streams::Nothing}, path_, {.before_step = 4});
-        EXPECT_TRUE(killed.killed);
-        EXPECT_EQ(killed.n_saved, 7);
-        EXPECT_EQ(killed.lost, "");
-        const Ran cancelled = run({parts, Streams::Nothing}, path_, {.cancel_at = 1}, kNoGap);
-        EXPECT_GT(cancelled.n_saved, 7);
-        EXPECT_EQ(cancelled.tokens.size(), 0U);
-        const Ran resumed = run({parts, Streams::Nothing}, path_);
-        EXPECT_EQ(resumed.tokens, expected.tokens);
-        EXPECT_GT(resumed.n_saved, cancelled.n_saved);
-        EXPECT_EQ(n_files(), 1);
+        bool is_resumed = false;
+        for (int tries = 0; tries < kTries && !is_resumed; ++tries) {
+            fs::remove(path_);
+            EXPECT_TRUE(run(places()[2], path_, {.before_step = 8}).killed);
+            const Ran killed = run({parts, Streams::Nothing}, path_, {.before_step = 4});
+            EXPECT_EQ(killed.n_saved, 7);
+            EXPECT_EQ(killed.lost, "");
+            if (!killed.killed) continue;
+            const Ran cancelled = run({parts, Streams::Nothing}, path_, {.cancel_at = 1}, kNoGap);
+            EXPECT_GT(cancelled.n_saved, 7);
+            if (!cancelled.tokens.empty()) continue;
+            const Ran resumed = run({parts, Streams::Nothing}, path_);
+            EXPECT_EQ(resumed.tokens, expected.tokens);
+            EXPECT_GT(resumed.n_saved, cancelled.n_saved);
+            EXPECT_EQ(n_files(), 1);
+            is_resumed = true;
+        }
+        EXPECT_TRUE(is_resumed);
         fs::remove(path_);
     }
 }
