@@ -11,7 +11,6 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu/matmul/dequantize.h"
 #include "kernels/pack_weights.h"
-#include "runtime/cache/kv_ring.h"
 #include "runtime/model/weight_loader.h"
 
 namespace slipstream {
@@ -39,18 +38,6 @@ std::vector<WeightItem> items_of(const ModelWeights& weights, const LoadOptions&
 }
 
 }  // namespace
-
-std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t context_tokens) {
-    CHECK(context_tokens >= 0, "KV of {} tokens", context_tokens);
-    const std::int64_t n_chunks = context_tokens / kChunkTokens + (context_tokens % kChunkTokens > 0 ? 1 : 0);
-    std::size_t all = 0;
-    for (std::int64_t layer = 0; layer < config.n_layers(); ++layer) {
-        const auto of_layer = checked_mul(config.kv_layout(layer, kv_dtype).chunk_bytes(),
-                                          static_cast<std::size_t>(kept_chunks(config.window(layer), n_chunks)));
-        all += std::min(of_layer.value_or(kMaxKvBytes), kMaxKvBytes - all);  // at most kMaxKvBytes
-    }
-    return all;
-}
 
 Model::Model(const WeightSource& source, Device& device, const LoadOptions& options)
     : device_(&device),

@@ -108,10 +108,4 @@ private:
     std::vector<std::array<PartRange, kTensorRoles>> part_ranges_;  // [n_layers + 1]; the last: of the LM head
 };
 
-/// What kv_bytes() says at most, for what is larger: still far from overflow when file sizes are added to it.
-inline constexpr std::size_t kMaxKvBytes = std::size_t{1} << 62;
-/// Bytes of KV that `context_tokens` of this model take, whole chunks, all layers, of windowed layers their rings;
-/// kMaxKvBytes where that is less.
-[[nodiscard]] std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t context_tokens);
-
 }  // namespace slipstream

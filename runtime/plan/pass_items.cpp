@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 #include "kernels/pack_weights.h"
 #include "offload/transfer_ring.h"
@@ -49,6 +50,18 @@ PassItem weight_item(const PassItemRequest& request, std::size_t index) {
 }
 
 }  // namespace
+
+std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t context_tokens) {
+    CHECK(context_tokens >= 0, "KV of {} tokens", context_tokens);
+    const std::int64_t n_chunks = context_tokens / kChunkTokens + (context_tokens % kChunkTokens > 0 ? 1 : 0);
+    std::size_t all = 0;
+    for (std::int64_t layer = 0; layer < config.n_layers(); ++layer) {
+        const auto of_layer = checked_mul(config.kv_layout(layer, kv_dtype).chunk_bytes(),
+                                          static_cast<std::size_t>(kept_chunks(config.window(layer), n_chunks)));
+        all += std::min(of_layer.value_or(kMaxKvBytes), kMaxKvBytes - all);  // at most kMaxKvBytes
+    }
+    return all;
+}
 
 std::vector<PassItem> make_pass_items(const PassItemRequest& request) {
     CHECK(request.config != nullptr && request.weights != nullptr && request.context_tokens > 0);

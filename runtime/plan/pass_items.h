@@ -49,6 +49,12 @@ struct PassItemRequest {
 /// Returns the items of a pass in reading order. The weight items must cover all layers (CHECKed).
 [[nodiscard]] std::vector<PassItem> make_pass_items(const PassItemRequest& request);
 
+/// Most that kv_bytes() returns: far enough from overflow that file sizes can be added.
+inline constexpr std::size_t kMaxKvBytes = std::size_t{1} << 62;
+/// Returns the bytes of the KV that a model keeps at this context, in whole KV chunks: of a layer with a sliding
+/// window, those of its ring. At most kMaxKvBytes.
+[[nodiscard]] std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t context_tokens);
+
 /// Size of a pass.
 struct PassLoad {
     std::int64_t n_tokens = 1;  // tokens that the pass processes

@@ -51,6 +51,10 @@ std::uint64_t hash_of(std::span<const std::byte> bytes) {
 [[noreturn]] void refuse(const fs::path& path, std::string_view what) {
     throw IoError(fmt::format("{}: the hidden states of the prompt cannot be kept: {}", path.string(), what));
 }
+[[noreturn]] void refuse_reading(const fs::path& path) {
+    throw IoError(
+        fmt::format("{}: the hidden states of the prompt cannot be read: {}", path.string(), std::strerror(errno)));
+}
 
 // Opens a file that is a side file, of whichever session and version; an invalid handle with errno 0 if there is a file
 // that is not.
@@ -141,6 +145,7 @@ std::optional<PromptFileHead> PromptFile::read_head(const fs::path& session) {
 std::optional<PromptFile> PromptFile::open(const fs::path& session, PromptFileShape shape) {
     const fs::path path = path_of(session);
     FileHandle file = open_side_file(path);
+    if (file.get() < 0 && errno != 0 && errno != ENOENT) refuse_reading(path);
     if (file.get() < 0) return std::nullopt;
     Head found;
     struct stat status {};

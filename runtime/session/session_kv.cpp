@@ -23,15 +23,15 @@ SessionKv::SessionKv(SessionFile& session, Target& target, std::size_t limit_byt
     max_chunks_ = static_cast<std::int64_t>(limit_bytes / chunk_bytes);
 }
 
-// Returns the most chunks, up to `max_chunks`, of which the file has what the target reads to be restored to them.
-std::int64_t SessionKv::restorable_chunks(std::int64_t max_chunks) const {
-    std::vector<std::int64_t> first_saved(n_layers_, 0);  // [layers]: from this chunk on, all before n_chunks are saved
+std::int64_t restorable_chunks(const SessionFile& session, const Target& target, std::int64_t max_chunks) {
+    const std::int64_t n_layers = session.begin().n_layers();
+    std::vector<std::int64_t> first_saved(n_layers, 0);  // [layers]: from this chunk on, all before n_chunks are saved
     std::int64_t most = 0;
     for (std::int64_t n_chunks = 1; n_chunks <= max_chunks; ++n_chunks) {
         bool has_all = true;
-        for (std::int64_t layer = 0; layer < n_layers_; ++layer) {
-            if (!session_.has_kv(layer, n_chunks - 1)) first_saved[layer] = n_chunks;
-            has_all = has_all && first_saved[layer] <= target_.first_restored_chunk(layer, n_chunks * kChunkTokens);
+        for (std::int64_t layer = 0; layer < n_layers; ++layer) {
+            if (!session.has_kv(layer, n_chunks - 1)) first_saved[layer] = n_chunks;
+            has_all = has_all && first_saved[layer] <= target.first_restored_chunk(layer, n_chunks * kChunkTokens);
         }
         if (has_all) most = n_chunks;
     }
@@ -43,7 +43,8 @@ std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int6
     std::int64_t n_chunks = 0;
     std::optional<std::pair<std::int64_t, std::int64_t>> damaged;  // layer, chunk
     do {
-        n_chunks = restorable_chunks(std::min(session_.text_tokens() - 1, max_tokens) / kChunkTokens);
+        n_chunks =
+            restorable_chunks(session_, target_, std::min(session_.text_tokens() - 1, max_tokens) / kChunkTokens);
         damaged.reset();
         std::int64_t n_read = 0;
         std::int64_t n_blocks = n_chunks * n_layers_;
@@ -83,8 +84,7 @@ std::optional<std::string> SessionKv::save() {
                 max_chunks_ = n_saved_;
                 return fmt::format(
                     "{}: a session begun by an older version cannot leave out KV that layers with a sliding window "
-                    "have "
-                    "given up",
+                    "have given up",
                     session_.path().string());
             }
             if (const auto refused = save_block(layer, n_saved_)) return refused;

@@ -18,6 +18,10 @@
 
 namespace slipstream {
 
+/// Returns the most KV chunks, up to `max_chunks`, to which `target` can be restored: the session has all blocks that
+/// Target::restore() then reads.
+[[nodiscard]] std::int64_t restorable_chunks(const SessionFile& session, const Target& target, std::int64_t max_chunks);
+
 class SessionKv {
 public:
     /// `session` and `target` must outlive this object. The KV blocks of each layer must have the same size in both
@@ -41,7 +45,6 @@ public:
     [[nodiscard]] std::optional<std::string> save();
 
 private:
-    [[nodiscard]] std::int64_t restorable_chunks(std::int64_t max_chunks) const;
     [[nodiscard]] std::optional<std::string> save_block(std::int64_t layer, std::int64_t chunk);
 
     SessionFile& session_;

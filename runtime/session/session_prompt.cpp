@@ -4,6 +4,7 @@
 #include <exception>
 #include <filesystem>
 #include <numeric>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/size_text.h"
 #include "runtime/loop/sequence.h"
+#include "runtime/session/session_kv.h"
 
 namespace slipstream {
 
@@ -80,12 +82,14 @@ void SessionPrompt::open() {
     std::error_code error;
     if (session_.begin().version == 1 || !std::filesystem::exists(PromptFile::path_of(path), error)) return;
     if (!session_.tokens().empty() || shape(0).end == 0) return PromptFile::remove(path);  // the prompt was computed
+    std::string refusal;
     try {
         file_ = PromptFile::open(path, shape(0));
         if (file_ && session_.is_intact())
             state_ = file_->read_state([&](const PromptState& state) { return has_kv_of(state); });
-    } catch (const IoError&) {
+    } catch (const IoError& refused) {
         state_.reset();
+        refusal = refused.what();
     }
     if (state_ && target_.takes_saved_prompt(state_->end)) {
         checkpoints_.saved = {
@@ -102,12 +106,13 @@ void SessionPrompt::open() {
             .rows_after = [this](std::int64_t layer, std::byte* out) { file_->read_rows_after(layer, out); }};
         return;
     }
-    lost_ = fmt::format(
-        "{}: {}; the prompt goes on after the KV chunks that are whole", PromptFile::path_of(path).string(),
-        state_  ? "the hidden states of the prompt cannot be used, since the prompt cannot go layer by layer "
-                  "with these devices and memory"
+    const std::string_view why =
+        state_ ? "the hidden states of the prompt cannot be used, since the prompt cannot go layer by layer with these "
+                 "devices and memory"
         : file_ ? "no checkpoint of the prompt is whole"
-                : "the checkpoints of the prompt are damaged or of another session");
+                : "the checkpoints of the prompt are damaged or of another session";
+    if (refusal.empty()) refusal = fmt::format("{}: {}", PromptFile::path_of(path).string(), why);
+    lost_ = refusal + "; the prompt goes on after the KV chunks that are whole";
     state_.reset();
     file_.reset();
     PromptFile::remove(path);
@@ -121,7 +126,34 @@ std::optional<std::string> SessionPrompt::prepare() {
         return reason;
     }
     save_seconds_ = Seconds(static_cast<double>(file_bytes_) / 2 / kWriteBytesPerSecond);
+    if (!file_) return std::nullopt;
+    try {
+        save_windows();
+    } catch (const IoError& refused) {
+        file_.reset();
+        state_.reset();
+        PromptFile::remove(session_.path());
+        return refused.what();
+    }
     return std::nullopt;
+}
+
+// Saves the KV of layers with a sliding window that the prompt begins after. The first layers overwrite it before the
+// last ones have read theirs, so no checkpoint could save it, and a restored prompt begins after it in all layers.
+void SessionPrompt::save_windows() {
+    const PromptFileShape& shape = file_->shape();
+    std::vector<std::byte> block;
+    for (std::int64_t layer = 0; layer < session_.begin().n_layers(); ++layer) {
+        const std::int64_t first = target_.first_restored_chunk(layer, shape.begin);
+        if (target_.first_restored_chunk(layer, shape.end) == first) continue;
+        block.resize(session_.begin().kv_bytes[layer]);
+        for (std::int64_t chunk = std::max(first, target_.first_kept_chunk(layer)); chunk < shape.begin / kChunkTokens;
+             ++chunk) {
+            if (session_.has_kv(layer, chunk)) continue;
+            target_.read_chunk(layer, chunk, block.data());
+            session_.append_kv(layer, chunk, block);
+        }
+    }
 }
 
 // Returns why there is no room for what prepare() wants to keep.
@@ -271,26 +303,17 @@ void SessionPrompt::save_kv(const PromptState& state, const PromptReader& reader
 }
 
 std::int64_t SessionPrompt::n_kept() const {
-    const std::int64_t n_chunks = std::min(session_.n_kv_chunks() * kChunkTokens, n_prompt());
-    if (!state_) return n_chunks;
+    const std::int64_t n_restorable = restorable_chunks(session_, target_, n_prompt() / kChunkTokens) * kChunkTokens;
+    if (!state_) return n_restorable;
     const std::int64_t n_steps = state_->n_prefill_chunks() * session_.begin().n_layers();
-    return std::max(n_chunks, state_->begin + (n_prompt() - state_->begin) * state_->n_steps() / n_steps);
-}
-
-// Whether the session has what the target reads to be restored to `n_tokens`.
-bool SessionPrompt::has_saved_to(std::int64_t n_tokens) const {
-    for (std::int64_t layer = 0; layer < session_.begin().n_layers(); ++layer)
-        for (std::int64_t chunk = target_.first_restored_chunk(layer, n_tokens); chunk < n_tokens / kChunkTokens;
-             ++chunk)
-            if (!session_.has_kv(layer, chunk)) return false;
-    return true;
+    return std::max(n_restorable, state_->begin + (n_prompt() - state_->begin) * state_->n_steps() / n_steps);
 }
 
 void SessionPrompt::finish() {
     if (target_.n_nodes() == 0) settle();
-    if (!file_ || target_.n_nodes() > 0 || target_.n_committed() < file_->shape().end ||
-        !has_saved_to(file_->shape().end))
-        return;
+    if (!file_ || target_.n_nodes() > 0) return;
+    const std::int64_t n_chunks = file_->shape().end / kChunkTokens;
+    if (target_.n_committed() < file_->shape().end || restorable_chunks(session_, target_, n_chunks) < n_chunks) return;
     file_.reset();
     state_.reset();
     PromptFile::remove(session_.path());

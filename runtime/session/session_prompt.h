@@ -79,8 +79,8 @@ private:
     [[nodiscard]] PromptFileShape shape(std::int64_t begin) const;
     void open();
     [[nodiscard]] std::optional<std::string> create();
+    void save_windows();
     [[nodiscard]] bool has_kv_of(const PromptState& state);
-    [[nodiscard]] bool has_saved_to(std::int64_t n_tokens) const;
     [[nodiscard]] bool is_due();
     void save(const PromptState& state, const PromptReader& reader);
     void save_kv(const PromptState& state, const PromptReader& reader);

@@ -11,6 +11,7 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu_device.h"
 #include "runtime/pass/prompt_kv_areas.h"
+#include "runtime/plan/pass_items.h"
 #include "runtime/session/session_kv.h"
 #include "tests/runtime/session_samples.h"
 #include "tests/support/error_text.h"

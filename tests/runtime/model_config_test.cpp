@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/model/model.h"
+#include "runtime/plan/pass_items.h"
 #include "tests/support/error_text.h"
 #include "tests/support/layers.h"
 

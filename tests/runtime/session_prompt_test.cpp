@@ -51,6 +51,7 @@ struct Kill {
     std::int64_t before_step = kNever;  // of this run
     std::int64_t in_save = kNever;      // the number of the chunk of hidden states, counted over all checkpoints
     std::int64_t cancel_at = kNever;    // not killed but cancelled before this step
+    std::int64_t n_live = 0;            // positions of the prompt whose KV the cache has from an earlier prompt
 };
 
 struct Ran {
@@ -95,6 +96,11 @@ protected:
         NoProposer none;
         GenerationLoop loop(engine.runner->sequence(), verifier, none, {.budget = 1, .end_tokens = {}});
         std::vector<TokenId> text = prompt_;
+        if (kill.n_live > 0) {
+            loop.resume({prompt_.begin(), prompt_.begin() + kill.n_live + 1}, kill.n_live + 1);
+            static_cast<void>(loop.step(1, &cancel));
+            engine.runner->sequence().keep_computed(kill.n_live);
+        }
         if (!path.empty()) {
             session = SessionFile::open(path);
             if (!session) session = SessionFile::create(path, begin(target));
@@ -247,6 +253,24 @@ TEST_F(SessionPromptTest, RingsOfWindowedLayersGoOn) {
             EXPECT_EQ(ran.tokens, expected.tokens);
             break;
         }
+    }
+}
+
+// The prompt begins after the KV of an earlier one, which the first layers overwrite: it is saved before.
+TEST_F(SessionPromptTest, RingsKeepWhatAPromptBeginsAfter) {
+    context_tokens_ = 3400;
+    files_ = make_tiny_model({.n_layers = kLayers, .context_tokens = context_tokens_, .window = 40});
+    set_prompt(3200);
+    const Ran expected = run({{kLayers}, Streams::Nothing}, {});
+    windowed_kv_ = WindowedKv::Ring;
+    for (const Streams streams : {Streams::Both, Streams::Weights}) {
+        fs::remove(path_);
+        EXPECT_TRUE(run({{kLayers}, streams}, path_, {.before_step = 7, .n_live = 1536}).killed);
+        const Ran resumed = run({{kLayers}, streams}, path_);
+        EXPECT_EQ(resumed.lost, "");
+        EXPECT_EQ(resumed.n_saved, 6);
+        EXPECT_EQ(resumed.tokens, expected.tokens);
+        EXPECT_EQ(n_files(), 1);
     }
 }
 

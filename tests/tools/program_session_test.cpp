@@ -177,7 +177,7 @@ TEST_F(SessionProgram, ContradictionsAreRefusedWithBothValues) {
     expect_refused({"--seed", "5"}, "--seed 5: the session " + file("s") + " was begun with 4");
     expect_refused({"--temperature", "0.7"}, "--temperature 0.7: the session " + file("s") + " was begun with 0.5");
     expect_refused({"--ctx", "4096"}, "was begun with 8192");
-    expect_refused({"--kv-type", "f32"}, "--kv-type F32");
+    expect_refused({"--kv-type", "f32"}, "--kv-type f32");
     expect_refused({"--stop", "end"}, "was begun with 'THE END'");
     expect_refused({"--prompt", "The fox said"}, "--prompt 'The fox said': the session");
     expect_refused({"--special"}, "--special 'true': the session " + file("s") + " was begun with none");

@@ -13,6 +13,7 @@
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model.h"
 #include "runtime/model/rope.h"
+#include "runtime/plan/pass_items.h"
 #include "runtime/text/chat/chat_template.h"
 #include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/tokenizer.h"

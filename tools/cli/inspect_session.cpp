@@ -93,8 +93,9 @@ void add_session(LabelledLines& out, const SessionFindings& found) {
     out.add("session", fmt::format("{}, version {}, {}", printable(found.path.string(), std::string::npos),
                                    begin.version, size_text(found.bytes)));
     out.add("model", printable(begin.model_path, std::string::npos));
-    out.add("computed on", fmt::format("{} ({}), split: {}, by version {}", begin.device_kind, begin.instruction_form,
-                                       split_of(begin), printable(begin.program_version)));
+    out.add("computed on",
+            fmt::format("{} ({}), split: {}, by version {}", printable(begin.device_kind),
+                        printable(begin.instruction_form), split_of(begin), printable(begin.program_version)));
     out.add("context", counted(begin.context_tokens, "token"));
     out.add("prompt", counted(found.n_prompt(), "token"));
     out.add("generated", counted(std::ssize(found.contents.tokens), "token"));
@@ -154,8 +155,8 @@ std::string chat_report(const fs::path& path, const nlohmann::json& chat, Report
     };
     const auto messages = chat.find("messages");
     const std::size_t n_messages = messages != chat.end() && messages->is_array() ? messages->size() : 0;
-    const bool is_answered =
-        n_messages == 0 || !messages->back().is_object() || messages->back().value("content", "x") != "";
+    const bool is_answered = n_messages == 0 || !messages->back().is_object() ||
+                             !messages->back().contains("content") || messages->back()["content"] != "";
     const std::optional<SessionFindings> kept = find_kept_prompt(path);
     if (layout == ReportLayout::Json) {
         JsonObject json;
@@ -179,7 +180,7 @@ std::string chat_report(const fs::path& path, const nlohmann::json& chat, Report
         add_session(out, *kept);
     } else {
         out.add("model", printable(text_at("model"), std::string::npos));
-        if (const std::string type = text_at("kv_type"); !type.empty()) out.add("kv cache", type);
+        if (const std::string type = text_at("kv_type"); !type.empty()) out.add("kv cache", printable(type));
     }
     return out.text();
 }

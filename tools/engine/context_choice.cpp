@@ -8,6 +8,7 @@
 #include "kernels/base/error.h"
 #include "runtime/model/model.h"
 #include "runtime/model/rope.h"
+#include "runtime/plan/pass_items.h"
 #include "tools/base/amounts.h"
 
 namespace slipstream::tools {

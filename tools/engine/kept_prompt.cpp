@@ -138,7 +138,11 @@ std::int64_t KeptPrompt::start(TextGenerator& generator, std::vector<TokenId> pr
     const auto n_most = std::min({std::ssize(held), std::ssize(prompt), target.n_committed()});
     const std::int64_t n_live = std::mismatch(held.begin(), held.begin() + n_most, prompt.begin()).first - held.begin();
     if (border <= n_live) return generator.start(std::move(prompt));  // leaves the session of an answer's first prompt
-    if (open(wanted) && (fs::exists(PromptFile::path_of(path_)) || session_->n_kv_chunks() * kChunkTokens > n_live)) {
+    const auto n_restorable = [&] {
+        return restorable_chunks(*session_, target, (std::ssize(prompt) - 1) / kChunkTokens) * kChunkTokens;
+    };
+    std::error_code error;
+    if (open(wanted) && (fs::exists(PromptFile::path_of(path_), error) || n_restorable() > n_live)) {
         restore(generator, std::move(prompt));
         return n_resumed_;
     }

@@ -15,6 +15,7 @@
 #include "runtime/model/item_memory.h"
 #include "runtime/model/model.h"
 #include "runtime/pass/forward.h"
+#include "runtime/plan/pass_items.h"
 #include "runtime/plan/split_plan.h"
 #include "tools/base/amounts.h"
 #include "tools/engine/kept_rates.h"

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/plan/pass_items.h"
 #include "runtime/plan/split_plan.h"
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
