@@ -99,7 +99,7 @@ void add_session(LabelledLines& out, const SessionFindings& found) {
     out.add("context", counted(begin.context_tokens, "token"));
     out.add("prompt", counted(found.n_prompt(), "token"));
     out.add("generated", counted(std::ssize(found.contents.tokens), "token"));
-    out.add("kv cache", fmt::format("{} of {}, {}", kv_type_option(begin.kv_dtype),
+    out.add("kv cache", fmt::format("{}, {} in all layers, {}", kv_type_option(begin.kv_dtype),
                                     counted(found.kv_chunks * kChunkTokens, "token"), size_text(found.kv_bytes)));
     if (found.side) out.add("side file", side_text(found));
     if (!found.contents.damage.empty()) out.add("damage", found.contents.damage);
