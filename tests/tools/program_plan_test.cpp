@@ -308,6 +308,21 @@ TEST(Plan, WhatDoesNotFitIsRefusedWithTheNumbers) {
     EXPECT_THAT(ring.err, AllOf(HasSubstr("a ring of 1.0 MiB is too small"), HasSubstr("--ring ")));
 }
 
+// `generate` keeps the model's context whatever the device's budget is, so `plan` of a file does not shorten it either.
+TEST(Plan, RefusesABudgetInTheWordsOfGenerate) {
+    const auto refusal = [](std::vector<std::string> arguments) {
+        for (const char* option : {"--devices", "cpu", "--device-memory", "14500000", "--draft", "context"})
+            arguments.emplace_back(option);
+        return run_program(arguments);
+    };
+    const ProgramResult planned = refusal({"plan"});
+    const ProgramResult generated = refusal({"generate", "-p", "x", "-n", "1"});
+    EXPECT_EQ(planned.code, 1);
+    EXPECT_EQ(generated.code, 1);
+    EXPECT_THAT(planned.err, HasSubstr("is too small"));
+    EXPECT_THAT(generated.err, HasSubstr(planned.err));
+}
+
 TEST(Plan, OptionsThatCannotActAreMistakes) {
     for (const auto& [arguments, said] : std::vector<std::pair<std::vector<std::string>, std::string>>{
              {{"--shape", "llama-71b"}, "no shape 'llama-71b'; there are"},

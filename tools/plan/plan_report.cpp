@@ -154,9 +154,18 @@ PlacedPlan final_plan(const PlanRequest& request, std::int64_t context_tokens) {
     return plan;
 }
 
+/// Returns whether this context fits into memory. Throws OutOfBudget if a run of `generate` does not fit on the
+/// devices: it shortens the context for the host's memory only.
 bool context_fits(const PlanRequest& request, std::int64_t context_tokens) {
+    std::optional<PlacedPlan> planned;
     try {
-        check_host(request, final_plan(request, context_tokens).host_needs(), context_tokens);
+        planned = final_plan(request, context_tokens);
+    } catch (const OutOfBudget&) {
+        if (request.run) throw;
+        return false;
+    }
+    try {
+        check_host(request, planned->host_needs(), context_tokens);
     } catch (const OutOfBudget&) {
         return false;
     }
