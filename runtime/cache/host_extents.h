@@ -22,8 +22,7 @@ namespace slipstream {
 class HostExtents {
 public:
     /// Reserves memory of `arena` for all chunks that `store` keeps and that are not resident. Both must outlive this
-    /// object.
-    /// Throws OutOfBudget.
+    /// object. Throws OutOfBudget.
     HostExtents(PinnedArena& arena, const DeviceKv& store);
     ~HostExtents();
     HostExtents(const HostExtents&) = delete;

@@ -1,7 +1,7 @@
-// Ring of a windowed layer: how many KV chunks a layer with a sliding window keeps, and where a chunk is among them.
+// Ring of KV chunks: how many chunks a layer with a sliding window keeps, and which of them queries read.
 //
-// A windowed layer reads its last `window` positions only. It keeps R chunks, and chunk c is in place c mod R, so that
-// it replaces chunk c - R. R is large enough for the window, a cut of kCutSlackTokens, and two prefill chunks.
+// A query of such a layer reads the last `window` positions only. The layer keeps R chunks: chunk c is in place c mod R
+// (DeviceKv::place()), so it overwrites chunk c - R.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/base/checked_math.h"
+#include "kernels/matmul.h"
 
 namespace slipstream {
 
@@ -17,10 +18,12 @@ namespace slipstream {
 /// path that one pass commits, and than most turns of a chat.
 inline constexpr std::int64_t kCutSlackTokens = 1024;
 
-/// Returns how many KV chunks a layer with this window keeps (0: no window), of a context of `n_chunks`.
+/// Returns how many KV chunks a layer with this window (0: none) keeps of a context of `n_chunks`. A ring has room for
+/// the window, for a cut of kCutSlackTokens and for the other positions of a prefill chunk whose first query reads the
+/// window; two chunks more, since window and prefill chunk begin within a chunk.
 [[nodiscard]] constexpr std::int64_t kept_chunks(std::int64_t window, std::int64_t n_chunks) {
     if (window <= 0 || window / kChunkTokens >= n_chunks) return n_chunks;
-    return std::min(n_chunks, (window + kCutSlackTokens + 511 + kChunkTokens - 1) / kChunkTokens + 2);
+    return std::min(n_chunks, ceil_div(window + kCutSlackTokens + kPrefillChunkTokens - 1, kChunkTokens) + 2);
 }
 
 /// Returns the window of a layer, 0 if `windows` ([n_layers], or empty: no layer has one) has none.

@@ -127,11 +127,9 @@ bool GenerationLoop::is_saved() const {
            state.n_after == sequence_->n_prompt() - state.end && target_->takes_saved_prompt(state.end);
 }
 
-// As is_saved(); drops what is saved if the pass cannot go on with it.
-bool GenerationLoop::goes_on_with_saved() {
-    const bool is_usable = is_saved();
-    if (!is_usable && checkpoints_ != nullptr) checkpoints_->saved.reset();
-    return is_usable;
+// Drops a saved prompt that the next pass cannot go on with.
+void GenerationLoop::drop_unusable_saved() {
+    if (checkpoints_ != nullptr && !is_saved()) checkpoints_->saved.reset();
 }
 
 bool GenerationLoop::prefill(const PromptProgress& on_progress, const std::atomic<bool>* cancel) {
@@ -178,7 +176,7 @@ bool GenerationLoop::feed_with_prompt(const PromptProgress& on_progress, const s
     const std::int64_t begin = target_->n_committed();
     const std::int64_t border = prompt_border();
     const PassControl control = control_of(begin, sequence_->n_prompt(), on_progress, cancel);
-    static_cast<void>(goes_on_with_saved());
+    drop_unusable_saved();
     sequence_->extend(border);
     add_chain(sequence_->n_prompt() - border);
     const auto last =
@@ -209,7 +207,9 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
 
     Laps laps(*this);
     tree_.reset(text().back());
-    const std::int64_t budget = goes_on_with_saved() ? 1 : limits_.budget;  // draft tokens have not passed those layers
+    drop_unusable_saved();
+    // Draft tokens have not passed the layers that a saved prompt has passed.
+    const std::int64_t budget = is_saved() ? 1 : limits_.budget;
     proposer_->propose(tree_, {.budget = budget, .max_depth = max_new_tokens - 1, .text = text()});
     CHECK(tree_.size() <= limits_.budget, "{} nodes proposed, budget {}", tree_.size(), limits_.budget);
     seconds_.draft += laps.end_lap("draft", tree_.size());

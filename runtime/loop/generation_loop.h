@@ -103,7 +103,7 @@ private:
     [[nodiscard]] std::int64_t prompt_border() const;
     [[nodiscard]] bool takes_prompt() const;
     [[nodiscard]] bool is_saved() const;
-    [[nodiscard]] bool goes_on_with_saved();
+    void drop_unusable_saved();
     [[nodiscard]] LogitRows run(const TargetPass& pass);
     void add_chain(std::int64_t n);
     [[nodiscard]] std::span<const TokenId> part_of_text(std::int64_t begin, std::int64_t end) const;

@@ -20,8 +20,8 @@ struct LogitRequest {
     std::int64_t n_ids = 0;         // only ids below it are considered; 0: the whole vocabulary
 };
 
-/// Returns one request that serves two readers of the same rows; n_ids of both must be 0 (CHECKed). If both want a sum,
-/// or both want a draw, only that of `first` is computed.
+/// Combines what two readers of a pass's logits request. n_ids of both must be 0 (CHECKed). If both request a sum, or
+/// both a draw, the result has only that of `first`.
 [[nodiscard]] LogitRequest both(const LogitRequest& first, const LogitRequest& second);
 
 /// The best tokens of a row: those with higher logits, of equal logits the lower id; NaN and -inf never count.

@@ -23,8 +23,8 @@ public:
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
     /// Returns the chat in the file, nullopt if the file is empty. Throws as load_chat_session().
     [[nodiscard]] std::optional<ChatSession> load(const ChatSettings& defaults) const;
-    /// Replaces the file atomically. Throws IoError; RequestError if the file was removed and another process has
-    /// created and locked one of the same name.
+    /// Replaces the file atomically. Throws IoError; RequestError if the file was removed, and another process has
+    /// created a new file under this path and holds its lock.
     void save(const ChatSession& session);
 
 private:

@@ -1,4 +1,5 @@
-// The settings that /set changes during a chat. A value is checked by the rules of the option of the same name.
+// The settings that /set changes during a chat. For a value, the rules are those of the command-line option with that
+// name.
 #pragma once
 
 #include <span>
@@ -13,9 +14,9 @@ namespace slipstream::tools {
 /// of where an answer ends (max-tokens, stop). The strings are constants of the program.
 [[nodiscard]] std::span<const std::string_view> setting_names();
 
-/// Sets the setting `name`. "stop" takes one text, in which \n stands for a newline, or "none" to remove all. `where`
-/// is the source of the value in error messages ("/set"). Throws UsageError for an unknown name (the error names the
-/// closest one) and for a value out of range; `settings` is then unchanged.
+/// Changes the setting called `name` to `value`. "stop" takes one text, in which \n stands for a newline, or "none" to
+/// remove all. `where` is the source of the value in error messages ("/set"). Throws UsageError for an unknown name
+/// (the error names the closest one) and for a value out of range; `settings` is then unchanged.
 void change_setting(ChatSettings& settings, std::string_view name, const std::string& value, std::string_view where);
 
 /// Returns name and value, "temperature 0.8", in the form that change_setting() accepts; several stop texts are listed

@@ -163,6 +163,7 @@ std::int64_t KeptPrompt::start(TextGenerator& generator, std::vector<TokenId> pr
     }
     try {
         if (!session_) session_ = SessionFile::create(path_, std::move(wanted));
+        open_prompt(generator);
         attach(generator);
     } catch (const IoError& refused) {
         close();
@@ -172,12 +173,9 @@ std::int64_t KeptPrompt::start(TextGenerator& generator, std::vector<TokenId> pr
 }
 
 void KeptPrompt::restore(TextGenerator& generator, std::vector<TokenId> prompt) {
-    Target& target = generator.sequence().target();
     generator.sequence().keep_computed(0);
     const auto n_prompt = std::ssize(prompt);
-    kv_.emplace(*session_, target, limit_bytes_);
-    prompt_ = std::make_unique<SessionPrompt>(
-        *session_, target, static_cast<std::size_t>(generator.model().config().d_model) * sizeof(float), limit_bytes_);
+    open_prompt(generator);
     const std::optional<PromptState> saved = prompt_->saved();
     n_resumed_ = prompt_->n_kept();
     const std::int64_t n_restored = kv_->restore({}, saved ? saved->begin : std::numeric_limits<std::int64_t>::max());
@@ -190,14 +188,16 @@ void KeptPrompt::restore(TextGenerator& generator, std::vector<TokenId> prompt) 
     attach(generator);
 }
 
-// Keeps the prompt from now on. Its KV is restored.
-void KeptPrompt::attach(TextGenerator& generator) {
+// Reads what the session and its side file hold of the prompt.
+void KeptPrompt::open_prompt(TextGenerator& generator) {
     Target& target = generator.sequence().target();
-    if (!kv_) kv_.emplace(*session_, target, limit_bytes_);
-    if (!prompt_)
-        prompt_ = std::make_unique<SessionPrompt>(
-            *session_, target, static_cast<std::size_t>(generator.model().config().d_model) * sizeof(float),
-            limit_bytes_);
+    const std::size_t row_bytes = static_cast<std::size_t>(generator.model().config().d_model) * sizeof(float);
+    kv_.emplace(*session_, target, limit_bytes_);
+    prompt_ = std::make_unique<SessionPrompt>(*session_, target, row_bytes, limit_bytes_);
+}
+
+// Keeps the prompt from now on. Call after open_prompt(), when the KV that is kept is restored.
+void KeptPrompt::attach(TextGenerator& generator) {
     if (const auto reason = prompt_->prepare()) {
         callbacks_.note(fmt::format("if the prompt is interrupted, it begins anew: {}", *reason));
     } else if (kv_->max_tokens() < Sequence::prefill_border(std::ssize(session_->begin().prompt))) {

@@ -3,8 +3,9 @@
 // session ("F.kv" for a chat F) has the prompt's tokens and its KV alone. While the prompt goes layer by layer, there
 // is a side file beside it (runtime/session/prompt_file.h). Both are removed when the answer is in the chat's file.
 //
-// What is kept is used only by a prompt of the same tokens with the same model, context, KV type, kinds of devices and
-// split. Anything else costs a line, and the prompt begins anew.
+// A later start uses these files only if the prompt's tokens, the model, the context, the KV type, the kinds of devices
+// and the split are equal to those that the session records. Otherwise a line says what differs, and the prompt is
+// computed from its start.
 #pragma once
 
 #include <chrono>
@@ -61,6 +62,7 @@ private:
     using Clock = std::chrono::steady_clock;
     [[nodiscard]] bool open(const SessionBegin& wanted);
     void restore(TextGenerator& generator, std::vector<TokenId> prompt);
+    void open_prompt(TextGenerator& generator);
     void attach(TextGenerator& generator);
     [[nodiscard]] std::optional<std::string> save_now();
     void close();
