@@ -53,21 +53,12 @@ private:
     }
 
     __device__ __forceinline__ void enter_step() {
-        const bool shared = issued_ < steps_.n_shared;
-        int step = steps_.first_shared + issued_;
         const AttentionPlace place = place_of(a_);
-        chunk_slots_ = kStepSlots;
-        end_slot_ = kStepSlots;
-        if (!shared) {
-            const AttentionGather& gather = a_.gathers[steps_.first_gather + issued_ - steps_.n_shared];
-            step = gather.step;
-            chunk_slots_ = place.n_committed - step * kStepSlots;
-            end_slot_ = gather.end_slot;
-            rows_at_ = gather.rows_at;
-        }
-        step_k_ = chunk_slots_ > 0 ? a_.chunks[step / kChunkSteps - place.table_first] : a_.scratch_k;
-        if (chunk_slots_ > 0)
-            step_k_ += (int64_t{head_} * 2 * kChunkSlots + step % kChunkSteps * kStepSlots) * q8_row_bytes(D);
+        at_ = slots_of_step(a_, place, steps_, issued_);
+        const int chunk_number = at_.step / kChunkSteps - place.table_first;
+        step_k_ = at_.chunk_slots > 0 ? a_.chunks[chunk_number] : a_.scratch_k;
+        if (at_.chunk_slots > 0)
+            step_k_ += (int64_t{head_} * 2 * kChunkSlots + at_.step % kChunkSteps * kStepSlots) * q8_row_bytes(D);
     }
 
     __device__ __forceinline__ void issue() {
@@ -77,7 +68,7 @@ private:
             const int first_slot = part_ % kParts * Slots;
             const auto dst = raw(write_);
             const std::byte* step = step_k_ + (values ? int64_t{kChunkSlots} * q8_row_bytes(D) : 0);
-            if (first_slot + Slots <= chunk_slots_) {
+            if (first_slot + Slots <= at_.chunk_slots) {
                 copy_rows(dst, step, first_slot);
             } else {
                 gather_rows(dst, step, values ? a_.scratch_v : a_.scratch_k, first_slot);
@@ -111,12 +102,12 @@ private:
             const int word = i % kWords;
             const int slot = first_slot + row;
             uint32_t value = 0;
-            if (slot < chunk_slots_) {
+            if (slot < at_.chunk_slots) {
                 value = gpu::load_4(step + (word < kCodeWords
                                                 ? slot * D + 4 * word
                                                 : kStepSlots * D + slot * kScaleWords * 4 + 4 * (word - kCodeWords)));
-            } else if (slot < end_slot_) {
-                const int64_t number = a_.rows[rows_at_ + slot];
+            } else if (slot < at_.end_slot) {
+                const int64_t number = a_.rows[at_.rows_at + slot];
                 value = gpu::load_4(scratch + (number * a_.n_kv_heads + head_) * q8_row_bytes(D) + 4 * word);
             }
             dst[word < kCodeWords ? row * kCodeWords + word
@@ -157,9 +148,7 @@ private:
     int part_ = 0;    // sub-tile of step number issued_
     int write_ = 0;   // slot of the ring to fill next
     int read_ = 0;
-    int chunk_slots_ = 0;  // slots of step number issued_ that are in its KV chunk; the others are in scratch
-    int end_slot_ = 0;     // slots of step number issued_ that have a row; the others become zeros
-    int rows_at_ = 0;
+    StepSlots at_;                       // of step number issued_
     const std::byte* step_k_ = nullptr;  // the keys of step number issued_, in its KV chunk
 };
 

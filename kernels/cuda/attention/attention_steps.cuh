@@ -53,6 +53,29 @@ __device__ __forceinline__ StepList steps_within(const AttentionLaunch& a, const
     return {first, n_shared, gather, n_shared + end_gather - gather};
 }
 
+/// Where the KV rows of a step's slots are.
+struct StepSlots {
+    int step = 0;
+    int chunk_slots = kStepSlots;  // slots that are in the step's KV chunk; the others are in scratch
+    int end_slot = kStepSlots;     // slots that have a row
+    int rows_at = 0;               // the scratch row of slot s is AttentionLaunch::rows[rows_at + s]
+};
+
+/// Returns where the KV rows of the `i`-th step of the list are: in its KV chunk, or in KV chunk and scratch.
+__device__ __forceinline__ StepSlots slots_of_step(const AttentionLaunch& a, const AttentionPlace& place,
+                                                   const StepList& steps, int i) {
+    StepSlots slots;
+    slots.step = steps.first_shared + i;
+    if (i >= steps.n_shared) {
+        const AttentionGather& gather = a.gathers[steps.first_gather + i - steps.n_shared];
+        slots.step = gather.step;
+        slots.chunk_slots = place.n_committed - gather.step * kStepSlots;
+        slots.end_slot = gather.end_slot;
+        slots.rows_at = gather.rows_at;
+    }
+    return slots;
+}
+
 /// The ring of a thread block. All its threads make it and call its functions together.
 template <class Kv, int D, int Slots, int Stages>
 class StepRing {
@@ -88,23 +111,14 @@ public:
     __device__ __forceinline__ void end() { gpu::copy_async_wait<0>(); }
 
 private:
-    // Sets where step number issued_ is read: rows of its KV chunk, or of KV chunk and scratch.
+    // Sets where step number issued_ is read.
     __device__ __forceinline__ void enter_step() {
-        const bool shared = issued_ < steps_.n_shared;
-        int step = steps_.first_shared + issued_;
         const AttentionPlace place = place_of(a_);
-        chunk_slots_ = kStepSlots;
-        end_slot_ = kStepSlots;
-        if (!shared) {
-            const AttentionGather& gather = a_.gathers[steps_.first_gather + issued_ - steps_.n_shared];
-            step = gather.step;
-            chunk_slots_ = place.n_committed - step * kStepSlots;
-            end_slot_ = gather.end_slot;
-            rows_at_ = gather.rows_at;
-        }
-        const auto* chunk = chunk_slots_ > 0 ? a_.chunks[step / kChunkSteps - place.table_first] : a_.scratch_k;
-        chunk_k_ = reinterpret_cast<const Kv*>(chunk);
-        if (chunk_slots_ > 0) chunk_k_ += (int64_t{head_} * 2 * kChunkSlots + step % kChunkSteps * kStepSlots) * D;
+        at_ = slots_of_step(a_, place, steps_, issued_);
+        const int chunk_number = at_.step / kChunkSteps - place.table_first;
+        chunk_k_ = reinterpret_cast<const Kv*>(at_.chunk_slots > 0 ? a_.chunks[chunk_number] : a_.scratch_k);
+        if (at_.chunk_slots > 0)
+            chunk_k_ += (int64_t{head_} * 2 * kChunkSlots + at_.step % kChunkSteps * kStepSlots) * D;
     }
 
     __device__ __forceinline__ void issue() {
@@ -114,7 +128,7 @@ private:
             const int first_slot = part_ % kParts * Slots;
             const auto dst = ring_ + write_ * kElements;
             const Kv* rows = chunk_k_ + (values ? int64_t{kChunkSlots} * D : 0);
-            if (first_slot + Slots <= chunk_slots_) {
+            if (first_slot + Slots <= at_.chunk_slots) {
                 copy_rows(dst, rows + first_slot * D);
             } else {
                 gather_rows(dst, rows, reinterpret_cast<const Kv*>(values ? a_.scratch_v : a_.scratch_k), first_slot);
@@ -140,11 +154,11 @@ private:
             const int slot = first_slot + i / kPieces;
             const int at = i % kPieces * 8;
             const Kv* row = chunk_rows + slot * D;
-            if (slot >= chunk_slots_) {
-                const int number = slot < end_slot_ ? a_.rows[rows_at_ + slot] : 0;
+            if (slot >= at_.chunk_slots) {
+                const int number = slot < at_.end_slot ? a_.rows[at_.rows_at + slot] : 0;
                 row = scratch + (int64_t{number} * a_.n_kv_heads + head_) * D;
             }
-            gpu::copy_async_16_or_zero(dst + i / kPieces * kPitch + at, row + at, slot < end_slot_ ? 16 : 0);
+            gpu::copy_async_16_or_zero(dst + i / kPieces * kPitch + at, row + at, slot < at_.end_slot ? 16 : 0);
         }
     }
 
@@ -156,9 +170,7 @@ private:
     int part_ = 0;    // sub-tile of step number issued_
     int write_ = 0;   // slot of the ring to fill next
     int read_ = 0;
-    int chunk_slots_ = 0;  // slots of step number issued_ that are in its KV chunk; the others are in scratch
-    int end_slot_ = 0;     // slots of step number issued_ that have a row; the others become zeros
-    int rows_at_ = 0;
+    StepSlots at_;                 // of step number issued_
     const Kv* chunk_k_ = nullptr;  // slot 0 of the step's keys
 };
 
