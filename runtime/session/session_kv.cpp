@@ -38,7 +38,7 @@ std::int64_t restorable_chunks(const SessionFile& session, const Target& target,
     return most;
 }
 
-std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress,
+std::int64_t SessionKv::restore(const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
                                 std::int64_t max_tokens) {
     std::int64_t n_chunks = 0;
     std::optional<std::pair<std::int64_t, std::int64_t>> damaged;  // layer, chunk
@@ -46,10 +46,12 @@ std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int6
         n_chunks =
             restorable_chunks(session_, target_, std::min(session_.text_tokens() - 1, max_tokens) / kChunkTokens);
         damaged.reset();
-        std::int64_t n_read = 0;
-        std::int64_t n_blocks = n_chunks * n_layers_;
-        for (std::int64_t layer = 0; layer < n_layers_; ++layer)
-            n_blocks -= target_.first_restored_chunk(layer, n_chunks * kChunkTokens);
+        std::uint64_t n_read = 0;  // bytes
+        std::uint64_t n_bytes_in_all = 0;
+        for (std::int64_t layer = 0; layer < n_layers_; ++layer) {
+            const std::int64_t first = target_.first_restored_chunk(layer, n_chunks * kChunkTokens);
+            n_bytes_in_all += static_cast<std::uint64_t>(n_chunks - first) * session_.begin().kv_bytes[layer];
+        }
         try {
             if (n_chunks > 0)
                 target_.restore(0, n_chunks * kChunkTokens,
@@ -61,7 +63,8 @@ std::int64_t SessionKv::restore(const std::function<void(std::int64_t, std::int6
                                         throw FormatError("damaged KV");
                                     }
                                     if (is_padded) std::copy_n(block_.data(), n_bytes, out);
-                                    if (on_progress) on_progress(++n_read, n_blocks);
+                                    n_read += session_.begin().kv_bytes[layer];
+                                    if (on_progress) on_progress(n_read, n_bytes_in_all);
                                 });
         } catch (const Error&) {
             if (!damaged) throw;

@@ -34,9 +34,9 @@ public:
     /// Fills the empty target with the saved KV, of at most `max_tokens` positions, and returns their number. The
     /// session's last token stays outside: the next pass feeds it. A damaged block and all after it are dropped
     /// (SessionFile::damage()). With `max_tokens`, the session's KV can be read afterwards (SessionFile::release_kv()).
-    /// `on_progress` gets the blocks done and in total; it starts again from the first block after a damaged one was
+    /// `on_progress` gets the bytes read and in total; it starts again from the first block after a damaged one was
     /// found. It may throw; the target is then empty.
-    std::int64_t restore(const std::function<void(std::int64_t, std::int64_t)>& on_progress = {},
+    std::int64_t restore(const std::function<void(std::uint64_t, std::uint64_t)>& on_progress = {},
                          std::int64_t max_tokens = std::numeric_limits<std::int64_t>::max());
 
     /// Saves the chunks that are full and whose tokens are in the session. Does nothing while the target has nodes,

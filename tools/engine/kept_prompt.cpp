@@ -172,13 +172,23 @@ std::int64_t KeptPrompt::start(TextGenerator& generator, std::vector<TokenId> pr
     return n_reused;
 }
 
+// Fills the target with the saved KV of at most `max_tokens` positions, and returns their number.
+std::int64_t KeptPrompt::read_kv(std::int64_t max_tokens) {
+    const WorkProgress progress = callbacks_.work("reading the KV of the prompt");
+    return kv_->restore(
+        [&](std::uint64_t done, std::uint64_t total) {
+            progress(static_cast<double>(done), static_cast<double>(total), size_text(done));
+        },
+        max_tokens);
+}
+
 void KeptPrompt::restore(TextGenerator& generator, std::vector<TokenId> prompt) {
     generator.sequence().keep_computed(0);
     const auto n_prompt = std::ssize(prompt);
     open_prompt(generator);
     const std::optional<PromptState> saved = prompt_->saved();
     n_resumed_ = prompt_->n_kept();
-    const std::int64_t n_restored = kv_->restore({}, saved ? saved->begin : std::numeric_limits<std::int64_t>::max());
+    const std::int64_t n_restored = read_kv(saved ? saved->begin : std::numeric_limits<std::int64_t>::max());
     if (!saved) n_resumed_ = n_restored;
     if (!prompt_->lost().empty()) callbacks_.note(prompt_->lost());
     if (!session_->damage().empty()) callbacks_.note(fmt::format("{}: {}", path_.string(), session_->damage()));

@@ -63,6 +63,7 @@ private:
     [[nodiscard]] bool open(const SessionBegin& wanted);
     void restore(TextGenerator& generator, std::vector<TokenId> prompt);
     void open_prompt(TextGenerator& generator);
+    [[nodiscard]] std::int64_t read_kv(std::int64_t max_tokens);
     void attach(TextGenerator& generator);
     [[nodiscard]] std::optional<std::string> save_now();
     void close();

@@ -265,13 +265,11 @@ void TextSession::say_what_is_kept(std::int64_t longest_tokens, const EngineCall
 
 std::int64_t TextSession::restore(SessionKv& kv, std::int64_t max_tokens, const EngineCallbacks& callbacks) const {
     WorkProgress progress = callbacks.work("reading the session");
-    std::size_t bytes = 0;
-    const auto on_progress = [&](std::int64_t done, std::int64_t total) {
-        if (done == 1) bytes = 0;                                    // reading begins anew after a damaged block
-        bytes += begin().kv_bytes[(done - 1) % begin().n_layers()];  // a chunk's blocks come layer after layer
-        progress(static_cast<double>(done), static_cast<double>(total), size_text(bytes));
-    };
-    const std::int64_t n_restored = kv.restore(on_progress, max_tokens);
+    const std::int64_t n_restored = kv.restore(
+        [&](std::uint64_t done, std::uint64_t total) {
+            progress(static_cast<double>(done), static_cast<double>(total), size_text(done));
+        },
+        max_tokens);
     if (!file_->damage().empty()) callbacks.note(fmt::format("{}: {}", request_.path.string(), file_->damage()));
     return n_restored;
 }
