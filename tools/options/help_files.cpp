@@ -36,7 +36,7 @@ std::string replaced(std::string text, std::string_view what, std::string_view b
 }
 
 // Returns `text` as a word in single quotes for sh, bash and zsh.
-std::string quoted(std::string_view text) {
+std::string in_single_quotes(std::string_view text) {
     return fmt::format("'{}'", replaced(std::string(text), "'", "'\\''"));
 }
 
@@ -113,7 +113,8 @@ std::string zsh_completion(std::span<const CommandSpec> commands) {
         return result;
     };
     for (const CommandSpec& command : commands)
-        text += fmt::format("        {}\n", quoted(fmt::format("{}:{}", command.name, plain(command.summary))));
+        text +=
+            fmt::format("        {}\n", in_single_quotes(fmt::format("{}:{}", command.name, plain(command.summary))));
     text += fmt::format(
         "        'help:All about a command'\n"
         "    )\n"
@@ -127,7 +128,8 @@ std::string zsh_completion(std::span<const CommandSpec> commands) {
         text += fmt::format("        {}) options=(\n", command.name);
         for_each_option(command, [&](const OptionSpec& option, const std::vector<std::string>& spellings) {
             for (const std::string& spelling : spellings)
-                text += fmt::format("            {}\n", quoted(fmt::format("{}:{}", spelling, plain(option.help))));
+                text += fmt::format("            {}\n",
+                                    in_single_quotes(fmt::format("{}:{}", spelling, plain(option.help))));
         });
         text += "        ) ;;\n";
     }
