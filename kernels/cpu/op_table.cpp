@@ -85,6 +85,7 @@ constexpr OpTable kAvx512{
 };
 constexpr OpTable avx512_vnni() {
     OpTable table = kAvx512;
+    table.attention = attention_avx512_vnni;
     table.matmul = matmul_avx512_vnni;
     return table;
 }

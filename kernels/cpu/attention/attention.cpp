@@ -197,11 +197,15 @@ void attention_avx2(ExecRef exec, const AttentionArgs& args) {
     Attention(exec, args, {reduce_step_avx2, widen_step_avx2}).run();
 }
 void attention_avx512(ExecRef exec, const AttentionArgs& args) {
-    Attention(exec, args, {reduce_step_avx512, widen_step_avx512, kMaxQ8Batch}).run();
+    Attention(exec, args, {reduce_step_avx512, widen_step_avx512}).run();
 }
-
+void attention_avx512_vnni(ExecRef exec, const AttentionArgs& args) {
+    if (args.shape.dtype != DType::Q8_0) return attention_avx512(exec, args);
+    Attention(exec, args, {reduce_step_q8_vnni, nullptr, kMaxQ8Batch}).run();
+}
 void attention_avx512_bf16(ExecRef exec, const AttentionArgs& args) {
-    Attention(exec, args, {reduce_step_avx512_near, nullptr, kMaxQ8Batch}).run();
+    if (args.shape.dtype == DType::Q8_0) return attention_avx512_vnni(exec, args);
+    Attention(exec, args, {reduce_step_avx512_near, nullptr}).run();
 }
 #endif
 

@@ -14,8 +14,10 @@ namespace slipstream::cpu {
 void attention_scalar(ExecRef exec, const AttentionArgs& args);
 void attention_avx2(ExecRef exec, const AttentionArgs& args);
 void attention_avx512(ExecRef exec, const AttentionArgs& args);
-/// Gives the same bits as attention_avx512(). Only the prefetching of KV rows differs: it suits the machines for which
-/// the kernel variant avx512_bf16 is chosen.
+/// Gives the same bits as attention_avx512(), but for Q8_0, of which it multiplies integers.
+void attention_avx512_vnni(ExecRef exec, const AttentionArgs& args);
+/// Gives the same bits as attention_avx512_vnni(). Only the prefetching of KV rows differs: it suits the machines for
+/// which the kernel variant avx512_bf16 is chosen.
 void attention_avx512_bf16(ExecRef exec, const AttentionArgs& args);
 
 void kv_write_scalar(ExecRef exec, const KvWriteArgs& args);

@@ -1,11 +1,8 @@
 // An attention step in AVX-512. Scores: 64 slots in four registers a query, dimensions in ascending order. Values:
-// blocks of 64 dimensions in four registers a query, slots in ascending order. Up to four queries, of Q8_0 six, share
-// each load and widening. Of Q8_0, products of 32 dimensions are summed and then scaled; values are multiplied by
-// scaled weights.
-#include <limits>
-
+// blocks of 64 dimensions in four registers a query, slots in ascending order. Up to four queries share each load and
+// widening. Codes of Q8_0 have functions of their own (attention_q8_avx512.cpp).
 #include "kernels/cpu/attention/attention_step.h"
-#include "kernels/cpu/attention/exp_avx512.h"
+#include "kernels/cpu/attention/softmax_avx512.h"
 #include "kernels/cpu/attention/widen.h"
 #include "kernels/cpu/target.h"
 
@@ -23,9 +20,8 @@ enum class Fetch : std::uint8_t { ByL2, IntoL1 };
 /// Behind how many bytes of keys or values what follows is not theirs but the next step's: L1 holds that twice.
 constexpr std::int64_t kNearBytes = 16 << 10;
 
-// Lines per query. More of Q8_0 would ask for most of a step at once, and wait for it.
-template <DType kType>
-constexpr int kSoftmaxLines = kType == DType::Q8_0 ? 3 : 16;
+// Lines of values that are prefetched per query during the softmax.
+constexpr int kSoftmaxLines = 16;
 
 // What to fetch while keys, the softmax, or values are computed.
 struct Ahead {
@@ -60,108 +56,32 @@ template <Fetch kFetch, DType kType, std::int64_t count>
 
 constexpr __mmask16 kAll = 0xffff;
 
-// softmax_step (attention_step.h) with the scores in registers: the same bits.
-template <bool kSoftcap>
-[[gnu::always_inline]] SLIPSTREAM_AVX512 inline float softmax(const __m512 (&raw)[kStepTokens / 16],
-                                                              const AttentionStep& step, QueryState& state,
-                                                              float* weights) {
-    constexpr int kVectors = kStepTokens / 16;
-    const std::uint64_t visible = (~std::uint64_t{0} << step.first_slot) & (~std::uint64_t{0} >> (64 - step.end_slot));
-    const __m512 minus_infinity = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
-    const __m512 scale = _mm512_set1_ps(step.scale);
-    __m512 score[kVectors];
-#pragma GCC unroll 4
-    for (int i = 0; i < kVectors; ++i) {
-        const auto mask = static_cast<__mmask16>(visible >> (16 * i));
-        if constexpr (kSoftcap)
-            score[i] = _mm512_mask_mov_ps(minus_infinity, mask,
-                                          softcap16(_mm512_mul_ps(raw[i], scale), Softcap(step.softcap)));
-        else
-            score[i] = _mm512_mask_mul_ps(minus_infinity, mask, raw[i], scale);
-    }
-    const __m512 best = _mm512_max_ps(_mm512_max_ps(score[3], score[2]), _mm512_max_ps(score[1], score[0]));
-    const float highest = _mm512_reduce_max_ps(best);
-    const float m = highest > state.m ? highest : state.m;
-    const __m512 shift = _mm512_set1_ps(m);
-#pragma GCC unroll 4
-    for (int i = 0; i < kVectors; ++i) {
-        score[i] = exp16(_mm512_sub_ps(score[i], shift));
-        _mm512_store_ps(weights + 16 * i, score[i]);
-    }
-    const __m512 sum16 = _mm512_add_ps(_mm512_add_ps(score[0], score[1]), _mm512_add_ps(score[2], score[3]));
-    const __m256 sum8 = _mm256_add_ps(_mm512_castps512_ps256(sum16), _mm512_extractf32x8_ps(sum16, 1));
-    const __m128 sum4 = _mm_add_ps(_mm256_castps256_ps128(sum8), _mm256_extractf128_ps(sum8, 1));
-    const __m128 sum2 = _mm_add_ps(sum4, _mm_movehl_ps(sum4, sum4));
-    const float sum = _mm_cvtss_f32(_mm_add_ss(sum2, _mm_movehdup_ps(sum2)));
-    const float keep = exp_float(state.m - m);
-    state.m = m;
-    state.l = state.l * keep + sum;
-    return keep;
-}
-
-// The scales of 64 slots at `scales`, widened.
-[[gnu::always_inline]] SLIPSTREAM_AVX512 inline void load_scales(const std::uint16_t* scales,
-                                                                 __m512 (&wide)[kStepTokens / 16]) {
-#pragma GCC unroll 4
-    for (int i = 0; i < kStepTokens / 16; ++i)
-        wide[i] = load16<DType::BF16>(reinterpret_cast<const std::byte*>(scales), 16 * i, kAll);
-}
-
-// The weights of the slots for kBlocks blocks of values from dimension d on: of Q8_0 each is multiplied by the scale of
-// its slot and block.
-template <DType kType, int kBatch, int kBlocks>
-[[gnu::always_inline]] SLIPSTREAM_AVX512 inline void scale_weights(const AttentionStep& step,
-                                                                   const float (&weights)[kMaxQ8Batch][kStepTokens],
-                                                                   std::int64_t d,
-                                                                   float (&scaled)[kBatch][kBlocks][kStepTokens]) {
-    for (int block = 0; block < kBlocks; ++block) {
-        __m512 scale[kStepTokens / 16];
-        load_scales(step_scales(step.v, step.head_dim) + (d / kQ8Block + block) * kStepTokens, scale);
-#pragma GCC unroll 6
-        for (int r = 0; r < kBatch; ++r)
-#pragma GCC unroll 4
-            for (int i = 0; i < kStepTokens / 16; ++i)
-                _mm512_store_ps(scaled[r][block] + 16 * i,
-                                _mm512_mul_ps(_mm512_load_ps(weights[r] + 16 * i), scale[i]));
-    }
-}
-
 // o[d .. d + 16 * kVectors) of each query: scaled by keep, then one slot after the other added.
 template <Fetch kFetch, DType kType, int kBatch, int kVectors>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline void add_values(const AttentionStep& step, QueryState* const* batch,
-                                                                const float (&weights)[kMaxQ8Batch][kStepTokens],
-                                                                const float (&keep)[kMaxQ8Batch], std::int64_t d,
+                                                                const float (&weights)[kMaxBatch][kStepTokens],
+                                                                const float (&keep)[kMaxBatch], std::int64_t d,
                                                                 __mmask16 mask) {
     const Ahead ahead = ahead_of<kFetch, kType>(step);
     __m512 sum[kBatch][kVectors];
-#pragma GCC unroll 6
+#pragma GCC unroll 4
     for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i)
             sum[r][i] = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, batch[r]->o + d + 16 * i), _mm512_set1_ps(keep[r]));
-    constexpr int kBlocks = kType != DType::Q8_0 ? 0 : kVectors == 4 ? 2 : 1;
-    alignas(64) float scaled[kBatch][kBlocks == 0 ? 1 : kBlocks][kStepTokens];
-    if constexpr (kBlocks > 0) scale_weights<kType, kBatch, kBlocks>(step, weights, d, scaled);
     for (int j = step.first_slot; j < step.end_slot; ++j) {
         fetch_ahead<kFetch, kType, 16 * kVectors>(step.v, ahead.with_values, j * step.head_dim + d);
         __m512 value[kVectors];
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) value[i] = load16<kType>(step.v, j * step.head_dim + d + 16 * i, mask);
-#pragma GCC unroll 6
+#pragma GCC unroll 4
         for (int r = 0; r < kBatch; ++r) {
-            if constexpr (kBlocks > 0) {
+            const __m512 weight = _mm512_set1_ps(weights[r][j]);
 #pragma GCC unroll 4
-                for (int i = 0; i < kVectors; ++i)
-                    sum[r][i] =
-                        _mm512_fmadd_ps(_mm512_set1_ps(scaled[r][kBlocks == 2 ? i / 2 : 0][j]), value[i], sum[r][i]);
-            } else {
-                const __m512 weight = _mm512_set1_ps(weights[r][j]);
-#pragma GCC unroll 4
-                for (int i = 0; i < kVectors; ++i) sum[r][i] = _mm512_fmadd_ps(weight, value[i], sum[r][i]);
-            }
+            for (int i = 0; i < kVectors; ++i) sum[r][i] = _mm512_fmadd_ps(weight, value[i], sum[r][i]);
         }
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 4
     for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) _mm512_mask_storeu_ps(batch[r]->o + d + 16 * i, mask, sum[r][i]);
@@ -170,55 +90,27 @@ template <Fetch kFetch, DType kType, int kBatch, int kVectors>
 // 16 dimensions past the last block of 64, if head_dim has any.
 template <Fetch kFetch, DType kType, int kBatch>
 [[gnu::noinline]] SLIPSTREAM_AVX512 void add_16_values(const AttentionStep& step, QueryState* const* batch,
-                                                       const float (&weights)[kMaxQ8Batch][kStepTokens],
-                                                       const float (&keep)[kMaxQ8Batch], std::int64_t d,
-                                                       __mmask16 mask) {
+                                                       const float (&weights)[kMaxBatch][kStepTokens],
+                                                       const float (&keep)[kMaxBatch], std::int64_t d, __mmask16 mask) {
     add_values<kFetch, kType, kBatch, 1>(step, batch, weights, keep, d, mask);
 }
 
-// Adds q . k over the dimensions [first, end) to the products of the 64 slots.
+// Adds q . k to the scores of the 64 slots.
 template <Fetch kFetch, DType kType, int kBatch, int kVectors>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline void add_products(const AttentionStep& step, const std::byte* next,
-                                                                  const float* const (&q)[kBatch], std::int64_t first,
-                                                                  std::int64_t end,
-                                                                  __m512 (&product)[kBatch][kVectors]) {
-    for (std::int64_t d = first; d < end; ++d) {
+                                                                  const float* const (&q)[kBatch],
+                                                                  __m512 (&score)[kBatch][kVectors]) {
+    for (std::int64_t d = 0; d < step.head_dim; ++d) {
         fetch_ahead<kFetch, kType, kStepTokens>(step.k, next, d * kStepTokens);
         __m512 key[kVectors];
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) key[i] = load16<kType>(step.k, d * kStepTokens + 16 * i, kAll);
-#pragma GCC unroll 6
+#pragma GCC unroll 4
         for (int r = 0; r < kBatch; ++r) {
             const __m512 query = _mm512_set1_ps(q[r][d]);
 #pragma GCC unroll 4
-            for (int i = 0; i < kVectors; ++i) product[r][i] = _mm512_fmadd_ps(query, key[i], product[r][i]);
+            for (int i = 0; i < kVectors; ++i) score[r][i] = _mm512_fmadd_ps(query, key[i], score[r][i]);
         }
-    }
-}
-
-// Adds q . k over all dimensions to the scores of the 64 slots, block by block: a block's products are summed from 0
-// and added times its scale.
-template <Fetch kFetch, int kBatch, int kVectors>
-[[gnu::always_inline]] SLIPSTREAM_AVX512 inline void add_blocks(const AttentionStep& step, const std::byte* next,
-                                                                const float* const (&q)[kBatch],
-                                                                __m512 (&score)[kBatch][kVectors]) {
-    const std::uint16_t* scales = step_scales(step.k, step.head_dim);
-    for (std::int64_t d = 0; d < step.head_dim; d += kQ8Block, scales += kStepTokens) {
-        // The scales of the block, in what is read next: [64], 128 bytes.
-        fetch_ahead<kFetch, DType::BF16, kStepTokens>(step.k, next, (kStepTokens * step.head_dim) / 2 + 2 * d);
-        __m512 product[kBatch][kVectors];
-#pragma GCC unroll 6
-        for (int r = 0; r < kBatch; ++r)
-#pragma GCC unroll 4
-            for (int i = 0; i < kVectors; ++i) product[r][i] = _mm512_setzero_ps();
-        const std::int64_t end = d + kQ8Block < step.head_dim ? d + kQ8Block : step.head_dim;
-        add_products<kFetch, DType::Q8_0>(step, next, q, d, end, product);
-        __m512 scale[kVectors];
-        load_scales(scales, scale);
-#pragma GCC unroll 6
-        for (int r = 0; r < kBatch; ++r)
-#pragma GCC unroll 4
-            for (int i = 0; i < kVectors; ++i) score[r][i] = _mm512_fmadd_ps(product[r][i], scale[i], score[r][i]);
     }
 }
 
@@ -226,26 +118,23 @@ template <Fetch kFetch, DType kType, int kBatch, bool kSoftcap>
 SLIPSTREAM_AVX512 void reduce(const AttentionStep& step, QueryState* const* batch) {
     constexpr int kVectors = kStepTokens / 16;
     __m512 score[kBatch][kVectors];
-#pragma GCC unroll 6
+#pragma GCC unroll 4
     for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) score[r][i] = _mm512_setzero_ps();
     const float* q[kBatch];
-#pragma GCC unroll 6
+#pragma GCC unroll 4
     for (int r = 0; r < kBatch; ++r) q[r] = batch[r]->q;
     const Ahead ahead = ahead_of<kFetch, kType>(step);
-    if constexpr (kType == DType::Q8_0)
-        add_blocks<kFetch>(step, ahead.with_keys, q, score);
-    else
-        add_products<kFetch, kType>(step, ahead.with_keys, q, 0, step.head_dim, score);
-    alignas(64) float weights[kMaxQ8Batch][kStepTokens];
-    float keep[kMaxQ8Batch];
-#pragma GCC unroll 6
+    add_products<kFetch, kType>(step, ahead.with_keys, q, score);
+    alignas(64) float weights[kMaxBatch][kStepTokens];
+    float keep[kMaxBatch];
+#pragma GCC unroll 4
     for (int r = 0; r < kBatch; ++r) {
         // So that memory does not idle meanwhile: the first lines that the values will ask for again.
         if constexpr (kFetch == Fetch::IntoL1)
-            for (int line = 0; line < kSoftmaxLines<kType>; ++line)
-                _mm_prefetch(ahead.with_values + 64 * (kSoftmaxLines<kType> * r + line), _MM_HINT_T0);
+            for (int line = 0; line < kSoftmaxLines; ++line)
+                _mm_prefetch(ahead.with_values + 64 * (kSoftmaxLines * r + line), _MM_HINT_T0);
         keep[r] = softmax<kSoftcap>(score[r], step, *batch[r], weights[r]);
     }
     std::int64_t d = 0;
@@ -268,13 +157,8 @@ SLIPSTREAM_AVX512 void reduce_batch(const AttentionStep& step, QueryState* const
         case 3:
             reduce<kFetch, kType, 3, kSoftcap>(step, batch);
             break;
-        case 4:
-            reduce<kFetch, kType, 4, kSoftcap>(step, batch);
-            break;
         default:
-            if constexpr (kType == DType::Q8_0)
-                n_batch == 5 ? reduce<kFetch, kType, 5, kSoftcap>(step, batch)
-                             : reduce<kFetch, kType, kMaxQ8Batch, kSoftcap>(step, batch);
+            reduce<kFetch, kType, kMaxBatch, kSoftcap>(step, batch);
             break;
     }
 }
@@ -306,8 +190,8 @@ void reduce_step(const AttentionStep& step, QueryState* const* batch, int n_batc
         case DType::BF16:
             reduce_any<kFetch, DType::BF16>(step, batch, n_batch);
             break;
-        default:
-            reduce_any<kFetch, DType::Q8_0>(step, batch, n_batch);
+        default:  // codes: integer products need AVX-512 VNNI
+            reduce_step_avx2(step, batch, n_batch);
             break;
     }
 }

@@ -14,7 +14,7 @@ namespace slipstream::cpu {
 /// Most queries that one call reduces over a step: the vector variants share each load and widening of a row among
 /// them.
 inline constexpr int kMaxBatch = 4;
-/// kMaxBatch of Q8_0 in the AVX-512 variants, for which widening of codes costs more: as many as registers allow.
+/// kMaxBatch of reduce_step_q8_vnni(): as many as registers allow.
 inline constexpr int kMaxQ8Batch = 6;
 
 /// One step of the fold: the K and V of 64 slots of one kv head. Only the slots [first_slot, end_slot) are visible, to
@@ -63,6 +63,8 @@ void reduce_step_avx512(const AttentionStep& step, QueryState* const* batch, int
 /// Gives the same bits as reduce_step_avx512(). Rows are prefetched directly into L1, not into L2 first, and 16-bit
 /// rows need not be widened before the call.
 void reduce_step_avx512_near(const AttentionStep& step, QueryState* const* batch, int n_batch);
+/// Only for Q8_0: products of integers.
+void reduce_step_q8_vnni(const AttentionStep& step, QueryState* const* batch, int n_batch);
 
 /// Distance in bytes, from the row being read, at which rows are prefetched from L2 into L1. Distances from 512 bytes
 /// to 4 KiB were measured within 1 % of each other (kernels/NOTES.md).
@@ -76,15 +78,12 @@ void widen_step_scalar(DType type, const std::byte* src, const std::byte* next, 
 void widen_step_avx2(DType type, const std::byte* src, const std::byte* next, float* dst, std::int64_t n);
 void widen_step_avx512(DType type, const std::byte* src, const std::byte* next, float* dst, std::int64_t n);
 
-/// The two inner functions of a kernel variant.
+/// The inner functions of a kernel variant for one KV type.
 struct AttentionForm {
     ReduceStep reduce;
     WidenStep widen;  // applied once to 16-bit rows that several batches read; null: widening does not pay. Codes are
                       // not widened, since their products are scaled block by block
-    int q8_batch = kMaxBatch;
-
-    /// Most queries of one call of `reduce`.
-    [[nodiscard]] int max_batch(const KvLayout& shape) const { return shape.has_scales() ? q8_batch : kMaxBatch; }
+    int max_batch = kMaxBatch;  // most queries of one call of `reduce`
 };
 
 /// Replaces the 64 `scores` (q . k, not scaled) by the weights exp(score * step.scale - m), 0 outside the visible

@@ -93,7 +93,6 @@ void AttentionUnit::reduce_slots(Place place, Place next, QueryState* states) {
     if (form_.widen != nullptr && all_committed && n_queries() > 2 * kMaxBatch && !wide) widen(view);
     bool tile_started = false;
     std::array<QueryState*, kMaxQ8Batch> batch{};
-    const int max_batch = form_.max_batch(args_.shape);
     int n_batch = 0;
     const auto flush = [&] {
         if (n_batch > 0) form_.reduce(view, batch.data(), n_batch);
@@ -113,7 +112,7 @@ void AttentionUnit::reduce_slots(Place place, Place next, QueryState* states) {
         view.end_slot = end;
         for (std::int64_t g = 0; g < group_; ++g) {
             batch[static_cast<std::size_t>(n_batch++)] = &states[i * group_ + g];
-            if (n_batch == max_batch) flush();
+            if (n_batch == form_.max_batch) flush();
         }
     }
     flush();
