@@ -10,7 +10,7 @@
 // | <tool_call>, but no <arg_key>| Hermes  | <tool_call> {"name": N, "arguments": A} </tool_call> (Qwen, SmolLM3)   |
 // | <|tool_call|> or <|tool|>    | Phi4    | <|tool_call|> a call or a list of calls as JSON <|/tool_call|>, or     |
 // |                              |         | functools[...] (Granite 3 writes the list, too)                       |
-// | <|python_tag|>, or ipython   | Llama3  | {"name": N, "parameters": A} as the whole answer, or after             |
+// | <|python_tag|>, or ipython   | Llama3  | {"name": N, "parameters": A} at the beginning of the answer, or after  |
 // | and <|start_header_id|>      |         | <|python_tag|>; several are separated by ";"                          |
 // | anything else                | None    | calls are not read; they are text                                     |
 //

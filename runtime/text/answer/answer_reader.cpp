@@ -30,12 +30,18 @@ AnswerReader::AnswerReader(const AnswerForm& form, OfferedTools tools, Start sta
     drops_space_ = state_ == State::Thought;
     if (form.thoughts.exist()) marks_.push_back({form.thoughts.open, Effect::OpensThought, states(State::Beginning)});
     const unsigned after_call = states(State::AfterCall);
+    const auto add_bare_calls = [&] {
+        marks_.push_back({"{", Effect::BeginsCall, kFirst, true});
+        marks_.push_back({"```json", Effect::OpensCall, kFirst, true});
+        marks_.push_back({"```", Effect::Separates, after_call});
+    };
     switch (calls_) {
         case CallForm::None:
             break;
         case CallForm::Hermes:
             marks_.push_back({"<tool_call>", Effect::OpensCall, kAny});
             marks_.push_back({"</tool_call>", Effect::Separates, after_call});
+            add_bare_calls();
             break;
         case CallForm::QwenXml:
             marks_.push_back({"<tool_call>", Effect::OpensCall, kAny});
@@ -44,8 +50,8 @@ AnswerReader::AnswerReader(const AnswerForm& form, OfferedTools tools, Start sta
             break;
         case CallForm::Llama3:
             marks_.push_back({"<|python_tag|>", Effect::OpensCall, kAny});
-            marks_.push_back({"{", Effect::BeginsCall, kFirst});
             marks_.push_back({";", Effect::Separates, after_call});
+            add_bare_calls();
             break;
         case CallForm::Mistral:
             marks_.push_back({"[TOOL_CALLS]", Effect::OpensCall, kAny});
@@ -70,8 +76,12 @@ std::vector<AnswerPiece> AnswerReader::push(std::string_view text) {
 }
 
 std::vector<AnswerPiece> AnswerReader::finish() {
-    if (state_ == State::InCall) state_ = State::Content;
-    call_.reset();
+    if (state_ == State::InCall) {
+        state_ = State::Content;
+        call_.reset();
+    } else if (state_ != State::Thought) {
+        static_cast<void>(take_mark());  // one that waited for the rest of a longer one
+    }
     flush_pending();
     return std::exchange(out_, {});
 }
@@ -98,17 +108,35 @@ void AnswerReader::step_text(char c) {
     }
     pending_ += c;
     const std::string_view begun = std::string_view(pending_).substr(n_space_);
-    for (const Mark& mark : marks_) {
-        if ((mark.states & states(state_)) == 0 || !mark.text.starts_with(begun)) continue;
-        if (mark.text.size() == begun.size()) enter(mark);
-        return;
-    }
+    const auto is_longer = [&](const Mark& mark) { return may_begin(mark, begun) && mark.text.size() > begun.size(); };
+    if (std::ranges::any_of(marks_, is_longer)) return;
+    if (take_mark()) return;
     // No mark begins here. Of two bytes or more, the last one may begin another.
     const bool is_alone = begun.size() == 1;
     if (!is_alone) pending_.pop_back();
     flush_pending();
     state_ = State::Content;
     if (!is_alone) step_text(c);
+}
+
+bool AnswerReader::may_begin(const Mark& mark, std::string_view begun) const {
+    return (mark.states & states(state_)) != 0 && mark.text.starts_with(begun);
+}
+
+// If what is held back begins with a mark, takes the longest one, reads the rest again, and returns true.
+bool AnswerReader::take_mark() {
+    const std::string_view begun = std::string_view(pending_).substr(n_space_);
+    const Mark* longest = nullptr;
+    for (const Mark& mark : marks_)
+        if ((mark.states & states(state_)) != 0 && begun.starts_with(mark.text) &&
+            (longest == nullptr || mark.text.size() > longest->text.size()))
+            longest = &mark;
+    if (longest == nullptr) return false;
+    const std::string rest(begun.substr(longest->text.size()));
+    pending_.resize(pending_.size() - rest.size());
+    enter(*longest);
+    for (const char c : rest) step(c);
+    return true;
 }
 
 void AnswerReader::step_thought(char c) {
@@ -134,7 +162,10 @@ void AnswerReader::step_thought(char c) {
 void AnswerReader::step_call(char c) {
     const Step step = call_->push(c);
     const bool is_read = step == Step::Call || step == Step::LastCall;
-    if (step == Step::Failed || (is_read && needs_known_name_ && find_tool(tools_, call_->call().name) == nullptr)) {
+    const auto is_doubtful = [&] {
+        return is_weak_ && (!call_->call().has_arguments || find_tool(tools_, call_->call().name) == nullptr);
+    };
+    if (step == Step::Failed || (is_read && is_doubtful())) {
         fail_call(c);
         return;
     }
@@ -166,7 +197,7 @@ void AnswerReader::enter(const Mark& mark) {
             break;
     }
     state_ = State::InCall;
-    needs_known_name_ = calls_ == CallForm::Llama3 && mark.effect == Effect::BeginsCall;
+    is_weak_ = mark.is_weak;
     if (calls_ == CallForm::QwenXml) {
         call_ = make_xml_call_reader(tools_);
     } else {

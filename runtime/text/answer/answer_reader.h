@@ -9,8 +9,10 @@
 //   matter.
 // - A thought begins only at the beginning of the answer; a mark in the middle of a sentence is content. Calls in
 //   thoughts and in strings of arguments are not calls.
-// - Calls are read only if tools are offered. A call of an unknown tool is a call, since its marks say so; only the
-//   form without marks (a JSON object as the answer, Llama 3) requires a known name.
+// - Calls are read only if tools are offered. A call of an unknown tool is a call, since its marks say so.
+// - In the forms Hermes and Llama 3, a JSON object at the beginning of the answer or after a call, also in a fence of
+//   Markdown (```json), is a call if it has arguments and the name of an offered tool. Llama 3 writes no other form;
+//   small models of Qwen (2.5 Coder) often forget the marks.
 //
 // No input makes the reader throw. The time is linear in the length of the answer: text that failed to be a call is not
 // searched again, except for the byte at which it failed.
@@ -66,12 +68,15 @@ private:
         std::string_view text;
         Effect effect = Effect::OpensCall;  // BeginsCall: the mark is itself the first part of the call
         unsigned states = 0;                // bit 1 << State
+        bool is_weak = false;               // calls after it count only with arguments and the name of an offered tool
     };
 
     void step(char c);
     void step_text(char c);
     void step_thought(char c);
     void step_call(char c);
+    [[nodiscard]] bool may_begin(const Mark& mark, std::string_view begun) const;
+    [[nodiscard]] bool take_mark();
     void enter(const Mark& mark);
     void fail_call(char c);
     void flush_pending();
@@ -85,10 +90,10 @@ private:
     State state_;
     // What is held back: white space, then a prefix of a mark; in a call, all since the last complete one.
     std::string pending_;
-    std::size_t n_space_ = 0;    // leading white space of pending_, bytes
-    std::size_t n_skipped_ = 0;  // first bytes of pending_ that are in the prompt
-    bool drops_space_ = false;   // white space at the beginning of pending_ belongs to the mark before it
-    bool needs_known_name_ = false;
+    std::size_t n_space_ = 0;           // leading white space of pending_, bytes
+    std::size_t n_skipped_ = 0;         // first bytes of pending_ that are in the prompt
+    bool drops_space_ = false;          // white space at the beginning of pending_ belongs to the mark before it
+    bool is_weak_ = false;              // Mark::is_weak of the mark before call_
     std::unique_ptr<CallReader> call_;  // while state_ is InCall
     std::size_t n_calls_ = 0;
     std::vector<AnswerPiece> out_;

@@ -13,7 +13,8 @@ namespace slipstream {
 
 struct ReadCall {
     std::string name;
-    std::string arguments;  // a JSON object as text
+    std::string arguments;      // a JSON object as text
+    bool has_arguments = true;  // false: the call did not mention them, and `arguments` is {}
 };
 
 class CallReader {

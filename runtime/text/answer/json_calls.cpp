@@ -38,7 +38,8 @@ std::optional<ReadCall> call_of(const JsonObjectScanner& object) {
     if (!name || name->empty() || name->size() > kMaxNameBytes) return std::nullopt;
     std::optional<std::string> arguments = arguments_of(object);
     if (!arguments) return std::nullopt;
-    return ReadCall{.name = std::move(*name), .arguments = std::move(*arguments)};
+    const bool has_arguments = object.member("arguments") || object.member("parameters");
+    return ReadCall{.name = std::move(*name), .arguments = std::move(*arguments), .has_arguments = has_arguments};
 }
 
 class JsonCallReader final : public CallReader {
