@@ -251,6 +251,10 @@ std::vector<AnswerCase> cases() {
          {call(
              "weather",
              R"({"city": "3", "days": "three", "exact": true, "scale": null, "tags": [1, "a"], "near": "{\"x\": 1}", "note": null, "any": "7"})")}},
+        {"XmlNumberWithNul",
+         QwenXml,
+         std::string_view("<function=weather><parameter=days>1\0\0</parameter></function>", 60),
+         {call("weather", R"({"days": "1\u0000\u0000"})")}},
         {"XmlMarksInValues",
          QwenXml,
          "<function=weather><parameter=city>\n<function=time>\n</function>\"</parameter>, "

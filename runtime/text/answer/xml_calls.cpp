@@ -79,9 +79,8 @@ std::string to_json(const std::string& value, const AllowedTypes& types) {
     if (value == "null" && types.null) return "null";
     if (types.string) return to_json_string(value);
     if (types.boolean && (value == "True" || value == "False")) return value == "True" ? "true" : "false";
-    const bool is_container = value.find_first_of("[{") != std::string::npos;
-    // The scanner bounds the depth; a list goes through it as the member of an object.
-    if (is_container && !is_json_object("{\"value\":" + value + "}")) return to_json_string(value);
+    // The scanner bounds the depth and refuses a NUL, at which the parser would stop.
+    if (!is_json_object("{\"value\":" + value + "}")) return to_json_string(value);
     const json parsed = json::parse(value, nullptr, false);
     return types.allow(parsed) ? value : to_json_string(value);
 }
