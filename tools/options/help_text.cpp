@@ -37,6 +37,7 @@ constexpr std::array kTitles{kOwn, kText, kModel, kMemory, kSampling, kDrafting,
 constexpr std::array kSubjects{
     Subject{"prompt", kText},
     Subject{"prompt-file", kText},
+    Subject{"messages", kText},
     Subject{"max-tokens", kText},
     Subject{"stop", kText},
     Subject{"system", kText},
