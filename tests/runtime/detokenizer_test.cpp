@@ -55,6 +55,19 @@ TEST(Detokenizer, DropsTheLeadingSpaceOfATextOnly) {
     EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{Bos, SpaceA, Bos, SpaceA}), "a a");
 }
 
+TEST(Detokenizer, SpellsOutTheMarksOfAnswersThatAreControlTokens) {
+    SentencePieceModel model;
+    model.unk_id = 0;
+    model.pieces = {{"<unk>", 0, TokenKind::Unknown},        {"<s>", 0, TokenKind::Control},
+                    {"[TOOL_CALLS]", 0, TokenKind::Control}, {"[INST]", 0, TokenKind::Control},
+                    {"<think>", 0, TokenKind::UserDefined},  {"a", 0, TokenKind::Normal},
+                    {"x\xf0\x9f", 0, TokenKind::Normal}};
+    const SentencePieceTokenizer tokenizer(std::move(model));
+    EXPECT_EQ(stream(tokenizer, {1, 5, 2, 3, 4, 5}, Start::Continued), "a[TOOL_CALLS]<think>a");
+    EXPECT_EQ(stream(tokenizer, {6, 2, 5}, Start::Continued), "x\ufffd[TOOL_CALLS]a");
+    EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{2, 5}), "a");
+}
+
 TEST(Detokenizer, NeverShowsHalfACharacter) {
     const SentencePieceTokenizer tokenizer = make(true);
     StreamingDetokenizer detokenizer(tokenizer, Start::Continued);

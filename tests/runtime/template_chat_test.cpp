@@ -104,6 +104,13 @@ TEST(ChatTemplate, SaysWhatItReads) {
     EXPECT_FALSE(parsed.reads("mine"));
     EXPECT_FALSE(parsed.reads("x"));
     EXPECT_FALSE(parsed.reads("m"));
+    // What only some branches set may come from the context.
+    const ChatTemplate branches = ChatTemplate::parse(
+        "{% if a %}{% set tools = a %}{% set always = 1 %}{% elif b %}{% set always = 2 %}{% else %}{% set always = 3 "
+        "%}{% endif %}{{ tools }}{{ always }}",
+        "test");
+    EXPECT_TRUE(branches.reads("tools"));
+    EXPECT_FALSE(branches.reads("always"));
 }
 
 TEST(ChatTemplate, ErrorsNameTemplateAndLineInOneLine) {

@@ -86,16 +86,23 @@ TEST(ChatSettings, FollowTheRulesOfTheOptions) {
     EXPECT_EQ(describe_setting(settings, "logit-bias"), "logit-bias 2=1") << "what the user said, and no more";
     change_setting(settings, "logit-bias", "none", "/set");
     EXPECT_EQ(describe_setting(settings, "ignore-eos"), "ignore-eos true");
+    for (const char* value : {"on", "off", "auto"}) {
+        change_setting(settings, "think", value, "/set");
+        EXPECT_EQ(describe_setting(settings, "think"), std::string("think ") + value);
+    }
+    EXPECT_THAT(error_of<UsageError>([&] { change_setting(settings, "think", "1", "/set think"); }),
+                HasSubstr("/set think: on, off or auto expected"));
     const std::uint64_t seed = settings.sampling.seed;
     change_setting(settings, "seed", "-1", "/set");
     EXPECT_NE(settings.sampling.seed, seed);
 }
 
 TEST(ChatSession, ComesBackAsItWas) {
-    ChatSession session{.model = "a model",
-                        .system = "Be \"kind\"\n",
-                        .settings = {},
-                        .messages = {{"user", "żółw 漢 \x01"}, {"assistant", ""}}};
+    ChatSession session;
+    session.model = "a model";
+    session.system = "Be \"kind\"\n";
+    session.messages.push_back({"user", "żółw 漢 \x01"});
+    session.messages.push_back({"assistant", ""});
     session.settings.sampling.temperature = 0.1;
     session.settings.sampling.seed = 18446744073709551615ULL;
     session.settings.ignore_end = true;
@@ -107,6 +114,14 @@ TEST(ChatSession, ComesBackAsItWas) {
     EXPECT_EQ(back.settings.sampling.temperature, 0.1);
     EXPECT_TRUE(back.settings.ignore_end);
     EXPECT_THAT(back.settings.text.stops, ElementsAre("a", "\n\n"));
+    EXPECT_FALSE(back.settings.think);
+    EXPECT_TRUE(ends_unanswered(back));
+    session.messages.back().thought = "So \n";
+    session.settings.think = false;
+    const ChatSession thinking = parse_chat_session(to_json_text(session), "F", {});
+    EXPECT_EQ(thinking.messages, session.messages);
+    EXPECT_EQ(thinking.settings.think, false);
+    EXPECT_FALSE(ends_unanswered(thinking));
     const TemporaryFolder folder;
     ChatFile(folder.path() / "s.json").save(session);
     EXPECT_EQ(to_json_text(load_chat_session(folder.path() / "s.json", {})), to_json_text(session));
@@ -150,6 +165,8 @@ TEST(ChatSession, RefusesWhatItHasNotSaved) {
           head + R"("messages":[{"role":"user","content":3},{"role":"assistant","content":"x"}]})",
           head + R"("messages":[],"settings":{"temperature":-1}})", head + R"("messages":[],"settings":{"seed":"1"}})",
           head + R"("messages":[],"settings":{"nonsense":1}})", head + R"("messages":[],"settings":{"stop":["" ]}})",
+          head + R"("messages":[],"settings":{"think":1}})",
+          head + R"("messages":[{"role":"user","content":"x"},{"role":"assistant","content":"x","thought":1}]})",
           head + R"("messages":[],"system":4})"})
         EXPECT_THAT(error(text), HasSubstr("F.json")) << text;
     // What is not said is as it was.

@@ -10,9 +10,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/tools/chat_terminal.h"
 #include "tests/tools/run_program.h"
+#include "tests/tools/temporary_folder.h"
 #include "tests/tools/terminal.h"
 
 namespace slipstream::tools {
@@ -90,6 +92,20 @@ TEST(ChatTerminal, EditsALineAndRecallsIt) {
     EXPECT_EQ(talk.finish(), 0);
     EXPECT_EQ(file_text(talk.history().string()), "Once upon a time\nOnce upon a time there was\n");
     expect_transcript(talk, "editing.txt");
+}
+
+TEST(ChatTerminal, DimsThoughts) {
+    const TemporaryFolder folder;
+    const std::string form = folder.write("t.jinja", "{{ messages[-1].content }}<think>\n").string();
+    ChatTerminal terminal({"--template", form, "--max-tokens", "6", "--draft", "none", "--temperature", "0"}, 80);
+    terminal.send("Once upon a time");
+    terminal.type("\x04");
+    EXPECT_EQ(terminal.finish(), 0);
+    const auto session = nlohmann::json::parse(file_text(terminal.session().string()));
+    const std::string thought = session.at("messages")[1].at("thought");
+    ASSERT_NE(thought, "");
+    const std::string first_word = thought.substr(0, thought.find(' '));
+    EXPECT_THAT(terminal.bytes(), testing::HasSubstr("\x1b[2m" + first_word));
 }
 
 TEST(ChatTerminal, CtrlCStopsAnAnswerAndTwiceLeaves) {

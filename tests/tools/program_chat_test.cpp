@@ -106,6 +106,57 @@ TEST_F(Chat, GoesThroughATemplate) {
     EXPECT_EQ(result.err, "");
 }
 
+// Opens a thought in the prompt, which the bundled model never closes.
+constexpr const char* kThinking =
+    "{% for m in messages %}[{{ m.role }}] {{ m.reasoning_content or '' }}{{ m.content }}\n{% endfor %}"
+    "{% if enable_thinking is defined and not enable_thinking %}The fox{% else %}The wolf<think>\n{% endif %}";
+
+TEST_F(Chat, ThoughtsGoToStderrAndIntoTheSession) {
+    const std::string form = folder_.write("t.jinja", kThinking).string();
+    const Arguments plain{"--max-tokens", "8", "--temperature", "0"};
+    Arguments arguments{"--template", form, "--session", at("chat.json")};
+    arguments.insert(arguments.end(), plain.begin(), plain.end());
+    const ProgramResult result = chat("Once\n/set think off\n/set think\nTwice\n/set think maybe\n", arguments);
+    EXPECT_EQ(result.code, 1);
+    EXPECT_THAT(result.err, HasSubstr("/set think: on, off or auto expected, found 'maybe'"));
+    const json session = json::parse(file_text(at("chat.json")));
+    EXPECT_EQ(session.at("settings").at("think"), false);
+    const json& messages = session.at("messages");
+    ASSERT_EQ(messages.size(), 4U);
+    EXPECT_EQ(messages[1].at("content"), "");
+    const std::string thought = messages[1].at("thought");
+    std::string expected = generate("[user] Once\nThe wolf<think>\n", plain);
+    expected.erase(0, expected.find_first_not_of(" \n"));
+    EXPECT_EQ(thought, expected);
+    EXPECT_THAT(result.err, HasSubstr(thought));
+    // The template has said what stays of the thought.
+    EXPECT_EQ(messages[3].at("content"),
+              generate("[user] Once\n[assistant] " + thought + "\n[user] Twice\nThe fox", plain));
+    EXPECT_FALSE(messages[3].contains("thought"));
+    EXPECT_EQ(result.out, messages[3].at("content"));
+
+    // The session goes on with both, and its setting. An answer that is a thought is an answer.
+    const ProgramResult more = chat("/set think auto\n/context\n", {"--template", form, "--session", at("chat.json")});
+    EXPECT_EQ(more.code, 0) << more.err;
+    EXPECT_THAT(more.err, HasSubstr("2 exchanges"));
+    const json after = json::parse(file_text(at("chat.json")));
+    EXPECT_EQ(after.at("messages"), messages);
+    EXPECT_FALSE(after.at("settings").contains("think"));
+    const ProgramResult quiet = chat("Once\n", {"--template", form, "--max-tokens", "8", "-q"});
+    EXPECT_EQ(quiet.code, 0);
+    EXPECT_EQ(quiet.out + quiet.err, "");
+}
+
+TEST_F(Chat, ThinkingIsSetOnlyWhereTheTemplateReadsIt) {
+    for (const char* form : {"chatml", ""}) {
+        Arguments arguments{"--max-tokens", "2"};
+        if (*form != '\0') arguments.insert(arguments.end(), {"--template", form});
+        const ProgramResult result = chat("/set think on\n", arguments);
+        EXPECT_EQ(result.code, 1);
+        EXPECT_THAT(result.err, HasSubstr("/set think: the chat template does not read enable_thinking"));
+    }
+}
+
 TEST_F(Chat, RegenTakesTheNextSeedAndSaysIt) {
     const Arguments drawn{"--max-tokens", "12", "--stop", kNoStop, "--temperature", "1"};
     Arguments arguments = drawn;

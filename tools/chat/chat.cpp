@@ -71,6 +71,7 @@ Request read_request(CommandContext& context) {
 // configuration file do not replace the session's.
 void keep_given(const ChatSession& fresh, const Settings& settings, ChatSession& session) {
     for (const std::string_view name : setting_names()) {
+        if (name == "think") continue;  // no option: --template-arg sets the variable
         if (settings.on_command_line(name) == nullptr) continue;
         if (name == "stop") {
             session.settings.text.stops = fresh.settings.text.stops;
@@ -180,8 +181,7 @@ int run_chat(CommandContext& context) {
          .settings = {.sampling = sampling, .ignore_end = request.sampling.ignore_end, .text = request.text},
          .messages = {}},
         form, context, request.generator.compute);
-    const bool is_unanswered = !session.messages.empty() && session.messages.back().content.empty();
-    if (file && !is_unanswered) KeptPrompt::remove(file->path());  // a killed program left it
+    if (file && !ends_unanswered(session)) KeptPrompt::remove(file->path());  // a killed program left it
     ChatGenerator generator(request.generator, std::move(opened), *tokenizer, session.settings, callbacks);
     session.kv_dtype = generator.model().kv_dtype();
     std::optional<KeptPrompt> kept_prompt;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "tools/terminal/signals.h"
 
 namespace slipstream::tools {
 
@@ -50,6 +51,10 @@ ChatAnswer ChatGenerator::answer(EncodedPrompt prompt, const ChatSettings& setti
         answer.saved_tokens = kept_->interrupt();
     count(answer);
     return answer;
+}
+
+EncodedPrompt ChatGenerator::encoded(const MarkedText& prompt) const {
+    return encode_rendered(prompt, *tokenizer_, &cancel_flag());
 }
 
 void ChatGenerator::add_figures(RunFigures& figures) const {

@@ -58,6 +58,9 @@ public:
     /// Throws RequestError if no answer can be sampled with these settings (logit biases that forbid all tokens).
     void check(const ChatSettings& settings) const { check_logit_bias(settings.sampling, model().config().vocab); }
 
+    /// Encodes a prompt that ChatForm::prompt_text() made. Throws Interrupted.
+    [[nodiscard]] EncodedPrompt encoded(const MarkedText& prompt) const;
+
     [[nodiscard]] std::int64_t context_tokens() const { return model().context_tokens(); }
     /// Number of tokens of the last prompt and its answer.
     [[nodiscard]] std::int64_t used_tokens() const { return std::ssize(generator_.sequence().tokens()); }

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "runtime/text/answer/answer_reader.h"
 #include "runtime/text/printable.h"
 #include "tools/base/amounts.h"
 #include "tools/base/kv_type_option.h"
@@ -199,10 +200,11 @@ void ChatLoop::send(const std::string& message, Unanswered unanswered) {
         if (unanswered == Unanswered::Kept) keep();
     };
     ChatAnswer answer;
-    std::string so_far;
+    Message so_far{"assistant", ""};
+    const auto has_begun = [&] { return !so_far.content.empty() || !so_far.thought.empty(); };
     const auto keep_so_far = [&] {
-        if (unanswered == Unanswered::Kept && !so_far.empty()) {
-            session_.messages.push_back({"assistant", so_far});
+        if (unanswered == Unanswered::Kept && has_begun()) {
+            session_.messages.push_back(so_far);
             keep();
         } else {
             take_back();
@@ -211,7 +213,7 @@ void ChatLoop::send(const std::string& message, Unanswered unanswered) {
     try {
         answer = ask(so_far);
     } catch (const Interrupted&) {
-        if (!so_far.empty()) {  // a write that waited for a full pipe was interrupted
+        if (has_begun()) {  // a write that waited for a full pipe was interrupted
             keep_so_far();
             throw;
         }
@@ -223,7 +225,7 @@ void ChatLoop::send(const std::string& message, Unanswered unanswered) {
     }
     const bool is_interrupted = answer.result.stop_reason == StopReason::Interrupt;
     if (!is_interrupted || !answer.result.tokens.empty()) {
-        session_.messages.push_back({"assistant", answer.text});
+        session_.messages.push_back(so_far);
         keep();
         generator_.drop_prompt();
         tell(answer);
@@ -241,7 +243,7 @@ void ChatLoop::send(const std::string& message, Unanswered unanswered) {
 
 // Generates the answer to the last message and writes it as it is generated. If this throws, `so_far` has the part that
 // was generated.
-ChatAnswer ChatLoop::ask(std::string& so_far) {
+ChatAnswer ChatLoop::ask(Message& so_far) {
     const TypingUnseen unseen(mode_);
     if (output_.bytes() > 0 && output_.last_byte() != '\n') output_.write("\n");
     const TextGenerationOptions& given = session_.settings.text;
@@ -251,39 +253,56 @@ ChatAnswer ChatLoop::ask(std::string& so_far) {
     const auto save_prompt = [&] {
         if (const auto note = generator_.save_prompt()) stream.note(*note);
     };
+    const AnswerForm answer_form = form_.answer_form();
+    const auto prompt_after = [&](const std::string& begun) {
+        return form_.prompt_text(session_.system, session_.messages, begun, session_.system_source,
+                                 template_arguments());
+    };
+    const MarkedText prompt = prompt_after({});
+    AnswerReader reader(
+        answer_form, {},
+        ends_in_thought(answer_form, prompt.bytes) ? AnswerReader::Start::Thought : AnswerReader::Start::Text);
+    // Text is kept before it is written, since writing may throw.
+    const auto show = [&](const std::vector<AnswerPiece>& pieces) {
+        const auto is_thought = [](const AnswerPiece& piece) { return piece.kind == AnswerPiece::Kind::Thought; };
+        for (const AnswerPiece& piece : pieces) (is_thought(piece) ? so_far.thought : so_far.content) += piece.text;
+        for (const AnswerPiece& piece : pieces)
+            is_thought(piece) ? stream.write_thought(piece.text) : stream.write(piece.text);
+    };
     const TextGenerationCallbacks callbacks{.on_prefill =
                                                 [&](std::int64_t done, std::int64_t total) {
                                                     stream.on_prefill(done, total);
                                                     save_prompt();
                                                 },
-                                            .on_text =
-                                                [&](std::string_view text) {
-                                                    so_far += text;
-                                                    stream.write(text);
-                                                },
+                                            .on_text = [&](std::string_view text) { show(reader.push(text)); },
                                             .on_tokens =
                                                 [&](std::int64_t n) {
                                                     stream.on_tokens(n);
                                                     save_prompt();
                                                 },
                                             .cancel = &cancel_flag()};
-    const auto generate = [&](const std::string& begun) {
-        return generator_.answer(form_.prompt(session_.system, session_.messages, begun, session_.system_source),
-                                 session_.settings, options, callbacks);
+    const auto generate = [&](const MarkedText& text) {
+        return generator_.answer(generator_.encoded(text), session_.settings, options, callbacks);
     };
-    ChatAnswer answer = generate({});
+    ChatAnswer answer = generate(prompt);
     for (int i = 0; i < kMostBridges && answer.result.stop_reason == StopReason::StopString; ++i) {
         const auto bridge = form_.bridge(answer.text, given);
         if (!bridge) break;
-        so_far += *bridge;
-        stream.write(*bridge);
+        show(reader.push(*bridge));
         answer.text += *bridge;
-        const ChatAnswer more = generate(answer.text);
-        answer.text += more.text;
-        add_to(answer.result, more.result);
+        const ChatAnswer next = generate(prompt_after(answer.text));
+        answer.text += next.text;
+        add_to(answer.result, next.result);
     }
+    show(reader.finish());
     stream.finish();
     return answer;
+}
+
+TemplateArguments ChatLoop::template_arguments() const {
+    TemplateArguments arguments;
+    if (session_.settings.think) arguments.emplace_back("enable_thinking", TemplateValue(*session_.settings.think));
+    return arguments;
 }
 
 void ChatLoop::tell(const ChatAnswer& answer) {
@@ -329,8 +348,7 @@ void ChatLoop::answer_unanswered() {
 }
 
 bool ChatLoop::is_unanswered() const {
-    return !session_.messages.empty() && session_.messages.size() == n_loaded_ &&
-           session_.messages.back().content.empty();
+    return !session_.messages.empty() && session_.messages.size() == n_loaded_ && ends_unanswered();
 }
 
 void ChatLoop::regenerate() {
@@ -377,6 +395,8 @@ void ChatLoop::set(const std::string& argument) {
     ChatSettings changed = session_.settings;
     change_setting(changed, name, begin == std::string::npos ? "" : argument.substr(begin),
                    fmt::format("/set {}", name));
+    if (name == "think" && !form_.reads("enable_thinking"))
+        throw RequestError("/set think: the chat template does not read enable_thinking");
     generator_.check(changed);
     session_.settings = std::move(changed);
     keep();
@@ -438,7 +458,8 @@ void ChatLoop::show_context() {
         std::vector<Message> messages = session_.messages;
         const std::string answer = messages.back().content;
         messages.pop_back();
-        used = std::ssize(form_.prompt(session_.system, messages, answer, session_.system_source).tokens);
+        used = std::ssize(
+            form_.prompt(session_.system, messages, answer, session_.system_source, template_arguments()).tokens);
     }
     say(fmt::format("  {}; {} in {}", context_gauge(used, generator_.context_tokens(), console_),
                     counted(used, "token"), counted(std::ssize(session_.messages) / 2, "exchange")));

@@ -38,9 +38,7 @@ public:
 
     [[nodiscard]] const ChatSession& session() const { return session_; }
     /// Whether the last message has no answer.
-    [[nodiscard]] bool ends_unanswered() const {
-        return !session_.messages.empty() && session_.messages.back().content.empty();
-    }
+    [[nodiscard]] bool ends_unanswered() const { return tools::ends_unanswered(session_); }
     [[nodiscard]] const TextOutput& output() const { return output_; }
     [[nodiscard]] TextOutput& output() { return output_; }
 
@@ -53,7 +51,8 @@ private:
     [[nodiscard]] Next on_interrupt();
     [[nodiscard]] Next obey(const ChatCommandLine& line);
     void send(const std::string& message, Unanswered unanswered);
-    [[nodiscard]] ChatAnswer ask(std::string& so_far);
+    [[nodiscard]] ChatAnswer ask(Message& so_far);
+    [[nodiscard]] TemplateArguments template_arguments() const;
     void tell(const ChatAnswer& answer);
     void say(std::string_view lines);
     void undo();

@@ -45,6 +45,7 @@ std::vector<Message> messages_of(const json& list, const std::string& name) {
         if (message.role != wanted)
             fail(name, fmt::format("message {} is of '{}', where one of '{}' belongs", messages.size() + 1,
                                    message.role, wanted));
+        if (item.contains("thought")) message.thought = text_at(item, "thought", name);
         messages.push_back(std::move(message));
     }
     if (messages.size() % 2 != 0) fail(name, "the last message has no answer");
@@ -64,7 +65,7 @@ void read_setting(const std::string& key, const json& value, const std::string& 
             }
         } else {
             const bool is_text = key == "logit-bias" && value.is_string();
-            const bool is_flag = key == "ignore-eos" && value.is_boolean();
+            const bool is_flag = (key == "ignore-eos" || key == "think") && value.is_boolean();
             if (!value.is_number() && !is_text && !is_flag) fail(name, fmt::format("\"{}\" is no number", key));
             change_setting(settings, key, is_text ? value.get<std::string>() : value.dump(), where);
         }
@@ -74,6 +75,12 @@ void read_setting(const std::string& key, const json& value, const std::string& 
 }
 
 }  // namespace
+
+bool ends_unanswered(const ChatSession& session) {
+    if (session.messages.empty()) return false;
+    const Message& last = session.messages.back();
+    return last.content.empty() && last.thought.empty();
+}
 
 std::string to_json_text(const ChatSession& session) {
     const SamplerOptions& sampling = session.settings.sampling;
@@ -91,10 +98,12 @@ std::string to_json_text(const ChatSession& session) {
         .unsigned_integer("seed", sampling.seed)
         .integer("max-tokens", session.settings.text.max_tokens)
         .texts("stop", session.settings.text.stops);
+    if (session.settings.think) settings.boolean("think", *session.settings.think);
     std::vector<JsonObject> messages;
     for (const Message& message : session.messages) {
         JsonObject item;
         item.text("role", message.role).text("content", message.content);
+        if (!message.thought.empty()) item.text("thought", message.thought);
         messages.push_back(std::move(item));
     }
     JsonObject object;
@@ -138,9 +147,8 @@ ChatSession parse_chat_session(std::string_view text, const std::string& name, c
 }
 
 std::string describe_messages(std::string_view name, const ChatSession& session) {
-    const bool is_answered = session.messages.empty() || !session.messages.back().content.empty();
     return fmt::format("{}: {}{}", name, counted(std::ssize(session.messages) / 2, "exchange"),
-                       is_answered ? "" : "; the last message has no answer yet, /regen asks for one");
+                       ends_unanswered(session) ? "; the last message has no answer yet, /regen asks for one" : "");
 }
 
 ChatSession load_chat_session(const std::filesystem::path& path, const ChatSettings& defaults) {

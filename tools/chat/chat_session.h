@@ -20,6 +20,7 @@ struct ChatSettings {
     SamplerOptions sampling;
     bool ignore_end = false;  // end tokens are never sampled (--ignore-eos)
     TextGenerationOptions text;
+    std::optional<bool> think{};  // the template's variable enable_thinking; none: as the template has it
 };
 
 struct ChatSession {
@@ -32,8 +33,12 @@ struct ChatSession {
         messages;  // user and assistant alternate, the last is of the assistant; an empty one is not generated yet
 };
 
+/// Returns whether the last message has no answer. An answer that was stopped within its thought is one.
+[[nodiscard]] bool ends_unanswered(const ChatSession& session);
+
 /// Returns the session as indented JSON: {"format": "slipstream chat", "version": 1, "model", "kv_type", "system",
-/// "settings": {...}, "messages": [...]}. Bytes that are not UTF-8 become U+FFFD.
+/// "settings": {...}, "messages": [{"role", "content", "thought" if there is one}, ...]}. Bytes that are not UTF-8
+/// become U+FFFD.
 [[nodiscard]] std::string to_json_text(const ChatSession& session);
 /// Parses the text of to_json_text(). Settings that are not in the text are taken from `defaults`. `name` is used in
 /// error messages. Throws FormatError for any other text, and for settings out of range.

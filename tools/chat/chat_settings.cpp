@@ -19,9 +19,9 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr std::array<std::string_view, 13> kNames{
+constexpr std::array<std::string_view, 14> kNames{
     "temperature",       "top-k",      "top-p",      "min-p", "repeat-penalty", "repeat-last-n", "presence-penalty",
-    "frequency-penalty", "logit-bias", "ignore-eos", "seed",  "max-tokens",     "stop"};
+    "frequency-penalty", "logit-bias", "ignore-eos", "seed",  "max-tokens",     "stop",          "think"};
 
 // A command that has these settings as options, so that the option parser checks values given to /set.
 const CommandSpec& command_of_settings() {
@@ -74,6 +74,13 @@ void change_setting(ChatSettings& settings, std::string_view name, const std::st
         if (value != "none") settings.text.stops.push_back(with_newlines(value));
         return;
     }
+    if (name == "think") {
+        const bool is_on = value == "on" || value == "true", is_off = value == "off" || value == "false";
+        if (!is_on && !is_off && value != "auto")
+            throw UsageError(fmt::format("{}: on, off or auto expected, found '{}'", where, printable(value)));
+        settings.think = value == "auto" ? std::nullopt : std::optional(is_on);
+        return;
+    }
     const Settings given = settings_with(name, value, where);
     const SamplingSettings read = sampling_settings(given);
     SamplerOptions& sampling = settings.sampling;
@@ -106,6 +113,7 @@ std::string describe_setting(const ChatSettings& settings, std::string_view name
     if (name == "ignore-eos") return fmt::format("ignore-eos {}", settings.ignore_end);
     if (name == "seed") return fmt::format("seed {}", sampling.seed);
     if (name == "max-tokens") return fmt::format("max-tokens {}", settings.text.max_tokens);
+    if (name == "think") return fmt::format("think {}", !settings.think ? "auto" : *settings.think ? "on" : "off");
     std::vector<std::string> stops;
     for (const std::string& stop : settings.text.stops) stops.push_back(without_newlines(stop));
     return fmt::format("stop {}", stops.empty() ? "none" : fmt::format("{}", fmt::join(stops, " | ")));

@@ -11,7 +11,8 @@
 namespace slipstream::tools {
 
 /// Returns the names that /set accepts: options of sampling (temperature, top-k, ..., logit-bias, ignore-eos, seed) and
-/// of where an answer ends (max-tokens, stop). The strings are constants of the program.
+/// of where an answer ends (max-tokens, stop), and think (on, off, auto: the template's variable enable_thinking). The
+/// strings are constants of the program.
 [[nodiscard]] std::span<const std::string_view> setting_names();
 
 /// Changes the setting called `name` to `value`. "stop" takes one text, in which \n stands for a newline, or "none" to

@@ -16,11 +16,15 @@
 #include "kernels/base/error.h"
 #include "runtime/loop/self_check.h"
 #include "runtime/loop/text_generation.h"
+#include "runtime/text/printable.h"
+#include "runtime/text/request/conversation.h"
+#include "runtime/text/request/request_json.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/base/amounts.h"
 #include "tools/base/usage_error.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/cli/context_notes.h"
+#include "tools/cli/messages_file.h"
 #include "tools/cli/session_options.h"
 #include "tools/engine/engine.h"
 #include "tools/options/command.h"
@@ -54,17 +58,38 @@ struct Request {
     std::optional<std::filesystem::path> output;
     bool echo = false;
     SpecialTokens special = SpecialTokens::AsText;
+    bool is_conversation = false;  // the prompt is the JSON of --messages
 };
 
+// The option that gives the prompt: "prompt", "prompt-file", "messages", or empty (stdin). Throws UsageError if two of
+// them are given.
+std::string_view prompt_option(const Settings& settings) {
+    constexpr std::string_view kPromptOptions[] = {"prompt", "prompt-file", "messages"};
+    return settings.strongest_of(kPromptOptions);
+}
+
 std::string read_prompt(const Settings& settings) {
-    constexpr std::string_view kPromptOptions[] = {"prompt", "prompt-file"};
-    const std::string_view source = settings.strongest_of(kPromptOptions);
+    const std::string_view source = prompt_option(settings);
     if (source == "prompt") return *settings.text("prompt");
+    if (source == "messages") return read_text(*settings.path("messages"), "--messages", kMaxRequestBytes);
     const std::size_t most = most_text_bytes(context_setting(settings));
     if (source == "prompt-file") return read_text(*settings.path("prompt-file"), "--prompt-file", most);
     if (isatty(STDIN_FILENO) == 1)
         throw UsageError("no prompt; give a text in quotes, --prompt-file F, or text on stdin");
     return read_text({}, "the prompt on", most);
+}
+
+// Throws UsageError if an option says what the messages say themselves, or cannot act on them.
+void check_messages_alone(const Settings& settings, const Request& request) {
+    constexpr std::string_view kOthers[] = {"system", "no-template", "special", "echo"};
+    for (const std::string_view name : kOthers)
+        if (const Setting* given = settings.on_command_line(name))
+            throw UsageError(
+                fmt::format("--messages and {} exclude each other; the file has the whole conversation", given->where));
+    if (request.chat_template.choice == TemplateChoice::None || request.echo || request.special == SpecialTokens::Parse)
+        throw UsageError(
+            "--messages cannot be combined with no-template, special or echo, which the environment or the "
+            "configuration file sets; set them to false");
 }
 
 Request read_request(CommandContext& context) {
@@ -80,12 +105,14 @@ Request read_request(CommandContext& context) {
     request.echo = settings.flag("echo");
     if (settings.flag("special")) request.special = SpecialTokens::Parse;
     request.chat_template = template_settings(settings);
+    request.is_conversation = prompt_option(settings) == "messages";
+    if (request.is_conversation) check_messages_alone(settings, request);
     return request;
 }
 
 // Throws RequestError if `text` has more bytes than the context can hold. Called before the prompt is encoded, which
 // takes long for such a text. It was read with a limit that did not know the model's context.
-void check_text_bytes(const std::string& text, const Request& request, const ModelConfig& config) {
+void check_text_bytes(std::string_view text, const Request& request, const ModelConfig& config) {
     const std::size_t most = most_text_bytes(request.generator.compute.context_tokens.value_or(config.context_tokens));
     if (text.size() > most)
         throw RequestError(
@@ -104,12 +131,44 @@ EncodedPrompt encoded(const std::string& text, const std::optional<PromptTemplat
         std::vector<Message> messages;
         if (request.chat_template.system) messages.push_back({"system", *request.chat_template.system});
         messages.push_back({"user", text});
-        prompt = encode_rendered(render_prompt(*prompt_template, messages, &cancel_flag()), tokenizer, &cancel_flag());
+        prompt =
+            encode_rendered(render_prompt(*prompt_template, messages, {}, &cancel_flag()), tokenizer, &cancel_flag());
     } else {
         prompt = encode_raw(text, tokenizer, request.special, &cancel_flag());
     }
     check_tokens(prompt.tokens, config);
     return prompt;
+}
+
+// Returns the tokens of the prompt for the answer to the messages `json`, and adds to request.text.stops what ends the
+// answer. The same messages in a request to the server give the same tokens.
+EncodedPrompt encoded_conversation(CommandContext& context, Request& request, const std::string& json,
+                                   const OpenedModel& opened, const Tokenizer& tokenizer) {
+    const EngineCallbacks callbacks = console_callbacks(context);
+    const std::string name =
+        fmt::format("{} {}", context.settings.find("messages")->where, *context.settings.path("messages"));
+    const MessagesFile file = parse_messages_file(json, name);
+    if (!file.ignored.empty())
+        callbacks.note(fmt::format("{}: not used: {}; options of this command say it", name, file.ignored));
+    request.chat_template.system.reset();
+    request.chat_template.offers_tools = file.offers_tools();
+    const ChatForm form(conversation_template(request.chat_template, opened, tokenizer, callbacks), tokenizer,
+                        &cancel_flag());
+    ConversationPrompt prompt;
+    try {
+        const Conversation conversation = make_conversation(file.conversation, form.prompt_template());
+        for (const auto& [key, value] : conversation.arguments)
+            if (!form.reads(key))
+                callbacks.note(fmt::format("{}: the template does not read {}", name, printable(key)));
+        prompt = form.prompt_text(conversation);
+    } catch (const FieldError& error) {
+        throw RequestError(fmt::format("{}: {}", name, error.what()));
+    }
+    request.text = form.with_stops(std::move(request.text));
+    check_text_bytes(prompt.text.bytes, request, opened.config());
+    EncodedPrompt encoded = encode_rendered(prompt.text, tokenizer, &cancel_flag());
+    check_tokens(encoded.tokens, opened.config());
+    return encoded;
 }
 
 // Files that are complete only at the end of a run. They are created at its start, so that a place that cannot be
@@ -176,11 +235,12 @@ int report_finished_session(const TextSession& session, const ReplayedText& repl
 // command line must be the same (check_prompt()).
 std::string prompt_text_of(const Settings& settings, const std::optional<TextSession>& session) {
     const bool resumes = session && session->resumes();
-    const std::string_view option = settings.on_command_line("prompt-file") != nullptr ? "prompt-file" : "prompt";
+    const std::string_view given = prompt_option(settings);
+    const std::string_view option = given.empty() ? "prompt" : given;
     std::string text =
         resumes && settings.on_command_line(option) == nullptr ? session->begin().prompt_text : read_prompt(settings);
     if (resumes) session->check_prompt(text, option);
-    if (session && !resumes && text.empty() && settings.find("prompt") == nullptr)
+    if (session && !resumes && text.empty() && given.empty())
         throw RequestError(
             fmt::format("there is no session {} to go on with, and no prompt to begin one: give one "
                         "(--prompt \"\" is the empty prompt), or name the session that is meant",
@@ -205,10 +265,14 @@ TextTask resumed_task(const TextSession& session) {
 // request.text.stops.
 TextTask new_task(CommandContext& context, Request& request, const std::string& prompt_text, const OpenedModel& opened,
                   const Tokenizer& tokenizer) {
-    check_text_bytes(prompt_text, request, opened.config());
     const GenerationDefaults& defaults = opened.files().generation_defaults();
     TextTask task{.ignore_end = request.sampling.ignore_end, .end_tokens = all_end_tokens(defaults, tokenizer)};
     task.sampling = resolve_sampling(request.sampling, defaults, console_callbacks(context));
+    if (request.is_conversation) {
+        task.prompt = encoded_conversation(context, request, prompt_text, opened, tokenizer);
+        return task;
+    }
+    check_text_bytes(prompt_text, request, opened.config());
     const auto prompt_template =
         completion_template(request.chat_template, opened, tokenizer, console_callbacks(context));
     if (prompt_template && prompt_template->turn_end()) request.text.stops.push_back(*prompt_template->turn_end());
@@ -359,7 +423,10 @@ CommandSpec generate_command() {
         .details =
             "The prompt is an argument, or comes from --prompt, --prompt-file or stdin; --prompt \"\" is the empty "
             "prompt. It goes through\n"
-            "the model's chat template if there is one. Numbers of the run go to stderr and, as JSON, to --stats.\n"
+            "the model's chat template if there is one. --messages F answers a conversation, given as the JSON of a "
+            "request\n"
+            "to a server; a model without a template continues it as a text in turns, as chat does.\n"
+            "Numbers of the run go to stderr and, as JSON, to --stats.\n"
             "Speculative decoding (--draft) makes it faster and never changes the text: draft tokens "
             "are verified by the model.\n"
             "With --session F the same command, or --session F alone, goes on after whatever ended it, within the "
@@ -372,6 +439,10 @@ CommandSpec generate_command() {
         .example = "slipstream generate \"The wolf said\" --max-tokens 60 --seed 7",
         .options = {{"prompt", "prompt,-p,--prompt", "PROMPT", "Text to continue; the name may be left out"},
                     {"prompt-file", "-f,--prompt-file,--file", "F", "File with the text to continue ('-': stdin)",
+                     OptionRole::InputFile},
+                    {"messages", "--messages", "F",
+                     "Answer the conversation in this file ('-': stdin): the JSON of a request, {\"messages\": [...], "
+                     "\"tools\": [...], \"tool_choice\": ..., \"chat_template_kwargs\": {...}}, or a list of messages",
                      OptionRole::InputFile},
                     {"max-tokens", "-n,--max-tokens,--predict,--n-predict", "N",
                      "Most tokens to generate; -1: no limit [-1]"},

@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/interrupted.h"
+#include "runtime/text/chat/plain_turns.h"
 
 namespace slipstream::tools {
 
 namespace {
-
-constexpr std::string_view kParagraph = "\n\n";
 
 bool is_blank(std::string_view text) {
     return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
@@ -21,35 +21,37 @@ ChatForm::ChatForm(std::optional<PromptTemplate> prompt_template, const Tokenize
     : template_(std::move(prompt_template)), tokenizer_(&tokenizer), cancel_(cancel) {}
 
 MarkedText ChatForm::prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
-                                 const std::string& begun, SystemSource source) const {
+                                 const std::string& begun, SystemSource source, const TemplateArguments& more) const {
     CHECK(!messages.empty() && messages.back().role == "user", "{} messages", messages.size());
     MarkedText prompt;
-    const auto say = [&](const std::string& text) {
-        append_span(prompt.said, {prompt.bytes.size(), prompt.bytes.size() + text.size()});
-        prompt.bytes += text;
-    };
     if (template_) {
         std::vector<Message> all;
         if (system) all.push_back({"system", *system, source == SystemSource::File});
         all.insert(all.end(), messages.begin(), messages.end());
-        prompt = render_prompt(*template_, all, cancel_);
+        prompt = render_prompt(*template_, all, more, cancel_);
     } else {
         if (system && source == SystemSource::File)
-            say(*system);
+            say(prompt, *system);
         else if (system)
             prompt.bytes = *system;
-        for (const Message& message : messages) {
-            if (message.role == "user" && !prompt.bytes.empty()) prompt.bytes += kParagraph;
-            say(message.content);
-        }
+        for (const Message& message : messages) append_turn(prompt, message.role, message.content);
     }
-    say(begun);
+    say(prompt, begun);
     return prompt;
 }
 
 EncodedPrompt ChatForm::prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
-                               const std::string& begun, SystemSource source) const {
-    return encode_rendered(prompt_text(system, messages, begun, source), *tokenizer_, cancel_);
+                               const std::string& begun, SystemSource source, const TemplateArguments& more) const {
+    return encode_rendered(prompt_text(system, messages, begun, source, more), *tokenizer_, cancel_);
+}
+
+ConversationPrompt ChatForm::prompt_text(const Conversation& conversation) const {
+    try {
+        return render_conversation(prompt_template(), conversation, cancel_);
+    } catch (const TemplateError&) {
+        throw_if_cancelled(cancel_);
+        throw;
+    }
 }
 
 bool ChatForm::spells_control_tokens(const std::string& system) const {

@@ -128,6 +128,8 @@ struct TemplateSettings {
     std::string name{};                  // if Named: the name or file as it was given
     std::optional<ChatTemplate> file{};  // if `name` is a file: its content
     TemplateArguments arguments{};
+    bool offers_tools =
+        false;  // whether the conversation offers tools: of several templates of a model, that for tools
     std::string arguments_from = "--template-arg";  // option or variable that gave them, for messages
     bool arguments_demanded = false;  // whether arguments without effect are an error; else they are ignored
     std::optional<std::string> system{};

@@ -12,10 +12,10 @@ StreamingDetokenizer::Start start_behind(const std::string& text) {
 
 }  // namespace
 
-MarkedText render_prompt(const PromptTemplate& form, std::span<const Message> messages,
+MarkedText render_prompt(const PromptTemplate& form, std::span<const Message> messages, const TemplateArguments& more,
                          const std::atomic<bool>* cancel) {
     try {
-        return form.render(messages, cancel);
+        return form.render(messages, more, cancel);
     } catch (const TemplateError&) {
         throw_if_cancelled(cancel);
         throw;

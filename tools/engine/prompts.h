@@ -19,6 +19,7 @@
 
 #include "runtime/loop/text_generation.h"
 #include "runtime/text/chat/prompt_template.h"
+#include "runtime/text/request/conversation.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 
 namespace slipstream::tools {
@@ -49,9 +50,9 @@ struct EncodedPrompt {
 
 // All functions throw Interrupted soon after *cancel turned true; `cancel` may be null.
 
-/// Renders a conversation by its template. Throws TemplateError.
+/// Renders a conversation by its template; variables in `more` override those of the template. Throws TemplateError.
 [[nodiscard]] MarkedText render_prompt(const PromptTemplate& form, std::span<const Message> messages,
-                                       const std::atomic<bool>* cancel);
+                                       const TemplateArguments& more, const std::atomic<bool>* cancel);
 /// Encodes a conversation that a template rendered.
 [[nodiscard]] EncodedPrompt encode_rendered(const MarkedText& prompt, const Tokenizer& tokenizer,
                                             const std::atomic<bool>* cancel);
@@ -72,14 +73,25 @@ public:
 
     [[nodiscard]] bool is_one_text() const { return !template_; }
     /// Returns the prompt for the answer to `messages`, whose last must be the user's (CHECKed). `begun` is the
-    /// beginning of the answer. A system text from a file is encoded as text, without control tokens. Throws
-    /// TemplateError, Interrupted.
+    /// beginning of the answer. A system text from a file is encoded as text, without control tokens. `more` are
+    /// variables of the template. Throws TemplateError, Interrupted.
     [[nodiscard]] EncodedPrompt prompt(const std::optional<std::string>& system, const std::vector<Message>& messages,
-                                       const std::string& begun = {}, SystemSource source = SystemSource::User) const;
+                                       const std::string& begun = {}, SystemSource source = SystemSource::User,
+                                       const TemplateArguments& more = {}) const;
     /// Returns the prompt of prompt() as text, before it is encoded. What the conversation said is marked, so that it
     /// cannot spell control tokens.
     [[nodiscard]] MarkedText prompt_text(const std::optional<std::string>& system, const std::vector<Message>& messages,
-                                         const std::string& begun = {}, SystemSource source = SystemSource::User) const;
+                                         const std::string& begun = {}, SystemSource source = SystemSource::User,
+                                         const TemplateArguments& more = {}) const;
+    /// Returns the prompt for the answer in the conversation of a request, which make_conversation() made for
+    /// prompt_template(). encode_rendered() makes ids of it. Throws TemplateError, Interrupted.
+    [[nodiscard]] ConversationPrompt prompt_text(const Conversation& conversation) const;
+    /// Null: prompts are plain text in turns.
+    [[nodiscard]] const PromptTemplate* prompt_template() const { return template_ ? &*template_ : nullptr; }
+    /// Returns whether the template reads the variable `name`.
+    [[nodiscard]] bool reads(std::string_view name) const { return template_ && template_->reads(name); }
+    /// Returns how the model writes thoughts; a form without marks if there is no template.
+    [[nodiscard]] AnswerForm answer_form() const { return template_ ? template_->answer_form() : AnswerForm{}; }
     /// Whether `system` spells control tokens: then its tokens differ between SystemSource::User and
     /// SystemSource::File.
     [[nodiscard]] bool spells_control_tokens(const std::string& system) const;

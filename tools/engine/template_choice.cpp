@@ -40,12 +40,13 @@ std::string end_of_path(std::filesystem::path path) {
     return name;
 }
 
-// --template-arg tools=[...] offers tools to a completion.
-ToolUse tool_use(const TemplateArguments& arguments) {
+// --template-arg tools=[...] offers tools, too.
+ToolUse tool_use(const TemplateSettings& chosen) {
     const auto gives_tools = [](const auto& argument) {
         return argument.first == "tools" && !argument.second.is_none();
     };
-    return std::ranges::any_of(arguments, gives_tools) ? ToolUse::Tools : ToolUse::NoTools;
+    return chosen.offers_tools || std::ranges::any_of(chosen.arguments, gives_tools) ? ToolUse::Tools
+                                                                                     : ToolUse::NoTools;
 }
 
 std::string listed(const std::vector<NamedChatTemplate>& templates) {
@@ -76,7 +77,7 @@ std::optional<PromptTemplate> named_or_own(TemplateSettings& chosen, const Opene
         return made;
     }
     try {
-        auto own = chat_template_of(source.chat_templates, tool_use(chosen.arguments));
+        auto own = chat_template_of(source.chat_templates, tool_use(chosen));
         if (!own) return std::nullopt;
         callbacks.note(fmt::format("the prompt goes through {} (--no-template: raw text)", own->name()));
         return PromptTemplate(std::move(*own), chosen.arguments, tokenizer);

@@ -45,6 +45,7 @@ constexpr std::array kSubjects{
     Subject{"alias", kServer},
     Subject{"prompt", kText},
     Subject{"prompt-file", kText},
+    Subject{"messages", kText},
     Subject{"max-tokens", kText},
     Subject{"stop", kText},
     Subject{"system", kText},

@@ -17,7 +17,35 @@ TextStream::TextStream(TextOutput& output, Console& console)
                                                                                         : RatePlace::OwnLine),
       prefill_(console, "reading the prompt") {}
 
+void TextStream::write_thought(std::string_view text) {
+    in_thought_ = true;
+    show_thought(text);
+}
+
+void TextStream::show_thought(std::string_view text) {
+    prefill_.clear();
+    if (on_terminal_) {
+        const bool dims = console_.shares_terminal();  // else the control sequences would go elsewhere
+        rate_.before_text();
+        if (dims) console_.draw({ControlKind::Dim});
+        const std::string_view shown = output_.write(text);
+        if (dims) console_.draw({ControlKind::PlainColor});
+        rate_.after_text(shown);
+        if (output_.closed()) cancel_flag().store(true);
+    } else if (!console_.quiet()) {
+        rate_.clear();
+        console_.draw({ControlKind::Dim, text, ControlKind::PlainColor});
+    }
+}
+
+// The newlines also bring out the end of the thought that is held back for wrapping, while it is still dimmed.
+void TextStream::end_thought() {
+    if (!std::exchange(in_thought_, false)) return;
+    show_thought(on_terminal_ ? "\n\n" : "\n");
+}
+
 void TextStream::write(std::string_view text) {
+    end_thought();
     prefill_.clear();
     rate_.before_text();
     rate_.after_text(output_.write(text));
@@ -48,6 +76,7 @@ void TextStream::on_tokens(std::int64_t n) {
 }
 
 void TextStream::finish() {
+    end_thought();
     prefill_.clear();
     rate_.clear();
     output_.write_rest();

@@ -25,6 +25,9 @@ public:
     /// Writes the next part of the text. Throws IoError if it cannot be written. If the reader has closed the pipe,
     /// sets cancel_flag() (signals.h) instead.
     void write(std::string_view text);
+    /// Shows the next part of a thought: dimmed where the text goes to a terminal, else on stderr, unless -q was given.
+    /// The first write() after it begins a new paragraph. Throws as write() does.
+    void write_thought(std::string_view text);
     /// Draws the progress bar of the prompt: `done` of `total` tokens are processed. Draws nothing if the bar would
     /// overwrite an unfinished line of text.
     void on_prefill(std::int64_t done, std::int64_t total);
@@ -43,6 +46,8 @@ public:
 
 private:
     void print_note();
+    void end_thought();
+    void show_thought(std::string_view text);
 
     TextOutput& output_;
     Console& console_;
@@ -50,6 +55,7 @@ private:
     bool on_terminal_;  // the text goes to a terminal
     bool beside_text_;  // messages go where the text goes: to the same terminal, pipe or file
     bool finished_ = false;
+    bool in_thought_ = false;
     LiveRate rate_;
     ProgressBar prefill_;
 };

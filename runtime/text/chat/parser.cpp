@@ -103,15 +103,25 @@ void set_statement(Parser& parser, Statement& statement) {
     declare(parser, statement.target);
 }
 
+// A variable is declared after an if only if every branch sets it; else it may still come from the context.
 void if_statement(Parser& parser, Statement& statement) {
     statement.kind = StatementKind::If;
     int line = statement.line;
+    const std::size_t n_declared = parser.n_declared();
+    std::vector<NameId> in_all;
+    bool has_else = false;
     for (std::string end = "elif"; end != "endif"; line = parser.current().line) {
         Branch& branch = statement.branches.emplace_back(Branch{nullptr, line, {}});
-        const bool has_test = end == "elif";
-        if (has_test) branch.test = parse_tuple(parser, Conditional::Forbidden);
-        end = has_test ? body(parser, branch.body, {"elif", "else", "endif"}) : body(parser, branch.body, {"endif"});
+        has_else = end == "else";
+        if (!has_else) branch.test = parse_tuple(parser, Conditional::Forbidden);
+        end = has_else ? body(parser, branch.body, {"endif"}) : body(parser, branch.body, {"elif", "else", "endif"});
+        const std::span<const NameId> declared = parser.declared_since(n_declared);
+        if (statement.branches.size() == 1) in_all.assign(declared.begin(), declared.end());
+        std::erase_if(in_all, [&](NameId name) { return std::ranges::find(declared, name) == declared.end(); });
+        parser.forget_since(n_declared);
     }
+    if (!has_else) return;
+    for (const NameId name : in_all) parser.declare(name);
 }
 
 void for_statement(Parser& parser, Statement& statement) {

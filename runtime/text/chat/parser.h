@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -48,6 +49,10 @@ public:
     /// Makes the names that were declared since `n` (an earlier n_declared()) undeclared again.
     void forget_since(std::size_t n) { declared_.resize(n); }
     [[nodiscard]] std::size_t n_declared() const { return declared_.size(); }
+    /// Returns the names that were declared since `n`; valid until the next declaration.
+    [[nodiscard]] std::span<const NameId> declared_since(std::size_t n) const {
+        return std::span(declared_).subspan(n);
+    }
     void note_read(NameId name);
     /// Returns how many times `loop` was read.
     [[nodiscard]] int n_loop_reads() const { return n_loop_reads_; }

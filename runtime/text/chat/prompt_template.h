@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/text/answer/answer_form.h"
 #include "runtime/text/chat/chat_template.h"
 #include "runtime/text/marked_text.h"
 #include "runtime/text/tokenizer/tokenizer.h"
@@ -29,10 +30,15 @@ struct Message {
     std::string role;
     std::string content;
     bool is_said = false;  // marks the content also if the role is "system"; that of other roles is always marked
+    std::string
+        thought{};  // of an answer: passed to the template as reasoning_content, which may leave it out; or empty
     bool operator==(const Message&) const = default;
 };
 
 using TemplateArguments = std::vector<std::pair<std::string, TemplateValue>>;
+
+/// Returns `value` with all its texts marked as said, those inside lists and dicts included.
+[[nodiscard]] TemplateValue said_value(const TemplateValue& value);
 
 /// Returns `message`, an element of TemplateInputs::messages, with all its texts except the role marked as said. A
 /// message whose role is "system" or "developer" is returned unchanged.
@@ -46,16 +52,20 @@ public:
                    std::string_view turn_end = {});
 
     /// Returns the prompt that asks for the next answer. It contains the beginning-of-text token only if the template
-    /// writes it; Tokenizer::encode_prompt() adds it otherwise. Throws TemplateError if the template fails, and soon
-    /// after *cancel turned true.
-    [[nodiscard]] MarkedText render(std::span<const Message> messages, const std::atomic<bool>* cancel = nullptr) const;
+    /// writes it; Tokenizer::encode_prompt() adds it otherwise. Variables in `more` override those of the constructor.
+    /// Throws TemplateError if the template fails, and soon after *cancel turned true.
+    [[nodiscard]] MarkedText render(std::span<const Message> messages, const TemplateArguments& more = {},
+                                    const std::atomic<bool>* cancel = nullptr) const;
     /// Returns the prompt for messages in the form that templates take: a list of dicts. Throws as the other render()
     /// does, and if `messages` is not a list.
-    [[nodiscard]] MarkedText render(const TemplateValue& messages, const std::atomic<bool>* cancel = nullptr) const;
+    [[nodiscard]] MarkedText render(const TemplateValue& messages, const TemplateArguments& more = {},
+                                    const std::atomic<bool>* cancel = nullptr) const;
 
     [[nodiscard]] const std::string& name() const { return template_.name(); }
     /// Returns whether the template reads `variable`.
     [[nodiscard]] bool reads(std::string_view variable) const { return template_.reads(variable); }
+    /// Returns how the model writes thoughts and tool calls, by the marks of the template and the vocabulary.
+    [[nodiscard]] const AnswerForm& answer_form() const { return answer_form_; }
     /// Returns the names of the variables that the template reads, sorted, without those that the conversation and the
     /// model determine: messages, add_generation_prompt, bos_token, eos_token.
     [[nodiscard]] std::vector<std::string> arguments_read() const;
@@ -66,6 +76,7 @@ public:
 private:
     ChatTemplate template_;
     TemplateArguments arguments_;
+    AnswerForm answer_form_;
     std::optional<std::string> turn_end_;
     std::optional<std::string> bos_token_, eos_token_;
     std::tm began_{};

@@ -101,6 +101,13 @@ std::string_view bytes_at_start(const Tokenizer& tokenizer, TokenId id, bool& at
     return bytes;
 }
 
+/// Returns the spelling of a control token that is a mark of answers, else an empty view.
+std::string_view spelt_mark(const Tokenizer& tokenizer, TokenId id) {
+    if (tokenizer.token_kind(id) != TokenKind::Control) return {};
+    const std::string_view spelling = tokenizer.piece(id);
+    return is_answer_mark(spelling) ? spelling : std::string_view();
+}
+
 std::vector<TokenId> behind_bos(const Tokenizer& tokenizer, std::vector<TokenId> ids) {
     const auto bos = tokenizer.bos_id();
     const bool is_wanted = bos && (tokenizer.adds_bos() || ids.empty());
@@ -154,7 +161,8 @@ StreamingDetokenizer::StreamingDetokenizer(const Tokenizer& tokenizer, Start sta
 
 std::string_view StreamingDetokenizer::push(TokenId id) {
     out_.clear();
-    held_ += bytes_at_start(tokenizer_, id, strip_space_);
+    const std::string_view bytes = bytes_at_start(tokenizer_, id, strip_space_);
+    held_ += bytes.empty() ? spelt_mark(tokenizer_, id) : bytes;
     std::string_view rest = held_;
     while (!rest.empty()) {
         const Utf8Step step = next_utf8(rest);
@@ -178,6 +186,13 @@ bool ends_text_by_name(std::string_view spelling) {
         "<|eot_id|>",           "<|eom_id|>", "<|im_end|>", "<|end|>",  "<|endoftext|>",      "<|end_of_text|>",
         "<end_of_turn>",        "<|eot|>",    "<|return|>", "<|call|>", "<end_of_utterance>", "<|END_OF_TURN_TOKEN|>",
         "<｜end▁of▁sentence｜>"};
+    return std::ranges::find(spellings, spelling) != spellings.end();
+}
+
+bool is_answer_mark(std::string_view spelling) {
+    constexpr std::array<std::string_view, 12> spellings = {
+        "<think>",      "</think>",      "[THINK]", "[/THINK]",  "<tool_call>",    "</tool_call>",
+        "[TOOL_CALLS]", "<|tool_call|>", "[ARGS]",  "[CALL_ID]", "<|python_tag|>", "<|/tool_call|>"};
     return std::ranges::find(spellings, spelling) != spellings.end();
 }
 

@@ -128,9 +128,13 @@ struct TokenizerParts {
 /// such tokens as user-defined instead of special.
 [[nodiscard]] bool is_turn_mark(std::string_view spelling);
 
+/// Returns whether `spelling` is a mark that models write around thoughts and tool calls in their answers ("<think>",
+/// "[TOOL_CALLS]", ...). Many vocabularies have such marks as control tokens, whose token bytes are empty.
+[[nodiscard]] bool is_answer_mark(std::string_view spelling);
+
 /// Turns a stream of ids into text as they arrive: holds back bytes that do not yet complete a UTF-8 character, and,
 /// with Start::OfText, drops the leading space that the encoder added. Bytes that can never become a character become
-/// U+FFFD.
+/// U+FFFD. Control tokens have no text, except for marks of answers (is_answer_mark()): these are spelt out.
 class StreamingDetokenizer {
 public:
     enum class Start : std::uint8_t { OfText, Continued };

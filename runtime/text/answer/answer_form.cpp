@@ -1,0 +1,119 @@
+#include "runtime/text/answer/answer_form.h"
+
+#include <array>
+
+#include "kernels/base/check.h"
+
+namespace slipstream {
+
+namespace {
+
+constexpr std::array<ThoughtMarks, 2> kThoughts{{{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}}};
+
+ThoughtMarks choose_thoughts(std::string_view source, const std::function<bool(std::string_view)>& has_token) {
+    for (const ThoughtMarks& marks : kThoughts)
+        if (source.find(marks.open) != source.npos || source.find(marks.close) != source.npos) return marks;
+    for (const ThoughtMarks& marks : kThoughts)
+        if (has_token(marks.open) && has_token(marks.close)) return marks;
+    return {};
+}
+
+CallForm choose_calls(std::string_view source) {
+    const auto writes = [&](std::string_view mark) { return source.find(mark) != source.npos; };
+    if (writes("[TOOL_CALLS]")) return CallForm::Mistral;
+    if (writes("<function=") && writes("<parameter=")) return CallForm::QwenXml;
+    if (writes("<tool_call>") && !writes("<arg_key>")) return CallForm::Hermes;
+    if (writes("<|tool_call|>") || writes("<|tool|>")) return CallForm::Phi4;
+    if (writes("<|python_tag|>") || (writes("<|start_header_id|>") && writes("ipython"))) return CallForm::Llama3;
+    return CallForm::None;
+}
+
+std::string_view call_start(CallForm form, std::string_view source) {
+    const auto writes = [&](std::string_view mark) { return source.find(mark) != source.npos; };
+    switch (form) {
+        case CallForm::None:
+            return {};
+        case CallForm::Hermes:
+            return "<tool_call>\n{\"name\": \"";
+        case CallForm::QwenXml:
+            return "<tool_call>\n<function=";
+        case CallForm::Llama3:
+            return "{\"name\": \"";
+        case CallForm::Mistral:
+            if (writes("[ARGS]")) return "[TOOL_CALLS]";
+            return writes("[TOOL_CALLS] [") ? "[TOOL_CALLS] [{\"name\": \"" : "[TOOL_CALLS][{\"name\": \"";
+        case CallForm::Phi4:
+            return writes("<|tool_call|>{") ? "<|tool_call|>{\"name\": \"" : "<|tool_call|>[{\"name\": \"";
+    }
+    return {};
+}
+
+// The space before the arguments is left to the model: it is the first byte of a token of theirs.
+std::string_view name_end(CallForm form, std::string_view source) {
+    const auto writes = [&](std::string_view mark) { return source.find(mark) != source.npos; };
+    switch (form) {
+        case CallForm::None:
+            return {};
+        case CallForm::QwenXml:
+            return ">\n";
+        case CallForm::Llama3:
+            return "\", \"parameters\":";
+        case CallForm::Mistral:
+            if (writes("[CALL_ID]")) return "[CALL_ID]";
+            if (writes("[ARGS]")) return "[ARGS]";
+            [[fallthrough]];
+        case CallForm::Hermes:
+        case CallForm::Phi4:
+            return "\", \"arguments\":";
+    }
+    return {};
+}
+
+}  // namespace
+
+std::string_view call_form_name(CallForm form) {
+    switch (form) {
+        case CallForm::None:
+            return "none";
+        case CallForm::Hermes:
+            return "hermes";
+        case CallForm::QwenXml:
+            return "qwen-xml";
+        case CallForm::Llama3:
+            return "llama-3";
+        case CallForm::Mistral:
+            return "mistral";
+        case CallForm::Phi4:
+            return "phi-4";
+    }
+    return "?";
+}
+
+AnswerForm choose_answer_form(std::string_view template_source,
+                              const std::function<bool(std::string_view)>& has_token) {
+    const CallForm calls = choose_calls(template_source);
+    return {.calls = calls,
+            .thoughts = choose_thoughts(template_source, has_token),
+            .call_start = call_start(calls, template_source),
+            .name_end = name_end(calls, template_source)};
+}
+
+bool ends_in_thought(const AnswerForm& form, std::string_view prompt) {
+    if (!form.thoughts.exist()) return false;
+    const std::size_t last = prompt.find_last_not_of(" \t\r\n");
+    return last != prompt.npos && prompt.substr(0, last + 1).ends_with(form.thoughts.open);
+}
+
+std::string append_call_start(const AnswerForm& form, const std::optional<std::string>& name, MarkedText& prompt) {
+    CHECK(form.calls != CallForm::None, "a form without calls");
+    const std::size_t begin = prompt.bytes.size();
+    if (ends_in_thought(form, prompt.bytes)) prompt.bytes.append("\n").append(form.thoughts.close).append("\n\n");
+    prompt.bytes += form.call_start;
+    if (name) {
+        append_span(prompt.said, {prompt.bytes.size(), prompt.bytes.size() + name->size()});
+        prompt.bytes.append(*name).append(form.name_end);
+    }
+    return prompt.bytes.substr(begin);
+}
+
+}  // namespace slipstream

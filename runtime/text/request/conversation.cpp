@@ -1,0 +1,372 @@
+#include "runtime/text/request/conversation.h"
+
+#include <array>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "runtime/text/chat/plain_turns.h"
+#include "runtime/text/printable.h"
+#include "runtime/text/request/call_ids.h"
+#include "runtime/text/request/request_tools.h"
+
+namespace slipstream {
+
+using jinja::Dict;
+using jinja::Kind;
+
+namespace {
+
+// A message while the conversation is put together: its texts may still grow.
+struct Turn {
+    std::string role;
+    std::string content;
+    Dict more;  // further keys, for the template
+    std::optional<std::string> reasoning;
+    bool has_calls = false;
+};
+
+// Returns the value of a key, or null if it is absent or null.
+const TemplateValue* find(const Dict& dict, std::string_view key) {
+    const TemplateValue* value = dict.find(key);
+    return value == nullptr || value->is_none() ? nullptr : value;
+}
+
+std::string shown(const TemplateValue* value) {
+    return value != nullptr && value->is_text() ? fmt::format("\"{}\"", printable(value->view())) : "no text";
+}
+
+std::string part_text(const TemplateValue& part, const std::string& field) {
+    if (part.is_text()) return std::string(part.view());
+    if (!part.is(Kind::Dict)) throw FieldError(field, "is neither a text nor an object");
+    const TemplateValue* type = find(part.dict(), "type");
+    for (const std::string_view key : {"text", "refusal"}) {
+        if (type == nullptr || !type->is_text() || type->view() != key) continue;
+        const TemplateValue* text = find(part.dict(), key);
+        if (text == nullptr || !text->is_text()) throw FieldError(fmt::format("{}.{}", field, key), "is no text");
+        return std::string(text->view());
+    }
+    throw FieldError(field + ".type",
+                     fmt::format("{} is not served; only parts of the type \"text\" are", shown(type)));
+}
+
+// Returns the text of a message. `may_be_absent` holds for roles whose message may consist of other things.
+std::string content_text(const Dict& message, const std::string& field, bool may_be_absent) {
+    const TemplateValue* content = find(message, "content");
+    if (content == nullptr) {
+        if (may_be_absent) return {};
+        throw FieldError(field + ".content", "is missing");
+    }
+    if (content->is_text()) return std::string(content->view());
+    if (!content->is(Kind::List)) throw FieldError(field + ".content", "is neither a text nor a list of parts");
+    std::string text;
+    std::size_t n = 0;
+    for (const TemplateValue& part : content->items()) {
+        if (n > 0) text += '\n';
+        text += part_text(part, fmt::format("{}.content[{}]", field, n++));
+    }
+    return text;
+}
+
+// Returns the arguments of a call for a template. Clients write an empty text for no arguments.
+TemplateValue arguments_value(const TemplateValue* arguments) {
+    if (arguments == nullptr) return TemplateValue::dict(Dict());
+    if (!arguments->is_text()) return said_value(*arguments);
+    if (arguments->view().find_first_not_of(" \t\r\n") == std::string_view::npos) return TemplateValue::dict(Dict());
+    try {
+        return said_value(parse_template_json(arguments->view(), "arguments"));
+    } catch (const TemplateError&) {
+        return said_value(*arguments);
+    }
+}
+
+class ConversationMaker {
+public:
+    explicit ConversationMaker(const PromptTemplate* form)
+        : has_tools_(form != nullptr),
+          ids_(form != nullptr && form->answer_form().calls == CallForm::Mistral ? CallIds::Rule::NineCharacters
+                                                                                 : CallIds::Rule::AsGiven) {}
+
+    void add(const TemplateValue& message) {
+        const std::string field = fmt::format("messages[{}]", n_messages_++);
+        if (!message.is(Kind::Dict)) throw FieldError(field, "is no object");
+        const Dict& fields = message.dict();
+        const TemplateValue* role = find(fields, "role");
+        const std::string_view name = role != nullptr && role->is_text() ? role->view() : std::string_view();
+        if (name == "system" || name == "developer") {
+            add_system(content_text(fields, field, false));
+        } else if (name == "user") {
+            add_user(fields, field);
+        } else if (name == "assistant") {
+            add_assistant(fields, field);
+        } else if (name == "tool") {
+            add_tool(fields, field);
+        } else {
+            throw FieldError(field + ".role", fmt::format("{} is unknown; known: system, developer, user, assistant, "
+                                                          "tool",
+                                                          shown(role)));
+        }
+    }
+
+    void complete() { close_system(); }
+    [[nodiscard]] std::vector<Turn>& turns() { return turns_; }
+
+private:
+    void add_system(std::string text) {
+        if (turns_.empty() || (turns_.size() == 1 && turns_.front().role == "system")) {
+            if (turns_.empty()) {
+                turns_.push_back({.role = "system", .content = std::move(text)});
+            } else {
+                turns_.front().content.append(kParagraph).append(text);
+            }
+        } else if (turns_.back().role == "assistant") {
+            if (!late_system_.empty()) late_system_ += kParagraph;
+            late_system_ += text;
+        } else {
+            turns_.back().content.append(kParagraph).append(text);
+        }
+    }
+    // A system text that followed an answer is a message of the user if none came after it.
+    void close_system() {
+        if (late_system_.empty()) return;
+        turns_.push_back({.role = "user", .content = std::exchange(late_system_, {})});
+    }
+
+    void add_user(const Dict& fields, const std::string& field) {
+        std::string text = content_text(fields, field, false);
+        if (!late_system_.empty()) text = std::exchange(late_system_, {}).append(kParagraph).append(text);
+        turns_.push_back({.role = "user", .content = std::move(text)});
+        keep_text(fields, "name");
+    }
+
+    void add_assistant(const Dict& fields, const std::string& field) {
+        close_system();
+        if (find(fields, "function_call") != nullptr)
+            throw FieldError(field + ".function_call", "is not served; use tool_calls");
+        Turn turn{.role = "assistant", .content = content_text(fields, field, true)};
+        for (const std::string_view key : {"reasoning_content", "reasoning", "thinking"})
+            if (const TemplateValue* text = find(fields, key); text != nullptr && text->is_text() && !turn.reasoning)
+                turn.reasoning = std::string(text->view());
+        if (turn.reasoning) turn.more.set("reasoning_content", TemplateValue::said(*turn.reasoning));
+        if (const TemplateValue* calls = find(fields, "tool_calls")) {
+            if (!calls->is(Kind::List)) throw FieldError(field + ".tool_calls", "is no list");
+            if (!calls->items().empty()) refuse_without_template(field + ".tool_calls");
+            ids_.begin_calls();
+            std::vector<TemplateValue> values;
+            for (const TemplateValue& call : calls->items())
+                values.push_back(call_value(call, fmt::format("{}.tool_calls[{}]", field, values.size())));
+            turn.has_calls = !values.empty();
+            // Some templates only ask whether the key is there.
+            if (turn.has_calls) turn.more.set("tool_calls", TemplateValue::list(std::move(values)));
+        }
+        turns_.push_back(std::move(turn));
+        keep_text(fields, "name");
+    }
+
+    TemplateValue call_value(const TemplateValue& call, const std::string& field) {
+        if (!call.is(Kind::Dict)) throw FieldError(field, "is no object");
+        const TemplateValue* type = find(call.dict(), "type");
+        if (type != nullptr && !(type->is_text() && type->view() == "function"))
+            throw FieldError(field + ".type", fmt::format("{} is not served; only \"function\" is", shown(type)));
+        const TemplateValue* function = find(call.dict(), "function");
+        if (function == nullptr || !function->is(Kind::Dict)) throw FieldError(field + ".function", "is no object");
+        const TemplateValue* name = find(function->dict(), "name");
+        if (name == nullptr || !name->is_text()) throw FieldError(field + ".function.name", "is no text");
+        const TemplateValue* id = find(call.dict(), "id");
+        if (id != nullptr && !id->is_text()) throw FieldError(field + ".id", "is no text");
+        Dict made;
+        if (const auto text = ids_.of_call(id != nullptr ? std::optional(id->view()) : std::nullopt))
+            made.set("id", TemplateValue::said(*text));
+        made.set("type", TemplateValue("function"));
+        made.set("function",
+                 TemplateValue::dict({{"name", TemplateValue::said(std::string(name->view()))},
+                                      {"arguments", arguments_value(find(function->dict(), "arguments"))}}));
+        return TemplateValue::dict(std::move(made));
+    }
+
+    void add_tool(const Dict& fields, const std::string& field) {
+        close_system();
+        refuse_without_template(field + ".role");
+        Turn turn{.role = "tool", .content = content_text(fields, field, false)};
+        const TemplateValue* id = find(fields, "tool_call_id");
+        if (id != nullptr && !id->is_text()) throw FieldError(field + ".tool_call_id", "is no text");
+        if (const auto text = ids_.of_result(id != nullptr ? std::optional(id->view()) : std::nullopt))
+            turn.more.set("tool_call_id", TemplateValue::said(*text));
+        turns_.push_back(std::move(turn));
+        keep_text(fields, "name");
+    }
+
+    void keep_text(const Dict& fields, std::string_view key) {
+        if (const TemplateValue* value = find(fields, key); value != nullptr && value->is_text())
+            turns_.back().more.set(key, said_value(*value));
+    }
+
+    void refuse_without_template(const std::string& field) const {
+        if (!has_tools_) throw FieldError(field, "the model has no chat template to put it into");
+    }
+
+    bool has_tools_;  // whether there is a template, which may express calls and results
+    CallIds ids_;
+    std::vector<Turn> turns_;
+    std::string late_system_;  // of system messages after an answer
+    std::size_t n_messages_ = 0;
+};
+
+TemplateArguments read_arguments(const TemplateValue& arguments) {
+    constexpr std::string_view kField = "chat_template_kwargs";
+    TemplateArguments read;
+    if (arguments.is_none()) return read;
+    if (!arguments.is(Kind::Dict)) throw FieldError(std::string(kField), "is no object");
+    for (const auto& [key, value] : arguments.dict().items()) {
+        for (const std::string_view ours : {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
+            if (key.view() == ours)
+                throw FieldError(fmt::format("{}.{}", kField, ours), "is set by the conversation; leave it out");
+        read.emplace_back(std::string(key.view()), said_value(value));
+    }
+    return read;
+}
+
+// Phi-4-mini's template does not read `tools`; it expects them as a text in the system message.
+bool takes_tools_as_text(const PromptTemplate& form) {
+    return !form.reads("tools") && form.answer_form().calls == CallForm::Phi4;
+}
+
+// Returns the functions of `tools` as the JSON that templates write.
+std::string functions_json(const TemplateValue& tools) {
+    static const ChatTemplate kForm =
+        ChatTemplate::parse("{{ tools | map(attribute='function') | list | tojson }}", "the tools");
+    return kForm.render({.messages = TemplateValue::list({}), .tools = tools}).bytes;
+}
+
+void put_tools_into_system(const TemplateValue& tools, std::vector<Turn>& turns) {
+    constexpr std::string_view kSystem = "You are a helpful assistant with some tools.";  // as the model's card has it
+    if (turns.empty() || turns.front().role != "system")
+        turns.insert(turns.begin(), {.role = "system", .content = std::string(kSystem)});
+    turns.front().more.set("tools", TemplateValue::said(functions_json(tools)));
+}
+
+// Puts the tools where the template reads them.
+void add_tools(const TemplateValue& requested, const PromptTemplate* form, std::vector<Turn>& turns,
+               Conversation& made) {
+    RequestedTools tools = read_tools(requested);
+    if (tools.offered.empty()) return;
+    if (form != nullptr && takes_tools_as_text(*form)) {
+        put_tools_into_system(tools.values, turns);
+    } else if (form != nullptr && form->reads("tools")) {
+        made.arguments.emplace_back("tools", std::move(tools.values));
+    } else {
+        throw FieldError("tools", form == nullptr
+                                      ? std::string("the model has no chat template to put them into")
+                                      : fmt::format("{} has no place for tools; leave them out, or take another "
+                                                    "template",
+                                                    form->name()));
+    }
+    made.tools = std::move(tools.offered);
+}
+
+// Returns the name of the tool that `choice` demands, or nullopt if it demands none in particular.
+std::optional<std::string> chosen_name(const TemplateValue& choice) {
+    if (!choice.is(Kind::Dict)) return std::nullopt;
+    const TemplateValue* function = find(choice.dict(), "function");
+    const TemplateValue* name =
+        function != nullptr && function->is(Kind::Dict) ? find(function->dict(), "name") : nullptr;
+    if (name == nullptr || !name->is_text()) return std::nullopt;
+    return std::string(name->view());
+}
+
+void apply_tool_choice(const TemplateValue& choice, const PromptTemplate* form, Conversation& made) {
+    constexpr const char* kField = "tool_choice";
+    if (choice.is_none() || (choice.is_text() && choice.view() == "auto")) return;
+    if (choice.is_text() && choice.view() == "none") {
+        made.tools.clear();
+        return;
+    }
+    made.forced = {.is_forced = true, .name = chosen_name(choice)};
+    if (!made.forced.name && !(choice.is_text() && choice.view() == "required"))
+        throw FieldError(kField, "must be \"none\", \"auto\", \"required\", or an object that names a function");
+    if (made.forced.name && find_tool(made.tools, *made.forced.name) == nullptr)
+        throw FieldError(kField, fmt::format("\"{}\" is not among the tools", printable(*made.forced.name)));
+    if (made.tools.empty()) throw FieldError(kField, "a call cannot be forced without tools");
+    if (form->answer_form().calls == CallForm::None)
+        throw FieldError(kField,
+                         fmt::format("a call cannot be forced: {} writes calls in no known form", form->name()));
+    if (made.continued) throw FieldError(kField, "a call cannot be forced in an answer that is continued");
+    if (made.tools.size() == 1) made.forced.name = made.tools.front().name;
+}
+
+TemplateValue value_of(Turn& turn) {
+    Dict dict;
+    dict.set("role", TemplateValue(turn.role));
+    dict.set("content", TemplateValue::said(std::move(turn.content)));
+    for (const auto& [key, value] : turn.more.items()) dict.set(key, value);
+    return TemplateValue::dict(std::move(dict));
+}
+
+MarkedText plain_prompt(const Conversation& conversation) {
+    MarkedText prompt;
+    for (const TemplateValue& message : conversation.messages.items())
+        append_turn(prompt, message.dict().find("role")->view(), message.dict().find("content")->view());
+    return prompt;
+}
+
+// Appends the answer that is continued, with its thought.
+void append_continued(const AnswerForm& form, const Conversation& conversation, bool opens_thought,
+                      MarkedText& prompt) {
+    const std::string& text = *conversation.continued;
+    const bool has_thought = conversation.continued_reasoning && form.thoughts.exist();
+    if (has_thought && !opens_thought) prompt.bytes.append(form.thoughts.open).append("\n");
+    if (has_thought) say(prompt, *conversation.continued_reasoning);
+    // An answer that has begun is no longer in its thought.
+    if (has_thought || (opens_thought && !text.empty()))
+        prompt.bytes.append("\n").append(form.thoughts.close).append(kParagraph);
+    say(prompt, text);
+}
+
+}  // namespace
+
+Conversation make_conversation(const RequestedConversation& request, const PromptTemplate* form) {
+    if (!request.messages.is(Kind::List)) throw FieldError("messages", "is no list");
+    if (request.messages.items().empty()) throw FieldError("messages", "is empty");
+    ConversationMaker maker(form);
+    for (const TemplateValue& message : request.messages.items()) maker.add(message);
+    maker.complete();
+    std::vector<Turn>& turns = maker.turns();
+
+    Conversation made;
+    made.arguments = read_arguments(request.template_arguments);
+    if (form == nullptr && !made.arguments.empty())
+        throw FieldError("chat_template_kwargs", "the model has no chat template to take them");
+    if (!request.tools.is_none()) add_tools(request.tools, form, turns, made);
+    if (turns.size() > 1 && turns.back().role == "assistant" && !turns.back().has_calls) {
+        made.continued = std::move(turns.back().content);
+        made.continued_reasoning = std::move(turns.back().reasoning);
+        turns.pop_back();
+    }
+    apply_tool_choice(request.tool_choice, form, made);
+    std::vector<TemplateValue> messages;
+    for (Turn& turn : turns) messages.push_back(value_of(turn));
+    made.messages = TemplateValue::list(std::move(messages));
+    return made;
+}
+
+ConversationPrompt render_conversation(const PromptTemplate* form, const Conversation& conversation,
+                                       const std::atomic<bool>* cancel) {
+    if (form == nullptr) {
+        ConversationPrompt prompt{.text = plain_prompt(conversation), .begun = conversation.continued.value_or("")};
+        say(prompt.text, prompt.begun);
+        return prompt;
+    }
+    const AnswerForm& answer = form->answer_form();
+    ConversationPrompt prompt{.text = form->render(conversation.messages, conversation.arguments, cancel)};
+    const std::size_t begin = prompt.text.bytes.size();
+    const bool opens_thought = ends_in_thought(answer, prompt.text.bytes);
+    if (opens_thought) prompt.start = AnswerReader::Start::Thought;
+    if (conversation.forced.is_forced) append_call_start(answer, conversation.forced.name, prompt.text);
+    if (conversation.continued) append_continued(answer, conversation, opens_thought, prompt.text);
+    prompt.begun = prompt.text.bytes.substr(begin);
+    return prompt;
+}
+
+}  // namespace slipstream

@@ -1,0 +1,419 @@
+#include "runtime/text/answer/answer_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/text/chat/chat_template.h"
+
+namespace slipstream {
+
+void PrintTo(const AnswerPiece& piece, std::ostream* out) {
+    switch (piece.kind) {
+        case AnswerPiece::Kind::Content:
+            *out << "content " << testing::PrintToString(piece.text);
+            return;
+        case AnswerPiece::Kind::Thought:
+            *out << "thought " << testing::PrintToString(piece.text);
+            return;
+        case AnswerPiece::Kind::Call:
+            *out << piece.name << "(" << piece.text << ")";
+    }
+}
+
+namespace {
+
+using Pieces = std::vector<AnswerPiece>;
+
+AnswerPiece content(std::string text) {
+    return {.kind = AnswerPiece::Kind::Content, .text = std::move(text), .name = {}};
+}
+AnswerPiece thought(std::string text) {
+    return {.kind = AnswerPiece::Kind::Thought, .text = std::move(text), .name = {}};
+}
+AnswerPiece call(std::string name, std::string arguments) {
+    return {.kind = AnswerPiece::Kind::Call, .text = std::move(arguments), .name = std::move(name)};
+}
+
+// A piece of text may arrive in parts; calls may not.
+void add(Pieces& all, const Pieces& more) {
+    for (const AnswerPiece& piece : more) {
+        if (piece.kind != AnswerPiece::Kind::Call && !all.empty() && all.back().kind == piece.kind) {
+            all.back().text += piece.text;
+        } else {
+            all.push_back(piece);
+        }
+    }
+}
+
+AnswerForm form_of(CallForm calls) {
+    const auto has_no_token = [](std::string_view) { return false; };
+    switch (calls) {
+        case CallForm::None:
+            return choose_answer_form("</think>", has_no_token);
+        case CallForm::Hermes:
+            return choose_answer_form("<tool_call></think>", has_no_token);
+        case CallForm::QwenXml:
+            return choose_answer_form("<tool_call><function=f><parameter=p>", has_no_token);
+        case CallForm::Llama3:
+            return choose_answer_form("<|python_tag|>", has_no_token);
+        case CallForm::Mistral:
+            return choose_answer_form("[TOOL_CALLS][ARGS][THINK]", has_no_token);
+        case CallForm::Phi4:
+            return choose_answer_form("<|tool_call|>", has_no_token);
+    }
+    return {};
+}
+
+OfferedTools weather_tools() {
+    return {{.name = "weather",
+             .parameters = parse_template_json(
+                 R"({"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"},
+                     "exact": {"type": "boolean"}, "scale": {"type": ["number", "null"]},
+                     "tags": {"type": "array"}, "near": {"anyOf": [{"type": "object"}, {"type": "string"}]},
+                     "note": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "any": {}}})",
+                 "schema")},
+            {.name = "time"}};
+}
+
+struct AnswerCase {
+    std::string_view name;
+    CallForm form;
+    std::string_view answer;
+    Pieces pieces;
+    AnswerReader::Start start = AnswerReader::Start::Text;
+    bool offers_tools = true;
+};
+
+Pieces read(const AnswerCase& known, const std::vector<std::string_view>& parts) {
+    AnswerReader reader(form_of(known.form), known.offers_tools ? weather_tools() : OfferedTools{}, known.start);
+    Pieces all;
+    for (const std::string_view part : parts) add(all, reader.push(part));
+    add(all, reader.finish());
+    return all;
+}
+
+std::vector<AnswerCase> cases() {
+    using enum CallForm;
+    constexpr auto kThought = AnswerReader::Start::Thought;
+    return {
+        // Plain text, and thoughts.
+        {"Empty", Hermes, "", {}},
+        {"Text",
+         Hermes,
+         "A <tool_cal and a <tool_call> walk\ninto a bar. ",
+         {content("A <tool_cal and a <tool_call> walk\ninto a bar. ")}},
+        {"SpaceStays", Hermes, " \n a \n", {content(" \n a \n")}},
+        {"Thought",
+         Hermes,
+         "\n<think>\nIt \n is <b>.\n</think>\n\nYes.\n",
+         {thought("It \n is <b>."), content("Yes.\n")}},
+        {"EmptyThought", Hermes, "<think>\n\n</think>\n\nYes", {content("Yes")}},
+        {"ThoughtOfThePrompt",
+         Hermes,
+         "So <think> it is</think>Yes",
+         {thought("So <think> it is"), content("Yes")},
+         kThought},
+        {"ThoughtCutOff", Hermes, "<think>so </thi", {thought("so </thi")}},
+        {"ThoughtInASentence", Hermes, "Write <think> first</think>.", {content("Write <think> first</think>.")}},
+        {"SecondThoughtIsText",
+         Hermes,
+         "<think>a</think><think>b</think>",
+         {thought("a"), content("<think>b</think>")}},
+        {"ThoughtWithoutCalls", None, "<think>a</think> <tool_call>", {thought("a"), content("<tool_call>")}},
+        {"ThoughtOfMistral",
+         Mistral,
+         "[THINK]a [TOOL_CALLS]time{}[/THINK]b",
+         {thought("a [TOOL_CALLS]time{}"), content("b")}},
+        {"CallInAThought",
+         Hermes,
+         R"(<think><tool_call>{"name": "time"}</tool_call></think>No)",
+         {thought(R"(<tool_call>{"name": "time"}</tool_call>)"), content("No")}},
+        {"NoToolsNoCalls",
+         Hermes,
+         R"(<tool_call>{"name": "time"}</tool_call>)",
+         {content(R"(<tool_call>{"name": "time"}</tool_call>)")},
+         AnswerReader::Start::Text,
+         false},
+
+        // Hermes, Qwen, SmolLM3.
+        {"Hermes",
+         Hermes,
+         "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\", \"days\": 1.0}}\n</tool_call>",
+         {call("weather", R"({"city": "Ulm", "days": 1.0})")}},
+        {"HermesTwo",
+         Hermes,
+         "I look.\n\n<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"arguments\": "
+         "{\"a\": [1, {\"b\": null}]}, "
+         "\"name\": \"weather\"}\n</tool_call>\n",
+         {content("I look."), call("time", "{}"), call("weather", R"({"a": [1, {"b": null}]})")}},
+        {"HermesMarksInStrings",
+         Hermes,
+         R"(<tool_call>{"name": "weather", "arguments": {"city": "</tool_call> \" } <tool_call>", "n": "\\"}}</tool_call>)",
+         {call("weather", R"({"city": "</tool_call> \" } <tool_call>", "n": "\\"})")}},
+        {"HermesWithoutEnd", Hermes, R"(<tool_call>{"name": "time"})", {call("time", "{}")}},
+        {"HermesThenText",
+         Hermes,
+         R"(<tool_call>{"name": "time"}</tool_call> Done </tool_call>.)",
+         {call("time", "{}"), content("Done </tool_call>.")}},
+        {"HermesCutOff",
+         Hermes,
+         "Look:\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Ul",
+         {content("Look:\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Ul")}},
+        {"HermesUnknownName",
+         Hermes,
+         R"(<tool_call>{"name": "nothing", "arguments": {"x": 1}}</tool_call>)",
+         {call("nothing", R"({"x": 1})")}},
+        {"HermesNoName",
+         Hermes,
+         R"(<tool_call>{"arguments": {}}</tool_call>)",
+         {content(R"(<tool_call>{"arguments": {}}</tool_call>)")}},
+        {"HermesArgumentsAreNoObject",
+         Hermes,
+         R"(<tool_call>{"name": "time", "arguments": [1]}</tool_call>)",
+         {content(R"(<tool_call>{"name": "time", "arguments": [1]}</tool_call>)")}},
+        {"HermesArgumentsAsText",
+         Hermes,
+         R"(<tool_call>{"name": "time", "arguments": "{\"a\": 1}"}</tool_call>)",
+         {call("time", R"({"a": 1})")}},
+        {"HermesBrokenThenGood",
+         Hermes,
+         R"(<tool_call>{name: <tool_call>{"name": "time"}</tool_call>)",
+         {content("<tool_call>{name:"), call("time", "{}")}},
+        {"HermesMarkTwice",
+         Hermes,
+         R"(<tool_call><tool_call>{"name": "time"}</tool_call>)",
+         {content("<tool_call>"), call("time", "{}")}},
+        {"HermesRawNewline",
+         Hermes,
+         "<tool_call>{\"name\": \"time\", \"arguments\": {\"a\": \"x\n\ty\"}}</tool_call>",
+         {call("time", R"({"a": "x\n\ty"})")}},
+        {"HermesNumbersAsSpelt",
+         Hermes,
+         R"(<tool_call>{"name": "time", "arguments": {"a": 1e3, "b": 12345678901234567890123}})",
+         {call("time", R"({"a": 1e3, "b": 12345678901234567890123})")}},
+        {"HermesBadNumber",
+         Hermes,
+         R"(<tool_call>{"name": "time", "arguments": {"a": 1.2.3}}!)",
+         {content(R"(<tool_call>{"name": "time", "arguments": {"a": 1.2.3}}!)")}},
+        {"HermesThoughtAndCall",
+         Hermes,
+         "<think>\nHm.\n</think>\n\n<tool_call>\n{\"name\": \"time\"}\n</tool_call>",
+         {thought("Hm."), call("time", "{}")}},
+
+        {"HermesWithoutMarks",
+         Hermes,
+         "```json\n{\n  \"name\": \"weather\",\n  \"arguments\": {\"city\": \"```\"}\n}\n```",
+         {call("weather", R"({"city": "```"})")}},
+        {"HermesTwoWithoutMarks",
+         Hermes,
+         "```json\n{\"name\": \"time\", \"arguments\": {}}\n{\"name\": \"time\", \"arguments\": "
+         "{}}\n```\n\n```json\n{\"name\": \"time\", "
+         "\"arguments\": {}}\n```\nDone",
+         {call("time", "{}"), call("time", "{}"), call("time", "{}"), content("Done")}},
+        {"HermesFenceAfterACall",
+         Hermes,
+         R"({"name": "time", "arguments": {}} ```js)",
+         {call("time", "{}"), content("js")}},
+        {"HermesJsonIsText",
+         Hermes,
+         "```json\n{\"name\": \"time\"}\n```",
+         {content("```json\n{\"name\": \"time\"}\n```")}},
+        {"HermesUnknownNameWithoutMarksIsText",
+         Hermes,
+         R"({"name": "nothing", "arguments": {}})",
+         {content(R"({"name": "nothing", "arguments": {}})")}},
+        {"HermesFenceInASentence",
+         Hermes,
+         "So:\n```json\n{\"name\": \"time\", \"arguments\": {}}\n```",
+         {content("So:\n```json\n{\"name\": \"time\", \"arguments\": {}}\n```")}},
+
+        // Qwen3-Coder.
+        {"Xml",
+         QwenXml,
+         "Now.\n<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>\n<parameter=days>\n3\n</"
+         "parameter>\n</function>\n</tool_call>",
+         {content("Now."), call("weather", R"({"city": "Ulm", "days": 3})")}},
+        {"XmlTwoWithoutOuterMark",
+         QwenXml,
+         "<function=time>\n</function>\n<function=time><parameter=x>1</parameter></function>\n</tool_call>\n",
+         {call("time", "{}"), call("time", R"({"x": "1"})")}},
+        {"XmlTypes",
+         QwenXml,
+         "<function=weather><parameter=city>3</parameter><parameter=days>three</parameter><parameter=exact>True</"
+         "parameter>"
+         "<parameter=scale>null</parameter><parameter=tags>[1, \"a\"]</parameter><parameter=near>{\"x\": 1}</parameter>"
+         "<parameter=note>null</parameter><parameter=any>7</parameter></function>",
+         {call(
+             "weather",
+             R"({"city": "3", "days": "three", "exact": true, "scale": null, "tags": [1, "a"], "near": "{\"x\": 1}", "note": null, "any": "7"})")}},
+        {"XmlMarksInValues",
+         QwenXml,
+         "<function=weather><parameter=city>\n<function=time>\n</function>\"</parameter>, "
+         "</tool_call>\n\n</parameter>\n</function>",
+         {call("weather", "{\"city\": \"<function=time>\\n</function>\\\"</parameter>, </tool_call>\\n\"}")}},
+        {"XmlCutOff",
+         QwenXml,
+         "<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>",
+         {content("<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>")}},
+        {"XmlBroken",
+         QwenXml,
+         "<tool_call>\n<function=>x <function=time></function>",
+         {content("<tool_call>\n<function=>x"), call("time", "{}")}},
+
+        // Llama 3.
+        {"Llama",
+         Llama3,
+         R"({"name": "weather", "parameters": {"city": "Ulm"}})",
+         {call("weather", R"({"city": "Ulm"})")}},
+        {"LlamaTagged",
+         Llama3,
+         R"(<|python_tag|>{"type": "function", "name": "nothing", "parameters": {}})",
+         {call("nothing", "{}")}},
+        {"LlamaTwo",
+         Llama3,
+         R"({"name": "time", "parameters": {}}; {"name": "weather", "parameters": {"city": "}"}})",
+         {call("time", "{}"), call("weather", R"({"city": "}"})")}},
+        {"LlamaUnknownNameIsText",
+         Llama3,
+         R"({"name": "nothing", "parameters": {}} )",
+         {content(R"({"name": "nothing", "parameters": {}} )")}},
+        {"LlamaJsonIsText", Llama3, R"( {"city": "Ulm", "n": [1, 2]})", {content(R"( {"city": "Ulm", "n": [1, 2]})")}},
+        {"LlamaJsonInASentence", Llama3, R"(Use {"name": "time"}.)", {content(R"(Use {"name": "time"}.)")}},
+        {"LlamaPython", Llama3, "<|python_tag|>print({1: 2})", {content("<|python_tag|>print({1: 2})")}},
+        {"LlamaCutOff",
+         Llama3,
+         R"({"name": "time", "parameters": {)",
+         {content(R"({"name": "time", "parameters": {)")}},
+
+        // Mistral.
+        {"MistralList",
+         Mistral,
+         R"([TOOL_CALLS] [{"name": "weather", "arguments": {"city": "]"}, "id": "123456789"}, {"name": "time"}])",
+         {call("weather", R"({"city": "]"})"), call("time", "{}")}},
+        {"MistralNamed",
+         Mistral,
+         R"(Sure.[TOOL_CALLS]weather[ARGS]{"city": "[TOOL_CALLS]"}[TOOL_CALLS]time[ARGS]{})",
+         {content("Sure."), call("weather", R"({"city": "[TOOL_CALLS]"})"), call("time", "{}")}},
+        {"MistralNamedWithId",
+         Mistral,
+         R"([TOOL_CALLS]weather[CALL_ID]abcdefghi[ARGS]{"city": "Ulm"})",
+         {call("weather", R"({"city": "Ulm"})")}},
+        {"MistralNamedWithoutMark",
+         Mistral,
+         R"([TOOL_CALLS]weather{"city": "Ulm"})",
+         {call("weather", R"({"city": "Ulm"})")}},
+        {"MistralListCutOff",
+         Mistral,
+         R"([TOOL_CALLS][{"name": "time"}, {"name": "wea)",
+         {call("time", "{}"), content(R"(, {"name": "wea)")}},
+        {"MistralText", Mistral, "[TOOL_CALLS] is a mark", {content("[TOOL_CALLS] is a mark")}},
+        {"MistralEmptyList", Mistral, "[TOOL_CALLS][]", {content("[TOOL_CALLS][]")}},
+
+        // Phi-4.
+        {"Phi",
+         Phi4,
+         R"(<|tool_call|>[{"name": "weather", "arguments": {"city": "<|/tool_call|>"}}, {"name": "time"}]<|/tool_call|>)",
+         {call("weather", R"({"city": "<|/tool_call|>"})"), call("time", "{}")}},
+        {"PhiObject",
+         Phi4,
+         R"(<|tool_call|>{"name": "time", "arguments": {}}<|/tool_call|> ok)",
+         {call("time", "{}"), content("ok")}},
+        {"PhiFunctools", Phi4, R"(functools[{"name": "time", "arguments": {}}])", {call("time", "{}")}},
+        {"PhiText", Phi4, "functools[0] and functools.reduce", {content("functools[0] and functools.reduce")}},
+        {"PhiCutOff", Phi4, R"(<|tool_call|>[{"name": "ti)", {content(R"(<|tool_call|>[{"name": "ti)")}},
+    };
+}
+
+TEST(AnswerReader, ReadsEachGoldenHoweverItIsDivided) {
+    for (const AnswerCase& known : cases()) {
+        const std::string_view text = known.answer;
+        ASSERT_EQ(read(known, {text}), known.pieces) << known.name;
+        std::vector<std::string_view> bytes;
+        for (std::size_t i = 0; i < text.size(); ++i) bytes.push_back(text.substr(i, 1));
+        ASSERT_EQ(read(known, bytes), known.pieces) << known.name;
+        for (std::size_t i = 0; i <= text.size(); ++i) {
+            ASSERT_EQ(read(known, {text.substr(0, i), text.substr(i)}), known.pieces) << known.name << " at " << i;
+            for (std::size_t j = i; j <= text.size(); j += 7)
+                ASSERT_EQ(read(known, {text.substr(0, i), text.substr(i, j - i), text.substr(j)}), known.pieces)
+                    << known.name << " at " << i << ", " << j;
+        }
+    }
+}
+
+TEST(AnswerReader, ShowsContentAndThoughtsAtOnce) {
+    AnswerReader reader(form_of(CallForm::Hermes), weather_tools());
+    EXPECT_EQ(reader.push("<think>It is"), Pieces{thought("It is")});
+    EXPECT_TRUE(reader.in_thought());
+    EXPECT_EQ(reader.push("</think>Yes"), Pieces{content("Yes")});
+    EXPECT_FALSE(reader.in_thought());
+    EXPECT_EQ(reader.push("<tool_call>{\"name\": \"time\""), Pieces{});
+    EXPECT_EQ(reader.n_calls(), 0U);
+    EXPECT_EQ(reader.push("}"), Pieces{call("time", "{}")});
+    EXPECT_EQ(reader.n_calls(), 1U);
+}
+
+TEST(AnswerReader, SkipsWhatThePromptHas) {
+    for (const CallForm calls :
+         {CallForm::Hermes, CallForm::QwenXml, CallForm::Llama3, CallForm::Mistral, CallForm::Phi4}) {
+        for (const bool is_named : {false, true}) {
+            MarkedText prompt{.bytes = "<|im_start|>assistant\n", .said = {}};
+            const AnswerForm form = form_of(calls);
+            const std::string start =
+                append_call_start(form, is_named ? std::optional<std::string>("time") : std::nullopt, prompt);
+            EXPECT_TRUE(prompt.bytes.ends_with(start));
+            EXPECT_EQ(prompt.said.size(), is_named ? 1U : 0U);
+            AnswerReader reader(form, weather_tools());
+            reader.skip(start);
+            std::string answer = is_named ? "" : std::string("time").append(form.name_end);
+            answer += calls == CallForm::QwenXml ? "</function>" : calls == CallForm::Mistral ? "{}" : " {}}";
+            EXPECT_EQ(reader.push(answer), Pieces{call("time", "{}")}) << call_form_name(calls);
+        }
+    }
+    AnswerReader reader(form_of(CallForm::Hermes), weather_tools());
+    reader.skip("<think>so</think>Yes, ");
+    Pieces all = reader.push("<think>");
+    add(all, reader.finish());
+    EXPECT_EQ(all, Pieces{content("<think>")});
+}
+
+TEST(AnswerForm, ClosesAThoughtBeforeAForcedCall) {
+    const AnswerForm form = form_of(CallForm::Hermes);
+    MarkedText prompt{.bytes = "<|im_start|>assistant\n<think>\n", .said = {}};
+    EXPECT_TRUE(ends_in_thought(form, prompt.bytes));
+    EXPECT_EQ(append_call_start(form, "time", prompt),
+              "\n</think>\n\n<tool_call>\n{\"name\": \"time\", \"arguments\":");
+    EXPECT_FALSE(ends_in_thought(form, "<think>\n\n</think>\n\n"));
+    EXPECT_FALSE(ends_in_thought(form_of(CallForm::Phi4), "<think>"));
+}
+
+TEST(AnswerForm, IsChosenByTheMarksOfTheTemplate) {
+    const auto calls_of = [](std::string_view source) {
+        return choose_answer_form(source, [](std::string_view) { return false; }).calls;
+    };
+    EXPECT_EQ(calls_of(""), CallForm::None);
+    EXPECT_EQ(calls_of("{{ message.content }}"), CallForm::None);
+    EXPECT_EQ(calls_of("'<tool_call>' + name + '<arg_key>'"), CallForm::None);
+    EXPECT_EQ(calls_of("'<tool_call>'"), CallForm::Hermes);
+    EXPECT_EQ(calls_of("'<tool_call><function=' '<parameter='"), CallForm::QwenXml);
+    EXPECT_EQ(calls_of("'<|start_header_id|>ipython<|end_header_id|>'"), CallForm::Llama3);
+    EXPECT_EQ(calls_of("'<|tool|>' + message['tools']"), CallForm::Phi4);
+    EXPECT_EQ(calls_of("[TOOL_CALLS] ["), CallForm::Mistral);
+    const auto thoughts_of = [](std::string_view source, std::string_view token) {
+        return std::string(choose_answer_form(source, [&](std::string_view text) {
+                               return text.find(token) != text.npos;
+                           }).thoughts.open);
+    };
+    EXPECT_EQ(thoughts_of("split('</think>')", "none"), "<think>");
+    EXPECT_EQ(thoughts_of("[THINK]", "think"), "[THINK]");
+    EXPECT_EQ(thoughts_of("", "THINK"), "[THINK]");
+    EXPECT_EQ(thoughts_of("", "think"), "<think>");
+    EXPECT_EQ(thoughts_of("", "none"), "");
+}
+
+}  // namespace
+}  // namespace slipstream

@@ -1,0 +1,358 @@
+// Conversations of requests: the rules by which they become values for a template, what is refused, and, with published
+// templates, that a forced call begins as the template writes calls, and that the reader reads what the template
+// writes.
+#include "runtime/text/request/conversation.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/text/request/request_json.h"
+#include "runtime/text/tokenizer/sentencepiece_tokenizer.h"
+
+namespace slipstream {
+namespace {
+
+using testing::HasSubstr;
+
+const Tokenizer& tokenizer() {
+    static const SentencePieceTokenizer kTokenizer = [] {
+        SentencePieceModel model;
+        model.unk_id = 0;
+        model.bos_id = 1;
+        model.eos_id = 2;
+        model.pieces = {
+            {"<unk>", 0, TokenKind::Unknown}, {"<s>", 0, TokenKind::Control}, {"</s>", 0, TokenKind::Control}};
+        for (int byte = 0; byte < 256; ++byte)
+            model.pieces.push_back({fmt::format("<0x{:02X}>", byte), 0, TokenKind::Byte});
+        return SentencePieceTokenizer(std::move(model));
+    }();
+    return kTokenizer;
+}
+
+PromptTemplate template_of(std::string_view source) {
+    return {ChatTemplate::parse(std::string(source), "the template"), {}, tokenizer()};
+}
+
+// A request as JSON; texts between ' instead of ".
+RequestedConversation request(std::string json) {
+    for (char& c : json)
+        if (c == '\'') c = '"';
+    const TemplateValue value = parse_request_json(json, "test");
+    RequestedConversation made;
+    for (const auto& [key, item] : value.dict().items()) {
+        if (key.view() == "messages") made.messages = item;
+        if (key.view() == "tools") made.tools = item;
+        if (key.view() == "tool_choice") made.tool_choice = item;
+        if (key.view() == "chat_template_kwargs") made.template_arguments = item;
+    }
+    return made;
+}
+
+std::string messages(const std::string& json) {
+    return fmt::format("{{'messages': [{}]}}", json);
+}
+
+ConversationPrompt rendered(const std::string& json, const PromptTemplate* form) {
+    return render_conversation(form, make_conversation(request(json), form));
+}
+
+// The messages as the template sees them, with ' for ".
+std::string seen(const std::string& messages_json, std::string_view marks = "") {
+    const PromptTemplate form = template_of(fmt::format("{{{{ messages | tojson }}}}{{# {} #}}", marks));
+    std::string text = rendered(messages(messages_json), &form).text.bytes;
+    for (char& c : text)
+        if (c == '"') c = '\'';
+    return text;
+}
+
+TEST(Conversation, ContentIsTextOrPartsOrAbsent) {
+    EXPECT_EQ(seen("{'role': 'user', 'content': 'a'}"), "[{'role': 'user', 'content': 'a'}]");
+    EXPECT_EQ(seen("{'role': 'user', 'content': [{'type': 'text', 'text': 'a'}, {'type': 'text', 'text': 'b'}]}"),
+              "[{'role': 'user', 'content': 'a\\nb'}]");
+    EXPECT_EQ(seen("{'role': 'user', 'content': 'a', 'name': 'Ann', 'cache_control': {}}"),
+              "[{'role': 'user', 'content': 'a', 'name': 'Ann'}]");
+    EXPECT_EQ(seen("{'role': 'user', 'content': 'a'}, {'role': 'assistant', 'content': null, 'tool_calls': []}, "
+                   "{'role': 'user', 'content': 'b'}"),
+              "[{'role': 'user', 'content': 'a'}, {'role': 'assistant', 'content': ''}, "
+              "{'role': 'user', 'content': 'b'}]");
+}
+
+TEST(Conversation, SystemMessagesKeepTheirPlaceButNotTheirRole) {
+    EXPECT_EQ(seen("{'role': 'developer', 'content': 's'}, {'role': 'system', 'content': 't'}, "
+                   "{'role': 'user', 'content': 'a'}"),
+              "[{'role': 'system', 'content': 's\\n\\nt'}, {'role': 'user', 'content': 'a'}]");
+    EXPECT_EQ(seen("{'role': 'user', 'content': 'a'}, {'role': 'system', 'content': 's'}"),
+              "[{'role': 'user', 'content': 'a\\n\\ns'}]");
+    // After an answer it begins the next message of the user, or is one.
+    const std::string talk = "{'role': 'user', 'content': 'a'}, {'role': 'assistant', 'content': 'b'}, ";
+    EXPECT_EQ(seen(talk + "{'role': 'system', 'content': 's'}, {'role': 'user', 'content': 'c'}"),
+              "[" + talk + "{'role': 'user', 'content': 's\\n\\nc'}]");
+    EXPECT_EQ(seen(talk + "{'role': 'system', 'content': 's'}, {'role': 'system', 'content': 't'}"),
+              "[" + talk + "{'role': 'user', 'content': 's\\n\\nt'}]");
+}
+
+TEST(Conversation, ArgumentsOfCallsAreParsedOrStayText) {
+    const PromptTemplate form = template_of("{{ messages | tojson }}");
+    RequestedConversation made;
+    made.messages = parse_request_json(
+        R"([{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [
+               {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1.50}"}},
+               {"id": "call_2", "function": {"name": "g", "arguments": "no JSON"}},
+               {"function": {"name": "h", "arguments": " "}}]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "one"},
+            {"role": "tool", "content": [{"type": "text", "text": "two"}]}])",
+        "test");
+    const std::string text = render_conversation(&form, make_conversation(made, &form)).text.bytes;
+    EXPECT_THAT(text, HasSubstr(R"({"id": "call_1", "type": "function", "function": {"name": "f", "arguments": )"
+                                R"({"x": 1.5}}})"));
+    EXPECT_THAT(text, HasSubstr(R"({"name": "g", "arguments": "no JSON"})"));
+    EXPECT_THAT(text, HasSubstr(R"({"name": "h", "arguments": {}})"));
+    EXPECT_THAT(text, HasSubstr(R"({"role": "tool", "content": "one", "tool_call_id": "call_1"})"));
+    EXPECT_THAT(text, HasSubstr(R"({"role": "tool", "content": "two"})"));
+}
+
+TEST(Conversation, IdsHaveNineCharactersForMistral) {
+    const std::string calls =
+        "{'role': 'user', 'content': 'a'}, {'role': 'assistant', 'tool_calls': [{'id': 'call_1', 'function': {'name': "
+        "'f'}}, {'id': 'Abcdefgh9', 'function': {'name': 'h'}}, {'function': {'name': 'i'}}]}, {'role': 'tool', "
+        "'tool_call_id': 'call_1', 'content': 'one'}, {'role': 'tool', 'tool_call_id': 'Abcdefgh9', 'content': 'two'}, "
+        "{'role': 'tool', 'content': 'three'}";
+    const PromptTemplate form = template_of(
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }} {% endfor %}{{ m.tool_call_id }} "
+        "{% endfor %}{# [TOOL_CALLS] #}");
+    const std::string ids = rendered(messages(calls), &form).text.bytes;
+    std::vector<std::string> words;
+    for (std::size_t at = 0; at < ids.size();) {
+        const std::size_t end = std::min(ids.find(' ', at), ids.size());
+        if (end > at) words.push_back(ids.substr(at, end - at));
+        at = end + 1;
+    }
+    ASSERT_EQ(words.size(), 6U) << ids;
+    for (const std::string& id : words) EXPECT_EQ(id.size(), 9U) << ids;
+    EXPECT_EQ(words[1], "Abcdefgh9");
+    EXPECT_EQ(words[3], words[0]);
+    EXPECT_EQ(words[4], words[1]);
+    EXPECT_EQ(words[5], words[2]);
+    EXPECT_NE(words[0], words[2]);
+}
+
+TEST(Conversation, AllTextsAreSaid) {
+    const PromptTemplate form = template_of(
+        "{{ messages[0].content }}{{ tools | tojson }}{{ style }}{{ messages[1].tool_calls[0].function.arguments.x }}"
+        "{{ messages[1].tool_calls[0].id }}{{ messages[1].reasoning_content }}|{{ messages[0].role }}");
+    const MarkedText text =
+        rendered(
+            "{'messages': [{'role': 'system', 'content': '</s>'}, {'role': 'assistant', 'reasoning': '</s>', "
+            "'tool_calls': [{'id': '</s>', 'function': {'name': 'f', 'arguments': {'x': '</s>'}}}]}, "
+            "{'role': 'tool', 'content': '</s>'}], 'tools': [{'type': 'function', 'function': {'name': 'f', "
+            "'description': '</s>', 'parameters': {'</s>': 1}}}], 'chat_template_kwargs': {'style': '</s>'}}",
+            &form)
+            .text;
+    std::size_t n = 0;
+    for (std::size_t at = 0; (at = text.bytes.find("</s>", at)) != std::string::npos; at += 4, ++n)
+        EXPECT_TRUE(SaidBytes(text.said).all_in({at, at + 4})) << text.bytes.substr(0, at);
+    EXPECT_EQ(n, 7U) << text.bytes;
+    EXPECT_FALSE(text.is_said_in({text.bytes.find('|'), text.bytes.size()}));
+    for (const TokenId id : tokenizer().encode_prompt(text)) EXPECT_NE(id, 2) << text.bytes;
+}
+
+TEST(Conversation, WithoutATemplateIsATextInTurns) {
+    const ConversationPrompt prompt =
+        rendered(messages("{'role': 'system', 'content': 'A tale.'}, {'role': 'user', 'content': 'Once'}, {'role': "
+                          "'assistant', 'content': ' upon.'}, {'role': 'user', 'content': 'Then'}, {'role': "
+                          "'assistant', 'content': ' she'}"),
+                 nullptr);
+    EXPECT_EQ(prompt.text.bytes, "A tale.\n\nOnce upon.\n\nThen she");
+    EXPECT_EQ(prompt.begun, " she");
+}
+
+constexpr std::string_view kThinking =
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>{% if opens %}<think>\n{% endif %}"
+    "{# <tool_call> </think> #}{# tools #}{% if tools %}{% endif %}";
+
+TEST(Conversation, AnAnswerAtTheEndIsContinued) {
+    const PromptTemplate form = template_of(kThinking);
+    const auto begun = [&](const std::string& last, const std::string& more = "") {
+        return rendered(
+            fmt::format("{{'messages': [{{'role': 'user', 'content': 'a'}}, {{'role': 'assistant', {}}}]{}}}", last,
+                        more),
+            &form);
+    };
+    const std::string opens = ", 'chat_template_kwargs': {'opens': true}";
+    EXPECT_EQ(begun("'content': 'It is '").text.bytes, "<user>a<assistant>It is ");
+    EXPECT_EQ(begun("'content': 'It is '").begun, "It is ");
+    EXPECT_EQ(begun("'content': 'It', 'reasoning_content': 'Hm'").begun, "<think>\nHm\n</think>\n\nIt");
+    EXPECT_EQ(begun("'content': 'It'", opens).begun, "\n</think>\n\nIt");
+    EXPECT_EQ(begun("'content': '', 'thinking': 'Hm'", opens).begun, "Hm\n</think>\n\n");
+    EXPECT_EQ(begun("'content': ''", opens).begun, "");
+    EXPECT_EQ(begun("'content': ''", opens).start, AnswerReader::Start::Thought);
+    EXPECT_EQ(begun("'content': ''").start, AnswerReader::Start::Text);
+}
+
+TEST(Conversation, ACallIsForcedByItsBeginning) {
+    const PromptTemplate form = template_of(kThinking);
+    const auto begun = [&](const std::string& choice, const std::string& more = "") {
+        return rendered(fmt::format("{{'messages': [{{'role': 'user', 'content': 'a'}}], 'tools': [{{'function': "
+                                    "{{'name': 'f'}}}}{}], 'tool_choice': {}}}",
+                                    more, choice),
+                        &form)
+            .begun;
+    };
+    const std::string other = ", {'function': {'name': 'g'}}";
+    EXPECT_EQ(begun("'auto'"), "");
+    EXPECT_EQ(begun("'none'"), "");
+    EXPECT_EQ(begun("'required'"), "<tool_call>\n{\"name\": \"f\", \"arguments\":");  // there is only one
+    EXPECT_EQ(begun("'required'", other), "<tool_call>\n{\"name\": \"");
+    EXPECT_EQ(begun("{'type': 'function', 'function': {'name': 'g'}}", other),
+              "<tool_call>\n{\"name\": \"g\", \"arguments\":");
+    const RequestedConversation none = request(
+        "{'messages': [{'role': 'user', 'content': 'a'}], 'tools': [{'function': {'name': 'f'}}], 'tool_choice': "
+        "'none'}");
+    EXPECT_TRUE(make_conversation(none, &form).tools.empty());
+    EXPECT_EQ(make_conversation(none, &form).arguments.size(), 1U);
+}
+
+TEST(Conversation, ToolsAreATextOfTheSystemForPhi) {
+    const PromptTemplate form = template_of(
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% if 'tools' in m %}<|tool|>{{ m['tools'] "
+        "}}<|/tool|>{% endif %}{% endfor %}");
+    EXPECT_EQ(rendered("{'messages': [{'role': 'user', 'content': 'a'}], 'tools': [{'type': 'function', 'function': "
+                       "{'name': 'f', 'parameters': {}}}]}",
+                       &form)
+                  .text.bytes,
+              "<|system|>You are a helpful assistant with some tools.<|tool|>[{\"name\": \"f\", \"parameters\": {}}]"
+              "<|/tool|><|user|>a");
+}
+
+TEST(Conversation, RefusesByTheNameOfTheField) {
+    const PromptTemplate form = template_of(kThinking), plain = template_of("{{ messages[0].content }}");
+    const auto field_of = [&](const std::string& json, const PromptTemplate* of) -> std::string {
+        try {
+            static_cast<void>(rendered(json, of));
+        } catch (const FieldError& error) {
+            EXPECT_THAT(std::string(error.what()), testing::StartsWith(error.field() + ": "));
+            return error.field();
+        }
+        return "none";
+    };
+    const auto refused = [&](const std::string& json) { return field_of(json, &form); };
+    const std::string user = "{'role': 'user', 'content': 'a'}";
+    EXPECT_EQ(refused("{}"), "messages");
+    EXPECT_EQ(refused("{'messages': {}}"), "messages");
+    EXPECT_EQ(refused(messages("")), "messages");
+    EXPECT_EQ(refused(messages("1")), "messages[0]");
+    EXPECT_EQ(refused(messages(user + ", {'content': 'a'}")), "messages[1].role");
+    EXPECT_EQ(refused(messages("{'role': 'function', 'content': 'a'}")), "messages[0].role");
+    EXPECT_EQ(refused(messages("{'role': 'user'}")), "messages[0].content");
+    EXPECT_EQ(refused(messages("{'role': 'user', 'content': 1}")), "messages[0].content");
+    EXPECT_EQ(refused(messages("{'role': 'user', 'content': [{'type': 'image_url', 'image_url': {}}]}")),
+              "messages[0].content[0].type");
+    EXPECT_EQ(refused(messages("{'role': 'user', 'content': [{'type': 'text'}]}")), "messages[0].content[0].text");
+    EXPECT_EQ(refused(messages(user + ", {'role': 'assistant', 'function_call': {}}")), "messages[1].function_call");
+    EXPECT_EQ(refused(messages(user + ", {'role': 'assistant', 'tool_calls': [{'type': 'custom'}]}")),
+              "messages[1].tool_calls[0].type");
+    EXPECT_EQ(refused(messages(user + ", {'role': 'assistant', 'tool_calls': [{'function': {}}]}")),
+              "messages[1].tool_calls[0].function.name");
+    const auto with = [&](const std::string& more) { return "{'messages': [" + user + "], " + more + "}"; };
+    EXPECT_EQ(refused(with("'tools': {}")), "tools");
+    EXPECT_EQ(refused(with("'tools': [{'type': 'web_search'}]")), "tools[0].type");
+    EXPECT_EQ(refused(with("'tools': [{'type': 'function'}]")), "tools[0].function");
+    EXPECT_EQ(refused(with("'tools': [{'function': {'name': 'a b'}}]")), "tools[0].function.name");
+    EXPECT_EQ(refused(with("'tools': [{'function': {'name': 'a'}}, {'function': {'name': 'a'}}]")),
+              "tools[1].function.name");
+    EXPECT_EQ(refused(with("'tools': [{'function': {'name': 'a', 'strict': true}}]")), "tools[0].function.strict");
+    EXPECT_EQ(refused(with("'tools': [{'function': {'name': 'a', 'parameters': []}}]")),
+              "tools[0].function.parameters");
+    EXPECT_EQ(refused(with("'chat_template_kwargs': 1")), "chat_template_kwargs");
+    EXPECT_EQ(refused(with("'chat_template_kwargs': {'messages': 1}")), "chat_template_kwargs.messages");
+    const std::string tool = "'tools': [{'function': {'name': 'f'}}]";
+    EXPECT_EQ(refused(with(tool + ", 'tool_choice': 'always'")), "tool_choice");
+    EXPECT_EQ(refused(with(tool + ", 'tool_choice': {'function': {'name': 'g'}}")), "tool_choice");
+    EXPECT_EQ(refused(with("'tool_choice': 'required'")), "tool_choice");
+    EXPECT_EQ(refused("{'messages': [" + user + ", {'role': 'assistant', 'content': 'b'}], " + tool +
+                      ", 'tool_choice': 'required'}"),
+              "tool_choice");
+    EXPECT_EQ(field_of(with(tool), &plain), "tools");
+    EXPECT_EQ(field_of(with(tool), nullptr), "tools");
+    EXPECT_EQ(field_of(with("'chat_template_kwargs': {'a': 1}"), nullptr), "chat_template_kwargs");
+    EXPECT_EQ(field_of(messages(user + ", {'role': 'tool', 'content': 'b'}"), nullptr), "messages[1].role");
+    EXPECT_EQ(field_of(with("'chat_template_kwargs': {}"), nullptr), "none");
+}
+
+TEST(RequestJson, IsBounded) {
+    const auto error_of = [](const std::string& json) -> std::string {
+        try {
+            static_cast<void>(parse_request_json(json, "test"));
+        } catch (const RequestError& error) {
+            return error.what();
+        }
+        return "none";
+    };
+    EXPECT_EQ(error_of("[\"[[{\\\"{\", 1]"), "none");
+    EXPECT_THAT(error_of("[1, 2"), HasSubstr("test: not JSON at byte"));
+    EXPECT_EQ(error_of(std::string(64, '[') + std::string(64, ']')), "none");
+    EXPECT_THAT(error_of(std::string(65, '[') + std::string(65, ']')), HasSubstr("nested deeper than 64"));
+    std::string many = "[";
+    for (int i = 0; i < 600'000; ++i) many += "[],";
+    EXPECT_THAT(error_of(many + "1]"), HasSubstr("more than 1000000 values"));
+    EXPECT_THAT(error_of(std::string(kMaxRequestBytes + 1, ' ')), HasSubstr("16777217 bytes"));
+}
+
+// Published templates, in the folder of test data beside the checkout.
+class PublishedTemplates : public testing::TestWithParam<const char*> {};
+
+TEST_P(PublishedTemplates, WriteCallsAsTheReaderReadsThem) {
+    const std::filesystem::path path =
+        std::filesystem::path(SLIPSTREAM_SOURCE_DIR) / "../shared/data/chat_templates" / GetParam();
+    std::ifstream file(path);
+    if (!file) GTEST_SKIP() << "no " << path;
+    const PromptTemplate form = template_of(std::string(std::istreambuf_iterator<char>(file), {}));
+    const std::string tools =
+        "'tools': [{'type': 'function', 'function': {'name': 'weather', 'description': 'd', 'parameters': {'type': "
+        "'object', 'properties': {'city': {'type': 'string', 'description': 'c'}}}}}]";
+    const std::string user = "{'role': 'user', 'content': 'Hello'}";
+    const std::string calls =
+        ", {'role': 'assistant', 'content': null, 'tool_calls': [{'id': 'call_1', 'type': 'function', 'function': "
+        "{'name': 'weather', 'arguments': {'city': 'Ulm <tool_call>'}}}]}, {'role': 'tool', 'tool_call_id': 'call_1', "
+        "'content': '7'}";
+    const std::string history = rendered("{'messages': [" + user + calls + "], " + tools + "}", &form).text.bytes;
+
+    const ConversationPrompt forced =
+        rendered("{'messages': [" + user + "], " + tools + ", 'tool_choice': 'required'}", &form);
+    const AnswerForm& answer = form.answer_form();
+    MarkedText start;
+    append_call_start(answer, "weather", start);
+    EXPECT_TRUE(forced.text.bytes.ends_with(start.bytes));
+    const std::size_t at = history.rfind(start.bytes);
+    ASSERT_NE(at, std::string::npos) << start.bytes << "\nin\n" << history;
+
+    AnswerReader reader(answer, make_conversation(request("{'messages': [" + user + "], " + tools + "}"), &form).tools);
+    const std::vector<AnswerPiece> pieces = reader.push(history.substr(at));
+    ASSERT_FALSE(pieces.empty());
+    EXPECT_EQ(pieces[0].kind, AnswerPiece::Kind::Call);
+    EXPECT_EQ(pieces[0].name, "weather");
+    EXPECT_EQ(pieces[0].text, R"({"city": "Ulm <tool_call>"})");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, PublishedTemplates,
+    testing::Values("Qwen-Qwen2.5-7B-Instruct.jinja", "Qwen-Qwen3-0.6B.jinja", "Qwen-QwQ-32B.jinja",
+                    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use.jinja", "meta-llama-Llama-3.1-8B-Instruct.jinja",
+                    "meta-llama-Llama-3.2-3B-Instruct.jinja", "meta-llama-Llama-3.3-70B-Instruct.jinja",
+                    "mistralai-Mistral-Nemo-Instruct-2407.jinja", "Mistral-Small-3.2-24B-Instruct-2506.jinja"),
+    [](const testing::TestParamInfo<const char*>& tested) {
+        std::string name = tested.param;
+        std::erase_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });
+        return name;
+    });
+
+}  // namespace
+}  // namespace slipstream
