@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "tools/serve/api_error.h"
-#include "tools/serve/request_json.h"
+#include "tools/serve/request_fields.h"
 #include "tools/serve/text_request.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const RequestContext context{.vocab = 1000, .on_ignored = [&](std::string_view) { ++n_ignored; }};
     for (const Dialect dialect : {Dialect::Chat, Dialect::Completions}) {
         try {
-            const TextRequest request = parse_text_request(dialect, parse_request_json(text), context);
+            const TextRequest request = parse_text_request(dialect, parse_request_body(text), context);
             if (request.text.stops.size() > 16 || request.n_logprobs.value_or(0) > 20) std::abort();
         } catch (const ApiError& error) {
             if (error.status() != 400 || error.body().front() != '{') std::abort();

@@ -99,8 +99,9 @@ TEST_F(Examples, TheExampleOfServeServes) {
     const std::string help = run_program({"serve", "--help"}).out;
     const std::vector<std::string> commands = commands_of(help.substr(help.find("Example:\n")), "  ");
     ASSERT_EQ(commands.size(), 1U);
+    // Without the function, whose process would be another one than the program's.
     const ProgramResult result =
-        run(commands[0] +
+        run("exec \"$program\"" + commands[0].substr(commands[0].find(' ')) +
             " --port 0 --log-file log & until grep -q 'is served' log; do sleep 0.1; done 2>/dev/null; "
             "kill -TERM $!; wait $!");
     EXPECT_EQ(result.code, 143) << result.err;

@@ -12,19 +12,6 @@ std::string data_event(const Json& json) {
     return fmt::format("data: {}\n\n", json_text(json));
 }
 
-std::string_view finish_reason(const TextOutcome& outcome) {
-    switch (outcome.result.stop_reason) {
-        case StopReason::EndToken:
-        case StopReason::StopString:
-            return "stop";
-        case StopReason::Length:
-        case StopReason::Context:
-        case StopReason::Interrupt:  // is answered by an error instead
-            break;
-    }
-    return "length";
-}
-
 Json usage_json(const TextOutcome& outcome) {
     const std::int64_t n_prompt = outcome.result.prompt_tokens;
     const auto n_generated = static_cast<std::int64_t>(outcome.result.tokens.size());

@@ -16,7 +16,6 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] std::string json_text(const Json& json);
 /// "data: {...}" and an empty line.
 [[nodiscard]] std::string data_event(const Json& json);
-[[nodiscard]] std::string_view finish_reason(const TextOutcome& outcome);
 [[nodiscard]] Json usage_json(const TextOutcome& outcome);
 /// Adds usage-like figures under llama-server's name "timings", and ours under "slipstream".
 void add_figures(Json& answer, const AnswerHead& head, const TextOutcome& outcome);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/text/answer/answer_reader.h"
 #include "tools/serve/text_engine.h"
 #include "tools/serve/text_request.h"
 
@@ -27,12 +28,12 @@ struct AnswerHead {
     std::uint64_t seed = 0;
 };
 
-/// What a pass brought.
+/// What a pass brought: content, thoughts and calls in their order, in whole characters.
 struct AnswerPart {
-    std::string text{};  // whole characters
+    std::vector<AnswerPiece> pieces{};
     std::vector<TokenLogprob> logprobs{};
 
-    [[nodiscard]] bool empty() const { return text.empty() && logprobs.empty(); }
+    [[nodiscard]] bool empty() const { return pieces.empty() && logprobs.empty(); }
 };
 
 struct PromptProgressReport {
@@ -55,11 +56,14 @@ public:
     [[nodiscard]] virtual std::string progress_event(const PromptProgressReport& progress) = 0;
     /// Sent while nothing else is: an event, since comments break some clients and do not count for others.
     [[nodiscard]] virtual std::string silence_event() = 0;
-    [[nodiscard]] virtual std::string last_events(const TextOutcome& outcome, bool with_usage) = 0;
+    /// `reason` is the finish_reason.
+    [[nodiscard]] virtual std::string last_events(const TextOutcome& outcome, std::string_view reason,
+                                                  bool with_usage) = 0;
     [[nodiscard]] virtual std::string error_event(const std::string& error_body) = 0;
 
     /// The answer in one piece; `whole` has all parts together.
-    [[nodiscard]] virtual std::string whole(const AnswerPart& whole, const TextOutcome& outcome) = 0;
+    [[nodiscard]] virtual std::string whole(const AnswerPart& whole, const TextOutcome& outcome,
+                                            std::string_view reason) = 0;
 };
 
 /// `tokenizer` spells tokens with log probabilities and must outlive the shape.

@@ -13,7 +13,7 @@
 #include "tools/base/build_version.h"
 #include "tools/serve/answer_json.h"
 #include "tools/serve/api_error.h"
-#include "tools/serve/request_json.h"
+#include "tools/serve/request_fields.h"
 
 namespace slipstream::tools {
 
@@ -195,7 +195,7 @@ void Api::answer_later(HttpRequest&& request, const std::shared_ptr<Exchange>& e
     const bool is_taken = worker_.add([exchange, body = std::move(request.body), answer = std::move(answer)] {
         try {
             throw_if_cancelled(&exchange->cancelled());
-            exchange->answer({.body = answer(parse_request_json(body), *exchange)});
+            exchange->answer({.body = answer(parse_request_body(body), *exchange)});
         } catch (const std::exception& failure) {
             exchange->answer(ApiError::of(failure).answer());
         }
@@ -232,14 +232,14 @@ void Api::detokenize(HttpRequest&& request, const std::shared_ptr<Exchange>& exc
 
 void Api::apply_template(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
     answer_later(std::move(request), exchange, [this](const TemplateValue& body, const Exchange& asked) {
-        return json_text({{"prompt", prompts_.rendered(parse_conversation(body), &asked.cancelled()).bytes}});
+        return json_text({{"prompt", prompts_.rendered(parse_conversation(body), &asked.cancelled())}});
     });
 }
 
 void Api::input_tokens(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
     answer_later(std::move(request), exchange, [this](const TemplateValue& body, const Exchange& asked) {
         const TextRequest parsed = parse_text_request(Dialect::Chat, body, request_context());
-        const std::size_t n = prompts_.encoded(parsed, &asked.cancelled()).tokens.size();
+        const std::size_t n = prompts_.prepared(parsed, &asked.cancelled()).task.prompt.tokens.size();
         return json_text({{"object", "response.input_tokens"}, {"input_tokens", n}});
     });
 }
@@ -280,8 +280,9 @@ void Api::queue_text(Dialect dialect, HttpRequest&& request, const std::shared_p
 }
 
 void Api::prepare_text(Dialect dialect, const std::string& body, TextJob& job) {
-    const TextRequest request = parse_text_request(dialect, parse_request_json(body), request_context());
-    job.task = prompts_.task(request, &job.exchange->cancelled());
+    const TextRequest request = parse_text_request(dialect, parse_request_body(body), request_context());
+    PreparedText prepared = prompts_.prepared(request, &job.exchange->cancelled());
+    job.task = std::move(prepared.task);
     const std::int64_t n_prompt = std::ssize(job.task.prompt.tokens);
     const std::int64_t n_context = status_.snapshot().context_tokens;
     if (n_prompt >= n_context) throw ApiError::too_long(n_prompt, n_context);
@@ -295,7 +296,7 @@ void Api::prepare_text(Dialect dialect, const std::string& body, TextJob& job) {
                            .fingerprint = model_.fingerprint,
                            .seed = job.task.sampling.seed},
                           prompts_.tokenizer()),
-        request);
+        std::move(prepared.reader), request);
     job.writer->begin();
 }
 

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/interrupted.h"
+#include "runtime/text/chat/template_error.h"
+#include "runtime/text/request/request_error.h"
 
 namespace slipstream::tools {
 
@@ -54,7 +56,10 @@ ApiError ApiError::stopping() {
 
 ApiError ApiError::of(const std::exception& failure) {
     if (const auto* error = dynamic_cast<const ApiError*>(&failure)) return *error;
-    if (dynamic_cast<const RequestError*>(&failure) != nullptr) return invalid("", failure.what());
+    if (const auto* error = dynamic_cast<const FieldError*>(&failure)) return invalid(error->field(), failure.what());
+    if (dynamic_cast<const RequestError*>(&failure) != nullptr ||
+        dynamic_cast<const TemplateError*>(&failure) != nullptr)
+        return invalid("", failure.what());
     if (dynamic_cast<const Interrupted*>(&failure) != nullptr) return stopping();
     if (dynamic_cast<const OutOfBudget*>(&failure) != nullptr) {
         ApiError error(503, "server_error", failure.what());

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "runtime/text/request/call_ids.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/serve/answer_json.h"
 
@@ -13,9 +14,10 @@ namespace {
 constexpr std::string_view kDone = "data: [DONE]\n\n";
 
 // The events that end a stream: `last` with its reason, the usage if the client asked for it, and the end mark.
-std::string end_of_stream(Json last, const AnswerHead& head, const TextOutcome& outcome, bool with_usage) {
+std::string end_of_stream(Json last, const AnswerHead& head, const TextOutcome& outcome, std::string_view reason,
+                          bool with_usage) {
     Json usage = last;
-    last["choices"][0]["finish_reason"] = finish_reason(outcome);
+    last["choices"][0]["finish_reason"] = reason;
     if (!with_usage) {
         add_figures(last, head, outcome);
         return fmt::format("{}{}", data_event(last), kDone);
@@ -39,9 +41,15 @@ public:
     std::string first_event() override { return data_event(chunk({{"role", "assistant"}, {"content", ""}})); }
 
     std::string part_event(const AnswerPart& part) override {
-        if (part.empty()) return {};
-        Json event = chunk({{"content", part.text}});
-        if (!part.logprobs.empty()) event["choices"][0]["logprobs"] = logprobs_json(part.logprobs);
+        std::string events;
+        for (const AnswerPiece& piece : part.pieces) {
+            Json event = chunk(delta_json(piece));
+            if (events.empty()) add_logprobs(part, event);
+            events += data_event(event);
+        }
+        if (!events.empty() || part.logprobs.empty()) return events;
+        Json event = chunk(Json::object());  // tokens whose text is held back
+        add_logprobs(part, event);
         return data_event(event);
     }
 
@@ -53,20 +61,17 @@ public:
 
     std::string silence_event() override { return data_event(chunk(Json::object())); }
 
-    std::string last_events(const TextOutcome& outcome, bool with_usage) override {
-        return end_of_stream(chunk(Json::object()), head_, outcome, with_usage);
+    std::string last_events(const TextOutcome& outcome, std::string_view reason, bool with_usage) override {
+        return end_of_stream(chunk(Json::object()), head_, outcome, reason, with_usage);
     }
 
     std::string error_event(const std::string& error_body) override { return fmt::format("data: {}\n\n", error_body); }
 
-    std::string whole(const AnswerPart& whole, const TextOutcome& outcome) override {
-        Json choice{{"index", 0},
-                    {"message", {{"role", "assistant"}, {"content", whole.text}}},
-                    {"logprobs", nullptr},
-                    {"finish_reason", finish_reason(outcome)}};
-        if (!whole.logprobs.empty()) choice["logprobs"] = logprobs_json(whole.logprobs);
+    std::string whole(const AnswerPart& whole, const TextOutcome& outcome, std::string_view reason) override {
         Json answer = head("chat.completion");
-        answer["choices"] = Json::array({std::move(choice)});
+        answer["choices"] = Json::array(
+            {{{"index", 0}, {"message", message_json(whole)}, {"logprobs", nullptr}, {"finish_reason", reason}}});
+        add_logprobs(whole, answer);
         answer["usage"] = usage_json(outcome);
         add_figures(answer, head_, outcome);
         return json_text(answer);
@@ -87,6 +92,47 @@ private:
         return event;
     }
 
+    // Calls are counted up; each is told in one delta, with an id of nine letters or digits, which all templates take.
+    [[nodiscard]] Json call_json(const AnswerPiece& call) {
+        const std::int64_t index = n_calls_++;
+        return {{"index", index},
+                {"id", nine_character_id(fmt::format("{}/{}", head_.id, index))},
+                {"type", "function"},
+                {"function", {{"name", call.name}, {"arguments", call.text}}}};
+    }
+
+    [[nodiscard]] Json delta_json(const AnswerPiece& piece) {
+        Json delta;
+        if (piece.kind == AnswerPiece::Kind::Call)
+            delta["tool_calls"] = Json::array({call_json(piece)});
+        else
+            delta[piece.kind == AnswerPiece::Kind::Thought ? "reasoning_content" : "content"] = piece.text;
+        return delta;
+    }
+
+    [[nodiscard]] Json message_json(const AnswerPart& whole) {
+        std::string content;
+        std::string thought;
+        Json calls = Json::array();
+        for (const AnswerPiece& piece : whole.pieces) {
+            if (piece.kind == AnswerPiece::Kind::Content) content += piece.text;
+            if (piece.kind == AnswerPiece::Kind::Thought) thought += piece.text;
+            if (piece.kind != AnswerPiece::Kind::Call) continue;
+            Json call = call_json(piece);
+            call.erase("index");
+            calls.push_back(std::move(call));
+        }
+        Json message{{"role", "assistant"}, {"content", content}};
+        if (content.empty() && !calls.empty()) message["content"] = nullptr;
+        if (!thought.empty()) message["reasoning_content"] = thought;
+        if (!calls.empty()) message["tool_calls"] = std::move(calls);
+        return message;
+    }
+
+    void add_logprobs(const AnswerPart& part, Json& event) const {
+        if (!part.logprobs.empty()) event["choices"][0]["logprobs"] = logprobs_json(part.logprobs);
+    }
+
     [[nodiscard]] Json token_json(TokenId id, float logprob) const {
         const std::string_view bytes = tokenizer_.token_bytes(id);
         return {{"token", bytes}, {"logprob", logprob}, {"bytes", byte_list(bytes)}};
@@ -105,6 +151,7 @@ private:
 
     AnswerHead head_;
     const Tokenizer& tokenizer_;
+    std::int64_t n_calls_ = 0;
 };
 
 class CompletionShape final : public AnswerShape {
@@ -126,15 +173,15 @@ public:
 
     std::string silence_event() override { return data_event(answer_with({})); }
 
-    std::string last_events(const TextOutcome& outcome, bool with_usage) override {
-        return end_of_stream(answer_with({}), head_, outcome, with_usage);
+    std::string last_events(const TextOutcome& outcome, std::string_view reason, bool with_usage) override {
+        return end_of_stream(answer_with({}), head_, outcome, reason, with_usage);
     }
 
     std::string error_event(const std::string& error_body) override { return fmt::format("data: {}\n\n", error_body); }
 
-    std::string whole(const AnswerPart& whole, const TextOutcome& outcome) override {
+    std::string whole(const AnswerPart& whole, const TextOutcome& outcome, std::string_view reason) override {
         Json answer = answer_with(whole);
-        answer["choices"][0]["finish_reason"] = finish_reason(outcome);
+        answer["choices"][0]["finish_reason"] = reason;
         answer["usage"] = usage_json(outcome);
         add_figures(answer, head_, outcome);
         return json_text(answer);
@@ -142,7 +189,9 @@ public:
 
 private:
     [[nodiscard]] Json answer_with(const AnswerPart& part) {
-        Json choice{{"index", 0}, {"text", part.text}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+        std::string text;
+        for (const AnswerPiece& piece : part.pieces) text += piece.text;  // there is only content
+        Json choice{{"index", 0}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
         if (!part.logprobs.empty()) choice["logprobs"] = logprobs_json(part.logprobs);
         return {{"id", fmt::format("cmpl-{}", head_.id)},
                 {"object", "text_completion"},

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "tools/serve/api_error.h"
-#include "tools/serve/request_json.h"
+#include "tools/serve/request_fields.h"
 
 namespace slipstream::tools {
 
@@ -48,8 +48,9 @@ constexpr std::array<std::string_view, 22> kRead{"model",
                                                  "n",
                                                  "max_completion_tokens",
                                                  "repetition_penalty"};
-constexpr std::array<std::string_view, 4> kReadByChat{"messages", "top_logprobs", "chat_template_kwargs",
-                                                      "reasoning_effort"};
+constexpr std::array<std::string_view, 7> kReadByChat{"messages",           "top_logprobs", "chat_template_kwargs",
+                                                      "reasoning_effort",   "tools",        "tool_choice",
+                                                      "parallel_tool_calls"};
 constexpr std::array<std::string_view, 4> kReadByCompletions{"prompt", "best_of", "echo", "suffix"};
 
 // Fields of other servers that would change the text and are not served, with the value that means "off".
@@ -57,9 +58,7 @@ struct Unserved {
     std::string_view name;
     std::optional<double> off;  // no value: any value but null asks for it
 };
-constexpr std::array<Unserved, 22> kUnserved{{{"tools", std::nullopt},
-                                              {"tool_choice", std::nullopt},
-                                              {"functions", std::nullopt},
+constexpr std::array<Unserved, 20> kUnserved{{{"functions", std::nullopt},
                                               {"function_call", std::nullopt},
                                               {"grammar", std::nullopt},
                                               {"json_schema", std::nullopt},
@@ -237,17 +236,27 @@ void parse_completion(const RequestFields& fields, const RequestContext& context
 
 }  // namespace
 
-Conversation parse_conversation(const TemplateValue& body) {
+RequestedConversation parse_conversation(const TemplateValue& body) {
     const RequestFields fields(body);
+    const auto value_of = [&](std::string_view name) {
+        const TemplateValue* value = fields.find(name);
+        return value == nullptr ? TemplateValue::none() : *value;
+    };
     const std::vector<TemplateValue>* messages = fields.list("messages");
     if (messages == nullptr || messages->empty())
         fields.refuse("messages", "a list of at least one message is expected");
-    Conversation conversation{.messages = *fields.find("messages")};
-    if (const TemplateValue* kwargs = fields.object("chat_template_kwargs"))
-        for (const auto& [key, value] : kwargs->dict().items())
-            conversation.arguments.emplace_back(std::string(key.view()), value);
-    if (const TemplateValue* effort = fields.find("reasoning_effort"))
-        conversation.arguments.emplace_back("reasoning_effort", *effort);
+    RequestedConversation conversation{.messages = value_of("messages"),
+                                       .tools = value_of("tools"),
+                                       .tool_choice = value_of("tool_choice"),
+                                       .template_arguments = value_of("chat_template_kwargs")};
+    // A variable of the template, as those of chat_template_kwargs, which override it.
+    if (const TemplateValue* effort = fields.find("reasoning_effort")) {
+        jinja::Dict arguments;
+        arguments.set("reasoning_effort", *effort);
+        if (const TemplateValue* others = fields.object("chat_template_kwargs"))
+            for (const auto& [key, value] : others->dict().items()) arguments.set(key, value);
+        conversation.template_arguments = TemplateValue::dict(std::move(arguments));
+    }
     return conversation;
 }
 
@@ -266,6 +275,7 @@ TextRequest parse_text_request(Dialect dialect, const TemplateValue& body, const
     if (dialect == Dialect::Chat) {
         request.prompt = parse_conversation(body);
         request.n_logprobs = parse_chat_logprobs(fields);
+        request.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
     } else {
         parse_completion(fields, context, request);
     }

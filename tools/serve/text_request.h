@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/text/request/conversation.h"
 #include "tools/engine/engine.h"
 
 namespace slipstream::tools {
@@ -19,22 +20,17 @@ enum class Dialect : std::uint8_t {
     Completions,  // /v1/completions
 };
 
-/// A conversation that goes through the chat template.
-struct Conversation {
-    TemplateValue messages;         // a list of dicts, as they were sent
-    TemplateArguments arguments{};  // further variables of the template
-};
-
 struct TextRequest {
     Dialect dialect = Dialect::Chat;
     /// A conversation, a raw text, or the ids of a raw text.
-    std::variant<Conversation, std::string, std::vector<TokenId>> prompt;
+    std::variant<RequestedConversation, std::string, std::vector<TokenId>> prompt;
     SamplingSettings sampling{};
     TextGenerationOptions text{};
     std::optional<int> n_logprobs{};  // alternatives of each token; no value: log probabilities are not wanted
     bool stream = false;
     bool include_usage = false;    // a stream's last chunk has the usage
     bool return_progress = false;  // a stream tells how far the prompt is
+    bool one_call = false;         // the answer ends after its first tool call
 };
 
 /// What a request is parsed with.
@@ -48,7 +44,8 @@ struct RequestContext {
 /// Parses the body of a request. Every number is checked against its range. Throws ApiError, which names the field.
 [[nodiscard]] TextRequest parse_text_request(Dialect dialect, const TemplateValue& body, const RequestContext& context);
 
-/// Returns the conversation of a body with the fields of chat completions.
-[[nodiscard]] Conversation parse_conversation(const TemplateValue& body);
+/// Returns the conversation of a body with the fields of chat completions; its parts are checked when its prompt is
+/// made. Throws ApiError if there are no messages.
+[[nodiscard]] RequestedConversation parse_conversation(const TemplateValue& body);
 
 }  // namespace slipstream::tools

@@ -25,18 +25,23 @@ public:
     [[nodiscard]] TextTaskCallbacks callbacks() {
         return {.on_start = [this](std::int64_t reused) { reused_ = reused; },
                 .on_prefill = [this](std::int64_t done, std::int64_t total) { on_prefill(done, total); },
-                .on_text = [this](std::string_view text) { part_.text += text; },
+                .on_text = [this](std::string_view text) { text_ += text; },
                 .on_commit =
                     [this](std::span<const TokenId> tokens, std::span<const TokenLogprob> logprobs) {
                         n_tokens_ += std::ssize(tokens);
-                        part_.logprobs.insert(part_.logprobs.end(), logprobs.begin(), logprobs.end());
-                        flush();
+                        flush(logprobs);
                         status_.update([&](StatusSnapshot& state) { state.running->generated = n_tokens_; });
                     },
                 .cancel = &job_.exchange->cancelled()};
     }
-    /// Sends what is left.
-    void flush() { job_.writer->part(std::exchange(part_, {})); }
+    /// Sends the text that has come.
+    void flush(std::span<const TokenLogprob> logprobs = {}) {
+        if (!job_.writer->part(std::exchange(text_, {}), logprobs)) return;
+        is_complete_ = true;
+        job_.exchange->cancel();
+    }
+    /// Whether generation was cancelled because the answer was complete.
+    [[nodiscard]] bool is_complete() const { return is_complete_; }
 
 private:
     void on_prefill(std::int64_t done, std::int64_t total) {
@@ -50,7 +55,8 @@ private:
 
     TextJob& job_;
     ServerStatus& status_;
-    AnswerPart part_{};
+    std::string text_;
+    bool is_complete_ = false;
     std::int64_t n_tokens_ = 0;
     std::int64_t reused_ = 0;
     Clock::time_point began_ = Clock::now();
@@ -92,7 +98,7 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status,
     try {
         const TextOutcome outcome = engine.generate(job.task, answer.callbacks());
         answer.flush();
-        const bool is_cut = outcome.result.stop_reason == StopReason::Interrupt;
+        const bool is_cut = outcome.result.stop_reason == StopReason::Interrupt && !answer.is_complete();
         if (is_cut)
             job.writer->fail(ApiError::stopping());
         else

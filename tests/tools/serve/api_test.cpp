@@ -209,12 +209,12 @@ TEST(Api, AnErrorInAStreamDoesNotLookFinished) {
 
 TEST(Api, RefusesAPromptThatDoesNotFit) {
     const ScriptedServer server;
-    const RawAnswer answer = server.post("/v1/completions", R"({"prompt": ")" + std::string(100, 'x') + R"("})");
+    const RawAnswer answer = server.post("/v1/completions", R"({"prompt": ")" + std::string(300, 'x') + R"("})");
     EXPECT_EQ(answer.status, 400);
     EXPECT_EQ(error_of(answer).at("code"), "context_length_exceeded");
-    EXPECT_EQ(error_of(answer).at("n_prompt_tokens"), 100);
-    EXPECT_EQ(error_of(answer).at("n_ctx"), 100);
-    EXPECT_EQ(server.post("/v1/completions", R"({"prompt": ")" + std::string(99, 'x') + R"("})").status, 200);
+    EXPECT_EQ(error_of(answer).at("n_prompt_tokens"), 300);
+    EXPECT_EQ(error_of(answer).at("n_ctx"), 300);
+    EXPECT_EQ(server.post("/v1/completions", R"({"prompt": ")" + std::string(299, 'x') + R"("})").status, 200);
 }
 
 TEST(Api, ReadsConversations) {
@@ -230,9 +230,97 @@ TEST(Api, ReadsConversations) {
         "a\nb");
     EXPECT_EQ(
         rendered(R"([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])").at("error").at("param"),
-        "messages[0].content");
+        "messages[0].content[0].type");
     EXPECT_EQ(rendered(R"([{"role": "wizard", "content": "a"}])").at("error").at("param"), "messages[0].role");
-    EXPECT_EQ(rendered(R"(["a"])").at("error").at("param"), "messages");
+    EXPECT_EQ(rendered(R"(["a"])").at("error").at("param"), "messages[0]");
+}
+
+// Marks of Hermes; what the template itself writes does not matter to the scripted engine.
+constexpr const char* kToolTemplate =
+    R"({% if tools %}{{ tools|tojson }}{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments|tojson }}}
+</tool_call>{% endfor %}{% endfor %}{% if false %}<think></think>{% endif %})";
+constexpr std::string_view kCall = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call>";
+
+std::string tool_request(const std::string& more) {
+    return R"({"messages": [{"role": "user", "content": "Hi"}],)"
+           R"("tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}])" +
+           more + "}";
+}
+
+TEST(ApiTools, StreamsThoughtsAndCalls) {
+    ScriptedServer server({}, kToolTemplate);
+    server.engine.set_script({"<think>", "hm", "</think>", "I call.", std::string(kCall.substr(0, 30)),
+                              std::string(kCall.substr(30)), std::string(kCall)});
+    const std::vector<std::string> events =
+        events_of(server.post("/v1/chat/completions", tool_request(R"(, "stream": true)")).body);
+    std::string thought;
+    std::string content;
+    std::vector<json> calls;
+    for (const std::string& event : events) {
+        if (event == "[DONE]") continue;
+        const json delta = json::parse(event).at("choices").at(0).at("delta");
+        thought += delta.value("reasoning_content", "");
+        content += delta.value("content", "");
+        if (delta.contains("tool_calls")) calls.push_back(delta.at("tool_calls").at(0));
+    }
+    EXPECT_EQ(thought, "hm");
+    EXPECT_EQ(content, "I call.");
+    ASSERT_EQ(calls.size(), 2U);
+    for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(calls[i].at("index"), i);
+        EXPECT_EQ(calls[i].at("type"), "function");
+        EXPECT_EQ(calls[i].at("function").at("name"), "f");
+        EXPECT_EQ(json::parse(calls[i].at("function").at("arguments").get<std::string>()), json({{"x", 1}}));
+        EXPECT_TRUE(std::regex_match(calls[i].at("id").get<std::string>(), std::regex("[a-z0-9]{9}")));
+    }
+    EXPECT_NE(calls[0].at("id"), calls[1].at("id"));
+    EXPECT_EQ(json::parse(events[events.size() - 2]).at("choices").at(0).at("finish_reason"), "tool_calls");
+}
+
+TEST(ApiTools, AnswersWhole) {
+    ScriptedServer server({}, kToolTemplate);
+    server.engine.set_script({std::string(kCall)});
+    const json choice = json::parse(server.post("/v1/chat/completions", tool_request("")).body).at("choices").at(0);
+    EXPECT_EQ(choice.at("finish_reason"), "tool_calls");
+    EXPECT_TRUE(choice.at("message").at("content").is_null());
+    EXPECT_EQ(choice.at("message").at("tool_calls").at(0).at("function").at("name"), "f");
+    EXPECT_FALSE(choice.at("message").at("tool_calls").at(0).contains("index"));
+}
+
+TEST(ApiTools, WhatIsNoCallStaysText) {
+    ScriptedServer server({}, kToolTemplate);
+    server.engine.set_script({"<tool_call>\n{\"name\": "});
+    const json choice = json::parse(server.post("/v1/chat/completions", tool_request("")).body).at("choices").at(0);
+    EXPECT_EQ(choice.at("finish_reason"), "stop");
+    EXPECT_EQ(choice.at("message").at("content"), "<tool_call>\n{\"name\": ");
+}
+
+TEST(ApiTools, EndAfterOneCallWhereAsked) {
+    ScriptedServer server({}, kToolTemplate);
+    server.engine.set_script({std::string(kCall), "|", std::string(kCall)});  // nobody lets it go on
+    const json choice =
+        json::parse(server.post("/v1/chat/completions", tool_request(R"(, "parallel_tool_calls": false)")).body)
+            .at("choices")
+            .at(0);
+    EXPECT_EQ(choice.at("finish_reason"), "tool_calls");
+    EXPECT_EQ(choice.at("message").at("tool_calls").size(), 1U);
+}
+
+TEST(ApiTools, AForcedCallIsReadFromThePrompt) {
+    ScriptedServer server({}, kToolTemplate);
+    server.engine.set_script({"{\"x\": 1}}\n</tool_call>"});
+    const RawAnswer answer = server.post(
+        "/v1/chat/completions", tool_request(R"(, "tool_choice": {"type": "function", "function": {"name": "f"}})"));
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    const json choice = json::parse(answer.body).at("choices").at(0);
+    EXPECT_EQ(choice.at("message").at("tool_calls").at(0).at("function").at("name"), "f");
+    EXPECT_EQ(choice.at("finish_reason"), "tool_calls");
+}
+
+TEST(ApiTools, AreRefusedWithoutATemplate) {
+    const ScriptedServer server;
+    EXPECT_EQ(error_of(server.post("/v1/chat/completions", tool_request(""))).at("param"), "tools");
 }
 
 TEST(Api, HasTheSmallEndpoints) {
@@ -240,8 +328,8 @@ TEST(Api, HasTheSmallEndpoints) {
     EXPECT_EQ(server.get("/health").body, R"({"status":"ok"})");
     const json model = json::parse(server.get("/v1/models").body).at("data").at(0);
     EXPECT_EQ(model.at("id"), "org/scripted");
-    EXPECT_EQ(model.at("max_model_len"), 100);
-    EXPECT_EQ(model.at("meta").at("n_ctx"), 100);
+    EXPECT_EQ(model.at("max_model_len"), 300);
+    EXPECT_EQ(model.at("meta").at("n_ctx"), 300);
     EXPECT_EQ(json::parse(server.get("/v1/models/org/scripted").body).at("id"), "org/scripted");
     EXPECT_EQ(json::parse(server.get("/v1/models/org%2Fscripted").body).at("id"), "org/scripted");
     EXPECT_EQ(server.get("/v1/models/other").status, 404);

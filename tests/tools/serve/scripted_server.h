@@ -131,10 +131,12 @@ private:
 
 class ScriptedServer {
 public:
-    static constexpr std::int64_t kContext = 100;
+    static constexpr std::int64_t kContext = 300;
 
-    explicit ScriptedServer(AccessRules access = {})
-        : api_({.access = std::move(access),
+    /// `chat_template` is Jinja; empty: conversations are plain text in turns.
+    explicit ScriptedServer(AccessRules access = {}, const std::string& chat_template = {})
+        : prompts_(tokenizer_, template_of(chat_template, tokenizer_), GenerationDefaults{}),
+          api_({.access = std::move(access),
                 .most_waiting = 3,
                 .on_detail = [this](std::string_view line) { add_line(line); }},
                {.name = "org/scripted", .created = 5, .vocab = 256, .fingerprint = "f"}, prompts_, status_) {
@@ -191,6 +193,10 @@ public:
     ManualClock clock;
 
 private:
+    static std::optional<PromptTemplate> template_of(const std::string& source, const Tokenizer& tokenizer) {
+        if (source.empty()) return std::nullopt;
+        return PromptTemplate(ChatTemplate::parse(source, "the template"), {}, tokenizer);
+    }
     void add_line(std::string_view line) {
         const std::lock_guard lock(mutex_);
         lines_ += std::string(line) + "\n";
@@ -199,7 +205,7 @@ private:
     mutable std::mutex mutex_;
     std::string lines_;
     ByteTokenizer tokenizer_;
-    PromptMaker prompts_{tokenizer_, std::nullopt, GenerationDefaults{}};
+    PromptMaker prompts_;
     ServerStatus status_{kContext};
     Api api_;
     HttpServer server_{{.port = 0, .clock = clock.reader(), .tick = std::chrono::milliseconds(5)}, api_};

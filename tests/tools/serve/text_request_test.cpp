@@ -7,8 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/text/request/request_json.h"
 #include "tools/serve/api_error.h"
-#include "tools/serve/request_json.h"
+#include "tools/serve/request_fields.h"
 
 namespace slipstream::tools {
 namespace {
@@ -18,7 +19,7 @@ using testing::HasSubstr;
 
 TextRequest parse(Dialect dialect, const std::string& body, RequestContext context = {}) {
     context.vocab = 1000;
-    return parse_text_request(dialect, parse_request_json(body), context);
+    return parse_text_request(dialect, parse_request_body(body), context);
 }
 
 TextRequest chat_with(const std::string& fields) {
@@ -159,10 +160,10 @@ TEST(TextRequest, DemandsMessages) {
         EXPECT_EQ(refused([&] { return parse(Dialect::Chat, bad); }), "messages") << bad;
 }
 
-TEST(RequestJson, BoundsDepthAndValues) {
+TEST(RequestFields, BoundsDepthAndValues) {
     const auto is_taken = [](const std::string& text) {
         try {
-            static_cast<void>(parse_request_json(text));
+            static_cast<void>(parse_request_body(text));
             return true;
         } catch (const ApiError& error) {
             EXPECT_EQ(error.status(), 400);
@@ -170,19 +171,19 @@ TEST(RequestJson, BoundsDepthAndValues) {
         }
     };
     const auto nested = [](std::size_t n) { return R"({"a":)" + std::string(n, '[') + std::string(n, ']') + "}"; };
-    EXPECT_TRUE(is_taken(nested(kMostJsonDepth - 1)));
-    EXPECT_FALSE(is_taken(nested(kMostJsonDepth)));
+    EXPECT_TRUE(is_taken(nested(kMaxRequestDepth - 1)));
+    EXPECT_FALSE(is_taken(nested(kMaxRequestDepth)));
     EXPECT_FALSE(is_taken(nested(1 << 20)));
     std::string many = R"({"a":[)";
-    for (std::size_t i = 0; i < kMostJsonValues; ++i) many += "[],";
+    for (std::size_t i = 0; i < kMaxRequestValues; ++i) many += "[],";
     EXPECT_FALSE(is_taken(many + "[]]}"));
     for (const char* bad : {"", "[]", "1", "{", "{}{}", "{\"a\":1e999}", "{\"a\":\"\xff\"}", "{a:1}", "\xef\xbb\xbf"})
         EXPECT_FALSE(is_taken(bad)) << bad;
     EXPECT_TRUE(is_taken("{}"));
 }
 
-TEST(RequestJson, TheLastOfTwoEqualKeysCounts) {
-    const TemplateValue body = parse_request_json(R"({"a": 1, "a": 2})");
+TEST(RequestFields, TheLastOfTwoEqualKeysCounts) {
+    const TemplateValue body = parse_request_body(R"({"a": 1, "a": 2})");
     EXPECT_EQ(RequestFields(body).integer("a", {}), 2);
 }
 

@@ -1,11 +1,10 @@
-#include "tools/serve/request_json.h"
+#include "tools/serve/request_fields.h"
 
 #include <cmath>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
-#include "runtime/text/chat/template_error.h"
+#include "runtime/text/request/request_json.h"
 #include "tools/serve/api_error.h"
 
 namespace slipstream::tools {
@@ -14,57 +13,17 @@ namespace {
 
 using jinja::Kind;
 
-// Counts what a text holds without building it.
-class JsonCounter {
-public:
-    bool null() { return add(); }
-    bool boolean(bool /*value*/) { return add(); }
-    bool number_integer(std::int64_t /*value*/) { return add(); }
-    bool number_unsigned(std::uint64_t /*value*/) { return add(); }
-    bool number_float(double /*value*/, const std::string& /*text*/) { return add(); }
-    bool string(std::string& /*value*/) { return add(); }
-    bool binary(nlohmann::json::binary_t& /*value*/) { return false; }
-    bool start_object(std::size_t /*size*/) { return open(); }
-    bool start_array(std::size_t /*size*/) { return open(); }
-    bool key(std::string& /*name*/) { return true; }
-    bool end_object() { return close(); }
-    bool end_array() { return close(); }
-    bool parse_error(std::size_t at, const std::string& /*token*/, const nlohmann::json::exception& /*error*/) {
-        throw ApiError::invalid("", fmt::format("the body is not JSON at byte {}", at));
-    }
-
-private:
-    bool add() {
-        if (++n_values_ > kMostJsonValues)
-            throw ApiError::invalid("", fmt::format("the body has more than {} values", kMostJsonValues));
-        return true;
-    }
-    bool open() {
-        if (++depth_ > kMostJsonDepth)
-            throw ApiError::invalid("", fmt::format("the body is nested deeper than {} levels", kMostJsonDepth));
-        return add();
-    }
-    bool close() {
-        --depth_;
-        return true;
-    }
-
-    std::size_t n_values_ = 0;
-    std::size_t depth_ = 0;
-};
-
 }  // namespace
 
-TemplateValue parse_request_json(std::string_view text) {
-    JsonCounter counter;
-    nlohmann::json::sax_parse(text, &counter);
+TemplateValue parse_request_body(std::string_view text) {
+    TemplateValue value;
     try {
-        TemplateValue value = parse_template_json(text, "the body");
-        if (value.is(Kind::Dict)) return value;
-    } catch (const TemplateError& error) {
+        value = parse_request_json(text, "the body");
+    } catch (const RequestError& error) {
         throw ApiError::invalid("", error.what());
     }
-    throw ApiError::invalid("", "the body is not a JSON object");
+    if (!value.is(Kind::Dict)) throw ApiError::invalid("", "the body is not a JSON object");
+    return value;
 }
 
 RequestFields::RequestFields(const TemplateValue& object, std::string prefix)

@@ -1,4 +1,4 @@
-// JSON of requests: parsed with bounds, and read field by field with ranges. Values are those of the template language,
+// Fields of requests: read one by one with ranges. Values are those of the template language,
 // so that messages and tools reach a chat template as they were sent, in their order.
 #pragma once
 
@@ -16,13 +16,8 @@
 
 namespace slipstream::tools {
 
-inline constexpr std::size_t kMostJsonDepth = 64;
-// A tree takes about 100 times the bytes of "[],[],...", so that bytes alone are no bound.
-inline constexpr std::size_t kMostJsonValues = 1'000'000;
-
-/// Parses the body of a request: an object of at most kMostJsonDepth levels and kMostJsonValues values. Throws
-/// ApiError.
-[[nodiscard]] TemplateValue parse_request_json(std::string_view text);
+/// Parses the body of a request, an object, with the bounds of runtime/text/request/request_json.h. Throws ApiError.
+[[nodiscard]] TemplateValue parse_request_body(std::string_view text);
 
 /// Typed look-up of the fields of an object. A field that is null counts as absent. Throws ApiError, which names the
 /// field, if a value has another type or is out of its range.
