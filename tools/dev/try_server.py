@@ -131,7 +131,9 @@ class Trial:
             self.count("refused" if status == 400 else "left")
         elif status == 503:
             self.count("full")
-            time.sleep(0.05)
+            with self.lock:
+                self.left += 1  # another one instead
+            time.sleep(0.1)
         elif status != 200:
             raise ValueError(f"status {status}: {body[:200]}")
         elif text_of(body, streamed) != self.texts[i]:
@@ -176,15 +178,17 @@ def main():
                     found = re.search(r"listening at http://127\.0\.0\.1:(\d+)", open(log, encoding="utf-8").read())
                     port = int(found[1]) if found else None
             memory = []
-            for part in range(2):  # memory is compared after each half
-                trial = Trial(port, cases, texts, options.requests // 2, options.seed * 10 + part)
+            # Memory is compared after each part; in the first one, the KV cache and the draft tables grow to their size.
+            third = options.requests // 3
+            for part, n_requests in enumerate([third, options.requests - third]):
+                trial = Trial(port, cases, texts, n_requests, options.seed * 10 + part)
                 threads = [threading.Thread(target=trial.run, args=(i,)) for i in range(options.connections)]
                 for thread in threads:
                     thread.start()
                 for thread in threads:
                     thread.join()
                 memory.append(resident_kib(server.pid))
-                print(f"half {part + 1}: {trial.counts}, {memory[-1]} KiB", *trial.faults[:5], sep="\n  ")
+                print(f"part {part + 1}: {trial.counts}, {memory[-1]} KiB", *trial.faults[:5], sep="\n  ")
                 if trial.faults or server.poll() is not None:
                     return 1
             end = time.time() + 60

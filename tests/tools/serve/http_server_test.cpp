@@ -106,6 +106,17 @@ TEST_F(HttpServerSockets, TakesARequestByteByByte) {
     EXPECT_EQ(read_answer(client).body, "slow");
 }
 
+TEST_F(HttpServerSockets, TakesAChunkedBodyByteByByte) {
+    RawClient client = connect();
+    for (const std::string chunks : {"0\r\n\r\n", "3\r\nabc\r\n0\r\n\r\n"}) {
+        for (const char byte : "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks) {
+            client.send({&byte, 1});
+            std::this_thread::sleep_for(milliseconds(1));
+        }
+        EXPECT_EQ(read_answer(client).body, chunks.size() > 5 ? "abc" : "");
+    }
+}
+
 TEST_F(HttpServerSockets, AnswersPipelinedRequestsInOrder) {
     RawClient client = connect();
     client.send(post_request("/echo", "first") + post_request("/refused", "") + post_request("/echo", "third"));
