@@ -95,7 +95,8 @@ build() {
 }
 
 PACKAGES_BUILD=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev pkg-config libxxhash-dev libmimalloc-dev
-    libpcre2-dev libutf8proc-dev libedit-dev libtomlplusplus-dev)
+    libpcre2-dev libutf8proc-dev libedit-dev libtomlplusplus-dev
+    libboost-dev)  # Boost.Beast, the HTTP of `serve`: headers only
 PACKAGES_MODEL=(python3-pip)  # tools/get_model
 PACKAGES_TEST=(libgtest-dev libgmock-dev)
 # Version 14 of the two is what the checked-in style is written against; Debian 12 and Ubuntu 24.04 both have it.

@@ -38,7 +38,7 @@ check() {
             floor["runtime/ranks"] = 6; floor["runtime/plan"] = floor["runtime/session"] = 7
             floor["draft/control"] = 1; floor["draft/tables"] = 2; floor["draft/sources"] = 3
             floor["draft/models"] = 4; floor["draft/papers"] = floor["draft/tree"] = 5
-            room["cli"] = 5; room["chat"] = room["plan"] = room["bench"] = 6; room["dev"] = 7
+            room["cli"] = 5; room["chat"] = room["plan"] = room["bench"] = room["serve"] = 6; room["dev"] = 7
         }
         /^[ \t]*#[ \t]*include[ \t]*["<]/ {
             included = $0

@@ -94,6 +94,20 @@ TEST_F(Examples, EveryExampleOfTheHelpRuns) {
     }
 }
 
+// It runs until it is told to stop.
+TEST_F(Examples, TheExampleOfServeServes) {
+    const std::string help = run_program({"serve", "--help"}).out;
+    const std::vector<std::string> commands = commands_of(help.substr(help.find("Example:\n")), "  ");
+    ASSERT_EQ(commands.size(), 1U);
+    // Without the function, whose process would be another one than the program's.
+    const ProgramResult result =
+        run("exec \"$program\"" + commands[0].substr(commands[0].find(' ')) +
+            " --port 0 --log-file log & until grep -q 'is served' log; do sleep 0.1; done 2>/dev/null; "
+            "kill -TERM $!; wait $!");
+    EXPECT_EQ(result.code, 143) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("base URL http://127.0.0.1:"));
+}
+
 // What help_text_test asks of the other commands: this one, which edits lines, is the program's alone.
 TEST(HelpOfChat, FitsEightyColumnsAndIsCompleted) {
     std::string completions = run_program({"help", "--completion", "bash"}).out;

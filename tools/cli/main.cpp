@@ -71,10 +71,10 @@ int run_command(const std::vector<CommandSpec>& commands, const ParsedCommandLin
 }
 
 int run(const std::vector<std::string>& arguments) {
-    const std::vector<CommandSpec> commands{generate_command(), chat_command(),   bench_command(),
-                                            inspect_command(),  models_command(), perplexity_command(),
-                                            plan_command(),     replay_command(), tables_command(),
-                                            tokenize_command(), version_command()};
+    const std::vector<CommandSpec> commands{generate_command(), chat_command(),     bench_command(),
+                                            inspect_command(),  models_command(),   perplexity_command(),
+                                            plan_command(),     replay_command(),   serve_command(),
+                                            tables_command(),   tokenize_command(), version_command()};
     const EnvironmentReader environment = process_environment();
     std::optional<Console> console;
     ParsedCommandLine parsed;

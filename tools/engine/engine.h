@@ -27,6 +27,7 @@
 #include "kernels/device.h"
 #include "offload/trace_file.h"
 #include "runtime/formats/model_files.h"
+#include "runtime/loop/logprobs.h"
 #include "runtime/loop/proposer.h"
 #include "runtime/loop/text_generation.h"
 #include "runtime/loop/verify.h"
@@ -350,6 +351,8 @@ public:
     /// Samples by other options from now on; learnt and cached state stays. The next text must be started or resumed
     /// before generate(). Throws RequestError if an option is out of range; nothing has changed then.
     void resample(const SamplerOptions& sampling);
+    /// Records log probabilities of the tokens that later passes commit; null: no longer. `record` must outlive that.
+    void record_logprobs(LogprobRecord* record);
     /// Returns the tokens that each source has offered and that were accepted since the start.
     [[nodiscard]] SourceTotals sources() const;
     /// GenerationLoop::save_prompts().

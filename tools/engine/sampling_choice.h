@@ -18,6 +18,8 @@ inline constexpr Range<double> kTemperatureRange{0.0, 1000.0};
 inline constexpr Range<std::int64_t> kTopKRange{0, std::numeric_limits<std::int64_t>::max()};
 inline constexpr Range<double> kShareRange{0.0, 1.0};  // top-p, min-p
 inline constexpr Range<double> kRepeatPenaltyRange{0.01, 100.0};
+inline constexpr Range<double> kAddedPenaltyRange{-100.0, 100.0};  // presence, frequency
+inline constexpr float kMostBias = 1000.0F;                        // absolute value of a token's bias, besides -inf
 
 /// The number of last tokens that penalties look at, as --repeat-last-n takes it: -1 for all.
 [[nodiscard]] std::string window_text(std::int64_t repeat_window);

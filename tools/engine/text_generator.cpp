@@ -40,6 +40,7 @@ struct TextGenerator::Parts {
     std::optional<PrefixStore> prefixes;
     std::optional<Sampler> sampler;
     std::unique_ptr<Verifier> verifier;
+    std::optional<RecordingVerifier> recorder;  // over verifier
     std::optional<SelfCheck> self_check;
     std::optional<GenerationLoop> loop;
     StreamSnapshot start{};
@@ -80,7 +81,8 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened
     parts_->prefixes.emplace(runner.sequence());
     parts_->sampler.emplace(sampling, model->config().vocab);
     parts_->verifier = drafting.drafter().make_verifier(*parts_->sampler);
-    parts_->loop.emplace(runner.sequence(), *parts_->verifier, drafting.drafter().proposer(), parts_->limits);
+    parts_->recorder.emplace(*parts_->verifier);
+    parts_->loop.emplace(runner.sequence(), *parts_->recorder, drafting.drafter().proposer(), parts_->limits);
     if (options.check == CheckPasses::Yes) parts_->loop->check_with(parts_->self_check.emplace(runner.check_target()));
     start_clock();
 }
@@ -148,6 +150,10 @@ void TextGenerator::resample(const SamplerOptions& sampling) {
     check_logit_bias(sampling, vocab);
     *parts_->sampler = Sampler(sampling, vocab);  // the verifier holds a pointer to it
     parts_->drafting->drafter().resample(sampling);
+}
+
+void TextGenerator::record_logprobs(LogprobRecord* record) {
+    parts_->recorder->record(record);
 }
 
 SourceTotals TextGenerator::sources() const {

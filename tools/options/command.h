@@ -51,6 +51,7 @@ struct CommandSpec {
 [[nodiscard]] CommandSpec perplexity_command();
 [[nodiscard]] CommandSpec plan_command();
 [[nodiscard]] CommandSpec replay_command();
+[[nodiscard]] CommandSpec serve_command();
 [[nodiscard]] CommandSpec tables_command();
 [[nodiscard]] CommandSpec tokenize_command();
 [[nodiscard]] CommandSpec version_command();

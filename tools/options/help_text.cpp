@@ -24,6 +24,7 @@ struct Subject {
 };
 
 constexpr std::string_view kOwn = "Options";
+constexpr std::string_view kServer = "Server";
 constexpr std::string_view kText = "Text";
 constexpr std::string_view kModel = "Model and device";
 constexpr std::string_view kMemory = "Memory";
@@ -31,10 +32,17 @@ constexpr std::string_view kSampling = "Sampling";
 constexpr std::string_view kDrafting = "Speculative decoding";
 constexpr std::string_view kResults = "Sessions and results";
 constexpr std::string_view kMessages = "Messages and settings";
-constexpr std::array kTitles{kOwn, kText, kModel, kMemory, kSampling, kDrafting, kResults, kMessages};
+constexpr std::array kTitles{kOwn, kServer, kText, kModel, kMemory, kSampling, kDrafting, kResults, kMessages};
 
 // Subjects of options. Options that are not listed have the subject kOwn.
 constexpr std::array kSubjects{
+    Subject{"host", kServer},
+    Subject{"port", kServer},
+    Subject{"api-key-file", kServer},
+    Subject{"insecure", kServer},
+    Subject{"allow-host", kServer},
+    Subject{"allow-origin", kServer},
+    Subject{"alias", kServer},
     Subject{"prompt", kText},
     Subject{"prompt-file", kText},
     Subject{"messages", kText},

@@ -70,6 +70,9 @@ constexpr std::array kAnswered{
     Answered{"--ubatch-size", kPasses},
     Answered{"--mlock", kFiles},
     Answered{"--no-mmap", kFiles},
+    Answered{"--api-key",
+             "an argument shows in the list of processes; put the key into a file for --api-key-file, or into "
+             "the variable SLIPSTREAM_API_KEY"},
     Answered{"--jinja", "chat templates are always run as they are written; leave it out"},
 };
 

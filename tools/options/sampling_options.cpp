@@ -18,8 +18,6 @@ namespace slipstream::tools {
 namespace {
 
 constexpr Range<std::int64_t> kWindow{-1, std::numeric_limits<std::int64_t>::max()};
-constexpr Range<double> kAddedPenalty{-100.0, 100.0};
-constexpr float kMostBias = 1000.0F;
 
 // Returns --top-k; -1, which other programs use for "no limit", becomes 0.
 std::optional<std::int64_t> top_k_setting(const Settings& settings) {
@@ -102,8 +100,8 @@ SamplingSettings sampling_settings(const Settings& settings) {
             .min_p = settings.real("min-p", kShareRange),
             .repeat_penalty = settings.real("repeat-penalty", kRepeatPenaltyRange),
             .repeat_window = window_setting(settings),
-            .presence_penalty = settings.real("presence-penalty", kAddedPenalty),
-            .frequency_penalty = settings.real("frequency-penalty", kAddedPenalty),
+            .presence_penalty = settings.real("presence-penalty", kAddedPenaltyRange),
+            .frequency_penalty = settings.real("frequency-penalty", kAddedPenaltyRange),
             .bias = bias_setting(settings),
             .ignore_end = settings.has("ignore-eos") && settings.flag("ignore-eos"),
             .seed = seed_setting(settings)};

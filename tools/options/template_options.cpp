@@ -66,6 +66,7 @@ TemplateSettings template_settings(const Settings& settings) {
         }
         check_argument(chosen.arguments.back().first, where);
     }
+    if (!settings.has("system")) return chosen;
     if (auto system = settings.text("system"); system && !system->empty()) chosen.system = std::move(system);
     return chosen;
 }

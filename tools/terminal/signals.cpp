@@ -172,6 +172,10 @@ void watch_signals() {
     sigaction(SIGBUS, &action, nullptr);
 }
 
+void ignore_hangup() {
+    std::signal(SIGHUP, SIG_IGN);
+}
+
 std::atomic<bool>& cancel_flag() {
     return cancel;
 }

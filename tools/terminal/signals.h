@@ -15,6 +15,9 @@ namespace slipstream::tools {
 /// the program was started with another action than the default (nohup).
 void watch_signals();
 
+/// Ignores SIGHUP from now on: for a server, which outlives the terminal that it was started from.
+void ignore_hangup();
+
 /// Returns the flag that the first SIGINT, SIGTERM or SIGHUP sets to true. The program may also set the flag itself, to
 /// stop the work that is running; signal_exit_code() stays 0 then.
 [[nodiscard]] std::atomic<bool>& cancel_flag();

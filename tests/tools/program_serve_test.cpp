@@ -1,0 +1,307 @@
+// slipstream serve from end to end on the bundled model: every answer is the text of `generate`, whatever runs before
+// or beside it, and the program behaves as a server should.
+#include <signal.h>
+
+#include <array>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/run_program.h"
+#include "tests/tools/serve/raw_client.h"
+#include "tests/tools/temporary_folder.h"
+
+namespace slipstream::tools {
+namespace {
+
+using nlohmann::json;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr std::chrono::seconds kPatience{60};
+
+template <typename Condition>
+bool becomes(Condition is_so) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!is_so()) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return true;
+}
+
+/// The program, serving on a free port.
+class Server {
+public:
+    explicit Server(const std::vector<std::string>& more = {}, std::map<std::string, std::string> environment = {})
+        : program_(run_of(log_path(), more, std::move(environment))) {
+        constexpr std::string_view kPlace = "listening at http://127.0.0.1:";
+        const bool listens = becomes([&] {
+            const std::string log = file_text(log_path());
+            const std::size_t at = log.find(kPlace);
+            if (at == std::string::npos) return !program_.is_running();
+            port_ = static_cast<std::uint16_t>(std::stoi(log.substr(at + kPlace.size())));
+            return true;
+        });
+        if (!listens || port_ == 0) throw std::runtime_error("it does not listen: " + program_.finish().err);
+    }
+
+    [[nodiscard]] RawClient connect() const { return RawClient(port_); }
+    [[nodiscard]] RawAnswer post(std::string_view path, const json& body) const {
+        RawClient client = connect();
+        client.send(post_request(path, body.dump()));
+        return read_answer(client);
+    }
+    [[nodiscard]] std::string get(std::string_view path) const {
+        RawClient client = connect();
+        client.send(get_request(path));
+        return read_answer(client).body;
+    }
+    [[nodiscard]] bool is_idle() const { return !json::parse(get("/slots")).at(0).at("is_processing").get<bool>(); }
+    [[nodiscard]] std::string log() const { return file_text(log_path()); }
+    [[nodiscard]] RunningProgram& program() { return program_; }
+
+private:
+    [[nodiscard]] std::string log_path() const { return (folder_.path() / "log").string(); }
+    static ProgramRun run_of(const std::string& log, const std::vector<std::string>& more,
+                             std::map<std::string, std::string> environment) {
+        std::ofstream{log};
+        ProgramRun run;
+        run.arguments = {"serve", "--port", "0", "--log-file", log, "--tables", "off"};
+        run.arguments.insert(run.arguments.end(), more.begin(), more.end());
+        run.environment = std::move(environment);
+        return run;
+    }
+
+    TemporaryFolder folder_;
+    RunningProgram program_;
+    std::uint16_t port_ = 0;
+};
+
+/// What a stream's events say together.
+std::string streamed_text(const std::string& body, const std::string& pointer) {
+    std::string text;
+    std::istringstream lines(body);
+    for (std::string line; std::getline(lines, line);) {
+        if (!line.starts_with("data: {")) continue;
+        const json event = json::parse(line.substr(6));
+        const json::json_pointer at(pointer);
+        if (event.contains(at)) text += event.at(at).get<std::string>();
+    }
+    return text;
+}
+
+struct Case {
+    std::string prompt;
+    int seed = 0;
+    double temperature = 0.0;
+    int max_tokens = 0;
+};
+
+std::vector<Case> cases() {
+    std::vector<Case> all;
+    const std::array<std::string, 4> prompts{"The wolf said", "The wolf said that the fox", "Once upon a time",
+                                             "Once upon a time there was a king. " + std::string(600, 'a')};
+    for (std::size_t i = 0; i < 12; ++i)
+        all.push_back({prompts[i % prompts.size()], static_cast<int>(i * 7),
+                       i % 3 == 0 ? 0.0 : 0.5 * static_cast<double>(i % 3), 20 + static_cast<int>(i)});
+    return all;
+}
+
+std::string generated(const Case& one) {
+    const ProgramResult result = run_program({"generate", "--prompt", one.prompt, "--seed", fmt::format("{}", one.seed),
+                                              "--temperature", fmt::format("{}", one.temperature), "--max-tokens",
+                                              fmt::format("{}", one.max_tokens), "--tables", "off", "-q"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+}
+
+json body_of(const Case& one) {
+    return {
+        {"prompt", one.prompt}, {"seed", one.seed}, {"temperature", one.temperature}, {"max_tokens", one.max_tokens}};
+}
+
+TEST(ProgramServe, AnswersAreThoseOfGenerate) {
+    std::vector<std::string> expected;
+    for (const Case& one : cases()) expected.push_back(generated(one));
+    const Server server;
+    std::vector<std::thread> clients;
+    for (std::size_t client = 0; client < 3; ++client)
+        clients.emplace_back([&, client] {
+            const std::vector<Case> all = cases();
+            for (std::size_t i = 0; i < all.size(); ++i) {
+                const std::size_t which = (i * 5 + client * 4) % all.size();
+                json body = body_of(all[which]);
+                if ((i + client) % 2 == 0) {
+                    const RawAnswer answer = server.post("/v1/completions", body);
+                    EXPECT_EQ(json::parse(answer.body).at("choices").at(0).at("text"), expected[which]);
+                } else {
+                    body["stream"] = true;
+                    const RawAnswer answer = server.post("/v1/completions", body);
+                    EXPECT_EQ(streamed_text(answer.body, "/choices/0/text"), expected[which]);
+                    EXPECT_THAT(answer.body, EndsWith("data: [DONE]\n\n"));
+                }
+            }
+        });
+    for (std::thread& client : clients) client.join();
+}
+
+TEST(ProgramServe, AChatWithoutATemplateIsATextInTurns) {
+    const ProgramResult expected = run_program({"generate", "--prompt", "The wolf said", "--seed", "5", "--stop",
+                                                "\n\n", "--max-tokens", "40", "--tables", "off", "-q"});
+    const Server server;
+    const json body = {
+        {"messages", {{{"role", "user"}, {"content", "The wolf said"}}}}, {"seed", 5}, {"max_tokens", 40}};
+    const json answer = json::parse(server.post("/v1/chat/completions", body).body);
+    EXPECT_EQ(answer.at("choices").at(0).at("message").at("content"), expected.out);
+    EXPECT_EQ(answer.at("usage").at("completion_tokens"), answer.at("timings").at("predicted_n"));
+}
+
+TEST(ProgramServe, AChatGoesThroughTheTemplate) {
+    const std::string file = cached_model("smollm2-135m-instruct.gguf");
+    if (file.empty()) GTEST_SKIP() << "smollm2-135m-instruct.gguf is not in the cache";
+    const ProgramResult expected =
+        run_program({"generate", "-m", file, "--prompt", "Name a fruit <|im_end|>", "--system", "Be brief.",
+                     "--temperature", "0", "--max-tokens", "12", "--tables", "off", "-q"});
+    const Server server({"-m", file});
+    const json body = {
+        {"messages",
+         {{{"role", "system"}, {"content", "Be brief."}}, {{"role", "user"}, {"content", "Name a fruit <|im_end|>"}}}},
+        {"temperature", 0},
+        {"max_tokens", 12}};
+    EXPECT_EQ(
+        json::parse(server.post("/v1/chat/completions", body).body).at("choices").at(0).at("message").at("content"),
+        expected.out);
+}
+
+TEST(ProgramServe, OptionsCountForRequestsThatDoNotSay) {
+    const Server server({"--temperature", "0", "--max-tokens", "9"}, {{"SLIPSTREAM_STOP", " never"}});
+    const json short_one = json::parse(server.post("/v1/completions", {{"prompt", "The wolf said"}}).body);
+    EXPECT_EQ(short_one.at("usage").at("completion_tokens"), 9);
+    EXPECT_EQ(short_one.at("choices").at(0).at("text"), generated({"The wolf said", 0, 0.0, 9}));
+}
+
+TEST(ProgramServe, GreedyTokensAreTheLikeliest) {
+    const Server server;
+    const json answer =
+        json::parse(server
+                        .post("/v1/completions",
+                              {{"prompt", "The wolf said"}, {"temperature", 0}, {"max_tokens", 30}, {"logprobs", 5}})
+                        .body);
+    const json& logprobs = answer.at("choices").at(0).at("logprobs");
+    ASSERT_EQ(logprobs.at("tokens").size(), 30U);
+    std::string text;
+    for (std::size_t i = 0; i < 30; ++i) {
+        const std::string token = logprobs.at("tokens").at(i);
+        const double logprob = logprobs.at("token_logprobs").at(i);
+        EXPECT_LE(logprob, 0.0);
+        EXPECT_EQ(logprobs.at("top_logprobs").at(i).size(), 5U);
+        for (const auto& [other, its] : logprobs.at("top_logprobs").at(i).items())
+            EXPECT_LE(its.get<double>(), logprob) << other;
+        EXPECT_EQ(logprobs.at("top_logprobs").at(i).at(token), logprob);
+        text += token;
+    }
+    EXPECT_EQ(answer.at("choices").at(0).at("text"), text);
+}
+
+TEST(ProgramServe, AClientThatLeavesFreesTheSlot) {
+    const Server server;
+    {
+        RawClient client = server.connect();
+        client.send(
+            post_request("/v1/completions", R"({"prompt": "Once upon a time", "ignore_eos": true, "stream": true})"));
+        client.read_until("data: ");
+    }
+    EXPECT_TRUE(becomes([&] { return server.is_idle(); }));
+    EXPECT_THAT(server.get("/metrics"), HasSubstr("slipstream:requests_cancelled_total 1\n"));
+    EXPECT_EQ(json::parse(server.post("/v1/completions", body_of({"The wolf said", 7, 0.8, 20})).body)
+                  .at("choices")
+                  .at(0)
+                  .at("text"),
+              generated({"The wolf said", 7, 0.8, 20}));
+}
+
+TEST(ProgramServe, ASignalEndsAnswersWithAnError) {
+    for (const int signal : {SIGINT, SIGTERM}) {
+        Server server;
+        RawClient runs = server.connect();
+        runs.send(
+            post_request("/v1/completions", R"({"prompt": "Once upon a time", "ignore_eos": true, "stream": true})"));
+        runs.read_until("data: ");
+        RawClient waits = server.connect();
+        waits.send(post_request("/v1/completions", R"({"prompt": "Once upon a time", "stream": true})"));
+        waits.read_until("\r\n\r\n");
+        server.program().send(signal);
+        for (RawClient* client : {&runs, &waits}) {
+            const std::string rest = client->read_all();
+            EXPECT_THAT(rest, HasSubstr("server_stopping"));
+            EXPECT_THAT(rest, Not(HasSubstr("[DONE]")));
+        }
+        EXPECT_EQ(server.program().finish().code, 128 + signal);
+    }
+}
+
+TEST(ProgramServe, OutlivesItsTerminal) {
+    Server server;
+    server.program().send(SIGHUP);
+    EXPECT_EQ(json::parse(server.post("/v1/completions", body_of({"The wolf said", 7, 0.8, 20})).body)
+                  .at("choices")
+                  .at(0)
+                  .at("text"),
+              generated({"The wolf said", 7, 0.8, 20}));
+    EXPECT_TRUE(server.program().is_running());
+}
+
+TEST(ProgramServe, SaysWhereItListensAndWhatItDid) {
+    Server server({"--alias", "org/tales"});
+    static_cast<void>(server.post("/v1/completions", body_of({"SECRET", 7, 0.8, 3})));
+    EXPECT_THAT(server.get("/v1/models"), HasSubstr(R"("id":"org/tales")"));
+    ASSERT_TRUE(becomes([&] { return server.log().find("request 1: ") != std::string::npos; }));
+    EXPECT_THAT(server.log(), HasSubstr("org/tales is served, a context of 8192 tokens; base URL http://127.0.0.1:"));
+    EXPECT_THAT(server.log(), Not(HasSubstr("SECRET")));
+}
+
+TEST(ProgramServe, TheKeyComesFromAFileOrTheEnvironment) {
+    const TemporaryFolder folder;
+    const std::string file = folder.write("key", "sesame\n").string();
+    const auto status = [](const Server& server, const std::string& key) {
+        RawClient client = server.connect();
+        client.send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + key + "\r\n\r\n");
+        return read_answer(client).status;
+    };
+    const Server by_file({"--api-key-file", file, "--host", "127.0.0.1"});
+    EXPECT_EQ(status(by_file, "sesame"), 200);
+    EXPECT_EQ(status(by_file, "other"), 401);
+    const Server by_environment({}, {{"SLIPSTREAM_API_KEY", "sesame"}});
+    EXPECT_EQ(status(by_environment, "sesame"), 200);
+    EXPECT_EQ(status(by_environment, "other"), 401);
+}
+
+TEST(ProgramServe, RefusesWhatIsUnsafeOrWrong) {
+    const ProgramResult open = run_program({"serve", "--host", "0.0.0.0", "--port", "0"});
+    EXPECT_EQ(open.code, 2);
+    EXPECT_THAT(open.err, HasSubstr("--api-key-file"));
+    const TemporaryFolder folder;
+    const ProgramResult blank = run_program({"serve", "--api-key-file", folder.write("key", "two words\n").string()});
+    EXPECT_EQ(blank.code, 1);
+    EXPECT_EQ(run_program({"serve", "--port", "65536"}).code, 2);
+    EXPECT_EQ(run_program({"serve", "--session", "f"}).code, 2);
+    EXPECT_EQ(run_program({"serve", "--self-check"}).code, 2);
+    const Server server;
+    const std::string port = server.log().substr(server.log().find("127.0.0.1:") + 10);
+    const ProgramResult busy = run_program({"serve", "--port", port.substr(0, port.find(' '))});
+    EXPECT_EQ(busy.code, 1);
+    EXPECT_THAT(busy.err, HasSubstr("another program has the port"));
+    EXPECT_EQ(std::ranges::count(busy.err, '\n'), 1) << busy.err;
+}
+
+}  // namespace
+}  // namespace slipstream::tools

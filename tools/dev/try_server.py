@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Sends many requests to `slipstream serve` over many connections at once: plain and streamed ones, broken ones, slow
+senders, clients that leave. Checks that each finished answer is the text of `generate`, that the server stays alive and
+its slot comes free, and that its memory does not grow.
+
+usage: try_server.py PROGRAM [--requests N] [--distinct N] [--connections N] [--seed N] [-m MODEL]
+Exit code 1 if anything was wrong. Needs Python's library alone.
+"""
+import argparse
+import json
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+PROMPTS = ["The wolf said", "The wolf said that the fox was", "Once upon a time", "Once upon a time there was a king who",
+           "In a deep forest", "The king's daughter", "A poor woodcutter"]
+
+
+def make_cases(n, rng):
+    """[n] distinct requests: prompts with common beginnings, seeds, temperatures, lengths."""
+    cases = []
+    for i in range(n):
+        prompt = rng.choice(PROMPTS) + " " + " ".join(rng.choice(["and", "the", "old", "wolf", "went"]) for _ in range(i % 60))
+        cases.append({"prompt": prompt.strip(), "seed": rng.randrange(1 << 32), "temperature": rng.choice([0, 0.5, 0.8, 1.2]),
+                      "max_tokens": rng.randrange(1, 40)})
+    return cases
+
+
+def expected_text(program, model, case):
+    arguments = [program, "generate", "--prompt", case["prompt"], "--seed", str(case["seed"]), "--temperature",
+                 str(case["temperature"]), "--max-tokens", str(case["max_tokens"]), "--tables", "off", "--no-template", "-q"]
+    return subprocess.run(arguments + model, capture_output=True, check=True).stdout.decode()
+
+
+def request_bytes(case):
+    body = json.dumps(case).encode()
+    return (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+            + str(len(body)).encode() + b"\r\n\r\n" + body)
+
+
+def read_answer(stream):
+    """Returns (status, body) of one answer."""
+    status = int(stream.readline().split()[1])
+    fields = {}
+    while (line := stream.readline().strip()):
+        name, value = line.decode().split(":", 1)
+        fields[name.lower()] = value.strip()
+    if "content-length" in fields:
+        return status, stream.read(int(fields["content-length"]))
+    body = b""
+    while (size := int(stream.readline(), 16)) > 0:
+        body += stream.read(size)
+        stream.readline()
+    stream.readline()
+    return status, body
+
+
+def text_of(body, streamed):
+    if not streamed:
+        return json.loads(body)["choices"][0]["text"]
+    events = [line[6:] for line in body.decode().split("\n") if line.startswith("data: ")]
+    if events[-1] != "[DONE]":
+        raise ValueError("a stream without its end: " + events[-1])
+    return "".join(json.loads(event)["choices"][0]["text"] for event in events[:-1] if json.loads(event)["choices"])
+
+
+class Trial:
+    def __init__(self, port, cases, texts, n_requests, seed):
+        self.port, self.cases, self.texts, self.left, self.seed = port, cases, texts, n_requests, seed
+        self.lock = threading.Lock()
+        self.counts = {"equal": 0, "full": 0, "refused": 0, "left": 0}
+        self.faults = []
+
+    def take(self):
+        with self.lock:
+            self.left -= 1
+            return self.left >= 0
+
+    def count(self, what):
+        with self.lock:
+            self.counts[what] += 1
+
+    def run(self, thread):
+        rng = random.Random(self.seed * 1000 + thread)
+        connection = None
+        while self.take():
+            if connection is None:
+                connection = socket.create_connection(("127.0.0.1", self.port), timeout=300)
+            try:
+                if not self.one(connection, rng):
+                    connection.close()
+                    connection = None
+            except Exception as error:  # whatever it is, it is a finding
+                with self.lock:
+                    self.faults.append(repr(error))
+                connection = None
+
+    def one(self, connection, rng):
+        """Makes one request; returns whether the connection can be used again."""
+        i = rng.randrange(len(self.cases))
+        case = dict(self.cases[i])
+        streamed = rng.random() < 0.5
+        if streamed:
+            case["stream"] = True
+        message = request_bytes(case)
+        kind = rng.random()
+        if kind < 0.1:  # leaves before or within the answer
+            connection.sendall(message[: rng.randrange(1, len(message) + 1)])
+            time.sleep(rng.random() * 0.05)
+            self.count("left")
+            return False
+        if kind < 0.2:  # a broken body
+            broken = bytearray(message)
+            for _ in range(3):
+                broken[rng.randrange(message.index(b"\r\n\r\n") + 4, len(message))] = rng.randrange(256)
+            message = bytes(broken)
+        if kind > 0.9:  # a slow sender
+            for at in range(0, len(message), 40):
+                connection.sendall(message[at : at + 40])
+                time.sleep(0.002)
+        else:
+            connection.sendall(message)
+        status, body = read_answer(connection.makefile("rb"))
+        if kind < 0.2:
+            self.count("refused" if status == 400 else "left")
+        elif status == 503:
+            self.count("full")
+            with self.lock:
+                self.left += 1  # another one instead
+            time.sleep(0.1)
+        elif status != 200:
+            raise ValueError(f"status {status}: {body[:200]}")
+        elif text_of(body, streamed) != self.texts[i]:
+            raise ValueError(f"another text for {case}")
+        else:
+            self.count("equal")
+        return True
+
+
+def resident_kib(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1])
+
+
+def get(port, path):
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        return read_answer(connection.makefile("rb"))[1].decode()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--distinct", type=int, default=20)
+    parser.add_argument("--connections", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-m", dest="model")
+    options = parser.parse_args()
+    model = ["-m", options.model] if options.model else []
+    rng = random.Random(options.seed)
+    cases = make_cases(options.distinct, rng)
+    texts = [expected_text(options.program, model, case) for case in cases]
+    with tempfile.TemporaryDirectory() as folder:
+        log = os.path.join(folder, "log")
+        server = subprocess.Popen([options.program, "serve", "--port", "0", "--log-file", log, "--tables", "off", "-q", *model])
+        try:
+            port = None
+            while port is None and server.poll() is None:
+                time.sleep(0.05)
+                if os.path.exists(log):
+                    found = re.search(r"listening at http://127\.0\.0\.1:(\d+)", open(log, encoding="utf-8").read())
+                    port = int(found[1]) if found else None
+            memory = []
+            # Memory is compared after each part; in the first one, the KV cache and the draft tables grow to their size.
+            third = options.requests // 3
+            for part, n_requests in enumerate([third, options.requests - third]):
+                trial = Trial(port, cases, texts, n_requests, options.seed * 10 + part)
+                threads = [threading.Thread(target=trial.run, args=(i,)) for i in range(options.connections)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                memory.append(resident_kib(server.pid))
+                print(f"part {part + 1}: {trial.counts}, {memory[-1]} KiB", *trial.faults[:5], sep="\n  ")
+                if trial.faults or server.poll() is not None:
+                    return 1
+            end = time.time() + 60
+            while '"is_processing":true' in get(port, "/slots") and time.time() < end:
+                time.sleep(0.05)
+            if '"is_processing":true' in get(port, "/slots"):
+                print("the slot is stuck")
+                return 1
+            if memory[1] > memory[0] * 1.05:
+                print("memory grows")
+                return 1
+        finally:
+            server.terminate()
+            code = server.wait()
+    print(f"exit code {code}")
+    return 0 if code == 143 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

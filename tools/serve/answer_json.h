@@ -1,0 +1,25 @@
+// Parts of answers that the dialects of OpenAI share. Includes the whole JSON header.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/serve/answer_shape.h"
+
+namespace slipstream::tools {
+
+using Json = nlohmann::ordered_json;
+
+/// On one line; bytes that are not UTF-8 become U+FFFD.
+[[nodiscard]] std::string json_text(const Json& json);
+/// "data: {...}" and an empty line.
+[[nodiscard]] std::string data_event(const Json& json);
+[[nodiscard]] Json usage_json(const TextOutcome& outcome);
+/// Adds usage-like figures under llama-server's name "timings", and ours under "slipstream".
+void add_figures(Json& answer, const AnswerHead& head, const TextOutcome& outcome);
+/// {"total", "cache", "processed", "time_ms"}
+[[nodiscard]] Json progress_json(const PromptProgressReport& progress);
+
+}  // namespace slipstream::tools

@@ -1,0 +1,321 @@
+#include "tools/serve/api.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/base/interrupted.h"
+#include "runtime/text/printable.h"
+#include "tools/base/build_version.h"
+#include "tools/serve/answer_json.h"
+#include "tools/serve/api_error.h"
+#include "tools/serve/request_fields.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr std::string_view kModelsPrefix = "/v1/models/";
+
+bool is_open(std::string_view path) {
+    return path == "/health" || path == "/v1/health";
+}
+
+Json model_json(const ServedModel& model, std::int64_t context_tokens) {
+    return {{"id", model.name},
+            {"object", "model"},
+            {"created", model.created},
+            {"owned_by", "slipstream"},
+            {"max_model_len", context_tokens},
+            {"meta",
+             {{"n_ctx", context_tokens},
+              {"n_ctx_train", model.train_context_tokens},
+              {"n_vocab", model.vocab},
+              {"n_params", model.n_parameters},
+              {"size", model.file_bytes}}}};
+}
+
+}  // namespace
+
+Api::Api(ApiOptions options, ServedModel model, const PromptMaker& prompts, ServerStatus& status)
+    : options_(std::move(options)),
+      model_(std::move(model)),
+      prompts_(prompts),
+      status_(status),
+      texts_(options_.most_waiting) {}
+
+const Api::Route* Api::find_route(std::string_view method, std::string_view path) {
+    static constexpr std::array<Route, 17> kRoutes{{
+        {"GET", "/health", &Api::health},
+        {"GET", "/v1/health", &Api::health},
+        {"GET", "/v1/models", &Api::models},
+        {"GET", "/models", &Api::models},
+        {"GET", "/props", &Api::props},
+        {"GET", "/slots", &Api::slots},
+        {"GET", "/metrics", &Api::metrics},
+        {"POST", "/v1/chat/completions", &Api::chat_completions},
+        {"POST", "/chat/completions", &Api::chat_completions},
+        {"POST", "/v1/completions", &Api::completions},
+        {"POST", "/completions", &Api::completions},
+        {"POST", "/tokenize", &Api::tokenize},
+        {"POST", "/detokenize", &Api::detokenize},
+        {"POST", "/apply-template", &Api::apply_template},
+        {"POST", "/v1/chat/completions/input_tokens", &Api::input_tokens},
+        {"POST", "/chat/completions/input_tokens", &Api::input_tokens},
+        {"GET", kModelsPrefix, &Api::named_model},  // with a name, which may hold slashes
+    }};
+    if (method == "HEAD") method = "GET";
+    for (const Route& route : kRoutes) {
+        const bool is_prefix = route.path == kModelsPrefix && path.starts_with(kModelsPrefix);
+        if ((route.path == path || is_prefix) && (method.empty() || route.method == method)) return &route;
+    }
+    return nullptr;
+}
+
+HttpHandler::Verdict Api::check_head(const HttpRequest& request) {
+    if (auto refusal = refuse_access(request, options_.access, is_open(request.path))) return {std::move(refusal)};
+    Verdict verdict{.fields = origin_fields(request)};
+    if (request.method == "OPTIONS" || find_route(request.method, request.path) != nullptr) return verdict;
+    if (const Route* other = find_route({}, request.path)) {
+        verdict.refusal = ApiError(405, "invalid_request_error", fmt::format("use {} here", other->method)).answer();
+        verdict.refusal->fields.push_back({"Allow", std::string(other->method)});
+    } else {
+        verdict.refusal = ApiError(404, "invalid_request_error",
+                                   "there is no such path here; the base URL for clients of the OpenAI API ends in /v1")
+                              .answer();
+    }
+    return verdict;
+}
+
+void Api::handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) {
+    if (request.method == "OPTIONS") return exchange->answer(preflight_answer(request));
+    const Route* const route = find_route(request.method, request.path);
+    (this->*route->handle)(std::move(request), exchange);
+}
+
+HttpAnswer Api::error_answer(int status, const std::string& reason) {
+    return ApiError(status, status >= 500 ? "server_error" : "invalid_request_error", reason).answer();
+}
+
+void Api::stop() {
+    worker_.stop();
+    for (const auto& job : texts_.close()) job->writer->fail(ApiError::stopping());
+}
+
+// Short answers.
+
+void Api::health(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& exchange) {
+    const StatusSnapshot state = status_.snapshot();
+    if (state.is_ready) return exchange->answer({.body = json_text({{"status", "ok"}})});
+    exchange->answer({.status = 503,
+                      .body = json_text({{"error",
+                                          {{"code", 503},
+                                           {"message", "Loading model"},
+                                           {"type", "unavailable_error"},
+                                           {"work", state.work},
+                                           {"progress", state.work_done}}}})});
+}
+
+void Api::models(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& exchange) {
+    Json list = Json::array();
+    list.push_back(model_json(model_, status_.snapshot().context_tokens));
+    exchange->answer({.body = json_text({{"object", "list"}, {"data", std::move(list)}})});
+}
+
+void Api::named_model(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    if (std::string_view(request.path).substr(kModelsPrefix.size()) != model_.name)
+        return exchange->answer(
+            ApiError(404, "invalid_request_error", fmt::format("the model that is served is {}", model_.name))
+                .answer());
+    exchange->answer({.body = json_text(model_json(model_, status_.snapshot().context_tokens))});
+}
+
+void Api::props(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& exchange) {
+    const StatusSnapshot state = status_.snapshot();
+    exchange->answer(
+        {.body = json_text({{"default_generation_settings", {{"n_ctx", state.context_tokens}}},
+                            {"total_slots", 1},
+                            {"model_alias", model_.name},
+                            {"chat_template", model_.chat_template},
+                            {"bos_token", model_.bos},
+                            {"eos_token", model_.eos},
+                            {"modalities", {{"vision", false}, {"audio", false}}},
+                            {"build_info", fmt::format("slipstream {} {}", build_version(), build_commit())},
+                            {"is_sleeping", false}})});
+}
+
+void Api::slots(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& exchange) {
+    const StatusSnapshot state = status_.snapshot();
+    const RunningText running = state.running.value_or(RunningText{});
+    Json slot{{"id", 0},
+              {"id_task", state.running ? Json(running.job) : Json(-1)},
+              {"n_ctx", state.context_tokens},
+              {"speculative", true},
+              {"is_processing", state.running.has_value()},
+              {"n_prompt_tokens", running.prompt_tokens},
+              {"n_prompt_tokens_processed", running.prompt_done},
+              {"n_decoded", running.generated}};
+    exchange->answer({.body = json_text(Json::array({std::move(slot)}))});
+}
+
+void Api::metrics(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& exchange) {
+    const StatusSnapshot state = status_.snapshot();
+    std::string text;
+    const auto add = [&](std::string_view name, std::string_view type, std::string_view help, auto value) {
+        text += fmt::format("# HELP slipstream:{0} {2}\n# TYPE slipstream:{0} {1}\nslipstream:{0} {3}\n", name, type,
+                            help, value);
+    };
+    const ServerTotals& totals = state.totals;
+    add("prompt_tokens_total", "counter", "Tokens of prompts", totals.prompt_tokens);
+    add("prompt_tokens_reused_total", "counter", "Tokens of prompts that were not computed again",
+        totals.reused_tokens);
+    add("prompt_seconds_total", "counter", "Time until first tokens", totals.prefill_seconds);
+    add("tokens_predicted_total", "counter", "Generated tokens", totals.generated_tokens);
+    add("tokens_predicted_seconds_total", "counter", "Time of generating after first tokens", totals.decode_seconds);
+    add("passes_total", "counter", "Passes of the model that yielded tokens", totals.passes);
+    add("draft_tokens_total", "counter", "Draft tokens offered", totals.draft_tokens);
+    add("draft_tokens_accepted_total", "counter", "Draft tokens accepted", totals.draft_accepted);
+    add("requests_finished_total", "counter", "Texts that came to their end", totals.finished);
+    add("requests_failed_total", "counter", "Texts that ended with an error", totals.failed);
+    add("requests_cancelled_total", "counter", "Texts whose clients left", totals.cancelled);
+    add("requests_refused_total", "counter", "Texts refused because the queue was full", totals.refused);
+    add("requests_processing", "gauge", "Texts that run", state.running ? 1 : 0);
+    add("requests_deferred", "gauge", "Texts that wait", texts_.n_waiting());
+    exchange->answer({.content_type = "text/plain; version=0.0.4", .body = std::move(text)});
+}
+
+// Answers of the parser's thread.
+
+void Api::answer_later(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange,
+                       std::function<std::string(const TemplateValue&, const Exchange&)> answer) {
+    const bool is_taken = worker_.add([exchange, body = std::move(request.body), answer = std::move(answer)] {
+        try {
+            throw_if_cancelled(&exchange->cancelled());
+            exchange->answer({.body = answer(parse_request_body(body), *exchange)});
+        } catch (const std::exception& failure) {
+            exchange->answer(ApiError::of(failure).answer());
+        }
+    });
+    if (!is_taken) exchange->answer(ApiError::stopping().answer());
+}
+
+void Api::tokenize(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    answer_later(std::move(request), exchange, [this](const TemplateValue& body, const Exchange& asked) {
+        const RequestFields fields(body);
+        const auto content = fields.text("content");
+        if (!content) fields.refuse("content", "a text is expected");
+        const bool parses = fields.boolean("parse_special").value_or(true);
+        const std::vector<TokenId> ids = prompts_.tokenized(
+            *content, fields.boolean("add_special").value_or(false) ? PromptMaker::Bos::Added : PromptMaker::Bos::Left,
+            parses ? SpecialTokens::Parse : SpecialTokens::AsText, &asked.cancelled());
+        Json tokens = Json::array();
+        const bool with_pieces = fields.boolean("with_pieces").value_or(false);
+        for (const TokenId id : ids)
+            tokens.push_back(with_pieces ? Json{{"id", id}, {"piece", prompts_.tokenizer().token_bytes(id)}}
+                                         : Json(id));
+        return json_text({{"tokens", std::move(tokens)}});
+    });
+}
+
+void Api::detokenize(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    answer_later(std::move(request), exchange, [this](const TemplateValue& body, const Exchange& /*asked*/) {
+        const RequestFields fields(body);
+        const std::vector<TemplateValue>* tokens = fields.list("tokens");
+        if (tokens == nullptr) fields.refuse("tokens", "a list of token ids is expected");
+        return json_text({{"content", prompts_.tokenizer().decode(token_ids(*tokens, model_.vocab, "tokens"))}});
+    });
+}
+
+void Api::apply_template(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    answer_later(std::move(request), exchange, [this](const TemplateValue& body, const Exchange& asked) {
+        return json_text({{"prompt", prompts_.rendered(parse_conversation(body), &asked.cancelled())}});
+    });
+}
+
+void Api::input_tokens(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    answer_later(std::move(request), exchange, [this](const TemplateValue& body, const Exchange& asked) {
+        const TextRequest parsed = parse_text_request(Dialect::Chat, body, request_context());
+        const std::size_t n = prompts_.prepared(parsed, &asked.cancelled()).task.prompt.tokens.size();
+        return json_text({{"object", "response.input_tokens"}, {"input_tokens", n}});
+    });
+}
+
+// Texts.
+
+void Api::chat_completions(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    queue_text(Dialect::Chat, std::move(request), exchange);
+}
+
+void Api::completions(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    queue_text(Dialect::Completions, std::move(request), exchange);
+}
+
+void Api::queue_text(Dialect dialect, HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    auto job = std::make_shared<TextJob>();
+    job->id = ++n_jobs_;
+    job->exchange = exchange;
+    if (!texts_.add(job)) {
+        status_.update([](StatusSnapshot& state) { ++state.totals.refused; });
+        return exchange->answer(ApiError::queue_full(texts_.most_waiting()).answer());
+    }
+    const bool is_taken = worker_.add([this, dialect, job, body = std::move(request.body)] {
+        try {
+            throw_if_cancelled(&job->exchange->cancelled());
+            prepare_text(dialect, body, *job);
+            texts_.make_ready(*job);
+        } catch (const std::exception& failure) {
+            const ApiError error = ApiError::of(failure);
+            detail(fmt::format("request {} refused: {} {}", job->id, error.status(), error.param()));
+            job->exchange->answer(error.answer());
+            texts_.remove(*job);
+        }
+    });
+    if (is_taken) return;
+    texts_.remove(*job);
+    exchange->answer(ApiError::stopping().answer());
+}
+
+void Api::prepare_text(Dialect dialect, const std::string& body, TextJob& job) {
+    const TextRequest request = parse_text_request(dialect, parse_request_body(body), request_context());
+    PreparedText prepared = prompts_.prepared(request, &job.exchange->cancelled());
+    job.task = std::move(prepared.task);
+    const std::int64_t n_prompt = std::ssize(job.task.prompt.tokens);
+    const std::int64_t n_context = status_.snapshot().context_tokens;
+    if (n_prompt >= n_context) throw ApiError::too_long(n_prompt, n_context);
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    job.writer = std::make_unique<AnswerWriter>(
+        job.exchange,
+        make_answer_shape(dialect,
+                          {.id = fmt::format("{:08x}{:08x}", random_seed(), random_seed()),
+                           .created = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
+                           .model = model_.name,
+                           .fingerprint = model_.fingerprint,
+                           .seed = job.task.sampling.seed},
+                          prompts_.tokenizer()),
+        std::move(prepared.reader), request);
+    job.writer->begin();
+}
+
+RequestContext Api::request_context() {
+    return {.vocab = model_.vocab,
+            .sampling = options_.sampling,
+            .text = options_.text,
+            .on_ignored = [this](std::string_view field) { report_ignored(field); }};
+}
+
+// Names a field that has no effect, once. On the parser's thread only.
+void Api::report_ignored(std::string_view field) {
+    constexpr std::size_t kMostNames = 100;
+    if (ignored_.size() >= kMostNames || !ignored_.insert(std::string(field)).second) return;
+    detail(fmt::format("requests have the field {}, which has no effect here", printable(field)));
+}
+
+void Api::detail(std::string_view line) const {
+    if (options_.on_detail) options_.on_detail(line);
+}
+
+}  // namespace slipstream::tools

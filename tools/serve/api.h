@@ -1,0 +1,91 @@
+// The endpoints. A request passes: check_head() (access, path, method; the thread of the sockets), handle() (short
+// answers at once; texts take their place in the queue), the parser's thread (JSON, template, token ids), and then the
+// engine's, which takes jobs from texts().
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "tools/serve/access.h"
+#include "tools/serve/http_server.h"
+#include "tools/serve/prompt_maker.h"
+#include "tools/serve/served_model.h"
+#include "tools/serve/server_status.h"
+#include "tools/serve/text_queue.h"
+#include "tools/serve/worker.h"
+
+namespace slipstream::tools {
+
+struct ApiOptions {
+    AccessRules access{};
+    SamplingSettings sampling{};    // for what a request does not say
+    TextGenerationOptions text{};   // likewise
+    std::size_t most_waiting = 16;  // requests
+    /// Called with lines for the user; on any thread.
+    std::function<void(std::string_view)> on_detail{};
+};
+
+class Api final : public HttpHandler {
+public:
+    /// The references must outlive this object.
+    Api(ApiOptions options, ServedModel model, const PromptMaker& prompts, ServerStatus& status);
+
+    [[nodiscard]] Verdict check_head(const HttpRequest& request) override;
+    void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) override;
+    [[nodiscard]] HttpAnswer error_answer(int status, const std::string& reason) override;
+
+    /// Answers all requests that wait with an error, and later ones too. Call before the server whose requests these
+    /// are is destroyed. Throws nothing.
+    void stop();
+    /// The jobs for the engine.
+    [[nodiscard]] TextQueue& texts() { return texts_; }
+    [[nodiscard]] const ServedModel& model() const { return model_; }
+
+private:
+    using Handle = void (Api::*)(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    struct Route {
+        std::string_view method;
+        std::string_view path;
+        Handle handle;
+    };
+    [[nodiscard]] static const Route* find_route(std::string_view method, std::string_view path);
+
+    // Endpoints.
+    void health(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void models(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void named_model(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void props(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void slots(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void metrics(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void chat_completions(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void completions(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void tokenize(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void detokenize(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void apply_template(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void input_tokens(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+
+    void queue_text(Dialect dialect, HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void prepare_text(Dialect dialect, const std::string& body, TextJob& job);
+    void answer_later(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange,
+                      std::function<std::string(const TemplateValue& body, const Exchange& exchange)> answer);
+    [[nodiscard]] RequestContext request_context();
+    void report_ignored(std::string_view field);
+    void detail(std::string_view line) const;
+
+    ApiOptions options_;
+    ServedModel model_;
+    const PromptMaker& prompts_;
+    ServerStatus& status_;
+    TextQueue texts_;
+    std::int64_t n_jobs_ = 0;        // used by the thread of the sockets
+    std::set<std::string> ignored_;  // fields that were reported; used by the parser's thread
+    Worker worker_;                  // last: its tasks use the others
+};
+
+}  // namespace slipstream::tools

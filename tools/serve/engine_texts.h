@@ -1,0 +1,27 @@
+// The engine of a loaded model, as the server uses it. The KV of the text before is kept: a prompt that begins as it
+// did computes only the rest, and gets the same bits.
+#pragma once
+
+#include "tools/serve/text_engine.h"
+
+namespace slipstream::tools {
+
+class EngineTexts final : public TextEngine {
+public:
+    /// Places and loads the model. `tokenizer` must outlive this object. Throws as TextGenerator does.
+    EngineTexts(const GeneratorOptions& options, OpenedModel opened, const Tokenizer& tokenizer,
+                const SamplerOptions& sampling, const EngineCallbacks& callbacks);
+
+    [[nodiscard]] std::int64_t context_tokens() const override { return generator_.model().context_tokens(); }
+    [[nodiscard]] TextOutcome generate(const TextTask& task, const TextTaskCallbacks& callbacks) override;
+
+    [[nodiscard]] const TextGenerator& generator() const { return generator_; }
+
+private:
+    const Tokenizer& tokenizer_;
+    std::vector<TokenId> end_tokens_;
+    SamplerOptions sampling_;  // of the last text
+    TextGenerator generator_;
+};
+
+}  // namespace slipstream::tools

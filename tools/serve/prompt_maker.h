@@ -1,0 +1,58 @@
+// From a request to the token ids that the model reads, and to the reader of its answer: the chat template for
+// conversations (runtime/text/request/conversation.h, as `generate --messages`), raw text for completions.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/text/answer/answer_reader.h"
+#include "runtime/text/request/conversation.h"
+#include "tools/engine/engine.h"
+#include "tools/serve/text_engine.h"
+#include "tools/serve/text_request.h"
+
+namespace slipstream::tools {
+
+/// A request that is ready to run.
+struct PreparedText {
+    TextTask task;
+    /// Divides the answer into content, thoughts and tool calls; null: it is content as it is.
+    std::unique_ptr<AnswerReader> reader;
+};
+
+class PromptMaker {
+public:
+    /// Without a template, conversations are plain text in turns. `tokenizer` must outlive this object.
+    PromptMaker(const Tokenizer& tokenizer, std::optional<PromptTemplate> prompt_template, GenerationDefaults defaults);
+
+    // All functions throw FieldError or TemplateError if a conversation is malformed or the template refuses it, and
+    // Interrupted soon after *cancel turned true.
+
+    /// Returns the text that the model reads of a conversation.
+    [[nodiscard]] std::string rendered(const RequestedConversation& conversation,
+                                       const std::atomic<bool>* cancel) const;
+    /// Returns the task of a request, with a seed that is drawn if the request has none.
+    [[nodiscard]] PreparedText prepared(const TextRequest& request, const std::atomic<bool>* cancel) const;
+
+    enum class Bos : std::uint8_t { Left, Added };
+    /// Returns the ids of a text, with the token that begins a prompt in front if `bos` says so and the model has one.
+    [[nodiscard]] std::vector<TokenId> tokenized(const std::string& text, Bos bos, SpecialTokens special,
+                                                 const std::atomic<bool>* cancel) const;
+    [[nodiscard]] const Tokenizer& tokenizer() const { return tokenizer_; }
+
+private:
+    [[nodiscard]] const PromptTemplate* form() const { return template_ ? &*template_ : nullptr; }
+    void prepare_chat(const RequestedConversation& requested, const std::atomic<bool>* cancel,
+                      PreparedText& prepared) const;
+
+    const Tokenizer& tokenizer_;
+    std::optional<PromptTemplate> template_;
+    ChatForm turns_;
+    GenerationDefaults defaults_;
+};
+
+}  // namespace slipstream::tools

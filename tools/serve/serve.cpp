@@ -1,0 +1,210 @@
+// slipstream serve: the HTTP server. Three threads: this one loads the model and generates, one has all sockets, one
+// parses and tokenizes. It listens before the model is loaded, and requests wait.
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "tools/base/amounts.h"
+#include "tools/cli/console_callbacks.h"
+#include "tools/engine/engine.h"
+#include "tools/machine/host.h"
+#include "tools/machine/model_lookup.h"
+#include "tools/options/command.h"
+#include "tools/options/compute_options.h"
+#include "tools/options/draft_options.h"
+#include "tools/options/offload_options.h"
+#include "tools/options/sampling_options.h"
+#include "tools/options/settings.h"
+#include "tools/options/template_options.h"
+#include "tools/options/text_options.h"
+#include "tools/serve/api.h"
+#include "tools/serve/engine_texts.h"
+#include "tools/serve/http_server.h"
+#include "tools/serve/line_queue.h"
+#include "tools/serve/serve_options.h"
+#include "tools/serve/text_runner.h"
+#include "tools/terminal/console.h"
+#include "tools/terminal/signals.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+constexpr std::chrono::milliseconds kLookForSignals{50};
+
+// The options of a run, read and checked before the model is opened.
+struct Request {
+    ListenSettings listen;
+    GeneratorOptions generator;
+    SamplingSettings sampling;
+    TextGenerationOptions text;
+    TemplateSettings chat_template;
+};
+
+Request read_request(const Settings& settings) {
+    Request request{.listen = listen_settings(settings)};
+    request.generator.compute = compute_options(settings);
+    request.sampling = sampling_settings(settings);
+    request.generator.draft = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
+    request.text = text_options(settings);
+    request.chat_template = template_settings(settings);
+    return request;
+}
+
+// Time that stands still while the program is suspended, so that no client is taken for dead afterwards.
+class AwakeClock {
+public:
+    ServerTime operator()() {
+        constexpr std::chrono::seconds kLongestStep{2};
+        const ServerTime real = std::chrono::steady_clock::now();
+        now_ += std::min<ServerTime::duration>(real - last_, kLongestStep);
+        last_ = real;
+        return now_;
+    }
+
+private:
+    ServerTime last_ = std::chrono::steady_clock::now();
+    ServerTime now_ = last_;
+};
+
+// The thread of the sockets. It ends with this object, after all requests have been answered.
+class ServerThread {
+public:
+    ServerThread(HttpServer& server, Api& api) : server_(server), api_(api), thread_([this] { server_.run(); }) {}
+    ~ServerThread() {
+        server_.cancel_all();
+        api_.stop();
+        server_.stop();
+        thread_.join();
+    }
+    ServerThread(const ServerThread&) = delete;
+    ServerThread& operator=(const ServerThread&) = delete;
+
+private:
+    HttpServer& server_;
+    Api& api_;
+    std::thread thread_;
+};
+
+// Shows the progress of loading to clients too.
+EngineCallbacks with_status(EngineCallbacks callbacks, ServerStatus& status) {
+    callbacks.on_work = [on_work = callbacks.on_work, &status](const std::string& work) -> WorkProgress {
+        status.update([&](StatusSnapshot& state) {
+            state.work = work;
+            state.work_done = 0.0;
+        });
+        return [shown = on_work(work), &status](double done, double total, std::string_view figures) {
+            status.update([&](StatusSnapshot& state) { state.work_done = total > 0.0 ? done / total : 0.0; });
+            if (shown) shown(done, total, figures);
+        };
+    };
+    return callbacks;
+}
+
+void show(LineQueue& lines, Console& console) {
+    for (const auto& [level, line] : lines.take())
+        level == LineQueue::Level::Note ? console.note(line) : console.detail(line);
+}
+
+std::string base_url(const ListenSettings& listen, std::uint16_t port) {
+    const bool is_any = listen.host == "0.0.0.0" || listen.host == "::";
+    const std::string host = listen.host.empty() || is_any ? "127.0.0.1" : listen.host;
+    return fmt::format("http://{}:{}", host.find(':') == std::string::npos ? host : fmt::format("[{}]", host), port);
+}
+
+// Runs texts until a signal comes.
+void serve_texts(TextEngine& engine, Api& api, ServerStatus& status, LineQueue& lines, Console& console) {
+    const auto log = [&](std::string_view line) { lines.add(LineQueue::Level::Note, line); };
+    while (!cancel_flag().load()) {
+        if (const auto job = api.texts().take(kLookForSignals)) run_text(*job, engine, status, log);
+        show(lines, console);
+    }
+}
+
+int run_serve(CommandContext& context) {
+    Console& console = context.console;
+    const Settings& settings = context.settings;
+    const EngineCallbacks callbacks = console_callbacks(context);
+    ignore_hangup();
+    Request request = read_request(settings);
+    OpenedModel opened(choose_model(context));
+    const auto tokenizer = make_tokenizer(opened.files().tokenizer_source());
+    const GenerationDefaults defaults = opened.files().generation_defaults();
+    const PromptMaker prompts(*tokenizer, conversation_template(request.chat_template, opened, *tokenizer, callbacks),
+                              defaults);
+    SamplingSettings first = request.sampling;
+    first.seed = first.seed.value_or(0);  // no text is drawn by it
+    const SamplerOptions sampling = resolve_sampling(first, defaults, callbacks);
+    check_logit_bias(sampling, opened.config().vocab);
+
+    LineQueue lines;
+    ServerStatus status(request.generator.compute.context_tokens.value_or(opened.config().context_tokens));
+    Api api(
+        {.access = request.listen.access,
+         .sampling = request.sampling,
+         .text = request.text,
+         .on_detail = [&lines](std::string_view line) { lines.add(LineQueue::Level::Detail, line); }},
+        describe_served(opened, *tokenizer, request.generator.compute,
+                        settings.text("alias").value_or(served_name(opened.path(), bundled_model(program_folder())))),
+        prompts, status);
+    HttpServer server(
+        {.host = request.listen.host, .port = request.listen.port, .clock = AwakeClock(), .cancel = &cancel_flag()},
+        api);
+    const std::string url = base_url(request.listen, server.port());
+    const ServerThread sockets(server, api);
+    console.note(fmt::format("listening at {} while the model is loaded", url));
+    EngineTexts engine(request.generator, std::move(opened), *tokenizer, sampling, with_status(callbacks, status));
+    status.update([&](StatusSnapshot& state) {
+        state.is_ready = true;
+        state.context_tokens = engine.context_tokens();
+    });
+    console.note(fmt::format("{} is served, a context of {}; base URL {}/v1; Ctrl-C stops", api.model().name,
+                             counted(engine.context_tokens(), "token"), url));
+    serve_texts(engine, api, status, lines, console);
+    show(lines, console);
+    RunFigures figures;
+    engine.generator().complete(figures);
+    return signal_exit_code();
+}
+
+}  // namespace
+
+CommandSpec serve_command() {
+    CommandSpec command{
+        .name = "serve",
+        .summary = "Serve a model over HTTP to editors, agents and other programs",
+        .details =
+            "Clients of the OpenAI API use the base URL http://127.0.0.1:8080/v1: chat completions, completions, "
+            "models.\n"
+            "The same request with the same seed gives the same text, whatever ran before or beside it; it is the "
+            "text\n"
+            "of 'generate'. Texts are generated one after the other, 16 wait. Only this machine can connect, unless\n"
+            "--host says otherwise. Sampling options and --max-tokens are for requests that do not say.\n"
+            "GET /health says how far loading is, /metrics what was done.",
+        .example = "slipstream serve --port 8080",
+        .options = serve_option_specs(),
+        .run = run_serve};
+    const auto add = [&](const std::vector<OptionSpec>& options) {
+        command.options.insert(command.options.end(), options.begin(), options.end());
+    };
+    add({model_option(),
+         context_option(),
+         kv_type_option(),
+         {"max-tokens", "-n,--max-tokens,--predict,--n-predict", "N", "Most tokens of an answer; -1: no limit [-1]"},
+         {"stop", "--stop", "TEXT", "End an answer before this text (may be repeated)"}});
+    for (const OptionSpec& option : template_option_specs())
+        if (option.name != "system") command.options.push_back(option);  // requests have their own
+    add(device_options());
+    add(offload_option_specs());
+    add(sampling_option_specs());
+    add(draft_option_specs(DraftPlace::OnModel));
+    return command;
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,62 @@
+// The queue of texts: first in, first out, with a limit on how many wait. A request takes its place when it arrives,
+// and is run when those before it have ended and its prompt is ready.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "tools/serve/answer_writer.h"
+#include "tools/serve/exchange.h"
+#include "tools/serve/text_engine.h"
+
+namespace slipstream::tools {
+
+/// A request for a text. The thread of the sockets makes it, the one that parses fills `task` and `writer`, and the
+/// engine's runs it; each hands it on to the next by the queue.
+struct TextJob {
+    std::int64_t id = 0;
+    std::shared_ptr<Exchange> exchange;
+    std::chrono::steady_clock::time_point arrived{};
+    TextTask task{};
+    std::unique_ptr<AnswerWriter> writer{};
+};
+
+class TextQueue {
+public:
+    /// At most `most_waiting` requests wait, those whose clients have left not counted.
+    explicit TextQueue(std::size_t most_waiting) : most_waiting_(most_waiting) {}
+
+    /// Takes a place for the job. Returns false if the queue is full or closed.
+    [[nodiscard]] bool add(std::shared_ptr<TextJob> job);
+    /// The job's prompt is ready.
+    void make_ready(const TextJob& job);
+    /// Gives the job's place up.
+    void remove(const TextJob& job);
+    /// Returns the first job if it is ready, and removes it from the queue; waits up to `patience` for one.
+    [[nodiscard]] std::shared_ptr<TextJob> take(std::chrono::milliseconds patience);
+    /// Takes no more jobs from now on, and returns those that were ready.
+    [[nodiscard]] std::vector<std::shared_ptr<TextJob>> close();
+
+    [[nodiscard]] std::size_t n_waiting() const;
+    [[nodiscard]] std::size_t most_waiting() const { return most_waiting_; }
+
+private:
+    struct Place {
+        std::shared_ptr<TextJob> job;
+        bool is_ready = false;
+    };
+
+    std::size_t most_waiting_;
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Place> places_;
+    bool closed_ = false;
+};
+
+}  // namespace slipstream::tools

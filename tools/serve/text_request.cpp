@@ -1,0 +1,286 @@
+#include "tools/serve/text_request.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "tools/serve/api_error.h"
+#include "tools/serve/request_fields.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+using jinja::Kind;
+
+constexpr std::int64_t kMostSeed = (std::int64_t{1} << 53) - 1;  // JavaScript's numbers hold no larger one exactly
+constexpr std::size_t kMostStops = 16;
+constexpr std::size_t kMostStopBytes = 256;
+constexpr int kMostLogprobs = 20;
+constexpr Range<std::int64_t> kCount{-1, std::numeric_limits<std::int64_t>::max()};  // -1: no limit
+
+// Fields that every dialect reads; parse_text_request() has those of one dialect.
+constexpr std::array<std::string_view, 22> kRead{"model",
+                                                 "stream",
+                                                 "stream_options",
+                                                 "temperature",
+                                                 "top_p",
+                                                 "top_k",
+                                                 "min_p",
+                                                 "presence_penalty",
+                                                 "frequency_penalty",
+                                                 "repeat_penalty",
+                                                 "seed",
+                                                 "stop",
+                                                 "max_tokens",
+                                                 "logit_bias",
+                                                 "logprobs",
+                                                 "return_progress",
+                                                 "repeat_last_n",
+                                                 "ignore_eos",
+                                                 "response_format",
+                                                 "n",
+                                                 "max_completion_tokens",
+                                                 "repetition_penalty"};
+constexpr std::array<std::string_view, 7> kReadByChat{"messages",           "top_logprobs", "chat_template_kwargs",
+                                                      "reasoning_effort",   "tools",        "tool_choice",
+                                                      "parallel_tool_calls"};
+constexpr std::array<std::string_view, 4> kReadByCompletions{"prompt", "best_of", "echo", "suffix"};
+
+// Fields of other servers that would change the text and are not served, with the value that means "off".
+struct Unserved {
+    std::string_view name;
+    std::optional<double> off;  // no value: any value but null asks for it
+};
+constexpr std::array<Unserved, 20> kUnserved{{{"functions", std::nullopt},
+                                              {"function_call", std::nullopt},
+                                              {"grammar", std::nullopt},
+                                              {"json_schema", std::nullopt},
+                                              {"guided_json", std::nullopt},
+                                              {"guided_regex", std::nullopt},
+                                              {"guided_choice", std::nullopt},
+                                              {"guided_grammar", std::nullopt},
+                                              {"structured_outputs", std::nullopt},
+                                              {"modalities", std::nullopt},
+                                              {"audio", std::nullopt},
+                                              {"web_search_options", std::nullopt},
+                                              {"min_tokens", 0.0},
+                                              {"mirostat", 0.0},
+                                              {"typical_p", 1.0},
+                                              {"xtc_probability", 0.0},
+                                              {"dry_multiplier", 0.0},
+                                              {"dynatemp_range", 0.0},
+                                              {"top_a", 0.0},
+                                              {"n_probs", 0.0}}};
+
+bool is_off(const TemplateValue& value, const Unserved& field) {
+    if (field.off) return value.is_number() && value.real() == *field.off;
+    return (value.is_text() && value.view().empty()) || (value.is(Kind::List) && value.items().empty());
+}
+
+void check_unserved(const RequestFields& fields) {
+    for (const Unserved& field : kUnserved) {
+        const TemplateValue* value = fields.find(field.name);
+        if (value != nullptr && !is_off(*value, field))
+            throw ApiError::unsupported(std::string(field.name), fmt::format("{} is not served here", field.name));
+    }
+    const TemplateValue* format = fields.object("response_format");
+    if (format != nullptr && RequestFields(*format, "response_format.").text("type") != "text")
+        throw ApiError::unsupported("response_format",
+                                    "response_format: structured output is not served; only type \"text\" is");
+}
+
+void report_ignored(Dialect dialect, const TemplateValue& body, const RequestContext& context) {
+    if (!context.on_ignored) return;
+    const auto contains = [](std::span<const std::string_view> names, std::string_view name) {
+        return std::ranges::find(names, name) != names.end();
+    };
+    const std::span<const std::string_view> own =
+        dialect == Dialect::Chat ? std::span<const std::string_view>(kReadByChat) : kReadByCompletions;
+    for (const auto& [key, value] : body.dict().items())
+        if (!contains(kRead, key.view()) && !contains(own, key.view()) &&
+            std::ranges::find(kUnserved, key.view(), &Unserved::name) == kUnserved.end())
+            context.on_ignored(key.view());
+}
+
+std::vector<std::string> parse_stops(const RequestFields& fields) {
+    const TemplateValue* value = fields.find("stop");
+    if (value == nullptr) return {};
+    std::vector<std::string> stops;
+    const auto add = [&](const TemplateValue& stop) {
+        if (!stop.is_text() || stop.view().empty() || stop.view().size() > kMostStopBytes)
+            fields.refuse("stop", fmt::format("texts of 1 to {} bytes are expected", kMostStopBytes));
+        stops.emplace_back(stop.view());
+    };
+    if (!value->is(Kind::List)) {
+        add(*value);
+        return stops;
+    }
+    if (value->items().size() > kMostStops)
+        fields.refuse("stop", fmt::format("at most {} texts are taken", kMostStops));
+    for (const TemplateValue& stop : value->items()) add(stop);
+    return stops;
+}
+
+TokenBias parse_bias(const RequestFields& fields, std::int64_t id, const TemplateValue& value, std::int64_t vocab) {
+    if (id < 0 || id >= vocab)
+        fields.refuse("logit_bias", fmt::format("token ids from 0 to {} are expected", vocab - 1));
+    if (value.is(Kind::Bool) && !value.truth())
+        return {static_cast<TokenId>(id), -std::numeric_limits<float>::infinity()};
+    const bool is_number = value.is(Kind::Int) || value.is(Kind::Float);
+    if (!is_number || !(std::abs(value.real()) <= kMostBias))
+        fields.refuse("logit_bias", fmt::format("numbers from -{0} to {0}, or false, are expected", kMostBias));
+    return {static_cast<TokenId>(id), static_cast<float>(value.real())};
+}
+
+// {"15043": 1, "2": -100}, or llama-server's [[15043, 1], [2, false]].
+std::optional<std::vector<TokenBias>> parse_logit_bias_field(const RequestFields& fields, std::int64_t vocab) {
+    const TemplateValue* value = fields.find("logit_bias");
+    if (value == nullptr) return std::nullopt;
+    std::vector<TokenBias> all;
+    if (value->is(Kind::List)) {
+        for (const TemplateValue& pair : value->items()) {
+            if (!pair.is(Kind::List) || pair.items().size() != 2 || !pair.items()[0].is(Kind::Int))
+                fields.refuse("logit_bias", "pairs of a token id and a number are expected");
+            all.push_back(parse_bias(fields, pair.items()[0].integer(), pair.items()[1], vocab));
+        }
+        return all;
+    }
+    const TemplateValue* object = fields.object("logit_bias");
+    for (const auto& [key, bias] : object->dict().items()) {
+        std::int64_t id = -1;
+        const std::string_view digits = key.view();
+        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
+        if (error != std::errc() || end != digits.data() + digits.size()) id = -1;
+        all.push_back(parse_bias(fields, id, bias, vocab));
+    }
+    return all;
+}
+
+SamplingSettings parse_sampling(const RequestFields& fields, const RequestContext& context) {
+    SamplingSettings sampling = context.sampling;
+    const auto take = [](auto& setting, auto given) {
+        if (given) setting = std::move(given);
+    };
+    take(sampling.temperature, fields.real("temperature", kTemperatureRange));
+    take(sampling.top_p, fields.real("top_p", kShareRange));
+    take(sampling.min_p, fields.real("min_p", kShareRange));
+    take(sampling.repeat_penalty, fields.real("repetition_penalty", kRepeatPenaltyRange));
+    take(sampling.repeat_penalty, fields.real("repeat_penalty", kRepeatPenaltyRange));
+    take(sampling.presence_penalty, fields.real("presence_penalty", kAddedPenaltyRange));
+    take(sampling.frequency_penalty, fields.real("frequency_penalty", kAddedPenaltyRange));
+    take(sampling.bias, parse_logit_bias_field(fields, context.vocab));
+    if (const auto top_k = fields.integer("top_k", {-1, kTopKRange.highest}))
+        sampling.top_k = std::max<std::int64_t>(*top_k, 0);
+    if (const auto window = fields.integer("repeat_last_n", kCount))
+        sampling.repeat_window = *window == -1 ? kCount.highest : *window;
+    if (const auto ignores = fields.boolean("ignore_eos")) sampling.ignore_end = *ignores;
+    if (const auto seed = fields.integer("seed", {-1, kMostSeed}))
+        sampling.seed = *seed == -1 ? std::nullopt : std::optional(static_cast<std::uint64_t>(*seed));
+    return sampling;
+}
+
+TextGenerationOptions parse_text(const RequestFields& fields, const RequestContext& context) {
+    TextGenerationOptions text = context.text;
+    const auto older = fields.integer("max_tokens", kCount);
+    if (const auto most = fields.integer("max_completion_tokens", kCount); most || older)
+        text.max_tokens = most ? *most : *older;
+    if (fields.has("stop")) text.stops = parse_stops(fields);
+    return text;
+}
+
+void demand(const RequestFields& fields, std::string_view name, std::int64_t only) {
+    if (fields.integer(name, {1, std::numeric_limits<std::int64_t>::max()}).value_or(only) != only)
+        throw ApiError::unsupported(std::string(name), fmt::format("{}: only {} is served", name, only));
+}
+
+std::optional<int> parse_chat_logprobs(const RequestFields& fields) {
+    const auto n = fields.integer("top_logprobs", {0, kMostLogprobs});
+    if (!fields.boolean("logprobs").value_or(false)) {
+        if (n.value_or(0) > 0) fields.refuse("top_logprobs", "\"logprobs\": true is needed beside it");
+        return std::nullopt;
+    }
+    return static_cast<int>(n.value_or(0));
+}
+
+void parse_completion_prompt(const RequestFields& fields, std::int64_t vocab, TextRequest& request) {
+    const TemplateValue* prompt = fields.find("prompt");
+    if (prompt == nullptr) fields.refuse("prompt", "a text, or a list of token ids, is expected");
+    // A list of one prompt is that prompt.
+    if (prompt->is(Kind::List) && prompt->items().size() == 1 && !prompt->items().front().is(Kind::Int))
+        prompt = &prompt->items().front();
+    if (prompt->is_text()) {
+        request.prompt = std::string(prompt->view());
+        return;
+    }
+    if (!prompt->is(Kind::List)) fields.refuse("prompt", "a text, or a list of token ids, is expected");
+    if (prompt->items().empty()) fields.refuse("prompt", "the list is empty; \"\" is the empty prompt");
+    if (prompt->items().size() > 1 && !prompt->items().front().is(Kind::Int))
+        throw ApiError::unsupported("prompt", "prompt: one prompt a request is served");
+    request.prompt = token_ids(prompt->items(), vocab, "prompt");
+}
+
+void parse_completion(const RequestFields& fields, const RequestContext& context, TextRequest& request) {
+    demand(fields, "best_of", 1);
+    if (fields.boolean("echo").value_or(false)) throw ApiError::unsupported("echo", "echo: only false is served");
+    if (!fields.text("suffix").value_or("").empty()) throw ApiError::unsupported("suffix", "suffix is not served");
+    parse_completion_prompt(fields, context.vocab, request);
+    if (const auto n = fields.integer("logprobs", {0, kMostLogprobs})) request.n_logprobs = static_cast<int>(*n);
+}
+
+}  // namespace
+
+RequestedConversation parse_conversation(const TemplateValue& body) {
+    const RequestFields fields(body);
+    const auto value_of = [&](std::string_view name) {
+        const TemplateValue* value = fields.find(name);
+        return value == nullptr ? TemplateValue::none() : *value;
+    };
+    const std::vector<TemplateValue>* messages = fields.list("messages");
+    if (messages == nullptr || messages->empty())
+        fields.refuse("messages", "a list of at least one message is expected");
+    RequestedConversation conversation{.messages = value_of("messages"),
+                                       .tools = value_of("tools"),
+                                       .tool_choice = value_of("tool_choice"),
+                                       .template_arguments = value_of("chat_template_kwargs")};
+    // A variable of the template, as those of chat_template_kwargs, which override it.
+    if (const TemplateValue* effort = fields.find("reasoning_effort")) {
+        jinja::Dict arguments;
+        arguments.set("reasoning_effort", *effort);
+        if (const TemplateValue* others = fields.object("chat_template_kwargs"))
+            for (const auto& [key, value] : others->dict().items()) arguments.set(key, value);
+        conversation.template_arguments = TemplateValue::dict(std::move(arguments));
+    }
+    return conversation;
+}
+
+TextRequest parse_text_request(Dialect dialect, const TemplateValue& body, const RequestContext& context) {
+    const RequestFields fields(body);
+    check_unserved(fields);
+    TextRequest request{.dialect = dialect,
+                        .prompt = std::string(),
+                        .sampling = parse_sampling(fields, context),
+                        .text = parse_text(fields, context),
+                        .stream = fields.boolean("stream").value_or(false),
+                        .return_progress = fields.boolean("return_progress").value_or(false)};
+    demand(fields, "n", 1);
+    if (const TemplateValue* options = fields.object("stream_options"))
+        request.include_usage = RequestFields(*options, "stream_options.").boolean("include_usage").value_or(false);
+    if (dialect == Dialect::Chat) {
+        request.prompt = parse_conversation(body);
+        request.n_logprobs = parse_chat_logprobs(fields);
+        request.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
+    } else {
+        parse_completion(fields, context, request);
+    }
+    report_ignored(dialect, body, context);
+    return request;
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,122 @@
+#include "tools/serve/text_runner.h"
+
+#include <chrono>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "tools/base/amounts.h"
+
+namespace slipstream::tools {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kProgressInterval{250};  // least time between two reports of a prompt's progress
+
+// Passes a growing text on to its client, a part for each pass.
+class GrowingAnswer {
+public:
+    GrowingAnswer(TextJob& job, ServerStatus& status) : job_(job), status_(status) {}
+
+    [[nodiscard]] TextTaskCallbacks callbacks() {
+        return {.on_start = [this](std::int64_t reused) { reused_ = reused; },
+                .on_prefill = [this](std::int64_t done, std::int64_t total) { on_prefill(done, total); },
+                .on_text = [this](std::string_view text) { text_ += text; },
+                .on_commit =
+                    [this](std::span<const TokenId> tokens, std::span<const TokenLogprob> logprobs) {
+                        n_tokens_ += std::ssize(tokens);
+                        flush(logprobs);
+                        status_.update([&](StatusSnapshot& state) { state.running->generated = n_tokens_; });
+                    },
+                .cancel = &job_.exchange->cancelled()};
+    }
+    /// Sends the text that has come.
+    void flush(std::span<const TokenLogprob> logprobs = {}) {
+        if (!job_.writer->part(std::exchange(text_, {}), logprobs)) return;
+        is_complete_ = true;
+        job_.exchange->cancel();
+    }
+    /// Whether generation was cancelled because the answer was complete.
+    [[nodiscard]] bool is_complete() const { return is_complete_; }
+
+private:
+    void on_prefill(std::int64_t done, std::int64_t total) {
+        status_.update([&](StatusSnapshot& state) { state.running->prompt_done = done; });
+        const Clock::time_point now = Clock::now();
+        if (done < total && now < next_) return;
+        next_ = now + kProgressInterval;
+        const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now - began_);
+        job_.writer->progress({.total = total, .cached = reused_, .processed = done, .milliseconds = elapsed.count()});
+    }
+
+    TextJob& job_;
+    ServerStatus& status_;
+    std::string text_;
+    bool is_complete_ = false;
+    std::int64_t n_tokens_ = 0;
+    std::int64_t reused_ = 0;
+    Clock::time_point began_ = Clock::now();
+    Clock::time_point next_{};
+};
+
+void count(const TextOutcome& outcome, ServerTotals& totals) {
+    const TextGenerationResult& result = outcome.result;
+    totals.prompt_tokens += result.prompt_tokens;
+    totals.reused_tokens += outcome.reused_tokens;
+    totals.generated_tokens += std::ssize(result.tokens);
+    totals.passes += result.passes;
+    totals.draft_tokens += outcome.draft_tokens;
+    totals.draft_accepted += outcome.draft_accepted;
+    totals.prefill_seconds += result.prefill_seconds;
+    totals.decode_seconds += result.decode_seconds;
+}
+
+std::string describe(const TextOutcome& outcome) {
+    const TextGenerationResult& result = outcome.result;
+    return fmt::format("{} ({} kept) in {:.2f} s, {} in {:.2f} s", counted(result.prompt_tokens, "prompt token"),
+                       outcome.reused_tokens, result.prefill_seconds, counted(std::ssize(result.tokens), "token"),
+                       result.decode_seconds);
+}
+
+}  // namespace
+
+void run_text(TextJob& job, TextEngine& engine, ServerStatus& status,
+              const std::function<void(std::string_view)>& log) {
+    if (job.exchange->cancelled().load()) {
+        job.writer->fail(ApiError::stopping());  // the client reads it only if it has not left
+        status.update([](StatusSnapshot& state) { ++state.totals.cancelled; });
+        return log(fmt::format("request {}: its client left before it began", job.id));
+    }
+    status.update([&](StatusSnapshot& state) {
+        state.running = {.job = job.id, .prompt_tokens = std::ssize(job.task.prompt.tokens)};
+    });
+    GrowingAnswer answer(job, status);
+    try {
+        const TextOutcome outcome = engine.generate(job.task, answer.callbacks());
+        answer.flush();
+        const bool is_cut = outcome.result.stop_reason == StopReason::Interrupt && !answer.is_complete();
+        if (is_cut)
+            job.writer->fail(ApiError::stopping());
+        else
+            job.writer->finish(outcome);
+        status.update([&](StatusSnapshot& state) {
+            ++(is_cut ? state.totals.cancelled : state.totals.finished);
+            count(outcome, state.totals);
+        });
+        log(fmt::format("request {}: {}; {}", job.id, describe(outcome),
+                        is_cut ? "given up" : stop_reason_name(outcome.result.stop_reason)));
+    } catch (const std::exception& failure) {
+        const bool is_cut = job.exchange->cancelled().load();
+        job.writer->fail(ApiError::of(failure));
+        status.update([&](StatusSnapshot& state) { ++(is_cut ? state.totals.cancelled : state.totals.failed); });
+        log(is_cut ? fmt::format("request {}: given up", job.id)
+                   : fmt::format("request {} failed: {}", job.id, failure.what()));
+    }
+    status.update([](StatusSnapshot& state) { state.running.reset(); });
+}
+
+}  // namespace slipstream::tools

@@ -1,0 +1,15 @@
+// Runs the texts of the queue, one at a time, on the calling thread.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "tools/serve/server_status.h"
+#include "tools/serve/text_queue.h"
+
+namespace slipstream::tools {
+
+/// Runs one job and answers it. `log` gets a line about it, without any of its text. Does not throw.
+void run_text(TextJob& job, TextEngine& engine, ServerStatus& status, const std::function<void(std::string_view)>& log);
+
+}  // namespace slipstream::tools
