@@ -52,6 +52,8 @@ RequestedConversation request(std::string json) {
         if (key.view() == "tools") made.tools = item;
         if (key.view() == "tool_choice") made.tool_choice = item;
         if (key.view() == "chat_template_kwargs") made.template_arguments = item;
+        if (key.view() == "reasoning_effort") made.reasoning_effort = item;
+        if (key.view() == "response_format") made.response_format = item;
     }
     return made;
 }
@@ -97,6 +99,82 @@ TEST(Conversation, SystemMessagesKeepTheirPlaceButNotTheirRole) {
               "[" + talk + "{'role': 'user', 'content': 's\\n\\nc'}]");
     EXPECT_EQ(seen(talk + "{'role': 'system', 'content': 's'}, {'role': 'system', 'content': 't'}"),
               "[" + talk + "{'role': 'user', 'content': 's\\n\\nt'}]");
+    EXPECT_EQ(seen("{'role': 'user', 'content': 'a'}, {'role': 'system', 'content': ''}"),
+              "[{'role': 'user', 'content': 'a'}]");
+    // Between calls and results there is no message of the user.
+    const std::string call =
+        "{'role': 'user', 'content': 'a'}, {'role': 'assistant', 'content': '', 'tool_calls': [{'type': 'function', "
+        "'function': {'name': 'f', 'arguments': {}}}]}, ";
+    EXPECT_EQ(seen(call + "{'role': 'system', 'content': 's'}, {'role': 'tool', 'content': 'r'}, {'role': 'tool', "
+                          "'content': 'q'}"),
+              "[" + call + "{'role': 'tool', 'content': 'r\\n\\ns'}, {'role': 'tool', 'content': 'q'}]");
+}
+
+// The arguments of a call as a template writes them.
+std::string written(const std::string& arguments, std::string_view expression) {
+    const PromptTemplate form = template_of(fmt::format(
+        "{{% for m in messages %}}{{% for c in m.tool_calls or [] %}}{}{{% endfor %}}{{% endfor %}}", expression));
+    return rendered(messages("{'role': 'user', 'content': 'a'}, {'role': 'assistant', 'tool_calls': [{'function': "
+                             "{'name': 'f', 'arguments': " +
+                             arguments + "}}]}, {'role': 'tool', 'content': 'r'}"),
+                    &form)
+        .text.bytes;
+}
+
+TEST(Conversation, ArgumentsHaveTheFormThatTheTemplateWrites) {
+    constexpr std::string_view kMembers =
+        "{% for k, v in c.function.arguments | items %}<parameter={{ k }}>{{ v }}</parameter>{% endfor %}";
+    EXPECT_EQ(written("{'x': 1}", kMembers), "<parameter=x>1</parameter>");
+    EXPECT_EQ(written("null", kMembers), "");
+    EXPECT_EQ(written("'null'", kMembers), "");
+    EXPECT_EQ(written("'no JSON'", kMembers), "<parameter=arguments>no JSON</parameter>");
+    EXPECT_EQ(written("'[5]'", kMembers), "<parameter=arguments>[5]</parameter>");
+    constexpr std::string_view kText = "{{ 'f: ' + c.function.arguments }}";
+    EXPECT_EQ(written("{'x': 1}", kText), "f: {\"x\": 1}");
+    EXPECT_EQ(written("[1]", kText), "f: [1]");
+    EXPECT_EQ(written("'no JSON'", kText), "f: no JSON");
+    EXPECT_EQ(written("''", kText), "f: {}");
+    // Most templates take both.
+    constexpr std::string_view kJson = "{{ c.function.arguments | tojson }}";
+    EXPECT_EQ(written("{'x': 1}", kJson), "{\"x\": 1}");
+    EXPECT_EQ(written("'5'", kJson), "\"5\"");
+    // A template that fails on any short conversation says nothing about the form.
+    constexpr std::string_view kLong =
+        "{% if messages[2].content != 'r' %}{{ raise_exception('short') }}{% endif %}{{ c.function.arguments }}";
+    EXPECT_EQ(written("'no JSON'", kLong), "no JSON");
+    EXPECT_EQ(written("{'x': 1}", kLong), "{'x': 1}");
+    // The error of a template that takes neither is its own.
+    EXPECT_THROW(static_cast<void>(written("{}", "{{ raise_exception('calls') }}")), TemplateError);
+}
+
+TEST(Conversation, ArgumentsOfAllCallsTogetherAreBounded) {
+    std::string many = "{\\\"x\\\": [1";
+    for (int i = 0; i < 400'000; ++i) many += ",1";
+    many += "]}";
+    std::string calls;
+    for (int i = 0; i < 3; ++i)
+        calls += fmt::format("{}{{'function': {{'name': 'f', 'arguments': '{}'}}}}", i == 0 ? "" : ", ", many);
+    const std::string deep = "{\\\"x\\\": " + std::string(64, '[') + std::string(64, ']') + "}";
+    calls += fmt::format(", {{'function': {{'name': 'f', 'arguments': '{}'}}}}", deep);
+    const PromptTemplate form = template_of(
+        "{% for c in messages[1].tool_calls %}{{ 'text ' if c.function.arguments is string else 'object ' }}{% endfor "
+        "%}");
+    EXPECT_EQ(rendered(messages("{'role': 'user', 'content': 'a'}, {'role': 'assistant', 'tool_calls': [" + calls +
+                                "]}, {'role': 'tool', 'content': 'r'}"),
+                       &form)
+                  .text.bytes,
+              "object object text text ");
+}
+
+TEST(Conversation, ReasoningEffortGoesToATemplateThatReadsIt) {
+    const PromptTemplate form = template_of("{{ reasoning_effort }}"), plain = template_of("none");
+    const std::string asked = "{'messages': [{'role': 'user', 'content': 'a'}], 'reasoning_effort': 'low'";
+    const ConversationPrompt prompt = rendered(asked + "}", &form);
+    EXPECT_EQ(prompt.text.bytes, "low");
+    EXPECT_EQ(prompt.text.said.size(), 1U);
+    EXPECT_EQ(rendered(asked + ", 'chat_template_kwargs': {'reasoning_effort': 'high'}}", &form).text.bytes, "high");
+    EXPECT_EQ(rendered(asked + "}", &plain).text.bytes, "none");
+    EXPECT_EQ(rendered(asked + "}", nullptr).text.bytes, "a");
 }
 
 TEST(Conversation, ArgumentsOfCallsAreParsedOrStayText) {
@@ -271,6 +349,11 @@ TEST(Conversation, RefusesByTheNameOfTheField) {
     EXPECT_EQ(refused(with("'tools': [{'function': {'name': 'a', 'strict': true}}]")), "tools[0].function.strict");
     EXPECT_EQ(refused(with("'tools': [{'function': {'name': 'a', 'parameters': []}}]")),
               "tools[0].function.parameters");
+    EXPECT_EQ(refused(with("'tools': [{'type': null, 'function': {'name': 'a', 'strict': null}}]")), "none");
+    EXPECT_EQ(refused(with("'reasoning_effort': 1")), "reasoning_effort");
+    EXPECT_EQ(refused(with("'response_format': 1")), "response_format");
+    EXPECT_EQ(refused(with("'response_format': {'type': 'json_schema'}")), "response_format.type");
+    EXPECT_EQ(refused(with("'response_format': {'type': 'text'}")), "none");
     EXPECT_EQ(refused(with("'chat_template_kwargs': 1")), "chat_template_kwargs");
     EXPECT_EQ(refused(with("'chat_template_kwargs': {'messages': 1}")), "chat_template_kwargs.messages");
     const std::string tool = "'tools': [{'function': {'name': 'f'}}]";

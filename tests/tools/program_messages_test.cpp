@@ -21,7 +21,7 @@ constexpr const char* kTemplate =
     "m.content }}{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}{% endfor %}{{ '\n' }}{% endfor "
     "%}The "
     "fox "
-    "{{ mood }}";
+    "{{ mood }}{{ reasoning_effort }}";
 
 constexpr const char* kTools =
     R"([{"type": "function", "function": {"name": "hunt", "parameters": {"type": "object", "b": 1, "a": 2}}}])";
@@ -72,15 +72,17 @@ TEST_F(Messages, AreTheTurnsOfATextWithoutATemplate) {
 
 TEST_F(Messages, GoThroughTheTemplate) {
     file("model/chat_template.jinja", kTemplate);
-    const std::string request = file("request.json", R"({"model": "any", "temperature": 1.5, "messages": [
+    const std::string request =
+        file("request.json", R"({"model": "any", "temperature": 1.5, "reasoning_effort": " to", "messages": [
         {"role": "developer", "content": "Be kind"}, {"role": "user", "content": [{"type": "text", "text": "Once"}]},
         {"role": "assistant", "content": null, "tool_calls": [{"id": "c", "type": "function", "function": {"name":
         "hunt", "arguments": "{\"b\": 1, \"a\": [2]}"}}]}, {"role": "tool", "tool_call_id": "c", "content": "none"}],
-        "tools": )" + std::string(kTools) + R"(, "chat_template_kwargs": {"mood": "said", "tone": "low"}})");
+        "tools": )" + std::string(kTools) +
+                                 R"(, "chat_template_kwargs": {"mood": "said", "tone": "low"}})");
     const std::string prompt =
         "<tools>" + std::string(kTools) +
         "\n[system] Be kind\n[user] Once\n[assistant] <tool_call>{\"name\": \"hunt\", \"arguments\": {\"b\": 1, \"a\": "
-        "[2]}}\n[tool] none\nThe fox said";
+        "[2]}}\n[tool] none\nThe fox said to";
     const ProgramResult result = generate({"-m", model_, "--messages", request});
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_EQ(result.out, text_of({"-m", model_, "--no-template", "--prompt", prompt}));
@@ -144,7 +146,11 @@ TEST_F(Messages, ThatCannotBeReadAreRefusedInOneLine) {
     };
     EXPECT_THAT(refused("{\"messages\": ["), HasSubstr("f.json: not JSON at byte"));
     EXPECT_THAT(refused("\"a\""), HasSubstr("neither a list of messages nor an object"));
-    EXPECT_THAT(refused("{}"), HasSubstr("messages: is no list"));
+    EXPECT_THAT(refused("{}"), HasSubstr("f.json: messages: is missing"));
+    EXPECT_THAT(refused(R"({"messages": 1})"), HasSubstr("f.json: messages: must be a list"));
+    EXPECT_THAT(
+        refused(R"({"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_object"}})"),
+        HasSubstr("response_format.type: \"json_object\" is not served; only \"text\" is"));
     EXPECT_THAT(refused(R"([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])"),
                 HasSubstr("messages[0].content[0].type: \"image_url\" is not served"));
     EXPECT_THAT(refused(std::string(70, '[') + std::string(70, ']')), HasSubstr("nested deeper than 64"));

@@ -149,7 +149,8 @@ EncodedPrompt encoded_conversation(CommandContext& context, Request& request, co
         fmt::format("{} {}", context.settings.find("messages")->where, *context.settings.path("messages"));
     const MessagesFile file = parse_messages_file(json, name);
     if (!file.ignored.empty())
-        callbacks.note(fmt::format("{}: not used: {}; options of this command say it", name, file.ignored));
+        callbacks.note(
+            fmt::format("{}: not used: {}; use the options of generate for sampling and lengths", name, file.ignored));
     request.chat_template.system.reset();
     request.chat_template.offers_tools = file.offers_tools();
     const ChatForm form(conversation_template(request.chat_template, opened, tokenizer, callbacks), tokenizer,

@@ -27,11 +27,13 @@ MessagesFile parse_messages_file(std::string_view json, std::string_view name) {
     if (!value.is(Kind::Dict))
         throw RequestError(fmt::format("{}: neither a list of messages nor an object with \"messages\"", name));
     RequestedConversation& asked = file.conversation;
-    const std::array<std::pair<std::string_view, TemplateValue*>, 4> known{
+    const std::array<std::pair<std::string_view, TemplateValue*>, 6> known{
         {{"messages", &asked.messages},
          {"tools", &asked.tools},
          {"tool_choice", &asked.tool_choice},
-         {"chat_template_kwargs", &asked.template_arguments}}};
+         {"chat_template_kwargs", &asked.template_arguments},
+         {"reasoning_effort", &asked.reasoning_effort},
+         {"response_format", &asked.response_format}}};
     for (const auto& [key, item] : value.dict().items()) {
         bool is_known = false;
         for (const auto& [field, place] : known) {

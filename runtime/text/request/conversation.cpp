@@ -1,5 +1,6 @@
 #include "runtime/text/request/conversation.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -9,7 +10,9 @@
 
 #include "runtime/text/chat/plain_turns.h"
 #include "runtime/text/printable.h"
+#include "runtime/text/request/call_arguments.h"
 #include "runtime/text/request/call_ids.h"
+#include "runtime/text/request/request_fields.h"
 #include "runtime/text/request/request_tools.h"
 
 namespace slipstream {
@@ -28,39 +31,35 @@ struct Turn {
     bool has_calls = false;
 };
 
-// Returns the value of a key, or null if it is absent or null.
-const TemplateValue* find(const Dict& dict, std::string_view key) {
-    const TemplateValue* value = dict.find(key);
-    return value == nullptr || value->is_none() ? nullptr : value;
-}
-
-std::string shown(const TemplateValue* value) {
-    return value != nullptr && value->is_text() ? fmt::format("\"{}\"", printable(value->view())) : "no text";
+// Returns a type for a message that refuses it.
+std::string shown_type(const TemplateValue* type) {
+    if (type == nullptr) return "a missing type";
+    return type->is_text() ? fmt::format("\"{}\"", printable(type->view())) : "a type that is not a text";
 }
 
 std::string part_text(const TemplateValue& part, const std::string& field) {
     if (part.is_text()) return std::string(part.view());
-    if (!part.is(Kind::Dict)) throw FieldError(field, "is neither a text nor an object");
-    const TemplateValue* type = find(part.dict(), "type");
+    if (!part.is(Kind::Dict)) throw FieldError(field, "must be a text or an object");
+    const TemplateValue* type = find_field(part.dict(), "type");
     for (const std::string_view key : {"text", "refusal"}) {
         if (type == nullptr || !type->is_text() || type->view() != key) continue;
-        const TemplateValue* text = find(part.dict(), key);
-        if (text == nullptr || !text->is_text()) throw FieldError(fmt::format("{}.{}", field, key), "is no text");
+        const TemplateValue* text = find_field(part.dict(), key);
+        if (text == nullptr || !text->is_text()) throw FieldError(fmt::format("{}.{}", field, key), "must be a text");
         return std::string(text->view());
     }
     throw FieldError(field + ".type",
-                     fmt::format("{} is not served; only parts of the type \"text\" are", shown(type)));
+                     fmt::format("{} is not served; only parts of the type \"text\" are", shown_type(type)));
 }
 
 // Returns the text of a message. `may_be_absent` holds for roles whose message may consist of other things.
 std::string content_text(const Dict& message, const std::string& field, bool may_be_absent) {
-    const TemplateValue* content = find(message, "content");
+    const TemplateValue* content = find_field(message, "content");
     if (content == nullptr) {
         if (may_be_absent) return {};
         throw FieldError(field + ".content", "is missing");
     }
     if (content->is_text()) return std::string(content->view());
-    if (!content->is(Kind::List)) throw FieldError(field + ".content", "is neither a text nor a list of parts");
+    if (!content->is(Kind::List)) throw FieldError(field + ".content", "must be a text or a list of parts");
     std::string text;
     std::size_t n = 0;
     for (const TemplateValue& part : content->items()) {
@@ -70,31 +69,22 @@ std::string content_text(const Dict& message, const std::string& field, bool may
     return text;
 }
 
-// Returns the arguments of a call for a template. Clients write an empty text for no arguments.
-TemplateValue arguments_value(const TemplateValue* arguments) {
-    if (arguments == nullptr) return TemplateValue::dict(Dict());
-    if (!arguments->is_text()) return said_value(*arguments);
-    if (arguments->view().find_first_not_of(" \t\r\n") == std::string_view::npos) return TemplateValue::dict(Dict());
-    try {
-        return said_value(parse_template_json(arguments->view(), "arguments"));
-    } catch (const TemplateError&) {
-        return said_value(*arguments);
-    }
-}
-
 class ConversationMaker {
 public:
     explicit ConversationMaker(const PromptTemplate* form)
         : has_tools_(form != nullptr),
+          arguments_(form),
           ids_(form != nullptr && form->answer_form().calls == CallForm::Mistral ? CallIds::Rule::NineCharacters
                                                                                  : CallIds::Rule::AsGiven) {}
 
     void add(const TemplateValue& message) {
         const std::string field = fmt::format("messages[{}]", n_messages_++);
-        if (!message.is(Kind::Dict)) throw FieldError(field, "is no object");
+        if (!message.is(Kind::Dict)) throw FieldError(field, "must be an object");
         const Dict& fields = message.dict();
-        const TemplateValue* role = find(fields, "role");
-        const std::string_view name = role != nullptr && role->is_text() ? role->view() : std::string_view();
+        const TemplateValue* role = find_field(fields, "role");
+        if (role == nullptr) throw FieldError(field + ".role", "is missing");
+        if (!role->is_text()) throw FieldError(field + ".role", "must be a text");
+        const std::string_view name = role->view();
         if (name == "system" || name == "developer") {
             add_system(content_text(fields, field, false));
         } else if (name == "user") {
@@ -104,9 +94,9 @@ public:
         } else if (name == "tool") {
             add_tool(fields, field);
         } else {
-            throw FieldError(field + ".role", fmt::format("{} is unknown; known: system, developer, user, assistant, "
-                                                          "tool",
-                                                          shown(role)));
+            throw FieldError(
+                field + ".role",
+                fmt::format("\"{}\" is unknown; known: system, developer, user, assistant, tool", printable(name)));
         }
     }
 
@@ -115,6 +105,7 @@ public:
 
 private:
     void add_system(std::string text) {
+        if (text.empty() && !turns_.empty()) return;
         if (turns_.empty() || (turns_.size() == 1 && turns_.front().role == "system")) {
             if (turns_.empty()) {
                 turns_.push_back({.role = "system", .content = std::move(text)});
@@ -128,7 +119,8 @@ private:
             turns_.back().content.append(kParagraph).append(text);
         }
     }
-    // A system text that followed an answer is a message of the user if none came after it.
+    // A system text that followed an answer is a message of the user if neither a message of the user nor a result
+    // came after it.
     void close_system() {
         if (late_system_.empty()) return;
         turns_.push_back({.role = "user", .content = std::exchange(late_system_, {})});
@@ -143,15 +135,16 @@ private:
 
     void add_assistant(const Dict& fields, const std::string& field) {
         close_system();
-        if (find(fields, "function_call") != nullptr)
+        if (find_field(fields, "function_call") != nullptr)
             throw FieldError(field + ".function_call", "is not served; use tool_calls");
         Turn turn{.role = "assistant", .content = content_text(fields, field, true)};
         for (const std::string_view key : {"reasoning_content", "reasoning", "thinking"})
-            if (const TemplateValue* text = find(fields, key); text != nullptr && text->is_text() && !turn.reasoning)
+            if (const TemplateValue* text = find_field(fields, key);
+                text != nullptr && text->is_text() && !turn.reasoning)
                 turn.reasoning = std::string(text->view());
         if (turn.reasoning) turn.more.set("reasoning_content", TemplateValue::said(*turn.reasoning));
-        if (const TemplateValue* calls = find(fields, "tool_calls")) {
-            if (!calls->is(Kind::List)) throw FieldError(field + ".tool_calls", "is no list");
+        if (const TemplateValue* calls = find_field(fields, "tool_calls")) {
+            if (!calls->is(Kind::List)) throw FieldError(field + ".tool_calls", "must be a list");
             if (!calls->items().empty()) refuse_without_template(field + ".tool_calls");
             ids_.begin_calls();
             std::vector<TemplateValue> values;
@@ -166,32 +159,35 @@ private:
     }
 
     TemplateValue call_value(const TemplateValue& call, const std::string& field) {
-        if (!call.is(Kind::Dict)) throw FieldError(field, "is no object");
-        const TemplateValue* type = find(call.dict(), "type");
+        if (!call.is(Kind::Dict)) throw FieldError(field, "must be an object");
+        const TemplateValue* type = find_field(call.dict(), "type");
         if (type != nullptr && !(type->is_text() && type->view() == "function"))
-            throw FieldError(field + ".type", fmt::format("{} is not served; only \"function\" is", shown(type)));
-        const TemplateValue* function = find(call.dict(), "function");
-        if (function == nullptr || !function->is(Kind::Dict)) throw FieldError(field + ".function", "is no object");
-        const TemplateValue* name = find(function->dict(), "name");
-        if (name == nullptr || !name->is_text()) throw FieldError(field + ".function.name", "is no text");
-        const TemplateValue* id = find(call.dict(), "id");
-        if (id != nullptr && !id->is_text()) throw FieldError(field + ".id", "is no text");
+            throw FieldError(field + ".type", fmt::format("{} is not served; only \"function\" is", shown_type(type)));
+        const TemplateValue* function = find_field(call.dict(), "function");
+        if (function == nullptr || !function->is(Kind::Dict))
+            throw FieldError(field + ".function", "must be an object");
+        const TemplateValue* name = find_field(function->dict(), "name");
+        if (name == nullptr || !name->is_text()) throw FieldError(field + ".function.name", "must be a text");
+        const TemplateValue* id = find_field(call.dict(), "id");
+        if (id != nullptr && !id->is_text()) throw FieldError(field + ".id", "must be a text");
         Dict made;
         if (const auto text = ids_.of_call(id != nullptr ? std::optional(id->view()) : std::nullopt))
             made.set("id", TemplateValue::said(*text));
         made.set("type", TemplateValue("function"));
-        made.set("function",
-                 TemplateValue::dict({{"name", TemplateValue::said(std::string(name->view()))},
-                                      {"arguments", arguments_value(find(function->dict(), "arguments"))}}));
+        made.set("function", TemplateValue::dict(
+                                 {{"name", TemplateValue::said(std::string(name->view()))},
+                                  {"arguments", arguments_.for_template(find_field(function->dict(), "arguments"))}}));
         return TemplateValue::dict(std::move(made));
     }
 
+    // A system text between calls and their results is appended to the first result: templates refuse a message of the
+    // user there.
     void add_tool(const Dict& fields, const std::string& field) {
-        close_system();
         refuse_without_template(field + ".role");
         Turn turn{.role = "tool", .content = content_text(fields, field, false)};
-        const TemplateValue* id = find(fields, "tool_call_id");
-        if (id != nullptr && !id->is_text()) throw FieldError(field + ".tool_call_id", "is no text");
+        if (!late_system_.empty()) turn.content.append(kParagraph).append(std::exchange(late_system_, {}));
+        const TemplateValue* id = find_field(fields, "tool_call_id");
+        if (id != nullptr && !id->is_text()) throw FieldError(field + ".tool_call_id", "must be a text");
         if (const auto text = ids_.of_result(id != nullptr ? std::optional(id->view()) : std::nullopt))
             turn.more.set("tool_call_id", TemplateValue::said(*text));
         turns_.push_back(std::move(turn));
@@ -199,7 +195,7 @@ private:
     }
 
     void keep_text(const Dict& fields, std::string_view key) {
-        if (const TemplateValue* value = find(fields, key); value != nullptr && value->is_text())
+        if (const TemplateValue* value = find_field(fields, key); value != nullptr && value->is_text())
             turns_.back().more.set(key, said_value(*value));
     }
 
@@ -208,6 +204,7 @@ private:
     }
 
     bool has_tools_;  // whether there is a template, which may express calls and results
+    CallArguments arguments_;
     CallIds ids_;
     std::vector<Turn> turns_;
     std::string late_system_;  // of system messages after an answer
@@ -218,7 +215,7 @@ TemplateArguments read_arguments(const TemplateValue& arguments) {
     constexpr std::string_view kField = "chat_template_kwargs";
     TemplateArguments read;
     if (arguments.is_none()) return read;
-    if (!arguments.is(Kind::Dict)) throw FieldError(std::string(kField), "is no object");
+    if (!arguments.is(Kind::Dict)) throw FieldError(std::string(kField), "must be an object");
     for (const auto& [key, value] : arguments.dict().items()) {
         for (const std::string_view ours : {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"})
             if (key.view() == ours)
@@ -269,11 +266,33 @@ void add_tools(const TemplateValue& requested, const PromptTemplate* form, std::
 // Returns the name of the tool that `choice` demands, or nullopt if it demands none in particular.
 std::optional<std::string> chosen_name(const TemplateValue& choice) {
     if (!choice.is(Kind::Dict)) return std::nullopt;
-    const TemplateValue* function = find(choice.dict(), "function");
+    const TemplateValue* function = find_field(choice.dict(), "function");
     const TemplateValue* name =
-        function != nullptr && function->is(Kind::Dict) ? find(function->dict(), "name") : nullptr;
+        function != nullptr && function->is(Kind::Dict) ? find_field(function->dict(), "name") : nullptr;
     if (name == nullptr || !name->is_text()) return std::nullopt;
     return std::string(name->view());
+}
+
+// Puts the field reasoning_effort where the template reads it; chat_template_kwargs take precedence. Other templates
+// have no use for it, and clients send it to every model.
+void add_reasoning_effort(const TemplateValue& effort, const PromptTemplate* form, TemplateArguments& arguments) {
+    constexpr const char* kField = "reasoning_effort";
+    if (effort.is_none()) return;
+    if (!effort.is_text()) throw FieldError(kField, "must be a text");
+    const auto is_it = [&](const auto& argument) { return argument.first == kField; };
+    if (form == nullptr || !form->reads(kField) || std::ranges::any_of(arguments, is_it)) return;
+    arguments.emplace_back(kField, said_value(effort));
+}
+
+// An answer cannot be held to a format yet; without an error the client would take any text for the format it asked.
+void check_response_format(const TemplateValue& format) {
+    constexpr std::string_view kField = "response_format";
+    if (format.is_none()) return;
+    if (!format.is(Kind::Dict)) throw FieldError(std::string(kField), "must be an object");
+    const TemplateValue* type = find_field(format.dict(), "type");
+    if (type == nullptr || !type->is_text() || type->view() != "text")
+        throw FieldError(fmt::format("{}.type", kField),
+                         fmt::format("{} is not served; only \"text\" is", shown_type(type)));
 }
 
 void apply_tool_choice(const TemplateValue& choice, const PromptTemplate* form, Conversation& made) {
@@ -327,7 +346,8 @@ void append_continued(const AnswerForm& form, const Conversation& conversation, 
 }  // namespace
 
 Conversation make_conversation(const RequestedConversation& request, const PromptTemplate* form) {
-    if (!request.messages.is(Kind::List)) throw FieldError("messages", "is no list");
+    if (request.messages.is_none()) throw FieldError("messages", "is missing");
+    if (!request.messages.is(Kind::List)) throw FieldError("messages", "must be a list");
     if (request.messages.items().empty()) throw FieldError("messages", "is empty");
     ConversationMaker maker(form);
     for (const TemplateValue& message : request.messages.items()) maker.add(message);
@@ -338,6 +358,8 @@ Conversation make_conversation(const RequestedConversation& request, const Promp
     made.arguments = read_arguments(request.template_arguments);
     if (form == nullptr && !made.arguments.empty())
         throw FieldError("chat_template_kwargs", "the model has no chat template to take them");
+    add_reasoning_effort(request.reasoning_effort, form, made.arguments);
+    check_response_format(request.response_format);
     if (!request.tools.is_none()) add_tools(request.tools, form, turns, made);
     if (turns.size() > 1 && turns.back().role == "assistant" && !turns.back().has_calls) {
         made.continued = std::move(turns.back().content);

@@ -4,14 +4,19 @@
 // - All texts are said text, those of the system, of tools and of tool schemas included: no request can forge a control
 //   token. Roles are written anew.
 // - "developer" is "system". System messages at the beginning become one. A later one is appended to the message of the
-//   user or the tool directly before it; after an answer, it begins the next message of the user. It is never moved to
-//   the front, and the text before it stays as it was, so that a kept prompt stays valid.
+//   user or the tool directly before it; after an answer, it begins the next message of the user, and after calls it is
+//   appended to the first result. It is never moved to the front, and the text before it stays as it was, so that a
+//   kept prompt stays valid.
 // - `content` is a text, or a list of text parts, which are joined by a newline. It may be absent in messages of the
 //   assistant. Images, audio and files are refused by name.
-// - The `arguments` of calls are parsed, since templates write them as JSON; those that are no JSON stay text.
+// - The `arguments` of calls are parsed, since templates write them as JSON; a template that fails on an object gets
+//   JSON text. Those that are no JSON object, or would exceed the bounds of request_json.h for all calls together, stay
+//   text; a template that fails on a text gets it as the member "arguments" of an object.
 // - For templates of Mistral, ids of calls have nine characters: others are replaced by a hash, in calls and results
 //   alike.
-// - The text of an assistant's message at the end is continued, unless it has calls.
+// - The text of an assistant's message at the end is continued, unless it has calls or is the only message: templates
+//   need another one.
+// - `reasoning_effort` goes to a template that reads it. A `response_format` other than text is refused.
 // - Tools are refused if the template has no place for them. `tool_choice` "none" leaves them in the prompt, so that a
 //   kept prompt stays valid, but calls are then not read.
 //
@@ -36,6 +41,8 @@ struct RequestedConversation {
     TemplateValue tools = TemplateValue::none();
     TemplateValue tool_choice = TemplateValue::none();
     TemplateValue template_arguments = TemplateValue::none();  // chat_template_kwargs
+    TemplateValue reasoning_effort = TemplateValue::none();
+    TemplateValue response_format = TemplateValue::none();
 };
 
 /// Whether the answer must begin with a call: of any tool, or of the tool `name`.
@@ -46,7 +53,7 @@ struct ForcedCall {
 
 struct Conversation {
     TemplateValue messages;       // a list of dicts, without the message that is continued
-    TemplateArguments arguments;  // of the template: chat_template_kwargs, and "tools" if there are any
+    TemplateArguments arguments;  // of the template: chat_template_kwargs, reasoning_effort, tools
     OfferedTools tools;           // whose calls are to be read in the answer
     ForcedCall forced;
     std::optional<std::string> continued;            // the text of the answer that is continued
