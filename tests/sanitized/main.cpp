@@ -1,5 +1,5 @@
-// Runs the part of the suite that tools/test takes through each sanitizer. Without --gtest_filter the cases that match
-// kLeftOut do not run: they take most of the time of their files, and other cases enter the same code.
+// Runs the part of the suite that tools/test --sanitize-part takes through each sanitizer. Without --gtest_filter the
+// cases that match kLeftOut do not run: they take most of the time of their files, and other cases enter the same code.
 #include <fnmatch.h>
 
 #include <iterator>
