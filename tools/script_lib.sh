@@ -45,15 +45,13 @@ need_packages() {
         apt-get -qy -o DPkg::Lock::Timeout=120 install --no-install-recommends "${missing[@]}"
 }
 
-# configure PRESET [CMAKE OPTION...]: a fresh folder gets ccache where it is installed, and then no precompiled headers,
-# which ccache would have to take for changed in each folder; an existing one keeps its own choice, since changing it
-# would compile everything again.
+# configure PRESET [CMAKE OPTION...]: a fresh folder gets ccache where it is installed; an existing one keeps its own
+# choice, since changing it would compile everything again.
 configure() {
     local preset=$1 launcher=()
     shift
     if [ ! -e "$ROOT/build/$preset/CMakeCache.txt" ] && command -v ccache >/dev/null; then
-        launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache
-            -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON)
+        launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
     fi
     quietly "configure-$preset" cmake -S "$ROOT" --preset "$preset" "${launcher[@]}" "$@"
 }
