@@ -102,7 +102,7 @@ public:
     void tick(ServerTime now);
     void cancel() {
         if (exchange_) exchange_->cancel();
-        if (state_ == State::Head) leave();
+        if (state_ == State::Head && !is_busy()) leave();
     }
     [[nodiscard]] bool is_busy() const { return exchange_ != nullptr || !sending_.empty() || !out_.empty(); }
     [[nodiscard]] bool is_for(const Exchange& exchange) const { return exchange_.get() == &exchange; }

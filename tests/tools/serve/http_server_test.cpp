@@ -391,6 +391,18 @@ TEST_F(HttpServerSockets, StopsWithItsAnswersSent) {
     EXPECT_EQ(read_answer(waits).body, "stopping");
 }
 
+TEST_F(HttpServerSockets, AnAnswerThatIsBeingSentOutlivesTheEnd) {
+    RawClient client = connect();
+    client.send(get_request("/a"));
+    const std::string body(16 << 20, 'x');  // more than the buffers of both sides
+    handler_.next()->answer({.body = body});
+    let_tick();
+    server_.cancel_all();
+    let_tick();
+    server_.stop();
+    EXPECT_EQ(read_answer(client).body.size(), body.size());
+}
+
 TEST_F(HttpServerSockets, ABusyPortIsNamed) {
     try {
         const HttpServer second({.port = server_.port()}, handler_);
