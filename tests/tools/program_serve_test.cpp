@@ -269,6 +269,14 @@ TEST(ProgramServe, SaysWhereItListensAndWhatItDid) {
     EXPECT_THAT(server.log(), Not(HasSubstr("SECRET")));
 }
 
+TEST(ProgramServe, WithoutAModelItNamesTheOthers) {
+    const TemporaryFolder folder;
+    static_cast<void>(folder.write("tale.gguf", "x"));
+    Server server({}, {{"SLIPSTREAM_MODELS", folder.path().string()}});
+    ASSERT_TRUE(becomes([&] { return server.log().find("other models for -m: ") != std::string::npos; }));
+    EXPECT_THAT(server.log(), HasSubstr("tale"));
+}
+
 TEST(ProgramServe, TheKeyComesFromAFileOrTheEnvironment) {
     const TemporaryFolder folder;
     const std::string file = folder.write("key", "sesame\n").string();
@@ -289,6 +297,7 @@ TEST(ProgramServe, RefusesWhatIsUnsafeOrWrong) {
     const ProgramResult open = run_program({"serve", "--host", "0.0.0.0", "--port", "0"});
     EXPECT_EQ(open.code, 2);
     EXPECT_THAT(open.err, HasSubstr("--api-key-file"));
+    EXPECT_EQ(run_program({"serve", "--host", "127.0.0.1.example.org", "--port", "0"}).code, 2);
     const TemporaryFolder folder;
     const ProgramResult blank = run_program({"serve", "--api-key-file", folder.write("key", "two words\n").string()});
     EXPECT_EQ(blank.code, 1);

@@ -66,7 +66,7 @@ bool is_json(std::string_view content_type) {
 
 }  // namespace
 
-std::optional<HttpAnswer> refuse_access(const HttpRequest& request, const AccessRules& rules, bool is_open) {
+std::optional<HttpAnswer> refuse_origin(const HttpRequest& request, const AccessRules& rules) {
     const std::string_view host = request.field("Host").value_or("localhost");
     if (!is_known_host(host, rules))
         return forbidden(
@@ -75,9 +75,14 @@ std::optional<HttpAnswer> refuse_access(const HttpRequest& request, const Access
             .answer();
     if (const auto origin = request.field("Origin"); origin && !is_known_origin(*origin, host, rules))
         return forbidden(
-                   "pages of this Origin may not use the server; serve with --allow-origin ORIGIN to let them "
-                   "(editors and apps have origins too: app://..., vscode-webview://...)")
+                   fmt::format("pages of the origin {0} may not use the server; serve with --allow-origin {0} to let "
+                               "them (editors and apps have origins too)",
+                               *origin))
             .answer();
+    return std::nullopt;
+}
+
+std::optional<HttpAnswer> refuse_access(const HttpRequest& request, const AccessRules& rules, bool is_open) {
     if (request.method == "OPTIONS") return std::nullopt;  // browsers ask without the key
     if (!is_open && !rules.key.empty() && !is_key(given_key(request), rules.key)) {
         HttpAnswer answer =

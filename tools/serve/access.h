@@ -18,7 +18,9 @@ struct AccessRules {
     std::vector<std::string> origins{};  // as a browser spells them: "app://obsidian.md"; "*": all
 };
 
-/// Returns the refusal of a request; no value if it may be served. `open` paths need no key.
+/// Returns the refusal of a request by its Host or Origin; no value if both are known.
+[[nodiscard]] std::optional<HttpAnswer> refuse_origin(const HttpRequest& request, const AccessRules& rules);
+/// Returns the refusal of a request by its key or Content-Type; no value if it may be served. Open paths need no key.
 [[nodiscard]] std::optional<HttpAnswer> refuse_access(const HttpRequest& request, const AccessRules& rules,
                                                       bool is_open);
 /// Returns the fields that allow the page that sent the request to read the answer; none if it sent no Origin.

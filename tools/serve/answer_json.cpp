@@ -2,10 +2,17 @@
 
 #include <fmt/format.h>
 
+#include "runtime/text/tokenizer/tokenizer.h"
+
 namespace slipstream::tools {
 
 std::string json_text(const Json& json) {
     return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string_view token_text(const Tokenizer& tokenizer, TokenId id) {
+    const std::string_view bytes = tokenizer.token_bytes(id);
+    return bytes.empty() ? tokenizer.piece(id) : bytes;
 }
 
 std::string data_event(const Json& json) {

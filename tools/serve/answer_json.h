@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,8 @@ using Json = nlohmann::ordered_json;
 
 /// On one line; bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string json_text(const Json& json);
+/// Returns the token as clients read it: its bytes in running text, a control token as it is spelt.
+[[nodiscard]] std::string_view token_text(const Tokenizer& tokenizer, TokenId id);
 /// "data: {...}" and an empty line.
 [[nodiscard]] std::string data_event(const Json& json);
 [[nodiscard]] Json usage_json(const TextOutcome& outcome);

@@ -19,6 +19,9 @@ namespace slipstream::tools {
 
 namespace {
 
+// Requests whose clients have left hold their bodies until the parser's thread comes to them. As many as there are
+// connections, so that only those can be too many.
+constexpr std::size_t kMostUnparsed = 64;
 constexpr std::string_view kModelsPrefix = "/v1/models/";
 
 bool is_open(std::string_view path) {
@@ -46,7 +49,8 @@ Api::Api(ApiOptions options, ServedModel model, const PromptMaker& prompts, Serv
       model_(std::move(model)),
       prompts_(prompts),
       status_(status),
-      texts_(options_.most_waiting) {}
+      texts_(options_.most_waiting),
+      worker_(kMostUnparsed) {}
 
 const Api::Route* Api::find_route(std::string_view method, std::string_view path) {
     static constexpr std::array<Route, 17> kRoutes{{
@@ -77,8 +81,10 @@ const Api::Route* Api::find_route(std::string_view method, std::string_view path
 }
 
 HttpHandler::Verdict Api::check_head(const HttpRequest& request) {
-    if (auto refusal = refuse_access(request, options_.access, is_open(request.path))) return {std::move(refusal)};
-    Verdict verdict{.fields = origin_fields(request)};
+    if (auto refusal = refuse_origin(request, options_.access)) return {std::move(refusal)};
+    Verdict verdict{.refusal = refuse_access(request, options_.access, is_open(request.path)),
+                    .fields = origin_fields(request)};
+    if (verdict.refusal) return verdict;
     if (request.method == "OPTIONS" || find_route(request.method, request.path) != nullptr) return verdict;
     if (const Route* other = find_route({}, request.path)) {
         verdict.refusal = ApiError(405, "invalid_request_error", fmt::format("use {} here", other->method)).answer();
@@ -98,6 +104,7 @@ void Api::handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange)
 }
 
 HttpAnswer Api::error_answer(int status, const std::string& reason) {
+    if (status == 503) return ApiError::overloaded(reason).answer();
     return ApiError(status, status >= 500 ? "server_error" : "invalid_request_error", reason).answer();
 }
 
@@ -190,9 +197,18 @@ void Api::metrics(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& ex
 
 // Answers of the parser's thread.
 
+HttpAnswer Api::refusal_of(Worker::Added added) {
+    return added == Worker::Added::Full ? refuse_full(worker_.most_waiting()) : ApiError::stopping().answer();
+}
+
+HttpAnswer Api::refuse_full(std::size_t n_waiting) {
+    status_.update([](StatusSnapshot& state) { ++state.totals.refused; });
+    return ApiError::queue_full(n_waiting).answer();
+}
+
 void Api::answer_later(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange,
                        std::function<std::string(const TemplateValue&, const Exchange&)> answer) {
-    const bool is_taken = worker_.add([exchange, body = std::move(request.body), answer = std::move(answer)] {
+    const Worker::Added added = worker_.add([exchange, body = std::move(request.body), answer = std::move(answer)] {
         try {
             throw_if_cancelled(&exchange->cancelled());
             exchange->answer({.body = answer(parse_request_body(body), *exchange)});
@@ -200,7 +216,7 @@ void Api::answer_later(HttpRequest&& request, const std::shared_ptr<Exchange>& e
             exchange->answer(ApiError::of(failure).answer());
         }
     });
-    if (!is_taken) exchange->answer(ApiError::stopping().answer());
+    if (added != Worker::Added::Yes) exchange->answer(refusal_of(added));
 }
 
 void Api::tokenize(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
@@ -215,7 +231,7 @@ void Api::tokenize(HttpRequest&& request, const std::shared_ptr<Exchange>& excha
         Json tokens = Json::array();
         const bool with_pieces = fields.boolean("with_pieces").value_or(false);
         for (const TokenId id : ids)
-            tokens.push_back(with_pieces ? Json{{"id", id}, {"piece", prompts_.tokenizer().token_bytes(id)}}
+            tokens.push_back(with_pieces ? Json{{"id", id}, {"piece", token_text(prompts_.tokenizer(), id)}}
                                          : Json(id));
         return json_text({{"tokens", std::move(tokens)}});
     });
@@ -258,25 +274,27 @@ void Api::queue_text(Dialect dialect, HttpRequest&& request, const std::shared_p
     auto job = std::make_shared<TextJob>();
     job->id = ++n_jobs_;
     job->exchange = exchange;
-    if (!texts_.add(job)) {
-        status_.update([](StatusSnapshot& state) { ++state.totals.refused; });
-        return exchange->answer(ApiError::queue_full(texts_.most_waiting()).answer());
+    for (const auto& left : texts_.take_left()) {
+        left->writer->fail(ApiError::stopping());  // the client reads it only if it has not left
+        status_.update([](StatusSnapshot& state) { ++state.totals.cancelled; });
     }
-    const bool is_taken = worker_.add([this, dialect, job, body = std::move(request.body)] {
+    if (!texts_.add(job)) return exchange->answer(refuse_full(texts_.most_waiting()));
+    const Worker::Added added = worker_.add([this, dialect, job, body = std::move(request.body)] {
         try {
             throw_if_cancelled(&job->exchange->cancelled());
             prepare_text(dialect, body, *job);
             texts_.make_ready(*job);
         } catch (const std::exception& failure) {
             const ApiError error = ApiError::of(failure);
-            detail(fmt::format("request {} refused: {} {}", job->id, error.status(), error.param()));
+            detail(fmt::format("request {} refused: {} {}", job->id, error.status(),
+                               error.param().empty() ? error.code() : error.param()));
             job->exchange->answer(error.answer());
             texts_.remove(*job);
         }
     });
-    if (is_taken) return;
+    if (added == Worker::Added::Yes) return;
     texts_.remove(*job);
-    exchange->answer(ApiError::stopping().answer());
+    exchange->answer(refusal_of(added));
 }
 
 void Api::prepare_text(Dialect dialect, const std::string& body, TextJob& job) {

@@ -74,6 +74,8 @@ private:
     void prepare_text(Dialect dialect, const std::string& body, TextJob& job);
     void answer_later(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange,
                       std::function<std::string(const TemplateValue& body, const Exchange& exchange)> answer);
+    [[nodiscard]] HttpAnswer refusal_of(Worker::Added added);
+    [[nodiscard]] HttpAnswer refuse_full(std::size_t n_waiting);
     [[nodiscard]] RequestContext request_context();
     void report_ignored(std::string_view field);
     void detail(std::string_view line) const;

@@ -41,10 +41,15 @@ ApiError ApiError::too_long(std::int64_t prompt_tokens, std::int64_t context_tok
     return error;
 }
 
-ApiError ApiError::queue_full(std::size_t n_waiting) {
-    ApiError error(503, "overloaded_error", fmt::format("{} requests wait already; try again later", n_waiting));
-    error.code_ = "queue_full";
+ApiError ApiError::overloaded(const std::string& message) {
+    ApiError error(503, "overloaded_error", message);
     error.retry_ = Retry::Later;
+    return error;
+}
+
+ApiError ApiError::queue_full(std::size_t n_waiting) {
+    ApiError error = overloaded(fmt::format("{} requests wait already; try again later", n_waiting));
+    error.code_ = "queue_full";
     return error;
 }
 

@@ -24,6 +24,8 @@ public:
     /// Something that exists elsewhere and not here, named by `param`.
     [[nodiscard]] static ApiError unsupported(std::string param, const std::string& message);
     [[nodiscard]] static ApiError too_long(std::int64_t prompt_tokens, std::int64_t context_tokens);
+    /// There is no room now, but later there may be.
+    [[nodiscard]] static ApiError overloaded(const std::string& message);
     [[nodiscard]] static ApiError queue_full(std::size_t n_waiting);
     [[nodiscard]] static ApiError stopping();
     /// The error for a client if answering its request failed with `failure`.

@@ -102,7 +102,7 @@ public:
     void tick(ServerTime now);
     void cancel() {
         if (exchange_) exchange_->cancel();
-        if (state_ == State::Head) leave();
+        if (state_ == State::Head && !is_busy()) leave();
     }
     [[nodiscard]] bool is_busy() const { return exchange_ != nullptr || !sending_.empty() || !out_.empty(); }
     [[nodiscard]] bool is_for(const Exchange& exchange) const { return exchange_.get() == &exchange; }
@@ -135,7 +135,7 @@ private:
     void on_head();
     void on_request();
     void fail(int status, const std::string& reason);
-    void send_head(const HttpAnswer& answer, std::optional<std::size_t> length);
+    void send_head(const HttpAnswer& answer, std::optional<std::size_t> length, std::string_view body = {});
     void send(std::string_view bytes);
     void write();
     void on_write(error_code error, std::size_t n);
@@ -246,7 +246,9 @@ void HttpServer::Impl::Connection::fail(int status, const std::string& reason) {
 
 // Connections: answering.
 
-void HttpServer::Impl::Connection::send_head(const HttpAnswer& answer, std::optional<std::size_t> length) {
+// Sends the head together with `body`: a small answer is one packet.
+void HttpServer::Impl::Connection::send_head(const HttpAnswer& answer, std::optional<std::size_t> length,
+                                             std::string_view body) {
     head_sent_ = true;
     chunked_ = !length && !reader_.is_http_1_0();
     if (!length && reader_.is_http_1_0()) keep_alive_ = false;  // the end of the body is the end of the connection
@@ -261,13 +263,14 @@ void HttpServer::Impl::Connection::send_head(const HttpAnswer& answer, std::opti
     for (const HttpField& field : answer.fields) add(field.name, field.value);
     add("Connection", keep_alive_ ? "keep-alive" : "close");
     if (keep_alive_) add("Keep-Alive", fmt::format("timeout={}", limits().idle_time.count()));
-    send(head + "\r\n");
+    if (left_) return;
+    out_ += head + "\r\n";
+    send(body);
 }
 
 void HttpServer::Impl::Connection::send_answer(const HttpAnswer& answer) {
     if (!head_sent_) {
-        send_head(answer, answer.body.size());
-        if (!without_body_) send(answer.body);
+        send_head(answer, answer.body.size(), without_body_ ? std::string_view() : answer.body);
     } else {
         send_part(answer.body);
         if (chunked_) send("0\r\n\r\n");

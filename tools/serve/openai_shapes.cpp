@@ -134,8 +134,8 @@ private:
     }
 
     [[nodiscard]] Json token_json(TokenId id, float logprob) const {
-        const std::string_view bytes = tokenizer_.token_bytes(id);
-        return {{"token", bytes}, {"logprob", logprob}, {"bytes", byte_list(bytes)}};
+        const std::string_view text = token_text(tokenizer_, id);
+        return {{"token", text}, {"logprob", logprob}, {"bytes", byte_list(text)}};
     }
 
     [[nodiscard]] Json logprobs_json(const std::vector<TokenLogprob>& logprobs) const {
@@ -210,13 +210,12 @@ private:
         for (const TokenLogprob& token : logprobs) {
             Json best = Json::object();
             for (const TokenLogprob::Alternative& each : token.best)
-                best[std::string(tokenizer_.token_bytes(each.id))] = each.logprob;
-            const std::string_view bytes = tokenizer_.token_bytes(token.id);
-            json["tokens"].push_back(bytes);
+                best[std::string(token_text(tokenizer_, each.id))] = each.logprob;
+            json["tokens"].push_back(token_text(tokenizer_, token.id));
             json["token_logprobs"].push_back(token.logprob);
             json["top_logprobs"].push_back(std::move(best));
             json["text_offset"].push_back(text_offset_);
-            text_offset_ += bytes.size();
+            text_offset_ += tokenizer_.token_bytes(token.id).size();
         }
         return json;
     }

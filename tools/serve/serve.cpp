@@ -7,14 +7,18 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "runtime/text/printable.h"
 #include "tools/base/amounts.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/engine/engine.h"
 #include "tools/machine/host.h"
 #include "tools/machine/model_lookup.h"
+#include "tools/machine/model_stores.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/draft_options.h"
@@ -113,9 +117,26 @@ void show(LineQueue& lines, Console& console) {
 }
 
 std::string base_url(const ListenSettings& listen, std::uint16_t port) {
-    const bool is_any = listen.host == "0.0.0.0" || listen.host == "::";
-    const std::string host = listen.host.empty() || is_any ? "127.0.0.1" : listen.host;
+    const std::string host = listen.host.empty() || listen.host == "0.0.0.0" ? "127.0.0.1"
+                             : listen.host == "::"                           ? "::1"
+                                                                             : listen.host;
     return fmt::format("http://{}:{}", host.find(':') == std::string::npos ? host : fmt::format("[{}]", host), port);
+}
+
+// Names the models that -m could serve, if the bundled one is served because no -m was given.
+void name_other_models(const CommandContext& context) {
+    constexpr std::size_t kMostNames = 8;
+    if (context.settings.find("model") != nullptr) return;
+    std::vector<std::string> names;
+    for (const FoundModel& model : find_models(context.settings.environment(), {}).models) {
+        std::string name = printable(full_name(model));
+        if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
+    }
+    if (names.empty()) return;
+    const std::size_t n_more = names.size() - std::min(names.size(), kMostNames);
+    names.resize(names.size() - n_more);
+    context.console.note(fmt::format("other models for -m: {}{}", fmt::join(names, ", "),
+                                     n_more > 0 ? fmt::format(", and {} more in 'slipstream models'", n_more) : ""));
 }
 
 // Runs texts until a signal comes.
@@ -166,6 +187,7 @@ int run_serve(CommandContext& context) {
     });
     console.note(fmt::format("{} is served, a context of {}; base URL {}/v1; Ctrl-C stops", api.model().name,
                              counted(engine.context_tokens(), "token"), url));
+    name_other_models(context);
     serve_texts(engine, api, status, lines, console);
     show(lines, console);
     RunFigures figures;

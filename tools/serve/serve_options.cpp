@@ -1,5 +1,7 @@
 #include "tools/serve/serve_options.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <optional>
 #include <string_view>
@@ -18,8 +20,11 @@ namespace {
 constexpr std::size_t kMostKeyBytes = 4096;
 constexpr std::string_view kKeyVariable = "SLIPSTREAM_API_KEY";
 
-bool is_loopback(std::string_view host) {
-    return host.empty() || host == "localhost" || host == "::1" || host.starts_with("127.");
+// A name such as 127.example.org is none, wherever it leads.
+bool is_loopback(const std::string& host) {
+    if (host.empty() || host == "localhost" || host == "::1") return true;
+    in_addr address{};
+    return host.starts_with("127.") && inet_pton(AF_INET, host.c_str(), &address) == 1;
 }
 
 // A key goes into a field of HTTP, so it is one word of visible ASCII.

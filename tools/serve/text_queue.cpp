@@ -7,9 +7,7 @@ namespace slipstream::tools {
 
 bool TextQueue::add(std::shared_ptr<TextJob> job) {
     const std::lock_guard lock(mutex_);
-    const auto n_alive =
-        std::ranges::count_if(places_, [](const Place& place) { return !place.job->exchange->cancelled().load(); });
-    if (closed_ || static_cast<std::size_t>(n_alive) >= most_waiting_) return false;
+    if (closed_ || n_alive() >= most_waiting_) return false;
     places_.push_back({std::move(job)});
     return true;
 }
@@ -36,19 +34,37 @@ std::shared_ptr<TextJob> TextQueue::take(std::chrono::milliseconds patience) {
     return job;
 }
 
+template <typename Condition>
+std::vector<std::shared_ptr<TextJob>> TextQueue::take_ready_if(Condition is_taken) {
+    std::vector<std::shared_ptr<TextJob>> taken;
+    std::erase_if(places_, [&](const Place& place) {
+        if (!place.is_ready || !is_taken(place)) return false;
+        taken.push_back(place.job);
+        return true;
+    });
+    if (!taken.empty()) changed_.notify_all();
+    return taken;
+}
+
+std::vector<std::shared_ptr<TextJob>> TextQueue::take_left() {
+    const std::lock_guard lock(mutex_);
+    return take_ready_if([](const Place& place) { return place.is_left(); });
+}
+
 std::vector<std::shared_ptr<TextJob>> TextQueue::close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;
-    std::vector<std::shared_ptr<TextJob>> ready;
-    for (Place& place : places_)
-        if (place.is_ready) ready.push_back(std::move(place.job));
-    std::erase_if(places_, [](const Place& place) { return place.is_ready; });
-    return ready;
+    return take_ready_if([](const Place& /*place*/) { return true; });
 }
 
 std::size_t TextQueue::n_waiting() const {
     const std::lock_guard lock(mutex_);
-    return places_.size();
+    return n_alive();
+}
+
+std::size_t TextQueue::n_alive() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(places_, [](const Place& place) { return !place.is_left(); }));
 }
 
 }  // namespace slipstream::tools

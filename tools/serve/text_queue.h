@@ -40,9 +40,13 @@ public:
     void remove(const TextJob& job);
     /// Returns the first job if it is ready, and removes it from the queue; waits up to `patience` for one.
     [[nodiscard]] std::shared_ptr<TextJob> take(std::chrono::milliseconds patience);
+    /// Removes the ready jobs whose clients have left, and returns them: a long text before them would keep their
+    /// prompts in memory.
+    [[nodiscard]] std::vector<std::shared_ptr<TextJob>> take_left();
     /// Takes no more jobs from now on, and returns those that were ready.
     [[nodiscard]] std::vector<std::shared_ptr<TextJob>> close();
 
+    /// Returns how many requests wait, those whose clients have left not counted.
     [[nodiscard]] std::size_t n_waiting() const;
     [[nodiscard]] std::size_t most_waiting() const { return most_waiting_; }
 
@@ -50,7 +54,12 @@ private:
     struct Place {
         std::shared_ptr<TextJob> job;
         bool is_ready = false;
+        [[nodiscard]] bool is_left() const { return job->exchange->cancelled().load(); }
     };
+    // Both require that mutex_ is held.
+    [[nodiscard]] std::size_t n_alive() const;
+    template <typename Condition>
+    [[nodiscard]] std::vector<std::shared_ptr<TextJob>> take_ready_if(Condition is_taken);
 
     std::size_t most_waiting_;
     mutable std::mutex mutex_;

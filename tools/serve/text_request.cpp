@@ -80,6 +80,8 @@ constexpr std::array<Unserved, 20> kUnserved{{{"functions", std::nullopt},
                                               {"n_probs", 0.0}}};
 
 bool is_off(const TemplateValue& value, const Unserved& field) {
+    if (field.name == "modalities" && value.is(Kind::List) && value.items().size() == 1)
+        return value.items().front().is_text() && value.items().front().view() == "text";
     if (field.off) return value.is_number() && value.real() == *field.off;
     return (value.is_text() && value.view().empty()) || (value.is(Kind::List) && value.items().empty());
 }

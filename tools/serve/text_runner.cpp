@@ -96,9 +96,13 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status,
     });
     GrowingAnswer answer(job, status);
     try {
-        const TextOutcome outcome = engine.generate(job.task, answer.callbacks());
+        // A request that came while the model was loaded was checked against the context that was asked for.
+        if (const std::int64_t n_prompt = std::ssize(job.task.prompt.tokens); n_prompt >= engine.context_tokens())
+            throw ApiError::too_long(n_prompt, engine.context_tokens());
+        TextOutcome outcome = engine.generate(job.task, answer.callbacks());
         answer.flush();
-        const bool is_cut = outcome.result.stop_reason == StopReason::Interrupt && !answer.is_complete();
+        if (answer.is_complete()) outcome.result.stop_reason = StopReason::EndToken;
+        const bool is_cut = outcome.result.stop_reason == StopReason::Interrupt;
         if (is_cut)
             job.writer->fail(ApiError::stopping());
         else
@@ -110,7 +114,7 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status,
         log(fmt::format("request {}: {}; {}", job.id, describe(outcome),
                         is_cut ? "given up" : stop_reason_name(outcome.result.stop_reason)));
     } catch (const std::exception& failure) {
-        const bool is_cut = job.exchange->cancelled().load();
+        const bool is_cut = job.exchange->cancelled().load() && !answer.is_complete();
         job.writer->fail(ApiError::of(failure));
         status.update([&](StatusSnapshot& state) { ++(is_cut ? state.totals.cancelled : state.totals.failed); });
         log(is_cut ? fmt::format("request {}: given up", job.id)

@@ -2,28 +2,39 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace slipstream::tools {
 
 class Worker {
 public:
-    Worker() : thread_([this] { run(); }) {}
+    /// At most `most_waiting` tasks wait.
+    explicit Worker(std::size_t most_waiting) : most_waiting_(most_waiting), thread_([this] { run(); }) {}
     ~Worker() { stop(); }
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
 
-    /// `task` must not throw. Returns false after stop(): the task is then not run.
-    [[nodiscard]] bool add(std::function<void()> task) {
+    enum class Added : std::uint8_t {
+        Yes,
+        Full,   // too many tasks wait: the task is not run
+        Ended,  // after stop(): the task is not run
+    };
+    /// `task` must not throw.
+    [[nodiscard]] Added add(std::function<void()> task) {
         const std::lock_guard lock(mutex_);
-        if (ends_) return false;
+        if (ends_) return Added::Ended;
+        if (tasks_.size() >= most_waiting_) return Added::Full;
         tasks_.push_back(std::move(task));
         changed_.notify_all();
-        return true;
+        return Added::Yes;
     }
+    [[nodiscard]] std::size_t most_waiting() const { return most_waiting_; }
     /// Runs the tasks that are left, then ends the thread. Not by two threads at the same time.
     void stop() {
         {
@@ -50,6 +61,7 @@ private:
         }
     }
 
+    std::size_t most_waiting_;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<std::function<void()>> tasks_;

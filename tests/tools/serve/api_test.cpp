@@ -1,4 +1,5 @@
 // Endpoints, streams, queue and access of a whole server with a scripted engine.
+#include <future>
 #include <regex>
 #include <string>
 #include <string_view>
@@ -122,11 +123,13 @@ TEST(Api, TellsLogProbabilitiesInBothShapes) {
     EXPECT_EQ(content.at(0).at("logprob"), -0.5);
     EXPECT_EQ(content.at(0).at("bytes"), json::array({65}));
     EXPECT_EQ(content.at(0).at("top_logprobs").at(1).at("token"), "B");
+    EXPECT_EQ(content.at(0).at("top_logprobs").at(2).at("token"), "<end>");
     const json text = json::parse(server.post("/v1/completions", R"({"prompt": "Hi", "logprobs": 2})").body);
     const json& lists = text.at("choices").at(0).at("logprobs");
     EXPECT_EQ(lists.at("tokens"), json::array({"A", "A"}));
     EXPECT_EQ(lists.at("token_logprobs"), json::array({-0.5, -0.5}));
     EXPECT_EQ(lists.at("top_logprobs").at(0).at("B"), -1.5);
+    EXPECT_EQ(lists.at("top_logprobs").at(0).at("<end>"), -2.5);
     EXPECT_EQ(lists.at("text_offset"), json::array({0, 1}));
 }
 
@@ -180,6 +183,73 @@ TEST(Api, TheQueueHasAnEnd) {
     }));
     for (int i = 0; i < 5; ++i) server.engine.go_on();
     for (RawClient& client : clients) EXPECT_THAT(client.read_until("[DONE]"), HasSubstr("done"));
+}
+
+TEST(Api, ConnectionsPastTheLimitAreToldToComeLater) {
+    const ScriptedServer server;
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 64; ++i) clients.push_back(server.connect());
+    RawClient refused = server.connect();
+    const RawAnswer answer = read_answer(refused);
+    EXPECT_EQ(answer.status, 503);
+    EXPECT_THAT(answer.head, HasSubstr("Retry-After: "));
+    EXPECT_THAT(answer.head, Not(HasSubstr("x-should-retry")));
+}
+
+TEST(Api, RequestsThatWereLeftTakeNoPlace) {
+    ScriptedServer server;
+    server.engine.set_script({"|", "done"});
+    RawClient first = server.connect();
+    first.send(post_request("/v1/completions", kStreamedText));
+    ASSERT_TRUE(ScriptedServer::becomes([&] { return server.status().running.has_value(); }));
+    for (int i = 0; i < 20; ++i) {
+        RawClient leaves = server.connect();
+        leaves.send(post_request("/v1/completions", kStreamedText));
+        EXPECT_THAT(leaves.read_until("\r\n"), HasSubstr("200"));
+        leaves.leave();
+        ASSERT_TRUE(ScriptedServer::becomes(
+            [&] { return server.get("/metrics").body.find("slipstream:requests_deferred 0\n") != std::string::npos; }));
+    }
+    // All but the last were removed when another request came, though the first one runs still.
+    EXPECT_GE(server.status().totals.cancelled, 18);
+    server.engine.go_on();
+    EXPECT_THAT(first.read_until("[DONE]"), HasSubstr("done"));
+    EXPECT_TRUE(ScriptedServer::becomes([&] { return server.status().totals.cancelled == 20; }));
+    EXPECT_EQ(server.engine.tasks().size(), 1U);
+}
+
+TEST(Api, AContextThatBecameSmallerRefusesWhatWaited) {
+    ScriptedServer server;
+    server.engine.set_script({"|", "done"});
+    RawClient first = server.connect();
+    first.send(post_request("/v1/completions", kStreamedText));
+    ASSERT_TRUE(ScriptedServer::becomes([&] { return server.status().running.has_value(); }));
+    RawClient second = server.connect();
+    second.send(post_request("/v1/completions", kStreamedText));
+    second.read_until("\r\n\r\n");
+    server.engine.set_context(1);
+    server.engine.go_on();
+    EXPECT_THAT(second.read_until("}}"), HasSubstr("context_length_exceeded"));
+}
+
+TEST(Worker, RefusesTasksPastItsLimitAndAfterItsEnd) {
+    Worker worker(2);
+    std::promise<void> may_end;
+    std::promise<void> began;
+    int n_run = 0;
+    ASSERT_EQ(worker.add([&] {
+        began.set_value();
+        may_end.get_future().wait();
+    }),
+              Worker::Added::Yes);
+    began.get_future().wait();
+    EXPECT_EQ(worker.add([&] { ++n_run; }), Worker::Added::Yes);
+    EXPECT_EQ(worker.add([&] { ++n_run; }), Worker::Added::Yes);
+    EXPECT_EQ(worker.add([&] { ++n_run; }), Worker::Added::Full);
+    may_end.set_value();
+    worker.stop();
+    EXPECT_EQ(n_run, 2);
+    EXPECT_EQ(worker.add([&] { ++n_run; }), Worker::Added::Ended);
 }
 
 TEST(Api, AClientThatLeavesFreesTheEngine) {
@@ -299,10 +369,10 @@ TEST(ApiTools, WhatIsNoCallStaysText) {
 TEST(ApiTools, EndAfterOneCallWhereAsked) {
     ScriptedServer server({}, kToolTemplate);
     server.engine.set_script({std::string(kCall), "|", std::string(kCall)});  // nobody lets it go on
-    const json choice =
-        json::parse(server.post("/v1/chat/completions", tool_request(R"(, "parallel_tool_calls": false)")).body)
-            .at("choices")
-            .at(0);
+    const json answer =
+        json::parse(server.post("/v1/chat/completions", tool_request(R"(, "parallel_tool_calls": false)")).body);
+    EXPECT_EQ(answer.at("slipstream").at("stop_reason"), "eos");
+    const json& choice = answer.at("choices").at(0);
     EXPECT_EQ(choice.at("finish_reason"), "tool_calls");
     EXPECT_EQ(choice.at("message").at("tool_calls").size(), 1U);
 }
@@ -401,9 +471,16 @@ TEST(Access, TakesKnownOriginsAlone) {
     for (const char* origin : {"http://evil.example", "http://localhost:3000", "null", "http://localhost:8080.evil"}) {
         const RawAnswer refused = answer(origin);
         EXPECT_EQ(refused.status, 403) << origin;
-        EXPECT_THAT(refused.body, HasSubstr("--allow-origin")) << origin;
+        EXPECT_THAT(refused.body, HasSubstr(std::string("--allow-origin ") + origin)) << origin;
         EXPECT_THAT(refused.head, Not(HasSubstr("Access-Control"))) << origin;
     }
+}
+
+TEST(Access, KnownPagesCanReadRefusals) {
+    const ScriptedServer server({.key = "k", .origins = {"app://a"}});
+    const RawAnswer refused = ask(server, "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nOrigin: app://a\r\n\r\n");
+    EXPECT_EQ(refused.status, 401);
+    EXPECT_THAT(refused.head, HasSubstr("Access-Control-Allow-Origin: app://a\r\n"));
 }
 
 TEST(Access, AnswersPreflights) {

@@ -352,6 +352,7 @@ TEST_F(HttpServerSockets, AClientThatReadsNothingForHalfAMinuteIsGone) {
     client.send(get_request("/whole"));
     const auto exchange = handler_.next();
     exchange->answer({.body = std::string(64 << 20, 'x')});  // more than the buffers of both sides
+    client.read_until("\r\n\r\n");  // the server has begun to send, however slow the machine is
     // Each step is long enough for a write that the system could still take.
     for (int i = 0; i < 20; ++i) {
         std::this_thread::sleep_for(milliseconds(50));
@@ -389,6 +390,18 @@ TEST_F(HttpServerSockets, StopsWithItsAnswersSent) {
     exchange->answer({.status = 503, .body = "stopping"});
     server_.stop();
     EXPECT_EQ(read_answer(waits).body, "stopping");
+}
+
+TEST_F(HttpServerSockets, AnAnswerThatIsBeingSentOutlivesTheEnd) {
+    RawClient client = connect();
+    client.send(get_request("/a"));
+    const std::string body(16 << 20, 'x');  // more than the buffers of both sides
+    handler_.next()->answer({.body = body});
+    let_tick();
+    server_.cancel_all();
+    let_tick();
+    server_.stop();
+    EXPECT_EQ(read_answer(client).body.size(), body.size());
 }
 
 TEST_F(HttpServerSockets, ABusyPortIsNamed) {

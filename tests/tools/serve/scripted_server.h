@@ -30,7 +30,9 @@ public:
     [[nodiscard]] std::int64_t vocab_size() const override { return 256; }
     [[nodiscard]] std::optional<TokenId> bos_id() const override { return std::nullopt; }
     [[nodiscard]] bool adds_bos() const override { return false; }
-    [[nodiscard]] TokenKind token_kind(TokenId) const override { return TokenKind::Normal; }
+    [[nodiscard]] TokenKind token_kind(TokenId id) const override {
+        return id == 0 ? TokenKind::Control : TokenKind::Normal;
+    }
     [[nodiscard]] std::vector<TokenId> end_tokens() const override { return {0}; }
     [[nodiscard]] std::vector<TokenId> encode(std::string_view text, SpecialTokens,
                                               const std::atomic<bool>*) const override {
@@ -38,8 +40,10 @@ public:
         for (const unsigned char byte : text) ids.push_back(byte);
         return ids;
     }
-    [[nodiscard]] std::string_view piece(TokenId id) const override { return bytes_[static_cast<std::size_t>(id)]; }
-    [[nodiscard]] std::string_view token_bytes(TokenId id) const override { return piece(id); }
+    [[nodiscard]] std::string_view piece(TokenId id) const override {
+        return id == 0 ? "<end>" : std::string_view(bytes_[static_cast<std::size_t>(id)]);
+    }
+    [[nodiscard]] std::string_view token_bytes(TokenId id) const override { return id == 0 ? "" : piece(id); }
     [[nodiscard]] bool adds_space_prefix() const override { return false; }
 
 protected:
@@ -58,7 +62,7 @@ class ScriptedEngine final : public TextEngine {
 public:
     explicit ScriptedEngine(std::int64_t context_tokens) : context_tokens_(context_tokens) {}
 
-    [[nodiscard]] std::int64_t context_tokens() const override { return context_tokens_; }
+    [[nodiscard]] std::int64_t context_tokens() const override { return context_tokens_.load(); }
     [[nodiscard]] TextOutcome generate(const TextTask& task, const TextTaskCallbacks& callbacks) override {
         const auto n_prompt = static_cast<std::int64_t>(task.prompt.tokens.size());
         TextOutcome outcome;
@@ -83,7 +87,7 @@ public:
                 return outcome;
             }
             std::vector<TokenLogprob> logprobs;
-            if (task.n_logprobs) logprobs.push_back({'A', -0.5F, {{'A', -0.5F}, {'B', -1.5F}}});
+            if (task.n_logprobs) logprobs.push_back({'A', -0.5F, {{'A', -0.5F}, {'B', -1.5F}, {0, -2.5F}}});
             callbacks.on_text(word);
             const TokenId token = 'A';
             callbacks.on_commit({&token, 1}, logprobs);
@@ -92,6 +96,7 @@ public:
         return outcome;
     }
 
+    void set_context(std::int64_t n_tokens) { context_tokens_.store(n_tokens); }
     void set_script(std::vector<std::string> words) {
         const std::lock_guard lock(mutex_);
         script_ = std::move(words);
@@ -121,7 +126,7 @@ private:
         return true;
     }
 
-    std::int64_t context_tokens_;
+    std::atomic<std::int64_t> context_tokens_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<std::string> script_{"Hello", " world"};

@@ -123,6 +123,8 @@ TEST(TextRequest, RefusesByNameWhatIsNotServed) {
         EXPECT_EQ(refused_by_both(std::string(R"(, ")") + name + R"(": "x")"), name);
     EXPECT_EQ(refused_by_both(R"(, "response_format": {"type": "json_object"})"), "response_format");
     EXPECT_EQ(refused_by_both(R"(, "response_format": {"type": "text"})"), "none");
+    EXPECT_EQ(refused_by_both(R"(, "modalities": ["text"])"), "none");
+    EXPECT_EQ(refused_by_both(R"(, "modalities": ["text", "audio"])"), "modalities");
     EXPECT_EQ(refused_by_both(R"(, "n": 2)"), "n");
     EXPECT_EQ(refused_by_both(R"(, "n": 1)"), "none");
     EXPECT_EQ(refused_by_both(R"(, "min_tokens": 3)"), "min_tokens");
