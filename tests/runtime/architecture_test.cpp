@@ -139,8 +139,10 @@ TEST_P(Q8Cache, GivesTheGoldenLogitsOfRoundedRows) {
         const std::vector<float> single = run(1, 1);
         const std::span<const float> last(single.data() + single.size() - golden.logits.size(), golden.logits.size());
         // A number in the middle between two codes may be rounded to the other one than in double. Rounding itself
-        // moves the logits by 9e-6 (qwen3) to 3e-4.
-        EXPECT_LT(nmse(last, golden.logits_q8), 2e-7);
+        // moves the logits by 9e-6 (qwen3) to 3e-4. Integer products also round queries and weights, to 16 bits, so
+        // more numbers of the layers above become the other code: without one 2e-10 (qwen3), with some up to 1.5e-5.
+        const bool integers = form == CpuForm::Avx512Vnni || form == CpuForm::Avx512Bf16;
+        EXPECT_LT(nmse(last, golden.logits_q8), integers ? 0.1 * nmse(last, golden.logits) : 2e-7);
         EXPECT_GT(nmse(last, golden.logits), 5e-6);
         EXPECT_TRUE(same_bits(single, run(2, n_tokens))) << "in one pass";
         EXPECT_TRUE(same_bits(single, run(1, 7))) << "in pieces of 7";
