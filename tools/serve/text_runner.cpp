@@ -103,24 +103,27 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status,
         answer.flush();
         if (answer.is_complete()) outcome.result.stop_reason = StopReason::EndToken;
         const bool is_cut = outcome.result.stop_reason == StopReason::Interrupt;
+        status.update([&](StatusSnapshot& state) {  // first: a client may look at it as soon as it has its answer
+            state.running.reset();
+            ++(is_cut ? state.totals.cancelled : state.totals.finished);
+            count(outcome, state.totals);
+        });
         if (is_cut)
             job.writer->fail(ApiError::stopping());
         else
             job.writer->finish(outcome);
-        status.update([&](StatusSnapshot& state) {
-            ++(is_cut ? state.totals.cancelled : state.totals.finished);
-            count(outcome, state.totals);
-        });
         log(fmt::format("request {}: {}; {}", job.id, describe(outcome),
                         is_cut ? "given up" : stop_reason_name(outcome.result.stop_reason)));
     } catch (const std::exception& failure) {
         const bool is_cut = job.exchange->cancelled().load() && !answer.is_complete();
+        status.update([&](StatusSnapshot& state) {
+            state.running.reset();
+            ++(is_cut ? state.totals.cancelled : state.totals.failed);
+        });
         job.writer->fail(ApiError::of(failure));
-        status.update([&](StatusSnapshot& state) { ++(is_cut ? state.totals.cancelled : state.totals.failed); });
         log(is_cut ? fmt::format("request {}: given up", job.id)
                    : fmt::format("request {} failed: {}", job.id, failure.what()));
     }
-    status.update([](StatusSnapshot& state) { state.running.reset(); });
 }
 
 }  // namespace slipstream::tools
