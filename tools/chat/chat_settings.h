@@ -15,9 +15,10 @@ namespace slipstream::tools {
 /// strings are constants of the program.
 [[nodiscard]] std::span<const std::string_view> setting_names();
 
-/// Changes the setting called `name` to `value`. "stop" takes one text, in which \n stands for a newline, or "none" to
-/// remove all. `where` is the source of the value in error messages ("/set"). Throws UsageError for an unknown name
-/// (the error names the closest one) and for a value out of range; `settings` is then unchanged.
+/// Sets the setting `name` to `value`. For "stop", `value` is one stop text, in which \n stands for a newline, or
+/// "none", which removes all stop texts. `where` is the source of the value in error messages ("/set"). Throws
+/// UsageError for an unknown name (the error names the closest one) and for a value out of range; `settings` is then
+/// unchanged.
 void change_setting(ChatSettings& settings, std::string_view name, const std::string& value, std::string_view where);
 
 /// Returns name and value, "temperature 0.8", in the form that change_setting() accepts; several stop texts are listed

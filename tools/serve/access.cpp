@@ -13,11 +13,13 @@ namespace slipstream::tools {
 
 namespace {
 
-// Returns the name of "name:port" or "[address]:port".
+// Returns the name of "name:port" or "[address]:port", the port being optional; an empty text if it is neither.
 std::string host_name(std::string_view authority) {
     if (authority.starts_with('[')) {
         const std::size_t end = authority.find(']');
-        return end == std::string_view::npos ? std::string() : std::string(authority.substr(1, end - 1));
+        if (end == std::string_view::npos) return {};
+        const std::string_view rest = authority.substr(end + 1);
+        return rest.empty() || rest.starts_with(':') ? std::string(authority.substr(1, end - 1)) : std::string();
     }
     return std::string(authority.substr(0, authority.rfind(':')));
 }

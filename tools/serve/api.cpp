@@ -19,9 +19,9 @@ namespace slipstream::tools {
 
 namespace {
 
-// Requests whose clients have left hold their bodies until the parser's thread comes to them. As many as there are
-// connections, so that only those can be too many.
-constexpr std::size_t kMostUnparsed = 64;
+// Most requests that wait for the parser's thread. Each holds its body, also after its client has left, until the
+// thread takes it. A connected client has one request, so without such requests this limit is never reached.
+constexpr std::size_t kMostUnparsed = HttpLimits{}.n_connections;
 constexpr std::string_view kModelsPrefix = "/v1/models/";
 
 bool is_open(std::string_view path) {

@@ -24,8 +24,9 @@ namespace slipstream::tools {
 
 struct ApiOptions {
     AccessRules access{};
-    SamplingSettings sampling{};    // for what a request does not say
-    TextGenerationOptions text{};   // likewise
+    // Used where a request does not set a field itself.
+    SamplingSettings sampling{};
+    TextGenerationOptions text{};
     std::size_t most_waiting = 16;  // requests
     /// Called with lines for the user; on any thread.
     std::function<void(std::string_view)> on_detail{};

@@ -200,9 +200,10 @@ void HttpServer::Impl::Connection::on_read(error_code error, std::size_t n) {
     read();
 }
 
-// Reads what was received, as far as answers allow.
+// Parses the received bytes, request by request. Stops at a request whose answer is not complete: the bytes after it
+// are parsed when that answer ends.
 void HttpServer::Impl::Connection::parse() {
-    if (std::exchange(parsing_, true)) return;  // the loop that runs goes on with the next request
+    if (std::exchange(parsing_, true)) return;  // called by on_request() below, whose loop parses the next request
     while ((state_ == State::Head || state_ == State::Body) && !left_) {
         const HttpReader::Step step = reader_.read();
         if (step == HttpReader::Step::NeedsMore) break;

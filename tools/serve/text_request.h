@@ -36,8 +36,9 @@ struct TextRequest {
 /// What a request is parsed with.
 struct RequestContext {
     std::int64_t vocab = 0;
-    SamplingSettings sampling{};                               // for what a request does not say
-    TextGenerationOptions text{};                              // likewise
+    // Used where the request does not set a field itself.
+    SamplingSettings sampling{};
+    TextGenerationOptions text{};
     std::function<void(std::string_view field)> on_ignored{};  // a field that has no effect here
 };
 

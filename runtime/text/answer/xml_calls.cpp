@@ -73,8 +73,9 @@ AllowedTypes types_of(const OfferedTool* tool, std::string_view parameter) {
     return types;
 }
 
-// Returns the JSON text of a value. "null" stands for null even where a string is allowed beside it; else a string
-// wins.
+// Returns `value`, the text between the parameter's tags, as JSON. `types` are those of the tool's schema. If null is
+// allowed, the text "null" becomes null. Otherwise the text becomes a string if strings are allowed, or if it is not
+// JSON of an allowed type.
 std::string to_json(const std::string& value, const AllowedTypes& types) {
     if (value == "null" && types.null) return "null";
     if (types.string) return to_json_string(value);

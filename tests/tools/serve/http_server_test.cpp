@@ -1,4 +1,5 @@
-// Sockets, limits and time of the HTTP server, without any endpoint behind it.
+// HttpServer over real sockets, with a clock that the tests move and a handler in place of the API: requests in any
+// pieces, limits of size and time, malformed and ambiguous requests, clients that leave.
 #include "tools/serve/http_server.h"
 
 #include <array>
