@@ -127,9 +127,19 @@ step_exact_demo() {
         --ctx 2048 --max-tokens 400
 }
 
-# Of random weights, a token a byte: a prompt of more pieces than hidden states have buffers.
-step_exact_1b() {
-    need_model 1b llama3.2-1b Q4_K_M 16 || return
-    cat "$ROOT/LICENSE" "$ROOT/LICENSE" | head -c 1800 >"$STEP_DIR/prompt.txt"
-    exact_model 1b -m "$MODEL" --prompt-file "$STEP_DIR/prompt.txt" --ctx 8192 --max-tokens 64
+# A KV cache of 8-bit codes.
+step_exact_q8() {
+    exact_model demo-q8 -m "$ROOT/tools/demo_model/target" --prompt-file "$ROOT/tools/demo_model/prompts/three_sons.txt" \
+        --ctx 2048 --max-tokens 200 --kv-type q8
 }
+
+# exact_random NAME SHAPE LAYERS: a model of random weights, a token a byte: a prompt of more pieces than hidden states
+# have buffers.
+exact_random() {
+    need_model "$1" "$2" Q4_K_M "$3" || return
+    cat "$ROOT/LICENSE" "$ROOT/LICENSE" | head -c 1800 >"$STEP_DIR/prompt.txt"
+    exact_model "$1" -m "$MODEL" --prompt-file "$STEP_DIR/prompt.txt" --ctx 8192 --max-tokens 64
+}
+step_exact_1b() { exact_random 1b llama3.2-1b 16; }
+# Windows of 512 positions in five layers of six: their rings are overwritten within the prompt.
+step_exact_windows() { exact_random windows gemma3-1b 26; }

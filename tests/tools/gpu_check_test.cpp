@@ -254,8 +254,8 @@ TEST_F(GpuCheck, ThePartTwoLooksCloser) {
         names.push_back(entry.at("name"));
         EXPECT_EQ(entry.at("outcome"), "passed") << entry.dump();
     }
-    EXPECT_THAT(names, testing::ElementsAre("memcheck", "racecheck", "profile", "long-context", "exact-1b",
-                                            "resident-q4", "resident-bf16"));
+    EXPECT_THAT(names, testing::ElementsAre("memcheck", "racecheck", "profile", "long-context", "exact-1b", "exact-q8",
+                                            "exact-windows", "resident-q4", "resident-bf16"));
     EXPECT_EQ(step(all, "memcheck").at("figures").at("clean"), 3);
     EXPECT_THAT(std::string(step(all, "profile").at("line")), HasSubstr("4 of 4 kernels"));
 }

@@ -310,17 +310,19 @@ TEST(Plan, WhatDoesNotFitIsRefusedWithTheNumbers) {
 
 // `generate` keeps the model's context whatever the device's budget is, so `plan` of a file does not shorten it either.
 TEST(Plan, RefusesABudgetInTheWordsOfGenerate) {
-    const auto refusal = [](std::vector<std::string> arguments) {
-        for (const char* option : {"--devices", "cpu", "--device-memory", "14500000", "--draft", "context"})
-            arguments.emplace_back(option);
-        return run_program(arguments);
-    };
-    const ProgramResult planned = refusal({"plan"});
-    const ProgramResult generated = refusal({"generate", "-p", "x", "-n", "1"});
-    EXPECT_EQ(planned.code, 1);
-    EXPECT_EQ(generated.code, 1);
-    EXPECT_THAT(planned.err, HasSubstr("is too small"));
-    EXPECT_THAT(generated.err, HasSubstr(planned.err));
+    for (const char* memory : {"14500000", "1K"}) {  // 1K does not even hold the workspace
+        const auto refusal = [&](std::vector<std::string> arguments) {
+            for (const char* option : {"--devices", "cpu", "--device-memory", memory, "--draft", "context"})
+                arguments.emplace_back(option);
+            return run_program(arguments);
+        };
+        const ProgramResult planned = refusal({"plan"});
+        const ProgramResult generated = refusal({"generate", "-p", "x", "-n", "1"});
+        EXPECT_EQ(planned.code, 1);
+        EXPECT_EQ(generated.code, 1);
+        EXPECT_THAT(planned.err, HasSubstr("is too small"));
+        EXPECT_THAT(generated.err, HasSubstr(planned.err));
+    }
 }
 
 TEST(Plan, OptionsThatCannotActAreMistakes) {

@@ -89,9 +89,18 @@ KvPlacement LoadedModel::kv_placement(std::size_t device) const {
 
 // Plans what is resident, and makes the arena for what streams and for the hidden states between several devices.
 void LoadedModel::make_plan(const RunNeeds& needs) {
-    for (std::size_t i = 0; i < devices().size(); ++i)
-        reserve_workspace(*devices()[i].device, Forward::workspace_shapes(shard_config(i), kv_dtype(), needs.forward));
-    EnginePlanRequest plan_request{.needs = needs, .ring_bytes = offload().ring, .has_workspace = true};
+    EnginePlanRequest plan_request{.needs = needs, .ring_bytes = offload().ring};
+    const PlacementRequest before = placement_request(*this, plan_request);
+    try {
+        for (std::size_t i = 0; i < devices().size(); ++i)
+            reserve_workspace(*devices()[i].device,
+                              Forward::workspace_shapes(shard_config(i), kv_dtype(), needs.forward));
+    } catch (const OutOfBudget&) {
+        // A budget below the workspace is also below the plan's least, which its refusal names.
+        SplitPlan{split_plan_request(before)};
+        throw;
+    }
+    plan_request.has_workspace = true;
     const auto plan = [&] {
         const PlacementRequest request = placement_request(*this, plan_request);
         plan_ = std::make_unique<SplitPlan>(split_plan_request(request));

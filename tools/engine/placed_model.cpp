@@ -24,6 +24,13 @@
 
 namespace slipstream::tools {
 
+namespace {
+
+// Compute capability of the GPUs on which the whole of cuda_card_tests has passed (tests/gpu_reports).
+constexpr int kTestedCapability = 90;
+
+}  // namespace
+
 OpenedModel::OpenedModel(std::filesystem::path path) : path_(std::move(path)), files_(ModelFiles::open(path_)) {}
 
 void OpenedModel::check_host_memory(std::int64_t context_tokens) const {
@@ -115,13 +122,14 @@ void PlacedModel::make_devices(const ComputeOptions& options, const EngineCallba
                           .faults = faults_.get()}),
              .throttled_link_bytes_per_second = limits.link_bytes_per_second});
         const Device& device = *devices_.back().device;
-        if (choice.card)
-            callbacks.note(
-                fmt::format("{} computes ({}); this backend was tested in emulation only so far: where a "
-                            "text looks wrong compare --devices cpu",
-                            choice.name(), device.instruction_form()));
-        if (const auto* card = dynamic_cast<const CudaDevice*>(&device); card != nullptr && !card->no_blas().empty())
-            callbacks.note(card->no_blas());
+        if (const auto* card = dynamic_cast<const CudaDevice*>(&device)) {
+            callbacks.note(fmt::format("{} computes ({}){}", choice.name(), device.instruction_form(),
+                                       card->properties().sm == kTestedCapability
+                                           ? ""
+                                           : "; this backend has run on GPUs of compute capability 9.0 only so far: "
+                                             "if a text looks wrong, compare --devices cpu"));
+            if (!card->no_blas().empty()) callbacks.note(card->no_blas());
+        }
         names += fmt::format("{}{}", names.empty() ? "" : ",", choice.name());
     }
     rates_.resize(devices_.size());

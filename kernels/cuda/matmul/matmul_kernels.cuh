@@ -13,7 +13,6 @@
 //
 // A launch may have several matrices, whose thread blocks follow one another: a thread block has rows of one matrix.
 // For up to 8 tokens the last matrix may have another type (matmul_mixed.cu).
-// last one may be of another type (matmul_mixed.cu).
 #pragma once
 
 #include "kernels/cuda/matmul/matmul_ahead.cuh"
