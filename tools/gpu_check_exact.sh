@@ -102,6 +102,8 @@ exact_model() {
             capped_run most-streams "${CAPS[-1]}" "$sampling" "$draft" || keep_late
         done
     done
+    # Drafting over a part of the KV cache, with all weights resident.
+    if [ ${#CAPS[@]} -gt 0 ]; then capped_run view "${CAPS[0]}" greedy retrieval,context || keep_late; fi
     exact_run self-check "$RESIDENT" greedy auto --self-check || keep_late
     if [ "$status" -ne 124 ] && ! one_line "$EXACT_DIR/run.json" | grep -q '"exact": *true'; then
         EXACT_BAD+=("self-check: the statistics do not say \"exact\": true")

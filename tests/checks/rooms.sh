@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks that pages of documentation repeat no line of 200 characters or more, and that their links to files exist.
 # Gives advice about size, which never fails: folders with more than 40 files and files with more than 500 lines in
-# kernels, draft, runtime (without runtime/text), offload and tools. Data files are not counted.
+# kernels, draft, runtime (without runtime/text), offload and tools. Data files are not counted. Reports that
+# tools/gpu_check wrote (tests/gpu_reports) are no pages.
 # usage: rooms.sh ROOT         prints one line per offence ("advice: ..." for sizes); exit code 1 for an offence only
 #        rooms.sh --self-test  builds small trees and requires that each offence and each advice is found
 set -euo pipefail
@@ -37,7 +38,7 @@ check() {
         xargs -0 -r awk -v max=$max_lines 'FNR == max + 1 { print "advice: " FILENAME ": over " max " lines; consider a split by unit" }') || true
     if [ -n "$found" ]; then echo "$found"; fi
 
-    mapfile -t pages < <(grep -E '\.md$' "$list" || true)
+    mapfile -t pages < <(grep -E '\.md$' "$list" | grep -vE '^tests/gpu_reports/[0-9]' || true)
     for page in "${pages[@]}"; do
         while IFS= read -r target; do
             target=${target%%#*}
@@ -100,6 +101,7 @@ long=$(printf 'x%.0s' $(seq $long_line))
 text draft/NOTES.md "$long"$'\n'"$long"$'\n'; expect refused 'a paragraph twice'
 many_files draft 41; printf '%s\n%s\n' "$long" "$long" >"$tree/draft/NOTES.md"; expect refused 'advice beside an offence'
 text draft/NOTES.md "$long"$'\n'"y$long"$'\n'; expect pass 'two paragraphs'
+text tests/gpu_reports/20260101-card.md "$long"$'\n'"$long"$'\n'; expect pass 'a report'
 text draft/NOTES.md 'see [there](../offload/README.md)'; expect refused 'a link to nowhere'
 text draft/NOTES.md 'see [there](NOTES.md#figures), [here](https://host/x)'; expect pass 'links'
 echo "$judged small trees checked"

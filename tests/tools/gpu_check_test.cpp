@@ -299,7 +299,7 @@ TEST_F(GpuCheck, ExactnessRunsStreamWeightsAndKvAndGuess) {
                                            : "resident",
                                  run.at("sampling").get<std::string>(), run.at("draft").get<std::string>()));
     }
-    EXPECT_EQ(kinds.size(), 12U);  // three placements, two samplings, with guesses and without
+    EXPECT_EQ(kinds.size(), 13U);  // three placements, two samplings, with draft tokens and without; one over a view
     EXPECT_LT(least_cap, 210000);  // the least that the refusal names, 196K, and a little
 }
 

@@ -111,6 +111,8 @@ std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, con
                     .rounding = WeightRounding::Q8_0,  // reads half the bytes; the target checks the result
                     .tag = MemoryTag::Draft,
                     .on_progress = on_progress});
+    // A GPU is measured now: once the target is there, its budget may be full.
+    engine.planned_seconds = resident_planned_seconds(*engine.files, config.kv_dtype, WeightRounding::Q8_0, target);
     return engine;
 }
 
@@ -133,8 +135,7 @@ EngineDrafter::EngineDrafter(const DraftSettings& draft, const PlacedModel& targ
         for_target.tokenizer_fingerprint = tokenizer_fingerprint(*make_tokenizer(target.files().tokenizer_source()));
     if (draft_model != nullptr) {
         for_target.draft_model = draft_model->model.get();
-        for_target.draft_planned_seconds = resident_planned_seconds(
-            *draft_model->files, draft_model->files->config().kv_dtype, WeightRounding::Q8_0, target);
+        for_target.draft_planned_seconds = draft_model->planned_seconds;
     }
     for_target.on_progress = [&](std::string_view what, double done, double total) { progress(done, total, what); };
     for_target.on_note = [callbacks](std::string_view note) { callbacks.note(note); };

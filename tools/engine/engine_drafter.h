@@ -16,6 +16,7 @@ struct EngineDraftModel {
     std::filesystem::path path;
     std::unique_ptr<ModelFiles> files;
     std::unique_ptr<Model> model;
+    draft::PlannedSeconds planned_seconds;  // of its passes
 };
 
 /// Returns the path of the draft model; empty if no source needs one, or if the target has none of its own.

@@ -108,6 +108,8 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
         return request;
     };
     plan();
+    // A GPU is measured now: once the weights are there, its budget may be full.
+    if (device().kind() == DeviceKind::Cuda) static_cast<void>(rates(0));
     if (!plan_->streams() && devices().size() == 1) return;
     // Something streams, or there are several devices: plan again with the machine's rates, on which the best plan
     // depends. For several devices the plan is also the only source of pass times.

@@ -22,12 +22,35 @@ draft::PlannedSeconds seconds_by(std::shared_ptr<const Plan> plan) {
     };
 }
 
+// The seconds of passes over `files`, all of it on a device with those rates.
+draft::PlannedSeconds seconds_by_rates(const ModelFiles& files, const ModelWeights& weights, DType kv_dtype,
+                                       WeightRounding rounding, const PassRates& rates, std::int64_t context_tokens) {
+    return seconds_by(std::make_shared<const ModelPlan>(ModelPlanRequest{.config = &files.config(),
+                                                                         .weights = &weights,
+                                                                         .rounding = rounding,
+                                                                         .kv_dtype = kv_dtype,
+                                                                         .context_tokens = context_tokens,
+                                                                         .budget_bytes = kEverything,
+                                                                         .rates = rates,
+                                                                         .link_bytes_per_second = 1.0,
+                                                                         .pass_tokens = 1}));
+}
+
+// The seconds of passes of the model on its only device. A GPU was measured before the weights filled its budget
+// (LoadedModel::make_plan).
+draft::PlannedSeconds seconds_alone(const LoadedModel& model) {
+    if (model.device().kind() != DeviceKind::Cuda)
+        return resident_planned_seconds(model.files(), model.kv_dtype(), WeightRounding::None, model);
+    return seconds_by_rates(model.files(), model.weights(), model.kv_dtype(), WeightRounding::None,
+                            model.rates(0).rates, model.context_tokens());
+}
+
 }  // namespace
 
 draft::PlannedSeconds target_planned_seconds(const LoadedModel& model) {
     if (model.streams() || model.devices().size() > 1)
         return seconds_by(std::make_shared<const SplitPlan>(*model.plan()));
-    return resident_planned_seconds(model.files(), model.kv_dtype(), WeightRounding::None, model);
+    return seconds_alone(model);
 }
 
 SplitPlan resident_plan(const PlacedModel& model, std::int64_t context_tokens) {
@@ -42,8 +65,7 @@ SplitPlan resident_plan(const PlacedModel& model, std::int64_t context_tokens) {
 
 // The rates of several devices were measured when they were planned.
 draft::PlannedSeconds view_planned_seconds(const LoadedModel& model) {
-    if (model.devices().size() == 1)
-        return resident_planned_seconds(model.files(), model.kv_dtype(), WeightRounding::None, model);
+    if (model.devices().size() == 1) return seconds_alone(model);
     return seconds_by(std::make_shared<const SplitPlan>(resident_plan(model, model.context_tokens())));
 }
 
@@ -59,15 +81,7 @@ draft::PlannedSeconds resident_planned_seconds(const ModelFiles& files, DType kv
                        .card = model.device().kind() == DeviceKind::Cuda ? &model.device() : nullptr,
                        .effort = RateEffort::Compute},
                       model.rates_options(), model.callbacks());
-    return seconds_by(std::make_shared<const ModelPlan>(ModelPlanRequest{.config = &files.config(),
-                                                                         .weights = &weights,
-                                                                         .rounding = rounding,
-                                                                         .kv_dtype = kv_dtype,
-                                                                         .context_tokens = model.context_tokens(),
-                                                                         .budget_bytes = kEverything,
-                                                                         .rates = machine.rates,
-                                                                         .link_bytes_per_second = 1.0,
-                                                                         .pass_tokens = 1}));
+    return seconds_by_rates(files, weights, kv_dtype, rounding, machine.rates, model.context_tokens());
 }
 
 }  // namespace slipstream::tools
