@@ -72,9 +72,32 @@ TEST(Options, UnderstandsTheNamesOfLlamaCpp) {
 }
 
 TEST(Options, AnswersNamesWithoutACounterpart) {
-    EXPECT_THAT(error_of({"generate", "-ngl", "99"}), HasSubstr("--device-memory"));
+    EXPECT_THAT(error_of({"generate", "-ngl", "20"}),
+                HasSubstr("-ngl 20: what lies on a device follows from --device-memory"));
+    EXPECT_THAT(error_of({"generate", "-ngl"}), HasSubstr("--device-memory"));
     EXPECT_THAT(error_of({"generate", "-ts", "1,1"}), HasSubstr("--split"));
-    EXPECT_THAT(error_of({"generate", "-fa"}), HasSubstr("leave it out"));
+    EXPECT_THAT(error_of({"generate", "-fa", "off"}), HasSubstr("leave it out"));
+    EXPECT_THAT(error_of({"generate", "--mlock=1"}), HasSubstr("takes no value"));
+    EXPECT_THAT(error_of({"chat", "-st"}), HasSubstr("'generate' answers once"));
+    EXPECT_EQ(error_of({"generate", "--metrics"}), "unknown option --metrics");
+    EXPECT_EQ(error_of({"inspect", "-fa"}), "unknown option -fa");
+}
+
+// Scripts made for llama.cpp go on: what they ask for happens anyway.
+TEST(Options, OptionsForWhatHappensAnywayAreTakenWithANote) {
+    const ParsedCommandLine all = parse({"generate", "-ngl", "99", "-fa", "on", "--mlock", "-st", "-p", "x"});
+    EXPECT_THAT(all.values.at("prompt"), ElementsAre("x"));
+    EXPECT_FALSE(all.values.contains("devices"));
+    EXPECT_THAT(all.notes, ElementsAre(HasSubstr("-ngl 99: all layers are computed on the device"),
+                                       HasSubstr("-fa: there is one"), HasSubstr("--mlock: "), HasSubstr("-st: ")));
+    for (const char* value : {"all", "999", "-1", "auto"})
+        EXPECT_EQ(parse({"generate", "-ngl", value, "-p", "x"}).notes.size(), 1U) << value;
+    const ParsedCommandLine none = parse({"generate", "--n-gpu-layers=0", "-p", "x"});
+    EXPECT_THAT(none.values.at("devices"), ElementsAre("cpu"));
+    EXPECT_THAT(none.notes, ElementsAre(HasSubstr("--devices cpu is taken")));
+    // A value of -fa is not needed; a text after it stays a text.
+    EXPECT_THAT(parse({"generate", "-fa", "a text"}).values.at("prompt"), ElementsAre("a text"));
+    EXPECT_THAT(parse({"generate", "-p", "x"}).notes, IsEmpty());
 }
 
 TEST(Options, RefusesWhatThisVersionDoesNotHave) {

@@ -41,7 +41,7 @@ TEST(Failures, UsageErrorsAreTwo) {
     EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "--draft", "magic"}), HasSubstr("'magic'"));
     EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "--devices", "gpu"}), HasSubstr("'gpu'"));
     EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "--threads", "0"}), HasSubstr("--threads"));
-    EXPECT_THAT(answer(2, {"generate", "-ngl", "99"}), HasSubstr("-ngl"));
+    EXPECT_THAT(answer(2, {"generate", "-ngl", "20"}), HasSubstr("-ngl 20"));
     EXPECT_THAT(answer(2, {"generate", "--prompt", "x", "-q", "-v"}), HasSubstr("exclude"));
     EXPECT_THAT(answer(2, {"perplexity"}), HasSubstr("--file"));
     EXPECT_THAT(answer(2, {"perplexity", "--tokens", "x"}), HasSubstr("--logits"));

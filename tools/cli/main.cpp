@@ -65,6 +65,7 @@ int run_command(const std::vector<CommandSpec>& commands, const ParsedCommandLin
     check_output_files(settings);
     console.emplace(verbosity(settings), terminal_use(environment), settings.path("log-file"));
     if (!mistake.empty()) console->note(mistake);
+    for (const std::string& note : parsed.notes) console->note(note);
     if (!config.name.empty()) console->detail(fmt::format("configuration: {}", config.name));
     CommandContext context{settings, *console};
     return parsed.command->run(context);

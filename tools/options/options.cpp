@@ -15,6 +15,7 @@
 #include "tools/options/closest_name.h"
 #include "tools/options/help_files.h"
 #include "tools/options/help_text.h"
+#include "tools/options/llama_options.h"
 
 namespace slipstream::tools {
 
@@ -39,42 +40,6 @@ constexpr std::array kRenamed{Renamed{"-dev", "--devices"},
                               Renamed{"--no-conversation", "--no-template"}};
 // llama.cpp's options for a conversation, which here is the command `chat`.
 constexpr std::array<std::string_view, 2> kConversation{"-cnv", "--conversation"};
-
-// llama.cpp's options without a counterpart; `answer` goes into the error.
-struct Answered {
-    std::string_view theirs, answer;
-};
-constexpr std::string_view kPlacement = "what lies on a device follows from --device-memory; leave it out";
-constexpr std::string_view kSeveralCards =
-    "--devices, --split and --shares say how several devices share a model; leave it out";
-constexpr std::string_view kAttention = "there is one attention here and it needs no switch; leave it out";
-constexpr std::string_view kPasses = "passes are as large as pays (--budget bounds them); leave it out";
-constexpr std::string_view kFiles = "weights are read into memory of their own; leave it out";
-constexpr std::array kAnswered{
-    Answered{"-ngl", kPlacement},
-    Answered{"--n-gpu-layers", kPlacement},
-    Answered{"-ot", kPlacement},
-    Answered{"--override-tensor", kPlacement},
-    Answered{"-cmoe", kPlacement},
-    Answered{"-ts", kSeveralCards},
-    Answered{"--tensor-split", kSeveralCards},
-    Answered{"-sm", kSeveralCards},
-    Answered{"--split-mode", kSeveralCards},
-    Answered{"-fa", kAttention},
-    Answered{"--flash-attn", kAttention},
-    Answered{"-st", "'generate' answers once and ends, 'chat' goes on; leave it out"},
-    Answered{"--single-turn", "'generate' answers once and ends, 'chat' goes on; leave it out"},
-    Answered{"-b", kPasses},
-    Answered{"-ub", kPasses},
-    Answered{"--batch-size", kPasses},
-    Answered{"--ubatch-size", kPasses},
-    Answered{"--mlock", kFiles},
-    Answered{"--no-mmap", kFiles},
-    Answered{"--api-key",
-             "an argument shows in the list of processes; put the key into a file for --api-key-file, or into "
-             "the variable SLIPSTREAM_API_KEY"},
-    Answered{"--jinja", "chat templates are always run as they are written; leave it out"},
-};
 
 // Returns the option of `command`, or the common option, that has the spelling `flag`; null if there is none.
 const OptionSpec* find_option(const CommandSpec& command, std::string_view flag) {
@@ -152,15 +117,22 @@ private:
     std::optional<std::string> v_;
 };
 
+// Arguments for CLI11, and what the user is told of options that were taken out.
+struct Rewritten {
+    std::vector<std::string> arguments;
+    std::vector<std::string> notes;
+};
+
 // Returns `arguments` without what CLI11 would misread: llama.cpp's spellings, "--name=" with an empty value, and
 // "-xyz", which it would split into letters. Values are not changed. Throws HelpAsked, ConversationAsked, UsageError.
-std::vector<std::string> rewritten(const CommandSpec& command, std::span<const std::string> arguments) {
-    std::vector<std::string> result;
+Rewritten rewritten(const CommandSpec& command, std::span<const std::string> arguments) {
+    Rewritten result;
     CacheTypes cache_types;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
         std::string argument = arguments[i];
         if (argument == "--") {
-            result.insert(result.end(), arguments.begin() + static_cast<std::ptrdiff_t>(i), arguments.end());
+            result.arguments.insert(result.arguments.end(), arguments.begin() + static_cast<std::ptrdiff_t>(i),
+                                    arguments.end());
             break;
         }
         if (argument == "-h" || argument == "--help") throw HelpAsked{HelpDepth::Common};
@@ -188,25 +160,33 @@ std::vector<std::string> rewritten(const CommandSpec& command, std::span<const s
                 argument = entry.ours;
                 option = find_option(command, argument);
             }
-        for (const Answered& entry : kAnswered)
-            if (option == nullptr && argument == entry.theirs)
-                throw UsageError(fmt::format("{}: {}", entry.theirs, entry.answer));
+        if (option == nullptr) {
+            const std::string* next = i + 1 < arguments.size() ? &arguments[i + 1] : nullptr;
+            if (const auto theirs = llama_option(command, argument, has_value ? &value : nullptr, next)) {
+                result.notes.push_back(theirs->note);
+                if (!theirs->devices.empty())
+                    result.arguments.insert(result.arguments.end(), {"--devices", theirs->devices});
+                if (theirs->takes_next) ++i;
+                continue;
+            }
+        }
         const bool is_option = argument.size() > 1 && argument.starts_with("-");
         if (is_option && option == nullptr) refuse_unknown(command, typed);
         if (!is_option) option = nullptr;  // an argument that equals the name of a positional option is a text
         if (option != nullptr && option->value.empty() && has_value)
             throw UsageError(fmt::format("{} takes no value, found '{}'", argument, value));
-        result.push_back(std::move(argument));
+        std::vector<std::string>& kept = result.arguments;
+        kept.push_back(std::move(argument));
         if (option == nullptr || option->value.empty()) continue;
         if (has_value) {
-            result.push_back(std::move(value));
+            kept.push_back(std::move(value));
         } else if (has_value_after(command, *option, arguments.subspan(i + 1))) {
-            result.push_back(arguments[++i]);
+            kept.push_back(arguments[++i]);
         } else {
             throw UsageError(fmt::format("{} requires a value, {}{}; none follows it", typed, option->value,
-                                         typed == result.back() ? "" : fmt::format(" (it is {} here)", result.back())));
+                                         typed == kept.back() ? "" : fmt::format(" (it is {} here)", kept.back())));
         }
-        cache_types.add(typed, result.back());
+        cache_types.add(typed, kept.back());
     }
     cache_types.check();
     return result;
@@ -272,12 +252,18 @@ OptionValues parsed_values(const CommandSpec& command, std::vector<std::string> 
     return values;
 }
 
+void parse_arguments(const CommandSpec& command, std::span<const std::string> arguments, ParsedCommandLine& parsed) {
+    Rewritten found = rewritten(command, arguments);
+    parsed.values = parsed_values(command, std::move(found.arguments));
+    parsed.notes = std::move(found.notes);
+}
+
 // Parses the arguments of a `generate` that asked for a conversation as arguments of `chat`. The message of an error
 // says so.
-OptionValues conversation_values(const CommandSpec& chat, std::span<const std::string> arguments,
-                                 std::string_view asked_by) {
+void parse_conversation(const CommandSpec& chat, std::span<const std::string> arguments, std::string_view asked_by,
+                        ParsedCommandLine& parsed) {
     try {
-        return parsed_values(chat, rewritten(chat, arguments));
+        parse_arguments(chat, arguments, parsed);
     } catch (const UsageError& error) {
         throw UsageError(fmt::format("{} is 'slipstream chat' here, and for that: {}", asked_by, error.what()));
     }
@@ -325,10 +311,10 @@ ParsedCommandLine parse_command_line(std::span<const CommandSpec> commands, std:
     const std::span<const std::string> given = arguments.subspan(1);
     try {
         try {
-            parsed.values = parsed_values(*command, rewritten(*command, given));
+            parse_arguments(*command, given, parsed);
         } catch (const ConversationAsked& asked) {
             command = &find_command(commands, "chat");
-            parsed.values = conversation_values(*command, given, asked.option);
+            parse_conversation(*command, given, asked.option, parsed);
         }
     } catch (const HelpAsked& asked) {
         parsed.text = command_help(*command, asked.depth);

@@ -18,10 +18,12 @@ struct ParsedCommandLine {
     const CommandSpec* command = nullptr;  // null: the program itself was asked (help, version); `text` is the answer
     std::string text;
     OptionValues values;
+    std::vector<std::string> notes;  // for the user: options of llama.cpp that were taken and have no effect here
 };
 
 /// Parses `arguments`, which do not contain the program's name. Spellings of llama.cpp are accepted for options that
-/// exist here; if there is no counterpart, the error says what to use instead. `generate` with -cnv becomes `chat`.
+/// exist here, and its options for what happens here anyway (llama_options.h); for others the error says what to use
+/// instead. `generate` with -cnv becomes `chat`.
 /// Throws UsageError.
 [[nodiscard]] ParsedCommandLine parse_command_line(std::span<const CommandSpec> commands,
                                                    std::span<const std::string> arguments);
