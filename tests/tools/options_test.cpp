@@ -139,7 +139,7 @@ TEST(Options, WhatLlamaCppNamesAndIsThereIsServed) {
     EXPECT_EQ(parse({"generate", "-cnv", "-n", "5"}).command->name, "chat");
     EXPECT_EQ(parse({"chat", "-cnv"}).command->name, "chat");
     EXPECT_EQ(parse({"generate", "--prompt", "-cnv"}).command->name, "generate") << "a value is left alone";
-    for (const char* option : {"-st", "-sm", "-ot", "-b", "-ub", "--jinja"})
+    for (const char* option : {"-sm", "-ot", "-b", "-ub"})
         EXPECT_THAT(error_of({"generate", option, "x"}), testing::AllOf(HasSubstr(option), HasSubstr("leave it out")));
 }
 
