@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -101,35 +102,94 @@ TEST(Perplexity, LogitsDoNotDependOnThePass) {
     }
 }
 
-TEST(Perplexity, IsTheMeanSurpriseOfItsLogits) {
+// The nats of each token but the first, from the logits that the program writes for `ids`, in plain double.
+std::vector<double> surprises(const std::vector<std::size_t>& ids) {
     const TemporaryFolder folder;
-    const std::string text = folder.write("text", "Once upon a time there was a king who had three sons.").string();
-    const ProgramResult said = run_program({"perplexity", "--file", text, "-q"});
-    ASSERT_EQ(said.code, 0) << said.err;
-    // The same from the logits of the same tokens behind BOS, in plain double.
-    const std::string ids = run_program({"tokenize", "--ids", "--file", text}).out;
     const std::string file = (folder.path() / "logits.f32").string();
-    ASSERT_EQ(run_program({"perplexity", "--tokens", folder.write("ids", ids).string(), "--logits", file}).code, 0);
+    const std::string list = folder.write("ids", fmt::format("{}", fmt::join(ids, " "))).string();
+    EXPECT_EQ(run_program({"perplexity", "--tokens", list, "--logits", file}).code, 0);
     const std::string bytes = file_text(file);
     std::vector<float> logits(bytes.size() / sizeof(float));
     std::memcpy(logits.data(), bytes.data(), bytes.size());
-    std::vector<std::size_t> tokens;
-    std::istringstream words(ids);
-    for (std::size_t id = 0; words >> id;) tokens.push_back(id);
-    double nats = 0.0;
-    for (std::size_t i = 0; i + 1 < tokens.size(); ++i) {
+    std::vector<double> nats;
+    for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
         double sum = 0.0;
         for (std::size_t j = 0; j < 4096; ++j) sum += std::exp(static_cast<double>(logits[i * 4096 + j]));
-        nats += std::log(sum) - logits[i * 4096 + tokens[i + 1]];
+        nats.push_back(std::log(sum) - logits[i * 4096 + ids[i + 1]]);
     }
-    nats /= static_cast<double>(tokens.size() - 1);
-    double said_perplexity = 0.0;
-    double said_nats = 0.0;
-    ASSERT_EQ(std::sscanf(said.out.c_str(), "perplexity %lf nats per token %lf", &said_perplexity, &said_nats), 2);
-    EXPECT_NEAR(said_nats, nats, 1e-5);
-    EXPECT_NEAR(said_perplexity, std::exp(nats), 1e-3);
-    EXPECT_THAT(said.out, HasSubstr(fmt::format("tokens {}\n", tokens.size() - 1)));
-    EXPECT_LT(nats, 3.0);  // a fairy tale is what this model knows
+    return nats;
+}
+
+std::vector<std::size_t> ids_of(const std::string& file) {
+    std::istringstream words(run_program({"tokenize", "--ids", "--file", file}).out);
+    std::vector<std::size_t> ids;
+    for (std::size_t id = 0; words >> id;) ids.push_back(id);
+    return ids;
+}
+
+struct Said {
+    double perplexity = 0.0;
+    double nats = 0.0;
+    double error = 0.0;
+    double perplexity_error = 0.0;
+};
+Said said_by(const ProgramResult& result) {
+    Said said;
+    EXPECT_EQ(std::sscanf(result.out.c_str(),
+                          "perplexity %lf nats per token %lf standard error %lf of nats, %lf of the perplexity",
+                          &said.perplexity, &said.nats, &said.error, &said.perplexity_error),
+              4)
+        << result.out << result.err;
+    return said;
+}
+
+void expect_score(const ProgramResult& result, const std::vector<double>& nats) {
+    const auto n = static_cast<double>(nats.size());
+    double mean = 0.0;
+    for (const double each : nats) mean += each / n;
+    double variance = 0.0;
+    for (const double each : nats) variance += (each - mean) * (each - mean) / (n - 1.0);
+    const Said said = said_by(result);
+    EXPECT_NEAR(said.nats, mean, 1e-5);
+    EXPECT_NEAR(said.perplexity, std::exp(mean), 1e-3);
+    EXPECT_NEAR(said.error, std::sqrt(variance / n), 1e-5);
+    EXPECT_NEAR(said.perplexity_error, std::exp(mean) * std::sqrt(variance / n), 1e-3);
+    EXPECT_THAT(result.out, HasSubstr(fmt::format("tokens {}\n", nats.size())));
+    EXPECT_LT(mean, 3.0);  // a fairy tale is what this model knows
+}
+
+TEST(Perplexity, IsTheMeanSurpriseOfItsLogits) {
+    const TemporaryFolder folder;
+    const std::string text = folder.write("text", "Once upon a time there was a king who had three sons.").string();
+    expect_score(run_program({"perplexity", "--file", text, "-q"}), surprises(ids_of(text)));
+}
+
+// As llama-perplexity scores: whole windows of BOS and text, BOS in place of the first token of each, the second half.
+TEST(Perplexity, WindowsOfLlamaScoreTheSecondHalf) {
+    const TemporaryFolder folder;
+    const std::string text =
+        folder.write("text", "Once upon a time there was a king who had three sons, and the youngest of them went out.")
+            .string();
+    const std::vector<std::size_t> ids = ids_of(text);
+    for (const std::size_t size : {std::size_t{7}, std::size_t{8}}) {
+        std::vector<double> nats;
+        for (std::size_t begin = 0; begin + size <= ids.size(); begin += size) {
+            std::vector<std::size_t> window(ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                                            ids.begin() + static_cast<std::ptrdiff_t>(begin + size));
+            window.front() = ids.front();
+            const std::vector<double> all = surprises(window);
+            nats.insert(nats.end(), all.begin() + static_cast<std::ptrdiff_t>(size / 2), all.end());
+        }
+        expect_score(run_program({"perplexity", "--file", text, "-q", "--windows", "llama", "--window",
+                                  fmt::format("{}", size)}),
+                     nats);
+    }
+    const auto refusal = [&](const char* option, const char* value) {
+        return run_program({"perplexity", "--file", text, "--windows", "llama", option, value}).err;
+    };
+    EXPECT_THAT(refusal("--window", "512"), HasSubstr("two windows of 512 tokens are the least"));
+    EXPECT_THAT(refusal("--window", "2"), HasSubstr("3 or more"));
+    EXPECT_THAT(refusal("--windows", "theirs"), HasSubstr("all or llama expected, found 'theirs'"));
 }
 
 TEST(Perplexity, WindowsCoverEveryToken) {
@@ -153,9 +213,11 @@ TEST(Perplexity, HasStatisticsToo) {
     EXPECT_EQ(stats["devices"], nlohmann::json({"cpu"}));
     EXPECT_EQ(stats["plan"]["context_tokens"], 256);
     EXPECT_EQ(stats["windows"], 1);
-    EXPECT_THAT(said.out, StartsWith(fmt::format("perplexity {:.4f}\nnats per token {:.6f}\ntokens {}\n",
-                                                 stats["perplexity"].get<double>(),
-                                                 stats["nats_per_token"].get<double>(), stats["tokens"].get<int>())));
+    EXPECT_THAT(said.out,
+                StartsWith(fmt::format("perplexity {:.4f}\nnats per token {:.6f}\nstandard error {:.6f} of nats, ",
+                                       stats["perplexity"].get<double>(), stats["nats_per_token"].get<double>(),
+                                       stats["nats_standard_error"].get<double>())));
+    EXPECT_THAT(said.out, HasSubstr(fmt::format("\ntokens {}\n", stats["tokens"].get<int>())));
     EXPECT_GT(stats["seconds"], 0.0);
     EXPECT_GT(stats["tokens_per_second"], 0.0);
     EXPECT_GT(stats["peak"]["rss_bytes"], 0);

@@ -4,8 +4,12 @@
 // A text is cut into consecutive evaluation windows that do not overlap. Each window starts with an empty KV cache and
 // BOS, and each of its tokens is predicted from the tokens before it in the window. If the tokenizer adds no BOS, the
 // first token of a window is not predicted. No result depends on the number of tokens per pass (batch invariance, E1).
+//
+// With --windows llama the score is that of llama-perplexity: BOS and text are cut into whole windows, the rest is left
+// out, BOS replaces the first token of each window, and only tokens of its second half are predicted.
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
@@ -112,44 +116,98 @@ double surprise(std::span<const float> logits, TokenId token) {
     return std::log(sum) + highest - logits[token];
 }
 
+enum class WindowRule : std::uint8_t { Ours, Llama };
+
 struct TextScore {
     double nats = 0.0;
-    std::int64_t tokens = 0;  // tokens that were predicted
+    double nats_squared = 0.0;  // sum of the squares of the tokens' nats
+    std::int64_t tokens = 0;    // tokens that were predicted
     std::int64_t windows = 0;
+
+    [[nodiscard]] double mean() const { return nats / static_cast<double>(tokens); }
+    // Returns the standard error of mean(), for tokens as independent samples; 0 for one token.
+    [[nodiscard]] double standard_error() const {
+        const auto n = static_cast<double>(tokens);
+        const double variance = std::max(0.0, nats_squared / n - mean() * mean());
+        return tokens > 1 ? std::sqrt(variance / (n - 1.0)) : 0.0;
+    }
 };
 
-TextScore score_text(const LoadedModel& model, const std::vector<TokenId>& text, std::optional<TokenId> bos,
+// A window of a text: tokens to feed, and the first of them that is predicted.
+struct EvaluationWindow {
+    std::vector<TokenId> tokens;
+    std::size_t first_predicted = 1;
+    std::size_t end = 0;  // tokens of the text up to the end of the window
+};
+
+class Windows {
+public:
+    Windows(std::span<const TokenId> text, std::optional<TokenId> bos, std::int64_t window_tokens, WindowRule rule)
+        : text_(text), bos_(bos), size_(static_cast<std::size_t>(window_tokens)), rule_(rule) {}
+
+    // Returns the next window; nothing after the last one.
+    std::optional<EvaluationWindow> next() {
+        const bool is_llama = rule_ == WindowRule::Llama;
+        // BOS takes the place of a token of the text, except in the first window of llama-perplexity, where it is
+        // there.
+        const bool is_own_bos = bos_ && (!is_llama || at_ == 0);
+        const std::size_t step = size_ - (is_own_bos ? 1 : 0);
+        if (at_ >= text_.size() || (is_llama && text_.size() - at_ < step)) return std::nullopt;
+        EvaluationWindow window;
+        window.end = std::min(at_ + step, text_.size());
+        if (is_own_bos) window.tokens.push_back(*bos_);
+        window.tokens.insert(window.tokens.end(), text_.begin() + static_cast<std::ptrdiff_t>(at_),
+                             text_.begin() + static_cast<std::ptrdiff_t>(window.end));
+        if (is_llama && bos_) window.tokens.front() = *bos_;
+        if (is_llama) window.first_predicted = size_ / 2 + 1;
+        at_ = window.end;
+        return window;
+    }
+
+private:
+    std::span<const TokenId> text_;
+    std::optional<TokenId> bos_;
+    std::size_t size_;
+    WindowRule rule_;
+    std::size_t at_ = 0;  // first token of the next window
+};
+
+TextScore score_text(const LoadedModel& model, const std::vector<TokenId>& text, Windows windows,
                      std::int64_t window_tokens, Console& console, const EngineCallbacks& callbacks) {
     ChainRunner runner(model, std::min(kPassTokens, window_tokens), callbacks);
     ProgressBar bar(console, "perplexity");
     TextScore score;
-    std::vector<TokenId> window;
-    const std::size_t step = static_cast<std::size_t>(window_tokens) - (bos ? 1 : 0);
-    for (std::size_t begin = 0; begin < text.size(); begin += step) {
-        const std::size_t end = std::min(begin + step, text.size());
-        window.clear();
-        if (bos) window.push_back(*bos);
-        window.insert(window.end(), text.begin() + static_cast<std::ptrdiff_t>(begin),
-                      text.begin() + static_cast<std::ptrdiff_t>(end));
+    while (const std::optional<EvaluationWindow> window = windows.next()) {
+        const std::vector<TokenId>& tokens = window->tokens;
         runner.restart();
         // The last token of a window is predicted but not fed.
-        runner.run(std::span(window).first(window.size() - 1), [&](std::size_t i, std::span<const float> logits) {
-            const double nats = surprise(logits, window[i + 1]);
+        runner.run(std::span(tokens).first(tokens.size() - 1), [&](std::size_t i, std::span<const float> logits) {
+            if (i + 1 < window->first_predicted) return;
+            const double nats = surprise(logits, tokens[i + 1]);
             if (!std::isfinite(nats)) refuse_logits(fmt::format("token {} of window {}", i + 1, score.windows + 1));
             score.nats += nats;
+            score.nats_squared += nats * nats;
             ++score.tokens;
         });
         ++score.windows;
-        const double so_far = score.tokens == 0 ? 0.0 : std::exp(score.nats / static_cast<double>(score.tokens));
-        bar.update(static_cast<double>(end), static_cast<double>(text.size()),
-                   fmt::format("{} of {} tokens, {:.3f} so far", end, text.size(), so_far));
+        const double so_far = score.tokens == 0 ? 0.0 : std::exp(score.mean());
+        bar.update(static_cast<double>(window->end), static_cast<double>(text.size()),
+                   fmt::format("{} of {} tokens, {:.3f} so far", window->end, text.size(), so_far));
     }
     return score;
+}
+
+WindowRule window_rule(const Settings& settings) {
+    const std::optional<std::string> asked = settings.text("windows");
+    if (!asked || *asked == "all") return WindowRule::Ours;
+    if (*asked == "llama") return WindowRule::Llama;
+    throw UsageError(fmt::format("{}: all or llama expected, found '{}'", settings.find("windows")->where, *asked));
 }
 
 int run_on_text(CommandContext& context, const ComputeOptions& compute) {
     const Settings& settings = context.settings;
     const auto asked_window = settings.integer("window", {2, std::int64_t{1} << 30});
+    const WindowRule rule = window_rule(settings);
     const std::string file = *settings.path("file");
     StatisticsOutput statistics(settings.text("stats"));
     const std::string text = read_text(file, "--file", kMostCorpusBytes);
@@ -167,21 +225,37 @@ int run_on_text(CommandContext& context, const ComputeOptions& compute) {
         throw RequestError(
             fmt::format("--window {}: the context holds {} tokens; give a window from 2 to that, or raise --ctx",
                         window, placed.context_tokens()));
+    if (rule == WindowRule::Llama && window < 3)
+        throw RequestError(
+            fmt::format("--windows llama: the second half of {} tokens has none to predict; give a --window "
+                        "of 3 or more",
+                        window));
+    const std::size_t n_all = tokens.size() + (bos ? 1 : 0);
+    if (rule == WindowRule::Llama && n_all / 2 < static_cast<std::size_t>(window))
+        throw RequestError(
+            fmt::format("--windows llama: two windows of {} tokens are the least, the text has {}; give a "
+                        "longer text or a smaller --window",
+                        window, counted(static_cast<std::int64_t>(n_all), "token")));
     const LoadedModel model(std::move(placed), chain_needs(std::min(kPassTokens, window)), console_callbacks(context));
     context.console.detail(settings.describe("window", fmt::format("{}", window), "built in"));
 
     const auto began = std::chrono::steady_clock::now();
-    const TextScore score = score_text(model, tokens, bos, window, context.console, console_callbacks(context));
+    const TextScore score = score_text(model, tokens, Windows(tokens, bos, window, rule), window, context.console,
+                                       console_callbacks(context));
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    const double mean = score.nats / static_cast<double>(score.tokens);
+    const double perplexity = std::exp(score.mean());
     TextOutput output(std::nullopt);
-    output.write(fmt::format("perplexity {:.4f}\nnats per token {:.6f}\ntokens {}\nwindows {} of {}\n", std::exp(mean),
-                             mean, score.tokens, score.windows, window));
-    statistics.write(
-        statistics_json(model,
-                        TeacherForcedFigures{
-                            .tokens = score.tokens, .seconds = seconds, .nats = score.nats, .windows = score.windows}),
-        output);
+    output.write(
+        fmt::format("perplexity {:.4f}\nnats per token {:.6f}\nstandard error {:.6f} of nats, {:.4f} of the "
+                    "perplexity\ntokens {}\nwindows {} of {}\n",
+                    perplexity, score.mean(), score.standard_error(), perplexity * score.standard_error(), score.tokens,
+                    score.windows, window));
+    statistics.write(statistics_json(model, TeacherForcedFigures{.tokens = score.tokens,
+                                                                 .seconds = seconds,
+                                                                 .nats = score.nats,
+                                                                 .standard_error = score.standard_error(),
+                                                                 .windows = score.windows}),
+                     output);
     context.console.note(fmt::format("{} in {:.2f} s ({:.1f} tokens/s)", counted(score.tokens, "token"), seconds,
                                      static_cast<double>(score.tokens) / seconds));
     return 0;
@@ -239,6 +313,7 @@ int run_perplexity(CommandContext& context) {
         refuse("pass", "tokens");
     } else {
         refuse("window", "file");
+        refuse("windows", "file");
         if (settings.find("logits") == nullptr)
             throw UsageError("--tokens writes logits; say where by --logits OUT.f32");
     }
@@ -253,12 +328,16 @@ CommandSpec perplexity_command() {
         .name = "perplexity",
         .summary = "How well a model predicts a text; or its logits after given tokens",
         .details =
-            "A text is cut into windows that do not overlap, each after BOS; every token counts.\n"
+            "A text is cut into windows that do not overlap, each after BOS; every token counts. A model that has no\n"
+            "BOS predicts all tokens of a window but the first.\n"
             "With --tokens the ids are fed as they stand, no BOS added; --logits gets [n_tokens, vocab] float32,\n"
             "little-endian, whose bytes do not depend on --pass.",
         .example = "slipstream perplexity --file README.md --window 256",
         .options = {{"file", "-f,--file", "F", "Text to predict ('-': stdin)", OptionRole::InputFile},
                     {"window", "--window", "N", "Tokens of a window, BOS included [512, or the context if shorter]"},
+                    {"windows", "--windows", "KIND",
+                     "all: every token counts; llama: as llama-perplexity counts, the second half of each whole window "
+                     "[all]"},
                     {"tokens", "--tokens", "F", "Ids to feed, separated by white space ('-': stdin)",
                      OptionRole::InputFile},
                     {"logits", "--logits", "F", "File for the logits after each id", OptionRole::OutputFile},

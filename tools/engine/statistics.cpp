@@ -218,7 +218,10 @@ JsonObject statistics_json(const LoadedModel& model, const TeacherForcedFigures&
         .texts("devices", device_names(model))
         .object("plan", plan_json(model))
         .integer("tokens", figures.tokens);
-    if (figures.nats) json.real("perplexity", std::exp(*figures.nats / n)).real("nats_per_token", *figures.nats / n);
+    if (figures.nats)
+        json.real("perplexity", std::exp(*figures.nats / n))
+            .real("nats_per_token", *figures.nats / n)
+            .real("nats_standard_error", figures.standard_error);
     if (figures.windows) json.integer("windows", *figures.windows);
     json.real("seconds", figures.seconds)
         .real("tokens_per_second", figures.seconds > 0.0 ? n / figures.seconds : 0.0)

@@ -97,11 +97,12 @@ struct TeacherForcedFigures {
     std::int64_t tokens = 0;  // tokens predicted, or fed
     double seconds = 0.0;
     std::optional<double> nats;           // negative log likelihood, summed over the tokens; only if they were a text
+    double standard_error = 0.0;          // of the nats per token, if they were a text
     std::optional<std::int64_t> windows;  // evaluation windows; only if the tokens were a text
 };
 
 /// Returns one object with those keys of --stats that apply: model, devices, plan, tokens, seconds, tokens_per_second,
-/// peak; for a text also perplexity, nats_per_token and windows.
+/// peak; for a text also perplexity, nats_per_token, nats_standard_error and windows.
 [[nodiscard]] JsonObject statistics_json(const LoadedModel& model, const TeacherForcedFigures& figures);
 
 /// Returns "85.2 tokens/s, 1.67 a pass"; "one pass" if no tokens were decoded after the first pass, so that there is no
