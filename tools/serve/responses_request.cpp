@@ -176,7 +176,7 @@ std::string left_out_name(std::string_view type) {
     const bool is_word = type.size() <= 64 && std::ranges::all_of(type, [](char c) {
                              return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
                          });
-    return is_word ? fmt::format("tools of the type {}", type) : std::string("tools of an unknown type");
+    return is_word ? fmt::format("tools (type {})", type) : std::string("tools (another type)");
 }
 
 TemplateValue tools_of(const RequestFields& fields, const RequestContext& context) {

@@ -155,7 +155,7 @@ TEST_F(Responses, LeavesOutToolsThatAreNoFunctions) {
     EXPECT_EQ(prompt_of(with(tools)),
               R"([{"type": "function", "function": {"name": "f", "parameters": {}}}][user]Hi[assistant])");
     ASSERT_TRUE(ScriptedServer::becomes(
-        [&] { return server_.lines().find("tools of the type web_search") != std::string::npos; }));
+        [&] { return server_.lines().find("the field tools (type web_search)") != std::string::npos; }));
     EXPECT_EQ(prompt_of(with(R"(, "tools": [{"type": "web_search"}])")), "[user]Hi[assistant]");
 }
 
