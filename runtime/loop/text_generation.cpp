@@ -29,6 +29,7 @@ public:
     // Adds a token whose text was shown before: counts its bytes, shows nothing.
     void replay(TokenId token) { bytes_ += static_cast<std::int64_t>(matcher_.push(detokenizer_.push(token)).size()); }
     [[nodiscard]] bool stopped() const { return matcher_.matched(); }
+    [[nodiscard]] const std::string& stop() const { return matcher_.matched_stop(); }
     void finish() {
         if (!matcher_.matched()) show(matcher_.push(detokenizer_.finish()));
         if (!matcher_.matched()) show(matcher_.finish());
@@ -143,6 +144,7 @@ TextGenerationResult generate_text(GenerationLoop& loop, const Tokenizer& tokeni
             output.push(token);
             if (output.stopped()) {
                 result.stop_reason = StopReason::StopString;
+                result.stop = output.stop();
                 running = false;
                 break;
             }

@@ -182,6 +182,40 @@ TEST(ProgramServe, AChatGoesThroughTheTemplate) {
         expected.out);
 }
 
+// The bundled model has no template, so the conversation is a text in turns.
+TEST(ProgramServe, AllDialectsGiveTheTextOfTheSameMessages) {
+    const TemporaryFolder folder;
+    const std::string file = (folder.path() / "messages.json").string();
+    std::ofstream(file) << R"({"messages": [{"role": "system", "content": "A tale."},
+        {"role": "user", "content": "The wolf said"}, {"role": "assistant", "content": "to the fox"}]})";
+    const ProgramResult expected = run_program({"generate", "--messages", file, "--seed", "5", "--temperature", "0.8",
+                                                "--max-tokens", "30", "--tables", "off", "-q"});
+    ASSERT_EQ(expected.code, 0) << expected.err;
+    ASSERT_FALSE(expected.out.empty());
+    const Server server;
+    const json messages = {{{"role", "user"}, {"content", "The wolf said"}},
+                           {{"role", "assistant"}, {"content", "to the fox"}}};
+    json body = {{"seed", 5}, {"temperature", 0.8}, {"max_tokens", 30}};
+    json claude = body;
+    claude.update({{"system", "A tale."}, {"messages", messages}});
+    json codex = body;
+    codex.update({{"instructions", "A tale."}, {"input", messages}});
+    EXPECT_EQ(json::parse(server.post("/v1/messages", claude).body).at("content").at(0).at("text"), expected.out);
+    const json response = json::parse(server.post("/v1/responses", codex).body);
+    EXPECT_EQ(response.at("output").at(0).at("content").at(0).at("text"), expected.out);
+    claude["stream"] = codex["stream"] = true;
+    EXPECT_EQ(streamed_text(server.post("/v1/messages", claude).body, "/delta/text"), expected.out);
+    std::string streamed;
+    std::istringstream lines(server.post("/v1/responses", codex).body);
+    for (std::string line; std::getline(lines, line);)
+        if (line.starts_with(R"(data: {"type":"response.output_text.delta")"))
+            streamed += json::parse(line.substr(6)).at("delta").get<std::string>();
+    EXPECT_EQ(streamed, expected.out);
+    body.update({{"prompt", "The wolf said"}, {"n_predict", 30}});
+    EXPECT_EQ(json::parse(server.post("/completion", body).body).at("content"),
+              generated({"The wolf said", 5, 0.8, 30}));
+}
+
 TEST(ProgramServe, OptionsCountForRequestsThatDoNotSay) {
     const Server server({"--temperature", "0", "--max-tokens", "9"}, {{"SLIPSTREAM_STOP", " never"}});
     const json short_one = json::parse(server.post("/v1/completions", {{"prompt", "The wolf said"}}).body);

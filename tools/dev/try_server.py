@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Sends many requests to `slipstream serve` over many connections at once: plain and streamed ones, broken ones, slow
-senders, clients that leave. Checks that each finished answer is the text of `generate`, that the server stays alive and
-its slot comes free, and that its memory does not grow.
+"""Sends many requests to `slipstream serve` over many connections at once, in all its dialects: plain and streamed ones,
+broken ones, slow senders, clients that leave. Checks that each finished answer is the text of `generate`, that the
+server stays alive and its slot comes free, and that its memory does not grow.
 
 usage: try_server.py PROGRAM [--requests N] [--distinct N] [--connections N] [--seed N] [-m MODEL]
 Exit code 1 if anything was wrong. Needs Python's library alone.
@@ -32,16 +32,68 @@ def make_cases(n, rng):
     return cases
 
 
-def expected_text(program, model, case):
-    arguments = [program, "generate", "--prompt", case["prompt"], "--seed", str(case["seed"]), "--temperature",
-                 str(case["temperature"]), "--max-tokens", str(case["max_tokens"]), "--tables", "off", "--no-template", "-q"]
-    return subprocess.run(arguments + model, capture_output=True, check=True).stdout.decode()
+def expected_texts(program, model, case):
+    """Returns the texts for the prompt as a raw text, and for the prompt as a message of the user."""
+    common = ["--seed", str(case["seed"]), "--temperature", str(case["temperature"]), "--max-tokens",
+              str(case["max_tokens"]), "--tables", "off", "-q"] + model
+    messages = json.dumps({"messages": user_messages(case)})
+    return [subprocess.run([program, "generate", *arguments, *common], capture_output=True, check=True, input=given)
+            .stdout.decode()
+            for arguments, given in [(["--prompt", case["prompt"], "--no-template"], b""),
+                                     (["--messages", "-"], messages.encode())]]
 
 
-def request_bytes(case):
-    body = json.dumps(case).encode()
-    return (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
-            + str(len(body)).encode() + b"\r\n\r\n" + body)
+def user_messages(case):
+    return [{"role": "user", "content": case["prompt"]}]
+
+
+class Dialect:
+    """A path, how a case becomes a body, and how the text is read from an answer or from the events of a stream."""
+
+    def __init__(self, path, prompt, whole, delta, is_end):
+        self.path, self.prompt, self.whole, self.delta, self.is_end = path, prompt, whole, delta, is_end
+
+    def request(self, case, streamed):
+        body = {name: value for name, value in case.items() if name != "prompt"}
+        body.update(self.prompt(case))
+        if streamed:
+            body["stream"] = True
+        body = json.dumps(body).encode()
+        return (f"POST {self.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n").encode() + body
+
+    def text_of(self, body, streamed):
+        if not streamed:
+            return self.whole(json.loads(body))
+        events = [line[6:] for line in body.decode().split("\n") if line.startswith("data: ")]
+        events = [event if event == "[DONE]" else json.loads(event) for event in events]
+        if not self.is_end(events[-1]):
+            raise ValueError(f"a stream without its end: {events[-1]}")
+        return "".join(self.delta(event) for event in events if event != "[DONE]")
+
+
+def first_choice(name):
+    return lambda event: (event["choices"] or [{}])[0].get(name, {} if name == "delta" else "")
+
+
+RAW = [
+    Dialect("/v1/completions", lambda case: {"prompt": case["prompt"]}, first_choice("text"), first_choice("text"),
+            lambda event: event == "[DONE]"),
+    Dialect("/completion", lambda case: {"prompt": case["prompt"]}, lambda answer: answer["content"],
+            lambda event: event["content"], lambda event: event["stop"]),
+]
+CHAT = [
+    Dialect("/v1/chat/completions", lambda case: {"messages": user_messages(case)},
+            lambda answer: answer["choices"][0]["message"]["content"] or "",
+            lambda event: first_choice("delta")(event).get("content", ""), lambda event: event == "[DONE]"),
+    Dialect("/v1/messages", lambda case: {"messages": user_messages(case)},
+            lambda answer: "".join(block["text"] for block in answer["content"]),
+            lambda event: event.get("delta", {}).get("text", ""), lambda event: event["type"] == "message_stop"),
+    Dialect("/v1/responses", lambda case: {"input": case["prompt"]},
+            lambda answer: "".join(item["content"][0]["text"] for item in answer["output"]),
+            lambda event: event["delta"] if event["type"] == "response.output_text.delta" else "",
+            lambda event: event["type"] in ("response.completed", "response.incomplete")),
+]
 
 
 def read_answer(stream):
@@ -59,15 +111,6 @@ def read_answer(stream):
         stream.readline()
     stream.readline()
     return status, body
-
-
-def text_of(body, streamed):
-    if not streamed:
-        return json.loads(body)["choices"][0]["text"]
-    events = [line[6:] for line in body.decode().split("\n") if line.startswith("data: ")]
-    if events[-1] != "[DONE]":
-        raise ValueError("a stream without its end: " + events[-1])
-    return "".join(json.loads(event)["choices"][0]["text"] for event in events[:-1] if json.loads(event)["choices"])
 
 
 class Trial:
@@ -104,11 +147,11 @@ class Trial:
     def one(self, connection, rng):
         """Makes one request; returns whether the connection can be used again."""
         i = rng.randrange(len(self.cases))
-        case = dict(self.cases[i])
+        case = self.cases[i]
         streamed = rng.random() < 0.5
-        if streamed:
-            case["stream"] = True
-        message = request_bytes(case)
+        is_chat = rng.random() < 0.5
+        dialect = rng.choice(CHAT if is_chat else RAW)
+        message = dialect.request(case, streamed)
         kind = rng.random()
         if kind < 0.1:  # leaves before or within the answer
             connection.sendall(message[: rng.randrange(1, len(message) + 1)])
@@ -136,8 +179,8 @@ class Trial:
             time.sleep(0.1)
         elif status != 200:
             raise ValueError(f"status {status}: {body[:200]}")
-        elif text_of(body, streamed) != self.texts[i]:
-            raise ValueError(f"another text for {case}")
+        elif dialect.text_of(body, streamed) != self.texts[i][is_chat]:
+            raise ValueError(f"another text for {case} by {dialect.path}")
         else:
             self.count("equal")
         return True
@@ -166,7 +209,7 @@ def main():
     model = ["-m", options.model] if options.model else []
     rng = random.Random(options.seed)
     cases = make_cases(options.distinct, rng)
-    texts = [expected_text(options.program, model, case) for case in cases]
+    texts = [expected_texts(options.program, model, case) for case in cases]
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log")
         server = subprocess.Popen([options.program, "serve", "--port", "0", "--log-file", log, "--tables", "off", "-q", *model])

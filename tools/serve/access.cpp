@@ -74,13 +74,13 @@ std::optional<HttpAnswer> refuse_origin(const HttpRequest& request, const Access
         return forbidden(
                    "the Host of the request is neither an IP address nor localhost; serve with --allow-host NAME "
                    "to take it")
-            .answer();
+            .answer(error_shape_of(request.path));
     if (const auto origin = request.field("Origin"); origin && !is_known_origin(*origin, host, rules))
         return forbidden(
                    fmt::format("pages of the origin {0} may not use the server; serve with --allow-origin {0} to let "
                                "them (editors and apps have origins too)",
                                *origin))
-            .answer();
+            .answer(error_shape_of(request.path));
     return std::nullopt;
 }
 
@@ -90,13 +90,14 @@ std::optional<HttpAnswer> refuse_access(const HttpRequest& request, const Access
         HttpAnswer answer =
             ApiError(401, "authentication_error",
                      "this server needs its API key, as \"Authorization: Bearer KEY\" or \"x-api-key: KEY\"")
-                .answer();
+                .answer(error_shape_of(request.path));
         answer.fields.push_back({"WWW-Authenticate", "Bearer"});
         return answer;
     }
     // Any page may send a form or plain text to any server; JSON makes the browser ask first.
     if (request.method == "POST" && !is_json(request.field("Content-Type").value_or("")))
-        return ApiError(415, "invalid_request_error", "send the body with \"Content-Type: application/json\"").answer();
+        return ApiError(415, "invalid_request_error", "send the body with \"Content-Type: application/json\"")
+            .answer(error_shape_of(request.path));
     return std::nullopt;
 }
 

@@ -19,6 +19,16 @@ std::string data_event(const Json& json) {
     return fmt::format("data: {}\n\n", json_text(json));
 }
 
+std::string named_event(const Json& json) {
+    return fmt::format("event: {}\n{}", json.at("type").get_ref<const std::string&>(), data_event(json));
+}
+
+Json byte_list(std::string_view bytes) {
+    Json list = Json::array();
+    for (const unsigned char byte : bytes) list.push_back(byte);
+    return list;
+}
+
 Json usage_json(const TextOutcome& outcome) {
     const std::int64_t n_prompt = outcome.result.prompt_tokens;
     const auto n_generated = static_cast<std::int64_t>(outcome.result.tokens.size());

@@ -19,6 +19,10 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] std::string_view token_text(const Tokenizer& tokenizer, TokenId id);
 /// "data: {...}" and an empty line.
 [[nodiscard]] std::string data_event(const Json& json);
+/// The same after a line "event: TYPE", TYPE being the member "type".
+[[nodiscard]] std::string named_event(const Json& json);
+/// The bytes as a list of numbers.
+[[nodiscard]] Json byte_list(std::string_view bytes);
 [[nodiscard]] Json usage_json(const TextOutcome& outcome);
 /// Adds usage-like figures under llama-server's name "timings", and ours under "slipstream".
 void add_figures(Json& answer, const AnswerHead& head, const TextOutcome& outcome);

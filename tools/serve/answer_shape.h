@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/text/answer/answer_reader.h"
+#include "tools/serve/api_error.h"
 #include "tools/serve/text_engine.h"
 #include "tools/serve/text_request.h"
 
@@ -26,6 +27,10 @@ struct AnswerHead {
     std::string model;
     std::string fingerprint;  // of everything that a text depends on, besides the request
     std::uint64_t seed = 0;
+    std::int64_t prompt_tokens = 0;
+    std::vector<std::string> stops{};                   // of the request; the model's own are not among them
+    TemplateValue tool_choice = TemplateValue::none();  // as chat completions have it
+    bool one_call = false;
 };
 
 /// What a pass brought: content, thoughts and calls in their order, in whole characters.
@@ -59,7 +64,9 @@ public:
     /// `reason` is the finish_reason.
     [[nodiscard]] virtual std::string last_events(const TextOutcome& outcome, std::string_view reason,
                                                   bool with_usage) = 0;
-    [[nodiscard]] virtual std::string error_event(const std::string& error_body) = 0;
+    [[nodiscard]] virtual std::string error_event(const ApiError& error) = 0;
+    /// How an error looks to a client that got nothing yet.
+    [[nodiscard]] virtual ErrorShape error_shape() const { return ErrorShape::OpenAi; }
 
     /// The answer in one piece; `whole` has all parts together.
     [[nodiscard]] virtual std::string whole(const AnswerPart& whole, const TextOutcome& outcome,

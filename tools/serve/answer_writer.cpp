@@ -63,9 +63,9 @@ void AnswerWriter::finish(const TextOutcome& outcome) {
 }
 
 void AnswerWriter::fail(const ApiError& error) {
-    if (!stream_) return exchange_->answer(error.answer());
-    exchange_->send(shape_->error_event(error.body()));
-    exchange_->end();
+    if (!stream_) return exchange_->answer(error.answer(shape_->error_shape()));
+    exchange_->send(shape_->error_event(error));
+    exchange_->end_and_close();
 }
 
 }  // namespace slipstream::tools

@@ -53,7 +53,7 @@ Api::Api(ApiOptions options, ServedModel model, const PromptMaker& prompts, Serv
       worker_(kMostUnparsed) {}
 
 const Api::Route* Api::find_route(std::string_view method, std::string_view path) {
-    static constexpr std::array<Route, 17> kRoutes{{
+    static constexpr std::array<Route, 24> kRoutes{{
         {"GET", "/health", &Api::health},
         {"GET", "/v1/health", &Api::health},
         {"GET", "/v1/models", &Api::models},
@@ -65,6 +65,13 @@ const Api::Route* Api::find_route(std::string_view method, std::string_view path
         {"POST", "/chat/completions", &Api::chat_completions},
         {"POST", "/v1/completions", &Api::completions},
         {"POST", "/completions", &Api::completions},
+        {"POST", "/v1/messages", &Api::messages},
+        {"POST", "/v1/messages/count_tokens", &Api::messages_input_tokens},
+        {"POST", "/v1/responses", &Api::responses},
+        {"POST", "/responses", &Api::responses},
+        {"POST", "/v1/responses/input_tokens", &Api::responses_input_tokens},
+        {"POST", "/responses/input_tokens", &Api::responses_input_tokens},
+        {"POST", "/completion", &Api::llama_completion},
         {"POST", "/tokenize", &Api::tokenize},
         {"POST", "/detokenize", &Api::detokenize},
         {"POST", "/apply-template", &Api::apply_template},
@@ -86,13 +93,15 @@ HttpHandler::Verdict Api::check_head(const HttpRequest& request) {
                     .fields = origin_fields(request)};
     if (verdict.refusal) return verdict;
     if (request.method == "OPTIONS" || find_route(request.method, request.path) != nullptr) return verdict;
+    const ErrorShape shape = error_shape_of(request.path);
     if (const Route* other = find_route({}, request.path)) {
-        verdict.refusal = ApiError(405, "invalid_request_error", fmt::format("use {} here", other->method)).answer();
+        verdict.refusal =
+            ApiError(405, "invalid_request_error", fmt::format("use {} here", other->method)).answer(shape);
         verdict.refusal->fields.push_back({"Allow", std::string(other->method)});
     } else {
         verdict.refusal = ApiError(404, "invalid_request_error",
                                    "there is no such path here; the base URL for clients of the OpenAI API ends in /v1")
-                              .answer();
+                              .answer(shape);
     }
     return verdict;
 }
@@ -197,26 +206,28 @@ void Api::metrics(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& ex
 
 // Answers of the parser's thread.
 
-HttpAnswer Api::refusal_of(Worker::Added added) {
-    return added == Worker::Added::Full ? refuse_full(worker_.most_waiting()) : ApiError::stopping().answer();
+ApiError Api::refusal_of(Worker::Added added) {
+    return added == Worker::Added::Full ? refuse_full(worker_.most_waiting()) : ApiError::stopping();
 }
 
-HttpAnswer Api::refuse_full(std::size_t n_waiting) {
+ApiError Api::refuse_full(std::size_t n_waiting) {
     status_.update([](StatusSnapshot& state) { ++state.totals.refused; });
-    return ApiError::queue_full(n_waiting).answer();
+    return ApiError::queue_full(n_waiting);
 }
 
 void Api::answer_later(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange,
                        std::function<std::string(const TemplateValue&, const Exchange&)> answer) {
-    const Worker::Added added = worker_.add([exchange, body = std::move(request.body), answer = std::move(answer)] {
-        try {
-            throw_if_cancelled(&exchange->cancelled());
-            exchange->answer({.body = answer(parse_request_body(body), *exchange)});
-        } catch (const std::exception& failure) {
-            exchange->answer(ApiError::of(failure).answer());
-        }
-    });
-    if (added != Worker::Added::Yes) exchange->answer(refusal_of(added));
+    const ErrorShape shape = error_shape_of(request.path);
+    const Worker::Added added =
+        worker_.add([exchange, shape, body = std::move(request.body), answer = std::move(answer)] {
+            try {
+                throw_if_cancelled(&exchange->cancelled());
+                exchange->answer({.body = answer(parse_request_body(body), *exchange)});
+            } catch (const std::exception& failure) {
+                exchange->answer(ApiError::of(failure).answer(shape));
+            }
+        });
+    if (added != Worker::Added::Yes) exchange->answer(refusal_of(added).answer(shape));
 }
 
 void Api::tokenize(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
@@ -254,10 +265,27 @@ void Api::apply_template(HttpRequest&& request, const std::shared_ptr<Exchange>&
 
 void Api::input_tokens(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
     answer_later(std::move(request), exchange, [this](const TemplateValue& body, const Exchange& asked) {
-        const TextRequest parsed = parse_text_request(Dialect::Chat, body, request_context());
-        const std::size_t n = prompts_.prepared(parsed, &asked.cancelled()).task.prompt.tokens.size();
-        return json_text({{"object", "response.input_tokens"}, {"input_tokens", n}});
+        return json_text(
+            {{"object", "response.input_tokens"}, {"input_tokens", count_tokens(Dialect::Chat, body, asked)}});
     });
+}
+
+void Api::responses_input_tokens(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    answer_later(std::move(request), exchange, [this](const TemplateValue& body, const Exchange& asked) {
+        return json_text(
+            {{"object", "response.input_tokens"}, {"input_tokens", count_tokens(Dialect::Responses, body, asked)}});
+    });
+}
+
+void Api::messages_input_tokens(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    answer_later(std::move(request), exchange, [this](const TemplateValue& body, const Exchange& asked) {
+        return json_text({{"input_tokens", count_tokens(Dialect::Messages, body, asked)}});
+    });
+}
+
+std::size_t Api::count_tokens(Dialect dialect, const TemplateValue& body, const Exchange& exchange) {
+    const TextRequest parsed = parse_text_request(dialect, body, request_context());
+    return prompts_.prepared(parsed, &exchange.cancelled()).task.prompt.tokens.size();
 }
 
 // Texts.
@@ -270,7 +298,20 @@ void Api::completions(HttpRequest&& request, const std::shared_ptr<Exchange>& ex
     queue_text(Dialect::Completions, std::move(request), exchange);
 }
 
+void Api::messages(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    queue_text(Dialect::Messages, std::move(request), exchange);
+}
+
+void Api::responses(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    queue_text(Dialect::Responses, std::move(request), exchange);
+}
+
+void Api::llama_completion(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    queue_text(Dialect::Llama, std::move(request), exchange);
+}
+
 void Api::queue_text(Dialect dialect, HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    const ErrorShape shape = error_shape_of(request.path);
     auto job = std::make_shared<TextJob>();
     job->id = ++n_jobs_;
     job->exchange = exchange;
@@ -278,8 +319,8 @@ void Api::queue_text(Dialect dialect, HttpRequest&& request, const std::shared_p
         left->writer->fail(ApiError::stopping());  // the client reads it only if it has not left
         status_.update([](StatusSnapshot& state) { ++state.totals.cancelled; });
     }
-    if (!texts_.add(job)) return exchange->answer(refuse_full(texts_.most_waiting()));
-    const Worker::Added added = worker_.add([this, dialect, job, body = std::move(request.body)] {
+    if (!texts_.add(job)) return exchange->answer(refuse_full(texts_.most_waiting()).answer(shape));
+    const Worker::Added added = worker_.add([this, dialect, shape, job, body = std::move(request.body)] {
         try {
             throw_if_cancelled(&job->exchange->cancelled());
             prepare_text(dialect, body, *job);
@@ -288,13 +329,16 @@ void Api::queue_text(Dialect dialect, HttpRequest&& request, const std::shared_p
             const ApiError error = ApiError::of(failure);
             detail(fmt::format("request {} refused: {} {}", job->id, error.status(),
                                error.param().empty() ? error.code() : error.param()));
-            job->exchange->answer(error.answer());
+            if (job->writer)
+                job->writer->fail(error);
+            else
+                job->exchange->answer(error.answer(shape));
             texts_.remove(*job);
         }
     });
     if (added == Worker::Added::Yes) return;
     texts_.remove(*job);
-    exchange->answer(refusal_of(added));
+    exchange->answer(refusal_of(added).answer(shape));
 }
 
 void Api::prepare_text(Dialect dialect, const std::string& body, TextJob& job) {
@@ -303,7 +347,11 @@ void Api::prepare_text(Dialect dialect, const std::string& body, TextJob& job) {
     job.task = std::move(prepared.task);
     const std::int64_t n_prompt = std::ssize(job.task.prompt.tokens);
     const std::int64_t n_context = status_.snapshot().context_tokens;
-    if (n_prompt >= n_context) throw ApiError::too_long(n_prompt, n_context);
+    const bool is_too_long = n_prompt >= n_context;
+    // Codex shortens its conversation after an event with this error, but not after an answer with status 400.
+    if (is_too_long && !(dialect == Dialect::Responses && request.stream))
+        throw ApiError::too_long(n_prompt, n_context);
+    const auto* conversation = std::get_if<RequestedConversation>(&request.prompt);
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     job.writer = std::make_unique<AnswerWriter>(
         job.exchange,
@@ -312,10 +360,15 @@ void Api::prepare_text(Dialect dialect, const std::string& body, TextJob& job) {
                            .created = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
                            .model = model_.name,
                            .fingerprint = model_.fingerprint,
-                           .seed = job.task.sampling.seed},
+                           .seed = job.task.sampling.seed,
+                           .prompt_tokens = n_prompt,
+                           .stops = request.text.stops,
+                           .tool_choice = conversation != nullptr ? conversation->tool_choice : TemplateValue::none(),
+                           .one_call = request.one_call},
                           prompts_.tokenizer()),
         std::move(prepared.reader), request);
     job.writer->begin();
+    if (is_too_long) throw ApiError::too_long(n_prompt, n_context);
 }
 
 RequestContext Api::request_context() {

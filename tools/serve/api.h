@@ -66,17 +66,24 @@ private:
     void metrics(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
     void chat_completions(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
     void completions(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void messages(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void responses(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void llama_completion(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
     void tokenize(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
     void detokenize(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
     void apply_template(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
     void input_tokens(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void responses_input_tokens(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void messages_input_tokens(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
 
     void queue_text(Dialect dialect, HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
     void prepare_text(Dialect dialect, const std::string& body, TextJob& job);
     void answer_later(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange,
                       std::function<std::string(const TemplateValue& body, const Exchange& exchange)> answer);
-    [[nodiscard]] HttpAnswer refusal_of(Worker::Added added);
-    [[nodiscard]] HttpAnswer refuse_full(std::size_t n_waiting);
+    /// Returns how many tokens the prompt of a request has.
+    [[nodiscard]] std::size_t count_tokens(Dialect dialect, const TemplateValue& body, const Exchange& exchange);
+    [[nodiscard]] ApiError refusal_of(Worker::Added added);
+    [[nodiscard]] ApiError refuse_full(std::size_t n_waiting);
     [[nodiscard]] RequestContext request_context();
     void report_ignored(std::string_view field);
     void detail(std::string_view line) const;

@@ -15,7 +15,29 @@ namespace {
 
 constexpr int kQueueRetrySeconds = 10;  // clients of the OpenAI SDKs obey up to 120
 
+// Returns the type of an error in the API of Anthropic, which follows from the status.
+std::string_view anthropic_type(int status) {
+    switch (status) {
+        case 401:
+            return "authentication_error";
+        case 403:
+            return "permission_error";
+        case 404:
+            return "not_found_error";
+        case 413:
+            return "request_too_large";
+        case 503:
+            return "overloaded_error";
+        default:
+            return status >= 500 ? "api_error" : "invalid_request_error";
+    }
+}
+
 }  // namespace
+
+ErrorShape error_shape_of(std::string_view path) {
+    return path.starts_with("/v1/messages") ? ErrorShape::Anthropic : ErrorShape::OpenAi;
+}
 
 ApiError ApiError::invalid(std::string param, const std::string& message) {
     ApiError error(400, "invalid_request_error", message);
@@ -76,7 +98,18 @@ ApiError ApiError::of(const std::exception& failure) {
     return {500, "server_error", failure.what()};
 }
 
-std::string ApiError::body() const {
+// Agents look for the words "prompt is too long" before they shorten a conversation.
+std::string ApiError::anthropic_body() const {
+    const std::string message =
+        prompt_tokens_ > 0 ? fmt::format("prompt is too long: {} tokens > {} maximum", prompt_tokens_, context_tokens_)
+                           : std::string(what());
+    const nlohmann::ordered_json body{{"type", "error"},
+                                      {"error", {{"type", anthropic_type(status_)}, {"message", message}}}};
+    return body.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string ApiError::body(ErrorShape shape) const {
+    if (shape == ErrorShape::Anthropic) return anthropic_body();
     const auto text_or_null = [](const std::string& text) {
         return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
     };
@@ -90,8 +123,8 @@ std::string ApiError::body() const {
                                                                     nlohmann::ordered_json::error_handler_t::replace);
 }
 
-HttpAnswer ApiError::answer() const {
-    HttpAnswer answer{.status = status_, .body = body()};
+HttpAnswer ApiError::answer(ErrorShape shape) const {
+    HttpAnswer answer{.status = status_, .body = body(shape)};
     if (retry_ == Retry::Later)
         answer.fields.push_back({"Retry-After", fmt::format("{}", kQueueRetrySeconds)});
     else if (status_ >= 500 || status_ == 408)

@@ -1,15 +1,22 @@
-// Errors of requests, as clients of the OpenAI API read them: {"error": {"message", "type", "param", "code"}}.
+// Errors of requests, as clients of the OpenAI API read them: {"error": {"message", "type", "param", "code"}}, or as
+// those of Anthropic's do: {"type": "error", "error": {"type", "message"}}.
 #pragma once
 
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "kernels/base/error.h"
 #include "tools/serve/http_message.h"
 
 namespace slipstream::tools {
+
+enum class ErrorShape : std::uint8_t { OpenAi, Anthropic };
+
+/// Returns the shape that clients of the endpoint `path` read.
+[[nodiscard]] ErrorShape error_shape_of(std::string_view path);
 
 class ApiError : public Error {
 public:
@@ -34,11 +41,14 @@ public:
     [[nodiscard]] int status() const { return status_; }
     [[nodiscard]] const std::string& param() const { return param_; }
     [[nodiscard]] const std::string& code() const { return code_; }
+    [[nodiscard]] const std::string& type() const { return type_; }
     /// The JSON object with the key "error", on one line.
-    [[nodiscard]] std::string body() const;
-    [[nodiscard]] HttpAnswer answer() const;
+    [[nodiscard]] std::string body(ErrorShape shape = ErrorShape::OpenAi) const;
+    [[nodiscard]] HttpAnswer answer(ErrorShape shape = ErrorShape::OpenAi) const;
 
 private:
+    [[nodiscard]] std::string anthropic_body() const;
+
     std::string type_;
     std::string param_;  // empty: null
     std::string code_;   // empty: null

@@ -32,6 +32,9 @@ public:
     virtual void send(std::string text) = 0;
     /// Ends the stream.
     virtual void end() = 0;
+    /// Ends the stream and closes the connection: the answer is not complete, and some clients wait for the end of the
+    /// connection after an error.
+    virtual void end_and_close() = 0;
 
     /// Turns true when the work for this request should be given up: its client has left, or the server stops.
     /// Generation polls it between layers.

@@ -76,6 +76,7 @@ public:
     void begin_stream(std::string silence) override;
     void send(std::string text) override;
     void end() override;
+    void end_and_close() override;
 
 private:
     template <typename Act>
@@ -118,6 +119,7 @@ public:
     void send_part(std::string_view text);
     void send_answer(const HttpAnswer& answer);
     void end_stream();
+    void close_after_answer() { keep_alive_ = false; }
 
 private:
     enum class State : std::uint8_t {
@@ -407,6 +409,13 @@ void HttpServer::Impl::ConnectionExchange::send(std::string text) {
 
 void HttpServer::Impl::ConnectionExchange::end() {
     act([](Connection& connection) { connection.end_stream(); });
+}
+
+void HttpServer::Impl::ConnectionExchange::end_and_close() {
+    act([](Connection& connection) {
+        connection.close_after_answer();
+        connection.end_stream();
+    });
 }
 
 // The server.

@@ -6,6 +6,7 @@
 #include "runtime/text/request/call_ids.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/serve/answer_json.h"
+#include "tools/serve/dialect_shapes.h"
 
 namespace slipstream::tools {
 
@@ -26,12 +27,6 @@ std::string end_of_stream(Json last, const AnswerHead& head, const TextOutcome& 
     usage["usage"] = usage_json(outcome);
     add_figures(usage, head, outcome);
     return fmt::format("{}{}{}", data_event(last), data_event(usage), kDone);
-}
-
-Json byte_list(std::string_view bytes) {
-    Json list = Json::array();
-    for (const unsigned char byte : bytes) list.push_back(byte);
-    return list;
 }
 
 class ChatShape final : public AnswerShape {
@@ -65,7 +60,7 @@ public:
         return end_of_stream(chunk(Json::object()), head_, outcome, reason, with_usage);
     }
 
-    std::string error_event(const std::string& error_body) override { return fmt::format("data: {}\n\n", error_body); }
+    std::string error_event(const ApiError& error) override { return fmt::format("data: {}\n\n", error.body()); }
 
     std::string whole(const AnswerPart& whole, const TextOutcome& outcome, std::string_view reason) override {
         Json answer = head("chat.completion");
@@ -177,7 +172,7 @@ public:
         return end_of_stream(answer_with({}), head_, outcome, reason, with_usage);
     }
 
-    std::string error_event(const std::string& error_body) override { return fmt::format("data: {}\n\n", error_body); }
+    std::string error_event(const ApiError& error) override { return fmt::format("data: {}\n\n", error.body()); }
 
     std::string whole(const AnswerPart& whole, const TextOutcome& outcome, std::string_view reason) override {
         Json answer = answer_with(whole);
@@ -227,8 +222,11 @@ private:
 
 }  // namespace
 
-std::unique_ptr<AnswerShape> make_answer_shape(Dialect dialect, AnswerHead head, const Tokenizer& tokenizer) {
-    if (dialect == Dialect::Chat) return std::make_unique<ChatShape>(std::move(head), tokenizer);
+std::unique_ptr<AnswerShape> make_chat_shape(AnswerHead head, const Tokenizer& tokenizer) {
+    return std::make_unique<ChatShape>(std::move(head), tokenizer);
+}
+
+std::unique_ptr<AnswerShape> make_completion_shape(AnswerHead head, const Tokenizer& tokenizer) {
     return std::make_unique<CompletionShape>(std::move(head), tokenizer);
 }
 

@@ -37,7 +37,7 @@ PreparedText PromptMaker::prepared(const TextRequest& request, const std::atomic
     if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt))
         prepared.task.prompt = {*ids, StreamingDetokenizer::Start::Continued};
     else if (const auto* text = std::get_if<std::string>(&request.prompt))
-        prepared.task.prompt = encode_raw(*text, tokenizer_, SpecialTokens::AsText, cancel);
+        prepared.task.prompt = encode_raw(*text, tokenizer_, request.special, cancel);
     else
         prepare_chat(std::get<RequestedConversation>(request.prompt), cancel, prepared);
     return prepared;

@@ -1,6 +1,7 @@
 #include "tools/serve/request_fields.h"
 
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -43,6 +44,12 @@ std::optional<std::string> RequestFields::text(std::string_view name) const {
     if (value == nullptr) return std::nullopt;
     if (!value->is_text()) refuse(name, "a text is expected");
     return std::string(value->view());
+}
+
+std::string RequestFields::required_text(std::string_view name) const {
+    auto value = text(name);
+    if (!value) refuse(name, "a text is expected");
+    return std::move(*value);
 }
 
 std::optional<bool> RequestFields::boolean(std::string_view name) const {

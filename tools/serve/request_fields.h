@@ -29,6 +29,7 @@ public:
     [[nodiscard]] const TemplateValue* find(std::string_view name) const;
     [[nodiscard]] bool has(std::string_view name) const { return find(name) != nullptr; }
     [[nodiscard]] std::optional<std::string> text(std::string_view name) const;
+    [[nodiscard]] std::string required_text(std::string_view name) const;
     [[nodiscard]] std::optional<bool> boolean(std::string_view name) const;
     /// A number without fraction; 3.0 is 3.
     [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name, Range<std::int64_t> range) const;

@@ -203,7 +203,8 @@ CommandSpec serve_command() {
         .summary = "Serve a model over HTTP to editors, agents and other programs",
         .details =
             "Clients of the OpenAI API use the base URL http://127.0.0.1:8080/v1: chat completions, completions, "
-            "models.\n"
+            "responses.\n"
+            "Clients of the Anthropic API use http://127.0.0.1:8080: messages. /completion is that of llama-server.\n"
             "The same request with the same seed gives the same text, whatever ran before or beside it; it is the "
             "text\n"
             "of 'generate'. Texts are generated one after the other, 16 wait. Only this machine can connect, unless\n"

@@ -10,7 +10,9 @@
 
 #include <fmt/format.h>
 
+#include "runtime/text/printable.h"
 #include "tools/serve/api_error.h"
+#include "tools/serve/dialect_requests.h"
 #include "tools/serve/request_fields.h"
 
 namespace slipstream::tools {
@@ -22,11 +24,9 @@ using jinja::Kind;
 constexpr std::int64_t kMostSeed = (std::int64_t{1} << 53) - 1;  // JavaScript's numbers hold no larger one exactly
 constexpr std::size_t kMostStops = 16;
 constexpr std::size_t kMostStopBytes = 256;
-constexpr int kMostLogprobs = 20;
-constexpr Range<std::int64_t> kCount{-1, std::numeric_limits<std::int64_t>::max()};  // -1: no limit
 
-// Fields that every dialect reads; parse_text_request() has those of one dialect.
-constexpr std::array<std::string_view, 22> kRead{"model",
+// Fields that every dialect reads; each DialectParser has those of its dialect.
+constexpr std::array<std::string_view, 21> kRead{"model",
                                                  "stream",
                                                  "stream_options",
                                                  "temperature",
@@ -40,7 +40,6 @@ constexpr std::array<std::string_view, 22> kRead{"model",
                                                  "stop",
                                                  "max_tokens",
                                                  "logit_bias",
-                                                 "logprobs",
                                                  "return_progress",
                                                  "repeat_last_n",
                                                  "ignore_eos",
@@ -48,46 +47,69 @@ constexpr std::array<std::string_view, 22> kRead{"model",
                                                  "n",
                                                  "max_completion_tokens",
                                                  "repetition_penalty"};
-constexpr std::array<std::string_view, 7> kReadByChat{"messages",           "top_logprobs", "chat_template_kwargs",
-                                                      "reasoning_effort",   "tools",        "tool_choice",
-                                                      "parallel_tool_calls"};
-constexpr std::array<std::string_view, 4> kReadByCompletions{"prompt", "best_of", "echo", "suffix"};
+constexpr std::array<std::string_view, 8> kReadByChat{
+    "messages",         "logprobs", "top_logprobs", "chat_template_kwargs",
+    "reasoning_effort", "tools",    "tool_choice",  "parallel_tool_calls"};
 
 // Fields of other servers that would change the text and are not served, with the value that means "off".
 struct Unserved {
     std::string_view name;
-    std::optional<double> off;  // no value: any value but null asks for it
+    std::optional<double> off{};  // no value: false, "", [] and {} mean "off"
+    bool is_off_below = false;    // numbers below `off` mean "off" too
 };
-constexpr std::array<Unserved, 20> kUnserved{{{"functions", std::nullopt},
-                                              {"function_call", std::nullopt},
-                                              {"grammar", std::nullopt},
-                                              {"json_schema", std::nullopt},
-                                              {"guided_json", std::nullopt},
-                                              {"guided_regex", std::nullopt},
-                                              {"guided_choice", std::nullopt},
-                                              {"guided_grammar", std::nullopt},
-                                              {"structured_outputs", std::nullopt},
-                                              {"modalities", std::nullopt},
-                                              {"audio", std::nullopt},
-                                              {"web_search_options", std::nullopt},
+constexpr std::array<Unserved, 36> kUnserved{{{"functions"},
+                                              {"function_call"},
+                                              {"grammar"},
+                                              {"json_schema"},
+                                              {"guided_json"},
+                                              {"guided_regex"},
+                                              {"guided_choice"},
+                                              {"guided_grammar"},
+                                              {"structured_outputs"},
+                                              {"modalities"},
+                                              {"audio"},
+                                              {"web_search_options"},
+                                              {"image_data"},
+                                              {"lora"},
                                               {"min_tokens", 0.0},
+                                              {"min_length", 0.0},
+                                              {"min_keep", 0.0},
                                               {"mirostat", 0.0},
+                                              {"mirostat_mode", 0.0},
                                               {"typical_p", 1.0},
+                                              {"tfs_z", 1.0},
+                                              {"top_n_sigma", 0.0, true},
                                               {"xtc_probability", 0.0},
                                               {"dry_multiplier", 0.0},
                                               {"dynatemp_range", 0.0},
+                                              {"smoothing_factor", 0.0},
                                               {"top_a", 0.0},
+                                              {"epsilon_cutoff", 0.0},
+                                              {"eta_cutoff", 0.0},
+                                              {"no_repeat_ngram_size", 0.0},
+                                              {"guidance_scale", 1.0},
+                                              {"penalty_alpha", 0.0},
+                                              {"n_indent", 0.0},
+                                              {"n_cmpl", 1.0},
+                                              {"t_max_predict_ms", 0.0, true},
                                               {"n_probs", 0.0}}};
 
 bool is_off(const TemplateValue& value, const Unserved& field) {
     if (field.name == "modalities" && value.is(Kind::List) && value.items().size() == 1)
         return value.items().front().is_text() && value.items().front().view() == "text";
-    if (field.off) return value.is_number() && value.real() == *field.off;
-    return (value.is_text() && value.view().empty()) || (value.is(Kind::List) && value.items().empty());
+    if (field.off)
+        return value.is_number() && (value.real() == *field.off || (field.is_off_below && value.real() < *field.off));
+    return !jinja::is_true(value);
 }
 
-void check_unserved(const RequestFields& fields) {
+// Returns whether the dialect serves what is refused in the others.
+bool serves(Dialect dialect, const Unserved& field) {
+    return dialect == Dialect::Llama && field.name == "n_probs";
+}
+
+void check_unserved(Dialect dialect, const RequestFields& fields) {
     for (const Unserved& field : kUnserved) {
+        if (serves(dialect, field)) continue;
         const TemplateValue* value = fields.find(field.name);
         if (value != nullptr && !is_off(*value, field))
             throw ApiError::unsupported(std::string(field.name), fmt::format("{} is not served here", field.name));
@@ -98,36 +120,15 @@ void check_unserved(const RequestFields& fields) {
                                     "response_format: structured output is not served; only type \"text\" is");
 }
 
-void report_ignored(Dialect dialect, const TemplateValue& body, const RequestContext& context) {
+void report_ignored(std::span<const std::string_view> read, const TemplateValue& body, const RequestContext& context) {
     if (!context.on_ignored) return;
     const auto contains = [](std::span<const std::string_view> names, std::string_view name) {
         return std::ranges::find(names, name) != names.end();
     };
-    const std::span<const std::string_view> own =
-        dialect == Dialect::Chat ? std::span<const std::string_view>(kReadByChat) : kReadByCompletions;
     for (const auto& [key, value] : body.dict().items())
-        if (!contains(kRead, key.view()) && !contains(own, key.view()) &&
+        if (!contains(kRead, key.view()) && !contains(read, key.view()) &&
             std::ranges::find(kUnserved, key.view(), &Unserved::name) == kUnserved.end())
             context.on_ignored(key.view());
-}
-
-std::vector<std::string> parse_stops(const RequestFields& fields) {
-    const TemplateValue* value = fields.find("stop");
-    if (value == nullptr) return {};
-    std::vector<std::string> stops;
-    const auto add = [&](const TemplateValue& stop) {
-        if (!stop.is_text() || stop.view().empty() || stop.view().size() > kMostStopBytes)
-            fields.refuse("stop", fmt::format("texts of 1 to {} bytes are expected", kMostStopBytes));
-        stops.emplace_back(stop.view());
-    };
-    if (!value->is(Kind::List)) {
-        add(*value);
-        return stops;
-    }
-    if (value->items().size() > kMostStops)
-        fields.refuse("stop", fmt::format("at most {} texts are taken", kMostStops));
-    for (const TemplateValue& stop : value->items()) add(stop);
-    return stops;
 }
 
 TokenBias parse_bias(const RequestFields& fields, std::int64_t id, const TemplateValue& value, std::int64_t vocab) {
@@ -180,8 +181,8 @@ SamplingSettings parse_sampling(const RequestFields& fields, const RequestContex
     take(sampling.bias, parse_logit_bias_field(fields, context.vocab));
     if (const auto top_k = fields.integer("top_k", {-1, kTopKRange.highest}))
         sampling.top_k = std::max<std::int64_t>(*top_k, 0);
-    if (const auto window = fields.integer("repeat_last_n", kCount))
-        sampling.repeat_window = *window == -1 ? kCount.highest : *window;
+    if (const auto window = fields.integer("repeat_last_n", kTokenCount))
+        sampling.repeat_window = *window == -1 ? kTokenCount.highest : *window;
     if (const auto ignores = fields.boolean("ignore_eos")) sampling.ignore_end = *ignores;
     if (const auto seed = fields.integer("seed", {-1, kMostSeed}))
         sampling.seed = *seed == -1 ? std::nullopt : std::optional(static_cast<std::uint64_t>(*seed));
@@ -190,16 +191,11 @@ SamplingSettings parse_sampling(const RequestFields& fields, const RequestContex
 
 TextGenerationOptions parse_text(const RequestFields& fields, const RequestContext& context) {
     TextGenerationOptions text = context.text;
-    const auto older = fields.integer("max_tokens", kCount);
-    if (const auto most = fields.integer("max_completion_tokens", kCount); most || older)
+    const auto older = fields.integer("max_tokens", kTokenCount);
+    if (const auto most = fields.integer("max_completion_tokens", kTokenCount); most || older)
         text.max_tokens = most ? *most : *older;
-    if (fields.has("stop")) text.stops = parse_stops(fields);
+    if (fields.has("stop")) text.stops = parse_stops(fields, "stop");
     return text;
-}
-
-void demand(const RequestFields& fields, std::string_view name, std::int64_t only) {
-    if (fields.integer(name, {1, std::numeric_limits<std::int64_t>::max()}).value_or(only) != only)
-        throw ApiError::unsupported(std::string(name), fmt::format("{}: only {} is served", name, only));
 }
 
 std::optional<int> parse_chat_logprobs(const RequestFields& fields) {
@@ -211,35 +207,7 @@ std::optional<int> parse_chat_logprobs(const RequestFields& fields) {
     return static_cast<int>(n.value_or(0));
 }
 
-void parse_completion_prompt(const RequestFields& fields, std::int64_t vocab, TextRequest& request) {
-    const TemplateValue* prompt = fields.find("prompt");
-    if (prompt == nullptr) fields.refuse("prompt", "a text, or a list of token ids, is expected");
-    // A list of one prompt is that prompt.
-    if (prompt->is(Kind::List) && prompt->items().size() == 1 && !prompt->items().front().is(Kind::Int))
-        prompt = &prompt->items().front();
-    if (prompt->is_text()) {
-        request.prompt = std::string(prompt->view());
-        return;
-    }
-    if (!prompt->is(Kind::List)) fields.refuse("prompt", "a text, or a list of token ids, is expected");
-    if (prompt->items().empty()) fields.refuse("prompt", "the list is empty; \"\" is the empty prompt");
-    if (prompt->items().size() > 1 && !prompt->items().front().is(Kind::Int))
-        throw ApiError::unsupported("prompt", "prompt: one prompt a request is served");
-    request.prompt = token_ids(prompt->items(), vocab, "prompt");
-}
-
-void parse_completion(const RequestFields& fields, const RequestContext& context, TextRequest& request) {
-    demand(fields, "best_of", 1);
-    if (fields.boolean("echo").value_or(false)) throw ApiError::unsupported("echo", "echo: only false is served");
-    if (!fields.text("suffix").value_or("").empty()) throw ApiError::unsupported("suffix", "suffix is not served");
-    parse_completion_prompt(fields, context.vocab, request);
-    if (const auto n = fields.integer("logprobs", {0, kMostLogprobs})) request.n_logprobs = static_cast<int>(*n);
-}
-
-}  // namespace
-
-RequestedConversation parse_conversation(const TemplateValue& body) {
-    const RequestFields fields(body);
+RequestedConversation conversation_of(const RequestFields& fields) {
     const auto value_of = [&](std::string_view name) {
         const TemplateValue* value = fields.find(name);
         return value == nullptr ? TemplateValue::none() : *value;
@@ -247,24 +215,96 @@ RequestedConversation parse_conversation(const TemplateValue& body) {
     const std::vector<TemplateValue>* messages = fields.list("messages");
     if (messages == nullptr || messages->empty())
         fields.refuse("messages", "a list of at least one message is expected");
-    RequestedConversation conversation{.messages = value_of("messages"),
-                                       .tools = value_of("tools"),
-                                       .tool_choice = value_of("tool_choice"),
-                                       .template_arguments = value_of("chat_template_kwargs")};
-    // A variable of the template, as those of chat_template_kwargs, which override it.
-    if (const TemplateValue* effort = fields.find("reasoning_effort")) {
-        jinja::Dict arguments;
-        arguments.set("reasoning_effort", *effort);
-        if (const TemplateValue* others = fields.object("chat_template_kwargs"))
-            for (const auto& [key, value] : others->dict().items()) arguments.set(key, value);
-        conversation.template_arguments = TemplateValue::dict(std::move(arguments));
+    return {.messages = value_of("messages"),
+            .tools = value_of("tools"),
+            .tool_choice = value_of("tool_choice"),
+            .template_arguments = value_of("chat_template_kwargs"),
+            .reasoning_effort = value_of("reasoning_effort")};
+}
+
+void parse_chat(const RequestFields& fields, const RequestContext& /*context*/, TextRequest& request) {
+    request.prompt = conversation_of(fields);
+    request.n_logprobs = parse_chat_logprobs(fields);
+    request.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
+}
+
+const DialectParser& parser_of(Dialect dialect) {
+    static constexpr DialectParser kChat{kReadByChat, parse_chat};
+    switch (dialect) {
+        case Dialect::Chat:
+            return kChat;
+        case Dialect::Completions:
+            return completion_parser();
+        case Dialect::Messages:
+            return messages_parser();
+        case Dialect::Responses:
+            return responses_parser();
+        case Dialect::Llama:
+            return llama_parser();
     }
-    return conversation;
+    return kChat;
+}
+
+}  // namespace
+
+void demand(const RequestFields& fields, std::string_view name, std::int64_t only) {
+    if (fields.integer(name, {1, std::numeric_limits<std::int64_t>::max()}).value_or(only) != only)
+        throw ApiError::unsupported(std::string(name), fmt::format("{}: only {} is served", name, only));
+}
+
+std::vector<std::string> parse_stops(const RequestFields& fields, std::string_view name) {
+    const TemplateValue* value = fields.find(name);
+    if (value == nullptr) return {};
+    std::vector<std::string> stops;
+    const auto add = [&](const TemplateValue& stop) {
+        if (!stop.is_text() || stop.view().empty() || stop.view().size() > kMostStopBytes)
+            fields.refuse(name, fmt::format("texts of 1 to {} bytes are expected", kMostStopBytes));
+        stops.emplace_back(stop.view());
+    };
+    if (!value->is(Kind::List)) {
+        add(*value);
+        return stops;
+    }
+    if (value->items().size() > kMostStops) fields.refuse(name, fmt::format("at most {} texts are taken", kMostStops));
+    for (const TemplateValue& stop : value->items()) add(stop);
+    return stops;
+}
+
+RequestFields fields_of(const TemplateValue& value, const std::string& name) {
+    if (!value.is(Kind::Dict)) throw ApiError::invalid(name, fmt::format("{}: an object is expected", name));
+    return RequestFields(value, name + ".");
+}
+
+void refuse_type(const RequestFields& fields, std::string_view type, std::string_view served) {
+    const std::string name = fields.full_name("type");
+    throw ApiError::unsupported(name, fmt::format("{}: \"{}\" is not served, only {}", name, printable(type), served));
+}
+
+TemplateValue text_part(const std::string& text) {
+    return TemplateValue::dict({{"type", TemplateValue("text")}, {"text", TemplateValue(text)}});
+}
+
+jinja::Dict function_object(jinja::Dict function) {
+    jinja::Dict object;
+    object.set("type", TemplateValue("function"));
+    object.set("function", TemplateValue::dict(std::move(function)));
+    return object;
+}
+
+TemplateValue choice_of_tool(const std::string& name) {
+    jinja::Dict function;
+    function.set("name", TemplateValue(name));
+    return TemplateValue::dict(function_object(std::move(function)));
+}
+
+RequestedConversation parse_conversation(const TemplateValue& body) {
+    return conversation_of(RequestFields(body));
 }
 
 TextRequest parse_text_request(Dialect dialect, const TemplateValue& body, const RequestContext& context) {
     const RequestFields fields(body);
-    check_unserved(fields);
+    const DialectParser& parser = parser_of(dialect);
+    check_unserved(dialect, fields);
     TextRequest request{.dialect = dialect,
                         .prompt = std::string(),
                         .sampling = parse_sampling(fields, context),
@@ -274,14 +314,8 @@ TextRequest parse_text_request(Dialect dialect, const TemplateValue& body, const
     demand(fields, "n", 1);
     if (const TemplateValue* options = fields.object("stream_options"))
         request.include_usage = RequestFields(*options, "stream_options.").boolean("include_usage").value_or(false);
-    if (dialect == Dialect::Chat) {
-        request.prompt = parse_conversation(body);
-        request.n_logprobs = parse_chat_logprobs(fields);
-        request.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
-    } else {
-        parse_completion(fields, context, request);
-    }
-    report_ignored(dialect, body, context);
+    parser.parse(fields, context, request);
+    report_ignored(parser.fields, body, context);
     return request;
 }
 

@@ -18,6 +18,9 @@ namespace slipstream::tools {
 enum class Dialect : std::uint8_t {
     Chat,         // /v1/chat/completions
     Completions,  // /v1/completions
+    Messages,     // /v1/messages, of Anthropic
+    Responses,    // /v1/responses, of OpenAI
+    Llama,        // /completion, of llama-server
 };
 
 struct TextRequest {
@@ -26,6 +29,7 @@ struct TextRequest {
     std::variant<RequestedConversation, std::string, std::vector<TokenId>> prompt;
     SamplingSettings sampling{};
     TextGenerationOptions text{};
+    SpecialTokens special = SpecialTokens::AsText;  // of a raw text: whether it may spell control tokens
     std::optional<int> n_logprobs{};  // alternatives of each token; no value: log probabilities are not wanted
     bool stream = false;
     bool include_usage = false;    // a stream's last chunk has the usage

@@ -60,7 +60,9 @@ std::string_view StopMatcher::push(std::string_view text) {
         state_ = advance(state_, static_cast<unsigned char>(held_[i]));
         if (nodes_[state_].match_length == 0) continue;
         matched_ = true;
-        out_.assign(held_, 0, i + 1 - nodes_[state_].match_length);
+        const std::size_t begin = i + 1 - nodes_[state_].match_length;
+        out_.assign(held_, 0, begin);
+        matched_stop_.assign(held_, begin, nodes_[state_].match_length);
         held_.clear();
         return out_;
     }

@@ -28,6 +28,8 @@ public:
     /// until the next call.
     [[nodiscard]] std::string_view finish();
     [[nodiscard]] bool matched() const { return matched_; }
+    /// Returns the stop that matched; empty before a match.
+    [[nodiscard]] const std::string& matched_stop() const { return matched_stop_; }
 
 private:
     /// A prefix of a stop, spelt by the path from the root (node 0).
@@ -46,6 +48,7 @@ private:
     std::uint32_t state_ = 0;
     std::string held_;  // the text of state_
     std::string out_;
+    std::string matched_stop_;
     bool matched_ = false;
 };
 

@@ -273,15 +273,22 @@ std::optional<std::string> chosen_name(const TemplateValue& choice) {
     return std::string(name->view());
 }
 
-// Puts the field reasoning_effort where the template reads it; chat_template_kwargs take precedence. Other templates
-// have no use for it, and clients send it to every model.
-void add_reasoning_effort(const TemplateValue& effort, const PromptTemplate* form, TemplateArguments& arguments) {
-    constexpr const char* kField = "reasoning_effort";
-    if (effort.is_none()) return;
-    if (!effort.is_text()) throw FieldError(kField, "must be a text");
-    const auto is_it = [&](const auto& argument) { return argument.first == kField; };
-    if (form == nullptr || !form->reads(kField) || std::ranges::any_of(arguments, is_it)) return;
-    arguments.emplace_back(kField, said_value(effort));
+// Sets the variable `name` of a template that reads it; chat_template_kwargs take precedence. Other templates have no
+// use for it, and clients send it to every model.
+void add_if_read(std::string_view name, const TemplateValue& value, const PromptTemplate* form,
+                 TemplateArguments& arguments) {
+    const auto is_it = [&](const auto& argument) { return argument.first == name; };
+    if (form == nullptr || !form->reads(name) || std::ranges::any_of(arguments, is_it)) return;
+    arguments.emplace_back(std::string(name), said_value(value));
+}
+
+void add_thinking(const RequestedConversation& request, const PromptTemplate* form, TemplateArguments& arguments) {
+    constexpr const char* kEffort = "reasoning_effort";
+    if (!request.reasoning_effort.is_none()) {
+        if (!request.reasoning_effort.is_text()) throw FieldError(kEffort, "must be a text");
+        add_if_read(kEffort, request.reasoning_effort, form, arguments);
+    }
+    if (!request.thinking.is_none()) add_if_read("enable_thinking", request.thinking, form, arguments);
 }
 
 // An answer cannot be held to a format yet; without an error the client would take any text for the format it asked.
@@ -358,7 +365,7 @@ Conversation make_conversation(const RequestedConversation& request, const Promp
     made.arguments = read_arguments(request.template_arguments);
     if (form == nullptr && !made.arguments.empty())
         throw FieldError("chat_template_kwargs", "the model has no chat template to take them");
-    add_reasoning_effort(request.reasoning_effort, form, made.arguments);
+    add_thinking(request, form, made.arguments);
     check_response_format(request.response_format);
     if (!request.tools.is_none()) add_tools(request.tools, form, turns, made);
     if (turns.size() > 1 && turns.back().role == "assistant" && !turns.back().has_calls) {

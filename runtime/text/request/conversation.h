@@ -16,7 +16,8 @@
 //   alike.
 // - The text of an assistant's message at the end is continued, unless it has calls or is the only message: templates
 //   need another one.
-// - `reasoning_effort` goes to a template that reads it. A `response_format` other than text is refused.
+// - `reasoning_effort` goes to a template that reads it, and `thinking` to one that reads `enable_thinking`. A
+//   `response_format` other than text is refused.
 // - Tools are refused if the template has no place for them. `tool_choice` "none" leaves them in the prompt, so that a
 //   kept prompt stays valid, but calls are then not read.
 //
@@ -42,6 +43,7 @@ struct RequestedConversation {
     TemplateValue tool_choice = TemplateValue::none();
     TemplateValue template_arguments = TemplateValue::none();  // chat_template_kwargs
     TemplateValue reasoning_effort = TemplateValue::none();
+    TemplateValue thinking = TemplateValue::none();  // true or false: whether the model should think first
     TemplateValue response_format = TemplateValue::none();
 };
 

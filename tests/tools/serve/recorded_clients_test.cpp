@@ -16,16 +16,19 @@ namespace {
 using nlohmann::json;
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 constexpr const char* kTemplate =
     R"({% if tools %}{{ tools|tojson }}{% endif %}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>
 {"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments|tojson }}}
 </tool_call>{% endfor %}{% endfor %})";
 
-class RecordedOpenAi : public testing::Test {
+class RecordedClient : public testing::Test {
 protected:
+    explicit RecordedClient(std::string folder) : folder_(std::move(folder)) {}
+
     [[nodiscard]] RawAnswer answer_to(const std::string& name) const {
-        std::ifstream file(SLIPSTREAM_GOLDEN_DIR "/serve/openai_python/" + name + ".http", std::ios::binary);
+        std::ifstream file(SLIPSTREAM_GOLDEN_DIR "/serve/" + folder_ + "/" + name + ".http", std::ios::binary);
         std::ostringstream request;
         request << file.rdbuf();
         EXPECT_FALSE(request.str().empty());
@@ -35,7 +38,18 @@ protected:
         EXPECT_EQ(answer.status, 200) << answer.body;
         return answer;
     }
+    std::string folder_;
     ScriptedServer server_{{}, kTemplate};
+};
+
+class RecordedOpenAi : public RecordedClient {
+protected:
+    RecordedOpenAi() : RecordedClient("openai_python") {}
+};
+
+class RecordedAnthropic : public RecordedClient {
+protected:
+    RecordedAnthropic() : RecordedClient("anthropic_python") {}
 };
 
 TEST_F(RecordedOpenAi, Chat) {
@@ -74,6 +88,41 @@ TEST_F(RecordedOpenAi, Models) {
     const json answer = json::parse(answer_to("models").body);
     EXPECT_EQ(answer.at("object"), "list");
     EXPECT_EQ(answer.at("data").at(0).at("object"), "model");
+}
+
+TEST_F(RecordedOpenAi, Responses) {
+    const json answer = json::parse(answer_to("responses").body);
+    EXPECT_EQ(answer.at("status"), "completed");
+    EXPECT_EQ(answer.at("output").at(0).at("content").at(0).at("text"), "Hello world");
+    EXPECT_EQ(server_.engine.tasks().at(0).text.max_tokens, 24);
+}
+
+TEST_F(RecordedOpenAi, ResponsesStream) {
+    server_.engine.set_script({"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call>"});
+    const std::string body = answer_to("responses_stream").body;
+    EXPECT_THAT(body, StartsWith("event: response.created\ndata: {"));
+    EXPECT_THAT(body, HasSubstr(R"("type":"function_call","status":"completed")"));
+    EXPECT_THAT(body, HasSubstr("event: response.completed\n"));
+}
+
+TEST_F(RecordedAnthropic, Messages) {
+    const json answer = json::parse(answer_to("messages").body);
+    EXPECT_EQ(answer.at("content").at(0).at("text"), "Hello world");
+    EXPECT_EQ(answer.at("stop_reason"), "end_turn");
+    EXPECT_EQ(server_.engine.tasks().at(0).text.max_tokens, 24);
+}
+
+TEST_F(RecordedAnthropic, MessagesStream) {
+    server_.engine.set_script({"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call>"});
+    const std::string body = answer_to("messages_stream").body;
+    EXPECT_THAT(body, StartsWith("event: message_start\ndata: {"));
+    EXPECT_THAT(body, HasSubstr(R"("partial_json":"{\"x\": 1}")"));
+    EXPECT_THAT(body, HasSubstr(R"("stop_reason":"tool_use")"));
+    EXPECT_THAT(body, EndsWith("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"));
+}
+
+TEST_F(RecordedAnthropic, CountTokens) {
+    EXPECT_GT(json::parse(answer_to("count_tokens").body).at("input_tokens"), 2);
 }
 
 }  // namespace

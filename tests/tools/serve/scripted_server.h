@@ -70,9 +70,10 @@ public:
         outcome.reused_tokens = 1;
         callbacks.on_start(outcome.reused_tokens);
         callbacks.on_prefill(n_prompt, n_prompt);
-        outcome.result.stop_reason = StopReason::EndToken;
         {
             const std::lock_guard lock(mutex_);
+            outcome.result.stop_reason = stop_reason_;
+            outcome.result.stop = stop_;
             tasks_.push_back(task);
         }
         for (const std::string& word : script_of(task)) {
@@ -100,6 +101,12 @@ public:
     void set_script(std::vector<std::string> words) {
         const std::lock_guard lock(mutex_);
         script_ = std::move(words);
+    }
+    /// Why texts end that come to the end of the script.
+    void set_stop(StopReason reason, std::string stop) {
+        const std::lock_guard lock(mutex_);
+        stop_reason_ = reason;
+        stop_ = std::move(stop);
     }
     void go_on() {
         const std::lock_guard lock(mutex_);
@@ -130,6 +137,8 @@ private:
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<std::string> script_{"Hello", " world"};
+    StopReason stop_reason_ = StopReason::EndToken;
+    std::string stop_;
     int n_allowed_ = 0;
     std::vector<TextTask> tasks_;
 };

@@ -130,6 +130,9 @@ TEST(TextRequest, RefusesByNameWhatIsNotServed) {
     EXPECT_EQ(refused_by_both(R"(, "min_tokens": 3)"), "min_tokens");
     EXPECT_EQ(refused_by_both(R"(, "mirostat": 2)"), "mirostat");
     EXPECT_EQ(refused_by_both(R"(, "mirostat": 0, "typical_p": 1.0, "top_a": 0)"), "none");
+    EXPECT_EQ(refused_by_both(R"(, "n_probs": 2)"), "n_probs");
+    EXPECT_EQ(refused_by_both(R"(, "top_n_sigma": 0.5)"), "top_n_sigma");
+    EXPECT_EQ(refused_by_both(R"(, "top_n_sigma": -1, "image_data": [], "grammar": "", "json_schema": {})"), "none");
     EXPECT_EQ(refused([] { return completion_with(R"(, "best_of": 2)"); }), "best_of");
     EXPECT_EQ(refused([] { return completion_with(R"(, "echo": true)"); }), "echo");
     EXPECT_EQ(refused([] { return completion_with(R"(, "suffix": "x")"); }), "suffix");
@@ -143,6 +146,26 @@ TEST(TextRequest, NamesIgnoredFields) {
     static_cast<void>(
         parse(Dialect::Completions, R"({"prompt": "a", "user": "me", "model": "x", "store": true})", context));
     EXPECT_THAT(ignored, ElementsAre("user", "store"));
+}
+
+// The fields that all dialects share are ranged in each of them.
+TEST(TextRequest, RangesTheSharedFieldsInEveryDialect) {
+    const auto refused_in = [](Dialect dialect, const std::string& fields) {
+        return refused([&] {
+            return parse(dialect, R"({"messages": [{"role": "user", "content": "a"}], "input": "a", "prompt": )" +
+                                      std::string(dialect == Dialect::Responses ? "null" : R"("a")") + fields + "}");
+        });
+    };
+    for (const Dialect dialect : {Dialect::Messages, Dialect::Responses, Dialect::Llama}) {
+        EXPECT_EQ(refused_in(dialect, R"(, "temperature": -0.1)"), "temperature");
+        EXPECT_EQ(refused_in(dialect, R"(, "top_p": 1.5)"), "top_p");
+        EXPECT_EQ(refused_in(dialect, R"(, "top_k": 1e30)"), "top_k");
+        EXPECT_EQ(refused_in(dialect, R"(, "seed": 9007199254740992)"), "seed");
+        EXPECT_EQ(refused_in(dialect, R"(, "logit_bias": [[1000, 1]])"), "logit_bias");
+        EXPECT_EQ(refused_in(dialect, R"(, "grammar": "root")"), "grammar");
+        EXPECT_EQ(refused_in(dialect, R"(, "n": 2)"), "n");
+        EXPECT_EQ(refused_in(dialect, R"(, "seed": 5, "temperature": 0)"), "none");
+    }
 }
 
 TEST(TextRequest, TakesAPromptAsTextOrIds) {
