@@ -216,6 +216,10 @@ void KvCache::restore_chunk(ExecRef exec, std::int64_t n_tokens, std::int64_t la
                             const std::function<void(std::byte*)>& fill) {
     const std::int64_t n_full = n_tokens / kChunkTokens;
     if (chunk >= resident_chunks(layer) && chunk < n_full) return fill(host_->chunk(layer, chunk));
+    if (chunk < resident_chunks(layer) && exec.device.shares_host_memory()) {
+        exec.stream.synchronize();
+        return fill(chunks(layer)[chunk]);
+    }
     if (host_ && chunk == n_full) open_place(exec.stream, chunk);
     const auto staging = std::make_unique_for_overwrite<std::byte[]>(layout(layer).chunk_bytes());
     fill(staging.get());

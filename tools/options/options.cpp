@@ -22,6 +22,7 @@ namespace {
 
 struct Renamed {
     std::string_view theirs, ours;
+    std::string_view unit{};  // of a value that is a plain number
 };
 // llama.cpp's spellings of options that exist here: names of one dash and several letters, which CLI11 cannot declare,
 // and names that differ.
@@ -36,7 +37,9 @@ constexpr std::array kRenamed{Renamed{"-dev", "--devices"},
                               Renamed{"-hfr", "--model"},
                               Renamed{"--hf-repo", "--model"},
                               Renamed{"-no-cnv", "--no-template"},
-                              Renamed{"--no-conversation", "--no-template"}};
+                              Renamed{"--no-conversation", "--no-template"},
+                              Renamed{"-cram", "--kept-memory", "M"},
+                              Renamed{"--cache-ram", "--kept-memory", "M"}};
 // llama.cpp's options for a conversation, which here is the command `chat`.
 constexpr std::array<std::string_view, 2> kConversation{"-cnv", "--conversation"};
 
@@ -183,10 +186,12 @@ std::vector<std::string> rewritten(const CommandSpec& command, std::span<const s
         }
         const std::string typed = argument;
         const OptionSpec* option = find_option(command, argument);
+        std::string_view unit;
         for (const Renamed& entry : kRenamed)
             if (option == nullptr && argument == entry.theirs) {
                 argument = entry.ours;
                 option = find_option(command, argument);
+                unit = entry.unit;
             }
         for (const Answered& entry : kAnswered)
             if (option == nullptr && argument == entry.theirs)
@@ -206,6 +211,10 @@ std::vector<std::string> rewritten(const CommandSpec& command, std::span<const s
             throw UsageError(fmt::format("{} requires a value, {}{}; none follows it", typed, option->value,
                                          typed == result.back() ? "" : fmt::format(" (it is {} here)", result.back())));
         }
+        if (const std::string& given = result.back(); !unit.empty() &&
+                                                      given.find_first_not_of('0') != std::string::npos &&
+                                                      given.find_first_not_of("0123456789") == std::string::npos)
+            result.back() += unit;
         cache_types.add(typed, result.back());
     }
     cache_types.check();
