@@ -91,7 +91,7 @@ KeptChunk* PromptCache::keep(const Path& path, std::span<const TokenId> tokens, 
     for (std::int64_t layer = 0; layer < std::ssize(layouts_); ++layer)
         if ((chunk == nullptr || chunk->parts_[layer] == nullptr) && has(layer))
             n_missing += layouts_[layer].chunk_bytes();
-    if (n_missing == 0) return chunk;
+    if (chunk != nullptr && n_missing == 0) return chunk;
     const std::size_t n_bytes = round_up(n_missing, HostPages::kPageBytes) +
                                 (chunk == nullptr ? record_bytes(tokens.size()) : sizeof(PinnedBuffer));
     if (!make_room(n_bytes)) return chunk;
@@ -116,6 +116,7 @@ KeptChunk* PromptCache::keep(const Path& path, std::span<const TokenId> tokens, 
         made.tokens_.assign(tokens.begin(), tokens.end());
         made.phase_ = phase;
         made.text_ = text_;
+        made.id_ = ++n_made_;
         made.memory_.reserve(1);
         after(before).reserve(after(before).size() + 1);
         by_use_.push_front(std::move(made));
@@ -124,7 +125,7 @@ KeptChunk* PromptCache::keep(const Path& path, std::span<const TokenId> tokens, 
         after(before).push_back(chunk);
         use(path);
     }
-    chunk->memory_.push_back(std::move(memory));
+    if (n_missing > 0) chunk->memory_.push_back(std::move(memory));
     chunk->parts_ = std::move(parts);
     chunk->bytes_ += n_bytes;
     bytes_ += n_bytes;

@@ -32,6 +32,8 @@ public:
     [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }
     [[nodiscard]] bool is_full() const { return std::ssize(tokens_) == kChunkTokens; }
     [[nodiscard]] Phase phase() const { return phase_; }
+    /// A number that no other chunk of the cache has or had.
+    [[nodiscard]] std::uint64_t id() const { return id_; }
     /// KV of a layer as Target::read_chunk() gave it; null if it is missing.
     [[nodiscard]] const std::byte* part(std::int64_t layer) const { return parts_[layer]; }
 
@@ -41,6 +43,7 @@ private:
     std::vector<KeptChunk*> after_;
     std::vector<TokenId> tokens_;
     Phase phase_ = Phase::Decode;
+    std::uint64_t id_ = 0;
     std::vector<std::byte*> parts_;      // [n_layers], in memory_
     std::vector<PinnedBuffer> memory_;   // one for each call of keep() that added parts
     std::size_t bytes_ = 0;              // counted against the limit
@@ -74,10 +77,10 @@ public:
     /// Counts the chunks of `path` as used by the text.
     void use(const Path& path);
     /// Keeps the chunk `tokens` (1 to kChunkTokens) after `path`, whose chunks must be full, or the parts that it
-    /// lacks. `has(layer)` returns whether the target has that part, and `read(layer, out)` must copy it, as
-    /// Target::read_chunk() does. Drops chunks that the text has not used if memory is short, and chunks that end
-    /// within this one. Returns the chunk; null if there is no memory for it. Throws what `read` throws; nothing is
-    /// kept then.
+    /// lacks. A chunk without parts is kept too, since chunks after it have some. `has(layer)` returns whether the
+    /// target has that part, and `read(layer, out)` must copy it, as Target::read_chunk() does. Drops chunks that the
+    /// text has not used if memory is short, and chunks that end within this one. Returns the chunk; null if there is
+    /// no memory for it. Throws what `read` throws; nothing is kept then.
     KeptChunk* keep(const Path& path, std::span<const TokenId> tokens, Phase phase,
                     const std::function<bool(std::int64_t)>& has,
                     const std::function<void(std::int64_t, std::byte*)>& read);
@@ -112,6 +115,7 @@ private:
     std::vector<KeptChunk*> roots_;  // chunks that begin a text
     std::size_t bytes_ = 0;
     std::uint64_t text_ = 0;
+    std::uint64_t n_made_ = 0;  // chunks
     std::int64_t n_dropped_ = 0;
     bool system_was_short_ = false;
 };

@@ -90,6 +90,18 @@ TEST(PromptCache, AMissingPartIsAddedLater) {
     EXPECT_EQ(mark_of(*a, 1), "a1");
 }
 
+// If all layers have windows, the first chunks of a long text may have no parts, but those after them do.
+TEST(PromptCache, AChunkWithoutPartsLeadsToOthers) {
+    PromptCache cache(kLayouts, std::size_t{64} << 20);
+    KeptChunk* const a = keep(cache, {}, tokens_of(1, 256), 'a', Phase::Decode, 2);
+    ASSERT_NE(a, nullptr);
+    EXPECT_LT(cache.bytes(), 8192U);
+    KeptChunk* const b = keep(cache, {a}, tokens_of(257, 256), 'b');
+    EXPECT_THAT(cache.match(tokens_of(1, 512), 0).chunks, testing::ElementsAre(a, b));
+    EXPECT_EQ(a->part(0), nullptr);
+    EXPECT_EQ(mark_of(*b, 0), "b0");
+}
+
 TEST(PromptCache, AnEndGivesWayToTheChunkThatBeginsLikeIt) {
     PromptCache cache(kLayouts, std::size_t{64} << 20);
     const std::vector<TokenId> tokens = tokens_of(1, 256);

@@ -39,6 +39,15 @@ std::uint32_t FakeKv::next(std::uint32_t above, std::int64_t position, TokenId t
     return mix(above, static_cast<std::uint32_t>(token), static_cast<std::uint32_t>(position), as_prompt ? 1 : 2);
 }
 
+void FakeKv::write_rows(std::int64_t first) {
+    const std::int64_t n = std::ssize(committed);
+    if (std::ssize(rows) < n) rows.resize(static_cast<std::size_t>(n));
+    std::copy(committed.begin() + first, committed.end(), rows.begin() + first);
+    versions.resize(static_cast<std::size_t>(ceil_div(options.context_tokens, kChunkTokens)), 1);
+    for (std::int64_t chunk = first / kChunkTokens; chunk * kChunkTokens < n; ++chunk)
+        ++versions[static_cast<std::size_t>(chunk)];
+}
+
 std::vector<std::uint32_t> FakeKv::reference(std::span<const TokenId> text, std::int64_t n_prompt) const {
     const std::int64_t border = (n_prompt - 1) / kPrefillChunkTokens * kPrefillChunkTokens;
     std::vector<std::uint32_t> states;
@@ -117,7 +126,18 @@ void FakeTarget::commit(std::span<const NodeId> path) {
         kv_->committed.push_back(at(node).state);
         above = node;
     }
+    kv_->write_rows(n_committed() - std::ssize(path));
     kv_->nodes.clear();
+}
+
+std::uint64_t FakeTarget::chunk_version(std::int64_t chunk) const {
+    return is_ring() || chunk >= std::ssize(kv_->versions) ? 0 : kv_->versions[static_cast<std::size_t>(chunk)];
+}
+
+void FakeTarget::recommit(std::int64_t n_tokens) {
+    check_between_passes();
+    CHECK(!is_ring() && n_nodes() == 0 && n_tokens >= n_committed() && n_tokens <= std::ssize(kv_->rows));
+    kv_->committed.insert(kv_->committed.end(), kv_->rows.begin() + n_committed(), kv_->rows.begin() + n_tokens);
 }
 
 void FakeTarget::forget() {
@@ -159,6 +179,7 @@ void FakeTarget::compute_prompt(std::span<const TokenId> prompt) {
     for (auto i = static_cast<std::size_t>(kv_->n_extended); i < kv_->committed.size(); ++i)
         kv_->committed[i] = kv_->next(i == 0 ? 0 : kv_->committed[i - 1], static_cast<std::int64_t>(i),
                                       prompt[i - static_cast<std::size_t>(kv_->n_extended)], Phase::Prefill);
+    kv_->write_rows(kv_->n_extended);
 }
 
 void FakeTarget::begin(const TargetPass& pass) {
@@ -255,6 +276,7 @@ void FakeTarget::restore(std::int64_t first, std::int64_t n_tokens,
         cut(positions_after_cut(first));
         throw;
     }
+    kv_->write_rows(first);
 }
 
 }  // namespace slipstream

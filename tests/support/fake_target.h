@@ -36,11 +36,15 @@ struct FakeKv {
     };
     FakeOptions options{};
     std::vector<std::uint32_t> committed{};  // state of each position
+    std::vector<std::uint32_t> rows{};       // states of positions as they were written last, also of those cut off
+    std::vector<std::uint64_t> versions{};   // [chunks], see Target::chunk_version()
     std::vector<Node> nodes{};
     std::int64_t n_extended = -1;           // committed positions before extend(); -1: no prompt is announced
     std::int64_t first_kept = 0;            // chunk of the last layer, see Target::first_kept_chunk()
     std::int64_t chunks_until_failure = 0;  // this many calls from now, read_chunk() throws IoError; 0: never
 
+    /// Notes that the committed positions from `first` on have been written.
+    void write_rows(std::int64_t first);
     [[nodiscard]] std::uint32_t next(std::uint32_t above, std::int64_t position, TokenId token, Phase phase) const;
     /// Returns the state of each position of `text`, if its first `n_prompt` tokens are a prompt and the others were
     /// generated.
@@ -61,6 +65,8 @@ public:
     void forget() override;
     [[nodiscard]] std::int64_t positions_after_cut(std::int64_t n_tokens) const override;
     void truncate(std::int64_t n_tokens) override;
+    [[nodiscard]] std::uint64_t chunk_version(std::int64_t chunk) const override;
+    void recommit(std::int64_t n_tokens) override;
 
     [[nodiscard]] bool takes_prompt(std::int64_t end) const override;
     void extend(std::int64_t end) override;

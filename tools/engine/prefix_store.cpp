@@ -92,9 +92,13 @@ void PrefixStore::restore(std::span<const TokenId> prompt, const Restorable& fou
     path_.clear();
     sequence_->restore({tokens.begin(), tokens.end()}, found.first,
                        std::min(found.n_tokens, Sequence::prefill_border(std::ssize(prompt))),
-                       [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
-                           std::memcpy(out, found.chunks[chunk]->part(layer), layouts[layer].chunk_bytes());
-                       });
+                       {.read =
+                            [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
+                                std::memcpy(out, found.chunks[chunk]->part(layer), layouts[layer].chunk_bytes());
+                            },
+                        .is_there = [&](std::int64_t chunk) { return is_in_place(chunk, *found.chunks[chunk]); }});
+    for (std::int64_t chunk = found.first / kChunkTokens; chunk * kChunkTokens < found.n_tokens; ++chunk)
+        note_place(chunk, *found.chunks[chunk]);
     ++restored_texts_;
     restored_tokens_ += found.n_tokens - found.first;
 }
@@ -151,7 +155,20 @@ KeptChunk* PrefixStore::keep_chunk(std::int64_t n_tokens) {
         std::exchange(on_shortage_, {})(
             fmt::format("the system has no more memory to keep texts: {} are kept of the {} of --kept-memory",
                         size_text(cache_->bytes()), size_text(cache_->limit_bytes())));
+    if (kept != nullptr) note_place(chunk, *kept);
     return kept;
+}
+
+void PrefixStore::note_place(std::int64_t chunk, const KeptChunk& kept) {
+    if (std::ssize(places_) <= chunk) places_.resize(chunk + 1);
+    places_[chunk] = {.chunk_id = kept.id(), .version = sequence_->target().chunk_version(chunk)};
+}
+
+// Returns whether the target's chunk still holds what was kept, though the sequence was cut before it.
+bool PrefixStore::is_in_place(std::int64_t chunk, const KeptChunk& kept) const {
+    if (std::ssize(places_) <= chunk || places_[chunk].chunk_id != kept.id() || places_[chunk].version == 0)
+        return false;
+    return places_[chunk].version == sequence_->target().chunk_version(chunk);
 }
 
 // Keeps the last chunk of the sequence, which is not full, if `prompt` leaves much of it. The chunks of the prompt

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "runtime/loop/prompt_cache.h"
 #include "runtime/loop/sequence.h"
@@ -22,7 +23,7 @@ struct KeptFigures {
     std::size_t limit_bytes = 0;       // 0: nothing is kept
     std::size_t chunk_bytes = 0;       // that a full KV chunk takes
     std::int64_t restored_texts = 0;   // prompts that reused more than the KV cache held
-    std::int64_t restored_tokens = 0;  // positions that were copied into the KV cache
+    std::int64_t restored_tokens = 0;  // positions that these reused beyond it
     std::int64_t dropped_chunks = 0;   // KV chunks that made room for others
 };
 
@@ -67,8 +68,17 @@ private:
     Sequence* sequence_;
     std::unique_ptr<PromptCache> cache_;  // null: only the last sequence is reused
     std::function<void(std::string_view)> on_shortage_;
-    PromptCache::Path path_;  // full chunks at the start of the sequence that are kept
-    bool is_full_ = false;    // there is no memory for further chunks of the sequence
+    // What a KV chunk of the target holds, or held before it was cut off.
+    struct Place {
+        std::uint64_t chunk_id = 0;  // of the cache; 0: unknown
+        std::uint64_t version = 0;   // Target::chunk_version() then
+    };
+    void note_place(std::int64_t chunk, const KeptChunk& kept);
+    [[nodiscard]] bool is_in_place(std::int64_t chunk, const KeptChunk& kept) const;
+
+    PromptCache::Path path_;     // full chunks at the start of the sequence that are kept
+    std::vector<Place> places_;  // [chunks of the target, as far as known]
+    bool is_full_ = false;       // there is no memory for further chunks of the sequence
     std::int64_t restored_texts_ = 0;
     std::int64_t restored_tokens_ = 0;
 };

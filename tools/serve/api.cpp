@@ -196,9 +196,8 @@ void Api::metrics(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& ex
     const KeptFigures& kept = state.kept;
     add("kept_bytes", "gauge", "Host memory that the KV of earlier texts takes", kept.bytes);
     add("kept_limit_bytes", "gauge", "Most that it may take (--kept-memory)", kept.limit_bytes);
-    add("kept_hits_total", "counter", "Prompts that began like an earlier text, whose KV was copied back",
-        kept.restored_texts);
-    add("kept_restored_tokens_total", "counter", "Tokens whose KV was copied back", kept.restored_tokens);
+    add("kept_hits_total", "counter", "Prompts that got KV of an earlier text back", kept.restored_texts);
+    add("kept_restored_tokens_total", "counter", "Tokens whose KV these got back", kept.restored_tokens);
     add("kept_evictions_total", "counter", "KV chunks of 256 tokens that were dropped to make room",
         kept.dropped_chunks);
     exchange->answer({.content_type = "text/plain; version=0.0.4", .body = std::move(text)});
