@@ -196,7 +196,9 @@ TEST(ProgramServe, TwoConversationsInTurnAreBothKept) {
                 ASSERT_EQ(expected.code, 0) << expected.err;
                 const auto [n_prompt, n_kept] = ask(server, talk, expected.out);
                 // The prompt before, without what its end and the new text share in tokens.
-                if (turn > 0) EXPECT_GT(n_kept, n_prompt - 40) << turn;
+                if (turn > 0) {
+                    EXPECT_GT(n_kept, n_prompt - 40) << turn;
+                }
                 EXPECT_LT(n_kept, n_prompt);
                 talk.prompt += expected.out + " Then the miller said";
             }
@@ -225,8 +227,12 @@ TEST(ProgramServe, WhatIsKeptIsBounded) {
             }
         EXPECT_EQ(metric(server, "kept_limit_bytes"), limit);
         EXPECT_EQ(metric(server, "kept_evictions_total") > 0, limit == 2 * kMiB);
-        if (limit == 0) EXPECT_LT(n_kept_in_all, 100);
-        if (limit == 512 * kMiB) EXPECT_GT(n_kept_in_all, 1500);
+        if (limit == 0) {
+            EXPECT_LT(n_kept_in_all, 100);
+        }
+        if (limit == 512 * kMiB) {
+            EXPECT_GT(n_kept_in_all, 1500);
+        }
     }
 }
 

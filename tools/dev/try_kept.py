@@ -7,7 +7,7 @@ repeat  a long prompt, two others of half its length, and the long prompt again:
 title   a conversation, and the same with a request for its title before the last turn: time to the first tokens of both
 retry   a client that gives up a long prompt and sends it again after another request
 
-usage: try_kept.py PROGRAM -m MODEL [--kept-memory SIZE] [--tokens N] [--tools N] [--turns N] [--only NAME,...]
+usage: try_kept.py PROGRAM [-m MODEL] [--kept-memory SIZE] [--tokens N] [--tools N] [--turns N] [--only NAME,...]
        [-- OPTIONS OF serve]
 Answers are compared with those of `generate --messages`. Exit code 1 if a bound is not kept. Needs Python's library
 alone. Times are only as good as the machine is quiet.
@@ -104,7 +104,7 @@ def generated(options, messages, max_tokens):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump({"messages": messages}, file)
         file.flush()
-        run = subprocess.run([options.program, "generate", "-m", options.model, "--messages", file.name, "--temperature", "0",
+        run = subprocess.run([options.program, "generate", *options.model_options, "--messages", file.name, "--temperature", "0",
                               "--max-tokens", str(max_tokens), "--tables", "off", "-q"], capture_output=True, check=True)
     return run.stdout.decode()
 
@@ -210,7 +210,7 @@ def main():
     tests = {"agent": try_agent, "repeat": try_repeat, "title": try_title, "retry": try_retry}
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
-    parser.add_argument("-m", dest="model", required=True)
+    parser.add_argument("-m", dest="model")
     parser.add_argument("--kept-memory", default="1G")
     parser.add_argument("--tokens", type=int, default=7900, help="of the repeated prompt")
     parser.add_argument("--tools", type=int, default=6000, help="tokens of tools")
@@ -218,12 +218,15 @@ def main():
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--no-compare", action="store_true")
     parser.add_argument("--only", default=",".join(tests))
-    parser.add_argument("rest", nargs="*")
-    options = parser.parse_args()
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    options = parser.parse_args(sys.argv[1:end])
+    options.rest = sys.argv[end + 1 :]
+    options.model_options = ["-m", options.model] if options.model else []
     rng = random.Random(1)
     failed = []
     for name in options.only.split(","):
-        with Server(options.program, ["-m", options.model, "--kept-memory", options.kept_memory, *options.rest]) as server:
+        with Server(options.program,
+                    [*options.model_options, "--kept-memory", options.kept_memory, *options.rest]) as server:
             if not tests[name](server, options, rng):
                 failed.append(name)
             figures = {figure: server.metric(figure) for figure in ("kept_bytes", "kept_limit_bytes", "kept_hits_total",
