@@ -11,6 +11,9 @@ namespace slipstream::draft {
 
 namespace {
 
+// A model with fewer tokens before its tree drafts worse.
+constexpr std::int64_t kLeastFed = 256;
+
 // Returns the most nodes of a tree: `wanted`, but at most half of the model's context, since all nodes may be in one
 // chain.
 std::int64_t fit_nodes(std::int64_t wanted, const Model& model) {
@@ -46,6 +49,7 @@ DraftModel::DraftModel(const Model& model, std::int64_t target_vocab, const Samp
                {.max_tokens = kFedTokens + max_nodes(), .max_logit_rows = max_nodes(), .graphs = options.graphs}),
       window_(model, fit_window(options.window, model, max_nodes()),
               {.max_rows = kFedTokens + max_nodes(), .max_depth = max_nodes()}),
+      most_fed_(model.context_tokens()),
       draws_(options.rows == DraftRows::Whole) {
     path_.reserve(kFedTokens + max_nodes());
 }
@@ -56,6 +60,9 @@ void DraftModel::observe(const Observation& observation) {
     if (!continues) {
         // Draws must depend on the text alone, and which tokens a window dropped depends on the texts before.
         const bool begins = observation.n_new == std::ssize(text);
+        // If the target has most of a text, which it then computes in a moment, this model reads only the end of what
+        // it lacks itself, so that the first token does not wait for it.
+        if (begins && !draws_) most_fed_ = std::max(kLeastFed, std::ssize(text) - observation.n_computed);
         take_back(begins && draws_ && window_.n_dropped() > 0 ? std::span<const TokenId>{} : text);
     } else if (!expanded().empty()) {
         commit_accepted(text);
@@ -119,12 +126,13 @@ void DraftModel::make_room(std::span<const TokenId> text) {
     const WindowShape& shape = window_.shape();
     const std::int64_t n_wanted = std::ssize(text) - 1;  // tokens to be cached before the tree's node 0
     const std::int64_t n_missing = n_wanted - window_.n_tokens();
+    const std::int64_t recent = std::min(shape.recent, most_fed_);
     const bool fits = window_.cache().n_committed() + n_missing <= shape.slots;
     // `thin`: after a cut few recent tokens may be left; a window that was never cut would have more.
-    const bool thin = window_.n_dropped() > 0 && window_.n_recent() + n_missing < shape.recent / 2;
-    if (fits && !thin) return;
+    const bool thin = window_.n_dropped() > 0 && window_.n_recent() + n_missing < recent / 2;
+    if (fits && !thin && n_missing <= most_fed_) return;
     if (window_.cache().n_committed() < shape.sinks) feed(text, shape.sinks);
-    window_.jump(std::max(shape.sinks, n_wanted - shape.recent));
+    window_.jump(std::max(shape.sinks, n_wanted - (n_missing > most_fed_ ? recent : shape.recent)));
     text_.resize(std::min(window_.n_tokens(), std::ssize(text_)));  // some are fed again
 }
 

@@ -69,6 +69,7 @@ private:
 
     Forward forward_;
     WindowKv window_;
+    std::int64_t most_fed_;      // tokens of the sequence that start_tree() may feed; see observe()
     bool draws_;                 // DraftRows::Whole: its distributions are drawn from (E3)
     std::vector<TokenId> text_;  // [window_.n_tokens()]: the tokens that the KV cache is for
     std::vector<NodeId> path_;

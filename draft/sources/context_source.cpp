@@ -16,6 +16,9 @@ constexpr std::size_t kMostCandidates = 256;  // most candidates of one place
 // Most tokens at the end of an observed text that teach the mixer: of a long prompt only the end does. All tokens are
 // counted.
 constexpr std::size_t kMaxTaught = 2048;
+// Of a text that the target need not compute, so many tokens at its end teach the mixer. Teaching takes about 10 us a
+// token, which the first token of a text that was restored would wait for.
+constexpr std::size_t kLeastTaught = 256;
 
 // Divisor: when the table is full, it is filled again from the end of the text, up to 1 / kKeptShare of its contexts.
 constexpr std::size_t kKeptShare = 2;
@@ -132,6 +135,9 @@ void ContextSource::observe(const Observation& observation) {
     // A new sequence: the tokens that it has in common with the last one are already counted.
     if (first == 0 || text_.empty())
         first = static_cast<std::size_t>(std::ranges::mismatch(text_, text).in1 - text_.begin());
+    // Of a text that the target has computed before, most tokens have taught the mixer then.
+    const auto n_fresh = static_cast<std::size_t>(std::ssize(text) - observation.n_computed);
+    const std::size_t n_taught = std::clamp(n_fresh, kLeastTaught, kMaxTaught);
     text_.resize(std::min(text_.size(), first));
     text_.insert(text_.end(), text.begin() + std::ssize(text_), text.end());
     for (std::size_t i = first; i < text.size(); ++i) {
@@ -140,7 +146,7 @@ void ContextSource::observe(const Observation& observation) {
             const std::size_t kept = std::min(i, options_.max_contexts / (kKeptShare * kMaxOrder));
             for (std::size_t j = i - kept; j < i; ++j) model_.add(text.first(j + 1));
         }
-        if (i > 0 && text.size() - i <= kMaxTaught) learn(text.first(i), text[i]);
+        if (i > 0 && text.size() - i <= n_taught) learn(text.first(i), text[i]);
         model_.add(text.first(i + 1));
     }
 }

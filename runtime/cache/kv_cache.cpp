@@ -42,10 +42,13 @@ KvCache::KvCache(Device& device, std::span<const KvLayout> layouts, std::int64_t
              resident_of(placement.resident_chunks, std::ssize(layouts), chunks_of(context_tokens), placement.windows),
              placement.windows),
       windows_(placement.windows),
-      first_kept_(layouts.size(), 0) {
+      first_kept_(layouts.size(), 0),
+      versions_(static_cast<std::size_t>(chunks_of(context_tokens)), 1) {
     bool any_streams = false;
-    for (std::int64_t layer = 0; layer < n_layers(); ++layer)
+    for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
         any_streams = any_streams || resident_chunks(layer) < store_.n_chunks();
+        stays_ = stays_ && resident_chunks(layer) == store_.n_chunks() && !store_.is_ring(layer);
+    }
     if (!any_streams) return;
     CHECK(placement.arena != nullptr);
     host_.emplace(device, *placement.arena, store_);
@@ -80,6 +83,12 @@ void KvCache::overwrite_to(std::int64_t n_tokens) {
             first_kept_[layer] = std::max(first_kept_[layer], chunks_of(n_tokens) - store_.kept_chunks(layer));
 }
 
+// Call before rows of the positions after the committed ones up to `n_tokens` are written.
+void KvCache::count_writes(std::int64_t n_tokens) {
+    for (std::int64_t chunk = n_committed() / kChunkTokens; chunk * kChunkTokens < n_tokens; ++chunk)
+        ++versions_[chunk];
+}
+
 NodeId KvCache::add_node(NodeId parent) {
     const NodeId node = nodes_.add(parent);
     if (host_) host_->extents().ask((position(node) + kTokensAhead) / kChunkTokens);
@@ -108,6 +117,7 @@ void KvCache::commit(ExecRef exec, std::span<const NodeId> path) {
         const std::span<const NodeId> rows = path.first(std::min(room, std::ssize(path)));
         if (host_) open_place(exec.stream, chunk);
         overwrite_to(first + std::ssize(rows));
+        count_writes(first + std::ssize(rows));
         store_.commit(exec, store_, rows, first);
         nodes_.set_committed(first + std::ssize(rows));
         if (host_ && n_committed() % kChunkTokens == 0) host_->flush_tail(exec.stream, chunk);
@@ -215,7 +225,12 @@ void KvCache::begin_restore(ExecRef exec, std::int64_t first, std::int64_t n_tok
 void KvCache::restore_chunk(ExecRef exec, std::int64_t n_tokens, std::int64_t layer, std::int64_t chunk,
                             const std::function<void(std::byte*)>& fill) {
     const std::int64_t n_full = n_tokens / kChunkTokens;
+    ++versions_[chunk];
     if (chunk >= resident_chunks(layer) && chunk < n_full) return fill(host_->chunk(layer, chunk));
+    if (chunk < resident_chunks(layer) && exec.device.shares_host_memory()) {
+        exec.stream.synchronize();
+        return fill(chunks(layer)[chunk]);
+    }
     if (host_ && chunk == n_full) open_place(exec.stream, chunk);
     const auto staging = std::make_unique_for_overwrite<std::byte[]>(layout(layer).chunk_bytes());
     fill(staging.get());
@@ -256,6 +271,13 @@ void KvCache::reserve(std::int64_t n_tokens) {
     CHECK(n_nodes() == 0 && n_tokens >= n_committed() && n_tokens <= context_tokens(), "{} positions behind {}",
           n_tokens, n_committed());
     if (host_) host_->extents().ask(n_tokens / kChunkTokens);
+    count_writes(n_tokens);
+    nodes_.set_committed(n_tokens);
+}
+
+void KvCache::recommit(std::int64_t n_tokens) {
+    CHECK(stays_ && n_nodes() == 0 && n_tokens >= n_committed() && n_tokens <= context_tokens(),
+          "{} positions after {} and {} nodes", n_tokens, n_committed(), n_nodes());
     nodes_.set_committed(n_tokens);
 }
 

@@ -106,6 +106,12 @@ public:
     void truncate(ExecRef exec, std::int64_t n_tokens);
     /// Like truncate(exec, n_tokens), for a cache in which nothing streams (CHECKed).
     void truncate(std::int64_t n_tokens);
+    /// Returns a number that changes whenever rows of the chunk may be written. As long as it is the same, rows that a
+    /// cut has dropped are still in their place. 0: they are not, since something streams or a layer keeps a ring.
+    [[nodiscard]] std::uint64_t chunk_version(std::int64_t chunk) const { return stays_ ? versions_[chunk] : 0; }
+    /// Commits the positions [n_committed(), n_tokens) again, which a cut has dropped: the chunk_version() of their
+    /// chunks must be as it was. Requires that it is not 0 and that there are no nodes (CHECKed).
+    void recommit(std::int64_t n_tokens);
     /// Recovers after a failed copy: drops all nodes and all positions from the first lost chunk on, like truncate().
     /// Returns the number of positions that remain.
     std::int64_t keep_intact_prefix(ExecRef exec) noexcept;
@@ -147,6 +153,7 @@ public:
 
 private:
     void overwrite_to(std::int64_t n_tokens);
+    void count_writes(std::int64_t n_tokens);
     void keep_chunks(std::int64_t n_chunks) noexcept;
     void drop_all() noexcept;
     void open_place(Stream& compute, std::int64_t chunk);
@@ -157,6 +164,8 @@ private:
     std::optional<HostKv> host_;            // only if something streams
     std::vector<std::int64_t> windows_;     // [n_layers], or empty: see KvPlacement
     std::vector<std::int64_t> first_kept_;  // [n_layers]: see first_kept_chunk()
+    bool stays_ = true;                     // nothing streams, and no layer keeps a ring
+    std::vector<std::uint64_t> versions_;   // [chunks of a layer]: see chunk_version()
 };
 
 }  // namespace slipstream

@@ -95,7 +95,7 @@ void GenerationLoop::check_prompt(std::int64_t n_tokens, std::int64_t context_to
 
 void GenerationLoop::resume(std::vector<TokenId> tokens, std::int64_t n_prompt) {
     sequence_->begin(std::move(tokens), n_prompt);
-    proposer_->observe({.text = text(), .n_new = std::ssize(text())});
+    proposer_->observe({.text = text(), .n_new = std::ssize(text()), .n_computed = target_->n_committed()});
 }
 
 // Control of a pass over the tokens [begin, end) of the sequence; reports finished layers as finished tokens. A pass

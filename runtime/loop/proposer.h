@@ -15,6 +15,8 @@ struct Observation {
     std::span<const TokenId> text{};  // all committed tokens, prompt included
     std::int64_t n_new = 0;  // how many of the last tokens are new (at the beginning of a sequence: all); 0: the
                              // sequence was truncated to `text`
+    std::int64_t n_computed =
+        0;  // at the beginning of a sequence: positions of `text` that the target need not compute
     const TokenTree* tree = nullptr;  // the tree that was verified; null if no pass over a tree has run
     LogitRows logits{};  // [tree->size(), vocab], F32: of all nodes, accepted or not; empty if `tree` is null
     std::span<const std::int32_t> accepted{};  // accepted nodes of the tree, node 0 first

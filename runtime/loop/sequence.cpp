@@ -36,6 +36,32 @@ void Sequence::keep_computed(std::int64_t n_positions) {
     n_prefilled_ = std::min(n_prefilled_, n_computed());
 }
 
+void Sequence::restore(std::vector<TokenId> tokens, std::int64_t first, std::int64_t n_prefilled,
+                       const StoredKv& stored) {
+    const std::int64_t n = std::ssize(tokens);
+    CHECK(first >= 0 && first <= n_computed() && first <= n, "{} of {} positions, {} tokens", first, n_computed(), n);
+    keep_computed(first);
+    tokens_ = std::move(tokens);
+    n_prompt_ = n;
+    try {
+        for (std::int64_t begin = first, end = first; begin < n; begin = end) {  // runs of chunks of one kind
+            const bool is_there = stored.is_there(begin / kChunkTokens);
+            do {
+                end = std::min((end / kChunkTokens + 1) * kChunkTokens, n);
+            } while (end < n && stored.is_there(end / kChunkTokens) == is_there);
+            if (is_there) {
+                target_->recommit(end);
+            } else {
+                target_->restore(begin, end, stored.read);
+            }
+        }
+    } catch (...) {
+        n_prefilled_ = std::min(n_prefilled_, n_computed());
+        throw;
+    }
+    n_prefilled_ = n_prefilled;
+}
+
 void Sequence::truncate(std::int64_t n_tokens) {
     const std::int64_t n = std::ssize(tokens_);
     CHECK(n_tokens >= 1 && n_tokens <= n, "{} of {} tokens", n_tokens, n);

@@ -3,7 +3,9 @@
 // proposers or samplers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -44,6 +46,18 @@ public:
     [[nodiscard]] std::int64_t n_reusable(std::int64_t n_same, std::int64_t n_prompt) const;
     /// Keeps the first `n_positions` of the KV cache and drops the others. The tokens stay.
     void keep_computed(std::int64_t n_positions);
+    /// Where the KV of positions that the target does not have is.
+    struct StoredKv {
+        /// Fills a chunk of a layer, see Target::restore().
+        std::function<void(std::int64_t layer, std::int64_t chunk, std::byte* out)> read;
+        /// Returns whether the rows of a chunk are still in their place, so that Target::recommit() suffices.
+        std::function<bool(std::int64_t chunk)> is_there;
+    };
+    /// Replaces the sequence by `tokens`, all of which are then computed: keeps the first `first` positions of the KV
+    /// cache, whose tokens must be equal in both, and takes the others from `stored`, as the conditions of
+    /// Target::restore() allow. `n_prefilled`: see n_prefilled(). Call begin() next. If it throws, the sequence is
+    /// `tokens`, of which positions may be missing.
+    void restore(std::vector<TokenId> tokens, std::int64_t first, std::int64_t n_prefilled, const StoredKv& stored);
     /// Keeps the first `n_tokens` tokens, 1 to tokens().size() (CHECKed). Keeps those positions of the KV cache that a
     /// sequence of this length would have with the same bits.
     void truncate(std::int64_t n_tokens);

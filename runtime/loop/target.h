@@ -80,6 +80,12 @@ public:
     [[nodiscard]] virtual std::int64_t positions_after_cut(std::int64_t n_tokens) const { return n_tokens; }
     /// Keeps the first positions_after_cut(n_tokens) committed positions and drops all nodes.
     virtual void truncate(std::int64_t n_tokens) = 0;
+    /// Returns a number that changes whenever KV rows of the chunk may be written, in any layer. As long as it is the
+    /// same, rows that truncate() has dropped are still there for recommit(). 0: truncate() loses them.
+    [[nodiscard]] virtual std::uint64_t chunk_version(std::int64_t /*chunk*/) const { return 0; }
+    /// Commits the positions [n_committed(), n_tokens) again, which truncate() has dropped: the chunk_version() of all
+    /// their chunks must be as it was. Requires that there are no nodes (CHECKed). Never called if versions are 0.
+    virtual void recommit(std::int64_t n_tokens) = 0;
 
     // Passes.
 

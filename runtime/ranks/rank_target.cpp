@@ -104,6 +104,22 @@ void RankTarget::truncate(std::int64_t n_tokens) {
     for (ViewBuilder* view : views_) view->truncate(n_tokens);
 }
 
+// The sum changes whenever the number of a rank does, since numbers only grow.
+std::uint64_t RankTarget::chunk_version(std::int64_t chunk) const {
+    std::uint64_t sum = 0;
+    for (const KvCache* cache : caches_) {
+        const std::uint64_t version = cache->chunk_version(chunk);
+        if (version == 0) return 0;
+        sum += version;
+    }
+    return sum;
+}
+
+void RankTarget::recommit(std::int64_t n_tokens) {
+    check_between_passes();
+    for (KvCache* cache : caches_) cache->recommit(n_tokens);
+}
+
 // Restores a common state after an error: all ranks keep the first n_tokens positions, or as many of them as are intact
 // on all. A truncation that fails loses the chunk in which the positions then end.
 void RankTarget::roll_back_to(std::int64_t n_tokens) noexcept {

@@ -46,6 +46,8 @@ public:
     void forget() override;
     [[nodiscard]] std::int64_t positions_after_cut(std::int64_t n_tokens) const override;
     void truncate(std::int64_t n_tokens) override;
+    [[nodiscard]] std::uint64_t chunk_version(std::int64_t chunk) const override;
+    void recommit(std::int64_t n_tokens) override;
 
     [[nodiscard]] bool takes_prompt(std::int64_t end) const override;
     [[nodiscard]] bool takes_saved_prompt(std::int64_t end) const override;

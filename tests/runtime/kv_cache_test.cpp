@@ -215,6 +215,53 @@ TEST_F(KvCacheTest, RestoringWaitsForTheFlushesOfTheTextBefore) {
     }
 }
 
+// Rows that a cut drops stay where they are until others are written there.
+TEST_F(KvCacheTest, ACutIsUndoneWhileAChunkHasItsVersion) {
+    KvCache cache(device_, layers(2), 600, 512);
+    const auto commit = [&](std::int64_t n, std::byte value) {
+        std::vector<NodeId> path;
+        for (std::int64_t i = 0; i < n; ++i) path.push_back(cache.add_node(path.empty() ? kCommittedTip : path.back()));
+        for (std::int64_t layer = 0; layer < 2; ++layer)
+            for (std::byte* rows : {cache.scratch_k(layer), cache.scratch_v(layer)})
+                std::fill_n(rows, static_cast<std::size_t>(n) * kShape.scratch_row_bytes(), value);
+        cache.commit(exec(), path);
+    };
+    commit(500, std::byte{1});
+    std::vector<std::byte> before(kShape.chunk_bytes());
+    cache.read_chunk(exec(), 1, 1, before.data());
+    const std::uint64_t first = cache.chunk_version(0);
+    const std::uint64_t second = cache.chunk_version(1);
+    cache.truncate(100);
+    commit(20, std::byte{2});
+    EXPECT_NE(cache.chunk_version(0), first);
+    EXPECT_EQ(cache.chunk_version(1), second);
+    cache.truncate(0);
+    cache.restore(exec(), 0, 256, [](std::int64_t, std::int64_t, std::byte* out) {
+        std::fill_n(out, kShape.chunk_bytes(), std::byte{3});
+    });
+    EXPECT_EQ(cache.chunk_version(1), second);
+    cache.recommit(500);
+    EXPECT_EQ(cache.n_committed(), 500);
+    std::vector<std::byte> after(kShape.chunk_bytes());
+    cache.read_chunk(exec(), 1, 1, after.data());
+    EXPECT_EQ(after, before);
+    commit(1, std::byte{4});
+    EXPECT_NE(cache.chunk_version(1), second);
+    cache.truncate(0);
+    const std::uint64_t third = cache.chunk_version(1);
+    cache.reserve(512);  // a prompt that is given up may have written rows
+    cache.rollback(0);
+    EXPECT_NE(cache.chunk_version(1), third);
+}
+
+TEST_F(KvCacheTest, ARingOrAStreamLosesWhatACutDrops) {
+    const KvCache ring(device_, layers(1), 8192, 8, {.windows = {256}});
+    EXPECT_EQ(ring.chunk_version(0), 0U);
+    PinnedArena arena({.limit_bytes = 16U << 20, .page_lock = PageLock::Pageable});
+    const KvCache stream(device_, layers(1), 2048, 8, {.resident_chunks = {2}, .arena = &arena});
+    EXPECT_EQ(stream.chunk_version(0), 0U);
+}
+
 TEST_F(KvCacheTest, MisuseIsABug) {
     KvCache cache(device_, layers(1), 3, 4);
     const NodeId a = cache.add_node(kCommittedTip);

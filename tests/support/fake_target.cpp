@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
 #include "kernels/base/philox.h"
 #include "kernels/matmul.h"
+#include "runtime/cache/kv_ring.h"
 
 namespace slipstream {
 
@@ -34,6 +37,15 @@ std::uint32_t row_of(std::uint32_t state, std::int64_t layer, std::int64_t part)
 std::uint32_t FakeKv::next(std::uint32_t above, std::int64_t position, TokenId token, Phase phase) const {
     const bool as_prompt = options.has_prompt_kernels && phase == Phase::Prefill;
     return mix(above, static_cast<std::uint32_t>(token), static_cast<std::uint32_t>(position), as_prompt ? 1 : 2);
+}
+
+void FakeKv::write_rows(std::int64_t first) {
+    const std::int64_t n = std::ssize(committed);
+    if (std::ssize(rows) < n) rows.resize(static_cast<std::size_t>(n));
+    std::copy(committed.begin() + first, committed.end(), rows.begin() + first);
+    versions.resize(static_cast<std::size_t>(ceil_div(options.context_tokens, kChunkTokens)), 1);
+    for (std::int64_t chunk = first / kChunkTokens; chunk * kChunkTokens < n; ++chunk)
+        ++versions[static_cast<std::size_t>(chunk)];
 }
 
 std::vector<std::uint32_t> FakeKv::reference(std::span<const TokenId> text, std::int64_t n_prompt) const {
@@ -68,29 +80,78 @@ void FakeTarget::check_between_passes() const {
           in_pass_ ? "in a pass" : "before an announced prompt");
 }
 
+// The last layer is a ring as KvCache has it.
+
+bool FakeTarget::is_ring() const {
+    const std::int64_t n_chunks = ceil_div(kv_->options.context_tokens, kChunkTokens);
+    return kept_chunks(kv_->options.window, n_chunks) < n_chunks;
+}
+
+std::int64_t FakeTarget::first_read_chunk(std::int64_t position) const {
+    return is_ring() ? first_chunk_in_window(kv_->options.window, position) : 0;
+}
+
+std::int64_t FakeTarget::first_kept_chunk(std::int64_t layer) const {
+    return layer == kLayers - 1 ? kv_->first_kept : 0;
+}
+
+std::int64_t FakeTarget::first_restored_chunk(std::int64_t layer, std::int64_t n_tokens) const {
+    return layer == kLayers - 1 ? first_read_chunk(std::max<std::int64_t>(n_tokens - kCutSlackTokens, 0)) : 0;
+}
+
+std::int64_t FakeTarget::positions_after_cut(std::int64_t n_tokens) const {
+    const bool is_lost =
+        n_committed() - n_tokens > kv_->options.max_cut || first_read_chunk(n_tokens) < kv_->first_kept;
+    return is_lost ? 0 : n_tokens;
+}
+
+void FakeTarget::cut(std::int64_t n_tokens) {
+    kv_->committed.resize(static_cast<std::size_t>(n_tokens));
+    if (n_tokens == 0) kv_->first_kept = 0;
+}
+
+// Call when rows of positions up to `n_tokens` are written.
+void FakeTarget::overwrite_to(std::int64_t n_tokens) {
+    if (!is_ring()) return;
+    const std::int64_t n_kept = kept_chunks(kv_->options.window, ceil_div(kv_->options.context_tokens, kChunkTokens));
+    kv_->first_kept = std::max(kv_->first_kept, ceil_div(n_tokens, kChunkTokens) - n_kept);
+}
+
 void FakeTarget::commit(std::span<const NodeId> path) {
     check_between_passes();
+    overwrite_to(n_committed() + std::ssize(path));
     NodeId above = kCommittedTip;
     for (const NodeId node : path) {
         CHECK(at(node).parent == above && at(node).state != 0, "node {}", node.row);
         kv_->committed.push_back(at(node).state);
         above = node;
     }
+    kv_->write_rows(n_committed() - std::ssize(path));
     kv_->nodes.clear();
+}
+
+std::uint64_t FakeTarget::chunk_version(std::int64_t chunk) const {
+    return is_ring() || chunk >= std::ssize(kv_->versions) ? 0 : kv_->versions[static_cast<std::size_t>(chunk)];
+}
+
+void FakeTarget::recommit(std::int64_t n_tokens) {
+    check_between_passes();
+    CHECK(!is_ring() && n_nodes() == 0 && n_tokens >= n_committed() && n_tokens <= std::ssize(kv_->rows));
+    kv_->committed.insert(kv_->committed.end(), kv_->rows.begin() + n_committed(), kv_->rows.begin() + n_tokens);
 }
 
 void FakeTarget::forget() {
     CHECK(!in_pass_, "nodes are forgotten in a pass");
     kv_->nodes.clear();
-    if (kv_->n_extended >= 0) kv_->committed.resize(static_cast<std::size_t>(kv_->n_extended));
-    kv_->n_extended = -1;
+    const std::int64_t from = std::exchange(kv_->n_extended, -1);
+    if (from >= 0) cut(first_read_chunk(from) < kv_->first_kept ? 0 : from);
 }
 
 void FakeTarget::truncate(std::int64_t n_tokens) {
     check_between_passes();
     CHECK(n_tokens >= 0 && n_tokens <= n_committed(), "{} of {} positions", n_tokens, n_committed());
     kv_->nodes.clear();
-    kv_->committed.resize(static_cast<std::size_t>(positions_after_cut(n_tokens)));
+    if (n_tokens < n_committed()) cut(positions_after_cut(n_tokens));
 }
 
 bool FakeTarget::takes_prompt(std::int64_t end) const {
@@ -114,9 +175,11 @@ std::uint32_t FakeTarget::state_above(NodeId node) const {
 
 void FakeTarget::compute_prompt(std::span<const TokenId> prompt) {
     CHECK(n_committed() - kv_->n_extended == std::ssize(prompt));
+    overwrite_to(n_committed());
     for (auto i = static_cast<std::size_t>(kv_->n_extended); i < kv_->committed.size(); ++i)
         kv_->committed[i] = kv_->next(i == 0 ? 0 : kv_->committed[i - 1], static_cast<std::int64_t>(i),
                                       prompt[i - static_cast<std::size_t>(kv_->n_extended)], Phase::Prefill);
+    kv_->write_rows(kv_->n_extended);
 }
 
 void FakeTarget::begin(const TargetPass& pass) {
@@ -174,7 +237,7 @@ void FakeTarget::read_rows(NodeId node, std::byte* out) {
 }
 
 void FakeTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) {
-    CHECK(chunk * kChunkTokens < n_committed());
+    CHECK(chunk * kChunkTokens < n_committed() && chunk >= first_kept_chunk(layer));
     if (kv_->chunks_until_failure > 0 && --kv_->chunks_until_failure == 0) throw IoError("KV: a failed copy");
     for (const std::int64_t part : {0, 1})
         for (std::int64_t i = chunk * kChunkTokens; i < std::min((chunk + 1) * kChunkTokens, n_committed()); ++i) {
@@ -188,10 +251,12 @@ void FakeTarget::restore(std::int64_t first, std::int64_t n_tokens,
     CHECK(n_committed() == first && first % kChunkTokens == 0 && n_nodes() == 0);
     std::vector<std::byte> bytes(kShape.chunk_bytes());
     std::vector<std::byte> expected(bytes.size());
+    if (first < n_tokens) kv_->first_kept = std::max(kv_->first_kept, first_restored_chunk(kLayers - 1, n_tokens));
     try {
         for (std::int64_t chunk = first / kChunkTokens; chunk * kChunkTokens < n_tokens; ++chunk) {
             const std::int64_t n = std::min(kChunkTokens, n_tokens - chunk * kChunkTokens);
             for (std::int64_t layer = 0; layer < kLayers; ++layer) {
+                if (chunk < first_restored_chunk(layer, n_tokens)) continue;
                 read(layer, chunk, bytes.data());
                 for (std::int64_t i = 0; layer == 0 && i < n; ++i) {
                     std::uint32_t state = 0;
@@ -199,13 +264,19 @@ void FakeTarget::restore(std::int64_t first, std::int64_t n_tokens,
                     kv_->committed.push_back(state);
                 }
                 read_chunk(layer, chunk, expected.data());
-                CHECK(n < kChunkTokens || bytes == expected, "chunk {} of layer {}", chunk, layer);
+                for (const std::int64_t part : {0, 1}) {
+                    const std::ptrdiff_t at = 4 * part * kChunkTokens;
+                    CHECK(std::equal(bytes.begin() + at, bytes.begin() + at + 4 * n, expected.begin() + at),
+                          "chunk {} of layer {}", chunk, layer);
+                }
             }
         }
     } catch (...) {
         kv_->committed.resize(static_cast<std::size_t>(first));
+        cut(positions_after_cut(first));
         throw;
     }
+    kv_->write_rows(first);
 }
 
 }  // namespace slipstream

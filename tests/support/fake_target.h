@@ -24,6 +24,7 @@ struct FakeOptions {
     bool has_prompt_kernels = false;
     bool takes_prompts = false;                                       // prompts that go along with a pass
     std::int64_t max_cut = std::numeric_limits<std::int64_t>::max();  // a deeper cut keeps nothing
+    std::int64_t window = 0;  // of the last layer, which then keeps a ring of KV chunks (kv_ring.h); 0: none
 };
 
 /// Committed positions and nodes. Several targets may use the same FakeKv, in turn.
@@ -35,10 +36,15 @@ struct FakeKv {
     };
     FakeOptions options{};
     std::vector<std::uint32_t> committed{};  // state of each position
+    std::vector<std::uint32_t> rows{};       // states of positions as they were written last, also of those cut off
+    std::vector<std::uint64_t> versions{};   // [chunks], see Target::chunk_version()
     std::vector<Node> nodes{};
     std::int64_t n_extended = -1;           // committed positions before extend(); -1: no prompt is announced
+    std::int64_t first_kept = 0;            // chunk of the last layer, see Target::first_kept_chunk()
     std::int64_t chunks_until_failure = 0;  // this many calls from now, read_chunk() throws IoError; 0: never
 
+    /// Notes that the committed positions from `first` on have been written.
+    void write_rows(std::int64_t first);
     [[nodiscard]] std::uint32_t next(std::uint32_t above, std::int64_t position, TokenId token, Phase phase) const;
     /// Returns the state of each position of `text`, if its first `n_prompt` tokens are a prompt and the others were
     /// generated.
@@ -57,10 +63,10 @@ public:
     NodeId add_node(NodeId parent) override;
     void commit(std::span<const NodeId> path) override;
     void forget() override;
-    [[nodiscard]] std::int64_t positions_after_cut(std::int64_t n_tokens) const override {
-        return n_committed() - n_tokens > kv_->options.max_cut ? 0 : n_tokens;
-    }
+    [[nodiscard]] std::int64_t positions_after_cut(std::int64_t n_tokens) const override;
     void truncate(std::int64_t n_tokens) override;
+    [[nodiscard]] std::uint64_t chunk_version(std::int64_t chunk) const override;
+    void recommit(std::int64_t n_tokens) override;
 
     [[nodiscard]] bool takes_prompt(std::int64_t end) const override;
     void extend(std::int64_t end) override;
@@ -68,6 +74,8 @@ public:
     [[nodiscard]] LogitRows finish() override;
 
     void read_rows(NodeId node, std::byte* out) override;
+    [[nodiscard]] std::int64_t first_kept_chunk(std::int64_t layer) const override;
+    [[nodiscard]] std::int64_t first_restored_chunk(std::int64_t layer, std::int64_t n_tokens) const override;
     void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) override;
     void restore(std::int64_t first, std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) override;
@@ -82,6 +90,10 @@ public:
 private:
     [[nodiscard]] const FakeKv::Node& at(NodeId node) const { return kv_->nodes[static_cast<std::size_t>(node.row)]; }
     void check_between_passes() const;
+    [[nodiscard]] bool is_ring() const;
+    [[nodiscard]] std::int64_t first_read_chunk(std::int64_t position) const;
+    void cut(std::int64_t n_tokens);
+    void overwrite_to(std::int64_t n_tokens);
     [[nodiscard]] std::uint32_t state_above(NodeId node) const;
     void compute_prompt(std::span<const TokenId> prompt);
     void make_logits(const TargetPass& pass);

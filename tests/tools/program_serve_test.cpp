@@ -154,6 +154,122 @@ TEST(ProgramServe, AnswersAreThoseOfGenerate) {
     for (std::thread& client : clients) client.join();
 }
 
+// Texts that are kept between requests.
+
+std::string tale(std::string_view name, int n_sentences) {
+    std::string text = fmt::format("Once upon a time there was {}.", name);
+    for (int i = 0; i < n_sentences; ++i)
+        text += fmt::format(" On day {} {} went into the forest and met {} wolves.", i, name, i * i % 7);
+    return text;
+}
+
+std::int64_t metric(const Server& server, std::string_view name) {
+    const std::string text = server.get("/metrics");
+    const std::string line = fmt::format("\nslipstream:{} ", name);
+    const std::size_t at = text.find(line);
+    return at == std::string::npos ? -1 : std::stoll(text.substr(at + line.size()));
+}
+
+/// Asks for a text; it must be that of `generate`. Returns the tokens of its prompt, and those that were kept.
+std::pair<std::int64_t, std::int64_t> ask(const Server& server, const Case& one, std::string_view expected) {
+    const json answer = json::parse(server.post("/v1/completions", body_of(one)).body);
+    EXPECT_EQ(answer.at("choices").at(0).at("text"), expected) << one.prompt.substr(0, 40);
+    const json& usage = answer.at("usage");
+    return {usage.at("prompt_tokens"), usage.at("prompt_tokens_details").at("cached_tokens")};
+}
+
+TEST(ProgramServe, TwoConversationsInTurnAreBothKept) {
+    for (const std::vector<std::string>& options : std::vector<std::vector<std::string>>{
+             {"--kept-memory", "256M"},
+             {"--kept-memory", "256M", "--device-memory", "20M"},  // weights and KV stream
+             {"--kept-memory", "256M", "--devices", "cpu,cpu", "--split", "tensor"}}) {
+        const Server server(options);
+        std::array<Case, 2> talks{Case{tale("a miller", 30), 3, 0.8, 12}, Case{tale("a king", 40), 4, 0.8, 12}};
+        for (int turn = 0; turn < 3; ++turn)
+            for (Case& talk : talks) {
+                std::vector<std::string> arguments{
+                    "generate",      "--prompt", talk.prompt,    "--seed", fmt::format("{}", talk.seed),
+                    "--temperature", "0.8",      "--max-tokens", "12",     "--tables",
+                    "off",           "-q"};
+                arguments.insert(arguments.end(), options.begin() + 2, options.end());
+                const ProgramResult expected = run_program(arguments);
+                ASSERT_EQ(expected.code, 0) << expected.err;
+                const auto [n_prompt, n_kept] = ask(server, talk, expected.out);
+                // The prompt before, without what its end and the new text share in tokens.
+                if (turn > 0) {
+                    EXPECT_GT(n_kept, n_prompt - 40) << turn;
+                }
+                EXPECT_LT(n_kept, n_prompt);
+                talk.prompt += expected.out + " Then the miller said";
+            }
+        EXPECT_GE(metric(server, "kept_hits_total"), 4);
+        EXPECT_GT(metric(server, "kept_restored_tokens_total"), 1000);
+        EXPECT_GT(metric(server, "kept_bytes"), 0);
+    }
+}
+
+TEST(ProgramServe, WhatIsKeptIsBounded) {
+    const std::vector<std::string> names{"a miller", "a king", "a fox", "a queen"};
+    std::vector<Case> talks;
+    std::vector<std::string> expected;
+    for (const std::string& name : names) {
+        talks.push_back({tale(name, 30), 3, 0.0, 4});
+        expected.push_back(generated(talks.back()));
+    }
+    constexpr std::int64_t kMiB = 1 << 20;
+    for (const std::int64_t limit : {std::int64_t{0}, 2 * kMiB, 512 * kMiB}) {
+        const Server server({}, {{"SLIPSTREAM_KEPT_MEMORY", fmt::format("{}", limit)}});
+        std::int64_t n_kept_in_all = 0;
+        for (int round = 0; round < 2; ++round)
+            for (std::size_t i = 0; i < talks.size(); ++i) {
+                n_kept_in_all += ask(server, talks[i], expected[i]).second;
+                EXPECT_LE(metric(server, "kept_bytes"), limit);
+            }
+        EXPECT_EQ(metric(server, "kept_limit_bytes"), limit);
+        EXPECT_EQ(metric(server, "kept_evictions_total") > 0, limit == 2 * kMiB);
+        if (limit == 0) {
+            EXPECT_LT(n_kept_in_all, 100);
+        }
+        if (limit == 512 * kMiB) {
+            EXPECT_GT(n_kept_in_all, 1500);
+        }
+    }
+}
+
+// A client that gave up waits for less when it asks again, also if another one was served meanwhile.
+TEST(ProgramServe, APromptThatWasGivenUpGoesOn) {
+    const Case talk{tale("a miller", 250), 3, 0.0, 4};
+    const std::string expected = generated(talk);
+    const Server server({"--kept-memory", "256M"});
+    std::int64_t n_done = 0;
+    {
+        RawClient client = server.connect();
+        json body = body_of(talk);
+        body["stream"] = true;
+        body["return_progress"] = true;
+        client.send(post_request("/v1/completions", body.dump()));
+        while (n_done < 1024) {
+            client.read_until("\"processed\":");
+            n_done = std::stoll(client.read_until(","));
+        }
+    }
+    ASSERT_TRUE(becomes([&] { return server.is_idle(); }));
+    const Case other{"The wolf said", 7, 0.8, 20};
+    static_cast<void>(ask(server, other, generated(other)));
+    const auto [n_prompt, n_kept] = ask(server, talk, expected);
+    EXPECT_GE(n_kept, n_done / 512 * 512);
+    EXPECT_LT(n_kept, n_prompt);
+}
+
+TEST(ProgramServe, TheMemoryForTextsIsAnOption) {
+    EXPECT_EQ(run_program({"serve", "--port", "0", "--kept-memory", "much"}).code, 2);
+    const Server server({"--cache-ram", "16", "-v"});  // llama.cpp counts in MiB
+    ASSERT_TRUE(becomes([&] { return server.log().find("is served") != std::string::npos; }));
+    EXPECT_EQ(metric(server, "kept_limit_bytes"), 16 << 20);
+    EXPECT_THAT(server.log(), HasSubstr("memory of the host: KV of earlier texts at most 16.0 MiB, about"));
+    EXPECT_THAT(server.get("/props"), HasSubstr(R"("kept_memory_bytes":16777216)"));
+}
+
 TEST(ProgramServe, AChatWithoutATemplateIsATextInTurns) {
     const ProgramResult expected = run_program({"generate", "--prompt", "The wolf said", "--seed", "5", "--stop",
                                                 "\n\n", "--max-tokens", "40", "--tables", "off", "-q"});

@@ -40,6 +40,7 @@
 #include "tools/engine/kept_prompt.h"
 #include "tools/engine/memory_plan.h"
 #include "tools/engine/planner.h"
+#include "tools/engine/prefix_store.h"
 #include "tools/engine/prompts.h"
 #include "tools/engine/sampling_choice.h"
 #include "tools/engine/session.h"
@@ -289,29 +290,14 @@ private:
     std::vector<std::unique_ptr<EngineDrafter>> drafters_;
 };
 
-/// Finds the part of the KV cache that a new prompt can reuse: the longest prefix that it shares with a sequence
-/// computed before. One sequence is kept, the last one.
-class PrefixStore {
-public:
-    /// `sequence` must outlive this object.
-    explicit PrefixStore(Sequence& sequence) : sequence_(&sequence) {}
-
-    /// Keeps the positions of the sequence's KV cache that `prompt` (not empty) can reuse, drops the others, and
-    /// returns their number. It is less than the length of the prompt, since the logits of its last token are needed.
-    /// The rest of the prompt gets the same bits as if it were computed from an empty cache. If layers with a sliding
-    /// window have given up KV that the shared prefix needs, none is kept: `on_loss` is called before, with the length
-    /// of the prefix.
-    std::int64_t reuse(std::span<const TokenId> prompt, const std::function<void(std::int64_t)>& on_loss = {});
-
-private:
-    Sequence* sequence_;
-};
-
 struct GeneratorOptions {
     ComputeOptions compute;
     DraftSettings draft;
     CheckPasses check = CheckPasses::No;
     std::optional<std::int64_t> prompt_tokens{};  // if known: too long a prompt is refused before loading
+    // --kept-memory: most bytes of host memory for the KV of earlier texts, besides the last one; 0: only the last one
+    // is reused. No value: what the host has left when the model is loaded, at most 4 GiB.
+    std::optional<std::size_t> kept_memory = 0;
 };
 
 /// Turns prompts into texts: a loaded model, its drafting, its KV cache, the sampler, and one live sequence.
@@ -332,8 +318,8 @@ public:
     [[nodiscard]] const Sequence& sequence() const;
 
     /// Starts a sequence with `prompt`, which must not be empty. Reuses the KV of the longest prefix that it shares
-    /// with the previous sequence, and returns its length in tokens. Throws RequestError if the prompt leaves no room
-    /// in the context.
+    /// with the previous sequence or an earlier one that is kept, and returns its length in tokens. Throws RequestError
+    /// if the prompt leaves no room in the context.
     std::int64_t start(std::vector<TokenId> prompt);
     /// Starts or continues a sequence of which the first `n_prompt` tokens are the prompt and an earlier run generated
     /// the others, if there are any. The KV cache may hold a part of it, read from a session. Reuses nothing else.
@@ -351,6 +337,8 @@ public:
     /// Samples by other options from now on; learnt and cached state stays. The next text must be started or resumed
     /// before generate(). Throws RequestError if an option is out of range; nothing has changed then.
     void resample(const SamplerOptions& sampling);
+    /// Returns what is kept of earlier texts.
+    [[nodiscard]] KeptFigures kept() const;
     /// Records log probabilities of the tokens that later passes commit; null: no longer. `record` must outlive that.
     void record_logprobs(LogprobRecord* record);
     /// Returns the tokens that each source has offered and that were accepted since the start.

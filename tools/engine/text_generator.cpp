@@ -11,8 +11,10 @@
 #include "runtime/cache/kv_ring.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/loop/self_check.h"
+#include "runtime/plan/pass_items.h"
 #include "runtime/plan/split_plan.h"
 #include "tools/base/amounts.h"
+#include "tools/machine/host.h"
 
 namespace slipstream::tools {
 
@@ -27,6 +29,32 @@ void fit_check(const PlacedModel& placed, RunNeeds& needs, const EngineCallbacks
             fmt::format("the self-check computes {} of a prompt at a time, for more do not fit beside the model",
                         counted(request.needs.check_tokens, "token")));
     needs = request.needs;
+}
+
+// Returns the default of --kept-memory: what the host has left beside the KV of the running text, of which no memory
+// may be there yet, and a margin for other programs.
+std::size_t memory_left_for_texts(const LoadedModel& model) {
+    constexpr std::size_t kGiB = std::size_t{1} << 30;
+    constexpr std::size_t kMost = 4 * kGiB;
+    const bool has_kv_on_host = model.arena() != nullptr || model.device().shares_host_memory();
+    const std::size_t taken =
+        kGiB + (has_kv_on_host ? kv_bytes(model.config(), model.kv_dtype(), model.context_tokens()) : 0);
+    const std::size_t available = host_memory().available_bytes;
+    return std::min(kMost, available - std::min(available, taken));
+}
+
+void report_kept_memory(const PrefixStore& store, const EngineCallbacks& callbacks) {
+    const KeptFigures kept = store.figures();
+    if (kept.limit_bytes == 0) return;
+    if (kept.limit_bytes < kept.chunk_bytes) {
+        callbacks.detail(fmt::format("no text but the last is kept: a KV chunk of {} takes {}, --kept-memory is {}",
+                                     counted(kChunkTokens, "token"), size_text(kept.chunk_bytes),
+                                     size_text(kept.limit_bytes)));
+        return;
+    }
+    const auto n_tokens = static_cast<std::int64_t>(kept.limit_bytes / kept.chunk_bytes) * kChunkTokens;
+    callbacks.detail(fmt::format("memory of the host: KV of earlier texts at most {}, about {} (--kept-memory)",
+                                 size_text(kept.limit_bytes), counted(n_tokens, "token")));
 }
 
 }  // namespace
@@ -78,7 +106,10 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened
     ModelRunner& runner = *parts_->runner;
     drafting.attach(*model, runner);
     if (runner.view() != nullptr) runner.use_view(true);
-    parts_->prefixes.emplace(runner.sequence());
+    parts_->prefixes.emplace(runner.sequence(),
+                             options.kept_memory ? *options.kept_memory : memory_left_for_texts(*model),
+                             callbacks.on_detail);
+    report_kept_memory(*parts_->prefixes, callbacks);
     parts_->sampler.emplace(sampling, model->config().vocab);
     parts_->verifier = drafting.drafter().make_verifier(*parts_->sampler);
     parts_->recorder.emplace(*parts_->verifier);
@@ -130,8 +161,19 @@ void TextGenerator::resume(std::vector<TokenId> tokens, std::int64_t n_prompt) {
 TextGenerationResult TextGenerator::generate(const Tokenizer& tokenizer, StreamingDetokenizer::Start start,
                                              const TextGenerationOptions& options,
                                              const TextGenerationCallbacks& callbacks) {
+    TextGenerationCallbacks keeping = callbacks;
+    if (PrefixStore& store = *parts_->prefixes; store.keeps_texts()) {  // between two passes
+        keeping.on_prefill = [&](std::int64_t done, std::int64_t total) {
+            store.keep();
+            if (callbacks.on_prefill) callbacks.on_prefill(done, total);
+        };
+        keeping.on_commit = [&](std::span<const TokenId> tokens) {
+            if (callbacks.on_commit) callbacks.on_commit(tokens);
+            store.keep();
+        };
+    }
     const TextGenerationResult result =
-        generate_text(*parts_->loop, tokenizer, start, parts_->limits, options, callbacks);
+        generate_text(*parts_->loop, tokenizer, start, parts_->limits, options, keeping);
     const std::int64_t n_computed = result.prompt_tokens - std::exchange(parts_->n_reused, 0);
     if (n_computed > parts_->n_timed) {
         parts_->n_timed = n_computed;
@@ -154,6 +196,10 @@ void TextGenerator::resample(const SamplerOptions& sampling) {
 
 void TextGenerator::record_logprobs(LogprobRecord* record) {
     parts_->recorder->record(record);
+}
+
+KeptFigures TextGenerator::kept() const {
+    return parts_->prefixes->figures();
 }
 
 SourceTotals TextGenerator::sources() const {

@@ -43,6 +43,7 @@ constexpr std::array kSubjects{
     Subject{"allow-host", kServer},
     Subject{"allow-origin", kServer},
     Subject{"alias", kServer},
+    Subject{"kept-memory", kServer},
     Subject{"prompt", kText},
     Subject{"prompt-file", kText},
     Subject{"messages", kText},

@@ -23,6 +23,7 @@ namespace {
 
 struct Renamed {
     std::string_view theirs, ours;
+    std::string_view unit{};  // of a value that is a plain number
 };
 // llama.cpp's spellings of options that exist here: names of one dash and several letters, which CLI11 cannot declare,
 // and names that differ.
@@ -37,7 +38,9 @@ constexpr std::array kRenamed{Renamed{"-dev", "--devices"},
                               Renamed{"-hfr", "--model"},
                               Renamed{"--hf-repo", "--model"},
                               Renamed{"-no-cnv", "--no-template"},
-                              Renamed{"--no-conversation", "--no-template"}};
+                              Renamed{"--no-conversation", "--no-template"},
+                              Renamed{"-cram", "--kept-memory", "M"},
+                              Renamed{"--cache-ram", "--kept-memory", "M"}};
 // llama.cpp's options for a conversation, which here is the command `chat`.
 constexpr std::array<std::string_view, 2> kConversation{"-cnv", "--conversation"};
 
@@ -155,10 +158,12 @@ Rewritten rewritten(const CommandSpec& command, std::span<const std::string> arg
         }
         const std::string typed = argument;
         const OptionSpec* option = find_option(command, argument);
+        std::string_view unit;
         for (const Renamed& entry : kRenamed)
             if (option == nullptr && argument == entry.theirs) {
                 argument = entry.ours;
                 option = find_option(command, argument);
+                unit = entry.unit;
             }
         if (option == nullptr) {
             const std::string* next = i + 1 < arguments.size() ? &arguments[i + 1] : nullptr;
@@ -186,6 +191,10 @@ Rewritten rewritten(const CommandSpec& command, std::span<const std::string> arg
             throw UsageError(fmt::format("{} requires a value, {}{}; none follows it", typed, option->value,
                                          typed == kept.back() ? "" : fmt::format(" (it is {} here)", kept.back())));
         }
+        if (const std::string& given = kept.back(); !unit.empty() &&
+                                                    given.find_first_not_of('0') != std::string::npos &&
+                                                    given.find_first_not_of("0123456789") == std::string::npos)
+            kept.back() += unit;
         cache_types.add(typed, kept.back());
     }
     cache_types.check();

@@ -161,7 +161,8 @@ void Api::props(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& exch
                             {"eos_token", model_.eos},
                             {"modalities", {{"vision", false}, {"audio", false}}},
                             {"build_info", fmt::format("slipstream {} {}", build_version(), build_commit())},
-                            {"is_sleeping", false}})});
+                            {"is_sleeping", false},
+                            {"slipstream", {{"kept_memory_bytes", state.kept.limit_bytes}}}})});
 }
 
 void Api::slots(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& exchange) {
@@ -201,6 +202,13 @@ void Api::metrics(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& ex
     add("requests_refused_total", "counter", "Texts refused because the queue was full", totals.refused);
     add("requests_processing", "gauge", "Texts that run", state.running ? 1 : 0);
     add("requests_deferred", "gauge", "Texts that wait", texts_.n_waiting());
+    const KeptFigures& kept = state.kept;
+    add("kept_bytes", "gauge", "Host memory that the KV of earlier texts takes", kept.bytes);
+    add("kept_limit_bytes", "gauge", "Most that it may take (--kept-memory)", kept.limit_bytes);
+    add("kept_hits_total", "counter", "Prompts that got KV of an earlier text back", kept.restored_texts);
+    add("kept_restored_tokens_total", "counter", "Tokens whose KV these got back", kept.restored_tokens);
+    add("kept_evictions_total", "counter", "KV chunks of 256 tokens that were dropped to make room",
+        kept.dropped_chunks);
     exchange->answer({.content_type = "text/plain; version=0.0.4", .body = std::move(text)});
 }
 

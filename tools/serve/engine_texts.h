@@ -1,4 +1,4 @@
-// The engine of a loaded model, as the server uses it. The KV of the text before is kept: a prompt that begins as it
+// The engine of a loaded model, as the server uses it. KV of earlier texts is kept: a prompt that begins as one of them
 // did computes only the rest, and gets the same bits.
 #pragma once
 
@@ -13,6 +13,7 @@ public:
                 const SamplerOptions& sampling, const EngineCallbacks& callbacks);
 
     [[nodiscard]] std::int64_t context_tokens() const override { return generator_.model().context_tokens(); }
+    [[nodiscard]] KeptFigures kept() const override { return generator_.kept(); }
     [[nodiscard]] TextOutcome generate(const TextTask& task, const TextTaskCallbacks& callbacks) override;
 
     [[nodiscard]] const TextGenerator& generator() const { return generator_; }

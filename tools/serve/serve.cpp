@@ -54,6 +54,7 @@ struct Request {
 Request read_request(const Settings& settings) {
     Request request{.listen = listen_settings(settings)};
     request.generator.compute = compute_options(settings);
+    request.generator.kept_memory = kept_memory_setting(settings);
     request.sampling = sampling_settings(settings);
     request.generator.draft = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
     request.text = text_options(settings);
@@ -184,6 +185,7 @@ int run_serve(CommandContext& context) {
     status.update([&](StatusSnapshot& state) {
         state.is_ready = true;
         state.context_tokens = engine.context_tokens();
+        state.kept = engine.kept();
     });
     console.note(fmt::format("{} is served, a context of {}; base URL {}/v1; Ctrl-C stops", api.model().name,
                              counted(engine.context_tokens(), "token"), url));

@@ -1,7 +1,9 @@
 // Options of `serve` itself: where it listens, and who may use it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,10 +20,12 @@ struct ListenSettings {
     AccessRules access{};
 };
 
-/// Declares --host, --port, --api-key-file, --insecure, --allow-host, --allow-origin and --alias.
+/// Declares --host, --port, --api-key-file, --insecure, --allow-host, --allow-origin, --alias and --kept-memory.
 [[nodiscard]] std::vector<OptionSpec> serve_option_specs();
 /// Reads the key from --api-key-file, else from the variable SLIPSTREAM_API_KEY. Throws UsageError if the host is not a
 /// loopback address and there is neither a key nor --insecure, and what read_text() throws.
 [[nodiscard]] ListenSettings listen_settings(const Settings& settings);
+/// Returns --kept-memory in bytes; no value if it is not given. Throws UsageError.
+[[nodiscard]] std::optional<std::size_t> kept_memory_setting(const Settings& settings);
 
 }  // namespace slipstream::tools

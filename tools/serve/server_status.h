@@ -42,6 +42,7 @@ struct StatusSnapshot {
     std::int64_t context_tokens = 0;
     std::optional<RunningText> running{};
     ServerTotals totals{};
+    KeptFigures kept{};  // when the last text ended
 };
 
 class ServerStatus {

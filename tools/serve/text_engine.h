@@ -37,7 +37,7 @@ struct TextTaskCallbacks {
 
 struct TextOutcome {
     TextGenerationResult result;
-    std::int64_t reused_tokens = 0;   // of the prompt, whose KV was there from the text before
+    std::int64_t reused_tokens = 0;   // of the prompt, whose KV was there from earlier texts
     std::int64_t draft_tokens = 0;    // offered
     std::int64_t draft_accepted = 0;  // of them
 };
@@ -50,6 +50,8 @@ public:
     virtual ~TextEngine() = default;
 
     [[nodiscard]] virtual std::int64_t context_tokens() const = 0;
+    /// Returns what is kept of earlier texts.
+    [[nodiscard]] virtual KeptFigures kept() const { return {}; }
     /// Generates the text of a task. Its tokens follow from the task alone, whatever ran before. Usable again after any
     /// error. Throws RequestError if the prompt leaves no room in the context, and what the callbacks throw.
     [[nodiscard]] virtual TextOutcome generate(const TextTask& task, const TextTaskCallbacks& callbacks) = 0;

@@ -107,6 +107,7 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status,
             state.running.reset();
             ++(is_cut ? state.totals.cancelled : state.totals.finished);
             count(outcome, state.totals);
+            state.kept = engine.kept();
         });
         if (is_cut)
             job.writer->fail(ApiError::stopping());
@@ -119,6 +120,7 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status,
         status.update([&](StatusSnapshot& state) {
             state.running.reset();
             ++(is_cut ? state.totals.cancelled : state.totals.failed);
+            state.kept = engine.kept();
         });
         job.writer->fail(ApiError::of(failure));
         log(is_cut ? fmt::format("request {}: given up", job.id)

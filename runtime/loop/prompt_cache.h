@@ -1,0 +1,123 @@
+// PromptCache: KV chunks of texts that were computed before, in host memory, so that a text that begins like one of
+// them needs no computing there.
+//
+// Chunks form trees. A chunk is found by the chunk before it, its token ids, which are compared, and the phase in which
+// its positions were computed; so texts that begin alike share chunks. It has a part for each layer. Layers with a
+// sliding window may lack theirs, since the KV cache of the text had given it up. A chunk that is not full, the end of
+// a text, has no chunk after it.
+//
+// The memory is bounded. Chunks without a chunk after them are dropped, the least recently used first. Each use of a
+// chunk is one of all chunks before it, so the least recently used chunk of all never has a chunk after it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "offload/pinned_arena.h"
+#include "runtime/pass/pass_control.h"
+#include "runtime/text/token_id.h"
+
+namespace slipstream {
+
+/// A chunk of a PromptCache.
+class KeptChunk {
+public:
+    /// Its tokens, 1 to kChunkTokens.
+    [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }
+    [[nodiscard]] bool is_full() const { return std::ssize(tokens_) == kChunkTokens; }
+    [[nodiscard]] Phase phase() const { return phase_; }
+    /// A number that no other chunk of the cache has or had.
+    [[nodiscard]] std::uint64_t id() const { return id_; }
+    /// KV of a layer as Target::read_chunk() gave it; null if it is missing.
+    [[nodiscard]] const std::byte* part(std::int64_t layer) const { return parts_[layer]; }
+
+private:
+    friend class PromptCache;
+    KeptChunk* before_ = nullptr;  // null: the chunk begins a text
+    std::vector<KeptChunk*> after_;
+    std::vector<TokenId> tokens_;
+    Phase phase_ = Phase::Decode;
+    std::uint64_t id_ = 0;
+    std::vector<std::byte*> parts_;      // [n_layers], in memory_
+    std::vector<PinnedBuffer> memory_;   // one for each call of keep() that added parts
+    std::size_t bytes_ = 0;              // counted against the limit
+    std::uint64_t text_ = 0;             // PromptCache::text_ at the last use
+    std::list<KeptChunk>::iterator at_;  // in PromptCache::by_use_
+};
+
+class PromptCache {
+public:
+    /// Chunks from the start of a text, each the one after that before it. Valid until a chunk of it may be dropped:
+    /// see keep().
+    using Path = std::vector<KeptChunk*>;
+
+    /// `layouts` [n_layers] of the target, which must outlive this object. Everything that is kept takes at most
+    /// `limit_bytes`. `available_bytes`: see PinnedArenaOptions.
+    PromptCache(std::span<const KvLayout> layouts, std::size_t limit_bytes,
+                std::function<std::size_t()> available_bytes = {});
+    PromptCache(const PromptCache&) = delete;
+    PromptCache& operator=(const PromptCache&) = delete;
+
+    struct Match {
+        Path chunks;
+        std::int64_t n_tokens = 0;  // positions in them that match: all but, perhaps, the end of the last chunk
+    };
+    /// Returns the chunks that begin like `tokens`, as far as their positions below `n_prefill` were computed as
+    /// Phase::Prefill, and the others as Phase::Decode. `n_prefill` must be a multiple of kChunkTokens.
+    [[nodiscard]] Match match(std::span<const TokenId> tokens, std::int64_t n_prefill) const;
+
+    /// Begins another text: from now on keep() may drop chunks that the text before used.
+    void begin_text() { ++text_; }
+    /// Counts the chunks of `path` as used by the text.
+    void use(const Path& path);
+    /// Keeps the chunk `tokens` (1 to kChunkTokens) after `path`, whose chunks must be full, or the parts that it
+    /// lacks. A chunk without parts is kept too, since chunks after it have some. `has(layer)` returns whether the
+    /// target has that part, and `read(layer, out)` must copy it, as Target::read_chunk() does. Drops chunks that the
+    /// text has not used if memory is short, and chunks that end within this one. Returns the chunk; null if there is
+    /// no memory for it. Throws what `read` throws; nothing is kept then.
+    KeptChunk* keep(const Path& path, std::span<const TokenId> tokens, Phase phase,
+                    const std::function<bool(std::int64_t)>& has,
+                    const std::function<void(std::int64_t, std::byte*)>& read);
+
+    /// Bytes that are kept: KV in whole pages, and what is remembered of each chunk.
+    [[nodiscard]] std::size_t bytes() const { return bytes_; }
+    [[nodiscard]] std::size_t limit_bytes() const { return arena_.limit_bytes(); }
+    /// Bytes of a full chunk that has the parts of all layers.
+    [[nodiscard]] std::size_t chunk_bytes() const;
+    [[nodiscard]] std::int64_t n_chunks() const { return std::ssize(by_use_); }
+    /// Chunks that were dropped because memory was short.
+    [[nodiscard]] std::int64_t n_dropped() const { return n_dropped_; }
+    /// Whether the system had less memory than the limit when a chunk was to be kept.
+    [[nodiscard]] bool system_was_short() const { return system_was_short_; }
+
+private:
+    [[nodiscard]] const std::vector<KeptChunk*>& after(const KeptChunk* before) const {
+        return before == nullptr ? roots_ : before->after_;
+    }
+    [[nodiscard]] std::vector<KeptChunk*>& after(const KeptChunk* before) {
+        return const_cast<std::vector<KeptChunk*>&>(std::as_const(*this).after(before));
+    }
+    [[nodiscard]] std::size_t record_bytes(std::size_t n_tokens) const;
+    void use(KeptChunk& chunk);
+    [[nodiscard]] bool make_room(std::size_t bytes);
+    void drop(KeptChunk& chunk);
+    void drop_ends_within(const KeptChunk& chunk);
+
+    std::span<const KvLayout> layouts_;
+    PinnedArena arena_;
+    std::list<KeptChunk> by_use_;    // the most recently used first; chunks before those after them
+    std::vector<KeptChunk*> roots_;  // chunks that begin a text
+    std::size_t bytes_ = 0;
+    std::uint64_t text_ = 0;
+    std::uint64_t n_made_ = 0;  // chunks
+    std::int64_t n_dropped_ = 0;
+    bool system_was_short_ = false;
+};
+
+}  // namespace slipstream
