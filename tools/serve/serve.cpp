@@ -123,6 +123,26 @@ std::string base_url(const ListenSettings& listen, std::uint16_t port) {
     return fmt::format("http://{}:{}", host.find(':') == std::string::npos ? host : fmt::format("[{}]", host), port);
 }
 
+// Returns the given options that decide a text or where it is computed, as `generate` takes them.
+std::vector<std::string> command_options(const Settings& settings) {
+    const std::vector<OptionSpec> own = serve_option_specs();
+    const std::span<const OptionSpec> common = common_options();
+    std::vector<std::string> options;
+    for (const Settings::Given& given : settings.given()) {
+        const auto is_same = [&](const OptionSpec& option) { return option.name == given.option->name; };
+        if (std::ranges::any_of(own, is_same) || std::ranges::any_of(common, is_same)) continue;
+        for (const std::string& value : given.setting->values) {
+            if (given.option->value.empty()) {
+                if (value == "true") options.push_back(fmt::format("--{}", given.option->name));
+                continue;
+            }
+            options.push_back(fmt::format("--{}", given.option->name));
+            options.push_back(value);
+        }
+    }
+    return options;
+}
+
 // Names the models that -m could serve, if the bundled one is served because no -m was given.
 void name_other_models(const CommandContext& context) {
     constexpr std::size_t kMostNames = 8;
@@ -143,7 +163,8 @@ void name_other_models(const CommandContext& context) {
 void serve_texts(TextEngine& engine, Api& api, ServerStatus& status, LineQueue& lines, Console& console) {
     const auto log = [&](std::string_view line) { lines.add(LineQueue::Level::Note, line); };
     while (!cancel_flag().load()) {
-        if (const auto job = api.texts().take(kLookForSignals)) run_text(*job, engine, status, log);
+        if (const auto job = api.texts().take(kLookForSignals)) run_text(*job, engine, status, api.live(), log);
+        api.live().flush();
         show(lines, console);
     }
 }
@@ -170,6 +191,7 @@ int run_serve(CommandContext& context) {
         {.access = request.listen.access,
          .sampling = request.sampling,
          .text = request.text,
+         .command_options = command_options(settings),
          .on_detail = [&lines](std::string_view line) { lines.add(LineQueue::Level::Detail, line); }},
         describe_served(opened, *tokenizer, request.generator.compute,
                         settings.text("alias").value_or(served_name(opened.path(), bundled_model(program_folder())))),
@@ -185,6 +207,7 @@ int run_serve(CommandContext& context) {
         state.is_ready = true;
         state.context_tokens = engine.context_tokens();
     });
+    api.live().set_plan(engine.context_tokens(), plan_json(engine.generator().model()).to_text(JsonLayout::OneLine));
     console.note(fmt::format("{} is served, a context of {}; base URL {}/v1; Ctrl-C stops", api.model().name,
                              counted(engine.context_tokens(), "token"), url));
     name_other_models(context);
