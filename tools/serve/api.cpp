@@ -141,7 +141,8 @@ void Api::page(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange)
                       .body = std::string(file->text)});
 }
 
-void Api::live_events(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& exchange) {
+void Api::live_events(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    if (request.method == "HEAD") return exchange->answer({.content_type = "text/event-stream"});
     switch (live_.add(exchange)) {
         case LiveFeed::Added::Yes:
             return;

@@ -235,6 +235,11 @@ TEST(Live, NeedsTheKeyWhereThePageDoesNot) {
         EXPECT_THAT(answer.head, HasSubstr("X-Frame-Options: DENY\r\n"));
     }
     EXPECT_EQ(server.get("/slipstream/live").status, 401);
+    {
+        RawClient head = server.connect();
+        head.send("HEAD /slipstream/live HTTP/1.1\r\nHost: localhost\r\nx-api-key: sesame\r\n\r\n");
+        EXPECT_THAT(head.read_until("\r\n\r\n"), HasSubstr("Content-Length: 0\r\n"));
+    }
     RawClient client = server.connect();
     client.send(request_with_key("/slipstream/live", "sesame"));
     EXPECT_THAT(client.read_until("\n\n"), HasSubstr("Content-Type: text/event-stream\r\n"));

@@ -384,7 +384,7 @@ const Store = (() => {
     }
   }
 
-  return { all, put, drop: (talk) => localStorage.removeItem(kPrefix + talk.id) };
+  return { all, put, isFull: () => told, drop: (talk) => localStorage.removeItem(kPrefix + talk.id) };
 })();
 
 const newTalk = () => ({ id: crypto.getRandomValues(new Uint32Array(2)).join("-"), at: Date.now(), title: "", system: "", settings: {}, messages: [] });
@@ -582,7 +582,7 @@ async function send(text) {
 // Makes the answer to the conversation as it is, or goes on with the last one.
 async function answer({ goesOn = false, seed } = {}) {
   if (running) return;
-  notify("");
+  if (!Store.isFull()) notify("");
   const given = settingOf(talk.settings, "seed");
   seed ??= given.given && given.valid ? given.value : drawnSeed();
   const body = requestOf(talk.messages, seed);
@@ -1032,7 +1032,7 @@ async function meet() {
     Known.model = model.id;
     Known.context = model.max_model_len;
     showModel();
-    showRunning();
+    if (running) showRunning(); else showLog();
   } catch (failure) {
     setState("No access");
     notify(failure.message);
