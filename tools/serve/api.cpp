@@ -185,15 +185,17 @@ void Api::named_model(HttpRequest&& request, const std::shared_ptr<Exchange>& ex
 void Api::props(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& exchange) {
     const StatusSnapshot state = status_.snapshot();
     exchange->answer(
-        {.body = json_text({{"default_generation_settings", {{"n_ctx", state.context_tokens}}},
-                            {"total_slots", 1},
-                            {"model_alias", model_.name},
-                            {"chat_template", model_.chat_template},
-                            {"bos_token", model_.bos},
-                            {"eos_token", model_.eos},
-                            {"modalities", {{"vision", false}, {"audio", false}}},
-                            {"build_info", fmt::format("slipstream {} {}", build_version(), build_commit())},
-                            {"is_sleeping", false}})});
+        {.body = json_text(
+             {{"default_generation_settings", {{"n_ctx", state.context_tokens}}},
+              {"total_slots", 1},
+              {"model_alias", model_.name},
+              {"chat_template", model_.chat_template},
+              {"bos_token", model_.bos},
+              {"eos_token", model_.eos},
+              {"modalities", {{"vision", false}, {"audio", false}}},
+              {"build_info", fmt::format("slipstream {} {}", build_version(), build_commit())},
+              {"is_sleeping", false},
+              {"loading", state.is_ready ? Json() : Json{{"work", state.work}, {"progress", state.work_done}}}})});
 }
 
 void Api::slots(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& exchange) {

@@ -40,7 +40,7 @@ class Browser:
         self._log = open(os.path.join(self._folder, "log"), "wb")
         self._process = subprocess.Popen(
             [program, "--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-             "--disable-dev-shm-usage", "--force-color-profile=srgb", "--font-render-hinting=none",
+             "--disable-dev-shm-usage", "--disable-lcd-text", "--force-color-profile=srgb", "--font-render-hinting=none",
              f"--user-data-dir={self._folder}/profile", "about:blank"],
             stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, preexec_fn=wire, pass_fds=(3, 4),
             start_new_session=True)

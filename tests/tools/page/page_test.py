@@ -233,7 +233,7 @@ class ThePage(PageCase):
         self.run_js("""talk.settings.max_tokens = '300'; var seen = { accepted: 0, link: 0 };
             setInterval(() => {
                 seen.accepted = Math.max(seen.accepted, document.querySelectorAll('#tree .tok.accepted').length);
-                seen.link = Math.max(seen.link, Number($('links').textContent.match(/copies (\\d+) %/)?.[1] ?? 0));
+                seen.link = Math.max(seen.link, Number($('links').textContent.match(/copies ([0-9]+) %/)?.[1] ?? 0));
             }, 20)""")
         for text in ("Once upon a time there was a fox. The fox said that the wolf", "Then the king said", "The wolf said",
                      "The fox came in", "Then the fox said", "And the king said that", "Once more the wolf", "The king"):
@@ -266,23 +266,52 @@ class ThePage(PageCase):
             self.assertNotEqual(self.run_js("$('step-place').textContent"), place)
         self.click("#hold")
 
+    def test_a_long_prompt_shows_how_far_it_is(self):
+        self.ready()
+        self.run_js("var seen = { page: '', live: '', bar: 0 }; setInterval(() => {"
+                    "const waits = document.querySelector('.waits')?.textContent ?? '', phase = $('phase').textContent;"
+                    "if (/of 4,... tokens, about .* left/.test(waits)) seen.page = waits;"
+                    "if (/of 4,... tokens.*; about .* left/.test(phase)) seen.live = phase;"
+                    "if (!$('prompt-bar').hidden) seen.bar = Math.max(seen.bar, $('prompt-bar').value); }, 10)")
+        self.run_js("talk.settings.max_tokens = '5'; $('say').value = 'The fox said. '.repeat(1000); $('composer').requestSubmit()")
+        self.wait("running !== null")
+        self.answered()
+        seen = self.run_js("seen")
+        self.assertRegex(seen["page"], r"^Reading the prompt: [\d,]+ of 4,\d+ tokens, about (\d+|less than 1) s left$")
+        self.assertRegex(seen["live"], r"^Request \d+ reads its prompt: [\d,]+ of 4,\d+ tokens.*; about (\d+|less than 1) s left$")
+        self.assertGreater(seen["bar"], 0)
+        self.assertLess(seen["bar"], 1)
+
+    def idle(self):
+        self.wait("fetch('/slots').then((answer) => answer.json()).then((slots) => !slots[0].is_processing)")
+
     def test_escape_stops_and_the_answer_goes_on(self):
         self.ready()
-        self.run_js("talk.settings.max_tokens = '4000'")
-        self.say("Once upon a time")
-        self.wait("running?.message.content.length > 10")
+        # Within the prompt: nothing of the answer is there, and it can be asked for again.
+        self.run_js("$('say').value = 'The fox said. '.repeat(1000); $('composer').requestSubmit()")
+        self.wait("running?.waits.startsWith('Reading')")
         self.browser.press("Escape")
-        messages = self.answered()
-        if messages[1]["info"].get("end") is None:
-            self.skipTest("the answer was complete before the key came")
-        self.assertEqual(messages[1]["info"]["end"], "stopped")
-        self.wait("fetch('/slots').then((answer) => answer.json()).then((slots) => !slots[0].is_processing)")
-        self.run_js("talk.settings.max_tokens = '20'")
+        self.assertEqual(len(self.answered()), 1)
+        self.idle()
+        self.assertEqual(self.run_js("$('notice').hidden"), True)
+        self.assertTrue(self.run_js("[...document.querySelectorAll('article button')].some((each) => each.textContent === 'Answer')"))
+        # Within the answer: what there is stays.
+        self.run_js("open(newTalk()); talk.settings.max_tokens = '4000'; var timer = setInterval(() => {"
+                    "if (running?.message.content.length > 10) "
+                    "document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape', bubbles: true })); }, 2)")
+        for text in ("Once upon a time", "The wolf said that", "The king said that", "Then the fox", "There was a"):
+            self.say(text)
+            messages = self.answered()
+            if messages[-1]["info"].get("end") == "stopped":
+                break
+        self.assertEqual(messages[-1]["info"]["end"], "stopped")
+        self.idle()
+        self.run_js("clearInterval(timer); talk.settings.max_tokens = '20'")
         self.press_button("Continue")
         self.wait("running !== null")
         further = self.answered()
-        self.assertEqual(len(further), 2)
-        self.assertTrue(further[1]["content"].startswith(messages[1]["content"]))
+        self.assertEqual(len(further), len(messages))
+        self.assertTrue(further[-1]["content"].startswith(messages[-1]["content"]))
 
     def test_messages_are_edited_and_answers_made_again(self):
         self.ready()

@@ -435,7 +435,7 @@ function open(which) {
   for (const input of form.querySelectorAll("input")) checkSetting(input);
   showTalks();
   showLog();
-  $("say").focus();
+  if (isWide()) $("say").focus();  // on a phone that would open its keyboard
 }
 
 const kRanges = { temperature: [0, 100], top_p: [0, 1], top_k: [0, 1e6], min_p: [0, 1], max_tokens: [-1, 1e9], seed: [0, Number.MAX_SAFE_INTEGER] };
@@ -454,21 +454,33 @@ function checkSetting(input) {
 
 // ---- Showing messages --------------------------------------------------------------------------------------------
 
+// Articles whose messages have not changed stay: a screen reader would read them again.
 function showLog() {
   const log = $("log");
-  if (talk.messages.length === 0) {
-    log.replaceChildren(el("div", { className: "welcome" }, el("h2", { textContent: "A conversation with your own machine" }),
+  const kept = log.talk === talk ? [...log.children] : [];
+  log.talk = talk;
+  const wanted = talk.messages.map((message, i) =>
+    kept[i]?.state === stateOf(message, i) ? kept[i] : articleOf(message, i));
+  if (wanted.length === 0) {
+    wanted.push(el("div", { className: "welcome" }, el("h2", { textContent: "A conversation with your own machine" }),
       el("p", { textContent: "Nothing leaves it. Write a message below; beside it you see how the model works." })));
-  } else {
-    log.replaceChildren(...talk.messages.map((message, i) => articleOf(message, i)));
   }
+  wanted.forEach((article, i) => {
+    const old = log.children[i];
+    if (old === undefined) log.append(article);
+    else if (old !== article) old.replaceWith(article);
+  });
+  while (log.children.length > wanted.length) log.lastChild.remove();
   log.scrollTop = log.scrollHeight;
   showRunning();
 }
 
+// All that the article of a message depends on.
+const stateOf = (message, i) => JSON.stringify([message, i, i === talk.messages.length - 1, running?.message === message, Known.model]);
+
 function articleOf(message, i) {
   const mine = message.role === "user";
-  const article = el("article", { className: message.role, "aria-label": mine ? "You" : "The model" });
+  const article = el("article", { className: message.role, state: stateOf(message, i), "aria-label": mine ? "You" : "The model" });
   article.append(el("div", { className: "who", textContent: mine ? "You" : Known.model || "The model" }));
   fill(article, message, i);
   return article;
@@ -520,7 +532,7 @@ function edit(article, message, i) {
   if (running) return;
   const area = el("textarea", { value: message.content, "aria-label": "Edited message" });
   const mine = message.role === "user";
-  const close = () => article.replaceWith(articleOf(message, i));
+  const close = () => showLog();
   const done = () => {
     message.content = area.value;
     if (mine) {
@@ -530,10 +542,12 @@ function edit(article, message, i) {
       answer();
     } else {
       delete message.info;
+      for (const later of talk.messages.slice(i)) delete later.info?.request;  // their commands would not say the same
       keep();
-      close();
+      showLog();
     }
   };
+  article.state = "";  // showLog() makes it anew
   area.onkeydown = (event) => {
     if (event.key === "Escape") { event.stopPropagation(); close(); }
     if (event.key === "Enter" && !event.shiftKey && mine && !event.isComposing) { event.preventDefault(); done(); }
@@ -615,7 +629,7 @@ async function answer({ goesOn = false, seed } = {}) {
     if (!message.content && !message.thought) mine.talk.messages.pop();
   }
   running = null;
-  keep(mine.talk);
+  if (talks.includes(mine.talk)) keep(mine.talk);  // it was not deleted
   if (mine.talk === talk) {
     const stays = isAtEnd();
     const top = $("log").scrollTop;
@@ -784,6 +798,7 @@ const Live = (() => {
   let abort = null;
   let drawn = false;
   let latest = null;
+  let devices = [];  // their names, by the plan
 
   const sourceClass = (i) => `c${i % 8}`;
 
@@ -887,8 +902,8 @@ const Live = (() => {
       $("links").replaceChildren(el("p", { className: "small", textContent: "Nothing streams: all that passes read is where it is computed." }));
     } else {
       $("links").replaceChildren(...busy.map((part, i) => el("div", null,
-        el("span", { className: "small", textContent: `Device ${i}: copies ${Math.round(100 * part)} % of the time` }),
-        el("meter", { max: 1, value: part, "aria-label": `Link to device ${i}` }))));
+        el("span", { className: "small", textContent: `To ${devices[i] || `device ${i}`}: copies ${Math.round(100 * part)} % of the time` }),
+        el("meter", { max: 1, value: part, "aria-label": `Link to ${devices[i] || `device ${i}`}` }))));
     }
     if (!held) drawTree();
   }
@@ -897,6 +912,7 @@ const Live = (() => {
     if (!plan) return;
     const part = (className, name, bytes) => [el("i", { className }), el("dt", { textContent: name }), el("dd", { textContent: sizeText(bytes) })];
     const kids = [];
+    devices = (plan.device_memory || []).map((each) => each.device);
     for (const device of plan.device_memory || []) {
       const rows = Object.entries(device).filter(([name, bytes]) => name !== "device" && name !== "free" && bytes > 0);
       const sum = rows.reduce((all, [, bytes]) => all + bytes, device.free || 0);
@@ -1017,26 +1033,23 @@ function grow() {
 async function meet() {
   for (;;) {
     try {
-      const answer = await fetch("/health", { cache: "no-store" });
-      if (answer.ok) break;
-      const { error } = await answer.json();
-      setState(error.work ? `${error.work}, ${Math.floor(100 * error.progress)} %` : "Loading");
-    } catch {
+      const props = await (await Server.get("/props")).json();
+      Known.model = props.model_alias;
+      Known.context = props.default_generation_settings.n_ctx;
+      showModel();
+      if (!props.loading) break;
+      setState(props.loading.work ? `${props.loading.work}, ${Math.floor(100 * props.loading.progress)} %` : "Loading");
+    } catch (failure) {
+      if (failure instanceof ApiError) {
+        notify(failure.message);
+        return setState("No access");
+      }
       setState("The server cannot be reached");
     }
     await new Promise((resolve) => setTimeout(resolve, 1000));
   }
   setState("Ready");
-  try {
-    const { data: [model] } = await (await Server.get("/v1/models")).json();
-    Known.model = model.id;
-    Known.context = model.max_model_len;
-    showModel();
-    if (running) showRunning(); else showLog();
-  } catch (failure) {
-    setState("No access");
-    notify(failure.message);
-  }
+  if (running) showRunning(); else showLog();
 }
 
 $("composer").onsubmit = (event) => {
