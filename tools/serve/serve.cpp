@@ -123,21 +123,18 @@ std::string base_url(const ListenSettings& listen, std::uint16_t port) {
     return fmt::format("http://{}:{}", host.find(':') == std::string::npos ? host : fmt::format("[{}]", host), port);
 }
 
-// Returns the given options that decide a text or where it is computed, as `generate` takes them.
+// Returns the given options that `generate` has too: with them it gives the texts of this server.
 std::vector<std::string> command_options(const Settings& settings) {
-    const std::vector<OptionSpec> own = serve_option_specs();
-    const std::span<const OptionSpec> common = common_options();
+    const CommandSpec generate = generate_command();
     std::vector<std::string> options;
     for (const Settings::Given& given : settings.given()) {
         const auto is_same = [&](const OptionSpec& option) { return option.name == given.option->name; };
-        if (std::ranges::any_of(own, is_same) || std::ranges::any_of(common, is_same)) continue;
+        if (std::ranges::none_of(generate.options, is_same)) continue;
         for (const std::string& value : given.setting->values) {
-            if (given.option->value.empty()) {
-                if (value == "true") options.push_back(fmt::format("--{}", given.option->name));
-                continue;
-            }
+            const bool is_flag = given.option->value.empty();
+            if (is_flag && value != "true") continue;
             options.push_back(fmt::format("--{}", given.option->name));
-            options.push_back(value);
+            if (!is_flag) options.push_back(value);
         }
     }
     return options;
@@ -208,8 +205,8 @@ int run_serve(CommandContext& context) {
         state.context_tokens = engine.context_tokens();
     });
     api.live().set_plan(engine.context_tokens(), plan_json(engine.generator().model()).to_text(JsonLayout::OneLine));
-    console.note(fmt::format("{} is served, a context of {}; base URL {}/v1; Ctrl-C stops", api.model().name,
-                             counted(engine.context_tokens(), "token"), url));
+    console.note(fmt::format("{} is served, a context of {}; base URL {}/v1, page {}/; Ctrl-C stops", api.model().name,
+                             counted(engine.context_tokens(), "token"), url, url));
     name_other_models(context);
     serve_texts(engine, api, status, lines, console);
     show(lines, console);
@@ -227,6 +224,7 @@ CommandSpec serve_command() {
         .details =
             "Clients of the OpenAI API use the base URL http://127.0.0.1:8080/v1: chat completions, completions, "
             "models.\n"
+            "A page for a browser is at http://127.0.0.1:8080/: chat, and what each pass of the model does.\n"
             "The same request with the same seed gives the same text, whatever ran before or beside it; it is the "
             "text\n"
             "of 'generate'. Texts are generated one after the other, 16 wait. Only this machine can connect, unless\n"

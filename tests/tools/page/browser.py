@@ -71,13 +71,16 @@ class Browser:
         self._log.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def call(self, method, **parameters):
+    def _send(self, method, parameters):
         self._n_sent += 1
-        number = self._n_sent
-        message = {"id": number, "method": method, "params": parameters}
+        message = {"id": self._n_sent, "method": method, "params": parameters}
         if self._session and not method.startswith(("Target.", "Browser.")):
             message["sessionId"] = self._session
         os.write(self._to, json.dumps(message).encode() + b"\0")
+        return self._n_sent
+
+    def call(self, method, **parameters):
+        number = self._send(method, parameters)
         end = time.monotonic() + self.PATIENCE
         while number not in self._answers:
             self._read(end - time.monotonic(), f"no answer to {method}")
@@ -100,6 +103,17 @@ class Browser:
                 self._answers[message["id"]] = message
             else:
                 self.events.append(message)
+                if message["method"] == "Fetch.requestPaused":
+                    self._send("Fetch.fulfillRequest", {"requestId": message["params"]["requestId"], **self._reply})
+
+    def reply(self, pattern, content_type, body):
+        """From now on requests whose address matches get this answer and do not reach the server; body None: as before."""
+        if body is None:
+            self.call("Fetch.disable")
+            return
+        self._reply = {"responseCode": 200, "responseHeaders": [{"name": "Content-Type", "value": content_type}],
+                       "body": base64.b64encode(body.encode()).decode()}
+        self.call("Fetch.enable", patterns=[{"urlPattern": pattern}])
 
     def pump(self, seconds=0.05):
         """Takes up events for so long."""

@@ -409,6 +409,41 @@ class ThePage(PageCase):
             for (let n = 0; n <= text.length; ++n) Markdown.show(place, text.slice(0, n));
             const whole = el('div'); Markdown.show(whole, text); return place.isEqualNode(whole); }})()"""))
 
+    def test_thoughts_are_folded_and_a_cut_stream_is_told(self):
+        self.ready()
+
+        def stream(*events, done=True):
+            text = "".join(f"data: {json.dumps(each)}\n\n" for each in events)
+            self.browser.reply("*/v1/chat/completions", "text/event-stream", text + ("data: [DONE]\n\n" if done else ""))
+
+        def delta(reason=None, **parts):
+            return {"system_fingerprint": "f", "choices": [{"index": 0, "delta": parts, "finish_reason": reason}]}
+
+        stream(delta(role="assistant", content=""), delta(reasoning_content="First *this*,"), delta(reasoning_content=" then that."),
+               delta(content="The "), delta(content="end."), delta("stop"),
+               {"choices": [], "timings": {"cache_n": 1, "prompt_n": 2, "predicted_n": 9, "predicted_per_second": 3.0},
+                "slipstream": {"seed": 1, "passes": 3}})
+        self.say("Think")
+        message = self.answered()[1]
+        self.assertEqual([message["thought"], message["content"]], ["First *this*, then that.", "The end."])
+        shown = "document.querySelector('article.assistant')"
+        self.assertEqual(self.run_js(f"[{shown}.querySelector('details').open, {shown}.querySelector('details em').textContent, "
+                                     f"{shown}.querySelector('.text').textContent]"), [False, "this", "The end."])
+        self.assertIn("9 tokens · 3.0 tokens/s · 3.00 a pass", self.run_js(f"{shown}.querySelector('.foot').textContent"))
+        self.assertIn('"reasoning_content":"First *this*, then that."',
+                      self.run_js("JSON.stringify(requestOf(talk.messages, 1))"))
+        stream(delta(content="Half a"), {"error": {"message": "the engine failed", "type": "server_error"}}, done=False)
+        self.say("More")
+        message = self.answered()[3]
+        self.assertEqual([message["content"], message["info"]["end"]], ["Half a", "cut off"])
+        self.assertEqual(self.run_js("$('notice-text').textContent"), "the engine failed")
+        stream(delta(content="Half a"), done=False)  # the connection ends without a word
+        self.press_button("Regenerate", "document.querySelectorAll('article.assistant')[1]")
+        self.wait("running === null && !$('notice').hidden")
+        self.assertEqual(self.run_js("$('notice-text').textContent"), "the connection ended before the answer did")
+        self.assertEqual(self.run_js("talk.messages[3].info.end"), "cut off")
+        self.browser.reply("", "", None)
+
     def test_hostile_markdown_costs_little_time(self):
         self.ready()
         for text in ("*a" * 50000, "[" * 50000, "`" * 30000 + "a", "> " * 30000 + "x", "- " * 30000, "|a" * 20000 + "\n" + "|-" * 20000,
