@@ -56,7 +56,7 @@ Api::Api(ApiOptions options, ServedModel model, const PromptMaker& prompts, Serv
              .fingerprint = model_.fingerprint,
              .options = options_.command_options,
              .context_tokens = status.snapshot().context_tokens},
-            prompts.tokenizer()),
+            prompts.tokenizer(), [this] { return texts_.n_waiting(); }),
       worker_(kMostUnparsed) {}
 
 const Api::Route* Api::find_route(std::string_view method, std::string_view path) {

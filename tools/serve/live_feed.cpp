@@ -39,8 +39,9 @@ Json tree_json(const PassTree& tree, const Tokenizer& tokenizer) {
 
 }  // namespace
 
-LiveFeed::LiveFeed(LiveHello hello, const Tokenizer& tokenizer, std::function<Clock::time_point()> clock)
-    : tokenizer_(tokenizer), clock_(std::move(clock)), hello_(std::move(hello)) {}
+LiveFeed::LiveFeed(LiveHello hello, const Tokenizer& tokenizer, std::function<std::size_t()> n_waiting,
+                   std::function<Clock::time_point()> clock)
+    : tokenizer_(tokenizer), n_waiting_(std::move(n_waiting)), clock_(std::move(clock)), hello_(std::move(hello)) {}
 
 LiveFeed::Added LiveFeed::add(const std::shared_ptr<Exchange>& exchange) {
     const std::lock_guard lock(mutex_);
@@ -180,7 +181,7 @@ void LiveFeed::send_due() {
 }
 
 std::string LiveFeed::event(Clock::time_point now) const {
-    Json json{{"type", "state"}};
+    Json json{{"type", "state"}, {"waiting", n_waiting_()}};
     if (text_) {
         const bool decodes = text_->passes > 0;
         json["text"] = {{"id", text_->id},

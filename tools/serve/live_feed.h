@@ -44,8 +44,10 @@ public:
     static constexpr std::int32_t kMostNodes = 256;             // of a tree that is told; it is cut after them
     static constexpr std::size_t kMostTextBytes = 48;           // of a token
 
-    /// `tokenizer` spells tokens and must outlive this object.
-    LiveFeed(LiveHello hello, const Tokenizer& tokenizer, std::function<Clock::time_point()> clock = Clock::now);
+    /// `tokenizer` spells tokens and must outlive this object. `n_waiting` returns how many requests wait; it is called
+    /// on the engine's thread.
+    LiveFeed(LiveHello hello, const Tokenizer& tokenizer, std::function<std::size_t()> n_waiting,
+             std::function<Clock::time_point()> clock = Clock::now);
 
     // Any thread may call these.
 
@@ -103,6 +105,7 @@ private:
     void drop_left();
 
     const Tokenizer& tokenizer_;
+    std::function<std::size_t()> n_waiting_;
     std::function<Clock::time_point()> clock_;
 
     std::atomic<bool> heard_{false};  // whether there is a listener

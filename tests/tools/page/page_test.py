@@ -268,17 +268,22 @@ class ThePage(PageCase):
 
     def test_a_long_prompt_shows_how_far_it_is(self):
         self.ready()
-        self.run_js("var seen = { page: '', live: '', bar: 0 }; setInterval(() => {"
+        self.run_js("var seen = { page: '', live: '', bar: 0, queue: '' }; setInterval(() => {"
                     "const waits = document.querySelector('.waits')?.textContent ?? '', phase = $('phase').textContent;"
                     "if (/of 4,... tokens, about .* left/.test(waits)) seen.page = waits;"
                     "if (/of 4,... tokens.*; about .* left/.test(phase)) seen.live = phase;"
+                    "seen.queue ||= $('queue').textContent;"
                     "if (!$('prompt-bar').hidden) seen.bar = Math.max(seen.bar, $('prompt-bar').value); }, 10)")
         self.run_js("talk.settings.max_tokens = '5'; $('say').value = 'The fox said. '.repeat(1000); $('composer').requestSubmit()")
-        self.wait("running !== null")
+        self.wait("running?.waits.startsWith('Reading')")
+        self.run_js("var other = fetch('/v1/completions', { method: 'POST', headers: { 'Content-Type': 'application/json' }, "
+                    "body: JSON.stringify({ prompt: 'The fox', max_tokens: 2 }) }); 0")
         self.answered()
+        self.assertEqual(self.run_js("other.then((answer) => answer.status)"), 200)
         seen = self.run_js("seen")
         self.assertRegex(seen["page"], r"^Reading the prompt: [\d,]+ of 4,\d+ tokens, about (\d+|less than 1) s left$")
         self.assertRegex(seen["live"], r"^Request \d+ reads its prompt: [\d,]+ of 4,\d+ tokens.*; about (\d+|less than 1) s left$")
+        self.assertEqual(seen["queue"], "1 request waits")
         self.assertGreater(seen["bar"], 0)
         self.assertLess(seen["bar"], 1)
 

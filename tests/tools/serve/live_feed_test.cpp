@@ -85,6 +85,7 @@ protected:
     LiveFeed::Clock::time_point now_ = LiveFeed::Clock::now();
     LiveFeed feed_{{.model = "m", .fingerprint = "f", .options = {"--temperature", "0"}, .context_tokens = 64},
                    tokenizer_,
+                   [] { return 3; },
                    [this] { return now_; }};
     int n_trees_ = 0;
 };
@@ -125,6 +126,7 @@ TEST_F(LiveFeedReports, TellsTheTreeAndThePathThatWasAccepted) {
     EXPECT_EQ(event.at("link_busy"), json({0.75}));
     EXPECT_EQ(event.at("text").at("phase"), "answer");
     EXPECT_EQ(event.at("text").at("generated"), 2);
+    EXPECT_EQ(event.at("waiting"), 3);
 }
 
 TEST_F(LiveFeedReports, TellsHowLongAPromptTakes) {

@@ -606,6 +606,7 @@ async function answer({ goesOn = false, seed } = {}) {
   message.info = { seed, request: { ...body, messages: undefined }, began, system: talk.system };
   const mine = running = { abort: new AbortController(), talk, message, waits: "Waiting for the model" };
   showLog();
+  setState("Working");
   let finish = null;
   try {
     await Server.events("/v1/chat/completions", {
@@ -629,6 +630,7 @@ async function answer({ goesOn = false, seed } = {}) {
     if (!message.content && !message.thought) mine.talk.messages.pop();
   }
   running = null;
+  setState("Ready");
   if (talks.includes(mine.talk)) keep(mine.talk);  // it was not deleted
   if (mine.talk === talk) {
     const stays = isAtEnd();
@@ -870,9 +872,10 @@ const Live = (() => {
   }
 
   function draw() {
-    const { text, link_busy: busy } = latest;
+    const { text, waiting, link_busy: busy } = latest;
     const bar = $("prompt-bar");
     bar.hidden = text?.phase !== "prompt";
+    $("queue").textContent = waiting > 0 ? `${counted(waiting, "request")} wait${waiting === 1 ? "s" : ""}` : "";
     if (text) {
       const kept = text.reused_tokens > 0 ? `, ${text.reused_tokens.toLocaleString("en")} of them kept` : "";
       if (text.phase === "prompt") {
