@@ -125,6 +125,9 @@ public:
     [[nodiscard]] virtual const DraftDistributions* distributions() const = 0;
     /// Returns the counts of each source: tables, then models, each in the order asked for, `retrieval` last.
     [[nodiscard]] virtual std::vector<SourceFigures> figures() const = 0;
+    /// Returns the sources that proposed `node` of the last proposal's tree, bit i for the i-th of figures(). 0: node
+    /// 0, or a node of which no source is known. Call before observe() and the next proposal.
+    [[nodiscard]] virtual std::uint32_t sources_of(std::int32_t node) = 0;
     /// Returns how often drafting paused, and why last.
     [[nodiscard]] virtual const BackOff& back_off() const = 0;
     /// Drafts for other sampling options of the target from now on; `sampling` must be valid (Sampler). What was learnt

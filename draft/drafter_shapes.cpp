@@ -141,6 +141,7 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
 // Adds nodes that cost nothing: up to the budget if it is fixed, else as many as make the pass at most kFreeNodes
 // longer.
 void SourcesDrafter::fill_unused_nodes(TokenTree& tree, ShapeRequest request) {
+    fill_ends_.clear();
     if (pass_.growth != Growth::Merged) return;
     if (options_.adapt_budget) {
         if (!control_.curve().known()) return;
@@ -149,7 +150,34 @@ void SourcesDrafter::fill_unused_nodes(TokenTree& tree, ShapeRequest request) {
         request.budget = n;
     }
     if (tree.size() >= request.budget) return;
-    for (const auto& source : sources_.tables) source->fill_unused_nodes(tree, request);
+    for (const auto& source : sources_.tables) {
+        source->fill_unused_nodes(tree, request);
+        fill_ends_.push_back(tree.size());
+    }
+}
+
+// Returns whether the source with this index in figures_ proposed the nodes of a shape other than Growth::Merged.
+bool SourcesDrafter::takes_part(std::size_t source) const {
+    const std::string_view name = figures_[source].name;
+    return figures_.size() == 1 || (growth_ == Growth::OwnShape && name == shape_source_->name()) ||
+           (growth_ == Growth::Drawn && source == pass_.drawn_by) ||
+           (growth_ == Growth::NGrammys && (name == "context" || name == "bigram"));
+}
+
+std::uint32_t SourcesDrafter::sources_of(std::int32_t node) {
+    if (node == 0 || !pass_.guessed) return 0;
+    if (pass_.growth == Growth::Merged) {
+        if (const std::uint32_t sources = builder_.named_by(node); sources != 0) return sources;
+        const auto filled = std::ranges::upper_bound(fill_ends_, node);
+        const bool is_filled = node >= builder_.grown_nodes() && filled != fill_ends_.end();
+        return is_filled ? 1U << (filled - fill_ends_.begin()) : 0;
+    }
+    if (growth_ == Growth::Chain && figures_.size() > 1)
+        return node < std::ssize(chain_.sources) ? chain_.sources[static_cast<std::size_t>(node)] : 0;
+    std::uint32_t sources = 0;
+    for (std::size_t i = 0; i < figures_.size(); ++i)
+        if (takes_part(i)) sources |= 1U << i;
+    return sources;
 }
 
 // Counts what a shape of one source offered, and what of it was accepted.
@@ -173,14 +201,10 @@ void SourcesDrafter::count_shape(const Observation& observation) {
             }
         return;
     }
-    for (SourceFigures& figures : figures_) {
-        const bool takes_part =
-            figures_.size() == 1 || (growth_ == Growth::OwnShape && figures.name == shape_source_->name()) ||
-            (growth_ == Growth::Drawn && &figures == &figures_[pass_.drawn_by]) ||
-            (growth_ == Growth::NGrammys && (figures.name == "context" || figures.name == "bigram"));
-        if (!takes_part) continue;
-        figures.offered += offered;
-        figures.accepted += accepted;
+    for (std::size_t i = 0; i < figures_.size(); ++i) {
+        if (!takes_part(i)) continue;
+        figures_[i].offered += offered;
+        figures_[i].accepted += accepted;
     }
 }
 

@@ -38,6 +38,7 @@ public:
         return options_.child_rule == ChildRule::Draw ? &drawn_ : nullptr;
     }
     [[nodiscard]] std::vector<SourceFigures> figures() const override;
+    [[nodiscard]] std::uint32_t sources_of(std::int32_t node) override;
     [[nodiscard]] const BackOff& back_off() const override { return control_.back_off(); }
     void set_sampling(const SamplerOptions& sampling) override;
     void reset() override;
@@ -82,6 +83,7 @@ private:
     [[nodiscard]] std::int64_t gamma() const;
     void fill_unused_nodes(TokenTree& tree, ShapeRequest request);
     void count_shape(const Observation& observation);
+    [[nodiscard]] bool takes_part(std::size_t source) const;
 
     void load();
     [[nodiscard]] PathNoise known_noise() const;
@@ -101,6 +103,7 @@ private:
     TableSource* shape_source_ = nullptr;  // source whose tree is grown if growth_ is OwnShape
     Growth growth_ = Growth::Nothing;      // requested; a pass may use another one (Pass::growth)
     Pass pass_;
+    std::vector<std::int32_t> fill_ends_;  // [tables]: size of the tree after each filled unused nodes; empty: none did
     Chain chain_;
     std::vector<SourceFigures> figures_;  // [sources]: counts of shapes, seconds of observe()
     // By kind; empty: nothing known. builder_ has the newer state of calibration_kind().

@@ -67,8 +67,12 @@ public:
     /// Learns from the verification of the tree that was grown last. Nodes that were added to it afterwards are
     /// ignored.
     void learn(const BuildOutcome& outcome);
-    /// Returns the sources that proposed `node` of the tree grown last, bit i for source i; 0 for node 0.
+    /// Returns the sources that proposed `node` of the tree grown last, bit i for source i; 0 for node 0, and for nodes
+    /// that were added to the tree afterwards.
     [[nodiscard]] std::uint32_t named_by(std::int32_t node);
+
+    /// Returns the number of nodes of the tree grown last, node 0 included.
+    [[nodiscard]] std::int64_t grown_nodes() const { return std::ssize(taken_); }
 
     /// Returns the counts of each source.
     [[nodiscard]] std::span<const GuessCounts> counts() const { return counts_; }

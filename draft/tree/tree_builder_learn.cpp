@@ -16,9 +16,9 @@ constexpr float kModelGainRate = 0.05F;  // step of the mean of a model's gain
 }  // namespace
 
 std::uint32_t TreeBuilder::named_by(std::int32_t node) {
-    const SearchNode here = taken_[node];
     std::uint32_t sources = 0;
-    if (here == SearchNode::Root) return sources;
+    if (node == 0 || node >= std::ssize(taken_)) return sources;
+    const SearchNode here = taken_[node];
     for (const VotedToken& token : votes_.of(at(parent_of(here)).children)) {
         if (token.node != here) continue;
         for (const Calibration::Input& vote : votes_.votes_for(token))

@@ -232,12 +232,17 @@ std::span<const TokenId> GenerationLoop::step(std::int64_t max_new_tokens, const
     }
     seconds_.commit += laps.end_lap("commit", std::ssize(path_));
     const auto n_new = static_cast<std::int64_t>(accepted_.size());
-    proposer_->observe({.text = text(),
-                        .n_new = n_new,
-                        .tree = &tree_,
-                        .logits = logits,
-                        .accepted = accepted_,
-                        .pass_seconds = n_missing > 1 ? 0.0 : pass_seconds});
+    const Observation observation{.text = text(),
+                                  .n_new = n_new,
+                                  .tree = &tree_,
+                                  .logits = logits,
+                                  .accepted = accepted_,
+                                  .pass_seconds = n_missing > 1 ? 0.0 : pass_seconds};
+    if (on_pass_) {
+        on_pass_(observation);
+        laps.skip();
+    }
+    proposer_->observe(observation);
     seconds_.draft += laps.end_lap("learn", n_new);
     return {text().data() + n_text, static_cast<std::size_t>(n_new)};
 }

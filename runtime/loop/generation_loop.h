@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/matmul.h"
@@ -52,6 +53,10 @@ public:
 
     /// Adds the parts of each step (draft, pass, verify, commit) to `trace` from now on. `trace` must outlive the loop.
     void trace_with(TraceFile& trace);
+
+    /// From now on, `on_pass` is called after each commit of step(), with what the proposer then gets, before the
+    /// proposer learns from it. Empty: nothing is called. It must not throw.
+    void report_passes(std::function<void(const Observation&)> on_pass) { on_pass_ = std::move(on_pass); }
 
     /// From now on, prompts that go layer by layer are saved there, and the next one goes on with what is saved if it
     /// is of this prompt; checkpoints.saved is reset when the prompt is computed, or does not match. Null: no prompts
@@ -120,9 +125,10 @@ private:
     Verifier* verifier_;
     Proposer* proposer_;
     SelfCheck* self_check_ = nullptr;
-    TraceFile* trace_ = nullptr;                // null: no trace
-    std::uint32_t track_ = 0;                   // of trace_
-    PromptCheckpoints* checkpoints_ = nullptr;  // null: prompts are not saved
+    TraceFile* trace_ = nullptr;                       // null: no trace
+    std::uint32_t track_ = 0;                          // of trace_
+    PromptCheckpoints* checkpoints_ = nullptr;         // null: prompts are not saved
+    std::function<void(const Observation&)> on_pass_;  // empty: passes are not reported
     LoopLimits limits_;
     TokenTree tree_;
     LoopSeconds seconds_;

@@ -270,6 +270,23 @@ TEST(ProgramServe, TheMemoryForTextsIsAnOption) {
     EXPECT_THAT(server.get("/props"), HasSubstr(R"("kept_memory_bytes":16777216)"));
 }
 
+// Passes, trees and link use of every text are told while it runs; the text is that without a listener.
+TEST(ProgramServe, ListenersSeeTheEngineAndChangeNoText) {
+    const Case one{"The wolf said that the fox", 5, 0.8, 120};
+    const Server server({"--device-memory", "28M"});
+    RawClient listener = server.connect();
+    listener.send(get_request("/slipstream/live"));
+    EXPECT_THAT(listener.read_until("\"type\":\"hello\""), HasSubstr("200 OK"));
+    EXPECT_EQ(json::parse(server.post("/v1/completions", body_of(one)).body).at("choices").at(0).at("text"),
+              generated(one));
+    const std::string told = listener.read_until("\"phase\":\"ended\"");
+    EXPECT_THAT(told, HasSubstr("\"options\":[\"--device-memory\",\"28M\",\"--tables\",\"off\"]"));
+    EXPECT_THAT(told, HasSubstr("\"device_memory\":[{\"device\":"));
+    EXPECT_THAT(told, HasSubstr("\"tree\":{\"size\":"));
+    EXPECT_THAT(told, HasSubstr("\"link_busy\":[0."));
+    EXPECT_THAT(server.log(), Not(HasSubstr("tree")));
+}
+
 TEST(ProgramServe, AChatWithoutATemplateIsATextInTurns) {
     const ProgramResult expected = run_program({"generate", "--prompt", "The wolf said", "--seed", "5", "--stop",
                                                 "\n\n", "--max-tokens", "40", "--tables", "off", "-q"});

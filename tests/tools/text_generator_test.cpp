@@ -3,6 +3,9 @@
 
 #include <atomic>
 #include <functional>
+#include <iterator>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -127,6 +130,45 @@ TEST_F(EngineGeneration, OtherSamplingIsTakenUpInPlace) {
         }
         EXPECT_THROW(generator.resample({.temperature = -1.0}), RequestError);
         EXPECT_EQ(text_of(generator, *tokenizer), text);
+    }
+}
+
+// Each accepted draft token of the reported trees counts for its sources as their figures do, and reports change no
+// text.
+TEST_F(EngineGeneration, PassesAreReportedWithTheSourcesOfTheirTrees) {
+    const std::string folder = SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target";
+    const auto tokenizer = make_tokenizer(OpenedModel(folder).files().tokenizer_source());
+    for (const auto& shape : {std::optional<draft::TreeShape>{}, std::optional(draft::TreeShape::Chain)}) {
+        draft_with({SourceKind::Context, SourceKind::Model});
+        options_.draft.options.shape = shape;
+        TextGenerator silent = make(options_, OpenedModel(folder), *tokenizer, &cancel_);
+        TextGenerator generator = make(options_, OpenedModel(folder), *tokenizer, &cancel_);
+        std::vector<std::int64_t> accepted(2, 0);
+        std::int64_t n_nodes = 0;
+        std::int64_t n_unknown = 0;
+        std::int64_t n_new = 0;
+        generator.report_passes([&](const Observation& pass) {
+            ASSERT_EQ(std::ssize(pass.accepted), pass.n_new);
+            n_new += pass.n_new;
+            EXPECT_EQ(generator.sources_of(0), 0U);
+            for (std::int32_t node = 1; node < pass.tree->size(); ++node) {
+                ++n_nodes;
+                if (generator.sources_of(node) == 0) ++n_unknown;
+            }
+            for (const std::int32_t node : pass.accepted.subspan(1))
+                for (std::size_t i = 0; i < accepted.size(); ++i)
+                    if ((generator.sources_of(node) >> i & 1U) != 0) ++accepted[i];
+        });
+        EXPECT_EQ(text_of(generator, *tokenizer), text_of(silent, *tokenizer));
+        EXPECT_GE(n_new, 24);
+        EXPECT_GT(n_nodes, 0);
+        EXPECT_EQ(n_unknown, 0);
+        const SourceTotals sources = generator.sources();
+        ASSERT_EQ(sources.totals().size(), accepted.size());
+        for (std::size_t i = 0; i < accepted.size(); ++i) EXPECT_EQ(sources.totals()[i].accepted, accepted[i]);
+        EXPECT_GT(accepted[0] + accepted[1], 0);
+        EXPECT_TRUE(generator.links().empty());
+        generator.report_passes({});
     }
 }
 

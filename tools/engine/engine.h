@@ -240,6 +240,8 @@ public:
     /// Gives the drafter the passes over that view. `target` is loaded; both must outlive this object.
     void attach_view(const LoadedModel& target, ViewPasses& passes);
     [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
+    /// draft::Drafter::sources_of(); 0 without sources.
+    [[nodiscard]] std::uint32_t sources_of(std::int32_t node);
     /// Forgets what was learnt.
     void reset();
     /// Drafts for these sampling options of the target from now on (Drafter::set_sampling()).
@@ -343,6 +345,13 @@ public:
     void record_logprobs(LogprobRecord* record);
     /// Returns the tokens that each source has offered and that were accepted since the start.
     [[nodiscard]] SourceTotals sources() const;
+    /// GenerationLoop::report_passes(). Within `on_pass`, sources_of() tells who proposed the nodes of the tree.
+    void report_passes(std::function<void(const Observation&)> on_pass);
+    /// Returns the sources that proposed a node of the running pass's tree, bit i for the i-th of sources().
+    [[nodiscard]] std::uint32_t sources_of(std::int32_t node);
+    /// Returns the figures of the link to each device; empty if nothing streams. While a pass runs on several devices,
+    /// their threads change them.
+    [[nodiscard]] std::vector<LinkFigures> links() const;
     /// GenerationLoop::save_prompts().
     void save_prompts(PromptCheckpoints* checkpoints);
     /// Separates the streaming figures of the prompt from those of decoding: call before decoding begins.

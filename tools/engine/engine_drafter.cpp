@@ -175,6 +175,10 @@ std::vector<draft::SourceFigures> EngineDrafter::figures() const {
     return drafter_ ? drafter_->figures() : std::vector<draft::SourceFigures>{};
 }
 
+std::uint32_t EngineDrafter::sources_of(std::int32_t node) {
+    return drafter_ ? drafter_->sources_of(node) : 0;
+}
+
 void EngineDrafter::reset() {
     if (drafter_) drafter_->reset();
 }

@@ -206,6 +206,21 @@ SourceTotals TextGenerator::sources() const {
     return SourceTotals(std::as_const(*parts_->drafting).drafter().figures());
 }
 
+void TextGenerator::report_passes(std::function<void(const Observation&)> on_pass) {
+    parts_->loop->report_passes(std::move(on_pass));
+}
+
+std::uint32_t TextGenerator::sources_of(std::int32_t node) {
+    return parts_->drafting->drafter().sources_of(node);
+}
+
+std::vector<LinkFigures> TextGenerator::links() const {
+    std::vector<LinkFigures> links;
+    if (!parts_->runner->streams()) return links;
+    for (const EngineDevice& each : model().devices()) links.push_back(each.device->link_in());
+    return links;
+}
+
 void TextGenerator::save_prompts(PromptCheckpoints* checkpoints) {
     parts_->loop->save_prompts(checkpoints);
 }

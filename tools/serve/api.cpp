@@ -13,6 +13,7 @@
 #include "tools/base/build_version.h"
 #include "tools/serve/answer_json.h"
 #include "tools/serve/api_error.h"
+#include "tools/serve/page_files.h"
 #include "tools/serve/request_fields.h"
 
 namespace slipstream::tools {
@@ -25,7 +26,8 @@ constexpr std::size_t kMostUnparsed = HttpLimits{}.n_connections;
 constexpr std::string_view kModelsPrefix = "/v1/models/";
 
 bool is_open(std::string_view path) {
-    return path == "/health" || path == "/v1/health";
+    return path == "/health" || path == "/v1/health" ||
+           std::ranges::any_of(page_files(), [&](const PageFile& file) { return file.path == path; });
 }
 
 Json model_json(const ServedModel& model, std::int64_t context_tokens) {
@@ -50,10 +52,19 @@ Api::Api(ApiOptions options, ServedModel model, const PromptMaker& prompts, Serv
       prompts_(prompts),
       status_(status),
       texts_(options_.most_waiting),
+      live_({.model = model_.name,
+             .fingerprint = model_.fingerprint,
+             .options = options_.command_options,
+             .context_tokens = status.snapshot().context_tokens},
+            prompts.tokenizer(), [this] { return texts_.n_waiting(); }),
       worker_(kMostUnparsed) {}
 
 const Api::Route* Api::find_route(std::string_view method, std::string_view path) {
-    static constexpr std::array<Route, 24> kRoutes{{
+    static constexpr std::array<Route, 28> kRoutes{{
+        {"GET", "/", &Api::page},
+        {"GET", "/page.css", &Api::page},
+        {"GET", "/page.js", &Api::page},
+        {"GET", "/slipstream/live", &Api::live_events},
         {"GET", "/health", &Api::health},
         {"GET", "/v1/health", &Api::health},
         {"GET", "/v1/models", &Api::models},
@@ -119,7 +130,37 @@ HttpAnswer Api::error_answer(int status, const std::string& reason) {
 
 void Api::stop() {
     worker_.stop();
+    live_.close();
     for (const auto& job : texts_.close()) job->writer->fail(ApiError::stopping());
+}
+
+// The page.
+
+void Api::page(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    const auto file = std::ranges::find(page_files(), std::string_view(request.path), &PageFile::path);
+    exchange->answer({.content_type = std::string(file->content_type),
+                      .fields = {{"Content-Security-Policy",
+                                  "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+                                  "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+                                 {"X-Content-Type-Options", "nosniff"},
+                                 {"X-Frame-Options", "DENY"},
+                                 {"Referrer-Policy", "no-referrer"},
+                                 {"Cross-Origin-Resource-Policy", "same-origin"},
+                                 {"Cache-Control", "no-cache"}},
+                      .body = std::string(file->text)});
+}
+
+void Api::live_events(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange) {
+    if (request.method == "HEAD") return exchange->answer({.content_type = "text/event-stream"});
+    switch (live_.add(exchange)) {
+        case LiveFeed::Added::Yes:
+            return;
+        case LiveFeed::Added::Full:
+            return exchange->answer(
+                error_answer(503, fmt::format("{} clients listen already, as many as can", LiveFeed::kMostListeners)));
+        case LiveFeed::Added::Closed:
+            return exchange->answer(ApiError::stopping().answer());
+    }
 }
 
 // Short answers.
@@ -153,16 +194,18 @@ void Api::named_model(HttpRequest&& request, const std::shared_ptr<Exchange>& ex
 void Api::props(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& exchange) {
     const StatusSnapshot state = status_.snapshot();
     exchange->answer(
-        {.body = json_text({{"default_generation_settings", {{"n_ctx", state.context_tokens}}},
-                            {"total_slots", 1},
-                            {"model_alias", model_.name},
-                            {"chat_template", model_.chat_template},
-                            {"bos_token", model_.bos},
-                            {"eos_token", model_.eos},
-                            {"modalities", {{"vision", false}, {"audio", false}}},
-                            {"build_info", fmt::format("slipstream {} {}", build_version(), build_commit())},
-                            {"is_sleeping", false},
-                            {"slipstream", {{"kept_memory_bytes", state.kept.limit_bytes}}}})});
+        {.body = json_text(
+             {{"default_generation_settings", {{"n_ctx", state.context_tokens}}},
+              {"total_slots", 1},
+              {"model_alias", model_.name},
+              {"chat_template", model_.chat_template},
+              {"bos_token", model_.bos},
+              {"eos_token", model_.eos},
+              {"modalities", {{"vision", false}, {"audio", false}}},
+              {"build_info", fmt::format("slipstream {} {}", build_version(), build_commit())},
+              {"is_sleeping", false},
+              {"loading", state.is_ready ? Json() : Json{{"work", state.work}, {"progress", state.work_done}}},
+              {"slipstream", {{"kept_memory_bytes", state.kept.limit_bytes}}}})});
 }
 
 void Api::slots(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& exchange) {

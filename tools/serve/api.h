@@ -11,9 +11,11 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tools/serve/access.h"
 #include "tools/serve/http_server.h"
+#include "tools/serve/live_feed.h"
 #include "tools/serve/prompt_maker.h"
 #include "tools/serve/served_model.h"
 #include "tools/serve/server_status.h"
@@ -28,6 +30,8 @@ struct ApiOptions {
     SamplingSettings sampling{};
     TextGenerationOptions text{};
     std::size_t most_waiting = 16;  // requests
+    /// Options with which `generate` gives the texts of this server, for the page.
+    std::vector<std::string> command_options{};
     /// Called with lines for the user; on any thread.
     std::function<void(std::string_view)> on_detail{};
 };
@@ -47,6 +51,8 @@ public:
     /// The jobs for the engine.
     [[nodiscard]] TextQueue& texts() { return texts_; }
     [[nodiscard]] const ServedModel& model() const { return model_; }
+    /// What the engine's thread tells about its texts.
+    [[nodiscard]] LiveFeed& live() { return live_; }
 
 private:
     using Handle = void (Api::*)(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
@@ -58,6 +64,8 @@ private:
     [[nodiscard]] static const Route* find_route(std::string_view method, std::string_view path);
 
     // Endpoints.
+    void page(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
+    void live_events(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
     void health(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
     void models(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
     void named_model(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
@@ -93,6 +101,7 @@ private:
     const PromptMaker& prompts_;
     ServerStatus& status_;
     TextQueue texts_;
+    LiveFeed live_;
     std::int64_t n_jobs_ = 0;        // used by the thread of the sockets
     std::set<std::string> ignored_;  // fields that were reported; used by the parser's thread
     Worker worker_;                  // last: its tasks use the others

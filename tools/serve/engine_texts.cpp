@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <optional>
 #include <utility>
 
 namespace slipstream::tools {
@@ -17,6 +19,20 @@ public:
     ~RecordsLogprobs() { generator_.record_logprobs(nullptr); }
     RecordsLogprobs(const RecordsLogprobs&) = delete;
     RecordsLogprobs& operator=(const RecordsLogprobs&) = delete;
+
+private:
+    TextGenerator& generator_;
+};
+
+// Reports passes while it lives.
+class ReportsPasses {
+public:
+    ReportsPasses(TextGenerator& generator, std::function<void(const Observation&)> on_pass) : generator_(generator) {
+        generator_.report_passes(std::move(on_pass));
+    }
+    ~ReportsPasses() { generator_.report_passes({}); }
+    ReportsPasses(const ReportsPasses&) = delete;
+    ReportsPasses& operator=(const ReportsPasses&) = delete;
 
 private:
     TextGenerator& generator_;
@@ -42,6 +58,11 @@ TextOutcome EngineTexts::generate(const TextTask& task, const TextTaskCallbacks&
     std::int64_t n_passes = 0;
     LogprobRecord record{.n_best = task.n_logprobs.value_or(0)};
     const RecordsLogprobs recording(generator_, task.n_logprobs ? &record : nullptr);
+    links_at_ = std::chrono::steady_clock::now();
+    links_ = generator_.links();
+    std::optional<ReportsPasses> reporting;
+    if (callbacks.on_pass)
+        reporting.emplace(generator_, [this, &callbacks](const Observation& pass) { report(pass, callbacks); });
     outcome.reused_tokens = generator_.start(task.prompt.tokens);
     callbacks.on_start(outcome.reused_tokens);
     outcome.result = generator_.generate(tokenizer_, task.prompt.start, task.text,
@@ -62,6 +83,43 @@ TextOutcome EngineTexts::generate(const TextTask& task, const TextTaskCallbacks&
     outcome.draft_tokens = std::llround(n_nodes) - n_passes;
     outcome.draft_accepted = std::ssize(outcome.result.tokens) - n_passes;
     return outcome;
+}
+
+void EngineTexts::report(const Observation& pass, const TextTaskCallbacks& callbacks) {
+    callbacks.on_pass({.n_nodes = pass.tree->size(),
+                       .n_tokens = pass.n_new,
+                       .seconds = pass.pass_seconds,
+                       .tree = [this, &pass] { return tree_of(pass); },
+                       .link_busy = [this] { return link_busy(); }});
+}
+
+PassTree EngineTexts::tree_of(const Observation& pass) {
+    const TokenTree& tree = *pass.tree;
+    PassTree told{.sampled = pass.text.back()};
+    const SourceTotals sources = generator_.sources();
+    for (const SourceTotal& source : sources.totals()) told.sources.push_back(source.name);
+    told.nodes.reserve(static_cast<std::size_t>(tree.size()));
+    for (std::int32_t i = 0; i < tree.size(); ++i)
+        told.nodes.push_back({.token = tree.token(i), .parent = tree.parent(i), .sources = generator_.sources_of(i)});
+    for (const std::int32_t node : pass.accepted) told.nodes[static_cast<std::size_t>(node)].accepted = true;
+    return told;
+}
+
+std::vector<double> EngineTexts::link_busy() {
+    const auto now = std::chrono::steady_clock::now();
+    std::vector<LinkFigures> links = generator_.links();
+    const double seconds = std::chrono::duration<double>(now - std::exchange(links_at_, now)).count();
+    std::vector<double> busy;
+    for (std::size_t i = 0; i < links.size(); ++i) {
+        const double before = i < links_.size() ? links_[i].busy_seconds : 0.0;
+        busy.push_back(seconds > 0.0 ? std::clamp((links[i].busy_seconds - before) / seconds, 0.0, 1.0) : 0.0);
+    }
+    links_ = std::move(links);
+    return busy;
+}
+
+std::vector<double> EngineTexts::prompt_link_busy() {
+    return generator_.model().devices().size() == 1 ? link_busy() : std::vector<double>{};
 }
 
 }  // namespace slipstream::tools

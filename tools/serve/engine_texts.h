@@ -2,6 +2,9 @@
 // did computes only the rest, and gets the same bits.
 #pragma once
 
+#include <chrono>
+#include <vector>
+
 #include "tools/serve/text_engine.h"
 
 namespace slipstream::tools {
@@ -16,13 +19,22 @@ public:
     [[nodiscard]] KeptFigures kept() const override { return generator_.kept(); }
     [[nodiscard]] TextOutcome generate(const TextTask& task, const TextTaskCallbacks& callbacks) override;
 
+    [[nodiscard]] std::vector<double> prompt_link_busy() override;
+
     [[nodiscard]] const TextGenerator& generator() const { return generator_; }
 
 private:
+    void report(const Observation& pass, const TextTaskCallbacks& callbacks);
+    [[nodiscard]] PassTree tree_of(const Observation& pass);
+    [[nodiscard]] std::vector<double> link_busy();
+
     const Tokenizer& tokenizer_;
     std::vector<TokenId> end_tokens_;
     SamplerOptions sampling_;  // of the last text
     TextGenerator generator_;
+    // When link_busy() was called last, and what the links had done by then.
+    std::chrono::steady_clock::time_point links_at_{};
+    std::vector<LinkFigures> links_;
 };
 
 }  // namespace slipstream::tools

@@ -30,6 +30,8 @@ public:
     /// Begins an event stream with status 200. `silence` is a whole event, sent when nothing else was for a while.
     virtual void begin_stream(std::string silence) = 0;
     virtual void send(std::string text) = 0;
+    /// Sends a part of a stream that may be left out: it is dropped if the client has not read what was sent before.
+    virtual void send_if_read(std::string text) = 0;
     /// Ends the stream.
     virtual void end() = 0;
     /// Ends the stream and closes the connection: the answer is not complete, and some clients wait for the end of the

@@ -75,6 +75,7 @@ public:
     void answer(HttpAnswer answer) override;
     void begin_stream(std::string silence) override;
     void send(std::string text) override;
+    void send_if_read(std::string text) override;
     void end() override;
     void end_and_close() override;
 
@@ -117,6 +118,9 @@ public:
     }
     void begin_stream(std::string silence);
     void send_part(std::string_view text);
+    void send_part_if_read(std::string_view text) {
+        if (out_.size() + sending_.size() < limits().live_bytes) send_part(text);
+    }
     void send_answer(const HttpAnswer& answer);
     void end_stream();
     void close_after_answer() { keep_alive_ = false; }
@@ -405,6 +409,10 @@ void HttpServer::Impl::ConnectionExchange::begin_stream(std::string silence) {
 
 void HttpServer::Impl::ConnectionExchange::send(std::string text) {
     act([text = std::move(text)](Connection& connection) { connection.send_part(text); });
+}
+
+void HttpServer::Impl::ConnectionExchange::send_if_read(std::string text) {
+    act([text = std::move(text)](Connection& connection) { connection.send_part_if_read(text); });
 }
 
 void HttpServer::Impl::ConnectionExchange::end() {

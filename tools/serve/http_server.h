@@ -29,6 +29,7 @@ struct HttpLimits {
     std::size_t n_connections = 64;
     std::chrono::seconds idle_time{75};     // before the first byte of a request; told in the field Keep-Alive
     std::size_t unread_bytes = 1 << 20;     // of a stream that the client has not read
+    std::size_t live_bytes = 64 << 10;      // unread, from which on parts that may be left out are dropped
     std::chrono::seconds unread_time{30};   // without progress while bytes wait to be sent
     std::chrono::seconds silence_time{15};  // then a waiting client gets a sign of life
     std::chrono::seconds linger_time{2};    // for a client that is refused to read the answer before the close

@@ -124,6 +124,23 @@ std::string base_url(const ListenSettings& listen, std::uint16_t port) {
     return fmt::format("http://{}:{}", host.find(':') == std::string::npos ? host : fmt::format("[{}]", host), port);
 }
 
+// Returns the given options that `generate` has too: with them it gives the texts of this server.
+std::vector<std::string> command_options(const Settings& settings) {
+    const CommandSpec generate = generate_command();
+    std::vector<std::string> options;
+    for (const Settings::Given& given : settings.given()) {
+        const auto is_same = [&](const OptionSpec& option) { return option.name == given.option->name; };
+        if (std::ranges::none_of(generate.options, is_same)) continue;
+        for (const std::string& value : given.setting->values) {
+            const bool is_flag = given.option->value.empty();
+            if (is_flag && value != "true") continue;
+            options.push_back(fmt::format("--{}", given.option->name));
+            if (!is_flag) options.push_back(value);
+        }
+    }
+    return options;
+}
+
 // Names the models that -m could serve, if the bundled one is served because no -m was given.
 void name_other_models(const CommandContext& context) {
     constexpr std::size_t kMostNames = 8;
@@ -144,7 +161,8 @@ void name_other_models(const CommandContext& context) {
 void serve_texts(TextEngine& engine, Api& api, ServerStatus& status, LineQueue& lines, Console& console) {
     const auto log = [&](std::string_view line) { lines.add(LineQueue::Level::Note, line); };
     while (!cancel_flag().load()) {
-        if (const auto job = api.texts().take(kLookForSignals)) run_text(*job, engine, status, log);
+        if (const auto job = api.texts().take(kLookForSignals)) run_text(*job, engine, status, api.live(), log);
+        api.live().flush();
         show(lines, console);
     }
 }
@@ -171,6 +189,7 @@ int run_serve(CommandContext& context) {
         {.access = request.listen.access,
          .sampling = request.sampling,
          .text = request.text,
+         .command_options = command_options(settings),
          .on_detail = [&lines](std::string_view line) { lines.add(LineQueue::Level::Detail, line); }},
         describe_served(opened, *tokenizer, request.generator.compute,
                         settings.text("alias").value_or(served_name(opened.path(), bundled_model(program_folder())))),
@@ -187,8 +206,9 @@ int run_serve(CommandContext& context) {
         state.context_tokens = engine.context_tokens();
         state.kept = engine.kept();
     });
-    console.note(fmt::format("{} is served, a context of {}; base URL {}/v1; Ctrl-C stops", api.model().name,
-                             counted(engine.context_tokens(), "token"), url));
+    api.live().set_plan(engine.context_tokens(), plan_json(engine.generator().model()).to_text(JsonLayout::OneLine));
+    console.note(fmt::format("{} is served, a context of {}; base URL {}/v1, page {}/; Ctrl-C stops", api.model().name,
+                             counted(engine.context_tokens(), "token"), url, url));
     name_other_models(context);
     serve_texts(engine, api, status, lines, console);
     show(lines, console);
@@ -207,6 +227,7 @@ CommandSpec serve_command() {
             "Clients of the OpenAI API use the base URL http://127.0.0.1:8080/v1: chat completions, completions, "
             "responses.\n"
             "Clients of the Anthropic API use http://127.0.0.1:8080: messages. /completion is that of llama-server.\n"
+            "A page for a browser is at http://127.0.0.1:8080/: chat, and what each pass of the model does.\n"
             "The same request with the same seed gives the same text, whatever ran before or beside it; it is the "
             "text\n"
             "of 'generate'. Texts are generated one after the other, 16 wait. Only this machine can connect, unless\n"

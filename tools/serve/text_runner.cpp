@@ -20,11 +20,17 @@ constexpr std::chrono::milliseconds kProgressInterval{250};  // least time betwe
 // Passes a growing text on to its client, a part for each pass.
 class GrowingAnswer {
 public:
-    GrowingAnswer(TextJob& job, ServerStatus& status) : job_(job), status_(status) {}
+    GrowingAnswer(TextJob& job, TextEngine& engine, ServerStatus& status, LiveFeed& live)
+        : job_(job), engine_(engine), status_(status), live_(live) {}
 
     [[nodiscard]] TextTaskCallbacks callbacks() {
-        return {.on_start = [this](std::int64_t reused) { reused_ = reused; },
+        return {.on_start =
+                    [this](std::int64_t reused) {
+                        reused_ = reused;
+                        live_.start_prompt(reused);
+                    },
                 .on_prefill = [this](std::int64_t done, std::int64_t total) { on_prefill(done, total); },
+                .on_pass = [this](const PassReport& report) { live_.pass(report); },
                 .on_text = [this](std::string_view text) { text_ += text; },
                 .on_commit =
                     [this](std::span<const TokenId> tokens, std::span<const TokenLogprob> logprobs) {
@@ -40,12 +46,14 @@ public:
         is_complete_ = true;
         job_.exchange->cancel();
     }
+    [[nodiscard]] std::int64_t n_tokens() const { return n_tokens_; }
     /// Whether generation was cancelled because the answer was complete.
     [[nodiscard]] bool is_complete() const { return is_complete_; }
 
 private:
     void on_prefill(std::int64_t done, std::int64_t total) {
         status_.update([&](StatusSnapshot& state) { state.running->prompt_done = done; });
+        live_.prompt(done, [this] { return engine_.prompt_link_busy(); });
         const Clock::time_point now = Clock::now();
         if (done < total && now < next_) return;
         next_ = now + kProgressInterval;
@@ -54,7 +62,9 @@ private:
     }
 
     TextJob& job_;
+    TextEngine& engine_;
     ServerStatus& status_;
+    LiveFeed& live_;
     std::string text_;
     bool is_complete_ = false;
     std::int64_t n_tokens_ = 0;
@@ -84,7 +94,7 @@ std::string describe(const TextOutcome& outcome) {
 
 }  // namespace
 
-void run_text(TextJob& job, TextEngine& engine, ServerStatus& status,
+void run_text(TextJob& job, TextEngine& engine, ServerStatus& status, LiveFeed& live,
               const std::function<void(std::string_view)>& log) {
     if (job.exchange->cancelled().load()) {
         job.writer->fail(ApiError::stopping());  // the client reads it only if it has not left
@@ -94,7 +104,8 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status,
     status.update([&](StatusSnapshot& state) {
         state.running = {.job = job.id, .prompt_tokens = std::ssize(job.task.prompt.tokens)};
     });
-    GrowingAnswer answer(job, status);
+    live.begin_text(job.id, std::ssize(job.task.prompt.tokens));
+    GrowingAnswer answer(job, engine, status, live);
     try {
         // A request that came while the model was loaded was checked against the context that was asked for.
         if (const std::int64_t n_prompt = std::ssize(job.task.prompt.tokens); n_prompt >= engine.context_tokens())
@@ -109,6 +120,8 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status,
             count(outcome, state.totals);
             state.kept = engine.kept();
         });
+        live.end_text(is_cut ? "cancelled" : stop_reason_name(outcome.result.stop_reason),
+                      std::ssize(outcome.result.tokens));
         if (is_cut)
             job.writer->fail(ApiError::stopping());
         else
@@ -122,6 +135,7 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status,
             ++(is_cut ? state.totals.cancelled : state.totals.failed);
             state.kept = engine.kept();
         });
+        live.end_text(is_cut ? "cancelled" : "failed", answer.n_tokens());
         job.writer->fail(ApiError::of(failure));
         log(is_cut ? fmt::format("request {}: given up", job.id)
                    : fmt::format("request {} failed: {}", job.id, failure.what()));

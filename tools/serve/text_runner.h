@@ -4,12 +4,15 @@
 #include <functional>
 #include <string_view>
 
+#include "tools/serve/live_feed.h"
 #include "tools/serve/server_status.h"
 #include "tools/serve/text_queue.h"
 
 namespace slipstream::tools {
 
-/// Runs one job and answers it. `log` gets a line about it, without any of its text. Does not throw.
-void run_text(TextJob& job, TextEngine& engine, ServerStatus& status, const std::function<void(std::string_view)>& log);
+/// Runs one job, answers it and tells `live` about it. `log` gets a line about it, without any of its text. Does not
+/// throw.
+void run_text(TextJob& job, TextEngine& engine, ServerStatus& status, LiveFeed& live,
+              const std::function<void(std::string_view)>& log);
 
 }  // namespace slipstream::tools

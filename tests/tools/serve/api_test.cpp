@@ -421,7 +421,7 @@ TEST(Api, HasTheSmallEndpoints) {
 
 TEST(Api, NamesTheBaseUrlWhereThereIsNothing) {
     const ScriptedServer server;
-    for (const char* path : {"/", "/api/chat", "/v1/embeddings", "/v1", "/v1/chat/completions/", "/infill"}) {
+    for (const char* path : {"/page.html", "/api/chat", "/v1/embeddings", "/v1", "/v1/chat/completions/", "/infill"}) {
         const RawAnswer answer = server.get(path);
         EXPECT_EQ(answer.status, 404) << path;
         EXPECT_THAT(answer.body, HasSubstr("/v1")) << path;

@@ -348,6 +348,27 @@ TEST_F(HttpServerSockets, AClientThatDoesNotReadIsGone) {
     EXPECT_TRUE(exchange->cancelled().load());
 }
 
+TEST_F(HttpServerSockets, AListenerThatDoesNotReadLosesWholeEventsAndStays) {
+    RawClient client = connect();
+    client.send(get_request("/stream"));
+    const auto exchange = handler_.next();
+    exchange->begin_stream("s");
+    constexpr int kEvents = 20'000;  // of 1 KiB: more than the buffers of both sides
+    for (int i = 0; i < kEvents; ++i) exchange->send_if_read("<" + std::string(1022, 'x') + ">");
+    let_tick();
+    EXPECT_FALSE(exchange->cancelled().load());
+    exchange->send("last");
+    exchange->end();
+    const RawAnswer answer = read_answer(client);
+    EXPECT_THAT(answer.body, EndsWith("last"));
+    EXPECT_EQ(answer.body.size() % 1024, 4U);
+    EXPECT_LT(answer.body.size(), std::size_t{kEvents} * 1024);
+    for (std::size_t at = 0; at + 4 < answer.body.size(); at += 1024) {
+        ASSERT_EQ(answer.body[at], '<');
+        ASSERT_EQ(answer.body[at + 1023], '>');
+    }
+}
+
 TEST_F(HttpServerSockets, AClientThatReadsNothingForHalfAMinuteIsGone) {
     RawClient client = connect();
     client.send(get_request("/whole"));

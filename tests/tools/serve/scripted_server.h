@@ -89,6 +89,15 @@ public:
             }
             std::vector<TokenLogprob> logprobs;
             if (task.n_logprobs) logprobs.push_back({'A', -0.5F, {{'A', -0.5F}, {'B', -1.5F}, {0, -2.5F}}});
+            if (callbacks.on_pass)
+                callbacks.on_pass({.n_nodes = 2,
+                                   .tree =
+                                       [] {
+                                           return PassTree{.nodes = {{}, {.token = 'B', .parent = 0, .sources = 1}},
+                                                           .sources = {"scripted"},
+                                                           .sampled = 'A'};
+                                       },
+                                   .link_busy = [] { return std::vector<double>{}; }});
             callbacks.on_text(word);
             const TokenId token = 'A';
             callbacks.on_commit({&token, 1}, logprobs);
@@ -157,9 +166,11 @@ public:
         status_.update([](StatusSnapshot& state) { state.is_ready = true; });
         sockets_ = std::thread([this] { server_.run(); });
         runner_ = std::thread([this] {
-            while (!ends_.load())
+            while (!ends_.load()) {
                 if (const auto job = api_.texts().take(std::chrono::milliseconds(5)))
-                    run_text(*job, engine, status_, [this](std::string_view line) { add_line(line); });
+                    run_text(*job, engine, status_, api_.live(), [this](std::string_view line) { add_line(line); });
+                api_.live().flush();
+            }
         });
     }
     ~ScriptedServer() {

@@ -1,0 +1,125 @@
+// The live view of the engine: GET /slipstream/live, a stream of events about every client's texts (prompt progress,
+// draft trees, link use) for the page and for whoever has the key.
+//
+// The engine's thread reports; listeners get at most ten events a second. What is reported in between is summed up, and
+// only its last tree is told, so an event has a bounded size. A listener that does not read loses events: nothing waits
+// for it, and at most HttpLimits::live_bytes are kept for it. If nobody listens, reports return after one comparison.
+// Token texts are sent to listeners alone.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/serve/exchange.h"
+#include "tools/serve/text_engine.h"
+
+namespace slipstream {
+class Tokenizer;
+}
+
+namespace slipstream::tools {
+
+/// What all listeners are told first.
+struct LiveHello {
+    std::string model;
+    std::string fingerprint;
+    std::vector<std::string> options{};  // of `generate`, with which it says what the server says
+    std::int64_t context_tokens = 0;
+    std::string plan{};  // JSON object; empty: the model is not loaded yet
+};
+
+class LiveFeed {
+public:
+    using Clock = std::chrono::steady_clock;
+    static constexpr std::size_t kMostListeners = 8;
+    static constexpr std::chrono::milliseconds kInterval{100};  // least time between two events
+    static constexpr std::int32_t kMostNodes = 256;             // of a tree that is told; it is cut after them
+    static constexpr std::size_t kMostTextBytes = 48;           // of a token
+
+    /// `tokenizer` spells tokens and must outlive this object. `n_waiting` returns how many requests wait; it is called
+    /// on the engine's thread.
+    LiveFeed(LiveHello hello, const Tokenizer& tokenizer, std::function<std::size_t()> n_waiting,
+             std::function<Clock::time_point()> clock = Clock::now);
+
+    // Any thread may call these.
+
+    enum class Added : std::uint8_t { Yes, Full, Closed };
+    /// Begins the event stream of a listener. If it is not added, nothing was sent.
+    [[nodiscard]] Added add(const std::shared_ptr<Exchange>& exchange);
+    /// Ends all streams, and takes no more listeners.
+    void close();
+
+    // The engine's thread alone calls these. They throw nothing: what cannot be told is left out.
+
+    /// The model is loaded. `plan` is a JSON object.
+    void set_plan(std::int64_t context_tokens, std::string plan) noexcept;
+    void begin_text(std::int64_t id, std::int64_t prompt_tokens) noexcept;
+    void start_prompt(std::int64_t reused_tokens) noexcept;
+    /// Tokens of the prompt that are done, the reused ones included. `link_busy`: PassReport::link_busy.
+    void prompt(std::int64_t done, const std::function<std::vector<double>()>& link_busy) noexcept;
+    void pass(const PassReport& report) noexcept;
+    /// `reason` is that of --stats, or "cancelled" or "failed"; `generated`: tokens up to the end, which the last pass
+    /// may have passed.
+    void end_text(std::string_view reason, std::int64_t generated) noexcept;
+    /// Sends what waits for its time. To be called now and then while nothing runs.
+    void flush() noexcept;
+
+private:
+    // The text that runs, or the last one.
+    struct Text {
+        std::int64_t id = 0;
+        std::int64_t prompt_tokens = 0;
+        std::int64_t prompt_done = 0;
+        std::int64_t reused = 0;
+        std::int64_t generated = 0;
+        std::int64_t passes = 0;
+        std::optional<double> seconds_left{};  // of the prompt
+        Clock::time_point prompt_began{};
+        Clock::time_point first_token{};
+        std::string reason{};  // empty: it runs
+    };
+    // Passes since the last event.
+    struct Passes {
+        std::int64_t n = 0;
+        std::int64_t tokens = 0;
+        std::int64_t draft_tokens = 0;
+        std::int64_t accepted = 0;
+        double seconds = 0.0;
+        std::optional<PassTree> tree{};  // of the last one
+    };
+
+    [[nodiscard]] bool is_due() const { return clock_() - last_ >= kInterval; }
+    template <typename Report>
+    void report(Report change) noexcept;
+    void send_due();
+    [[nodiscard]] std::string event(Clock::time_point now) const;
+    [[nodiscard]] std::string hello_event() const;
+    void drop_left();
+
+    const Tokenizer& tokenizer_;
+    std::function<std::size_t()> n_waiting_;
+    std::function<Clock::time_point()> clock_;
+
+    std::atomic<bool> heard_{false};  // whether there is a listener
+    std::mutex mutex_;                // of the next three
+    LiveHello hello_;
+    std::vector<std::shared_ptr<Exchange>> listeners_;
+    bool closed_ = false;
+
+    // Of the engine's thread:
+    Clock::time_point last_{};  // when the last event was sent
+    bool changed_ = false;      // since then
+    std::optional<Text> text_{};
+    Passes passes_{};
+    std::vector<double> link_busy_{};
+};
+
+}  // namespace slipstream::tools
