@@ -74,6 +74,14 @@ TEST(StopMatcher, TakesTheStopThatIsCompleteFirst) {
     EXPECT_EQ(feed({"abab", "b"}, {"aabab"}), (Outcome{"aa", true}));
 }
 
+TEST(StopMatcher, TellsWhichStopMatched) {
+    StopMatcher matcher({"abcd", "bc", "xbc"});
+    EXPECT_EQ(matcher.push("axb"), "a");
+    EXPECT_EQ(matcher.matched_stop(), "");
+    EXPECT_EQ(matcher.push("cd"), "");
+    EXPECT_EQ(matcher.matched_stop(), "xbc");
+}
+
 TEST(StopMatcher, EqualsASearchOfTheWholeTextHoweverItIsCut) {
     std::mt19937 random(5);
     const auto word = [&](std::size_t max) {

@@ -218,6 +218,7 @@ TEST(TextGeneration, EveryProposerAndBudgetGivesTheSameTextAndStop) {
             Trial stopped({.budget = budget, .hit = hit});
             stopped.generate(100, {"never said", stop});
             EXPECT_EQ(stopped.result.stop_reason, StopReason::StopString);
+            EXPECT_EQ(stopped.result.stop, stop);
             EXPECT_EQ(stopped.result.tokens, plain_tokens(last + 1));
             EXPECT_EQ(stopped.text, whole.substr(0, whole.find(stop)));
             EXPECT_TRUE(stopped.continues_plainly());
