@@ -107,6 +107,45 @@ TEST(DraftModel, WhatAPassTakesIsPlannedAndThenSeen) {
     }
 }
 
+// The first token behind a text that was restored must not wait for the draft model to read all of it.
+TEST(DraftModel, OfATextThatTheTargetHasOnlyTheEndIsRead) {
+    const auto files = make_tiny_model({});
+    CpuDevice device({.n_threads = 1});
+    const Model model(*files, device, {});
+    std::vector<TokenId> text;
+    for (TokenId i = 0; i < 900; ++i) text.push_back(i * i % 97);
+    const auto n_read = [&](DraftRows rows, std::int64_t n_computed) {
+        DraftModel draft(model, 97, {.temperature = 0.0},
+                         {.window = {.sinks = 16, .recent = 500, .slots = 1000}, .rows = rows});
+        draft.observe({.text = text, .n_new = std::ssize(text), .n_computed = n_computed});
+        TokenTree tree;
+        tree.reset(text.back());
+        const std::int32_t root = 0;
+        draft.expand(tree, text, {&root, 1});
+        // What is in the window, and what goes along with the tree.
+        return std::ssize(text) - draft.window().n_dropped();
+    };
+    EXPECT_EQ(n_read(DraftRows::Best, 0), 900);
+    EXPECT_EQ(n_read(DraftRows::Best, 500), 16 + 400 + 1);  // as many as the target computes
+    EXPECT_EQ(n_read(DraftRows::Best, 899), 16 + 256 + 1);
+    EXPECT_EQ(n_read(DraftRows::Whole, 899), 900);  // draws depend on the text alone
+    // A text that goes on is read on.
+    DraftModel draft(model, 97, {.temperature = 0.0}, {.window = {.sinks = 16, .recent = 500, .slots = 1000}});
+    draft.observe({.text = text, .n_new = std::ssize(text), .n_computed = 899});
+    TokenTree tree;
+    const std::int32_t root = 0;
+    tree.reset(text.back());
+    draft.expand(tree, text, {&root, 1});
+    const std::int64_t n_dropped = draft.window().n_dropped();
+    for (int i = 0; i < 20; ++i) {
+        text.push_back(i);
+        draft.observe({.text = text, .n_new = 1});
+        tree.reset(text.back());
+        draft.expand(tree, text, {&root, 1});
+    }
+    EXPECT_EQ(draft.window().n_dropped(), n_dropped);
+}
+
 TEST(DraftModel, TheModelsOwnContextBoundsTheWindow) {
     const auto files = make_tiny_model({.context_tokens = 128});
     CpuDevice device({.n_threads = 1});

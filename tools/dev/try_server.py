@@ -212,7 +212,9 @@ def main():
     texts = [expected_texts(options.program, model, case) for case in cases]
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log")
-        server = subprocess.Popen([options.program, "serve", "--port", "0", "--log-file", log, "--tables", "off", "-q", *model])
+        # So little memory for earlier texts is full after a few requests, and then it does not grow.
+        server = subprocess.Popen([options.program, "serve", "--port", "0", "--log-file", log, "--tables", "off", "-q",
+                                   "--kept-memory", "16M", *model])
         try:
             port = None
             while port is None and server.poll() is None:
