@@ -141,7 +141,8 @@ void Api::page(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange)
     exchange->answer({.content_type = std::string(file->content_type),
                       .fields = {{"Content-Security-Policy",
                                   "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-                                  "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+                                  "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+                                  "require-trusted-types-for 'script'; trusted-types 'none'"},
                                  {"X-Content-Type-Options", "nosniff"},
                                  {"X-Frame-Options", "DENY"},
                                  {"Referrer-Policy", "no-referrer"},

@@ -95,14 +95,15 @@ void EngineTexts::report(const Observation& pass, const TextTaskCallbacks& callb
 
 PassTree EngineTexts::tree_of(const Observation& pass) {
     const TokenTree& tree = *pass.tree;
-    PassTree told{.sampled = pass.text.back()};
+    PassTree reported{.sampled = pass.text.back()};
     const SourceTotals sources = generator_.sources();
-    for (const SourceTotal& source : sources.totals()) told.sources.push_back(source.name);
-    told.nodes.reserve(static_cast<std::size_t>(tree.size()));
+    for (const SourceTotal& source : sources.totals()) reported.sources.push_back(source.name);
+    reported.nodes.reserve(static_cast<std::size_t>(tree.size()));
     for (std::int32_t i = 0; i < tree.size(); ++i)
-        told.nodes.push_back({.token = tree.token(i), .parent = tree.parent(i), .sources = generator_.sources_of(i)});
-    for (const std::int32_t node : pass.accepted) told.nodes[static_cast<std::size_t>(node)].accepted = true;
-    return told;
+        reported.nodes.push_back(
+            {.token = tree.token(i), .parent = tree.parent(i), .sources = generator_.sources_of(i)});
+    for (const std::int32_t node : pass.accepted) reported.nodes[static_cast<std::size_t>(node)].accepted = true;
+    return reported;
 }
 
 std::vector<double> EngineTexts::link_busy() {

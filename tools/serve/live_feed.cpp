@@ -46,12 +46,12 @@ LiveFeed::LiveFeed(LiveHello hello, const Tokenizer& tokenizer, std::function<st
 LiveFeed::Added LiveFeed::add(const std::shared_ptr<Exchange>& exchange) {
     const std::lock_guard lock(mutex_);
     if (closed_) return Added::Closed;
-    drop_left();
+    remove_left();
     if (listeners_.size() >= kMostListeners) return Added::Full;
     listeners_.push_back(exchange);
     exchange->begin_stream(std::string(kSilence));
     exchange->send_if_read(hello_event());
-    heard_.store(true);
+    has_listeners_.store(true);
     return Added::Yes;
 }
 
@@ -60,12 +60,16 @@ void LiveFeed::close() {
     closed_ = true;
     for (const auto& exchange : listeners_) exchange->end();
     listeners_.clear();
-    heard_.store(false);
+    has_listeners_.store(false);
 }
 
 // Requires that mutex_ is held.
-void LiveFeed::drop_left() {
-    std::erase_if(listeners_, [](const auto& exchange) { return exchange->cancelled().load(); });
+void LiveFeed::remove_left() {
+    std::erase_if(listeners_, [](const auto& exchange) {
+        if (!exchange->cancelled().load()) return false;
+        exchange->end();  // if it is not the client that left, but the server that stops
+        return true;
+    });
 }
 
 // Requires that mutex_ is held.
@@ -90,7 +94,7 @@ void LiveFeed::set_plan(std::int64_t context_tokens, std::string plan) noexcept 
     }
 }
 
-// Changes what the next event says and sends it if it is due.
+// Changes the state that the next event describes, and sends that event if it is due.
 template <typename Report>
 void LiveFeed::report(Report change) noexcept {
     try {
@@ -115,7 +119,7 @@ void LiveFeed::start_prompt(std::int64_t reused_tokens) noexcept {
 void LiveFeed::prompt(std::int64_t done, const std::function<std::vector<double>()>& link_busy) noexcept {
     if (!text_) return;
     text_->prompt_done = done;
-    if (!heard_.load()) return;
+    if (!has_listeners_.load()) return;
     report([&] {
         // The time so far tells the rest: layers and prefill chunks take about the same time each.
         const auto n_done = static_cast<double>(done - text_->reused);
@@ -132,7 +136,7 @@ void LiveFeed::pass(const PassReport& report_of_pass) noexcept {
     if (text_->passes == 0) text_->first_token = clock_();
     text_->generated += report_of_pass.n_tokens;
     ++text_->passes;
-    if (!heard_.load()) return;
+    if (!has_listeners_.load()) return;
     report([&] {
         ++passes_.n;
         passes_.tokens += report_of_pass.n_tokens;
@@ -163,14 +167,14 @@ void LiveFeed::flush() noexcept {
 }
 
 void LiveFeed::send_due() {
-    if (!heard_.load()) {
+    if (!has_listeners_.load()) {
         passes_ = {};
         return;
     }
     if (!is_due()) return;
     const std::lock_guard lock(mutex_);
-    drop_left();
-    heard_.store(!listeners_.empty());
+    remove_left();
+    has_listeners_.store(!listeners_.empty());
     if (!changed_ || listeners_.empty()) return;
     const Clock::time_point now = clock_();
     const std::string text = event(now);

@@ -27,7 +27,7 @@ class Tokenizer;
 
 namespace slipstream::tools {
 
-/// What all listeners are told first.
+/// The first event to each listener.
 struct LiveHello {
     std::string model;
     std::string fingerprint;
@@ -102,14 +102,14 @@ private:
     void send_due();
     [[nodiscard]] std::string event(Clock::time_point now) const;
     [[nodiscard]] std::string hello_event() const;
-    void drop_left();
+    void remove_left();
 
     const Tokenizer& tokenizer_;
     std::function<std::size_t()> n_waiting_;
     std::function<Clock::time_point()> clock_;
 
-    std::atomic<bool> heard_{false};  // whether there is a listener
-    std::mutex mutex_;                // of the next three
+    std::atomic<bool> has_listeners_{false};  // whether there is a listener
+    std::mutex mutex_;                        // of the next three
     LiveHello hello_;
     std::vector<std::shared_ptr<Exchange>> listeners_;
     bool closed_ = false;

@@ -190,6 +190,7 @@ TEST_F(LiveFeedReports, ComputesNothingIfNobodyListens) {
     pass();
     EXPECT_LE(n_trees_, 2);
     EXPECT_EQ(listener->of_type("state").size(), 1U);
+    EXPECT_TRUE(listener->ended);  // a server that stops cancels its exchanges first
 }
 
 TEST_F(LiveFeedReports, AnEventHasABoundedSize) {
@@ -232,7 +233,8 @@ TEST(Live, NeedsTheKeyWhereThePageDoesNot) {
         EXPECT_EQ(answer.body, file.text);
         EXPECT_THAT(answer.head, HasSubstr("Content-Security-Policy: default-src 'none'; script-src 'self'; "
                                            "style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
-                                           "form-action 'none'; frame-ancestors 'none'\r\n"));
+                                           "form-action 'none'; frame-ancestors 'none'; "
+                                           "require-trusted-types-for 'script'; trusted-types 'none'\r\n"));
         EXPECT_THAT(answer.head, HasSubstr("X-Content-Type-Options: nosniff\r\n"));
         EXPECT_THAT(answer.head, HasSubstr("X-Frame-Options: DENY\r\n"));
     }
