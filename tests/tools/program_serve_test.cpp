@@ -272,7 +272,7 @@ TEST(ProgramServe, TheMemoryForTextsIsAnOption) {
 
 // Passes, trees and link use of every text are told while it runs; the text is that without a listener.
 TEST(ProgramServe, ListenersSeeTheEngineAndChangeNoText) {
-    const Case one{"The wolf said that the fox", 5, 0.8, 120};
+    const Case one{"The wolf said that the fox", 5, 0.8, 600};
     const Server server({"--device-memory", "28M"});
     RawClient listener = server.connect();
     listener.send(get_request("/slipstream/live"));

@@ -31,6 +31,7 @@ public:
     void send(std::string text) override { take(text); }
     void send_if_read(std::string text) override { take(text); }
     void end() override { ended = true; }
+    void end_and_close() override { ended = true; }
 
     [[nodiscard]] std::vector<json> of_type(const std::string& type) const {
         std::vector<json> some;
