@@ -431,7 +431,7 @@ TEST(ProgramServe, SaysWhereItListensAndWhatItDid) {
     Server server({"--alias", "org/tales"});
     static_cast<void>(server.post("/v1/completions", body_of({"SECRET", 7, 0.8, 3})));
     EXPECT_THAT(server.get("/v1/models"), HasSubstr(R"("id":"org/tales")"));
-    ASSERT_TRUE(becomes([&] { return server.log().find("request 1: ") != std::string::npos; }));
+    ASSERT_TRUE(becomes([&] { return server.log().find(" request 1 /v1/completions: ") != std::string::npos; }));
     EXPECT_THAT(server.log(), HasSubstr("org/tales is served, a context of 8192 tokens; base URL http://127.0.0.1:"));
     EXPECT_THAT(server.log(), Not(HasSubstr("SECRET")));
 }

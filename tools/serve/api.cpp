@@ -366,6 +366,7 @@ void Api::queue_text(Dialect dialect, HttpRequest&& request, const std::shared_p
     const ErrorShape shape = error_shape_of(request.path);
     auto job = std::make_shared<TextJob>();
     job->id = ++n_jobs_;
+    job->path = request.path;
     job->exchange = exchange;
     for (const auto& left : texts_.take_left()) {
         left->writer->fail(ApiError::stopping());  // the client reads it only if it has not left
@@ -379,7 +380,7 @@ void Api::queue_text(Dialect dialect, HttpRequest&& request, const std::shared_p
             texts_.make_ready(*job);
         } catch (const std::exception& failure) {
             const ApiError error = ApiError::of(failure);
-            detail(fmt::format("request {} refused: {} {}", job->id, error.status(),
+            detail(fmt::format("request {} {} refused: {} {}", job->id, job->path, error.status(),
                                error.param().empty() ? error.code() : error.param()));
             if (job->writer)
                 job->writer->fail(error);

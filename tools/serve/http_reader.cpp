@@ -1,5 +1,6 @@
 #include "tools/serve/http_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
@@ -89,7 +90,16 @@ HttpReader::Step HttpReader::read_head() {
     keep_alive_ = parser_->http.keep_alive();
     if (auto fault = find_fault({request_.method, is_http_1_0_}, request_.fields))
         return fail(fault->status, std::move(fault->reason));
-    const std::string_view target(message.target().data(), message.target().size());
+    std::string target(message.target().data(), message.target().size());
+    // The absolute form, which proxies use. Its host must be that of the Host field, by which access is decided.
+    constexpr std::string_view kScheme = "http://";
+    if (same_field_name(std::string_view(target).substr(0, kScheme.size()), kScheme)) {
+        const std::size_t end = std::min(target.find_first_of("/?", kScheme.size()), target.size());
+        if (!same_field_name(std::string_view(target).substr(0, end).substr(kScheme.size()),
+                             request_.field("Host").value_or("")))
+            return fail(400, "the target of the request names another host than its Host field");
+        target = std::string(target.find('/', end) == end ? "" : "/").append(target, end);
+    }
     if (!split_target(target, request_)) return fail(400, "the target of a request is a path, such as /v1/models");
     in_head_ = false;
     parser_->http.eager(true);

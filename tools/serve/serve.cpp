@@ -2,6 +2,7 @@
 // parses and tokenizes. It listens before the model is loaded, and requests wait.
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <string>
@@ -112,6 +113,25 @@ EngineCallbacks with_status(EngineCallbacks callbacks, ServerStatus& status) {
     return callbacks;
 }
 
+// "14:03:59", for the lines of the log.
+std::string time_of_day() {
+    const std::time_t now = std::time(nullptr);
+    std::tm local{};
+    localtime_r(&now, &local);
+    return fmt::format("{:02}:{:02}:{:02}", local.tm_hour, local.tm_min, local.tm_sec);
+}
+
+// What decides a text of a request that leaves it open: sampling and the chat template.
+std::string defaults_text(const SamplerOptions& sampling, const TemplateSettings& chosen, const Settings& settings) {
+    std::string text = fmt::format("{} {} {} {} {} {} {} {}", sampling.temperature, sampling.top_k, sampling.top_p,
+                                   sampling.min_p, sampling.repeat_penalty, sampling.repeat_window,
+                                   sampling.presence_penalty, sampling.frequency_penalty);
+    for (const TokenBias& bias : sampling.bias) text += fmt::format(" {}:{}", bias.id, bias.bias);
+    return fmt::format("{} template {} {} {}", text, static_cast<int>(chosen.choice),
+                       chosen.file ? chosen.file->source() : chosen.name,
+                       fmt::join(settings.texts("template-arg"), " "));
+}
+
 void show(LineQueue& lines, Console& console) {
     for (const auto& [level, line] : lines.take())
         level == LineQueue::Level::Note ? console.note(line) : console.detail(line);
@@ -159,7 +179,9 @@ void name_other_models(const CommandContext& context) {
 
 // Runs texts until a signal comes.
 void serve_texts(TextEngine& engine, Api& api, ServerStatus& status, LineQueue& lines, Console& console) {
-    const auto log = [&](std::string_view line) { lines.add(LineQueue::Level::Note, line); };
+    const auto log = [&](std::string_view line) {
+        lines.add(LineQueue::Level::Note, fmt::format("{} {}", time_of_day(), line));
+    };
     while (!cancel_flag().load()) {
         if (const auto job = api.texts().take(kLookForSignals)) run_text(*job, engine, status, api.live(), log);
         api.live().flush();
@@ -185,15 +207,18 @@ int run_serve(CommandContext& context) {
 
     LineQueue lines;
     ServerStatus status(request.generator.compute.context_tokens.value_or(opened.config().context_tokens));
-    Api api(
-        {.access = request.listen.access,
-         .sampling = request.sampling,
-         .text = request.text,
-         .command_options = command_options(settings),
-         .on_detail = [&lines](std::string_view line) { lines.add(LineQueue::Level::Detail, line); }},
-        describe_served(opened, *tokenizer, request.generator.compute,
-                        settings.text("alias").value_or(served_name(opened.path(), bundled_model(program_folder())))),
-        prompts, status);
+    Api api({.access = request.listen.access,
+             .sampling = request.sampling,
+             .text = request.text,
+             .command_options = command_options(settings),
+             .on_detail =
+                 [&lines](std::string_view line) {
+                     lines.add(LineQueue::Level::Detail, fmt::format("{} {}", time_of_day(), line));
+                 }},
+            describe_served(
+                opened, *tokenizer, request.generator.compute, defaults_text(sampling, request.chat_template, settings),
+                settings.text("alias").value_or(served_name(opened.path(), bundled_model(program_folder())))),
+            prompts, status);
     HttpServer server(
         {.host = request.listen.host, .port = request.listen.port, .clock = AwakeClock(), .cancel = &cancel_flag()},
         api);

@@ -28,14 +28,15 @@ std::int64_t n_elements(const FileTensor& tensor) {
     return n;
 }
 
-// The same options on the same machine give the same placement, kernels and context.
-std::string fingerprint_of(const OpenedModel& opened, const ComputeOptions& compute) {
+// Memory budgets are not in it: they decide no text.
+std::string fingerprint_of(const OpenedModel& opened, const ComputeOptions& compute, const std::string& defaults) {
     std::string all =
         fmt::format("{} {} {:x} {} {}", build_version(), build_commit(), model_fingerprint(opened.files()),
                     compute.context_tokens.value_or(0), compute.kv_dtype ? dtype_name(*compute.kv_dtype) : "auto");
-    for (const DeviceChoice& device : compute.devices) all += fmt::format(" {}", device.name());
+    for (const DeviceChoice& device : compute.devices) all += fmt::format(" {} {}", device.name(), device.form);
     if (compute.offload.split) all += fmt::format(" split {}", static_cast<int>(*compute.offload.split));
     for (const double share : compute.offload.shares) all += fmt::format(" {}", share);
+    all += ' ' + defaults;
     return fmt::format("slipstream-{:016x}", std::hash<std::string>()(all));
 }
 
@@ -58,7 +59,7 @@ std::string served_name(const std::filesystem::path& path, const std::filesystem
 }
 
 ServedModel describe_served(const OpenedModel& opened, const Tokenizer& tokenizer, const ComputeOptions& compute,
-                            std::string name) {
+                            const std::string& defaults, std::string name) {
     const auto spelling = [&](std::optional<TokenId> id) {
         return id ? std::string(tokenizer.piece(*id)) : std::string();
     };
@@ -68,7 +69,7 @@ ServedModel describe_served(const OpenedModel& opened, const Tokenizer& tokenize
                       .file_bytes = static_cast<std::int64_t>(opened.files().total_bytes()),
                       .vocab = opened.config().vocab,
                       .chat_template = opened.files().chat_template().value_or(""),
-                      .fingerprint = fingerprint_of(opened, compute),
+                      .fingerprint = fingerprint_of(opened, compute, defaults),
                       .bos = spelling(tokenizer.bos_id()),
                       .eos = spelling(tokenizer.eos_id())};
     for (const FileTensor& tensor : opened.files().tensors()) model.n_parameters += n_elements(tensor);

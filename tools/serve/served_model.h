@@ -26,7 +26,8 @@ struct ServedModel {
 /// the Hugging Face cache. The bundled model has a name of its own, since its folder is called "target".
 [[nodiscard]] std::string served_name(const std::filesystem::path& path, const std::filesystem::path& bundled);
 
+/// `defaults`: what else decides the texts of requests (sampling, chat template), for the fingerprint.
 [[nodiscard]] ServedModel describe_served(const OpenedModel& opened, const Tokenizer& tokenizer,
-                                          const ComputeOptions& compute, std::string name);
+                                          const ComputeOptions& compute, const std::string& defaults, std::string name);
 
 }  // namespace slipstream::tools

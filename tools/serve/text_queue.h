@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tools/serve/answer_writer.h"
@@ -21,7 +22,8 @@ namespace slipstream::tools {
 /// engine's runs it; each hands it on to the next by the queue.
 struct TextJob {
     std::int64_t id = 0;
-    std::shared_ptr<Exchange> exchange;
+    std::string path{};  // of the request, for the log
+    std::shared_ptr<Exchange> exchange{};
     std::chrono::steady_clock::time_point arrived{};
     TextTask task{};
     std::unique_ptr<AnswerWriter> writer{};

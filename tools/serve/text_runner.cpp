@@ -99,7 +99,7 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status, LiveFeed& 
     if (job.exchange->cancelled().load()) {
         job.writer->fail(ApiError::stopping());  // the client reads it only if it has not left
         status.update([](StatusSnapshot& state) { ++state.totals.cancelled; });
-        return log(fmt::format("request {}: its client left before it began", job.id));
+        return log(fmt::format("request {} {}: its client left before it began", job.id, job.path));
     }
     status.update([&](StatusSnapshot& state) {
         state.running = {.job = job.id, .prompt_tokens = std::ssize(job.task.prompt.tokens)};
@@ -126,7 +126,7 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status, LiveFeed& 
             job.writer->fail(ApiError::stopping());
         else
             job.writer->finish(outcome);
-        log(fmt::format("request {}: {}; {}", job.id, describe(outcome),
+        log(fmt::format("request {} {}: {}; {}", job.id, job.path, describe(outcome),
                         is_cut ? "given up" : stop_reason_name(outcome.result.stop_reason)));
     } catch (const std::exception& failure) {
         const bool is_cut = job.exchange->cancelled().load() && !answer.is_complete();
@@ -137,7 +137,7 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status, LiveFeed& 
         });
         live.end_text(is_cut ? "cancelled" : "failed", answer.n_tokens());
         job.writer->fail(ApiError::of(failure));
-        log(is_cut ? fmt::format("request {}: given up", job.id)
+        log(is_cut ? fmt::format("request {} {}: given up", job.id, job.path)
                    : fmt::format("request {} failed: {}", job.id, failure.what()));
     }
 }

@@ -438,8 +438,8 @@ TEST(Api, LogsNoText) {
     static_cast<void>(server.post("/v1/completions", R"({"prompt": "SECRET")"));
     ASSERT_TRUE(ScriptedServer::becomes([&] { return server.lines().find("request 3") != std::string::npos; }));
     EXPECT_THAT(server.lines(), Not(HasSubstr("SECRET")));
-    EXPECT_THAT(server.lines(), HasSubstr("request 1: 6 prompt tokens (1 kept)"));
-    EXPECT_THAT(server.lines(), HasSubstr("request 2 refused: 400 n"));
+    EXPECT_THAT(server.lines(), HasSubstr("request 1 /v1/completions: 6 prompt tokens (1 kept)"));
+    EXPECT_THAT(server.lines(), HasSubstr("request 2 /v1/completions refused: 400 n"));
 }
 
 // Access.

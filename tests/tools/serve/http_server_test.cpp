@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -178,7 +179,7 @@ TEST_F(HttpServerSockets, HeadHasNoBody) {
 
 // Forms about whose end two programs on one way could disagree, and others that are no HTTP.
 TEST_F(HttpServerSockets, RefusesAmbiguousRequests) {
-    constexpr std::array<std::string_view, 21> kBad{
+    constexpr std::array<std::string_view, 23> kBad{
         "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
         "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
@@ -197,12 +198,25 @@ TEST_F(HttpServerSockets, RefusesAmbiguousRequests) {
         "GET /echo HTTP/1.1\r\nHost: a\nX: b\r\n\r\n",
         "GET /echo HTTP/1.1\r\n\r\n",
         "GET /echo HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-        "GET http://a/echo HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET http://b/echo HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET https://a/echo HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET http://a@b/echo HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET /echo HTTP/2.0\r\nHost: a\r\n\r\n",
         "\x16\x03\x01\x02"};
     for (const std::string_view request : kBad) EXPECT_THAT(answer_to(request), StartsWith("HTTP/1.1 400 ")) << request;
     EXPECT_THAT(answer_to("BREW /echo HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
     EXPECT_THAT(answer_to("GET /echo HTTP/1.1\r\nHost: a\r\nExpect: tea\r\n\r\n"), StartsWith("HTTP/1.1 417 "));
+}
+
+TEST_F(HttpServerSockets, TakesTheAbsoluteFormOfItsOwnHost) {
+    const std::string plain = answer_to("GET /echo?x HTTP/1.1\r\nHost: a:80\r\nConnection: close\r\n\r\n");
+    EXPECT_THAT(plain, StartsWith("HTTP/1.1 200 "));
+    for (const char* target : {"http://a:80/echo?x", "HTTP://A:80/echo?x"})
+        EXPECT_EQ(answer_to(fmt::format("GET {} HTTP/1.1\r\nHost: a:80\r\nConnection: close\r\n\r\n", target)), plain);
+    RawClient client = connect();  // a path is not needed
+    client.send("GET http://a:80?x HTTP/1.1\r\nHost: a:80\r\nConnection: close\r\n\r\n");
+    handler_.next()->answer({.body = "root"});
+    EXPECT_THAT(client.read_all(), EndsWith("root"));
 }
 
 TEST_F(HttpServerSockets, BoundsHeadFieldsAndBody) {
