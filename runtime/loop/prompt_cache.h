@@ -1,13 +1,14 @@
 // PromptCache: KV chunks of texts that were computed before, in host memory, so that a text that begins like one of
 // them needs no computing there.
 //
-// Chunks form trees. A chunk is found by the chunk before it, its token ids, which are compared, and the phase in which
-// its positions were computed; so texts that begin alike share chunks. It has a part for each layer. Layers with a
-// sliding window may lack theirs, since the KV cache of the text had given it up. A chunk that is not full, the end of
-// a text, has no chunk after it.
+// KV chunks form trees. A KV chunk is found by the KV chunk before it, its token ids, which are compared, and the phase
+// in which its positions were computed; so texts that begin alike share KV chunks. It has a part for each layer. Layers
+// with a sliding window may lack theirs, since the KV cache of the text had given it up. A KV chunk that is not full,
+// the end of a text, has no KV chunk after it.
 //
-// The memory is bounded. Chunks without a chunk after them are dropped, the least recently used first. Each use of a
-// chunk is one of all chunks before it, so the least recently used chunk of all never has a chunk after it.
+// The memory is bounded. KV chunks without a KV chunk after them are dropped, the least recently used first. Each use
+// of a KV chunk is one of all KV chunks before it, so the least recently used KV chunk of all never has a KV chunk
+// after it.
 #pragma once
 
 #include <cstddef>
@@ -25,21 +26,21 @@
 
 namespace slipstream {
 
-/// A chunk of a PromptCache.
+/// A KV chunk of a PromptCache.
 class KeptChunk {
 public:
     /// Its tokens, 1 to kChunkTokens.
     [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }
     [[nodiscard]] bool is_full() const { return std::ssize(tokens_) == kChunkTokens; }
     [[nodiscard]] Phase phase() const { return phase_; }
-    /// A number that no other chunk of the cache has or had.
+    /// A number that no other KV chunk of the cache has or had.
     [[nodiscard]] std::uint64_t id() const { return id_; }
     /// KV of a layer as Target::read_chunk() gave it; null if it is missing.
     [[nodiscard]] const std::byte* part(std::int64_t layer) const { return parts_[layer]; }
 
 private:
     friend class PromptCache;
-    KeptChunk* before_ = nullptr;  // null: the chunk begins a text
+    KeptChunk* before_ = nullptr;  // null: the KV chunk begins a text
     std::vector<KeptChunk*> after_;
     std::vector<TokenId> tokens_;
     Phase phase_ = Phase::Decode;
@@ -53,8 +54,8 @@ private:
 
 class PromptCache {
 public:
-    /// Chunks from the start of a text, each the one after that before it. Valid until a chunk of it may be dropped:
-    /// see keep().
+    /// KV chunks from the start of a text, each the one after that before it. Valid until a KV chunk of it may be
+    /// dropped: see keep().
     using Path = std::vector<KeptChunk*>;
 
     /// `layouts` [n_layers] of the target, which must outlive this object. Everything that is kept takes at most
@@ -66,34 +67,34 @@ public:
 
     struct Match {
         Path chunks;
-        std::int64_t n_tokens = 0;  // positions in them that match: all but, perhaps, the end of the last chunk
+        std::int64_t n_tokens = 0;  // positions in them that match: all but, perhaps, the end of the last KV chunk
     };
-    /// Returns the chunks that begin like `tokens`, as far as their positions below `n_prefill` were computed as
+    /// Returns the KV chunks that begin like `tokens`, as far as their positions below `n_prefill` were computed as
     /// Phase::Prefill, and the others as Phase::Decode. `n_prefill` must be a multiple of kChunkTokens.
     [[nodiscard]] Match match(std::span<const TokenId> tokens, std::int64_t n_prefill) const;
 
-    /// Begins another text: from now on keep() may drop chunks that the text before used.
+    /// Begins another text: from now on keep() may drop KV chunks that the text before used.
     void begin_text() { ++text_; }
-    /// Counts the chunks of `path` as used by the text.
+    /// Counts the KV chunks of `path` as used by the text.
     void use(const Path& path);
-    /// Keeps the chunk `tokens` (1 to kChunkTokens) after `path`, whose chunks must be full, or the parts that it
-    /// lacks. A chunk without parts is kept too, since chunks after it have some. `has(layer)` returns whether the
-    /// target has that part, and `read(layer, out)` must copy it, as Target::read_chunk() does. Drops chunks that the
-    /// text has not used if memory is short, and chunks that end within this one. Returns the chunk; null if there is
-    /// no memory for it. Throws what `read` throws; nothing is kept then.
+    /// Keeps the KV chunk `tokens` (1 to kChunkTokens) after `path`, whose KV chunks must be full, or the parts that it
+    /// lacks. A KV chunk without parts is kept too, since KV chunks after it have some. `has(layer)` returns whether
+    /// the target has that part, and `read(layer, out)` must copy it, as Target::read_chunk() does. Drops KV chunks
+    /// that the text has not used if memory is short, and KV chunks that end within this one. Returns the KV chunk;
+    /// null if there is no memory for it. Throws what `read` throws; nothing is kept then.
     KeptChunk* keep(const Path& path, std::span<const TokenId> tokens, Phase phase,
                     const std::function<bool(std::int64_t)>& has,
                     const std::function<void(std::int64_t, std::byte*)>& read);
 
-    /// Bytes that are kept: KV in whole pages, and what is remembered of each chunk.
+    /// Bytes that are kept: KV in whole pages, and what is remembered of each KV chunk.
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
     [[nodiscard]] std::size_t limit_bytes() const { return arena_.limit_bytes(); }
-    /// Bytes of a full chunk that has the parts of all layers.
+    /// Bytes of a full KV chunk that has the parts of all layers.
     [[nodiscard]] std::size_t chunk_bytes() const;
     [[nodiscard]] std::int64_t n_chunks() const { return std::ssize(by_use_); }
     /// Chunks that were dropped because memory was short.
     [[nodiscard]] std::int64_t n_dropped() const { return n_dropped_; }
-    /// Whether the system had less memory than the limit when a chunk was to be kept.
+    /// Whether the system had less memory than the limit when a KV chunk was to be kept.
     [[nodiscard]] bool system_was_short() const { return system_was_short_; }
 
 private:
@@ -111,11 +112,11 @@ private:
 
     std::span<const KvLayout> layouts_;
     PinnedArena arena_;
-    std::list<KeptChunk> by_use_;    // the most recently used first; chunks before those after them
-    std::vector<KeptChunk*> roots_;  // chunks that begin a text
+    std::list<KeptChunk> by_use_;    // the most recently used first; KV chunks before those after them
+    std::vector<KeptChunk*> roots_;  // KV chunks that begin a text
     std::size_t bytes_ = 0;
     std::uint64_t text_ = 0;
-    std::uint64_t n_made_ = 0;  // chunks
+    std::uint64_t n_made_ = 0;  // KV chunks
     std::int64_t n_dropped_ = 0;
     bool system_was_short_ = false;
 };

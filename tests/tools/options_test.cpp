@@ -94,7 +94,8 @@ TEST(Options, OptionsForWhatHappensAnywayAreTakenWithANote) {
         EXPECT_EQ(parse({"generate", "-ngl", value, "-p", "x"}).notes.size(), 1U) << value;
     const ParsedCommandLine none = parse({"generate", "--n-gpu-layers=0", "-p", "x"});
     EXPECT_THAT(none.values.at("devices"), ElementsAre("cpu"));
-    EXPECT_THAT(none.notes, ElementsAre(HasSubstr("--devices cpu is taken")));
+    EXPECT_THAT(none.notes, ElementsAre(HasSubstr("that is --devices cpu")));
+    EXPECT_THAT(error_of({"generate", "-ngl", "0", "--devices", "cpu,cpu"}), HasSubstr("leave one out"));
     // A value of -fa is not needed; a text after it stays a text.
     EXPECT_THAT(parse({"generate", "-fa", "a text"}).values.at("prompt"), ElementsAre("a text"));
     EXPECT_THAT(parse({"generate", "-p", "x"}).notes, IsEmpty());

@@ -329,7 +329,9 @@ CommandSpec perplexity_command() {
         .summary = "How well a model predicts a text; or its logits after given tokens",
         .details =
             "A text is cut into windows that do not overlap, each after BOS; every token counts. A model that has no\n"
-            "BOS predicts all tokens of a window but the first.\n"
+            "BOS predicts all tokens of a window but the first. With --windows llama the text has two whole windows "
+            "or\n"
+            "more, the rest of it is left out, BOS replaces the first token of each, and its second half counts.\n"
             "With --tokens the ids are fed as they stand, no BOS added; --logits gets [n_tokens, vocab] float32,\n"
             "little-endian, whose bytes do not depend on --pass.",
         .example = "slipstream perplexity --file README.md --window 256",

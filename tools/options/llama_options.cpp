@@ -89,12 +89,14 @@ LlamaOption layers_on_gpu(std::string_view name, const std::string* attached, co
     const bool is_all = is_among("all,auto,-1", *value) || (is_number && (value->size() > 2 || *value == "99"));
     if (is_number && value->find_first_not_of('0') == std::string::npos) {
         option.devices = "cpu";
-        option.note = fmt::format("{} {}: --devices cpu is taken", name, *value);
+        option.note = fmt::format("{} {}: that is --devices cpu", name, *value);
     } else if (is_all) {
         option.note = fmt::format(
             "{} {}: all layers are computed on the device anyway; what exceeds --device-memory streams", name, *value);
     } else {
-        refuse(name, value, kPlacement);
+        refuse(name, value,
+               "what lies on a device follows from --device-memory, not from a number of layers; leave it out (99: all "
+               "layers, 0: --devices cpu)");
     }
     return option;
 }
@@ -108,7 +110,7 @@ std::optional<LlamaOption> llama_option(const CommandSpec& command, std::string_
         for (const AlreadySo& entry : kAlreadySo) {
             if (!is_among(entry.names, name)) continue;
             const bool is_elsewhere = !entry.commands.empty() && !is_among(entry.commands, command.name);
-            if (is_elsewhere && entry.otherwise.empty()) return std::nullopt;
+            if (is_elsewhere && (entry.otherwise.empty() || entry.follows == Follows::Value)) return std::nullopt;
             if (is_elsewhere) refuse(name, nullptr, entry.otherwise);
             if (entry.follows == Follows::Nothing && attached != nullptr)
                 throw UsageError(fmt::format("{} takes no value, found '{}'", name, *attached));

@@ -131,6 +131,7 @@ struct Rewritten {
 Rewritten rewritten(const CommandSpec& command, std::span<const std::string> arguments) {
     Rewritten result;
     CacheTypes cache_types;
+    std::string devices;  // that an option of llama.cpp stands for
     for (std::size_t i = 0; i < arguments.size(); ++i) {
         std::string argument = arguments[i];
         if (argument == "--") {
@@ -169,8 +170,7 @@ Rewritten rewritten(const CommandSpec& command, std::span<const std::string> arg
             const std::string* next = i + 1 < arguments.size() ? &arguments[i + 1] : nullptr;
             if (const auto theirs = llama_option(command, argument, has_value ? &value : nullptr, next)) {
                 result.notes.push_back(theirs->note);
-                if (!theirs->devices.empty())
-                    result.arguments.insert(result.arguments.end(), {"--devices", theirs->devices});
+                if (!theirs->devices.empty()) devices = theirs->devices;
                 if (theirs->takes_next) ++i;
                 continue;
             }
@@ -198,6 +198,12 @@ Rewritten rewritten(const CommandSpec& command, std::span<const std::string> arg
         cache_types.add(typed, kept.back());
     }
     cache_types.check();
+    if (!devices.empty()) {
+        if (std::ranges::find(result.arguments, "--devices") != result.arguments.end())
+            throw UsageError(
+                fmt::format("-ngl 0 is --devices {} here, and --devices is given too; leave one out", devices));
+        result.arguments.insert(result.arguments.begin(), {"--devices", devices});
+    }
     return result;
 }
 

@@ -81,6 +81,12 @@ std::optional<HttpAnswer> refuse_origin(const HttpRequest& request, const Access
                                "them (editors and apps have origins too)",
                                *origin))
             .answer(error_shape_of(request.path));
+    // Images and the like of other sites come without an Origin, and would take places of listeners. A link to the page
+    // is a navigation.
+    if (!request.field("Origin") && same_field_name(request.field("Sec-Fetch-Site").value_or(""), "cross-site") &&
+        !same_field_name(request.field("Sec-Fetch-Mode").value_or(""), "navigate"))
+        return forbidden("pages of other sites may not use the server without an Origin")
+            .answer(error_shape_of(request.path));
     return std::nullopt;
 }
 

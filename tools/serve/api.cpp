@@ -434,7 +434,9 @@ RequestContext Api::request_context() {
 // Names a field that has no effect, once. On the parser's thread only.
 void Api::report_ignored(std::string_view field) {
     constexpr std::size_t kMostNames = 100;
-    if (ignored_.size() >= kMostNames || !ignored_.insert(std::string(field)).second) return;
+    constexpr std::size_t kLongestName = 64;  // bytes; a longer one may be a text, and is not kept
+    if (field.size() > kLongestName || ignored_.size() >= kMostNames || !ignored_.insert(std::string(field)).second)
+        return;
     detail(fmt::format("requests have the field {}, which has no effect here", printable(field)));
 }
 

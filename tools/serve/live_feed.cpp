@@ -51,6 +51,7 @@ LiveFeed::Added LiveFeed::add(const std::shared_ptr<Exchange>& exchange) {
     listeners_.push_back(exchange);
     exchange->begin_stream(std::string(kSilence));
     exchange->send_if_read(hello_event());
+    is_asked_.store(true);
     has_listeners_.store(true);
     return Added::Yes;
 }
@@ -143,7 +144,7 @@ void LiveFeed::pass(const PassReport& report_of_pass) noexcept {
         passes_.draft_tokens += report_of_pass.n_nodes - 1;
         passes_.accepted += report_of_pass.n_tokens - 1;
         passes_.seconds += report_of_pass.seconds;
-        if (!is_due()) return;
+        if (passes_.tree && !is_due()) return;  // the first one too: a short text has no later event
         passes_.tree = report_of_pass.tree();
         link_busy_ = report_of_pass.link_busy();
     });
@@ -171,6 +172,7 @@ void LiveFeed::send_due() {
         passes_ = {};
         return;
     }
+    if (is_asked_.exchange(false)) changed_ = true;
     if (!is_due()) return;
     const std::lock_guard lock(mutex_);
     remove_left();

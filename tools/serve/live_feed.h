@@ -2,7 +2,7 @@
 // draft trees, link use) for the page and for whoever has the key.
 //
 // The engine's thread reports; listeners get at most ten events a second. What is reported in between is summed up, and
-// only its last tree is told, so an event has a bounded size. A listener that does not read loses events: nothing waits
+// only one tree is told, so an event has a bounded size. A listener that does not read loses events: nothing waits
 // for it, and at most HttpLimits::live_bytes are kept for it. If nobody listens, reports return after one comparison.
 // Token texts are sent to listeners alone.
 #pragma once
@@ -93,7 +93,7 @@ private:
         std::int64_t draft_tokens = 0;
         std::int64_t accepted = 0;
         double seconds = 0.0;
-        std::optional<PassTree> tree{};  // of the last one
+        std::optional<PassTree> tree{};  // of the last one whose event was due, else of the first one
     };
 
     [[nodiscard]] bool is_due() const { return clock_() - last_ >= kInterval; }
@@ -109,6 +109,7 @@ private:
     std::function<Clock::time_point()> clock_;
 
     std::atomic<bool> has_listeners_{false};  // whether there is a listener
+    std::atomic<bool> is_asked_{false};       // a listener came who has not been told the state
     std::mutex mutex_;                        // of the next three
     LiveHello hello_;
     std::vector<std::shared_ptr<Exchange>> listeners_;

@@ -42,7 +42,8 @@ constexpr std::array<std::string_view, 16> kFields{"input",
 
 std::string joined(std::string text, const std::string& more) {
     if (!text.empty() && !more.empty()) text += '\n';
-    return text += more;
+    text += more;
+    return text;  // moved; an expression would be copied
 }
 
 // Returns the parts of a message or of a function's output, a text or a list of texts.

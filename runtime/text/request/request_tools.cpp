@@ -1,6 +1,8 @@
 #include "runtime/text/request/request_tools.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -28,6 +30,7 @@ RequestedTools read_tools(const TemplateValue& tools) {
     if (!tools.is(Kind::List)) throw FieldError("tools", "must be a list");
     RequestedTools result;
     std::vector<TemplateValue> values;
+    std::unordered_set<std::string_view> names;
     for (const TemplateValue& tool : tools.items()) {
         const std::string field = fmt::format("tools[{}]", values.size());
         if (!tool.is(Kind::Dict)) throw FieldError(field, "must be an object");
@@ -44,7 +47,7 @@ RequestedTools read_tools(const TemplateValue& tools) {
         if (name == nullptr || !name->is_text() || !is_tool_name(name->view()))
             throw FieldError(field + ".function.name",
                              "must have 1 to 128 letters, digits, or characters of \"_-.:/\"");
-        if (find_tool(result.offered, name->view()) != nullptr)
+        if (!names.insert(name->view()).second)
             throw FieldError(field + ".function.name", fmt::format("\"{}\" is the name of another tool", name->view()));
         if (const TemplateValue* strict = find_field(function->dict(), "strict");
             strict != nullptr && jinja::is_true(*strict))

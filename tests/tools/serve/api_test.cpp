@@ -462,6 +462,17 @@ TEST(Access, TakesNamesOfThisMachineAlone) {
         EXPECT_EQ(status(host), 403) << host;
 }
 
+// An <img> of a foreign page has no Origin; a link to the page of the server is followed.
+TEST(Access, PagesOfOtherSitesLoadNothingWithoutAnOrigin) {
+    ScriptedServer server;
+    const auto answer = [&](const std::string& path, const std::string& fields) {
+        return ask(server, fmt::format("GET {} HTTP/1.1\r\nHost: localhost:8080\r\n{}\r\n", path, fields)).status;
+    };
+    EXPECT_EQ(answer("/slipstream/live", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n"), 403);
+    EXPECT_EQ(answer("/", "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n"), 200);
+    EXPECT_EQ(answer("/v1/models", "Sec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: cors\r\n"), 200);
+}
+
 TEST(Access, TakesKnownOriginsAlone) {
     const ScriptedServer server({.origins = {"app://obsidian.md"}});
     const auto answer = [&](const std::string& origin) {

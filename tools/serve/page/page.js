@@ -108,8 +108,10 @@ const Markdown = (() => {
         const base = indentOf(line);
         for (++i; i < lines.length; ++i) {
           if (lines[i].trim() === "") {
-            const next = lines.slice(i).find((each) => each.trim() !== "");
-            if (next === undefined || !(indentOf(next) > base || itemOf(next))) break;
+            let next = i;
+            while (next < lines.length && lines[next].trim() === "") ++next;
+            if (next === lines.length || !(indentOf(lines[next]) > base || itemOf(lines[next]))) break;
+            i = next - 1;
           } else if (indentOf(lines[i]) <= base && !itemOf(lines[i]) && startsBlock(lines[i])) {
             break;
           }
@@ -176,7 +178,7 @@ const Markdown = (() => {
         const tag = c === "~" ? "del" : run.length === 2 ? "strong" : "em";
         put(el(tag, null, ...inline(text.slice(i + run.length, end), depth + 1)));
         i = end + run.length;
-      } else if ((found = rest.match(/^!?\[((?:[^[\]\\]|\\.|\[[^[\]]*\])*)\]\(\s*<?([^\s<>)]*(?:\([^\s<>)]*\)[^\s<>)]*)*)>?(?:\s+"[^"]*")?\s*\)/))) {
+      } else if ((found = rest.match(/^!?\[((?:[^[\]\\]|\\.|\[[^[\]]*\])*)\]\(\s*<?([^\s<>()]*(?:\([^\s<>()]*\)[^\s<>()]*)*)>?(?:\s+"[^"]*")?\s*\)/))) {
         // An image is not loaded: its address would tell what is read here. It becomes a link.
         const kids = c === "!" ? [`image: ${found[1] || found[2]}`] : inline(found[1], depth + 1);
         const made = link(found[2], kids);
@@ -256,8 +258,8 @@ const Markdown = (() => {
     switch (block.kind) {
       case "code": return code(lines);
       case "heading": {
-        const [, marks, text] = lines[0].match(/^\s*(#{1,6})\s*(.*?)\s*#*\s*$/);
-        return el(`h${marks.length}`, null, ...inline(text));
+        const [, marks, text] = lines[0].match(/^\s*(#{1,6})(.*)$/);
+        return el(`h${marks.length}`, null, ...inline(text.trim().replace(/(^|\s)#+$/, "").trim()));
       }
       case "rule": return el("hr");
       case "quote": return el("blockquote", null,
