@@ -382,11 +382,11 @@ void Api::queue_text(Dialect dialect, HttpRequest&& request, const std::shared_p
             const ApiError error = ApiError::of(failure);
             detail(fmt::format("request {} {} refused: {} {}", job->id, job->path, error.status(),
                                error.param().empty() ? error.code() : error.param()));
+            texts_.remove(*job);  // first: a client may look at the queue as soon as it has its answer
             if (job->writer)
                 job->writer->fail(error);
             else
                 job->exchange->answer(error.answer(shape));
-            texts_.remove(*job);
         }
     });
     if (added == Worker::Added::Yes) return;
