@@ -69,8 +69,9 @@ public:
         Path chunks;
         std::int64_t n_tokens = 0;  // positions in them that match: all but, perhaps, the end of the last KV chunk
     };
-    /// Returns the KV chunks that begin like `tokens`, as far as their positions below `n_prefill` were computed as
-    /// Phase::Prefill, and the others as Phase::Decode. `n_prefill` must be a multiple of kChunkTokens.
+    /// Returns the longest path of KV chunks whose token ids are those at the start of `tokens`. Positions below
+    /// `n_prefill` must have been computed as Phase::Prefill, the others as Phase::Decode; the path ends before others.
+    /// `n_prefill` must be a multiple of kChunkTokens.
     [[nodiscard]] Match match(std::span<const TokenId> tokens, std::int64_t n_prefill) const;
 
     /// Begins another text: from now on keep() may drop KV chunks that the text before used.

@@ -107,7 +107,7 @@ TEST(DraftModel, WhatAPassTakesIsPlannedAndThenSeen) {
     }
 }
 
-// The first token behind a text that was restored must not wait for the draft model to read all of it.
+// The first token after a text that was restored must not wait for the draft model to read all of it.
 TEST(DraftModel, OfATextThatTheTargetHasOnlyTheEndIsRead) {
     const auto files = make_tiny_model({});
     CpuDevice device({.n_threads = 1});

@@ -182,7 +182,7 @@ def try_title(server, options, rng):
     middle = options.pairs // 2
     next_ratio = sorted(titled)[middle] / sorted(plain)[middle]
     title_ratio = sorted(titles)[middle] / sorted(alone)[middle]
-    print(f"title: next turn {sorted(plain)[middle]:.3f} s, behind a title {sorted(titled)[middle]:.3f} s: {next_ratio:.3f}x"
+    print(f"title: next turn {sorted(plain)[middle]:.3f} s, after a title {sorted(titled)[middle]:.3f} s: {next_ratio:.3f}x"
           f" ({n_plain} and {n_titled} tokens computed); title {sorted(titles)[middle]:.3f} s, alone"
           f" {sorted(alone)[middle]:.3f} s: {title_ratio:.3f}x")
     return next_ratio <= 1.1 and title_ratio <= 1.1

@@ -14,7 +14,7 @@ struct CommandSpec;
 struct LlamaOption {
     bool takes_next = false;  // the argument after the option is its value
     std::string note;         // for the user
-    std::string devices;      // value of --devices that the option stands for, if that is not given; empty: none
+    std::string devices;      // the value of --devices with the same effect; empty: there is none
 };
 
 /// Returns what becomes of the option `name` on the command line of `command`; nothing if it is no such option of

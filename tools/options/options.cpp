@@ -131,7 +131,7 @@ struct Rewritten {
 Rewritten rewritten(const CommandSpec& command, std::span<const std::string> arguments) {
     Rewritten result;
     CacheTypes cache_types;
-    std::string devices;  // that an option of llama.cpp stands for
+    std::string devices;  // value of --devices that -ngl 0 asks for; empty: it is not given
     for (std::size_t i = 0; i < arguments.size(); ++i) {
         std::string argument = arguments[i];
         if (argument == "--") {

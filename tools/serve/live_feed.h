@@ -1,5 +1,5 @@
 // The live view of the engine: GET /slipstream/live, a stream of events about every client's texts (prompt progress,
-// draft trees, link use) for the page and for whoever has the key.
+// draft trees, link use) for the page and any other client that has the key.
 //
 // The engine's thread reports; listeners get at most ten events a second. What is reported in between is summed up, and
 // only one tree is told, so an event has a bounded size. A listener that does not read loses events: nothing waits
