@@ -96,12 +96,16 @@ void rotate_write(ExecRef exec, const RotateWriteArgs& args) {
               args.cos_sin.rows() == n,
           "rotate_write of [{}, {}] and [{}, {}] by [{}, {}]", n, args.q.cols(), args.k.rows(), args.k.cols(),
           args.cos_sin.rows(), args.cos_sin.cols());
+    const ConstTensorView& of_q = args.q_cos_sin.empty() ? args.cos_sin : args.q_cos_sin;
+    CHECK(of_q.dtype == DType::F32 && of_q.rows() == n && of_q.cols() == args.cos_sin.cols(),
+          "rotate_write of queries by [{}, {}], of keys by [{}, {}]", of_q.rows(), of_q.cols(), args.cos_sin.rows(),
+          args.cos_sin.cols());
     if (const OpTable& ops = exec.device.ops(); ops.rotate_write != nullptr) return ops.rotate_write(exec, args);
     if (!args.q_norm.empty()) {
         norm_heads(exec, args.q, args.q_norm, args.eps);
         norm_heads(exec, args.k, args.k_norm, args.eps);
     }
-    rope(exec, {.x = args.q, .cos_sin = args.cos_sin, .head_dim = d, .layout = args.layout});
+    rope(exec, {.x = args.q, .cos_sin = of_q, .head_dim = d, .layout = args.layout});
     rope(exec, {.x = args.k, .cos_sin = args.cos_sin, .head_dim = d, .layout = args.layout});
     exec.device.ops().kv_write(exec, write);
 }

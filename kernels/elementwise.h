@@ -37,6 +37,7 @@ struct RopeTableArgs {
     const std::int32_t* positions = nullptr;    // [n_tokens], absolute
     const double* inverse_frequency = nullptr;  // [n_rotated / 2]
     float magnitude = 1.0F;                     // yarn, longrope
+    const float* factors = nullptr;             // [n_tokens] or null: multiply the cosines and sines of a token
     TensorView cos_sin;                         // [n_tokens, n_rotated], F32: the cosines, then the sines
 };
 void rope_table(ExecRef exec, const RopeTableArgs& args);
@@ -54,10 +55,11 @@ void rope(ExecRef exec, const RopeArgs& args);
 enum class GatedActivation : std::uint8_t {
     Silu,      // v / (1 + exp(-v)): SwiGLU
     GeluTanh,  // v / 2 * (1 + tanh(u)) with u = sqrt(2 / pi) * (v + 0.044715 v^3), which is v / (1 + exp(-2 u)): GeGLU
+    Sigmoid,   // 1 / (1 + exp(-v))
 };
 
 /// y = kind(gate) * up. y may be gate or up (in place). GeluTanh of -infinity is 0 (its limit) up to the smallest
-/// numbers of float; Silu is only defined for finite numbers.
+/// numbers of float; Silu and Sigmoid are only defined for finite numbers.
 struct GatedActivationArgs {
     ConstTensorView gate;  // [n_tokens, d_ff], F32
     ConstTensorView up;    // [n_tokens, d_ff], F32
@@ -67,10 +69,11 @@ struct GatedActivationArgs {
 };
 void gated_activation(ExecRef exec, const GatedActivationArgs& args);
 
-/// y += x.
+/// y += scale * x.
 struct AddArgs {
-    ConstTensorView x;  // [n_rows, d], F32
-    TensorView y;       // [n_rows, d], F32
+    ConstTensorView x;   // [n_rows, d], F32
+    TensorView y;        // [n_rows, d], F32
+    float scale = 1.0F;  // 1 changes no bit of x
 };
 void add(ExecRef exec, const AddArgs& args);
 

@@ -67,6 +67,18 @@ std::int64_t rows_per_piece(std::int64_t cols) {
     return v / (1.0F + exp_float(-v * (kThird * (v * v) + kFirst)));
 }
 
+[[gnu::always_inline]] inline float sigmoid(float v) {
+    const float negative = -v > 88.0F ? 88.0F : -v;
+    return 1.0F / (1.0F + exp_float(negative));
+}
+
+template <GatedActivation kKind>
+[[gnu::always_inline]] inline float activated(float v) {
+    if constexpr (kKind == GatedActivation::Silu) return silu(v);
+    if constexpr (kKind == GatedActivation::GeluTanh) return gelu_tanh(v);
+    return sigmoid(v);
+}
+
 template <GatedActivation kKind>
 [[gnu::always_inline]] inline void gate_rows(const GatedActivationArgs& args, std::int64_t begin, std::int64_t end) {
     const std::int64_t d = args.y.cols();
@@ -74,13 +86,18 @@ template <GatedActivation kKind>
         const float* gate = float_row(args.gate, row);
         const float* up = float_row(args.up, row);
         float* y = float_row(args.y, row);
-        for (std::int64_t i = 0; i < d; ++i)
-            y[i] = (kKind == GatedActivation::Silu ? silu(gate[i]) : gelu_tanh(gate[i])) * up[i];
+        for (std::int64_t i = 0; i < d; ++i) y[i] = activated<kKind>(gate[i]) * up[i];
     }
 }
 [[gnu::always_inline]] inline void gate_rows(const GatedActivationArgs& args, std::int64_t begin, std::int64_t end) {
-    args.kind == GatedActivation::Silu ? gate_rows<GatedActivation::Silu>(args, begin, end)
-                                       : gate_rows<GatedActivation::GeluTanh>(args, begin, end);
+    switch (args.kind) {
+        case GatedActivation::Silu:
+            return gate_rows<GatedActivation::Silu>(args, begin, end);
+        case GatedActivation::GeluTanh:
+            return gate_rows<GatedActivation::GeluTanh>(args, begin, end);
+        case GatedActivation::Sigmoid:
+            return gate_rows<GatedActivation::Sigmoid>(args, begin, end);
+    }
 }
 
 // Rows are cut into ranges of columns, since there may be a single row of a whole vocabulary.
@@ -151,14 +168,19 @@ void rope_table(ExecRef exec, const RopeTableArgs& args) {
     const std::int64_t half = args.cos_sin.cols() / 2;
     pool_of(exec).run(args.cos_sin.rows(), rows_per_piece(16 * half), [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t t = begin; t < end; ++t) {
-            float* row = float_row(args.cos_sin, t);
-            for (std::int64_t i = 0; i < half; ++i) {
-                const double angle = static_cast<double>(args.positions[t]) * args.inverse_frequency[i];
-                row[i] = static_cast<float>(std::cos(angle)) * args.magnitude;
-                row[half + i] = static_cast<float>(std::sin(angle)) * args.magnitude;
-            }
+            rope_row(args, t, float_row(args.cos_sin, t));
         }
     });
+}
+
+void rope_row(const RopeTableArgs& args, std::int64_t t, float* row) {
+    const std::int64_t half = args.cos_sin.cols() / 2;
+    const float magnitude = args.factors == nullptr ? args.magnitude : args.magnitude * args.factors[t];
+    for (std::int64_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(args.positions[t]) * args.inverse_frequency[i];
+        row[i] = static_cast<float>(std::cos(angle)) * magnitude;
+        row[half + i] = static_cast<float>(std::sin(angle)) * magnitude;
+    }
 }
 
 void rope(ExecRef exec, const RopeArgs& args) {
@@ -189,7 +211,7 @@ void add(ExecRef exec, const AddArgs& args) {
         for (std::int64_t row = begin; row < end; ++row) {
             const float* x = float_row(args.x, row);
             float* y = float_row(args.y, row);
-            for (std::int64_t i = 0; i < args.y.cols(); ++i) y[i] += x[i];
+            for (std::int64_t i = 0; i < args.y.cols(); ++i) y[i] += args.scale * x[i];
         }
     });
 }

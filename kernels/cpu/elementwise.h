@@ -24,6 +24,8 @@ void rope_table(ExecRef exec, const RopeTableArgs& args);
 void rope(ExecRef exec, const RopeArgs& args);
 void add(ExecRef exec, const AddArgs& args);
 void embed(ExecRef exec, const EmbedArgs& args);
+/// Writes row t of the output of rope_table() to `row`, [n_rotated]; for devices whose angles are made on the host.
+void rope_row(const RopeTableArgs& args, std::int64_t t, float* row);
 /// Writes row t of the output of embed() to `y`, [d_model]; for devices whose rows are gathered on the host.
 void embed_row(const EmbedArgs& args, std::int64_t t, float* y);
 

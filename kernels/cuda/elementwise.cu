@@ -170,9 +170,16 @@ __device__ __forceinline__ float gelu_tanh(float gate) {
     return v / (1.0F + gpu::exp_approx(-v * (kThird * (v * v) + kFirst)));
 }
 
+__device__ __forceinline__ float sigmoid(float v) {
+    const float negative = -v > 88.0F ? 88.0F : -v;
+    return 1.0F / (1.0F + gpu::exp_approx(negative));
+}
+
 template <GateKind kKind>
 __device__ __forceinline__ float activated(float gate) {
-    return kKind == GateKind::Silu ? silu(gate) : gelu_tanh(gate);
+    if constexpr (kKind == GateKind::Silu) return silu(gate);
+    if constexpr (kKind == GateKind::GeluTanh) return gelu_tanh(gate);
+    return sigmoid(gate);
 }
 
 // y = kind(gate) * up (GatedActivationLaunch). Grid: (fours of a row, rows).
@@ -213,14 +220,14 @@ __global__ void __launch_bounds__(kThreads) gate_and_prepare(const GatedActivati
     store_bf16_block(a.prepare, block, row, lane % 4, v);
 }
 
-// y += x (AddLaunch). Grid: (fours of a row, rows).
+// y += scale * x (AddLaunch). Grid: (fours of a row, rows).
 __global__ void __launch_bounds__(kThreads) add_rows(const AddLaunch a, const bool wide) {
     const int64_t at = 4 * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
     if (at >= a.d) return;
     for (int64_t row = blockIdx.y; row < a.n_rows; row += gridDim.y) {
         const Float4 x = load_four(a.x + row * a.x_stride, at, a.d, wide);
         Float4 y = load_four(a.y + row * a.y_stride, at, a.d, wide);
-        for (int e = 0; e < 4; ++e) y.x[e] = y.x[e] + x.x[e];
+        for (int e = 0; e < 4; ++e) y.x[e] = y.x[e] + a.scale * x.x[e];
         store_four(a.y + row * a.y_stride, at, a.d, wide, y);
     }
 }
@@ -282,6 +289,8 @@ void launch_gated_activation(const GatedActivationLaunch& a, void* stream) {
             return start_gate<GateKind::Silu>(a, stream);
         case GateKind::GeluTanh:
             return start_gate<GateKind::GeluTanh>(a, stream);
+        case GateKind::Sigmoid:
+            return start_gate<GateKind::Sigmoid>(a, stream);
     }
 }
 

@@ -43,7 +43,7 @@ struct RopeLaunch {
 };
 void launch_rope(const RopeLaunch& launch, void* stream);
 
-enum class GateKind : std::int32_t { Silu, GeluTanh };
+enum class GateKind : std::int32_t { Silu, GeluTanh, Sigmoid };
 
 struct GatedActivationLaunch {
     std::int64_t n_rows = 0;
@@ -66,6 +66,7 @@ struct AddLaunch {
     std::int64_t x_stride = 0;
     float* y = nullptr;  // [n_rows, d]
     std::int64_t y_stride = 0;
+    float scale = 1.0F;  // of x
 };
 void launch_add(const AddLaunch& launch, void* stream);
 

@@ -54,6 +54,9 @@ __device__ __forceinline__ Pair pair_of(const RotateWriteLaunch& a, int i) {
     const int half = a.n_rotated / 2;
     return a.pairs == RopePairs::Half ? Pair{i, i + half} : Pair{2 * i, 2 * i + 1};
 }
+__device__ __forceinline__ const float* angles_of(const RotateWriteLaunch& a, int64_t token, bool queries) {
+    return queries ? a.q_cos_sin + token * a.q_cos_sin_stride : a.cos_sin + token * a.cos_sin_stride;
+}
 struct Turned {
     float first;
     float second;
@@ -71,7 +74,7 @@ __global__ void __launch_bounds__(kThreads) rotate_write_rows(const RotateWriteL
     const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
     const int64_t token = blockIdx.y;
     const int half = a.n_rotated / 2;
-    const float* angles = a.cos_sin + token * a.cos_sin_stride;
+    const float* angles = angles_of(a, token, blockIdx.z == 0);
     if (blockIdx.z == 0) {
         if (at >= a.n_q_heads * half) return;
         float* head = a.q + token * a.q_stride + at / half * a.write.head_dim;
@@ -199,7 +202,7 @@ __global__ void __launch_bounds__(kThreads) norm_rotate_write_rows(const RotateW
     const float* weight = queries ? a.q_norm : a.k_norm;
     const float factor = weight == nullptr ? 1.0F : norm_factor(from, d, a.eps);
     const auto normed = [&](int i) { return weight == nullptr ? from[i] : from[i] * factor * weight[i]; };
-    const float* angles = a.cos_sin + token * a.cos_sin_stride;
+    const float* angles = angles_of(a, token, queries);
     const auto each = [&](const auto& store) {
         for (int i = lane; i < a.n_rotated / 2; i += 32) {
             const Pair pair = pair_of(a, i);

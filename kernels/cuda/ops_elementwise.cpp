@@ -18,6 +18,18 @@ std::int64_t stride_floats(const View& view) {
     return static_cast<std::int64_t>(view.row_stride_bytes / sizeof(float));
 }
 
+GateKind gate_kind(GatedActivation kind) {
+    switch (kind) {
+        case GatedActivation::Silu:
+            return GateKind::Silu;
+        case GatedActivation::GeluTanh:
+            return GateKind::GeluTanh;
+        case GatedActivation::Sigmoid:
+            return GateKind::Sigmoid;
+    }
+    check_failed(__FILE__, __LINE__, "kind", "no such gate");
+}
+
 }  // namespace
 
 void rms_norm(ExecRef exec, const RmsNormArgs& args) {
@@ -59,17 +71,16 @@ void gated_activation(ExecRef exec, const GatedActivationArgs& args) {
     Op op(exec);
     if (args.y.rows() == 0 || args.y.cols() == 0) return;
     Preparation preparation(op, args.next, args.y);
-    const GatedActivationLaunch launch{
-        .n_rows = args.y.rows(),
-        .d = args.y.cols(),
-        .gate = float_row(args.gate, 0),
-        .gate_stride = stride_floats(args.gate),
-        .up = float_row(args.up, 0),
-        .up_stride = stride_floats(args.up),
-        .y = float_row(args.y, 0),
-        .y_stride = stride_floats(args.y),
-        .prepare = preparation.target(),
-        .kind = args.kind == GatedActivation::Silu ? GateKind::Silu : GateKind::GeluTanh};
+    const GatedActivationLaunch launch{.n_rows = args.y.rows(),
+                                       .d = args.y.cols(),
+                                       .gate = float_row(args.gate, 0),
+                                       .gate_stride = stride_floats(args.gate),
+                                       .up = float_row(args.up, 0),
+                                       .up_stride = stride_floats(args.up),
+                                       .y = float_row(args.y, 0),
+                                       .y_stride = stride_floats(args.y),
+                                       .prepare = preparation.target(),
+                                       .kind = gate_kind(args.kind)};
     op.launch(&Module::gated_activation, launch,
               [&] { return fmt::format("gated_activation [{}, {}]", args.y.rows(), args.y.cols()); });
     preparation.keep();
@@ -83,7 +94,8 @@ void add(ExecRef exec, const AddArgs& args) {
                            .x = float_row(args.x, 0),
                            .x_stride = stride_floats(args.x),
                            .y = float_row(args.y, 0),
-                           .y_stride = stride_floats(args.y)};
+                           .y_stride = stride_floats(args.y),
+                           .scale = args.scale};
     op.launch(&Module::add, launch, [&] { return fmt::format("add [{}, {}]", args.y.rows(), args.y.cols()); });
 }
 

@@ -2,7 +2,6 @@
 // computed in double. The device's host threads write both to pinned memory, from where they are copied in stream
 // order.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 #include "kernels/cpu/elementwise.h"
@@ -39,15 +38,7 @@ void rope_table(ExecRef exec, const RopeTableArgs& args) {
             auto* rows = reinterpret_cast<float*>(out);
             const std::int64_t piece = std::max<std::int64_t>(1, 1024 / std::max<std::int64_t>(1, half));
             op.device().pool().run(n, piece, [&](std::int64_t begin, std::int64_t end, int) {
-                for (std::int64_t t = begin; t < end; ++t) {
-                    float* row = rows + t * 2 * half;
-                    const auto position = static_cast<double>(args.positions[first + t]);
-                    for (std::int64_t i = 0; i < half; ++i) {
-                        const double angle = position * args.inverse_frequency[i];
-                        row[i] = static_cast<float>(std::cos(angle)) * args.magnitude;
-                        row[half + i] = static_cast<float>(std::sin(angle)) * args.magnitude;
-                    }
-                }
+                for (std::int64_t t = begin; t < end; ++t) cpu::rope_row(args, first + t, rows + t * 2 * half);
             });
         });
 }

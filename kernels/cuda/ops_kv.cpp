@@ -55,6 +55,7 @@ void kv_write(ExecRef exec, const KvWriteArgs& args) {
 
 void rotate_write(ExecRef exec, const RotateWriteArgs& args) {
     Op op(exec);
+    const ConstTensorView& of_q = args.q_cos_sin.empty() ? args.cos_sin : args.q_cos_sin;
     for (std::int64_t first = 0; first < args.k.rows(); first += kMostRows) {
         const std::int64_t n = std::min(kMostRows, args.k.rows() - first);
         const RotateWriteLaunch launch{
@@ -66,6 +67,8 @@ void rotate_write(ExecRef exec, const RotateWriteArgs& args) {
             .q_stride = stride_floats(args.q),
             .cos_sin = float_row(args.cos_sin, first),
             .cos_sin_stride = stride_floats(args.cos_sin),
+            .q_cos_sin = float_row(of_q, first),
+            .q_cos_sin_stride = stride_floats(of_q),
             .q_norm = args.q_norm.empty() ? nullptr : float_row(args.q_norm, 0),
             .k_norm = args.k_norm.empty() ? nullptr : float_row(args.k_norm, 0),
             .eps = args.eps};

@@ -41,9 +41,11 @@ struct Family {
     void (*set_published)(ModelConfig& config, std::int64_t window) = nullptr;
 
     // Hugging Face directories.
-    std::string_view hf_class;        // in "architectures"
-    std::string_view hf_model_type;   // "model_type", for files without "architectures"
-    std::string_view hf_outer_class;  // of models with more than text, with the fields of this family in "text_config"
+    std::string_view hf_class;       // in "architectures"; empty: such models are served inside larger ones only
+    std::string_view hf_model_type;  // "model_type", for files without "architectures"
+    // Of models with more than text, with the fields of this family in "text_config". Families may share one: the
+    // "model_type" inside chooses, and without it the first of them is meant.
+    std::string_view hf_outer_class;
     HfDefaults hf_defaults;
     TensorNames hf_names;
     /// Reads the fields that only this family has, and those whose meaning it changes. The layers of `config` are all
@@ -66,8 +68,10 @@ struct Family {
 };
 
 // All families, in the order in which messages list them; each is defined in a file of families/.
-extern const Family kLlama, kMistral, kQwen2, kQwen3, kPhi3, kGemma2, kGemma3;
-inline constexpr std::array kFamilies{&kLlama, &kMistral, &kQwen2, &kQwen3, &kPhi3, &kGemma2, &kGemma3};
+extern const Family kLlama, kMistral, kMistral3, kQwen2, kQwen3, kPhi3, kGemma2, kGemma3, kMuseGlimmer, kSmolLm3,
+    kGranite;
+inline constexpr std::array kFamilies{&kLlama,  &kMistral, &kMistral3,    &kQwen2,   &kQwen3,  &kPhi3,
+                                      &kGemma2, &kGemma3,  &kMuseGlimmer, &kSmolLm3, &kGranite};
 
 /// Returns the family of ModelConfig::family (CHECKed to exist).
 [[nodiscard]] const Family& find_family(std::string_view name);

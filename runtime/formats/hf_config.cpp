@@ -32,16 +32,26 @@ FamilyChoice family_of(const JsonFields& fields) {
         class_name = names->front().get<std::string>();
     }
     const std::string model_type = fields.string("model_type").value_or("");
+    std::string inner_type;
     if (class_name.empty() && model_type.empty())
         fields.fail("architectures", "is missing; is this a language model's config.json?");
     std::vector<std::string_view> served;
+    std::vector<std::string_view> served_inside;
     for (const Family* family : kFamilies) {
-        const bool is_outer = !class_name.empty() && family->hf_outer_class == class_name;
-        if (is_outer && fields.object("text_config") == nullptr) fields.fail("text_config", "is missing");
-        if (is_outer || (class_name.empty() ? family->hf_model_type == model_type : family->hf_class == class_name))
-            return {*family, is_outer};
-        served.push_back(family->hf_class);
+        if (!class_name.empty() && family->hf_outer_class == class_name) {
+            const auto* text = fields.object("text_config");
+            if (text == nullptr) fields.fail("text_config", "is missing");
+            inner_type = JsonFields(*text, fields.name()).string("model_type").value_or("");
+            if (inner_type.empty() || inner_type == family->hf_model_type) return {*family, true};
+            served_inside.push_back(family->hf_model_type);
+        }
+        if ((class_name.empty() ? family->hf_model_type == model_type : family->hf_class == class_name))
+            return {*family, false};
+        served.push_back(family->hf_class.empty() ? family->hf_outer_class : family->hf_class);
     }
+    if (!served_inside.empty())
+        throw Unsupported(fmt::format("{}: text model \"{}\" inside \"{}\" is not served (served: {})", fields.name(),
+                                      printable(inner_type), printable(class_name), fmt::join(served_inside, ", ")));
     throw Unsupported(fmt::format("{}: architecture \"{}\" is not served (served: {})", fields.name(),
                                   printable(class_name.empty() ? model_type : class_name), fmt::join(served, ", ")));
 }
@@ -56,16 +66,23 @@ void refuse_what_is_not_served(const JsonFields& fields, const HfDefaults& defau
     }
     if (fields.boolean("mlp_bias").value_or(false))
         throw Unsupported(fmt::format("{}: mlp_bias (a bias in the feed-forward part) is not served", fields.name()));
-    if (const auto* quantization = fields.object("quantization_config")) {
-        const JsonFields inner(*quantization, fields.name());
-        throw Unsupported(
-            fmt::format("{}: weights quantised by \"{}\" are not served; use F32, F16, BF16 or a GGUF file",
-                        fields.name(), printable(inner.string("quant_method").value_or("?"))));
-    }
     for (const char* key : {"num_experts", "num_local_experts"})
         if (const auto n_experts = fields.integer(key); n_experts && *n_experts > 0)
             throw Unsupported(
                 fmt::format("{}: a mixture of {} experts, which is not served", fields.name(), *n_experts));
+}
+
+// `outer` is the whole file: a nested text model may have the field beside it.
+void refuse_quantised_weights(const JsonFields& text, const JsonFields& outer) {
+    for (const JsonFields* fields : {&text, &outer}) {
+        const auto* quantization = fields->object("quantization_config");
+        if (quantization == nullptr) continue;
+        const JsonFields inner(*quantization, fields->name());
+        throw Unsupported(fmt::format(
+            "{}: weights quantised by \"{}\" are not served; use a directory of this model in F32, F16 or BF16, or a "
+            "GGUF file of it",
+            fields->name(), printable(inner.string("quant_method").value_or("?"))));
+    }
 }
 
 std::int64_t read_head_dim(const JsonFields& fields, const HfDefaults& defaults, std::int64_t d_model,
@@ -122,6 +139,7 @@ HfConfig parse_hf_config(std::string_view json_text, const std::string& name) {
     const HfDefaults& defaults = family.hf_defaults;
     const JsonFields fields(is_nested ? *outer.object("text_config") : json, name);
     refuse_what_is_not_served(fields, defaults);
+    refuse_quantised_weights(fields, outer);
     HfConfig result;
     result.is_nested = is_nested;
     ModelConfig& config = result.model;
@@ -142,9 +160,10 @@ HfConfig parse_hf_config(std::string_view json_text, const std::string& name) {
     attention.head_dim = read_head_dim(fields, defaults, config.d_model, attention.n_q_heads);
     config.rms_eps = static_cast<float>(std::clamp(fields.number("rms_norm_eps").value_or(defaults.rms_eps), 0.0, 2.0));
     config.rope_layout = RopeLayout::Half;
-    config.tied_embeddings = read_either(fields, outer, [](const JsonFields& from) {
-                                 return from.boolean("tie_word_embeddings");
-                             }).value_or(defaults.tied_embeddings);
+    const auto tied =
+        read_either(fields, outer, [](const JsonFields& from) { return from.boolean("tie_word_embeddings"); });
+    config.tied_embeddings = tied.value_or(defaults.tied_embeddings);
+    result.is_tied_without_head = is_nested && !tied;
     config.ropes = {read_hf_rope(fields, defaults, config.context_tokens, attention.head_dim,
                                  defaults.rope_by_layer_type ? "full_attention" : nullptr)};
     result.dtype = read_either(fields, outer, read_dtype);

@@ -17,8 +17,9 @@ namespace slipstream {
 
 /// The contents of a config.json.
 struct HfConfig {
-    ModelConfig model;       // validated; kv_dtype is `dtype`, or F16 without one
-    bool is_nested = false;  // the text model of a larger one, whose tensor names have a prefix
+    ModelConfig model;                  // validated; kv_dtype is `dtype`, or F16 without one
+    bool is_nested = false;             // the text model of a larger one, whose tensor names have a prefix
+    bool is_tied_without_head = false;  // the head is tied if the file has no tensor for it
     BindingRules biases{BiasRule::Forbidden, BiasRule::Forbidden};
     std::optional<DType> dtype;  // "torch_dtype" or "dtype"; nothing: not given, or another type
     std::optional<std::int64_t> bos_id;

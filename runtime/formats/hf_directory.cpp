@@ -2,6 +2,7 @@
 // files that model.safetensors.index.json lists.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -166,6 +167,10 @@ ModelContents open_hf_directory(const fs::path& directory) {
     add_config_metadata(model, text_of(config_file), config_path.string());
     add_weights(model, directory);
     if (config.is_nested) strip_nesting(model.tensors);
+    const TensorNames& names = find_family(config.model.family).hf_names;
+    if (config.is_tied_without_head && !config.model.tied_embeddings)
+        config.model.tied_embeddings =
+            std::ranges::find(model.tensors, names[TensorRole::LmHead], &FileTensor::name) == model.tensors.end();
     model.config = std::move(config.model);
     model.config.kv_dtype = kv_type(model, config);
     if (model.config.name.empty()) model.config.name = fs::absolute(directory / "").parent_path().filename().string();
@@ -178,7 +183,7 @@ ModelContents open_hf_directory(const fs::path& directory) {
     std::erase_if(ends, [&](TokenId id) { return id >= model.config.vocab; });
     if (config.bos_id && *config.bos_id < model.config.vocab) model.tokenizer_source.bos_id = config.bos_id;
     find_tokenizer(model, directory);
-    model.names = &find_family(model.config.family).hf_names;
+    model.names = &names;
     model.rules = config.biases;
     return model;
 }

@@ -83,10 +83,22 @@ void add_config(Digest& digest, const ModelConfig& config) {
     for (const float value : {config.rms_eps, config.norm_offset, config.embedding_scale, config.logit_softcap})
         digest.number(value);
     digest.number(config.rope_layout);
+    // Fields that were added later are hashed only where they change something, so that earlier fingerprints stay.
+    const auto add_changed = [&](std::string_view name, double value, double neutral) {
+        if (value == neutral) return;
+        digest.text(name);
+        digest.number(value);
+    };
+    add_changed("post_norm_eps", config.post_norm_eps, 0.0);
+    add_changed("offsets_layer_norms_only", config.offsets_layer_norms_only ? 1.0 : 0.0, 0.0);
+    add_changed("residual_scale", config.residual_scale, 1.0);
+    add_changed("logit_scale", config.logit_scale, 1.0);
     for (const RopeConfig& rope : config.ropes) {
         digest.number(rope.theta);
         digest.number(rope.n_rotated);
         add_scaling(digest, rope.scaling);
+        add_changed("query_growth", rope.query_growth, 0.0);
+        add_changed("query_growth_period", static_cast<double>(rope.query_growth_period), 0.0);
     }
     for (const LayerConfig& layer : config.layers) {
         const AttentionConfig& attention = layer.attention();
@@ -96,6 +108,7 @@ void add_config(Digest& digest, const ModelConfig& config) {
         digest.number(attention.rope);
         digest.number(attention.scale());
         digest.number(attention.softcap);
+        add_changed("output_gate", attention.output_gate ? 1.0 : 0.0, 0.0);
         digest.number(layer.feed_forward.activation);
     }
 }

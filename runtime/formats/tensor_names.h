@@ -28,15 +28,17 @@ struct TensorNames {
 
 namespace tensor_names {
 
-inline constexpr std::array<std::string_view, 6> kHfForeignInLayer{"mlp.gate.weight",
+inline constexpr std::array<std::string_view, 7> kHfForeignInLayer{"mlp.gate.weight",
                                                                    "self_attn.sinks",
+                                                                   "self_attn.gate_proj.weight",
                                                                    "self_attn.q_norm.weight",
                                                                    "self_attn.k_norm.weight",
                                                                    "pre_feedforward_layernorm.weight",
                                                                    "post_feedforward_layernorm.weight"};
-inline constexpr std::array<std::string_view, 6> kGgufForeignInLayer{
+inline constexpr std::array<std::string_view, 7> kGgufForeignInLayer{
     "attn_sinks.weight",    "ffn_gate_inp.weight", "post_attention_norm.weight",
-    "post_ffw_norm.weight", "attn_q_norm.weight",  "attn_k_norm.weight"};
+    "post_ffw_norm.weight", "attn_q_norm.weight",  "attn_k_norm.weight",
+    "attn_gate.weight"};
 
 /// Names of pre-norm decoders in Hugging Face directories.
 [[nodiscard]] constexpr TensorNames hugging_face() {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,12 +27,14 @@ public:
     ModelWeights run() const {
         ModelWeights weights;
         for (const TensorInfo& info : kModelTensors) {
+            if (names_[info.role].empty()) continue;
             const bool tied = info.role == TensorRole::LmHead && config_.tied_embeddings;
             weights.tensor(0, info.role) = tied ? weights.token_embedding : find(name_of(info.role), info, 0);
         }
         for (const TensorInfo& info : kModelTensors) refuse_bias(names_[info.role], "");
         weights.layers.reserve(config_.layers.size());
         for (std::int64_t i = 0; i < config_.n_layers(); ++i) weights.layers.push_back(layer(i));
+        bind_constants(weights);
         return weights;
     }
 
@@ -59,6 +62,23 @@ private:
     [[nodiscard]] ConstTensorView find(const std::string& name, const TensorInfo& info, std::int64_t layer) const {
         return find(name, info.is_matrix() ? dim_size(info.rows, config_, layer) : 0,
                     dim_size(info.cols, config_, layer));
+    }
+
+    // Gives the norms of the rules vectors of their value, in memory that the weights own.
+    void bind_constants(ModelWeights& weights) const {
+        auto memory = std::make_shared<std::vector<std::vector<float>>>();
+        const auto bind = [&](const TensorInfo& info, std::int64_t layer) {
+            const std::optional<float>& value = rules_.constants[info.role];
+            if (!value) return;
+            const std::int64_t n = dim_size(info.cols, config_, layer);
+            const std::vector<float>& values = memory->emplace_back(static_cast<std::size_t>(n), *value);
+            weights.tensor(layer, info.role) =
+                vector_view(reinterpret_cast<const std::byte*>(values.data()), DType::F32, n);
+        };
+        for (const TensorInfo& info : kModelTensors) bind(info, 0);
+        for (std::int64_t layer = 0; layer < config_.n_layers(); ++layer)
+            for (const TensorInfo& info : kLayerTensors) bind(info, layer);
+        if (!memory->empty()) weights.constants = std::move(memory);
     }
 
     // Throws if the tensor `full_name` is there and `name`, its name inside a layer, belongs to no role of the family.

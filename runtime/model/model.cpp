@@ -25,6 +25,13 @@ void for_each_small_tensor(Weights& weights, const Fn& fn) {
     });
 }
 
+// Returns what is added to the weights of a tensor: only norms have an offset.
+float norm_offset(const TensorInfo& info, const ModelConfig& config) {
+    const bool is_layer_norm = info.cols == TensorDim::Model && info.role < TensorRole::TokenEmbedding;
+    if (info.kind != TensorKind::Norm || (config.offsets_layer_norms_only && !is_layer_norm)) return 0.0F;
+    return config.norm_offset;
+}
+
 // Returns the items of the model: cut anew, or those of the model that it shares with, where own items get their own
 // rounding.
 std::vector<WeightItem> items_of(const ModelWeights& weights, const LoadOptions& options) {
@@ -135,8 +142,9 @@ void Model::widen_small_tensors(MemoryTag tag) {
     std::byte* at = small_tensors_.data();
     for_each_small_tensor(weights_, [&](const TensorInfo& info, ConstTensorView& view) {
         cpu::dequantize_row(view.dtype, view.data, row, view.cols());
-        if (info.kind == TensorKind::Norm)
-            for (float& weight : std::span(row, static_cast<std::size_t>(view.cols()))) weight += config_.norm_offset;
+        const float offset = norm_offset(info, config_);
+        const float scale = info.role == TensorRole::OutputNorm ? config_.logit_scale : 1.0F;
+        for (float& weight : std::span(row, static_cast<std::size_t>(view.cols()))) weight = (weight + offset) * scale;
         row += view.cols();
         view = vector_view(static_cast<const std::byte*>(at), DType::F32, view.cols());
         at += row_bytes(DType::F32, view.cols());

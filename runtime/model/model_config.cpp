@@ -61,17 +61,26 @@ void check_layer(const ModelConfig& config, const LayerConfig& layer) {
     if (attention.scale_dim != 0.0 && !(attention.scale_dim >= 1e-3 && attention.scale_dim <= 1e6))
         throw FormatError(fmt::format("the scale of attention scores is {}^-0.5", attention.scale_dim));
     check_softcap("attention scores", attention.softcap);
+    if (attention.rope == kNoRope) return;
     CHECK(attention.rope < config.ropes.size(), "rope {} of {}", attention.rope, config.ropes.size());
-    const std::int64_t n_rotated = config.ropes[attention.rope].n_rotated;
+    const RopeConfig& rope = config.ropes[attention.rope];
+    const std::int64_t n_rotated = rope.n_rotated;
     if (n_rotated < 2 || n_rotated % 2 != 0 || n_rotated > attention.head_dim)
         throw FormatError(fmt::format("rope turns {} elements of a head of {}; an even number from 2 to {} is needed",
                                       n_rotated, attention.head_dim, attention.head_dim));
+    if (rope.query_growth != 0.0 && n_rotated != attention.head_dim)
+        throw FormatError(fmt::format("queries grow with the position, and rope turns only {} of {} elements of a head",
+                                      n_rotated, attention.head_dim));
 }
 
 void check_rope(const RopeConfig& rope) {
     if (rope.n_rotated < 2 || rope.n_rotated % 2 != 0)
         throw FormatError(fmt::format("rope turns {} elements of a head; an even number is needed", rope.n_rotated));
     if (!(rope.theta >= 1.0 && rope.theta < 1e15)) throw FormatError(fmt::format("rope theta is {}", rope.theta));
+    if (rope.query_growth != 0.0 &&
+        !(rope.query_growth > 0.0 && rope.query_growth <= 100.0 && rope.query_growth_period >= 1))
+        throw FormatError(fmt::format("queries grow by {} every {} positions; 0 to 100 and 1 or more are needed",
+                                      rope.query_growth, rope.query_growth_period));
     const RopeScaling& scaling = rope.scaling;
     if (!(scaling.factor > 0.0 && scaling.factor < 1e6))
         throw FormatError(fmt::format("the rope scaling factor is {}", scaling.factor));
@@ -106,6 +115,11 @@ void check_softcap(std::string_view what, double softcap) {
         throw FormatError(fmt::format("the softcap of {} is {}; 0.001 to 1000000 can be served", what, softcap));
 }
 
+void check_scale(std::string_view what, double scale) {
+    if (!(scale >= 1e-6 && scale <= 1e6))
+        throw FormatError(fmt::format("the scale of {} is {}; 0.000001 to 1000000 can be served", what, scale));
+}
+
 void check_layer_count(std::int64_t n_layers) {
     check_size("n_layers", n_layers, 4096);
 }
@@ -119,6 +133,11 @@ void validate(const ModelConfig& config) {
     check_sums(config);
     if (!(config.rms_eps > 0.0F && config.rms_eps < 1.0F))
         throw FormatError(fmt::format("the norm's epsilon is {}", config.rms_eps));
+    if (!(config.post_norm_eps >= 0.0F && config.post_norm_eps < 1.0F))
+        throw FormatError(fmt::format("the epsilon of norms after attention is {}", config.post_norm_eps));
+    check_scale("the token embedding", config.embedding_scale);
+    check_scale("the residual stream", config.residual_scale);
+    check_scale("logits", config.logit_scale);
     check_softcap("logits", config.logit_softcap);
     for (const RopeConfig& rope : config.ropes) check_rope(rope);
 }

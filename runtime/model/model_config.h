@@ -44,17 +44,30 @@ struct RopeConfig {
     double theta = 10000.0;
     std::int64_t n_rotated = 0;  // elements of a head that rotate, <= head_dim
     RopeScaling scaling{};
+    // Growth of queries: after its rotation, a query at position p is multiplied by
+    // 1 + query_growth * ln(1 + floor(p / query_growth_period)).
+    double query_growth = 0.0;             // 0: none; else all elements of a head rotate
+    std::int64_t query_growth_period = 0;  // positions
+
+    /// Returns the factor of queries at `position`.
+    [[nodiscard]] double query_factor(std::int64_t position) const {
+        if (query_growth == 0.0) return 1.0;
+        return 1.0 + query_growth * std::log1p(static_cast<double>(position / query_growth_period));
+    }
 };
+
+inline constexpr std::size_t kNoRope = SIZE_MAX;  // AttentionConfig::rope of layers that do not encode positions
 
 /// First half of a layer: grouped-query attention.
 struct AttentionConfig {
     std::int64_t n_q_heads = 0;
     std::int64_t n_kv_heads = 0;
     std::int64_t head_dim = 0;
-    std::int64_t window = 0;  // sliding window: a query sees the last `window` positions, its own included; 0: all
-    std::size_t rope = 0;     // index in ModelConfig::ropes
-    double scale_dim = 0.0;   // products of queries and keys are multiplied by scale_dim^-0.5; 0: head_dim
-    float softcap = 0.0F;     // above 0: a scaled product s becomes softcap * tanh(s / softcap)
+    std::int64_t window = 0;   // sliding window: a query sees the last `window` positions, its own included; 0: all
+    std::size_t rope = 0;      // index in ModelConfig::ropes, or kNoRope
+    double scale_dim = 0.0;    // products of queries and keys are multiplied by scale_dim^-0.5; 0: head_dim
+    float softcap = 0.0F;      // above 0: a scaled product s becomes softcap * tanh(s / softcap)
+    bool output_gate = false;  // the result is multiplied by sigmoid(AttnGate x) before the output matrix
 
     [[nodiscard]] std::int64_t q_cols() const { return n_q_heads * head_dim; }
     [[nodiscard]] std::int64_t kv_cols() const { return n_kv_heads * head_dim; }
@@ -88,9 +101,13 @@ struct ModelConfig {
     std::int64_t vocab = 0;
     std::int64_t context_tokens = 0;  // context that the model was trained for
     float rms_eps = 1e-5F;
-    float norm_offset = 0.0F;      // added to the weights of all norms when they are loaded
-    float embedding_scale = 1.0F;  // multiplies the rows of the token embedding
-    float logit_softcap = 0.0F;    // above 0: a logit z becomes logit_softcap * tanh(z / logit_softcap)
+    float post_norm_eps = 0.0F;             // of the norms after attention and feed-forward; 0: rms_eps
+    float norm_offset = 0.0F;               // added to the weights of all norms when they are loaded
+    bool offsets_layer_norms_only = false;  // norm_offset is for norms of d_model elements in layers, not for others
+    float embedding_scale = 1.0F;           // multiplies the rows of the token embedding
+    float residual_scale = 1.0F;  // multiplies the result of half a layer before it is added to the residual stream
+    float logit_scale = 1.0F;     // multiplies logits, before logit_softcap; the output norm's weights get it at load
+    float logit_softcap = 0.0F;   // above 0: a logit z becomes logit_softcap * tanh(z / logit_softcap)
     RopeLayout rope_layout = RopeLayout::Half;
     std::vector<RopeConfig> ropes{RopeConfig{}};
     std::vector<LayerConfig> layers;
@@ -128,6 +145,8 @@ struct ModelConfig {
 
 /// Throws FormatError unless `softcap` is 0 (none) or a number that kernels can divide by in float.
 void check_softcap(std::string_view what, double softcap);
+/// Throws FormatError unless `scale` is a number that values can be multiplied by in float.
+void check_scale(std::string_view what, double scale);
 /// Throws FormatError unless `n_layers` is a possible number of layers. Call it before ModelConfig::layers gets that
 /// many.
 void check_layer_count(std::int64_t n_layers);

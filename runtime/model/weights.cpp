@@ -28,6 +28,8 @@ const ConstTensorView& ModelWeights::tensor(std::int64_t layer, TensorRole role)
     switch (role) {
         case TensorRole::TokenEmbedding:
             return token_embedding;
+        case TensorRole::EmbeddingNorm:
+            return embedding_norm;
         case TensorRole::OutputNorm:
             return output_norm;
         case TensorRole::LmHead:

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -27,7 +28,8 @@ enum class TensorRole : std::uint8_t {
     KBias,
     V,
     VBias,
-    QNorm,  // of each head, before RoPE
+    AttnGate,  // sigmoid of its product multiplies the attention's result before the output matrix
+    QNorm,     // of each head, before RoPE
     KNorm,
     AttnOut,
     AttnOutBias,
@@ -39,6 +41,7 @@ enum class TensorRole : std::uint8_t {
     FfnPostNorm,  // of the feed-forward's result
     // of the model
     TokenEmbedding,
+    EmbeddingNorm,  // of the embedding's rows
     OutputNorm,
     LmHead,  // the token embedding if the two are tied
 };
@@ -88,6 +91,8 @@ inline constexpr std::array kLayerTensors{
     TensorInfo{TensorRole::V, TensorKind::Matrix, "the value matrix", TensorDim::Kv, TensorDim::Model,
                ReadStage::BeforeKv},
     TensorInfo{TensorRole::VBias, TensorKind::Bias, "the value bias", TensorDim::One, TensorDim::Kv},
+    TensorInfo{TensorRole::AttnGate, TensorKind::Matrix, "the attention gate", TensorDim::Q, TensorDim::Model,
+               ReadStage::BeforeKv},
     TensorInfo{TensorRole::QNorm, TensorKind::Norm, "the query norm", TensorDim::One, TensorDim::HeadDim},
     TensorInfo{TensorRole::KNorm, TensorKind::Norm, "the key norm", TensorDim::One, TensorDim::HeadDim},
     TensorInfo{TensorRole::AttnOut, TensorKind::Matrix, "the attention output", TensorDim::Model, TensorDim::Q,
@@ -113,6 +118,7 @@ inline constexpr std::array kLayerTensors{
 inline constexpr std::array kModelTensors{
     TensorInfo{TensorRole::TokenEmbedding, TensorKind::Matrix, "the token embedding", TensorDim::Vocab,
                TensorDim::Model},
+    TensorInfo{TensorRole::EmbeddingNorm, TensorKind::Norm, "the embedding norm", TensorDim::One, TensorDim::Model},
     TensorInfo{TensorRole::OutputNorm, TensorKind::Norm, "the output norm", TensorDim::One, TensorDim::Model},
     TensorInfo{TensorRole::LmHead, TensorKind::Matrix, "the LM head", TensorDim::Vocab, TensorDim::Model,
                ReadStage::LmHead},
@@ -132,9 +138,12 @@ private:
 /// Norms and biases may come as F32, F16 or BF16; they are widened when the model is loaded onto a device.
 struct ModelWeights {
     ConstTensorView token_embedding;  // [vocab, d_model]
+    ConstTensorView embedding_norm;   // [d_model]; empty: none
     std::vector<LayerWeights> layers;
     ConstTensorView output_norm;  // [d_model]
     ConstTensorView lm_head;      // [vocab, d_model]; equal to token_embedding if tied
+    // The memory of norms that files do not have, because all their weights are one number; null: there are none.
+    std::shared_ptr<const std::vector<std::vector<float>>> constants{};
 
     /// Returns the tensor of a role; `layer` in [0, n_layers), ignored for roles of the model.
     [[nodiscard]] const ConstTensorView& tensor(std::int64_t layer, TensorRole role) const;
@@ -144,7 +153,8 @@ struct ModelWeights {
 };
 
 /// Calls fn(info, layer, view) for every tensor that the model has: the token embedding, those of layer 0, 1, ..., the
-/// output norm, the LM head. `layer` is n_layers for tensors of the model. `Weights`: ModelWeights or const.
+/// other ones of the model in the order of kModelTensors. `layer` is n_layers for tensors of the model. `Weights`:
+/// ModelWeights or const.
 template <typename Weights, typename Fn>
 void for_each_tensor(Weights& weights, const Fn& fn) {
     const auto n_layers = static_cast<std::int64_t>(weights.layers.size());

@@ -15,6 +15,11 @@ struct Size {
     std::size_t bytes = 0;
 };
 
+// Returns the columns of CosSin that a rotary embedding has: one table, or one for keys and one for queries.
+std::int64_t rope_columns(const RopeConfig& rope) {
+    return rope.query_growth == 0.0 ? rope.n_rotated : 2 * rope.n_rotated;
+}
+
 Size size_of(Activation which, const ModelConfig& config, const ActivationLimits& limits) {
     const auto matrix = [](std::string_view what, std::int64_t n_rows, std::int64_t cols) {
         return Size{what, n_rows * row_bytes(DType::F32, cols)};
@@ -43,13 +48,17 @@ Size size_of(Activation which, const ModelConfig& config, const ActivationLimits
             return matrix("values", n, config.max_kv_cols());
         case Activation::Attended:
             return matrix("attention output", n, config.max_q_cols());
+        case Activation::AttnGate:
+            return matrix("attention gate", n, config.largest([](const LayerConfig& layer) {
+                return layer.attention().output_gate ? layer.attention().q_cols() : 0;
+            }));
         case Activation::Gate:
             return matrix("feed-forward gate", n, config.max_d_ff());
         case Activation::Up:
             return matrix("feed-forward activations", n, config.max_d_ff());
         case Activation::CosSin: {
             std::int64_t cols = 0;
-            for (const RopeConfig& rope : config.ropes) cols += rope.n_rotated;
+            for (const RopeConfig& rope : config.ropes) cols += rope_columns(rope);
             return matrix("rope angles", n, cols);
         }
         case Activation::Selected: {
@@ -66,12 +75,17 @@ Size size_of(Activation which, const ModelConfig& config, const ActivationLimits
 }  // namespace
 
 Activations::Activations(Device& device, const ModelConfig& config, const ActivationLimits& limits)
-    : d_model_(config.d_model), n_tokens_(limits.n_tokens), rope_begin_{0} {
+    : d_model_(config.d_model), n_tokens_(limits.n_tokens) {
     for (std::size_t i = 0; i < kActivations; ++i) {
         const Size size = size_of(static_cast<Activation>(i), config, limits);
         if (size.bytes > 0) buffers_[i] = device.allocate(size.bytes, MemoryTag::Activations, size.what);
     }
-    for (const RopeConfig& rope : config.ropes) rope_begin_.push_back(rope_begin_.back() + rope.n_rotated);
+    std::int64_t begin = 0;
+    for (const RopeConfig& rope : config.ropes) {
+        const std::int64_t end = begin + rope_columns(rope);
+        ropes_.push_back({.n_rotated = rope.n_rotated, .begin = begin, .query_begin = end - rope.n_rotated});
+        begin = end;
+    }
     use_hidden(buffer(Activation::Hidden).data());
 }
 
@@ -85,9 +99,17 @@ TensorView Activations::rows(Activation which, std::int64_t n_rows, std::int64_t
     return matrix_view(reinterpret_cast<float*>(buffer(which).data()), n_rows, cols);
 }
 
+TensorView Activations::table(std::int64_t begin, std::int64_t n_rotated, std::int64_t n_rows) const {
+    return matrix_view(reinterpret_cast<float*>(buffer(Activation::CosSin).data()) + n_tokens_ * begin, n_rows,
+                       n_rotated);
+}
+
 TensorView Activations::angles(std::size_t rope, std::int64_t n_rows) const {
-    float* begin = reinterpret_cast<float*>(buffer(Activation::CosSin).data()) + n_tokens_ * rope_begin_[rope];
-    return matrix_view(begin, n_rows, rope_begin_[rope + 1] - rope_begin_[rope]);
+    return rope == kNoRope ? table(0, 0, n_rows) : table(ropes_[rope].begin, ropes_[rope].n_rotated, n_rows);
+}
+
+TensorView Activations::query_angles(std::size_t rope, std::int64_t n_rows) const {
+    return rope == kNoRope ? table(0, 0, n_rows) : table(ropes_[rope].query_begin, ropes_[rope].n_rotated, n_rows);
 }
 
 TensorView Activations::hidden(std::int64_t n_rows) const {

@@ -22,13 +22,14 @@ enum class Activation : std::uint8_t {
     K,           // [n_tokens, n_kv_heads * head_dim]
     V,           // [n_tokens, n_kv_heads * head_dim]
     Attended,    // [n_tokens, n_q_heads * head_dim]
+    AttnGate,    // [n_tokens, n_q_heads * head_dim]; only if a layer has an output gate
     Gate,        // [n_tokens, d_ff]
     Up,          // [n_tokens, d_ff]
-    CosSin,      // [ropes][n_tokens, n_rotated]: angles of each rotary embedding
+    CosSin,      // [ropes][n_tokens, n_rotated]: angles of each rotary embedding, of growing queries apart
     Selected,    // [n_logit_rows, d_model]: rows whose logits are computed; their top logits afterwards
     Logits,      // [n_logit_rows, vocab]
 };
-inline constexpr std::size_t kActivations = 13;
+inline constexpr std::size_t kActivations = 14;
 
 /// The largest pass.
 struct ActivationLimits {
@@ -48,7 +49,10 @@ public:
     [[nodiscard]] TensorView rows(Activation which, std::int64_t n_rows, std::int64_t cols) const;
     /// Returns [n_rows, n_rotated], the table of the rotary embedding with index `rope` in the model's list, for the
     /// first n_rows tokens of the pass. A row has the cosines of the token's angles, then the sines (rope_table()).
+    /// [n_rows, 0] for kNoRope.
     [[nodiscard]] TensorView angles(std::size_t rope, std::int64_t n_rows) const;
+    /// Like angles(), for queries: their table is another one if they grow with the position.
+    [[nodiscard]] TensorView query_angles(std::size_t rope, std::int64_t n_rows) const;
     [[nodiscard]] const Buffer& buffer(Activation which) const { return buffers_[static_cast<std::size_t>(which)]; }
 
     /// Returns the residual stream in use, [n_rows, d_model]: the memory of use_hidden(), at first that of Hidden.
@@ -58,8 +62,14 @@ public:
 private:
     std::array<Buffer, kActivations> buffers_;
     std::int64_t d_model_;
-    std::int64_t n_tokens_;                 // of the largest pass
-    std::vector<std::int64_t> rope_begin_;  // [ropes + 1]: columns of CosSin before each rotary embedding
+    std::int64_t n_tokens_;  // of the largest pass
+    struct RopeColumns {
+        std::int64_t n_rotated = 0;
+        std::int64_t begin = 0;        // columns of CosSin before the table
+        std::int64_t query_begin = 0;  // before that of queries
+    };
+    [[nodiscard]] TensorView table(std::int64_t begin, std::int64_t n_rotated, std::int64_t n_rows) const;
+    std::vector<RopeColumns> ropes_;  // [ropes]
     std::byte* hidden_ = nullptr;
 };
 

@@ -60,7 +60,9 @@ ModelPass::ModelPass(const Model& model, Stream& stream, const ActivationLimits&
       stream_(&stream),
       collective_(collective),
       activations_(model.device(), model.config(), limits),
-      paths_(limits.n_tokens) {}
+      paths_(limits.n_tokens) {
+    query_factors_.reserve(static_cast<std::size_t>(limits.n_tokens));
+}
 
 void ModelPass::embed(const PassRows& rows) {
     const TensorView hidden = activations_.hidden(rows.n());
@@ -72,15 +74,27 @@ void ModelPass::embed(const PassRows& rows) {
                                        .y = hidden,
                                        .scale = model_->config().embedding_scale});
         });
+    const ConstTensorView& weight = model_->weights().embedding_norm;
+    if (!weight.empty()) norm(-1, hidden, weight, hidden);
 }
 
 void ModelPass::rope_angles(std::int64_t n) {
     stage(PassStage::Rotate, -1, n, no_bytes, [&] {
-        for (std::size_t rope = 0; rope < model_->ropes().size(); ++rope)
-            rope_table(exec(), {.positions = paths_.positions().data(),
-                                .inverse_frequency = model_->ropes()[rope].inverse_frequency.data(),
-                                .magnitude = model_->ropes()[rope].magnitude,
-                                .cos_sin = activations_.angles(rope, n)});
+        for (std::size_t rope = 0; rope < model_->ropes().size(); ++rope) {
+            RopeTableArgs args{.positions = paths_.positions().data(),
+                               .inverse_frequency = model_->ropes()[rope].inverse_frequency.data(),
+                               .magnitude = model_->ropes()[rope].magnitude,
+                               .cos_sin = activations_.angles(rope, n)};
+            rope_table(exec(), args);
+            const RopeConfig& config = model_->config().ropes[rope];
+            if (config.query_growth == 0.0) continue;
+            query_factors_.clear();
+            for (std::int64_t t = 0; t < n; ++t)
+                query_factors_.push_back(static_cast<float>(config.query_factor(paths_.positions()[t])));
+            args.factors = query_factors_.data();
+            args.cos_sin = activations_.query_angles(rope, n);
+            rope_table(exec(), args);
+        }
     });
 }
 
@@ -93,9 +107,12 @@ void ModelPass::run_layer(std::int64_t layer, const PassRows& rows, LayerPart pa
 
 void ModelPass::norm(std::int64_t layer, const ConstTensorView& x, const ConstTensorView& weight, const TensorView& y,
                      NextWeights next) {
+    norm(layer, {.x = x, .weight = weight, .y = y, .eps = model_->config().rms_eps, .next = next});
+}
+
+void ModelPass::norm(std::int64_t layer, const RmsNormArgs& args) {
     stage(
-        PassStage::Norm, layer, x.rows(), [&] { return bytes_of(x); },
-        [&] { rms_norm(exec(), {.x = x, .weight = weight, .y = y, .eps = model_->config().rms_eps, .next = next}); });
+        PassStage::Norm, layer, args.x.rows(), [&] { return bytes_of(args.x); }, [&] { rms_norm(exec(), args); });
 }
 
 // Computes queries, keys and values, and writes keys and values to scratch.
@@ -110,9 +127,11 @@ void ModelPass::keys_and_values(std::int64_t layer, const PassRows& rows) {
     const TensorView k = activations_.rows(Activation::K, n, attention.kv_cols());
     const TensorView v = activations_.rows(Activation::V, n, attention.kv_cols());
 
-    norm(layer, activations_.hidden(n), weights[AttnNorm], normed, next_weights(layer, rows, {Q, K, V}));
-    const Product products[] = {{Q, q, weights[QBias]}, {K, k, weights[KBias]}, {V, v, weights[VBias]}};
-    multiply(layer, rows, normed, products);
+    norm(layer, activations_.hidden(n), weights[AttnNorm], normed, next_weights(layer, rows, {Q, K, V, AttnGate}));
+    const TensorView gate = activations_.rows(Activation::AttnGate, n, attention.q_cols());
+    const Product products[] = {
+        {Q, q, weights[QBias]}, {K, k, weights[KBias]}, {V, v, weights[VBias]}, {AttnGate, gate}};
+    multiply(layer, rows, normed, std::span(products).first(attention.output_gate ? 4 : 3));
     // rotate_write() norms the heads, too; here they are normed before, if an observer wants the normed keys.
     const bool norms_apart = !weights[QNorm].empty() && rows.hooks != nullptr;
     if (norms_apart) {
@@ -134,6 +153,7 @@ void ModelPass::keys_and_values(std::int64_t layer, const PassRows& rows) {
                                   .scratch_k = rows.kv->scratch_k(layer),
                                   .scratch_v = rows.kv->scratch_v(layer),
                                   .scratch_rows = scratch_rows(rows.nodes),
+                                  .q_cos_sin = activations_.query_angles(attention.rope, n),
                                   .q_norm = norms_apart ? ConstTensorView{} : weights[QNorm],
                                   .k_norm = norms_apart ? ConstTensorView{} : weights[KNorm],
                                   .eps = config.rms_eps});
@@ -158,7 +178,7 @@ void ModelPass::attend(std::int64_t layer, const PassRows& rows) {
         .scale = attention.scale(),
         .softcap = attention.softcap,
         .window = attention.window,
-        .next = next_weights(layer, rows, {TensorRole::AttnOut}),
+        .next = attention.output_gate ? NextWeights{} : next_weights(layer, rows, {TensorRole::AttnOut}),
     };
     const ChunkRange streamed = kv_ != nullptr ? kv_->streamed(layer) : ChunkRange{};
     if (streamed.empty()) {
@@ -166,12 +186,27 @@ void ModelPass::attend(std::int64_t layer, const PassRows& rows) {
     } else {
         fold_segments(args, streamed, layer, rows);
     }
+    if (attention.output_gate) gate_attention(layer, rows, attended);
     const LayerWeights& weights = model_->weights().layers[layer];
     add_to_residual(layer, rows,
                     {.matrix = TensorRole::AttnOut,
                      .x = attended,
                      .bias = weights[TensorRole::AttnOutBias],
                      .post_norm = weights[TensorRole::AttnPostNorm]});
+}
+
+// Multiplies the attention's result by the sigmoid of the gate that was computed with the queries.
+void ModelPass::gate_attention(std::int64_t layer, const PassRows& rows, const TensorView& attended) {
+    const TensorView gate = activations_.rows(Activation::AttnGate, rows.n(), attended.cols());
+    stage(
+        PassStage::Activation, layer, rows.n(), [&] { return bytes_of(gate) + bytes_of(attended); },
+        [&] {
+            gated_activation(exec(), {.gate = gate,
+                                      .up = attended,
+                                      .y = attended,
+                                      .kind = GatedActivation::Sigmoid,
+                                      .next = next_weights(layer, rows, {TensorRole::AttnOut})});
+        });
 }
 
 // Folds the KV chunks of `args`, and shows committed ones to the observer.
@@ -233,13 +268,14 @@ void ModelPass::feed_forward(std::int64_t layer, const PassRows& rows) {
     add_to_residual(layer, rows, {.matrix = Down, .x = gate, .post_norm = weights[FfnPostNorm]});
 }
 
-// Adds the result of half a layer to the residual stream. A whole product without a norm adds in place. Otherwise the
-// order is: product, sum over shards, norm, add; the result is in the buffer of normed activations, which the half no
-// longer needs.
+// Adds the result of half a layer to the residual stream. A whole product without norm and scale adds in place.
+// Otherwise the order is: product, sum over shards, norm, add with the scale; the result is in the buffer of normed
+// activations, which the half no longer needs.
 void ModelPass::add_to_residual(std::int64_t layer, const PassRows& rows, const HalfResult& half) {
+    const ModelConfig& config = model_->config();
     const TensorView hidden = activations_.hidden(rows.n());
     Product product{half.matrix, hidden, half.bias};
-    if (collective_ == nullptr && half.post_norm.empty())
+    if (collective_ == nullptr && half.post_norm.empty() && config.residual_scale == 1.0F)
         return multiply(layer, rows, half.x, {&product, 1}, MatmulStore::Add);
     product.y = activations_.rows(Activation::Normed, rows.n(), hidden.cols());
     multiply(layer, rows, half.x, {&product, 1});
@@ -247,10 +283,14 @@ void ModelPass::add_to_residual(std::int64_t layer, const PassRows& rows, const 
         stage(
             PassStage::Sum, layer, rows.n(), [&] { return bytes_of(product.y); },
             [&] { collective_->all_reduce(exec(), product.y); });
-    if (!half.post_norm.empty()) norm(layer, product.y, half.post_norm, product.y);
+    if (!half.post_norm.empty())
+        norm(layer, {.x = product.y,
+                     .weight = half.post_norm,
+                     .y = product.y,
+                     .eps = config.post_norm_eps > 0.0F ? config.post_norm_eps : config.rms_eps});
     stage(
         PassStage::Sum, layer, rows.n(), [&] { return bytes_of(product.y) + bytes_of(hidden); },
-        [&] { add(exec(), {.x = product.y, .y = hidden}); });
+        [&] { add(exec(), {.x = product.y, .y = hidden, .scale = config.residual_scale}); });
 }
 
 void ModelPass::compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens) {

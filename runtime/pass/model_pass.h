@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <vector>
 
 #include "kernels/collective.h"
 #include "kernels/device.h"
+#include "kernels/elementwise.h"
 #include "kernels/matmul.h"
 #include "runtime/cache/pass_kv.h"
 #include "runtime/model/model.h"
@@ -81,8 +83,10 @@ private:
     }
     void norm(std::int64_t layer, const ConstTensorView& x, const ConstTensorView& weight, const TensorView& y,
               NextWeights next = {});
+    void norm(std::int64_t layer, const RmsNormArgs& args);
     void keys_and_values(std::int64_t layer, const PassRows& rows);
     void attend(std::int64_t layer, const PassRows& rows);
+    void gate_attention(std::int64_t layer, const PassRows& rows, const TensorView& attended);
     void fold(AttentionArgs args, std::int64_t layer, const PassRows& rows);
     void fold_segments(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer, const PassRows& rows);
     void feed_forward(std::int64_t layer, const PassRows& rows);
@@ -107,6 +111,7 @@ private:
     Collective* collective_;
     Activations activations_;
     PassPaths paths_;
+    std::vector<float> query_factors_;  // [n_tokens] of the running pass, for one rotary embedding
     WeightStream* weights_ = nullptr;
     KvStream* kv_ = nullptr;
     PassProfile* profile_ = nullptr;

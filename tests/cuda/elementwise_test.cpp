@@ -108,6 +108,7 @@ TEST_F(CudaElementwise, RotateWriteIsRopeAndKvWrite) {
                 const std::vector<float> q = random_floats(kTokens * 5 * 64, 9);
                 const std::vector<float> k = random_floats(kTokens * 2 * 64, 10);
                 const DeviceFloats cos_sin(exec(), kTokens, rotated, angles, 2);
+                const DeviceFloats q_cos_sin(exec(), kTokens, rotated, random_floats(kTokens * rotated, 12), 1);
                 const DeviceFloats v(exec(), kTokens, 2 * 64, random_floats(kTokens * 2 * 64, 11), 1);
                 const std::vector<std::byte> fresh(kScratchRows * shape.scratch_row_bytes(), std::byte{0x5a});
                 std::vector<float> turned[2];
@@ -119,8 +120,8 @@ TEST_F(CudaElementwise, RotateWriteIsRopeAndKvWrite) {
                     const Buffer scratch_k = upload_bytes(exec(), fresh);
                     const Buffer scratch_v = upload_bytes(exec(), fresh);
                     if (way == 0) {
-                        for (const DeviceFloats* x : {&q_device, &k_device})
-                            rope(exec(), {.x = x->view(), .cos_sin = cos_sin.view(), .head_dim = 64, .layout = layout});
+                        for (const auto& [x, by] : {std::pair(&q_device, &q_cos_sin), std::pair(&k_device, &cos_sin)})
+                            rope(exec(), {.x = x->view(), .cos_sin = by->view(), .head_dim = 64, .layout = layout});
                         kv_write(exec(), {.shape = shape,
                                           .k = k_device.view(),
                                           .v = v.view(),
@@ -136,7 +137,8 @@ TEST_F(CudaElementwise, RotateWriteIsRopeAndKvWrite) {
                                               .layout = layout,
                                               .scratch_k = scratch_k.data(),
                                               .scratch_v = scratch_v.data(),
-                                              .scratch_rows = rows.data()});
+                                              .scratch_rows = rows.data(),
+                                              .q_cos_sin = q_cos_sin.view()});
                     }
                     turned[way] = q_device.read();
                     keys[way] = download_bytes(exec(), scratch_k.data(), fresh.size());
@@ -157,7 +159,8 @@ TEST_F(CudaElementwise, GatesAndAdd) {
             const DeviceFloats gate_device(exec(), n, d, gate);
             const DeviceFloats up_device(exec(), n, d, up, 3);
             const DeviceFloats y(exec(), n, d, 1);
-            for (const GatedActivation kind : {GatedActivation::Silu, GatedActivation::GeluTanh}) {
+            for (const GatedActivation kind :
+                 {GatedActivation::Silu, GatedActivation::GeluTanh, GatedActivation::Sigmoid}) {
                 gated_activation(exec(),
                                  {.gate = gate_device.view(), .up = up_device.view(), .y = y.view(), .kind = kind});
                 std::vector<float> expected(gate.size());
@@ -166,9 +169,11 @@ TEST_F(CudaElementwise, GatesAndAdd) {
                     {.gate = view_of(gate, n, d), .up = view_of(up, n, d), .y = view_of(expected, n, d), .kind = kind});
                 expect_near(y.read(), expected, 4e-6, 1e-6);
             }
-            add(exec(), {.x = up_device.view(), .y = gate_device.view()});
-            add(cpu(), {.x = view_of(up, n, d), .y = view_of(gate, n, d)});
-            ASSERT_TRUE(same_bits(gate_device.read(), gate)) << d;
+            for (const float scale : {1.0F, 0.22F}) {
+                add(exec(), {.x = up_device.view(), .y = gate_device.view(), .scale = scale});
+                add(cpu(), {.x = view_of(up, n, d), .y = view_of(gate, n, d), .scale = scale});
+                ASSERT_TRUE(same_bits(gate_device.read(), gate)) << d << " " << scale;
+            }
         }
 }
 

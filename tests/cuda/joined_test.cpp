@@ -96,7 +96,8 @@ TEST_F(CudaJoined, NormsAndGatesLaidOutForMatmuls) {
             expect_no_trace(y.view(), [&](const NextWeights& next) {
                 rms_norm(exec(), {.x = x.view(), .weight = weight.view(), .y = y.view(), .next = next});
             });
-            for (const GatedActivation kind : {GatedActivation::Silu, GatedActivation::GeluTanh})
+            for (const GatedActivation kind :
+                 {GatedActivation::Silu, GatedActivation::GeluTanh, GatedActivation::Sigmoid})
                 expect_no_trace(y.view(), [&](const NextWeights& next) {
                     gated_activation(exec(),
                                      {.gate = x.view(), .up = other.view(), .y = y.view(), .kind = kind, .next = next});

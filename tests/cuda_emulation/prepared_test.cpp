@@ -136,7 +136,8 @@ TEST(Prepared, GatesLeaveWhatAMatmulReads) {
                 const DeviceFloats gate(card.exec(), n, d, random_floats(n * d, 1), d == 96 ? 1 : 0);
                 const DeviceFloats up(card.exec(), n, d, random_floats(n * d, 2));
                 const DeviceFloats y(card.exec(), n, d);
-                for (const GatedActivation kind : {GatedActivation::Silu, GatedActivation::GeluTanh})
+                for (const GatedActivation kind :
+                     {GatedActivation::Silu, GatedActivation::GeluTanh, GatedActivation::Sigmoid})
                     expect_same(
                         card,
                         {fmt::format("gate [{}, {}]", n, d), y.view(), [&](const NextWeights& next) {

@@ -97,6 +97,41 @@ TEST_P(ElementwiseTest, SiluEqualsItsDefinition) {
     }
 }
 
+TEST_P(ElementwiseTest, SigmoidEqualsItsDefinition) {
+    std::vector<float> gate = random_values(300, 3);
+    gate[3] = 500.0F, gate[4] = -500.0F, gate[5] = 0.0F, gate[6] = -88.5F, gate[7] = 20.0F;
+    const std::vector<float> up = random_values(300, 4);
+    std::vector<float> y(gate.size(), kNan);
+    gated_activation(exec(), {.gate = matrix_view(static_cast<const float*>(gate.data()), 3, 100),
+                              .up = matrix_view(up.data(), 3, 100),
+                              .y = matrix_view(y.data(), 3, 100),
+                              .kind = GatedActivation::Sigmoid});
+    for (std::size_t i = 0; i < y.size(); ++i) {
+        const double expected = up[i] / (1.0 + std::exp(-static_cast<double>(gate[i])));
+        EXPECT_NEAR(y[i], expected, std::abs(expected) * 1e-6 + 1e-36) << i << " of " << gate[i];
+    }
+}
+
+// A factor of a token multiplies its cosines and sines; a scale the numbers that are added.
+TEST_P(ElementwiseTest, FactorsMultiply) {
+    const std::int32_t positions[] = {0, 5, 70000};
+    const double inverse[] = {1.0, 0.03};
+    const float factors[] = {1.0F, 0.75F, 3.0F};
+    std::vector<float> plain(12, kNan);
+    std::vector<float> grown(12, kNan);
+    for (const bool grows : {false, true})
+        rope_table(exec(), {.positions = positions,
+                            .inverse_frequency = inverse,
+                            .magnitude = 1.5F,
+                            .factors = grows ? factors : nullptr,
+                            .cos_sin = matrix_view(grows ? grown.data() : plain.data(), 3, 4)});
+    for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_FLOAT_EQ(grown[i], plain[i] * factors[i / 4]);
+    std::vector<float> y{1.0F, 2.0F, 3.0F, 4.0F};
+    const std::vector<float> x{8.0F, 16.0F, 24.0F, -32.0F};
+    add(exec(), {.x = matrix_view(x.data(), 2, 2), .y = matrix_view(y.data(), 2, 2), .scale = 0.25F});
+    EXPECT_EQ(y, (std::vector<float>{3.0F, 6.0F, 9.0F, -4.0F}));
+}
+
 // What rounding does to a result of gelu_tanh: v / (1 + exp(-2 u)) with 2 u rounded four times; where it is less than
 // float's smallest numbers the exponential is cut off.
 double gelu_error(double v) {
@@ -195,7 +230,7 @@ TEST_P(ElementwiseTest, EveryFormGivesTheScalarBits) {
                          .weight = vector_view(reinterpret_cast<const std::byte*>(weight.data()), DType::F32, d),
                          .y = matrix_view(y.data(), n, d),
                          .eps = 1e-6F});
-        for (const GatedActivation kind : {GatedActivation::Silu, GatedActivation::GeluTanh})
+        for (const GatedActivation kind : {GatedActivation::Silu, GatedActivation::GeluTanh, GatedActivation::Sigmoid})
             gated_activation(where, {.gate = matrix_view(static_cast<const float*>(y.data()), n, d),
                                      .up = matrix_view(x.data(), n, d),
                                      .y = matrix_view(y.data(), n, d),
@@ -271,7 +306,9 @@ TEST_P(ElementwiseTest, RotateWriteIsRopeAndKvWrite) {
             std::vector<float> k[2] = {random_values(kTokens * 32, 4), random_values(kTokens * 32, 4)};
             std::vector<std::byte> keys[2];
             std::vector<std::byte> values[2];
+            const std::vector<float> q_angles = random_values(static_cast<std::size_t>(kTokens * rotated), 5);
             const ConstTensorView cos_sin = matrix_view(angles.data(), kTokens, rotated);
+            const ConstTensorView of_q = matrix_view(q_angles.data(), kTokens, rotated);
             for (const int way : {0, 1}) {
                 keys[way].assign(5 * shape.scratch_row_bytes(), std::byte{0x5a});
                 values[way] = keys[way];
@@ -287,11 +324,12 @@ TEST_P(ElementwiseTest, RotateWriteIsRopeAndKvWrite) {
                                           .layout = RopeLayout::Interleaved,
                                           .scratch_k = keys[way].data(),
                                           .scratch_v = values[way].data(),
-                                          .scratch_rows = rows});
+                                          .scratch_rows = rows,
+                                          .q_cos_sin = of_q});
                     continue;
                 }
-                for (const TensorView& x : {q_view, k_view})
-                    rope(exec(), {.x = x, .cos_sin = cos_sin, .head_dim = 16, .layout = RopeLayout::Interleaved});
+                for (const auto& [x, by] : {std::pair(q_view, of_q), std::pair(k_view, cos_sin)})
+                    rope(exec(), {.x = x, .cos_sin = by, .head_dim = 16, .layout = RopeLayout::Interleaved});
                 kv_write(exec(), {.shape = shape,
                                   .k = k_view,
                                   .v = v_view,

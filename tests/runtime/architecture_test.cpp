@@ -12,6 +12,7 @@
 
 #include "kernels/cpu_device.h"
 #include "runtime/cache/kv_cache.h"
+#include "runtime/formats/ignored_tensors.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model.h"
 #include "runtime/pass/forward.h"
@@ -97,19 +98,42 @@ TEST_P(HuggingFaceArchitecture, GivesTheGoldenLogits) {
 // A directory of a model that reads more than text: the fields of its text model are in "text_config", and the names of
 // its tensors have one of two prefixes.
 TEST(NestedArchitecture, GivesTheGoldenLogits) {
-    const GoldenModel plain = load_golden_model("gemma3");
-    for (const bool older : {false, true}) {
-        SCOPED_TRACE(older ? "language_model.model." : "model.language_model.");
-        GoldenModel nested = plain;
-        std::string text = plain.config_json;
-        nested.config_json = fmt::format(
-            R"({{"architectures":["Gemma3ForConditionalGeneration"],"model_type":"gemma3","text_config":{}}})", text);
-        const TempFolder folder;
-        write_hugging_face(nested, folder.path(), [&](const std::string& name) {
-            return older ? "language_model." + name : "model.language_model." + name.substr(6);
-        });
-        expect_golden(*ModelFiles::open(folder.path()), plain, CpuForm::Scalar);
+    const std::pair<const char*, const char*> models[] = {
+        {"gemma3", "Gemma3ForConditionalGeneration"},
+        {"mistral_no_window", "Mistral3ForConditionalGeneration"},
+        {"ministral3", "Mistral3ForConditionalGeneration"},
+        {"ministral3_tied_mscale", "Mistral3ForConditionalGeneration"},
+        {"muse_glimmer", nullptr}};
+    for (const auto& [name, outer] : models) {
+        const GoldenModel plain = load_golden_model(name);
+        for (const bool older : {false, true}) {
+            SCOPED_TRACE(older ? "language_model.model." : "model.language_model.");
+            GoldenModel nested = plain;
+            if (outer != nullptr)
+                nested.config_json =
+                    fmt::format(R"({{"architectures":["{}"],"text_config":{}}})", outer, plain.config_json);
+            nested.tensors.push_back({"vision_tower.patch_conv.weight", {4, 4}});
+            const TempFolder folder;
+            write_hugging_face(nested, folder.path(), [&](const std::string& tensor) -> std::string {
+                if (tensor.starts_with("vision_tower.")) return tensor;
+                if (!older && tensor == "lm_head.weight") return tensor;
+                return older ? "language_model." + tensor : "model.language_model." + tensor.substr(6);
+            });
+            const auto files = ModelFiles::open(folder.path());
+            EXPECT_EQ(describe_ignored_tensors(*files), "vision_tower (1 tensor)");
+            expect_golden(*files, plain, CpuForm::Scalar);
+        }
     }
+}
+
+// Newer converters write Mistral Small 3.x by the name that Ministral 3 has.
+TEST(NewerArchitectureName, GivesTheGoldenLogits) {
+    const GoldenModel golden = load_golden_model("mistral_no_window");
+    const TempFolder folder;
+    write_golden_gguf(golden, folder.path() / "model.gguf", "mistral3");
+    const auto files = ModelFiles::open(folder.path() / "model.gguf");
+    EXPECT_EQ(files->config().family, "mistral3");
+    expect_golden(*files, golden, CpuForm::Scalar);
 }
 
 class GgufArchitecture : public testing::TestWithParam<std::string> {};
@@ -170,8 +194,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, Q8Cache, testing::ValuesIn(names_with_q8_logits
 INSTANTIATE_TEST_SUITE_P(Golden, GgufArchitecture, testing::ValuesIn(names_with_gguf_form()), parameter_name);
 
 TEST(GoldenModels, AreAllThere) {
-    EXPECT_EQ(golden_model_names().size(), 27U);
-    EXPECT_EQ(names_with_gguf_form().size(), 20U);
+    EXPECT_EQ(golden_model_names().size(), 41U);
+    EXPECT_EQ(names_with_gguf_form().size(), 30U);
     EXPECT_EQ(names_with_q8_logits().size(), 4U);
 }
 

@@ -30,6 +30,17 @@ Json rope_parameters(const Json& config) {
     return rope;
 }
 
+// Whether the converter permutes the rows of Q and K, so that rotated pairs are adjacent.
+bool is_permuted(const std::string& arch) {
+    return arch == "llama" || arch == "mistral3" || arch == "smollm3" || arch == "granite" || arch == "muse-glimmer";
+}
+
+// Returns the fields of the text model, whose configuration may be inside a larger one.
+Json text_config(const GoldenModel& model) {
+    const Json config = Json::parse(model.config_json);
+    return config.contains("text_config") ? config["text_config"] : config;
+}
+
 std::int64_t head_dim_of(const Json& config) {
     if (config.contains("head_dim")) return config["head_dim"];
     return config["hidden_size"].get<std::int64_t>() / config["num_attention_heads"].get<std::int64_t>();
@@ -57,12 +68,13 @@ struct Renaming {
     std::string from, to;
 };
 
-std::string gguf_name(const std::string& name, bool is_gemma) {
+std::string gguf_name(const std::string& name, bool has_post_norms) {
     static const std::array<Renaming, 3> kWhole = {{{"model.embed_tokens.weight", "token_embd.weight"},
                                                     {"model.norm.weight", "output_norm.weight"},
                                                     {"lm_head.weight", "output.weight"}}};
-    const std::array<Renaming, 15> kParts = {
+    const std::array<Renaming, 16> kParts = {
         {{"self_attn.q_proj", "attn_q"},
+         {"self_attn.gate_proj", "attn_gate"},
          {"self_attn.k_proj", "attn_k"},
          {"self_attn.v_proj", "attn_v"},
          {"self_attn.qkv_proj", "attn_qkv"},
@@ -76,7 +88,7 @@ std::string gguf_name(const std::string& name, bool is_gemma) {
          {"input_layernorm", "attn_norm"},
          {"pre_feedforward_layernorm", "ffn_norm"},
          {"post_feedforward_layernorm", "post_ffw_norm"},
-         {"post_attention_layernorm", is_gemma ? "post_attention_norm" : "ffn_norm"}}};
+         {"post_attention_layernorm", has_post_norms ? "post_attention_norm" : "ffn_norm"}}};
     for (const Renaming& whole : kWhole)
         if (name == whole.from) return whole.to;
     // model.layers.N.PART.weight -> blk.N.PART.weight
@@ -133,7 +145,7 @@ void write_rope(GgufWriter& file, const Json& config, const std::string& arch, s
         static_cast<std::int64_t>(static_cast<double>(head_dim) * rope.value("partial_rotary_factor", 1.0));
     const std::string type = rope["rope_type"];
     put_number(file, arch + ".rope.freq_base", rope["rope_theta"].get<double>());
-    if (arch == "llama" || arch == "phi3") put_count(file, arch + ".rope.dimension_count", n_rotated);
+    if (is_permuted(arch) || arch == "phi3") put_count(file, arch + ".rope.dimension_count", n_rotated);
     if (type == "linear" || type == "yarn") {
         put_text(file, arch + ".rope.scaling.type", type);
         put_number(file, arch + ".rope.scaling.factor", rope["factor"].get<double>());
@@ -141,6 +153,13 @@ void write_rope(GgufWriter& file, const Json& config, const std::string& arch, s
     if (type == "yarn")
         put_count(file, arch + ".rope.scaling.original_context_length",
                   rope["original_max_position_embeddings"].get<std::int64_t>());
+    for (const char* beta : {"beta_fast", "beta_slow"})
+        if (rope.contains(beta))
+            put_number(file, fmt::format("{}.rope.scaling.yarn_{}", arch, beta), rope[beta].get<double>());
+    if (arch == "mistral3" && type == "yarn") {
+        put_number(file, arch + ".rope.scaling.yarn_log_multiplier", rope["mscale_all_dim"].get<double>());
+        put_number(file, arch + ".attention.temperature_scale", rope["llama_4_scaling_beta"].get<double>());
+    }
     if (type == "llama3") {
         const std::vector<float> divisors = llama3_divisors(rope, n_rotated);
         put_floats(file, "rope_freqs.weight", {static_cast<std::int64_t>(divisors.size())}, divisors);
@@ -159,14 +178,42 @@ void write_rope(GgufWriter& file, const Json& config, const std::string& arch, s
     }
 }
 
+void write_pattern(GgufWriter& file, const Json& types, const std::string& arch) {
+    std::vector<GgufBytes> flags;
+    for (const Json& type : types)
+        flags.push_back(gguf_scalar(std::uint8_t{type == "sliding_attention" ? std::uint8_t{1} : std::uint8_t{0}}));
+    file.set(arch + ".attention.sliding_window_pattern", gguf_array(flags));
+}
+
+void write_granite(GgufWriter& file, const Json& config) {
+    put_number(file, "granite.attention.scale", config["attention_multiplier"].get<double>());
+    put_number(file, "granite.embedding_scale", config["embedding_multiplier"].get<double>());
+    put_number(file, "granite.residual_scale", config["residual_multiplier"].get<double>());
+    put_number(file, "granite.logit_scale", config["logits_scaling"].get<double>());
+}
+
+// The converter writes the factor of queries as weights of a norm, and weights of 1 for keys.
+void write_muse(GgufWriter& file, const Json& config) {
+    const std::string arch = "muse-glimmer";
+    put_number(file, arch + ".final_logit_softcapping", config["final_logit_softcapping"].get<double>());
+    put_number(file, arch + ".logit_scale", config["output_multiplier"].get<double>());
+    put_count(file, arch + ".attention.sliding_window", config["sliding_window"].get<std::int64_t>());
+    const auto n_layers = config["num_hidden_layers"].get<std::int64_t>();
+    Json types = Json::array();
+    for (std::int64_t i = 0; i < n_layers; ++i)
+        types.push_back((n_layers - 1 - i) % 4 == 0 ? "full_attention" : "sliding_attention");
+    write_pattern(file, types, arch);
+    const std::int64_t head_dim = head_dim_of(config);
+    for (std::int64_t i = 0; i < n_layers; ++i)
+        for (const bool is_query : {true, false})
+            put_floats(file, fmt::format("blk.{}.attn_{}_norm.weight", i, is_query ? "q" : "k"), {head_dim},
+                       std::vector<float>(static_cast<std::size_t>(head_dim),
+                                          is_query ? config["qk_scale_factor"].get<float>() : 1.0F));
+}
+
 void write_gemma(GgufWriter& file, const Json& config, const std::string& arch) {
     put_count(file, arch + ".attention.sliding_window", config["sliding_window"].get<std::int64_t>());
-    if (config["layer_types"].is_array()) {
-        std::vector<GgufBytes> flags;
-        for (const Json& type : config["layer_types"])
-            flags.push_back(gguf_scalar(std::uint8_t{type == "sliding_attention" ? std::uint8_t{1} : std::uint8_t{0}}));
-        file.set(arch + ".attention.sliding_window_pattern", gguf_array(flags));
-    }
+    if (config["layer_types"].is_array()) write_pattern(file, config["layer_types"], arch);
     for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
         if (config.contains(key)) put_number(file, arch + "." + key, config[key].get<double>());
     if (config.contains("rope_local_base_freq"))
@@ -193,20 +240,30 @@ void write_vocabulary(GgufWriter& file, const GoldenModel& model) {
 }  // namespace
 
 bool has_gguf_form(const GoldenModel& model) {
-    const Json config = Json::parse(model.config_json);
+    const Json config = text_config(model);
     const Json rope = rope_parameters(config);
-    if (rope["rope_type"] == "dynamic" || rope.contains("mscale")) return false;
+    if (rope["rope_type"] == "dynamic") return false;
+    // GGUF stores mscale_all_dim, for Ministral 3 alone, and readers assume an mscale of 1.
+    if (rope.contains("mscale") && (config["model_type"] != "ministral3" || rope["mscale"] != 1.0)) return false;
+    // Nor is there a key for which layers of SmolLM3 have RoPE: readers assume three of four.
+    if (config.contains("no_rope_layers") || config.contains("no_rope_layer_interval")) return false;
+    // Files of Muse Glimmer have neither biases nor this epsilon.
+    if (config["model_type"] == "muse_glimmer_text" &&
+        (config["attention_bias"] == true || config["post_norm_eps"] != 1e-8))
+        return false;
     // GGUF has no key for the scale of attention scores; readers assume 1 / sqrt(head_dim).
     if (config.contains("query_pre_attn_scalar") && config["query_pre_attn_scalar"] != config["head_dim"]) return false;
     if (config["model_type"] == "mistral") return config["sliding_window"].is_null();
     return !config.value("use_sliding_window", false);
 }
 
-void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& path) {
-    const Json config = Json::parse(model.config_json);
+void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& path, const std::string& mistral_arch) {
+    const Json config = text_config(model);
     std::string arch = config["model_type"];
-    if (arch == "mistral") arch = "llama";
+    if (arch == "mistral") arch = mistral_arch;
+    if (arch == "ministral3") arch = "mistral3";
     if (arch == "gemma3_text") arch = "gemma3";
+    if (arch == "muse_glimmer_text") arch = "muse-glimmer";
     const bool is_gemma = arch.starts_with("gemma");
     const std::int64_t head_dim = head_dim_of(config);
     GgufWriter file;
@@ -228,19 +285,24 @@ void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& pa
     }
     if (arch == "llama") put_count(file, arch + ".vocab_size", model.vocab);
     if (arch == "phi3" && config.contains("sliding_window"))
-        put_count(file, arch + ".attention.sliding_window", config["sliding_window"].get<std::int64_t>());
+        put_count(file, arch + ".attention.sliding_window",
+                  config["sliding_window"].is_null() ? 0 : config["sliding_window"].get<std::int64_t>());
     if (is_gemma) write_gemma(file, config, arch);
+    if (arch == "granite") write_granite(file, config);
+    if (arch == "muse-glimmer") write_muse(file, config);
     write_rope(file, config, arch, head_dim);
     write_vocabulary(file, model);
     for (const GoldenTensor& tensor : model.tensors) {
         std::vector<float> values = golden_values(tensor);
         const bool rotates =
             tensor.name.find("q_proj") != std::string::npos || tensor.name.find("k_proj") != std::string::npos;
-        if (arch == "llama" && rotates) values = interleave_heads(tensor, values, head_dim);
-        // The converter adds 1 to the norm weights of Gemma, whose norms multiply by 1 + weight.
-        if (is_gemma && tensor.name.ends_with("norm.weight"))
+        if (is_permuted(arch) && rotates) values = interleave_heads(tensor, values, head_dim);
+        // The converter adds 1 to weights of norms that multiply by 1 + weight: all of Gemma, those of Muse's layers.
+        const bool adds_one = is_gemma ? tensor.name.ends_with("norm.weight")
+                                       : arch == "muse-glimmer" && tensor.name.ends_with("layernorm.weight");
+        if (adds_one)
             for (float& value : values) value += 1.0F;
-        put_floats(file, gguf_name(tensor.name, is_gemma), tensor.shape, values);
+        put_floats(file, gguf_name(tensor.name, is_gemma || arch == "muse-glimmer"), tensor.shape, values);
     }
     std::ofstream stream(path, std::ios::binary);
     const std::string bytes = file.bytes();

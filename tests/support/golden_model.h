@@ -49,11 +49,14 @@ void write_hugging_face(const GoldenModel& model, const std::filesystem::path& f
                         const std::function<std::string(const std::string&)>& name_in_file = nullptr);
 
 /// Returns whether GGUF files of llama.cpp's converter can express the case. They cannot express dynamic RoPE scaling,
-/// mscale, sliding windows of Mistral and Qwen2, or a query_pre_attn_scalar other than head_dim.
+/// an mscale other than Ministral's, sliding windows of Mistral and Qwen2, a query_pre_attn_scalar other than head_dim,
+/// another pattern of layers without RoPE than SmolLM3's, or biases and other epsilons of Muse Glimmer.
 [[nodiscard]] bool has_gguf_form(const GoldenModel& model);
 
 /// Writes the case as one F32 GGUF file with the names, keys and row order (q and k of the llama family) of llama.cpp's
-/// convert_hf_to_gguf.py.
-void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& path);
+/// convert_hf_to_gguf.py. `mistral_arch` is the architecture that a Mistral gets: older converters write "llama", newer
+/// ones "mistral3" for Mistral Small 3.x.
+void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& path,
+                       const std::string& mistral_arch = "llama");
 
 }  // namespace slipstream

@@ -35,6 +35,7 @@ public:
         }
         set_heads(options.heads);
         if (options.gemma) describe_gemma();
+        if (options.varied) describe_varied();
         validate(config_);
         const std::int64_t d = options.d_model;
         const DType v_type = options.v_type.value_or(type_);
@@ -59,7 +60,8 @@ public:
                 layer[TensorRole::VBias] = norm(kv);
             }
             if (options.output_bias) layer[TensorRole::AttnOutBias] = norm(d);
-            if (options.gemma) {
+            if (options.varied) layer[TensorRole::AttnGate] = matrix(q, d, type_, 2.0F);
+            if (options.gemma || options.varied) {
                 layer[TensorRole::AttnPostNorm] = norm(d);
                 layer[TensorRole::FfnPostNorm] = norm(d);
             }
@@ -68,6 +70,7 @@ public:
                 layer[TensorRole::KNorm] = norm(attention.head_dim);
             }
         }
+        if (options.varied) weights_.embedding_norm = norm(d);
         weights_.output_norm = norm(d);
         weights_.lm_head = matrix(options.vocab, d, type_, 2.0F);
         if (options.head_period > 0) repeat_rows(weights_.lm_head, options.head_period);
@@ -97,6 +100,25 @@ private:
             layer.attention().softcap = 2.0F;
             if (layer.attention().window > 0) layer.attention().rope = 1;
             layer.feed_forward.activation = GatedActivation::GeluTanh;
+        }
+    }
+
+    void describe_varied() {
+        config_.post_norm_eps = 0.25F;
+        config_.norm_offset = 0.25F;
+        config_.offsets_layer_norms_only = true;
+        config_.residual_scale = 0.7F;
+        config_.logit_scale = 0.5F;
+        config_.logit_softcap = 3.0F;
+        config_.ropes.front().query_growth = 0.75;
+        config_.ropes.front().query_growth_period = 64;
+        for (std::size_t i = 0; i < config_.layers.size(); ++i) {
+            AttentionConfig& attention = config_.layers[i].attention();
+            attention.output_gate = true;
+            // Every third layer sees everything and does not encode positions.
+            if (i % 3 != 2) continue;
+            attention.window = 0;
+            attention.rope = kNoRope;
         }
     }
 

@@ -34,6 +34,10 @@ struct TinyModelOptions {
     bool head_norms = false;         // norms of q and k, as in Qwen3
     bool gemma = false;              // norms after each half, GELU, softcaps, scaled embedding; windowed layers have a
                                      // RoPE theta of their own
+    // What only some families have, all together: every third layer without RoPE and without a window, queries
+    // that grow with the position, gates of the attention, a norm of the embedding, norms after each half with an
+    // epsilon of their own, factors of the residual stream and of logits.
+    bool varied = false;
     std::int64_t head_period = 0;  // rows of the LM head repeat with this period, so that logits tie; 0: no repetition
     DType kv_dtype = DType::F16;
     std::uint32_t seed = 1;

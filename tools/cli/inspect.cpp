@@ -10,6 +10,7 @@
 #include "kernels/base/error.h"
 #include "offload/mapped_file.h"
 #include "runtime/formats/gguf_file.h"
+#include "runtime/formats/ignored_tensors.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model.h"
 #include "runtime/model/rope.h"
@@ -45,6 +46,7 @@ struct Findings {
     const ModelFiles& files;
     std::string tokenizer;  // kind of the tokenizer, or why it is not supported
     std::string refusal;    // why no text can be generated; empty: it can
+    std::string ignored;    // parts of the file that are not loaded; empty: everything is
     std::map<std::string, TypeShare> types;
     std::int64_t parameters = 0;
     std::int64_t context = 0;
@@ -84,7 +86,7 @@ void describe_tokenizer(const TokenizerSource& source, Findings& found) {
 
 Findings find(const ModelFiles& files, const Settings& settings) {
     const ModelConfig& config = files.config();
-    Findings found{.files = files, .tokenizer = {}, .refusal = {}, .types = {}};
+    Findings found{.files = files, .tokenizer = {}, .refusal = {}, .ignored = {}, .types = {}};
     describe_tokenizer(files.tokenizer_source(), found);
     for (const FileTensor& tensor : files.tensors()) {
         TypeShare& share = found.types[tensor.type_name];
@@ -100,7 +102,7 @@ Findings find(const ModelFiles& files, const Settings& settings) {
         } catch (const Error& error) {
             found.refusal = error.what();
         }
-    static_cast<void>(files.weights());
+    found.ignored = describe_ignored_tensors(files);  // binds the weights, too
     static_cast<void>(rope_frequencies(config, found.context));
     found.kv_dtype = kv_type_setting(settings).value_or(config.kv_dtype);
     for (std::int64_t layer = 0; layer < config.n_layers(); ++layer)
@@ -161,6 +163,7 @@ std::string text_report(const Findings& found, const Console& console) {
         out.add(type == found.types.begin()->first ? "types" : "",
                 fmt::format("{:<6} {:>5} tensors  {:>16} parameters  {:>10}", type, share.tensors,
                             count_text(share.parameters), size_text(share.bytes)));
+    if (!found.ignored.empty()) out.add("not loaded", found.ignored);
     out.add("tokenizer", found.tokenizer);
     const auto& chat_template = files.chat_template();
     out.add("chat template",

@@ -11,6 +11,7 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu_faults.h"
 #include "kernels/cuda/host/cuda_device.h"
+#include "runtime/formats/ignored_tensors.h"
 #include "runtime/formats/model_fingerprint.h"
 #include "runtime/plan/split_plan.h"
 #include "runtime/ranks/model_split.h"
@@ -61,6 +62,8 @@ PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, co
                      choice.reduced ? "what fits into memory" : "the model's own");
     callbacks.choice("kv-type", kv_type_option(kv_dtype_), "the model's own");
     weights_ = std::make_unique<const ModelWeights>(files().weights());
+    if (const std::string ignored = describe_ignored_tensors(files()); !ignored.empty())
+        callbacks.note(fmt::format("parts of the model that text does not need are not loaded: {}", ignored));
     choose_shards(options, callbacks);
 }
 

@@ -44,6 +44,17 @@ constexpr std::array kShapes{
     NamedShape{"llama3.2-1b", &kLlama, 2048, 8192, 16, 32, 8, 64, 128256, 131072, true},
     NamedShape{"llama3.2-3b", &kLlama, 3072, 8192, 28, 24, 8, 128, 128256, 131072, true},
     NamedShape{"mistral-7b", &kMistral, 4096, 14336, 32, 32, 8, 128, 32000, 32768},
+    NamedShape{"mistral-small3-24b", &kMistral, 5120, 32768, 40, 32, 8, 128, 131072, 32768},
+    NamedShape{"mistral-small3.2-24b", &kMistral, 5120, 32768, 40, 32, 8, 128, 131072, 131072},
+    NamedShape{"ministral3-3b", &kMistral3, 3072, 9216, 26, 32, 8, 128, 131072, 262144, true},
+    NamedShape{"ministral3-8b", &kMistral3, 4096, 14336, 34, 32, 8, 128, 131072, 262144},
+    NamedShape{"ministral3-14b", &kMistral3, 5120, 16384, 40, 32, 8, 128, 131072, 262144},
+    NamedShape{"phi4-14b", &kPhi3, 5120, 17920, 40, 40, 10, 128, 100352, 16384},
+    NamedShape{"phi4-mini", &kPhi3, 3072, 8192, 32, 24, 8, 128, 200064, 131072, true},
+    NamedShape{"muse-glimmer-30b", &kMuseGlimmer, 6656, 19968, 52, 32, 2, 128, 202048, 131072, false, 2048},
+    NamedShape{"smollm3-3b", &kSmolLm3, 2048, 11008, 36, 16, 4, 128, 128256, 65536, true},
+    NamedShape{"granite3.3-2b", &kGranite, 2048, 8192, 40, 32, 8, 64, 49159, 131072, true},
+    NamedShape{"granite3.3-8b", &kGranite, 4096, 12800, 40, 32, 8, 128, 49159, 131072, true},
     NamedShape{"qwen2.5-0.5b", &kQwen2, 896, 4864, 24, 14, 2, 64, 151936, 32768, true},
     NamedShape{"qwen2.5-1.5b", &kQwen2, 1536, 8960, 28, 12, 2, 128, 151936, 32768, true},
     NamedShape{"qwen2.5-3b", &kQwen2, 2048, 11008, 36, 16, 2, 128, 151936, 32768, true},
@@ -190,7 +201,8 @@ LayerWeights shape_layer(const ModelConfig& config, const Family& family, Quanti
         const TensorRole role = info.role;
         const bool is_bias = info.kind == TensorKind::Bias;
         const bool has_bias = role != TensorRole::AttnOutBias && family.gguf_biases.qkv_bias == BiasRule::Required;
-        if (family.hf_names[role].empty() || (is_bias && !has_bias)) continue;
+        if (family.gguf_names[role].empty() && family.hf_names[role].empty()) continue;
+        if (is_bias && !has_bias) continue;
         const std::int64_t cols = dim_size(info.cols, config, index);
         layer[role] = info.is_matrix() ? shape_matrix(mixed_type(quantisation, role, index, config),
                                                       dim_size(info.rows, config, index), cols)
@@ -252,6 +264,7 @@ ModelWeights shape_weights(const ModelConfig& config, Quantisation quantisation)
         shape_matrix(config.tied_embeddings ? head : base_type(quantisation), config.vocab, config.d_model);
     weights.output_norm = shape_vector(config.d_model);
     const Family& family = find_family(config.family);
+    if (family.gguf_biases.constants[TensorRole::EmbeddingNorm]) weights.embedding_norm = shape_vector(config.d_model);
     for (std::int64_t layer = 0; layer < config.n_layers(); ++layer)
         weights.layers.push_back(shape_layer(config, family, quantisation, layer));
     return weights;

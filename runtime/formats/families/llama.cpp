@@ -1,4 +1,5 @@
-// Llama 1 to 3.x with the models that have the same layers, and Mistral. GGUF has one architecture name for both.
+// Llama 1 to 3.x with the models that have the same layers, and Mistral up to Small 3.2. GGUF has one architecture name
+// for both, and another one for files of Small 3.x by newer converters (mistral3.cpp).
 #include "runtime/formats/family.h"
 #include "runtime/formats/gguf_keys.h"
 #include "runtime/formats/hf_windows.h"
@@ -43,6 +44,7 @@ constinit const Family kMistral{
     .name = "mistral",
     .hf_class = "MistralForCausalLM",
     .hf_model_type = "mistral",
+    .hf_outer_class = "Mistral3ForConditionalGeneration",  // Mistral Small 3.1 and 3.2
     .hf_defaults = {.context_tokens = 131072, .n_kv_heads = 8},
     .hf_names = tensor_names::hugging_face(),
     .read_hf = read_mistral,

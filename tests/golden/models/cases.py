@@ -76,8 +76,57 @@ def gemma3(**changes):
     return config
 
 
+def ministral3(**changes):
+    # Queries grow every 8 positions. The lower bound of yarn is negative for such a context, and is taken as 0.
+    rope = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 8,
+            "max_position_embeddings": 32, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.75}
+    config = _config("Ministral3ForCausalLM", "ministral3",
+                     {"head_dim": 12, "max_position_embeddings": 512, "sliding_window": None, "pad_token_id": 0,
+                      "rope_parameters": rope} | changes)
+    del config["rope_theta"]
+    return config
+
+
+def smollm3(**changes):
+    defaults = {"rms_norm_eps": 1e-6, "rope_theta": 100.0, "tie_word_embeddings": True, "num_hidden_layers": 5,
+                "pad_token_id": 0, "use_sliding_window": False, "sliding_window": None}
+    return _config("SmolLM3ForCausalLM", "smollm3", defaults | changes)
+
+
+def granite(**changes):
+    defaults = {"embedding_multiplier": 3.0, "attention_multiplier": 0.5, "residual_multiplier": 0.35,
+                "logits_scaling": 4.0, "tie_word_embeddings": True, "attention_bias": False, "mlp_bias": False,
+                "num_hidden_layers": 3, "pad_token_id": 0}
+    return _config("GraniteForCausalLM", "granite", defaults | changes)
+
+
+def muse_glimmer(**changes):
+    # The last layer and the one four before it see everything, without RoPE. head_dim times heads is not hidden_size.
+    defaults = {"head_dim": 12, "sliding_window": 7, "num_hidden_layers": 6, "num_key_value_heads": 1, "rope_theta": 100.0,
+                "pad_token_id": 0, "hidden_activation": "silu", "qk_scale_factor": 1.7, "output_multiplier": 0.3,
+                "final_logit_softcapping": 2.0, "post_norm_eps": 0.5, "attention_bias": False}
+    text = _config("", "muse_glimmer_text", defaults | changes)
+    for key in ("architectures", "hidden_act", "torch_dtype"):
+        del text[key]
+    vision = {"model_type": "muse_glimmer_vision", "hidden_size": 16, "num_attention_heads": 1, "num_hidden_layers": 1,
+              "intermediate_size": 16, "pos_emb_height": 2, "pos_emb_width": 2, "patch_size": 2}
+    return {"architectures": ["MuseGlimmerForConditionalGeneration"], "model_type": "muse_glimmer",
+            "out_hidden_size": 64, "projector_hidden_size": 16, "image_token_id": VOCAB, "video_token_id": VOCAB + 1,
+            "tie_word_embeddings": False, "text_config": text, "vision_config": vision}
+
+
+def changed(config, changes):
+    """The configuration with other fields of the text model."""
+    if "text_config" in config:
+        return config | {"text_config": config["text_config"] | changes}
+    return config | changes
+
+
 def renamed(config):
     """The spelling of transformers 5: rope_parameters for rope_theta, rope_scaling and partial_rotary_factor."""
+    if "text_config" in config:
+        return config | {"text_config": renamed(config["text_config"])}
     config = dict(config)
     scaling = dict(config.pop("rope_scaling", None) or {})
     if "rope_local_base_freq" in config:  # Gemma 3: rope_scaling is that of full attention
@@ -91,7 +140,8 @@ def renamed(config):
     if "partial_rotary_factor" in config:
         parameters["partial_rotary_factor"] = config.pop("partial_rotary_factor")
     config["rope_parameters"] = parameters | scaling
-    config["dtype"] = config.pop("torch_dtype")
+    if "torch_dtype" in config:
+        config["dtype"] = config.pop("torch_dtype")
     return config
 
 
@@ -168,6 +218,42 @@ case("gemma3_scale", renamed(gemma3(query_pre_attn_scalar=40, head_dim=12, num_k
      {"query_pre_attn_scalar": 12})
 case("gemma3_two_chunks", gemma3(sliding_window=40, num_hidden_layers=7, layer_types=None), {"sliding_window": 41},
      n_tokens=300)
+
+case("ministral3", ministral3(), {"rope_parameters": ministral3()["rope_parameters"] | {"llama_4_scaling_beta": 0.0}})
+case("ministral3_tied_mscale",
+     ministral3(tie_word_embeddings=True, num_hidden_layers=3,
+                rope_parameters=ministral3()["rope_parameters"] | {"mscale_all_dim": 0.5, "beta_fast": 2.0}),
+     {"rope_parameters": ministral3()["rope_parameters"]})
+case("ministral3_two_chunks",
+     ministral3(rope_parameters=ministral3()["rope_parameters"] | {"original_max_position_embeddings": 64,
+                                                                   "max_position_embeddings": 256}),
+     {"rope_parameters": ministral3()["rope_parameters"] | {"original_max_position_embeddings": 64,
+                                                            "llama_4_scaling_beta": 0.0}}, n_tokens=300)
+# As Phi-4: neither window nor longrope.
+case("phi3_plain", phi3(max_position_embeddings=512, sliding_window=None, num_attention_heads=6, num_key_value_heads=2))
+case("phi3_partial_rotary_short",
+     renamed(phi3(partial_rotary_factor=0.75, tie_word_embeddings=True, max_position_embeddings=128,
+                  original_max_position_embeddings=32, sliding_window=512,
+                  rope_scaling={"type": "longrope", "short_factor": SHORT[:6], "long_factor": LONG[:6]})),
+     {"rope_parameters": {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": 0.75}})
+case("muse_glimmer", muse_glimmer(), {"post_norm_eps": 1e-8})
+case("muse_glimmer_scale", renamed(muse_glimmer(post_norm_eps=1e-8, tie_word_embeddings=False)),
+     {"qk_scale_factor": 1.0})
+case("muse_glimmer_bias",
+     muse_glimmer(attention_bias=True, num_hidden_layers=4, layer_rope_theta=[0, 100.0, 100.0, 0], num_key_value_heads=2,
+                  layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention"]),
+     {"layer_rope_theta": [100.0, 100.0, 100.0, 0]})
+case("muse_glimmer_two_chunks", muse_glimmer(sliding_window=40, post_norm_eps=1e-8), {"sliding_window": 41},
+     n_tokens=300)
+case("smollm3", smollm3(), {"no_rope_layer_interval": 6})
+case("smollm3_list", renamed(smollm3(no_rope_layers=[0, 1, 1, 0, 1], attention_bias=True, tie_word_embeddings=False)),
+     {"no_rope_layers": [1, 0, 0, 1, 0]})
+case("smollm3_windows", smollm3(use_sliding_window=True, sliding_window=5, no_rope_layer_interval=2),
+     {"use_sliding_window": False})
+case("granite", granite(), {"residual_multiplier": 1.0})
+case("granite_bias",
+     renamed(granite(attention_bias=True, tie_word_embeddings=False, num_key_value_heads=4, attention_multiplier=4.0)),
+     {"attention_multiplier": 0.25})
 
 # Cases whose logits are also made with a q8 KV cache: query groups, norms of heads, a softcap with a window, two chunks.
 Q8_CASES = ("llama_gqa", "qwen3", "gemma2", "llama_two_chunks")

@@ -1,6 +1,6 @@
 """Writes the golden models: for each case of cases.py a config.json, case.txt and logits.f32 made with transformers.
 
-    python make.py            # needs numpy, torch, transformers (5.x); seconds on a CPU
+    python make.py [CASE...]  # needs numpy, torch, transformers (5.x); seconds on a CPU
 
 case.txt: "context N" (the context length that rope is fixed for), "tokens ..." and one "tensor NAME SHAPE" line for
 each weight that a checkpoint of the model holds. logits.f32: little-endian floats [rows, vocab] of the last rows
@@ -66,11 +66,14 @@ def load(config):
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "config.json").write_text(spelled)
         parsed = transformers.AutoConfig.from_pretrained(folder)
-    model = transformers.AutoModelForCausalLM.from_config(parsed, attn_implementation="eager").eval()
-    shapes = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
+    kind = transformers.AutoModelForImageTextToText if "text_config" in config else transformers.AutoModelForCausalLM
+    model = kind.from_config(parsed, attn_implementation="eager").eval()
+    # The text model inside a larger one has the names that it would have alone.
+    names = {name: name.replace("model.language_model.", "model.") for name in model.state_dict()}
+    shapes = {names[name]: list(tensor.shape) for name, tensor in model.state_dict().items() if "vision" not in name}
     if config["tie_word_embeddings"]:
         shapes.pop("lm_head.weight", None)
-    state = {name: torch.from_numpy(value(name, shape)) for name, shape in shapes.items()}
+    state = {name: torch.from_numpy(value(alone, shapes[alone])) for name, alone in names.items() if alone in shapes}
     model.load_state_dict(state, strict=False)
     model.tie_weights()
     return model.double(), shapes
@@ -111,6 +114,8 @@ def nmse(a, b):
 
 def other_spelling(config):
     """The same configuration with rope in the other of the two spellings."""
+    if "text_config" in config:
+        return config | {"text_config": other_spelling(config["text_config"])}
     if "rope_parameters" not in config:
         return cases.renamed(config)
     config = dict(config)
@@ -129,6 +134,8 @@ def other_spelling(config):
 def main():
     print("transformers", transformers.__version__, "torch", torch.__version__)
     for name, case in cases.CASES.items():
+        if len(sys.argv) > 1 and name not in sys.argv[1:]:
+            continue
         config, n_tokens = case["config"], case["n_tokens"]
         tokens = [1] + ((noise(name, n_tokens - 1) + 1.0) * (cases.VOCAB / 2)).astype(int).tolist()
         logits, shapes = run(config, tokens)
@@ -137,7 +144,7 @@ def main():
         rows = logits[-cases.TOKENS:]
         effect = ""
         if case["without"] is not None:
-            moved = nmse(run(config | case["without"], tokens)[0][-cases.TOKENS:], rows)
+            moved = nmse(run(cases.changed(config, case["without"]), tokens)[0][-cases.TOKENS:], rows)
             assert moved > 1e-2, f"{name}: what it shows moves the logits by {moved} only"
             effect = f", without it {moved:.1e}"
         print(f"{name}: rms {math.sqrt((rows**2).mean()):.2f}{effect}")

@@ -1,0 +1,69 @@
+#include "runtime/formats/ignored_tensors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "runtime/text/printable.h"
+
+namespace slipstream {
+
+namespace {
+
+constexpr std::size_t kMostParts = 8;  // a line must stay readable, whatever names a file has
+
+struct Part {
+    std::string_view name;
+    std::int64_t n_tensors = 0;
+};
+
+std::string_view part_of(std::string_view name) {
+    constexpr std::string_view kPrefix = "model.";
+    if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+    return name.substr(0, name.find('.'));
+}
+
+bool is_of_rope(std::string_view name) {
+    return name.starts_with("rope_f") || name.ends_with("rotary_emb.inv_freq");
+}
+
+}  // namespace
+
+std::string describe_ignored_tensors(const ModelFiles& files) {
+    std::vector<const std::byte*> used;  // sorted
+    const ModelWeights weights = files.weights();
+    for_each_tensor(weights, [&](const TensorInfo&, std::int64_t /*layer*/, const ConstTensorView& view) {
+        used.push_back(view.data);
+    });
+    std::ranges::sort(used);
+    std::vector<Part> parts;
+    for (const FileTensor& tensor : files.tensors()) {
+        // A view may begin inside a tensor that holds several matrices.
+        const auto* data = static_cast<const std::byte*>(tensor.view.data);
+        const auto first = std::ranges::lower_bound(used, data);
+        if ((data != nullptr && first != used.end() && *first < data + tensor.bytes) || is_of_rope(tensor.name))
+            continue;
+        const std::string_view name = part_of(tensor.name);
+        const auto found = std::ranges::find(parts, name, &Part::name);
+        if (found != parts.end())
+            ++found->n_tensors;
+        else
+            parts.push_back({name, 1});
+    }
+    std::vector<std::string> texts;
+    for (const Part& part : parts) {
+        if (texts.size() == kMostParts) {
+            texts.push_back(fmt::format("{} other parts", parts.size() - kMostParts));
+            break;
+        }
+        texts.push_back(
+            fmt::format("{} ({} tensor{})", printable(part.name), part.n_tensors, part.n_tensors == 1 ? "" : "s"));
+    }
+    return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+}  // namespace slipstream

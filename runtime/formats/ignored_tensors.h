@@ -1,0 +1,15 @@
+// Tensors of a file that the text model does not use: those of vision, audio, and drafting parts.
+#pragma once
+
+#include <string>
+
+#include "runtime/formats/model_files.h"
+
+namespace slipstream {
+
+/// Returns the parts of `files` that no computation reads, as "vision_tower (324 tensors), mm (12 tensors)"; empty if
+/// everything is read. A part is what stands before the first "." of a name, without "model.". Factors of RoPE, which
+/// belong to the configuration, are not listed. Throws as WeightSource::weights() does.
+[[nodiscard]] std::string describe_ignored_tensors(const ModelFiles& files);
+
+}  // namespace slipstream
