@@ -86,6 +86,7 @@ void add_config(Digest& digest, const ModelConfig& config) {
     for (const RopeConfig& rope : config.ropes) {
         digest.number(rope.theta);
         digest.number(rope.n_rotated);
+        if (rope.n_fixed_pairs > 0) digest.number(rope.n_fixed_pairs);
         add_scaling(digest, rope.scaling);
     }
     for (const LayerConfig& layer : config.layers) {
@@ -96,6 +97,7 @@ void add_config(Digest& digest, const ModelConfig& config) {
         digest.number(attention.rope);
         digest.number(attention.scale());
         digest.number(attention.softcap);
+        if (attention.norms_values) digest.number(attention.values_from_keys);
         digest.number(layer.feed_forward.activation);
     }
 }

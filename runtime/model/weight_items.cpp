@@ -118,7 +118,7 @@ std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRoun
     const auto cut = [&](std::int64_t layer, ReadStage stage, std::span<const TensorInfo> tensors) {
         std::vector<GroupedMatrix> matrices;
         for (const TensorInfo& info : tensors)
-            if (info.is_matrix() && info.stage == stage)
+            if (info.is_matrix() && info.stage == stage && weights.tensor(layer, info.role).rank > 0)
                 matrices.push_back(grouped(weights, layer, info.role, rounding));
         for (WeightItem& item : balanced_items(matrices, layer, max_item_bytes)) {
             item.stage = stage;

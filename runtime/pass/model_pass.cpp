@@ -113,6 +113,10 @@ void ModelPass::keys_and_values(std::int64_t layer, const PassRows& rows) {
     norm(layer, activations_.hidden(n), weights[AttnNorm], normed, next_weights(layer, rows, {Q, K, V}));
     const Product products[] = {{Q, q, weights[QBias]}, {K, k, weights[KBias]}, {V, v, weights[VBias]}};
     multiply(layer, rows, normed, products);
+    if (attention.norms_values) {
+        const TensorView v_heads = as_heads(v, attention.head_dim);
+        norm(layer, attention.values_from_keys ? as_heads(k, attention.head_dim) : v_heads, {}, v_heads);
+    }
     // rotate_write() norms the heads, too; here they are normed before, if an observer wants the normed keys.
     const bool norms_apart = !weights[QNorm].empty() && rows.hooks != nullptr;
     if (norms_apart) {
@@ -230,16 +234,17 @@ void ModelPass::feed_forward(std::int64_t layer, const PassRows& rows) {
                                       .kind = feed_forward.activation,
                                       .next = next_weights(layer, rows, {Down})});
         });
-    add_to_residual(layer, rows, {.matrix = Down, .x = gate, .post_norm = weights[FfnPostNorm]});
+    add_to_residual(layer, rows,
+                    {.matrix = Down, .x = gate, .post_norm = weights[FfnPostNorm], .scale = weights[OutputScale]});
 }
 
-// Adds the result of half a layer to the residual stream. A whole product without a norm adds in place. Otherwise the
-// order is: product, sum over shards, norm, add; the result is in the buffer of normed activations, which the half no
-// longer needs.
+// Adds the result of half a layer to the residual stream. A whole product without norm and scale adds in place.
+// Otherwise the order is: product, sum over shards, norm, add and scale; the result is in the buffer of normed
+// activations, which the half no longer needs.
 void ModelPass::add_to_residual(std::int64_t layer, const PassRows& rows, const HalfResult& half) {
     const TensorView hidden = activations_.hidden(rows.n());
     Product product{half.matrix, hidden, half.bias};
-    if (collective_ == nullptr && half.post_norm.empty())
+    if (collective_ == nullptr && half.post_norm.empty() && half.scale.empty())
         return multiply(layer, rows, half.x, {&product, 1}, MatmulStore::Add);
     product.y = activations_.rows(Activation::Normed, rows.n(), hidden.cols());
     multiply(layer, rows, half.x, {&product, 1});
@@ -250,7 +255,7 @@ void ModelPass::add_to_residual(std::int64_t layer, const PassRows& rows, const 
     if (!half.post_norm.empty()) norm(layer, product.y, half.post_norm, product.y);
     stage(
         PassStage::Sum, layer, rows.n(), [&] { return bytes_of(product.y) + bytes_of(hidden); },
-        [&] { add(exec(), {.x = product.y, .y = hidden}); });
+        [&] { add(exec(), {.x = product.y, .y = hidden, .factor = half.scale}); });
 }
 
 void ModelPass::compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens) {

@@ -170,8 +170,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, Q8Cache, testing::ValuesIn(names_with_q8_logits
 INSTANTIATE_TEST_SUITE_P(Golden, GgufArchitecture, testing::ValuesIn(names_with_gguf_form()), parameter_name);
 
 TEST(GoldenModels, AreAllThere) {
-    EXPECT_EQ(golden_model_names().size(), 27U);
-    EXPECT_EQ(names_with_gguf_form().size(), 20U);
+    EXPECT_EQ(golden_model_names().size(), 33U);
+    EXPECT_EQ(names_with_gguf_form().size(), 24U);
     EXPECT_EQ(names_with_q8_logits().size(), 4U);
 }
 

@@ -35,6 +35,7 @@ public:
         }
         set_heads(options.heads);
         if (options.gemma) describe_gemma();
+        if (options.gemma4) describe_gemma4(options.window);
         validate(config_);
         const std::int64_t d = options.d_model;
         const DType v_type = options.v_type.value_or(type_);
@@ -47,7 +48,7 @@ public:
             layer[TensorRole::AttnNorm] = norm(d);
             layer[TensorRole::Q] = matrix(q, d);
             layer[TensorRole::K] = matrix(kv, d);
-            layer[TensorRole::V] = matrix(kv, d, v_type);
+            if (!attention.values_from_keys) layer[TensorRole::V] = matrix(kv, d, v_type);
             layer[TensorRole::AttnOut] = matrix(d, q);
             layer[TensorRole::FfnNorm] = norm(d);
             layer[TensorRole::Gate] = matrix(options.d_ff, d);
@@ -59,11 +60,12 @@ public:
                 layer[TensorRole::VBias] = norm(kv);
             }
             if (options.output_bias) layer[TensorRole::AttnOutBias] = norm(d);
-            if (options.gemma) {
+            if (options.gemma || options.gemma4) {
                 layer[TensorRole::AttnPostNorm] = norm(d);
                 layer[TensorRole::FfnPostNorm] = norm(d);
             }
-            if (options.head_norms) {
+            if (options.gemma4) layer[TensorRole::OutputScale] = norm(1);
+            if (options.head_norms || options.gemma4) {
                 layer[TensorRole::QNorm] = norm(attention.head_dim);
                 layer[TensorRole::KNorm] = norm(attention.head_dim);
             }
@@ -97,6 +99,24 @@ private:
             layer.attention().softcap = 2.0F;
             if (layer.attention().window > 0) layer.attention().rope = 1;
             layer.feed_forward.activation = GatedActivation::GeluTanh;
+        }
+    }
+
+    void describe_gemma4(std::int64_t window) {
+        config_.embedding_scale = 1.5F;
+        config_.logit_softcap = 3.0F;
+        for (std::size_t i = 0; i < config_.layers.size(); ++i) {
+            AttentionConfig& attention = config_.layers[i].attention();
+            const bool is_full = i % 2 == 1 || i + 1 == config_.layers.size();
+            attention.scale_dim = 1.0;
+            attention.norms_values = true;
+            attention.values_from_keys = is_full;
+            attention.window = is_full ? 0 : window;
+            if (is_full) {
+                RopeConfig& rope = config_.ropes[attention.rope];
+                rope.n_fixed_pairs = rope.n_rotated / 2 - rope.n_rotated / 8;
+            }
+            config_.layers[i].feed_forward.activation = GatedActivation::GeluTanh;
         }
     }
 

@@ -34,6 +34,8 @@ struct TinyModelOptions {
     bool head_norms = false;         // norms of q and k, as in Qwen3
     bool gemma = false;              // norms after each half, GELU, softcaps, scaled embedding; windowed layers have a
                                      // RoPE theta of their own
+    bool gemma4 = false;  // as Gemma 4: every second layer and the last have no window and no value matrix, and rotate
+                          // a quarter of their pairs; with `heads`
     std::int64_t head_period = 0;  // rows of the LM head repeat with this period, so that logits tie; 0: no repetition
     DType kv_dtype = DType::F16;
     std::uint32_t seed = 1;
