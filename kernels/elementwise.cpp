@@ -20,7 +20,8 @@ bool is_floats(const BasicTensorView<Byte>& view, std::int64_t rows, std::int64_
 void rms_norm(ExecRef exec, const RmsNormArgs& args) {
     const std::int64_t n_rows = args.x.rows();
     const std::int64_t d = args.x.cols();
-    CHECK(is_floats(args.x, n_rows, d) && is_floats(args.y, n_rows, d) && is_floats(args.weight, 1, d),
+    CHECK(is_floats(args.x, n_rows, d) && is_floats(args.y, n_rows, d) &&
+              (args.weight.empty() || is_floats(args.weight, 1, d)),
           "rms_norm [{}, {}]", n_rows, d);
     exec.device.ops().rms_norm(exec, args);
 }
@@ -53,7 +54,8 @@ void gated_activation(ExecRef exec, const GatedActivationArgs& args) {
 void add(ExecRef exec, const AddArgs& args) {
     const std::int64_t n = args.y.rows();
     const std::int64_t d = args.y.cols();
-    CHECK(is_floats(args.x, n, d) && is_floats(args.y, n, d), "add [{}, {}]", n, d);
+    CHECK(is_floats(args.x, n, d) && is_floats(args.y, n, d) && (args.factor.empty() || is_floats(args.factor, 1, 1)),
+          "add [{}, {}]", n, d);
     exec.device.ops().add(exec, args);
 }
 

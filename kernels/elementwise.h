@@ -17,7 +17,7 @@ using NextWeights = std::bitset<static_cast<std::size_t>(kDTypeCount)>;
 /// y[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i], row by row. y may be x (in place).
 struct RmsNormArgs {
     ConstTensorView x;       // [n_rows, d], F32; for qk-norm the rows are (token, head)
-    ConstTensorView weight;  // [d], F32
+    ConstTensorView weight;  // [d], F32, or empty: all weights are 1
     TensorView y;            // [n_rows, d], F32
     float eps = 1e-5F;
     NextWeights next{};
@@ -69,11 +69,12 @@ struct GatedActivationArgs {
 };
 void gated_activation(ExecRef exec, const GatedActivationArgs& args);
 
-/// y += scale * x.
+/// y = (y + scale * x) * factor.
 struct AddArgs {
-    ConstTensorView x;   // [n_rows, d], F32
-    TensorView y;        // [n_rows, d], F32
-    float scale = 1.0F;  // 1 changes no bit of x
+    ConstTensorView x;         // [n_rows, d], F32
+    TensorView y;              // [n_rows, d], F32
+    float scale = 1.0F;        // 1 changes no bit of x
+    ConstTensorView factor{};  // [1], F32, in memory of the device, or empty: 1
 };
 void add(ExecRef exec, const AddArgs& args);
 

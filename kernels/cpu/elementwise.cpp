@@ -33,7 +33,7 @@ std::int64_t rows_per_piece(std::int64_t cols) {
     return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-// x, y: [d]; may be the same row.
+// x, y: [d]; may be the same row. weight: [d], or null: all weights are 1.
 [[gnu::always_inline]] inline void rms_norm_row(const float* x, const float* weight, float* y, std::int64_t d,
                                                 float eps) {
     float lanes[16] = {};
@@ -42,13 +42,17 @@ std::int64_t rows_per_piece(std::int64_t cols) {
         for (int lane = 0; lane < 16; ++lane) lanes[lane] += x[i + lane] * x[i + lane];
     for (int lane = 0; i < d; ++i, ++lane) lanes[lane] += x[i] * x[i];
     const float scale = 1.0F / std::sqrt(sum_lanes(lanes) / static_cast<float>(d) + eps);
+    if (weight == nullptr) {
+        for (std::int64_t j = 0; j < d; ++j) y[j] = x[j] * scale;
+        return;
+    }
     for (std::int64_t j = 0; j < d; ++j) y[j] = x[j] * scale * weight[j];
 }
 
 [[gnu::always_inline]] inline void rms_norm_rows(const RmsNormArgs& args, std::int64_t begin, std::int64_t end) {
+    const float* weight = args.weight.empty() ? nullptr : float_row(args.weight, 0);
     for (std::int64_t row = begin; row < end; ++row)
-        rms_norm_row(float_row(args.x, row), float_row(args.weight, 0), float_row(args.y, row), args.x.cols(),
-                     args.eps);
+        rms_norm_row(float_row(args.x, row), weight, float_row(args.y, row), args.x.cols(), args.eps);
 }
 
 // -88 is where exp_float() ends. Silu is cut off there: the quotient is 0 up to float's smallest numbers.
@@ -212,6 +216,9 @@ void add(ExecRef exec, const AddArgs& args) {
             const float* x = float_row(args.x, row);
             float* y = float_row(args.y, row);
             for (std::int64_t i = 0; i < args.y.cols(); ++i) y[i] += args.scale * x[i];
+            if (args.factor.empty()) continue;
+            const float factor = *float_row(args.factor, 0);
+            for (std::int64_t i = 0; i < args.y.cols(); ++i) y[i] *= factor;
         }
     });
 }

@@ -116,9 +116,9 @@ __global__ void __launch_bounds__(kThreads) norm_rows(const RmsNormLaunch a, con
 #pragma unroll
             for (int j = 0; j < kLaneValues; j += 2) {
                 const int64_t at = i / 4 * 32 + lane_k(quarter, j);
-                float weight[2];
+                float weight[2] = {1.0F, 1.0F};
                 load_two(x, at, a.d, wide, v[j], v[j + 1]);
-                load_two(a.weight, at, a.d, wide, weight[0], weight[1]);
+                if (a.weight != nullptr) load_two(a.weight, at, a.d, wide, weight[0], weight[1]);
                 v[j] = v[j] * scale * weight[0];
                 v[j + 1] = v[j + 1] * scale * weight[1];
                 store_two(y, at, a.d, wide, v[j], v[j + 1]);
@@ -128,7 +128,8 @@ __global__ void __launch_bounds__(kThreads) norm_rows(const RmsNormLaunch a, con
     } else {
         for (int64_t at = 4 * thread; at < a.d; at += 4 * RowThreads) {
             Float4 v = load_four(total == nullptr ? x : total, at, a.d, wide);
-            const Float4 weight = load_four(a.weight, at, a.d, wide);
+            Float4 weight{{1.0F, 1.0F, 1.0F, 1.0F}};
+            if (a.weight != nullptr) weight = load_four(a.weight, at, a.d, wide);
             for (int e = 0; e < 4; ++e) v.x[e] = v.x[e] * scale * weight.x[e];
             store_four(a.y + row * a.y_stride, at, a.d, wide, v);
         }
@@ -220,14 +221,15 @@ __global__ void __launch_bounds__(kThreads) gate_and_prepare(const GatedActivati
     store_bf16_block(a.prepare, block, row, lane % 4, v);
 }
 
-// y += scale * x (AddLaunch). Grid: (fours of a row, rows).
+// y = (y + scale * x) * factor (AddLaunch). Grid: (fours of a row, rows).
 __global__ void __launch_bounds__(kThreads) add_rows(const AddLaunch a, const bool wide) {
     const int64_t at = 4 * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
     if (at >= a.d) return;
+    const float factor = a.factor == nullptr ? 1.0F : *a.factor;
     for (int64_t row = blockIdx.y; row < a.n_rows; row += gridDim.y) {
         const Float4 x = load_four(a.x + row * a.x_stride, at, a.d, wide);
         Float4 y = load_four(a.y + row * a.y_stride, at, a.d, wide);
-        for (int e = 0; e < 4; ++e) y.x[e] = y.x[e] + a.scale * x.x[e];
+        for (int e = 0; e < 4; ++e) y.x[e] = (y.x[e] + a.scale * x.x[e]) * factor;
         store_four(a.y + row * a.y_stride, at, a.d, wide, y);
     }
 }

@@ -15,7 +15,7 @@ struct RmsNormLaunch {
     std::int64_t d = 0;
     const float* x = nullptr;  // [n_rows, d]
     std::int64_t x_stride = 0;
-    const float* weight = nullptr;  // [d]
+    const float* weight = nullptr;  // [d]; null: all weights are 1
     float* y = nullptr;             // [n_rows, d]
     std::int64_t y_stride = 0;
     float eps = 1e-5F;
@@ -66,7 +66,8 @@ struct AddLaunch {
     std::int64_t x_stride = 0;
     float* y = nullptr;  // [n_rows, d]
     std::int64_t y_stride = 0;
-    float scale = 1.0F;  // of x
+    float scale = 1.0F;             // of x
+    const float* factor = nullptr;  // [1], multiplies the sum; null: 1
 };
 void launch_add(const AddLaunch& launch, void* stream);
 

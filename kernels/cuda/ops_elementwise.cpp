@@ -40,7 +40,7 @@ void rms_norm(ExecRef exec, const RmsNormArgs& args) {
                                .d = args.x.cols(),
                                .x = float_row(args.x, 0),
                                .x_stride = stride_floats(args.x),
-                               .weight = float_row(args.weight, 0),
+                               .weight = args.weight.empty() ? nullptr : float_row(args.weight, 0),
                                .y = float_row(args.y, 0),
                                .y_stride = stride_floats(args.y),
                                .eps = args.eps,
@@ -95,7 +95,8 @@ void add(ExecRef exec, const AddArgs& args) {
                            .x_stride = stride_floats(args.x),
                            .y = float_row(args.y, 0),
                            .y_stride = stride_floats(args.y),
-                           .scale = args.scale};
+                           .scale = args.scale,
+                           .factor = args.factor.empty() ? nullptr : float_row(args.factor, 0)};
     op.launch(&Module::add, launch, [&] { return fmt::format("add [{}, {}]", args.y.rows(), args.y.cols()); });
 }
 

@@ -59,7 +59,8 @@ struct Family {
     // In Hugging Face directories it is Half.
     RopeLayout gguf_rope_layout = RopeLayout::Half;
     /// Keys, without the architecture, of kNeutralKeys (gguf_config.cpp) that read_gguf() reads. A file is refused if
-    /// another of those has a value that changes the result. Other keys that read_gguf() reads need no mention.
+    /// another of those has a value that changes the result. "attention.head_count_kv" here: read_gguf() sets the kv
+    /// heads of each layer. Other keys that read_gguf() reads need no mention.
     std::span<const std::string_view> gguf_keys{};
     TensorNames gguf_names;
     BindingRules
@@ -68,10 +69,11 @@ struct Family {
 };
 
 // All families, in the order in which messages list them; each is defined in a file of families/.
-extern const Family kLlama, kMistral, kMistral3, kQwen2, kQwen3, kPhi3, kGemma2, kGemma3, kMuseGlimmer, kSmolLm3,
-    kGranite;
-inline constexpr std::array kFamilies{&kLlama,  &kMistral, &kMistral3,    &kQwen2,   &kQwen3,  &kPhi3,
-                                      &kGemma2, &kGemma3,  &kMuseGlimmer, &kSmolLm3, &kGranite};
+extern const Family kLlama, kMistral, kMistral3, kQwen2, kQwen3, kPhi3, kGemma2, kGemma3, kGemma4, kGemma4Unified,
+    kMuseGlimmer, kSmolLm3, kGranite;
+inline constexpr std::array kFamilies{&kLlama,       &kMistral, &kMistral3, &kQwen2,  &kQwen3,
+                                      &kPhi3,        &kGemma2,  &kGemma3,   &kGemma4, &kGemma4Unified,
+                                      &kMuseGlimmer, &kSmolLm3, &kGranite};
 
 /// Returns the family of ModelConfig::family (CHECKed to exist).
 [[nodiscard]] const Family& find_family(std::string_view name);

@@ -21,9 +21,12 @@ namespace {
 struct NeutralKey {
     std::string_view suffix;
     double neutral;
+    std::string_view what{};  // what another value means, for the message
 };
 constexpr std::array kNeutralKeys{
     NeutralKey{"expert_count", 0.0},
+    NeutralKey{"embedding_length_per_layer_input", 0.0, "per-layer embeddings (Gemma 4 E2B and E4B)"},
+    NeutralKey{"attention.shared_kv_layers", 0.0, "layers that use the KV of earlier ones (Gemma 4 E2B and E4B)"},
     NeutralKey{"attention.clamp_kqv", 0.0},
     NeutralKey{"attention.max_alibi_bias", 0.0},
     NeutralKey{"attn_logit_softcapping", 0.0},
@@ -51,16 +54,22 @@ const Family& family_of(const GgufFile& file) {
                                   fmt::join(served, ", ")));
 }
 
+bool is_read(std::string_view suffix, std::span<const std::string_view> read_by_family) {
+    return std::ranges::find(read_by_family, suffix) != read_by_family.end();
+}
+
 void refuse_foreign_arithmetic(const GgufKeys& keys, std::span<const std::string_view> read_by_family) {
     for (const NeutralKey& neutral : kNeutralKeys) {
         const auto value = keys.number(neutral.suffix);
         if (!value || *value == neutral.neutral) continue;
-        if (std::ranges::find(read_by_family, neutral.suffix) != read_by_family.end()) continue;
+        if (is_read(neutral.suffix, read_by_family)) continue;
         if (neutral.suffix == "expert_count")
             throw Unsupported(
                 fmt::format("{}: a mixture of {} experts, which is not served", keys.file().name(), *value));
-        throw Unsupported(
-            fmt::format("{}: {} = {} is not served", keys.file().name(), keys.key(neutral.suffix), *value));
+        const std::string found = fmt::format("{} = {}", keys.key(neutral.suffix), *value);
+        throw Unsupported(neutral.what.empty()
+                              ? fmt::format("{}: {} is not served", keys.file().name(), found)
+                              : fmt::format("{}: {} are not served ({})", keys.file().name(), neutral.what, found));
     }
     if (const auto causal = keys.file().boolean(keys.key("attention.causal")); causal && !*causal)
         throw Unsupported(fmt::format("{}: attention that is not causal is not served", keys.file().name()));
@@ -142,7 +151,7 @@ DType kv_type(const TensorIndex& tensors) {
 
 ModelConfig read_gguf_config(const GgufFile& file, const TensorIndex& tensors) {
     const Family& family = family_of(file);
-    const GgufKeys keys(file, family.gguf_name);
+    const GgufKeys keys(file, family.gguf_name, tensors);
     refuse_foreign_arithmetic(keys, family.gguf_keys);
     ModelConfig config;
     config.family = family.name;
@@ -162,9 +171,11 @@ ModelConfig read_gguf_config(const GgufFile& file, const TensorIndex& tensors) {
     if (!d_ff || !n_q_heads)
         throw FormatError(fmt::format("{}: metadata {} is missing", file.name(),
                                       keys.key(d_ff ? "attention.head_count" : "feed_forward_length")));
-    AttentionConfig attention{.n_q_heads = *n_q_heads,
-                              .n_kv_heads = uniform("attention.head_count_kv").value_or(*n_q_heads),
-                              .head_dim = read_head_dim(keys, config.d_model, *n_q_heads)};
+    const bool kv_heads_by_layer = is_read("attention.head_count_kv", family.gguf_keys);
+    AttentionConfig attention{
+        .n_q_heads = *n_q_heads,
+        .n_kv_heads = kv_heads_by_layer ? *n_q_heads : uniform("attention.head_count_kv").value_or(*n_q_heads),
+        .head_dim = read_head_dim(keys, config.d_model, *n_q_heads)};
     const auto rms_eps = keys.number("attention.layer_norm_rms_epsilon");
     if (!rms_eps)
         throw FormatError(

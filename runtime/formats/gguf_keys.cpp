@@ -17,16 +17,26 @@ std::int64_t GgufKeys::required(std::string_view suffix) const {
     throw FormatError(fmt::format("{}: metadata {} is missing", file_.name(), key(suffix)));
 }
 
-std::optional<std::int64_t> GgufKeys::uniform(std::string_view suffix, std::int64_t n_layers) const {
+std::optional<std::vector<std::int64_t>> GgufKeys::by_layer(std::string_view suffix, std::int64_t n_layers) const {
     const GgufValue* value = find(suffix);
-    if (value == nullptr || value->type != GgufValueType::Array) return integer(suffix);
-    const auto values = value->integers();
+    if (value == nullptr || value->type != GgufValueType::Array) {
+        const auto of_all = integer(suffix);
+        if (!of_all) return std::nullopt;
+        return std::vector<std::int64_t>(static_cast<std::size_t>(n_layers), *of_all);
+    }
+    auto values = value->integers();
     if (!values || values->empty() || static_cast<std::int64_t>(values->size()) != n_layers)
         throw FormatError(fmt::format("{}: metadata {} is {}; one integer for each of {} layers is needed",
                                       file_.name(), key(suffix), value->to_text(), n_layers));
-    if (std::any_of(values->begin(), values->end(), [&](std::int64_t v) { return v != values->front(); }))
+    return values;
+}
+
+std::optional<std::int64_t> GgufKeys::uniform(std::string_view suffix, std::int64_t n_layers) const {
+    const auto values = by_layer(suffix, n_layers);
+    if (!values) return std::nullopt;
+    if (std::ranges::any_of(*values, [&](std::int64_t v) { return v != values->front(); }))
         throw Unsupported(fmt::format("{}: {} differs between layers ({}), which is not served", file_.name(),
-                                      key(suffix), value->to_text()));
+                                      key(suffix), find(suffix)->to_text()));
     return values->front();
 }
 

@@ -15,10 +15,12 @@ namespace slipstream {
 
 class GgufKeys {
 public:
-    /// `file` must outlive this.
-    GgufKeys(const GgufFile& file, std::string_view prefix) : file_(file), prefix_(prefix) {}
+    /// `file` and `tensors`, those of all parts of the file, must outlive this.
+    GgufKeys(const GgufFile& file, std::string_view prefix, const TensorIndex& tensors)
+        : file_(file), prefix_(prefix), tensors_(tensors) {}
 
     [[nodiscard]] const GgufFile& file() const { return file_; }
+    [[nodiscard]] const TensorIndex& tensors() const { return tensors_; }
     [[nodiscard]] std::string key(std::string_view suffix) const;
     /// Returns the value of a key; null or nothing if the file does not have it. number(), integer() and string() throw
     /// FormatError if it is of another type.
@@ -36,6 +38,11 @@ public:
     /// missing. Throws Unsupported if the numbers differ.
     [[nodiscard]] std::optional<std::int64_t> uniform(std::string_view suffix, std::int64_t n_layers) const;
 
+    /// Returns a value that is one number for all layers, or an array with a number for each: [n_layers]; nothing if it
+    /// is missing.
+    [[nodiscard]] std::optional<std::vector<std::int64_t>> by_layer(std::string_view suffix,
+                                                                    std::int64_t n_layers) const;
+
     /// Returns which layers have the sliding window "attention.sliding_window" ([n_layers]), by
     /// "attention.sliding_window_pattern": an array of flags, or a period n, where every n-th layer has none. Without
     /// that key, the period is `period`; 0: all layers have the window.
@@ -44,6 +51,7 @@ public:
 private:
     const GgufFile& file_;
     std::string_view prefix_;
+    const TensorIndex& tensors_;
 };
 
 /// Gives the layers that GgufKeys::windowed_layers() returns for `period` the window "attention.sliding_window", or

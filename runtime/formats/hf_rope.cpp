@@ -23,7 +23,8 @@ RopeScalingKind scaling_kind(const JsonFields& scaling, const HfDefaults& defaul
     if (text == "dynamic") return RopeScalingKind::Dynamic;
     if (text == "llama3") return RopeScalingKind::Llama3;
     throw Unsupported(
-        fmt::format("{}: rope scaling \"{}\" is not served (served: default, linear, dynamic, llama3, yarn, longrope)",
+        fmt::format("{}: rope scaling \"{}\" is not served (served: default, linear, dynamic, llama3, yarn, longrope, "
+                    "proportional)",
                     scaling.name(), printable(text)));
 }
 
@@ -114,11 +115,22 @@ RopeConfig read_hf_rope(const JsonFields& fields, const HfDefaults& defaults, st
         if (const auto value = inner.number(key)) return *value;
         return fields.number(key).value_or(absent);
     };
+    const bool is_proportional =
+        inner.string("rope_type").value_or(inner.string("type").value_or("")) == "proportional";
     const double part = either("partial_rotary_factor", 1.0);
     if (!(part > 0.0 && part <= 1.0)) fields.fail("partial_rotary_factor", fmt::format("is {}", part));
     // head_dim is validated later; even with a damaged one the product must not overflow.
     const std::int64_t elements = std::clamp<std::int64_t>(head_dim, 0, 1 << 20);
-    return {.theta = either("rope_theta", defaults.rope_theta),
+    const double theta = either("rope_theta", defaults.rope_theta);
+    if (is_proportional) {
+        // Frequencies are those of the whole head; the first pairs have them.
+        const auto n_free = static_cast<std::int64_t>(static_cast<double>(elements) * part / 2.0);
+        RopeConfig rope{.theta = theta, .n_rotated = elements, .n_fixed_pairs = elements / 2 - n_free};
+        rope.scaling.factor = inner.number("factor").value_or(1.0);
+        if (rope.scaling.factor != 1.0) rope.scaling.kind = RopeScalingKind::Linear;
+        return rope;
+    }
+    return {.theta = theta,
             .n_rotated = static_cast<std::int64_t>(static_cast<double>(elements) * part),
             .scaling = read_scaling(fields, inner, defaults, context_tokens)};
 }

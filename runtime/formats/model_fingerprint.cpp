@@ -96,6 +96,7 @@ void add_config(Digest& digest, const ModelConfig& config) {
     for (const RopeConfig& rope : config.ropes) {
         digest.number(rope.theta);
         digest.number(rope.n_rotated);
+        if (rope.n_fixed_pairs > 0) digest.number(rope.n_fixed_pairs);
         add_scaling(digest, rope.scaling);
         add_changed("query_growth", rope.query_growth, 0.0);
         add_changed("query_growth_period", static_cast<double>(rope.query_growth_period), 0.0);
@@ -109,6 +110,7 @@ void add_config(Digest& digest, const ModelConfig& config) {
         digest.number(attention.scale());
         digest.number(attention.softcap);
         add_changed("output_gate", attention.output_gate ? 1.0 : 0.0, 0.0);
+        if (attention.norms_values) digest.number(attention.values_from_keys);
         digest.number(layer.feed_forward.activation);
     }
 }

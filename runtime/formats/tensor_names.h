@@ -28,17 +28,17 @@ struct TensorNames {
 
 namespace tensor_names {
 
-inline constexpr std::array<std::string_view, 7> kHfForeignInLayer{"mlp.gate.weight",
+inline constexpr std::array<std::string_view, 8> kHfForeignInLayer{"mlp.gate.weight",
+                                                                   "layer_scalar",
                                                                    "self_attn.sinks",
                                                                    "self_attn.gate_proj.weight",
                                                                    "self_attn.q_norm.weight",
                                                                    "self_attn.k_norm.weight",
                                                                    "pre_feedforward_layernorm.weight",
                                                                    "post_feedforward_layernorm.weight"};
-inline constexpr std::array<std::string_view, 7> kGgufForeignInLayer{
-    "attn_sinks.weight",    "ffn_gate_inp.weight", "post_attention_norm.weight",
-    "post_ffw_norm.weight", "attn_q_norm.weight",  "attn_k_norm.weight",
-    "attn_gate.weight"};
+inline constexpr std::array<std::string_view, 8> kGgufForeignInLayer{
+    "layer_output_scale.weight", "attn_sinks.weight",  "ffn_gate_inp.weight", "post_attention_norm.weight",
+    "post_ffw_norm.weight",      "attn_q_norm.weight", "attn_k_norm.weight",  "attn_gate.weight"};
 
 /// Names of pre-norm decoders in Hugging Face directories.
 [[nodiscard]] constexpr TensorNames hugging_face() {
@@ -104,6 +104,13 @@ inline constexpr std::array<std::string_view, 7> kGgufForeignInLayer{
     names[TensorRole::AttnPostNorm] = gguf ? "post_attention_norm.weight" : "post_attention_layernorm.weight";
     names[TensorRole::FfnNorm] = gguf ? "ffn_norm.weight" : "pre_feedforward_layernorm.weight";
     names[TensorRole::FfnPostNorm] = gguf ? "post_ffw_norm.weight" : "post_feedforward_layernorm.weight";
+    return names;
+}
+
+/// Adds the scale of a layer's output (Gemma 4).
+[[nodiscard]] constexpr TensorNames with_output_scale(TensorNames names) {
+    const bool gguf = names.layer_prefix == "blk.";
+    names[TensorRole::OutputScale] = gguf ? "layer_output_scale.weight" : "layer_scalar";
     return names;
 }
 

@@ -55,8 +55,9 @@ private:
             throw Unsupported(fmt::format("tensor {} has type {}, which is not served (served: {})", name,
                                           tensor->type_name, served_type_names()));
         if (rows == 0 && is_quantized(tensor->view.dtype))
-            throw Unsupported(fmt::format("tensor {} has type {}; norms and biases are served in F32, F16 and BF16",
-                                          name, dtype_name(tensor->view.dtype)));
+            throw Unsupported(
+                fmt::format("tensor {} has type {}; norms, biases and scales are served in F32, F16 and BF16", name,
+                            dtype_name(tensor->view.dtype)));
         return tensor->view;
     }
     [[nodiscard]] ConstTensorView find(const std::string& name, const TensorInfo& info, std::int64_t layer) const {
@@ -110,15 +111,17 @@ private:
         if (!has(stem + ".weight") || has(prefix + name_of(TensorRole::Q))) return false;
         const std::int64_t q = config_.attention(index).q_cols();
         const std::int64_t kv = config_.attention(index).kv_cols();
-        const ConstTensorView matrix = find(stem + ".weight", q + 2 * kv, config_.d_model);
+        const bool has_values = !config_.attention(index).values_from_keys;
+        const std::int64_t rows = q + (has_values ? 2 : 1) * kv;
+        const ConstTensorView matrix = find(stem + ".weight", rows, config_.d_model);
         layer[TensorRole::Q] = matrix.slice_rows(0, q);
         layer[TensorRole::K] = matrix.slice_rows(q, kv);
-        layer[TensorRole::V] = matrix.slice_rows(q + kv, kv);
+        if (has_values) layer[TensorRole::V] = matrix.slice_rows(q + kv, kv);
         if (!is_wanted(stem + ".bias", rules_.qkv_bias)) return true;
-        const ConstTensorView bias = find(stem + ".bias", 0, q + 2 * kv);
+        const ConstTensorView bias = find(stem + ".bias", 0, rows);
         layer[TensorRole::QBias] = slice_vector(bias, 0, q);
         layer[TensorRole::KBias] = slice_vector(bias, q, kv);
-        layer[TensorRole::VBias] = slice_vector(bias, q + kv, kv);
+        if (has_values) layer[TensorRole::VBias] = slice_vector(bias, q + kv, kv);
         return true;
     }
 
@@ -150,6 +153,15 @@ private:
                                 (gate_up_fused && (role == Gate || role == Up));
             if (names_[role].empty() || is_cut) continue;
             const std::string name = prefix + name_of(role);
+            if ((role == V || role == VBias) && config_.attention(index).values_from_keys) {
+                if (has(name))
+                    throw FormatError(fmt::format(
+                        "tensor {} is there, but the configuration says that the layer has no values of its own",
+                        name));
+                continue;
+            }
+            // A layer without the tensor has the scale 1.
+            if (info.kind == TensorKind::Scale && !has(name)) continue;
             if (is_qkv_bias && !is_wanted(name, rules_.qkv_bias)) continue;
             if (role == AttnOutBias && !is_wanted(name, rules_.out_bias)) continue;
             layer[role] = find(name, info, index);

@@ -17,7 +17,7 @@ namespace slipstream {
 
 namespace {
 
-// Calls fn for every small tensor (norm or bias).
+// Calls fn for every small tensor (norm, bias or scale).
 template <typename Weights, typename Fn>
 void for_each_small_tensor(Weights& weights, const Fn& fn) {
     for_each_tensor(weights, [&](const TensorInfo& info, std::int64_t /*layer*/, auto& view) {
@@ -30,6 +30,12 @@ float norm_offset(const TensorInfo& info, const ModelConfig& config) {
     const bool is_layer_norm = info.cols == TensorDim::Model && info.role < TensorRole::TokenEmbedding;
     if (info.kind != TensorKind::Norm || (config.offsets_layer_norms_only && !is_layer_norm)) return 0.0F;
     return config.norm_offset;
+}
+
+// Bytes of a small tensor, widened. A scale has room of its own, so that those after it stay aligned.
+std::size_t widened_bytes(const TensorInfo& info, const ConstTensorView& view) {
+    constexpr std::size_t kScaleBytes = 64;
+    return info.kind == TensorKind::Scale ? kScaleBytes : row_bytes(DType::F32, view.cols());
 }
 
 // Returns the items of the model: cut anew, or those of the model that it shares with, where own items get their own
@@ -118,7 +124,7 @@ std::span<const MatrixPart> Model::parts(std::int64_t layer, TensorRole role) co
 std::size_t Model::small_tensor_bytes(const ModelWeights& weights) {
     std::size_t bytes = 0;
     for_each_small_tensor(
-        weights, [&](const TensorInfo&, const ConstTensorView& view) { bytes += row_bytes(DType::F32, view.cols()); });
+        weights, [&](const TensorInfo& info, const ConstTensorView& view) { bytes += widened_bytes(info, view); });
     return bytes;
 }
 
@@ -136,7 +142,7 @@ void Model::shard_small_tensors(const Model& other) {
 
 void Model::widen_small_tensors(MemoryTag tag) {
     const std::size_t bytes = small_tensor_bytes(weights_);
-    small_tensors_ = device_->allocate(bytes, tag, "norms and biases");
+    small_tensors_ = device_->allocate(bytes, tag, "norms, biases and scales");
     std::vector<float> widened(bytes / sizeof(float));
     float* row = widened.data();
     std::byte* at = small_tensors_.data();
@@ -145,9 +151,10 @@ void Model::widen_small_tensors(MemoryTag tag) {
         const float offset = norm_offset(info, config_);
         const float scale = info.role == TensorRole::OutputNorm ? config_.logit_scale : 1.0F;
         for (float& weight : std::span(row, static_cast<std::size_t>(view.cols()))) weight = (weight + offset) * scale;
-        row += view.cols();
+        const std::size_t taken = widened_bytes(info, view);
+        row += taken / sizeof(float);
         view = vector_view(static_cast<const std::byte*>(at), DType::F32, view.cols());
-        at += row_bytes(DType::F32, view.cols());
+        at += taken;
     });
     const std::unique_ptr<Stream> stream = device_->make_stream(StreamKind::Compute);
     stream->copy(small_tensors_.data(), widened.data(), bytes);

@@ -56,9 +56,10 @@ struct MatrixPart {
 class Model {
 public:
     /// Brings the weights of `source` into memory: items where `options.placement` says, matrices in the layout of the
-    /// device's matmul (kernels/pack_weights.h), norms and biases widened to float, always resident. Pages of the
-    /// source are released once they are copied; only the embedding table is used in place. `source` and `device` must
-    /// outlive the model. Throws FormatError, Unsupported (a share that cuts through blocks), OutOfBudget, IoError.
+    /// device's matmul (kernels/pack_weights.h), norms, biases and scales widened to float, always resident. Pages of
+    /// the source are released once they are copied; only the embedding table is used in place. `source` and `device`
+    /// must outlive the model. Throws FormatError, Unsupported (a share that cuts through blocks), OutOfBudget,
+    /// IoError.
     Model(const WeightSource& source, Device& device, const LoadOptions& options);
 
     [[nodiscard]] const ModelConfig& config() const { return config_; }

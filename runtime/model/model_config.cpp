@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
 
@@ -61,6 +63,7 @@ void check_layer(const ModelConfig& config, const LayerConfig& layer) {
     if (attention.scale_dim != 0.0 && !(attention.scale_dim >= 1e-3 && attention.scale_dim <= 1e6))
         throw FormatError(fmt::format("the scale of attention scores is {}^-0.5", attention.scale_dim));
     check_softcap("attention scores", attention.softcap);
+    CHECK(attention.norms_values || !attention.values_from_keys, "values that are keys, without a norm");
     if (attention.rope == kNoRope) return;
     CHECK(attention.rope < config.ropes.size(), "rope {} of {}", attention.rope, config.ropes.size());
     const RopeConfig& rope = config.ropes[attention.rope];
@@ -76,6 +79,9 @@ void check_layer(const ModelConfig& config, const LayerConfig& layer) {
 void check_rope(const RopeConfig& rope) {
     if (rope.n_rotated < 2 || rope.n_rotated % 2 != 0)
         throw FormatError(fmt::format("rope turns {} elements of a head; an even number is needed", rope.n_rotated));
+    if (rope.n_fixed_pairs < 0 || rope.n_fixed_pairs > rope.n_rotated / 2)
+        throw FormatError(
+            fmt::format("{} of {} pairs of a head keep their angle", rope.n_fixed_pairs, rope.n_rotated / 2));
     if (!(rope.theta >= 1.0 && rope.theta < 1e15)) throw FormatError(fmt::format("rope theta is {}", rope.theta));
     if (rope.query_growth != 0.0 &&
         !(rope.query_growth > 0.0 && rope.query_growth <= 100.0 && rope.query_growth_period >= 1))
@@ -96,6 +102,12 @@ void check_rope(const RopeConfig& rope) {
 }
 
 }  // namespace
+
+std::int64_t ModelConfig::n_kv_groups() const {
+    std::int64_t groups = 0;
+    for (const LayerConfig& layer : layers) groups = std::gcd(groups, layer.attention().n_kv_heads);
+    return groups;
+}
 
 std::vector<KvLayout> ModelConfig::kv_layouts(DType dtype) const {
     std::vector<KvLayout> layouts;

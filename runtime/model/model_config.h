@@ -42,7 +42,8 @@ struct RopeScaling {
 /// Rotary embedding of some layers.
 struct RopeConfig {
     double theta = 10000.0;
-    std::int64_t n_rotated = 0;  // elements of a head that rotate, <= head_dim
+    std::int64_t n_rotated = 0;      // elements of a head that rotate, <= head_dim
+    std::int64_t n_fixed_pairs = 0;  // last ones of the n_rotated / 2 pairs, whose angle is always 0
     RopeScaling scaling{};
     // Growth of queries: after its rotation, a query at position p is multiplied by
     // 1 + query_growth * ln(1 + floor(p / query_growth_period)).
@@ -63,11 +64,13 @@ struct AttentionConfig {
     std::int64_t n_q_heads = 0;
     std::int64_t n_kv_heads = 0;
     std::int64_t head_dim = 0;
-    std::int64_t window = 0;   // sliding window: a query sees the last `window` positions, its own included; 0: all
-    std::size_t rope = 0;      // index in ModelConfig::ropes, or kNoRope
-    double scale_dim = 0.0;    // products of queries and keys are multiplied by scale_dim^-0.5; 0: head_dim
-    float softcap = 0.0F;      // above 0: a scaled product s becomes softcap * tanh(s / softcap)
-    bool output_gate = false;  // the result is multiplied by sigmoid(AttnGate x) before the output matrix
+    std::int64_t window = 0;    // sliding window: a query sees the last `window` positions, its own included; 0: all
+    std::size_t rope = 0;       // index in ModelConfig::ropes, or kNoRope
+    double scale_dim = 0.0;     // products of queries and keys are multiplied by scale_dim^-0.5; 0: head_dim
+    float softcap = 0.0F;       // above 0: a scaled product s becomes softcap * tanh(s / softcap)
+    bool norms_values = false;  // each head of V is normed, without weights
+    bool values_from_keys = false;  // V is K before K's norm and rotation: there is no V matrix; only with norms_values
+    bool output_gate = false;       // the result is multiplied by sigmoid(AttnGate x) before the output matrix
 
     [[nodiscard]] std::int64_t q_cols() const { return n_q_heads * head_dim; }
     [[nodiscard]] std::int64_t kv_cols() const { return n_kv_heads * head_dim; }
@@ -115,6 +118,9 @@ struct ModelConfig {
     DType kv_dtype = DType::F16;  // what `--kv-type auto` means: the model's own float type, f16 for quantised files
 
     [[nodiscard]] std::int64_t n_layers() const { return std::ssize(layers); }
+    /// Returns into how many equal groups of whole kv heads every layer can be divided: the number of kv heads if it is
+    /// the same in all layers.
+    [[nodiscard]] std::int64_t n_kv_groups() const;
     [[nodiscard]] const AttentionConfig& attention(std::int64_t layer) const { return layers[layer].attention(); }
     [[nodiscard]] std::int64_t window(std::int64_t layer) const { return attention(layer).window; }
     [[nodiscard]] KvLayout kv_layout(std::int64_t layer, DType dtype) const {

@@ -48,10 +48,11 @@ ConstTensorView columns_of(ConstTensorView matrix, const Range& range, std::int6
 // Returns the elements of a dimension of a layer's tensor that belong to the shard.
 Range range_of(TensorDim dim, const ModelConfig& config, std::int64_t layer, const ModelShard& shard) {
     const AttentionConfig& attention = config.attention(layer);
-    const std::int64_t of_kv_head =
-        dim == TensorDim::Q ? attention.queries_per_kv_head() * attention.head_dim : attention.head_dim;
-    if (dim == TensorDim::Q || dim == TensorDim::Kv)
-        return {shard.first_kv_head * of_kv_head, shard.n_kv_heads.value_or(attention.n_kv_heads) * of_kv_head};
+    if (dim == TensorDim::Q || dim == TensorDim::Kv) {
+        const std::int64_t n_groups = config.n_kv_groups();
+        const std::int64_t of_group = (dim == TensorDim::Q ? attention.q_cols() : attention.kv_cols()) / n_groups;
+        return {shard.first_kv_group * of_group, shard.n_kv_groups.value_or(n_groups) * of_group};
+    }
     if (dim == TensorDim::FeedForward)
         return {shard.first_ffn, shard.n_ffn.value_or(config.layers[layer].feed_forward.d_ff)};
     return {0, dim_size(dim, config, layer)};
@@ -77,11 +78,12 @@ ModelConfig shard_config(const ModelConfig& config, const ModelShard& shard) {
             thin.layers.push_back(config.layers[layer]);
         }
     }
+    const std::int64_t n_groups = config.n_kv_groups();
+    check_range({shard.first_kv_group, shard.n_kv_groups.value_or(n_groups)}, n_groups, "groups of kv heads from");
     for (LayerConfig& layer : thin.layers) {
         AttentionConfig& attention = layer.attention();
-        const std::int64_t n_kv_heads = shard.n_kv_heads.value_or(attention.n_kv_heads);
+        const std::int64_t n_kv_heads = attention.n_kv_heads / n_groups * shard.n_kv_groups.value_or(n_groups);
         const std::int64_t n_ffn = shard.n_ffn.value_or(layer.feed_forward.d_ff);
-        check_range({shard.first_kv_head, n_kv_heads}, attention.n_kv_heads, "kv heads from");
         check_range({shard.first_ffn, n_ffn}, layer.feed_forward.d_ff, "feed-forward columns from");
         attention.n_q_heads = attention.queries_per_kv_head() * n_kv_heads;
         attention.n_kv_heads = n_kv_heads;
@@ -112,7 +114,7 @@ ModelWeights shard_weights(const ModelWeights& weights, const ModelConfig& confi
             } else {
                 view = elements_of(view, cols);
             }
-            if (info.added_once && shard.first_kv_head > 0) view = {};
+            if (info.added_once && shard.first_kv_group > 0) view = {};
         }
     }
     return thin;

@@ -21,8 +21,8 @@ enum class SplitKind : std::uint8_t { Layers, Tensor };
 [[nodiscard]] std::string_view split_name(SplitKind kind);
 
 struct ModelShard {
-    std::int64_t first_kv_head = 0;
-    std::optional<std::int64_t> n_kv_heads{};   // nothing: all of each layer
+    std::int64_t first_kv_group = 0;            // of ModelConfig::n_kv_groups(); usually a group is a kv head
+    std::optional<std::int64_t> n_kv_groups{};  // nothing: all
     std::int64_t first_ffn = 0;                 // of d_ff
     std::optional<std::int64_t> n_ffn{};        // nothing: all of each layer
     std::int64_t first_vocab = 0, n_vocab = 0;  // rows of the LM head

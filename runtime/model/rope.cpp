@@ -145,6 +145,7 @@ RopeFrequencies rope_frequencies(const RopeConfig& config, std::int64_t trained_
             break;
     }
     if (!scaling.frequency_divisors.empty()) divide(frequencies, scaling.frequency_divisors);
+    std::fill(frequencies.end() - rope.config.n_fixed_pairs, frequencies.end(), 0.0);
     result.magnitude = static_cast<float>(magnitude);
     const bool finite = std::ranges::all_of(frequencies, [](double f) { return std::isfinite(f) && f >= 0.0; });
     if (!finite || !std::isfinite(result.magnitude) || result.magnitude <= 0.0F)
@@ -191,6 +192,9 @@ std::string describe_rope(const RopeConfig& config, std::int64_t trained_context
     }
     if (!scaling.frequency_divisors.empty())
         text += fmt::format(", {} divisors from the file", scaling.frequency_divisors.size());
+    if (config.n_fixed_pairs > 0)
+        text +=
+            fmt::format(", {} of {} pairs rotate", config.n_rotated / 2 - config.n_fixed_pairs, config.n_rotated / 2);
     return text;
 }
 

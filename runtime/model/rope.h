@@ -36,9 +36,10 @@ struct RopeFrequencies {
 ///   3.3). Magnitude, after Phi-3's published code: attention_factor if given, else sqrt(1 + ln S / ln L), S = s, or
 ///   trained_context / L if s is not above 1; 1 if S <= 1.
 ///
-/// frequency_divisors divide the result; with them llama3 means the plain f_i, since they are its finished form.
-/// The formulas agree with transformers' modeling_rope_utils.py (5.23) except that dynamic uses original_context
-/// where a file gives one. Computed in double. Throws FormatError where the parameters make no finite frequencies.
+/// The last n_fixed_pairs pairs have frequency 0. frequency_divisors divide the result; with them llama3 means the
+/// plain f_i, since they are its finished form. The formulas agree with transformers' modeling_rope_utils.py (5.23)
+/// except that dynamic uses original_context where a file gives one. Computed in double. Throws FormatError where the
+/// parameters make no finite frequencies.
 [[nodiscard]] RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t trained_context,
                                                std::int64_t context_tokens);
 

@@ -39,6 +39,7 @@ enum class TensorRole : std::uint8_t {
     Up,
     Down,
     FfnPostNorm,  // of the feed-forward's result
+    OutputScale,  // multiplies the residual stream after the layer
     // of the model
     TokenEmbedding,
     EmbeddingNorm,  // of the embedding's rows
@@ -64,7 +65,7 @@ enum class TensorDim : std::uint8_t {
 /// When a pass reads a matrix. The KV of a layer is read between BeforeKv and AfterKv.
 enum class ReadStage : std::uint8_t { BeforeKv, AfterKv, LmHead };
 
-enum class TensorKind : std::uint8_t { Matrix, Norm, Bias };
+enum class TensorKind : std::uint8_t { Matrix, Norm, Bias, Scale };
 
 struct TensorInfo {
     TensorRole role;
@@ -114,6 +115,7 @@ inline constexpr std::array kLayerTensors{
                TensorDim::FeedForward, ReadStage::AfterKv},
     TensorInfo{TensorRole::FfnPostNorm, TensorKind::Norm, "the norm after the feed-forward", TensorDim::One,
                TensorDim::Model},
+    TensorInfo{TensorRole::OutputScale, TensorKind::Scale, "the layer's scale", TensorDim::One, TensorDim::One},
 };
 inline constexpr std::array kModelTensors{
     TensorInfo{TensorRole::TokenEmbedding, TensorKind::Matrix, "the token embedding", TensorDim::Vocab,
@@ -135,7 +137,7 @@ private:
     std::array<ConstTensorView, kLayerRoles> views_;
 };
 
-/// Norms and biases may come as F32, F16 or BF16; they are widened when the model is loaded onto a device.
+/// Norms, biases and scales may come as F32, F16 or BF16; they are widened when the model is loaded onto a device.
 struct ModelWeights {
     ConstTensorView token_embedding;  // [vocab, d_model]
     ConstTensorView embedding_norm;   // [d_model]; empty: none

@@ -132,6 +132,10 @@ void ModelPass::keys_and_values(std::int64_t layer, const PassRows& rows) {
     const Product products[] = {
         {Q, q, weights[QBias]}, {K, k, weights[KBias]}, {V, v, weights[VBias]}, {AttnGate, gate}};
     multiply(layer, rows, normed, std::span(products).first(attention.output_gate ? 4 : 3));
+    if (attention.norms_values) {
+        const TensorView v_heads = as_heads(v, attention.head_dim);
+        norm(layer, attention.values_from_keys ? as_heads(k, attention.head_dim) : v_heads, {}, v_heads);
+    }
     // rotate_write() norms the heads, too; here they are normed before, if an observer wants the normed keys.
     const bool norms_apart = !weights[QNorm].empty() && rows.hooks != nullptr;
     if (norms_apart) {
@@ -265,17 +269,18 @@ void ModelPass::feed_forward(std::int64_t layer, const PassRows& rows) {
                                       .kind = feed_forward.activation,
                                       .next = next_weights(layer, rows, {Down})});
         });
-    add_to_residual(layer, rows, {.matrix = Down, .x = gate, .post_norm = weights[FfnPostNorm]});
+    add_to_residual(layer, rows,
+                    {.matrix = Down, .x = gate, .post_norm = weights[FfnPostNorm], .scale = weights[OutputScale]});
 }
 
 // Adds the result of half a layer to the residual stream. A whole product without norm and scale adds in place.
-// Otherwise the order is: product, sum over shards, norm, add with the scale; the result is in the buffer of normed
+// Otherwise the order is: product, sum over shards, norm, add and scale; the result is in the buffer of normed
 // activations, which the half no longer needs.
 void ModelPass::add_to_residual(std::int64_t layer, const PassRows& rows, const HalfResult& half) {
     const ModelConfig& config = model_->config();
     const TensorView hidden = activations_.hidden(rows.n());
     Product product{half.matrix, hidden, half.bias};
-    if (collective_ == nullptr && half.post_norm.empty() && config.residual_scale == 1.0F)
+    if (collective_ == nullptr && half.post_norm.empty() && half.scale.empty() && config.residual_scale == 1.0F)
         return multiply(layer, rows, half.x, {&product, 1}, MatmulStore::Add);
     product.y = activations_.rows(Activation::Normed, rows.n(), hidden.cols());
     multiply(layer, rows, half.x, {&product, 1});
@@ -290,7 +295,7 @@ void ModelPass::add_to_residual(std::int64_t layer, const PassRows& rows, const 
                      .eps = config.post_norm_eps > 0.0F ? config.post_norm_eps : config.rms_eps});
     stage(
         PassStage::Sum, layer, rows.n(), [&] { return bytes_of(product.y) + bytes_of(hidden); },
-        [&] { add(exec(), {.x = product.y, .y = hidden, .scale = config.residual_scale}); });
+        [&] { add(exec(), {.x = product.y, .y = hidden, .scale = config.residual_scale, .factor = half.scale}); });
 }
 
 void ModelPass::compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens) {

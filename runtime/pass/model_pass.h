@@ -90,12 +90,14 @@ private:
     void fold(AttentionArgs args, std::int64_t layer, const PassRows& rows);
     void fold_segments(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer, const PassRows& rows);
     void feed_forward(std::int64_t layer, const PassRows& rows);
-    /// Half a layer's result: x times a matrix, plus a bias, normed if the layer has that norm.
+    /// Half a layer's result: x times a matrix, plus a bias, normed if the layer has that norm. `scale` multiplies the
+    /// residual stream after the addition.
     struct HalfResult {
         TensorRole matrix;
         ConstTensorView x;
         ConstTensorView bias{};
         ConstTensorView post_norm{};
+        ConstTensorView scale{};
     };
     void add_to_residual(std::int64_t layer, const PassRows& rows, const HalfResult& half);
     void multiply(std::int64_t layer, const PassRows& rows, const ConstTensorView& x, std::span<const Product> products,

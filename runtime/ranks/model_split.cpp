@@ -10,7 +10,7 @@ std::string_view part_name(SplitKind kind) {
 }
 
 std::int64_t n_parts(SplitKind kind, const ModelConfig& config) {
-    return kind == SplitKind::Layers ? config.n_layers() : config.attention(0).n_kv_heads;
+    return kind == SplitKind::Layers ? config.n_layers() : config.n_kv_groups();
 }
 
 std::int64_t parts_together(SplitKind kind, const ModelConfig& config, const ModelWeights& weights) {
@@ -36,7 +36,7 @@ std::vector<ModelShard> deal_parts(SplitKind kind, const ModelConfig& config, co
 std::vector<std::int64_t> parts_of(SplitKind kind, std::span<const ModelShard> shards) {
     std::vector<std::int64_t> parts;
     for (const ModelShard& shard : shards)
-        parts.push_back(kind == SplitKind::Layers ? std::ssize(shard.layers) : shard.n_kv_heads.value());
+        parts.push_back(kind == SplitKind::Layers ? std::ssize(shard.layers) : shard.n_kv_groups.value());
     return parts;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ranges>
 #include <string>
 #include <string_view>
 
@@ -25,29 +26,35 @@ std::int64_t block_columns(const ModelWeights& weights, TensorRole matrix) {
     return columns;
 }
 
-// Throws Unsupported if the layers have different numbers of kv heads or of feed-forward columns: a shard has the same
-// ones of each layer.
+// Throws Unsupported if the layers have different numbers of feed-forward columns: a shard has the same ones of each
+// layer.
 void check_alike(const ModelConfig& config) {
-    const auto check = [](std::int64_t first, std::int64_t other, std::string_view what) {
-        if (first != other)
-            throw Unsupported(
-                fmt::format("some layers have {} {}, others {}: their matrices cannot be shared among "
-                            "devices; split the model by layers",
-                            first, what, other));
-    };
-    for (const LayerConfig& layer : config.layers) {
-        check(config.attention(0).n_kv_heads, layer.attention().n_kv_heads, "kv heads");
-        check(config.layers.front().feed_forward.d_ff, layer.feed_forward.d_ff, "feed-forward columns");
-    }
+    const std::int64_t first = config.layers.front().feed_forward.d_ff;
+    for (const LayerConfig& layer : config.layers)
+        if (layer.feed_forward.d_ff != first)
+            throw Unsupported(fmt::format(
+                "some layers have {} feed-forward columns, others {}: their matrices cannot be shared among "
+                "devices; split the model by layers",
+                first, layer.feed_forward.d_ff));
 }
 
 [[noreturn]] void refuse(const ModelConfig& config, std::int64_t together, std::size_t n_ranks) {
     const std::string held =
         together == 1 ? ""
                       : fmt::format(", {} of which lie in the same blocks of the attention output's columns", together);
+    const auto heads = [](const LayerConfig& layer) { return layer.attention().n_kv_heads; };
+    const auto [least, most] = std::ranges::minmax(config.layers | std::views::transform(heads));
+    if (least == most)
+        throw Unsupported(
+            fmt::format("{} kv heads{} cannot be shared among {} devices; name fewer, or split the model by layers",
+                        most, held, n_ranks));
+    const std::int64_t n_equal = config.n_kv_groups() / together;
+    const std::string layers = fmt::format("layers with {} to {} kv heads{}", least, most, held);
     throw Unsupported(
-        fmt::format("{} kv heads{} cannot be shared among {} devices; name fewer, or split the model by layers",
-                    config.attention(0).n_kv_heads, held, n_ranks));
+        n_equal == 1
+            ? fmt::format("{} cannot be shared among devices; split the model by layers", layers)
+            : fmt::format("{} can be shared among at most {} devices; name fewer, or split the model by layers", layers,
+                          n_equal));
 }
 
 }  // namespace
@@ -57,8 +64,8 @@ std::int64_t heads_together(const ModelConfig& config, const ModelWeights& weigh
     const std::int64_t block = block_columns(weights, TensorRole::AttnOut);
     std::int64_t together = 1;
     for (const LayerConfig& layer : config.layers) {
-        const std::int64_t head_columns = layer.attention().queries_per_kv_head() * layer.attention().head_dim;
-        together = std::lcm(together, std::lcm(block, head_columns) / head_columns);
+        const std::int64_t group_columns = layer.attention().q_cols() / config.n_kv_groups();
+        together = std::lcm(together, std::lcm(block, group_columns) / group_columns);
     }
     return together;
 }
@@ -67,9 +74,9 @@ std::vector<std::int64_t> heads_by_share(const ModelConfig& config, const ModelW
                                          std::span<const double> shares) {
     const std::int64_t together = heads_together(config, weights);
     // Rows of the attention output are whole quantisation blocks and whole heads, so the kv heads are whole groups.
-    const std::int64_t n_kv_heads = config.attention(0).n_kv_heads;
-    CHECK(n_kv_heads % together == 0, "{} kv heads in groups of {}", n_kv_heads, together);
-    const std::int64_t n_groups = n_kv_heads / together;
+    const std::int64_t n_kv_groups = config.n_kv_groups();
+    CHECK(n_kv_groups % together == 0, "{} kv heads in groups of {}", n_kv_groups, together);
+    const std::int64_t n_groups = n_kv_groups / together;
     if (n_groups < std::ssize(shares)) refuse(config, together, shares.size());
     std::vector<std::int64_t> heads =
         whole_parts(n_groups, shares, together == 1 ? "kv head" : fmt::format("group of {} kv head", together));
@@ -81,7 +88,7 @@ std::vector<ModelShard> deal_heads(const ModelConfig& config, const ModelWeights
                                    std::span<const std::int64_t> n_kv_heads) {
     const std::int64_t together = heads_together(config, weights);
     CHECK(!n_kv_heads.empty() && std::ranges::all_of(n_kv_heads, [](std::int64_t n) { return n >= 1; }) &&
-          std::accumulate(n_kv_heads.begin(), n_kv_heads.end(), std::int64_t{0}) == config.attention(0).n_kv_heads);
+          std::accumulate(n_kv_heads.begin(), n_kv_heads.end(), std::int64_t{0}) == config.n_kv_groups());
     // Rows of gate and up are packed in runs of 16, so they are cut between runs.
     const std::int64_t ffn_unit = std::lcm(block_columns(weights, TensorRole::Down), kInterleavedRows);
     const std::vector<std::int64_t> ffn_ends =
@@ -91,8 +98,8 @@ std::vector<ModelShard> deal_heads(const ModelConfig& config, const ModelWeights
     std::int64_t first_head = 0;
     for (std::size_t rank = 0; rank < shards.size(); ++rank) {
         if (first_head % together != 0) refuse(config, together, shards.size());
-        shards[rank].first_kv_head = first_head;
-        shards[rank].n_kv_heads = n_kv_heads[rank];
+        shards[rank].first_kv_group = first_head;
+        shards[rank].n_kv_groups = n_kv_heads[rank];
         shards[rank].first_ffn = rank == 0 ? 0 : ffn_ends[rank - 1];
         shards[rank].n_ffn = ffn_ends[rank] - shards[rank].first_ffn;
         first_head += n_kv_heads[rank];

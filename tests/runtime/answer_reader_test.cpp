@@ -65,6 +65,8 @@ AnswerForm form_of(CallForm calls) {
             return choose_answer_form("[TOOL_CALLS][ARGS][THINK]", has_no_token);
         case CallForm::Phi4:
             return choose_answer_form("<|tool_call|>", has_no_token);
+        case CallForm::Gemma4:
+            return choose_answer_form("<|channel>thought\n<channel|><|tool_call>call:", has_no_token);
     }
     return {};
 }
@@ -363,7 +365,7 @@ TEST(AnswerReader, ShowsContentAndThoughtsAtOnce) {
 
 TEST(AnswerReader, SkipsWhatThePromptHas) {
     for (const CallForm calls :
-         {CallForm::Hermes, CallForm::QwenXml, CallForm::Llama3, CallForm::Mistral, CallForm::Phi4}) {
+         {CallForm::Hermes, CallForm::QwenXml, CallForm::Llama3, CallForm::Mistral, CallForm::Phi4, CallForm::Gemma4}) {
         for (const bool is_named : {false, true}) {
             MarkedText prompt{.bytes = "<|im_start|>assistant\n", .said = {}};
             const AnswerForm form = form_of(calls);
@@ -374,7 +376,10 @@ TEST(AnswerReader, SkipsWhatThePromptHas) {
             AnswerReader reader(form, weather_tools());
             reader.skip(start);
             std::string answer = is_named ? "" : std::string("time").append(form.name_end);
-            answer += calls == CallForm::QwenXml ? "</function>" : calls == CallForm::Mistral ? "{}" : " {}}";
+            answer += calls == CallForm::QwenXml   ? "</function>"
+                      : calls == CallForm::Mistral ? "{}"
+                      : calls == CallForm::Gemma4  ? "}"
+                                                   : " {}}";
             EXPECT_EQ(reader.push(answer), Pieces{call("time", "{}")}) << call_form_name(calls);
         }
     }

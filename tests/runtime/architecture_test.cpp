@@ -194,8 +194,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, Q8Cache, testing::ValuesIn(names_with_q8_logits
 INSTANTIATE_TEST_SUITE_P(Golden, GgufArchitecture, testing::ValuesIn(names_with_gguf_form()), parameter_name);
 
 TEST(GoldenModels, AreAllThere) {
-    EXPECT_EQ(golden_model_names().size(), 41U);
-    EXPECT_EQ(names_with_gguf_form().size(), 30U);
+    EXPECT_EQ(golden_model_names().size(), 47U);
+    EXPECT_EQ(names_with_gguf_form().size(), 34U);
     EXPECT_EQ(names_with_q8_logits().size(), 4U);
 }
 

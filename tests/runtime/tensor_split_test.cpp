@@ -30,10 +30,10 @@ TEST(TensorSplit, HeadsGoByShareColumnsAndRowsWithThem) {
     EXPECT_THAT(heads(*files, {1, 2}), ElementsAre(1, 2));
     EXPECT_THAT(heads(*files, {5, 5, 5}), ElementsAre(1, 1, 1));
     const auto shards = deal_heads(files->config(), files->weights(), std::vector<std::int64_t>{2, 1});
-    EXPECT_EQ(shards[0].n_kv_heads, 2);
+    EXPECT_EQ(shards[0].n_kv_groups, 2);
     EXPECT_EQ(shards[0].n_ffn, 96);
     EXPECT_EQ(shards[0].n_vocab, 64);
-    EXPECT_EQ(shards[1].first_kv_head, 2);
+    EXPECT_EQ(shards[1].first_kv_group, 2);
     EXPECT_EQ(shards[1].first_ffn, 96);
     EXPECT_EQ(shards[1].n_ffn, 64);
     EXPECT_EQ(shards[1].first_vocab, 64);
@@ -96,14 +96,14 @@ TEST(TensorSplit, EveryHeadColumnAndRowHasOneOwner) {
         const auto shards = deal_heads(config, weights, n_heads);
         std::int64_t head = 0, column = 0, row = 0;
         for (std::size_t rank = 0; rank < shards.size(); ++rank) {
-            EXPECT_EQ(shards[rank].first_kv_head, head);
-            EXPECT_EQ(shards[rank].n_kv_heads, n_heads[rank]);
+            EXPECT_EQ(shards[rank].first_kv_group, head);
+            EXPECT_EQ(shards[rank].n_kv_groups, n_heads[rank]);
             EXPECT_EQ(shards[rank].first_ffn, column);
             EXPECT_EQ(column % 16, 0);
             EXPECT_GE(shards[rank].n_ffn, 1);
             EXPECT_EQ(shards[rank].first_vocab, row);
             EXPECT_GE(shards[rank].n_vocab, 1);
-            head += shards[rank].n_kv_heads.value();
+            head += shards[rank].n_kv_groups.value();
             column += shards[rank].n_ffn.value();
             row += shards[rank].n_vocab;
         }

@@ -72,6 +72,9 @@ std::string gguf_name(const std::string& name, bool has_post_norms) {
     static const std::array<Renaming, 3> kWhole = {{{"model.embed_tokens.weight", "token_embd.weight"},
                                                     {"model.norm.weight", "output_norm.weight"},
                                                     {"lm_head.weight", "output.weight"}}};
+    // "model.layers.N.layer_scalar" has no other part.
+    if (name.ends_with(".layer_scalar"))
+        return fmt::format("blk.{}layer_output_scale.weight", name.substr(13, name.size() - 13 - 12));
     const std::array<Renaming, 16> kParts = {
         {{"self_attn.q_proj", "attn_q"},
          {"self_attn.gate_proj", "attn_gate"},
@@ -220,6 +223,61 @@ void write_gemma(GgufWriter& file, const Json& config, const std::string& arch) 
         put_number(file, arch + ".rope.freq_base_swa", config["rope_local_base_freq"].get<double>());
 }
 
+// Returns whether each layer is windowed. transformers gives the last layer no window, whatever the fields say.
+std::vector<bool> gemma4_windows(const Json& config) {
+    std::vector<bool> windowed;
+    for (std::size_t i = 0; i < config["num_hidden_layers"].get<std::size_t>(); ++i)
+        windowed.push_back(config["layer_types"].is_array() ? config["layer_types"][i] == "sliding_attention"
+                                                            : (i + 1) % 6 != 0);
+    windowed.back() = false;
+    return windowed;
+}
+
+// Heads of layers without a window, from either of the two spellings.
+std::pair<std::int64_t, std::int64_t> gemma4_full_heads(const Json& config) {
+    const std::string last = std::to_string(config["num_hidden_layers"].get<int>() - 1);
+    const bool by_layer = config.contains("per_layer_config");
+    const std::int64_t head_dim = by_layer ? config["per_layer_config"][last]["head_dim"] : config["global_head_dim"];
+    if (!config["attention_k_eq_v"]) return {config["num_key_value_heads"], head_dim};
+    return {by_layer ? config["per_layer_config"][last]["num_key_value_heads"] : config["num_global_key_value_heads"],
+            head_dim};
+}
+
+void write_gemma4(GgufWriter& file, const Json& config) {
+    const auto [n_kv_heads, head_dim] = gemma4_full_heads(config);
+    const std::int64_t window_head_dim = config["head_dim"];
+    std::vector<GgufBytes> windowed;
+    std::vector<GgufBytes> heads;
+    for (const bool is_windowed : gemma4_windows(config)) {
+        windowed.push_back(gguf_scalar(is_windowed));
+        heads.push_back(gguf_scalar(
+            static_cast<std::int32_t>(is_windowed ? config["num_key_value_heads"].get<std::int64_t>() : n_kv_heads)));
+    }
+    file.set("gemma4.attention.sliding_window_pattern", gguf_array(windowed));
+    if (config["attention_k_eq_v"]) file.set("gemma4.attention.head_count_kv", gguf_array(heads));
+    put_count(file, "gemma4.attention.sliding_window", config["sliding_window"].get<std::int64_t>());
+    for (const char* part : {"key", "value"}) {
+        put_count(file, fmt::format("gemma4.attention.{}_length", part), head_dim);
+        put_count(file, fmt::format("gemma4.attention.{}_length_swa", part), window_head_dim);
+    }
+    put_count(file, "gemma4.attention.shared_kv_layers", 0);
+    put_count(file, "gemma4.embedding_length_per_layer_input", 0);
+    put_count(file, "gemma4.rope.dimension_count", head_dim);
+    put_count(file, "gemma4.rope.dimension_count_swa", window_head_dim);
+    const Json none = {{"full_attention", {{"rope_theta", 1e6}, {"partial_rotary_factor", 0.25}}},
+                       {"sliding_attention", {{"rope_theta", 1e4}}}};
+    const Json& ropes = config["rope_parameters"].is_null() ? none : config["rope_parameters"];
+    put_number(file, "gemma4.rope.freq_base", ropes["full_attention"]["rope_theta"].get<double>());
+    put_number(file, "gemma4.rope.freq_base_swa", ropes["sliding_attention"]["rope_theta"].get<double>());
+    const auto n_rotated = static_cast<std::size_t>(
+        static_cast<double>(head_dim) * ropes["full_attention"]["partial_rotary_factor"].get<double>() / 2.0);
+    std::vector<float> divisors(static_cast<std::size_t>(head_dim / 2), 1e30F);
+    std::fill_n(divisors.begin(), n_rotated, 1.0F);
+    put_floats(file, "rope_freqs.weight", {head_dim / 2}, divisors);
+    if (!config["final_logit_softcapping"].is_null())
+        put_number(file, "gemma4.final_logit_softcapping", config["final_logit_softcapping"].get<double>());
+}
+
 /// Writes the smallest vocabulary that a reader accepts: one piece per id, no byte fallback.
 void write_vocabulary(GgufWriter& file, const GoldenModel& model) {
     std::vector<GgufBytes> tokens, scores, types;
@@ -241,6 +299,11 @@ void write_vocabulary(GgufWriter& file, const GoldenModel& model) {
 
 bool has_gguf_form(const GoldenModel& model) {
     const Json config = text_config(model);
+    if (config["model_type"].get<std::string>().starts_with("gemma4")) {
+        const Json& ropes = config["rope_parameters"];
+        const bool is_scaled = ropes.is_object() && ropes["full_attention"].contains("factor");
+        return !is_scaled && !config.value("attention_bias", false);
+    }
     const Json rope = rope_parameters(config);
     if (rope["rope_type"] == "dynamic") return false;
     // GGUF stores mscale_all_dim, for Ministral 3 alone, and readers assume an mscale of 1.
@@ -257,13 +320,15 @@ bool has_gguf_form(const GoldenModel& model) {
     return !config.value("use_sliding_window", false);
 }
 
-void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& path, const std::string& mistral_arch) {
+GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch) {
     const Json config = text_config(model);
     std::string arch = config["model_type"];
     if (arch == "mistral") arch = mistral_arch;
     if (arch == "ministral3") arch = "mistral3";
     if (arch == "gemma3_text") arch = "gemma3";
     if (arch == "muse_glimmer_text") arch = "muse-glimmer";
+    if (arch.starts_with("gemma4")) arch = "gemma4";
+    const bool is_gemma4 = arch == "gemma4";
     const bool is_gemma = arch.starts_with("gemma");
     const std::int64_t head_dim = head_dim_of(config);
     GgufWriter file;
@@ -279,7 +344,7 @@ void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& pa
          {"attention.head_count_kv", "num_key_value_heads"}}};
     for (const auto& [gguf, json] : sizes) put_count(file, arch + "." + gguf, config[json].get<std::int64_t>());
     put_number(file, arch + ".attention.layer_norm_rms_epsilon", config["rms_norm_eps"].get<double>());
-    if (config.contains("head_dim")) {
+    if (config.contains("head_dim") && !is_gemma4) {
         put_count(file, arch + ".attention.key_length", head_dim);
         put_count(file, arch + ".attention.value_length", head_dim);
     }
@@ -287,25 +352,34 @@ void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& pa
     if (arch == "phi3" && config.contains("sliding_window"))
         put_count(file, arch + ".attention.sliding_window",
                   config["sliding_window"].is_null() ? 0 : config["sliding_window"].get<std::int64_t>());
-    if (is_gemma) write_gemma(file, config, arch);
     if (arch == "granite") write_granite(file, config);
     if (arch == "muse-glimmer") write_muse(file, config);
-    write_rope(file, config, arch, head_dim);
+    if (is_gemma4) {
+        write_gemma4(file, config);
+    } else {
+        if (is_gemma) write_gemma(file, config, arch);
+        write_rope(file, config, arch, head_dim);
+    }
     write_vocabulary(file, model);
     for (const GoldenTensor& tensor : model.tensors) {
         std::vector<float> values = golden_values(tensor);
         const bool rotates =
             tensor.name.find("q_proj") != std::string::npos || tensor.name.find("k_proj") != std::string::npos;
         if (is_permuted(arch) && rotates) values = interleave_heads(tensor, values, head_dim);
-        // The converter adds 1 to weights of norms that multiply by 1 + weight: all of Gemma, those of Muse's layers.
-        const bool adds_one = is_gemma ? tensor.name.ends_with("norm.weight")
+        // The converter adds 1 to weights of norms that multiply by 1 + weight: all of Gemma 2 and 3, those of Muse's
+        // layers.
+        const bool adds_one = is_gemma ? !is_gemma4 && tensor.name.ends_with("norm.weight")
                                        : arch == "muse-glimmer" && tensor.name.ends_with("layernorm.weight");
         if (adds_one)
             for (float& value : values) value += 1.0F;
         put_floats(file, gguf_name(tensor.name, is_gemma || arch == "muse-glimmer"), tensor.shape, values);
     }
+    return file;
+}
+
+void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& path, const std::string& mistral_arch) {
     std::ofstream stream(path, std::ios::binary);
-    const std::string bytes = file.bytes();
+    const std::string bytes = golden_gguf(model, mistral_arch).bytes();
     stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     stream.flush();
     if (!stream) throw std::runtime_error(fmt::format("cannot write {}", path.string()));

@@ -87,6 +87,8 @@ GoldenModel load_golden_model(const std::string& name) {
             line >> model.context_tokens;
         } else if (key == "tokens") {
             for (TokenId token = 0; line >> token;) model.tokens.push_back(token);
+        } else if (key == "greedy") {
+            for (TokenId token = 0; line >> token;) model.greedy.push_back(token);
         } else if (key == "tensor") {
             GoldenTensor& tensor = model.tensors.emplace_back();
             line >> tensor.name;
@@ -109,7 +111,7 @@ GoldenModel load_golden_model(const std::string& name) {
 std::vector<float> golden_values(const GoldenTensor& tensor) {
     float offset = 0.0F;
     float scale = 1.0F;
-    if (tensor.name.ends_with("norm.weight")) {
+    if (tensor.name.ends_with("norm.weight") || tensor.name.ends_with("layer_scalar")) {
         offset = 1.0F;
         scale = 0.25F;
     } else if (tensor.name.ends_with(".bias")) {

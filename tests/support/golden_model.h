@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/model/model_config.h"
+#include "tests/support/gguf_writer.h"
 
 namespace slipstream {
 
@@ -25,6 +26,7 @@ struct GoldenModel {
     std::int64_t context_tokens = 0;  // context length for which RoPE frequencies are computed
     std::int64_t vocab = 0;
     std::vector<TokenId> tokens;        // [n_tokens]
+    std::vector<TokenId> greedy;        // tokens that follow by the largest logit; may be empty
     std::vector<GoldenTensor> tensors;  // tied heads are left out, as in published files
     std::vector<float> logits;          // [n_rows, vocab], of the last n_rows tokens
     std::vector<float> logits_q8;       // [n_rows, vocab]: the same tokens over a KV cache in q8; empty: not made
@@ -38,9 +40,9 @@ struct GoldenModel {
 [[nodiscard]] GoldenModel load_golden_model(const std::string& name);
 
 /// Returns the values of a tensor, row-major. With u = the top 16 bits of splitmix64 as multiples of 2^-15 in [-1, 1),
-/// state = FNV-1a of the name plus (index + 1) times the golden gamma: norms are 1 + u / 4, biases u / 2, embeddings u,
-/// matrices u over a power of two near sqrt(fan-in), twice that for q_proj, k_proj and qkv_proj. All values are exact
-/// in float, so they have the same bits as in make.py.
+/// state = FNV-1a of the name plus (index + 1) times the golden gamma: norms and scales are 1 + u / 4, biases u / 2,
+/// embeddings u, matrices u over a power of two near sqrt(fan-in), twice that for q_proj, k_proj and qkv_proj. All
+/// values are exact in float, so they have the same bits as in make.py.
 [[nodiscard]] std::vector<float> golden_values(const GoldenTensor& tensor);
 
 /// Writes config.json and model.safetensors (F32) into an existing, empty folder. `name_in_file` maps names of tensors
@@ -50,9 +52,12 @@ void write_hugging_face(const GoldenModel& model, const std::filesystem::path& f
 
 /// Returns whether GGUF files of llama.cpp's converter can express the case. They cannot express dynamic RoPE scaling,
 /// an mscale other than Ministral's, sliding windows of Mistral and Qwen2, a query_pre_attn_scalar other than head_dim,
-/// another pattern of layers without RoPE than SmolLM3's, or biases and other epsilons of Muse Glimmer.
+/// another pattern of layers without RoPE than SmolLM3's, biases and other epsilons of Muse Glimmer, or biases and a
+/// RoPE factor of Gemma 4.
 [[nodiscard]] bool has_gguf_form(const GoldenModel& model);
 
+/// Returns the case as an F32 GGUF file, to change. `mistral_arch` as in write_golden_gguf().
+[[nodiscard]] GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch = "llama");
 /// Writes the case as one F32 GGUF file with the names, keys and row order (q and k of the llama family) of llama.cpp's
 /// convert_hf_to_gguf.py. `mistral_arch` is the architecture that a Mistral gets: older converters write "llama", newer
 /// ones "mistral3" for Mistral Small 3.x.

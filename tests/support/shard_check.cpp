@@ -83,6 +83,7 @@ void expect_shards_make_the_whole(Device& device, const ModelFiles& files, std::
         for (const TensorRole role : {TensorRole::Q, TensorRole::K, TensorRole::V, TensorRole::AttnOut,
                                       TensorRole::Gate, TensorRole::Up, TensorRole::Down, TensorRole::LmHead}) {
             if ((role == TensorRole::LmHead) != (layer == whole.config().n_layers())) continue;
+            if (whole.parts(layer, role).empty()) continue;  // a layer without values of its own
             SCOPED_TRACE(testing::Message() << "layer " << layer << ", role " << static_cast<int>(role));
             std::vector<float> x(static_cast<std::size_t>(kVectors * columns_of(whole, layer, role)));
             for (float& value : x) value = normal(random);

@@ -36,6 +36,7 @@ public:
         set_heads(options.heads);
         if (options.gemma) describe_gemma();
         if (options.varied) describe_varied();
+        if (options.gemma4) describe_gemma4(options.window);
         validate(config_);
         const std::int64_t d = options.d_model;
         const DType v_type = options.v_type.value_or(type_);
@@ -48,7 +49,7 @@ public:
             layer[TensorRole::AttnNorm] = norm(d);
             layer[TensorRole::Q] = matrix(q, d);
             layer[TensorRole::K] = matrix(kv, d);
-            layer[TensorRole::V] = matrix(kv, d, v_type);
+            if (!attention.values_from_keys) layer[TensorRole::V] = matrix(kv, d, v_type);
             layer[TensorRole::AttnOut] = matrix(d, q);
             layer[TensorRole::FfnNorm] = norm(d);
             layer[TensorRole::Gate] = matrix(options.d_ff, d);
@@ -61,11 +62,12 @@ public:
             }
             if (options.output_bias) layer[TensorRole::AttnOutBias] = norm(d);
             if (options.varied) layer[TensorRole::AttnGate] = matrix(q, d, type_, 2.0F);
-            if (options.gemma || options.varied) {
+            if (options.gemma || options.gemma4 || options.varied) {
                 layer[TensorRole::AttnPostNorm] = norm(d);
                 layer[TensorRole::FfnPostNorm] = norm(d);
             }
-            if (options.head_norms) {
+            if (options.gemma4) layer[TensorRole::OutputScale] = norm(1);
+            if (options.head_norms || options.gemma4) {
                 layer[TensorRole::QNorm] = norm(attention.head_dim);
                 layer[TensorRole::KNorm] = norm(attention.head_dim);
             }
@@ -119,6 +121,24 @@ private:
             if (i % 3 != 2) continue;
             attention.window = 0;
             attention.rope = kNoRope;
+        }
+    }
+
+    void describe_gemma4(std::int64_t window) {
+        config_.embedding_scale = 1.5F;
+        config_.logit_softcap = 3.0F;
+        for (std::size_t i = 0; i < config_.layers.size(); ++i) {
+            AttentionConfig& attention = config_.layers[i].attention();
+            const bool is_full = i % 2 == 1 || i + 1 == config_.layers.size();
+            attention.scale_dim = 1.0;
+            attention.norms_values = true;
+            attention.values_from_keys = is_full;
+            attention.window = is_full ? 0 : window;
+            if (is_full) {
+                RopeConfig& rope = config_.ropes[attention.rope];
+                rope.n_fixed_pairs = rope.n_rotated / 2 - rope.n_rotated / 8;
+            }
+            config_.layers[i].feed_forward.activation = GatedActivation::GeluTanh;
         }
     }
 

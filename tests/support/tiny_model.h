@@ -38,6 +38,8 @@ struct TinyModelOptions {
     // that grow with the position, gates of the attention, a norm of the embedding, norms after each half with an
     // epsilon of their own, factors of the residual stream and of logits.
     bool varied = false;
+    bool gemma4 = false;  // as Gemma 4: every second layer and the last have no window and no value matrix, and rotate
+                          // a quarter of their pairs; with `heads`
     std::int64_t head_period = 0;  // rows of the LM head repeat with this period, so that logits tie; 0: no repetition
     DType kv_dtype = DType::F16;
     std::uint32_t seed = 1;

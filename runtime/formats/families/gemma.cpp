@@ -11,6 +11,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/base/float16.h"
+#include "runtime/formats/families/gemma.h"
 #include "runtime/formats/family.h"
 #include "runtime/formats/gguf_keys.h"
 #include "runtime/formats/hf_windows.h"
@@ -26,12 +27,9 @@ constexpr std::int64_t kGemma2Window = 4096;  // if the file does not say, as in
 constexpr double kLocalTheta = 10000.0;       // RoPE of Gemma 3's windowed layers
 
 // Sets what both families compute in every layer.
-void set_common(ModelConfig& config, double scale_dim) {
-    config.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(config.d_model)));
-    for (LayerConfig& layer : config.layers) {
-        layer.attention().scale_dim = scale_dim;
-        layer.feed_forward.activation = GatedActivation::GeluTanh;
-    }
+void set_common(ModelConfig& config, double scale_dim, std::optional<DType> dtype = std::nullopt) {
+    set_gemma_common(config, dtype);
+    for (LayerConfig& layer : config.layers) layer.attention().scale_dim = scale_dim;
 }
 
 void set_softcaps(ModelConfig& config, double of_scores, double of_logits) {
@@ -41,8 +39,7 @@ void set_softcaps(ModelConfig& config, double of_scores, double of_logits) {
     config.logit_softcap = static_cast<float>(of_logits);
 }
 
-// transformers multiplies the embedding in the type of the weights.
-float rounded_to(std::optional<DType> dtype, float value) {
+float rounded(std::optional<DType> dtype, float value) {
     if (dtype == DType::BF16) return to_float(to_bfloat16(value));
     if (dtype == DType::F16) return to_float(to_half(value));
     return value;
@@ -52,8 +49,7 @@ void read_common(const JsonFields& fields, HfConfig& result, std::int64_t period
     ModelConfig& config = result.model;
     const double scale_dim = fields.number("query_pre_attn_scalar").value_or(256.0);
     if (!(scale_dim >= 1e-3 && scale_dim <= 1e6)) fields.fail("query_pre_attn_scalar", fmt::format("is {}", scale_dim));
-    set_common(config, scale_dim);
-    config.embedding_scale = rounded_to(result.dtype, config.embedding_scale);
+    set_common(config, scale_dim, result.dtype);
     config.norm_offset = 1.0F;
     if (fields.boolean("attention_bias").value_or(false))
         result.biases = {.qkv_bias = BiasRule::Required, .out_bias = BiasRule::Required};
@@ -140,6 +136,12 @@ void read_gemma3_gguf(const GgufKeys& keys, ModelConfig& config) {
 constexpr std::array<std::string_view, 2> kSoftcapKeys{"attn_logit_softcapping", "final_logit_softcapping"};
 
 }  // namespace
+
+void set_gemma_common(ModelConfig& config, std::optional<DType> rounded_to) {
+    const auto scale = static_cast<float>(std::sqrt(static_cast<double>(config.d_model)));
+    config.embedding_scale = rounded(rounded_to, scale);
+    for (LayerConfig& layer : config.layers) layer.feed_forward.activation = GatedActivation::GeluTanh;
+}
 
 constinit const Family kGemma2{
     .name = "gemma2",

@@ -8,7 +8,8 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::array<ThoughtMarks, 2> kThoughts{{{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}}};
+constexpr std::array<ThoughtMarks, 3> kThoughts{
+    {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}, {"<|channel>thought", "<channel|>"}}};
 
 ThoughtMarks choose_thoughts(std::string_view source, const std::function<bool(std::string_view)>& has_token) {
     for (const ThoughtMarks& marks : kThoughts)
@@ -23,6 +24,7 @@ CallForm choose_calls(std::string_view source) {
     if (writes("[TOOL_CALLS]")) return CallForm::Mistral;
     if (writes("<function=") && writes("<parameter=")) return CallForm::QwenXml;
     if (writes("<tool_call>") && !writes("<arg_key>")) return CallForm::Hermes;
+    if (writes("<|tool_call>")) return CallForm::Gemma4;
     if (writes("<|tool_call|>") || writes("<|tool|>")) return CallForm::Phi4;
     if (writes("<|python_tag|>") || (writes("<|start_header_id|>") && writes("ipython"))) return CallForm::Llama3;
     return CallForm::None;
@@ -42,6 +44,8 @@ std::string_view call_start(CallForm form, std::string_view source) {
         case CallForm::Mistral:
             if (writes("[ARGS]")) return "[TOOL_CALLS]";
             return writes("[TOOL_CALLS] [") ? "[TOOL_CALLS] [{\"name\": \"" : "[TOOL_CALLS][{\"name\": \"";
+        case CallForm::Gemma4:
+            return "<|tool_call>call:";
         case CallForm::Phi4:
             return writes("<|tool_call|>{") ? "<|tool_call|>{\"name\": \"" : "<|tool_call|>[{\"name\": \"";
     }
@@ -56,6 +60,8 @@ std::string_view name_end(CallForm form, std::string_view source) {
             return {};
         case CallForm::QwenXml:
             return ">\n";
+        case CallForm::Gemma4:
+            return "{";
         case CallForm::Llama3:
             return "\", \"parameters\":";
         case CallForm::Mistral:
@@ -85,6 +91,8 @@ std::string_view call_form_name(CallForm form) {
             return "mistral";
         case CallForm::Phi4:
             return "phi-4";
+        case CallForm::Gemma4:
+            return "gemma-4";
     }
     return "?";
 }

@@ -8,14 +8,15 @@
 // | <function= and <parameter=   | QwenXml | <tool_call> <function=N> <parameter=K> V </parameter> </function>      |
 // |                              |         | </tool_call>; models often leave <tool_call> out                      |
 // | <tool_call>, but no <arg_key>| Hermes  | <tool_call> {"name": N, "arguments": A} </tool_call> (Qwen, SmolLM3)   |
+// | <|tool_call>                 | Gemma4  | <|tool_call>call:N{K:V,...}<tool_call|>, strings between two <|"|>     |
 // | <|tool_call|> or <|tool|>    | Phi4    | <|tool_call|> a call or a list of calls as JSON <|/tool_call|>, or     |
 // |                              |         | functools[...] (Granite 3 writes the list, too)                       |
 // | <|python_tag|>, or ipython   | Llama3  | {"name": N, "parameters": A} at the beginning of the answer, or after  |
 // | and <|start_header_id|>      |         | <|python_tag|>; several are separated by ";"                          |
 // | anything else                | None    | calls are not read; they are text                                     |
 //
-// Thoughts are between <think> and </think>, or between [THINK] and [/THINK], if the template writes one of the two
-// marks, or else if the vocabulary has both as tokens.
+// Thoughts are between <think> and </think>, between [THINK] and [/THINK], or between <|channel>thought and <channel|>,
+// if the template writes one of the two marks, or else if the vocabulary has both as tokens.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,9 @@
 
 namespace slipstream {
 
-enum class CallForm : std::uint8_t { None, Hermes, QwenXml, Llama3, Mistral, Phi4 };
-/// Returns the name for messages: "none", "hermes", "qwen-xml", "llama-3", "mistral", "phi-4".
+enum class CallForm : std::uint8_t { None, Hermes, QwenXml, Llama3, Mistral, Phi4, Gemma4 };
+/// Returns the name for messages: "none", "hermes", "qwen-xml", "llama-3", "mistral", "phi-4",
+/// "gemma-4".
 [[nodiscard]] std::string_view call_form_name(CallForm form);
 
 /// The marks around a thought. Both are empty if the model has no thoughts.

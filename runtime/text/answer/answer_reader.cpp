@@ -61,6 +61,10 @@ AnswerReader::AnswerReader(const AnswerForm& form, OfferedTools tools, Start sta
             marks_.push_back({"functools[", Effect::BeginsCall, kAny});
             marks_.push_back({"<|/tool_call|>", Effect::Separates, after_call});
             break;
+        case CallForm::Gemma4:
+            marks_.push_back({"<|tool_call>", Effect::OpensCall, kAny});
+            marks_.push_back({"<tool_call|>", Effect::Separates, after_call});
+            break;
     }
 }
 
@@ -200,6 +204,8 @@ void AnswerReader::enter(const Mark& mark) {
     is_weak_ = mark.is_weak;
     if (calls_ == CallForm::QwenXml) {
         call_ = make_xml_call_reader(tools_);
+    } else if (calls_ == CallForm::Gemma4) {
+        call_ = make_gemma_call_reader();
     } else {
         call_ = calls_ == CallForm::Mistral ? make_mistral_call_reader() : make_json_call_reader();
     }

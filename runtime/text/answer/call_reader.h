@@ -39,6 +39,8 @@ protected:
 [[nodiscard]] std::unique_ptr<CallReader> make_json_call_reader();
 /// Reads a JSON list of calls, or NAME[ARGS]{...}, with [CALL_ID]ID before [ARGS] or without [ARGS].
 [[nodiscard]] std::unique_ptr<CallReader> make_mistral_call_reader();
+/// Reads call:NAME{KEY:VALUE,...} with strings between two <|"|>, and converts the arguments to JSON.
+[[nodiscard]] std::unique_ptr<CallReader> make_gemma_call_reader();
 /// Reads <function=NAME><parameter=KEY>VALUE</parameter></function>. A value is converted to the type that the schema
 /// of the tool in `tools` names for it; it is a string if the schema names none or the value does not fit. `tools` must
 /// outlive the reader.

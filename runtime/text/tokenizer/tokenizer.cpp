@@ -9,6 +9,7 @@
 #include "kernels/base/error.h"
 #include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/byte_level_files.h"
+#include "runtime/text/tokenizer/character_bpe_files.h"
 #include "runtime/text/tokenizer/sentencepiece_model.h"
 #include "runtime/text/tokenizer/sentencepiece_tokenizer.h"
 #include "runtime/text/tokenizer/tokenizer_json.h"
@@ -29,11 +30,12 @@ std::string_view kind_of_gguf_model(std::string_view model) {
 
 std::unique_ptr<Tokenizer> from_gguf(const PlainVocabulary& vocabulary) {
     if (vocabulary.model == "gpt2") return byte_bpe_from_gguf(vocabulary);
+    if (vocabulary.model == "gemma4") return character_bpe_from_gguf(vocabulary);
     if (vocabulary.model == "llama" || vocabulary.model == "t5")
         return std::make_unique<SentencePieceTokenizer>(sentencepiece_from_gguf(vocabulary));
-    throw Unsupported(
-        fmt::format("tokenizer.ggml.model '{}': the tokenizer is {}; this version reads 'llama', 't5' and 'gpt2'",
-                    printable(vocabulary.model), kind_of_gguf_model(vocabulary.model)));
+    throw Unsupported(fmt::format(
+        "tokenizer.ggml.model '{}': the tokenizer is {}; this version reads 'llama', 't5', 'gpt2' and 'gemma4'",
+        printable(vocabulary.model), kind_of_gguf_model(vocabulary.model)));
 }
 
 std::unique_ptr<Tokenizer> from_sentencepiece(const TokenizerParts& parts, const TokenizerSettings& settings) {
@@ -182,17 +184,29 @@ std::string_view StreamingDetokenizer::finish() {
 }
 
 bool ends_text_by_name(std::string_view spelling) {
-    constexpr std::array<std::string_view, 13> spellings = {
-        "<|eot_id|>",           "<|eom_id|>", "<|im_end|>", "<|end|>",  "<|endoftext|>",      "<|end_of_text|>",
-        "<end_of_turn>",        "<|eot|>",    "<|return|>", "<|call|>", "<end_of_utterance>", "<|END_OF_TURN_TOKEN|>",
-        "<｜end▁of▁sentence｜>"};
+    constexpr std::array<std::string_view, 15> spellings = {"<turn|>",
+                                                            "<|tool_response>",
+                                                            "<|eot_id|>",
+                                                            "<|eom_id|>",
+                                                            "<|im_end|>",
+                                                            "<|end|>",
+                                                            "<|endoftext|>",
+                                                            "<|end_of_text|>",
+                                                            "<end_of_turn>",
+                                                            "<|eot|>",
+                                                            "<|return|>",
+                                                            "<|call|>",
+                                                            "<end_of_utterance>",
+                                                            "<|END_OF_TURN_TOKEN|>",
+                                                            "<｜end▁of▁sentence｜>"};
     return std::ranges::find(spellings, spelling) != spellings.end();
 }
 
 bool is_answer_mark(std::string_view spelling) {
-    constexpr std::array<std::string_view, 12> spellings = {
-        "<think>",      "</think>",      "[THINK]", "[/THINK]",  "<tool_call>",    "</tool_call>",
-        "[TOOL_CALLS]", "<|tool_call|>", "[ARGS]",  "[CALL_ID]", "<|python_tag|>", "<|/tool_call|>"};
+    constexpr std::array<std::string_view, 17> spellings = {
+        "<|channel>",    "<channel|>", "<|tool_call>", "<tool_call|>",   "<|\"|>",        "<think>",
+        "</think>",      "[THINK]",    "[/THINK]",     "<tool_call>",    "</tool_call>",  "[TOOL_CALLS]",
+        "<|tool_call|>", "[ARGS]",     "[CALL_ID]",    "<|python_tag|>", "<|/tool_call|>"};
     return std::ranges::find(spellings, spelling) != spellings.end();
 }
 
@@ -202,7 +216,8 @@ bool is_turn_mark(std::string_view spelling) {
     const auto is_between = [&](std::string_view front, std::string_view back) {
         return spelling.size() > front.size() + back.size() && spelling.starts_with(front) && spelling.ends_with(back);
     };
-    return is_between("<|", "|>") || is_between("<｜", "｜>") || ends_text_by_name(spelling) ||
+    // Gemma 4 writes "<|turn>" before a turn and "<turn|>" after it.
+    return is_between("<|", ">") || is_between("<", "|>") || is_between("<｜", "｜>") || ends_text_by_name(spelling) ||
            std::ranges::find(spellings, spelling) != spellings.end();
 }
 

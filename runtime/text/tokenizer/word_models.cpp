@@ -88,7 +88,7 @@ bool CharacterBpe::merges_across(const TokenVocabulary& vocabulary, std::string_
 }
 
 void CharacterBpe::encode(std::string_view word, WordScratch& scratch, std::vector<TokenId>& out) const {
-    if (options_.ignore_merges) {
+    if (options_.ignore_merges || (options_.whole_newlines && word.find_first_not_of('\n') == std::string_view::npos)) {
         if (const TokenId whole = find(word); whole >= 0) {
             out.push_back(whole);
             return;

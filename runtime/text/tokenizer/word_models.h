@@ -69,9 +69,10 @@ class CharacterBpe final : public WordModel {
 public:
     struct Options {
         std::optional<TokenId> unk;
-        bool byte_fallback = false;  // tokens "<0x00>" to "<0xFF>" spell the bytes of unknown characters
-        bool fuse_unk = false;       // consecutive unknown characters become one unknown token
-        bool ignore_merges = false;  // a word that is itself a token is not merged
+        bool byte_fallback = false;   // tokens "<0x00>" to "<0xFF>" spell the bytes of unknown characters
+        bool fuse_unk = false;        // consecutive unknown characters become one unknown token
+        bool ignore_merges = false;   // a word that is itself a token is not merged
+        bool whole_newlines = false;  // nor is a word of newlines
     };
 
     /// `index` must find the spellings of the model's own tokens in `vocabulary`, which must outlive the model. Throws

@@ -116,6 +116,49 @@ def muse_glimmer(**changes):
             "tie_word_embeddings": False, "text_config": text, "vision_config": vision}
 
 
+def gemma4(**changes):
+    """Windowed layers have other heads than the others, and their own sizes, none of which is a power of two."""
+    defaults = {"hidden_activation": "gelu_pytorch_tanh", "hidden_size": 40, "intermediate_size": 56, "pad_token_id": 0,
+                "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 12, "global_head_dim": 20,
+                "num_global_key_value_heads": 2, "attention_k_eq_v": True, "hidden_size_per_layer_input": 0,
+                "rms_norm_eps": 1e-6, "sliding_window": 7, "tie_word_embeddings": True, "num_hidden_layers": 4,
+                "final_logit_softcapping": 3.0,
+                "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e3},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 1e2}}}
+    config = _config("Gemma4ForCausalLM", "gemma4_text", defaults | changes)
+    for key in ("hidden_act", "rope_theta"):
+        del config[key]
+    config["dtype"] = config.pop("torch_dtype")
+    return config
+
+
+def gemma4_unified(**changes):
+    config = gemma4(**changes)
+    del config["hidden_size_per_layer_input"]
+    return config | {"architectures": ["Gemma4UnifiedForCausalLM"], "model_type": "gemma4_unified_text"}
+
+
+def gemma4_rope(**full):
+    return {"rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 1e2} | full,
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 1e2}}}
+
+
+def with_layer_config(config):
+    """The spelling that transformers 5.24 writes: changed fields of numbered layers."""
+    config = dict(config)
+    heads = {"head_dim": config.pop("global_head_dim")}
+    n_kv_heads = config.pop("num_global_key_value_heads")
+    if config["attention_k_eq_v"]:
+        heads["num_key_value_heads"] = n_kv_heads
+    types = config["layer_types"] or ["?", "?", "?", "?", "?", "full_attention"]
+    n_layers = config["num_hidden_layers"]
+    full = [i for i in range(n_layers) if i == n_layers - 1 or types[i % len(types)] == "full_attention"]
+    config["per_layer_config"] = {str(i): heads for i in full}
+    return config
+
+
 def changed(config, changes):
     """The configuration with other fields of the text model."""
     if "text_config" in config:
@@ -154,8 +197,9 @@ LONG = [1.25, 1.5, 2.0, 3.0, 4.5, 6.0, 8.0, 10.0]
 CASES = {}
 
 
-def case(name, config, without=None, n_tokens=TOKENS, context=None):
-    CASES[name] = {"config": config, "without": without, "n_tokens": n_tokens, "context": context or n_tokens}
+def case(name, config, without=None, n_tokens=TOKENS, context=None, n_greedy=0):
+    CASES[name] = {"config": config, "without": without, "n_tokens": n_tokens, "context": context or n_tokens,
+                   "n_greedy": n_greedy}
 
 
 case("llama_mha", llama(num_key_value_heads=4))
@@ -218,6 +262,17 @@ case("gemma3_scale", renamed(gemma3(query_pre_attn_scalar=40, head_dim=12, num_k
      {"query_pre_attn_scalar": 12})
 case("gemma3_two_chunks", gemma3(sliding_window=40, num_hidden_layers=7, layer_types=None), {"sliding_window": 41},
      n_tokens=300)
+case("gemma4", gemma4(), {"attention_k_eq_v": False}, n_greedy=64)
+case("gemma4_values", gemma4(attention_k_eq_v=False), {"final_logit_softcapping": None}, n_greedy=64)
+case("gemma4_bias", gemma4(attention_bias=True, final_logit_softcapping=None), {"attention_bias": False})
+case("gemma4_rope", gemma4(**gemma4_rope(partial_rotary_factor=0.7, factor=4.0)), gemma4_rope(partial_rotary_factor=1.0))
+case("gemma4_unified", with_layer_config(gemma4_unified(final_logit_softcapping=None)), {"sliding_window": 1000},
+     n_greedy=64)
+# The default pattern, where the last layer has no window either; the default RoPE.
+case("gemma4_two_chunks",
+     gemma4(sliding_window=40, num_hidden_layers=8, layer_types=None, num_global_key_value_heads=1,
+            rope_parameters=None),
+     {"sliding_window": 41}, n_tokens=300)
 
 case("ministral3", ministral3(), {"rope_parameters": ministral3()["rope_parameters"] | {"llama_4_scaling_beta": 0.0}})
 case("ministral3_tied_mscale",

@@ -2,7 +2,8 @@
 
     python make.py [CASE...]  # needs numpy, torch, transformers (5.x); seconds on a CPU
 
-case.txt: "context N" (the context length that rope is fixed for), "tokens ..." and one "tensor NAME SHAPE" line for
+case.txt: "context N" (the context length that rope is fixed for), "tokens ...", for some cases "greedy ..." (the tokens
+that follow by the largest logit), and one "tensor NAME SHAPE" line for
 each weight that a checkpoint of the model holds. logits.f32: little-endian floats [rows, vocab] of the last rows
 positions. Weights are not stored: value() gives them from name and index, here and in tests/support/golden_model.cpp.
 For cases.Q8_CASES, logits_q8.f32 has the logits with the KV cache of --kv-type q8.
@@ -44,7 +45,7 @@ def noise(name, count):
 def value(name, shape):
     """A tensor's values. Every one is exact in float32: the scales are powers of two, so both sides agree to the bit."""
     u = noise(name, math.prod(shape))
-    if name.endswith("norm.weight"):
+    if name.endswith(("norm.weight", "layer_scalar")):
         values = 1.0 + 0.25 * u
     elif name.endswith(".bias"):
         values = 0.5 * u
@@ -85,6 +86,19 @@ def run(config, tokens):
         return model(torch.tensor([tokens]), use_cache=False).logits[0].numpy(), shapes
 
 
+def greedy(config, tokens, n):
+    """The n tokens that follow by the largest logit."""
+    model, _ = load(config)
+    text = list(tokens)
+    for _ in range(n):
+        with torch.no_grad():
+            logits = model(torch.tensor([text]), use_cache=False).logits[0, -1]
+        best = logits.topk(2).values
+        assert best[0] - best[1] > 1e-4, "two tokens are too close"
+        text.append(int(logits.argmax()))
+    return text[len(tokens):]
+
+
 def q8(rows):
     """Rows [..., head_dim] of doubles as a q8 cache keeps them (kernels/base/q8_row.h): rounded in float."""
     blocks = []
@@ -113,9 +127,13 @@ def nmse(a, b):
 
 
 def other_spelling(config):
-    """The same configuration with rope in the other of the two spellings."""
+    """The same configuration with rope, or the heads of some layers, in the other of two spellings."""
     if "text_config" in config:
         return config | {"text_config": other_spelling(config["text_config"])}
+    if "global_head_dim" in config:
+        return cases.with_layer_config(config)
+    if "per_layer_config" in config:
+        return config
     if "rope_parameters" not in config:
         return cases.renamed(config)
     config = dict(config)
@@ -131,10 +149,10 @@ def other_spelling(config):
     return config
 
 
-def main():
+def main(names):
     print("transformers", transformers.__version__, "torch", torch.__version__)
     for name, case in cases.CASES.items():
-        if len(sys.argv) > 1 and name not in sys.argv[1:]:
+        if names and name not in names:
             continue
         config, n_tokens = case["config"], case["n_tokens"]
         tokens = [1] + ((noise(name, n_tokens - 1) + 1.0) * (cases.VOCAB / 2)).astype(int).tolist()
@@ -152,6 +170,8 @@ def main():
         folder.mkdir(exist_ok=True)
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         lines = [f"context {case['context']}", "tokens " + " ".join(map(str, tokens))]
+        if case["n_greedy"]:
+            lines.append("greedy " + " ".join(map(str, greedy(config, tokens, case["n_greedy"]))))
         lines += [f"tensor {tensor} " + " ".join(map(str, shape)) for tensor, shape in shapes.items()]
         (folder / "case.txt").write_text("\n".join(lines) + "\n")
         rows.astype("<f4").tofile(folder / "logits.f32")
@@ -162,4 +182,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,0 +1,15 @@
+// What all generations of Gemma have in common.
+#pragma once
+
+#include <optional>
+
+#include "kernels/base/dtype.h"
+#include "runtime/model/model_config.h"
+
+namespace slipstream {
+
+/// Sets the activation and the scale of the embedding, sqrt(d_model) rounded to `rounded_to` if it is given:
+/// transformers multiplies the embedding in the type of the weights.
+void set_gemma_common(ModelConfig& config, std::optional<DType> rounded_to = std::nullopt);
+
+}  // namespace slipstream
