@@ -102,7 +102,7 @@ public:
     /// For a connection past the limit.
     void refuse() {
         keep_alive_ = false;
-        send_answer(server_.handler.error_answer(503, "the server has all connections that it can hold"));
+        send_answer(server_.handler.error_answer(503, "the server has all connections that it can hold", {}));
     }
     void tick(ServerTime now);
     void cancel() {
@@ -253,7 +253,7 @@ void HttpServer::Impl::Connection::on_request() {
 // Answers with an error and closes.
 void HttpServer::Impl::Connection::fail(int status, const std::string& reason) {
     keep_alive_ = false;
-    send_answer(server_.handler.error_answer(status, reason));
+    send_answer(server_.handler.error_answer(status, reason, reader_.request().path));
 }
 
 // Connections: answering.

@@ -45,7 +45,7 @@ public:
         waiting_.push_back(exchange);
         changed_.notify_all();
     }
-    HttpAnswer error_answer(int status, const std::string& reason) override {
+    HttpAnswer error_answer(int status, const std::string& reason, std::string_view /*path*/) override {
         return {.status = status, .body = reason};
     }
 
