@@ -53,6 +53,23 @@ TEST(Plan, ForAProfileAndAShape) {
     EXPECT_GE(json["would_help"].size(), 3U);
 }
 
+TEST(Plan, CountsTheMemoryForAServersEarlierTexts) {
+    const std::vector<std::string> shape{"--profile", "1x4090", "--shape", "llama3-8b"};
+    const auto with = [&](const std::string& size) {
+        std::vector<std::string> arguments = shape;
+        arguments.insert(arguments.end(), {"--kept-memory", size});
+        return arguments;
+    };
+    const nlohmann::json plain = planned(shape)["host"];
+    const nlohmann::json kept = planned(with("8G"))["host"];
+    EXPECT_EQ(plain["kept_bytes"], 0);
+    EXPECT_EQ(kept["kept_bytes"], std::int64_t{8} << 30);
+    EXPECT_EQ(kept["bytes"].get<std::int64_t>() - plain["bytes"].get<std::int64_t>(), std::int64_t{8} << 30);
+    const ProgramResult much = refused(with("500G"));
+    EXPECT_EQ(much.code, 1);
+    EXPECT_THAT(much.err, HasSubstr("less --kept-memory"));
+}
+
 // What a plan rests on is said, and the ways that users weigh are compared.
 TEST(Plan, TellsAssumptionsAndComparesTheWays) {
     const ProgramResult laptop =

@@ -287,6 +287,17 @@ TEST(ProgramServe, ListenersSeeTheEngineAndChangeNoText) {
     EXPECT_THAT(server.log(), Not(HasSubstr("tree")));
 }
 
+TEST(ProgramServe, ListenersAreToldNoFolders) {
+    const TemporaryFolder folder;
+    std::filesystem::copy(source_path("tools/demo_model/target"), folder.path() / "model");
+    const Server server({"-m", (folder.path() / "model").string() + "/"});
+    RawClient listener = server.connect();
+    listener.send(get_request("/slipstream/live"));
+    const std::string hello = listener.read_until("\"n_ctx\"");
+    EXPECT_THAT(hello, HasSubstr("\"options\":[\"--model\",\"model\","));
+    EXPECT_THAT(hello, Not(HasSubstr(folder.path().string())));
+}
+
 TEST(ProgramServe, AChatWithoutATemplateIsATextInTurns) {
     const ProgramResult expected = run_program({"generate", "--prompt", "The wolf said", "--seed", "5", "--stop",
                                                 "\n\n", "--max-tokens", "40", "--tables", "off", "-q"});
@@ -296,6 +307,23 @@ TEST(ProgramServe, AChatWithoutATemplateIsATextInTurns) {
     const json answer = json::parse(server.post("/v1/chat/completions", body).body);
     EXPECT_EQ(answer.at("choices").at(0).at("message").at("content"), expected.out);
     EXPECT_EQ(answer.at("usage").at("completion_tokens"), answer.at("timings").at("predicted_n"));
+}
+
+TEST(ProgramServe, AChatGoesThroughTheTemplateOfAFile) {
+    const TemporaryFolder folder;
+    const std::string source = "{% for m in messages %}Then {{ m.content }} {% endfor %}and the fox";
+    const std::string file = folder.write("template.jinja", source).string();
+    const std::string messages = folder.write("m.json", R"([{"role": "user", "content": "The wolf said"}])").string();
+    const ProgramResult expected = run_program({"generate", "--messages", messages, "--template", file, "--seed", "5",
+                                                "--max-tokens", "20", "--tables", "off", "-q"});
+    ASSERT_EQ(expected.code, 0) << expected.err;
+    const Server server({"--template", file});
+    const json body = {
+        {"messages", {{{"role", "user"}, {"content", "The wolf said"}}}}, {"seed", 5}, {"max_tokens", 20}};
+    EXPECT_EQ(
+        json::parse(server.post("/v1/chat/completions", body).body).at("choices").at(0).at("message").at("content"),
+        expected.out);
+    EXPECT_EQ(json::parse(server.get("/props")).at("chat_template"), source);
 }
 
 TEST(ProgramServe, AChatGoesThroughTheTemplate) {

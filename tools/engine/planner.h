@@ -59,11 +59,14 @@ struct HostNeeds {
     std::size_t hidden_bytes = 0;     // hidden states of a prompt between layers; pinned as well
     std::size_t embedding_bytes = 0;  // rows are gathered on the host
     std::size_t device_bytes = 0;     // of devices that are in host memory
+    std::size_t kept_bytes = 0;       // most for the KV of a server's earlier texts; not part of the plan
     [[nodiscard]] std::size_t locked_bytes() const { return pinned_bytes + hidden_bytes; }
-    [[nodiscard]] std::size_t total_bytes() const { return locked_bytes() + embedding_bytes + device_bytes; }
+    [[nodiscard]] std::size_t total_bytes() const {
+        return locked_bytes() + embedding_bytes + device_bytes + kept_bytes;
+    }
 };
 
-/// Returns the host memory that `plan` takes, which was made for `request`.
+/// Returns the host memory that `plan` takes, which was made for `request`; kept_bytes is 0.
 [[nodiscard]] HostNeeds host_needs(const PlacementRequest& request, const SplitPlan& plan);
 
 /// A request for a plan over the devices of a placed model.

@@ -186,6 +186,17 @@ std::vector<OptionSpec> offload_option_specs() {
          OptionRole::OutputFile}};
 }
 
+OptionSpec kept_memory_option(std::string_view help) {
+    return {"kept-memory", "--kept-memory", "SIZE", help};
+}
+
+std::optional<std::size_t> kept_memory_setting(const Settings& settings) {
+    const Setting* const setting = settings.find("kept-memory");
+    if (setting == nullptr) return std::nullopt;
+    const std::string& value = setting->values.back();
+    return value == "0" ? 0 : size_value(value, setting->where, "0");
+}
+
 std::string streaming_options(const Settings& settings) {
     std::string names;
     for (const std::string_view name :

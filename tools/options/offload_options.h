@@ -29,6 +29,11 @@ class Settings;
 /// devices of one kind.
 [[nodiscard]] OffloadOptions offload_options(const Settings& settings, std::span<const DeviceKind> devices);
 
+/// Declares --kept-memory, the host memory for the KV of earlier texts of a server. `help` is kept as a view.
+[[nodiscard]] OptionSpec kept_memory_option(std::string_view help);
+/// Returns --kept-memory in bytes; no value if it is not given. Throws UsageError.
+[[nodiscard]] std::optional<std::size_t> kept_memory_setting(const Settings& settings);
+
 /// Returns the given options that have no effect on one CPU without a budget, for messages: "--device-memory, --ring".
 [[nodiscard]] std::string streaming_options(const Settings& settings);
 

@@ -171,6 +171,8 @@ void add_host(LabelledLines& out, const PlanRequest& request, const PlanReport& 
         text += fmt::format(", {} of it pinned", size_text(report.host.locked_bytes()));
         if (hardware.host_budget_bytes > 0) text += fmt::format(" (up to {})", size_text(hardware.host_budget_bytes));
     }
+    if (report.host.kept_bytes > 0)
+        text += fmt::format(", {} of it for earlier texts (--kept-memory)", size_text(report.host.kept_bytes));
     if (hardware.host_bytes > 0) text += fmt::format("; there are {}", size_text(hardware.host_bytes));
     out.add("host memory", text);
 }
@@ -417,6 +419,7 @@ std::string plan_json(const PlanRequest& request, const PlanReport& report, cons
         .text("tokens_per_pass_from", "assumed")
         .object("host", JsonObject()
                             .unsigned_integer("pinned_bytes", report.host.locked_bytes())
+                            .unsigned_integer("kept_bytes", report.host.kept_bytes)
                             .unsigned_integer("bytes", report.host.total_bytes()))
         .objects("would_help", changes)
         .boolean("measured", !request.profile.has_value())

@@ -91,7 +91,11 @@ PlacementRequest placement_of(const PlanRequest& request, std::int64_t context_t
 struct PlacedPlan {
     PlacementRequest placement;
     SplitPlan plan;
-    [[nodiscard]] HostNeeds host_needs() const { return tools::host_needs(placement, plan); }
+    [[nodiscard]] HostNeeds host_needs(const PlanRequest& request) const {
+        HostNeeds needs = tools::host_needs(placement, plan);
+        needs.kept_bytes = request.kept_bytes;
+        return needs;
+    }
 };
 
 PlacedPlan plan_of(const PlanRequest& request, std::int64_t context_tokens, std::int64_t nodes,
@@ -134,8 +138,9 @@ void check_host(const PlanRequest& request, const HostNeeds& needs, std::int64_t
     if (hardware.host_bytes > 0 && needs.total_bytes() > hardware.host_bytes)
         throw OutOfBudget(
             fmt::format("{} with a context of {} takes {} of host memory, there are {}; ask for a "
-                        "shorter --ctx, or take a smaller model",
-                        request.model.name, context, size_text(needs.total_bytes()), size_text(hardware.host_bytes)));
+                        "shorter --ctx, or take a smaller model{}",
+                        request.model.name, context, size_text(needs.total_bytes()), size_text(hardware.host_bytes),
+                        needs.kept_bytes > 0 ? ", or less --kept-memory" : ""));
 }
 
 /// Returns the plan for the expected tokens. If none are given, plans for the largest pass that takes about as long as
@@ -165,7 +170,7 @@ bool context_fits(const PlanRequest& request, std::int64_t context_tokens) {
         return false;
     }
     try {
-        check_host(request, planned->host_needs(), context_tokens);
+        check_host(request, planned->host_needs(request), context_tokens);
     } catch (const OutOfBudget&) {
         return false;
     }
@@ -332,12 +337,13 @@ PlanReport report_of(const PlanRequest& request) {
     check_model_fits(request);
     const std::int64_t context_tokens = chosen_context(request);
     PlacedPlan planned = final_plan(request, context_tokens);
+    const HostNeeds host = planned.host_needs(request);
     PlanReport report{
         .context_tokens = context_tokens,
         .context_reduced = !request.context_tokens && context_tokens < request.model.config.context_tokens,
         .plan = std::move(planned.plan)};
     report.memory = device_memory(planned.placement, report.plan);
-    report.host = host_needs(planned.placement, report.plan);
+    report.host = host;
     check_host(request, report.host, context_tokens);
     report.one = report.plan.pass(1);
     report.expected = report.plan.pass(report.plan.pass_tokens());
@@ -388,7 +394,7 @@ std::vector<Improvement> improvements(const PlanRequest& request, const PlanRepo
         try {
             const PlacedPlan planned =
                 plan_of(changed, report.context_tokens, report.plan.pass_tokens(), report.plan.pass_tokens());
-            check_host(changed, planned.host_needs(), report.context_tokens);
+            check_host(changed, planned.host_needs(changed), report.context_tokens);
             const double one = planned.plan.pass(1).seconds;
             const double expected = planned.plan.pass(planned.plan.pass_tokens()).seconds;
             found.push_back({.what = what,

@@ -195,6 +195,7 @@ std::vector<OptionSpec> plan_options() {
         kv_type_option()};
     for (const OptionSpec& option : device_options()) options.push_back(option);
     for (const OptionSpec& option : offload_option_specs()) options.push_back(option);
+    options.push_back(kept_memory_option("Plan for 'serve' with this option: host memory for the KV of earlier texts"));
     options.push_back(
         {"assume", "--assume", "LIST",
          "What is not measured, to tell tokens a second for: acceptance=.95,hidden=0,draft=SECONDS,view=TOKENS"});
@@ -219,6 +220,7 @@ PlanRequest plan_request(CommandContext& context) {
     }
     static_cast<void>(draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto"));
     request.assumed = assumed_setting(settings);
+    request.kept_bytes = kept_memory_setting(settings).value_or(0);
     request.model = chosen_model(context);
     request.kv_dtype = kv_dtype.value_or(request.model.config.kv_dtype);
     request.split = split_setting(settings).value_or(SplitKind::Layers);

@@ -52,6 +52,7 @@ struct PlanRequest {
     SplitKind split = SplitKind::Layers;  // if there are several devices
     std::vector<double> shares{};         // [devices], fractions of the model; empty: chosen by the plan
     std::optional<Assumptions> assumed{};
+    std::size_t kept_bytes = 0;  // host memory for the KV of a server's earlier texts
 };
 
 [[nodiscard]] std::vector<OptionSpec> plan_options();

@@ -1,5 +1,7 @@
 #include "tools/serve/api.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -24,6 +26,13 @@ namespace {
 // thread takes it. A connected client has one request, so without such requests this limit is never reached.
 constexpr std::size_t kMostUnparsed = HttpLimits{}.n_connections;
 constexpr std::string_view kModelsPrefix = "/v1/models/";
+
+// After a large body was parsed, returns freed memory to the system: its tree of values takes up to a hundred times its
+// bytes, in pieces that the allocator would keep.
+void return_memory_of(const std::string& body) {
+    constexpr std::size_t kLarge = 1 << 20;
+    if (body.size() >= kLarge) ::malloc_trim(0);
+}
 
 bool is_open(std::string_view path) {
     return path == "/health" || path == "/v1/health" ||
@@ -123,9 +132,10 @@ void Api::handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange)
     (this->*route->handle)(std::move(request), exchange);
 }
 
-HttpAnswer Api::error_answer(int status, const std::string& reason) {
-    if (status == 503) return ApiError::overloaded(reason).answer();
-    return ApiError(status, status >= 500 ? "server_error" : "invalid_request_error", reason).answer();
+HttpAnswer Api::error_answer(int status, const std::string& reason, std::string_view path) {
+    const ErrorShape shape = error_shape_of(path);
+    if (status == 503) return ApiError::overloaded(reason).answer(shape);
+    return ApiError(status, status >= 500 ? "server_error" : "invalid_request_error", reason).answer(shape);
 }
 
 void Api::stop() {
@@ -157,8 +167,8 @@ void Api::live_events(HttpRequest&& request, const std::shared_ptr<Exchange>& ex
         case LiveFeed::Added::Yes:
             return;
         case LiveFeed::Added::Full:
-            return exchange->answer(
-                error_answer(503, fmt::format("{} clients listen already, as many as can", LiveFeed::kMostListeners)));
+            return exchange->answer(error_answer(
+                503, fmt::format("{} clients listen already, as many as can", LiveFeed::kMostListeners), request.path));
         case LiveFeed::Added::Closed:
             return exchange->answer(ApiError::stopping().answer());
     }
@@ -199,7 +209,7 @@ void Api::props(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& exch
              {{"default_generation_settings", {{"n_ctx", state.context_tokens}}},
               {"total_slots", 1},
               {"model_alias", model_.name},
-              {"chat_template", model_.chat_template},
+              {"chat_template", prompts_.template_source()},
               {"bos_token", model_.bos},
               {"eos_token", model_.eos},
               {"modalities", {{"vision", false}, {"audio", false}}},
@@ -278,6 +288,7 @@ void Api::answer_later(HttpRequest&& request, const std::shared_ptr<Exchange>& e
             } catch (const std::exception& failure) {
                 exchange->answer(ApiError::of(failure).answer(shape));
             }
+            return_memory_of(body);
         });
     if (added != Worker::Added::Yes) exchange->answer(refusal_of(added).answer(shape));
 }
@@ -388,6 +399,7 @@ void Api::queue_text(Dialect dialect, HttpRequest&& request, const std::shared_p
             else
                 job->exchange->answer(error.answer(shape));
         }
+        return_memory_of(body);
     });
     if (added == Worker::Added::Yes) return;
     texts_.remove(*job);

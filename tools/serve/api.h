@@ -43,7 +43,7 @@ public:
 
     [[nodiscard]] Verdict check_head(const HttpRequest& request) override;
     void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) override;
-    [[nodiscard]] HttpAnswer error_answer(int status, const std::string& reason) override;
+    [[nodiscard]] HttpAnswer error_answer(int status, const std::string& reason, std::string_view path) override;
 
     /// Answers all requests that wait with an error, and later ones too. Call before the server whose requests these
     /// are is destroyed. Throws nothing.

@@ -63,8 +63,10 @@ HttpReader::Step HttpReader::read() {
             if (n_head_ + (needs_more ? received_.size() : 0) > sizes_.head_bytes || error == http::error::header_limit)
                 return fail(431, fmt::format("the head has more than {} bytes", sizes_.head_bytes));
         }
-        if (error == http::error::body_limit)
+        if (error == http::error::body_limit) {
+            if (in_head_) static_cast<void>(split_target(std::string(parser_->http.get().target()), request_));
             return fail(413, fmt::format("the body has more than {} bytes", sizes_.body_bytes));
+        }
         if (error && !needs_more) return fail(400, fmt::format("not a valid HTTP/1.1 request: {}", error.message()));
         if (needs_more && !in_head_ && received_.size() > kMostChunkHeadBytes)
             return fail(400, "the head of a chunk of the body has no end");

@@ -30,7 +30,8 @@ public:
         NeedsMore,  // than was received
         Head,       // the head is complete: request() has all but the body
         Request,    // the request is complete; begin() the next one
-        Fault,      // fault() says why it cannot be read; nothing more can be read then
+        Fault,      // fault() says why it cannot be read; nothing more can be read then. request().path is empty if it
+                    // is not known
     };
 
     /// Adds received bytes.

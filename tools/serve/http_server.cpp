@@ -1,5 +1,7 @@
 #include "tools/serve/http_server.h"
 
+#include <poll.h>
+
 #include <array>
 #include <memory>
 #include <new>
@@ -51,6 +53,7 @@ struct HttpServer::Impl {
     void listen_on(const Tcp::endpoint& endpoint);
     void accept(Tcp::acceptor& acceptor);
     void on_accept(Tcp::socket socket);
+    void drop_closed();
     void tick();
     void close();
 
@@ -99,7 +102,7 @@ public:
     /// For a connection past the limit.
     void refuse() {
         keep_alive_ = false;
-        send_answer(server_.handler.error_answer(503, "the server has all connections that it can hold"));
+        send_answer(server_.handler.error_answer(503, "the server has all connections that it can hold", {}));
     }
     void tick(ServerTime now);
     void cancel() {
@@ -108,6 +111,7 @@ public:
     }
     [[nodiscard]] bool is_busy() const { return exchange_ != nullptr || !sending_.empty() || !out_.empty(); }
     [[nodiscard]] bool is_for(const Exchange& exchange) const { return exchange_.get() == &exchange; }
+    [[nodiscard]] int descriptor() { return socket_.native_handle(); }
 
     [[nodiscard]] ServerTime now() const { return server_.options.clock(); }
 
@@ -124,6 +128,8 @@ public:
     void send_answer(const HttpAnswer& answer);
     void end_stream();
     void close_after_answer() { keep_alive_ = false; }
+    /// Closes the socket, cancels the exchange, and takes the connection out of the server's set.
+    void leave();
 
 private:
     enum class State : std::uint8_t {
@@ -146,7 +152,6 @@ private:
     void write();
     void on_write(error_code error, std::size_t n);
     void end_answer();
-    void leave();
     [[nodiscard]] const HttpLimits& limits() const { return server_.options.limits; }
 
     Impl& server_;
@@ -248,7 +253,7 @@ void HttpServer::Impl::Connection::on_request() {
 // Answers with an error and closes.
 void HttpServer::Impl::Connection::fail(int status, const std::string& reason) {
     keep_alive_ = false;
-    send_answer(server_.handler.error_answer(status, reason));
+    send_answer(server_.handler.error_answer(status, reason, reader_.request().path));
 }
 
 // Connections: answering.
@@ -482,6 +487,7 @@ void HttpServer::Impl::accept(Tcp::acceptor& acceptor) {
 }
 
 void HttpServer::Impl::on_accept(Tcp::socket socket) {
+    if (connections.size() >= options.limits.n_connections) drop_closed();
     if (connections.size() >= options.limits.n_connections + kMostRefused) return;
     error_code ignored;
     socket.set_option(Tcp::no_delay(true), ignored);
@@ -489,6 +495,18 @@ void HttpServer::Impl::on_accept(Tcp::socket socket) {
     connections.insert(connection);
     if (connections.size() > options.limits.n_connections) return connection->refuse();
     connection->begin();
+}
+
+// Drops connections that their clients have closed. Their reads end only after this event: a client that closes a
+// connection and opens the next one would otherwise find its old place taken.
+void HttpServer::Impl::drop_closed() {
+    const std::vector<std::shared_ptr<Connection>> all(connections.begin(), connections.end());
+    std::vector<pollfd> states;
+    states.reserve(all.size());
+    for (const auto& connection : all) states.push_back({connection->descriptor(), POLLRDHUP, 0});
+    if (::poll(states.data(), states.size(), 0) <= 0) return;
+    for (std::size_t i = 0; i < all.size(); ++i)
+        if (states[i].revents != 0) all[i]->leave();
 }
 
 void HttpServer::Impl::tick() {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/serve/exchange.h"
@@ -63,8 +64,9 @@ public:
     [[nodiscard]] virtual Verdict check_head(const HttpRequest& request) = 0;
     /// Called when the request is complete. It is answered by `exchange`, now or later.
     virtual void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) = 0;
-    /// Returns the answer to a request that is broken or breaks a limit, with this status and reason.
-    [[nodiscard]] virtual HttpAnswer error_answer(int status, const std::string& reason) = 0;
+    /// Returns the answer to a request for `path` (empty: not known) that is broken or breaks a limit, with this status
+    /// and reason.
+    [[nodiscard]] virtual HttpAnswer error_answer(int status, const std::string& reason, std::string_view path) = 0;
 };
 
 class HttpServer {

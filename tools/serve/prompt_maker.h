@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/text/answer/answer_reader.h"
@@ -43,6 +44,10 @@ public:
     [[nodiscard]] std::vector<TokenId> tokenized(const std::string& text, Bos bos, SpecialTokens special,
                                                  const std::atomic<bool>* cancel) const;
     [[nodiscard]] const Tokenizer& tokenizer() const { return tokenizer_; }
+    /// Returns the Jinja text of the template; empty without one.
+    [[nodiscard]] std::string_view template_source() const {
+        return form() == nullptr ? std::string_view() : form()->source();
+    }
 
 private:
     [[nodiscard]] const PromptTemplate* form() const { return template_ ? &*template_ : nullptr; }

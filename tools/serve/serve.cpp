@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -122,13 +124,12 @@ std::string time_of_day() {
 }
 
 // What decides a text of a request that leaves it open: sampling and the chat template.
-std::string defaults_text(const SamplerOptions& sampling, const TemplateSettings& chosen, const Settings& settings) {
+std::string defaults_text(const SamplerOptions& sampling, const PromptMaker& prompts, const Settings& settings) {
     std::string text = fmt::format("{} {} {} {} {} {} {} {}", sampling.temperature, sampling.top_k, sampling.top_p,
                                    sampling.min_p, sampling.repeat_penalty, sampling.repeat_window,
                                    sampling.presence_penalty, sampling.frequency_penalty);
     for (const TokenBias& bias : sampling.bias) text += fmt::format(" {}:{}", bias.id, bias.bias);
-    return fmt::format("{} template {} {} {}", text, static_cast<int>(chosen.choice),
-                       chosen.file ? chosen.file->source() : chosen.name,
+    return fmt::format("{} template {} {}", text, prompts.template_source(),
                        fmt::join(settings.texts("template-arg"), " "));
 }
 
@@ -144,7 +145,16 @@ std::string base_url(const ListenSettings& listen, std::uint16_t port) {
     return fmt::format("http://{}:{}", host.find(':') == std::string::npos ? host : fmt::format("[{}]", host), port);
 }
 
-// Returns the given options that `generate` has too: with them it gives the texts of this server.
+// Returns the last name of a value that is a path of this machine: clients are told no folders.
+std::string without_folders(const std::string& value) {
+    std::error_code error;
+    if (value.find('/') == std::string::npos || !std::filesystem::exists(value, error)) return value;
+    const std::filesystem::path path = std::filesystem::path(value).lexically_normal();
+    return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
+// Returns the given options that `generate` has too: with them, where their files are, it gives the texts of this
+// server.
 std::vector<std::string> command_options(const Settings& settings) {
     const CommandSpec generate = generate_command();
     std::vector<std::string> options;
@@ -155,7 +165,7 @@ std::vector<std::string> command_options(const Settings& settings) {
             const bool is_flag = given.option->value.empty();
             if (is_flag && value != "true") continue;
             options.push_back(fmt::format("--{}", given.option->name));
-            if (!is_flag) options.push_back(value);
+            if (!is_flag) options.push_back(without_folders(value));
         }
     }
     return options;
@@ -207,18 +217,18 @@ int run_serve(CommandContext& context) {
 
     LineQueue lines;
     ServerStatus status(request.generator.compute.context_tokens.value_or(opened.config().context_tokens));
-    Api api({.access = request.listen.access,
-             .sampling = request.sampling,
-             .text = request.text,
-             .command_options = command_options(settings),
-             .on_detail =
-                 [&lines](std::string_view line) {
-                     lines.add(LineQueue::Level::Detail, fmt::format("{} {}", time_of_day(), line));
-                 }},
-            describe_served(
-                opened, *tokenizer, request.generator.compute, defaults_text(sampling, request.chat_template, settings),
-                settings.text("alias").value_or(served_name(opened.path(), bundled_model(program_folder())))),
-            prompts, status);
+    Api api(
+        {.access = request.listen.access,
+         .sampling = request.sampling,
+         .text = request.text,
+         .command_options = command_options(settings),
+         .on_detail =
+             [&lines](std::string_view line) {
+                 lines.add(LineQueue::Level::Detail, fmt::format("{} {}", time_of_day(), line));
+             }},
+        describe_served(opened, *tokenizer, request.generator.compute, defaults_text(sampling, prompts, settings),
+                        settings.text("alias").value_or(served_name(opened.path(), bundled_model(program_folder())))),
+        prompts, status);
     HttpServer server(
         {.host = request.listen.host, .port = request.listen.port, .clock = AwakeClock(), .cancel = &cancel_flag()},
         api);

@@ -57,9 +57,9 @@ std::vector<OptionSpec> serve_option_specs() {
             {"allow-origin", "--allow-origin", "ORIGIN",
              "Origin whose pages may use the server, such as app://obsidian.md; '*': all (may be repeated)"},
             {"alias", "-a,--alias", "NAME", "Name of the model for clients [that of its file]"},
-            {"kept-memory", "--kept-memory", "SIZE",
-             "Most host memory for the KV of earlier texts, so that their prompts are not computed again; 0: only the "
-             "last text is kept [what is left, at most 4G]"}};
+            kept_memory_option(
+                "Most host memory for the KV of earlier texts, so that their prompts are not computed again; 0: only "
+                "the last text is kept [what is left, at most 4G]")};
 }
 
 ListenSettings listen_settings(const Settings& settings) {
@@ -74,13 +74,6 @@ ListenSettings listen_settings(const Settings& settings) {
                         "or --insecure",
                         listen.host, kKeyVariable));
     return listen;
-}
-
-std::optional<std::size_t> kept_memory_setting(const Settings& settings) {
-    const Setting* const setting = settings.find("kept-memory");
-    if (setting == nullptr) return std::nullopt;
-    const std::string& value = setting->values.back();
-    return value == "0" ? 0 : size_value(value, setting->where, "0");
 }
 
 }  // namespace slipstream::tools

@@ -1,9 +1,7 @@
 // Options of `serve` itself: where it listens, and who may use it.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +23,5 @@ struct ListenSettings {
 /// Reads the key from --api-key-file, else from the variable SLIPSTREAM_API_KEY. Throws UsageError if the host is not a
 /// loopback address and there is neither a key nor --insecure, and what read_text() throws.
 [[nodiscard]] ListenSettings listen_settings(const Settings& settings);
-/// Returns --kept-memory in bytes; no value if it is not given. Throws UsageError.
-[[nodiscard]] std::optional<std::size_t> kept_memory_setting(const Settings& settings);
 
 }  // namespace slipstream::tools

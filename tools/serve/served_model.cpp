@@ -68,7 +68,6 @@ ServedModel describe_served(const OpenedModel& opened, const Tokenizer& tokenize
                       .train_context_tokens = opened.config().context_tokens,
                       .file_bytes = static_cast<std::int64_t>(opened.files().total_bytes()),
                       .vocab = opened.config().vocab,
-                      .chat_template = opened.files().chat_template().value_or(""),
                       .fingerprint = fingerprint_of(opened, compute, defaults),
                       .bos = spelling(tokenizer.bos_id()),
                       .eos = spelling(tokenizer.eos_id())};

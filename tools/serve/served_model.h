@@ -17,9 +17,8 @@ struct ServedModel {
     std::int64_t n_parameters = 0;
     std::int64_t file_bytes = 0;
     std::int64_t vocab = 0;
-    std::string chat_template;  // its source; empty: none
-    std::string fingerprint;    // of everything that a text depends on, besides the request
-    std::string bos, eos;       // spellings; empty: none
+    std::string fingerprint;  // of everything that a text depends on, besides the request
+    std::string bos, eos;     // spellings; empty: none
 };
 
 /// Returns the name for clients: "smollm2-135m-instruct" for .../smollm2-135m-instruct.gguf, "org/name" for a folder in

@@ -62,6 +62,8 @@ public:
                                     const std::atomic<bool>* cancel = nullptr) const;
 
     [[nodiscard]] const std::string& name() const { return template_.name(); }
+    /// Returns the template's Jinja text.
+    [[nodiscard]] const std::string& source() const { return template_.source(); }
     /// Returns whether the template reads `variable`.
     [[nodiscard]] bool reads(std::string_view variable) const { return template_.reads(variable); }
     /// Returns how the model writes thoughts and tool calls, by the marks of the template and the vocabulary.

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <semaphore>
 #include <thread>
 
 #include <fmt/format.h>
@@ -25,7 +26,8 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-/// Answers /echo with the body, /refused at the head, and hands all others to the test.
+/// Answers /echo with the body, /refused at the head, /pause when the test says so, before which the thread of the
+/// sockets does nothing else, and hands all others to the test.
 class Handler final : public HttpHandler {
 public:
     Verdict check_head(const HttpRequest& request) override {
@@ -34,14 +36,24 @@ public:
     }
     void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) override {
         if (request.path == "/echo") return exchange->answer({.body = request.body});
+        if (request.path == "/pause") {
+            paused_.release();
+            goes_on_.acquire();
+            return exchange->answer({.body = "paused"});
+        }
         const std::lock_guard lock(mutex_);
         waiting_.push_back(exchange);
         changed_.notify_all();
     }
-    HttpAnswer error_answer(int status, const std::string& reason) override {
+    HttpAnswer error_answer(int status, const std::string& reason, std::string_view /*path*/) override {
         return {.status = status, .body = reason};
     }
 
+    /// Waits until the thread of the sockets pauses.
+    void await_pause() {
+        if (!paused_.try_acquire_for(seconds(20))) throw std::runtime_error("no pause");
+    }
+    void go_on() { goes_on_.release(); }
     std::shared_ptr<Exchange> next() {
         std::unique_lock lock(mutex_);
         if (!changed_.wait_for(lock, seconds(20), [&] { return !waiting_.empty(); }))
@@ -55,6 +67,8 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<std::shared_ptr<Exchange>> waiting_;
+    std::counting_semaphore<8> paused_{0};
+    std::counting_semaphore<8> goes_on_{0};
 };
 
 class HttpServerSockets : public testing::Test {
@@ -408,10 +422,33 @@ TEST_F(HttpServerSockets, RefusesConnectionsPastTheLimit) {
     }
     EXPECT_THAT(connect().read_all(), StartsWith("HTTP/1.1 503 "));
     clients.clear();
-    std::this_thread::sleep_for(milliseconds(100));
     RawClient client = connect();
     client.send(post_request("/echo", "again"));
     EXPECT_EQ(read_answer(client).body, "again");
+}
+
+// The new connection is accepted before the server's read of the old one has ended.
+TEST_F(HttpServerSockets, AClientThatComesBackFindsItsOldPlaceFree) {
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 8; ++i) {
+        clients.push_back(connect());
+        clients.back().send(post_request("/echo", "in"));
+        EXPECT_EQ(read_answer(clients.back()).status, 200);
+    }
+    clients[0].send(get_request("/pause"));
+    handler_.await_pause();
+    clients[1].send(get_request("/pause"));
+    clients[2].leave();
+    RawClient first = connect();
+    handler_.go_on();
+    handler_.await_pause();  // of clients[1], after which the server accepts as long as there are connections
+    clients[3].leave();
+    RawClient second = connect();
+    handler_.go_on();
+    for (RawClient* client : {&first, &second}) {
+        client->send(post_request("/echo", "again"));
+        EXPECT_EQ(read_answer(*client).body, "again");
+    }
 }
 
 TEST_F(HttpServerSockets, StopsWithItsAnswersSent) {

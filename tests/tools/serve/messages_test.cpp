@@ -115,6 +115,22 @@ TEST_F(Messages, SaysWhyItEnded) {
     EXPECT_EQ(post(with("")).at("stop_reason"), "model_context_window_exceeded");
 }
 
+TEST_F(Messages, HasItsOwnErrorsAlsoWhereTheBodyIsNotRead) {
+    RawClient client = server_.connect();
+    client.send(
+        "POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+        "16777217\r\n\r\n");
+    const RawAnswer large = read_answer(client);
+    EXPECT_EQ(large.status, 413);
+    EXPECT_EQ(json::parse(large.body).at("type"), "error");
+    EXPECT_EQ(json::parse(large.body).at("error").at("type"), "request_too_large");
+    RawClient chunked = server_.connect();
+    chunked.send(
+        "POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: "
+        "chunked\r\n\r\n1000001\r\n");
+    EXPECT_EQ(json::parse(read_answer(chunked).body).at("error").at("type"), "request_too_large");
+}
+
 TEST_F(Messages, ReadsTheSystemTextWithoutTheBillingLine) {
     EXPECT_EQ(prompt_of(with(R"(, "system": "S")")), "[system]S[user]Hi[assistant]");
     EXPECT_EQ(prompt_of(with(R"(, "system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
