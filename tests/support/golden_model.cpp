@@ -87,6 +87,8 @@ GoldenModel load_golden_model(const std::string& name) {
             line >> model.context_tokens;
         } else if (key == "tokens") {
             for (TokenId token = 0; line >> token;) model.tokens.push_back(token);
+        } else if (key == "greedy") {
+            for (TokenId token = 0; line >> token;) model.greedy.push_back(token);
         } else if (key == "tensor") {
             GoldenTensor& tensor = model.tensors.emplace_back();
             line >> tensor.name;

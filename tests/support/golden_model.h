@@ -25,6 +25,7 @@ struct GoldenModel {
     std::int64_t context_tokens = 0;  // context length for which RoPE frequencies are computed
     std::int64_t vocab = 0;
     std::vector<TokenId> tokens;        // [n_tokens]
+    std::vector<TokenId> greedy;        // tokens that follow greedily; empty: not made
     std::vector<GoldenTensor> tensors;  // tied heads are left out, as in published files
     std::vector<float> logits;          // [n_rows, vocab], of the last n_rows tokens
     std::vector<float> logits_q8;       // [n_rows, vocab]: the same tokens over a KV cache in q8; empty: not made
