@@ -14,6 +14,7 @@
 #include "runtime/cache/kv_cache.h"
 #include "runtime/formats/ignored_tensors.h"
 #include "runtime/formats/model_files.h"
+#include "runtime/formats/model_fingerprint.h"
 #include "runtime/model/model.h"
 #include "runtime/pass/forward.h"
 #include "tests/support/golden_model.h"
@@ -145,6 +146,68 @@ TEST_P(GgufArchitecture, GivesTheGoldenLogits) {
     expect_golden_in_all_forms(folder.path() / "model.gguf", golden);
 }
 
+// Each greedy token is the most likely one after those before it.
+class GreedyText : public testing::TestWithParam<std::string> {};
+
+TEST_P(GreedyText, IsThatOfTransformers) {
+    GoldenModel golden = load_golden_model(GetParam());
+    ASSERT_EQ(golden.greedy.size(), 64U);
+    const std::size_t n_prompt = golden.tokens.size();
+    golden.tokens.insert(golden.tokens.end(), golden.greedy.begin(), golden.greedy.end());
+    golden.context_tokens = static_cast<std::int64_t>(golden.tokens.size());
+    const TempFolder folder;
+    write_hugging_face(golden, folder.path());
+    const auto files = ModelFiles::open(folder.path());
+    const auto vocab = static_cast<std::size_t>(golden.vocab);
+    for (const CpuForm form : kCpuForms) {
+        if (!cpu_has_form(form)) continue;
+        const std::vector<float> logits = run_in_prefill_chunks(*files, golden, {.n_threads = 1, .form = form}, 1);
+        for (std::size_t i = 0; i < golden.greedy.size(); ++i) {
+            const auto row = logits.begin() + static_cast<std::ptrdiff_t>((n_prompt + i - 1) * vocab);
+            const auto best = std::max_element(row, row + static_cast<std::ptrdiff_t>(vocab)) - row;
+            ASSERT_EQ(best, golden.greedy[i]) << cpu_form_name(form) << ", token " << i;
+        }
+    }
+}
+
+std::vector<std::string> names_with_greedy_text() {
+    std::vector<std::string> names = golden_model_names();
+    std::erase_if(names, [](const std::string& name) { return load_golden_model(name).greedy.empty(); });
+    return names;
+}
+
+// A file with another number gives other texts, so tables and sessions of one must not serve the other.
+TEST(ModelFingerprint, FollowsWhatOnlySomeFamiliesCompute) {
+    const auto fingerprint = [](const GoldenModel& golden) {
+        const TempFolder folder;
+        write_hugging_face(golden, folder.path());
+        return model_fingerprint(*ModelFiles::open(folder.path()));
+    };
+    struct Change {
+        const char* model;
+        const char* from;
+        const char* to;
+    };
+    for (const Change& change :
+         {Change{"ministral3", R"("llama_4_scaling_beta": 0.75)", R"("llama_4_scaling_beta": 0.5)"},
+          {"muse_glimmer", R"("post_norm_eps": 0.5)", R"("post_norm_eps": 0.25)"},
+          {"muse_glimmer", R"("output_multiplier": 0.3)", R"("output_multiplier": 0.4)"},
+          {"muse_glimmer_bias", "    \"layer_rope_theta\": [\n      0,", "    \"layer_rope_theta\": [\n      100.0,"},
+          {"smollm3_list", "\"no_rope_layers\": [\n    0,", "\"no_rope_layers\": [\n    1,"},
+          {"granite", R"("residual_multiplier": 0.35)", R"("residual_multiplier": 0.5)"},
+          {"granite", R"("attention_multiplier": 0.5)", R"("attention_multiplier": 0.25)"},
+          {"granite", R"("embedding_multiplier": 3.0)", R"("embedding_multiplier": 2.0)"},
+          {"granite", R"("logits_scaling": 4.0)", R"("logits_scaling": 2.0)"}}) {
+        const GoldenModel golden = load_golden_model(change.model);
+        GoldenModel changed = golden;
+        const std::size_t at = changed.config_json.find(change.from);
+        ASSERT_NE(at, std::string::npos) << change.from;
+        changed.config_json.replace(at, std::string(change.from).size(), change.to);
+        EXPECT_NE(fingerprint(changed), fingerprint(golden)) << change.to;
+        EXPECT_EQ(fingerprint(golden), fingerprint(golden));
+    }
+}
+
 class Q8Cache : public testing::TestWithParam<std::string> {};
 
 TEST_P(Q8Cache, GivesTheGoldenLogitsOfRoundedRows) {
@@ -190,6 +253,7 @@ std::string parameter_name(const testing::TestParamInfo<std::string>& parameter)
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, HuggingFaceArchitecture, testing::ValuesIn(golden_model_names()), parameter_name);
+INSTANTIATE_TEST_SUITE_P(Golden, GreedyText, testing::ValuesIn(names_with_greedy_text()), parameter_name);
 INSTANTIATE_TEST_SUITE_P(Golden, Q8Cache, testing::ValuesIn(names_with_q8_logits()), parameter_name);
 INSTANTIATE_TEST_SUITE_P(Golden, GgufArchitecture, testing::ValuesIn(names_with_gguf_form()), parameter_name);
 
@@ -197,6 +261,7 @@ TEST(GoldenModels, AreAllThere) {
     EXPECT_EQ(golden_model_names().size(), 47U);
     EXPECT_EQ(names_with_gguf_form().size(), 34U);
     EXPECT_EQ(names_with_q8_logits().size(), 4U);
+    EXPECT_EQ(names_with_greedy_text().size(), 10U);
 }
 
 // Printed by value() of make.py. A slip in the rule would show as wrong logits everywhere, and here as what it is.

@@ -312,3 +312,7 @@ case("granite_bias",
 
 # Cases whose logits are also made with a q8 KV cache: query groups, norms of heads, a softcap with a window, two chunks.
 Q8_CASES = ("llama_gqa", "qwen3", "gemma2", "llama_two_chunks")
+
+# Cases whose text is also continued greedily: one of each family whose frequencies do not depend on the text's length.
+GREEDY_CASES = ("llama_gqa", "mistral_window", "qwen3", "phi3_plain", "gemma2", "gemma3", "ministral3", "muse_glimmer_scale",
+                "smollm3", "granite")

@@ -6,7 +6,7 @@ case.txt: "context N" (the context length that rope is fixed for), "tokens ...",
 that follow by the largest logit), and one "tensor NAME SHAPE" line for
 each weight that a checkpoint of the model holds. logits.f32: little-endian floats [rows, vocab] of the last rows
 positions. Weights are not stored: value() gives them from name and index, here and in tests/support/golden_model.cpp.
-For cases.Q8_CASES, logits_q8.f32 has the logits with the KV cache of --kv-type q8.
+For cases.GREEDY_CASES, a line "greedy ..." has the 64 tokens that follow greedily. For cases.Q8_CASES, logits_q8.f32 has the logits with the KV cache of --kv-type q8.
 """
 
 import json
@@ -122,6 +122,16 @@ def run_q8(config, tokens):
         module.repeat_kv = plain
 
 
+def greedy(config, tokens, n_tokens=64):
+    """The tokens that follow `tokens`, each the most likely one; every pass computes the whole text."""
+    model, _ = load(config)
+    text = list(tokens)
+    with torch.no_grad():
+        for _ in range(n_tokens):
+            text.append(int(model(torch.tensor([text]), use_cache=False).logits[0, -1].argmax()))
+    return text[len(tokens):]
+
+
 def nmse(a, b):
     return float(((a - b) ** 2).sum() / (b**2).sum())
 
@@ -173,6 +183,8 @@ def main(names):
         if case["n_greedy"]:
             lines.append("greedy " + " ".join(map(str, greedy(config, tokens, case["n_greedy"]))))
         lines += [f"tensor {tensor} " + " ".join(map(str, shape)) for tensor, shape in shapes.items()]
+        if name in cases.GREEDY_CASES:
+            lines.append("greedy " + " ".join(map(str, greedy(config, tokens))))
         (folder / "case.txt").write_text("\n".join(lines) + "\n")
         rows.astype("<f4").tofile(folder / "logits.f32")
         if name in cases.Q8_CASES:
