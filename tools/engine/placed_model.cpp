@@ -12,6 +12,7 @@
 #include "kernels/cpu_faults.h"
 #include "kernels/cuda/host/cuda_device.h"
 #include "runtime/formats/model_fingerprint.h"
+#include "runtime/formats/unused_tensors.h"
 #include "runtime/plan/split_plan.h"
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
@@ -50,6 +51,8 @@ PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, co
                        options.host_memory == HostMemoryCheck::Yes ? host_memory() : HostMemory{});
     context_tokens_ = choice.tokens;
     if (const auto note = pre_tokenizer_note(files().tokenizer_source())) callbacks.note(*note);
+    if (const std::string unused = unused_tensors(files()); !unused.empty())
+        callbacks.note(fmt::format("only the text model is used; not used: {}", unused));
     if (choice.reduced) callbacks.note(reduction_note(config(), choice.tokens));
     if (choice.tokens > config().context_tokens)
         callbacks.note(fmt::format("the model was made for {}; with --ctx {} it may lose its way beyond them",
