@@ -26,9 +26,9 @@ using emulation::RunnerOnCards;
 using emulation::Streams;
 using emulation::Timing;
 
-std::unique_ptr<ModelFiles> gemma4_model(DType type, std::int64_t full_head_dim = 512) {
+std::unique_ptr<ModelFiles> gemma4_model(DType type, std::int64_t full_kv_heads = 1, std::int64_t full_head_dim = 512) {
     return make_tiny_model({.n_layers = 3,
-                            .heads = {{4, 2, 64}, {4, 2, full_head_dim}, {4, 2, full_head_dim}},
+                            .heads = {{4, 2, 64}, {4, full_kv_heads, full_head_dim}, {4, full_kv_heads, full_head_dim}},
                             .window = 200,
                             .weight_type = type,
                             .gemma4 = true});
@@ -61,7 +61,7 @@ TEST(EmulatedGemma4, EveryPlacementGivesTheBitsOfOneCard) {
 }
 
 TEST(EmulatedGemma4, ATensorSplitGivesOneText) {
-    const auto files = gemma4_model(DType::F32, 96);
+    const auto files = gemma4_model(DType::F32, 2, 96);
     const Generated plain = generate(*files, SplitKind::Tensor, {1, 1}, Streams::Nothing, Timing::AtOnce, {}, 60);
     EXPECT_EQ(generate(*files, SplitKind::Tensor, {1, 1}, Streams::Both, Timing::Latest, plain.text, 60), plain);
 }

@@ -204,7 +204,7 @@ TEST_P(Published, SizesAreThoseOfTheModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Published, testing::Bool(),
-                         [](const testing::TestParamInfo<bool>& info) { return info.param ? "12B" : "31B"; });
+                         [](const testing::TestParamInfo<bool>& parameter) { return parameter.param ? "12B" : "31B"; });
 
 // The keys that converters write. Each is used: without it, or with another value, the file is read otherwise or
 // refused.
