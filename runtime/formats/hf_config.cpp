@@ -177,9 +177,13 @@ HfConfig parse_hf_config(std::string_view json_text, const std::string& name) {
         const std::string text = error.what();
         throw FormatError(text.starts_with(name) ? text : fmt::format("{}: {}", name, text));
     }
-    const auto bos = read_token_ids(outer, "bos_token_id");
+    const auto ids_in_either = [&](const char* key) {
+        const auto ids = read_token_ids(outer, key);
+        return ids.empty() ? read_token_ids(fields, key) : ids;
+    };
+    const auto bos = ids_in_either("bos_token_id");
     if (!bos.empty()) result.bos_id = bos.front();
-    result.end_tokens = read_token_ids(outer, "eos_token_id");
+    result.end_tokens = ids_in_either("eos_token_id");
     return result;
 }
 

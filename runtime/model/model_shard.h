@@ -35,7 +35,7 @@ struct ModelShard {
 [[nodiscard]] ModelConfig shard_config(const ModelConfig& config, const ModelShard& shard);
 
 /// Its weights, as views of the same memory; the embedding table is whole. What is added to a sum over shares stands in
-/// the first one: the attention output's bias, in the shard of kv head 0. Throws Unsupported where columns would be cut
+/// the first one: the attention output's bias, in the shard of group 0. Throws Unsupported where columns would be cut
 /// inside a block of the matrix's type.
 [[nodiscard]] ModelWeights shard_weights(const ModelWeights& weights, const ModelConfig& config,
                                          const ModelShard& shard);

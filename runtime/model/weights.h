@@ -74,7 +74,7 @@ struct TensorInfo {
     TensorDim rows;                         // One: a vector
     TensorDim cols;                         //
     ReadStage stage = ReadStage::BeforeKv;  // of matrices that passes multiply by
-    /// Belongs to the sum of the products of all shards, so only the shard of kv head 0 has it.
+    /// Belongs to the sum of the products of all shards, so only the shard of group 0 has it.
     bool added_once = false;
 
     [[nodiscard]] constexpr bool is_matrix() const { return kind == TensorKind::Matrix; }

@@ -81,6 +81,21 @@ TEST_P(ElementwiseTest, RmsNormEqualsItsDefinition) {
     }
 }
 
+TEST_P(ElementwiseTest, RmsNormWithoutWeightsHasTheBitsOfOnes) {
+    for (const std::int64_t d : {1, 17, 512}) {
+        std::vector<float> x(static_cast<std::size_t>(3 * d));
+        for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 13) - 5.5F;
+        const std::vector<float> ones(static_cast<std::size_t>(d), 1.0F);
+        std::vector<float> expected(x.size(), kNan);
+        rms_norm(exec(), {.x = matrix_view(x.data(), 3, d),
+                          .weight = vector_view(reinterpret_cast<const std::byte*>(ones.data()), DType::F32, d),
+                          .y = matrix_view(expected.data(), 3, d)});
+        std::vector<float> found(x.size(), kNan);
+        rms_norm(exec(), {.x = matrix_view(x.data(), 3, d), .weight = {}, .y = matrix_view(found.data(), 3, d)});
+        EXPECT_EQ(found, expected) << d;
+    }
+}
+
 TEST_P(ElementwiseTest, SiluEqualsItsDefinition) {
     for (const auto& [n, d] : kShapes) {
         std::vector<float> gate = random_values(static_cast<std::size_t>(n * d), 3);
@@ -278,6 +293,11 @@ TEST_P(ElementwiseTest, AddAndEmbed) {
     const std::vector<float> x{10, 20, 30, 40};
     add(exec(), {.x = matrix_view(x.data(), 2, 2), .y = matrix_view(y.data(), 2, 2)});
     EXPECT_EQ(y, (std::vector<float>{11, 22, 33, 44}));
+    const float factor = 0.3F;
+    add(exec(), {.x = matrix_view(x.data(), 2, 2),
+                 .y = matrix_view(y.data(), 2, 2),
+                 .factor = vector_view(reinterpret_cast<const std::byte*>(&factor), DType::F32, 1)});
+    EXPECT_EQ(y, (std::vector<float>{21 * 0.3F, 42 * 0.3F, 63 * 0.3F, 84 * 0.3F}));
     const std::vector<std::int32_t> tokens{1, 0, 1};
     std::vector<float> rows(6, kNan);
     embed(exec(), {.table = matrix_view(x.data(), 2, 2), .tokens = tokens.data(), .y = matrix_view(rows.data(), 3, 2)});

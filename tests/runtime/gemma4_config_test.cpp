@@ -83,7 +83,8 @@ TEST(Gemma4Config, HeadsOfLayersWithoutAWindowAreSpelledInTwoWays) {
     const std::string types =
         R"(,"attention_k_eq_v":true,"num_hidden_layers":2,"layer_types":["sliding_attention","full_attention"])";
     for (const char* heads : {R"(,"global_head_dim":16,"num_global_key_value_heads":1)",
-                              R"(,"per_layer_config":{"1":{"head_dim":16,"num_key_value_heads":1}})"}) {
+                              R"(,"per_layer_config":{"1":{"head_dim":16,"num_key_value_heads":1}})",
+                              R"(,"per_layer_config":{"01":{"head_dim":16,"num_key_value_heads":1}})"}) {
         SCOPED_TRACE(heads);
         const ModelConfig config = parse(text_config(types + heads));
         EXPECT_EQ(config.attention(0).head_dim, 8);

@@ -15,8 +15,8 @@
 
 #include "kernels/cpu_device.h"
 #include "runtime/cache/kv_cache.h"
+#include "runtime/formats/ignored_tensors.h"
 #include "runtime/formats/model_files.h"
-#include "runtime/formats/unused_tensors.h"
 #include "runtime/model/model.h"
 #include "runtime/pass/forward.h"
 #include "tests/support/golden_model.h"
@@ -95,14 +95,14 @@ TEST(Gemma4Folder, TheTextOfALargerModelIsServedAndTheRestNamed) {
         write_larger_model(golden, folder.path());
         const auto files = ModelFiles::open(folder.path());
         EXPECT_EQ(greedy_text(*files, golden.tokens, 64), golden.greedy);
-        EXPECT_EQ(unused_tensors(*files), "2 tensors of model.vision_tower, 1 of model.embed_vision");
+        EXPECT_EQ(describe_ignored_tensors(*files), "vision_tower (2 tensors), embed_vision (1 tensor)");
         EXPECT_THAT(files->generation_defaults().end_tokens, testing::ElementsAre(1, 2));
         // The text model alone uses all of its tensors, also in GGUF, where a tensor holds the divisors of RoPE.
         const TempFolder alone;
         write_hugging_face(golden, alone.path());
-        EXPECT_EQ(unused_tensors(*ModelFiles::open(alone.path())), "");
+        EXPECT_EQ(describe_ignored_tensors(*ModelFiles::open(alone.path())), "");
         write_golden_gguf(golden, alone.path() / "model.gguf");
-        EXPECT_EQ(unused_tensors(*ModelFiles::open(alone.path() / "model.gguf")), "");
+        EXPECT_EQ(describe_ignored_tensors(*ModelFiles::open(alone.path() / "model.gguf")), "");
     }
 }
 

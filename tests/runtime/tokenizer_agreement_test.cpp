@@ -99,7 +99,7 @@ TEST_P(TokenizerJsonAgreement, GivesTheIdsOfTheTokenizersPackage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Trained, TokenizerJsonAgreement,
-                         testing::Values("bloom", "deepseek_coder", "falcon", "gemma", "gpt2", "llama2", "llama3",
+                         testing::Values("bloom", "deepseek_coder", "falcon", "gemma", "gemma4", "gpt2", "llama2", "llama3",
                                          "metaspace", "odd_steps", "prefix_space", "qwen2", "starcoder", "tekken",
                                          "unigram", "unigram_bytes", "unigram_rules", "words"),
                          [](const auto& parameter) { return parameter.param; });

@@ -1,4 +1,5 @@
 // slipstream inspect: prints what the files of a model contain and what serving it requires. Reads no weights.
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -23,6 +24,7 @@
 #include "tools/base/kv_type_option.h"
 #include "tools/base/usage_error.h"
 #include "tools/cli/inspect_session.h"
+#include "tools/cli/layer_pattern.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/settings.h"
@@ -156,14 +158,20 @@ std::string text_report(const Findings& found, const Console& console) {
     out.add("parameters", count_text(found.parameters));
     out.add("shape", fmt::format("{} layers, d_model {}, d_ff {}, vocab {}{}", config.n_layers(), config.d_model,
                                  config.max_d_ff(), config.vocab, config.tied_embeddings ? ", tied embeddings" : ""));
-    out.add("attention", fmt::format("{} query heads, {} kv heads of {}", attention.n_q_heads, attention.n_kv_heads,
-                                     attention.head_dim));
+    const bool heads_differ = std::ranges::any_of(config.layers, [&](const LayerConfig& layer) {
+        return layer.attention().n_q_heads != attention.n_q_heads ||
+               layer.attention().n_kv_heads != attention.n_kv_heads || layer.attention().head_dim != attention.head_dim;
+    });
+    if (!heads_differ)
+        out.add("attention", fmt::format("{} query heads, {} kv heads of {}", attention.n_q_heads, attention.n_kv_heads,
+                                         attention.head_dim));
+    out.add("layers", layer_pattern(config));
     out.add("sliding window", describe_window(config));
     for (const auto& [type, share] : found.types)
         out.add(type == found.types.begin()->first ? "types" : "",
                 fmt::format("{:<6} {:>5} tensors  {:>16} parameters  {:>10}", type, share.tensors,
                             count_text(share.parameters), size_text(share.bytes)));
-    if (!found.ignored.empty()) out.add("not loaded", found.ignored);
+    if (!found.ignored.empty()) out.add("not used", found.ignored);
     out.add("tokenizer", found.tokenizer);
     const auto& chat_template = files.chat_template();
     out.add("chat template",
@@ -172,9 +180,15 @@ std::string text_report(const Findings& found, const Console& console) {
                                    found.context == config.context_tokens
                                        ? ""
                                        : fmt::format(" (the model's own: {})", config.context_tokens)));
-    for (const RopeConfig& rope : config.ropes)
-        out.add("rope", fmt::format("theta {}, {} of {} rotate, scaling {}", rope.theta, rope.n_rotated,
-                                    attention.head_dim, describe_rope(rope, config.context_tokens, found.context)));
+    for (std::size_t i = 0; i < config.ropes.size(); ++i) {
+        const RopeConfig& rope = config.ropes[i];
+        const auto user =
+            std::ranges::find_if(config.layers, [&](const LayerConfig& layer) { return layer.attention().rope == i; });
+        if (user == config.layers.end()) continue;
+        out.add("rope", fmt::format("theta {}, {} of {} rotate, scaling {}", rope.theta,
+                                    rope.n_rotated - 2 * rope.n_fixed_pairs, user->attention().head_dim,
+                                    describe_rope(rope, config.context_tokens, found.context)));
+    }
     out.add("kv cache",
             fmt::format("{}, {} a token, {} at {} tokens", kv_type_option(found.kv_dtype),
                         size_text(found.kv_bytes_per_token), size_text(found.kv_bytes_at_context), found.context));
@@ -250,6 +264,8 @@ std::string json_report(const Findings& found) {
         .text("architecture", config.family)
         .integer("parameters", found.parameters)
         .object("shape", shape_json(config))
+        .text("layers", layer_pattern(config))
+        .text("unused_tensors", found.ignored)
         .object("types", types)
         .text("tokenizer", found.tokenizer);
     if (files.chat_template()) {
@@ -262,7 +278,7 @@ std::string json_report(const Findings& found) {
         .integer("model_context_tokens", config.context_tokens)
         .object("rope", JsonObject()
                             .real("theta", rope.theta)
-                            .integer("n_rotated", rope.n_rotated)
+                            .integer("n_rotated", rope.n_rotated - 2 * rope.n_fixed_pairs)
                             .text("scaling", describe_rope(rope, config.context_tokens, found.context)))
         .object("kv", JsonObject()
                           .text("type", kv_type_name(found.kv_dtype))

@@ -69,6 +69,14 @@ std::vector<RandomTensor> random_tensors(const RandomModelOptions& options) {
                 {name, DType::F32, {view.cols()}, is_bias ? Draw::Normal : Draw::AroundOne, is_bias ? 0.1 : 0.0});
         }
     });
+    for (const RopeConfig& rope : config.ropes) {
+        if (rope.n_fixed_pairs == 0) continue;
+        const std::int64_t n_pairs = rope.n_rotated / 2;
+        tensors.push_back({.name = "rope_freqs.weight",
+                           .shape = {n_pairs},
+                           .draw = Draw::PairDivisors,
+                           .n_rotated_pairs = n_pairs - rope.n_fixed_pairs});
+    }
     return tensors;
 }
 
@@ -102,6 +110,11 @@ public:
                 std::vector<std::byte>& buffer = buffers_[thread];
                 if (tensor.draw == Draw::AroundOne) {
                     fill_around_one(buffer.data(), count, own);
+                } else if (tensor.draw == Draw::PairDivisors) {
+                    for (std::int64_t pair = 0; pair < count; ++pair) {
+                        const float divisor = begin + pair < tensor.n_rotated_pairs ? 1.0F : 1e30F;
+                        std::memcpy(buffer.data() + pair * sizeof(divisor), &divisor, sizeof(divisor));
+                    }
                 } else {
                     blocks.fill(buffer.data(), count / dtype_info(tensor.type).block_elements, own);
                 }

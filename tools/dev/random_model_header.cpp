@@ -2,6 +2,7 @@
 // its length.
 #include "tools/dev/random_model_header.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -102,8 +103,15 @@ void put_tokenizer(Header& header, std::int64_t vocab) {
 void put_config(Header& header, const RandomModelOptions& options) {
     const ModelConfig& config = options.config;
     const std::string_view architecture = gguf_family(config).gguf_name;
-    const AttentionConfig& attention = config.attention(0);
-    const RopeConfig& rope = config.ropes.front();
+    // Layers are of at most two kinds: with a window and without.
+    const auto layer_with = [&](bool has_window) {
+        return std::ranges::find_if(
+            config.layers, [&](const LayerConfig& layer) { return (layer.attention().window > 0) == has_window; });
+    };
+    const auto full = layer_with(false);
+    const auto windowed = layer_with(true);
+    const AttentionConfig& attention = full != config.layers.end() ? full->attention() : windowed->attention();
+    const RopeConfig& rope = config.ropes[attention.rope];
     const auto key = [&](std::string_view suffix) { return fmt::format("{}.{}", architecture, suffix); };
     header.text("general.architecture", architecture);
     header.text("general.name", fmt::format("{} {} of random weights, seed {}", config.name,
@@ -114,13 +122,29 @@ void put_config(Header& header, const RandomModelOptions& options) {
     header.number(key("block_count"), config.n_layers());
     header.number(key("feed_forward_length"), config.max_d_ff());
     header.number(key("attention.head_count"), attention.n_q_heads);
-    header.number(key("attention.head_count_kv"), attention.n_kv_heads);
+    if (windowed != config.layers.end() && windowed->attention().n_kv_heads != attention.n_kv_heads) {
+        header.begin_array(key("attention.head_count_kv"), 5, config.n_layers());
+        for (const LayerConfig& layer : config.layers)
+            header.put(static_cast<std::int32_t>(layer.attention().n_kv_heads));
+    } else {
+        header.number(key("attention.head_count_kv"), attention.n_kv_heads);
+    }
     header.number(key("attention.key_length"), attention.head_dim);
     header.number(key("attention.value_length"), attention.head_dim);
     header.number(key("rope.dimension_count"), rope.n_rotated);
     header.real(key("rope.freq_base"), rope.theta);
     const std::int64_t window = config.largest([](const LayerConfig& layer) { return layer.attention().window; });
     if (window > 0) header.number(key("attention.sliding_window"), window);
+    if (full != config.layers.end() && windowed != config.layers.end()) {
+        header.begin_array(key("attention.sliding_window_pattern"), 7, config.n_layers());
+        for (const LayerConfig& layer : config.layers) header.put(std::uint8_t{layer.attention().window > 0});
+        const AttentionConfig& heads = windowed->attention();
+        header.number(key("attention.key_length_swa"), heads.head_dim);
+        header.number(key("attention.value_length_swa"), heads.head_dim);
+        header.number(key("rope.dimension_count_swa"), config.ropes[heads.rope].n_rotated);
+        header.real(key("rope.freq_base_swa"), config.ropes[heads.rope].theta);
+    }
+    if (config.logit_softcap > 0.0F) header.real(key("final_logit_softcapping"), config.logit_softcap);
     header.real(key("attention.layer_norm_rms_epsilon"), config.rms_eps);
 }
 

@@ -19,14 +19,19 @@ namespace slipstream::tools {
 [[nodiscard]] const Family& gguf_family(const ModelConfig& config);
 
 /// Distribution of a tensor's values.
-enum class Draw : std::uint8_t { Normal, AroundOne };
+enum class Draw : std::uint8_t {
+    Normal,
+    AroundOne,
+    PairDivisors,  // 1 for RoPE pairs that rotate, then 1e30
+};
 
 struct RandomTensor {
     std::string name;
     DType type = DType::F32;
     std::vector<std::int64_t> shape;  // row-major
     Draw draw = Draw::Normal;
-    double deviation = 1.0;
+    double deviation = 1.0;            // of Normal
+    std::int64_t n_rotated_pairs = 0;  // of PairDivisors
 
     [[nodiscard]] std::int64_t n_elements() const {
         std::int64_t n = 1;

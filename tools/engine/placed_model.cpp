@@ -63,7 +63,7 @@ PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, co
     callbacks.choice("kv-type", kv_type_option(kv_dtype_), "the model's own");
     weights_ = std::make_unique<const ModelWeights>(files().weights());
     if (const std::string ignored = describe_ignored_tensors(files()); !ignored.empty())
-        callbacks.note(fmt::format("parts of the model that text does not need are not loaded: {}", ignored));
+        callbacks.note(fmt::format("only the text model is used; not used: {}", ignored));
     choose_shards(options, callbacks);
 }
 

@@ -20,7 +20,7 @@ struct NamedShape {
     const Family* family;
     std::int64_t d_model, d_ff, n_layers, n_q_heads, n_kv_heads, head_dim, vocab, context_tokens;
     bool tied = false;
-    std::int64_t window = 0;  // sliding window of the layers that have one
+    std::int64_t window = 0;  // sliding window of the layers that have one, whose heads these are
 };
 
 constexpr std::array kShapes{
@@ -76,6 +76,8 @@ constexpr std::array kShapes{
     NamedShape{"gemma3-4b", &kGemma3, 2560, 10240, 34, 8, 4, 256, 262144, 131072, true, 1024},
     NamedShape{"gemma3-12b", &kGemma3, 3840, 15360, 48, 16, 8, 256, 262144, 131072, true, 1024},
     NamedShape{"gemma3-27b", &kGemma3, 5376, 21504, 62, 32, 16, 128, 262144, 131072, true, 1024},
+    NamedShape{"gemma4-12b", &kGemma4, 3840, 15360, 48, 16, 8, 256, 262144, 262144, true, 1024},
+    NamedShape{"gemma4-31b", &kGemma4, 5376, 21504, 60, 32, 16, 256, 262144, 262144, true, 1024},
 };
 
 struct NamedQuantisation {
@@ -203,6 +205,7 @@ LayerWeights shape_layer(const ModelConfig& config, const Family& family, Quanti
         const bool has_bias = role != TensorRole::AttnOutBias && family.gguf_biases.qkv_bias == BiasRule::Required;
         if (family.gguf_names[role].empty() && family.hf_names[role].empty()) continue;
         if (is_bias && !has_bias) continue;
+        if (role == TensorRole::V && config.attention(index).values_from_keys) continue;
         const std::int64_t cols = dim_size(info.cols, config, index);
         layer[role] = info.is_matrix() ? shape_matrix(mixed_type(quantisation, role, index, config),
                                                       dim_size(info.rows, config, index), cols)

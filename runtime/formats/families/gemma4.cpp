@@ -60,7 +60,9 @@ struct FullHeads {
 // transformers 5 writes "per_layer_config", an object of changed fields for each number of a layer, in the place of
 // "global_head_dim" and "num_global_key_value_heads".
 FullHeads read_layer_heads(const JsonFields& layers, std::int64_t layer, const FullHeads& absent) {
+    // Numbers of one digit may begin with a 0.
     const auto* own = layers.object(std::to_string(layer).c_str());
+    if (own == nullptr) own = layers.object(fmt::format("{:02}", layer).c_str());
     if (own == nullptr) return absent;
     const JsonFields fields(*own, layers.name());
     for (const auto& [key, value] : own->items())

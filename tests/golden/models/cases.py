@@ -197,9 +197,8 @@ LONG = [1.25, 1.5, 2.0, 3.0, 4.5, 6.0, 8.0, 10.0]
 CASES = {}
 
 
-def case(name, config, without=None, n_tokens=TOKENS, context=None, n_greedy=0):
-    CASES[name] = {"config": config, "without": without, "n_tokens": n_tokens, "context": context or n_tokens,
-                   "n_greedy": n_greedy}
+def case(name, config, without=None, n_tokens=TOKENS, context=None):
+    CASES[name] = {"config": config, "without": without, "n_tokens": n_tokens, "context": context or n_tokens}
 
 
 case("llama_mha", llama(num_key_value_heads=4))
@@ -262,12 +261,11 @@ case("gemma3_scale", renamed(gemma3(query_pre_attn_scalar=40, head_dim=12, num_k
      {"query_pre_attn_scalar": 12})
 case("gemma3_two_chunks", gemma3(sliding_window=40, num_hidden_layers=7, layer_types=None), {"sliding_window": 41},
      n_tokens=300)
-case("gemma4", gemma4(), {"attention_k_eq_v": False}, n_greedy=64)
-case("gemma4_values", gemma4(attention_k_eq_v=False), {"final_logit_softcapping": None}, n_greedy=64)
+case("gemma4", gemma4(), {"attention_k_eq_v": False})
+case("gemma4_values", gemma4(attention_k_eq_v=False), {"final_logit_softcapping": None})
 case("gemma4_bias", gemma4(attention_bias=True, final_logit_softcapping=None), {"attention_bias": False})
 case("gemma4_rope", gemma4(**gemma4_rope(partial_rotary_factor=0.7, factor=4.0)), gemma4_rope(partial_rotary_factor=1.0))
-case("gemma4_unified", with_layer_config(gemma4_unified(final_logit_softcapping=None)), {"sliding_window": 1000},
-     n_greedy=64)
+case("gemma4_unified", with_layer_config(gemma4_unified(final_logit_softcapping=None)), {"sliding_window": 1000})
 # The default pattern, where the last layer has no window either; the default RoPE.
 case("gemma4_two_chunks",
      gemma4(sliding_window=40, num_hidden_layers=8, layer_types=None, num_global_key_value_heads=1,
@@ -315,4 +313,4 @@ Q8_CASES = ("llama_gqa", "qwen3", "gemma2", "llama_two_chunks")
 
 # Cases whose text is also continued greedily: one of each family whose frequencies do not depend on the text's length.
 GREEDY_CASES = ("llama_gqa", "mistral_window", "qwen3", "phi3_plain", "gemma2", "gemma3", "ministral3", "muse_glimmer_scale",
-                "smollm3", "granite")
+                "smollm3", "granite", "gemma4", "gemma4_values", "gemma4_unified")

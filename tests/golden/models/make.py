@@ -2,11 +2,11 @@
 
     python make.py [CASE...]  # needs numpy, torch, transformers (5.x); seconds on a CPU
 
-case.txt: "context N" (the context length that rope is fixed for), "tokens ...", for some cases "greedy ..." (the tokens
-that follow by the largest logit), and one "tensor NAME SHAPE" line for
+case.txt: "context N" (the context length that rope is fixed for), "tokens ..." and one "tensor NAME SHAPE" line for
 each weight that a checkpoint of the model holds. logits.f32: little-endian floats [rows, vocab] of the last rows
 positions. Weights are not stored: value() gives them from name and index, here and in tests/support/golden_model.cpp.
-For cases.GREEDY_CASES, a line "greedy ..." has the 64 tokens that follow greedily. For cases.Q8_CASES, logits_q8.f32 has the logits with the KV cache of --kv-type q8.
+For cases.GREEDY_CASES, a line "greedy ..." has the 64 tokens that follow, each the most likely one. For cases.Q8_CASES,
+logits_q8.f32 has the logits with the KV cache of --kv-type q8.
 """
 
 import json
@@ -86,8 +86,8 @@ def run(config, tokens):
         return model(torch.tensor([tokens]), use_cache=False).logits[0].numpy(), shapes
 
 
-def greedy(config, tokens, n):
-    """The n tokens that follow by the largest logit."""
+def greedy(config, tokens, n=64):
+    """The tokens that follow `tokens`, each the most likely one; every pass computes the whole text."""
     model, _ = load(config)
     text = list(tokens)
     for _ in range(n):
@@ -120,16 +120,6 @@ def run_q8(config, tokens):
             return model(torch.tensor([tokens]), use_cache=False).logits[0].numpy()
     finally:
         module.repeat_kv = plain
-
-
-def greedy(config, tokens, n_tokens=64):
-    """The tokens that follow `tokens`, each the most likely one; every pass computes the whole text."""
-    model, _ = load(config)
-    text = list(tokens)
-    with torch.no_grad():
-        for _ in range(n_tokens):
-            text.append(int(model(torch.tensor([text]), use_cache=False).logits[0, -1].argmax()))
-    return text[len(tokens):]
 
 
 def nmse(a, b):
@@ -180,8 +170,6 @@ def main(names):
         folder.mkdir(exist_ok=True)
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         lines = [f"context {case['context']}", "tokens " + " ".join(map(str, tokens))]
-        if case["n_greedy"]:
-            lines.append("greedy " + " ".join(map(str, greedy(config, tokens, case["n_greedy"]))))
         lines += [f"tensor {tensor} " + " ".join(map(str, shape)) for tensor, shape in shapes.items()]
         if name in cases.GREEDY_CASES:
             lines.append("greedy " + " ".join(map(str, greedy(config, tokens))))

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Small vocabularies of our own, one for every way that text can take to its ids, and what the original packages make of it.
 
-    python3 make_trained.py train TEXT        trains trained/*; TEXT is any English text of a few hundred kilobytes
-    python3 make_trained.py golden            writes trained/*.txt from trained/*
+    python3 make_trained.py train TEXT [NAMES] trains trained/*; TEXT is any English text of a few hundred kilobytes
+    python3 make_trained.py golden [NAMES]     writes trained/*.txt from trained/*
     python3 make_trained.py published DIR     writes published_*.txt for the published vocabularies under DIR
     python3 make_trained.py corpus DIR        writes seeds of the fuzz targets under DIR: the same files, made small
 
 needs: tokenizers, sentencepiece, protobuf, tiktoken. A golden file holds the hash of the ids of 20,000 random texts
 (random_texts.py), twice for a tokenizer.json, special tokens as text and parsed, and the first texts with their ids: a line
 a text, UTF-8 in hex, a tab, the ids. TEXT was the first 300,000 bytes of the public-domain children's books that the bundled
-model is trained on.
+model is trained on; for gemma4, of pages of this project.
 """
 import base64
 import json
@@ -130,6 +130,15 @@ def tokenizers_to_train():
     gemma.decoder = decoders.Sequence([decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()])
     yield "gemma", gemma, trainer, [AddedToken("\n\n\n", normalized=False)]
 
+    # Merges do not cross newlines, as in the published vocabulary: GGUF readers cut there.
+    gemma4, trainer = character_bpe(["<pad>", "<eos>", "<bos>", "<unk>"], True, fuse_unk=True)
+    gemma4.normalizer = normalizers.Replace(" ", MARK)
+    gemma4.pre_tokenizer = split("[^\n]+|\n+")
+    gemma4.decoder = decoders.Sequence([decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()])
+    yield "gemma4", gemma4, trainer, [
+        AddedToken(token, special=True, normalized=False)
+        for token in ("<pad>", "<eos>", "<bos>", "<unk>", "<|turn>", "<turn|>", "<|channel>", "<channel|>")]
+
     metaspace, trainer = character_bpe(["<unk>", "<s>"], False, fuse_unk=True)
     metaspace.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=True)
     metaspace.decoder = decoders.Metaspace(prepend_scheme="first", split=True)
@@ -159,6 +168,7 @@ def tokenizers_to_train():
 
 TEMPLATES = {  # name -> tokens in front and behind
     "llama3": (["<|begin|>"], []), "llama2": (["<s>"], []), "unigram": ([], ["</s>"]), "gemma": (["<bos>"], []),
+    "gemma4": (["<bos>"], []),
 }
 
 
@@ -175,14 +185,20 @@ def post_processor(name, tokenizer):
             "special_tokens": ids}
 
 
-def train_tokenizers(lines):
+def train_tokenizers(lines, names=()):
     for name, tokenizer, trainer, added in tokenizers_to_train():
-        tokenizer.train_from_iterator(lines, trainer)
+        if names and name not in names:
+            continue
+        newlines = ["\n" * (1 + n % 4) for n in range(400)] if name == "gemma4" else []
+        tokenizer.train_from_iterator(lines + newlines, trainer)
         tokenizer.add_tokens([token for token in added if not token.special])
         tokenizer.add_special_tokens([token for token in added if token.special])
         data = json.loads(tokenizer.to_str())
         # Byte tokens are the model's own, as in published files.
         data["added_tokens"] = [token for token in data["added_tokens"] if not token["content"].startswith("<0x")]
+        if name == "gemma4":  # what published files write, which cuts nothing: no space is left
+            data["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious",
+                                     "invert": False}
         if name == "unigram_bytes":
             data["model"]["byte_fallback"] = True
         if name in TEMPLATES:
@@ -291,15 +307,19 @@ def tiktoken_encoding(path, pattern):
     return tiktoken.Encoding("golden", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
 
 
-def golden():
+def golden(names=()):
     import sentencepiece
     from tokenizers import Tokenizer
     texts = random_texts(N_TEXTS)
     for path in sorted(TRAINED.glob("*.json")):
+        if names and path.stem not in names:
+            continue
         tokenizer = Tokenizer.from_file(str(path))
         contents = [token["content"] for token in json.loads(path.read_text())["added_tokens"]]
         mixed = with_spellings(texts, contents)
         write_golden(path.with_suffix(".txt"), mixed, *encode_json(tokenizer, mixed))
+    if names:
+        return
     for path in sorted(TRAINED.glob("*.model")):
         processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
         write_golden(path.with_suffix(".txt"), texts, [processor.encode(text) for text in texts])
@@ -421,11 +441,12 @@ def main():
     TRAINED.mkdir(exist_ok=True)
     if sys.argv[1] == "train":
         lines = training_lines(sys.argv[2])
-        train_tokenizers(lines)
-        train_sentencepiece(lines)
-        train_ranks()
+        train_tokenizers(lines, sys.argv[3:])
+        if not sys.argv[3:]:
+            train_sentencepiece(lines)
+            train_ranks()
     elif sys.argv[1] == "golden":
-        golden()
+        golden(sys.argv[2:])
     elif sys.argv[1] == "corpus":
         corpus(Path(sys.argv[2]))
     else:
