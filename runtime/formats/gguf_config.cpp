@@ -218,6 +218,16 @@ GenerationDefaults read_gguf_generation_defaults(const GgufFile& file, const Ggu
     defaults.top_p = file.number("general.sampling.top_p");
     defaults.min_p = file.number("general.sampling.min_p");
     defaults.repeat_penalty = file.number("general.sampling.penalty_repeat");
+    const GgufValue* suppressed = file.find("tokenizer.ggml.suppress_tokens");
+    const auto ids = suppressed != nullptr ? suppressed->integers() : std::nullopt;
+    if (suppressed != nullptr && !ids)
+        throw FormatError(
+            fmt::format("{}: metadata tokenizer.ggml.suppress_tokens is {}; a list of token ids is needed", file.name(),
+                        suppressed->to_text()));
+    if (ids)
+        for (const std::int64_t id : *ids)
+            if (id >= 0 && id < std::ssize(vocabulary.tokens))
+                defaults.suppressed_tokens.push_back(static_cast<TokenId>(id));
     return defaults;
 }
 

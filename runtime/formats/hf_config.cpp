@@ -198,6 +198,7 @@ GenerationDefaults parse_generation_config(std::string_view json_text, const std
     defaults.min_p = fields.number("min_p");
     defaults.repeat_penalty = fields.number("repetition_penalty");
     defaults.do_sample = fields.boolean("do_sample");
+    defaults.suppressed_tokens = read_token_ids(fields, "suppress_tokens");
     return defaults;
 }
 

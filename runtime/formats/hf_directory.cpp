@@ -181,6 +181,7 @@ ModelContents open_hf_directory(const fs::path& directory) {
     auto& ends = model.generation_defaults.end_tokens;
     if (ends.empty()) ends = config.end_tokens;
     std::erase_if(ends, [&](TokenId id) { return id >= model.config.vocab; });
+    std::erase_if(model.generation_defaults.suppressed_tokens, [&](TokenId id) { return id >= model.config.vocab; });
     if (config.bos_id && *config.bos_id < model.config.vocab) model.tokenizer_source.bos_id = config.bos_id;
     find_tokenizer(model, directory);
     model.names = &names;

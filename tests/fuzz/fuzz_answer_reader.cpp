@@ -21,9 +21,13 @@ using slipstream::AnswerReader;
 using slipstream::OfferedTools;
 using Kind = AnswerPiece::Kind;
 
-constexpr std::array<std::string_view, 6> kTemplates = {
-    "</think>",       "<tool_call></think>",       "<tool_call><function=f><parameter=p></think>",
-    "<|python_tag|>", "[TOOL_CALLS][ARGS][THINK]", "<|tool_call|>"};
+constexpr std::array<std::string_view, 7> kTemplates = {"</think>",
+                                                        "<tool_call></think>",
+                                                        "<tool_call><function=f><parameter=p></think>",
+                                                        "<|python_tag|>",
+                                                        "[TOOL_CALLS][ARGS][THINK]",
+                                                        "<|tool_call|>",
+                                                        "<|channel>thought<|tool_call>call:"};
 
 void require(bool holds) {
     if (!holds) std::abort();

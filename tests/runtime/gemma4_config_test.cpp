@@ -150,6 +150,16 @@ TEST(Gemma4Config, HostileFieldsAreRefusedInOneLine) {
     EXPECT_THAT(refused(R"(,"hidden_activation":"gelu")"), HasSubstr("\"gelu\" is not served"));
 }
 
+// The 12B model would write marks of images into texts.
+TEST(Gemma4Config, TokensAreSuppressedByTheModel) {
+    const auto read = [](const std::string& json) { return parse_generation_config(json, "generation_config.json"); };
+    EXPECT_THAT(read(R"({"eos_token_id":[1,106,50],"suppress_tokens":[258883,258882]})").suppressed_tokens,
+                ElementsAre(258883, 258882));
+    EXPECT_THAT(read(R"({"suppress_tokens":null})").suppressed_tokens, testing::IsEmpty());
+    EXPECT_THAT(error_text([&] { static_cast<void>(read(R"({"suppress_tokens":["x"]})")); }),
+                HasSubstr("suppress_tokens"));
+}
+
 // The GGUF form of a golden model, to change.
 class Gemma4Gguf : public testing::Test {
 protected:
@@ -198,6 +208,14 @@ TEST_F(Gemma4Gguf, KeysSayWhatTheFieldsSay) {
     EXPECT_EQ(keys.logit_softcap, fields.logit_softcap);
     EXPECT_TRUE(keys.tied_embeddings);
     EXPECT_EQ(keys.n_kv_groups(), 1);
+}
+
+TEST_F(Gemma4Gguf, TokensAreSuppressedByTheModel) {
+    EXPECT_THAT(open()->generation_defaults().suppressed_tokens, testing::IsEmpty());
+    file.set("tokenizer.ggml.suppress_tokens", counts({7, 5, 64, -1}));
+    EXPECT_THAT(open()->generation_defaults().suppressed_tokens, ElementsAre(7, 5)) << "ids of the vocabulary";
+    file.set("tokenizer.ggml.suppress_tokens", gguf_string("7"));
+    EXPECT_THAT(message(), HasSubstr("tokenizer.ggml.suppress_tokens is"));
 }
 
 TEST_F(Gemma4Gguf, AFusedProjectionIsCut) {

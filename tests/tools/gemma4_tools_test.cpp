@@ -1,14 +1,18 @@
 // Gemma 4 in plans, random files and the line of layers that `inspect` prints.
 #include <filesystem>
+#include <limits>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "runtime/formats/model_files.h"
+#include "runtime/loop/sampling/sampler.h"
 #include "runtime/model/rope.h"
 #include "tests/tools/temporary_folder.h"
 #include "tools/cli/layer_pattern.h"
 #include "tools/dev/random_model_file.h"
+#include "tools/engine/sampling_choice.h"
 #include "tools/plan/model_shapes.h"
 #include "tools/plan/plan_report.h"
 
@@ -78,6 +82,22 @@ TEST(Gemma4Shapes, ARandomFileIsTheShape) {
     EXPECT_GT(weights.layers[0][TensorRole::V].rank, 0);
     EXPECT_EQ(weights.layers[1][TensorRole::V].rank, 0);
     EXPECT_EQ(weights.layers[1][TensorRole::OutputScale].cols(), 1);
+}
+
+// What the model suppresses is a bias of minus infinity, before the user's own biases.
+TEST(Gemma4Sampling, SuppressedTokensHaveABias) {
+    const GenerationDefaults model{.suppressed_tokens = {7, 5}};
+    constexpr float kNever = -std::numeric_limits<float>::infinity();
+    const SamplerOptions plain = resolve_sampling({.seed = 1}, model, {});
+    EXPECT_EQ(plain.bias, (std::vector<TokenBias>{{7, kNever}, {5, kNever}}));
+    const SamplerOptions chosen = resolve_sampling({.bias = std::vector<TokenBias>{{5, 2.0F}}, .seed = 1}, model, {});
+    EXPECT_EQ(chosen.bias, (std::vector<TokenBias>{{7, kNever}, {5, kNever}, {5, 2.0F}}));
+    std::vector<float> logits(10, 0.0F);
+    logits[7] = 9.0F;
+    logits[3] = 1.0F;
+    SamplerOptions greedy = plain;
+    greedy.temperature = 0.0;
+    EXPECT_EQ(Sampler(greedy, 10).sample(logits, 0, {}), 3);
 }
 
 TEST(LayerPattern, SaysRunsAndPeriods) {

@@ -1,5 +1,6 @@
 #include "tools/engine/sampling_choice.h"
 
+#include <limits>
 #include <optional>
 #include <random>
 #include <string_view>
@@ -73,8 +74,12 @@ SamplerOptions resolve_sampling(const SamplingSettings& chosen, const Generation
     callbacks.choice("repeat-last-n", window_text(options.repeat_window), kBuiltIn);
     chosen_one("presence-penalty", chosen.presence_penalty, options.presence_penalty);
     chosen_one("frequency-penalty", chosen.frequency_penalty, options.frequency_penalty);
-    if (chosen.bias) options.bias = *chosen.bias;
-    callbacks.choice("logit-bias", logit_bias_text(options.bias), kBuiltIn);
+    // Of several biases for a token the last one counts: the user's.
+    for (const TokenId id : model.suppressed_tokens)
+        options.bias.push_back({id, -std::numeric_limits<float>::infinity()});
+    if (chosen.bias) options.bias.insert(options.bias.end(), chosen.bias->begin(), chosen.bias->end());
+    callbacks.choice("logit-bias", logit_bias_text(options.bias),
+                     model.suppressed_tokens.empty() ? kBuiltIn : kModelSource);
     callbacks.choice("ignore-eos", fmt::format("{}", chosen.ignore_end), kBuiltIn);
     options.seed = chosen.seed ? *chosen.seed : random_seed();
     if (chosen.seed) {

@@ -153,7 +153,12 @@ SamplerOptions TextSession::sampling() const {
     agree("presence-penalty", demanded.presence_penalty, held.presence_penalty);
     agree("frequency-penalty", demanded.frequency_penalty, held.frequency_penalty);
     agree("seed", demanded.seed, held.seed);
-    if (demanded.bias) agree("logit-bias", std::optional(logit_bias_text(*demanded.bias)), logit_bias_text(held.bias));
+    if (demanded.bias) {
+        // Before the user's, a session has biases of the model's own.
+        const std::size_t n_own = held.bias.size() - std::min(held.bias.size(), demanded.bias->size());
+        const std::vector<TokenBias> users(held.bias.begin() + static_cast<std::ptrdiff_t>(n_own), held.bias.end());
+        agree("logit-bias", std::optional(logit_bias_text(*demanded.bias)), logit_bias_text(users));
+    }
     if (demanded.ignore_end) agree("ignore-eos", std::optional(true), begin().ignore_end);
     return held;
 }
