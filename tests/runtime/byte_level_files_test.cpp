@@ -280,11 +280,18 @@ TEST(GgufByteBpe, AByteWithoutATokenIsDropped) {
     EXPECT_THAT(byte_bpe_from_gguf(vocabulary)->encode("a!b", SpecialTokens::AsText), ElementsAre('a', 'b'));
 }
 
-// In DeepSeek Coder's they are called user-defined; they merge as others do.
-TEST(GgufByteBpe, AByteThatIsCalledUserDefinedIsAByte) {
+// DeepSeek's vocabularies have the letters of the thirteen bytes that UTF-8 never uses as user-defined tokens: "ü" is
+// the token of byte 0xFC, as in llama.cpp and the tokenizers package.
+TEST(GgufByteBpe, AUserDefinedLetterIsFoundAsItIsSpelt) {
     GgufVocabulary vocabulary = gguf();
-    vocabulary.types['a'] = vocabulary.types['!'] = 4;
-    EXPECT_THAT(byte_bpe_from_gguf(vocabulary)->encode("!ab", SpecialTokens::AsText), ElementsAre('!', 256));
+    vocabulary.types[0xFC] = 4;
+    ASSERT_EQ(vocabulary.tokens[0xFC], "ü");
+    const auto tokenizer = byte_bpe_from_gguf(vocabulary);
+    EXPECT_THAT(tokenizer->encode("für", SpecialTokens::AsText), ElementsAre('f', 0xFC, 'r'));
+    EXPECT_EQ(tokenizer->decode(std::vector<TokenId>{'f', 0xFC, 'r'}), "für");
+    EXPECT_THAT(tokenizer->encode("é", SpecialTokens::AsText), ElementsAre(0xC3, 0xA9));
+    vocabulary.types['a'] = 4;  // nor does it merge
+    EXPECT_THAT(byte_bpe_from_gguf(vocabulary)->encode("!ab", SpecialTokens::AsText), ElementsAre('!', 'a', 'b'));
 }
 
 TEST(GgufByteBpe, RefusesUnknownNamesAndBrokenArrays) {

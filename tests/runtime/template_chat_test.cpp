@@ -68,19 +68,24 @@ TEST(ChatTemplateInputs, IntegersBeyond64BitsComeThroughAsTheyAre) {
               "test: line 1: unsupported operand type(s) for +: 'int beyond 64 bits' and 'int'");
 }
 
-TEST(ChatTemplateInputs, ReasoningGoesByAllItsNames) {
+TEST(ChatTemplateInputs, ReasoningGoesByTheNameThatTheTemplateReads) {
     TemplateInputs inputs;
     inputs.messages = parse_template_json(
         R"([{"role":"assistant","reasoning":"r"},{"role":"assistant","thinking":"t","content":"c"},
             {"role":"assistant","reasoning_content":"rc","thinking":"t"},{"role":"user","content":"u"}])",
         "messages");
-    EXPECT_EQ(
-        rendered("{% for m in messages %}{{ m.keys()|list }} {{ m.thinking }} {{ m.reasoning_content }}\n{% endfor %}",
-                 inputs),
-        "['thinking', 'role', 'reasoning', 'reasoning_content'] r r\n"
-        "['thinking', 'role', 'content', 'reasoning_content'] t t\n"
-        "['thinking', 'role', 'reasoning_content'] t rc\n"
-        "['role', 'content']  \n");
+    const auto of_each = [&](const std::string& shown) {
+        return rendered("{% for m in messages %}" + shown + "|{% endfor %}", inputs);
+    };
+    EXPECT_EQ(of_each("{{ m.thinking }}"), "r|t|t||");
+    EXPECT_EQ(of_each("{{ m['reasoning_content'] }}"), "r|t|rc||");
+    EXPECT_EQ(of_each("{{ m.reasoning_content if 'reasoning_content' in m }}"), "r|t|rc||");
+    EXPECT_EQ(of_each("{{ m.get('thinking') or '-' }}"), "r|t|t|-|");
+    // A template that looks at several names tells them apart.
+    EXPECT_EQ(of_each("{{ m.thinking }}/{{ m.reasoning_content }}"), "r/r|t/|t/rc|/|");
+    EXPECT_EQ(of_each("{{ m.reasoning }}/{{ m['thinking'] }}"), "r/|/t|/t|/|");
+    // One that looks at none sees the message as it is.
+    EXPECT_EQ(of_each("{{ m.keys()|list|length }}"), "2|3|3|2|");
 }
 
 TEST(ChatTemplateInputs, MessagesMustBeAListOfObjects) {

@@ -55,6 +55,7 @@ protected:
         return run_with_statistics(arguments, text)["prompt_tokens"];
     }
     TemporaryFolder folder_;
+    std::string file_ = folder_.write("question", "Where is the wolf?").string();
     std::string told_;
 };
 
@@ -67,20 +68,49 @@ TEST_F(BenchTemplate, APromptIsWhatGenerateReads) {
               generate_reads({"-p", "Where?", "--system", "Be kind"}));
     EXPECT_EQ(run_of({"-p", "Where?", "-n", "3", "--template", "vicuna"})["prompt_tokens"],
               generate_reads({"-p", "Where?", "--template", "vicuna"}));
-    const std::string file = folder_.write("question", "Where is the wolf?").string();
-    EXPECT_EQ(run_of({"-f", file, "-n", "3"})["prompt_tokens"], generate_reads({"-f", file}));
+    EXPECT_EQ(run_of({"-f", file_, "-n", "3"})["prompt_tokens"], generate_reads({"-f", file_}));
     EXPECT_THAT(bench({"-p", "Where?", "-n", "3"}).out, HasSubstr("(text through the model's chat template)"));
 }
 
-TEST_F(BenchTemplate, RawTextHasItsLength) {
-    for (const Arguments& more : {Arguments{"-p", "Where?", "--no-template"}, Arguments{"-p", "Where?"}, Arguments{}}) {
+TEST_F(BenchTemplate, DecodingFollowsAPromptAsItIsAndPrefillHasItsOwnText) {
+    for (const Arguments& more : {Arguments{"-p", "Where is the wolf?", "--no-template"},
+                                  Arguments{"-p", "Where is the wolf?"}, Arguments{"-f", file_}}) {
         Arguments arguments = more;
-        arguments.insert(arguments.end(), {"-n", "3", "--prompt-tokens", "40"});
+        arguments.insert(arguments.end(), {"-n", "3"});
+        const json usual = run_of(arguments);
+        EXPECT_EQ(usual["prompt_tokens"], generate_reads(more));
+        EXPECT_EQ(usual["phases"][0]["tokens"], 512);
+        arguments.insert(arguments.end(), {"--prompt-tokens", "40"});
         const json run = run_of(arguments);
-        EXPECT_TRUE(run["template"].is_null());
-        EXPECT_EQ(run["prompt_tokens"], 40);
-        EXPECT_THAT(told_, Not(HasSubstr("template")));
+        EXPECT_EQ(run["template"], usual["template"]);
+        EXPECT_EQ(run["prompt_tokens"], usual["prompt_tokens"]);
+        EXPECT_EQ(run["phases"][0]["phase"], "prefill");
+        EXPECT_EQ(run["phases"][0]["tokens"], 40);
+        EXPECT_EQ(run["phases"][0]["runs"], 1);
     }
+    // What is decoded is what generate writes.
+    std::string text;
+    const json generated = run_with_statistics(
+        {"generate", "--no-config", "-m", (folder_.path() / "model").string(), "-f", file_, "--temperature", "0",
+         "--draft", "context", "-n", "40", "--ignore-eos", "--tables", "off", "--budget", "4"},
+        text);
+    const json run = run_of({"-f", file_, "-n", "39", "--draft", "context", "--budget", "4"});
+    const json& drafted = run["drafts"][1];
+    EXPECT_EQ(drafted["texts_equal"], 1);
+    // The pass of the prompt carries draft tokens in generate, none here.
+    EXPECT_NEAR(drafted["passes"].get<double>(), generated["passes"].get<double>(), 1.0);
+    EXPECT_THAT(bench({"-p", "Where?", "-n", "3", "--repeat", "1"}).out, HasSubstr("prefill of the built-in text"));
+    const ProgramResult small = bench({"-p", "Where?", "-n", "3", "--ctx", "64", "--prompt-tokens", "64"});
+    EXPECT_EQ(small.code, 1);
+    EXPECT_THAT(small.err, HasSubstr("--prompt-tokens 64 do not fit into a context of 64"));
+}
+
+TEST_F(BenchTemplate, TheBuiltInTextStaysRawUnlessATemplateIsRequested) {
+    const json raw = run_of({"-n", "3", "--prompt-tokens", "40"});
+    EXPECT_TRUE(raw["template"].is_null());
+    EXPECT_EQ(raw["prompt_tokens"], 40);
+    EXPECT_EQ(raw["phases"][0]["tokens"], 40);
+    EXPECT_THAT(told_, Not(HasSubstr("template")));
     // The built-in text goes through a template that is asked for.
     const json run = run_of({"-n", "3", "--template", "chatml"});
     EXPECT_EQ(run["template"], "the chatml template");

@@ -83,7 +83,8 @@ CommandSpec bench_command() {
             "a\n"
             "file of prompts, to their end tokens. --passes: single passes of so many tokens at one depth. What is "
             "given\n"
-            "by --prompt or --prompts goes through the model's chat template, as in generate.\n"
+            "by --prompt, --file or --prompts goes through the model's chat template, as in generate. With --prompt\n"
+            "or --file, decoding follows the text as it is, and prefill is measured with the built-in text.\n"
             "--draft: the same texts plain and with speculative decoding, in turn; ratios are medians of\n"
             "pairs.\n"
             "--views: how often the model chooses the same token over a small view of its KV, each position of a text\n"
@@ -101,8 +102,8 @@ CommandSpec bench_command() {
                     {"prompts", "--prompts", "F", "Prompts, a JSON object a line: prompt, turns or question",
                      OptionRole::InputFile},
                     {"max-prompts", "--max-prompts", "N", "Take the first N of them [all]"},
-                    {"prompt", "-p,--prompt", "TEXT", "Text to read [built in]"},
-                    {"prompt-tokens", "--prompt-tokens", "N", "Tokens of prefill, the text raw, cut or repeated [512]"},
+                    {"prompt", "-p,--prompt", "TEXT", "Text that decoding follows [the built-in one]"},
+                    {"prompt-tokens", "--prompt-tokens", "N", "Tokens of prefill, of the built-in text [512]"},
                     {"max-tokens", "-n,--max-tokens,--predict,--n-predict", "N",
                      "Tokens to decode; most of a turn [128, less in a short context]; positions of --views [1024]"},
                     {"repeat", "-r,--repeat", "N", "Measured runs, after one that is not measured [5; of prompts 1]"},

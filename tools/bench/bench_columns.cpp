@@ -46,7 +46,7 @@ void BenchColumns::restore(TextSession& session, const EngineCallbacks& callback
 }
 
 std::vector<TokenId> BenchColumns::converse_in(Column& column, const BenchTalk& talk, std::int64_t decode_tokens,
-                                               BenchSample sample) {
+                                               BenchSample sample, const BenchProgress& progress) {
     if (!keeps_tables_) column.drafter->reset();
     column.loop.restart(n_kept_);
     runner_->use_view(column.drafter->view_needs().has_value());
@@ -56,7 +56,9 @@ std::vector<TokenId> BenchColumns::converse_in(Column& column, const BenchTalk& 
     for (std::int64_t turn = 0; turn < talk.n_turns; ++turn) {
         std::vector<TokenId> prompt = talk.prompt(turn, text, answers);
         const auto n_prompt = std::ssize(prompt);
-        const BenchLoop::Run run = column.loop.run(std::move(prompt), decode_tokens);
+        const BenchLoop::Run run = column.loop.run(std::move(prompt), decode_tokens, [&](double share) {
+            progress((static_cast<double>(turn) + share) / static_cast<double>(talk.n_turns));
+        });
         text = column.loop.text();
         answers.emplace_back(text.begin() + n_prompt, text.end());
         if (sample == BenchSample::WarmUp) continue;
@@ -70,10 +72,14 @@ std::vector<TokenId> BenchColumns::converse_in(Column& column, const BenchTalk& 
     return text;
 }
 
-void BenchColumns::converse(const BenchTalk& talk, std::int64_t decode_tokens, BenchSample sample) {
-    for (Column& column : columns_) {
-        std::vector<TokenId> text = converse_in(column, talk, decode_tokens, sample);
-        if (&column == &columns_.front()) {
+void BenchColumns::converse(const BenchTalk& talk, std::int64_t decode_tokens, BenchSample sample,
+                            const BenchProgress& progress) {
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+        Column& column = columns_[i];
+        std::vector<TokenId> text = converse_in(column, talk, decode_tokens, sample, [&](double share) {
+            progress((static_cast<double>(i) + share) / static_cast<double>(columns_.size()));
+        });
+        if (i == 0) {
             plain_text_ = std::move(text);
             if (sample != BenchSample::Measured) continue;
             ++n_plain_;
@@ -83,6 +89,13 @@ void BenchColumns::converse(const BenchTalk& talk, std::int64_t decode_tokens, B
             column.figures.texts_equal += text == plain_text_ ? 1 : 0;
         }
     }
+}
+
+void BenchColumns::prefill(std::vector<TokenId> text, BenchSample sample, const BenchProgress& progress) {
+    BenchLoop& plain = columns_.front().loop;
+    plain.restart();
+    const BenchLoop::Run run = plain.run(std::move(text), 0, progress);
+    if (sample == BenchSample::Measured) prefill_.push_back(run.prefill);
 }
 
 void BenchColumns::report_repeats(Console& console) const {
@@ -96,7 +109,7 @@ void BenchColumns::report_repeats(Console& console) const {
 
 void BenchColumns::put_figures(BenchResult& result) const {
     const DraftFigures& plain = columns_.front().figures;
-    result.phases.push_back({.name = "prefill", .samples = plain.prefill});
+    result.phases.push_back({.name = "prefill", .samples = prefill_.empty() ? plain.prefill : prefill_});
     // Texts of a single token have no decode phase.
     PhaseFigures decode{.name = "decode", .samples = {}};
     for (const PhaseSample& sample : plain.decode)

@@ -35,7 +35,11 @@ public:
 
     /// Runs one conversation in each column, from an empty cache or after a session's prompt: generates
     /// 1 + `decode_tokens` tokens after the prompt of each turn. Throws Interrupted after a signal.
-    void converse(const BenchTalk& talk, std::int64_t decode_tokens, BenchSample sample);
+    void converse(const BenchTalk& talk, std::int64_t decode_tokens, BenchSample sample, const BenchProgress& progress);
+
+    /// Reads `text` into an empty cache, by plain decoding. If it was measured once, put_figures() reports the prefill
+    /// of such texts, not that of the prompts. Throws Interrupted after a signal.
+    void prefill(std::vector<TokenId> text, BenchSample sample, const BenchProgress& progress);
 
     /// Puts the phases of plain decoding and the columns of the drafts into `result`.
     void put_figures(BenchResult& result) const;
@@ -50,14 +54,15 @@ private:
     };
 
     std::vector<TokenId> converse_in(Column& column, const BenchTalk& talk, std::int64_t decode_tokens,
-                                     BenchSample sample);
+                                     BenchSample sample, const BenchProgress& progress);
 
     bool keeps_tables_;
     std::optional<LoadedModel> model_;
-    std::int64_t n_kept_ = 0;          // committed positions that all conversations begin with, kept in the KV cache
-    std::vector<TokenId> plain_text_;  // prompt and generated tokens of plain decoding's last text
-    std::int64_t n_plain_ = 0;         // measured texts of plain decoding
-    std::int64_t n_repeating_ = 0;     // of n_plain_, those that mostly repeat earlier text
+    std::int64_t n_kept_ = 0;           // committed positions that all conversations begin with, kept in the KV cache
+    std::vector<TokenId> plain_text_;   // prompt and generated tokens of plain decoding's last text
+    std::vector<PhaseSample> prefill_;  // of prefill(); empty: the prompts' prefill is reported
+    std::int64_t n_plain_ = 0;          // measured texts of plain decoding
+    std::int64_t n_repeating_ = 0;      // of n_plain_, those that mostly repeat earlier text
     std::optional<Drafting> drafting_;
     std::unique_ptr<ModelRunner> runner_;  // all columns use it, in turn
     std::vector<Column> columns_;          // plain first

@@ -113,13 +113,16 @@ void run_prompts(BenchResult& result, const BenchRequest& request, OpenedModel o
     result.n_prompts = static_cast<std::int64_t>(conversations.size());
     for (const Conversation& conversation : conversations) result.n_turns += conversation.talk.n_turns;
     ProgressBar bar(context.console, "bench");
-    columns.converse(conversations.front().talk, max_tokens - 1, BenchSample::WarmUp);
     const std::int64_t n_all = request.repeat * result.n_prompts;
-    for (std::int64_t i = 0; i < n_all; ++i) {
-        const Conversation& conversation = conversations[i % result.n_prompts];
-        columns.converse(conversation.talk, max_tokens - 1, BenchSample::Measured);
-        bar.update(static_cast<double>(i + 1), static_cast<double>(n_all),
-                   fmt::format("{} of {} prompts", i + 1, n_all));
+    // The first conversation is not measured, then each is.
+    for (std::int64_t i = -1; i < n_all; ++i) {
+        const Conversation& conversation = conversations[std::max<std::int64_t>(i, 0) % result.n_prompts];
+        const std::string figures =
+            i < 0 ? "a first prompt, not measured" : fmt::format("prompt {} of {}", i + 1, n_all);
+        columns.converse(conversation.talk, max_tokens - 1, i < 0 ? BenchSample::WarmUp : BenchSample::Measured,
+                         [&](double share) {
+                             bar.update(static_cast<double>(i + 1) + share, static_cast<double>(n_all + 1), figures);
+                         });
     }
     columns.put_figures(result);
     columns.report_repeats(context.console);

@@ -128,7 +128,8 @@ struct BenchResult {
     std::int64_t repeat = 1;
     std::string token_source;          // "text", or "seeded ids" if there is no usable tokenizer
     std::string template_name{};       // chat template of the prompts; empty: raw text
-    std::int64_t prompt_tokens = 0;    // Plain
+    std::int64_t prompt_tokens = 0;    // Plain: tokens of the prompt that decoding follows
+    bool own_prefill_text = false;     // Plain: prefill is that of the built-in text, not of the prompt
     std::int64_t n_prompts = 0;        // Prompts: lines of the file
     std::int64_t n_turns = 0;          // Prompts: turns of all lines
     std::int64_t depth = 0;            // Passes, Views: committed positions

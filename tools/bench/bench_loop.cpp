@@ -36,8 +36,8 @@ void BenchLoop::restart(std::int64_t n_kept) {
 }
 
 // Runs one pass. Returns whether the text has ended.
-bool BenchLoop::step(GenerationLoop& loop, std::int64_t max_new_tokens) const {
-    const std::span<const TokenId> fresh = loop.step(max_new_tokens, &cancel_flag());
+bool BenchLoop::step(GenerationLoop& loop, std::int64_t max_new_tokens, const PromptProgress& on_progress) const {
+    const std::span<const TokenId> fresh = loop.step(max_new_tokens, &cancel_flag(), on_progress);
     throw_if_interrupted();
     return fresh.empty() ||
            std::find(limits_.end_tokens.begin(), limits_.end_tokens.end(), fresh.back()) != limits_.end_tokens.end();
@@ -57,7 +57,7 @@ PhaseSample BenchLoop::reads(std::int64_t begin, std::int64_t end, std::int64_t 
     return sample;
 }
 
-BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_tokens) {
+BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_tokens, const BenchProgress& progress) {
     const auto n_prompt = static_cast<std::int64_t>(prompt.size());
     std::int64_t n_known = 0;  // tokens that the proposer knows already; loop.begin() passes it the whole prompt
     if (restarted_) {
@@ -75,15 +75,19 @@ BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_t
 
     Clock::time_point began = Clock::now();
     loop.begin(std::move(prompt));
-    bool ended = step(loop, 1);
+    // The prompt counts as half of the work, whatever its length.
+    bool ended = step(loop, 1, [&](std::int64_t done, std::int64_t total) {
+        progress(0.5 * static_cast<double>(done) / static_cast<double>(total));
+    });
     const double prefill_seconds = seconds_since(began);
     const double draft_before = loop.seconds().draft;
     Run run;
     began = Clock::now();
     while (!ended && n_decoded() < decode_tokens) {
-        ended = step(loop, decode_tokens - n_decoded());
+        ended = step(loop, decode_tokens - n_decoded(), {});
         ++run.passes;
         run.nodes += loop.last_tree_size();
+        progress(0.5 + 0.5 * static_cast<double>(n_decoded()) / static_cast<double>(decode_tokens));
     }
     const double decode_seconds = seconds_since(began);
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -17,6 +18,9 @@ struct BenchLoopOptions {
     std::vector<TokenId> end_tokens{};  // a text ends after any of them
     SamplerOptions sampling{.temperature = 0.0};
 };
+
+/// Is told which share of the work is done, 0 to 1.
+using BenchProgress = std::function<void(double share)>;
 
 class BenchLoop {
 public:
@@ -34,7 +38,7 @@ public:
     /// Generates 1 + `decode_tokens` tokens, fewer if an end token comes. Reuses the KV of the longest common prefix of
     /// `prompt` and the current text; after restart(), reuses all KV as that of the first tokens of `prompt`. Throws
     /// Interrupted after a signal.
-    [[nodiscard]] Run run(std::vector<TokenId> prompt, std::int64_t decode_tokens);
+    [[nodiscard]] Run run(std::vector<TokenId> prompt, std::int64_t decode_tokens, const BenchProgress& progress);
     /// Drops the text and keeps the first `n_kept` positions of the KV cache, which were filled without a text or
     /// restored from a session.
     void restart(std::int64_t n_kept = 0);
@@ -42,7 +46,7 @@ public:
     [[nodiscard]] const std::vector<TokenId>& text() const { return sequence_->tokens(); }
 
 private:
-    [[nodiscard]] bool step(GenerationLoop& loop, std::int64_t max_new_tokens) const;
+    [[nodiscard]] bool step(GenerationLoop& loop, std::int64_t max_new_tokens, const PromptProgress& on_progress) const;
     [[nodiscard]] PhaseSample reads(std::int64_t begin, std::int64_t end, std::int64_t pass_tokens) const;
 
     const ModelConfig* config_;

@@ -59,6 +59,10 @@ std::string through_template(const BenchResult& result) {
 std::string title(const BenchResult& first) {
     switch (first.mode) {
         case BenchMode::Plain:
+            if (first.own_prefill_text)
+                return fmt::format("prefill of the built-in text; decoding after the prompt, {} (text{}), median of {}",
+                                   counted(first.prompt_tokens, "token"), through_template(first),
+                                   counted(first.repeat, "run"));
             return fmt::format("prefill of a prompt and decoding after it ({}{}), median of {}", first.token_source,
                                through_template(first), counted(first.repeat, "run"));
         case BenchMode::Prompts:

@@ -105,17 +105,16 @@ void refuse_another_text(const Settings& settings) {
                 fmt::format("{} does not go with --session, whose text is there; give one of them", setting->where));
 }
 
-// Returns the template settings as in generate, except that a text that is cut or repeated to a length stays raw, and
-// so does the built-in text unless a template is requested.
+// Returns the template settings as in generate, except that the built-in text stays raw unless a template is requested.
 TemplateSettings bench_template(const Settings& settings, const BenchRequest& request) {
     TemplateSettings chosen = template_settings(settings);
     const bool asked = chosen.choice == TemplateChoice::Named || chosen.system_demanded || chosen.arguments_demanded;
     const bool plain = request.mode == BenchMode::Plain;
-    if (plain && asked && settings.on_command_line("prompt-tokens") != nullptr)
+    if (plain && asked && !request.prompt && settings.on_command_line("prompt-tokens") != nullptr)
         throw UsageError(
-            "--prompt-tokens cuts or repeats raw text, and a chat template takes a text as it is; give one of them");
-    const bool cut = !request.prompt || settings.find("prompt-tokens") != nullptr;
-    if (request.session || (plain && !asked && cut)) chosen.choice = TemplateChoice::None;
+            "--prompt-tokens cuts or repeats the built-in text, and a chat template takes it as it is; give one of "
+            "them, or a --prompt");
+    if (request.session || (plain && !asked && !request.prompt)) chosen.choice = TemplateChoice::None;
     return chosen;
 }
 

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,8 +19,9 @@ namespace slipstream::jinja {
 /// A variable of a template, as an index into Template::names.
 using NameId = int;
 
-/// The variable `loop`; the parser gives it the first number.
-inline constexpr NameId kLoop = 0;
+/// Variables with a meaning of their own; the parser gives them the first numbers. A macro that reads one of the last
+/// three gets it as a parameter: the macro of the {% call %} around it, the arguments beyond its parameters.
+inline constexpr NameId kLoop = 0, kCaller = 1, kKwargs = 2, kVarargs = 3;
 
 enum class ExprKind : std::uint8_t {
     Literal,  // value
@@ -63,6 +66,7 @@ struct Expr {
     std::vector<ExprPtr> parts;
     std::vector<Comparison> comparisons;
     std::vector<std::pair<std::string, ExprPtr>> named;  // keyword arguments
+    ExprPtr star, star_star;                             // *expr and **expr after the arguments; null: none
 };
 
 /// The left-hand side of an assignment: a variable, an attribute of a namespace, or a tuple of such targets.
@@ -84,6 +88,9 @@ struct Parameter {
 struct MacroBody {
     std::string name;
     std::vector<Parameter> parameters;
+    bool takes_caller = false;  // kCaller is a parameter, and not one of `parameters`; likewise kKwargs and kVarargs
+    bool takes_kwargs = false;
+    bool takes_varargs = false;
     Block body;
 };
 
@@ -93,8 +100,9 @@ enum class StatementKind : std::uint8_t {
     Set,         // target = expr
     SetBlock,    // target = what body prints, passed through the filters of expr (may be null)
     If,          // the first of branches whose test is true or null
-    For,         // body for target in expr if test (may be null) is true
+    For,         // body for target in expr if test (may be null) is true; otherwise if no body was run to its end
     Macro,       // target.name = macro
+    CallBlock,   // prints the call `expr`, which gets `macro` as its keyword argument caller
     Filter,      // what body prints, passed through the filters of expr
     Generation,  // body, in its own scope
     Break,
@@ -115,15 +123,16 @@ struct Statement {
     std::string text;
     Target target;
     ExprPtr expr, test;
-    Block body;
+    Block body, otherwise;
     std::vector<Branch> branches;
     std::unique_ptr<MacroBody> macro;
 };
 
 struct Template {
     Block body;
-    std::vector<std::string> names;  // of all variables
-    std::vector<NameId> reads;       // variables that some expression reads from the context
+    std::vector<std::string> names;            // of all variables
+    std::vector<NameId> reads;                 // variables that some expression reads from the context
+    std::set<std::string, std::less<>> words;  // names of attributes, and texts without white space, in the source
 };
 
 }  // namespace slipstream::jinja

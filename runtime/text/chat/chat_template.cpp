@@ -15,37 +15,44 @@ using jinja::Kind;
 
 namespace {
 
-// Names of the reasoning of a message, in order of precedence. Its text is made available as "reasoning_content", which
-// most templates read, and as "thinking", which those of gpt-oss read.
+// Names of the reasoning of a message, in order of precedence. Most templates read the first, those of gpt-oss the
+// second.
 constexpr std::array<std::string_view, 3> kReasoningFields = {"reasoning_content", "thinking", "reasoning"};
 
-TemplateValue with_reasoning_names(const TemplateValue& message) {
+// Returns the message with its reasoning under the names that the template looks at. If it looks at the name that the
+// message has, the message stays as it is: a template that looks at several names tells them apart.
+TemplateValue with_reasoning_names(const jinja::Template& tree, const TemplateValue& message) {
     if (!message.is(Kind::Dict)) return message;
-    for (const std::string_view field : kReasoningFields) {
-        const TemplateValue* reasoning = message.dict().find(field);
-        if (reasoning == nullptr || reasoning->is_none()) continue;
-        Dict result;
-        result.set("thinking", *reasoning);
-        for (const auto& [key, value] : message.dict().items()) result.set(key, value);
-        result.set("reasoning_content", *reasoning);
-        return TemplateValue::dict(std::move(result));
-    }
-    return message;
+    const auto reasoning_of = [&](std::string_view field) {
+        const TemplateValue* value = message.dict().find(field);
+        return value != nullptr && !value->is_none() ? value : nullptr;
+    };
+    const auto given =
+        std::ranges::find_if(kReasoningFields, [&](std::string_view field) { return reasoning_of(field) != nullptr; });
+    const bool reads_given = std::ranges::any_of(kReasoningFields, [&](std::string_view field) {
+        return reasoning_of(field) != nullptr && tree.words.contains(field);
+    });
+    if (given == kReasoningFields.end() || reads_given) return message;
+    Dict result;
+    for (const auto& [key, value] : message.dict().items()) result.set(key, value);
+    for (const std::string_view field : kReasoningFields)
+        if (tree.words.contains(field)) result.set(field, *reasoning_of(*given));
+    return TemplateValue::dict(std::move(result));
 }
 
-TemplateValue prepared(const TemplateValue& messages) {
+TemplateValue prepared(const jinja::Template& tree, const TemplateValue& messages) {
     if (!messages.is(Kind::List)) jinja::fail("the messages are no list");
     std::vector<TemplateValue> result;
     for (const TemplateValue& message : messages.items()) {
         if (!message.is(Kind::Dict)) jinja::fail("a message is no object with a role and a content");
-        result.push_back(with_reasoning_names(message));
+        result.push_back(with_reasoning_names(tree, message));
     }
     return TemplateValue::list(std::move(result));
 }
 
-Dict variables_of(const TemplateInputs& inputs) {
+Dict variables_of(const jinja::Template& tree, const TemplateInputs& inputs) {
     Dict variables;
-    variables.set("messages", prepared(inputs.messages));
+    variables.set("messages", prepared(tree, inputs.messages));
     variables.set("tools", inputs.tools);
     variables.set("documents", inputs.documents);
     variables.set("add_generation_prompt", TemplateValue(inputs.add_generation_prompt));
@@ -79,7 +86,7 @@ std::vector<std::string> ChatTemplate::variables() const {
     std::vector<std::string> names;
     for (const jinja::NameId id : parsed_->tree.reads) {
         const std::string& name = parsed_->tree.names[id];
-        if (jinja::find_global(name) == nullptr && name != "caller") names.push_back(name);
+        if (jinja::find_global(name) == nullptr) names.push_back(name);
     }
     std::ranges::sort(names);
     return names;
@@ -102,7 +109,7 @@ ChatTemplate ChatTemplate::parse(std::string source, std::string name) {
 MarkedText ChatTemplate::render(const TemplateInputs& inputs, const TemplateLimits& limits) const {
     jinja::Runtime runtime(limits, inputs.now);
     try {
-        const Dict variables = variables_of(inputs);
+        const Dict variables = variables_of(parsed_->tree, inputs);
         return jinja::Evaluator(runtime, parsed_->tree, variables).render();
     } catch (const TemplateError& error) {
         throw TemplateError(parsed_->name, runtime.line, error.message());

@@ -1,5 +1,6 @@
 // Evaluation of expressions.
 #include <algorithm>
+#include <iterator>
 
 #include "kernels/base/check.h"
 #include "runtime/text/chat/builtin.h"
@@ -11,6 +12,8 @@
 namespace slipstream::jinja {
 
 namespace {
+
+constexpr std::size_t kMaxSpreadArguments = 1000;  // of *args, and of **kwargs
 
 bool holds_undefined(const Value& value) {
     if (value.is(Kind::Dict))
@@ -161,15 +164,39 @@ Value Evaluator::conditional(const Expr& expr) {
     return runtime_.undefined("the inline if-expression evaluated to false and no else section was defined.");
 }
 
-Arguments Evaluator::arguments(const Expr& expr) {
+Arguments Evaluator::arguments(const Expr& expr, const Value& caller) {
     Arguments made;
     made.positional.reserve(expr.parts.size() - 1);
     for (std::size_t i = 1; i < expr.parts.size(); ++i) made.positional.push_back(part(expr, i));
     for (const auto& [name, value] : expr.named) made.named.emplace_back(name, evaluate(*value));
+    if (!caller.is_missing()) made.named.emplace_back("caller", caller);
+    if (expr.star) {
+        const Value more = evaluate(*expr.star);
+        if (!more.is_iterable()) fail("argument after * must be an iterable, not {}", type_name(more));
+        std::vector<Value> items = to_items(runtime_, more);
+        if (items.size() > kMaxSpreadArguments) fail("* with more than {} arguments", kMaxSpreadArguments);
+        std::ranges::move(items, std::back_inserter(made.positional));
+    }
+    if (expr.star_star) {
+        made.star_star = evaluate(*expr.star_star);
+        if (!made.star_star.is(Kind::Dict))
+            fail("argument after ** must be a mapping, not {}", type_name(made.star_star));
+        const std::vector<Dict::Item>& items = made.star_star.dict().items();
+        if (items.size() > kMaxSpreadArguments) fail("** with more than {} arguments", kMaxSpreadArguments);
+        runtime_.spend(static_cast<std::int64_t>((items.size() + 1) * (made.named.size() + 1)));
+        const std::size_t n_named = made.named.size();
+        for (const auto& [key, value] : items) {
+            if (!key.is_text()) fail("keywords must be strings");
+            const std::string_view name = key.view();
+            for (std::size_t i = 0; i < n_named; ++i)
+                if (made.named[i].first == name) fail("got multiple values for keyword argument {}", quoted(name));
+            made.named.emplace_back(name, value);
+        }
+    }
     return made;
 }
 
-Value Evaluator::call(const Expr& expr) {
+Value Evaluator::call(const Expr& expr, const Value& caller) {
     const Cell held = runtime_.scratch(2 * (expr.parts.size() + expr.named.size()));  // for the arguments
     const Expr& callee = *expr.parts[0];
     Value function;
@@ -177,13 +204,13 @@ Value Evaluator::call(const Expr& expr) {
         const Value object = part(callee, 0);
         refuse_undefined(object);
         const Builtin* method = find_method(object, callee.value.view());
-        if (method != nullptr) return call_builtin(runtime_, *method, object, arguments(expr));
+        if (method != nullptr) return call_builtin(runtime_, *method, object, arguments(expr, caller));
         function = get_attribute(runtime_, object, callee.value);
     } else {
         function = evaluate(callee);
     }
     refuse_undefined(function);
-    Arguments made = arguments(expr);
+    Arguments made = arguments(expr, caller);
     if (!function.is(Kind::Object)) fail("'{}' object is not callable", type_name(function));
     const int line = runtime_.line;
     Value result = function.object().call(runtime_, made);

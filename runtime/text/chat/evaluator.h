@@ -115,10 +115,12 @@ private:
     [[nodiscard]] Value comparison(const Expr& expr);
     [[nodiscard]] Value concat(const Expr& expr);
     [[nodiscard]] Value conditional(const Expr& expr);
-    [[nodiscard]] Value call(const Expr& expr);
+    /// Calls a function. `caller`: its keyword argument of that name; Missing: none.
+    [[nodiscard]] Value call(const Expr& expr, const Value& caller = {});
     [[nodiscard]] Value filter_or_test(const Expr& expr);
-    /// Evaluates the arguments of a call, filter or test: all parts but the first, and the keyword arguments.
-    [[nodiscard]] Arguments arguments(const Expr& expr);
+    /// Evaluates the arguments of a call, filter or test: all parts but the first, the keyword arguments, *args and
+    /// **kwargs. `caller` as in call().
+    [[nodiscard]] Arguments arguments(const Expr& expr, const Value& caller = {});
 
     Runtime& runtime_;
     const Template& tree_;

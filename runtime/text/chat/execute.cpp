@@ -13,9 +13,13 @@ public:
     Macro(Evaluator& evaluator, const MacroBody& body, std::shared_ptr<Scope> closure)
         : evaluator_(evaluator), body_(body), closure_(std::move(closure)) {}
     [[nodiscard]] std::string_view type_name() const override { return "Macro"; }
+    [[nodiscard]] std::string shown() const override {
+        return body_.name.empty() ? "<Macro anonymous>" : fmt::format("<Macro {}>", quoted(body_.name));
+    }
     [[nodiscard]] bool is_callable() const override { return true; }
     [[nodiscard]] std::optional<Value> attribute(Runtime& /*runtime*/, std::string_view name) override {
-        return name == "name" ? std::optional(Value(body_.name)) : std::nullopt;
+        if (name != "name") return std::nullopt;
+        return body_.name.empty() ? Value::none() : Value(body_.name);  // the body of a {% call %} has none
     }
     [[nodiscard]] Value call(Runtime& /*runtime*/, Arguments& arguments) override {
         return evaluator_.call_macro(body_, closure_, arguments);
@@ -125,6 +129,11 @@ Evaluator::Flow Evaluator::execute(const Statement& statement) {
         case StatementKind::Macro:
             assign(statement.target, make_macro(*statement.macro));
             return Flow::Normal;
+        case StatementKind::CallBlock: {
+            const Value caller = make_macro(*statement.macro);
+            write_str(runtime_, *out_, call(*statement.expr, caller));
+            return Flow::Normal;
+        }
         case StatementKind::Filter:
             return filter_block(statement);
         case StatementKind::Generation:
@@ -223,6 +232,7 @@ Evaluator::Flow Evaluator::loop(const Statement& statement) {
     const auto context = runtime_.make<LoopContext>(std::move(items));
     const std::shared_ptr<Scope> around = scope_;
     std::shared_ptr<Scope> scope;
+    bool ran = false;  // an iteration ran to its end, without break or continue
     for (; context->at < context->items().size(); ++context->at) {
         runtime_.spend(1);
         // Each iteration has its own scope. The scope of the last iteration is used again unless a macro keeps it.
@@ -234,13 +244,15 @@ Evaluator::Flow Evaluator::loop(const Statement& statement) {
         runtime_.line = statement.line;
         assign(statement.target, context->items()[context->at]);
         if (statement.uses_loop) scope->set(runtime_, kLoop, Value(Kind::Object, context));
-        if (execute(statement.body) == Flow::Break) break;
+        const Flow flow = execute(statement.body);
+        if (flow == Flow::Break) break;
+        ran = ran || flow == Flow::Normal;
     }
     scope_ = around;
     runtime_.line = statement.line;
     if (scope != nullptr && !scope->is_kept) scope->clear();
     if (context.use_count() > 1) runtime_.keep(context);  // a value refers to `loop`, which may then refer to itself
-    return Flow::Normal;
+    return ran || statement.otherwise.empty() ? Flow::Normal : execute_in_scope(statement.otherwise);
 }
 
 std::vector<Value> Evaluator::filtered(const Statement& loop, std::vector<Value> items) {
@@ -271,9 +283,24 @@ void Evaluator::bind(const MacroBody& macro, Arguments& arguments) {
     std::vector<Value> given(n_parameters);
     for (std::size_t i = 0; i < n_parameters; ++i)
         given[i] = i < arguments.positional.size() ? arguments.positional[i] : take_named(arguments, name_of(i));
+    if (macro.takes_caller) {
+        Value caller = take_named(arguments, "caller");
+        if (caller.is_missing() || caller.is_none()) caller = runtime_.undefined("No caller defined");
+        scope_->set(runtime_, kCaller, std::move(caller));
+    }
+    if (macro.takes_kwargs) {
+        Dict rest;
+        for (const auto& [name, value] : std::exchange(arguments.named, {})) rest.set(Value(name), value, &runtime_);
+        scope_->set(runtime_, kKwargs, runtime_.dict(std::move(rest)));
+    }
     if (!arguments.named.empty())
         fail("macro {} takes no keyword argument {}", quoted(macro.name), quoted(arguments.named.front().first));
-    if (arguments.positional.size() > n_parameters)
+    const auto n_used = static_cast<std::ptrdiff_t>(std::min(n_parameters, arguments.positional.size()));
+    if (macro.takes_varargs)
+        scope_->set(
+            runtime_, kVarargs,
+            runtime_.sequence(Kind::Tuple, {arguments.positional.begin() + n_used, arguments.positional.end()}));
+    else if (arguments.positional.size() > n_parameters)
         fail("macro {} takes not more than {} argument(s)", quoted(macro.name), n_parameters);
     for (std::size_t i = 0; i < n_parameters; ++i) {
         const Parameter& parameter = macro.parameters[i];

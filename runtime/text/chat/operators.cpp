@@ -234,13 +234,6 @@ std::optional<Value> element(Runtime& runtime, const Value& object, const Value&
     return runtime.part(object.text(), {begin, begin + first_char(bytes.substr(begin)).bytes.size()});
 }
 
-// Returns getattr(object, name), or nullopt if Python would raise AttributeError.
-std::optional<Value> attribute(Runtime& runtime, const Value& object, std::string_view name) {
-    if (object.is(Kind::Object)) return object.object().attribute(runtime, name);
-    if (const Builtin* method = find_method(object, name)) return function_value(runtime, *method, object);
-    return std::nullopt;
-}
-
 // The result of Python's slice.indices(): first index, step, and number of items.
 struct Indices {
     std::int64_t start, step, count;
@@ -294,9 +287,17 @@ Value slice_text(Runtime& runtime, const Text& text, const Indices& slice) {
 
 }  // namespace
 
+std::optional<Value> own_attribute(Runtime& runtime, const Value& object, std::string_view name) {
+    if (object.is(Kind::Object)) return object.object().attribute(runtime, name);
+    if (const Builtin* method = find_method(object, name)) return function_value(runtime, *method, object);
+    if (object.is(Kind::Tuple) && object.sequence().is_group && (name == "grouper" || name == "list"))
+        return object.items()[name == "grouper" ? 0 : 1];
+    return std::nullopt;
+}
+
 Value get_attribute(Runtime& runtime, const Value& object, const Value& name) {
     refuse_undefined(object);
-    if (auto value = attribute(runtime, object, name.view())) return std::move(*value);
+    if (auto value = own_attribute(runtime, object, name.view())) return std::move(*value);
     if (object.is(Kind::Dict))
         if (const Value* value = object.dict().find(name, &runtime)) return *value;
     return runtime.undefined({Undefined::Of::Attribute, std::string(name.view()), type_name(object)});
@@ -306,7 +307,7 @@ Value get_item(Runtime& runtime, const Value& object, const Value& key) {
     refuse_undefined(object);
     if (auto value = element(runtime, object, key)) return std::move(*value);
     if (!key.is_text()) return runtime.undefined({Undefined::Of::Element, shown(key), type_name(object)});
-    if (auto value = attribute(runtime, object, key.view())) return std::move(*value);
+    if (auto value = own_attribute(runtime, object, key.view())) return std::move(*value);
     return runtime.undefined({Undefined::Of::Attribute, std::string(key.view()), type_name(object)});
 }
 

@@ -56,6 +56,8 @@ enum class Comparison : std::uint8_t { Equal, NotEqual, Less, LessOrEqual, Great
 /// Returns len(value), or nullopt if `value` has no length. For a text, it takes linear time.
 [[nodiscard]] std::optional<std::int64_t> length_of(Runtime& runtime, const Value& value);
 
+/// Returns getattr(object, name): a method or attribute; nullopt if Python would raise AttributeError.
+[[nodiscard]] std::optional<Value> own_attribute(Runtime& runtime, const Value& object, std::string_view name);
 /// Returns object.name: the method or attribute if there is one (getattr()), else the element of a dict, else
 /// undefined. Throws TemplateError if `object` is undefined.
 [[nodiscard]] Value get_attribute(Runtime& runtime, const Value& object, const Value& name);

@@ -69,6 +69,8 @@ ExprPtr measured(ExprPtr expr) {
     for (const ExprPtr& part : expr->parts)
         if (part) add(*part);
     for (const auto& [name, value] : expr->named) add(*value);
+    if (expr->star) add(*expr->star);
+    if (expr->star_star) add(*expr->star_star);
     expr->depth = checked_depth(deepest + 1);
     expr->folding = folding;
     return expr;
@@ -147,6 +149,7 @@ ExprPtr primary(Parser& parser) {
     if (!parser.is(TokenType::Text)) parser.fail_expecting("an expression");
     std::string text;
     while (parser.is(TokenType::Text)) text += parser.take().text;  // "a" "b" is one text
+    parser.note_word(text);
     return literal(line, Value(std::move(text)));
 }
 
@@ -170,6 +173,7 @@ ExprPtr subscript(Parser& parser, ExprPtr object) {
         parser.take();
         if (name.type == TokenType::Integer)
             return make(ExprKind::Item, line, std::move(object), literal(line, Value(name.integer)));
+        parser.note_word(name.text);
         ExprPtr attribute = make(ExprKind::Attribute, line, std::move(object));
         attribute->value = Value(name.text);
         return attribute;
@@ -189,9 +193,22 @@ ExprPtr subscript(Parser& parser, ExprPtr object) {
 
 // Parses one argument of a call and appends it to `expr`, which holds the arguments before it.
 void argument(Parser& parser, Expr& expr) {
-    if (parser.is("*") || parser.is("**")) fail("* and ** in front of an argument are not served in chat templates");
+    const auto require = [](bool fits) {
+        if (!fits) fail("invalid syntax for function call expression");
+    };
+    if (parser.is("*")) {
+        require(!expr.star && !expr.star_star);
+        parser.take();
+        expr.star = parse_expression(parser);
+        return;
+    }
+    require(!expr.star_star);
+    if (parser.skip("**")) {
+        expr.star_star = parse_expression(parser);
+        return;
+    }
     if (!parser.is(TokenType::Name) || !Parser::is_word(parser.ahead(), "=")) {
-        if (!expr.named.empty()) fail("an argument without a name behind one that has a name");
+        require(!expr.star && expr.named.empty());
         expr.parts.push_back(parse_expression(parser));
         return;
     }

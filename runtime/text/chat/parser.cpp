@@ -19,9 +19,8 @@ struct Unserved {
     std::string_view tag;
     std::string_view end;  // the tag that ends its body; empty: it has no body
 };
-constexpr std::array<Unserved, 8> kUnserved = {{{"autoescape", "endautoescape"},
+constexpr std::array<Unserved, 7> kUnserved = {{{"autoescape", "endautoescape"},
                                                 {"block", "endblock"},
-                                                {"call", "endcall"},
                                                 {"extends", ""},
                                                 {"from", ""},
                                                 {"import", ""},
@@ -50,6 +49,13 @@ std::string scoped_body(Parser& parser, Block& block, Ends ends) {
     return end;
 }
 
+NameId assignable_name(Parser& parser) {
+    const std::string name = parser.expect_name();
+    for (const char* word : {"true", "false", "none", "True", "False", "None"})
+        if (name == word) fail("can't assign to '{}'", name);
+    return parser.id_of(name);
+}
+
 Target single_target(Parser& parser, TargetForm form);
 
 Target target(Parser& parser, TargetForm form, std::string_view end = {}) {
@@ -74,13 +80,12 @@ Target single_target(Parser& parser, TargetForm form) {
         parser.leave();
         return inside;
     }
-    const std::string name = parser.expect_name();
-    for (const char* word : {"true", "false", "none", "True", "False", "None"})
-        if (name == word) fail("can't assign to '{}'", name);
-    Target result{.name = parser.id_of(name)};
+    Target result{.name = assignable_name(parser)};
     if (form == TargetForm::NamesAndAttributes && parser.skip(".")) {
         parser.note_read(result.name);
         result.attribute = parser.expect_name();
+    } else {
+        parser.note_set(result.name);
     }
     return result;
 }
@@ -139,12 +144,8 @@ void for_statement(Parser& parser, Statement& statement) {
     const std::string end = body(parser, statement.body, {"endfor", "else"});
     --parser.loops;
     statement.uses_loop = parser.n_loop_reads() != n_loop_reads;
-    if (end == "else") {
-        body(parser, statement.body, {"endfor"});
-        statement.kind = StatementKind::Unserved;
-        statement.text = "for ... else";
-    }
     parser.forget_since(n_declared);
+    if (end == "else") scoped_body(parser, statement.otherwise, {"endfor"});
 }
 
 void signature(Parser& parser, MacroBody& macro) {
@@ -153,7 +154,8 @@ void signature(Parser& parser, MacroBody& macro) {
     while (!parser.is(")")) {
         if (!macro.parameters.empty()) parser.expect(",");
         if (macro.parameters.size() == kMaxParameters) fail("a macro of more than {} parameters", kMaxParameters);
-        Parameter parameter{single_target(parser, TargetForm::Names).name, nullptr};
+        Parameter parameter{assignable_name(parser), nullptr};
+        parser.note_set(parameter.name);
         for (const Parameter& other : macro.parameters)
             if (other.name == parameter.name) fail("a macro with two arguments of one name");
         if (parser.skip("=")) {
@@ -172,15 +174,37 @@ void macro_statement(Parser& parser, Statement& statement) {
     statement.kind = StatementKind::Macro;
     statement.macro = std::make_unique<MacroBody>();
     statement.macro->name = parser.current().text;
-    statement.target = single_target(parser, TargetForm::Names);
+    statement.target.name = assignable_name(parser);
     declare(parser, statement.target);
     const int outer_loops = std::exchange(parser.loops, 0);
     const std::size_t n_declared = parser.n_declared();
-    ++parser.macros;
+    parser.begin_macro();
     signature(parser, *statement.macro);
+    parser.begin_macro_body();
     body(parser, statement.macro->body, {"endmacro"});
+    parser.end_macro(*statement.macro);
     parser.forget_since(n_declared);
-    --parser.macros;
+    parser.loops = outer_loops;
+}
+
+// {% call(a, b) f(x) %}...{% endcall %}: the body is a macro with the parameters a and b, the argument `caller` of f.
+void call_statement(Parser& parser, Statement& statement) {
+    statement.kind = StatementKind::CallBlock;
+    statement.macro = std::make_unique<MacroBody>();
+    const int outer_loops = std::exchange(parser.loops, 0);
+    const std::size_t n_declared = parser.n_declared();
+    if (parser.is("(")) signature(parser, *statement.macro);
+    const std::vector<NameId> parameters(parser.declared_since(n_declared).begin(),
+                                         parser.declared_since(n_declared).end());
+    parser.forget_since(n_declared);  // the call itself does not see them
+    statement.expr = parse_expression(parser);
+    if (statement.expr->kind != ExprKind::Call) fail("expected call");
+    for (const NameId name : parameters) parser.declare(name);
+    parser.begin_macro();
+    parser.begin_macro_body();
+    body(parser, statement.macro->body, {"endcall"});
+    parser.end_macro(*statement.macro);
+    parser.forget_since(n_declared);
     parser.loops = outer_loops;
 }
 
@@ -216,8 +240,9 @@ void unserved_statement(Parser& parser, Statement& statement, const Unserved& ta
 
 Statement statement(Parser& parser) {
     using Parse = void (*)(Parser&, Statement&);
-    static constexpr std::array<std::pair<std::string_view, Parse>, 8> kTags = {
+    static constexpr std::array<std::pair<std::string_view, Parse>, 9> kTags = {
         {{"break", cut_statement<StatementKind::Break>},
+         {"call", call_statement},
          {"continue", cut_statement<StatementKind::Continue>},
          {"filter", filter_statement},
          {"for", for_statement},
@@ -279,7 +304,7 @@ std::string described(TokenType type, std::string_view text = {}) {
 }  // namespace
 
 Parser::Parser(std::vector<Token> tokens, int& line) : tokens_(std::move(tokens)), line_(line) {
-    static_cast<void>(id_of("loop"));
+    for (const char* name : {"loop", "caller", "kwargs", "varargs"}) static_cast<void>(id_of(name));
     check_current();
 }
 
@@ -292,10 +317,46 @@ NameId Parser::id_of(const std::string& name) {
 void Parser::note_read(NameId name) {
     const auto i = static_cast<std::size_t>(name);
     if (name == kLoop) ++n_loop_reads_;
-    if (!is_declared(name)) (macros > 0 ? names_[i].is_read_by_macro : names_[i].is_read) = true;
+    if (name >= kCaller && name <= kVarargs)
+        for (SpecialNames& macro : macros_)
+            if (const auto at = static_cast<std::size_t>(name - kCaller); macro.in_body && !macro.is_set[at])
+                macro.is_read[at] = true;
+    if (!is_declared(name)) (in_macro() ? names_[i].is_read_by_macro : names_[i].is_read) = true;
 }
 
-void Parser::finish(Template& result) const {
+void Parser::note_set(NameId name) {
+    if (name < kCaller || name > kVarargs) return;
+    for (SpecialNames& macro : macros_)
+        if (macro.in_body) macro.is_set[static_cast<std::size_t>(name - kCaller)] = true;
+}
+
+// Jinja hands a macro `caller`, `kwargs` and `varargs` if its body reads them before it sets them, bodies of macros
+// inside of it included. They are declared so that they do not count as variables of the context.
+void Parser::begin_macro_body() {
+    macros_.back().in_body = true;
+    for (const NameId name : {kCaller, kKwargs, kVarargs}) declare(name);
+}
+
+void Parser::end_macro(MacroBody& macro) {
+    const SpecialNames names = macros_.back();
+    macros_.pop_back();
+    const auto is_parameter = [&](NameId name) {
+        return std::ranges::find(macro.parameters, name, &Parameter::name) != macro.parameters.end();
+    };
+    for (const Parameter& parameter : macro.parameters)
+        if (parameter.name == kCaller && names.is_read[0] && !parameter.otherwise)
+            fail("a macro that reads caller may have a parameter of that name only with a default value");
+    macro.takes_caller = names.is_read[0] && !is_parameter(kCaller);
+    macro.takes_kwargs = names.is_read[1] && !is_parameter(kKwargs);
+    macro.takes_varargs = names.is_read[2] && !is_parameter(kVarargs);
+}
+
+void Parser::note_word(std::string_view word) {
+    if (word.find_first_of(" \t\n") == std::string_view::npos) words_.emplace(word);
+}
+
+void Parser::finish(Template& result) {
+    result.words = std::move(words_);
     for (const Name& name : names_) {
         const auto id = static_cast<NameId>(result.names.size());
         if (name.is_read || (name.is_read_by_macro && !is_declared(id))) result.reads.push_back(id);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -46,6 +47,16 @@ public:
 
     [[nodiscard]] NameId id_of(const std::string& name);
     void declare(NameId name) { declared_.push_back(name); }
+    /// Reports that the template sets a variable here. Macros around take it for their own from here on, also if it is
+    /// `caller`, `kwargs` or `varargs`.
+    void note_set(NameId name);
+    /// Call in this order around a macro: before its parameters, before its body, and after it. end_macro() sets what
+    /// the macro takes beyond its parameters.
+    void begin_macro() { macros_.emplace_back(); }
+    void begin_macro_body();
+    void end_macro(MacroBody& macro);
+    /// Returns whether macros are around the current position.
+    [[nodiscard]] bool in_macro() const { return !macros_.empty(); }
     /// Makes the names that were declared since `n` (an earlier n_declared()) undeclared again.
     void forget_since(std::size_t n) { declared_.resize(n); }
     [[nodiscard]] std::size_t n_declared() const { return declared_.size(); }
@@ -56,17 +67,24 @@ public:
     void note_read(NameId name);
     /// Returns how many times `loop` was read.
     [[nodiscard]] int n_loop_reads() const { return n_loop_reads_; }
-    /// Sets the names of `result`, and which of them are read from the context.
-    void finish(Template& result) const;
+    /// Adds a name of an attribute, or a text, to Template::words.
+    void note_word(std::string_view word);
+    /// Sets the words and names of `result`, and which names are read from the context.
+    void finish(Template& result);
 
-    int loops = 0;   // number of loops around the current position, inside of the current macro
-    int macros = 0;  // number of macros around the current position
+    int loops = 0;  // number of loops around the current position, inside of the current macro
 
 private:
     struct Name {
         std::string text;
         bool is_read = false;           // read outside of macros
         bool is_read_by_macro = false;  // read inside a macro: counts only if the template never declares it
+    };
+    // How a macro uses kCaller, kKwargs and kVarargs, [0] to [2].
+    struct SpecialNames {
+        bool in_body = false;
+        std::array<bool, 3> is_read{};
+        std::array<bool, 3> is_set{};  // set in the body before it is read
     };
     void check_current();
     [[nodiscard]] bool is_declared(NameId name) const { return std::ranges::find(declared_, name) != declared_.end(); }
@@ -79,6 +97,8 @@ private:
     std::unordered_map<std::string, NameId> ids_;
     std::vector<NameId> declared_;  // names that are variables of the template at the current position
     int n_loop_reads_ = 0;
+    std::set<std::string, std::less<>> words_;
+    std::vector<SpecialNames> macros_;  // of the macros around the current position, the outermost first
 };
 
 enum class Conditional : std::uint8_t { Allowed, Forbidden };  // whether "a if b else c" may be read

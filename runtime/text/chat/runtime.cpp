@@ -58,6 +58,10 @@ void Runtime::too_deep() {
     fail("the template calls itself too deeply: {} levels", kMaxDepth);
 }
 
+std::string Object::shown() const {
+    return fmt::format("<{}>", type_name());
+}
+
 std::optional<Value> Object::attribute(Runtime& /*runtime*/, std::string_view /*name*/) {
     return std::nullopt;
 }

@@ -41,13 +41,16 @@ class Runtime;
 
 struct Arguments {
     std::vector<Value> positional;
-    std::vector<std::pair<std::string_view, Value>> named;  // names are views of the template
+    std::vector<std::pair<std::string_view, Value>> named;  // names are views of the template or of `star_star`
+    Value star_star{};                                      // dict of the arguments that ** gave
 };
 
 /// A value that can be called or has attributes of its own: a function, bound method, macro, loop or namespace.
 class Object : public Cell {
 public:
     [[nodiscard]] virtual std::string_view type_name() const = 0;
+    /// Returns its repr() in Python, without the address that Python gives for most objects.
+    [[nodiscard]] virtual std::string shown() const;
     /// Returns how deeply containers are nested in the values that the object refers to; 0 if there are none.
     [[nodiscard]] virtual int depth() const { return 0; }
     [[nodiscard]] virtual bool is_callable() const { return false; }

@@ -2,6 +2,7 @@
 // a list that can be read once.
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "runtime/text/chat/builtin.h"
 #include "runtime/text/chat/operators.h"
@@ -93,7 +94,7 @@ Value sort(Call& call) {
         for (const Path& path : by) key.push_back(comparable(call.runtime, path.of(call.runtime, item), call.truth(1)));
         keyed.push_back({call.runtime.list(std::move(key)), std::move(item)});
     }
-    return sorted(call, keyed, call.truth(0));
+    return sorted(call, keyed, call.integer(0, 0) != 0);
 }
 
 Value dict_sort(Call& call) {
@@ -106,7 +107,7 @@ Value dict_sort(Call& call) {
     for (const auto& [key, value] : call.self.dict().items())
         keyed.push_back({comparable(call.runtime, by == "key" ? key : value, call.truth(0)),
                          call.runtime.sequence(Kind::Tuple, {key, value})});
-    return sorted(call, keyed, call.truth(2));
+    return sorted(call, keyed, call.integer(2, 0) != 0);
 }
 
 template <bool wants_most>
@@ -120,6 +121,97 @@ Value extreme(Call& call) {
             best = {std::move(key), std::move(item)};
     }
     return best.key.is_missing() ? call.runtime.undefined("No aggregated item, sequence was empty.") : best.item;
+}
+
+Value group_by(Call& call) {
+    const Path path(call[0]);
+    const auto key_of = [&](const Value& item) {
+        return comparable(call.runtime, path.of(call.runtime, item, call[1]), call.truth(2));
+    };
+    std::vector<Value> items = to_items(call.runtime, call.self);
+    const Cell held = call.runtime.scratch<Keyed[3]>(items.size());
+    std::vector<Keyed> keyed;
+    keyed.reserve(items.size());
+    for (Value& item : items) {
+        Value key = key_of(item);
+        keyed.push_back({std::move(key), std::move(item)});
+    }
+    merge_sort(keyed, [&](const Keyed& a, const Keyed& b) { return less(call.runtime, a.key, b.key); });
+    std::vector<Value> groups;
+    for (std::size_t begin = 0, end = 0; begin < keyed.size(); begin = end) {
+        std::vector<Value> group;
+        for (; end < keyed.size() && (end == begin || equal(call.runtime, keyed[begin].key, keyed[end].key)); ++end)
+            group.push_back(keyed[end].item);
+        // The key as the first item has it, not in lower case.
+        Value key = path.of(call.runtime, group.front(), call[1]);
+        groups.push_back(call.runtime.sequence(Kind::Tuple, {std::move(key), call.runtime.list(std::move(group))}));
+        groups.back().sequence().is_group = true;
+    }
+    return call.runtime.list(std::move(groups));
+}
+
+Value sum(Call& call) {
+    const Path path(call[0]);
+    Value total = call.has(1) ? call[1] : Value(0);
+    if (total.is_text()) fail("sum() can't sum strings [use ''.join(seq) instead]");
+    for (Value& item : to_items(call.runtime, call.self))
+        total = arithmetic(call.runtime, Arithmetic::Add, total, path.of(call.runtime, std::move(item)));
+    return total;
+}
+
+// Returns `rows` as a generator of lists.
+Value rows_of(Call& call, std::vector<std::vector<Value>> rows) {
+    std::vector<Value> lists;
+    lists.reserve(rows.size());
+    for (std::vector<Value>& row : rows) lists.push_back(call.runtime.list(std::move(row)));
+    return generator(call, std::move(lists));
+}
+
+// Lists of `linecount` items each; the last one is filled up if there is a value to fill it with.
+Value batch(Call& call) {
+    // Jinja compares the count with the lengths, whatever its type.
+    const auto is_count = [&](std::size_t n) { return equal(call.runtime, Value(n), call[0]); };
+    std::vector<Value> items = to_items(call.runtime, call.self);
+    const Cell held = call.runtime.scratch<std::vector<Value>[3]>(items.size());
+    std::vector<std::vector<Value>> rows;
+    for (Value& item : items) {
+        // A count of 0 gives an empty list before the first item, and all items in one.
+        if (rows.empty() || is_count(rows.back().size())) {
+            if (rows.empty() && is_count(0)) rows.emplace_back();
+            rows.emplace_back();
+        }
+        rows.back().push_back(std::move(item));
+    }
+    if (!rows.empty() && call.has_some(1) && less(call.runtime, Value(rows.back().size()), call[0])) {
+        const std::int64_t wanted = call.integer(0, 0);
+        call.runtime.check_items(static_cast<std::size_t>(wanted));
+        call.runtime.spend(wanted);
+        rows.back().resize(static_cast<std::size_t>(wanted), call[1]);
+    }
+    return rows_of(call, std::move(rows));
+}
+
+// `slices` lists of about the same length, the longer ones first; the shorter ones are filled up if there is a value to
+// fill them with.
+Value slice(Call& call) {
+    const std::int64_t n_rows = call.integer(0, 0);
+    std::vector<Value> items = to_items(call.runtime, call.self);
+    if (n_rows == 0) fail("integer division or modulo by zero");
+    if (n_rows < 0) return generator(call, {});
+    call.runtime.check_items(static_cast<std::size_t>(n_rows));
+    call.runtime.spend(n_rows);
+    const Cell held = call.runtime.scratch<std::vector<Value>[3]>(static_cast<std::size_t>(n_rows));
+    const std::int64_t length = std::ssize(items) / n_rows;
+    const std::int64_t n_longer = std::ssize(items) % n_rows;
+    std::vector<std::vector<Value>> rows(static_cast<std::size_t>(n_rows));
+    auto next = items.begin();
+    for (std::int64_t i = 0; i < n_rows; ++i) {
+        const auto end = next + length + (i < n_longer ? 1 : 0);
+        rows[static_cast<std::size_t>(i)].assign(std::move_iterator(next), std::move_iterator(end));
+        if (call.has_some(1) && i >= n_longer) rows[static_cast<std::size_t>(i)].push_back(call[1]);
+        next = end;
+    }
+    return rows_of(call, std::move(rows));
 }
 
 Value unique(Call& call) {
@@ -281,10 +373,12 @@ constexpr std::array<Builtin, 8> kOfDict = {{
 constexpr std::array<Builtin, 8> kOfList = {{change("append"), change("clear"), change("extend"), change("insert"),
                                              change("pop"), change("remove"), change("reverse"), change("sort")}};
 
-constexpr std::array<Builtin, 18> kFilters = {{
+constexpr std::array<Builtin, 22> kFilters = {{
+    {"batch", batch, {"linecount", "fill_with"}, 1},
     {"count", length},
     {"dictsort", dict_sort, {"case_sensitive", "by", "reverse"}},
     {"first", first},
+    {"groupby", group_by, {"attribute", "default", "case_sensitive"}, 1},
     {"items", items},
     {"join", join, {"d", "attribute"}},
     {"last", last},
@@ -298,7 +392,9 @@ constexpr std::array<Builtin, 18> kFilters = {{
     {"reverse", reverse},
     {"select", chosen<true, false>, {}, kAnything},
     {"selectattr", chosen<true, true>, {}, kAnything},
+    {"slice", slice, {"slices", "fill_with"}, 1},
     {"sort", sort, {"reverse", "case_sensitive", "attribute"}},
+    {"sum", sum, {"attribute", "start"}},
     {"unique", unique, {"case_sensitive", "attribute"}},
 }};
 

@@ -67,7 +67,8 @@ public:
             case Kind::Undefined:
                 return out_.append("Undefined");
             default:
-                return out_.append(fmt::format("<{}>", type_name(value)));
+                return out_.append(value.is(Kind::Object) ? value.object().shown()
+                                                          : fmt::format("<{}>", type_name(value)));
         }
     }
 

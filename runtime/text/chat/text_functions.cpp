@@ -22,14 +22,16 @@ Value spelt(Call& call) {
     return method(call);
 }
 
-// Returns the text with each character mapped to the case that `choose`(code point) returns.
+// Returns the text with each character mapped to the case that `choose`(code point, its first byte) returns.
+// `word_begin`: as in append_mapped(); `choose` may move it.
 template <typename Choose>
-Value mapped(Call& call, Choose choose) {
+Value mapped(Call& call, Choose choose, const std::size_t& word_begin = 0) {
     call.runtime.spend_chars(2 * call.self.view().size());
     TextBuilder out = call.runtime.builder();
     for (std::size_t at = 0; at < call.self.view().size();) {
         const Char c = first_char(call.self.view().substr(at));
-        append_mapped(out, call.self.text().marked, {at, at + c.bytes.size()}, choose(c.code));
+        const LetterCase to = choose(c.code, at);
+        append_mapped(out, call.self.text().marked, {at, at + c.bytes.size()}, to, word_begin);
         at += c.bytes.size();
     }
     return call.runtime.text(out);
@@ -37,32 +39,38 @@ Value mapped(Call& call, Choose choose) {
 
 template <LetterCase to>
 Value to_case(Call& call) {
-    return mapped(call, [](char32_t) { return to; });
+    return mapped(call, [](char32_t, std::size_t) { return to; });
 }
 
 Value capitalize(Call& call) {
     bool is_first = true;
-    return mapped(call,
-                  [&](char32_t) { return std::exchange(is_first, false) ? LetterCase::Title : LetterCase::Lower; });
+    return mapped(call, [&](char32_t, std::size_t) {
+        return std::exchange(is_first, false) ? LetterCase::Title : LetterCase::Lower;
+    });
 }
 
 // The method title(): a letter after a character that is not a letter begins a word.
 Value title(Call& call) {
     bool in_word = false;
-    return mapped(call, [&](char32_t code) {
+    return mapped(call, [&](char32_t code, std::size_t) {
         return std::exchange(in_word, is_lower(code) || is_upper(code)) ? LetterCase::Lower : LetterCase::Title;
     });
 }
 
-// The filter title: a character after one of [-\s({\[<] begins a word.
+// The filter title: a character after one of [-\s({\[<] begins a word. Jinja maps the rest of a word on its own.
 Value title_words(Call& call) {
     bool in_word = false;
+    std::int64_t n_in_word = 0;  // characters of the word before this one
+    std::size_t rest_begin = 0;
     call.self = to_text(call.runtime, call.self);
-    return mapped(call, [&](char32_t code) {
+    const auto choose = [&](char32_t code, std::size_t at) {
         const bool separates =
             code == '-' || code == '(' || code == '{' || code == '[' || code == '<' || is_space(code);
+        n_in_word = in_word ? n_in_word + 1 : 0;
+        if (n_in_word <= 1) rest_begin = at;
         return std::exchange(in_word, !separates) ? LetterCase::Lower : LetterCase::Upper;
-    });
+    };
+    return mapped(call, choose, rest_begin);
 }
 
 // Removes characters from the given ends: those in the first argument, or white space if there is none.
@@ -76,6 +84,7 @@ Value strip(Call& call) {
             if (take_char(chars).bytes == c.bytes) return true;
         return false;
     };
+    if (call.has_some(0)) static_cast<void>(call.text(0));
     const TextSpan span = call.has_some(0) ? stripped(text, ends, is_given) : stripped(text, ends);
     const std::size_t gone = text.size() - (span.end - span.begin);
     call.runtime.spend_chars(gone);
@@ -264,6 +273,47 @@ Value indent(Call& call) {
     return call.runtime.text(out);
 }
 
+// The text in the middle of `width` characters; of an odd number of spaces, the left side has one more if `width` is
+// odd.
+Value center(Call& call) {
+    call.self = to_text(call.runtime, call.self);
+    const std::int64_t width = call.integer(0, 80);
+    call.runtime.spend_chars(call.self.view().size());
+    const std::int64_t n_chars = count_chars(call.self.view());
+    if (n_chars >= width) return call.self;
+    const std::int64_t spaces = width - n_chars;
+    const std::int64_t left = spaces / 2 + (spaces & width & 1);
+    TextBuilder out = call.runtime.builder();
+    out.repeat(left, {" ", {}});
+    out.append(call.self.text().marked);
+    out.repeat(spaces - left, {" ", {}});
+    return call.runtime.text(out);
+}
+
+// The filter truncate: cuts at the last space before `length` characters, or there if killwords is true, and appends
+// `end`. A text that is longer by at most `leeway` stays whole.
+Value truncate(Call& call) {
+    constexpr std::int64_t kLeeway = 5;
+    const std::int64_t length = call.integer(0, 255);
+    const Value end = call.has(2) ? call[2] : Value("...");
+    if (!end.is_text()) fail("truncate() argument end must be str, not {}", type_name(end));
+    const std::int64_t leeway = call.has_some(3) ? call.integer(3, 0) : kLeeway;
+    const std::int64_t n_end = count_chars(end.view());
+    if (length < n_end) fail("expected length >= {}, got {}", n_end, length);
+    if (leeway < 0) fail("expected leeway >= 0, got {}", leeway);
+    const std::optional<std::int64_t> size = length_of(call.runtime, call.self);
+    if (!size) fail("object of type '{}' has no len()", type_name(call.self));
+    if (*size - length <= leeway) return call.self;
+    if (!call.self.is_text()) fail("truncate() of what is no text: {}", type_name(call.self));
+    const std::string_view text = call.self.view();
+    std::size_t stop = byte_offset(text, length - n_end);
+    if (!call.truth(1)) stop = std::min(stop, text.substr(0, stop).rfind(' '));
+    TextBuilder out = call.runtime.builder();
+    out.append(call.self.text().marked, {0, stop});
+    out.append(end.text().marked);
+    return call.runtime.text(out);
+}
+
 Value string(Call& call) {
     return to_text(call.runtime, call.self);
 }
@@ -289,8 +339,9 @@ constexpr std::array<Builtin, 13> kMethods = {{
     {"upper", to_case<LetterCase::Upper>},
 }};
 
-constexpr std::array<Builtin, 9> kFilters = {{
+constexpr std::array<Builtin, 11> kFilters = {{
     {"capitalize", spelt<capitalize>},
+    {"center", center, {"width"}},
     {"indent", indent, {"width", "first", "blank"}},
     {"lower", spelt<to_case<LetterCase::Lower>>},
     {"replace", replace_spelt, {"old", "new", "count"}, 2},
@@ -298,6 +349,7 @@ constexpr std::array<Builtin, 9> kFilters = {{
     {"string", string},
     {"title", title_words},
     {"trim", spelt<strip<Ends::Both>>, {"chars"}},
+    {"truncate", truncate, {"length", "killwords", "end", "leeway"}},
     {"upper", spelt<to_case<LetterCase::Upper>>},
 }};
 

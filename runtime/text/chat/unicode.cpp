@@ -118,7 +118,7 @@ bool is_upper(char32_t code) {
     return category(code) == UTF8PROC_CATEGORY_LU;
 }
 
-void append_mapped(TextBuilder& out, const MarkedText& text, TextSpan part, LetterCase to) {
+void append_mapped(TextBuilder& out, const MarkedText& text, TextSpan part, LetterCase to, std::size_t word_begin) {
     const std::string_view all = text.bytes;
     std::string mapped;
     for (std::size_t at = part.begin; at < part.end;) {
@@ -127,7 +127,7 @@ void append_mapped(TextBuilder& out, const MarkedText& text, TextSpan part, Lett
         if (c.is_broken())
             mapped = c.bytes;
         else
-            map_char(mapped, c, all.substr(0, at), all.substr(at + c.bytes.size()), to);
+            map_char(mapped, c, all.substr(word_begin, at - word_begin), all.substr(at + c.bytes.size()), to);
         out.append(mapped, text.origin_at(at));
         at += c.bytes.size();
     }

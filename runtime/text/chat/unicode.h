@@ -38,8 +38,9 @@ Char take_char(std::string_view& text);
 
 enum class LetterCase : std::uint8_t { Upper, Lower, Title };
 /// Appends the bytes `part` of `text` with each character mapped to the case `to` (full mappings, as str.upper(),
-/// str.lower() and str.title() have them). A mapped character gets the mark of the character that it comes from.
-void append_mapped(TextBuilder& out, const MarkedText& text, TextSpan part, LetterCase to);
+/// str.lower() and str.title() have them), as if the text began at byte `word_begin`: what stands before a capital
+/// sigma decides its small form. A mapped character gets the mark of the character that it comes from.
+void append_mapped(TextBuilder& out, const MarkedText& text, TextSpan part, LetterCase to, std::size_t word_begin = 0);
 
 enum class Ends : std::uint8_t { Left, Right, Both };
 /// Return the part of `text` without white space at the given ends, or without characters for which `goes`(character)

@@ -163,6 +163,7 @@ struct Sequence {
     std::string shown;       // of a Range: its repr() in Python
     std::size_t n_read = 0;  // of a Generator: number of items read
     bool is_key = false;     // of a Tuple: all items can be keys of a dict
+    bool is_group = false;   // of a Tuple: a group of the filter groupby, with the attributes grouper and list
 };
 
 /// A dict in insertion order. Keys are texts, numbers, none, objects and tuples of them; 1, 1.0 and true are the same

@@ -68,16 +68,99 @@ Value integer(Call& call) {
     return Value(*whole);
 }
 
+Value real(Call& call) {
+    const Value& value = call.self;
+    refuse_undefined(value);
+    if (value.is_number()) return Value(value.real());
+    std::optional<double> number;
+    if (value.is_text() || value.is(Kind::LongInt)) {
+        call.runtime.spend_chars(value.view().size());
+        number = parse_float(value.view());
+    }
+    if (number && value.is(Kind::LongInt) && std::isinf(*number)) fail("int too large to convert to float");
+    return number ? Value(*number) : call.has(0) ? call[0] : Value(0.0);
+}
+
+Value absolute(Call& call) {
+    const Value& value = call.self;
+    if (!value.is_number()) fail("bad operand type for abs(): '{}'", type_name(value));
+    if (value.is(Kind::Float)) return Value(std::fabs(value.real()));
+    return value.integer() < 0 ? calculate(Arithmetic::Subtract, Value(0), value) : Value(value.integer());
+}
+
+// Returns `number` rounded to `digits` decimal places, ties to even, as Python's round() does: judged by the exact
+// value of the number, not by the product with a power of ten.
+double rounded(double number, std::int64_t digits) {
+    constexpr std::int64_t kMostDigits = 323, kFewestDigits = -308;  // beyond them nothing or everything is rounded off
+    if (!std::isfinite(number) || number == 0.0 || digits > kMostDigits) return number;
+    if (digits < kFewestDigits) return std::copysign(0.0, number);
+    // fmt writes correctly rounded digits.
+    if (digits >= 0) return *parse_float(fmt::format("{:.{}f}", number, digits));
+    // The exponent is that of the first digit.
+    const std::string first = fmt::format("{:.17e}", number);
+    const std::int64_t exponent = *parse_int(first.substr(first.find('e') + 1));
+    const std::int64_t significant = exponent + 1 + digits;
+    if (significant > 0) return *parse_float(fmt::format("{:.{}e}", number, significant - 1));
+    const double unit = *parse_float(fmt::format("1e{}", -digits));
+    return std::copysign(significant == 0 && std::fabs(number) > unit / 2 ? unit : 0.0, number);
+}
+
+// Returns `number` rounded to a multiple of 10^-digits, ties to even.
+std::int64_t rounded(std::int64_t number, std::int64_t digits) {
+    if (digits >= 0) return number;
+    std::int64_t unit = 1;
+    for (std::int64_t i = digits; i < 0; ++i)
+        if (__builtin_mul_overflow(unit, 10, &unit)) return 0;  // more than twice any number of 64 bits
+    std::int64_t rest = number % unit;
+    if (rest < 0) rest += unit;
+    std::int64_t result = number - rest;
+    const bool up = rest > unit - rest || (rest == unit - rest && (result / unit) % 2 != 0);
+    if (__builtin_sub_overflow(number, rest, &result) || (up && __builtin_add_overflow(result, unit, &result)))
+        fail("an integer leaves 64 bits, which is as large as they go here");
+    return result;
+}
+
+Value round(Call& call) {
+    constexpr std::int64_t kMostPlaces = 22;  // 10^22 is the largest power of ten that a double has exactly
+    const std::string_view method = call.has(1) ? call.text(1).bytes() : "common";
+    if (method != "common" && method != "ceil" && method != "floor") fail("method must be common, ceil or floor");
+    const bool is_whole = call[0].is(Kind::Float) && method != "common" && exact_integer(call[0].real());
+    const std::int64_t digits = is_whole ? *exact_integer(call[0].real()) : call.integer(0, 0);
+    refuse_undefined(call.self);
+    if (!call.self.is_number()) fail("type {} doesn't define __round__ method", type_name(call.self));
+    if (method == "common")
+        return call.self.is_integral() ? Value(rounded(call.self.integer(), digits))
+                                       : Value(rounded(call.self.real(), digits));
+    if (digits > kMostPlaces || digits < -kMostPlaces)
+        fail("round() to {} places by '{}' is not served in chat templates", digits, method);
+    const double power = std::pow(10.0, static_cast<double>(std::abs(digits)));
+    const double factor = digits < 0 ? 1.0 / power : power;
+    const double scaled = call.self.real() * factor;
+    if (!std::isfinite(scaled)) fail("cannot convert float {} to integer", float_text(scaled));
+    return Value((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / factor);
+}
+
+Value attribute_only(Call& call) {
+    refuse_undefined(call.self);
+    const std::string_view name = call.text(0).bytes();
+    if (auto value = own_attribute(call.runtime, call.self, name)) return std::move(*value);
+    return call.runtime.undefined({Undefined::Of::Attribute, std::string(name), type_name(call.self)});
+}
+
 Value otherwise(Call& call) {
     const bool is_there = call.truth(1) ? is_true(call.self) : !call.self.is_undefined();
     return is_there ? call.self : call.has(0) ? call[0] : Value("");
 }
 
-constexpr std::array<Builtin, 5> kFilters = {{
+constexpr std::array<Builtin, 9> kFilters = {{
+    {"abs", absolute},
+    {"attr", attribute_only, {"name"}, 1},
     {"d", otherwise, {"default_value", "boolean"}},
     {"default", otherwise, {"default_value", "boolean"}},
+    {"float", real, {"default"}},
     {"from_json", from_json},
     {"int", integer, {"default"}},
+    {"round", round, {"precision", "method"}},
     {"tojson", to_json, {"ensure_ascii", "indent", "separators", "sort_keys"}},
 }};
 
@@ -91,20 +174,85 @@ Value is_bool(Call& call) {
     return Value(call.self.is(Kind::Bool) && call.self.truth() == wanted);
 }
 
-constexpr std::array<Builtin, 12> kTests = {{
-    {"boolean", is_kind<Kind::Bool>},
-    {"defined", [](Call& call) { return Value(!call.self.is_undefined()); }},
-    {"equalto", [](Call& call) { return Value(equal(call.runtime, call.self, call[0])); }, {"_"}, 1},
-    {"false", is_bool<false>},
-    {"iterable", [](Call& call) { return Value(call.self.is_iterable()); }},
-    {"mapping", is_kind<Kind::Dict>},
-    {"none", is_kind<Kind::None>},
-    {"number", is_kind<Kind::Int, Kind::LongInt, Kind::Float, Kind::Bool>},
-    {"sequence", is_kind<Kind::Text, Kind::List, Kind::Tuple, Kind::Range, Kind::Dict, Kind::Undefined>},
-    {"string", is_kind<Kind::Text>},
-    {"true", is_bool<true>},
-    {"undefined", is_kind<Kind::Undefined>},
-}};
+template <Comparison comparison>
+constexpr Builtin compares(std::string_view name) {
+    return {name, [](Call& call) { return Value(compare(call.runtime, comparison, call.self, call[0])); }, {"_"}, 1};
+}
+
+// Returns self % divisor == rest.
+Value leaves(Call& call, const Value& divisor, std::int64_t rest) {
+    const Value found = arithmetic(call.runtime, Arithmetic::Modulo, call.self, divisor);
+    return Value(equal(call.runtime, found, Value(rest)));
+}
+
+// Python's `is`. Which texts and numbers are the same object there depends on how Python keeps them.
+Value same_as(Call& call) {
+    const Value& a = call.self;
+    const Value& b = call[0];
+    const auto depends = [](const Value& value) {
+        return value.is_text() || (value.is_number() && !value.is(Kind::Bool));
+    };
+    if (a.kind() == b.kind() && depends(a)) fail("'sameas' of two values of type {} is not served", type_name(a));
+    if (a.is(Kind::Bool) && b.is(Kind::Bool)) return Value(a.truth() == b.truth());
+    return Value((a.is_none() && b.is_none()) || a.is_same_cell(b));
+}
+
+// str.islower() or str.isupper() of any value: some letter has the case `wanted`, and none the other one.
+Value has_case(Call& call, bool (*is_wanted)(char32_t), bool (*is_other)(char32_t)) {
+    const Value text = to_text(call.runtime, call.self);
+    call.runtime.spend_chars(text.view().size());
+    bool found = false;
+    for (std::string_view rest = text.view(); !rest.empty();) {
+        const char32_t code = take_char(rest).code;
+        if (is_other(code)) return Value(false);
+        found = found || is_wanted(code);
+    }
+    return Value(found);
+}
+
+constexpr std::array kTests = {
+    compares<Comparison::NotEqual>("!="),
+    compares<Comparison::Less>("<"),
+    compares<Comparison::LessOrEqual>("<="),
+    compares<Comparison::Equal>("=="),
+    compares<Comparison::Greater>(">"),
+    compares<Comparison::GreaterOrEqual>(">="),
+    Builtin{"boolean", is_kind<Kind::Bool>},
+    Builtin{"callable",
+            [](Call& call) {
+                // An undefined value can be called, which fails.
+                return Value(call.self.is_undefined() ||
+                             (call.self.is(Kind::Object) && call.self.object().is_callable()));
+            }},
+    Builtin{"defined", [](Call& call) { return Value(!call.self.is_undefined()); }},
+    Builtin{"divisibleby", [](Call& call) { return leaves(call, call[0], 0); }, {"num"}, 1},
+    compares<Comparison::Equal>("eq"),
+    compares<Comparison::Equal>("equalto"),
+    Builtin{"even", [](Call& call) { return leaves(call, Value(2), 0); }},
+    Builtin{"false", is_bool<false>},
+    Builtin{"float", is_kind<Kind::Float>},
+    compares<Comparison::GreaterOrEqual>("ge"),
+    compares<Comparison::Greater>("greaterthan"),
+    compares<Comparison::Greater>("gt"),
+    compares<Comparison::In>("in"),
+    Builtin{"integer", is_kind<Kind::Int, Kind::LongInt>},
+    Builtin{"iterable", [](Call& call) { return Value(call.self.is_iterable()); }},
+    compares<Comparison::LessOrEqual>("le"),
+    compares<Comparison::Less>("lessthan"),
+    Builtin{"lower", [](Call& call) { return has_case(call, is_lower, is_upper); }},
+    compares<Comparison::Less>("lt"),
+    Builtin{"mapping", is_kind<Kind::Dict>},
+    compares<Comparison::NotEqual>("ne"),
+    Builtin{"none", is_kind<Kind::None>},
+    Builtin{"number", is_kind<Kind::Int, Kind::LongInt, Kind::Float, Kind::Bool>},
+    Builtin{"odd", [](Call& call) { return leaves(call, Value(2), 1); }},
+    Builtin{"sameas", same_as, {"other"}, 1},
+    Builtin{"sequence", is_kind<Kind::Text, Kind::List, Kind::Tuple, Kind::Range, Kind::Dict, Kind::Undefined>},
+    Builtin{"string", is_kind<Kind::Text>},
+    Builtin{"true", is_bool<true>},
+    Builtin{"undefined", is_kind<Kind::Undefined>},
+    Builtin{"upper", [](Call& call) { return has_case(call, is_upper, is_lower); }},
+};
 
 Value range(Call& call) {
     const bool has_start = call.has(1);

@@ -139,10 +139,10 @@ private:
             throw FieldError(field + ".function_call", "is not served; use tool_calls");
         Turn turn{.role = "assistant", .content = content_text(fields, field, true)};
         for (const std::string_view key : {"reasoning_content", "reasoning", "thinking"})
-            if (const TemplateValue* text = find_field(fields, key);
-                text != nullptr && text->is_text() && !turn.reasoning)
-                turn.reasoning = std::string(text->view());
-        if (turn.reasoning) turn.more.set("reasoning_content", TemplateValue::said(*turn.reasoning));
+            if (const TemplateValue* text = find_field(fields, key); text != nullptr && text->is_text()) {
+                if (!turn.reasoning) turn.reasoning = std::string(text->view());
+                turn.more.set(key, TemplateValue::said(std::string(text->view())));
+            }
         if (const TemplateValue* calls = find_field(fields, "tool_calls")) {
             if (!calls->is(Kind::List)) throw FieldError(field + ".tool_calls", "must be a list");
             if (!calls->items().empty()) refuse_without_template(field + ".tool_calls");

@@ -116,12 +116,10 @@ IndexedVocabulary read_tokens(const PlainVocabulary& source, std::vector<AddedTo
     for (std::size_t i = 0; i < n; ++i) {
         const auto id = static_cast<TokenId>(i);
         const std::string& spelling = source.tokens[i];
-        TokenKind kind = source.types.empty() ? TokenKind::Normal : kind_of_type(source.types[i], i, kName);
+        const TokenKind kind = source.types.empty() ? TokenKind::Normal : kind_of_type(source.types[i], i, kName);
         if (spelling.empty()) throw FormatError(fmt::format("{}: token {} is empty", kName, i));
         bytes.clear();
         const bool is_spelt = append_from_alphabet(spelling, bytes);
-        // Some programs that write GGUF files give the tokens of single bytes the type "user defined".
-        if (kind == TokenKind::UserDefined && bytes.size() == 1) kind = TokenKind::Normal;
         tokens.set(id, spelling, kind, kName);
         vocabulary.index.insert(spelling, id, [&](TokenId other) { return tokens.spelling(other); });
         if (kind == TokenKind::Control || kind == TokenKind::UserDefined) {

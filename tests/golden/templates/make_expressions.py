@@ -33,21 +33,30 @@ METHODS = [("upper", 0), ("lower", 0), ("title", 0), ("capitalize", 0), ("strip"
 FILTERS = [("upper", 0), ("lower", 0), ("title", 0), ("capitalize", 0), ("trim", 1), ("length", 0), ("count", 0), ("list", 0),
            ("first", 0), ("last", 0), ("join", 2), ("sort", 3), ("unique", 2), ("min", 2), ("max", 2),
            ("default", 2), ("d", 1), ("replace", 3), ("string", 0), ("int", 1), ("tojson", 0),
-           ("items", 0), ("dictsort", 3), ("indent", 3)]
+           ("items", 0), ("dictsort", 3), ("indent", 3), ("float", 1), ("abs", 0), ("round", 1), ("sum", 2), ("truncate", 2),
+           ("center", 1), ("groupby", 1), ("batch", 2), ("slice", 2), ("attr", 1)]
 LAZY = ["map('upper')", "map('string')", "map('int')", "map(attribute='k')", "map(attribute='v', default=0)", "map('default', 1)",
         "map('replace', 'a', 'z')", "select", "select('string')", "select('equalto', 1)", "select('iterable')",
         "reject('none')", "reject", "selectattr('k')", "selectattr('v', 'equalto', 1)", "selectattr('k', 'equalto', 'x')",
-        "rejectattr('nope')", "map('length')", "map('first')", "map", "select('nosuch')"]
-GENERATORS = ("items", "unique")  # their own text is an address
+        "rejectattr('nope')", "map('length')", "map('first')", "map", "select('nosuch')", "map('float')", "map('abs')",
+        "map('round', 1)", "select('>', 1)", "select('in', xs)", "select('integer')", "selectattr('v', 'ge', 2)",
+        "groupby('k')", "groupby('v')|map(attribute='list')", "groupby('k')|map(attribute='grouper')", "batch(2)", "slice(2, 0)"]
+GENERATORS = ("items", "unique", "batch", "slice")  # their own text is an address
 NAMED = {"sort": ["reverse=true", "case_sensitive=true", "attribute='k'", "attribute='v,k'"], "tojson": ["indent=2", "sort_keys=true",
          "ensure_ascii=true", "separators=(',', ':')", "indent=none"], "join": ["attribute='k'", "d='-'"],
          "unique": ["attribute='k'", "case_sensitive=true"], "min": ["attribute='v'"], "max": ["attribute='v'"],
          "dictsort": ["by='value'", "reverse=true", "case_sensitive=true"], "default": ["boolean=true", "default_value=3"],
          "indent": ["first=true", "blank=true", "width=1"],
          "int": ["default=9"],
-         "trim": ["chars='a'"]}
+         "trim": ["chars='a'"], "float": ["default=none"], "sum": ["attribute='v'", "start=2.5", "start=[]"],
+         "round": ["method='ceil'", "1, 'floor'", "-1", "precision=2", "1, method='ceil'"],
+         "truncate": ["5", "7, true", "9, end='-'", "3, leeway=0", "length=4, killwords=true, end=''"],
+         "groupby": ["'k'", "'v'", "attribute='k', case_sensitive=true", "'z', default=7", "0"],
+         "batch": ["2", "3, 'x'", "linecount=2, fill_with=none"], "slice": ["2", "3, 'x'", "slices=5"], "center": ["width=11"]}
 TESTS = ["defined", "undefined", "none", "string", "number", "boolean", "true", "false", "mapping", "iterable",
-         "sequence", "equalto 1", "equalto 'a'", "equalto s", "equalto(xs)", "equalto none"]
+         "sequence", "equalto 1", "equalto 'a'", "equalto s", "equalto(xs)", "equalto none", "eq 1", "ne 'a'", "gt 1", "ge n",
+         "lt 2.5", "le s", "greaterthan(1)", "lessthan 3", "in xs", "in s", "in d", "in (1, 2)", "odd", "even", "divisibleby 2",
+         "divisibleby(0)", "integer", "float", "lower", "upper", "callable", "sameas true", "sameas none"]
 
 
 class Generator:

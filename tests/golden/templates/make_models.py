@@ -34,11 +34,12 @@ def hashed(text):
     return f"{value >> 32 ^ value & 0xFFFFFFFF:08x}"
 
 
-def with_reasoning_names(message):
-    """As chat_template.cpp prepares it: reasoning stands under the name that each template reads."""
-    if "reasoning_content" not in message:
+def with_reasoning_names(source, message):
+    """As chat_template.cpp prepares it: reasoning stands under the name that the template reads."""
+    reads = {name for name in ("reasoning_content", "thinking") if re.search(rf"\.{name}\b|['\"]{name}['\"]", source)}
+    if "reasoning_content" not in message or "reasoning_content" in reads:
         return message
-    return {"thinking": message["reasoning_content"], **message}
+    return {**message, **{name: message["reasoning_content"] for name in reads}}
 
 
 def families():
@@ -49,7 +50,7 @@ def families():
 
 
 def renderings(source, talk):
-    talk = [with_reasoning_names(message) for message in talk]
+    talk = [with_reasoning_names(source, message) for message in talk]
     for tools in TOOLS.values():
         for options in OPTIONS.values():
             yield outcome(oracle.render(source, talk, tools, **{**TOKENS, **options}))
