@@ -86,8 +86,10 @@ TEST(VariedOnCards, LogitsAreNearThoseOfTheCpu) {
                 error += std::pow(static_cast<double>(card.logits[i]) - static_cast<double>(cpu.logits[i]), 2);
                 size += std::pow(static_cast<double>(cpu.logits[i]), 2);
             }
-            // Rounding of F16 and Q8 rows may fall otherwise for a number between two codes.
-            EXPECT_LT(error / size, kv_dtype == DType::F32 ? 1e-9 : 1e-5) << dtype_name(kv_dtype) << " " << head_norms;
+            // A number in the middle between two codes of F16 or Q8 may be rounded to the other one; in the layers
+            // above, so are more. A wrong detail gives 1e-2 and up.
+            const double bound = kv_dtype == DType::F32 ? 1e-9 : kv_dtype == DType::F16 ? 1e-5 : 5e-4;
+            EXPECT_LT(error / size, bound) << dtype_name(kv_dtype) << " " << head_norms;
         }
     }
 }

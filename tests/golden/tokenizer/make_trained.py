@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Small vocabularies of our own, one for every way that text can take to its ids, and what the original packages make of it.
 
-    python3 make_trained.py train TEXT        trains trained/*; TEXT is any English text of a few hundred kilobytes
-    python3 make_trained.py golden            writes trained/*.txt from trained/*
+    python3 make_trained.py train TEXT [NAME] trains trained/*; TEXT is any English text of a few hundred kilobytes
+    python3 make_trained.py golden [NAME]     writes trained/*.txt from trained/*
     python3 make_trained.py published DIR     writes published_*.txt for the published vocabularies under DIR
     python3 make_trained.py corpus DIR        writes seeds of the fuzz targets under DIR: the same files, made small
 
@@ -27,6 +27,7 @@ GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
           r"|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace("{1,3}", "")
+QWEN35 = QWEN2.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r" ?[^\s\p{L}\p{N}]", r" ?[^\s\p{L}\p{M}\p{N}]")
 CL100K = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
           r"|\s+(?!\S)|\s")
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -91,6 +92,12 @@ def tokenizers_to_train():
 
     qwen2, trainer = byte_bpe(bytes_behind(split(QWEN2)), normalizers.NFC())
     yield "qwen2", qwen2, trainer, [AddedToken("<|im_end|>", special=True), AddedToken("\u00e9\u0301", normalized=True)]
+
+    qwen35, trainer = byte_bpe(bytes_behind(split(QWEN35)), normalizers.NFC())
+    yield "qwen35", qwen35, trainer, [AddedToken("<|im_end|>", special=True), AddedToken("<think>", special=False)]
+
+    o200k, trainer = byte_bpe(bytes_behind(split(O200K)))
+    yield "o200k", o200k, trainer, [AddedToken("<|end|>", special=True), AddedToken("<|user|>", special=True)]
 
     coder, trainer = byte_bpe(bytes_behind(
         split("[\r\n]"), split(r"\s?\p{L}+"), split(r"\s?\p{P}+"), split("[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"),
@@ -175,9 +182,13 @@ def post_processor(name, tokenizer):
             "special_tokens": ids}
 
 
-def train_tokenizers(lines):
+def train_tokenizers(lines, wanted=()):
     for name, tokenizer, trainer, added in tokenizers_to_train():
-        tokenizer.train_from_iterator(lines, trainer)
+        if wanted and name not in wanted:
+            continue
+        # So many that letters are merged with the marks after them.
+        marked = ["\u0939\u093f\u0928\u094d\u0926\u0940 \u0926\u0947\u0935 \u0926\u093f\u0928"] * 2000
+        tokenizer.train_from_iterator(lines + marked if name == "qwen35" else lines, trainer)
         tokenizer.add_tokens([token for token in added if not token.special])
         tokenizer.add_special_tokens([token for token in added if token.special])
         data = json.loads(tokenizer.to_str())
@@ -291,15 +302,19 @@ def tiktoken_encoding(path, pattern):
     return tiktoken.Encoding("golden", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
 
 
-def golden():
+def golden(wanted=()):
     import sentencepiece
     from tokenizers import Tokenizer
     texts = random_texts(N_TEXTS)
     for path in sorted(TRAINED.glob("*.json")):
+        if wanted and path.stem not in wanted:
+            continue
         tokenizer = Tokenizer.from_file(str(path))
         contents = [token["content"] for token in json.loads(path.read_text())["added_tokens"]]
         mixed = with_spellings(texts, contents)
         write_golden(path.with_suffix(".txt"), mixed, *encode_json(tokenizer, mixed))
+    if wanted:
+        return
     for path in sorted(TRAINED.glob("*.model")):
         processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
         write_golden(path.with_suffix(".txt"), texts, [processor.encode(text) for text in texts])
@@ -344,6 +359,7 @@ PRE_TOKENIZERS = {
     "deepseek-v3": [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", DEEPSEEK3],
     "gpt-4o": [O200K], "bloom": [BLOOM], "viking": [BLOOM, r"\p{N}"], "bailingmoe": [BAILING], "seed-coder": [SEED],
     "llama-bpe": [LLAMA3], "llama3": [LLAMA3], "tekken": [TEKKEN],
+    "qwen35": [QWEN35], "minimax-m2": [O200K], "smaug-bpe": [LLAMA3], "glm4": [LLAMA3],
 }
 WHOLE_WORDS = {"llama-bpe", "llama3", "tekken"}
 
@@ -355,7 +371,7 @@ def write_pre_tokenizers(texts):
         data = json.loads((TRAINED / "gpt2.json").read_text())
         data["model"]["ignore_merges"] = name in WHOLE_WORDS
         tokenizer = Tokenizer.from_str(json.dumps(data))
-        if name == "qwen2":
+        if name in ("qwen2", "qwen35"):
             tokenizer.normalizer = normalizers.NFC()
         steps = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps + [byte_level(pre_tokenizers, False)])
@@ -421,11 +437,12 @@ def main():
     TRAINED.mkdir(exist_ok=True)
     if sys.argv[1] == "train":
         lines = training_lines(sys.argv[2])
-        train_tokenizers(lines)
-        train_sentencepiece(lines)
-        train_ranks()
+        train_tokenizers(lines, sys.argv[3:])
+        if not sys.argv[3:]:
+            train_sentencepiece(lines)
+            train_ranks()
     elif sys.argv[1] == "golden":
-        golden()
+        golden(sys.argv[2:])
     elif sys.argv[1] == "corpus":
         corpus(Path(sys.argv[2]))
     else:
