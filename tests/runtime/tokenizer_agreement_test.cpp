@@ -2,10 +2,12 @@
 // every way that text takes (tests/golden/tokenizer/make_trained.py), on 20,000 random texts each, by the hash of all
 // ids; the first texts stand beside it with their ids, to show what differs. Published vocabularies too, where they are
 // found.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -99,9 +101,9 @@ TEST_P(TokenizerJsonAgreement, GivesTheIdsOfTheTokenizersPackage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Trained, TokenizerJsonAgreement,
-                         testing::Values("bloom", "deepseek_coder", "falcon", "gemma", "gemma4", "gpt2", "llama2", "llama3",
-                                         "metaspace", "odd_steps", "prefix_space", "qwen2", "starcoder", "tekken",
-                                         "unigram", "unigram_bytes", "unigram_rules", "words"),
+                         testing::Values("bloom", "deepseek_coder", "falcon", "gemma", "gemma4", "gpt2", "llama2",
+                                         "llama3", "metaspace", "odd_steps", "o200k", "prefix_space", "qwen2", "qwen35",
+                                         "starcoder", "tekken", "unigram", "unigram_bytes", "unigram_rules", "words"),
                          [](const auto& parameter) { return parameter.param; });
 
 TEST(TokenizerAgreement, GivesTheIdsOfTheSentencePiecePackage) {
@@ -125,15 +127,21 @@ TEST(TokenizerAgreement, GivesTheIdsOfTheTiktokenPackage) {
     }
 }
 
-/// The vocabulary of gpt2.json as a GGUF file would hold it.
-GgufVocabulary gguf_of_gpt2() {
-    const auto json = nlohmann::json::parse(content_of(kTrained / "gpt2.json"));
+/// The vocabulary of a trained tokenizer.json as a GGUF file would hold it.
+GgufVocabulary gguf_of(const std::string& trained) {
+    const auto json = nlohmann::json::parse(content_of(kTrained / (trained + ".json")));
     GgufVocabulary vocabulary;
     vocabulary.model = "gpt2";
-    vocabulary.tokens.resize(json["model"]["vocab"].size());
+    std::size_t n_tokens = json["model"]["vocab"].size();
+    for (const auto& token : json["added_tokens"]) n_tokens = std::max(n_tokens, token["id"].get<std::size_t>() + 1);
+    vocabulary.tokens.resize(n_tokens);
     vocabulary.types.assign(vocabulary.tokens.size(), 1);
     for (const auto& [token, id] : json["model"]["vocab"].items()) vocabulary.tokens[id.get<std::size_t>()] = token;
-    for (const auto& token : json["added_tokens"]) vocabulary.types[token["id"].get<std::size_t>()] = 3;
+    for (const auto& token : json["added_tokens"]) {
+        const auto id = token["id"].get<std::size_t>();
+        vocabulary.tokens[id] = token["content"];
+        vocabulary.types[id] = 3;
+    }
     for (const auto& merge : json["model"]["merges"])
         vocabulary.merges.push_back(merge[0].get<std::string>() + " " + merge[1].get<std::string>());
     return vocabulary;
@@ -142,7 +150,7 @@ GgufVocabulary gguf_of_gpt2() {
 TEST(TokenizerAgreement, CutsWordsAsTheNamesOfGgufFilesSay) {
     const auto texts = random_texts(kTexts);
     TokenizerSource source;
-    source.gguf = gguf_of_gpt2();
+    source.gguf = gguf_of("gpt2");
     std::ifstream golden(kTrained / "pre_tokenizers.txt");
     int n_names = 0;
     for (std::string name, wanted; golden >> name >> wanted; ++n_names) {
@@ -152,7 +160,30 @@ TEST(TokenizerAgreement, CutsWordsAsTheNamesOfGgufFilesSay) {
         for (const std::u32string& text : texts) hash.add(tokenizer->encode(utf8(text), SpecialTokens::AsText));
         EXPECT_EQ(fmt::format("{:016x}", hash.value()), wanted) << name;
     }
-    EXPECT_EQ(n_names, 25);
+    EXPECT_EQ(n_names, 29);
+}
+
+// With a vocabulary that was trained under the pattern, words that are cut otherwise get other ids.
+TEST(TokenizerAgreement, NamesOfGgufFilesGiveTheIdsOfTheTokenizerJson) {
+    const auto texts = random_texts(kTexts);
+    const auto hash_of = [&](const TokenizerSource& source) {
+        const auto tokenizer = make_tokenizer(source);
+        IdHash hash;
+        for (const std::u32string& text : texts) hash.add(tokenizer->encode(utf8(text), SpecialTokens::AsText));
+        return hash.value();
+    };
+    for (const auto& [trained, name, other] :
+         {std::tuple("qwen35", "qwen35", "qwen2"), std::tuple("o200k", "gpt-4o", "tekken"),
+          std::tuple("o200k", "minimax-m2", "qwen35")}) {
+        TokenizerSource json;
+        json.tokenizer_json = kTrained / (std::string(trained) + ".json");
+        TokenizerSource gguf;
+        gguf.gguf = gguf_of(trained);
+        gguf.gguf->pre_tokenizer = name;
+        EXPECT_EQ(hash_of(gguf), hash_of(json)) << name;
+        gguf.gguf->pre_tokenizer = other;
+        EXPECT_NE(hash_of(gguf), hash_of(json)) << name << " as " << other;
+    }
 }
 
 TEST(TokenizerAgreement, GivesTheIdsOfThePackagesForPublishedVocabularies) {

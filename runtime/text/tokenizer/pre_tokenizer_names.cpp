@@ -45,6 +45,11 @@ constexpr std::string_view kBailing =
 constexpr std::string_view kSeedCoder =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+// That of Qwen 2, with marks counted as letters.
+constexpr std::string_view kQwen35 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+)"
+    R"(|\s+(?!\S)|\s+)";
+
 constexpr std::array kDefaultPatterns = {std::string_view(R"([\p{P}\$\+<=>\^~\|]+)"), kGpt2Pattern, kDigits,
                                          kThreeAsciiDigits};
 constexpr std::array kGpt2Patterns = {kGpt2Pattern};
@@ -65,6 +70,7 @@ constexpr std::array kBloomPatterns = {kBloom};
 constexpr std::array kVikingPatterns = {kBloom, kDigit};
 constexpr std::array kBailingPatterns = {kBailing};
 constexpr std::array kSeedCoderPatterns = {kSeedCoder};
+constexpr std::array kQwen35Patterns = {kQwen35};
 
 // A pre-tokenizer and the names that stand for it, separated by spaces.
 struct Row {
@@ -87,8 +93,9 @@ constexpr std::array kRows = std::to_array<Row>({
     {"falcon", {.patterns = kFalconPatterns}},
     {"falcon-h1 falcon3 lfm2 llama-bpe llama-v3 llama3 pixtral",
      {.patterns = kLlama3Patterns, .takes_whole_words = true, .adds_bos = true}},
-    {"gpt-4o llama4", {.patterns = kGpt4oPatterns}},
+    {"gpt-4o llama4 minimax-m2", {.patterns = kGpt4oPatterns}},
     {"megrez qwen2", {.patterns = kQwen2Patterns, .form = UnicodeForm::Nfc}},
+    {"qwen35", {.patterns = kQwen35Patterns, .form = UnicodeForm::Nfc}},
     {"seed-coder", {.patterns = kSeedCoderPatterns}},
     {"tekken", {.patterns = kTekkenPatterns, .takes_whole_words = true, .adds_bos = true}},
     {"viking", {.patterns = kVikingPatterns}},

@@ -27,6 +27,7 @@ GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
           r"|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace("{1,3}", "")
+QWEN35 = QWEN2.replace(r"?\p{L}+", r"?[\p{L}\p{M}]+").replace(r" ?[^\s\p{L}\p{N}]", r" ?[^\s\p{L}\p{M}\p{N}]")
 CL100K = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
           r"|\s+(?!\S)|\s")
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -91,6 +92,12 @@ def tokenizers_to_train():
 
     qwen2, trainer = byte_bpe(bytes_behind(split(QWEN2)), normalizers.NFC())
     yield "qwen2", qwen2, trainer, [AddedToken("<|im_end|>", special=True), AddedToken("\u00e9\u0301", normalized=True)]
+
+    qwen35, trainer = byte_bpe(bytes_behind(split(QWEN35)), normalizers.NFC())
+    yield "qwen35", qwen35, trainer, [AddedToken("<|im_end|>", special=True), AddedToken("<think>", special=False)]
+
+    o200k, trainer = byte_bpe(bytes_behind(split(O200K)))
+    yield "o200k", o200k, trainer, [AddedToken("<|end|>", special=True), AddedToken("<|user|>", special=True)]
 
     coder, trainer = byte_bpe(bytes_behind(
         split("[\r\n]"), split(r"\s?\p{L}+"), split(r"\s?\p{P}+"), split("[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"),
@@ -189,8 +196,12 @@ def train_tokenizers(lines, names=()):
     for name, tokenizer, trainer, added in tokenizers_to_train():
         if names and name not in names:
             continue
-        newlines = ["\n" * (1 + n % 4) for n in range(400)] if name == "gemma4" else []
-        tokenizer.train_from_iterator(lines + newlines, trainer)
+        more = []
+        if name == "gemma4":
+            more = ["\n" * (1 + n % 4) for n in range(400)]
+        if name == "qwen35":  # so many that letters are merged with the marks after them
+            more = ["\u0939\u093f\u0928\u094d\u0926\u0940 \u0926\u0947\u0935 \u0926\u093f\u0928"] * 2000
+        tokenizer.train_from_iterator(lines + more, trainer)
         tokenizer.add_tokens([token for token in added if not token.special])
         tokenizer.add_special_tokens([token for token in added if token.special])
         data = json.loads(tokenizer.to_str())
@@ -364,6 +375,7 @@ PRE_TOKENIZERS = {
     "deepseek-v3": [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", DEEPSEEK3],
     "gpt-4o": [O200K], "bloom": [BLOOM], "viking": [BLOOM, r"\p{N}"], "bailingmoe": [BAILING], "seed-coder": [SEED],
     "llama-bpe": [LLAMA3], "llama3": [LLAMA3], "tekken": [TEKKEN],
+    "qwen35": [QWEN35], "minimax-m2": [O200K], "smaug-bpe": [LLAMA3], "glm4": [LLAMA3],
 }
 WHOLE_WORDS = {"llama-bpe", "llama3", "tekken"}
 
@@ -375,7 +387,7 @@ def write_pre_tokenizers(texts):
         data = json.loads((TRAINED / "gpt2.json").read_text())
         data["model"]["ignore_merges"] = name in WHOLE_WORDS
         tokenizer = Tokenizer.from_str(json.dumps(data))
-        if name == "qwen2":
+        if name in ("qwen2", "qwen35"):
             tokenizer.normalizer = normalizers.NFC()
         steps = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps + [byte_level(pre_tokenizers, False)])
