@@ -51,6 +51,7 @@ public:
     void add(std::span<const TokenId> text);
     /// Returns true if the next add() might exceed `max_contexts`.
     [[nodiscard]] bool full() const { return n_contexts_ + kMaxOrder > max_contexts_; }
+    [[nodiscard]] std::size_t n_contexts() const { return n_contexts_; }
 
     /// extend() returns the key of the context that is one token longer, with `token` as its last token. kNoTokens is
     /// the key of the empty context.

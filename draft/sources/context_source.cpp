@@ -133,8 +133,13 @@ void ContextSource::observe(const Observation& observation) {
     const std::span<const TokenId> text = observation.text;
     std::size_t first = text.size() - static_cast<std::size_t>(observation.n_new);
     // A new sequence: the tokens that it has in common with the last one are already counted.
-    if (first == 0 || text_.empty())
+    if (first == 0 || text_.empty()) {
         first = static_cast<std::size_t>(std::ranges::mismatch(text_, text).in1 - text_.begin());
+        if (model_.n_contexts() > options_.max_old_contexts + kMaxOrder * text.size()) {
+            model_.clear();
+            first = 0;
+        }
+    }
     // Of a text that the target has computed before, most tokens have taught the mixer then.
     const auto n_fresh = static_cast<std::size_t>(std::ssize(text) - observation.n_computed);
     const std::size_t n_taught = std::clamp(n_fresh, kLeastTaught, kMaxTaught);

@@ -1,6 +1,7 @@
-// The source "context": tokens that followed the last tokens earlier in this sequence. In a merged tree it proposes by
-// the mixed counts of contexts of 0 to 4 tokens (context_model.h, context_mixer.h). Alone, it grows N-Grammys' rows of
-// w tokens from the context n-grams (Stewart et al. 2024, section 4.2; ngrammys_shape.h).
+// The source "context": tokens that followed the last tokens earlier in this sequence, or in the sequences before it.
+// In a merged tree it proposes by the mixed counts of contexts of 0 to 4 tokens (context_model.h, context_mixer.h).
+// Alone, it grows N-Grammys' rows of w tokens from the context n-grams (Stewart et al. 2024, section 4.2;
+// ngrammys_shape.h).
 //
 // Deviation from the paper: in a merged tree, contexts of all lengths at once and, under the root, the most frequent
 // tokens of the sequence after any context.
@@ -21,6 +22,9 @@ public:
     struct Options {
         /// Most contexts that are counted, which bounds the memory. When it is reached, older text is forgotten.
         std::size_t max_contexts = std::size_t{1} << 21;
+        /// Most contexts of earlier texts, apart from as many as the text may have: with more, counting begins anew
+        /// with the text. So a server, whose texts differ, does not need more and more memory.
+        std::size_t max_old_contexts = std::size_t{48} << 10;
         NgrammysOptions shape;  // rows of the source's own tree
     };
     /// Token ids must be in [0, vocab).

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <random>
 
 #include <gtest/gtest.h>
 
@@ -176,6 +177,27 @@ TEST(ContextSource, WhereTheTableIsFullItBeginsAgainFromTheTextsEnd) {
     }
     EXPECT_EQ(behind(source, text).front().token, static_cast<TokenId>(12000 % 7));
     EXPECT_LT(most, std::size_t{2} << 20);
+}
+
+// A server's texts differ from each other: what earlier ones had is forgotten, the last one is known as a whole.
+TEST(ContextSource, ManyTextsTakeNoMoreMemoryThanAFew) {
+    constexpr TokenId kManyTokens = 4000;
+    ContextSource source(kManyTokens, {.max_old_contexts = 8192});
+    std::mt19937 random(1);
+    const auto after = [&](int n_texts) {
+        std::vector<TokenId> text(400);
+        for (int i = 0; i < n_texts; ++i) {
+            for (TokenId& token : text) token = static_cast<TokenId>(random() % kManyTokens);
+            observe(source, text, text.size());
+        }
+        for (std::size_t i = 4; i + 1 < text.size(); ++i) {
+            const std::vector<Proposal> next = behind(source, std::span(text).first(i));
+            EXPECT_TRUE(std::ranges::any_of(next, [&](const Proposal& each) { return each.token == text[i]; })) << i;
+        }
+        return source.memory_bytes();
+    };
+    const std::size_t few = after(20);
+    EXPECT_EQ(after(500), few);
 }
 
 TEST(ContextSource, WhatWasSaidBeforeTheTableWasFilledAgainIsNotSaidAgain) {
