@@ -12,6 +12,7 @@
 #include "kernels/cpu_faults.h"
 #include "kernels/cuda/host/cuda_device.h"
 #include "runtime/formats/model_fingerprint.h"
+#include "runtime/model/weight_items.h"
 #include "runtime/plan/split_plan.h"
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
@@ -61,6 +62,7 @@ PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, co
                      choice.reduced ? "what fits into memory" : "the model's own");
     callbacks.choice("kv-type", kv_type_option(kv_dtype_), "the model's own");
     weights_ = std::make_unique<const ModelWeights>(files().weights());
+    for (const EngineDevice& each : devices_) check_kernels(*weights_, each.device->kind());
     choose_shards(options, callbacks);
 }
 
