@@ -17,6 +17,7 @@ void pack_weights(ExecRef exec, const PackWeightsArgs& args) {
     CHECK(from.rank == 2 && to.rank == 2 && from.shape == to.shape && from.dtype == to.dtype,
           "{} [{}, {}] packed as {} [{}, {}]", dtype_name(from.dtype), from.shape[0], from.shape[1],
           dtype_name(to.dtype), to.shape[0], to.shape[1]);
+    CHECK(multiplies(exec.device.kind(), from.dtype), "{} on a device without kernels for it", dtype_name(from.dtype));
     CHECK(from.layout == Layout::RowMajor && to.layout == packed_layout(exec.device.kind()), "layouts {} to {}",
           static_cast<int>(from.layout), static_cast<int>(to.layout));
     if (from.shape[0] == 0 || from.shape[1] == 0) return;

@@ -16,6 +16,11 @@ namespace slipstream {
     return kind == DeviceKind::Cuda ? Layout::Fragments16 : Layout::Interleaved16;
 }
 
+/// Whether devices of a kind have kernels for weights of `type`: the CPU for all, GPUs for all but IQ4_XS and Q2_K.
+[[nodiscard]] constexpr bool multiplies(DeviceKind kind, DType type) {
+    return kind != DeviceKind::Cuda || (type != DType::IQ4_XS && type != DType::Q2_K);
+}
+
 /// Returns a view of the packed matrix [rows, cols] at `data`, which has packed_bytes() bytes.
 template <typename Byte>
 [[nodiscard]] BasicTensorView<Byte> packed_view(Byte* data, DType type, std::int64_t rows, std::int64_t cols,
@@ -24,7 +29,7 @@ template <typename Byte>
 }
 
 struct PackWeightsArgs {
-    ConstTensorView weights;  // [M, K], any DType, row-major; rows may start at any byte
+    ConstTensorView weights;  // [M, K], a DType that the device multiplies(), row-major; rows may start at any byte
     TensorView packed;  // [M, K], DType of `weights`, a packed_view() in the layout of the device; 64-byte aligned;
                         // must not overlap `weights`. Both are host memory
 };

@@ -10,9 +10,26 @@ namespace slipstream {
 
 /// Layouts of the quantisation blocks are those of ggml (ggml/src/ggml-common.h); kernels/cpu/matmul/dequantize.cpp
 /// decodes each of them.
-enum class DType : std::uint8_t { F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q3_K, Q4_K, Q5_K, Q6_K };
+enum class DType : std::uint8_t {
+    F32,
+    F16,
+    BF16,
+    Q8_0,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q3_K,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+    IQ4_NL,
+    MXFP4,
+    IQ4_XS,
+    Q2_K
+};
 
-inline constexpr int kDTypeCount = 12;
+inline constexpr int kDTypeCount = 16;
 
 struct DTypeInfo {
     std::string_view name;        // as GGUF tools print it: "F32", "Q4_K"

@@ -189,8 +189,10 @@ private:
         const auto type = read<std::uint32_t>("a tensor's type");
         tensor.type = find_ggml_type(type);
         if (tensor.type == nullptr)
-            throw Unsupported(fmt::format("{}: tensor {} has type number {}, which is not known (served: {})",
-                                          file_.name_, printable(name), type, served_type_names()));
+            throw Unsupported(
+                fmt::format("{}: tensor {} has type number {}, which is not known (served: {}); use a file of "
+                            "the same model of the kind {}",
+                            file_.name_, printable(name), type, served_type_names(), served_file_kinds()));
         const std::int64_t fastest = tensor.shape[rank - 1];
         if (fastest % tensor.type->block_elements != 0)
             fail(fmt::format("tensor {} has rows of {} elements, no multiple of the {} in a block of {}",

@@ -28,4 +28,7 @@ struct GgmlType {
 /// Returns the names of the types with a DType, "F32, F16, ...", for messages.
 [[nodiscard]] std::string served_type_names();
 
+/// Returns the kinds of GGUF file, as their names end, whose types are served, most bits first, for messages.
+[[nodiscard]] std::string_view served_file_kinds();
+
 }  // namespace slipstream

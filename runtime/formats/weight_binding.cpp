@@ -52,8 +52,9 @@ private:
             throw FormatError(fmt::format("tensor {} has shape {}, the configuration asks for {}", name,
                                           shape_text(tensor->shape), shape_text(shape)));
         if (tensor->view.empty())
-            throw Unsupported(fmt::format("tensor {} has type {}, which is not served (served: {})", name,
-                                          tensor->type_name, served_type_names()));
+            throw Unsupported(fmt::format(
+                "tensor {} has type {}, which is not served (served: {}); use a file of the same model of the kind {}",
+                name, tensor->type_name, served_type_names(), served_file_kinds()));
         if (rows == 0 && is_quantized(tensor->view.dtype))
             throw Unsupported(
                 fmt::format("tensor {} has type {}; norms, biases and scales are served in F32, F16 and BF16", name,

@@ -62,6 +62,7 @@ Model::Model(const WeightSource& source, Device& device, const LoadOptions& opti
       items_(items_of(weights_, options)),
       memory_(device, items_, options.placement, options.tag,
               options.shared.model != nullptr ? &options.shared.model->memory_ : nullptr, options.shared.own) {
+    check_kernels(weights_, device.kind());
     if (options.shared.model != nullptr) {
         shard_small_tensors(*options.shared.model);
     } else {

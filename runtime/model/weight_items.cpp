@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "kernels/base/checked_math.h"
 #include "kernels/base/error.h"
@@ -131,6 +133,19 @@ std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRoun
         for (const ReadStage stage : {ReadStage::BeforeKv, ReadStage::AfterKv}) cut(layer, stage, kLayerTensors);
     cut(n_layers, ReadStage::LmHead, kModelTensors);
     return items;
+}
+
+void check_kernels(const ModelWeights& weights, DeviceKind kind) {
+    for_each_pass_matrix(weights, [&](const ConstTensorView& matrix) {
+        if (multiplies(kind, matrix.dtype)) return;
+        std::vector<std::string_view> served;
+        for (int i = 0; i < kDTypeCount; ++i)
+            if (multiplies(kind, static_cast<DType>(i))) served.push_back(dtype_name(static_cast<DType>(i)));
+        throw Unsupported(
+            fmt::format("matrices of type {} are not served on GPUs; use --devices cpu, or a file of the same model in "
+                        "other types (served on GPUs: {})",
+                        dtype_name(matrix.dtype), fmt::join(served, ", ")));
+    });
 }
 
 WeightItem with_rounding(const ModelWeights& weights, const WeightItem& item, WeightRounding rounding) {

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/device.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weights.h"
 
@@ -51,6 +52,10 @@ struct WeightItem {
 
 /// Returns an item that has the rows of `item` and the rounding `rounding`.
 [[nodiscard]] WeightItem with_rounding(const ModelWeights& weights, const WeightItem& item, WeightRounding rounding);
+
+/// Throws Unsupported if devices of a kind have no kernels for the type of a matrix that a pass multiplies by. Reads
+/// types only.
+void check_kernels(const ModelWeights& weights, DeviceKind kind);
 
 /// Returns the floating-point operations of an item for each token of a pass: 2 * elements.
 [[nodiscard]] double item_flops_per_token(const ModelWeights& weights, const WeightItem& item);

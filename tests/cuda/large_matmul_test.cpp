@@ -7,7 +7,7 @@
 namespace slipstream::testing_cuda {
 namespace {
 
-using testing_matmul::kAllTypes;
+using testing_matmul::cuda_types;
 using testing_matmul::random_weights;
 using testing_matmul::Shape;
 using testing_matmul::Weights;
@@ -16,7 +16,7 @@ class CudaLargeMatmul : public CudaMatmul {};
 
 // Every 37th row, which are rows of all places in a tile: sums in double take the host a minute for all of them.
 TEST_F(CudaLargeMatmul, IsNearTheSumInDouble) {
-    for (const DType type : kAllTypes)
+    for (const DType type : cuda_types())
         for (const Shape& shape : {Shape{4096, 4096, 3}, Shape{1024, 14336, 33}, Shape{14336, 1024, 130}}) {
             const Weights weights = random_weights(type, shape.m, shape.k);
             const std::vector<float> x = random_floats(shape.n * shape.k, 5);
@@ -26,7 +26,7 @@ TEST_F(CudaLargeMatmul, IsNearTheSumInDouble) {
 }
 
 TEST_F(CudaLargeMatmul, TakesNothingFromOtherTokens) {
-    for (const DType type : kAllTypes)
+    for (const DType type : cuda_types())
         for (const Shape& shape : {Shape{4096, 4096, 0}, Shape{1024, 14336, 0}}) {
             expect_no_company(random_weights(type, shape.m, shape.k));
             if (testing::Test::HasFatalFailure()) return;

@@ -7,7 +7,7 @@
 namespace slipstream::testing_cuda {
 namespace {
 
-using testing_matmul::kAllTypes;
+using testing_matmul::cuda_types;
 using testing_matmul::random_weights;
 using testing_matmul::Shape;
 using testing_matmul::Weights;
@@ -19,7 +19,7 @@ std::vector<Shape> shapes_of(DType type) {
 }
 
 TEST_F(CudaMatmul, IsNearTheSumInDouble) {
-    for (const DType type : kAllTypes)
+    for (const DType type : cuda_types())
         for (const Shape& shape : shapes_of(type)) {
             const Weights weights = random_weights(type, shape.m, shape.k);
             const std::vector<float> x = random_floats(shape.n * shape.k, 5);
@@ -30,7 +30,7 @@ TEST_F(CudaMatmul, IsNearTheSumInDouble) {
 }
 
 TEST_F(CudaMatmul, TakesNothingFromOtherTokens) {
-    for (const DType type : kAllTypes)
+    for (const DType type : cuda_types())
         for (const Shape& shape : {Shape{80, 1024, 0}, Shape{16, 4096, 0}}) {
             expect_no_company(random_weights(type, shape.m, shape.k));
             if (testing::Test::HasFatalFailure()) return;

@@ -10,7 +10,7 @@
 namespace slipstream::testing_cuda {
 namespace {
 
-using testing_matmul::kAllTypes;
+using testing_matmul::cuda_types;
 using testing_matmul::random_weights;
 using testing_matmul::Weights;
 
@@ -60,7 +60,7 @@ std::vector<float> slice(const std::vector<float>& all, std::int64_t cols, std::
 // Weights and activations are each rounded once, to 8 bits (F16: to 11, activations alone); a quantised weight is d *
 // code + m in float before that. Products are exact in float, sums lose at most k roundings.
 TEST_F(CudaPrompt, IsNearTheSumInDouble) {
-    for (const DType type : kAllTypes) {
+    for (const DType type : cuda_types()) {
         if (type == DType::F32) continue;
         const std::int64_t block = dtype_info(type).block_elements;
         for (const std::int64_t k :
@@ -192,7 +192,7 @@ TEST_F(CudaPrompt, TokensAreRoundedAnewWhereTheyDiffer) {
 // Where the rule names our kernels, their bits. The emulated library sums in another order: so products that should be
 // its own are told from ours; a card's may agree.
 TEST_F(CudaPrompt, IsComputedByTheLibraryWhereTheRuleSaysSo) {
-    for (const DType type : kAllTypes)
+    for (const DType type : cuda_types())
         for (const std::int64_t k : {std::int64_t{48}, std::int64_t{256}}) {
             if (k % dtype_info(type).block_elements != 0) continue;
             const bool ours = type == DType::F32 || k == 48;

@@ -343,7 +343,7 @@ TEST(EmulatedModel, TheSelfCheckIsSilent) {
 
 // Packs are cut for each share when it is loaded: from the file's rows and columns, so that no pack is cut itself.
 TEST(EmulatedModel, ShardsMakeTheWholeTogether) {
-    for (const DType type : {DType::F32, DType::BF16, DType::Q8_0}) {
+    for (const DType type : {DType::F32, DType::BF16, DType::Q8_0, DType::IQ4_NL, DType::MXFP4}) {
         const auto files = make_tiny_model(
             {.d_ff = 160, .n_layers = 1, .n_q_heads = 6, .n_kv_heads = 3, .head_dim = 32, .weight_type = type});
         Engine engine(*files, {.timing = Timing::Latest});

@@ -15,7 +15,7 @@
 namespace slipstream::cuda {
 namespace {
 
-using testing_matmul::kAllTypes;
+using testing_matmul::cuda_types;
 
 class FragmentsTest : public testing::TestWithParam<DType> {};
 
@@ -81,7 +81,7 @@ TEST_P(FragmentsTest, GroupsArePackedByThemselves) {
     pack_fragments(from.rows, 0, 0, nullptr);  // no groups, no bytes
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, FragmentsTest, testing::ValuesIn(kAllTypes),
+INSTANTIATE_TEST_SUITE_P(Types, FragmentsTest, testing::ValuesIn(cuda_types()),
                          [](const auto& which) { return std::string(dtype_name(which.param)); });
 
 }  // namespace

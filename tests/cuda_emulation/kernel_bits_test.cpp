@@ -13,7 +13,7 @@
 namespace slipstream::cuda {
 namespace {
 
-using testing_matmul::kAllTypes;
+using testing_matmul::cuda_types;
 using testing_matmul::kSeed;
 using testing_matmul::random_weights;
 
@@ -78,14 +78,17 @@ std::uint64_t norm_hash() {
 
 TEST(KernelBits, AreThoseThatWereWrittenDown) {
     const std::map<std::string, std::uint64_t> written{
-        {"matmul BF16", 0xc38035c8d8e84d75}, {"matmul F16", 0xedb3e02700714025},  {"matmul F32", 0x2985a2df700211b5},
-        {"matmul Q3_K", 0x534fa1a571206e71}, {"matmul Q4_0", 0xf7abfa7904f9751d}, {"matmul Q4_1", 0x93d8490a131cfe59},
-        {"matmul Q4_K", 0xd28eceff85dd2f1d}, {"matmul Q5_0", 0xde8cf3f0bdc53f79}, {"matmul Q5_1", 0xe2e5dc74f44c59e5},
-        {"matmul Q5_K", 0x54840cadf4073109}, {"matmul Q6_K", 0xdd810d78caa38c39}, {"matmul Q8_0", 0x69fa73b849e17131},
+        {"matmul BF16", 0xc38035c8d8e84d75},   {"matmul F16", 0xedb3e02700714025},
+        {"matmul F32", 0x2985a2df700211b5},    {"matmul Q3_K", 0x534fa1a571206e71},
+        {"matmul Q4_0", 0xf7abfa7904f9751d},   {"matmul Q4_1", 0x93d8490a131cfe59},
+        {"matmul Q4_K", 0xd28eceff85dd2f1d},   {"matmul Q5_0", 0xde8cf3f0bdc53f79},
+        {"matmul Q5_1", 0xe2e5dc74f44c59e5},   {"matmul Q5_K", 0x54840cadf4073109},
+        {"matmul Q6_K", 0xdd810d78caa38c39},   {"matmul Q8_0", 0x69fa73b849e17131},
+        {"matmul IQ4_NL", 0x5559b929d9df47d1}, {"matmul MXFP4", 0x23bc4da3f8ea9ff9},
         {"rms_norm", 0x1e93473dd4b4e05e},
     };
     std::map<std::string, std::uint64_t> now{{"rms_norm", norm_hash()}};
-    for (const DType type : kAllTypes) now[fmt::format("matmul {}", dtype_name(type))] = matmul_hash(type);
+    for (const DType type : cuda_types()) now[fmt::format("matmul {}", dtype_name(type))] = matmul_hash(type);
     for (const auto& [what, hash] : now) {
         const auto known = written.find(what);
         EXPECT_TRUE(known != written.end() && known->second == hash)

@@ -13,7 +13,7 @@ namespace {
 
 using emulation::kAllSchedules;
 using emulation::ScopedSchedule;
-using testing_matmul::kAllTypes;
+using testing_matmul::cuda_types;
 using testing_matmul::kSeed;
 using testing_matmul::random_weights;
 
@@ -164,13 +164,13 @@ TEST_P(EmulatedMatmulTest, ATokenThatIsNotANumberStaysAlone) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, EmulatedMatmulTest, testing::ValuesIn(kAllTypes),
+INSTANTIATE_TEST_SUITE_P(Types, EmulatedMatmulTest, testing::ValuesIn(cuda_types()),
                          [](const auto& which) { return std::string(dtype_name(which.param)); });
 
 // K of whole units, where weights come through the ring: as many as a part has, one more, and fewer than the ring
 // holds.
 TEST(EmulatedMatmul, TheRingGivesTheBitsOfRegisters) {
-    for (const DType type : kAllTypes) {
+    for (const DType type : cuda_types()) {
         const std::int64_t unit = matmul_unit_k(type);
         for (const std::int64_t n_units : {1, 2, 8, 9, 31, 64}) {
             const std::int64_t m = 20;
@@ -247,7 +247,7 @@ TEST(EmulatedMatmul, AddsBiasAndToWhatIsThereAfterTheWholeSum) {
 TEST(EmulatedMatmul, MatricesOfOneLaunchHaveTheBitsOfTheirOwn) {
     const std::int64_t k = 512;
     const std::vector<std::int64_t> rows{37, 16, 0, 150, 20};
-    for (const DType type : kAllTypes) {
+    for (const DType type : cuda_types()) {
         std::vector<GuardedBytes> packed;
         for (const std::int64_t m : rows) packed.push_back(packed_fragments(random_weights(type, m, k)));
         GuardedMatrix bias(1, 150);
@@ -339,7 +339,7 @@ TEST(EmulatedMatmul, PreparedActivationsServeEveryTypeOfTheirKind) {
         GuardedBytes scratch(matmul_scratch_bytes(first, k, n));
         MatmulLaunch launch{.n_tokens = static_cast<std::int32_t>(n), .k = k, .x_stride = k, .scratch = scratch.data()};
         bool prepared = false;
-        for (const DType type : kAllTypes) {
+        for (const DType type : cuda_types()) {
             if (matmul_scratch_kind(type) != matmul_scratch_kind(first)) continue;
             ASSERT_EQ(matmul_scratch_bytes(type, k, n), matmul_scratch_bytes(first, k, n));
             const std::int64_t m = 20;

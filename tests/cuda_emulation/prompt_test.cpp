@@ -16,7 +16,7 @@ namespace {
 
 using emulation::kAllSchedules;
 using emulation::ScopedSchedule;
-using testing_matmul::kAllTypes;
+using testing_matmul::cuda_types;
 using testing_matmul::random_weights;
 
 float value_of(const std::byte* data, std::size_t i, PromptOperands operands) {
@@ -68,7 +68,7 @@ TEST_P(EmulatedPrompt, UnpacksRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, EmulatedPrompt,
-                         testing::ValuesIn(std::vector<DType>(std::begin(kAllTypes) + 1, std::end(kAllTypes))),
+                         testing::ValuesIn(std::vector<DType>(std::begin(cuda_types()) + 1, std::end(cuda_types()))),
                          [](const auto& which) { return std::string(dtype_name(which.param)); });
 
 TEST(EmulatedPromptTokens, AreRoundedIntoTheirRowsOfThePrefillChunk) {

@@ -45,6 +45,7 @@ std::vector<std::size_t> half_high_bytes(DType type) {
     switch (type) {
         case DType::F32:
         case DType::BF16:
+        case DType::MXFP4:
             return {};
         case DType::F16: {
             std::vector<std::size_t> all;
@@ -54,7 +55,11 @@ std::vector<std::size_t> half_high_bytes(DType type) {
         case DType::Q8_0:
         case DType::Q4_0:
         case DType::Q5_0:
+        case DType::IQ4_NL:
+        case DType::IQ4_XS:
             return {1};
+        case DType::Q2_K:
+            return {81, 83};
         case DType::Q3_K:
             return {109};
         case DType::Q6_K:
@@ -146,7 +151,8 @@ TEST_P(DequantizeTest, NothingToDecodeTouchesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(AllTypes, DequantizeTest,
                          testing::Values(DType::F32, DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q4_1,
-                                         DType::Q5_0, DType::Q5_1, DType::Q3_K, DType::Q4_K, DType::Q5_K, DType::Q6_K),
+                                         DType::Q5_0, DType::Q5_1, DType::Q3_K, DType::Q4_K, DType::Q5_K, DType::Q6_K,
+                                         DType::IQ4_NL, DType::MXFP4, DType::IQ4_XS, DType::Q2_K),
                          [](const auto& param) { return std::string(dtype_name(param.param)); });
 
 TEST(DequantizeDeathTest, RefusesPartOfABlock) {

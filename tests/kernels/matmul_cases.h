@@ -24,8 +24,19 @@ namespace slipstream::testing_matmul {
 
 inline constexpr std::uint32_t kSeed = 20240607;
 
-inline constexpr DType kAllTypes[] = {DType::F32,  DType::F16,  DType::BF16, DType::Q8_0, DType::Q4_0, DType::Q4_1,
-                                      DType::Q5_0, DType::Q5_1, DType::Q3_K, DType::Q4_K, DType::Q5_K, DType::Q6_K};
+inline constexpr DType kAllTypes[] = {DType::F32,    DType::F16,   DType::BF16,   DType::Q8_0, DType::Q4_0, DType::Q4_1,
+                                      DType::Q5_0,   DType::Q5_1,  DType::Q3_K,   DType::Q4_K, DType::Q5_K, DType::Q6_K,
+                                      DType::IQ4_NL, DType::MXFP4, DType::IQ4_XS, DType::Q2_K};
+
+/// The types that GPUs have kernels for.
+inline const std::vector<DType>& cuda_types() {
+    static const std::vector<DType> types = [] {
+        std::vector<DType> all(std::begin(kAllTypes), std::end(kAllTypes));
+        std::erase_if(all, [](DType type) { return !multiplies(DeviceKind::Cuda, type); });
+        return all;
+    }();
+    return types;
+}
 
 /// The forms that this machine runs.
 inline std::vector<CpuForm> forms() {
@@ -70,11 +81,16 @@ inline std::vector<std::size_t> half_fields(DType type) {
         case DType::F32:
         case DType::F16:
         case DType::BF16:
+        case DType::MXFP4:
             return {};
         case DType::Q8_0:
         case DType::Q4_0:
         case DType::Q5_0:
+        case DType::IQ4_NL:
+        case DType::IQ4_XS:
             return {0};
+        case DType::Q2_K:
+            return {80, 82};
         case DType::Q3_K:
             return {108};
         case DType::Q6_K:
@@ -101,6 +117,7 @@ inline Weights random_weights(DType type, std::int64_t m, std::int64_t k, std::s
                     const Half half = to_half(std::ldexp(normal(random), static_cast<int>(random() % 15) - 10));
                     std::memcpy(at + block + field, &half, sizeof(half));
                 }
+                if (type == DType::MXFP4) at[block] = static_cast<std::byte>(128 - 10 + random() % 15);
             }
             continue;
         }

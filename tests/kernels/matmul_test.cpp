@@ -42,12 +42,15 @@ std::vector<Shape> shapes(DType type) {
 /// Offsets of a row's weights: what they decode to where all codes are zero. Empty where the type has none.
 std::vector<float> decoded_offsets(const Weights& weights, std::int64_t row) {
     if (!cpu::code_traits(weights.type).has_offset) return {};
-    const std::size_t header = weights.type == DType::Q4_K || weights.type == DType::Q5_K ? 16 : 4;
+    const auto is_code = [&](std::size_t i) {
+        if (weights.type == DType::Q2_K) return i >= 16 && i < 80;
+        return i >= (weights.type == DType::Q4_K || weights.type == DType::Q5_K ? 16U : 4U);
+    };
     const std::byte* bytes = weights.view().row(row);
     std::vector<std::byte> blocks(bytes, bytes + row_bytes(weights.type, weights.k));
     const std::size_t block_bytes = dtype_info(weights.type).block_bytes;
     for (std::size_t i = 0; i < blocks.size(); ++i)
-        if (i % block_bytes >= header) blocks[i] = std::byte{0};
+        if (is_code(i % block_bytes)) blocks[i] = std::byte{0};
     std::vector<float> out(static_cast<std::size_t>(weights.k));
     cpu::dequantize_row(weights.type, blocks.data(), out.data(), weights.k);
     return out;
@@ -154,23 +157,28 @@ float defined_codes(const Weights& weights, std::int64_t row, const float* x) {
         int of_minimums = 0;
         for (std::size_t s = 0; s < static_cast<std::size_t>(block_elements / 32); ++s) {
             int dots[2] = {0, 0};
-            int total = 0;
+            int totals[2] = {0, 0};
             for (std::size_t i = 0; i < 32; ++i) {
                 const int code = static_cast<int>((chunk->codes[s][i / 4][0] >> (8 * (i % 4))) & 0xffU);
                 const int activation = static_cast<std::int8_t>(q[s * cpu::kBlockBytesPerToken + i]);
                 dots[i / 16] += (code - traits.code_offset) * activation;
-                total += activation;
+                totals[i / 16] += activation;
             }
             const auto both = static_cast<float>(dots[0] + dots[1]);
+            const int total = totals[0] + totals[1];
+            const auto minimum = [&](std::size_t i) {
+                return static_cast<int>(chunk->mins[i / 2][0] >> (16 * (i % 2)) & 0xffffU);
+            };
             if (block_elements == 32) {
                 sum = std::fma(both, chunk->scale[s][0] * d, sum);
                 if (traits.has_offset) sum = std::fma(chunk->offset[s][0], d * static_cast<float>(total), sum);
             } else if (traits.scale_run == 32) {
                 of_block = std::fma(both, chunk->scale[s][0], of_block);
-                of_minimums += static_cast<int>(chunk->mins[s / 2][0] >> (16 * (s % 2)) & 0xffffU) * total;
+                of_minimums += minimum(s) * total;
             } else {
                 of_block = std::fma(static_cast<float>(dots[0]), chunk->scale[2 * s][0], of_block);
                 of_block = std::fma(static_cast<float>(dots[1]), chunk->scale[2 * s + 1][0], of_block);
+                if (traits.has_offset) of_minimums += minimum(2 * s) * totals[0] + minimum(2 * s + 1) * totals[1];
             }
         }
         if (block_elements == 32) continue;
@@ -201,6 +209,31 @@ TEST_P(MatmulVectorTest, EqualsTheDefinitionToTheBitInEitherLayout) {
                 }
             }
             y.expect_guards_intact();
+        }
+    }
+}
+
+// Every exponent, the two that stand for subnormal scales and the largest among them. Products beyond the range of
+// floats are infinite, and products of subnormal scales are not flushed to zero.
+TEST(Mxfp4, EveryScaleIsMultipliedAsDefined) {
+    constexpr std::int64_t kRows = 256;
+    Weights weights = random_weights(DType::MXFP4, kRows, 64);
+    for (std::size_t row = 0; row < kRows; ++row)
+        for (const std::size_t block : {0U, 17U})
+            weights.bytes[row * weights.stride_bytes + block] = static_cast<std::byte>(row);
+    for (const CpuForm form : vector_forms()) {
+        Runner run(form);
+        for (const std::int64_t n : {1, 5, 9}) {
+            GuardedMatrix x(n, 64);
+            x.randomise(kSeed);
+            GuardedMatrix y(n, kRows);
+            run({.weights = run.pack(weights.view()), .x = x.view(), .y = y.view(), .bias = {}});
+            for (std::int64_t row = 0; row < kRows; ++row)
+                for (std::int64_t token = 0; token < n; ++token)
+                    ASSERT_EQ(std::bit_cast<std::uint32_t>(y.at(token, row)),
+                              std::bit_cast<std::uint32_t>(defined_codes(weights, row, &x.at(token, 0))))
+                        << cpu_form_name(form) << " exponent " << row << " token " << token << " of " << n;
+            EXPECT_NE(y.at(0, 0), 0.0F);
         }
     }
 }

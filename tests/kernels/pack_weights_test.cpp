@@ -56,6 +56,9 @@ TEST_P(UnpackTest, CodesGiveTheWeightsToTheBit) {
                 const auto bits = static_cast<std::uint16_t>(((round * 16 + row) * 40503U + field * 977U) & 0xfbffU);
                 std::memcpy(weights.bytes.data() + row * weights.stride_bytes + field, &bits, sizeof(bits));
             }
+        if (type == DType::MXFP4)  // every exponent, in the 64 rounds several times
+            for (std::size_t row = 0; row < 16; ++row)
+                weights.bytes[row * weights.stride_bytes] = static_cast<std::byte>(round * 16 + row);
         std::vector<std::byte> group(16 * row_bytes(type, k));
         cpu::interleave_rows(type, weights.bytes.data(), weights.stride_bytes, 16, k, group.data());
         auto chunk = std::make_unique<cpu::UnpackedChunk>();
@@ -69,7 +72,8 @@ TEST_P(UnpackTest, CodesGiveTheWeightsToTheBit) {
                 ASSERT_LT(code, 1 << traits.code_bits);
                 const float scale = chunk->scale[traits.scale_run == 16 ? i / 16 : s][r];
                 float weight = scale * static_cast<float>(code - traits.code_offset);
-                const auto min = static_cast<float>(chunk->mins[s / 2][r] >> (16 * (s % 2)) & 0xffffU);
+                const std::size_t run = traits.scale_run == 16 ? i / 16 : s;  // of weights that share a minimum
+                const auto min = static_cast<float>(chunk->mins[run / 2][r] >> (16 * (run % 2)) & 0xffffU);
                 if (traits.has_offset) weight += k == 32 ? chunk->offset[s][r] : chunk->minus_dmin[r] * min;
                 ASSERT_EQ(weight, expected[i]) << "row " << row << " weight " << i << " round " << round;
             }
@@ -82,7 +86,8 @@ INSTANTIATE_TEST_SUITE_P(Types, PackWeightsTest, testing::ValuesIn(kAllTypes),
 
 INSTANTIATE_TEST_SUITE_P(Types, UnpackTest,
                          testing::Values(DType::Q8_0, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q3_K,
-                                         DType::Q4_K, DType::Q5_K, DType::Q6_K),
+                                         DType::Q4_K, DType::Q5_K, DType::Q6_K, DType::IQ4_NL, DType::MXFP4,
+                                         DType::IQ4_XS, DType::Q2_K),
                          [](const auto& which) { return std::string(dtype_name(which.param)); });
 
 TEST(PackWeights, UnpackingInEveryFormEqualsThePlainOne) {

@@ -172,6 +172,12 @@ const TinyModelOptions kOdd{.d_model = 36,
                             .weight_type = DType::BF16,
                             .kv_dtype = DType::BF16};
 const TinyModelOptions kQuantized{.weight_type = DType::Q8_0, .kv_dtype = DType::F32};
+const TinyModelOptions kIq4Nl{.weight_type = DType::IQ4_NL};
+const TinyModelOptions kMxfp4{.weight_type = DType::MXFP4};
+const TinyModelOptions kIq4Xs{
+    .d_model = 256, .d_ff = 256, .n_q_heads = 4, .n_kv_heads = 2, .head_dim = 64, .weight_type = DType::IQ4_XS};
+const TinyModelOptions kQ2K{
+    .d_model = 256, .d_ff = 512, .n_q_heads = 4, .n_kv_heads = 2, .head_dim = 64, .weight_type = DType::Q2_K};
 const TinyModelOptions kMixed{.n_layers = 4, .heads = {{4, 2, 16}, {4, 4, 32}, {3, 1, 10}, {6, 2, 16}}, .window = 70};
 
 const TinyModelOptions kQ8{.kv_dtype = DType::Q8_0};
@@ -192,7 +198,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"avx512_q8_kv_mixed_layers", kMixedQ8, CpuForm::Avx512},
                     Case{"avx512_bf16_odd_q8_kv_window", kOddQ8, CpuForm::Avx512Bf16},
                     Case{"avx2_q8_0", kQuantized, CpuForm::Avx2}, Case{"avx512_q8_0", kQuantized, CpuForm::Avx512},
-                    Case{"avx512_vnni_q8_0", kQuantized, CpuForm::Avx512Vnni}),
+                    Case{"avx512_vnni_q8_0", kQuantized, CpuForm::Avx512Vnni},
+                    Case{"scalar_mxfp4", kMxfp4, CpuForm::Scalar}, Case{"avx2_mxfp4", kMxfp4, CpuForm::Avx2},
+                    Case{"avx512_vnni_mxfp4", kMxfp4, CpuForm::Avx512Vnni}, Case{"avx2_iq4_nl", kIq4Nl, CpuForm::Avx2},
+                    Case{"avx512_vnni_iq4_nl", kIq4Nl, CpuForm::Avx512Vnni}, Case{"avx2_iq4_xs", kIq4Xs, CpuForm::Avx2},
+                    Case{"avx512_bf16_iq4_xs", kIq4Xs, CpuForm::Avx512Bf16}, Case{"avx2_q2_k", kQ2K, CpuForm::Avx2},
+                    Case{"avx512_bf16_q2_k", kQ2K, CpuForm::Avx512Bf16}),
     [](const auto& which) { return std::string(which.param.name); });
 
 TEST(Forward, CancelledPassReturnsNothingAndTheNextOneIsWhole) {

@@ -203,6 +203,7 @@ TEST(ModelFiles, RefusesTypesOnlyWhereTheModelNeedsThem) {
     GgufWriter gguf = tiny_llama_gguf();
     gguf.tensor("blk.0.ffn_gate.weight", 28, {12, 8}, std::string(96 * 8, '\0'));
     EXPECT_THAT(message(gguf), HasSubstr("tensor blk.0.ffn_gate.weight has type F64"));
+    EXPECT_THAT(message(gguf), HasSubstr("; use a file of the same model of the kind BF16, F16, Q8_0, Q6_K"));
     const TempFolder folder;
     const auto model = ModelFiles::open(folder.write("tiny.gguf", gguf.bytes()));
     const auto& tensors = model->tensors();

@@ -142,10 +142,9 @@ TEST(ModelShards, MakeTheWholeTogether) {
 // K types lie in blocks of 256 columns, and activations are rounded by these: cut where they meet, parts sum up to the
 // whole as exactly as floats do. A mixture has V and down of another type.
 TEST(ModelShards, OfKTypesMakeTheWholeTogether) {
-    const std::pair<DType, std::optional<DType>> mixtures[] = {{DType::Q3_K, DType::Q5_K},
-                                                               {DType::Q4_K, DType::Q6_K},
-                                                               {DType::Q5_K, std::nullopt},
-                                                               {DType::Q6_K, std::nullopt}};
+    const std::pair<DType, std::optional<DType>> mixtures[] = {
+        {DType::Q3_K, DType::Q5_K},  {DType::Q4_K, DType::Q6_K},    {DType::Q5_K, std::nullopt},
+        {DType::Q6_K, std::nullopt}, {DType::IQ4_XS, std::nullopt}, {DType::Q2_K, DType::Q3_K}};
     for (const auto& [type, v_type] : mixtures) {
         SCOPED_TRACE(dtype_name(type));
         const auto files = make_tiny_model({.d_model = 256,

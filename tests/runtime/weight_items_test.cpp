@@ -242,6 +242,23 @@ TEST(WeightItems, AreCountedAsRounded) {
     EXPECT_EQ(packed_type(shape_only(DType::F16, 5, 64), WeightRounding::None), DType::F16);
 }
 
+TEST(WeightItems, ATypeWithoutKernelsIsRefusedByName) {
+    ModelWeights weights = uniform_model(DType::IQ4_NL, 2, 256, 64, 512, 100);
+    check_kernels(weights, DeviceKind::Cuda);
+    weights.token_embedding = shape_only(DType::IQ4_XS, 100, 256);  // its rows are the host's
+    check_kernels(weights, DeviceKind::Cuda);
+    for (const DType type : {DType::IQ4_XS, DType::Q2_K}) {
+        weights.layers[1][TensorRole::Down] = shape_only(type, 256, 512);
+        check_kernels(weights, DeviceKind::Cpu);
+        const std::string line = error_text<Unsupported>([&] { check_kernels(weights, DeviceKind::Cuda); });
+        EXPECT_EQ(line.find(fmt::format("matrices of type {} are not served on GPUs; use --devices cpu, or a file of "
+                                        "the same model in other types (served on GPUs: F32, F16, ",
+                                        dtype_name(type))),
+                  0U)
+            << line;
+    }
+}
+
 TEST(WeightItems, RefuseMoreBytesThanCanBeCounted) {
     ModelWeights weights = uniform_model(DType::F32, 1, 64, 32, 96, 100);
     weights.layers[0][TensorRole::Up] = shape_only(DType::F32, std::int64_t{1} << 40, std::int64_t{1} << 40);

@@ -191,8 +191,17 @@ private:
     // Fills blocks with random codes; all scales are the same, and give values of about `deviation`.
     void fill_codes(DType type, std::span<std::byte> bytes, float deviation) {
         for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_());
-        const bool of_scales = dtype_info(type).block_elements == 256;  // K types multiply by scales of 6 or 8 bits
-        const Half scale = to_half(deviation / (of_scales ? 300.0F : 9.0F));
+        // Values with scales of 1: K types multiply codes by scales of 4, 6 or 8 bits.
+        const float values = type == DType::IQ4_XS                    ? 1280.0F
+                             : type == DType::Q2_K                    ? 16.0F
+                             : dtype_info(type).block_elements == 256 ? 300.0F
+                             : type == DType::IQ4_NL                  ? 69.0F
+                             : type == DType::MXFP4                   ? 6.0F
+                                                                      : 9.0F;
+        const Half scale = to_half(deviation / values);
+        if (type == DType::MXFP4)
+            for (std::size_t block = 0; block < bytes.size(); block += dtype_info(type).block_bytes)
+                bytes[block] = static_cast<std::byte>(128 + std::ilogb(deviation / values));
         for (std::size_t block = 0; block < bytes.size(); block += dtype_info(type).block_bytes)
             for (const std::size_t field : testing_matmul::half_fields(type))
                 std::memcpy(bytes.data() + block + field, &scale, sizeof(scale));

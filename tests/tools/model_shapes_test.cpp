@@ -38,9 +38,11 @@ TEST(ModelShapes, HaveTheSizeOfPublishedFiles) {
                                       {"llama3.1-70b", "Q5_K_S", 48.66},
                                       {"llama3.1-70b", "Q4_K_M", 42.52},
                                       {"llama3.1-70b", "Q4_K_S", 40.35},
+                                      {"llama3.1-70b", "IQ4_XS", 37.90},
                                       {"llama3.1-70b", "Q3_K_L", 37.14},
                                       {"llama3.1-70b", "Q3_K_M", 34.27},
                                       {"llama3.1-70b", "Q3_K_S", 30.91},
+                                      {"llama3.1-70b", "Q2_K", 26.38},
                                       {"qwen2.5-32b", "Q4_K_M", 19.85},
                                       {"qwen2.5-72b", "Q4_K_M", 47.42}})
         EXPECT_NEAR(gigabytes(file.shape, file.quantisation), file.gigabytes, 0.015)

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "kernels/base/error.h"
@@ -86,7 +87,8 @@ TEST(RandomBlocks, DependOnTheSeedAlone) {
 
 TEST(RandomModelFile, HoldsTheTypesThatThePlanSays) {
     const TemporaryFolder folder;
-    for (const char* name : {"BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q3_K_M"}) {
+    for (const char* name :
+         {"BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q3_K_M", "IQ4_NL", "MXFP4", "IQ4_XS", "Q2_K"}) {
         SCOPED_TRACE(name);
         const RandomModelOptions options = small_options(*find_quantisation(name));
         const std::filesystem::path path = folder.path() / "model.gguf";
@@ -137,25 +139,30 @@ TEST(RandomModelFile, HasTheSameBytesForAnyNumberOfThreads) {
 }
 
 TEST(RandomModelProgram, WritesAModelThatIsInspectedAndGenerates) {
-    const TemporaryFolder folder;
-    const std::string path = (folder.path() / "model.gguf").string();
-    const ProgramResult made =
-        run_random_model("--shape llama-68m --type Q4_K_M --layers 2 --seed 3 --threads 2 --output " + path);
-    ASSERT_EQ(made.code, 0) << made.err;
-    EXPECT_THAT(made.err, HasSubstr("llama-68m Q4_K_M, 2 layers"));
-    const ProgramResult inspected = run_program({"inspect", path});
-    ASSERT_EQ(inspected.code, 0) << inspected.err;
-    EXPECT_THAT(inspected.out, HasSubstr("llama-68m Q4_K_M of random weights, seed 3"));
-    const std::string ids = (folder.path() / "ids.txt").string();
-    const ProgramResult generated =
-        run_program({"generate", "-m", path, "--devices", "cpu", "--prompt", "once upon", "--max-tokens", "40",
-                     "--temperature", "0", "--draft", "none", "--token-ids", ids});
-    ASSERT_EQ(generated.code, 0) << generated.err;
-    std::istringstream lines(file_text(ids));
-    std::multiset<int> tokens;
-    for (int id = 0; lines >> id;) tokens.insert(id);
-    EXPECT_EQ(tokens.size(), 40U);
-    EXPECT_GT(std::set<int>(tokens.begin(), tokens.end()).size(), 5U);  // not the same word for ever
+    for (const std::string type : {"Q4_K_M", "IQ4_NL", "MXFP4", "IQ4_XS", "Q2_K"}) {
+        SCOPED_TRACE(type);
+        const TemporaryFolder folder;
+        const std::string path = (folder.path() / "model.gguf").string();
+        const ProgramResult made = run_random_model(
+            fmt::format("--shape llama-68m --type {} --layers 2 --seed 3 --threads 2 --output {}", type, path));
+        ASSERT_EQ(made.code, 0) << made.err;
+        EXPECT_THAT(made.err, HasSubstr(fmt::format("llama-68m {}, 2 layers", type)));
+        const ProgramResult inspected = run_program({"inspect", path});
+        ASSERT_EQ(inspected.code, 0) << inspected.err;
+        EXPECT_THAT(inspected.out, HasSubstr(fmt::format("llama-68m {} of random weights, seed 3", type)));
+        const std::string of_matrices = type == "Q4_K_M" ? "Q4_K" : type;
+        EXPECT_THAT(run_program({"inspect", "--json", path}).out, HasSubstr(fmt::format("\"{}\"", of_matrices)));
+        const std::string ids = (folder.path() / "ids.txt").string();
+        const ProgramResult generated =
+            run_program({"generate", "-m", path, "--devices", "cpu", "--prompt", "once upon", "--max-tokens", "40",
+                         "--temperature", "0", "--draft", "none", "--token-ids", ids});
+        ASSERT_EQ(generated.code, 0) << generated.err;
+        std::istringstream lines(file_text(ids));
+        std::multiset<int> tokens;
+        for (int id = 0; lines >> id;) tokens.insert(id);
+        EXPECT_EQ(tokens.size(), 40U);
+        EXPECT_GT(std::set<int>(tokens.begin(), tokens.end()).size(), 5U);  // not the same word for ever
+    }
 }
 
 TEST(RandomModelProgram, AnswersMistakesWithALine) {

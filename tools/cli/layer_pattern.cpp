@@ -12,7 +12,11 @@ namespace {
 std::string kind_of(const ModelConfig& config, const AttentionConfig& attention) {
     std::string kind = attention.window > 0 ? fmt::format("window {}", attention.window) : "full";
     kind += fmt::format(", {}/{} heads of {}", attention.n_q_heads, attention.n_kv_heads, attention.head_dim);
-    if (config.ropes.size() > 1) kind += fmt::format(", theta {}", config.ropes[attention.rope].theta);
+    if (attention.rope == kNoRope) {
+        kind += ", no rope";
+    } else if (config.ropes.size() > 1) {
+        kind += fmt::format(", theta {}", config.ropes[attention.rope].theta);
+    }
     if (attention.values_from_keys) kind += ", values from keys";
     return kind;
 }

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "kernels/base/check.h"
+#include "kernels/base/code_tables.h"
 #include "kernels/base/float16.h"
 
 namespace slipstream::tools {
@@ -21,12 +22,20 @@ double code_deviation(int bits) {
     return std::sqrt((n * n - 1.0) / 12.0);
 }
 
+// Returns the root mean square of the values of a table.
+double table_deviation(const CodeValues& values) {
+    double squares = 0.0;
+    for (const int value : values) squares += value * value;
+    return std::sqrt(squares / static_cast<double>(values.size()));
+}
+
 // Returns the deviation of weights with d = 1, from the codes and inner scales of a block; so d = deviation /
 // block_deviation(type).
 double block_deviation(DType type) {
     constexpr double kScales32To63 = 48.4;    // root mean square of 6-bit scales from 32 to 63
     constexpr double kScales64To127 = 97.3;   // of signed scales with magnitudes from 64 to 127
     constexpr double kScalesSixBits = 18.48;  // of scales from -32 to 31
+    constexpr double kScales8To15 = 11.73;    // of 4-bit scales from 8 to 15
     switch (type) {
         case DType::Q8_0:
             return code_deviation(8);
@@ -44,6 +53,13 @@ double block_deviation(DType type) {
             return kScales32To63 * code_deviation(5);
         case DType::Q6_K:
             return kScales64To127 * code_deviation(6);
+        case DType::IQ4_NL:
+        case DType::MXFP4:
+            return table_deviation(code_values(type));
+        case DType::IQ4_XS:
+            return kScalesSixBits * table_deviation(kIq4Values);
+        case DType::Q2_K:
+            return kScales8To15 * code_deviation(2);
         default:
             return 1.0;
     }
@@ -110,8 +126,8 @@ void put_q8_0(std::byte* block, float scale, RandomWords& words) {
         if (block[i] == std::byte{0x80}) block[i] = std::byte{0};
 }
 
-// Writes a block of Q4_0 or Q5_0, d and `bytes` of codes, or of Q4_1 or Q5_1, with a minimum of -`centre` * d between
-// them.
+// Writes a block of Q4_0, Q5_0 or IQ4_NL, d and `bytes` of codes, or of Q4_1 or Q5_1, with a minimum of -`centre` * d
+// between them.
 void put_small_block(std::byte* block, float scale, float centre, std::size_t bytes, RandomWords& words) {
     const std::uint64_t random = words.next();
     const float d = with_random_sign(varied(scale, random), random);
@@ -164,6 +180,37 @@ void put_q6_k(std::byte* block, float scale, RandomWords& words) {
     put_half(block + 208, varied(scale, words.next()));
 }
 
+// Writes a block of MXFP4. Scales are powers of two: blocks have one of the two next to `scale`, in shares that give
+// their squares a mean of scale^2.
+void put_mxfp4(std::byte* block, float scale, RandomWords& words) {
+    int exponent = 0;
+    const double mantissa = 2.0 * std::frexp(double{scale}, &exponent);  // 1 to 2, times 2^(exponent - 1)
+    const double share_of_upper = (mantissa * mantissa - 1.0) / 3.0;
+    const bool is_upper = static_cast<double>(words.next() >> 11) * 0x1p-53 < share_of_upper;
+    block[0] = static_cast<std::byte>(exponent - 1 + (is_upper ? 1 : 0) + 128);
+    for (int i = 1; i < 17; i += 8) put_word(block + i, words.next());
+}
+
+void put_iq4_xs(std::byte* block, float scale, RandomWords& words) {
+    const std::uint64_t random = words.next();
+    const float d = varied(scale, random);
+    put_half(block, d);
+    std::memcpy(block + 2, &random, 6);  // all bits of the scales
+    for (int i = 8; i < 136; i += 8) put_word(block + i, words.next());
+}
+
+// Writes a block of Q2_K: scales of 8 to 15 and minimums equal to the scales, so that dmin = 1.5 d centres every run.
+void put_q2_k(std::byte* block, float scale, RandomWords& words) {
+    for (int i = 0; i < 16; i += 8) {
+        const std::uint64_t scales = (words.next() & 0x0707070707070707U) | 0x0808080808080808U;
+        put_word(block + i, scales | scales << 4);
+    }
+    for (int i = 16; i < 80; i += 8) put_word(block + i, words.next());
+    const float d = varied(scale, words.next());
+    put_half(block + 80, d);
+    put_half(block + 82, 1.5F * to_float(to_half(d)));
+}
+
 }  // namespace
 
 RandomBlocks::RandomBlocks(DType type, double deviation)
@@ -194,6 +241,7 @@ void RandomBlocks::fill(std::byte* dst, std::int64_t n_blocks, std::uint64_t see
                 put_q8_0(dst, scale_, words);
                 break;
             case DType::Q4_0:
+            case DType::IQ4_NL:
                 put_small_block(dst, scale_, 0.0F, 16, words);
                 break;
             case DType::Q4_1:
@@ -216,6 +264,15 @@ void RandomBlocks::fill(std::byte* dst, std::int64_t n_blocks, std::uint64_t see
                 break;
             case DType::Q6_K:
                 put_q6_k(dst, scale_, words);
+                break;
+            case DType::MXFP4:
+                put_mxfp4(dst, scale_, words);
+                break;
+            case DType::IQ4_XS:
+                put_iq4_xs(dst, scale_, words);
+                break;
+            case DType::Q2_K:
+                put_q2_k(dst, scale_, words);
                 break;
             default:
                 CHECK(false, "blocks of {}", dtype_name(type_));

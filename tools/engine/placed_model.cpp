@@ -13,6 +13,7 @@
 #include "kernels/cuda/host/cuda_device.h"
 #include "runtime/formats/ignored_tensors.h"
 #include "runtime/formats/model_fingerprint.h"
+#include "runtime/model/weight_items.h"
 #include "runtime/plan/split_plan.h"
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
@@ -64,6 +65,7 @@ PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, co
     weights_ = std::make_unique<const ModelWeights>(files().weights());
     if (const std::string ignored = describe_ignored_tensors(files()); !ignored.empty())
         callbacks.note(fmt::format("only the text model is used; not used: {}", ignored));
+    for (const EngineDevice& each : devices_) check_kernels(*weights_, each.device->kind());
     choose_shards(options, callbacks);
 }
 

@@ -1,6 +1,7 @@
 // Shapes are taken from the configuration files of the models. The types that a mixture gives to each matrix follow
 // llama.cpp (src/llama-quant.cpp, llama_tensor_get_type and tensor_type_fallback), for dense models without an
-// importance matrix; checked against the sizes of published files.
+// importance matrix, but IQ4_NL and IQ4_XS with one, as they are published; checked against the sizes of published
+// files. MXFP4 has no mixture for dense models: all matrices but the LM head have it.
 #include "tools/plan/model_shapes.h"
 
 #include <algorithm>
@@ -86,16 +87,18 @@ struct NamedQuantisation {
 };
 // In the order of Quantisation.
 constexpr std::array kQuantisations{
-    NamedQuantisation{"F32", DType::F32},     NamedQuantisation{"BF16", DType::BF16},
-    NamedQuantisation{"F16", DType::F16},     NamedQuantisation{"Q8_0", DType::Q8_0},
-    NamedQuantisation{"Q6_K", DType::Q6_K},   NamedQuantisation{"Q5_K_M", DType::Q5_K},
-    NamedQuantisation{"Q5_K_S", DType::Q5_K}, NamedQuantisation{"Q5_1", DType::Q5_1},
-    NamedQuantisation{"Q5_0", DType::Q5_0},   NamedQuantisation{"Q4_K_M", DType::Q4_K},
-    NamedQuantisation{"Q4_K_S", DType::Q4_K}, NamedQuantisation{"Q4_1", DType::Q4_1},
-    NamedQuantisation{"Q4_0", DType::Q4_0},   NamedQuantisation{"Q3_K_L", DType::Q3_K},
-    NamedQuantisation{"Q3_K_M", DType::Q3_K}, NamedQuantisation{"Q3_K_S", DType::Q3_K},
+    NamedQuantisation{"F32", DType::F32},       NamedQuantisation{"BF16", DType::BF16},
+    NamedQuantisation{"F16", DType::F16},       NamedQuantisation{"Q8_0", DType::Q8_0},
+    NamedQuantisation{"Q6_K", DType::Q6_K},     NamedQuantisation{"Q5_K_M", DType::Q5_K},
+    NamedQuantisation{"Q5_K_S", DType::Q5_K},   NamedQuantisation{"Q5_1", DType::Q5_1},
+    NamedQuantisation{"Q5_0", DType::Q5_0},     NamedQuantisation{"Q4_K_M", DType::Q4_K},
+    NamedQuantisation{"Q4_K_S", DType::Q4_K},   NamedQuantisation{"Q4_1", DType::Q4_1},
+    NamedQuantisation{"Q4_0", DType::Q4_0},     NamedQuantisation{"Q3_K_L", DType::Q3_K},
+    NamedQuantisation{"Q3_K_M", DType::Q3_K},   NamedQuantisation{"Q3_K_S", DType::Q3_K},
+    NamedQuantisation{"IQ4_NL", DType::IQ4_NL}, NamedQuantisation{"IQ4_XS", DType::IQ4_XS},
+    NamedQuantisation{"MXFP4", DType::MXFP4},   NamedQuantisation{"Q2_K", DType::Q2_K},
 };
-static_assert(kQuantisations.size() == static_cast<std::size_t>(Quantisation::Q3_K_S) + 1);
+static_assert(kQuantisations.size() == static_cast<std::size_t>(Quantisation::Q2_K) + 1);
 
 bool same_name(std::string_view a, std::string_view b) {
     const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
@@ -112,8 +115,14 @@ bool gets_more_bits(std::int64_t layer, std::int64_t n_layers) {
     return layer < n_layers / 8 || layer >= 7 * n_layers / 8 || (layer - n_layers / 8) % 3 == 2;
 }
 
-DType value_type(Quantisation quantisation, std::int64_t layer, std::int64_t n_layers) {
+// Returns the type of V in a layer. `is_grouped`: whether at least four query heads share a KV head.
+DType value_type(Quantisation quantisation, std::int64_t layer, std::int64_t n_layers, bool is_grouped) {
     switch (quantisation) {
+        case Quantisation::Q2_K:
+            return is_grouped ? DType::Q4_K : DType::Q3_K;
+        case Quantisation::IQ4_NL:
+        case Quantisation::IQ4_XS:
+            return is_grouped ? DType::Q5_K : base_type(quantisation);
         case Quantisation::Q3_K_M:
             return layer < 2 ? DType::Q5_K : DType::Q4_K;
         case Quantisation::Q3_K_L:
@@ -130,6 +139,8 @@ DType value_type(Quantisation quantisation, std::int64_t layer, std::int64_t n_l
 
 DType down_type(Quantisation quantisation, std::int64_t layer, std::int64_t n_layers) {
     switch (quantisation) {
+        case Quantisation::Q2_K:
+            return DType::Q3_K;
         case Quantisation::Q3_K_M:
             return layer < n_layers / 16 ? DType::Q5_K : DType::Q4_K;
         case Quantisation::Q3_K_L:
@@ -148,14 +159,16 @@ DType down_type(Quantisation quantisation, std::int64_t layer, std::int64_t n_la
 DType mixed_type(Quantisation quantisation, TensorRole role, std::int64_t layer, const ModelConfig& config) {
     DType type = base_type(quantisation);
     if (role == TensorRole::V) {
-        type = value_type(quantisation, layer, config.n_layers());
+        const std::int64_t n_shared = config.attention(layer).queries_per_kv_head();
+        type = value_type(quantisation, layer, config.n_layers(), n_shared >= 4);
         // Value matrices of 80-layer models with grouped queries are small, so llama.cpp gives them more bits.
-        const bool is_70b = config.n_layers() == 80 && config.attention(layer).queries_per_kv_head() > 1;
+        const bool is_70b = config.n_layers() == 80 && n_shared > 1;
         if (is_70b && (type == DType::Q3_K || type == DType::Q4_K)) type = DType::Q5_K;
     }
     if (role == TensorRole::Down) type = down_type(quantisation, layer, config.n_layers());
     if (role == TensorRole::AttnOut && quantisation == Quantisation::Q3_K_M) type = DType::Q4_K;
     if (role == TensorRole::AttnOut && quantisation == Quantisation::Q3_K_L) type = DType::Q5_K;
+    if (role == TensorRole::AttnOut && quantisation == Quantisation::Q2_K) type = DType::Q3_K;
     return type;
 }
 
@@ -167,8 +180,12 @@ bool divides(DType type, std::int64_t cols) {
 DType fitting_type(DType type, std::int64_t cols) {
     if (divides(type, cols)) return type;
     switch (type) {
+        case DType::Q2_K:
         case DType::Q3_K:
             type = DType::Q4_0;
+            break;
+        case DType::IQ4_XS:
+            type = DType::IQ4_NL;
             break;
         case DType::Q4_K:
             type = DType::Q5_0;
@@ -185,6 +202,7 @@ DType fitting_type(DType type, std::int64_t cols) {
 DType head_type(Quantisation quantisation, std::int64_t cols) {
     const DType type = base_type(quantisation);
     if (!is_quantized(type) || type == DType::Q8_0) return type;
+    if (type == DType::MXFP4) return DType::Q8_0;
     return divides(type, cols) ? fitting_type(DType::Q6_K, cols) : DType::Q8_0;
 }
 

@@ -31,6 +31,10 @@ enum class Quantisation : std::uint8_t {
     Q3_K_L,
     Q3_K_M,
     Q3_K_S,
+    IQ4_NL,
+    IQ4_XS,
+    MXFP4,
+    Q2_K,
 };
 /// Returns the name that is usual in file names: "Q4_K_M".
 [[nodiscard]] std::string_view quantisation_name(Quantisation quantisation);

@@ -114,6 +114,7 @@ Hardware this_machine(CommandContext& context, const PlanRequest& request, const
     const PlannedModel& model = request.model;
     const int n_all = thread_setting(context.settings);
     const int n_threads = device_threads(n_all, static_cast<std::size_t>(n_devices), request.split);
+    check_kernels(model.weights, choice.kind());
     const std::unique_ptr<Device> device = make_compute_device(choice, {.n_threads = n_threads});
     const bool is_card = choice.card.has_value();
     // As in a placed model, CPU devices that share matrices compute at the same time, and share cores and memory
@@ -168,6 +169,7 @@ Hardware chosen_hardware(CommandContext& context, PlanRequest& request) {
         throw UsageError(fmt::format("{}: no profile '{}'; there are {}", settings.find("profile")->where, *name,
                                      fmt::join(names, ", ")));
     }
+    check_kernels(request.model.weights, DeviceKind::Cuda);
     return profile_hardware(*request.profile, request.model.config, request.kv_dtype, request.split);
 }
 

@@ -10,8 +10,9 @@
 //   start  int32: -code_offset * (sum of q), from which the integer accumulators start, since weights are multiplied as
 //          unsigned codes. One value for each half of the block if scales span 16 weights; if they span 32, start[0]
 //          holds the value of the whole block and start[1] is 0
-//   sum    used by types with an offset. Runs of 32: float, d * (sum of q). Runs of 256: in every second block a pair of
-//          int16, the sums of q of the block before it (low half) and of this block; 0 in the other blocks
+//   sum    used by types with an offset. Runs of 32: float, d * (sum of q). Runs of 256: a pair of int16. If scales span
+//          32 weights, every second block has it, the sums of q of the block before it (low half) and of this block; 0
+//          in the other blocks. If they span 16, every block has it: the sums of its halves
 // clang-format on
 // If a run contains an infinity or NaN, so does its d, and the outputs of its token; no other token is affected.
 #pragma once
@@ -58,12 +59,15 @@ SLIPSTREAM_PORTABLE_INLINE void put_block_sums(const CodeTraits& traits, const s
     words[8 * n_tile] = static_cast<std::uint32_t>(minus_offset * (apart ? halves[0] : sum));
     words[9 * n_tile] = static_cast<std::uint32_t>(apart ? minus_offset * halves[1] : 0);
     words[10 * n_tile] = std::bit_cast<std::uint32_t>(d);
+    const auto pair = [](std::int32_t low, std::int32_t high) {
+        return (static_cast<std::uint32_t>(low) & 0xffffU) | static_cast<std::uint32_t>(high) << 16;
+    };
     if (traits.activation_run == 32) {
         words[11 * n_tile] = std::bit_cast<std::uint32_t>(d * static_cast<float>(sum));
+    } else if (apart) {
+        words[11 * n_tile] = pair(halves[0], halves[1]);
     } else {
-        const std::uint32_t pair = (static_cast<std::uint32_t>(sum_before) & 0xffffU) | static_cast<std::uint32_t>(sum)
-                                                                                            << 16;
-        words[11 * n_tile] = second ? pair : 0U;
+        words[11 * n_tile] = second ? pair(sum_before, sum) : 0U;
     }
 }
 

@@ -1,5 +1,5 @@
-// Scalar loads of fields that several block formats share: unaligned integers, half-precision scales, and the 6-bit
-// scales that the K formats pack into 12 bytes. For the plain decoding (dequantize.cpp) and the vector decoders.
+// Scalar loads of fields that several block formats share: unaligned integers, half-precision and 8-bit scales, and the
+// 6-bit scales that the K formats pack into 12 bytes. For the plain decoding (dequantize.cpp) and the vector decoders.
 #pragma once
 
 #include <cstddef>

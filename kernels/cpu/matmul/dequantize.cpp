@@ -4,7 +4,10 @@
 
 #include "kernels/cpu/matmul/dequantize.h"
 
+#include <bit>
+
 #include "kernels/base/check.h"
+#include "kernels/base/code_tables.h"
 #include "kernels/cpu/matmul/block_fields.h"
 
 namespace slipstream::cpu {
@@ -152,6 +155,58 @@ void decode_q6_k(const byte* block, float* out) {
     }
 }
 
+// clang-format off
+// IQ4_NL | d:2 | q:16 |                      nibbles as in Q4_0;  w = d * kIq4Values[q]
+// MXFP4  | e:1 | q:16 |                      nibbles as in Q4_0;  w = 2^(e - 128) * kMxfp4Values[q]
+// clang-format on
+void decode_from_table(float scale, const CodeValues& values, const byte* q, float* out) {
+    for (int i = 0; i < 16; ++i) {
+        out[i] = scale * static_cast<float>(values[low_nibble(q[i])]);
+        out[i + 16] = scale * static_cast<float>(values[high_nibble(q[i])]);
+    }
+}
+void decode_iq4_nl(const byte* block, float* out) {
+    decode_from_table(load_half(block), kIq4Values, block + 2, out);
+}
+void decode_mxfp4(const byte* block, float* out) {
+    const auto scale = std::bit_cast<float>(mxfp4_scale_bits(static_cast<std::uint32_t>(u8(block[0]))));
+    decode_from_table(scale, kMxfp4Values, block + 1, out);
+}
+
+// clang-format off
+// IQ4_XS | d:2 | h:2 | l:4 | q:128 |         256 weights in 8 groups g of 32, each with 16 bytes of q as IQ4_NL has them
+//   scale of group g: nibble g of l, low nibbles first, and above it bits 2 g and 2 g + 1 of h
+//   w = d * (scale - 32) * kIq4Values[q]
+// clang-format on
+void decode_iq4_xs(const byte* block, float* out) {
+    const float d = load_half(block);
+    const int h = load_unaligned<std::uint16_t>(block + 2);
+    for (int g = 0; g < 8; ++g) {
+        const int low = (u8(block[4 + g / 2]) >> (4 * (g % 2))) & 15;
+        const int scale = low | ((h >> (2 * g)) & 3) << 4;
+        decode_from_table(d * static_cast<float>(scale - 32), kIq4Values, block + 8 + 16 * g, out + 32 * g);
+    }
+}
+
+// clang-format off
+// Q2_K   | scales:16 | q:64 | d:2 | dmin:2 |   256 weights in 8 groups g of 32, a scale and a minimum for each 16 weights
+//   weight i of group g: q byte 32 (g / 4) + i, bits 2 (g % 4) and the next
+//   byte 2 g + i / 16 of scales: scale in the low nibble, minimum in the high one;  w = (d * scale) * q - (dmin * min)
+// clang-format on
+void decode_q2_k(const byte* block, float* out) {
+    const byte* q = block + 16;
+    const float d = load_half(block + 80);
+    const float dmin = load_half(block + 82);
+    for (int g = 0; g < 8; ++g) {
+        for (int i = 0; i < 32; ++i) {
+            const byte pair = block[2 * g + i / 16];
+            const float scale = d * static_cast<float>(low_nibble(pair));
+            const float minimum = dmin * static_cast<float>(high_nibble(pair));
+            out[32 * g + i] = scale * static_cast<float>((u8(q[32 * (g / 4) + i]) >> (2 * (g % 4))) & 3) - minimum;
+        }
+    }
+}
+
 void decode_blocks(DType type, const byte* src, float* dst, int64_t n_elements, void (*decode)(const byte*, float*)) {
     const DTypeInfo& info = dtype_info(type);
     for (int64_t i = 0; i < n_elements; i += info.block_elements, src += info.block_bytes) decode(src, dst + i);
@@ -199,6 +254,18 @@ void dequantize_row(DType type, const byte* src, float* dst, int64_t n_elements)
             return;
         case DType::Q6_K:
             decode_blocks(type, src, dst, n_elements, decode_q6_k);
+            return;
+        case DType::IQ4_NL:
+            decode_blocks(type, src, dst, n_elements, decode_iq4_nl);
+            return;
+        case DType::MXFP4:
+            decode_blocks(type, src, dst, n_elements, decode_mxfp4);
+            return;
+        case DType::IQ4_XS:
+            decode_blocks(type, src, dst, n_elements, decode_iq4_xs);
+            return;
+        case DType::Q2_K:
+            decode_blocks(type, src, dst, n_elements, decode_q2_k);
             return;
     }
     CHECK(false, "dtype {}", static_cast<int>(type));

@@ -19,22 +19,26 @@ constexpr int kRows = static_cast<int>(kInterleavedRows);
 constexpr std::int64_t kPieceBytes = 256 << 10;
 constexpr std::uint32_t kSignBits = 0x80808080U;
 
-// The BlockFields of each type, in the order of DType: number of binary16 fields, their byte offsets in a block, byte
+// The BlockFields of each type, in the order of DType: number of 16-bit fields, their byte offsets in a block, byte
 // offset of the words, number of words. Offsets are those that dequantize.cpp documents; the notes say what the words
 // hold.
 constexpr std::array<BlockFields, kDTypeCount> kFields{{
-    {},                  // F32
-    {},                  // F16
-    {},                  // BF16
-    {1, {0}, 2, 8},      // Q8_0: codes
-    {1, {0}, 2, 4},      // Q4_0: codes
-    {2, {0, 2}, 4, 4},   // Q4_1: codes
-    {1, {0}, 2, 5},      // Q5_0: h, codes
-    {2, {0, 2}, 4, 5},   // Q5_1: h, codes
-    {1, {108}, 0, 27},   // Q3_K: h, codes, scales; scales are stored first
-    {2, {0, 2}, 4, 35},  // Q4_K: scales, codes
-    {2, {0, 2}, 4, 43},  // Q5_K: scales, h, codes
-    {1, {208}, 0, 52},   // Q6_K: low and high codes, scales; stored in the order of use
+    {},                    // F32
+    {},                    // F16
+    {},                    // BF16
+    {1, {0}, 2, 8},        // Q8_0: codes
+    {1, {0}, 2, 4},        // Q4_0: codes
+    {2, {0, 2}, 4, 4},     // Q4_1: codes
+    {1, {0}, 2, 5},        // Q5_0: h, codes
+    {2, {0, 2}, 4, 5},     // Q5_1: h, codes
+    {1, {108}, 0, 27},     // Q3_K: h, codes, scales; scales are stored first
+    {2, {0, 2}, 4, 35},    // Q4_K: scales, codes
+    {2, {0, 2}, 4, 43},    // Q5_K: scales, h, codes
+    {1, {208}, 0, 52},     // Q6_K: low and high codes, scales; stored in the order of use
+    {1, {0}, 2, 4},        // IQ4_NL: codes
+    {0, {}, 1, 4, true},   // MXFP4: codes
+    {2, {0, 2}, 4, 33},    // IQ4_XS: low bits of scales, codes
+    {2, {80, 82}, 0, 20},  // Q2_K: scales, codes
 }};
 
 /// Moves bit 4 g + j of h to bit 8 j + g, for j = 0 to 3 and g = 0 to 7, and returns the result.
@@ -111,6 +115,10 @@ void interleave_blocks(DType type, const std::byte* rows, std::size_t stride, in
     const DTypeInfo& info = dtype_info(type);
     const BlockFields& fields = block_fields(type);
     for (std::int64_t i = 0; i < k; i += info.block_elements, rows += info.block_bytes) {
+        if (fields.begins_with_byte) {
+            interleave_elements<std::uint8_t>(rows, stride, n_rows, 1, dst);
+            dst += kRows;
+        }
         for (int f = 0; f < fields.n_halves; ++f, dst += kRows * 2)
             interleave_elements<std::uint16_t>(rows + fields.half_offset[f], stride, n_rows, 1, dst);
         interleave_elements<std::uint32_t>(rows + fields.words_offset, stride, n_rows, fields.n_words, dst);
@@ -164,6 +172,10 @@ void deinterleave_row(DType type, const std::byte* group, int row, std::int64_t 
     const DTypeInfo& info = dtype_info(type);
     const BlockFields& fields = block_fields(type);
     for (std::int64_t i = 0; i < k; i += info.block_elements, dst += info.block_bytes) {
+        if (fields.begins_with_byte) {
+            dst[0] = group[row];
+            group += kRows;
+        }
         for (int f = 0; f < fields.n_halves; ++f, group += kRows * 2)
             std::memcpy(dst + fields.half_offset[f], group + row * 2, 2);
         for (int w = 0; w < fields.n_words; ++w) {

@@ -9,8 +9,8 @@
 //   BF16       elements k, k + 1: 16 words: k in the low half, k + 1 in the high     64 bytes per pair
 //              last element of an odd K: 16 halves                                   32 bytes
 //   quantised  a quantisation block (fields: dequantize.cpp) of 16 rows:             16 times the bytes of a block
-//              its binary16 fields in file order, 16 halves each; then the rest of the block as 32-bit words in
-//              file order, 16 words each:
+//              its 16-bit fields in file order, 16 halves each (MXFP4: 16 bytes); then the rest of the block as 32-bit
+//              words in file order, 16 words each:
 //              | d x 16 | (m x 16) | word 0 x 16 | word 1 x 16 | ...
 // clang-format on
 //
@@ -35,12 +35,13 @@
 
 namespace slipstream::cpu {
 
-/// How a quantisation block of a type is divided: binary16 fields, and the rest as 32-bit words.
+/// How a quantisation block of a type is divided: 16-bit fields, and the rest as 32-bit words.
 struct BlockFields {
-    int n_halves = 0;              // number of binary16 fields
-    std::size_t half_offset[2]{};  // bytes from the start of the block to each binary16 field
-    std::size_t words_offset = 0;  // bytes from the start of the block to the first word, in the file
-    int n_words = 0;               // number of 32-bit words
+    int n_halves = 0;               // number of 16-bit fields: binary16, and the upper bits of scales of IQ4_XS
+    std::size_t half_offset[2]{};   // bytes from the start of the block to each 16-bit field
+    std::size_t words_offset = 0;   // bytes from the start of the block to the first word, in the file
+    int n_words = 0;                // number of 32-bit words
+    bool begins_with_byte = false;  // whether the block begins with an 8-bit field, which is stored first (MXFP4)
 };
 /// Returns the fields of a quantised type; all zero for F32, F16 and BF16.
 [[nodiscard]] const BlockFields& block_fields(DType type);

@@ -142,6 +142,11 @@ template <DType type>
 SLIPSTREAM_AVX2 void unpack(const std::byte* __restrict src, std::size_t block_bytes, int n_sub,
                             UnpackedChunk& __restrict out) {
     unpack_chunk<type>(src, block_bytes, n_sub, out);
+    if constexpr (has_code_table(type)) {
+        auto* const codes = reinterpret_cast<std::byte*>(out.codes);
+        for (std::size_t at = 0; at < n_sub * sizeof(out.codes[0]); at += 32)
+            _mm256_store_si256(reinterpret_cast<__m256i*>(codes + at), looked_up<type>(load_32(codes + at)));
+    }
 }
 
 template <DType type>
@@ -197,10 +202,15 @@ constexpr InterleavedForm kManyTokens{
                         kMultiplyCodes<DType::Q3_K>,
                         kMultiplyCodes<DType::Q4_K>,
                         kMultiplyCodes<DType::Q5_K>,
-                        kMultiplyCodes<DType::Q6_K>}},
+                        kMultiplyCodes<DType::Q6_K>,
+                        kMultiplyCodes<DType::Q8_0>,  // IQ4_NL: codes of 8 bits, too
+                        kMultiplyCodes<DType::Q5_0>,  // MXFP4: codes of 5 bits, too
+                        kMultiplyCodes<DType::IQ4_XS>,
+                        kMultiplyCodes<DType::Q2_K>}},
     .unpack = {nullptr, nullptr, nullptr, unpack<DType::Q8_0>, unpack<DType::Q4_0>, unpack<DType::Q4_1>,
                unpack<DType::Q5_0>, unpack<DType::Q5_1>, unpack<DType::Q3_K>, unpack<DType::Q4_K>, unpack<DType::Q5_K>,
-               unpack<DType::Q6_K>},
+               unpack<DType::Q6_K>, unpack<DType::IQ4_NL>, unpack<DType::MXFP4>, unpack<DType::IQ4_XS>,
+               unpack<DType::Q2_K>},
     .quantize = quantize,
     .finish = finish,
 };

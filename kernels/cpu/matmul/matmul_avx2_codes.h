@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/matmul/activations.h"
 #include "kernels/cpu/matmul/matmul_interleaved.h"
+#include "kernels/cpu/matmul/packed_block.h"
 #include "kernels/cpu/target.h"
 
 namespace slipstream::cpu::avx2 {
@@ -16,6 +17,14 @@ namespace slipstream::cpu::avx2 {
 
 /// Rows of half a row group: 8, since a 256-bit register has 8 lanes of 32 bits.
 inline constexpr int kHalfRows = 8;
+
+/// Returns the codes of `type`, its values + code_offset, for the places in its table in the bytes of `places`, 0
+/// to 15.
+template <DType type>
+SLIPSTREAM_INLINE_AVX2 __m256i looked_up(__m256i places) {
+    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kCodeTable<type>.data()));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), places);
+}
 
 SLIPSTREAM_INLINE_AVX2 __m256i load_32(const void* src) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src));
@@ -120,22 +129,24 @@ SLIPSTREAM_INLINE_AVX2 void add_unscaled(const UnpackedChunk& weights, int s, in
     }
 }
 
-/// Subtracts the minimums of all eight sub-blocks of a K format's block, for half `half` of a row group, from sums[t],
-/// which are without the activations' scale. `x`: the activations of the first sub-block.
-template <int T>
+/// Subtracts the minimums of a K format's block, for half `half` of a row group, from sums[t], which are without the
+/// activations' scale. `x`: the activations of the first sub-block.
+template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void add_minimums(const UnpackedChunk& weights, int half, const std::byte* x,
                                          __m256 (&sums)[T]) {
     using At = BlockOffsets<T>;
+    constexpr int kPairs = minimum_pairs(type);
     const int row = kHalfRows * half;
     const __m256 minus_dmin = _mm256_loadu_ps(weights.minus_dmin + row);
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
         __m256i total = _mm256_setzero_si256();
-#pragma GCC unroll 4
-        for (int pair = 0; pair < kSubBlocks / 2; ++pair)
+#pragma GCC unroll 8
+        for (int pair = 0; pair < kPairs; ++pair)
             total = _mm256_add_epi32(
-                total, _mm256_madd_epi16(load_32(weights.mins[pair] + row),
-                                         broadcast_word(x + (2 * pair + 1) * At::kBytes + At::kSum + 4 * t)));
+                total,
+                _mm256_madd_epi16(load_32(weights.mins[pair] + row),
+                                  broadcast_word(x + sub_block_of_sums(type, pair) * At::kBytes + At::kSum + 4 * t)));
         sums[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(total), minus_dmin, sums[t]);
     }
 }
@@ -172,7 +183,7 @@ SLIPSTREAM_INLINE_AVX2 void multiply_half(const CodeTile& tile, int group, int h
             add_block<type, T>(weights, s, half, x, sums);
         }
     }
-    if constexpr (kOneScale && kTraits.has_offset) add_minimums<T>(weights, half, tile.x, sums);
+    if constexpr (kOneScale && kTraits.has_offset) add_minimums<type, T>(weights, half, tile.x, sums);
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
         if constexpr (kOneScale)

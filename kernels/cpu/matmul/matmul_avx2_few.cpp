@@ -50,6 +50,11 @@ SLIPSTREAM_INLINE_AVX2 __m256i half_codes(const std::byte* words, int s, int wor
         return word_at(words, word);
     } else if constexpr (type == DType::Q4_0 || type == DType::Q4_1) {
         return in_each_byte(shifted_right(word_at(low, word % 4), word / 4 * 4), 0x0f);
+    } else if constexpr (has_code_table(type)) {
+        const int first = type == DType::IQ4_XS ? 4 * s : 0;
+        return looked_up<type>(in_each_byte(shifted_right(word_at(low, first + word % 4), word / 4 * 4), 0x0f));
+    } else if constexpr (type == DType::Q2_K) {
+        return in_each_byte(shifted_right(word_at(low, 8 * (s / 4) + word), s % 4 * 2), 0x03);
     } else if constexpr (type == DType::Q5_0 || type == DType::Q5_1) {
         const __m256i fifth = in_each_byte(shifted_right(word_at(high, 0), word - 4), 0x10);
         return joined(shifted_right(word_at(low, word % 4), word / 4 * 4), 0x0f, fifth);
@@ -70,10 +75,33 @@ SLIPSTREAM_INLINE_AVX2 __m256i half_codes(const std::byte* words, int s, int wor
     }
 }
 
-/// Returns scale `run` of a K format's block for 8 rows: d * an integer, with the bits of scale_bytes()
-/// (unpack_codes.h), since the integer is exact. `words`: the first word of the block, at the first row of the half.
+/// Returns the bits of 16-bit field `field` (0 or 1) of a packed block, for the 8 rows of half `half`.
+SLIPSTREAM_INLINE_AVX2 __m128i half_bits(const std::byte* block, int field, int half) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 32 * field + 16 * half));
+}
+/// Returns binary16 field `field` (0 or 1) of a packed block as floats, for the 8 rows of half `half`.
+SLIPSTREAM_INLINE_AVX2 __m256 half_field(const std::byte* block, int field, int half) {
+    return _mm256_cvtph_ps(half_bits(block, field, half));
+}
+/// Returns what packed_scale() (packed_codes.h) returns, for the 8 rows of half `half`.
 template <DType type>
-SLIPSTREAM_INLINE_AVX2 __m256 half_scale(const std::byte* words, __m256 d, int run) {
+SLIPSTREAM_INLINE_AVX2 __m256 scale_field(const std::byte* block, int half) {
+    if constexpr (type == DType::MXFP4) {
+        const __m256i exponents =
+            _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(block + kHalfRows * half)));
+        const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(exponents, _mm256_set1_epi32(1)), 23);
+        const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), exponents);
+        const __m256i is_normal = _mm256_cmpgt_epi32(exponents, _mm256_set1_epi32(1));
+        return _mm256_castsi256_ps(_mm256_blendv_epi8(subnormal, normal, is_normal));
+    } else {
+        return half_field(block, 0, half);
+    }
+}
+
+/// Returns scale `run` of a K format's block for 8 rows: d * an integer, with the bits of scale_bytes()
+/// (unpack_codes.h), since the integer is exact. `words`: the first word of the block, at the first row of half `half`.
+template <DType type>
+SLIPSTREAM_INLINE_AVX2 __m256 half_scale(const std::byte* block, const std::byte* words, int half, __m256 d, int run) {
     const int four = run / 4;
     const int place = run % 4 * 8;
     __m256i number;
@@ -84,6 +112,14 @@ SLIPSTREAM_INLINE_AVX2 __m256 half_scale(const std::byte* words, __m256 d, int r
         const __m256i all = joined(shifted_right(word_at(words, four % 2), four / 2 * 4), 0x0f, high);
         const __m256i byte = _mm256_and_si256(_mm256_srli_epi32(all, place), _mm256_set1_epi32(0xff));
         number = _mm256_sub_epi32(byte, _mm256_set1_epi32(32));
+    } else if constexpr (type == DType::IQ4_XS) {
+        const __m256i upper = _mm256_cvtepu16_epi32(half_bits(block, 1, half));
+        const __m256i four_bits =
+            _mm256_and_si256(_mm256_srli_epi32(word_at(words, 0), 4 * run), _mm256_set1_epi32(15));
+        const __m256i two_bits = _mm256_and_si256(_mm256_srli_epi32(upper, 2 * run), _mm256_set1_epi32(3));
+        number = _mm256_sub_epi32(_mm256_or_si256(four_bits, _mm256_slli_epi32(two_bits, 4)), _mm256_set1_epi32(32));
+    } else if constexpr (type == DType::Q2_K) {
+        number = _mm256_and_si256(_mm256_srli_epi32(word_at(words, four), place), _mm256_set1_epi32(15));
     } else {
         const __m256i a = word_at(words, 0);
         const __m256i all = four == 0 ? in_each_byte(a, 0x3f)
@@ -93,22 +129,19 @@ SLIPSTREAM_INLINE_AVX2 __m256 half_scale(const std::byte* words, __m256 d, int r
     return _mm256_mul_ps(_mm256_cvtepi32_ps(number), d);
 }
 
-/// Returns the minimums of sub-blocks 2 pair and 2 pair + 1 of a block of Q4_K or Q5_K for 8 rows, a pair of int16 per
-/// row.
+/// Returns pair `pair` of the minimums of a K format's block (UnpackedChunk::mins) for 8 rows. `words`: the first word
+/// of the block, at the first row of the half.
+template <DType type>
 SLIPSTREAM_INLINE_AVX2 __m256i half_minimums(const std::byte* words, int pair) {
     const __m256i b = word_at(words, 1);
     const __m256i four =
-        pair < 2 ? in_each_byte(b, 0x3f)
-                 : joined(_mm256_srli_epi32(word_at(words, 2), 4), 0x0f, in_each_byte(_mm256_srli_epi32(b, 2), 0x30));
+        type == DType::Q2_K ? in_each_byte(_mm256_srli_epi32(word_at(words, pair / 2), 4), 0x0f)
+        : pair < 2          ? in_each_byte(b, 0x3f)
+                   : joined(_mm256_srli_epi32(word_at(words, 2), 4), 0x0f, in_each_byte(_mm256_srli_epi32(b, 2), 0x30));
     constexpr char kNone = -128;
     const __m128i low = _mm_setr_epi8(0, kNone, 1, kNone, 4, kNone, 5, kNone, 8, kNone, 9, kNone, 12, kNone, 13, kNone);
     const __m128i bytes = pair % 2 == 0 ? low : _mm_add_epi8(low, _mm_set1_epi16(2));
     return _mm256_shuffle_epi8(four, _mm256_broadcastsi128_si256(bytes));
-}
-
-/// Returns binary16 field `field` (0 or 1) of a packed block as floats, for the 8 rows of half `half`.
-SLIPSTREAM_INLINE_AVX2 __m256 half_field(const std::byte* block, int field, int half) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 32 * field + 16 * half)));
 }
 
 /// dots[t] = start value of token t + dot product over words [first, first + count) of sub-block `s`, codes of 8 rows
@@ -159,21 +192,21 @@ struct alignas(32) StreamSums {
 
 /// Subtracts the minimums of a K format's block from sums[t], which are without the activations' scale. `x`: the
 /// activations of the block's last sub-block.
-template <int T>
+template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void take_minimums(const std::byte* block, const std::byte* words, int half, const std::byte* x,
                                           __m256 (&sums)[T]) {
     using At = BlockOffsets<T>;
+    constexpr int kPairs = minimum_pairs(type);
     __m256i totals[T];
 #pragma GCC unroll 4
     for (int t = 0; t < T; ++t) totals[t] = _mm256_setzero_si256();
-#pragma GCC unroll 4
-    for (int pair = 0; pair < kSubBlocks / 2; ++pair) {
-        const __m256i two = half_minimums(words, pair);
+#pragma GCC unroll 8
+    for (int pair = 0; pair < kPairs; ++pair) {
+        const __m256i two = half_minimums<type>(words, pair);
+        const std::byte* const of_pair = x + (sub_block_of_sums(type, pair) + 1 - kSubBlocks) * At::kBytes + At::kSum;
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t)
-            totals[t] = _mm256_add_epi32(
-                totals[t], _mm256_madd_epi16(
-                               two, broadcast_word(x + (2 * pair + 2 - kSubBlocks) * At::kBytes + At::kSum + 4 * t)));
+            totals[t] = _mm256_add_epi32(totals[t], _mm256_madd_epi16(two, broadcast_word(of_pair + 4 * t)));
     }
     const __m256 minus_dmin = _mm256_xor_ps(half_field(block, 1, half), _mm256_set1_ps(-0.0F));
 #pragma GCC unroll 4
@@ -190,7 +223,7 @@ SLIPSTREAM_INLINE_AVX2 void add_sub_block(const std::byte* packed, int half, int
     constexpr int kRuns = 32 / kTraits.scale_run;
     const std::byte* const block = packed + (has_plain_scales(type) ? s * packed_block(type).bytes : 0);
     const std::byte* const words = block + packed_block(type).words + 32 * half;
-    const __m256 d = half_field(block, 0, half);
+    const __m256 d = scale_field<type>(block, half);
     constexpr bool kOneScale = kTraits.activation_run != 32;
     const int row = kHalfRows * half;
     __m256 sums[T];
@@ -202,7 +235,7 @@ SLIPSTREAM_INLINE_AVX2 void add_sub_block(const std::byte* packed, int half, int
     for (int run = 0; run < kRuns; ++run) {
         __m256i dots[T];
         half_dots<type, T>(words, s, x, run == 0 ? At::kStart0 : At::kStart1, 8 / kRuns * run, 8 / kRuns, dots);
-        const __m256 scale = kOneScale ? half_scale<type>(words, d, kRuns * s + run) : d;
+        const __m256 scale = kOneScale ? half_scale<type>(block, words, half, d, kRuns * s + run) : d;
 #pragma GCC unroll 4
         for (int t = 0; t < T; ++t) {
             const __m256 both = kOneScale ? scale : _mm256_mul_ps(scale, broadcast_float(x + At::kD + 4 * t));
@@ -216,7 +249,7 @@ SLIPSTREAM_INLINE_AVX2 void add_sub_block(const std::byte* packed, int half, int
     }
     const bool block_ends = kOneScale && s == kSubBlocks - 1;
     if constexpr (kOneScale && kTraits.has_offset)
-        if (block_ends) take_minimums<T>(block, words, half, x, sums);
+        if (block_ends) take_minimums<type, T>(block, words, half, x, sums);
 #pragma GCC unroll 4
     for (int t = 0; t < T; ++t) {
         float* const of_row = kept.row[t] + row;
@@ -229,35 +262,50 @@ SLIPSTREAM_INLINE_AVX2 void add_sub_block(const std::byte* packed, int half, int
     }
 }
 
+/// Sub-blocks of 32 elements in a step, and bytes of a step of 16 rows.
+template <DType type>
+constexpr int kStepSubBlocks = static_cast<int>(few_tokens_step(type) / 32);
+template <DType type>
+constexpr std::int64_t kStepBytes = bytes_of_256(type) * kStepSubBlocks<type> / kSubBlocks;
+
+/// Adds sub-block `s` of the step at byte `at` of each row group to `sums`, and prefetches the step's lines up to the
+/// sub-block's share. `x`: activations of the step's first sub-block.
+template <DType type, int T, int kStreams>
+SLIPSTREAM_INLINE_AVX2 void add_sub_blocks(const CodeTile& tile, std::int64_t at, int s, const std::byte* x,
+                                           StreamSums<T> (&sums)[kStreams]) {
+    constexpr std::int64_t kLines = (kStepBytes<type> + 63) / 64;
+    const std::int64_t l1 = tile.ahead.into_l1 - tile.packed;
+    const std::int64_t l2 = tile.ahead.into_l2 - tile.packed;
+    const std::int64_t end = (s + 1) * kLines / kStepSubBlocks<type>;
+    const std::byte* packed = tile.packed + at;
+    for (int g = 0; g < tile.n_groups; ++g, packed += tile.group_bytes) {
+#pragma GCC unroll 16
+        for (std::int64_t line = s * kLines / kStepSubBlocks<type>; line < end; ++line) {
+            _mm_prefetch(packed + l2 + 64 * line, _MM_HINT_T1);
+            _mm_prefetch(packed + l1 + 64 * line, _MM_HINT_T0);
+        }
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; ++half)
+            add_sub_block<type, T>(packed, half, s, x + s * BlockOffsets<T>::kBytes, sums[g]);
+    }
+}
+
 /// Multiplies the row groups of a tile, each a stream of weights, from the start of their rows on, over a whole number
 /// of steps. Overwrites tile.sums.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void multiply_streams(const CodeTile& tile) {
     using At = BlockOffsets<T>;
-    constexpr auto kStep = static_cast<int>(few_tokens_step(type) / 32);  // sub-blocks
-    constexpr std::int64_t kBytes = bytes_of_256(type) * kStep / kSubBlocks;
-    constexpr std::int64_t kLines = (kBytes + 63) / 64;
-    const std::int64_t l1 = tile.ahead.into_l1 - tile.packed;
-    const std::int64_t l2 = tile.ahead.into_l2 - tile.packed;
+    constexpr int kStep = kStepSubBlocks<type>;
     StreamSums<T> sums[few_tokens_streams(T)] = {};
     const std::byte* x = tile.x;
     std::int64_t at = 0;
-    for (int first = 0; first < tile.n_sub; first += kStep, at += kBytes, x += kStep * At::kBytes) {
+    for (int first = 0; first < tile.n_sub; first += kStep, at += kStepBytes<type>, x += kStep * At::kBytes) {
+        if constexpr (is_unrolled(type)) {
 #pragma GCC unroll 8
-        for (int s = 0; s < kStep; ++s) {
-            const std::byte* packed = tile.packed + at;
-            const std::int64_t end = (s + 1) * kLines / kStep;  // sub-block s prefetches the step's lines up to this
-                                                                // one
-            for (int g = 0; g < tile.n_groups; ++g, packed += tile.group_bytes) {
-#pragma GCC unroll 16
-                for (std::int64_t line = s * kLines / kStep; line < end; ++line) {
-                    _mm_prefetch(packed + l2 + 64 * line, _MM_HINT_T1);
-                    _mm_prefetch(packed + l1 + 64 * line, _MM_HINT_T0);
-                }
-#pragma GCC unroll 2
-                for (int half = 0; half < 2; ++half)
-                    add_sub_block<type, T>(packed, half, s, x + s * At::kBytes, sums[g]);
-            }
+            for (int s = 0; s < kStep; ++s) add_sub_blocks<type, T>(tile, at, s, x, sums);
+        } else {
+#pragma GCC unroll 1
+            for (int s = 0; s < kStep; ++s) add_sub_blocks<type, T>(tile, at, s, x, sums);
         }
     }
     for (int g = 0; g < tile.n_groups; ++g)

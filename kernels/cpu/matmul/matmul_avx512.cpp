@@ -210,7 +210,11 @@ InterleavedForm make_form() {
                    unpack<DType::Q3_K>,
                    unpack<DType::Q4_K>,
                    unpack<DType::Q5_K>,
-                   unpack<DType::Q6_K>};
+                   unpack<DType::Q6_K>,
+                   unpack<DType::IQ4_NL>,
+                   unpack<DType::MXFP4>,
+                   unpack<DType::IQ4_XS>,
+                   unpack<DType::Q2_K>};
     form.quantize = quantize;
     form.finish = finish;
     return form;

@@ -17,6 +17,12 @@ namespace slipstream::cpu {
 using FewTokenKernels = std::array<InterleavedForm::CodeFn, kMostFewTokens>;  // [T - 1]
 using FewTokenKernelsOfTypes = std::array<FewTokenKernels, kDTypeCount>;      // [dtype][T - 1]
 
+/// Whether the kernels unroll all sub-blocks of a step. In steps of IQ4_XS and Q2_K they are a loop: unrolled, each of
+/// these types would take the compiler as long as all types with blocks of 32 together.
+constexpr bool is_unrolled(DType type) {
+    return type != DType::IQ4_XS && type != DType::Q2_K;
+}
+
 /// Returns the table of Kernels::multiply<type, T> for all quantised types and T = 1 to kTokens tokens.
 template <class Kernels, int kTokens>
 constexpr FewTokenKernelsOfTypes few_token_kernels() {

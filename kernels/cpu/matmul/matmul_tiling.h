@@ -49,7 +49,7 @@ inline int tile_tokens_of(const InterleavedForm& form, Operand operand) {
 /// Returns the elements of K that a kernel for few tokens processes per step: a quantisation block of the K formats,
 /// else 64, so that a step of a row group is a whole number of cache lines.
 constexpr std::int64_t few_tokens_step(DType type) {
-    return type >= DType::Q3_K ? 256 : 64;
+    return code_traits(type).activation_run == 256 ? 256 : 64;
 }
 
 /// Returns the kernel for few tokens (at most kMostFewTokens) that a call of these sizes uses, or null if it uses none.

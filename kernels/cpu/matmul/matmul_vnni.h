@@ -102,18 +102,19 @@ SLIPSTREAM_INLINE_VNNI void multiply_blocks(CodeTile tile) {
 }
 
 /// Subtracts the minimums of a K format's block, of kN row groups, from `sums`, which are without the activations'
-/// scale. `x`: the activations of the block's last sub-block.
-template <int T, int kN>
+/// scale. `x`: the activations of the block's first sub-block.
+template <DType type, int T, int kN>
 SLIPSTREAM_INLINE_VNNI void add_minimums(const CodeTile& tile, const std::byte* x, __m512 (&sums)[kN][T]) {
     using At = BlockOffsets<T>;
+    constexpr int kPairs = minimum_pairs(type);
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
         __m512i totals[kN];
 #pragma GCC unroll 4
         for (int g = 0; g < kN; ++g) totals[g] = _mm512_setzero_si512();
-#pragma GCC unroll 4
-        for (int pair = 0; pair < kSubBlocks / 2; ++pair) {
-            const __m512i of_two = broadcast_word(x - (kSubBlocks - 2 - 2 * pair) * At::kBytes + At::kSum + 4 * t);
+#pragma GCC unroll 8
+        for (int pair = 0; pair < kPairs; ++pair) {
+            const __m512i of_two = broadcast_word(x + sub_block_of_sums(type, pair) * At::kBytes + At::kSum + 4 * t);
 #pragma GCC unroll 4
             for (int g = 0; g < kN; ++g)
                 totals[g] = _mm512_dpwssd_epi32(totals[g], _mm512_load_si512(tile.unpacked[g].mins[pair]), of_two);
@@ -123,6 +124,12 @@ SLIPSTREAM_INLINE_VNNI void add_minimums(const CodeTile& tile, const std::byte* 
             sums[g][t] =
                 _mm512_fmadd_ps(_mm512_cvtepi32_ps(totals[g]), _mm512_load_ps(tile.unpacked[g].minus_dmin), sums[g][t]);
     }
+}
+
+/// Unpacks the scales of a K format's block to `out`. Not inlined, since the compiler would take long for all copies.
+template <DType type>
+SLIPSTREAM_AVX512_VNNI [[gnu::noinline]] void unpack_scales_of(const std::byte* block, UnpackedChunk& out) {
+    packed_scales<type>(block, out);
 }
 
 /// Multiplies one tile of kN row groups, for K formats, with an activation scale for each block of 256. Sums of a block
@@ -137,7 +144,7 @@ SLIPSTREAM_INLINE_VNNI void multiply_k_blocks(CodeTile tile) {
     for (int first = 0; first < tile.n_sub; first += kSubBlocks, tile.packed += packed_block(type).bytes) {
         if constexpr (from != From::Unpacked)
 #pragma GCC unroll 4
-            for (int g = 0; g < kN; ++g) packed_scales<type>(tile.packed + g * tile.group_bytes, tile.unpacked[g]);
+            for (int g = 0; g < kN; ++g) unpack_scales_of<type>(tile.packed + g * tile.group_bytes, tile.unpacked[g]);
         __m512 sums[kN][T];
 #pragma GCC unroll 4
         for (int g = 0; g < kN; ++g)
@@ -159,7 +166,7 @@ SLIPSTREAM_INLINE_VNNI void multiply_k_blocks(CodeTile tile) {
                 }
             }
         }
-        if constexpr (code_traits(type).has_offset) add_minimums<T, kN>(tile, x - At::kBytes, sums);
+        if constexpr (code_traits(type).has_offset) add_minimums<type, T, kN>(tile, x - kSubBlocks * At::kBytes, sums);
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t) {
             const __m512 d = broadcast_float(x - At::kBytes + At::kD + 4 * t);
@@ -247,7 +254,11 @@ InterleavedForm make_form() {
                             kScalesTo16,    // Q3_K
                             kWithMinimums,  // Q4_K
                             kWithMinimums,  // Q5_K
-                            kScalesTo16}};  // Q6_K
+                            kScalesTo16,    // Q6_K
+                            kPlain,         // IQ4_NL
+                            kPlain,         // MXFP4
+                            kWithMinimums,  // IQ4_XS: unpacked with minimums of 0
+                            {}}};           // Q2_K: always packed
     constexpr int kMostOf4Bits = groups == CodeGroups::Two ? kAnyTokens : kPackedTokensOf4Bits;
     multiply_packed<DType::Q8_0, groups>(form, kAnyTokens);
     multiply_packed<DType::Q4_0, groups>(form, kMostOf4Bits);
@@ -256,6 +267,10 @@ InterleavedForm make_form() {
                                                  groups == CodeGroups::Two ? kPackedTokens : kPackedTokensOf4Bits);
     multiply_packed_or_kept<DType::Q5_0, groups>(form, kPackedTokens);
     multiply_packed_or_kept<DType::Q5_1, groups>(form, kPackedTokens);
+    multiply_packed<DType::IQ4_NL, groups>(form, kPackedTokensOf4Bits);
+    multiply_packed<DType::MXFP4, groups>(form, kPackedTokensOf4Bits);
+    multiply_packed<DType::IQ4_XS, groups>(form, kPackedTokensOf4Bits);
+    multiply_packed<DType::Q2_K, groups>(form, kAnyTokens);
     multiply_packed_or_kept<DType::Q3_K, groups>(form, kPackedTokensOfK);
     multiply_packed_or_kept<DType::Q5_K, groups>(form, kPackedTokensOfK);
     multiply_packed_or_kept<DType::Q6_K, groups>(form, kPackedTokensOfK);

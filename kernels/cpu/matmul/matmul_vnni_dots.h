@@ -41,14 +41,15 @@ SLIPSTREAM_INLINE_VNNI __m512i load_codes(const CodeTile& tile, int g, int s, in
     }
 }
 
-/// Returns binary16 field `i` of sub-block `s` of row group `g` as 16 floats. From::Unpacked, and K formats always,
-/// read it from `kept` [16], where it was unpacked before; From::Kept stores it there.
+/// Returns the scale (`i` 0) or offset (1) of sub-block `s` of row group `g`, [16]. From::Unpacked, and K formats
+/// always, read it from `kept` [16], where it was unpacked before; From::Kept stores it there.
 template <DType type, From from>
-SLIPSTREAM_INLINE_VNNI __m512 load_half(const CodeTile& tile, int g, int s, int i, float* kept) {
+SLIPSTREAM_INLINE_VNNI __m512 load_field(const CodeTile& tile, int g, int s, int i, float* kept) {
     if constexpr (from == From::Unpacked || !has_plain_scales(type)) {
         return _mm512_load_ps(kept);
     } else {
-        const __m512 value = packed_half(block_of<type>(tile.packed + g * tile.group_bytes, s), i);
+        const std::byte* const block = block_of<type>(tile.packed + g * tile.group_bytes, s);
+        const __m512 value = i == 0 ? packed_scale<type>(block) : packed_half(block, i);
         if constexpr (from == From::Kept) _mm512_store_ps(kept, value);
         return value;
     }
@@ -56,12 +57,12 @@ SLIPSTREAM_INLINE_VNNI __m512 load_half(const CodeTile& tile, int g, int s, int 
 /// Returns the scale of run `run` of row group `g`, [16]; for types that are not K formats a run is a sub-block.
 template <DType type, From from>
 SLIPSTREAM_INLINE_VNNI __m512 load_scale(const CodeTile& tile, int g, int run) {
-    return load_half<type, from>(tile, g, run, 0, tile.unpacked[g].scale[run]);
+    return load_field<type, from>(tile, g, run, 0, tile.unpacked[g].scale[run]);
 }
 /// Returns the offset of sub-block `s` of row group `g`, [16], of a type with offsets that is not a K format.
 template <DType type, From from>
 SLIPSTREAM_INLINE_VNNI __m512 load_offset(const CodeTile& tile, int g, int s) {
-    return load_half<type, from>(tile, g, s, 1, tile.unpacked[g].offset[s]);
+    return load_field<type, from>(tile, g, s, 1, tile.unpacked[g].offset[s]);
 }
 
 /// dots[g][t] = start value of token t + dot product over words [first, first + count) of sub-block `s`, codes of row

@@ -1,8 +1,8 @@
 // Inner kernels of matmul for AVX-512 with VNNI and calls of few tokens. Such a call is limited by memory bandwidth, so
-// these kernels do little beside reading. A step of 64 or 256 elements is unrolled, so that shifts and addresses are
-// constants. Each word of codes is loaded once for all sub-blocks that have bits in it. Scales stay in registers. A few
-// row groups are read as separate streams of weights, and each of their cache lines is prefetched once into L2 and once
-// into L1. Outputs have the bits of the other kernels (matmul.h).
+// these kernels do little beside reading. A step of 64 or 256 elements is unrolled (except is_unrolled()), so that
+// shifts and addresses are constants. Each word of codes is loaded once for all sub-blocks that have bits in it. Scales
+// stay in registers. A few row groups are read as separate streams of weights, and each of their cache lines is
+// prefetched once into L2 and once into L1. Outputs have the bits of the other kernels (matmul.h).
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -40,6 +40,11 @@ SLIPSTREAM_INLINE_VNNI __m512 scale_of_run(const std::byte* block, __m512 d, int
         const __m512i high = in_each_byte(rotated_left<SubBlock::Unrolled>(word_at(words, 2), 4 - 2 * four), 0x30);
         const __m512i low = shifted_right<SubBlock::Unrolled>(word_at(words, four % 2), four / 2 * 4);
         number = _mm512_dpbusd_epi32(_mm512_set1_epi32(-32), joined(low, 0x0f, high), this_byte);
+    } else if constexpr (type == DType::IQ4_XS) {
+        return six_bit_scale(block, d, run);
+    } else if constexpr (type == DType::Q2_K) {
+        const __m512i scales = in_each_byte(word_at(words, four), 0x0f);
+        number = _mm512_dpbusd_epi32(_mm512_setzero_si512(), scales, this_byte);
     } else {
         const __m512i a = word_at(words, 0);
         const __m512i scales = four == 0 ? in_each_byte(a, 0x3f)
@@ -49,10 +54,12 @@ SLIPSTREAM_INLINE_VNNI __m512 scale_of_run(const std::byte* block, __m512 d, int
     return _mm512_mul_ps(_mm512_cvtepi32_ps(number), d);
 }
 
-/// Returns the minimums of sub-blocks 2 pair and 2 pair + 1 of a block of Q4_K or Q5_K for 16 rows, a pair of int16 per
-/// row.
+/// Returns pair `pair` of the minimums of a K format's block (UnpackedChunk::mins) for 16 rows.
+template <DType type>
 SLIPSTREAM_INLINE_VNNI __m512i two_minimums(const std::byte* block, int pair) {
-    const std::byte* words = block + packed_block(DType::Q4_K).words;
+    const std::byte* words = block + packed_block(type).words;
+    if constexpr (type == DType::Q2_K)
+        return pair_of_bytes(in_each_byte(_mm512_srli_epi32(word_at(words, pair / 2), 4), 0x0f), pair % 2);
     const __m512i b = word_at(words, 1);
     const __m512i four =
         pair < 2 ? in_each_byte(b, 0x3f)
@@ -111,9 +118,16 @@ SLIPSTREAM_INLINE_VNNI void dots_of(const std::byte* const (&packed)[kN], const 
 #pragma GCC unroll 8
         for (int word = 8 / kRuns * run; word < 8 / kRuns * (run + 1); ++word) {
 #pragma GCC unroll 4
-            for (int g = 0; g < kN; ++g)
-                fetch_lines<kStepBytes<type>, kStepSubBlocks<type> / kTogether * 8>(packed[g], ahead,
-                                                                                    first / kTogether * 8 + word);
+            for (int g = 0; g < kN; ++g) {
+                constexpr int kParts = kStepSubBlocks<type> / kTogether;
+                const int part = first / kTogether;
+                if constexpr (is_unrolled(type)) {
+                    fetch_lines<kStepBytes<type>, kParts * 8>(packed[g], ahead, part * 8 + word);
+                } else {
+                    fetch_lines<kStepBytes<type> / kParts, 8>(packed[g] + part * (kStepBytes<type> / kParts), ahead,
+                                                              word);
+                }
+            }
             // Keeps the compiler's scheduler from merging the loads and prefetches of this word with those of all
             // others: streams that take turns read up to a seventh faster.
             asm volatile("");
@@ -126,8 +140,9 @@ SLIPSTREAM_INLINE_VNNI void dots_of(const std::byte* const (&packed)[kN], const 
             for (int g = 0; g < kN; ++g)
 #pragma GCC unroll 4
                 for (int i = 0; i < kTogether; ++i) {
+                    constexpr SubBlock kNumber = is_unrolled(type) ? SubBlock::Unrolled : SubBlock::Varies;
                     const __m512i codes =
-                        packed_codes<type, SubBlock::Unrolled>(block_of<type>(packed[g], first), first + i, word);
+                        packed_codes<type, kNumber>(block_of<type>(packed[g], first), first + i, word);
 #pragma GCC unroll 8
                     for (int t = 0; t < T; ++t)
                         dots[run][g][i][t] = _mm512_dpbusd_epi32(dots[run][g][i][t], codes, q[i][t]);
@@ -138,28 +153,68 @@ SLIPSTREAM_INLINE_VNNI void dots_of(const std::byte* const (&packed)[kN], const 
 
 /// Subtracts the minimums of a K format's block from `unscaled`, sums without the activations' scale. `x`: the
 /// activations of the block's first sub-block.
-template <int kN, int T>
+template <DType type, int kN, int T>
 SLIPSTREAM_INLINE_VNNI void take_minimums(const std::byte* const (&packed)[kN], const std::byte* x,
                                           __m512 (&unscaled)[kN][T]) {
     using At = BlockOffsets<T>;
+    constexpr int kPairs = minimum_pairs(type);
 #pragma GCC unroll 4
     for (int g = 0; g < kN; ++g) {
         __m512i totals[T];
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t) totals[t] = _mm512_setzero_si512();
-#pragma GCC unroll 4
-        for (int pair = 0; pair < kSubBlocks / 2; ++pair) {
-            const __m512i two = two_minimums(packed[g], pair);
+#pragma GCC unroll 8
+        for (int pair = 0; pair < kPairs; ++pair) {
+            const __m512i two = two_minimums<type>(packed[g], pair);
+            const std::byte* const of_pair = x + sub_block_of_sums(type, pair) * At::kBytes + At::kSum;
 #pragma GCC unroll 8
             for (int t = 0; t < T; ++t)
-                totals[t] = _mm512_dpwssd_epi32(totals[t], two,
-                                                broadcast_word(x + (2 * pair + 1) * At::kBytes + At::kSum + 4 * t));
+                totals[t] = _mm512_dpwssd_epi32(totals[t], two, broadcast_word(of_pair + 4 * t));
         }
         const __m512 minus_dmin = _mm512_xor_ps(packed_half(packed[g], 1), _mm512_set1_ps(-0.0F));
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t)
             unscaled[g][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(totals[t]), minus_dmin, unscaled[g][t]);
     }
+}
+
+/// Adds the dot products of sub-blocks [first, first + kTogether) of a step of kN row groups to `sums`, or for K
+/// formats to `unscaled`, sums without the activations' scale. `x`: activations of the step's first sub-block.
+template <DType type, int kTogether, int kN, int T>
+SLIPSTREAM_INLINE_VNNI void add_sub_blocks(const std::byte* const (&packed)[kN], const std::byte* const x,
+                                           const FetchDistance& ahead, int first, __m512 (&unscaled)[kN][T],
+                                           __m512 (&sums)[kN][T]) {
+    using At = BlockOffsets<T>;
+    constexpr CodeTraits kTraits = code_traits(type);
+    constexpr bool kOneScale = kTraits.activation_run != 32;
+    constexpr int kRuns = 32 / kTraits.scale_run;
+    __m512i dots[kRuns][kN][kTogether][T];
+    dots_of<type, kN, T, kTogether>(packed, x + first * At::kBytes, ahead, first, dots);
+#pragma GCC unroll 4
+    for (int i = 0; i < kTogether; ++i)
+#pragma GCC unroll 2
+        for (int run = 0; run < kRuns; ++run)
+#pragma GCC unroll 4
+            for (int g = 0; g < kN; ++g) {
+                const int s = first + i;
+                const std::byte* const block = block_of<type>(packed[g], s);
+                const __m512 d = packed_scale<type>(block);
+                const __m512 scale = kOneScale ? scale_of_run<type>(block, d, kRuns * s + run) : d;
+#pragma GCC unroll 8
+                for (int t = 0; t < T; ++t) {
+                    const std::byte* const of_token = x + s * At::kBytes + 4 * t;
+                    const __m512 dot = _mm512_cvtepi32_ps(dots[run][g][i][t]);
+                    if constexpr (kOneScale) {
+                        unscaled[g][t] = _mm512_fmadd_ps(dot, scale, unscaled[g][t]);
+                    } else {
+                        const __m512 both = _mm512_mul_ps(scale, broadcast_float(of_token + At::kD));
+                        sums[g][t] = _mm512_fmadd_ps(dot, both, sums[g][t]);
+                        if constexpr (kTraits.has_offset)
+                            sums[g][t] = _mm512_fmadd_ps(packed_half(block, 1), broadcast_float(of_token + At::kSum),
+                                                         sums[g][t]);
+                    }
+                }
+            }
 }
 
 /// Adds the dot products of one step of kN row groups to `sums`. `packed[g]`: the step's weights of row group g; `x`:
@@ -169,45 +224,23 @@ SLIPSTREAM_INLINE_VNNI void add_step(const std::byte* const (&packed)[kN], const
                                      const FetchDistance& ahead, __m512 (&sums)[kN][T]) {
     using At = BlockOffsets<T>;
     constexpr CodeTraits kTraits = code_traits(type);
-    constexpr bool kOneScale = kTraits.activation_run != 32;
-    constexpr int kRuns = 32 / kTraits.scale_run;
     constexpr int kTogether = sub_blocks_together(type, kN * T);
     __m512 unscaled[kN][T];
 #pragma GCC unroll 4
     for (int g = 0; g < kN; ++g)
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t) unscaled[g][t] = _mm512_setzero_ps();
+    if constexpr (is_unrolled(type)) {
 #pragma GCC unroll 8
-    for (int first = 0; first < kStepSubBlocks<type>; first += kTogether) {
-        __m512i dots[kRuns][kN][kTogether][T];
-        dots_of<type, kN, T, kTogether>(packed, x + first * At::kBytes, ahead, first, dots);
-#pragma GCC unroll 4
-        for (int s = first; s < first + kTogether; ++s)
-#pragma GCC unroll 2
-            for (int run = 0; run < kRuns; ++run)
-#pragma GCC unroll 4
-                for (int g = 0; g < kN; ++g) {
-                    const std::byte* const block = block_of<type>(packed[g], s);
-                    const __m512 d = packed_half(block, 0);
-                    const __m512 scale = kOneScale ? scale_of_run<type>(block, d, kRuns * s + run) : d;
-#pragma GCC unroll 8
-                    for (int t = 0; t < T; ++t) {
-                        const std::byte* const of_token = x + s * At::kBytes + 4 * t;
-                        const __m512 dot = _mm512_cvtepi32_ps(dots[run][g][s - first][t]);
-                        if constexpr (kOneScale) {
-                            unscaled[g][t] = _mm512_fmadd_ps(dot, scale, unscaled[g][t]);
-                        } else {
-                            const __m512 both = _mm512_mul_ps(scale, broadcast_float(of_token + At::kD));
-                            sums[g][t] = _mm512_fmadd_ps(dot, both, sums[g][t]);
-                            if constexpr (kTraits.has_offset)
-                                sums[g][t] = _mm512_fmadd_ps(packed_half(block, 1),
-                                                             broadcast_float(of_token + At::kSum), sums[g][t]);
-                        }
-                    }
-                }
+        for (int first = 0; first < kStepSubBlocks<type>; first += kTogether)
+            add_sub_blocks<type, kTogether, kN, T>(packed, x, ahead, first, unscaled, sums);
+    } else {
+#pragma GCC unroll 1
+        for (int first = 0; first < kStepSubBlocks<type>; first += kTogether)
+            add_sub_blocks<type, kTogether, kN, T>(packed, x, ahead, first, unscaled, sums);
     }
-    if constexpr (kOneScale) {
-        if constexpr (kTraits.has_offset) take_minimums(packed, x, unscaled);
+    if constexpr (kTraits.activation_run != 32) {
+        if constexpr (kTraits.has_offset) take_minimums<type>(packed, x, unscaled);
 #pragma GCC unroll 8
         for (int t = 0; t < T; ++t)
 #pragma GCC unroll 4

@@ -1,20 +1,32 @@
 // Places of the fields in a packed block of quantised weights (interleaved.h), for kernels that unpack in registers.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
+#include "kernels/base/code_tables.h"
 #include "kernels/base/dtype.h"
 #include "kernels/cpu/matmul/unpack_codes.h"
 
 namespace slipstream::cpu {
 
-/// Whether scales are binary16 fields of each sub-block and need no unpacking: all quantised types except the K
-/// formats.
+/// Whether each sub-block is a quantisation block with a scale of its own, a field that needs no unpacking: all
+/// quantised types except the K formats.
 constexpr bool has_plain_scales(DType type) {
-    return type < DType::Q3_K;
+    return code_traits(type).activation_run == 32;
 }
 
-/// Places of fields in a packed quantisation block of a row group: its 32-bit words, which follow the binary16 fields,
+/// The unsigned codes of a type with a table: its values + code_offset, in the order of the table.
+template <DType type>
+inline constexpr std::array<std::uint8_t, 16> kCodeTable = [] {
+    std::array<std::uint8_t, 16> codes{};
+    for (std::size_t i = 0; i < codes.size(); ++i)
+        codes[i] = static_cast<std::uint8_t>(code_values(type)[i] + code_traits(type).code_offset);
+    return codes;
+}();
+
+/// Places of fields in a packed quantisation block of a row group: its 32-bit words, which follow the shorter fields,
 /// and runs of these words. A word here means the words of all 16 rows, 64 bytes.
 struct PackedBlock {
     std::int64_t bytes;  // size of the block of 16 rows
@@ -27,7 +39,10 @@ constexpr PackedBlock packed_block(DType type) {
         case DType::Q8_0:
             return {16 * 34, 32, 0, 0};
         case DType::Q4_0:
+        case DType::IQ4_NL:
             return {16 * 18, 32, 0, 0};
+        case DType::MXFP4:
+            return {16 * 17, 16, 0, 0};
         case DType::Q4_1:
             return {16 * 20, 64, 0, 0};
         case DType::Q5_0:
@@ -42,6 +57,10 @@ constexpr PackedBlock packed_block(DType type) {
             return {16 * 176, 64, 3, 11};
         case DType::Q6_K:
             return {16 * 210, 32, 4, 4};  // words of high and low bits alternate
+        case DType::IQ4_XS:
+            return {16 * 136, 64, 0, 1};
+        case DType::Q2_K:
+            return {16 * 84, 64, 0, 4};
         default:
             return {};
     }

@@ -64,6 +64,14 @@ SLIPSTREAM_INLINE_PACKED __m512i joined(__m512i low, int mask, __m512i high) {
     return _mm512_ternarylogic_epi32(low, _mm512_set1_epi32(mask * 0x01010101), high, kLowAndMaskOrHigh);
 }
 
+/// Returns the codes of `type`, its values + code_offset, for the places in its table in the bytes of `places`, 0
+/// to 15.
+template <DType type>
+SLIPSTREAM_INLINE_PACKED __m512i looked_up(__m512i places) {
+    return _mm512_shuffle_epi8(
+        _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kCodeTable<type>.data()))), places);
+}
+
 /// Returns word `word` (0 to 7) of sub-block `s` (0 to 7): unsigned 8-bit codes of four k of 16 rows. `block` must be
 /// the result of block_of() for `s`.
 template <DType type, SubBlock sub_block = SubBlock::Varies>
@@ -76,6 +84,11 @@ SLIPSTREAM_INLINE_PACKED __m512i packed_codes(const std::byte* block, int s, int
         return word_at(words, word);
     } else if constexpr (type == DType::Q4_0 || type == DType::Q4_1) {
         return in_each_byte(nibbles_unmasked(word_at(low, word % 4), word >= 4), 0x0f);
+    } else if constexpr (has_code_table(type)) {
+        const int first = type == DType::IQ4_XS ? 4 * s : 0;
+        return looked_up<type>(in_each_byte(nibbles_unmasked(word_at(low, first + word % 4), word >= 4), 0x0f));
+    } else if constexpr (type == DType::Q2_K) {
+        return in_each_byte(shifted_right<sub_block>(word_at(low, 8 * (s / 4) + word), 2 * (s % 4)), 0x03);
     } else if constexpr (type == DType::Q5_0 || type == DType::Q5_1) {
         const __m512i bits = word_at(high, 0);
         const __m512i fifth = word < 4 ? _mm512_slli_epi32(bits, 4 - word) : _mm512_srli_epi32(bits, word - 4);
@@ -100,6 +113,30 @@ SLIPSTREAM_INLINE_PACKED __m512i packed_codes(const std::byte* block, int s, int
 /// Returns binary16 field `i` (0 or 1) of a packed block as floats of 16 rows.
 SLIPSTREAM_INLINE_PACKED __m512 packed_half(const std::byte* block, int i) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 32 * i)));
+}
+
+/// Returns the scale of a packed block of 16 rows as floats: binary16 field 0, or of MXFP4 2^(exponent - 128), as
+/// mxfp4_scale_bits() (code_tables.h).
+template <DType type>
+SLIPSTREAM_INLINE_PACKED __m512 packed_scale(const std::byte* block) {
+    if constexpr (type == DType::MXFP4) {
+        const __m512i exponents = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block)));
+        const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(exponents, _mm512_set1_epi32(1)), 23);
+        const __mmask16 subnormal = _mm512_cmplt_epu32_mask(exponents, _mm512_set1_epi32(2));
+        return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(normal, subnormal, _mm512_set1_epi32(0x00200000), exponents));
+    } else {
+        return packed_half(block, 0);
+    }
+}
+
+/// Returns scale `run` (0 to 7) of a packed block of IQ4_XS: d * (the 6-bit number - 32).
+SLIPSTREAM_INLINE_PACKED __m512 six_bit_scale(const std::byte* block, __m512 d, int run) {
+    const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 32)));
+    const __m512i low_bits = _mm512_srlv_epi32(word_at(block + 64, 0), _mm512_set1_epi32(4 * run));
+    const __m512i high_bits = _mm512_srlv_epi32(high, _mm512_set1_epi32(2 * run));
+    const __m512i number = _mm512_or_si512(_mm512_and_si512(low_bits, _mm512_set1_epi32(15)),
+                                           _mm512_slli_epi32(_mm512_and_si512(high_bits, _mm512_set1_epi32(3)), 4));
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(number, _mm512_set1_epi32(32))), d);
 }
 
 /// out[i] = factor * (byte `i` of each lane of `words` - bias), for i = 0 to 3. If bias is 0, bytes must be below 128.
@@ -149,6 +186,20 @@ SLIPSTREAM_INLINE_PACKED void packed_scales(const std::byte* block, UnpackedChun
         scaled_bytes<0>(d, joined(c, 0x0f, high_a), out.scale + 4);
         paired_bytes(in_each_byte(b, 0x3f), out.mins);
         paired_bytes(joined(_mm512_srli_epi32(c, 4), 0x0f, high_b), out.mins + 2);
+    } else if constexpr (type == DType::IQ4_XS) {
+#pragma GCC unroll 8
+        for (int run = 0; run < kSubBlocks; ++run) _mm512_store_ps(out.scale[run], six_bit_scale(block, d, run));
+        _mm512_store_ps(out.minus_dmin, _mm512_setzero_ps());
+#pragma GCC unroll 4
+        for (int pair = 0; pair < kSubBlocks / 2; ++pair) _mm512_store_si512(out.mins[pair], _mm512_setzero_si512());
+    } else if constexpr (type == DType::Q2_K) {
+        _mm512_store_ps(out.minus_dmin, _mm512_xor_ps(packed_half(block, 1), _mm512_set1_ps(-0.0F)));
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+            const __m512i both = word_at(words, i);
+            scaled_bytes<0>(d, in_each_byte(both, 0x0f), out.scale + 4 * i);
+            paired_bytes(in_each_byte(_mm512_srli_epi32(both, 4), 0x0f), out.mins + 2 * i);
+        }
     } else if constexpr (type == DType::Q6_K) {
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i)  // signed bytes
@@ -171,7 +222,7 @@ SLIPSTREAM_INLINE_PACKED void unpack_packed(const std::byte* src, int n_sub, Unp
         const std::byte* block = block_of<type>(src, s);
 #pragma GCC unroll 8
         for (int word = 0; word < 8; ++word) _mm512_store_si512(out.codes[s][word], packed_codes<type>(block, s, word));
-        if constexpr (has_plain_scales(type)) _mm512_store_ps(out.scale[s], packed_half(block, 0));
+        if constexpr (has_plain_scales(type)) _mm512_store_ps(out.scale[s], packed_scale<type>(block));
         if constexpr (has_plain_scales(type) && code_traits(type).has_offset)
             _mm512_store_ps(out.offset[s], packed_half(block, 1));
     }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/base/code_tables.h"
 #include "kernels/base/dtype.h"
 
 #define SLIPSTREAM_PORTABLE_INLINE [[gnu::always_inline]] inline
@@ -27,18 +28,19 @@ struct UnpackedChunk {
     alignas(64) std::uint32_t codes[kSubBlocks][8][16];  // [sub-block of 32][k / 4][row]; the byte of the lowest k is
                                                          // the low one
     alignas(64) float scale[2 * kSubBlocks][16];         // [run][row]; a run is a sub-block, or half of one (scale_run)
-    alignas(64) float offset[kSubBlocks][16];  // [sub-block][row], if the type has offsets and is not a K format
-    alignas(64) float minus_dmin[16];          // [row]
-    alignas(64) std::uint32_t mins[kSubBlocks / 2][16];  // [two sub-blocks][row]: a pair of int16, the minimum of the
-                                                         // even one is the low half
+    alignas(64) float offset[kSubBlocks][16];        // [sub-block][row], if the type has offsets and is not a K format
+    alignas(64) float minus_dmin[16];                // [row]
+    alignas(64) std::uint32_t mins[kSubBlocks][16];  // [pair][row]: a pair of int16, minimums of two runs or sub-blocks
+                                                     // (minimum_pairs()); that of the even one is the low half
 };
 
-/// The numbers of a quantised type that kernels depend on.
+/// The numbers of a quantised type that kernels depend on. Codes of types with a table (code_tables.h) are its values +
+/// code_offset.
 struct CodeTraits {
-    int code_offset;          // subtracted from each code, by way of the sums of activations
-    int code_bits;            // codes are below 2^code_bits
-    int scale_run;            // weights that share a scale: 16 or 32
-    bool has_offset;          // whether each sub-block has an offset (K formats: a minimum)
+    int code_offset;  // subtracted from each code, by way of the sums of activations
+    int code_bits;    // codes are below 2^code_bits
+    int scale_run;    // weights that share a scale: 16 or 32
+    bool has_offset;  // whether each sub-block has an offset (K formats: each run that shares a scale a minimum)
     int activation_run = 32;  // activations that share a scale: 32 or 256
 };
 /// Returns the traits of a quantised type. For F32, F16 and BF16 the result means nothing.
@@ -62,9 +64,26 @@ constexpr CodeTraits code_traits(DType type) {
             return {4, 3, 16, false, 256};
         case DType::Q6_K:
             return {32, 6, 16, false, 256};
+        case DType::IQ4_NL:
+            return {128, 8, 32, false};
+        case DType::MXFP4:
+            return {12, 5, 32, false};
+        case DType::IQ4_XS:
+            return {128, 8, 32, false, 256};
+        case DType::Q2_K:
+            return {0, 2, 16, true, 256};
         default:
             return {};
     }
+}
+
+/// Returns the pairs of minimums in a block of a K format with minimums: four of sub-blocks, or eight of runs of 16.
+constexpr int minimum_pairs(DType type) {
+    return kSubBlocks / 2 * (32 / code_traits(type).scale_run);
+}
+/// Returns the sub-block (0 to 7) in whose activations the sums that belong to pair `pair` are stored (activations.h).
+constexpr int sub_block_of_sums(DType type, int pair) {
+    return code_traits(type).scale_run == 16 ? pair : 2 * pair + 1;
 }
 
 using Words = const std::uint32_t (*)[16];  // 32-bit words of a packed row group, [word][row]
@@ -109,6 +128,13 @@ SLIPSTREAM_PORTABLE_INLINE void nibble_words(Words from, std::uint32_t (&codes)[
         }
 }
 
+/// out[r] = 2^(exponents[r] - 128), as mxfp4_scale_bits() (code_tables.h).
+SLIPSTREAM_PORTABLE_INLINE void exponents_to_float(const std::byte* exponents, float (&out)[16]) {
+#pragma GCC unroll 1
+    for (int r = 0; r < 16; ++r)
+        out[r] = std::bit_cast<float>(mxfp4_scale_bits(static_cast<std::uint32_t>(exponents[r])));
+}
+
 /// Unpacks the scales, minimums and minus_dmin of a packed Q4_K or Q5_K block at `src` to `out`, as
 /// unpack_scales_and_mins() (block_fields.h) does, for 16 rows at once.
 SLIPSTREAM_PORTABLE_INLINE void scales_and_mins(const std::byte* src, UnpackedChunk& out) {
@@ -136,13 +162,19 @@ SLIPSTREAM_PORTABLE_INLINE void scales_and_mins(const std::byte* src, UnpackedCh
 }
 
 /// Unpacks the packed quantisation block at `src`, of 16 rows, to sub-block `s` (0 to 7) of `out`. A block of a K
-/// format fills all eight sub-blocks, and `s` is ignored.
+/// format fills all eight sub-blocks, and `s` is ignored. For types with a table, codes are places in it: the caller
+/// looks them up.
 template <DType type>
 SLIPSTREAM_PORTABLE_INLINE void unpack_block(const std::byte* src, int s, UnpackedChunk& out) {
     constexpr bool kTwoHalves = type == DType::Q4_1 || type == DType::Q5_1;
-    halves_to_float(src, out.scale[s]);
+    constexpr int kScaleBytes = type == DType::MXFP4 ? 16 : 32;
+    if constexpr (type == DType::MXFP4) {
+        exponents_to_float(src, out.scale[s]);
+    } else {
+        halves_to_float(src, out.scale[s]);
+    }
     if constexpr (kTwoHalves) halves_to_float(src + 32, out.offset[s]);
-    Words words = words_at(src + (kTwoHalves ? 64 : 32));
+    Words words = words_at(src + (kTwoHalves ? 64 : kScaleBytes));
     if constexpr (type == DType::Q8_0) {
         for (int w = 0; w < 8; ++w)
 #pragma GCC unroll 1
@@ -245,12 +277,61 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q3_K>(const std::byte* src, 
                                      (((high[w][r] >> g) & 0x01010101U) << 2);
 }
 
+template <>
+SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::IQ4_XS>(const std::byte* src, int, UnpackedChunk& out) {
+    float d[16];
+    halves_to_float(src, d);
+    const auto* high = reinterpret_cast<const std::uint16_t*>(src + 32);
+    const Words words = words_at(src + 64);
+    // Minimums of 0, so that kernels for unpacked Q4_K multiply it as well.
+#pragma GCC unroll 1
+    for (int r = 0; r < 16; ++r) out.minus_dmin[r] = 0.0F;
+    for (int pair = 0; pair < kSubBlocks / 2; ++pair)
+#pragma GCC unroll 1
+        for (int r = 0; r < 16; ++r) out.mins[pair][r] = 0;
+    for (int g = 0; g < 8; ++g) {
+#pragma GCC unroll 1
+        for (int r = 0; r < 16; ++r) {
+            const std::uint32_t scale =
+                (words[0][r] >> (4 * g) & 15U) | (static_cast<std::uint32_t>(high[r]) >> (2 * g) & 3U) << 4;
+            out.scale[g][r] = d[r] * static_cast<float>(static_cast<int>(scale) - 32);
+        }
+        nibble_words(words + 1 + 4 * g, out.codes[g]);
+    }
+}
+
+template <>
+SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::Q2_K>(const std::byte* src, int, UnpackedChunk& out) {
+    float d[16];
+    halves_to_float(src, d);
+    halves_to_float(src + 32, out.minus_dmin);
+#pragma GCC unroll 1
+    for (int r = 0; r < 16; ++r) out.minus_dmin[r] = -out.minus_dmin[r];
+    const Words words = words_at(src + 64);
+    for (int i = 0; i < 4; ++i) {
+        std::uint32_t scales[16];
+#pragma GCC unroll 1
+        for (int r = 0; r < 16; ++r) {
+            scales[r] = words[i][r] & 0x0f0f0f0fU;
+            const std::uint32_t mins = (words[i][r] >> 4) & 0x0f0f0f0fU;
+            out.mins[2 * i][r] = (mins & 0xffU) | (mins & 0xff00U) << 8;
+            out.mins[2 * i + 1][r] = (mins >> 16 & 0xffU) | (mins >> 8 & 0xff0000U);
+        }
+        scale_bytes(d, scales, 0, out.scale + 4 * i);
+    }
+    for (int g = 0; g < 8; ++g)
+        for (int w = 0; w < 8; ++w)
+#pragma GCC unroll 1
+            for (int r = 0; r < 16; ++r)
+                out.codes[g][w][r] = (words[4 + 8 * (g / 4) + w][r] >> (2 * (g % 4))) & 0x03030303U;
+}
+
 /// Unpacks a K slice of `n_sub` sub-blocks (1 to 8; K formats: 8) of 16 rows at `src` to `out`. `block_bytes` is the
-/// size of a packed quantisation block of 16 rows.
+/// size of a packed quantisation block of 16 rows. For types with a table, codes are places in it.
 template <DType type>
 SLIPSTREAM_PORTABLE_INLINE void unpack_chunk(const std::byte* src, std::size_t block_bytes, int n_sub,
                                              UnpackedChunk& out) {
-    const int n_blocks = type >= DType::Q3_K ? 1 : n_sub;
+    const int n_blocks = code_traits(type).activation_run == 256 ? 1 : n_sub;
     for (int i = 0; i < n_blocks; ++i) unpack_block<type>(src + i * block_bytes, i, out);
 }
 

@@ -22,7 +22,10 @@ constexpr Fields fields(DType type) {
     switch (type) {
         case DType::Q8_0:
         case DType::Q4_0:
+        case DType::IQ4_NL:
             return {0, -1, -1, -1, 2};
+        case DType::MXFP4:
+            return {0, -1, -1, -1, 1};
         case DType::Q4_1:
             return {0, 2, -1, -1, 4};
         case DType::Q5_0:
@@ -40,6 +43,11 @@ constexpr Fields fields(DType type) {
         default:
             return {-1, -1, -1, -1, -1};
     }
+}
+
+/// Bytes of field d.
+constexpr int d_bytes(DType type) {
+    return type == DType::MXFP4 ? 1 : 2;
 }
 
 /// Place of weight i of group `group` of 32 in a block of a K format: byte and shift of its low bits and of its high
@@ -145,8 +153,9 @@ void write_q3_scales(const uint8_t* scales, uint8_t* packed) {
 void read_block(DType type, const std::byte* block, BlockParts& parts) {
     const auto* from = reinterpret_cast<const uint8_t*>(block);
     const Fields at = fields(type);
-    CHECK(at.d >= 0, "{} has no blocks", dtype_name(type));
-    std::memcpy(&parts.d, from + at.d, 2);
+    CHECK(at.d >= 0, "blocks of {}", dtype_name(type));
+    parts.d = 0;
+    std::memcpy(&parts.d, from + at.d, d_bytes(type));
     if (at.m >= 0) std::memcpy(&parts.m, from + at.m, 2);
     const uint8_t* high = at.high >= 0 ? from + at.high : nullptr;
     switch (type) {
@@ -173,9 +182,9 @@ void read_block(DType type, const std::byte* block, BlockParts& parts) {
 void write_block(DType type, const BlockParts& parts, std::byte* block) {
     auto* to = reinterpret_cast<uint8_t*>(block);
     const Fields at = fields(type);
-    CHECK(at.d >= 0, "{} has no blocks", dtype_name(type));
+    CHECK(at.d >= 0, "blocks of {}", dtype_name(type));
     std::memset(to, 0, dtype_info(type).block_bytes);
-    std::memcpy(to + at.d, &parts.d, 2);
+    std::memcpy(to + at.d, &parts.d, d_bytes(type));
     if (at.m >= 0) std::memcpy(to + at.m, &parts.m, 2);
     uint8_t* high = at.high >= 0 ? to + at.high : nullptr;
     switch (type) {

@@ -16,6 +16,8 @@ inline constexpr int kFloatStepBytes = 32 * 16;
 inline constexpr int kQuadBytes = 32 * 16;
 /// Bytes of a binary16 field of one block of 16 rows: 8 words, with the halves of rows g and g + 8 for g < 8.
 inline constexpr int kPairedScaleBytes = 8 * 4;
+/// MXFP4: bytes of the exponents of one block of 16 rows: 8 halves, with the bytes of rows g and g + 8 for g < 8.
+inline constexpr int kPairedExponentBytes = 8 * 2;
 /// Q5_0, Q5_1: bytes of the fifth bits of a block of 32 of 16 rows, two for each of 32 lanes.
 inline constexpr int kBlock32HighBytes = 32 * 2;
 /// Bytes of the codes of a block of 32 of 16 rows, 4 bits each.

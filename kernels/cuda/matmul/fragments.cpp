@@ -66,9 +66,10 @@ struct GroupLayout {
     int64_t d = 0;
     int64_t m = -1;
     int64_t high = -1;
+    bool is_exponent = false;  // whether d is a byte
 };
 GroupLayout group_layout(DType type, int64_t n) {
-    GroupLayout out{.n = n, .bits = type == DType::Q8_0 ? 8 : 4};
+    GroupLayout out{.n = n, .bits = type == DType::Q8_0 ? 8 : 4, .is_exponent = type == DType::MXFP4};
     out.d = n * (type == DType::Q8_0 ? kBlock32ByteBytes : kBlock32NibbleBytes);
     int64_t next = out.d + n * kPairedScaleBytes;
     if (type == DType::Q4_1 || type == DType::Q5_1) {
@@ -204,6 +205,10 @@ void pack_block_32(const GroupLayout& layout, const Parts& parts, int64_t b, byt
         for (int j = 0; j < 4 && layout.high >= 0; ++j)
             store(group + layout.high + b * kBlock32HighBytes + (4 * g + j) * 2,
                   static_cast<uint16_t>(high[j] | high[j] >> 8));
+        if (layout.is_exponent) {
+            store(group + layout.d + b * kPairedExponentBytes + g * 2, static_cast<uint16_t>(p.d | q.d << 8));
+            continue;
+        }
         store(group + layout.d + b * kPairedScaleBytes + g * 4, p.d | static_cast<uint32_t>(q.d) << 16);
         if (layout.m >= 0)
             store(group + layout.m + b * kPairedScaleBytes + g * 4, p.m | static_cast<uint32_t>(q.m) << 16);
@@ -332,6 +337,10 @@ void unpack_block_32(const GroupLayout& layout, const byte* group, int row, int6
             code |= (bits >> (8 * at.second + 4 * (i / 16) + at.h) & 1) << 4;
         }
         parts.codes[i] = static_cast<uint8_t>(code);
+    }
+    if (layout.is_exponent) {
+        parts.d = load<uint8_t>(group + layout.d + b * kPairedExponentBytes + row % 8 * 2 + row / 8);
+        return;
     }
     const int64_t scale = b * kPairedScaleBytes + row % 8 * 4 + row / 8 * 2;
     parts.d = load<uint16_t>(group + layout.d + scale);

@@ -18,7 +18,7 @@
 // Types with blocks of 32 (n = K / 32 blocks): | codes | d | (m) | (high bits) |
 //   codes      two blocks (64 k) side by side: [32 lanes][4 words]; an odd last block: [32 lanes][2 words].
 //              Q8_0: each block [32 lanes][4 words], word 2 s + i: bytes of pairs h = 2 i, 2 i + 1 of step s
-//   d, m       [n][8] words: halves of rows g (low) and g + 8 (high)
+//   d, m       [n][8] words: halves of rows g (low) and g + 8 (high); MXFP4: d is [n][8] halves, with exponents as bytes
 //   high bits  [n][32 lanes] halves: low byte, bit 4 s + h: first of pair h of step s; high byte: second
 // Blocks of 256 follow one another, 16 * their bytes each: codes as four times 64 k, then:
 //   Q4_K       scales

@@ -135,6 +135,13 @@ void launch_matmul(const MatmulLaunch& launch, void* stream) {
             return start_matmul_q5_k(params, stream);
         case DType::Q6_K:
             return start_matmul_q6_k(params, stream);
+        case DType::IQ4_NL:
+            return start_matmul_iq4_nl(params, stream);
+        case DType::MXFP4:
+            return start_matmul_mxfp4(params, stream);
+        case DType::IQ4_XS:  // never called: multiplies()
+        case DType::Q2_K:
+            return;
     }
 }
 

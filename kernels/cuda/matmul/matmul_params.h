@@ -59,6 +59,8 @@ void start_matmul_q3_k(const JointParams& params, void* stream);
 void start_matmul_q4_k(const JointParams& params, void* stream);
 void start_matmul_q5_k(const JointParams& params, void* stream);
 void start_matmul_q6_k(const JointParams& params, void* stream);
+void start_matmul_iq4_nl(const JointParams& params, void* stream);
+void start_matmul_mxfp4(const JointParams& params, void* stream);
 
 /// These launch the kernels for matrices of the first type with a last one of the second type, for up to 8 tokens.
 void start_matmul_q3k_q4k(const JointParams& params, void* stream);

@@ -88,6 +88,14 @@ struct WeightBlock {
             return {256, 176};
         case DType::Q6_K:
             return {256, 210};
+        case DType::IQ4_NL:
+            return {32, 18};
+        case DType::MXFP4:
+            return {32, 17};
+        case DType::IQ4_XS:
+            return {256, 136};
+        case DType::Q2_K:
+            return {256, 84};
     }
     return {1, 0};
 }
@@ -103,6 +111,8 @@ struct WeightBlock {
         case DType::Q4_K:
         case DType::Q5_K:
         case DType::Q6_K:
+        case DType::IQ4_XS:
+        case DType::Q2_K:
             return 256;
         default:
             return 128;

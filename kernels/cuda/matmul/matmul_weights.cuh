@@ -29,6 +29,7 @@
 #pragma once
 
 #include "gpu.cuh"
+#include "kernels/base/code_tables.h"
 #include "kernels/cuda/matmul/fragment_layout.h"
 
 namespace slipstream::cuda {
@@ -66,6 +67,13 @@ __device__ __forceinline__ uint32_t lifted_to_bf16(uint32_t lifted) {
 template <int offset>
 __device__ __forceinline__ uint32_t codes_to_bf16(uint32_t codes) {
     return lifted_to_bf16<offset>(codes | 0x43004300U);
+}
+
+/// Returns two bytes, two's complement, as a pair of bfloat16. `bytes` has them in bits 0-7 and 16-23. Their low seven
+/// bits are converted as codes; the sign bit stands for -128: with it, -256 is added instead of -128.
+__device__ __forceinline__ uint32_t bytes_to_bf16(uint32_t bytes) {
+    return gpu::fma_bf16x2(gpu::and_or(bytes, 0x007f007fU, 0x43004300U), 0x3f803f80U,
+                           gpu::and_or(bytes, 0x00800080U, 0xc300c300U));
 }
 
 __device__ __forceinline__ float half_low(uint32_t pair) {
@@ -317,15 +325,72 @@ struct ByteWeights {
             out.scale[i][1] = half_high(d);
         }
     }
-    /// Converts as the other readers do for the low seven bits of a code. The sign bit stands for -128: with it, -256
-    /// is added instead of -128.
     static __device__ __forceinline__ void operand(const Head&, const Slab& slab, int, int step, uint32_t (&a)[4]) {
 #pragma unroll
-        for (int h = 0; h < 4; ++h) {
-            const uint32_t v = slab.codes[step / 2].x[step % 2 * 2 + h / 2] >> (h % 2 * 8);
-            a[h] = gpu::fma_bf16x2(gpu::and_or(v, 0x007f007fU, 0x43004300U), 0x3f803f80U,
-                                   gpu::and_or(v, 0x00800080U, 0xc300c300U));
+        for (int h = 0; h < 4; ++h) a[h] = bytes_to_bf16(slab.codes[step / 2].x[step % 2 * 2 + h / 2] >> (h % 2 * 8));
+    }
+};
+
+/// Returns bytes 4 i to 4 i + 3 of a table.
+constexpr uint32_t table_word(const CodeValues& values, int i) {
+    uint32_t word = 0;
+    for (int j = 0; j < 4; ++j)
+        word |= static_cast<uint32_t>(static_cast<uint8_t>(values[static_cast<size_t>(4 * i + j)])) << (8 * j);
+    return word;
+}
+
+// IQ4_NL, MXFP4: as Q4_0, with codes that are places in a table of 16 bytes; scales of MXFP4 are exponents.
+template <DType type>
+struct TableWeights : NibbleWeights<0, false, false> {
+    static constexpr bool kExponents = type == DType::MXFP4;
+    static constexpr int kMinBlocks = 1;
+    static constexpr uint32_t kTable0 = table_word(code_values(type), 0);
+    static constexpr uint32_t kTable1 = table_word(code_values(type), 1);
+    static constexpr uint32_t kTable2 = table_word(code_values(type), 2);
+    static constexpr uint32_t kTable3 = table_word(code_values(type), 3);
+
+    static __device__ __forceinline__ void load_head(Head& head, const char* group, int64_t k, int64_t unit, int lane) {
+        if constexpr (!kExponents) {
+            NibbleWeights<0, false, false>::load_head(head, group, k, unit, lane);
+        } else {
+            const int64_t n = k / 32;
+            const int64_t own = unit * 4 + lane % 4;
+            const char* at = group + n * kBlock32NibbleBytes + own * kPairedExponentBytes + lane / 4 * 2;
+            head.d = own < n ? uint32_t{gpu::load_2(at)} : 0U;
         }
+    }
+    /// Returns 2^(exponent - 128), as mxfp4_scale_bits() (code_tables.h).
+    static __device__ __forceinline__ float power(uint32_t exponent) {
+        return __builtin_bit_cast(float, exponent < 2 ? 0x00200000U << exponent : (exponent - 1) << 23);
+    }
+    static __device__ __forceinline__ void slab_scales(const Head& head, const Units& units, int number, int lane,
+                                                       bool many, SlabScales& out) {
+        if constexpr (!kExponents) {
+            NibbleWeights<0, false, false>::slab_scales(head, units, number, lane, many, out);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const uint32_t d = gpu::shfl(head.d, lane_of_quad(lane, 2 * number + i));
+                out.scale[i][0] = power(d & 0xffU);
+                out.scale[i][1] = power(d >> 8);
+            }
+        }
+    }
+    /// Looks up the word's eight codes, four at a time: in both halves of the table by the low three bits of a code,
+    /// and then one of the two by the upper bit.
+    static __device__ __forceinline__ void operand(const Head&, const Slab& slab, int, int step, uint32_t (&a)[4]) {
+        const uint32_t codes = slab.codes.x[step];
+        const uint32_t which = (codes & 0x88888888U) >> 1 | 0x32103210U;
+        uint32_t values[2];  // bytes of the first of each pair, of the second of each pair
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const uint32_t places = codes >> (16 * i) & 0x7777U;
+            values[i] = gpu::byte_perm(gpu::byte_perm(kTable0, kTable1, places),
+                                       gpu::byte_perm(kTable2, kTable3, places), which >> (16 * i) & 0x7777U);
+        }
+#pragma unroll
+        for (int h = 0; h < 4; ++h)
+            a[h] = bytes_to_bf16(gpu::byte_perm(values[0], values[1], static_cast<uint32_t>(h | (4 + h) << 8)));
     }
 };
 

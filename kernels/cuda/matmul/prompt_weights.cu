@@ -126,6 +126,13 @@ void launch_prompt_weights(const PromptWeightsLaunch& launch, void* stream) {
             return start<ScaledMinWeights<true>>(launch, stream);
         case DType::Q6_K:
             return start<SixBitWeights>(launch, stream);
+        case DType::IQ4_NL:
+            return start<TableWeights<DType::IQ4_NL>>(launch, stream);
+        case DType::MXFP4:
+            return start<TableWeights<DType::MXFP4>>(launch, stream);
+        case DType::IQ4_XS:  // never called: multiplies()
+        case DType::Q2_K:
+            return;
     }
 }
 

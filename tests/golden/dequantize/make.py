@@ -16,10 +16,13 @@ from gguf.quants import dequantize
 # type: byte offsets of its binary16 fields. Plain types are written in runs of 32 elements.
 HALVES = {
     "F32": [], "F16": list(range(0, 64, 2)), "BF16": [], "Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0],
-    "Q5_1": [0, 2], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
+    "Q5_1": [0, 2], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "MXFP4": [],
+    "IQ4_XS": [0], "Q2_K": [80, 82],
 }
 # 0, -0, smallest and largest subnormal, smallest normal, 1/3, largest, -largest, infinity
 EXTREMES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x3555, 0x7BFF, 0xFBFF, 0x7C00]
+# The first byte of a block of MXFP4, an exponent: both subnormal scales, the smallest normal one, 1/2, 1 and the largest
+EXPONENTS = [0, 1, 2, 127, 128, 253, 254, 255]
 N_MANY = 2000
 
 
@@ -60,6 +63,8 @@ def main():
         if halves and elements == 32 and name != "F16":
             for row, bits in enumerate(EXTREMES):
                 blocks[row, halves[0]], blocks[row, halves[0] + 1] = bits & 0xFF, bits >> 8
+        elif name == "MXFP4":
+            blocks[: len(EXPONENTS), 0] = EXPONENTS
         elif name == "F16":
             blocks[0].view(np.uint16)[: len(EXTREMES)] = EXTREMES
         elif name in ("F32", "BF16"):
