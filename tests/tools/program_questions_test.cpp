@@ -54,6 +54,31 @@ TEST(Models, ListsTheBundledOne) {
     EXPECT_EQ(run_program({"inspect", "-m", json["models"][0]["name"]}).code, 0);
 }
 
+TEST(Models, MarksWhatIsNotServed) {
+    const TemporaryFolder folder;
+    std::filesystem::copy(source_path("tools/demo_model/target"), folder.path() / "model");
+    const std::filesystem::path weights = folder.path() / "model" / "model.safetensors";
+    ProgramRun run;
+    run.arguments = {"models", "--json"};
+    run.environment = {{"SLIPSTREAM_MODELS", folder.path().string()}};
+    const auto entry = [&] {
+        const nlohmann::json json = nlohmann::json::parse(run_program(run).out);
+        for (const nlohmann::json& model : json["models"])
+            if (model["path"].get<std::string>().starts_with(folder.path().string())) return model;
+        return nlohmann::json();
+    };
+    EXPECT_EQ(entry()["served"], true);
+    EXPECT_FALSE(entry().contains("refusal"));
+    std::string bytes = file_text(weights.string());
+    const std::size_t type = bytes.find("\"BF16\"");
+    ASSERT_NE(type, std::string::npos);
+    folder.write(std::filesystem::path("model") / "model.safetensors", bytes.replace(type, 6, "\"I16\" "));
+    EXPECT_EQ(entry()["served"], false);
+    EXPECT_THAT(entry()["refusal"].get<std::string>(), HasSubstr("has type I16, which is not served (served: F32"));
+    run.arguments = {"models"};
+    EXPECT_THAT(run_program(run).out, HasSubstr("\n  not served: "));
+}
+
 TEST(Version, SaysWhatWasBuilt) {
     const nlohmann::json json = nlohmann::json::parse(run_program({"version", "--json"}).out);
     EXPECT_THAT(json["version"].get<std::string>(), testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));

@@ -2,10 +2,13 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "kernels/base/error.h"
+#include "runtime/formats/model_files.h"
 #include "runtime/text/printable.h"
 #include "tools/base/amounts.h"
 #include "tools/base/json_object.h"
@@ -23,9 +26,29 @@ namespace slipstream::tools {
 
 namespace {
 
+/// A model that was found, and why it is not served; empty: its configuration and the types of its tensors are served.
+struct ListedModel {
+    FoundModel found;
+    std::string refusal;
+};
+
+// Reads headers only.
+std::vector<ListedModel> listed(std::vector<FoundModel> models) {
+    std::vector<ListedModel> list;
+    for (FoundModel& model : models) {
+        ListedModel& entry = list.emplace_back(ListedModel{std::move(model), {}});
+        try {
+            static_cast<void>(ModelFiles::open(entry.found.path)->weights());
+        } catch (const Error& error) {
+            entry.refusal = error.what();
+        }
+    }
+    return list;
+}
+
 // Returns the list as a table. If a line would be wider than `columns` (0: no limit), each path is on a line of its
-// own, and after a name that is too long the other columns are, too.
-std::string table(const std::vector<FoundModel>& models, int columns) {
+// own, and after a name that is too long the other columns are, too. Below a model that is not served, a line says why.
+std::string table(const std::vector<ListedModel>& models, int columns) {
     constexpr std::size_t kFacts = 2 + 11 + 2 + 10;
     std::size_t width = 4;
     std::size_t path_width = 4;
@@ -36,7 +59,7 @@ std::string table(const std::vector<FoundModel>& models, int columns) {
         return columns > 0 ? printable(model.path.string(), std::string::npos) : model.path.string();
     };
     const auto cells = [](std::string_view text) { return static_cast<std::size_t>(cells_of(text)); };
-    for (const FoundModel& model : models) {
+    for (const auto& [model, refusal] : models) {
         width = std::max(width, cells(shown_name(model)));
         path_width = std::max(path_width, cells(shown_path(model)));
     }
@@ -51,29 +74,35 @@ std::string table(const std::vector<FoundModel>& models, int columns) {
         text += fmt::format("  {:<11}  {:>10}{}{}\n", format, size, below ? "\n  " : "  ", path);
     };
     add("NAME", "FORMAT", "SIZE", "PATH");
-    for (const FoundModel& model : models)
+    for (const auto& [model, refusal] : models) {
         add(shown_name(model), model.format, size_text(model.bytes), shown_path(model));
+        if (!refusal.empty()) text += fmt::format("  not served: {}\n", refusal);
+    }
     return text;
 }
 
-std::string json(const ModelStores& stores) {
+std::string json(const std::vector<ListedModel>& list, const std::vector<SearchedPlace>& searched) {
     std::vector<JsonObject> models;
-    for (const FoundModel& model : stores.models)
-        models.emplace_back()
-            .text("name", full_name(model))
-            .text("format", model.format)
-            .unsigned_integer("bytes", model.bytes)
-            .text("path", model.path.string());
+    for (const auto& [model, refusal] : list) {
+        JsonObject& object = models.emplace_back()
+                                 .text("name", full_name(model))
+                                 .text("format", model.format)
+                                 .unsigned_integer("bytes", model.bytes)
+                                 .text("path", model.path.string())
+                                 .boolean("served", refusal.empty());
+        if (!refusal.empty()) object.text("refusal", refusal);
+    }
     std::vector<JsonObject> places;
-    for (const SearchedPlace& place : stores.places)
+    for (const SearchedPlace& place : searched)
         places.emplace_back().text("what", place.what).text("path", place.path.string());
     return JsonObject().objects("models", models).objects("searched", places).to_text(JsonLayout::Indented);
 }
 
 int run_models(CommandContext& context) {
-    const ModelStores stores = find_models(context.settings.environment(), bundled_model(program_folder()));
+    ModelStores stores = find_models(context.settings.environment(), bundled_model(program_folder()));
+    const std::vector<ListedModel> models = listed(std::move(stores.models));
     TextOutput(std::nullopt)
-        .write(context.settings.flag("json") ? json(stores) : table(stores.models, stdout_columns()));
+        .write(context.settings.flag("json") ? json(models, stores.places) : table(models, stdout_columns()));
     for (const SearchedPlace& place : stores.places)
         context.console.detail(fmt::format("searched: {} {}", place.what, place.path.string()));
     return 0;
@@ -87,7 +116,8 @@ CommandSpec models_command() {
             .details =
                 "Places: the folders in SLIPSTREAM_MODELS (separated by colons), slipstream/models in your cache (what "
                 "tools/get_model brings), the Hugging Face cache, llama.cpp's cache, Ollama's store. Each name may be "
-                "given to -m, or its beginning up to a dash.",
+                "given to -m, or its beginning up to a dash. A model whose family or types are not served is marked, "
+                "with the reason.",
             .example = "slipstream models",
             .options = {{"json", "--json", "", "Print JSON"}},
             .run = run_models};
