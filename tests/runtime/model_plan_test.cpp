@@ -11,6 +11,7 @@
 #include "runtime/loop/generation_loop.h"
 #include "runtime/pass/prompt_kv_by_chunk.h"
 #include "tests/support/layers.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/shape_of_weights.h"
 
 namespace slipstream {
@@ -177,7 +178,7 @@ TEST(ModelPlan, OfALargeModelBehindALongTextTakesMilliseconds) {
         best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
         EXPECT_EQ(plan.residency().regime, Regime::BothStream);
     }
-    EXPECT_LT(best, 0.05);
+    EXPECT_LT(best, kSanitized ? 0.5 : 0.05);
 }
 
 }  // namespace
