@@ -14,7 +14,7 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kMostParts = 8;  // a line must stay readable, whatever names a file has
+constexpr std::size_t kMostParts = 8;  // named; a line stays readable, whatever names a file has
 
 struct Part {
     std::string_view name;
@@ -41,6 +41,7 @@ std::string describe_ignored_tensors(const ModelFiles& files) {
     });
     std::ranges::sort(used);
     std::vector<Part> parts;
+    std::int64_t n_others = 0;
     for (const FileTensor& tensor : files.tensors()) {
         // A view may begin inside a tensor that holds several matrices.
         const auto* data = static_cast<const std::byte*>(tensor.view.data);
@@ -51,18 +52,16 @@ std::string describe_ignored_tensors(const ModelFiles& files) {
         const auto found = std::ranges::find(parts, name, &Part::name);
         if (found != parts.end())
             ++found->n_tensors;
-        else
+        else if (parts.size() < kMostParts)
             parts.push_back({name, 1});
+        else
+            ++n_others;
     }
     std::vector<std::string> texts;
-    for (const Part& part : parts) {
-        if (texts.size() == kMostParts) {
-            texts.push_back(fmt::format("{} other parts", parts.size() - kMostParts));
-            break;
-        }
-        texts.push_back(
-            fmt::format("{} ({} tensor{})", printable(part.name), part.n_tensors, part.n_tensors == 1 ? "" : "s"));
-    }
+    const auto counted = [](std::int64_t n) { return fmt::format("{} tensor{}", n, n == 1 ? "" : "s"); };
+    for (const Part& part : parts)
+        texts.push_back(fmt::format("{} ({})", printable(part.name), counted(part.n_tensors)));
+    if (n_others > 0) texts.push_back(counted(n_others) + " of other parts");
     return fmt::format("{}", fmt::join(texts, ", "));
 }
 
