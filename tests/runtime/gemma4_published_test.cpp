@@ -98,7 +98,6 @@ const std::map<std::string, std::string> kIgnoredOfText{
     {"bos_token_id", "the whole configuration has it, or the tokenizer"},
     {"eos_token_id", "generation_config.json or the whole configuration has it"},
     {"initializer_range", "of training"},
-    {"model_type", "the class of the whole configuration decides"},
     {"moe_intermediate_size", "of experts, which enable_moe_block and num_experts refuse"},
     {"pad_token_id", "of batches of training"},
     {"top_k_experts", "of experts, which enable_moe_block and num_experts refuse"},
