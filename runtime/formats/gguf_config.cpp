@@ -11,6 +11,7 @@
 #include "kernels/base/error.h"
 #include "runtime/formats/family.h"
 #include "runtime/formats/gguf_keys.h"
+#include "runtime/formats/suppressed_tokens.h"
 #include "runtime/text/printable.h"
 
 namespace slipstream {
@@ -228,6 +229,7 @@ GenerationDefaults read_gguf_generation_defaults(const GgufFile& file, const Ggu
         for (const std::int64_t id : *ids)
             if (id >= 0 && id < std::ssize(vocabulary.tokens))
                 defaults.suppressed_tokens.push_back(static_cast<TokenId>(id));
+    tidy_suppressed_tokens(defaults, std::ssize(vocabulary.tokens));
     return defaults;
 }
 

@@ -160,9 +160,9 @@ HfConfig parse_hf_config(std::string_view json_text, const std::string& name) {
     attention.head_dim = read_head_dim(fields, defaults, config.d_model, attention.n_q_heads);
     config.rms_eps = static_cast<float>(std::clamp(fields.number("rms_norm_eps").value_or(defaults.rms_eps), 0.0, 2.0));
     config.rope_layout = RopeLayout::Half;
-    const auto tied =
-        read_either(fields, outer, [](const JsonFields& from) { return from.boolean("tie_word_embeddings"); });
-    config.tied_embeddings = tied.value_or(defaults.tied_embeddings);
+    // Of a nested model the flag of the whole configuration counts, as in transformers; without it, the tensors say.
+    const auto tied = outer.boolean("tie_word_embeddings");
+    config.tied_embeddings = tied.value_or(!is_nested && defaults.tied_embeddings);
     result.is_tied_without_head = is_nested && !tied;
     config.ropes = {read_hf_rope(fields, defaults, config.context_tokens, attention.head_dim,
                                  defaults.rope_by_layer_type ? "full_attention" : nullptr)};

@@ -15,6 +15,7 @@
 #include "runtime/formats/hf_config.h"
 #include "runtime/formats/model_contents.h"
 #include "runtime/formats/safetensors_file.h"
+#include "runtime/formats/suppressed_tokens.h"
 #include "runtime/text/json_fields.h"
 #include "runtime/text/printable.h"
 
@@ -168,7 +169,7 @@ ModelContents open_hf_directory(const fs::path& directory) {
     add_weights(model, directory);
     if (config.is_nested) strip_nesting(model.tensors);
     const TensorNames& names = find_family(config.model.family).hf_names;
-    if (config.is_tied_without_head && !config.model.tied_embeddings)
+    if (config.is_tied_without_head)
         config.model.tied_embeddings =
             std::ranges::find(model.tensors, names[TensorRole::LmHead], &FileTensor::name) == model.tensors.end();
     model.config = std::move(config.model);
@@ -181,7 +182,7 @@ ModelContents open_hf_directory(const fs::path& directory) {
     auto& ends = model.generation_defaults.end_tokens;
     if (ends.empty()) ends = config.end_tokens;
     std::erase_if(ends, [&](TokenId id) { return id >= model.config.vocab; });
-    std::erase_if(model.generation_defaults.suppressed_tokens, [&](TokenId id) { return id >= model.config.vocab; });
+    tidy_suppressed_tokens(model.generation_defaults, model.config.vocab);
     if (config.bos_id && *config.bos_id < model.config.vocab) model.tokenizer_source.bos_id = config.bos_id;
     find_tokenizer(model, directory);
     model.names = &names;

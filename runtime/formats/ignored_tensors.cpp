@@ -24,7 +24,15 @@ struct Part {
 std::string_view part_of(std::string_view name) {
     constexpr std::string_view kPrefix = "model.";
     if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
-    return name.substr(0, name.find('.'));
+    const std::size_t end = name.find('.');
+    // Of layers that the model does not have, the number tells which.
+    const bool is_layer = name.starts_with("layers.") || name.starts_with("blk.");
+    return name.substr(0, is_layer ? name.find('.', end + 1) : end);
+}
+
+// Returns whether the tensor is a head beside tied embeddings.
+bool is_unused_head(std::string_view name, const ModelConfig& config) {
+    return config.tied_embeddings && (name.ends_with("lm_head.weight") || name == "output.weight");
 }
 
 bool is_of_rope(std::string_view name) {
@@ -46,7 +54,8 @@ std::string describe_ignored_tensors(const ModelFiles& files) {
         // A view may begin inside a tensor that holds several matrices.
         const auto* data = static_cast<const std::byte*>(tensor.view.data);
         const auto first = std::ranges::lower_bound(used, data);
-        if ((data != nullptr && first != used.end() && *first < data + tensor.bytes) || is_of_rope(tensor.name))
+        if ((data != nullptr && first != used.end() && *first < data + tensor.bytes) || is_of_rope(tensor.name) ||
+            is_unused_head(tensor.name, files.config()))
             continue;
         const std::string_view name = part_of(tensor.name);
         const auto found = std::ranges::find(parts, name, &Part::name);

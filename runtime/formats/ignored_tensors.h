@@ -8,8 +8,9 @@
 namespace slipstream {
 
 /// Returns the parts of `files` that no computation reads, as "vision_tower (324 tensors), mm (12 tensors)"; empty if
-/// everything is read. A part is what stands before the first "." of a name, without "model.". Factors of RoPE, which
-/// belong to the configuration, are not listed. Throws as WeightSource::weights() does.
+/// everything is read. A part is what stands before the first "." of a name, without "model."; of layers, "layers.5".
+/// Factors of RoPE, which belong to the configuration, and a head beside tied embeddings are not listed. Throws as
+/// WeightSource::weights() does.
 [[nodiscard]] std::string describe_ignored_tensors(const ModelFiles& files);
 
 }  // namespace slipstream

@@ -146,6 +146,10 @@ std::uint64_t model_fingerprint(const ModelFiles& files) {
     add_config(digest, files.config());
     add_vocabulary(digest, files.tokenizer_source());
     for (const FileTensor& tensor : files.tensors()) add_sample(digest, tensor);
+    // Norms that are not in the files: all weights of each are one number.
+    const ModelWeights weights = files.weights();
+    if (weights.constants)
+        for (const std::vector<float>& norm : *weights.constants) digest.number(norm.front());
     return digest.value();
 }
 

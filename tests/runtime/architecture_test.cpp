@@ -191,6 +191,7 @@ TEST(ModelFingerprint, FollowsWhatOnlySomeFamiliesCompute) {
     for (const Change& change :
          {Change{"ministral3", R"("llama_4_scaling_beta": 0.75)", R"("llama_4_scaling_beta": 0.5)"},
           {"muse_glimmer", R"("post_norm_eps": 0.5)", R"("post_norm_eps": 0.25)"},
+          {"muse_glimmer", R"("qk_scale_factor": 1.7)", R"("qk_scale_factor": 1.5)"},
           {"muse_glimmer", R"("output_multiplier": 0.3)", R"("output_multiplier": 0.4)"},
           {"muse_glimmer_bias", "    \"layer_rope_theta\": [\n      0,", "    \"layer_rope_theta\": [\n      100.0,"},
           {"smollm3_list", "\"no_rope_layers\": [\n    0,", "\"no_rope_layers\": [\n    1,"},

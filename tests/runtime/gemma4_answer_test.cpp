@@ -72,10 +72,14 @@ TEST(Gemma4Answer, ThoughtsAndCallsAreReadHoweverTheyArrive) {
          {R"(weather({"a":"say \"<b>\"\n{x:1}","o":{"k":[1,-2.5e3,null,[]],"e":{}}}))"}},
         {"<|tool_call>call:weather{ city : Oslo , n: 007 , t:true }",
          {R"(weather({"city":"Oslo","n":"007","t":true}))"}},
+        // JSON's strings and keys, which a model may write instead.
+        {R"(<|tool_call>call:weather{"city":"Paris, \"France\"",days:3}<tool_call|>)",
+         {R"(weather({"city":"Paris, \"France\"","days":3}))"}},
         // What cannot be read is content.
         {"<|tool_call>call:weather{city:<|\"|>Oslo", {"C:<|tool_call>call:weather{city:<|\"|>Oslo"}},
         {"<|tool_call>weather{}<tool_call|>", {"C:<|tool_call>weather{}<tool_call|>"}},
         {"<|tool_call>call:{}", {"C:<|tool_call>call:{}"}},
+        {R"(<|tool_call>call:time{a:"\q"})", {R"(C:<|tool_call>call:time{a:"\q"})"}},
         {"<|tool_call>call:time{]", {"C:<|tool_call>call:time{]"}},
         {"<|tool_call>call:time{a:1,}", {"C:<|tool_call>call:time{a:1,}"}},
         {"<|tool_call>call:time{a:[1}", {"C:<|tool_call>call:time{a:[1}"}},

@@ -212,8 +212,9 @@ TEST_F(Gemma4Gguf, KeysSayWhatTheFieldsSay) {
 
 TEST_F(Gemma4Gguf, TokensAreSuppressedByTheModel) {
     EXPECT_THAT(open()->generation_defaults().suppressed_tokens, testing::IsEmpty());
-    file.set("tokenizer.ggml.suppress_tokens", counts({7, 5, 64, -1}));
-    EXPECT_THAT(open()->generation_defaults().suppressed_tokens, ElementsAre(7, 5)) << "ids of the vocabulary";
+    file.set("tokenizer.ggml.suppress_tokens", counts({7, 5, 64, 7, -1}));
+    EXPECT_THAT(open()->generation_defaults().suppressed_tokens, ElementsAre(5, 7))
+        << "ids of the vocabulary, each once";
     file.set("tokenizer.ggml.suppress_tokens", gguf_string("7"));
     EXPECT_THAT(message(), HasSubstr("tokenizer.ggml.suppress_tokens is"));
 }

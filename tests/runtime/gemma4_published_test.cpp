@@ -174,12 +174,12 @@ TEST_P(Published, FieldsAreUsedOrIgnoredForAReason) {
             << key << ": " << described(changed).substr(0, 200);
     };
     for (const auto& [key, value] : folder["text_config"].items()) {
+        if (key == "tie_word_embeddings") continue;  // that of the whole configuration counts
         Json changed = folder;
         changed["text_config"][key] = another(key, value);
         check(key, kIgnoredOfText, changed);
     }
     for (const auto& [key, value] : folder.items()) {
-        if (key == "tie_word_embeddings") continue;  // the text model's own comes first
         Json changed = folder;
         changed[key] = another(key, value);
         check(key, kIgnoredOfFolder, changed);

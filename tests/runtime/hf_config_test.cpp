@@ -88,6 +88,22 @@ TEST(HfConfig, ReadsItsFields) {
     EXPECT_THAT(parse(config("LlamaForCausalLM", R"("eos_token_id":null)")).end_tokens, IsEmpty());
 }
 
+// As in transformers: of a text model inside a larger one, the flag of the whole counts; without it, the tensors say.
+TEST(HfConfig, TheWholeConfigurationSaysWhetherEmbeddingsAreTied) {
+    const auto tied = [](const std::string& outer, const std::string& inner) {
+        const HfConfig read = parse(fmt::format(
+            R"({{"architectures":["Mistral3ForConditionalGeneration"],{} "text_config":{{"model_type":"mistral",{}
+               "vocab_size":64,"hidden_size":32,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4}}}})",
+            outer, inner));
+        return std::pair(read.model.tied_embeddings, read.is_tied_without_head);
+    };
+    const std::string yes = R"("tie_word_embeddings":true,)", no = R"("tie_word_embeddings":false,)";
+    EXPECT_EQ(tied(no, yes), std::pair(false, false));
+    EXPECT_EQ(tied(yes, no), std::pair(true, false));
+    EXPECT_EQ(tied("", yes), std::pair(false, true));
+    EXPECT_EQ(tied("", no), std::pair(false, true));
+}
+
 TEST(HfConfig, KnowsWhichProjectionsHaveABias) {
     const auto rules = [](const char* name, const char* more) {
         const BindingRules found = parse(config(name, more)).biases;

@@ -252,6 +252,7 @@ TEST(PublishedConfig, EveryFieldIsUsedOrRefusedOrKnownToMeanNothing) {
         Ignored inner = kNotOfTheArithmetic;
         inner.erase("model_type");
         inner.insert({"type", "rope_type says it"});
+        inner.insert({"tie_word_embeddings", "that of the whole configuration counts, or the tensors"});
         expect_all_fields_known(whole, Json::json_pointer("/text_config"), inner);
     }
 }
@@ -263,7 +264,7 @@ TEST(PublishedConfig, SaysWhatTheModelsAre) {
     EXPECT_TRUE(model(mistral_small()).is_tied_without_head);
     const ModelConfig three = model(ministral()).model;
     EXPECT_EQ(three.family, "mistral3");
-    EXPECT_TRUE(three.tied_embeddings);
+    EXPECT_TRUE(model(ministral()).is_tied_without_head);
     EXPECT_EQ(three.ropes[0].query_factor(16383), 1.0);
     EXPECT_DOUBLE_EQ(three.ropes[0].query_factor(3 * 16384), 1.0 + 0.1 * std::log(4.0));
     const ModelConfig mini = model(phi4_mini()).model;

@@ -142,6 +142,21 @@ constexpr Hostile kHostile[] = {
     {"{{ ([1] * 600000)|select|list|length }}", kBytes},
     {"{{ ([1] * 1000000)[::-1]|length }}", kBytes},
     {"{% macro m() %}{% for i in range(99999) if i < 99990 or m() %}{% endfor %}{% endmacro %}{{ m() }}", kBytes},
+    {"{% set c = '0' * 8000000 %}{% for i in range(99999) %}{% set x = []|sum(attribute=c) %}{% endfor %}", kSteps},
+    {"{% set c = '0' * 8000000 %}{% for i in range(99999) %}{% set x = []|sort(attribute=c) %}{% endfor %}", kSteps},
+    {"{% set c = 'b' * 8000000 %}{% for i in range(99999) %}{% set x = 'x'|attr(c) %}{{ x is defined }}{% endfor %}",
+     kSteps},
+    {"{% set c = 'b' * 8000000 %}{% for i in range(99999) %}{{ 'x'[c] is defined }}{% endfor %}", kSteps},
+    {"{% for i in range(99999) %}{{ (1e308|round(323))|string|length }}{{ (1e308|round(323)) }}{% endfor %}", kSteps},
+    {"{% for i in range(99999) %}{{ ('x'|center(8000000))|length }}{% endfor %}", kSteps},
+    {"{% macro m() %}{{ caller(*b) }}{% endmacro %}{% for i in range(99999) %}{% call(x=1) m() %}{{ i }}{% endcall %}"
+     "{% endfor %}",
+     kEnds},
+    {"{% macro m() %}{{ caller() }}{% endmacro %}{% macro n() %}{% call m() %}{{ n() }}{% endcall %}{% endmacro %}"
+     "{{ n() }}",
+     kLevels},
+    {"{% for i in range(99999) %}{% set x = range(99999)|batch(1)|list %}{% endfor %}", kBytes},
+    {"{% for i in range(99999) %}{% set x = [1]|batch(9999999, 0)|list %}{% endfor %}", kBytes},
 };
 
 TEST(TemplateLimits, AHostileTemplateEndsWithinASecondAnd64Mebibytes) {

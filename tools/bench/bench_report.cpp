@@ -312,7 +312,9 @@ JsonObject run_json(const BenchResult& result) {
     } else {
         json.null("swept");
     }
-    if (result.mode == BenchMode::Plain) json.integer("prompt_tokens", result.prompt_tokens);
+    if (result.mode == BenchMode::Plain)
+        json.integer("prompt_tokens", result.prompt_tokens)
+            .text("prefill_of", result.own_prefill_text ? "built-in text" : "prompt");
     if (result.mode == BenchMode::Prompts) json.integer("prompts", result.n_prompts).integer("turns", result.n_turns);
     std::vector<JsonObject> rows;
     if (result.mode == BenchMode::Passes) {

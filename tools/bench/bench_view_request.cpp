@@ -106,15 +106,14 @@ std::vector<std::int64_t> view_budgets(const ViewsRequest& request, std::int64_t
 }
 
 std::vector<OptionSpec> view_option_specs() {
-    return {
-        {"views", "--views", "LIST", "Compare views of the KV on a text: mass, mean, window, heavy, oracle"},
-        {"file", "-f,--file", "F", "File with the text to read; with --views the text of those", OptionRole::InputFile},
-        {"view-budgets", "--view-budgets", "LIST", "Tokens of views [3, 6 and 12 % of the depth]"},
-        {"view-recent", "--view-recent", "LIST", "Last tokens that they keep anyway; 50%: of the budget [75%]"},
-        {"view-sinks", "--view-sinks", "N", "First tokens that they keep anyway [16]"},
-        {"view-half-life", "--view-half-life", "N",
-         "Tokens after which the weight of a query's scores is halved; 0: only the last pass counts [256]"},
-        {"view-rows", "--view-rows", "LIST", "Queries of a pass that choose [1]"}};
+    return {{"views", "--views", "LIST", "Compare views of the KV on a text: mass, mean, window, heavy, oracle"},
+            {"file", "-f,--file", "F", "File with the text: as --prompt, or of --views", OptionRole::InputFile},
+            {"view-budgets", "--view-budgets", "LIST", "Tokens of views [3, 6 and 12 % of the depth]"},
+            {"view-recent", "--view-recent", "LIST", "Last tokens that they keep anyway; 50%: of the budget [75%]"},
+            {"view-sinks", "--view-sinks", "N", "First tokens that they keep anyway [16]"},
+            {"view-half-life", "--view-half-life", "N",
+             "Tokens after which the weight of a query's scores is halved; 0: only the last pass counts [256]"},
+            {"view-rows", "--view-rows", "LIST", "Queries of a pass that choose [1]"}};
 }
 
 ViewsRequest views_request(const Settings& settings) {

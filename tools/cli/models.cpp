@@ -76,7 +76,7 @@ std::string table(const std::vector<ListedModel>& models, int columns) {
     add("NAME", "FORMAT", "SIZE", "PATH");
     for (const auto& [model, refusal] : models) {
         add(shown_name(model), model.format, size_text(model.bytes), shown_path(model));
-        if (!refusal.empty()) text += fmt::format("  not served: {}\n", refusal);
+        if (!refusal.empty()) text += fmt::format("  not served: {}\n", printable(refusal));
     }
     return text;
 }

@@ -64,7 +64,7 @@ PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, co
     callbacks.choice("kv-type", kv_type_option(kv_dtype_), "the model's own");
     weights_ = std::make_unique<const ModelWeights>(files().weights());
     if (const std::string ignored = describe_ignored_tensors(files()); !ignored.empty())
-        callbacks.note(fmt::format("only the text model is used; not used: {}", ignored));
+        callbacks.note(fmt::format("these tensors of the model's files are not used: {}", ignored));
     for (const EngineDevice& each : devices_) check_kernels(*weights_, each.device->kind());
     choose_shards(options, callbacks);
 }

@@ -190,7 +190,7 @@ std::vector<OptionSpec> plan_options() {
     std::vector<OptionSpec> options{
         model_option(),
         {"shape", "--shape", "NAME", "Plan for a model of that shape instead, e.g. llama-70b"},
-        {"quant", "--quant", "TYPE", "What the shape is written in: F16, Q8_0, Q4_K_M, ... [F16]"},
+        {"quant", "--quant", "TYPE", "What the shape is written in: F16, Q8_0, Q4_K_M, IQ4_NL, MXFP4, ... [F16]"},
         {"profile", "--profile", "NAME",
          "Plan for that machine: 2x4090, 1x4090, 2x3090, 5090, laptop-8gb, ... [this one]"},
         context_option(),

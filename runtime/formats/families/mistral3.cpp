@@ -21,6 +21,8 @@ void read_mistral3(const JsonFields& fields, HfConfig& config) {
     found.query_growth = inner.number("llama_4_scaling_beta").value_or(0.0);
     if (found.query_growth != 0.0)
         found.query_growth_period = inner.integer("original_max_position_embeddings").value_or(0);
+    if (found.query_growth != 0.0 && found.query_growth_period == 0)
+        fields.fail("rope_parameters", "has llama_4_scaling_beta without original_max_position_embeddings");
     set_windows(fields, fields.integer("sliding_window"), config.model);
 }
 

@@ -1,5 +1,6 @@
 // Calls of Gemma 4: call:NAME{KEY:VALUE,...}. A string is between two <|"|> and has no escapes; keys are bare or
-// written like strings; objects, lists, numbers, true, false and null are as in JSON. Any other bare value is a string.
+// written like strings; objects, lists, numbers, true, false and null are as in JSON, and so are strings and keys in
+// quotation marks, which a model may write instead. Any other bare value that does not begin with "<" is a string.
 #include <string>
 #include <string_view>
 #include <utility>
@@ -88,6 +89,14 @@ public:
                 json_ += to_json_string(text_);
                 state_ = is_key_ ? State::Colon : State::AfterValue;
                 return Step::More;
+            case State::InJsonString:
+                text_ += c;
+                if (c == '"' && !is_escaped_) {
+                    json_ += text_;  // whether it is JSON is checked with the whole object
+                    state_ = is_key_ ? State::Colon : State::AfterValue;
+                }
+                is_escaped_ = c == '\\' && !is_escaped_;
+                return Step::More;
             case State::AfterValue:
                 return push_after_value(c);
         }
@@ -107,6 +116,7 @@ private:
         InBare,
         OpensQuote,
         InQuotes,
+        InJsonString,
         AfterValue
     };
 
@@ -149,7 +159,11 @@ private:
     Step begin_text(char c, bool is_key) {
         text_ = c;
         is_key_ = is_key;
-        state_ = c == kQuote.front() ? State::OpensQuote : is_key ? State::InKey : State::InBare;
+        is_escaped_ = false;
+        state_ = c == kQuote.front() ? State::OpensQuote
+                 : c == '"'          ? State::InJsonString
+                 : is_key            ? State::InKey
+                                     : State::InBare;
         return Step::More;
     }
     Step push_after_value(char c) {
@@ -165,6 +179,7 @@ private:
     State state_ = State::Begin;
     std::string text_;  // what is being read: the beginning, a key, a value, a mark
     bool is_key_ = false;
+    bool is_escaped_ = false;  // in a JSON string, after a backslash
     std::string json_;
     std::vector<char> open_;  // '{' or '[' of each open container
 };

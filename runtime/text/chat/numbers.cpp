@@ -4,7 +4,9 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <string>
 
 #include "runtime/text/chat/template_error.h"
 #include "runtime/text/chat/unicode.h"
@@ -109,7 +111,10 @@ std::optional<std::int64_t> parse_int(std::string_view text) {
 
 std::optional<double> parse_float(std::string_view text) {
     double number = 0;
-    return parse(text, number) == std::errc() ? std::optional(number) : std::nullopt;
+    const std::errc error = parse(text, number);
+    // Python reads numbers that are too large as infinite, and those that are too small as 0.
+    if (error == std::errc::result_out_of_range) return std::strtod(std::string(text).c_str(), nullptr);
+    return error == std::errc() ? std::optional(number) : std::nullopt;
 }
 
 std::string float_text(double number) {

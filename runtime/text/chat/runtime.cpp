@@ -37,6 +37,7 @@ Value Runtime::dict(Dict dict) {
 }
 
 Value Runtime::undefined(Undefined why) {
+    spend_bytes(why.what.size());
     const std::size_t bytes = sizeof(Box<Undefined>) + why.what.capacity();
     return charged(Value::undefined(std::move(why)), bytes);
 }

@@ -34,7 +34,8 @@ std::vector<std::string_view> cut(std::string_view text, char separator) {
 // itself.
 class Path {
 public:
-    explicit Path(const Value& attribute) {
+    Path(Runtime& runtime, const Value& attribute) {
+        if (attribute.is_text()) runtime.spend_chars(attribute.view().size());
         if (!attribute.is_text()) {
             if (!attribute.is_missing() && !attribute.is_none()) parts_.push_back(attribute);
             return;
@@ -80,10 +81,12 @@ Value sorted(Call& call, std::vector<Keyed>& keyed, bool backwards) {
 
 Value sort(Call& call) {
     std::vector<Path> by;
+    if (call[2].is_text()) call.runtime.spend_chars(call[2].view().size());
     if (call[2].is_text())
-        for (const std::string_view attribute : cut(call[2].view(), ',')) by.emplace_back(Value(attribute));
+        for (const std::string_view attribute : cut(call[2].view(), ','))
+            by.emplace_back(call.runtime, Value(attribute));
     else
-        by.emplace_back(call[2]);
+        by.emplace_back(call.runtime, call[2]);
     std::vector<Value> items = to_items(call.runtime, call.self);
     // Charges for the items, their keys, and the copy that merging needs.
     const Cell held = call.runtime.scratch<Keyed[3]>(items.size());
@@ -112,7 +115,7 @@ Value dict_sort(Call& call) {
 
 template <bool wants_most>
 Value extreme(Call& call) {
-    const Path path(call[1]);
+    const Path path(call.runtime, call[1]);
     Keyed best;
     for (Value& item : to_items(call.runtime, call.self)) {
         Value key = comparable(call.runtime, path.of(call.runtime, item), call.truth(0));
@@ -124,7 +127,7 @@ Value extreme(Call& call) {
 }
 
 Value group_by(Call& call) {
-    const Path path(call[0]);
+    const Path path(call.runtime, call[0]);
     const auto key_of = [&](const Value& item) {
         return comparable(call.runtime, path.of(call.runtime, item, call[1]), call.truth(2));
     };
@@ -151,7 +154,7 @@ Value group_by(Call& call) {
 }
 
 Value sum(Call& call) {
-    const Path path(call[0]);
+    const Path path(call.runtime, call[0]);
     Value total = call.has(1) ? call[1] : Value(0);
     if (total.is_text()) fail("sum() can't sum strings [use ''.join(seq) instead]");
     for (Value& item : to_items(call.runtime, call.self))
@@ -215,7 +218,7 @@ Value slice(Call& call) {
 }
 
 Value unique(Call& call) {
-    const Path path(call[1]);
+    const Path path(call.runtime, call[1]);
     std::vector<Value> items = to_items(call.runtime, call.self);
     const Cell held = call.runtime.scratch<Dict::Item[3]>(items.size());
     Dict seen;
@@ -228,7 +231,7 @@ Value unique(Call& call) {
 }
 
 Value join(Call& call) {
-    const Path path(call[1]);
+    const Path path(call.runtime, call[1]);
     const Value separator = call.has(0) ? to_text(call.runtime, call[0]) : Value("");
     TextBuilder out = call.runtime.builder();
     bool is_first = true;
@@ -293,7 +296,7 @@ Value map(Call& call) {
     std::vector<Value> items = to_items(call.runtime, call.self);
     const Cell held = call.runtime.scratch(items.size());
     if (!attribute.is_missing()) {
-        const Path path(attribute);
+        const Path path(call.runtime, attribute);
         for (Value& each : items) each = path.of(call.runtime, std::move(each), otherwise);
     } else {
         const Builtin& filter = named(find_filter, "filter", call.all.positional[0]);
@@ -311,7 +314,7 @@ Value chosen(Call& call) {
     const std::vector<Value>& given = call.all.positional;
     const std::size_t at = by_attribute ? 1 : 0;
     if (given.size() < at) fail("Missing parameter for attribute name");
-    const Path path(by_attribute ? given[0] : Value());
+    const Path path(call.runtime, by_attribute ? given[0] : Value());
     const Builtin* test = given.size() > at ? &named(find_test, "test", given[at]) : nullptr;
     const Arguments rest = rest_of(call.all, at + 1);
     std::vector<Value> items = to_items(call.runtime, call.self);

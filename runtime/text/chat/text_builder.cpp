@@ -47,6 +47,10 @@ void TextBuilder::repeat(std::int64_t count, const MarkedText& text) {
     if (static_cast<std::uint64_t>(count) > max_bytes_ / text.bytes.size())
         fail("a text grows beyond {} bytes", max_bytes_);
     make_room(count * text.bytes.size());
+    if (text.said.empty() && text.bytes.size() == 1) {
+        text_.bytes.append(static_cast<std::size_t>(count), text.bytes.front());
+        return;
+    }
     for (; count > 0; --count) append(text);
 }
 

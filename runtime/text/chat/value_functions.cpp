@@ -128,16 +128,22 @@ Value round(Call& call) {
     const std::int64_t digits = is_whole ? *exact_integer(call[0].real()) : call.integer(0, 0);
     refuse_undefined(call.self);
     if (!call.self.is_number()) fail("type {} doesn't define __round__ method", type_name(call.self));
-    if (method == "common")
-        return call.self.is_integral() ? Value(rounded(call.self.integer(), digits))
-                                       : Value(rounded(call.self.real(), digits));
+    if (method == "common" && call.self.is_integral()) return Value(rounded(call.self.integer(), digits));
+    if (method == "common") {
+        constexpr std::int64_t kSteps = 200;  // up to 632 digits are written and read
+        call.runtime.spend(kSteps);
+        const double result = rounded(call.self.real(), digits);
+        if (std::isinf(result) && !std::isinf(call.self.real())) fail("rounded value too large to represent");
+        return Value(result);
+    }
     if (digits > kMostPlaces || digits < -kMostPlaces)
         fail("round() to {} places by '{}' is not served in chat templates", digits, method);
     const double power = std::pow(10.0, static_cast<double>(std::abs(digits)));
     const double factor = digits < 0 ? 1.0 / power : power;
     const double scaled = call.self.real() * factor;
     if (!std::isfinite(scaled)) fail("cannot convert float {} to integer", float_text(scaled));
-    return Value((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / factor);
+    // Python's ceil() and floor() give an int, which has no negative zero.
+    return Value(((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) + 0.0) / factor);
 }
 
 Value attribute_only(Call& call) {
