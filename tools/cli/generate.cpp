@@ -257,9 +257,12 @@ struct TextTask {
     std::vector<TokenId> end_tokens;
 };
 
-TextTask resumed_task(const TextSession& session) {
+TextTask resumed_task(const TextSession& session, const OpenedModel& opened) {
     const SessionBegin& begin = session.begin();
-    return {session.sampling(), begin.ignore_end, {begin.prompt, begin.text_start}, begin.end_tokens};
+    return {session.sampling(opened.files().generation_defaults()),
+            begin.ignore_end,
+            {begin.prompt, begin.text_start},
+            begin.end_tokens};
 }
 
 // Makes the task of a new text. If the prompt goes through a chat template, its end of a turn is added to
@@ -355,8 +358,8 @@ int run_generate(CommandContext& context) {
                              ? open_session_model(*resumed, request.generator.compute.devices, context, callbacks)
                              : OpenedModel(choose_model(context));
     const auto tokenizer = make_tokenizer(opened.files().tokenizer_source());
-    TextTask task =
-        resumed != nullptr ? resumed_task(*resumed) : new_task(context, request, prompt_text, opened, *tokenizer);
+    TextTask task = resumed != nullptr ? resumed_task(*resumed, opened)
+                                       : new_task(context, request, prompt_text, opened, *tokenizer);
     TextOutput output(request.output);
     ReplayedText replayed;
     if (resumed != nullptr) {

@@ -41,6 +41,9 @@ std::vector<ListedModel> listed(std::vector<FoundModel> models) {
             static_cast<void>(ModelFiles::open(entry.found.path)->weights());
         } catch (const Error& error) {
             entry.refusal = error.what();
+            // The path stands above the reason.
+            const std::string path = entry.found.path.string() + ": ";
+            if (entry.refusal.starts_with(path)) entry.refusal.erase(0, path.size());
         }
     }
     return list;

@@ -141,7 +141,7 @@ void TextSession::decide(ComputeOptions& compute, TextGenerationOptions& text) c
     text.n_resumed = n_generated;
 }
 
-SamplerOptions TextSession::sampling() const {
+SamplerOptions TextSession::sampling(const GenerationDefaults& model) const {
     const SamplerOptions& held = begin().sampling;
     const SamplingSettings& demanded = request_.sampling;
     agree("temperature", demanded.temperature, held.temperature);
@@ -154,9 +154,11 @@ SamplerOptions TextSession::sampling() const {
     agree("frequency-penalty", demanded.frequency_penalty, held.frequency_penalty);
     agree("seed", demanded.seed, held.seed);
     if (demanded.bias) {
-        // Before the user's, a session has biases of the model's own.
-        const std::size_t n_own = held.bias.size() - std::min(held.bias.size(), demanded.bias->size());
-        const std::vector<TokenBias> users(held.bias.begin() + static_cast<std::ptrdiff_t>(n_own), held.bias.end());
+        // Before the user's stand those of the tokens that the model suppresses.
+        auto users_begin = held.bias.begin();
+        for (const TokenId id : model.suppressed_tokens)
+            if (users_begin != held.bias.end() && users_begin->id == id) ++users_begin;
+        const std::vector<TokenBias> users(users_begin, held.bias.end());
         agree("logit-bias", std::optional(logit_bias_text(*demanded.bias)), logit_bias_text(users));
     }
     if (demanded.ignore_end) agree("ignore-eos", std::optional(true), begin().ignore_end);

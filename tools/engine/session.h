@@ -90,8 +90,9 @@ public:
     [[nodiscard]] std::string devices_instead_of(const std::vector<DeviceChoice>& devices) const;
     /// Overwrites the options by what the session decides. Throws RequestError if a different value is demanded.
     void decide(ComputeOptions& compute, TextGenerationOptions& text) const;
-    /// Returns the session's sampling options. Throws RequestError if a different value is demanded.
-    [[nodiscard]] SamplerOptions sampling() const;
+    /// Returns the session's sampling options. Throws RequestError if a different value is demanded. `model`: defaults
+    /// of the session's model, whose suppressed tokens are not the user's --logit-bias.
+    [[nodiscard]] SamplerOptions sampling(const GenerationDefaults& model) const;
     /// Returns the path where the model was when the session began. Throws RequestError if nothing is there.
     [[nodiscard]] std::filesystem::path model_path() const;
     /// Throws RequestError if `prompt_text`, given by `option`, is not the session's, or if a template, system text or
