@@ -93,7 +93,7 @@ TEST(HfConfig, TheWholeConfigurationSaysWhetherEmbeddingsAreTied) {
     const auto tied = [](const std::string& outer, const std::string& inner) {
         const HfConfig read = parse(fmt::format(
             R"({{"architectures":["Mistral3ForConditionalGeneration"],{} "text_config":{{"model_type":"mistral",{}
-               "vocab_size":64,"hidden_size":32,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4}}}})",
+               "vocab_size":64,"hidden_size":32,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":4}}}})",
             outer, inner));
         return std::pair(read.model.tied_embeddings, read.is_tied_without_head);
     };

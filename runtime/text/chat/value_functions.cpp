@@ -130,7 +130,7 @@ Value round(Call& call) {
     if (!call.self.is_number()) fail("type {} doesn't define __round__ method", type_name(call.self));
     if (method == "common" && call.self.is_integral()) return Value(rounded(call.self.integer(), digits));
     if (method == "common") {
-        constexpr std::int64_t kSteps = 200;  // up to 632 digits are written and read
+        constexpr std::int64_t kSteps = 400;  // up to 632 digits are written and read
         call.runtime.spend(kSteps);
         const double result = rounded(call.self.real(), digits);
         if (std::isinf(result) && !std::isinf(call.self.real())) fail("rounded value too large to represent");
