@@ -152,7 +152,7 @@ constexpr Hostile kHostile[] = {
     {"{% macro m() %}{{ caller(*b[:1]) }}{% endmacro %}{% for i in range(99999) %}{% call(x=1) m() %}{{ i }}{% endcall "
      "%}"
      "{% endfor %}",
-     kBytes},
+     kEnds},
     {"{% macro m() %}{{ caller() }}{% endmacro %}{% macro n() %}{% call m() %}{{ n() }}{% endcall %}{% endmacro %}"
      "{{ n() }}",
      kLevels},
