@@ -314,7 +314,7 @@ class ThePage(PageCase):
                 break
         self.assertEqual(messages[-1]["info"]["end"], "stopped")
         self.idle()
-        self.run_js("clearInterval(timer); talk.settings.max_tokens = '20'")
+        self.run_js("clearInterval(timer); talk.settings.max_tokens = '200'")
         self.press_button("Continue")
         self.wait("running !== null")
         further = self.answered()
