@@ -170,7 +170,7 @@ struct GenerationDefaults {
     std::optional<double> top_p;
     std::optional<double> min_p;
     std::optional<double> repeat_penalty;
-    std::optional<bool> do_sample;  // false = greedy
+    std::optional<bool> do_sample;           // false = greedy
     std::vector<TokenId> suppressed_tokens;  // never generated
 };
 
