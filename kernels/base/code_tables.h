@@ -24,8 +24,8 @@ constexpr const CodeValues& code_values(DType type) {
     return type == DType::MXFP4 ? kMxfp4Values : kIq4Values;
 }
 
-/// Returns the bits of 2^(exponent - 128), the scale of an MXFP4 block: exponent bits of a float, and for exponents 0
-/// and 1 a subnormal. No exponent stands for NaN; 255 is 2^127.
+/// Returns the bits of the float 2^(exponent - 128), the scale of an MXFP4 block. For exponents 0 and 1 the float is
+/// subnormal. Exponent 255 gives 2^127: unlike in the OCP format, no exponent means NaN.
 constexpr std::uint32_t mxfp4_scale_bits(std::uint32_t exponent) {
     return exponent < 2 ? 0x00200000U << exponent : (exponent - 1) << 23;
 }

@@ -147,7 +147,7 @@ std::string described(const Json& folder) {
     }
 }
 
-// Returns another value of the same kind.
+// Returns a value for the field `key` that differs from `value` and has the same JSON type.
 Json another(const std::string& key, const Json& value) {
     if (key == "layer_types") return Json::array({"full_attention"});
     if (key == "rope_parameters")

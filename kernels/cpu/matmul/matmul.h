@@ -18,8 +18,8 @@
 //   exact in integers, a step is f = fma(float(i), scale * d, f), and for types with offsets then f = fma(offset, s, f)
 //   with s = d * float(sum of q). IQ4_NL and MXFP4 are such types: code - code_offset is the value in the type's table
 //   (code_tables.h), of 8 bits, and the scale of MXFP4 is 2^(exponent - 128), subnormal for exponents 0 and 1.
-// - K formats, to which IQ4_XS and Q2_K belong: one chain over the blocks of 256. A step is f = fma(b, d, f), where b
-// is
+// - K formats, to which IQ4_XS and Q2_K belong: one chain over the blocks of 256. A step is f = fma(b, d, f), where
+//   b is:
 //   a chain from 0 over the runs of 16 or 32 weights that share a scale, b = fma(float(i), scale, b); for types with
 //   minimums it ends with b = fma(float(j), -dmin, b), j = the sum of min * q, exact in integers. The scale of IQ4_XS
 //   is d of the block * (6-bit number - 32), rounded once.

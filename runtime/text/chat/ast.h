@@ -88,7 +88,7 @@ struct Parameter {
 struct MacroBody {
     std::string name;
     std::vector<Parameter> parameters;
-    bool takes_caller = false;  // kCaller is a parameter, and not one of `parameters`; likewise kKwargs and kVarargs
+    bool takes_caller = false;  // the body reads `caller`, which each call sets; likewise `kwargs` and `varargs`
     bool takes_kwargs = false;
     bool takes_varargs = false;
     Block body;
