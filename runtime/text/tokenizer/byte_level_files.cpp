@@ -9,6 +9,7 @@
 #include "kernels/base/error.h"
 #include "runtime/text/printable.h"
 #include "runtime/text/tokenizer/byte_spellings.h"
+#include "runtime/text/tokenizer/gguf_bpe.h"
 #include "runtime/text/tokenizer/pattern_dialect.h"
 #include "runtime/text/tokenizer/pipeline_tokenizer.h"
 #include "runtime/text/tokenizer/pre_tokenizer_names.h"
@@ -131,13 +132,6 @@ IndexedVocabulary read_tokens(const PlainVocabulary& source, std::vector<AddedTo
     return vocabulary;
 }
 
-MergeTable read_merges(const PlainVocabulary& source, const IndexedVocabulary& vocabulary) {
-    if (source.merges.empty()) throw FormatError(fmt::format("{}.merges: is missing or empty", kName));
-    MergeReader reader(vocabulary, source.merges.size(), kName + ".merges");
-    for (const std::string& merge : source.merges) reader.add(merge);
-    return reader.take();
-}
-
 }  // namespace
 
 std::unique_ptr<Tokenizer> byte_bpe_from_gguf(const PlainVocabulary& source) {
@@ -150,16 +144,12 @@ std::unique_ptr<Tokenizer> byte_bpe_from_gguf(const PlainVocabulary& source) {
     PipelineParts parts = parts_of(*named, source.add_space_prefix.value_or(false), kName);
     std::vector<AddedToken> added;
     IndexedVocabulary vocabulary = read_tokens(source, added);
-    const auto id_of = [&](const std::optional<std::int64_t>& id, std::string_view what) -> std::optional<TokenId> {
-        if (!id || *id < 0) return std::nullopt;
-        if (*id >= vocabulary.tokens->size())
-            throw FormatError(
-                fmt::format("{}: {} id {} where there are {} tokens", kName, what, *id, vocabulary.tokens->size()));
-        return static_cast<TokenId>(*id);
+    const auto id_of = [&](const std::optional<std::int64_t>& id, std::string_view what) {
+        return gguf_token(id, what, vocabulary);
     };
     const auto whole_words =
         named->takes_whole_words ? ByteBpe::WholeWords::TakeFromVocabulary : ByteBpe::WholeWords::Merge;
-    parts.model = std::make_unique<ByteBpe>(*vocabulary.tokens, read_merges(source, vocabulary), whole_words,
+    parts.model = std::make_unique<ByteBpe>(*vocabulary.tokens, gguf_merges(source, vocabulary), whole_words,
                                             id_of(source.unk_id, "unknown"));
     const auto bos = id_of(source.bos_id, "BOS");
     const auto eos = id_of(source.eos_id, "EOS");

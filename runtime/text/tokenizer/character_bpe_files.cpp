@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "runtime/text/tokenizer/gguf_bpe.h"
 #include "runtime/text/tokenizer/pattern_dialect.h"
 #include "runtime/text/tokenizer/pipeline_tokenizer.h"
 #include "runtime/text/tokenizer/sentencepiece_model.h"
@@ -46,13 +47,6 @@ IndexedVocabulary read_tokens(const PlainVocabulary& source, std::vector<AddedTo
     return vocabulary;
 }
 
-MergeTable read_merges(const PlainVocabulary& source, const IndexedVocabulary& vocabulary) {
-    if (source.merges.empty()) throw FormatError(fmt::format("{}.merges: is missing or empty", kName));
-    MergeReader reader(vocabulary, source.merges.size(), kName + ".merges");
-    for (const std::string& merge : source.merges) reader.add(merge);
-    return reader.take();
-}
-
 }  // namespace
 
 std::unique_ptr<Tokenizer> character_bpe_from_gguf(const PlainVocabulary& source) {
@@ -64,15 +58,11 @@ std::unique_ptr<Tokenizer> character_bpe_from_gguf(const PlainVocabulary& source
         SplitStep{TextPattern(to_pcre2("[^\\n]+|\\n+", PatternDialect::Oniguruma, kName), kName)});
     std::vector<AddedToken> added;
     IndexedVocabulary vocabulary = read_tokens(source, added);
-    const auto id_of = [&](const std::optional<std::int64_t>& id, std::string_view what) -> std::optional<TokenId> {
-        if (!id || *id < 0) return std::nullopt;
-        if (*id >= vocabulary.tokens->size())
-            throw FormatError(
-                fmt::format("{}: {} id {} where there are {} tokens", kName, what, *id, vocabulary.tokens->size()));
-        return static_cast<TokenId>(*id);
+    const auto id_of = [&](const std::optional<std::int64_t>& id, std::string_view what) {
+        return gguf_token(id, what, vocabulary);
     };
     const std::optional<TokenId> unk = id_of(source.unk_id, "unknown");
-    MergeTable merges = read_merges(source, vocabulary);
+    MergeTable merges = gguf_merges(source, vocabulary);
     parts.model = std::make_unique<CharacterBpe>(
         *vocabulary.tokens, vocabulary.index, std::move(merges),
         CharacterBpe::Options{.unk = unk, .byte_fallback = true, .fuse_unk = true, .whole_newlines = true}, kName);
