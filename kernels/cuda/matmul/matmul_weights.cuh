@@ -69,8 +69,8 @@ __device__ __forceinline__ uint32_t codes_to_bf16(uint32_t codes) {
     return lifted_to_bf16<offset>(codes | 0x43004300U);
 }
 
-/// Converts two signed bytes, in bits 0-7 and 16-23 of `bytes`, to a pair of bfloat16. The low seven bits are put into a
-/// mantissa, which gives 128 + bits. Then 128 is subtracted, or 256 if the sign bit is set: the byte's value.
+/// Converts two signed bytes, in bits 0-7 and 16-23 of `bytes`, to a pair of bfloat16. The low seven bits are put into
+/// a mantissa, which gives 128 + bits. Then 128 is subtracted, or 256 if the sign bit is set: the byte's value.
 __device__ __forceinline__ uint32_t bytes_to_bf16(uint32_t bytes) {
     return gpu::fma_bf16x2(gpu::and_or(bytes, 0x007f007fU, 0x43004300U), 0x3f803f80U,
                            gpu::and_or(bytes, 0x00800080U, 0xc300c300U));
