@@ -31,11 +31,11 @@ inline constexpr CpuForm kCpuForms[] = {CpuForm::Scalar, CpuForm::Avx2, CpuForm:
 [[nodiscard]] CpuForm best_cpu_form();
 
 struct CpuDeviceOptions {
-    int n_threads = 1;                              // with the thread that calls ops
+    int n_threads = 1;                              // compute threads, the thread that calls ops included
     std::size_t memory_bytes = Budget::kUnlimited;  // memory budget
     std::optional<CpuForm> form;                    // forces a kernel variant, for tests; the machine must have it
     std::string name = "cpu";                       // in messages
-    double link_bytes_per_second = 0.0;             // of copy streams, per direction; 0: as fast as memory
+    double link_bytes_per_second = 0.0;             // rate of copy streams, per direction; 0: as fast as memory
     CpuFaults* faults = nullptr;  // faults for tests, stop flag (cpu_faults.h); must outlive the device
 };
 
@@ -48,7 +48,7 @@ struct CpuScratch {
     return {std::max(a.thread_bytes, b.thread_bytes), std::max(a.shared_bytes, b.shared_bytes)};
 }
 
-/// Also the context of CPU kernels, which use its thread pool and scratch.
+/// The CPU as a device. It is also the context of CPU kernels, which use its thread pool and scratch.
 class CpuDevice final : public Device {
 public:
     explicit CpuDevice(const CpuDeviceOptions& options);

@@ -7,7 +7,7 @@
 
 namespace slipstream {
 
-/// A copy fails if it is not done this long after the time that its link allows it.
+/// Time after which a copy fails if it is not done, counted from the moment at which its link allows it to be done.
 inline constexpr std::chrono::nanoseconds kStallAfter = std::chrono::seconds(5);
 
 /// Each counter counts down to the call that fails: 1 is the next call, 0 none. Counters may be set while the device is

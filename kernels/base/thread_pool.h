@@ -62,8 +62,9 @@ private:
         std::int64_t n_items = 0;
         std::int64_t piece = 1;
     };
-    // state_ is job number << 16 | open << 15 | number of workers inside. It is one word, so that a worker either
-    // enters before the caller closes the job, and is counted, or not at all.
+    // Fields of state_: job number in bits 16 to 31, whether the job is open in bit 15, number of workers inside in
+    // bits 0 to 14. They are one word, so that a worker either enters before the caller closes the job, and is counted,
+    // or does not enter.
     static constexpr std::uint32_t kOpen = 1U << 15;
     static constexpr std::uint32_t kInside = kOpen - 1;
     static constexpr std::uint32_t kNextJob = 1U << 16;

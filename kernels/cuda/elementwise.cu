@@ -156,7 +156,8 @@ __global__ void __launch_bounds__(kThreads) turn_pairs(const RopeLaunch a) {
     }
 }
 
-// Returns v / (1 + exp(-v)). exp is capped where the quotient is 0 up to the smallest numbers of float.
+// Returns v / (1 + exp(-v)). -v is limited to 88, so that exp does not overflow; below v = -88 the result is v /
+// 1.7e38.
 __device__ __forceinline__ float silu(float v) {
     const float negative = -v > 88.0F ? 88.0F : -v;
     return v / (1.0F + gpu::exp_approx(negative));
@@ -196,8 +197,8 @@ __global__ void __launch_bounds__(kThreads) gate_rows(const GatedActivationLaunc
     }
 }
 
-// Like gate_rows, and lays the output out for matmuls: a warp has 32 elements of 8 rows. Grid: (blocks of 32 elements /
-// 8, tiles of 8 rows).
+// Computes y = kind(gate) * up like gate_rows(), and lays y out for matmuls: a warp has 32 elements of 8 rows. Grid:
+// (blocks of 32 elements / 8, tiles of 8 rows).
 template <GateKind kKind>
 __global__ void __launch_bounds__(kThreads) gate_and_prepare(const GatedActivationLaunch a, const bool wide) {
     const int lane = static_cast<int>(threadIdx.x % 32);

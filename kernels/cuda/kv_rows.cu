@@ -179,8 +179,9 @@ __global__ void __launch_bounds__(kThreads) write_heads(const KvWriteLaunch a) {
     });
 }
 
-// Like rotate_write_rows, after a norm of each head if there are weights for it: a warp has a head of queries or keys,
-// or a head of values. Grid: (heads / 4, tokens, queries / keys / values).
+// Norms the heads of q and k, if there are weights for it; then rotates q in place and k on its way to scratch, and
+// stores v. A warp has a head of queries or keys, or a head of values. Grid: (heads / 4, tokens, queries / keys /
+// values).
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) norm_rotate_write_rows(const RotateWriteLaunch a) {
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -267,7 +268,8 @@ void start_write(const KvWriteLaunch& a, void* stream) {
                 stream, a);
 }
 
-// Bytes of shared memory with which heads of `head_dim` are written.
+// Returns the bytes of shared memory of a thread block that writes heads of `head_dim` elements: for Q8
+// [warps][head_dim] floats, else none.
 template <class Kv>
 size_t head_shared_bytes(int head_dim) {
     return std::is_same_v<Kv, Q8> ? kThreads / 32 * static_cast<size_t>(head_dim) * sizeof(float) : 0;

@@ -78,8 +78,8 @@ __global__ void __launch_bounds__(kThreads)
     id[blockIdx.x] = best.id;
 }
 
-// Finds the best of each range of a row with noise; grid and results as of best_of_pieces. A thread takes groups of
-// four ids, which share a block of noise.
+// Finds the best of each range of a row with noise, [n, ranges]. Grid: (ranges, rows). A thread takes groups of four
+// ids, which share a block of noise.
 __global__ void __launch_bounds__(kThreads)
     best_noisy_of_pieces(const GumbelLaunch a, const float* greatest_of_rows, float* values, int32_t* ids) {
     const float* logits = a.rows.logits + blockIdx.y * a.rows.stride;

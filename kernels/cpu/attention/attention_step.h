@@ -14,7 +14,7 @@ namespace slipstream::cpu {
 /// Most queries that one call reduces over a step: the vector variants share each load and widening of a row among
 /// them.
 inline constexpr int kMaxBatch = 4;
-/// kMaxBatch of reduce_step_q8_vnni(): as many as registers allow.
+/// Most queries that one call of reduce_step_q8_vnni() reduces over a step: as many as registers allow.
 inline constexpr int kMaxQ8Batch = 6;
 
 /// One step of the fold: the K and V of 64 slots of one kv head. Only the slots [first_slot, end_slot) are visible, to
@@ -63,7 +63,7 @@ void reduce_step_avx512(const AttentionStep& step, QueryState* const* batch, int
 /// Gives the same bits as reduce_step_avx512(). Rows are prefetched directly into L1, not into L2 first, and 16-bit
 /// rows need not be widened before the call.
 void reduce_step_avx512_near(const AttentionStep& step, QueryState* const* batch, int n_batch);
-/// Only for Q8_0: products of integers.
+/// Folds a step of Q8_0 with products of integers; step.dtype must be Q8_0.
 void reduce_step_q8_vnni(const AttentionStep& step, QueryState* const* batch, int n_batch);
 
 /// Distance in bytes, from the row being read, at which rows are prefetched from L2 into L1. Distances from 512 bytes

@@ -54,14 +54,15 @@ std::uint32_t spread_high_bits(std::uint32_t h) {
     return out;
 }
 
-/// Inverse of spread_high_bits().
+/// Moves bit 8 j + g of `spread` back to bit 4 g + j, for j = 0 to 3 and g = 0 to 7: the inverse of spread_high_bits().
 std::uint32_t close_high_bits(std::uint32_t spread) {
     std::uint32_t out = 0;
     for (int i = 0; i < 32; ++i) out |= ((spread >> (8 * (i % 4) + i / 4)) & 1U) << i;
     return out;
 }
 
-/// Whether the first word of a block, h, is stored with its bits rearranged.
+/// Whether the type has a word of fifth bits of its codes, the first word of a block, whose bits are rearranged in
+/// packed weights.
 bool has_high_bits(DType type) {
     return type == DType::Q5_0 || type == DType::Q5_1;
 }
@@ -93,7 +94,6 @@ void move_words(DType type, int n_words, std::uint32_t* words) {
 
 /// Transposes elements of T: dst[i][row] = src[row][i], `count` elements of `n_rows` rows. Goes by cache lines of each
 /// row, through a tile on the stack: rows are often a power of two apart, and 16 such lines do not stay in L1 together.
-///
 template <typename T>
 void interleave_elements(const std::byte* rows, std::size_t stride, int n_rows, std::int64_t count, std::byte* dst) {
     constexpr std::int64_t kLine = 64 / sizeof(T);

@@ -24,7 +24,8 @@ namespace slipstream::cpu {
 
 namespace {
 
-// Bytes of weights that a thread takes per task, in other calls of up to kStreamTokens tokens.
+// Bytes of weights that a thread takes per task, in calls of up to kStreamTokens tokens that do not use the kernels for
+// few tokens.
 constexpr std::int64_t kPieceBytes = 64 << 10;
 // Bytes of weights that a thread takes per task, in calls that use the kernels for few tokens: these read a task as
 // streams, and long streams read faster.
@@ -105,7 +106,8 @@ private:
         if (!where_they_lie_) return tile_tokens_of(form_, operand_);
         return n_ <= form_.packed_one_tile ? form_.packed_one_tile : form_.packed_tile_tokens;
     }
-    // Tiles have nearly equal widths: the first n_wider_tiles_ are one token wider.
+    // Returns the first token of tile `tile`. Tiles have nearly equal widths: the first n_wider_tiles_ are one token
+    // wider.
     [[nodiscard]] std::int64_t tile_begin(std::int64_t tile) const {
         return tile * tile_width_ + std::min(tile, n_wider_tiles_);
     }
@@ -136,8 +138,8 @@ private:
             form_.round_pairs(float_row(args_.x, first), args_.x.row_stride_bytes, k_, width, dst);
             return;
         }
-        // Transposes by whole cache lines of each row: rows are a power of two apart, and would evict each other line
-        // by line.
+        // Transposes [token][k] to [k][token] by whole cache lines of each row: rows are often a power of two apart, so
+        // their lines evict one another from L1.
         auto* out = reinterpret_cast<float*>(dst);
         for (std::int64_t i = 0; i < k_; i += kLanes) {
             float lines[kMaxTileTokens][kLanes];

@@ -59,8 +59,9 @@ __device__ __forceinline__ void prepare_zeros(const ActivationDestination& to, i
     }
 }
 
-// Grid: n_queries. Thread block: head_dim rounded up to whole warps, at most 256. Shared memory: keep, take, l and
-// running maximum, [threads] each, and 8 totals of warps.
+// Joins the states of a wave of n_chunks KV chunks for one query per thread block (join_chunks()). Grid: n_queries.
+// Thread block: head_dim rounded up to whole warps, at most 256. Shared memory: keep, take, l and running maximum,
+// [threads] each, and 8 totals of warps.
 __global__ void __launch_bounds__(256)
     join_states(const AttentionLaunch a, const int n_chunks, const float* start, float* state) {
     const int n_threads = static_cast<int>(blockDim.x);

@@ -24,7 +24,8 @@ namespace {
 
 constexpr char kFile[] = "libnccl.so.2";
 
-// Results, types and operations are enumerations, passed as integers.
+// Values of NCCL's enumerations, which are passed as integers: of results (kDone, kUnderWay), types (kFloat32) and
+// operations (kSum).
 constexpr int kDone = 0;
 constexpr int kUnderWay = 7;
 constexpr int kFloat32 = 7;

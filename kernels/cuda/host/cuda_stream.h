@@ -38,7 +38,7 @@ public:
     void await(std::uint64_t use) const;
 
 private:
-    // The caller must hold mutex_.
+    // Returns a driver event for a new use. The caller of this function and of the next three must hold mutex_.
     [[nodiscard]] void* take_handle();
     [[nodiscard]] void* handle_of(std::uint64_t use) const;
     void retire(std::uint64_t use) const;

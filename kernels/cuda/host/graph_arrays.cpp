@@ -29,7 +29,8 @@ std::int64_t path_rows_each(const AttentionArgs& args) {
     return graph_path_rows(highest_position(args) - args.n_committed + 1);
 }
 
-// Room for the plans of later launches. A token at the border of two tiles is in both.
+// Returns the room that plans of later launches need for scratch rows and gathers. A token at the border of two tiles
+// is in both, so each tile may add a token.
 GatherBounds bounds_of(const AttentionPlan& plan, std::int64_t n_tokens, std::int64_t path_rows_each) {
     const std::int64_t n = n_tokens + std::ssize(plan.tiles);
     return {.rows = n * path_rows_each, .gathers = n * (path_rows_each / kStepTokens + 2)};

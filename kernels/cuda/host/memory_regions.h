@@ -24,8 +24,8 @@ inline constexpr std::size_t kSharedRegionBytes = std::size_t{32} << 20;
 
 /// Memory of a device's regions at present.
 struct RegionFigures {
-    std::size_t taken_bytes = 0;  // of all regions, as the driver counts
-    std::size_t used_bytes = 0;   // of all blocks in use
+    std::size_t taken_bytes = 0;  // bytes of all regions, as the driver counts
+    std::size_t used_bytes = 0;   // bytes of all blocks in use
     std::int64_t n_regions = 0;
 };
 

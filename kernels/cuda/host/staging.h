@@ -78,11 +78,11 @@ public:
 
 private:
     struct Entry {
-        std::size_t offset = 0;     // in the host's memory and in the device's
-        std::size_t bytes = 0;      // of the array, without padding
+        std::size_t offset = 0;     // bytes from the start of host_ and of on_device_
+        std::size_t bytes = 0;      // bytes of the array, without padding
         std::uint64_t digest = 0;   // of the array
         std::uint64_t last_op = 0;  // last op that asked for the array
-        std::uint64_t copied = 0;   // use of copied_ after its copy
+        std::uint64_t copied = 0;   // use of copied_ that was recorded after the array's copy
     };
     /// Slots of rows_: one is filled by the host while others are copied to the device.
     static constexpr std::size_t kRowSlots = 4;
