@@ -15,7 +15,7 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kAlignBytes = 64;  // of slots
+constexpr std::size_t kAlignBytes = 64;  // alignment of slots, in bytes
 
 }  // namespace
 
