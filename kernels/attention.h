@@ -89,7 +89,7 @@ struct RotateWriteArgs {
     ConstTensorView v;                           // [n_tokens, n_kv_heads * head_dim], F32
     ConstTensorView cos_sin;                     // [n_tokens, n_rotated], F32, from rope_table()
     RopeLayout layout = RopeLayout::Half;        //
-    std::byte* scratch_k = nullptr;              // scratch as in KvWriteArgs
+    std::byte* scratch_k = nullptr;              // scratch rows for K, as in KvWriteArgs
     std::byte* scratch_v = nullptr;              //
     const std::int32_t* scratch_rows = nullptr;  //
     ConstTensorView q_cos_sin{};                 // like cos_sin, for queries; empty: they are rotated by cos_sin

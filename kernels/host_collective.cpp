@@ -30,7 +30,8 @@ public:
     }
 
 private:
-    // A part that was copied to a slot; `use` of copied_ is recorded after the copy.
+    // One rank's part of a sum, [n_rows, d], that was copied to a slot; use `use` of copied_ was recorded after the
+    // copy.
     struct Part {
         std::int64_t n_rows = 0;
         std::int64_t d = 0;

@@ -25,7 +25,8 @@ inline constexpr float kQ8Least = 0x1p-119F;
     const float below = value < kQ8Most ? value : kQ8Most;  // kQ8Most for NaN
     return below > -kQ8Most ? below : -kQ8Most;
 }
-/// Returns the scale of a block whose largest |q8_within(x)| is `most`.
+/// Returns the scale of a block whose largest |q8_within(x)| is `most`: most / 127 rounded up to bfloat16, or 0 if
+/// `most` is below kQ8Least.
 [[nodiscard]] constexpr BFloat16 q8_scale(float most) {
     if (most < kQ8Least) return {};
     return {static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(most / 127.0F) + 0xffffU) >> 16)};

@@ -109,7 +109,7 @@ struct Module {
     Status (*make_event)(std::int32_t device, EventKind kind, void** event, ErrorText* error);
     Status (*free_event)(void* event, ErrorText* error);
     Status (*record)(Place place, void* event, ErrorText* error);
-    Status (*wait)(Place place, void* event, ErrorText* error);  // later work waits for the latest record
+    Status (*wait)(Place place, void* event, ErrorText* error);  // later work of `place` waits for the latest record
     Status (*query)(void* event, ErrorText* error);              // returns Ok if the event is done, else NotReady
     Status (*await)(void* event, ErrorText* error);              // blocks the host until the event is done
     Status (*elapsed)(void* begin, void* end, float* milliseconds, ErrorText* error);

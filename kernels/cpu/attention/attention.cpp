@@ -22,8 +22,11 @@ namespace slipstream::cpu {
 namespace {
 
 constexpr std::int64_t kQueriesPerUnit = 64;
-constexpr std::int64_t kUnitsPerThread = 2;               // with fewer units, threads take single KV chunks
-constexpr std::size_t kWaveBytes = std::size_t{1} << 20;  // bytes of the partial states of a wave
+// Fewest units (a kv head and some tokens) per thread for threads to take whole units; with fewer, they take single KV
+// chunks of a unit.
+constexpr std::int64_t kUnitsPerThread = 2;
+// Most bytes of the partial states of a wave of KV chunks, unless those of one KV chunk need more.
+constexpr std::size_t kWaveBytes = std::size_t{1} << 20;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 std::int64_t tokens_per_unit(std::int64_t group) {

@@ -21,7 +21,7 @@ void attention_avx512_vnni(ExecRef exec, const AttentionArgs& args);
 void attention_avx512_bf16(ExecRef exec, const AttentionArgs& args);
 
 void kv_write_scalar(ExecRef exec, const KvWriteArgs& args);
-void kv_write_avx2(ExecRef exec, const KvWriteArgs& args);  // the bits of kv_write_scalar()
+void kv_write_avx2(ExecRef exec, const KvWriteArgs& args);  // gives the bits of kv_write_scalar()
 void kv_commit(ExecRef exec, const KvCommitArgs& args);
 
 }  // namespace slipstream::cpu

@@ -182,7 +182,7 @@ struct BlockScales {
     return result;
 }
 
-// The weights of a query.
+// The attention weights of a query for the 64 slots of a step.
 struct Weights {
     alignas(64) float of[kStepTokens];  // after round(): the largest is kLargestCode
     float factor;                       // turns rounded weights back

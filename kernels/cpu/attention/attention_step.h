@@ -21,7 +21,7 @@ inline constexpr int kMaxQ8Batch = 6;
 /// all queries of the batch.
 struct AttentionStep {
     const std::byte* k;  // [head_dim][64], `dtype`: keys, transposed. Q8_0: codes, followed by the scales (kv_layout.h)
-    const std::byte* v;  // [64][head_dim], `dtype`. Q8_0: as for k
+    const std::byte* v;  // [64][head_dim], `dtype`: values. Q8_0: codes, followed by the scales
     // K and V of the step that is read after this one; they are prefetched line by line while this step is computed. k
     // and v themselves if no step follows. Of the shapes of k and v.
     const std::byte* next_k;
@@ -53,8 +53,8 @@ inline constexpr std::int64_t kKvElementBytes = kType == DType::F32    ? 4
     return reinterpret_cast<const std::uint16_t*>(codes + kStepTokens * head_dim);
 }
 
-/// A function that folds the step into the states of the `n_batch` (1 to AttentionForm::max_batch()) queries of
-/// `batch`. The bits of a state depend only on its own query and on the step, not on the other queries.
+/// A function that folds the step into the states of the `n_batch` (1 to AttentionForm::max_batch) queries of `batch`.
+/// The bits of a state depend only on its own query and on the step, not on the other queries.
 using ReduceStep = void (*)(const AttentionStep& step, QueryState* const* batch, int n_batch);
 
 void reduce_step_scalar(const AttentionStep& step, QueryState* const* batch, int n_batch);
@@ -96,7 +96,8 @@ template <bool kSoftcap>
     constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
     if constexpr (kSoftcap) {
         const Softcap capped(step.softcap);
-        for (int j = 0; j < kStepTokens; ++j) scores[j] = capped(scores[j] * step.scale);  // apart, to be vectorised
+        // A loop of its own, so that the compiler vectorises it.
+        for (int j = 0; j < kStepTokens; ++j) scores[j] = capped(scores[j] * step.scale);
         for (int j = 0; j < kStepTokens; ++j)
             scores[j] = j >= step.first_slot && j < step.end_slot ? scores[j] : kMinusInfinity;
     } else {

@@ -17,7 +17,7 @@ constexpr std::int32_t kNoRow = -1;
 }  // namespace
 
 std::size_t attention_tiles_bytes(const KvLayout& shape) {
-    // A step is whole cache lines in any type.
+    // The keys or values of a step are whole cache lines in any KV type.
     return 2 * shape.step_bytes() + 2 * row_bytes(DType::F32, kStepTokens * shape.head_dim);
 }
 

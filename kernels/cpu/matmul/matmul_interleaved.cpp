@@ -47,10 +47,10 @@ struct Groups {
 
 /// Row groups that go over K together, and the range of tiles of tokens whose sums are kept at once.
 struct Stripe {
-    const std::byte* weights;   // of the first row group
+    const std::byte* weights;   // weights of the first row group
     std::int64_t count;         // row groups
     std::int64_t stride_bytes;  // bytes from one row group to the next
-    std::int64_t tile;          // first tile of tokens
+    std::int64_t tile;          // index of the first tile of tokens
     std::int64_t end;           // tile past the last one
     std::int64_t step_bytes;    // bytes that each step of a tile prefetches, if the tile does
 };
@@ -339,7 +339,7 @@ private:
     FetchDistance fetch_;
     std::int64_t groups_at_once_ = 1;
     std::int64_t l2_lead_ = 0;     // bytes ahead, in each row group, of the prefetch into L2; 0: none
-    std::size_t rows_offset_ = 0;  // byte offset in a thread's scratch
+    std::size_t rows_offset_ = 0;  // byte offset of interleaved rows in a thread's scratch
     std::size_t sums_offset_ = 0;
     const std::byte* x_ = nullptr;  // laid out activations: the tile that begins with token t is at t * token_bytes_
 };

@@ -81,7 +81,7 @@ void cut_tiles(const AttentionArgs& args, std::int32_t tile_rows, AttentionPlan&
 void plan_attention(const AttentionArgs& args, const AttentionCard& card, std::int64_t least_chunks,
                     AttentionPlan& plan);
 
-/// Returns the scratch rows of all paths: the length of args.path_rows.
+/// Returns the number of scratch rows of all paths: the length of args.path_rows.
 [[nodiscard]] std::int64_t n_path_rows(const AttentionArgs& args);
 
 /// Returns the parameters of the launch. Arrays are pointers to host memory, of `args` and `plan`: the caller must copy

@@ -19,7 +19,7 @@ public:
     /// Allocates nothing after each remembered plan was used for a call of as many tokens.
     [[nodiscard]] const AttentionPlan& plan(const AttentionArgs& args, const AttentionCard& card);
 
-    /// Return how many plans were computed, and how many were found among the remembered ones.
+    /// n_made() returns how many plans were computed, n_found() how many were found among the remembered ones.
     [[nodiscard]] std::uint64_t n_made() const { return n_made_; }
     [[nodiscard]] std::uint64_t n_found() const { return n_found_; }
 

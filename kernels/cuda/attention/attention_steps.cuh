@@ -56,8 +56,8 @@ __device__ __forceinline__ StepList steps_within(const AttentionLaunch& a, const
 /// Where the KV rows of a step's slots are.
 struct StepSlots {
     int step = 0;
-    int chunk_slots = kStepSlots;  // slots that are in the step's KV chunk; the others are in scratch
-    int end_slot = kStepSlots;     // slots that have a row
+    int chunk_slots = kStepSlots;  // number of slots that are in the step's KV chunk; the others are in scratch
+    int end_slot = kStepSlots;     // number of slots that have a row; the others are zeros
     int rows_at = 0;               // the scratch row of slot s is AttentionLaunch::rows[rows_at + s]
 };
 
@@ -88,7 +88,7 @@ public:
     static constexpr int kParts = kStepSlots / Slots;
     // Pieces of 16 bytes in a row, which a thread copies at once.
     static constexpr int kPieces = D / 8;
-    static constexpr int kElements = Slots * kPitch;  // of a sub-tile
+    static constexpr int kElements = Slots * kPitch;  // elements of a sub-tile
     static constexpr size_t kBytes = size_t{Stages} * kElements * sizeof(Kv);
 
     /// Begins to copy the steps of the list. Uses the first kBytes of dynamic shared memory. `head`: kv head.
@@ -175,7 +175,7 @@ private:
     const Kv* chunk_k_ = nullptr;  // slot 0 of the step's keys
 };
 
-/// The ring for KV rows of a type.
+/// Names the ring class for KV rows of type Kv.
 template <class Kv, int D, int Slots, int Stages>
 struct RingFor {
     using Type = StepRing<Kv, D, Slots, Stages>;

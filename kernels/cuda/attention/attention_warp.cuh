@@ -46,7 +46,7 @@ template <int Columns>
 struct RowPair {
     float o[Columns / 8][4];  // accumulators of mma: elements 0, 1 are of the first row, 2, 3 of the second
     float m[2];
-    float l[2];  // within a KV chunk: this lane's part
+    float l[2];  // sums of the weights; within a KV chunk this lane's part
 
     __device__ __forceinline__ void clear() {
         for (int r = 0; r < 2; ++r) {
@@ -63,7 +63,7 @@ struct RowPair {
 struct RowPairPlace {
     int lowest[2];
     int position[2];
-    float scale[2];  // of scores: AttentionLaunch::scale_log2 * 2^e, where 2^e undoes the scaling of the query's row
+    float scale[2];  // factor of scores: AttentionLaunch::scale_log2 * 2^e; 2^e undoes the scaling of the query's row
 };
 
 /// Adds the scores of `Slots` slots to s[first_tile] and on. `q`: the warp's 16 rows; `k`: the slots' rows; both Pitch

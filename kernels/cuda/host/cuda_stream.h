@@ -71,7 +71,7 @@ public:
     [[nodiscard]] Copy begin(std::size_t bytes);
     /// Counts a copy whose events are both recorded.
     void enqueued(const Copy& copy);
-    /// Returns the events of a copy that was not enqueued.
+    /// Takes back the events of a copy that was not enqueued.
     void forgotten(const Copy& copy);
     /// Returns the figures of the copies that are done.
     [[nodiscard]] LinkFigures figures();

@@ -53,7 +53,7 @@ private:
         std::byte* region = nullptr;  // start of the region
         bool is_used = false;
     };
-    using Blocks = std::map<std::byte*, Block>;  // by begin; the blocks of a region have no gaps between them
+    using Blocks = std::map<std::byte*, Block>;  // blocks by their begin; those of a region have no gaps between them
 
     [[nodiscard]] Blocks::iterator best_free(std::size_t bytes);
     [[nodiscard]] Status take_region(std::size_t bytes, Blocks::iterator* block, ErrorText* error);

@@ -72,7 +72,7 @@ public:
     /// used the staging memory, and is synchronised; null: none has since its last synchronize(). Throws OutOfBudget.
     void reserve(CudaStream* stream, std::size_t op_bytes);
 
-    /// Return how many arrays were copied so far, and how many needed no copy.
+    /// n_copied() returns how many arrays were copied so far, n_found() how many needed no copy.
     [[nodiscard]] std::uint64_t n_copied() const { return n_copied_; }
     [[nodiscard]] std::uint64_t n_found() const { return n_found_; }
 
@@ -92,7 +92,7 @@ private:
     CudaDevice& device_;
     Buffer host_;                          // the block of graphs, then the ring
     Buffer on_device_;                     // the same layout as host_
-    std::deque<Entry> entries_;            // in the order of their offsets, from head_ on around the circle
+    std::deque<Entry> entries_;            // entries in the order of their offsets, from head_ on around the circle
     std::size_t head_ = kGraphBlockBytes;  // offset of the next entry, if it fits there
     std::uint64_t op_ = 0;
     std::unique_ptr<CudaEvent> copied_;

@@ -40,10 +40,10 @@ struct HighPlane {  // bits of codes above the lowest four (Q3_K: two)
     int bits = 0;
     int offset = 0;
 };
-struct BlockLayout {  // of types with blocks of 256
+struct BlockLayout {  // packed layout of types with blocks of 256
     int low_bits = 4;
     HighPlane high;
-    int d = -1;  // byte offset; -1: in the scales
+    int d = -1;  // byte offset of d; -1: d is in the scales
     int bytes = 0;
 };
 BlockLayout block_layout(DType type) {
@@ -62,7 +62,7 @@ BlockLayout block_layout(DType type) {
 /// Byte offsets of the fields of a type with blocks of 32, in a row group with n blocks; -1: no such field.
 struct GroupLayout {
     int64_t n = 0;
-    int bits = 4;  // of a code in the first plane
+    int bits = 4;  // bits of a code in the first plane
     int64_t d = 0;
     int64_t m = -1;
     int64_t high = -1;

@@ -58,11 +58,11 @@ struct ScaledMinWeights {
     /// Returns d and -dmin of the lane's two rows, gathered from the four lanes that share them. The whole warp must
     /// call it.
     static __device__ __forceinline__ Units units_of(const Head& head, int lane) {
-        const uint32_t own =
-            head.scales.x[0] >> 24 | head.scales.x[1] >> 24 << 8;  // a byte of row g, a byte of row g + 8
+        // A byte of d or dmin of row g, then the same byte of row g + 8.
+        const uint32_t own = head.scales.x[0] >> 24 | head.scales.x[1] >> 24 << 8;
         const uint32_t pair = own | gpu::shfl_xor(own, 1) << 16;
-        const uint32_t ordered = lane % 2 == 0 ? pair : pair >> 16 | pair << 16;  // low bytes of rows g and g + 8, then
-                                                                                  // the high bytes
+        // The low bytes of rows g and g + 8, then the high bytes.
+        const uint32_t ordered = lane % 2 == 0 ? pair : pair >> 16 | pair << 16;
         const uint32_t other = gpu::shfl_xor(ordered, 2);
         const uint32_t d = lane % 4 < 2 ? ordered : other;
         const uint32_t dmin = lane % 4 < 2 ? other : ordered;
