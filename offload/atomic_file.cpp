@@ -89,7 +89,7 @@ void remove_if_left(const fs::path& part) {
 // group what the list gives to others. Returns whether that worked; a file system without lists has nothing to keep.
 bool keep_access_list(int made, const fs::path& path) {
     constexpr const char* kList = "system.posix_acl_access";
-    std::array<char, 65536> list;  // the most that Linux allows
+    std::array<char, 65536> list;  // bytes of the longest list that Linux allows
     const ssize_t n = ::getxattr(path.c_str(), kList, list.data(), list.size());
     if (n > 0) return ::fsetxattr(made, kList, list.data(), static_cast<std::size_t>(n), 0) == 0;
     if (n < 0 && errno != ENODATA && errno != EOPNOTSUPP) return false;  // a list that cannot be read

@@ -53,7 +53,7 @@ struct PinnedArena::State {
     std::size_t used_bytes = 0;
     std::size_t peak_bytes = 0;
     std::size_t locked_bytes = 0;
-    std::size_t credit_bytes = 0;                  // may be mapped before available_bytes() is called again
+    std::size_t credit_bytes = 0;                  // bytes that may be mapped before available_bytes() is called again
     std::map<std::byte*, std::size_t> registered;  // address and bytes of each registered range
     std::string refusal;                           // message about the first registration that was refused
 

@@ -54,7 +54,7 @@ enum class Regime : std::uint8_t { AllFits, KvStreams, WeightsStream, BothStream
 
 struct ResidencyPlan {
     Regime regime = Regime::AllFits;
-    std::vector<std::size_t> resident_bytes;  // of each item, from its beginning: a multiple of its unit, or all
+    std::vector<std::size_t> resident_bytes;  // bytes of each item, from its beginning: a multiple of its unit, or all
     std::size_t ring_bytes = 0;               // 0 if nothing streams
     std::size_t device_bytes = 0;             // needed on the device in total; at most the budget
     std::size_t resident_weights_bytes = 0;   // part of device_bytes

@@ -90,8 +90,8 @@ private:
     bool completing_ = false;
     std::optional<std::string> note_;
     bool loss_noted_ = false;
-    // Used by the writing thread, and by begin() and complete() while it does not run.
-    std::vector<TraceSpan> taken_;
+    // The members from here on are used by the writing thread, and by begin() and complete() while it does not run.
+    std::vector<TraceSpan> taken_;  // spans that the writing thread took from spans_
     std::array<char, kPageBytes> page_;
     std::size_t in_page_ = 0;
     std::uint64_t written_bytes_ = 0;

@@ -21,7 +21,7 @@ constexpr std::size_t kAlignBytes = 64;  // alignment of slots, in bytes
 
 struct TransferRing::Slot {
     std::size_t offset = 0;
-    std::size_t bytes = 0;  // rounded up by slot_bytes()
+    std::size_t bytes = 0;  // bytes that the item takes, rounded up by slot_bytes()
     std::unique_ptr<Event> copied;
     std::unique_ptr<Event> released;
     std::uint64_t copied_use = 0;
