@@ -92,10 +92,10 @@ struct RotateWriteArgs {
     std::byte* scratch_k = nullptr;              // scratch rows for K, as in KvWriteArgs
     std::byte* scratch_v = nullptr;              //
     const std::int32_t* scratch_rows = nullptr;  //
-    ConstTensorView q_cos_sin{};                 // like cos_sin, for queries; empty: they are rotated by cos_sin
+    ConstTensorView q_cos_sin{};                 // like cos_sin, for queries; empty: cos_sin rotates queries too
     ConstTensorView q_norm{};  // [head_dim], F32, or empty; normed rows are (token, head), following one another
     ConstTensorView k_norm{};  // [head_dim], F32, or empty; both norms are given, or none
-    float eps = 1e-5F;         // of the norms
+    float eps = 1e-5F;         // added to the mean square in the norms
 };
 void rotate_write(ExecRef exec, const RotateWriteArgs& args);
 

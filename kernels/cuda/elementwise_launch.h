@@ -66,7 +66,7 @@ struct AddLaunch {
     std::int64_t x_stride = 0;
     float* y = nullptr;  // [n_rows, d]
     std::int64_t y_stride = 0;
-    float scale = 1.0F;             // of x
+    float scale = 1.0F;             // multiplies x
     const float* factor = nullptr;  // [1], multiplies the sum; null: 1
 };
 void launch_add(const AddLaunch& launch, void* stream);

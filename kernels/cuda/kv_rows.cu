@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kThreads) norm_rotate_write_rows(const RotateW
         });
         return;
     }
-    float* in_place = a.q + token * a.q_stride + int64_t{head} * d;  // of a query
+    float* in_place = a.q + token * a.q_stride + int64_t{head} * d;  // a query's head; unused for keys
     const float* from = queries ? in_place : a.write.k + token * a.write.k_stride + int64_t{head} * d;
     const float* weight = queries ? a.q_norm : a.k_norm;
     const float factor = weight == nullptr ? 1.0F : norm_factor(from, d, a.eps);

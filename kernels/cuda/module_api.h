@@ -64,8 +64,8 @@ struct DeviceProperties {
 /// Kind of a stream: copy streams have priority.
 enum class QueueKind : std::int32_t { Compute, Copy };
 enum class EventKind : std::int32_t {
-    Order,   // for waits and queries; cheap
-    Timing,  // for elapsed() as well
+    Order,   // an event for waits and queries; cheap
+    Timing,  // an event for elapsed() as well
 };
 
 /// A stream of a device: where work is enqueued.

@@ -124,7 +124,7 @@ struct ThreadScratch {
         const Operand operand = operand_of(form, type);
         const auto groups = static_cast<std::size_t>(n_groups);
         const auto sums =
-            static_cast<std::size_t>(std::min(n_tokens, kPassTokens + kMaxTileTokens) * kLanes);  // per group
+            static_cast<std::size_t>(std::min(n_tokens, kPassTokens + kMaxTileTokens) * kLanes);  // sums of a row group
         rows_offset = operand == Operand::Codes ? groups * sizeof(UnpackedChunk) : 0;
         sums_offset = rows_offset;
         if (layout == Layout::RowMajor) sums_offset += round_up<std::size_t>(groups * kLanes * row_bytes(type, k), 64);

@@ -93,8 +93,8 @@ const GraphAttention& GraphArrays::add_attention(const AttentionArgs& args) {
         const GatherBounds& bounds = made.bounds = bounds_of(made.at_capture, n, made.path_rows_each);
         made.tiles = take_front(bytes_of<AttentionTile>(std::ssize(made.at_capture.tiles)));
         made.gathers = take_front(bytes_of<AttentionGather>(bounds.gathers));
-        made.rows = take_front(bytes_of<std::int32_t>(bounds.rows));  // at the end, since usually only few of them are
-                                                                      // used and copied
+        // Scratch rows are at the end, since usually only few of them are used and copied.
+        made.rows = take_front(bytes_of<std::int32_t>(bounds.rows));
         made.plan.tiles.reserve(made.at_capture.tiles.size());
         made.plan.gathers.reserve(bounds.gathers);
         made.plan.rows.reserve(bounds.rows);

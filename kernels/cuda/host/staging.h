@@ -80,7 +80,7 @@ private:
     struct Entry {
         std::size_t offset = 0;     // bytes from the start of host_ and of on_device_
         std::size_t bytes = 0;      // bytes of the array, without padding
-        std::uint64_t digest = 0;   // of the array
+        std::uint64_t digest = 0;   // digest of the array
         std::uint64_t last_op = 0;  // last op that asked for the array
         std::uint64_t copied = 0;   // use of copied_ that was recorded after the array's copy
     };
@@ -91,7 +91,7 @@ private:
 
     CudaDevice& device_;
     Buffer host_;                          // the block of graphs, then the ring
-    Buffer on_device_;                     // the same layout as host_
+    Buffer on_device_;                     // device memory with the layout of host_
     std::deque<Entry> entries_;            // entries in the order of their offsets, from head_ on around the circle
     std::size_t head_ = kGraphBlockBytes;  // offset of the next entry, if it fits there
     std::uint64_t op_ = 0;

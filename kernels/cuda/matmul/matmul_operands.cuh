@@ -72,7 +72,7 @@ __device__ __forceinline__ TokensInMemory<kFew, kTiles> tokens_in_memory(const M
 
 /// Operands B of a lane, with fragments from shared memory.
 struct TokensInShared {
-    TokensInMemory<false> memory;  // for the sums
+    TokensInMemory<false> memory;  // reads the sums
     gpu::SharedPtr<char> slab;
     int lane;
 
