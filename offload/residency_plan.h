@@ -32,7 +32,7 @@ struct PlanItem {
 };
 
 struct ResidencyRequest {
-    std::vector<PlanItem> schedule;       // in reading order
+    std::vector<PlanItem> schedule;       // items in reading order
     std::size_t budget_bytes = 0;         // budget of the device; largest size_t: no limit, everything is resident
     std::size_t fixed_bytes = 0;          // part of the budget needed in any case: activations, scratch, workspace,
                                           // draft models
@@ -59,9 +59,9 @@ struct ResidencyPlan {
     std::size_t device_bytes = 0;             // needed on the device in total; at most the budget
     std::size_t resident_weights_bytes = 0;   // part of device_bytes
     std::size_t resident_kv_bytes = 0;        // part of device_bytes, at full context
-    std::size_t streamed_weights_bytes = 0;   // per pass
-    std::size_t streamed_kv_bytes = 0;        // per pass, at full context
-    double pass_seconds = 0.0;                // in steady state, by simulate_passes()
+    std::size_t streamed_weights_bytes = 0;   // copied per pass
+    std::size_t streamed_kv_bytes = 0;        // copied per pass, at full context
+    double pass_seconds = 0.0;                // a pass in steady state, by simulate_passes()
     double link_busy_fraction = 0.0;          // part of pass_seconds in which the link copies, 0 to 1
 };
 

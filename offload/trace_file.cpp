@@ -186,7 +186,7 @@ void TraceFile::write_span(const TraceSpan& span) {
 
 // Adds an event to the page, or begins a new page with it.
 void TraceFile::write_event(std::string_view event) {
-    const std::size_t bytes = event.size() + 2;  // with the separator
+    const std::size_t bytes = event.size() + 2;  // the event with its separator
     CHECK(bytes <= kPageBytes, "a trace event of {} bytes", bytes);
     if (in_page_ + bytes > kPageBytes) write_page();
     if (failed_ || stopped_) return;
