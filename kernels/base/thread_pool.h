@@ -69,7 +69,7 @@ private:
     static constexpr std::uint32_t kInside = kOpen - 1;
     static constexpr std::uint32_t kNextJob = 1U << 16;
 
-    Job job_;  // written only while no worker is inside
+    Job job_;  // the latest job; written only while no worker is inside
     alignas(64) std::atomic<std::int64_t> next_{0};
     alignas(64) std::atomic<std::uint32_t> state_{0};
     std::atomic<bool> stop_{false};

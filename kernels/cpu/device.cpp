@@ -22,8 +22,9 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kAlignBytes = 64;          // bytes of a cache line, and of an AVX-512 register
-constexpr std::size_t kMapFromBytes = 1U << 20;  // larger allocations are mappings, without memory until touched
+constexpr std::size_t kAlignBytes = 64;  // bytes of a cache line, and of an AVX-512 register
+// Allocations of at least this many bytes are mappings, without memory until touched.
+constexpr std::size_t kMapFromBytes = 1U << 20;
 constexpr std::size_t kHugePageBytes = 2U << 20;
 
 // Bytes at the start of an allocation of weights that are touched to measure how fast the system gives huge pages: if

@@ -69,8 +69,8 @@ std::int64_t rows_per_piece(std::int64_t cols) {
 // v^3 may be infinite: the exponential is then 0 and the result v. The relative error is at most (4 |2 u| + 8) 2^-24
 // (tested): that of 2 u, rounded four times, and of a quotient.
 [[gnu::always_inline]] inline float gelu_tanh(float gate) {
-    constexpr float kFirst = 1.59576912F;    // 2 sqrt(2 / pi)
-    constexpr float kThird = 0.0713548163F;  // 2 sqrt(2 / pi) * 0.044715
+    constexpr float kFirst = 1.59576912F;    // GeluTanh: factor of v in 2 u, 2 sqrt(2 / pi)
+    constexpr float kThird = 0.0713548163F;  // GeluTanh: factor of v^3 in 2 u, 2 sqrt(2 / pi) * 0.044715
     const float v = gate < -10.0F ? -10.0F : gate;
     return v / (1.0F + exp_float(-v * (kThird * (v * v) + kFirst)));
 }

@@ -15,7 +15,7 @@ void CpuEvent::complete(std::uint64_t use, const std::string& failure) {
         has_failures_.store(true, std::memory_order_relaxed);
     }
     completed_at_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-    completed_.store(use, std::memory_order_release);  // publishes the writes above
+    completed_.store(use, std::memory_order_release);  // publishes has_failures_ and completed_at_
     done_.notify_all();  // under the lock, since a waiting thread may then destroy the event
 }
 

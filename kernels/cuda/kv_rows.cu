@@ -170,7 +170,7 @@ private:
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) write_heads(const KvWriteLaunch a) {
     const int head = static_cast<int>(blockIdx.x * (kThreads / 32) + threadIdx.x / 32);
-    if (head >= a.row_elements / a.head_dim) return;  // whole warps; no barrier follows
+    if (head >= a.row_elements / a.head_dim) return;  // whole warps return, and no barrier follows
     const int64_t token = blockIdx.y;
     const bool values = blockIdx.z != 0;
     const float* from = (values ? a.v + token * a.v_stride : a.k + token * a.k_stride) + int64_t{head} * a.head_dim;
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kThreads) norm_rotate_write_rows(const RotateW
     const int64_t token = blockIdx.y;
     const bool queries = blockIdx.z == 0;
     const int d = a.write.head_dim;
-    if (head >= (queries ? a.n_q_heads : a.write.row_elements / d)) return;  // whole warps; no barrier follows
+    if (head >= (queries ? a.n_q_heads : a.write.row_elements / d)) return;  // whole warps return; no barrier follows
     const int64_t row = a.write.scratch_rows[token];
     if (blockIdx.z == 2) {
         const float* values = a.write.v + token * a.write.v_stride + int64_t{head} * d;

@@ -35,7 +35,7 @@ struct GumbelLaunch {
     std::uint64_t seed = 0;
     double temperature = 1.0;      // > 0
     std::int32_t* ids = nullptr;   // [n]; -1 if no logit of the row is above -infinity
-    float* scores = nullptr;       // [n]: the greatest sum
+    float* scores = nullptr;       // [n]: the greatest sum of each row
     std::byte* scratch = nullptr;  // gumbel_scratch_bytes(n, vocab) bytes, 16-byte aligned
 };
 /// Enqueues the kernels of `launch` on `stream`; nothing if there are no rows.

@@ -170,7 +170,7 @@ SLIPSTREAM_AVX2 void reduce(const AttentionStep& step, QueryState* const* batch)
             scale_weights<kBatch>(step, weights, d, scaled);
             add_values<kType, kBatch, 4>(step, batch, scaled, keep, d);
         }
-        if (d < step.head_dim) scale_weights<kBatch>(step, weights, d, scaled);  // weights for the last block
+        if (d < step.head_dim) scale_weights<kBatch>(step, weights, d, scaled);  // scaled weights for the last block
         for (; d + 8 <= step.head_dim; d += 8) add_values<kType, kBatch, 1>(step, batch, scaled, keep, d);
         add_value_tail<kType, kBatch>(step, batch, scaled, keep, d);
         return;

@@ -185,7 +185,7 @@ struct BlockScales {
 // The attention weights of a query for the 64 slots of a step.
 struct Weights {
     alignas(64) float of[kStepTokens];  // after round(): the largest is kLargestCode
-    float factor;                       // turns rounded weights back
+    float factor;                       // multiplies rounded weights to give weights again
     float keep;                         // factor of o, from softmax()
 
     [[gnu::always_inline]] SLIPSTREAM_AVX512_VNNI void round() {

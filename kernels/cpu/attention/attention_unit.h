@@ -50,7 +50,7 @@ public:
     /// must have set the pointers q and o. A query that sees no slot of the chunk is left with m = -infinity and l = 0.
     /// `next_chunk` is the KV chunk of this unit that the caller will reduce next, and is prefetched; kNoChunk: none.
     void reduce_chunk(std::int64_t chunk, std::int64_t next_chunk, QueryState* chunk_states);
-    static constexpr std::int64_t kNoChunk = -1;  // a `next_chunk` that does not exist
+    static constexpr std::int64_t kNoChunk = -1;  // as `next_chunk`: there is none
 
 private:
     [[nodiscard]] std::int64_t position(std::int64_t i) const { return args_.positions[first_token_ + i]; }

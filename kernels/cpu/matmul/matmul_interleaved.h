@@ -21,7 +21,7 @@ inline constexpr int kMostFewTokens = 8;
 
 /// How far ahead of a kernel's position weights are prefetched, in bytes.
 struct FetchDistance {
-    std::int64_t l1;  // bytes ahead in each row group, into L1
+    std::int64_t l1;  // bytes ahead in each row group, for prefetches into L1
     std::int64_t l2;  // bytes ahead, of all row groups that go over K together, rounded up to whole K slices; 0: no
                       // prefetch into L2, only for kernels that read WeightsAhead::by_l2
 };

@@ -264,7 +264,7 @@ InterleavedForm make_form() {
                             kScalesTo16,    // Q6_K
                             kPlain,         // IQ4_NL
                             kPlain,         // MXFP4
-                            kWithMinimums,  // IQ4_XS: unpacked with minimums of 0
+                            kWithMinimums,  // IQ4_XS: unpacked as a type with minimums, which are 0
                             {}}};           // Q2_K: always packed
     constexpr int kMostOf4Bits = groups == CodeGroups::Two ? kAnyTokens : kPackedTokensOf4Bits;
     multiply_packed<DType::Q8_0, groups>(form, kAnyTokens);

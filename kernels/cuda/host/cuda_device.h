@@ -171,7 +171,7 @@ private:
     bool weights_by_registers_;
     std::unique_ptr<cuda::LinkMeter> link_in_;
     std::unique_ptr<cuda::LinkMeter> link_out_;
-    std::unique_ptr<cuda::LinkPace> pace_in_;  // null: the link is not slowed down
+    std::unique_ptr<cuda::LinkPace> pace_in_;  // slows the link down; null: it is not slowed down
     std::unique_ptr<cuda::LinkPace> pace_out_;
     std::uint64_t n_changes_ = 0;
     std::uint64_t n_workspace_moves_ = 0;

@@ -110,8 +110,8 @@ public:
 
 private:
     CudaDevice* device_;
-    LinkMeter* meter_ = nullptr;  // null: a compute stream
-    LinkPace* pace_ = nullptr;    // null: the link is not slowed down
+    LinkMeter* meter_ = nullptr;  // measures the link of a copy stream; null: a compute stream
+    LinkPace* pace_ = nullptr;    // slows the link down; null: it is not slowed down
     std::int32_t pace_slot_ = 0;
     Place place_{};
     CudaGraph* capturing_ = nullptr;

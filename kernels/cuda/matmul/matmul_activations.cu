@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) matmul_activations(Activations 
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int64_t block = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
     const int64_t tile = blockIdx.y;
-    if (block >= p.to.n_blocks) return;  // whole warps; no barrier follows
+    if (block >= p.to.n_blocks) return;  // whole warps return, and no barrier follows
     const int64_t token = tile * 8 + lane / 4;
     float v[kLaneValues];
 #pragma unroll
