@@ -46,7 +46,7 @@ struct PinnedArena::State {
 
     const std::size_t limit_bytes;
     const std::function<std::size_t()> available_bytes;
-    Device* const registers_with;  // null: the system alone locks pages
+    Device* const registers_with;  // registers pages, which locks them; null: the system alone locks pages
     HostPages pages;
     SmallHeap small;
     std::mutex mutex;  // protects all members below

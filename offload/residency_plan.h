@@ -21,7 +21,7 @@ enum class PlanTag : std::uint8_t { Weights, Kv };
 /// current ones.
 struct PlanItem {
     PlanTag tag = PlanTag::Weights;
-    std::size_t bytes = 0;           // 0: KV that does not exist yet
+    std::size_t bytes = 0;           // size of the item; 0: KV that does not exist yet
     std::size_t unit_bytes = 0;      // the first n units of an item are resident. Of weights: `bytes` (all or nothing);
                                      // of KV: a KV chunk. The last unit of an item may be shorter
     std::size_t transfer_bytes = 0;  // most bytes of one copy: copies end at multiples of this, and also between units
@@ -55,7 +55,7 @@ enum class Regime : std::uint8_t { AllFits, KvStreams, WeightsStream, BothStream
 struct ResidencyPlan {
     Regime regime = Regime::AllFits;
     std::vector<std::size_t> resident_bytes;  // bytes of each item, from its beginning: a multiple of its unit, or all
-    std::size_t ring_bytes = 0;               // 0 if nothing streams
+    std::size_t ring_bytes = 0;               // size of the ring; 0 if nothing streams
     std::size_t device_bytes = 0;             // needed on the device in total; at most the budget
     std::size_t resident_weights_bytes = 0;   // part of device_bytes
     std::size_t resident_kv_bytes = 0;        // part of device_bytes, at full context

@@ -213,7 +213,8 @@ void TraceFile::write_page() {
         if (n <= 0) {
             failed_ = true;
             const int error = n < 0 ? errno : ENOSPC;
-            static_cast<void>(::ftruncate(file_.get(), static_cast<off_t>(written_bytes_)));  // no half event stays
+            // Cuts off a page written in part.
+            static_cast<void>(::ftruncate(file_.get(), static_cast<off_t>(written_bytes_)));
             stop_recording(std::strerror(error));
             return;
         }

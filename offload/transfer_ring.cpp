@@ -26,8 +26,8 @@ struct TransferRing::Slot {
     std::unique_ptr<Event> released;
     std::uint64_t copied_use = 0;
     std::uint64_t released_use = 0;
-    const Stream* released_on = nullptr;  // null: the host has waited for the release
-    CopyTimes times{};                    // only if the ring is timed
+    const Stream* released_on = nullptr;  // stream of the release; null: the host has waited for it
+    CopyTimes times{};                    // times of the copy, only if the ring is timed
 };
 
 TransferRing::TransferRing(Device& device, std::span<std::byte> region, Stream& copies, std::int64_t max_items)
