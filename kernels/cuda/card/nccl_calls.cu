@@ -180,7 +180,8 @@ Status free_communicator(std::int32_t device, void* communicator, ErrorText* err
 }
 
 Status abort_communicator(std::int32_t device, void* communicator, ErrorText* error) {
-    static_cast<void>(use_device(device, error));  // goes on if that fails: kernels that wait on a failed GPU must end too
+    // Aborts even if the device cannot be used: kernels that wait on a failed GPU must end too.
+    static_cast<void>(use_device(device, error));
     return status_of_call("ncclCommAbort", library().abort(communicator), error);
 }
 

@@ -118,7 +118,7 @@ public:
     /// out of memory.
     void check(cuda::Status status, const cuda::ErrorText& error, std::string_view what) const;
 
-    // For ops (cuda/cuda_op.h).
+    // The functions from here on are for ops (cuda_op.h).
 
     /// Gives the turn to `stream`: from now on it alone uses scratch and staging, after all work that the stream with
     /// the previous turn has enqueued so far.
