@@ -65,9 +65,9 @@ struct ResidencyPlan {
     double link_busy_fraction = 0.0;          // part of pass_seconds in which the link copies, 0 to 1
 };
 
-/// Returns the plan with the shortest pass, as residency_plan.cpp judges it. Throws OutOfBudget if the budget does not
-/// hold what is needed in any case, or a given ring does not hold what must be in it at once; the message names these
-/// needs and the remedy. Takes a few milliseconds for tens of thousands of items.
+/// Returns the plan with the shortest pass, as residency_plan.cpp judges it. Throws OutOfBudget if the budget is less
+/// than least_budget_bytes(), or a given ring does not hold what must be in it at once; the message names these needs
+/// and the remedy. Takes a few milliseconds for tens of thousands of items.
 [[nodiscard]] ResidencyPlan plan_residency(const ResidencyRequest& request);
 
 /// Returns the smallest budget, in bytes, for which plan_residency() finds a plan.
