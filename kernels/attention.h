@@ -1,7 +1,7 @@
 // Attention over a KV cache of committed chunks plus scratch rows, as a left fold over chunks (design: E1).
 //
 // Committed KV lies in chunks of 256 positions. A chunk of one layer holds, for each kv head, a K part and a V part of
-// 256 rows each; how a part is laid out inside is the backend's business (kv_layout in its folder).
+// 256 rows each; how a part is laid out inside is the backend's business (cpu/attention/kv_layout.h, cuda/kv_launch.h).
 // Rows of nodes that are not committed lie in scratch, addressed by row number, [n_rows, n_kv_heads] rows.
 //
 // Order of the reduction, for one query at absolute position p: chunks ascending; each chunk starts from a fresh state
@@ -43,7 +43,7 @@ struct KvLayout {
     [[nodiscard]] std::size_t head_code_bytes() const {
         return has_scales() ? static_cast<std::size_t>((head_dim + 3) / 4 * 4) : row_bytes(dtype, head_dim);
     }
-    /// Scales of a row of a kv head; 0 if the type has none.
+    /// Number of scales of a row of a kv head; 0 if the type has none.
     [[nodiscard]] std::int64_t head_scales() const { return has_scales() ? (head_dim + kQ8Block - 1) / kQ8Block : 0; }
     /// Bytes of a row of a kv head, its scales included.
     [[nodiscard]] std::size_t head_row_bytes() const {
@@ -79,8 +79,9 @@ struct KvWriteArgs {
 };
 void kv_write(ExecRef exec, const KvWriteArgs& args);
 
-/// The bits of rms_norm() of each head of q and of k (if there are weights for it), rope() of both, then kv_write(). If
-/// a device has one kernel for all of these, k crosses memory once and two to four launches are saved.
+/// Rotates q in place, and k on its way to scratch, and stores v there. The bits are those of rms_norm() of each head
+/// of q and of k (if there are weights for it), rope() of both, then kv_write(). If a device has one kernel for all of
+/// these, k crosses memory once and two to four launches are saved.
 struct RotateWriteArgs {
     KvLayout shape;
     TensorView q;                                // [n_tokens, n_q_heads * head_dim], F32: rotated in place
@@ -88,13 +89,13 @@ struct RotateWriteArgs {
     ConstTensorView v;                           // [n_tokens, n_kv_heads * head_dim], F32
     ConstTensorView cos_sin;                     // [n_tokens, n_rotated], F32, from rope_table()
     RopeLayout layout = RopeLayout::Half;        //
-    std::byte* scratch_k = nullptr;              // scratch as in KvWriteArgs
+    std::byte* scratch_k = nullptr;              // scratch rows for K, as in KvWriteArgs
     std::byte* scratch_v = nullptr;              //
     const std::int32_t* scratch_rows = nullptr;  //
-    ConstTensorView q_cos_sin{};                 // like cos_sin, for queries; empty: they are rotated by cos_sin
+    ConstTensorView q_cos_sin{};                 // like cos_sin, for queries; empty: cos_sin rotates queries too
     ConstTensorView q_norm{};  // [head_dim], F32, or empty; normed rows are (token, head), following one another
     ConstTensorView k_norm{};  // [head_dim], F32, or empty; both norms are given, or none
-    float eps = 1e-5F;         // of the norms
+    float eps = 1e-5F;         // added to the mean square in the norms
 };
 void rotate_write(ExecRef exec, const RotateWriteArgs& args);
 
@@ -109,7 +110,7 @@ struct KvCommitArgs {
     std::int64_t first_position = 0;
     std::byte* const* chunks = nullptr;  // KV chunks of the layer by number, [(first_position + n_rows - 1) / 256 + 1]
     std::int64_t n_layers = 1;
-    std::size_t layer_bytes = 0;    // from scratch_k (scratch_v) of a layer to that of the next
+    std::size_t layer_bytes = 0;    // bytes from scratch_k (scratch_v) of a layer to that of the next
     std::int64_t layer_chunks = 0;  // entries of `chunks` from the first of a layer to the first of the next
 };
 void kv_commit(ExecRef exec, const KvCommitArgs& args);
@@ -153,7 +154,8 @@ struct AttentionArgs {
     float* state = nullptr;
     NextWeights next{};  // types of the weights that `out` is multiplied by
 };
-/// Runs in stream order. Each token must see at least one position in the parts together; a whole call CHECKs that.
+/// Computes attention, or a part of its fold, in stream order. Each token must see at least one position in the parts
+/// together; a whole call CHECKs that.
 void attention(ExecRef exec, const AttentionArgs& args);
 
 /// Returns the number of floats in the state of a fold: o, m and l of each query.

@@ -31,24 +31,24 @@ inline constexpr CpuForm kCpuForms[] = {CpuForm::Scalar, CpuForm::Avx2, CpuForm:
 [[nodiscard]] CpuForm best_cpu_form();
 
 struct CpuDeviceOptions {
-    int n_threads = 1;                              // with the thread that calls ops
+    int n_threads = 1;                              // compute threads, the thread that calls ops included
     std::size_t memory_bytes = Budget::kUnlimited;  // memory budget
     std::optional<CpuForm> form;                    // forces a kernel variant, for tests; the machine must have it
-    std::string name = "cpu";                       // in messages
-    double link_bytes_per_second = 0.0;             // of copy streams, per direction; 0: as fast as memory
+    std::string name = "cpu";                       // name of the device in messages
+    double link_bytes_per_second = 0.0;             // rate of copy streams, per direction; 0: as fast as memory
     CpuFaults* faults = nullptr;  // faults for tests, stop flag (cpu_faults.h); must outlive the device
 };
 
 /// Memory that an op needs beside its arguments.
 struct CpuScratch {
-    std::size_t thread_bytes = 0;  // for each thread of the pool
-    std::size_t shared_bytes = 0;  // for one region that all threads of an op share
+    std::size_t thread_bytes = 0;  // scratch for each thread of the pool
+    std::size_t shared_bytes = 0;  // scratch for one region that all threads of an op share
 };
 [[nodiscard]] constexpr CpuScratch larger_of(const CpuScratch& a, const CpuScratch& b) {
     return {std::max(a.thread_bytes, b.thread_bytes), std::max(a.shared_bytes, b.shared_bytes)};
 }
 
-/// Also the context of CPU kernels, which use its thread pool and scratch.
+/// The CPU as a device. It is also the context of CPU kernels, which use its thread pool and scratch.
 class CpuDevice final : public Device {
 public:
     explicit CpuDevice(const CpuDeviceOptions& options);
@@ -95,7 +95,7 @@ private:
     std::unique_ptr<cpu::LinkClock> link_in_;
     std::unique_ptr<cpu::LinkClock> link_out_;
     bool huge_pages_come_quickly_ = true;   // false once they came slowly to an allocation of weights
-    std::size_t thread_scratch_bytes_ = 0;  // for each thread
+    std::size_t thread_scratch_bytes_ = 0;  // scratch of each thread
     Buffer thread_scratch_;
     Buffer shared_scratch_;
 };

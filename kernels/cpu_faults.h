@@ -7,7 +7,7 @@
 
 namespace slipstream {
 
-/// A copy fails if it is not done this long after the time that its link allows it.
+/// Time after which a copy fails if it is not done, counted from the moment at which its link allows it to be done.
 inline constexpr std::chrono::nanoseconds kStallAfter = std::chrono::seconds(5);
 
 /// Each counter counts down to the call that fails: 1 is the next call, 0 none. Counters may be set while the device is
@@ -15,10 +15,12 @@ inline constexpr std::chrono::nanoseconds kStallAfter = std::chrono::seconds(5);
 struct CpuFaults {
     std::atomic<std::int64_t> allocations_until_failure{0};  // allocations of device memory and of kernels' scratch
     std::atomic<std::int64_t> copies_until_failure{0};       // copies on CopyIn and CopyOut streams, of any size
-    std::atomic<std::int64_t> copies_until_stall{0};  // copies on these streams; the stalled one never moves its bytes
+    /// Copies on CopyIn and CopyOut streams; the stalled one never moves its bytes.
+    std::atomic<std::int64_t> copies_until_stall{0};
     std::atomic<std::int64_t> ops_until_failure{0};   // kernels; the one that fails throws
     std::atomic<std::int64_t> rows_until_failure{0};  // copies on compute streams
-    std::chrono::nanoseconds stall_after = kStallAfter;  // to be set before the device is used
+    /// Time after which a stalled copy fails. Set it before the device is used.
+    std::chrono::nanoseconds stall_after = kStallAfter;
     /// Stop flag; while it is true, copies take no time on their link. Null: never. Must outlive the device.
     const std::atomic<bool>* stop = nullptr;
 

@@ -79,7 +79,7 @@ enum class StreamKind : std::uint8_t {
 /// Traffic on a device's link in one direction since the device was created.
 struct LinkFigures {
     std::uint64_t bytes = 0;
-    double busy_seconds = 0.0;  // in which a copy was in progress
+    double busy_seconds = 0.0;  // seconds in which a copy was in progress
 };
 
 class Stream {
@@ -149,7 +149,7 @@ public:
     virtual void unregister_host(std::byte* /*data*/) noexcept {}
     [[nodiscard]] virtual std::unique_ptr<Stream> make_stream(StreamKind kind) = 0;
     [[nodiscard]] virtual std::unique_ptr<Event> make_event() = 0;
-    /// Return the traffic of all CopyIn streams, and of all CopyOut streams.
+    /// link_in() returns the traffic of all CopyIn streams, link_out() that of all CopyOut streams.
     [[nodiscard]] virtual LinkFigures link_in() const = 0;
     [[nodiscard]] virtual LinkFigures link_out() const = 0;
     /// Passes a one-line notice for the user to the owner of the device; work continues.

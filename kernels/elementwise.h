@@ -73,7 +73,7 @@ void gated_activation(ExecRef exec, const GatedActivationArgs& args);
 struct AddArgs {
     ConstTensorView x;         // [n_rows, d], F32
     TensorView y;              // [n_rows, d], F32
-    float scale = 1.0F;        // 1 changes no bit of x
+    float scale = 1.0F;        // multiplies x; 1 changes no bit
     ConstTensorView factor{};  // [1], F32, in memory of the device, or empty: 1
 };
 void add(ExecRef exec, const AddArgs& args);

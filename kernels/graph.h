@@ -15,7 +15,8 @@ struct GraphNumbers {
     std::int64_t n_committed = 0;  // AttentionArgs::n_committed of every attention in it
 };
 
-/// The caller of Stream::capture() owns it. Its stream and device must outlive it.
+/// Work of a stream that can be launched again as a whole. The caller of Stream::capture() owns it. Its stream and
+/// device must outlive it.
 class Graph {
 public:
     virtual ~Graph() = default;

@@ -30,7 +30,8 @@ public:
     }
 
 private:
-    // A part that was copied to a slot; `use` of copied_ is recorded after the copy.
+    // One rank's part of a sum, [n_rows, d], that was copied to a slot; use `use` of copied_ was recorded after the
+    // copy.
     struct Part {
         std::int64_t n_rows = 0;
         std::int64_t d = 0;
@@ -46,7 +47,7 @@ private:
     Device& device_;
     std::unique_ptr<Event> copied_;
     Buffer slots_;                 // [2][slot_bytes_], host memory
-    std::array<Part, 2> parts_{};  // of the slots; other ranks read them after has_come()
+    std::array<Part, 2> parts_{};  // what the slots hold; other ranks read it after has_come()
     std::uint64_t n_calls_ = 0;
     std::atomic<std::uint64_t> come_{0};  // number of calls whose parts other ranks may read
 };
@@ -77,7 +78,8 @@ void HostCollective::Rank::copy_out(ExecRef exec, const TensorView& y) {
     parts_[n_calls_ % 2] = {.n_rows = y.rows(), .d = y.cols(), .use = exec.stream.record(*copied_)};
 }
 
-// Two terms have the same sum in either order, so ranks 0 and 1 start with their own part and add the other.
+// Adds the parts of all ranks in the order of the ranks, with the result in y. Two terms have the same sum in either
+// order, so ranks 0 and 1 start with their own part and add the other.
 void HostCollective::Rank::add_parts(ExecRef exec, const TensorView& y) {
     for (const auto& other : all_.ranks_) {
         const Part& part = other->parts_[n_calls_ % 2];

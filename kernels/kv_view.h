@@ -36,8 +36,8 @@ struct KvScoreArgs {
                                 // Written are the groups with committed slots in these KV chunks, no others
     std::int64_t n_groups = 0;  // length of a row of `out`; at least ceil(min(n_committed, 256 * end_chunk) / 8)
 };
-/// Runs in stream order. Scores serve only to choose groups: their bits may differ between backends, but not between
-/// calls, nor with the way in which KV chunks are divided among calls.
+/// Computes the scores of `args`, in stream order. Scores serve only to choose groups: their bits may differ between
+/// backends, but not between calls, nor with the way in which KV chunks are divided among calls.
 void kv_score(ExecRef exec, const KvScoreArgs& args);
 
 /// Copies one slot group of one kv head, K and V, to another place.

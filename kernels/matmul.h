@@ -25,9 +25,11 @@ inline constexpr std::int64_t kPrefillChunkTokens = 512;
 /// have special kernels for whole prefill chunks: if the bits of such a kernel depend on the place of a row, it
 /// multiplies a prefill chunk in one shape whatever part of it is wanted.
 struct PrefillChunk {
-    std::int64_t first_token = 0;  // of x: position % kPrefillChunkTokens; x must stay inside its prefill chunk
-    std::int64_t first_row = 0;    // of the weights in the matrix whose rows they are; a multiple of 16
-    std::int64_t matrix_rows = 0;  // rows of that whole matrix
+    // Position of the first token of x, mod kPrefillChunkTokens. x must stay inside one prefill chunk.
+    std::int64_t first_token = 0;
+    // First row of the weights, counted in the whole matrix whose rows they are; a multiple of 16.
+    std::int64_t first_row = 0;
+    std::int64_t matrix_rows = 0;  // rows of the whole matrix
 };
 
 struct MatmulArgs {
@@ -39,10 +41,10 @@ struct MatmulArgs {
     std::optional<PrefillChunk> prompt{};  // given if x is prompt; the CPU has no special kernels for it and ignores it
 };
 
-/// Batch invariance (E1): an output element is reduced over K in an order that depends only on K and the kernel
-/// variant, so its bits do not change with n_tokens, the tile, or the threads. If `prompt` is given, the bits may be
-/// others and depend on its numbers as well: on the place of the row in its prefill chunk and matrix, never on what
-/// else is multiplied. M, K and n_tokens may be 0. Runs in stream order.
+/// Computes y = x W^T (+ bias) (+ y) in stream order. Batch invariance (E1): an output element is reduced over K in an
+/// order that depends only on K and the kernel variant, so its bits do not change with n_tokens, the tile, or the
+/// threads. If `prompt` is given, the bits may be others and depend on its numbers as well: on the place of the row in
+/// its prefill chunk and matrix, never on what else is multiplied. M, K and n_tokens may be 0.
 void matmul(ExecRef exec, const MatmulArgs& args);
 
 /// Computes matmul() of each product. All products must have the same x, and no y may overlap an operand of another

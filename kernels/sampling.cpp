@@ -10,7 +10,8 @@ namespace slipstream {
 
 namespace {
 
-// Token ids have 32 bits on every device, so the vocabulary must fit.
+// Whether `logits` are row-major rows of floats over a vocabulary of at most 2^31 - 1 tokens: token ids have 32 bits on
+// every device.
 bool is_logits(const ConstTensorView& logits) {
     return logits.dtype == DType::F32 && logits.rank == 2 && logits.layout == Layout::RowMajor && logits.cols() > 0 &&
            logits.cols() <= std::numeric_limits<std::int32_t>::max() && (!logits.empty() || logits.rows() == 0);

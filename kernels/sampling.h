@@ -29,7 +29,7 @@ struct LogitTopKArgs {
     ConstTensorView logits;       // [n, vocab], F32
     std::int64_t k = 0;           // 1 to kMostTopLogits
     std::int32_t* ids = nullptr;  // [n, k]; -1 in places for which the row has no logit above -inf
-    float* values = nullptr;      // [n, k]; -inf in those places
+    float* values = nullptr;      // [n, k]; -inf where ids is -1
 };
 void logit_top_k(ExecRef exec, const LogitTopKArgs& args);
 

@@ -34,7 +34,7 @@ constexpr std::string_view kPartEnd = ".part";
 // Longest stem of a part's name, in bytes: 255 for a name, less ".PID-N.part" with 7 and 10 digits.
 constexpr std::size_t kMaxStemBytes = 255 - 24;
 
-// What the name of a part begins with: the name of `target`, cut before a character if it is too long.
+// Returns what the name of a part begins with: the name of `target`, cut before a character if it is too long.
 std::string part_stem(const fs::path& target) {
     std::string stem = target.filename().string();
     if (stem.size() <= kMaxStemBytes) return stem;
@@ -44,7 +44,8 @@ std::string part_stem(const fs::path& target) {
     return stem;
 }
 
-// A name that no other file of this program has. Other files may have it: of a killed program, of another machine.
+// Returns a name for a part of `target` that this program has not used yet. A file of a killed program, or of another
+// machine, may have it.
 fs::path next_part_of(const fs::path& target) {
     static std::atomic<std::uint32_t> n_named{0};
     return target.parent_path() /
@@ -65,12 +66,13 @@ bool is_part_name(std::string_view name, std::string_view stem) {
            is_number(name.substr(dash + 1));
 }
 
-// File systems without locks lock nothing, and nothing is removed there.
+// Locks a file for this program without waiting; returns whether it did. File systems without locks lock nothing, and
+// no part is removed there.
 bool lock(int descriptor) {
     return retry_interrupted([&] { return ::flock(descriptor, LOCK_EX | LOCK_NB); }) == 0;
 }
 
-// Removes a part whose maker is gone: a file of this user that nobody has locked and that still has the name.
+// Removes a part whose maker is gone: a file of this user that no program has locked and that still has the name.
 void remove_if_left(const fs::path& part) {
     const FileHandle file(retry_interrupted(
         [&] { return ::open(part.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); }));
@@ -87,14 +89,15 @@ void remove_if_left(const fs::path& part) {
 // group what the list gives to others. Returns whether that worked; a file system without lists has nothing to keep.
 bool keep_access_list(int made, const fs::path& path) {
     constexpr const char* kList = "system.posix_acl_access";
-    std::array<char, 65536> list;  // the most that Linux allows
+    std::array<char, 65536> list;  // bytes of the longest list that Linux allows
     const ssize_t n = ::getxattr(path.c_str(), kList, list.data(), list.size());
     if (n > 0) return ::fsetxattr(made, kList, list.data(), static_cast<std::size_t>(n), 0) == 0;
     if (n < 0 && errno != ENODATA && errno != EOPNOTSUPP) return false;  // a list that cannot be read
     return ::fremovexattr(made, kList) == 0 || errno == ENODATA || errno == EOPNOTSUPP;
 }
 
-// Not every system lets a folder be opened or synchronised; the file itself is whole either way.
+// Puts the names in a folder on the disk. Errors are ignored, since not every system lets a folder be opened or
+// synchronised; the file itself is whole either way.
 void sync_folder(const fs::path& folder) {
     const FileHandle folder_file(
         retry_interrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
@@ -123,7 +126,7 @@ AtomicFile::AtomicFile(const fs::path& path, const AtomicFileOptions& options) :
             mode &= kOwnerOnlyMode;  // until commit() gives it the mode of the file that it replaces
         }
     }
-    // Unnamed files get their name through /proc.
+    // commit() gives an unnamed file its name through /proc, so without /proc there are none.
     if (!options_.named_part && ::access(kDescriptors, X_OK) == 0)
         file_ = FileHandle(retry_interrupted(
             [&] { return ::open(folder_of(target_).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, mode); }));
@@ -143,7 +146,8 @@ void AtomicFile::open_part(mode_t mode) {
             if (errno == EEXIST) continue;
             fail(errno);
         }
-        // Another program that saw the part before it was locked takes it for a leftover, and removes it.
+        // Another program that saw the part before it was locked takes it for a leftover and removes it; then the next
+        // name is tried.
         if (!lock(file.get()) && errno == EWOULDBLOCK) continue;
         if (struct stat named{}; ::lstat(part.c_str(), &named) != 0) continue;
         part_ = part;
@@ -219,7 +223,7 @@ void AtomicFile::link_part() {
 
 void AtomicFile::commit() {
     if (options_.existing == ExistingFile::Replace) keep_mode();
-    // Some file systems know no fsync.
+    // Some file systems have no fsync.
     if (retry_interrupted([&] { return ::fsync(file_.get()); }) != 0 && errno != EINVAL && errno != EOPNOTSUPP)
         fail(errno);
     if (options_.existing == ExistingFile::Replace) {
@@ -231,11 +235,11 @@ void AtomicFile::commit() {
     } else {
         const std::string source = part_.empty() ? fmt::format("{}/{}", kDescriptors, file_.get()) : part_.string();
         int error = ::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, target_.c_str(), AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
-        // A file system without links.
+        // The file system has no hard links: rename the part unless a file has the name.
         if ((error == EPERM || error == EOPNOTSUPP) && !part_.empty())
             error = ::renameat2(AT_FDCWD, source.c_str(), AT_FDCWD, target_.c_str(), RENAME_NOREPLACE) == 0 ? 0 : errno;
         if (error != 0) fail(error);
-        if (!part_.empty()) ::unlink(part_.c_str());  // it is gone already where it was renamed
+        if (!part_.empty()) ::unlink(part_.c_str());  // already gone if it was renamed
         part_.clear();
         if (const int close_error = file_.close(); close_error != 0) fail(close_error);
     }

@@ -1,12 +1,12 @@
-// The way to write a file that belongs to the user: all bytes go into a file that has no name yet, and one rename gives
-// it the name. Readers see the old file or the whole new one; after a failure the old one is still there.
+// Writes a file of the user atomically: all bytes go into a file that has no name yet, and one rename gives it the
+// name. Readers see the old file or the whole new one; after a failure the old one is still there.
 //
-// Where the file system has no unnamed files, the bytes go into NAME.PID-N.part beside the file (NAME is cut if the
-// whole would be longer than 255 bytes). That name is made with O_EXCL and O_NOFOLLOW, so that a file or a link which
-// stands there already is never written to. The bytes are on the disk (fsync) before the file takes its name, and the
-// name is on the disk when commit() returns. A replaced file keeps its permission bits and its access control list, and
-// its owner and group where the system allows that; where the group cannot be kept, the new group gets no more than
-// everybody has. A file that may not be written is not replaced either.
+// If the file system has no unnamed files, the bytes go into NAME.PID-N.part next to the file (NAME is cut if the whole
+// would be longer than 255 bytes). That name is made with O_EXCL and O_NOFOLLOW, so that an existing file or link of
+// this name is never written to. The bytes are on the disk (fsync) before the file takes its name, and the name is on
+// the disk when commit() returns. A replaced file keeps its permission bits and its access control list, and its owner
+// and group if the system allows that; if the group cannot be kept, the new group gets no more rights than others have.
+// A write-protected file is not replaced.
 //
 // A killed program may leave a part. Each part is locked (flock) as long as its maker lives. A program that makes
 // another part for the same file, or calls remove_leftover_parts(), removes the parts of its own user that are not
@@ -27,42 +27,44 @@
 
 namespace slipstream {
 
-inline constexpr mode_t kOwnerOnlyMode = 0600;  // what was said in private: tables, sessions, chats, typed lines
-inline constexpr mode_t kPublicMode = 0666;     // of other files; the umask takes its part
+inline constexpr mode_t kOwnerOnlyMode = 0600;  // mode of private files: learnt tables, sessions, chats, typed lines
+inline constexpr mode_t kPublicMode = 0666;     // mode of other files, from which the umask is removed
 
 /// What commit() does if a file has the name already.
 enum class ExistingFile : std::uint8_t { Replace, Refuse };
 
 struct AtomicFileOptions {
-    mode_t new_mode = kPublicMode;  // of a file that replaces none; the umask takes its part
+    mode_t new_mode = kPublicMode;  // mode of a file that replaces none; the umask is removed from it
     ExistingFile existing = ExistingFile::Replace;
-    std::string_view refusal = "cannot be written";  // stands between the path and the reason in errors; a literal
-    bool named_part = false;                         // use NAME.PID-N.part from the start, as if it had to be
+    std::string_view refusal = "cannot be written";  // text between path and reason in errors; must be a literal
+    bool named_part = false;                         // use NAME.PID-N.part even if unnamed files are possible
 };
 
 class AtomicFile {
 public:
-    /// Replace: a link is followed, so that the file which it leads to is replaced and not the link. Throws IoError if
-    /// there is something else than a regular file or a file that may not be written, or if the folder cannot be
-    /// written.
+    /// Opens a new file, which commit() puts at `path`. With ExistingFile::Replace a link is followed, so that the file
+    /// to which it leads is replaced, not the link; throws IoError if something other than a regular file is there, or
+    /// a file that is write-protected. Throws IoError if the folder cannot be written.
     explicit AtomicFile(const std::filesystem::path& path, const AtomicFileOptions& options = {});
     ~AtomicFile();  // removes what was not committed
     AtomicFile(const AtomicFile&) = delete;
     AtomicFile& operator=(const AtomicFile&) = delete;
 
-    /// Open for reading and writing until commit().
+    /// Returns the descriptor of the new file, open for reading and writing until commit(). This object closes it.
     [[nodiscard]] int descriptor() const { return file_.get(); }
-    /// Name of the file before commit(), empty if it has none. A handler that ends the process must remove the file.
+    /// Returns the name that the new file has before commit(); empty if it has none. A handler that ends the process
+    /// must remove the file.
     [[nodiscard]] const std::filesystem::path& part() const { return part_; }
 
-    /// Appends. Throws IoError.
+    /// Appends `bytes` to the file. Throws IoError.
     void write(std::span<const std::byte> bytes);
     /// Writes at an offset of the file; several threads may do so at the same time. Returns the system's error number,
     /// for fail(), or 0.
     [[nodiscard]] int write_at(std::uint64_t offset, std::span<const std::byte> bytes) const noexcept;
-    /// Gives the file its name. Throws IoError, in particular if a file is there that is not to be replaced.
+    /// Puts the file on the disk and gives it its name; nothing can be written to it afterwards. Throws IoError, in
+    /// particular if a file has the name and ExistingFile::Refuse was given.
     void commit();
-    /// Throws IoError.
+    /// Throws an IoError with the path, the refusal and the text of `error`, a system error number.
     [[noreturn]] void fail(int error) const;
 
 private:
@@ -83,11 +85,12 @@ void remove_leftover_parts(const std::filesystem::path& path);
 /// root, too), or this user has no right to write to it.
 [[nodiscard]] bool is_write_protected(const std::filesystem::path& path);
 
-/// Makes missing folders, and the last one, if it was missing, for its owner alone (0700).
+/// Makes `folder` and the missing folders above it. If `folder` itself was missing, only its owner may use it (0700).
+/// Sets `error` if that fails.
 void make_private_folder(const std::filesystem::path& folder, std::error_code& error);
 
-/// Appends `text` by one write, so that lines of two programs do not mix, to a file that is made for its owner alone if
-/// it is missing. Returns the system's error number, or 0.
+/// Appends `text` to the file at `path` by one write, so that lines of two programs do not mix. A missing file is made
+/// for its owner alone (0600). Returns the system's error number, or 0.
 [[nodiscard]] int append_to_private_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace slipstream

@@ -8,7 +8,7 @@
 
 namespace slipstream {
 
-/// A file descriptor that is closed by its owner, and the locks on it with it. Move-only.
+/// Owns a file descriptor: its destructor closes it, which also releases the locks on it. Move-only.
 class FileHandle {
 public:
     FileHandle() = default;
@@ -21,9 +21,9 @@ public:
     ~FileHandle() {
         if (descriptor_ >= 0) ::close(descriptor_);
     }
-    /// -1: there is none.
+    /// Returns the descriptor, which this object keeps; -1 if there is none.
     [[nodiscard]] int get() const { return descriptor_; }
-    /// The caller closes the descriptor.
+    /// Returns the descriptor and gives it up: the caller must close it. Returns -1 if there is none.
     [[nodiscard]] int release() { return std::exchange(descriptor_, -1); }
     /// Closes the descriptor now. Returns the system's error number, or 0.
     [[nodiscard]] int close() {
@@ -35,8 +35,8 @@ private:
     int descriptor_ = -1;
 };
 
-/// Repeats `call`, which returns -1 and sets errno as system calls do, as long as a signal interrupts it. Local disks
-/// finish such calls; network file systems (NFS, FUSE) do not.
+/// Repeats `call`, which must return -1 and set errno as system calls do, as long as a signal interrupts it, and
+/// returns its result. Local disks finish such calls; network file systems (NFS, FUSE) do not.
 template <typename Call>
 auto retry_interrupted(const Call& call) {
     auto result = call();

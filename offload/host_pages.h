@@ -57,7 +57,7 @@ private:
     PageLock wanted_;
     std::atomic<bool> huge_pages_come_quickly_{true};  // false for good once a step of touch() took too long
     std::atomic<bool> refused_{false};                 // set once, after refusal_ was written
-    std::mutex mutex_;                                 // of writers of refusal_
+    std::mutex mutex_;                                 // held while refusal_ is written
     std::string refusal_;
 };
 

@@ -69,7 +69,7 @@ private:
     ScheduleSource* source_;
     std::int64_t max_items_;
     std::vector<TransferItem> current_;  // the running schedule
-    std::vector<TransferItem> next_;     // the schedule after it; valid if next_is_frozen_
+    std::vector<TransferItem> next_;     // the schedule after the running one; valid if next_is_frozen_
     bool running_ = false;
     bool next_is_frozen_ = false;
     bool next_fits_ = false;          // whether the ring could hold each item of next_; if not, none of them is copied

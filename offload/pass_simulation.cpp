@@ -21,7 +21,7 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kSlotAlignBytes = 64;  // as TransferRing aligns slots
+constexpr std::size_t kSlotAlignBytes = 64;  // alignment of slots, as in TransferRing
 constexpr std::size_t kCopiesInRing = 4;     // copies are cut so that the ring holds this many, but not below a unit
 constexpr std::size_t kMaxPasses = 16;       // passes after which the simulation ends, equal or not
 constexpr std::size_t kAveragedPasses = 8;   // last passes whose mean is the result if they do not become equal
@@ -30,7 +30,7 @@ constexpr double kSettled = 1e-6;            // largest relative difference of t
 /// A part of an item that is computed at once.
 struct Step {
     std::int32_t device = 0;
-    double seconds = 0.0;          // to compute it while nothing else uses host memory
+    double seconds = 0.0;          // time to compute it while nothing else uses host memory
     double host_rate = 0.0;        // bytes per second of host memory that it uses at that speed
     std::size_t copied_bytes = 0;  // 0: resident
 };

@@ -46,14 +46,14 @@ struct PinnedArena::State {
 
     const std::size_t limit_bytes;
     const std::function<std::size_t()> available_bytes;
-    Device* const registers_with;  // null: the system alone locks pages
+    Device* const registers_with;  // registers pages, which locks them; null: the system alone locks pages
     HostPages pages;
     SmallHeap small;
     std::mutex mutex;  // protects all members below
     std::size_t used_bytes = 0;
     std::size_t peak_bytes = 0;
     std::size_t locked_bytes = 0;
-    std::size_t credit_bytes = 0;                  // may be mapped before available_bytes() is called again
+    std::size_t credit_bytes = 0;                  // bytes that may be mapped before available_bytes() is called again
     std::map<std::byte*, std::size_t> registered;  // address and bytes of each registered range
     std::string refusal;                           // message about the first registration that was refused
 

@@ -25,12 +25,13 @@ namespace slipstream {
 namespace {
 
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t kSlotAlignBytes = 64;  // as TransferRing aligns slots
+constexpr std::size_t kSlotAlignBytes = 64;  // alignment of slots, as in TransferRing
 constexpr std::size_t kRingItems = 4;        // slots of the largest size in the preferred ring
 // If the ring takes at most 1/8 of the free bytes and of the bytes that stream, no smaller ring is tried.
 constexpr std::size_t kModestRingShare = 8;
-// A later candidate wins only if its time is below this fraction of the best time so far.
+// A plan with a smaller ring wins only if its time is below this fraction of the best time so far.
 constexpr double kBetterRing = 0.995;
+// The plan of a later streaming mode wins only if its time is below this fraction of the best time so far.
 constexpr double kBetterSpending = 0.97;
 
 /// What may stream; all else stays on the device.
@@ -50,7 +51,8 @@ std::size_t sum(std::size_t a, std::size_t b) {
     return *total;
 }
 
-// Ring bytes of the smallest copy that an item can be cut into, and of the largest.
+// smallest_slot() returns the ring bytes of the smallest copy that an item can be cut into; largest_slot() those of the
+// largest.
 std::size_t smallest_slot(const PlanItem& item) {
     return round_up(std::min(item.bytes, item.unit_bytes), kSlotAlignBytes);
 }
@@ -63,7 +65,7 @@ struct Needs {
     std::size_t base_bytes = 0;  // fixed bytes, bytes for streaming, and items that must be resident; without the ring
     std::size_t least_ring_bytes = 0;
     std::size_t largest_slot_bytes = 0;  // 0: nothing streams in this mode
-    std::size_t choice_bytes = 0;        // of items that may stream
+    std::size_t choice_bytes = 0;        // bytes of items that may stream
 };
 
 Needs needs_of(const ResidencyRequest& request, const StreamingMode& mode) {

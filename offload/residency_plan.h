@@ -18,22 +18,22 @@ namespace slipstream {
 enum class PlanTag : std::uint8_t { Weights, Kv };
 
 /// An item of the transfer schedule. To plan, its sizes are those at full context; to simulate other passes, the
-/// current.
+/// current ones.
 struct PlanItem {
     PlanTag tag = PlanTag::Weights;
-    std::size_t bytes = 0;           // 0: KV that does not exist yet
+    std::size_t bytes = 0;           // size of the item; 0: KV that does not exist yet
     std::size_t unit_bytes = 0;      // the first n units of an item are resident. Of weights: `bytes` (all or nothing);
                                      // of KV: a KV chunk. The last unit of an item may be shorter
     std::size_t transfer_bytes = 0;  // most bytes of one copy: copies end at multiples of this, and also between units
                                      // if the ring would not hold four copies of that size
     std::size_t read_bytes = 0;      // bytes that a pass reads, at the end of the item (sliding window); 0: all
-    double compute_seconds = 0.0;    // of one pass, with the item on the device
-    double host_bytes = 0.0;  // that computing reads from host memory, beside copies (on a CPU device: the item itself)
+    double compute_seconds = 0.0;    // time to compute the item in a pass, if it is on the device
+    double host_bytes = 0.0;  // read from host memory by computing, beside copies (on a CPU device: the item itself)
 };
 
 struct ResidencyRequest {
-    std::vector<PlanItem> schedule;       // in reading order
-    std::size_t budget_bytes = 0;         // of the device; largest size_t: no limit, everything is resident
+    std::vector<PlanItem> schedule;       // items in reading order
+    std::size_t budget_bytes = 0;         // budget of the device; largest size_t: no limit, everything is resident
     std::size_t fixed_bytes = 0;          // part of the budget needed in any case: activations, scratch, workspace,
                                           // draft models
     std::size_t streaming_bytes = 0;      // part of the budget needed if any item streams, without the ring
@@ -42,10 +42,10 @@ struct ResidencyRequest {
     std::size_t least_ring_bytes = 0;     // what must fit into the ring at once (two items; a layer, for prompts)
     std::size_t least_kv_ring_bytes = 0;  // what must fit in addition, if both KV and weights stream
     double link_bytes_per_second = 0.0;
-    double memory_bytes_per_second = 0.0;     // of host memory, which copies and computing share; 0: no limit
+    double memory_bytes_per_second = 0.0;     // rate of host memory, shared by copies and computing; 0: no limit
     double host_bytes_per_copied_byte = 1.0;  // > 1 on a CPU device: its ring is host memory, read and written
     bool weights_stay = false;                // only KV may stream
-    double fixed_seconds = 0.0;               // of a pass outside the schedule: sampling, drafting that nothing hides
+    double fixed_seconds = 0.0;               // time of a pass outside the schedule: sampling, drafting without overlap
 };
 
 enum class Regime : std::uint8_t { AllFits, KvStreams, WeightsStream, BothStream };
@@ -54,20 +54,20 @@ enum class Regime : std::uint8_t { AllFits, KvStreams, WeightsStream, BothStream
 
 struct ResidencyPlan {
     Regime regime = Regime::AllFits;
-    std::vector<std::size_t> resident_bytes;  // of each item, from its beginning: a multiple of its unit, or all
-    std::size_t ring_bytes = 0;               // 0 if nothing streams
+    std::vector<std::size_t> resident_bytes;  // bytes of each item, from its beginning: a multiple of its unit, or all
+    std::size_t ring_bytes = 0;               // size of the ring; 0 if nothing streams
     std::size_t device_bytes = 0;             // needed on the device in total; at most the budget
     std::size_t resident_weights_bytes = 0;   // part of device_bytes
     std::size_t resident_kv_bytes = 0;        // part of device_bytes, at full context
-    std::size_t streamed_weights_bytes = 0;   // per pass
-    std::size_t streamed_kv_bytes = 0;        // per pass, at full context
-    double pass_seconds = 0.0;                // in steady state, by simulate_passes()
-    double link_busy_fraction = 0.0;          // of pass_seconds, in [0, 1]
+    std::size_t streamed_weights_bytes = 0;   // copied per pass
+    std::size_t streamed_kv_bytes = 0;        // copied per pass, at full context
+    double pass_seconds = 0.0;                // a pass in steady state, by simulate_passes()
+    double link_busy_fraction = 0.0;          // part of pass_seconds in which the link copies, 0 to 1
 };
 
-/// Returns the plan with the shortest pass, as residency_plan.cpp judges it. Throws OutOfBudget if the budget does not
-/// hold what is needed in any case, or a given ring does not hold what must be in it at once; the message names these
-/// needs and the remedy. Takes a few milliseconds for tens of thousands of items.
+/// Returns the plan with the shortest pass, as residency_plan.cpp judges it. Throws OutOfBudget if the budget is less
+/// than least_budget_bytes(), or a given ring does not hold what must be in it at once; the message names these needs
+/// and the remedy. Takes a few milliseconds for tens of thousands of items.
 [[nodiscard]] ResidencyPlan plan_residency(const ResidencyRequest& request);
 
 /// Returns the smallest budget, in bytes, for which plan_residency() finds a plan.
@@ -84,7 +84,8 @@ struct SimulatedPass {
 [[nodiscard]] SimulatedPass simulate_passes(const ResidencyRequest& request,
                                             const std::vector<std::size_t>& resident_bytes, std::size_t ring_bytes);
 
-/// One of several devices that compute a pass in turns, each its own items. The members are as the parameters above.
+/// One of several devices that compute a pass in turns, each its own items: the parameters of simulate_passes() for
+/// that device, which the caller keeps alive.
 struct SimulatedDevice {
     const ResidencyRequest* request = nullptr;
     const std::vector<std::size_t>* resident_bytes = nullptr;

@@ -12,7 +12,7 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kSegmentBytes = 32U << 20;  // of mimalloc 2, which crashes on an arena not aligned to it
+constexpr std::size_t kSegmentBytes = 32U << 20;  // segment of mimalloc 2, which crashes on an arena not aligned to it
 constexpr std::size_t kBlockAlignment = 64;
 
 struct Range {

@@ -31,7 +31,7 @@ public:
     struct Block {
         std::byte* data = nullptr;  // 64-byte aligned, pages present; nullptr if the range is full, or if there is none
                                     // (no address space, thread or mimalloc arena left)
-        PageLock page_lock = PageLock::Pageable;  // Locked if all its pages are locked
+        PageLock page_lock = PageLock::Pageable;  // Locked if all pages of the block are locked
     };
     /// Returns a buffer of `bytes`, which the caller must pass to free() or leave to the destructor. Thread-safe, as is
     /// free().

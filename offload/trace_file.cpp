@@ -20,11 +20,12 @@ namespace slipstream {
 
 namespace {
 
-// Spans in memory: a pass of a model of 100 layers has about 1500, and the writing thread wakes up at half of it.
+// Most spans in memory: a pass of a model of 100 layers has about 1500, and the writing thread wakes up when the buffer
+// is half full.
 constexpr std::size_t kBufferSpans = std::size_t{1} << 16;
-// How long a span stays in memory at most: what a killed program loses of its trace.
+// Longest time that a span stays in memory, which is what a killed program loses of its trace.
 constexpr auto kFlushEvery = std::chrono::milliseconds(250);
-constexpr std::size_t kMostTrackName = 200;  // bytes: an event must fit into a page
+constexpr std::size_t kMostTrackName = 200;  // most bytes of a name: an event must fit into a page
 
 char* append(char* to, std::string_view text) {
     return std::copy(text.begin(), text.end(), to);
@@ -34,7 +35,7 @@ char* append(char* to, std::int64_t value) {
     return std::to_chars(to, to + 24, value).ptr;
 }
 
-// Microseconds with three decimals, as the format has them.
+// Appends `time` in microseconds with three decimals, as the format requires, and returns the end of the text.
 char* append_time(char* to, std::chrono::nanoseconds time) {
     const std::int64_t nanoseconds = std::max<std::int64_t>(time.count(), 0);
     to = append(to, nanoseconds / 1000);
@@ -46,7 +47,8 @@ char* append_time(char* to, std::chrono::nanoseconds time) {
     return to;
 }
 
-// Names come from devices; whatever JSON would escape is replaced.
+// Returns the name of a track, cut to kMostTrackName bytes, with '?' for each character that JSON would escape: names
+// come from devices.
 std::string plain_name(std::string_view name) {
     std::string plain(name.substr(0, kMostTrackName));
     for (char& c : plain)
@@ -138,7 +140,7 @@ std::optional<std::string> TraceFile::take_note() {
     return fmt::format("the trace {} has gaps: the disk is slower than spans come", path_.string());
 }
 
-// The writing thread.
+// The function of the writing thread: writes new tracks and spans until complete() was called.
 void TraceFile::run() {
     for (bool last = false; !last;) {
         std::vector<std::string> tracks;
@@ -184,7 +186,7 @@ void TraceFile::write_span(const TraceSpan& span) {
 
 // Adds an event to the page, or begins a new page with it.
 void TraceFile::write_event(std::string_view event) {
-    const std::size_t bytes = event.size() + 2;  // with the separator
+    const std::size_t bytes = event.size() + 2;  // the event with its separator
     CHECK(bytes <= kPageBytes, "a trace event of {} bytes", bytes);
     if (in_page_ + bytes > kPageBytes) write_page();
     if (failed_ || stopped_) return;
@@ -211,7 +213,8 @@ void TraceFile::write_page() {
         if (n <= 0) {
             failed_ = true;
             const int error = n < 0 ? errno : ENOSPC;
-            static_cast<void>(::ftruncate(file_.get(), static_cast<off_t>(written_bytes_)));  // no half event stays
+            // Cuts off a page written in part.
+            static_cast<void>(::ftruncate(file_.get(), static_cast<off_t>(written_bytes_)));
             stop_recording(std::strerror(error));
             return;
         }

@@ -41,7 +41,7 @@ class TraceFile {
 public:
     using Clock = std::chrono::steady_clock;
 
-    /// Size limit of a trace; a longer run is recorded up to there.
+    /// Most bytes of a trace; of a longer run only the beginning is recorded.
     static constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
 
     /// Opens the file, or makes it; what it holds stays until begin(). Throws IoError if it cannot be written, or if it
@@ -66,7 +66,8 @@ public:
     [[nodiscard]] std::optional<std::string> take_note();
 
 private:
-    static constexpr std::size_t kPageBytes = 4096;  // of each write: the system copies one page whole or not at all
+    // Bytes of each write: the system copies one page whole or not at all.
+    static constexpr std::size_t kPageBytes = 4096;
 
     void run();
     void write_span(const TraceSpan& span);
@@ -81,7 +82,7 @@ private:
     bool is_new_ = false;  // the constructor made the file
     std::mutex mutex_;     // guards what follows, up to the members of the writing thread
     std::condition_variable wake_;
-    std::vector<TraceSpan> spans_;         // that the writing thread has not taken yet
+    std::vector<TraceSpan> spans_;         // spans that the writing thread has not taken yet
     std::vector<std::string> new_tracks_;  // names of tracks that the writing thread has not taken yet, by number
     std::uint32_t n_tracks_ = 0;           // the number of the latest track
     std::uint64_t n_lost_ = 0;
@@ -89,8 +90,8 @@ private:
     bool completing_ = false;
     std::optional<std::string> note_;
     bool loss_noted_ = false;
-    // Used by the writing thread, and by begin() and complete() while it does not run.
-    std::vector<TraceSpan> taken_;
+    // The members from here on are used by the writing thread, and by begin() and complete() while it does not run.
+    std::vector<TraceSpan> taken_;  // spans that the writing thread took from spans_
     std::array<char, kPageBytes> page_;
     std::size_t in_page_ = 0;
     std::uint64_t written_bytes_ = 0;

@@ -15,19 +15,19 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kAlignBytes = 64;  // of slots
+constexpr std::size_t kAlignBytes = 64;  // alignment of slots, in bytes
 
 }  // namespace
 
 struct TransferRing::Slot {
     std::size_t offset = 0;
-    std::size_t bytes = 0;  // rounded up by slot_bytes()
+    std::size_t bytes = 0;  // bytes that the item takes, rounded up by slot_bytes()
     std::unique_ptr<Event> copied;
     std::unique_ptr<Event> released;
     std::uint64_t copied_use = 0;
     std::uint64_t released_use = 0;
-    const Stream* released_on = nullptr;  // null: the host has waited for the release
-    CopyTimes times{};                    // only if the ring is timed
+    const Stream* released_on = nullptr;  // stream of the release; null: the host has waited for it
+    CopyTimes times{};                    // times of the copy, only if the ring is timed
 };
 
 TransferRing::TransferRing(Device& device, std::span<std::byte> region, Stream& copies, std::int64_t max_items)

@@ -11,9 +11,10 @@ namespace slipstream {
 
 using CodeValues = std::array<std::int8_t, 16>;  // [code]
 
-/// IQ4_NL and IQ4_XS (ggml: kvalues_iq4nl).
+/// The value that each 4-bit code of IQ4_NL and IQ4_XS stands for, before the scale is applied (ggml: kvalues_iq4nl).
 inline constexpr CodeValues kIq4Values{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-/// MXFP4: twice the numbers of the 4-bit float E2M1, which end in .5; the scale is half of what its exponent says.
+/// The value that each 4-bit code of MXFP4 stands for: the float E2M1 times 2, since 0.5 and 1.5 are no integers. So
+/// the scale is half of what its exponent says (mxfp4_scale_bits()).
 inline constexpr CodeValues kMxfp4Values{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 /// Whether codes of `type` are places in a table; code_values() is for these types only.

@@ -8,7 +8,8 @@ namespace slipstream {
 
 namespace {
 
-// In the order of DType. The bytes of a quantisation block are the sum of the fields of ggml's struct for it.
+// Name, elements and bytes of the quantisation block of each type, in the order of DType. The bytes are the sum of the
+// fields of ggml's struct for the block.
 constexpr std::array<DTypeInfo, kDTypeCount> kInfo{{
     {"F32", 1, 4},
     {"F16", 1, 2},

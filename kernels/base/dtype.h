@@ -8,8 +8,8 @@
 
 namespace slipstream {
 
-/// Layouts of the quantisation blocks are those of ggml (ggml/src/ggml-common.h); kernels/cpu/matmul/dequantize.cpp
-/// decodes each of them.
+/// The element type of a tensor. Quantisation blocks have the layouts of ggml (ggml/src/ggml-common.h);
+/// kernels/cpu/matmul/dequantize.cpp decodes each of them.
 enum class DType : std::uint8_t {
     F32,
     F16,

@@ -62,13 +62,14 @@ private:
         std::int64_t n_items = 0;
         std::int64_t piece = 1;
     };
-    // state_ is job number << 16 | open << 15 | number of workers inside. It is one word, so that a worker either
-    // enters before the caller closes the job, and is counted, or not at all.
+    // Fields of state_: job number in bits 16 to 31, whether the job is open in bit 15, number of workers inside in
+    // bits 0 to 14. They are one word, so that a worker either enters before the caller closes the job, and is counted,
+    // or does not enter.
     static constexpr std::uint32_t kOpen = 1U << 15;
     static constexpr std::uint32_t kInside = kOpen - 1;
     static constexpr std::uint32_t kNextJob = 1U << 16;
 
-    Job job_;  // written only while no worker is inside
+    Job job_;  // the latest job; written only while no worker is inside
     alignas(64) std::atomic<std::int64_t> next_{0};
     alignas(64) std::atomic<std::uint32_t> state_{0};
     std::atomic<bool> stop_{false};

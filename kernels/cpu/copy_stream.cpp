@@ -1,18 +1,18 @@
-// Asynchronous copies of a CPU device: a thread that takes tasks from a fixed queue in order.
+// Asynchronous copies of a CPU device: a thread takes tasks from a queue of fixed size, in order.
 //
-// A copy moves its bytes as soon as its turn on the link begins, in one go, and then waits until the turn is over:
-// nobody may look at the target before the event behind the copy, so when within the turn the bytes move does not show,
-// and early is best: memory's share of the time is hidden in the link's, and a thread that is kept from its core for a
-// while has the rest of the turn to catch up. (Rejected: moving them piece by piece along the turn; each piece is a
-// wake-up more, and the last of them, the one that counts, comes late when its wake-up does.)
+// The thread copies all bytes of a copy as soon as its turn on the link begins, and then waits until the turn is over.
+// No code may read the target before the event recorded after the copy, so it does not matter when within the turn the
+// bytes move. Early is best: the time that memory takes is hidden in the time of the link, and a thread that loses its
+// core for a while has the rest of the turn to catch up. (Rejected: copying in several steps along the turn. Each step
+// needs one more wake-up, and if the last wake-up is late, so is the copy.)
 //
-// After a failure copies are skipped and events carry it on, until synchronize() has told it. A wait for another
-// stream's use that carries a failure takes it over: what this stream would copy is not there.
+// After a failure, copies are skipped and events carry the failure, until synchronize() has thrown it. If a stream
+// waits for another stream's use that carries a failure, it takes over the failure: the bytes to copy are missing.
 //
-// Every wait for this thread ends, since each of its copies does: with its turn on the link, as a failure once it has
-// stood still for as long as the deadline says, and early where the program is asked to stop. The thread counts that
-// time itself, so that copies of several devices that stand still together fail together, whoever waits for which; and
-// in slices, so that a program that was stopped for an hour (Ctrl-Z) has not waited.
+// Every wait for this thread ends, since each of its copies ends: with its turn on the link; as a failure once it has
+// stalled for CpuFaults::stall_after; or early if the program is asked to stop. The thread itself counts the time of a
+// stall, so that copies of several devices that stall together fail together, in whatever order they are waited for. It
+// counts in slices, so that the time for which the program was suspended (Ctrl-Z) does not count.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -34,16 +34,17 @@ namespace slipstream::cpu {
 
 namespace {
 
-// A card's copy engine needs no core. Its stand-in needs a share of one (0.3 at 2 GiB/s, measured), and falls behind
-// the link where more threads than cores ask for theirs, so it asks to be served before them. Whoever may not ask
-// (RLIMIT_NICE) is served as the others are; on a machine that is not overloaded that is enough.
+// Asks the scheduler to prefer the calling thread. The copy engine of a GPU needs no core, but the thread that emulates
+// it needs a share of one (0.3 at 2 GiB/s, measured). Without priority it falls behind the link if there are more busy
+// threads than cores. If the system refuses the priority (RLIMIT_NICE), the thread runs without it, which is enough on
+// a machine that is not overloaded.
 void ask_for_a_core_first() {
     constexpr int kNice = -15;
-    static_cast<void>(::setpriority(PRIO_PROCESS, 0, kNice));  // on Linux: of the calling thread
+    static_cast<void>(::setpriority(PRIO_PROCESS, 0, kNice));  // on Linux it applies to the calling thread only
 }
 
-constexpr int kStallSlices = 10;                             // of the deadline of a copy that stands still
-constexpr auto kStopSlice = std::chrono::milliseconds(100);  // until a wish to stop is heard
+constexpr int kStallSlices = 10;                             // slices in which the stall of a copy is counted
+constexpr auto kStopSlice = std::chrono::milliseconds(100);  // longest time until a waiting copy notices a stop request
 
 class CopyStream final : public Stream {
 public:
@@ -186,16 +187,16 @@ private:
     }
 
     const CopyStreamSettings settings_;
-    Clock::time_point waited_until_{};  // the thread's own: when the uses waited for so far were done
+    Clock::time_point waited_until_{};  // latest completion of the uses that were waited for; only thread_ uses it
     std::mutex mutex_;
     std::condition_variable work_, room_, drained_, hurried_;
     std::array<Task, 1024> queue_;
     std::size_t head_ = 0;  // tasks taken so far
     std::size_t tail_ = 0;  // tasks pushed so far
     bool idle_ = false;     // the thread is between tasks
-    bool hurry_ = false;    // the stream ends: nothing is waited for any more
+    bool hurry_ = false;    // the destructor runs: turns and stalls are not waited for any more
     std::string failure_;   // empty: none
-    std::thread thread_;    // last: starts when all above is made
+    std::thread thread_;    // declared last: it starts when all other members exist
 };
 
 }  // namespace

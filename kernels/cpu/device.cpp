@@ -1,4 +1,4 @@
-// CpuDevice: which form the machine runs, and host memory under a budget.
+// CpuDevice: which kernel variant the machine runs, and host memory under a budget.
 #include <sys/mman.h>
 #include <time.h>
 
@@ -22,16 +22,21 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kAlignBytes = 64;          // a cache line, and an AVX-512 register
-constexpr std::size_t kMapFromBytes = 1U << 20;  // from here on whole mappings: zero pages until touched
+constexpr std::size_t kAlignBytes = 64;  // bytes of a cache line, and of an AVX-512 register
+// Allocations of at least this many bytes are mappings, without memory until touched.
+constexpr std::size_t kMapFromBytes = 1U << 20;
 constexpr std::size_t kHugePageBytes = 2U << 20;
 
-// Where memory is fragmented the kernel tidies up before it hands out a huge page: 3 s a GB were measured on a busy
-// machine, against 0.4 with small pages. Weights are touched whole anyway, so the first of them tell.
+// Bytes at the start of an allocation of weights that are touched to measure how fast the system gives huge pages: if
+// memory is fragmented it compacts memory first (3 s per GB were measured on a busy machine, 0.4 s with small pages).
+// The probe costs nothing more, since all weights are touched later in any case.
 constexpr std::size_t kProbeBytes = 16 * kHugePageBytes;
-constexpr double kMaxProbeSeconds = 16 * 0.4e-3;  // twice what clearing 2 MiB takes: 0.2 s a GB
+// Most CPU time of the probe, in seconds; if it takes longer, the rest of the weights gets small pages. For each huge
+// page it allows twice the time to clear 2 MiB: 0.2 s per GB.
+constexpr double kMaxProbeSeconds = 16 * 0.4e-3;
 
-// Seconds of this thread's CPU time, the system's share included, until every page of [data, data + bytes) is there.
+// Touches every page of [data, data + bytes), so that the system provides it. Returns the CPU time in seconds that this
+// took the calling thread, time inside the system included.
 double touch_seconds(std::byte* data, std::size_t bytes) {
     constexpr std::size_t kPageBytes = 4096;
     const auto now = [] {
@@ -75,7 +80,7 @@ std::string_view cpu_form_name(CpuForm form) {
 bool cpu_has_form(CpuForm form) {
     if (form == CpuForm::Scalar) return true;
 #if defined(__x86_64__)
-    // Every CPU with AVX2 has F16C; clang 14 cannot ask for it.
+    // F16C is not tested: clang 14 cannot ask for it, and every CPU with AVX2 has it.
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (form == CpuForm::Avx2) return avx2;
     const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -120,11 +125,11 @@ Buffer CpuDevice::allocate(std::size_t bytes, MemoryTag tag, std::string_view wh
     const bool map = bytes >= kMapFromBytes;
     const bool refused = faults_ != nullptr && fault_is_due(faults_->allocations_until_failure);
     if (refused) {
-        // data stays null, as where the system has none
+        // data stays null, as if the system had no memory
     } else if (map) {
         data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (data == MAP_FAILED) data = nullptr;
-        // Advice: without huge pages everything works, a little slower.
+        // The result is ignored, since this is only advice: without huge pages everything works, a little slower.
         if (data != nullptr && bytes >= 2 * kHugePageBytes && huge_pages_come_quickly_)
             ::madvise(data, bytes, MADV_HUGEPAGE);
         if (data != nullptr && tag == MemoryTag::Weights && bytes > kProbeBytes && huge_pages_come_quickly_) {
@@ -148,7 +153,7 @@ std::size_t CpuDevice::scratch_bytes(const CpuScratch& scratch) const {
 
 void CpuDevice::reserve_scratch(const CpuScratch& scratch) {
     if (scratch.thread_bytes > thread_scratch_bytes_) {
-        thread_scratch_ = Buffer();  // first, so that the budget need not hold both
+        thread_scratch_ = Buffer();  // freed first, so that the budget need not hold both
         thread_scratch_bytes_ = 0;
         thread_scratch_ =
             allocate(scratch_bytes({.thread_bytes = scratch.thread_bytes}), MemoryTag::Workspace, "kernel scratch");

@@ -1,6 +1,6 @@
 // The small ops on the CPU. A row function is written once in plain float arithmetic, without fused operations, and
-// compiled for each form by a wrapper with target attributes into which it is inlined: the same bits in every form,
-// vectorised by the compiler. Sums go over 16 lanes (element i to lane i mod 16), then a fixed tree.
+// compiled for each kernel variant by a wrapper with target attributes into which it is inlined: the same bits in every
+// variant, vectorised by the compiler. Sums go over 16 lanes (element i to lane i mod 16), then a fixed tree.
 #include "kernels/cpu/elementwise.h"
 
 #include <algorithm>
@@ -20,7 +20,8 @@ ThreadPool& pool_of(ExecRef exec) {
     return static_cast<CpuDevice&>(exec.device).pool();
 }
 
-// Rows a piece so that a piece is a few microseconds of work: estimated at 8 elements a nanosecond.
+// Returns the rows that a thread takes at a time, so that they are a few microseconds of work: estimated at 8 elements
+// per nanosecond.
 std::int64_t rows_per_piece(std::int64_t cols) {
     return std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, cols));
 }
@@ -33,7 +34,8 @@ std::int64_t rows_per_piece(std::int64_t cols) {
     return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-// x, y: [d]; may be the same row. weight: [d], or null: all weights are 1.
+// Writes the RMS norm of row `x`, [d], to `y`, [d], which may be the same row. `weight`: [d], or null: all weights are
+// 1.
 [[gnu::always_inline]] inline void rms_norm_row(const float* x, const float* weight, float* y, std::int64_t d,
                                                 float eps) {
     float lanes[16] = {};
@@ -55,18 +57,20 @@ std::int64_t rows_per_piece(std::int64_t cols) {
         rms_norm_row(float_row(args.x, row), weight, float_row(args.y, row), args.x.cols(), args.eps);
 }
 
-// -88 is where exp_float() ends. Silu is cut off there: the quotient is 0 up to float's smallest numbers.
+// Returns v / (1 + exp(-v)). -v is limited to 88, the largest argument of exp_float(); below v = -88 the result is v /
+// 1.7e38.
 [[gnu::always_inline]] inline float silu(float v) {
     const float negative = -v > 88.0F ? 88.0F : -v;
     return v / (1.0F + exp_float(negative));
 }
 
-// v / (1 + exp(-2 u)). Below -10 the result is that of -10, -1.2e-37: there 2 u is -87.4, so exp_float() is never asked
-// for more than exp(88). Above, v^3 may be infinite: the exponential is then 0 and the result v. The relative error is
-// at most (4 |2 u| + 8) 2^-24 (tested): that of 2 u, rounded four times, and of a quotient.
+// Returns v / 2 * (1 + tanh(u)), u = sqrt(2 / pi) * (v + 0.044715 v^3), as v / (1 + exp(-2 u)). Below v = -10 the
+// result is that of -10, -1.2e-37: there 2 u is -87.4, so the argument of exp_float() never exceeds 88. For large v,
+// v^3 may be infinite: the exponential is then 0 and the result v. The relative error is at most (4 |2 u| + 8) 2^-24
+// (tested): that of 2 u, rounded four times, and of a quotient.
 [[gnu::always_inline]] inline float gelu_tanh(float gate) {
-    constexpr float kFirst = 1.59576912F;    // 2 sqrt(2 / pi)
-    constexpr float kThird = 0.0713548163F;  // 2 sqrt(2 / pi) * 0.044715
+    constexpr float kFirst = 1.59576912F;    // GeluTanh: factor of v in 2 u, 2 sqrt(2 / pi)
+    constexpr float kThird = 0.0713548163F;  // GeluTanh: factor of v^3 in 2 u, 2 sqrt(2 / pi) * 0.044715
     const float v = gate < -10.0F ? -10.0F : gate;
     return v / (1.0F + exp_float(-v * (kThird * (v * v) + kFirst)));
 }
@@ -104,7 +108,7 @@ template <GatedActivation kKind>
     }
 }
 
-// Rows are cut into ranges of columns, since there may be a single row of a whole vocabulary.
+// Columns that a thread takes at a time: rows are divided, since there may be a single row of a whole vocabulary.
 constexpr std::int64_t kSoftcapCols = 8192;
 
 [[gnu::always_inline]] inline void softcap_ranges(const SoftcapArgs& args, std::int64_t begin, std::int64_t end) {
@@ -190,7 +194,7 @@ void rope_row(const RopeTableArgs& args, std::int64_t t, float* row) {
 void rope(ExecRef exec, const RopeArgs& args) {
     const std::int64_t half = args.cos_sin.cols() / 2;
     const std::int64_t n_heads = args.x.cols() / args.head_dim;
-    // Distance of a pair's two elements, and of consecutive pairs.
+    // Elements from the first to the second of a pair (apart), and from one pair to the next (step).
     const std::int64_t apart = args.layout == RopeLayout::Half ? half : 1;
     const std::int64_t step = args.layout == RopeLayout::Half ? 1 : 2;
     pool_of(exec).run(args.x.rows(), rows_per_piece(args.x.cols()), [&](std::int64_t begin, std::int64_t end, int) {

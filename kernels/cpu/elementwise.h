@@ -19,7 +19,8 @@ void softcap_scalar(ExecRef exec, const SoftcapArgs& args);
 void softcap_avx2(ExecRef exec, const SoftcapArgs& args);
 void softcap_avx512(ExecRef exec, const SoftcapArgs& args);
 
-// One version for all kernel variants, since these ops are limited by memory bandwidth or rarely run.
+// This op and the next three have one version for all kernel variants, since they are limited by memory bandwidth or
+// rarely run.
 void rope_table(ExecRef exec, const RopeTableArgs& args);
 void rope(ExecRef exec, const RopeArgs& args);
 void add(ExecRef exec, const AddArgs& args);

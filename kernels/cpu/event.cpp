@@ -15,12 +15,12 @@ void CpuEvent::complete(std::uint64_t use, const std::string& failure) {
         has_failures_.store(true, std::memory_order_relaxed);
     }
     completed_at_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-    completed_.store(use, std::memory_order_release);  // publishes what stands above
-    done_.notify_all();                                // under the lock: who was waiting may drop the event
+    completed_.store(use, std::memory_order_release);  // publishes has_failures_ and completed_at_
+    done_.notify_all();  // under the lock, since a waiting thread may then destroy the event
 }
 
 void CpuEvent::block_until(std::uint64_t use) const {
-    std::unique_lock lock(mutex_);  // always: whoever completed it has let go of the event then
+    std::unique_lock lock(mutex_);  // locked in any case, so that complete() no longer uses the event afterwards
     done_.wait(lock, [&] { return completed() >= use; });
 }
 

@@ -20,8 +20,8 @@ struct ExpParts {
     float less_one;  // exp(r) - 1, r = x - n ln 2, |r| <= ln 2 / 2
     float scale;     // 2^n
 };
-/// Method: the Taylor series of exp(r) to degree 7 leaves a remainder of r^8 / 8! < 6e-9. `x` must be in [-87, 88] or
-/// NaN (not checked).
+/// Returns exp(x) in two parts. Method: the Taylor series of exp(r) to degree 7 leaves a remainder of r^8 / 8! < 6e-9.
+/// `x` must be in [-87, 88] or NaN (not checked).
 [[gnu::always_inline]] inline ExpParts exp_parts(float x) {
     const float shifted = x * kExpLog2e + kExpRound;
     const float n = shifted - kExpRound;

@@ -48,7 +48,7 @@ LinkFigures LinkClock::figures() const {
     const double now = seconds_since_start(Clock::now());
     double busy = busy_seconds_;
     if (throttled()) {
-        busy -= std::max(0.0, free_from_ - now);  // turns to come leave no gap between them
+        busy -= std::max(0.0, free_from_ - now);  // turns that are not over yet follow one another without gaps
     } else if (n_copying_ > 0) {
         busy += now - busy_since_;
     }

@@ -21,8 +21,8 @@ class LinkClock {
 public:
     using Clock = std::chrono::steady_clock;
     struct Turn {                 // the time for which a copy occupies the link
-        Clock::time_point begin;  // the copy may start
-        Clock::time_point end;    // the copy may be done
+        Clock::time_point begin;  // time from which the copy may start
+        Clock::time_point end;    // time from which the copy may be done
     };
 
     /// `bytes_per_second` is the rate of the link; 0: the link is not throttled.

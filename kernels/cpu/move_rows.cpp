@@ -1,4 +1,4 @@
-// Rows between planes, one after another on the calling thread: those that move at a time are few.
+// Copies rows between planes one after another on the calling thread, since a call moves few rows.
 #include <cstring>
 
 #include "kernels/cpu/op_table.h"

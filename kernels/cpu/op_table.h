@@ -9,7 +9,7 @@ namespace slipstream::cpu {
 /// Returns the ops of a kernel variant, valid for the whole run. The machine must have its instructions.
 [[nodiscard]] const OpTable& op_table(CpuForm form);
 
-/// The op move_rows (kernels/move_rows.h), one version for all kernel variants.
+/// Copies rows between planes (the op of kernels/move_rows.h). All kernel variants use it.
 void move_rows(ExecRef exec, const MoveRowsArgs& args);
 
 }  // namespace slipstream::cpu

@@ -13,7 +13,8 @@ namespace {
 
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 
-// A row is a piece: a vocabulary is work enough.
+// Calls row(i, logits of row i) for all rows, on the threads of the pool. A thread takes one row at a time: a
+// vocabulary is enough work.
 template <typename Row>
 void for_rows(ExecRef exec, const ConstTensorView& logits, const Row& row) {
     static_cast<CpuDevice&>(exec.device).pool().run(logits.rows(), 1, [&](std::int64_t begin, std::int64_t end, int) {
@@ -21,7 +22,8 @@ void for_rows(ExecRef exec, const ConstTensorView& logits, const Row& row) {
     });
 }
 
-// NaN compares false and never wins.
+// Returns the id of the greatest logit, the lowest of equal ones; -1 if none is above -infinity. NaN is never chosen,
+// since comparisons with it are false.
 std::int32_t best_of(const float* logits, std::int64_t vocab) {
     std::int32_t best = -1;
     float greatest = kImpossible;
@@ -33,14 +35,15 @@ std::int32_t best_of(const float* logits, std::int64_t vocab) {
     return best;
 }
 
-// By insertion: few values of a row enter its best.
+// Writes the k best logits of a row, best first, to `ids` and `values`. By insertion, since few values of a row are
+// ever among its best.
 void best_k_of(const float* logits, std::int64_t vocab, std::int64_t k, std::int32_t* ids, float* values) {
     std::int64_t n = 0;
     for (std::int64_t id = 0; id < vocab; ++id) {
         const float value = logits[id] + 0.0F;
         if (!(value > (n == k ? values[k - 1] : kImpossible))) continue;
         std::int64_t at = n == k ? k - 1 : n++;
-        for (; at > 0 && values[at - 1] < value; --at) {  // of equals the lower id stays first
+        for (; at > 0 && values[at - 1] < value; --at) {  // of equal values the lower id stays first
             values[at] = values[at - 1];
             ids[at] = ids[at - 1];
         }
@@ -56,7 +59,8 @@ struct Drawn {
     float score = kImpossible;
 };
 
-// Logarithms are taken of those alone that an upper bound of the noise lets win; sums of floats are monotone.
+// Returns the token that logit_gumbel() draws from a row, and its score. A logarithm is computed only if an upper bound
+// of the noise lets the token win; this is exact, since rounding of float sums is monotone.
 Drawn draw_of(const float* logits, std::int64_t vocab, std::int64_t position, const LogitGumbelArgs& args) {
     Drawn best;
     const std::int32_t greatest_id = best_of(logits, vocab);
@@ -103,7 +107,7 @@ void logit_gumbel(ExecRef exec, const LogitGumbelArgs& args) {
     });
 }
 
-// The reference: in double.
+// Computes the sums in double, as a reference for other devices.
 void logit_sum(ExecRef exec, const LogitSumArgs& args) {
     for_rows(exec, args.logits, [&](std::int64_t i, const float* logits) {
         const float greatest = args.greatest[i * args.greatest_stride];

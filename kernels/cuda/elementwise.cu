@@ -156,7 +156,8 @@ __global__ void __launch_bounds__(kThreads) turn_pairs(const RopeLaunch a) {
     }
 }
 
-// Returns v / (1 + exp(-v)). exp is capped where the quotient is 0 up to the smallest numbers of float.
+// Returns v / (1 + exp(-v)). -v is limited to 88, so that exp does not overflow; below v = -88 the result is v /
+// 1.7e38.
 __device__ __forceinline__ float silu(float v) {
     const float negative = -v > 88.0F ? 88.0F : -v;
     return v / (1.0F + gpu::exp_approx(negative));
@@ -165,8 +166,8 @@ __device__ __forceinline__ float silu(float v) {
 // Returns v / 2 * (1 + tanh(u)), u = sqrt(2 / pi) * (v + 0.044715 v^3), as v / (1 + exp(-2 u)). Below -10 the result is
 // that of -10, -1.2e-37. Above, v^3 may be infinite: the exponential is then 0 and the result v.
 __device__ __forceinline__ float gelu_tanh(float gate) {
-    constexpr float kFirst = 1.59576912F;    // 2 sqrt(2 / pi)
-    constexpr float kThird = 0.0713548163F;  // 2 sqrt(2 / pi) * 0.044715
+    constexpr float kFirst = 1.59576912F;    // GeluTanh: factor of v in 2 u, 2 sqrt(2 / pi)
+    constexpr float kThird = 0.0713548163F;  // GeluTanh: factor of v^3 in 2 u, 2 sqrt(2 / pi) * 0.044715
     const float v = gate < -10.0F ? -10.0F : gate;
     return v / (1.0F + gpu::exp_approx(-v * (kThird * (v * v) + kFirst)));
 }
@@ -196,13 +197,13 @@ __global__ void __launch_bounds__(kThreads) gate_rows(const GatedActivationLaunc
     }
 }
 
-// Like gate_rows, and lays the output out for matmuls: a warp has 32 elements of 8 rows. Grid: (blocks of 32 elements /
-// 8, tiles of 8 rows).
+// Computes y = kind(gate) * up like gate_rows(), and lays y out for matmuls: a warp has 32 elements of 8 rows. Grid:
+// (blocks of 32 elements / 8, tiles of 8 rows).
 template <GateKind kKind>
 __global__ void __launch_bounds__(kThreads) gate_and_prepare(const GatedActivationLaunch a, const bool wide) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int64_t block = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
-    if (block >= a.prepare.n_blocks) return;  // whole warps; no barrier follows
+    if (block >= a.prepare.n_blocks) return;  // whole warps return, and no barrier follows
     const int64_t row = int64_t{blockIdx.y} * 8 + lane / 4;
     const bool there = row < a.n_rows;
     float v[kLaneValues] = {};

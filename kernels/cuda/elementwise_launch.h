@@ -25,7 +25,7 @@ struct RmsNormLaunch {
     std::int64_t sum_stride = 0;
     ActivationDestination prepare{};  // copy of y for matmuls; not together with `add`
 };
-/// Enqueues the kernel of `launch` on `stream`. The caller must check the status of the launch, as for all of these.
+/// Enqueues the kernel of `launch` on `stream`. The caller of a launch function must check the status of the launch.
 void launch_rms_norm(const RmsNormLaunch& launch, void* stream);
 
 enum class RopePairs : std::int32_t { Interleaved, Half };
@@ -66,7 +66,7 @@ struct AddLaunch {
     std::int64_t x_stride = 0;
     float* y = nullptr;  // [n_rows, d]
     std::int64_t y_stride = 0;
-    float scale = 1.0F;             // of x
+    float scale = 1.0F;             // multiplies x
     const float* factor = nullptr;  // [1], multiplies the sum; null: 1
 };
 void launch_add(const AddLaunch& launch, void* stream);

@@ -40,7 +40,7 @@ struct RotateWriteLaunch {
     std::int64_t q_stride = 0;
     const float* cos_sin = nullptr;  // [n_tokens, n_rotated]
     std::int64_t cos_sin_stride = 0;
-    const float* q_cos_sin = nullptr;  // [n_tokens, n_rotated]: of queries
+    const float* q_cos_sin = nullptr;  // [n_tokens, n_rotated]: angles of queries
     std::int64_t q_cos_sin_stride = 0;
     const float* q_norm = nullptr;  // [head_dim]; both norms are given, or none: heads are then normed first, as
                                     // rms_norm does

@@ -170,7 +170,7 @@ private:
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) write_heads(const KvWriteLaunch a) {
     const int head = static_cast<int>(blockIdx.x * (kThreads / 32) + threadIdx.x / 32);
-    if (head >= a.row_elements / a.head_dim) return;  // whole warps; no barrier follows
+    if (head >= a.row_elements / a.head_dim) return;  // whole warps return, and no barrier follows
     const int64_t token = blockIdx.y;
     const bool values = blockIdx.z != 0;
     const float* from = (values ? a.v + token * a.v_stride : a.k + token * a.k_stride) + int64_t{head} * a.head_dim;
@@ -179,8 +179,9 @@ __global__ void __launch_bounds__(kThreads) write_heads(const KvWriteLaunch a) {
     });
 }
 
-// Like rotate_write_rows, after a norm of each head if there are weights for it: a warp has a head of queries or keys,
-// or a head of values. Grid: (heads / 4, tokens, queries / keys / values).
+// Norms the heads of q and k, if there are weights for it; then rotates q in place and k on its way to scratch, and
+// stores v. A warp has a head of queries or keys, or a head of values. Grid: (heads / 4, tokens, queries / keys /
+// values).
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) norm_rotate_write_rows(const RotateWriteLaunch a) {
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -188,7 +189,7 @@ __global__ void __launch_bounds__(kThreads) norm_rotate_write_rows(const RotateW
     const int64_t token = blockIdx.y;
     const bool queries = blockIdx.z == 0;
     const int d = a.write.head_dim;
-    if (head >= (queries ? a.n_q_heads : a.write.row_elements / d)) return;  // whole warps; no barrier follows
+    if (head >= (queries ? a.n_q_heads : a.write.row_elements / d)) return;  // whole warps return; no barrier follows
     const int64_t row = a.write.scratch_rows[token];
     if (blockIdx.z == 2) {
         const float* values = a.write.v + token * a.write.v_stride + int64_t{head} * d;
@@ -197,7 +198,7 @@ __global__ void __launch_bounds__(kThreads) norm_rotate_write_rows(const RotateW
         });
         return;
     }
-    float* in_place = a.q + token * a.q_stride + int64_t{head} * d;  // of a query
+    float* in_place = a.q + token * a.q_stride + int64_t{head} * d;  // a query's head; unused for keys
     const float* from = queries ? in_place : a.write.k + token * a.write.k_stride + int64_t{head} * d;
     const float* weight = queries ? a.q_norm : a.k_norm;
     const float factor = weight == nullptr ? 1.0F : norm_factor(from, d, a.eps);
@@ -267,7 +268,8 @@ void start_write(const KvWriteLaunch& a, void* stream) {
                 stream, a);
 }
 
-// Bytes of shared memory with which heads of `head_dim` are written.
+// Returns the bytes of shared memory of a thread block that writes heads of `head_dim` elements: for Q8
+// [warps][head_dim] floats, else none.
 template <class Kv>
 size_t head_shared_bytes(int head_dim) {
     return std::is_same_v<Kv, Q8> ? kThreads / 32 * static_cast<size_t>(head_dim) * sizeof(float) : 0;

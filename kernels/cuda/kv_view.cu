@@ -26,9 +26,10 @@ constexpr int kBlockGroups = 16;
 // Lanes of a warp that share a slot: 4, since a warp scores the 8 slots of a slot group at once.
 constexpr int kSlotLanes = 32 / kGroupSlots;
 
-// A piece of 16 bytes of a row; elements past the end of the row are 0.
+// Elements of type Kv in a piece of 16 bytes of a row.
 template <class Kv>
 constexpr int kPieceElements = 16 / static_cast<int>(sizeof(Kv));
+// A piece of 16 bytes of a row; elements past the end of the row are 0.
 template <class Kv>
 struct alignas(16) Piece {
     Kv x[kPieceElements<Kv>];
@@ -76,7 +77,8 @@ __device__ __forceinline__ void multiply(const KvScoreLaunch& a, const Kv* row, 
     }
 }
 
-// multiply() for a row of codes: a piece of 16 codes has one scale, which multiplies its products' sum.
+// Computes q . k of a lane's slot for Batch queries, like multiply(), over a row of Q8 codes: a piece of 16 codes has
+// one scale, which multiplies its products' sum. Whole warps only.
 template <int Batch>
 __device__ __forceinline__ void multiply_codes(const KvScoreLaunch& a, const int8_t* row, const gpu::Bf16* scales,
                                                gpu::SharedPtr<float> q, float (&sum)[Batch]) {
@@ -125,8 +127,8 @@ __device__ __forceinline__ float reduce_group(float score, bool mass, int slot, 
     return best + logf(sum);
 }
 
-// Grid: (blocks of kBlockGroups slot groups, kv heads, batches of query heads of one kv head). Shared memory:
-// [Batch][pitch] floats.
+// Scores slot groups (KvScoreLaunch). Grid: (blocks of kBlockGroups slot groups, kv heads, batches of query heads of
+// one kv head). Shared memory: [Batch][pitch] floats.
 template <class Kv, int Batch, bool kSoftcap>
 __global__ void __launch_bounds__(kThreads) score_groups(const KvScoreLaunch a) {
     const int d = a.head_dim;
@@ -188,7 +190,8 @@ __global__ void __launch_bounds__(kThreads) move_groups(const KvGatherLaunch a) 
     }
 }
 
-// Kernels without a softcap are compiled apart, so that they have no instruction more.
+// Launches the kernel that scores for Batch query heads at a time. Kernels without a softcap are compiled apart, so
+// that they have no instruction more.
 template <class Kv, int Batch>
 void start_score(const KvScoreLaunch& a, void* stream) {
     const int group = a.n_q_heads / a.n_kv_heads;

@@ -20,7 +20,8 @@ SLIPSTREAM_CUDA_LAUNCHES(SLIPSTREAM_DECLARE_LAUNCH)
 struct PromptProductLaunch;
 struct RankPart;
 
-/// Raised with every change of this file, of launch_list.h or of a launch header.
+/// Version of the border between program and module, which must have the same version. Raise it with every change of
+/// this file, of launch_list.h or of a launch header.
 inline constexpr std::uint32_t kModuleVersion = 7;
 inline constexpr char kModuleFile[] = "libslipstream_cuda.so";
 inline constexpr char kModuleEntry[] = "slipstream_cuda_module";
@@ -63,8 +64,8 @@ struct DeviceProperties {
 /// Kind of a stream: copy streams have priority.
 enum class QueueKind : std::int32_t { Compute, Copy };
 enum class EventKind : std::int32_t {
-    Order,   // for waits and queries; cheap
-    Timing,  // for elapsed() as well
+    Order,   // an event for waits and queries; cheap
+    Timing,  // an event for elapsed() as well
 };
 
 /// A stream of a device: where work is enqueued.
@@ -86,7 +87,8 @@ struct Module {
     Status (*try_kernel)(std::int32_t device, ErrorText* error);
     Status (*device_properties)(std::int32_t device, DeviceProperties* properties, ErrorText* error);
 
-    // Device memory, aligned to 256 bytes; the contents are undefined at first.
+    // Device memory: memory_info returns how many bytes are free and how many there are; allocate returns memory
+    // aligned to 256 bytes, whose contents are undefined at first.
     Status (*memory_info)(std::int32_t device, std::uint64_t* free_bytes, std::uint64_t* total_bytes, ErrorText* error);
     Status (*allocate)(std::int32_t device, std::size_t bytes, void** data, ErrorText* error);
     Status (*free)(std::int32_t device, void* data, ErrorText* error);
@@ -107,7 +109,7 @@ struct Module {
     Status (*make_event)(std::int32_t device, EventKind kind, void** event, ErrorText* error);
     Status (*free_event)(void* event, ErrorText* error);
     Status (*record)(Place place, void* event, ErrorText* error);
-    Status (*wait)(Place place, void* event, ErrorText* error);  // for the latest record
+    Status (*wait)(Place place, void* event, ErrorText* error);  // later work of `place` waits for the latest record
     Status (*query)(void* event, ErrorText* error);              // returns Ok if the event is done, else NotReady
     Status (*await)(void* event, ErrorText* error);              // blocks the host until the event is done
     Status (*elapsed)(void* begin, void* end, float* milliseconds, ErrorText* error);
@@ -139,10 +141,10 @@ struct Module {
     // results. Both block the host.
     Status (*free_communicator)(std::int32_t device, void* communicator, ErrorText* error);
     Status (*abort_communicator)(std::int32_t device, void* communicator, ErrorText* error);
-    // Enqueue for all ranks at once, n_floats of each rank. sum_parts: `to` of every rank becomes the sum; with more
-    // than two ranks the library chooses the order of the terms. gather_parts: `to` becomes the parts of all ranks, in
-    // the order of the ranks. Any thread may call them, one at a time; meanwhile no thread allocates or frees memory.
-    // *failed is the rank that failed; -1: not known.
+    // These enqueue for all ranks at once, n_floats floats of each rank. sum_parts: `to` of every rank becomes the sum;
+    // with more than two ranks the library chooses the order of the terms. gather_parts: `to` becomes the parts of all
+    // ranks, in the order of the ranks. Any thread may call them, one at a time; meanwhile no thread allocates or frees
+    // memory. *failed is the rank that failed; -1: not known.
     Status (*sum_parts)(std::int32_t n_ranks, const RankPart* parts, std::size_t n_floats, std::int32_t* failed,
                         ErrorText* error);
     Status (*gather_parts)(std::int32_t n_ranks, const RankPart* parts, std::size_t n_floats, std::int32_t* failed,

@@ -20,7 +20,7 @@ __host__ __device__ constexpr int q8_row_bytes(int head_dim) {
     return q8_code_bytes(head_dim) + q8_scale_bytes(head_dim);
 }
 
-/// Returns q8_within(): `value` within the numbers that a row can hold; the largest for NaN.
+/// Returns `value` limited to the numbers that a Q8 row can hold; the largest of them for NaN (q8_within()).
 __device__ __forceinline__ float q8_limited(float value) {
     constexpr float kMost = 0x1p127F;
     const float below = value < kMost ? value : kMost;
@@ -31,11 +31,12 @@ __device__ __forceinline__ uint32_t q8_scale_bits(float most) {
     constexpr float kLeast = 0x1p-119F;
     return most < kLeast ? 0 : (__builtin_bit_cast(uint32_t, most / 127.0F) + 0xffffU) >> 16;
 }
-/// Returns q8_factor() of the scale with these bits.
+/// Returns 1 / scale, or 0 if the scale is 0, for the BF16 scale with these bits (q8_factor()).
 __device__ __forceinline__ float q8_inverse(uint32_t scale_bits) {
     return scale_bits == 0 ? 0.0F : 1.0F / __builtin_bit_cast(float, scale_bits << 16);
 }
-/// Returns the bits of q8_code() of `value`, which is q8_limited().
+/// Returns value * factor rounded to the nearest integer, ties to even, as a signed byte (q8_code()). `value` must be a
+/// result of q8_limited(), `factor` of q8_inverse().
 __device__ __forceinline__ std::byte q8_code_bits(float value, float factor) {
     // Adding 1.5 * 2^23 leaves the rounded integer in the low bits of the sum.
     return static_cast<std::byte>(__builtin_bit_cast(uint32_t, value * factor + 0x1.8p23F) & 0xffU);

@@ -49,7 +49,7 @@ __device__ __forceinline__ Best best_of_block(Best best) {
 }
 constexpr size_t kSharedBytes = kWarps * (sizeof(float) + sizeof(int));
 
-// Finds the best of each range, [n, ranges]. Grid: (ranges, rows).
+// Finds the greatest logit of each range and its id; `values` and `ids`: [n, ranges]. Grid: (ranges, rows).
 __global__ void __launch_bounds__(kThreads) best_of_pieces(const LogitRows rows, float* values, int32_t* ids) {
     const float* logits = rows.logits + blockIdx.y * rows.stride;
     const int first = static_cast<int>(blockIdx.x) * kArgmaxPiece;
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) best_of_pieces(const LogitRows rows,
     ids[blockIdx.y * gridDim.x + blockIdx.x] = best.id;
 }
 
-// Finds the best of each row from those of its ranges. Grid: rows.
+// Finds the best value of each row and its id from the best of its ranges, [n, n_pieces]. Grid: rows.
 __global__ void __launch_bounds__(kThreads)
     best_of_rows(const float* values, const int32_t* ids, const int n_pieces, float* value, int32_t* id) {
     Best best;
@@ -78,8 +78,8 @@ __global__ void __launch_bounds__(kThreads)
     id[blockIdx.x] = best.id;
 }
 
-// Finds the best of each range of a row with noise; grid and results as of best_of_pieces. A thread takes groups of
-// four ids, which share a block of noise.
+// Finds the best of each range of a row with noise, [n, ranges]. Grid: (ranges, rows). A thread takes groups of four
+// ids, which share a block of noise.
 __global__ void __launch_bounds__(kThreads)
     best_noisy_of_pieces(const GumbelLaunch a, const float* greatest_of_rows, float* values, int32_t* ids) {
     const float* logits = a.rows.logits + blockIdx.y * a.rows.stride;

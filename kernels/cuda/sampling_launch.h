@@ -35,7 +35,7 @@ struct GumbelLaunch {
     std::uint64_t seed = 0;
     double temperature = 1.0;      // > 0
     std::int32_t* ids = nullptr;   // [n]; -1 if no logit of the row is above -infinity
-    float* scores = nullptr;       // [n]: the greatest sum
+    float* scores = nullptr;       // [n]: the greatest sum of each row
     std::byte* scratch = nullptr;  // gumbel_scratch_bytes(n, vocab) bytes, 16-byte aligned
 };
 /// Enqueues the kernels of `launch` on `stream`; nothing if there are no rows.
@@ -90,8 +90,8 @@ inline constexpr std::int32_t kTopKPiece = 4096;
 [[nodiscard]] constexpr std::size_t logit_sum_scratch_bytes(std::int32_t n, std::int32_t vocab) {
     return 4 * static_cast<std::size_t>(n) * static_cast<std::size_t>(sampling_pieces(vocab, kArgmaxPiece));
 }
-/// Returns bytes for k values and ids of each range, twice: selections are selected from again, alternating between two
-/// halves.
+/// Returns the bytes of TopKLaunch::scratch: k values and ids of each range of each row, twice, since the best are
+/// selected from selections again, alternating between two halves.
 [[nodiscard]] constexpr std::size_t top_k_scratch_bytes(std::int32_t n, std::int32_t vocab, std::int32_t k) {
     const auto first = static_cast<std::size_t>(k) * static_cast<std::size_t>(sampling_pieces(vocab, kTopKPiece));
     return 2 * 8 * static_cast<std::size_t>(n) * first;

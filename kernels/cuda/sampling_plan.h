@@ -14,7 +14,7 @@ namespace slipstream::cuda {
 /// for each multiprocessor of any GPU.
 inline constexpr std::int64_t kSamplingRows = 64;
 
-/// Returns the bytes of scratch that any of these ops takes for `n_rows` rows.
+/// Returns the bytes of scratch that are enough for any op of sampling.h on `n_rows` rows.
 [[nodiscard]] constexpr std::size_t sampling_scratch_bytes(std::int64_t n_rows, std::int64_t vocab) {
     const auto n = static_cast<std::int32_t>(std::min(n_rows, kSamplingRows));
     const auto cols = static_cast<std::int32_t>(vocab);
@@ -22,7 +22,7 @@ inline constexpr std::int64_t kSamplingRows = 64;
                      argmax_scratch_bytes(n, cols), logit_sum_scratch_bytes(n, cols)});
 }
 
-/// Returns the bytes that a call stages: the positions of the rows of a launch.
+/// Returns the bytes that a call of an op of sampling.h stages: the positions of the rows of a launch.
 [[nodiscard]] constexpr std::size_t sampling_staged_bytes(std::int64_t n_rows) {
     return std::min(n_rows, kSamplingRows) * sizeof(std::int64_t);
 }

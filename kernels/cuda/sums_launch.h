@@ -10,7 +10,7 @@ namespace slipstream::cuda {
 /// Arguments of one rank in a call that enqueues for all ranks.
 struct RankPart {
     Place place{};                 // the rank's device and stream
-    void* communicator = nullptr;  // the rank's own, of Module::make_communicators()
+    void* communicator = nullptr;  // the rank's communicator, from Module::make_communicators()
     const float* from = nullptr;   // [n_floats], device memory
     float* to = nullptr;  // device memory. Sum: [n_floats], may be `from`; gathering: [n_ranks, n_floats] in the order
                           // of the ranks

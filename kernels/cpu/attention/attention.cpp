@@ -1,11 +1,12 @@
-// The driver of attention on the CPU: units of work, and the fold over their chunks.
+// The driver of attention on the CPU: units of work (attention_unit.h), and the fold over their KV chunks.
 //
-// Many units: a thread takes whole units and folds each chunk as soon as it is reduced. Few units (one token, few kv
-// heads, many threads): (unit, chunk) pairs are reduced in parallel into partial states, a wave of chunks at a time,
-// which are then folded in the same order. Both ways do the same arithmetic, so the choice changes no bit.
+// If there are many units, a thread takes whole units and folds each KV chunk as soon as it is reduced. If there are
+// few (one token, few kv heads, many threads), pairs of a unit and a KV chunk are reduced in parallel into partial
+// states, a wave of KV chunks at a time, which are then folded in the same order. Both ways do the same arithmetic, so
+// the choice changes no bit.
 //
-// A part of a fold is the same with other ends: its totals start from the state that the part before left, and their
-// sums are added to where they lie in it.
+// A part of a fold differs only at its ends: its totals start from the state that the previous part left, and their
+// sums o are added in place in that state.
 #include "kernels/cpu/attention/attention.h"
 
 #include <algorithm>
@@ -21,15 +22,18 @@ namespace slipstream::cpu {
 namespace {
 
 constexpr std::int64_t kQueriesPerUnit = 64;
-constexpr std::int64_t kUnitsPerThread = 2;               // fewer units than this: chunks are dealt out as well
-constexpr std::size_t kWaveBytes = std::size_t{1} << 20;  // of partial states
+// Fewest units (a kv head and some tokens) per thread for threads to take whole units; with fewer, they take single KV
+// chunks of a unit.
+constexpr std::int64_t kUnitsPerThread = 2;
+// Most bytes of the partial states of a wave of KV chunks, unless those of one KV chunk need more.
+constexpr std::size_t kWaveBytes = std::size_t{1} << 20;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 std::int64_t tokens_per_unit(std::int64_t group) {
     return std::max<std::int64_t>(1, kQueriesPerUnit / group);
 }
 
-// States of a unit's queries with the sums behind them.
+// Returns the bytes of the states of n_queries queries, followed by the sums o of each.
 std::size_t states_bytes(std::int64_t n_queries, std::int64_t head_dim) {
     const std::size_t sums = round_up<std::size_t>(static_cast<std::size_t>(head_dim) * sizeof(float), 64);
     return round_up<std::size_t>(static_cast<std::size_t>(n_queries) * (sizeof(QueryState) + sums), 64);
@@ -84,7 +88,7 @@ private:
                 std::min(tokens_per_unit_, args_.q.rows() - first)};
     }
 
-    // Totals of a unit: fresh ones, or those of the part before.
+    // Returns the totals of a unit, placed in `memory`: fresh ones, or those of the previous part of the fold.
     QueryState* start_totals(std::byte* memory, const AttentionUnit& unit) const {
         QueryState* totals = place_states(memory, unit, d_);
         for (std::int64_t i = 0; i < unit.n_queries(); ++i) {
@@ -134,7 +138,8 @@ private:
         const std::int64_t n_chunks = last_chunk - first_chunk + 1;
         const std::size_t chunk_bytes = static_cast<std::size_t>(n_units_) * unit_states_bytes_;
         const auto wave = std::clamp<std::int64_t>(static_cast<std::int64_t>(kWaveBytes / chunk_bytes), 1, n_chunks);
-        std::byte* totals = device_.shared_scratch();  // [n_units], then the wave's partials [wave, n_units]
+        // The states of the totals, [n_units], followed by those of the wave, [wave, n_units].
+        std::byte* totals = device_.shared_scratch();
         const auto states_of = [&](std::int64_t slice, std::int64_t index) {
             return totals + static_cast<std::size_t>(slice * n_units_ + index) * unit_states_bytes_;
         };
@@ -162,7 +167,7 @@ private:
     }
 
     [[nodiscard]] std::int64_t n_queries() const { return args_.q.rows() * args_.n_q_heads; }
-    [[nodiscard]] float* state_m() const { return args_.state + n_queries() * d_; }  // behind o
+    [[nodiscard]] float* state_m() const { return args_.state + n_queries() * d_; }  // follows o
     [[nodiscard]] float* state_l() const { return state_m() + n_queries(); }
 
     CpuDevice& device_;
@@ -177,8 +182,9 @@ private:
 
 }  // namespace
 
-// What the largest pass over the longest text takes, so that a later one never allocates: run_by_chunk has fewer units
-// than kUnitsPerThread a thread, and kWaveBytes or one chunk of states behind the totals.
+// Returns what the largest pass over the longest sequence takes, so that a later pass never allocates: run_by_chunk()
+// has fewer units than kUnitsPerThread per thread, and after the totals kWaveBytes, or the states of one KV chunk if
+// they are larger.
 CpuScratch attention_scratch(const KvLayout& shape, std::int64_t n_q_heads, int n_threads) {
     const std::int64_t group = n_q_heads / shape.n_kv_heads;
     const std::size_t whole_unit = states_bytes(tokens_per_unit(group) * group, shape.head_dim);

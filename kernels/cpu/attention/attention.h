@@ -14,14 +14,14 @@ namespace slipstream::cpu {
 void attention_scalar(ExecRef exec, const AttentionArgs& args);
 void attention_avx2(ExecRef exec, const AttentionArgs& args);
 void attention_avx512(ExecRef exec, const AttentionArgs& args);
-/// Gives the same bits as attention_avx512(), but for Q8_0, of which it multiplies integers.
+/// Gives the same bits as attention_avx512(), except for Q8_0, whose codes it multiplies as integers.
 void attention_avx512_vnni(ExecRef exec, const AttentionArgs& args);
 /// Gives the same bits as attention_avx512_vnni(). Only the prefetching of KV rows differs: it suits the machines for
 /// which the kernel variant avx512_bf16 is chosen.
 void attention_avx512_bf16(ExecRef exec, const AttentionArgs& args);
 
 void kv_write_scalar(ExecRef exec, const KvWriteArgs& args);
-void kv_write_avx2(ExecRef exec, const KvWriteArgs& args);  // the bits of kv_write_scalar()
+void kv_write_avx2(ExecRef exec, const KvWriteArgs& args);  // gives the bits of kv_write_scalar()
 void kv_commit(ExecRef exec, const KvCommitArgs& args);
 
 }  // namespace slipstream::cpu

@@ -1,6 +1,7 @@
-// An attention step in AVX2. Scores: 32 slots in four registers a query, twice; dimensions in ascending order. Values:
-// blocks of 32 dimensions in four registers a query, slots in ascending order. Up to two queries share each load and
-// widening. Of Q8_0, products of 32 dimensions are summed and then scaled; values are multiplied by scaled weights.
+// An attention step in AVX2. Scores: 32 slots in four registers per query, twice; dimensions in ascending order.
+// Values: blocks of 32 dimensions in four registers per query, slots in ascending order. Up to two queries share each
+// load and widening. Of Q8_0, products of 32 dimensions are summed and then scaled; values are multiplied by scaled
+// weights.
 #include <cmath>
 #include <cstring>
 
@@ -16,8 +17,9 @@ namespace slipstream::cpu {
 
 namespace {
 
-// Lines of what follows into L2, and of what is read a little later into L1: of `count` elements from `index` on.
-// Floats are rows that were widened, in L1.
+// Prefetches cache lines of `count` elements from `index` on: of `next`, the next step, into L2; and of `now`, the step
+// being read, kStepL1PrefetchBytes further on, into L1. Does nothing for F32: such rows usually are rows that were
+// widened, which are in L1.
 template <DType kType, std::int64_t count>
 [[gnu::always_inline]] SLIPSTREAM_AVX2 inline void fetch_ahead(const std::byte* now, const std::byte* next,
                                                                std::int64_t index) {
@@ -40,13 +42,13 @@ float load1(const std::byte* base, std::int64_t index) {
     return to_float(reinterpret_cast<const BFloat16*>(base)[index]);
 }
 
-// The scales of eight slots, widened.
+// Returns the scales of eight slots as floats.
 [[gnu::always_inline]] SLIPSTREAM_AVX2 inline __m256 load_scales(const std::uint16_t* scales) {
     return load8<DType::BF16>(reinterpret_cast<const std::byte*>(scales), 0);
 }
 
-// The weights of the slots for values of Q8_0 from dimension d on: each is multiplied by the scale of its slot and
-// block.
+// Computes the weights for values of Q8_0 in the block of 32 dimensions that begins with d: each weight is multiplied
+// by the scale of its slot in that block.
 template <int kBatch>
 [[gnu::always_inline]] SLIPSTREAM_AVX2 inline void scale_weights(const AttentionStep& step,
                                                                  const float (&weights)[kPair][kStepTokens],
@@ -85,7 +87,8 @@ template <DType kType, int kBatch, int kVectors>
         for (int i = 0; i < kVectors; ++i) _mm256_storeu_ps(batch[r]->o + d + 8 * i, sum[r][i]);
 }
 
-// The last head_dim mod 8 dimensions, one by one, in the same order and with the same fused operation.
+// Adds the weighted values of the last head_dim mod 8 dimensions, from d on, to o of each query: one by one, in the
+// same order and with the same fused operation as add_values().
 template <DType kType, int kBatch>
 [[gnu::always_inline]] SLIPSTREAM_AVX2 inline void add_value_tail(const AttentionStep& step, QueryState* const* batch,
                                                                   const float (&weights)[kPair][kStepTokens],
@@ -119,8 +122,8 @@ template <DType kType, int kBatch, int kVectors>
     }
 }
 
-// Adds q . k over all dimensions to the scores of these slots, block by block: a block's products are summed from 0 and
-// added times its scale.
+// Adds q . k over all dimensions to the scores of 8 * kVectors slots, from slot `half` on, for Q8_0: a block's products
+// are summed from 0 and added times its scale.
 template <int kBatch, int kVectors>
 [[gnu::always_inline]] SLIPSTREAM_AVX2 inline void add_blocks(const AttentionStep& step, QueryState* const* batch,
                                                               int half, __m256 (&score)[kBatch][kVectors]) {
@@ -167,7 +170,7 @@ SLIPSTREAM_AVX2 void reduce(const AttentionStep& step, QueryState* const* batch)
             scale_weights<kBatch>(step, weights, d, scaled);
             add_values<kType, kBatch, 4>(step, batch, scaled, keep, d);
         }
-        if (d < step.head_dim) scale_weights<kBatch>(step, weights, d, scaled);  // of the last block
+        if (d < step.head_dim) scale_weights<kBatch>(step, weights, d, scaled);  // scaled weights for the last block
         for (; d + 8 <= step.head_dim; d += 8) add_values<kType, kBatch, 1>(step, batch, scaled, keep, d);
         add_value_tail<kType, kBatch>(step, batch, scaled, keep, d);
         return;
@@ -184,7 +187,8 @@ SLIPSTREAM_AVX2 void reduce_batches(const AttentionStep& step, QueryState* const
     if (i < n_batch) reduce<kType, 1, kSoftcap>(step, batch + i);
 }
 
-// Kernels without a softcap are compiled apart, so that they have no instruction more.
+// Folds a step into the states of n_batch queries. Kernels without a softcap are compiled apart, so that they have no
+// instruction more.
 template <DType kType>
 SLIPSTREAM_AVX2 void reduce_any(const AttentionStep& step, QueryState* const* batch, int n_batch) {
     step.softcap == 0.0F ? reduce_batches<kType, false>(step, batch, n_batch)

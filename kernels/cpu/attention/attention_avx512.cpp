@@ -1,5 +1,5 @@
-// An attention step in AVX-512. Scores: 64 slots in four registers a query, dimensions in ascending order. Values:
-// blocks of 64 dimensions in four registers a query, slots in ascending order. Up to four queries share each load and
+// An attention step in AVX-512. Scores: 64 slots in four registers per query, dimensions in ascending order. Values:
+// blocks of 64 dimensions in four registers per query, slots in ascending order. Up to four queries share each load and
 // widening. Codes of Q8_0 have functions of their own (attention_q8_avx512.cpp).
 #include "kernels/cpu/attention/attention_step.h"
 #include "kernels/cpu/attention/softmax_avx512.h"
@@ -13,17 +13,19 @@ namespace slipstream::cpu {
 
 namespace {
 
-// How rows are fetched, which changes no bit: a step ahead into L2 and from there into L1, 16-bit rows that several
-// batches read being widened first; or some way ahead straight into L1 (numbers: kernels/NOTES.md).
+// How rows are prefetched, which changes no bit. ByL2: a step ahead into L2 and from there into L1; 16-bit rows that
+// several batches read are widened first. IntoL1: some way ahead directly into L1 (numbers: kernels/NOTES.md).
 enum class Fetch : std::uint8_t { ByL2, IntoL1 };
 
-/// Behind how many bytes of keys or values what follows is not theirs but the next step's: L1 holds that twice.
+/// Bytes of the keys of a step (its values have as many) from which IntoL1 prefetches only half a step ahead: the
+/// step's values while its keys are read, then the next step's keys. Below, it prefetches a whole step ahead. L1 holds
+/// twice as much.
 constexpr std::int64_t kNearBytes = 16 << 10;
 
-// Lines of values that are prefetched per query during the softmax.
+// Cache lines, for each query, that are prefetched during the softmax.
 constexpr int kSoftmaxLines = 16;
 
-// What to fetch while keys, the softmax, or values are computed.
+// What to prefetch: `with_keys` while keys are multiplied, `with_values` during the softmax and while values are added.
 struct Ahead {
     const std::byte* with_keys;
     const std::byte* with_values;
@@ -36,8 +38,9 @@ template <Fetch kFetch, DType kType>
     return {step.next_k, step.next_v};
 }
 
-// Lines of what follows, and into L1 of what is read a little later: of `count` elements from `index` on. On the way
-// by L2 floats are rows that were widened, in L1.
+// Prefetches cache lines of `count` elements of `next` from `index` on: into L1, or with ByL2 into L2. With ByL2 it
+// also prefetches `now`, the step being read, kStepL1PrefetchBytes further on, into L1, and does nothing for F32: such
+// rows usually are rows that were widened, which are in L1.
 template <Fetch kFetch, DType kType, std::int64_t count>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline void fetch_ahead(const std::byte* now, const std::byte* next,
                                                                  std::int64_t index) {
@@ -56,7 +59,7 @@ template <Fetch kFetch, DType kType, std::int64_t count>
 
 constexpr __mmask16 kAll = 0xffff;
 
-// o[d .. d + 16 * kVectors) of each query: scaled by keep, then one slot after the other added.
+// Multiplies o[d .. d + 16 * kVectors) of each query by `keep` and adds the weighted values, one slot after the other.
 template <Fetch kFetch, DType kType, int kBatch, int kVectors>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline void add_values(const AttentionStep& step, QueryState* const* batch,
                                                                 const float (&weights)[kMaxBatch][kStepTokens],
@@ -87,7 +90,7 @@ template <Fetch kFetch, DType kType, int kBatch, int kVectors>
         for (int i = 0; i < kVectors; ++i) _mm512_mask_storeu_ps(batch[r]->o + d + 16 * i, mask, sum[r][i]);
 }
 
-// 16 dimensions past the last block of 64, if head_dim has any.
+// Does what add_values() does, for 16 dimensions from d on past the last block of 64; `mask` says which of them exist.
 template <Fetch kFetch, DType kType, int kBatch>
 [[gnu::noinline]] SLIPSTREAM_AVX512 void add_16_values(const AttentionStep& step, QueryState* const* batch,
                                                        const float (&weights)[kMaxBatch][kStepTokens],
@@ -131,7 +134,7 @@ SLIPSTREAM_AVX512 void reduce(const AttentionStep& step, QueryState* const* batc
     float keep[kMaxBatch];
 #pragma GCC unroll 4
     for (int r = 0; r < kBatch; ++r) {
-        // So that memory does not idle meanwhile: the first lines that the values will ask for again.
+        // Keeps memory busy during the softmax: these are the first lines that add_values() prefetches again.
         if constexpr (kFetch == Fetch::IntoL1)
             for (int line = 0; line < kSoftmaxLines; ++line)
                 _mm_prefetch(ahead.with_values + 64 * (kSoftmaxLines * r + line), _MM_HINT_T0);
@@ -163,7 +166,8 @@ SLIPSTREAM_AVX512 void reduce_batch(const AttentionStep& step, QueryState* const
     }
 }
 
-// Kernels without a softcap are compiled apart, so that they have no instruction more.
+// Folds a step into the states of n_batch queries. Kernels without a softcap are compiled apart, so that they have no
+// instruction more.
 template <Fetch kFetch, DType kType>
 SLIPSTREAM_AVX512 void reduce_any(const AttentionStep& step, QueryState* const* batch, int n_batch) {
     step.softcap == 0.0F ? reduce_batch<kFetch, kType, false>(step, batch, n_batch)
@@ -190,7 +194,7 @@ void reduce_step(const AttentionStep& step, QueryState* const* batch, int n_batc
         case DType::BF16:
             reduce_any<kFetch, DType::BF16>(step, batch, n_batch);
             break;
-        default:  // codes: integer products need AVX-512 VNNI
+        default:  // Q8_0: integer products need VNNI, so AVX2 computes it in floats
             reduce_step_avx2(step, batch, n_batch);
             break;
     }

@@ -22,7 +22,7 @@ namespace slipstream::cpu {
 
 namespace {
 
-/// What the largest of the rounded numbers becomes.
+/// The code of the largest of the numbers that are rounded to 16 bits together: the largest int16.
 constexpr float kLargestCode = 32767.0F;
 constexpr int kVectors = kStepTokens / 16;
 constexpr int kPairsOfABlock = kQ8Block / 2;
@@ -34,8 +34,8 @@ constexpr int kPairsOfAStep = kStepTokens / 2;
     return most > 0.0F ? kLargestCode / most : 0.0F;
 }
 
-// The larger of the magnitudes of `most` (not negative) and `x`, as integers, which have the order of floats: so a NaN
-// is the largest, and reaches the result by the factor.
+// Returns the larger of `most` (not negative) and the magnitude of `x`, compared as integers, which have the order of
+// floats. So a NaN is the largest, and reaches the result by the factor.
 [[gnu::always_inline]] SLIPSTREAM_AVX512_VNNI inline __m512i larger(__m512i most, __m512 x) {
     return _mm512_max_epi32(most, _mm512_castps_si512(_mm512_abs_ps(x)));
 }
@@ -43,14 +43,14 @@ constexpr int kPairsOfAStep = kStepTokens / 2;
     return std::bit_cast<float>(_mm512_reduce_max_epi32(most));
 }
 
-// Puts the codes of 16 numbers at `codes`, [16] of 16 bits.
+// Stores the codes of 16 numbers, x * code_factor rounded to int16, at `codes`.
 [[gnu::always_inline]] SLIPSTREAM_AVX512_VNNI inline void put_codes(std::int32_t* codes, __m512 x, __m512 code_factor) {
     _mm256_store_si256(reinterpret_cast<__m256i*>(codes),
                        _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(x, code_factor))));
 }
 
-// Two rows of 64 codes, interleaved and widened: 32 bits have the codes of a column of both. Columns of the registers:
-// {0-7, 16-23}, {8-15, 24-31}, {32-39, 48-55}, {40-47, 56-63}.
+// Two rows of 64 codes, interleaved and widened: each 32 bits have the codes of one column in both rows. Columns of the
+// registers: {0-7, 16-23}, {8-15, 24-31}, {32-39, 48-55}, {40-47, 56-63}.
 struct RowPair {
     __m512i codes[kVectors];
 };
@@ -62,7 +62,7 @@ struct RowPair {
              _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64(high, 1))}};
 }
 
-// Sums in the order of RowPair, as floats of columns in ascending order: 16 * i to 16 * i + 15.
+// Returns the sums of columns 16 * i to 16 * i + 15 as floats, in ascending order. `sums` have the order of RowPair.
 [[gnu::always_inline]] SLIPSTREAM_AVX512_VNNI inline __m512 in_order(const __m512i (&sums)[kVectors], int i) {
     const __m512i first = sums[i / 2 * 2];
     const __m512i second = sums[i / 2 * 2 + 1];
@@ -70,22 +70,22 @@ struct RowPair {
                                          : _mm512_shuffle_i64x2(first, second, 0xee));
 }
 
-// The scales of 64 slots at `scales`, widened: those of slots 16 * i to 16 * i + 15.
+// Returns the scales of slots 16 * i to 16 * i + 15 as floats. `scales`: [64 slots].
 [[gnu::always_inline]] SLIPSTREAM_AVX512_VNNI inline __m512 scales_of(const std::uint16_t* scales, int i) {
     return load16<DType::BF16>(reinterpret_cast<const std::byte*>(scales), 16 * i, 0xffff);
 }
 
-// A mask of the first n of 16 elements; of all if n is more.
+// Returns a mask of the first n of 16 elements; of all 16 if n is more.
 [[gnu::always_inline]] inline __mmask16 first_of(std::int64_t n) {
     return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1U << n) - 1U);
 }
 
-// Fetches a line of the next step into L2: into L1 it takes a fifth longer (NOTES.md).
+// Fetches a line of the next step into L2: into L1 it takes a fifth longer (kernels/NOTES.md).
 [[gnu::always_inline]] inline void prefetch(const std::byte* line) {
     _mm_prefetch(line, _MM_HINT_T1);
 }
 
-// Sums of products, of 64 slots or dimensions a query.
+// Integer sums of products for each query: of 64 slots, or of 64 dimensions.
 template <int kBatch>
 struct Sums {
     __m512i of[kBatch][kVectors];
@@ -98,7 +98,7 @@ struct Sums {
     }
 };
 
-// Adds q . k of the 64 slots to `score`, [queries].
+// Adds q . k of the 64 slots to the scores of each query.
 template <int kBatch>
 [[gnu::always_inline]] SLIPSTREAM_AVX512_VNNI inline void add_keys(const AttentionStep& step, QueryState* const* batch,
                                                                    __m512 (&score)[kBatch][kVectors]) {
@@ -137,7 +137,7 @@ template <int kBatch>
                     sums.of[r][i] = _mm512_dpwssd_epi32(sums.of[r][i], keys.codes[i], query);
             }
         }
-        // The scales of the block, in what is read next: [64], 128 bytes.
+        // Prefetches the scales of this block in the next step: [64] BF16, 128 bytes.
         prefetch(step.next_k + kStepTokens * step.head_dim + 4 * block);
         prefetch(step.next_k + kStepTokens * step.head_dim + 4 * block + 64);
         __m512 scale[kVectors];
@@ -156,8 +156,8 @@ template <int kBatch>
             score[r][i] = _mm512_mul_ps(score[r][i], _mm512_set1_ps(most[r] / kLargestCode));
 }
 
-// The largest scale of the visible slots in a block of 32 dimensions of the values, and each slot's scale over it; 0 of
-// slots that are not visible, whatever their scales are.
+// The largest scale of the visible slots in a block of 32 dimensions of the values (most), and each slot's scale
+// divided by it (part); 0 for slots that are not visible, whatever their scales are.
 struct BlockScales {
     float most;
     __m512 part[kVectors];
@@ -182,11 +182,11 @@ struct BlockScales {
     return result;
 }
 
-// The weights of a query.
+// The attention weights of a query for the 64 slots of a step.
 struct Weights {
     alignas(64) float of[kStepTokens];  // after round(): the largest is kLargestCode
-    float factor;                       // turns them back
-    float keep;                         // of softmax()
+    float factor;                       // multiplies rounded weights to give weights again
+    float keep;                         // factor of o, from softmax()
 
     [[gnu::always_inline]] SLIPSTREAM_AVX512_VNNI void round() {
         __m512i bits = _mm512_setzero_si512();
@@ -201,7 +201,7 @@ struct Weights {
     }
 };
 
-// o[d .. d + 64), or to the end of the head, of each query: scaled by `keep`, then the weighted values added.
+// Multiplies o[d .. d + 64), or to the end of the head, of each query by its `keep` and adds the weighted values.
 template <int kBatch>
 [[gnu::always_inline]] SLIPSTREAM_AVX512_VNNI inline void add_values(const AttentionStep& step,
                                                                      QueryState* const* batch,

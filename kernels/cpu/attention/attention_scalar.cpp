@@ -1,4 +1,4 @@
-// The plain form of an attention step: what the others are compared with.
+// The scalar variant of an attention step, with which the other variants are compared.
 #include "kernels/base/float16.h"
 #include "kernels/cpu/attention/attention_step.h"
 
@@ -16,8 +16,8 @@ float widen(BFloat16 value) {
     return to_float(value);
 }
 
-// Element `index` of the keys or values of a step at `base`, in double; of Q8_0, the code times the scale of dimension
-// d of slot `slot`.
+// Returns element `index` of the keys or values of a step at `base`, in double; of Q8_0, the code times the scale of
+// dimension d of slot `slot`.
 template <typename Element>
 double element(const std::byte* base, std::int64_t index, std::int64_t, std::int64_t, std::int64_t) {
     return static_cast<double>(widen(reinterpret_cast<const Element*>(base)[index]));

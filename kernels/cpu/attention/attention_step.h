@@ -14,14 +14,14 @@ namespace slipstream::cpu {
 /// Most queries that one call reduces over a step: the vector variants share each load and widening of a row among
 /// them.
 inline constexpr int kMaxBatch = 4;
-/// kMaxBatch of reduce_step_q8_vnni(): as many as registers allow.
+/// Most queries that one call of reduce_step_q8_vnni() reduces over a step: as many as registers allow.
 inline constexpr int kMaxQ8Batch = 6;
 
 /// One step of the fold: the K and V of 64 slots of one kv head. Only the slots [first_slot, end_slot) are visible, to
 /// all queries of the batch.
 struct AttentionStep {
     const std::byte* k;  // [head_dim][64], `dtype`: keys, transposed. Q8_0: codes, followed by the scales (kv_layout.h)
-    const std::byte* v;  // [64][head_dim], `dtype`. Q8_0: as for k
+    const std::byte* v;  // [64][head_dim], `dtype`: values. Q8_0: codes, followed by the scales
     // K and V of the step that is read after this one; they are prefetched line by line while this step is computed. k
     // and v themselves if no step follows. Of the shapes of k and v.
     const std::byte* next_k;
@@ -53,8 +53,8 @@ inline constexpr std::int64_t kKvElementBytes = kType == DType::F32    ? 4
     return reinterpret_cast<const std::uint16_t*>(codes + kStepTokens * head_dim);
 }
 
-/// A function that folds the step into the states of the `n_batch` (1 to AttentionForm::max_batch()) queries of
-/// `batch`. The bits of a state depend only on its own query and on the step, not on the other queries.
+/// A function that folds the step into the states of the `n_batch` (1 to AttentionForm::max_batch) queries of `batch`.
+/// The bits of a state depend only on its own query and on the step, not on the other queries.
 using ReduceStep = void (*)(const AttentionStep& step, QueryState* const* batch, int n_batch);
 
 void reduce_step_scalar(const AttentionStep& step, QueryState* const* batch, int n_batch);
@@ -63,7 +63,7 @@ void reduce_step_avx512(const AttentionStep& step, QueryState* const* batch, int
 /// Gives the same bits as reduce_step_avx512(). Rows are prefetched directly into L1, not into L2 first, and 16-bit
 /// rows need not be widened before the call.
 void reduce_step_avx512_near(const AttentionStep& step, QueryState* const* batch, int n_batch);
-/// Only for Q8_0: products of integers.
+/// Folds a step of Q8_0 with products of integers; step.dtype must be Q8_0.
 void reduce_step_q8_vnni(const AttentionStep& step, QueryState* const* batch, int n_batch);
 
 /// Distance in bytes, from the row being read, at which rows are prefetched from L2 into L1. Distances from 512 bytes
@@ -96,7 +96,8 @@ template <bool kSoftcap>
     constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
     if constexpr (kSoftcap) {
         const Softcap capped(step.softcap);
-        for (int j = 0; j < kStepTokens; ++j) scores[j] = capped(scores[j] * step.scale);  // apart, to be vectorised
+        // A loop of its own, so that the compiler vectorises it.
+        for (int j = 0; j < kStepTokens; ++j) scores[j] = capped(scores[j] * step.scale);
         for (int j = 0; j < kStepTokens; ++j)
             scores[j] = j >= step.first_slot && j < step.end_slot ? scores[j] : kMinusInfinity;
     } else {

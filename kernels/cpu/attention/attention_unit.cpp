@@ -17,7 +17,7 @@ constexpr std::int32_t kNoRow = -1;
 }  // namespace
 
 std::size_t attention_tiles_bytes(const KvLayout& shape) {
-    // A step is whole cache lines in any type.
+    // The keys or values of a step are whole cache lines in any KV type.
     return 2 * shape.step_bytes() + 2 * row_bytes(DType::F32, kStepTokens * shape.head_dim);
 }
 
@@ -118,7 +118,8 @@ void AttentionUnit::reduce_slots(Place place, Place next, QueryState* states) {
     flush();
 }
 
-// Several batches read this step: 16-bit rows are widened once. A tile that a path still changes is not.
+// Widens the 16-bit rows of a committed step to floats once, since several batches read them, and makes `view` refer to
+// the floats. A tile is not widened, since paths still change it.
 void AttentionUnit::widen(AttentionStep& view) {
     const std::int64_t n = kStepTokens * args_.shape.head_dim;
     form_.widen(args_.shape.dtype, view.k, view.next_k, k_wide_, n);
@@ -128,7 +129,8 @@ void AttentionUnit::widen(AttentionStep& view) {
     view.dtype = DType::F32;
 }
 
-// The committed slots of a step that is not wholly committed; the others are empty until a path fills them.
+// Copies the committed slots of a step that is not wholly committed to the tile. The other slots are empty until
+// follow_path() fills them.
 void AttentionUnit::start_tile(Place place) {
     const KvLayout& shape = args_.shape;
     const std::int64_t base = place.chunk * kChunkTokens + place.step * kStepTokens;
@@ -145,7 +147,8 @@ void AttentionUnit::start_tile(Place place) {
     tile_rows_.fill(kNoRow);
 }
 
-// Puts the scratch rows of the token's path into their slots, below `end`. Calls `flush` before the first change.
+// Copies the scratch rows of the token's path to their slots of the tile, up to slot `end`, if the tile has other rows
+// there. Calls `flush` before the first change.
 template <typename Flush>
 void AttentionUnit::follow_path(std::int64_t token, std::int64_t base, int end, const Flush& flush) {
     const auto first_slot = static_cast<int>(std::max<std::int64_t>(0, args_.n_committed - base));

@@ -48,9 +48,10 @@ public:
 
     /// Reduces KV chunk `chunk` into chunk_states, [n_queries()], from fresh states: overwrites m, l and o. The caller
     /// must have set the pointers q and o. A query that sees no slot of the chunk is left with m = -infinity and l = 0.
-    /// `next_chunk` is the KV chunk of this unit that the caller will reduce next, and is prefetched; kNoChunk: none.
+    /// `next_chunk` is the KV chunk of this unit that the caller will reduce next, kNoChunk if there is none; its first
+    /// step of slots is prefetched if all of them are committed.
     void reduce_chunk(std::int64_t chunk, std::int64_t next_chunk, QueryState* chunk_states);
-    static constexpr std::int64_t kNoChunk = -1;  // a `next_chunk` that does not exist
+    static constexpr std::int64_t kNoChunk = -1;  // as `next_chunk`: there is none
 
 private:
     [[nodiscard]] std::int64_t position(std::int64_t i) const { return args_.positions[first_token_ + i]; }

@@ -10,7 +10,7 @@
 
 namespace slipstream::cpu {
 
-/// exp_parts() of 16 floats.
+/// exp(x) of 16 floats in two parts, like ExpParts: exp(x) = (less_one + 1) * scale.
 struct ExpParts16 {
     __m512 less_one;
     __m512 scale;

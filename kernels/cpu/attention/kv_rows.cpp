@@ -1,4 +1,4 @@
-// Rows into scratch, and from scratch behind the committed ones.
+// Writes KV rows to scratch, and commits them: copies them from scratch to their positions in KV chunks.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -46,7 +46,7 @@ BFloat16 round_to_codes(const float* src, std::int8_t* dst, std::int64_t n) {
 }
 
 #if defined(__x86_64__)
-// q8_within(): _mm256_min_ps returns its second operand for NaN.
+// Returns eight numbers limited by q8_within(): for NaN, _mm256_min_ps returns its second operand.
 [[gnu::always_inline]] SLIPSTREAM_AVX2 inline __m256 load_within(const float* src) {
     const __m256 below = _mm256_min_ps(_mm256_loadu_ps(src), _mm256_set1_ps(kQ8Most));
     return _mm256_max_ps(below, _mm256_set1_ps(-kQ8Most));
@@ -79,7 +79,8 @@ struct Rounding {
     BFloat16 (*to_codes)(const float* src, std::int8_t* dst, std::int64_t n);
 };
 
-// src: [head_dim] floats; row: of a head in scratch. What pads codes and scales becomes 0.
+// Rounds `src`, [head_dim], to codes and scales at `row`, a head's row in scratch. What pads codes and scales becomes
+// 0.
 void round_head_to_codes(const KvLayout& shape, const Rounding& rounding, const float* src, std::byte* row) {
     std::byte* scales = row + shape.head_code_bytes();
     std::memset(scales - 4, 0, 4);
@@ -91,7 +92,7 @@ void round_head_to_codes(const KvLayout& shape, const Rounding& rounding, const 
     }
 }
 
-// src: [n_kv_heads * head_dim] floats; dst: a row of scratch.
+// Rounds `src`, [n_kv_heads * head_dim], to shape.dtype at `dst`, a row of scratch.
 void round_row(const KvLayout& shape, const Rounding& rounding, const float* src, std::byte* dst) {
     const std::int64_t n = shape.n_kv_heads * shape.head_dim;
     switch (shape.dtype) {
@@ -156,7 +157,8 @@ void kv_write_avx2(ExecRef exec, const KvWriteArgs& args) {
 #endif
 
 void kv_commit(ExecRef exec, const KvCommitArgs& args) {
-    // A piece is one head's rows: heads never share a cache line of a chunk, rows of one head do.
+    // A thread takes all rows of one kv head in a layer: different heads never share a cache line of a KV chunk, but
+    // rows of one head do.
     const std::int64_t n_heads = args.shape.n_kv_heads;
     const auto commit = args.shape.dtype == DType::F32    ? commit_row<std::uint32_t>
                         : args.shape.dtype == DType::Q8_0 ? commit_row<std::uint8_t>

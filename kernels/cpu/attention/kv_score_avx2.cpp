@@ -1,4 +1,4 @@
-// A scored step in AVX2: 32 slots in four registers a query, twice; dimensions in ascending order. Up to two queries
+// A scored step in AVX2: 32 slots in four registers per query, twice; dimensions in ascending order. Up to two queries
 // share each load and widening.
 #include "kernels/cpu/attention/attention_step.h"
 #include "kernels/cpu/attention/kv_score_step.h"
@@ -25,7 +25,7 @@ SLIPSTREAM_AVX2 void score(const ScoreStep& step, std::int64_t first, const std:
         for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
             for (int i = 0; i < kVectors; ++i) sum[r][i] = _mm256_setzero_ps();
-        if constexpr (kType == DType::Q8_0)  // the sums of the blocks before, each times its scale
+        if constexpr (kType == DType::Q8_0)  // products: sums of the previous blocks, each times its scale
             for (int r = 0; r < kBatch; ++r)
                 for (int i = 0; i < kVectors; ++i) _mm256_store_ps(products[r] + half + 8 * i, _mm256_setzero_ps());
         for (std::int64_t d = 0; d < step.head_dim; ++d) {
@@ -72,7 +72,7 @@ SLIPSTREAM_AVX2 void score_queries(const ScoreStep& step) {
     if (i < step.n_queries) score<kType, 1, kSoftcap>(step, i, i == 0 ? step.next_k : step.k);
 }
 
-// Kernels without a softcap are compiled apart, so that they have no instruction more.
+// Scores a step for all queries. Kernels without a softcap are compiled apart, so that they have no instruction more.
 template <DType kType>
 SLIPSTREAM_AVX2 void score_all(const ScoreStep& step) {
     step.softcap == 0.0F ? score_queries<kType, false>(step) : score_queries<kType, true>(step);

@@ -1,5 +1,5 @@
-// A scored step in AVX-512: 64 slots in four registers a query, dimensions in ascending order. Up to four queries share
-// each load and widening.
+// A scored step in AVX-512: 64 slots in four registers per query, dimensions in ascending order. Up to four queries
+// share each load and widening.
 #include <limits>
 
 #include "kernels/cpu/attention/attention_step.h"
@@ -17,16 +17,17 @@ namespace {
 constexpr int kVectors = 4;
 constexpr __mmask16 kAll = 0xffff;
 
-// 64 values in slot order, transposed: vector i holds slot 2 i of the eight groups, then their slot 2 i + 1.
+// Transposes 64 values in slot order: afterwards vector i has slot 2 i of the eight slot groups, then their slot 2 i +
+// 1.
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline void slots_side_by_side(__m512 (&v)[kVectors]) {
-    // Of two vectors, four groups: slots 0 to 3 of each, or 4 to 7.
+    // From two vectors with four slot groups: slots 0 to 3 of each group (low), or 4 to 7 (high).
     const __m512i low = _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(4));
     const __m512 low0 = _mm512_permutex2var_ps(v[0], low, v[1]);
     const __m512 high0 = _mm512_permutex2var_ps(v[0], high, v[1]);
     const __m512 low1 = _mm512_permutex2var_ps(v[2], low, v[3]);
     const __m512 high1 = _mm512_permutex2var_ps(v[2], high, v[3]);
-    // Of two such, eight groups: the first two slots, or the others.
+    // From two of these with eight slot groups: the first two of the four slots (even), or the last two (odd).
     const __m512i even = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(8));
     v[0] = _mm512_permutex2var_ps(low0, even, low1);
@@ -35,7 +36,7 @@ constexpr __mmask16 kAll = 0xffff;
     v[3] = _mm512_permutex2var_ps(high0, odd, high1);
 }
 
-// reduce_groups (kv_score_step.h) with the products in registers; sums in another order.
+// Does what reduce_groups() (kv_score_step.h) does, with the products in registers and sums in another order.
 template <bool kSoftcap>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline void store_groups(const __m512 (&products)[kVectors],
                                                                   const ScoreStep& step, float* out) {
@@ -84,7 +85,7 @@ SLIPSTREAM_AVX512 void score(const ScoreStep& step, std::int64_t first, const st
     for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
         for (int i = 0; i < kVectors; ++i) sum[r][i] = _mm512_setzero_ps();
-    // Of Q8_0: the sums of the blocks before, each times its scale.
+    // Only for Q8_0: sums of the previous blocks of 32 dimensions, each times its scale.
     __m512 blocks[kBatch][kVectors];
     if constexpr (kType == DType::Q8_0)
         for (int r = 0; r < kBatch; ++r)
@@ -149,7 +150,7 @@ SLIPSTREAM_AVX512 void score_queries(const ScoreStep& step) {
     }
 }
 
-// Kernels without a softcap are compiled apart, so that they have no instruction more.
+// Scores a step for all queries. Kernels without a softcap are compiled apart, so that they have no instruction more.
 template <DType kType>
 SLIPSTREAM_AVX512 void score_all(const ScoreStep& step) {
     step.softcap == 0.0F ? score_queries<kType, false>(step) : score_queries<kType, true>(step);

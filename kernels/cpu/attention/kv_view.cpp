@@ -1,5 +1,5 @@
-// The drivers of the ops of KV views: pieces of kv_score are the heads of chunks, in the order of their memory, those
-// of kv_gather moves. The plain form of a scored step is here as well.
+// The drivers of the ops of KV views. Threads take ranges of kv heads of KV chunks, in the order of their memory
+// (kv_score), or ranges of moves (kv_gather). The scalar variant of a scored step is here as well.
 #include "kernels/cpu/attention/kv_view.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ ThreadPool& pool_of(ExecRef exec) {
     return static_cast<CpuDevice&>(exec.device).pool();
 }
 
-// Heads of the chunks of a call are numbered chunk by chunk.
+// The kv heads of the KV chunks of a call, numbered KV chunk by KV chunk.
 struct ScoredHeads {
     const KvScoreArgs& args;
 
@@ -104,7 +104,8 @@ void score_step(const ScoreStep& step) {
     }
 }
 
-// A group's keys are columns of its step: a piece of each row. Its values are rows. Scales of a block are columns.
+// Copies a slot group. Its keys are columns of its step, eight neighbouring elements of each of head_dim rows; its
+// values are rows; the scales of a block are columns.
 void move_group(const KvGatherArgs& args, const GroupMove& move) {
     const KvLayout& shape = args.shape;
     const std::byte* from = args.from[move.from / kChunkGroups];
@@ -117,7 +118,7 @@ void move_group(const KvGatherArgs& args, const GroupMove& move) {
     const std::byte* from_k = from + columns(from_slot);
     std::byte* to_k = to + columns(to_slot);
     const auto stride = static_cast<std::int64_t>(element_bytes(shape, kStepTokens));
-    const auto copy_columns = [&](auto bytes) {  // of a constant size
+    const auto copy_columns = [&](auto bytes) {  // `bytes` is a constant for the compiler
         for (std::int64_t d = 0; d < shape.head_dim; ++d) std::memcpy(to_k + d * stride, from_k + d * stride, bytes);
     };
     if (shape.dtype == DType::F32)

@@ -18,8 +18,8 @@ namespace slipstream::cpu {
     return (~std::uint64_t{0} << step.first_slot) & (~std::uint64_t{0} >> (64 - step.end_slot));
 }
 
-/// Writes the weights of softmax_step() to `weights`, [64], from the scores `raw`, and returns its factor: the same
-/// bits.
+/// Writes the weights that softmax_step() computes from the scores `raw` to `weights`, [64], updates `state`, and
+/// returns the factor for o; all with the bits of softmax_step().
 template <bool kSoftcap>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline float softmax(const __m512 (&raw)[kStepTokens / 16],
                                                               const AttentionStep& step, QueryState& state,

@@ -26,11 +26,12 @@
 
 namespace slipstream::cpu {
 
-/// Bytes of one token in a block of 32 quantised activations: 32 of q, 8 of start, 4 of d, 4 of sum (layout: file
-/// head). It must be the sum of the fields in BlockOffsets.
+/// Bytes of 32 quantised activations of one token: 32 of codes, 8 of start values of the integer sums, 4 of the scale,
+/// 4 of sums of codes (layout: file head). It must equal BlockOffsets<1>::kBytes.
 inline constexpr std::int64_t kBlockBytesPerToken = 48;
 
-/// Offsets, in bytes, of the fields start[0], start[1], d and sum in a block of 32 k and T tokens, and its size.
+/// Layout of 32 quantised activations of each of T tokens, in bytes: offsets of the start values of the integer sums
+/// (two per token), of the scales and of the sums of codes, which follow 32 * T bytes of codes; then the size.
 template <int T>
 struct BlockOffsets {
     static constexpr int kStart0 = 32 * T;
@@ -40,16 +41,18 @@ struct BlockOffsets {
     static constexpr int kBytes = 48 * T;
 };
 
-/// Returns the scale d of a run of activations whose largest magnitude has the float bits `largest`: that / 127, or 0
-/// if the inverse of d would overflow.
+/// Returns the scale d of a run of activations (the 32 or 256 that share it): the largest magnitude of the run / 127,
+/// or 0 if 1 / d would overflow. `largest`: the float bits of that magnitude.
 SLIPSTREAM_PORTABLE_INLINE float activation_step(std::uint32_t largest) {
     const float d = std::bit_cast<float>(largest) / 127.0F;
     return d < 0x1p-126F ? 0.0F : d;  // below this, 1 / d would overflow
 }
 
-/// Writes start, d and sum of one token to a block of 32 k in a tile of `n_tile` tokens; `words` is the token's word of
-/// the first q. `halves`: sums of q over k 0 to 15 and over k 16 to 31. `sum_before`: the sum of q of the block before,
-/// and `second`: whether this block has an odd index in its run (both for runs of 256 only).
+/// Writes what belongs to 32 quantised activations of one token beside their codes: start values, scale `d` and sums,
+/// to the block of a tile of `n_tile` tokens. `words`: the token's first 32-bit word of codes in the block; its next
+/// word is n_tile words further on. `halves`: sums of its codes 0 to 15 and 16 to 31. Only for runs of 256:
+/// `sum_before`, the sum of the codes of the preceding block, and `second`, whether this block has an odd index in its
+/// run.
 SLIPSTREAM_PORTABLE_INLINE void put_block_sums(const CodeTraits& traits, const std::int32_t (&halves)[2],
                                                std::int32_t sum_before, bool second, float d, int n_tile,
                                                std::uint32_t* words) {
@@ -71,12 +74,12 @@ SLIPSTREAM_PORTABLE_INLINE void put_block_sums(const CodeTraits& traits, const s
     }
 }
 
-/// Quantises the activations x[k] of one token into lane `t` of a tile of `n_tile` tokens (k / 32 blocks at `tile`). k
-/// must be a multiple of the type's activation run, 32 or 256.
+/// Rounds the activations x[k] of one token to 8 bits and writes them to lane `t` of a tile of `n_tile` tokens (k / 32
+/// blocks at `tile`). k must be a multiple of the type's activation run (the 32 or 256 activations that share a scale).
 SLIPSTREAM_PORTABLE_INLINE void quantize_token(const float* x, std::int64_t k, int t, int n_tile,
                                                const CodeTraits& traits, std::byte* tile) {
     for (const float* const end = x + k; x < end;) {
-        std::uint32_t largest = 0;  // as integers, magnitudes have the order of their values, NaN above all
+        std::uint32_t largest = 0;  // float bits; as integers, magnitudes have the order of their values, NaN above all
         for (int i = 0; i < traits.activation_run; ++i) {
             const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffffU;
             largest = magnitude > largest ? magnitude : largest;

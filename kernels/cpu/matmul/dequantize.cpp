@@ -30,16 +30,16 @@ int high_nibble(byte value) {
     return u8(value) >> 4;
 }
 
-// Q8_0   | d:2 | q:32 |                      w[i] = q[i] * d,  q signed
+// Decodes a block of 32 weights. Fields and their bytes:
+//   Q8_0   | d:2 | q:32 |                    w[i] = q[i] * d,  q signed
 void decode_q8_0(const byte* block, float* out) {
     const float d = load_half(block);
     for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(s8(block[2 + i])) * d;
 }
 
-// clang-format off
-// Q4_0   | d:2 | q:16 |                      byte i: low nibble weight i, high nibble weight i + 16
+// Decodes a block of 32 weights. Fields and their bytes:
+//   Q4_0   | d:2 | q:16 |                    byte i of q: low nibble weight i, high nibble weight i + 16
 //                                            w = d * (q - 8)
-// clang-format on
 void decode_q4_0(const byte* block, float* out) {
     const float d = load_half(block);
     for (int i = 0; i < 16; ++i) {
@@ -48,7 +48,9 @@ void decode_q4_0(const byte* block, float* out) {
     }
 }
 
-// Q4_1   | d:2 | m:2 | q:16 |                nibbles as in Q4_0;  w = d * q + m
+// Decodes a block of 32 weights. Fields and their bytes:
+//   Q4_1   | d:2 | m:2 | q:16 |              byte i of q: low nibble weight i, high nibble weight i + 16
+//                                            w = d * q + m
 void decode_q4_1(const byte* block, float* out) {
     const float d = load_half(block);
     const float m = load_half(block + 2);
@@ -58,8 +60,9 @@ void decode_q4_1(const byte* block, float* out) {
     }
 }
 
-// Q5_0   | d:2 | h:4 | q:16 |                nibbles as in Q4_0; bit i of h is bit 4 of weight i
-//                                            w = d * ((q | h << 4) - 16)
+// Decodes a block of 32 weights. Fields and their bytes:
+//   Q5_0   | d:2 | h:4 | q:16 |              byte i of q: low nibble weight i, high nibble weight i + 16
+//                                            bit i of h: bit 4 of weight i;  w = d * ((q | h << 4) - 16)
 void decode_q5_0(const byte* block, float* out) {
     const float d = load_half(block);
     const auto h = load_unaligned<std::uint32_t>(block + 2);
@@ -70,7 +73,9 @@ void decode_q5_0(const byte* block, float* out) {
     }
 }
 
-// Q5_1   | d:2 | m:2 | h:4 | q:16 |          bits as in Q5_0;  w = d * (q | h << 4) + m
+// Decodes a block of 32 weights. Fields and their bytes:
+//   Q5_1   | d:2 | m:2 | h:4 | q:16 |        byte i of q: low nibble weight i, high nibble weight i + 16
+//                                            bit i of h: bit 4 of weight i;  w = d * (q | h << 4) + m
 void decode_q5_1(const byte* block, float* out) {
     const float d = load_half(block);
     const float m = load_half(block + 2);
@@ -83,6 +88,7 @@ void decode_q5_1(const byte* block, float* out) {
 }
 
 // clang-format off
+// Decodes a block. Fields and their bytes:
 // Q3_K   | h:32 | q:64 | scales:12 | d:2 |   256 weights in 8 groups g of 32, a scale for each 16 weights
 //   weight i of group g: q byte 32 (g / 4) + i, bits 2 (g % 4) and the next; if bit g of h[i] is set, 4 is not subtracted
 //   w = d * (scale - 32) * (q2 - (h bit ? 0 : 4)),  scales: unpack_q3_scales()
@@ -104,6 +110,7 @@ void decode_q3_k(const byte* block, float* out) {
 }
 
 // clang-format off
+// Decodes a block of Q4_K (`h` null) or Q5_K. Fields and their bytes:
 // Q4_K   | d:2 | dmin:2 | scales:12 | q:128 |   256 weights in 8 groups g of 32, a scale and a minimum for each group
 //   weight i of group g: q byte 32 (g / 2) + i, low nibble for even g, high nibble for odd g
 //   w = (d * scale) * q - (dmin * min),  6-bit scales and minimums: unpack_scales_and_mins()
@@ -132,6 +139,7 @@ void decode_q5_k(const byte* block, float* out) {
 }
 
 // clang-format off
+// Decodes a block. Fields and their bytes:
 // Q6_K   | ql:128 | qh:64 | scales:16 | d:2 |   256 weights in 8 groups g of 32, a signed scale for each 16 weights
 //   half = g / 4, part = g % 4:  ql byte 64 half + 32 (part % 2) + i, low nibble for part < 2, else high nibble
 //                                qh byte 32 half + i, bits 2 part and the next: bits 4 and 5 of weight i
@@ -156,8 +164,10 @@ void decode_q6_k(const byte* block, float* out) {
 }
 
 // clang-format off
-// IQ4_NL | d:2 | q:16 |                      nibbles as in Q4_0;  w = d * kIq4Values[q]
-// MXFP4  | e:1 | q:16 |                      nibbles as in Q4_0;  w = 2^(e - 128) * kMxfp4Values[q]
+// Decodes 32 weights: the 16 bytes at `q` of a block. Byte i of q: low nibble weight i, high nibble weight i + 16.
+// Fields of the blocks and their bytes:
+// IQ4_NL | d:2 | q:16 |                      w = d * kIq4Values[q]
+// MXFP4  | e:1 | q:16 |                      w = 2^(e - 128) * kMxfp4Values[q]
 // clang-format on
 void decode_from_table(float scale, const CodeValues& values, const byte* q, float* out) {
     for (int i = 0; i < 16; ++i) {
@@ -174,6 +184,7 @@ void decode_mxfp4(const byte* block, float* out) {
 }
 
 // clang-format off
+// Decodes a block. Fields and their bytes:
 // IQ4_XS | d:2 | h:2 | l:4 | q:128 |         256 weights in 8 groups g of 32, each with 16 bytes of q as IQ4_NL has them
 //   scale of group g: nibble g of l, low nibbles first, and above it bits 2 g and 2 g + 1 of h
 //   w = d * (scale - 32) * kIq4Values[q]
@@ -189,6 +200,7 @@ void decode_iq4_xs(const byte* block, float* out) {
 }
 
 // clang-format off
+// Decodes a block. Fields and their bytes:
 // Q2_K   | scales:16 | q:64 | d:2 | dmin:2 |   256 weights in 8 groups g of 32, a scale and a minimum for each 16 weights
 //   weight i of group g: q byte 32 (g / 4) + i, bits 2 (g % 4) and the next
 //   byte 2 g + i / 16 of scales: scale in the low nibble, minimum in the high one;  w = (d * scale) * q - (dmin * min)

@@ -26,19 +26,19 @@ constexpr std::array<BlockFields, kDTypeCount> kFields{{
     {},                    // F32
     {},                    // F16
     {},                    // BF16
-    {1, {0}, 2, 8},        // Q8_0: codes
-    {1, {0}, 2, 4},        // Q4_0: codes
-    {2, {0, 2}, 4, 4},     // Q4_1: codes
-    {1, {0}, 2, 5},        // Q5_0: h, codes
-    {2, {0, 2}, 4, 5},     // Q5_1: h, codes
-    {1, {108}, 0, 27},     // Q3_K: h, codes, scales; scales are stored first
-    {2, {0, 2}, 4, 35},    // Q4_K: scales, codes
-    {2, {0, 2}, 4, 43},    // Q5_K: scales, h, codes
-    {1, {208}, 0, 52},     // Q6_K: low and high codes, scales; stored in the order of use
-    {1, {0}, 2, 4},        // IQ4_NL: codes
-    {0, {}, 1, 4, true},   // MXFP4: codes
-    {2, {0, 2}, 4, 33},    // IQ4_XS: low bits of scales, codes
-    {2, {80, 82}, 0, 20},  // Q2_K: scales, codes
+    {1, {0}, 2, 8},        // Q8_0: the words hold codes
+    {1, {0}, 2, 4},        // Q4_0: the words hold codes
+    {2, {0, 2}, 4, 4},     // Q4_1: the words hold codes
+    {1, {0}, 2, 5},        // Q5_0: the words hold h, codes
+    {2, {0, 2}, 4, 5},     // Q5_1: the words hold h, codes
+    {1, {108}, 0, 27},     // Q3_K: the words hold h, codes, scales; packed, the scales come first
+    {2, {0, 2}, 4, 35},    // Q4_K: the words hold scales, codes
+    {2, {0, 2}, 4, 43},    // Q5_K: the words hold scales, h, codes
+    {1, {208}, 0, 52},     // Q6_K: the words hold low and high codes, scales; packed in the order of use
+    {1, {0}, 2, 4},        // IQ4_NL: the words hold codes
+    {0, {}, 1, 4, true},   // MXFP4: the words hold codes
+    {2, {0, 2}, 4, 33},    // IQ4_XS: the words hold low bits of scales, codes
+    {2, {80, 82}, 0, 20},  // Q2_K: the words hold scales, codes
 }};
 
 /// Moves bit 4 g + j of h to bit 8 j + g, for j = 0 to 3 and g = 0 to 7, and returns the result.
@@ -54,14 +54,15 @@ std::uint32_t spread_high_bits(std::uint32_t h) {
     return out;
 }
 
-/// Inverse of spread_high_bits().
+/// Moves bit 8 j + g of `spread` back to bit 4 g + j, for j = 0 to 3 and g = 0 to 7: the inverse of spread_high_bits().
 std::uint32_t close_high_bits(std::uint32_t spread) {
     std::uint32_t out = 0;
     for (int i = 0; i < 32; ++i) out |= ((spread >> (8 * (i % 4) + i / 4)) & 1U) << i;
     return out;
 }
 
-/// Whether the first word of a block, h, is stored with its bits rearranged.
+/// Whether the type has a word of fifth bits of its codes, the first word of a block, whose bits are rearranged in
+/// packed weights.
 bool has_high_bits(DType type) {
     return type == DType::Q5_0 || type == DType::Q5_1;
 }
@@ -93,7 +94,6 @@ void move_words(DType type, int n_words, std::uint32_t* words) {
 
 /// Transposes elements of T: dst[i][row] = src[row][i], `count` elements of `n_rows` rows. Goes by cache lines of each
 /// row, through a tile on the stack: rows are often a power of two apart, and 16 such lines do not stay in L1 together.
-///
 template <typename T>
 void interleave_elements(const std::byte* rows, std::size_t stride, int n_rows, std::int64_t count, std::byte* dst) {
     constexpr std::int64_t kLine = 64 / sizeof(T);

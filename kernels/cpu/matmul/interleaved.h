@@ -54,7 +54,7 @@ void interleave_rows(DType type, const std::byte* rows, std::size_t stride_bytes
 /// Unpacks row `row` (0 to 15) of a row group to the layout of the file: row_bytes(type, k) bytes at `dst`.
 void deinterleave_row(DType type, const std::byte* group, int row, std::int64_t k, std::byte* dst);
 
-/// The op of kernels/pack_weights.h, for all kernel variants of the CPU.
+/// Packs weights into row groups (the op of kernels/pack_weights.h). All kernel variants of the CPU use it.
 void pack_weights(ExecRef exec, const PackWeightsArgs& args);
 
 }  // namespace slipstream::cpu

@@ -44,8 +44,8 @@ void matmul_avx512(ExecRef exec, const MatmulArgs& args);
 void matmul_avx512_vnni(ExecRef exec, const MatmulArgs& args);
 void matmul_avx512_bf16(ExecRef exec, const MatmulArgs& args);
 
-/// Returns the value to store for an output: the reduced `sum`, + bias of row `row`, then `y_before` + that if the call
-/// adds. `y_before` is the value of y before. Every variant uses this order.
+/// Returns the value to store for an output: `sum` plus the bias of matrix row `row`, if there is a bias; then, if
+/// args.store is Add, that is added to `y_before`, the value of y before. Every kernel variant adds in this order.
 [[nodiscard]] inline float finish_output(const MatmulArgs& args, float sum, std::int64_t row, float y_before) {
     const float result = args.bias.empty() ? sum : sum + float_row(args.bias, 0)[row];
     return args.store == MatmulStore::Add ? y_before + result : result;

@@ -157,8 +157,8 @@ template <DType type>
 constexpr std::array<InterleavedForm::CodeFn, kMaxTileTokens> kMultiplyCodes{
     multiply_codes<type, 1>, multiply_codes<type, 2>, multiply_codes<type, 3>, multiply_codes<type, 4>};
 
-/// Stores eight outputs, or only the first `n` if `n` is less. `sums`, `bias` (null: none) and `y` are those of the
-/// first.
+/// Stores eight outputs, or only the first `n` if `n` is less. `sums`, `bias` (null: none) and `y` point at those of
+/// the first output.
 SLIPSTREAM_INLINE_AVX2 void finish_half(const FinishTile& tile, const float* sums, const float* bias, float* y,
                                         std::int64_t n) {
     alignas(32) float padded[2][kHalfRows] = {};
@@ -203,8 +203,8 @@ constexpr InterleavedForm kManyTokens{
                         kMultiplyCodes<DType::Q4_K>,
                         kMultiplyCodes<DType::Q5_K>,
                         kMultiplyCodes<DType::Q6_K>,
-                        kMultiplyCodes<DType::Q8_0>,  // IQ4_NL: codes of 8 bits, too
-                        kMultiplyCodes<DType::Q5_0>,  // MXFP4: codes of 5 bits, too
+                        kMultiplyCodes<DType::Q8_0>,  // IQ4_NL: unpacked codes have 8 bits, as those of Q8_0
+                        kMultiplyCodes<DType::Q5_0>,  // MXFP4: unpacked codes have 5 bits, as those of Q5_0
                         kMultiplyCodes<DType::IQ4_XS>,
                         kMultiplyCodes<DType::Q2_K>}},
     .unpack = {nullptr, nullptr, nullptr, unpack<DType::Q8_0>, unpack<DType::Q4_0>, unpack<DType::Q4_1>,

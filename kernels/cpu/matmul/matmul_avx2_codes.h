@@ -18,8 +18,8 @@ namespace slipstream::cpu::avx2 {
 /// Rows of half a row group: 8, since a 256-bit register has 8 lanes of 32 bits.
 inline constexpr int kHalfRows = 8;
 
-/// Returns the codes of `type`, its values + code_offset, for the places in its table in the bytes of `places`, 0
-/// to 15.
+/// Looks up each byte of `places` in the table of `type` (code_tables.h) and returns the unsigned codes: value +
+/// code_offset. The bytes must be 0 to 15.
 template <DType type>
 SLIPSTREAM_INLINE_AVX2 __m256i looked_up(__m256i places) {
     const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kCodeTable<type>.data()));
@@ -37,15 +37,15 @@ SLIPSTREAM_INLINE_AVX2 __m256 broadcast_float(const std::byte* src) {
     return _mm256_castsi256_ps(broadcast_word(src));
 }
 
-/// Returns the number of steps whose sum fits in an int16. A step is 2 products of at most (2^code_bits - 1) * 128
-/// each; codes of 8 bits are multiplied as two nibbles.
+/// Returns the number of steps that can be added up in an int16. A step is 2 products of at most (2^code_bits - 1) *
+/// 128 each; codes of 8 bits are multiplied as two nibbles.
 constexpr int steps_of_int16(int code_bits) {
     return code_bits <= 4 || code_bits == 8 ? 8 : code_bits == 5 ? 4 : 2;
 }
 
-/// dots[t] += dot product over words [first, first + count) of a sub-block, codes of half `half` (0 or 1) of a row
-/// group times activations of token t. `codes` are those of the sub-block, [k / 4][row], of all 16 rows; `x`: its block
-/// of activations.
+/// dots[t] += dot product over words [first, first + count) of a sub-block (32 k; a word is four k of a row): codes of
+/// half `half` (0 or 1) of a row group of 16 rows, times activations of token t. `codes`: [k / 4][row], of all 16 rows;
+/// `x`: the sub-block's activations (activations.h).
 template <int kCodeBits, int T>
 SLIPSTREAM_INLINE_AVX2 void add_products(const std::uint32_t (*codes)[16], int half, const std::byte* x, int first,
                                          int count, __m256i (&dots)[T]) {
@@ -79,9 +79,9 @@ SLIPSTREAM_INLINE_AVX2 void add_products(const std::uint32_t (*codes)[16], int h
     }
 }
 
-/// dots[t] = start value of token t + dot product over words [first, first + count) of sub-block `s`, codes of half
-/// `half` of a row group times activations of token t. `x`: the block of activations; `start`: byte offset of the start
-/// values in it.
+/// dots[t] = start value of token t + dot product over words [first, first + count) of sub-block `s` (32 k; a word is
+/// four k of a row): codes of half `half` of a row group, times activations of token t. `x`: the sub-block's
+/// activations; `start`: byte offset of the start values in `x`.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void dot_products(const UnpackedChunk& weights, int s, int half, const std::byte* x, int start,
                                          int first, int count, __m256i (&dots)[T]) {
@@ -90,7 +90,8 @@ SLIPSTREAM_INLINE_AVX2 void dot_products(const UnpackedChunk& weights, int s, in
     add_products<code_traits(type).code_bits, T>(weights.codes[s], half, x, first, count, dots);
 }
 
-/// Adds a sub-block to sums[t], for types whose activations have a scale for each 32. `x`: its block of activations.
+/// Adds sub-block `s` (32 k) of half `half` of a row group to sums[t], for types whose activations have a scale for
+/// each 32. `x`: the sub-block's activations.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void add_block(const UnpackedChunk& weights, int s, int half, const std::byte* x,
                                       __m256 (&sums)[T]) {
@@ -111,8 +112,8 @@ SLIPSTREAM_INLINE_AVX2 void add_block(const UnpackedChunk& weights, int s, int h
     }
 }
 
-/// Adds sub-block `s` (32 elements) of a K format's block, for half `half` of a row group, to sums[t]. `x`: its block
-/// of activations, which share a scale with the seven other sub-blocks of the block; the sums are without that scale.
+/// Adds sub-block `s` (32 of the 256 k of a K format's block), for half `half` of a row group, to sums[t]. `x`: its
+/// activations. Their scale holds for the whole block, so the caller applies it to the sums afterwards.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void add_unscaled(const UnpackedChunk& weights, int s, int half, const std::byte* x,
                                          __m256 (&sums)[T]) {
@@ -129,8 +130,8 @@ SLIPSTREAM_INLINE_AVX2 void add_unscaled(const UnpackedChunk& weights, int s, in
     }
 }
 
-/// Subtracts the minimums of a K format's block, for half `half` of a row group, from sums[t], which are without the
-/// activations' scale. `x`: the activations of the first sub-block.
+/// Subtracts the minimums of a K format's block, for half `half` of a row group, from sums[t], to which the caller
+/// still has to apply the activations' scale. `x`: the activations of the first sub-block.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void add_minimums(const UnpackedChunk& weights, int half, const std::byte* x,
                                          __m256 (&sums)[T]) {

@@ -39,8 +39,9 @@ SLIPSTREAM_INLINE_AVX2 __m256i word_at(const std::byte* words, int i) {
     return load_32(words + 64 * i);
 }
 
-/// Returns what packed_codes() (packed_codes.h) returns, for the 8 rows of half a row group: word `word` of sub-block
-/// `s`, both known to the compiler. `words`: the first word of the block, at the first row of the half.
+/// Returns word `word` (0 to 7) of sub-block `s` (0 to 7) for the 8 rows of half a row group: unsigned 8-bit codes of
+/// four k of each row, as packed_codes() (packed_codes.h) does for 16 rows. `words`: the first word of the block, at
+/// the first row of the half.
 template <DType type>
 SLIPSTREAM_INLINE_AVX2 __m256i half_codes(const std::byte* words, int s, int word) {
     constexpr PackedBlock kAt = packed_block(type);
@@ -83,7 +84,8 @@ SLIPSTREAM_INLINE_AVX2 __m128i half_bits(const std::byte* block, int field, int 
 SLIPSTREAM_INLINE_AVX2 __m256 half_field(const std::byte* block, int field, int half) {
     return _mm256_cvtph_ps(half_bits(block, field, half));
 }
-/// Returns what packed_scale() (packed_codes.h) returns, for the 8 rows of half `half`.
+/// Returns the scale of a packed block as floats, for the 8 rows of half `half`: binary16 field 0, or of MXFP4
+/// 2^(exponent - 128), as packed_scale() (packed_codes.h) does for 16 rows.
 template <DType type>
 SLIPSTREAM_INLINE_AVX2 __m256 scale_field(const std::byte* block, int half) {
     if constexpr (type == DType::MXFP4) {
@@ -190,8 +192,8 @@ struct alignas(32) StreamSums {
     float block[T][16];
 };
 
-/// Subtracts the minimums of a K format's block from sums[t], which are without the activations' scale. `x`: the
-/// activations of the block's last sub-block.
+/// Subtracts the minimums of a K format's block from sums[t], to which the caller still has to apply the activations'
+/// scale. `x`: the activations of the block's last sub-block.
 template <DType type, int T>
 SLIPSTREAM_INLINE_AVX2 void take_minimums(const std::byte* block, const std::byte* words, int half, const std::byte* x,
                                           __m256 (&sums)[T]) {
@@ -262,14 +264,15 @@ SLIPSTREAM_INLINE_AVX2 void add_sub_block(const std::byte* packed, int half, int
     }
 }
 
-/// Sub-blocks of 32 elements in a step, and bytes of a step of 16 rows.
+/// Number of sub-blocks (32 elements each) in a step of few_tokens_step() elements of K.
 template <DType type>
 constexpr int kStepSubBlocks = static_cast<int>(few_tokens_step(type) / 32);
+/// Bytes of a step of few_tokens_step() elements of K, of a row group of 16 rows.
 template <DType type>
 constexpr std::int64_t kStepBytes = bytes_of_256(type) * kStepSubBlocks<type> / kSubBlocks;
 
-/// Adds sub-block `s` of the step at byte `at` of each row group to `sums`, and prefetches the step's lines up to the
-/// sub-block's share. `x`: activations of the step's first sub-block.
+/// Adds sub-block `s` of the step at byte `at` of each row group to `sums`, and prefetches this sub-block's share of
+/// the cache lines of a later step. `x`: activations of the step's first sub-block.
 template <DType type, int T, int kStreams>
 SLIPSTREAM_INLINE_AVX2 void add_sub_blocks(const CodeTile& tile, std::int64_t at, int s, const std::byte* x,
                                            StreamSums<T> (&sums)[kStreams]) {

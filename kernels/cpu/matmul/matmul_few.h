@@ -12,13 +12,13 @@
 
 namespace slipstream::cpu {
 
-/// Kernels of one type, one for each number of tokens, and such arrays for all types. Null where a kernel variant has
-/// none.
+/// Kernels of one weight type for calls of T = 1 to kMostFewTokens tokens. Null if a kernel variant has none for T.
 using FewTokenKernels = std::array<InterleavedForm::CodeFn, kMostFewTokens>;  // [T - 1]
 using FewTokenKernelsOfTypes = std::array<FewTokenKernels, kDTypeCount>;      // [dtype][T - 1]
 
-/// Whether the kernels unroll all sub-blocks of a step. In steps of IQ4_XS and Q2_K they are a loop: unrolled, each of
-/// these types would take the compiler as long as all types with blocks of 32 together.
+/// Whether the kernels for few tokens unroll the loop over the sub-blocks (32 elements each) of a step. For IQ4_XS and
+/// Q2_K they do not: unrolled, each of these types would take the compiler as long as all types with blocks of 32
+/// together.
 constexpr bool is_unrolled(DType type) {
     return type != DType::IQ4_XS && type != DType::Q2_K;
 }
@@ -37,7 +37,7 @@ constexpr FewTokenKernelsOfTypes few_token_kernels() {
     return all;
 }
 
-/// Returns the kernels for few tokens of avx2 and avx512, and of the variants with VNNI.
+/// These return the kernels for few tokens: of the variants avx2 and avx512, and of the variants with VNNI.
 [[nodiscard]] const FewTokenKernelsOfTypes& multiply_few_avx2();
 [[nodiscard]] const FewTokenKernelsOfTypes& multiply_few_vnni();
 

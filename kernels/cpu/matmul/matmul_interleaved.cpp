@@ -24,7 +24,8 @@ namespace slipstream::cpu {
 
 namespace {
 
-// Bytes of weights that a thread takes per task, in other calls of up to kStreamTokens tokens.
+// Bytes of weights that a thread takes per task, in calls of up to kStreamTokens tokens that do not use the kernels for
+// few tokens.
 constexpr std::int64_t kPieceBytes = 64 << 10;
 // Bytes of weights that a thread takes per task, in calls that use the kernels for few tokens: these read a task as
 // streams, and long streams read faster.
@@ -46,10 +47,10 @@ struct Groups {
 
 /// Row groups that go over K together, and the range of tiles of tokens whose sums are kept at once.
 struct Stripe {
-    const std::byte* weights;   // of the first row group
+    const std::byte* weights;   // weights of the first row group
     std::int64_t count;         // row groups
     std::int64_t stride_bytes;  // bytes from one row group to the next
-    std::int64_t tile;          // first tile of tokens
+    std::int64_t tile;          // index of the first tile of tokens
     std::int64_t end;           // tile past the last one
     std::int64_t step_bytes;    // bytes that each step of a tile prefetches, if the tile does
 };
@@ -105,7 +106,8 @@ private:
         if (!where_they_lie_) return tile_tokens_of(form_, operand_);
         return n_ <= form_.packed_one_tile ? form_.packed_one_tile : form_.packed_tile_tokens;
     }
-    // Tiles have nearly equal widths: the first n_wider_tiles_ are one token wider.
+    // Returns the first token of tile `tile`. Tiles have nearly equal widths: the first n_wider_tiles_ are one token
+    // wider.
     [[nodiscard]] std::int64_t tile_begin(std::int64_t tile) const {
         return tile * tile_width_ + std::min(tile, n_wider_tiles_);
     }
@@ -136,8 +138,8 @@ private:
             form_.round_pairs(float_row(args_.x, first), args_.x.row_stride_bytes, k_, width, dst);
             return;
         }
-        // Transposes by whole cache lines of each row: rows are a power of two apart, and would evict each other line
-        // by line.
+        // Transposes [token][k] to [k][token] by whole cache lines of each row: rows are often a power of two apart, so
+        // their lines evict one another from L1.
         auto* out = reinterpret_cast<float*>(dst);
         for (std::int64_t i = 0; i < k_; i += kLanes) {
             float lines[kMaxTileTokens][kLanes];
@@ -337,7 +339,7 @@ private:
     FetchDistance fetch_;
     std::int64_t groups_at_once_ = 1;
     std::int64_t l2_lead_ = 0;     // bytes ahead, in each row group, of the prefetch into L2; 0: none
-    std::size_t rows_offset_ = 0;  // byte offset in a thread's scratch
+    std::size_t rows_offset_ = 0;  // byte offset of interleaved rows in a thread's scratch
     std::size_t sums_offset_ = 0;
     const std::byte* x_ = nullptr;  // laid out activations: the tile that begins with token t is at t * token_bytes_
 };

@@ -21,9 +21,9 @@ inline constexpr int kMostFewTokens = 8;
 
 /// How far ahead of a kernel's position weights are prefetched, in bytes.
 struct FetchDistance {
-    std::int64_t l1;  // bytes ahead in each row group, into L1
-    std::int64_t l2;  // in all row groups that go over K together, rounded up to whole K slices; 0: no prefetch into
-                      // L2, only for kernels that read WeightsAhead::by_l2
+    std::int64_t l1;  // bytes ahead in each row group, for prefetches into L1
+    std::int64_t l2;  // bytes ahead, of all row groups that go over K together, rounded up to whole K slices; 0: no
+                      // prefetch into L2, only for kernels that read WeightsAhead::by_l2
 };
 
 /// Settings for kernels whose row groups (16 rows each) go over K together, each a stream of weights. Usually weights
@@ -128,11 +128,13 @@ struct InterleavedForm {
     // before the first tile.
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_keeping{};  // [dtype][T - 1]
 
-    // Kernels for calls of few tokens, which are one tile: codes of whole rows of up to few_tokens_streams() row
-    // groups, except what follows the last whole step of K. Empty: multiplied like any tile.
+    // Kernels for calls of up to kMostFewTokens tokens, which are one tile. They multiply whole rows of codes of up to
+    // few_tokens_streams() row groups, except the elements past the last whole step of K (few_tokens_step()). Null:
+    // such calls are multiplied like any other.
     std::array<std::array<CodeFn, kMostFewTokens>, kDTypeCount> multiply_few{};  // [dtype][T - 1]
 
-    // Kernels that multiply packed codes directly, for calls of at most most_packed_tokens tokens.
+    // This field and the next four: kernels that multiply packed codes directly, for calls of at most
+    // most_packed_tokens tokens.
     int packed_one_tile = 0;                              // calls of up to this many tokens are one tile
     int packed_tile_tokens = 0;                           // most tokens of a tile of larger calls
     std::int64_t packed_chunk_elements = kChunkElements;  // most elements of K per kernel call
@@ -142,7 +144,8 @@ struct InterleavedForm {
     QuantizeFn quantize;
     FinishFn finish;
 
-    // BF16 weights times activations rounded to bfloat16, in variants that have such dot products.
+    // This field and the next four: BF16 weights times activations rounded to bfloat16, in variants that have such dot
+    // products.
     RoundFn round_pairs = nullptr;  // rounds a tile of tokens to pairs; null: BF16 weights are multiplied as floats
     int pair_tile_tokens = 0;
     std::array<int, kMaxTileTokens> pair_groups{};

@@ -42,7 +42,7 @@ void rounded_activations(const float* x, std::int64_t k, const CodeTraits& trait
 }  // namespace
 
 CpuScratch matmul_scratch_scalar(const WorkspaceShapes& shapes) {
-    return scratch_of(DType::F32, shapes.n_tokens, shapes.max_cols);  // rows of no other type are longer
+    return scratch_of(DType::F32, shapes.n_tokens, shapes.max_cols);  // F32 rows are the longest of all types
 }
 
 void matmul_scalar(ExecRef exec, const MatmulArgs& args) {

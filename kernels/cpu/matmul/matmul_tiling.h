@@ -22,8 +22,8 @@ inline constexpr std::int64_t kStreamTokens = 32;
 inline constexpr std::int64_t kGroupsAtOnce = 4;
 /// Most tokens whose sums a thread keeps at once: the sums of 4 row groups x 512 tokens x 64 bytes take 128 KB of L2.
 inline constexpr std::int64_t kPassTokens = 512;
-/// Bytes of a matrix up to which it may well be in a cache. One row group at a time would then wait for its own sums,
-/// so smaller matrices always use several.
+/// Packed bytes up to which a matrix may well be in a cache. A row group that goes over K alone would then wait for its
+/// own sums instead of for memory, so in matrices up to this size several always go together.
 inline constexpr std::int64_t kCachedBytes = 2 << 20;
 
 /// What weights are multiplied with, depending on their type and the kernel variant.
@@ -69,7 +69,7 @@ inline bool multiplied_where_they_lie(const InterleavedForm& form, DType type, s
 inline std::int64_t chunk_elements_of(const InterleavedForm& form, DType type, std::int64_t n_tokens, std::int64_t k) {
     if (few_tokens_kernel(form, type, n_tokens, k) != nullptr) return k / few_tokens_step(type) * few_tokens_step(type);
     if (!multiplied_where_they_lie(form, type, n_tokens) || n_tokens > kStreamTokens) return kChunkElements;
-    // One tile of 8-bit codes is limited by memory, and is read faster with short K slices.
+    // A call of one tile of 8-bit codes is limited by memory bandwidth, and reads faster with short K slices.
     const bool short_chunks = type == DType::Q8_0 && n_tokens <= form.packed_one_tile;
     return short_chunks ? kChunkElements : form.packed_chunk_elements;
 }
@@ -79,7 +79,8 @@ inline Streams streams_of(const InterleavedForm& form, Operand operand) {
     return operand == Operand::Codes ? form.code_streams : operand == Operand::Pairs ? form.pair_streams : Streams{};
 }
 
-/// Whether row groups go over K one at a time, instead of several together. `matrix_bytes`: packed bytes of all rows.
+/// Whether row groups (16 rows each) go over K one at a time, instead of several together. `matrix_bytes`: packed bytes
+/// of all rows.
 inline bool in_one_stream(const InterleavedForm& form, Operand operand, std::int64_t n_tokens,
                           std::int64_t matrix_bytes) {
     return n_tokens <= streams_of(form, operand).most_tokens_of_one && matrix_bytes > kCachedBytes;
@@ -123,7 +124,7 @@ struct ThreadScratch {
         const Operand operand = operand_of(form, type);
         const auto groups = static_cast<std::size_t>(n_groups);
         const auto sums =
-            static_cast<std::size_t>(std::min(n_tokens, kPassTokens + kMaxTileTokens) * kLanes);  // per group
+            static_cast<std::size_t>(std::min(n_tokens, kPassTokens + kMaxTileTokens) * kLanes);  // sums of a row group
         rows_offset = operand == Operand::Codes ? groups * sizeof(UnpackedChunk) : 0;
         sums_offset = rows_offset;
         if (layout == Layout::RowMajor) sums_offset += round_up<std::size_t>(groups * kLanes * row_bytes(type, k), 64);

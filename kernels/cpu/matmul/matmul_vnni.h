@@ -26,13 +26,17 @@ enum class CodeGroups : std::uint8_t {
 inline constexpr int kTileTokens = 8;
 /// Most tokens of a tile whose sums of two row groups stay in registers, beside their dot products.
 inline constexpr int kSumsInRegisters = 6;
-// The next four: most tokens of a call whose packed codes are multiplied directly, that is unpacked in registers again
-// for each tile; larger calls unpack once into memory. The usual limit, kPackedTokens, is one tile of 8 tokens. K
-// formats with the most operations per word have a little less. With three row groups 4-bit types have two tiles. The
-// types that are cheapest to unpack have no limit (of 4-bit types only with two row groups).
+/// Most tokens of a call that multiplies packed codes directly, that is, unpacks them in registers again for each tile;
+/// larger calls unpack once into memory. For 4-bit types: with three row groups, two tiles of 8 tokens.
 inline constexpr int kPackedTokensOf4Bits = 16;
+/// Most tokens of a call that multiplies packed codes directly instead of unpacking them once into memory, for most
+/// types: one tile of 8 tokens.
 inline constexpr int kPackedTokens = 8;
+/// Most tokens of a call that multiplies packed codes directly instead of unpacking them once into memory, for the K
+/// formats with the most operations per word: a little less than one tile of 8 tokens.
 inline constexpr int kPackedTokensOfK = 7;
+/// No limit to the tokens of a call that multiplies packed codes directly: for the types that are cheapest to unpack
+/// (of Q4_0 and Q4_1 only with two row groups).
 inline constexpr int kAnyTokens = std::numeric_limits<int>::max();
 constexpr int groups_of(CodeGroups groups) {
     return groups == CodeGroups::Three ? 3 : 2;
@@ -59,9 +63,10 @@ SLIPSTREAM_INLINE_VNNI __m512 sum_before(const CodeTile& tile, int g, int t) {
     return tile.from_zero ? _mm512_setzero_ps() : _mm512_loadu_ps(tile.sums + g * tile.sums_stride + 16 * t);
 }
 
-/// Multiplies one tile of kN row groups, for types with an activation scale for each 32. Sums are kept in variables
-/// over the whole K slice, of two row groups and six tokens in registers (with more, the compiler keeps some in
-/// memory). If they were stored and loaded with each sub-block, each one would wait for the store before it.
+/// Multiplies one tile of tokens with kN row groups (16 rows each), for types whose activations have a scale for each
+/// 32. The sums are kept in variables over the whole K slice, those of two row groups and six tokens in registers (with
+/// more, the compiler keeps some in memory). If they were stored and loaded with each sub-block of 32 k, each load
+/// would wait for the store before it.
 template <DType type, From from, int T, int kN>
 SLIPSTREAM_INLINE_VNNI void multiply_blocks(CodeTile tile) {
     using At = BlockOffsets<T>;
@@ -101,8 +106,8 @@ SLIPSTREAM_INLINE_VNNI void multiply_blocks(CodeTile tile) {
         for (int t = 0; t < T; ++t) _mm512_storeu_ps(tile.sums + g * tile.sums_stride + 16 * t, sums[g][t]);
 }
 
-/// Subtracts the minimums of a K format's block, of kN row groups, from `sums`, which are without the activations'
-/// scale. `x`: the activations of the block's first sub-block.
+/// Subtracts the minimums of a K format's block, of kN row groups, from `sums`, to which the caller still has to apply
+/// the activations' scale. `x`: the activations of the block's first sub-block.
 template <DType type, int T, int kN>
 SLIPSTREAM_INLINE_VNNI void add_minimums(const CodeTile& tile, const std::byte* x, __m512 (&sums)[kN][T]) {
     using At = BlockOffsets<T>;
@@ -126,15 +131,16 @@ SLIPSTREAM_INLINE_VNNI void add_minimums(const CodeTile& tile, const std::byte* 
     }
 }
 
-/// Unpacks the scales of a K format's block to `out`. Not inlined, since the compiler would take long for all copies.
+/// Unpacks the scales and minimums of a K format's block of 16 rows to `out`. Not inlined, since the compiler would
+/// take long for all copies.
 template <DType type>
 SLIPSTREAM_AVX512_VNNI [[gnu::noinline]] void unpack_scales_of(const std::byte* block, UnpackedChunk& out) {
     packed_scales<type>(block, out);
 }
 
-/// Multiplies one tile of kN row groups, for K formats, with an activation scale for each block of 256. Sums of a block
-/// without that scale are kept in registers, as in multiply_blocks(). Sums of the K slice are kept in memory, where
-/// each block adds to them once.
+/// Multiplies one tile of tokens with kN row groups (16 rows each), for K formats, whose activations have a scale for
+/// each block of 256. The sums of a block, without that scale, are kept in registers. The sums of the K slice are kept
+/// in memory, where each block adds to them once.
 template <DType type, From from, int T, int kN>
 SLIPSTREAM_INLINE_VNNI void multiply_k_blocks(CodeTile tile) {
     using At = BlockOffsets<T>;
@@ -214,9 +220,10 @@ void multiply_packed(InterleavedForm& form, int most_tokens) {
     form.multiply_packed[i] = kMultiplyCodes<type, From::Packed, groups>;
 }
 
-/// As multiply_packed(), for types whose unpacking takes more than an operation or two per word. In calls of more
-/// tokens, with two row groups the first tile unpacks and keeps codes for the others; with three, all codes are
-/// unpacked beforehand.
+/// Like multiply_packed(), makes calls of up to `most_packed` tokens multiply packed codes of `type` directly; for
+/// types whose unpacking takes more than an operation or two per word. Calls of more tokens unpack only once: with two
+/// row groups the first tile of tokens unpacks and keeps the codes for the other tiles; with three, all codes are
+/// unpacked before the first tile.
 template <DType type, CodeGroups groups>
 void multiply_packed_or_kept(InterleavedForm& form, int most_packed) {
     multiply_packed<type, groups>(form, most_packed);
@@ -257,7 +264,7 @@ InterleavedForm make_form() {
                             kScalesTo16,    // Q6_K
                             kPlain,         // IQ4_NL
                             kPlain,         // MXFP4
-                            kWithMinimums,  // IQ4_XS: unpacked with minimums of 0
+                            kWithMinimums,  // IQ4_XS: unpacked as a type with minimums, which are 0
                             {}}};           // Q2_K: always packed
     constexpr int kMostOf4Bits = groups == CodeGroups::Two ? kAnyTokens : kPackedTokensOf4Bits;
     multiply_packed<DType::Q8_0, groups>(form, kAnyTokens);

@@ -28,7 +28,8 @@ enum class From : std::uint8_t {
     Kept,      // as Packed; what is unpacked is also stored in tile.unpacked, for other tiles
 };
 
-/// Returns word `word` (0 to 7) of sub-block `s` of row group `g` of the tile: unsigned codes of four k of 16 rows.
+/// Returns word `word` (0 to 7) of sub-block `s` (32 k) of row group `g` of the tile: unsigned codes of four k of 16
+/// rows.
 template <DType type, From from>
 SLIPSTREAM_INLINE_VNNI __m512i load_codes(const CodeTile& tile, int g, int s, int word) {
     std::uint32_t* const kept = tile.unpacked[g].codes[s][word];
@@ -41,8 +42,8 @@ SLIPSTREAM_INLINE_VNNI __m512i load_codes(const CodeTile& tile, int g, int s, in
     }
 }
 
-/// Returns the scale (`i` 0) or offset (1) of sub-block `s` of row group `g`, [16]. From::Unpacked, and K formats
-/// always, read it from `kept` [16], where it was unpacked before; From::Kept stores it there.
+/// Returns the scale (`i` 0) or offset (`i` 1) of sub-block `s` of row group `g` for its 16 rows. From::Unpacked, and K
+/// formats always, read it from `kept` [16], where it was unpacked before; From::Kept stores it there.
 template <DType type, From from>
 SLIPSTREAM_INLINE_VNNI __m512 load_field(const CodeTile& tile, int g, int s, int i, float* kept) {
     if constexpr (from == From::Unpacked || !has_plain_scales(type)) {
@@ -65,9 +66,9 @@ SLIPSTREAM_INLINE_VNNI __m512 load_offset(const CodeTile& tile, int g, int s) {
     return load_field<type, from>(tile, g, s, 1, tile.unpacked[g].offset[s]);
 }
 
-/// dots[g][t] = start value of token t + dot product over words [first, first + count) of sub-block `s`, codes of row
-/// group g times activations of token t. `x` is the block of activations of the sub-block; `start`: byte offset of the
-/// start values in it.
+/// dots[g][t] = start value of token t + dot product over words [first, first + count) of sub-block `s` (32 k; a word
+/// is four k of a row): codes of row group g times activations of token t. `x`: the sub-block's activations; `start`:
+/// byte offset of the start values in `x`.
 template <DType type, From from, int T, int kN>
 SLIPSTREAM_INLINE_VNNI void dot_products(const CodeTile& tile, int s, const std::byte* x, int start, int first,
                                          int count, __m512i (&dots)[kN][T]) {

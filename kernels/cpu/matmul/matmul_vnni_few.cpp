@@ -67,9 +67,10 @@ SLIPSTREAM_INLINE_VNNI __m512i two_minimums(const std::byte* block, int pair) {
     return pair_of_bytes(four, pair % 2);
 }
 
-/// Sub-blocks of 32 elements in a step, and bytes of a step of 16 rows.
+/// Number of sub-blocks (32 elements each) in a step of few_tokens_step() elements of K.
 template <DType type>
 constexpr int kStepSubBlocks = static_cast<int>(few_tokens_step(type) / 32);
+/// Bytes of a step of few_tokens_step() elements of K, of a row group of 16 rows.
 template <DType type>
 constexpr std::int64_t kStepBytes = bytes_of_256(type) * kStepSubBlocks<type> / kSubBlocks;
 
@@ -97,8 +98,8 @@ SLIPSTREAM_INLINE_VNNI void fetch_lines(const std::byte* packed, const FetchDist
 }
 
 /// dots[run][g][i][t] = dot products of sub-blocks first + i of a step, i < kTogether: codes of row group g times
-/// activations of token t, one for each run that shares a scale. `x`: activations of sub-block `first`. Also
-/// prefetches.
+/// activations of token t, one for each run of weights that share a scale. `x`: activations of sub-block `first`. Also
+/// prefetches part of the weights of a later step, at the distances `ahead`.
 template <DType type, int kN, int T, int kTogether>
 SLIPSTREAM_INLINE_VNNI void dots_of(const std::byte* const (&packed)[kN], const std::byte* x,
                                     const FetchDistance& ahead, int first,
@@ -151,8 +152,8 @@ SLIPSTREAM_INLINE_VNNI void dots_of(const std::byte* const (&packed)[kN], const 
     }
 }
 
-/// Subtracts the minimums of a K format's block from `unscaled`, sums without the activations' scale. `x`: the
-/// activations of the block's first sub-block.
+/// Subtracts the minimums of a K format's block from `unscaled`, sums to which the caller still has to apply the
+/// activations' scale. `x`: the activations of the block's first sub-block.
 template <DType type, int kN, int T>
 SLIPSTREAM_INLINE_VNNI void take_minimums(const std::byte* const (&packed)[kN], const std::byte* x,
                                           __m512 (&unscaled)[kN][T]) {
@@ -179,7 +180,8 @@ SLIPSTREAM_INLINE_VNNI void take_minimums(const std::byte* const (&packed)[kN], 
 }
 
 /// Adds the dot products of sub-blocks [first, first + kTogether) of a step of kN row groups to `sums`, or for K
-/// formats to `unscaled`, sums without the activations' scale. `x`: activations of the step's first sub-block.
+/// formats to `unscaled`, sums to which the caller applies the activations' scale at the end of the block. `x`:
+/// activations of the step's first sub-block.
 template <DType type, int kTogether, int kN, int T>
 SLIPSTREAM_INLINE_VNNI void add_sub_blocks(const std::byte* const (&packed)[kN], const std::byte* const x,
                                            const FetchDistance& ahead, int first, __m512 (&unscaled)[kN][T],

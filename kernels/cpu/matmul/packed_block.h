@@ -17,7 +17,8 @@ constexpr bool has_plain_scales(DType type) {
     return code_traits(type).activation_run == 32;
 }
 
-/// The unsigned codes of a type with a table: its values + code_offset, in the order of the table.
+/// The unsigned codes of a type with a code table (code_tables.h), in the order of the table: its 16 values +
+/// code_offset, which makes them at least 0.
 template <DType type>
 inline constexpr std::array<std::uint8_t, 16> kCodeTable = [] {
     std::array<std::uint8_t, 16> codes{};

@@ -64,8 +64,8 @@ SLIPSTREAM_INLINE_PACKED __m512i joined(__m512i low, int mask, __m512i high) {
     return _mm512_ternarylogic_epi32(low, _mm512_set1_epi32(mask * 0x01010101), high, kLowAndMaskOrHigh);
 }
 
-/// Returns the codes of `type`, its values + code_offset, for the places in its table in the bytes of `places`, 0
-/// to 15.
+/// Looks up each byte of `places` in the table of `type` (code_tables.h) and returns the unsigned codes: value +
+/// code_offset. The bytes must be 0 to 15.
 template <DType type>
 SLIPSTREAM_INLINE_PACKED __m512i looked_up(__m512i places) {
     return _mm512_shuffle_epi8(
@@ -129,7 +129,8 @@ SLIPSTREAM_INLINE_PACKED __m512 packed_scale(const std::byte* block) {
     }
 }
 
-/// Returns scale `run` (0 to 7) of a packed block of IQ4_XS: d * (the 6-bit number - 32).
+/// Returns scale `run` (0 to 7) of a packed block of IQ4_XS for its 16 rows: d * (6-bit number - 32), where `d` is
+/// field 0 of the block.
 SLIPSTREAM_INLINE_PACKED __m512 six_bit_scale(const std::byte* block, __m512 d, int run) {
     const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(block + 32)));
     const __m512i low_bits = _mm512_srlv_epi32(word_at(block + 64, 0), _mm512_set1_epi32(4 * run));
@@ -163,7 +164,8 @@ SLIPSTREAM_INLINE_PACKED __m512i pair_of_bytes(__m512i words, int i) {
     const __m128i bytes = i == 0 ? low : _mm_add_epi8(low, _mm_set1_epi16(2));
     return _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(bytes));
 }
-/// Stores both pairs of bytes of `words` to out[0] and out[1], 64-byte aligned.
+/// Widens the four bytes of each lane of `words` to 16 bits: stores bytes 0 and 1 to out[0], bytes 2 and 3 to out[1].
+/// `out` must be 64-byte aligned.
 SLIPSTREAM_INLINE_PACKED void paired_bytes(__m512i words, std::uint32_t (*out)[16]) {
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) _mm512_store_si512(out[i], pair_of_bytes(words, i));
@@ -215,7 +217,8 @@ SLIPSTREAM_INLINE_PACKED void packed_scales(const std::byte* block, UnpackedChun
     }
 }
 
-/// Does the same as unpack_chunk<type>() (unpack_codes.h): unpacks a K slice of `n_sub` sub-blocks of 16 rows to `out`.
+/// Unpacks a K slice of `n_sub` sub-blocks (32 k each) of 16 rows to `out`, with the bits of unpack_chunk<type>()
+/// (unpack_codes.h), but looks up the codes of types with a table.
 template <DType type>
 SLIPSTREAM_INLINE_PACKED void unpack_packed(const std::byte* src, int n_sub, UnpackedChunk& out) {
     for (int s = 0; s < n_sub; ++s) {

@@ -77,7 +77,8 @@ constexpr CodeTraits code_traits(DType type) {
     }
 }
 
-/// Returns the pairs of minimums in a block of a K format with minimums: four of sub-blocks, or eight of runs of 16.
+/// Returns the number of pairs of minimums in a block of a K format with minimums: four pairs of sub-blocks (32
+/// elements), or eight of runs of 16.
 constexpr int minimum_pairs(DType type) {
     return kSubBlocks / 2 * (32 / code_traits(type).scale_run);
 }
@@ -283,7 +284,7 @@ SLIPSTREAM_PORTABLE_INLINE void unpack_block<DType::IQ4_XS>(const std::byte* src
     halves_to_float(src, d);
     const auto* high = reinterpret_cast<const std::uint16_t*>(src + 32);
     const Words words = words_at(src + 64);
-    // Minimums of 0, so that kernels for unpacked Q4_K multiply it as well.
+    // IQ4_XS has no minimums. They are set to 0, so that the kernels for unpacked Q4_K can multiply it as well.
 #pragma GCC unroll 1
     for (int r = 0; r < 16; ++r) out.minus_dmin[r] = 0.0F;
     for (int pair = 0; pair < kSubBlocks / 2; ++pair)

@@ -41,7 +41,7 @@ __device__ __forceinline__ void prepare_columns(const ActivationDestination& to,
                                                 float value) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const float next = gpu::shfl(value, lane | 1);
-    const uint32_t pair = gpu::pack_bf16(value, next);  // correct in even lanes only
+    const uint32_t pair = gpu::pack_bf16(value, next);  // this column and the next; right in even lanes only
     if (lane % 2 == 0)
         reinterpret_cast<uint32_t*>(
             fragment_at(to.fragments, to.n_tiles, block * 2 + lane / 16, token, lane % 8 / 2))[lane / 8 % 2] = pair;
@@ -59,8 +59,9 @@ __device__ __forceinline__ void prepare_zeros(const ActivationDestination& to, i
     }
 }
 
-// Grid: n_queries. Thread block: head_dim rounded up to whole warps, at most 256. Shared memory: keep, take, l and
-// running maximum, [threads] each, and 8 totals of warps.
+// Joins the states of a wave of n_chunks KV chunks for one query per thread block (join_chunks()). Grid: n_queries.
+// Thread block: head_dim rounded up to whole warps, at most 256. Shared memory: keep, take, l and running maximum,
+// [threads] each, and 8 totals of warps.
 __global__ void __launch_bounds__(256)
     join_states(const AttentionLaunch a, const int n_chunks, const float* start, float* state) {
     const int n_threads = static_cast<int>(blockDim.x);
@@ -108,7 +109,7 @@ __global__ void __launch_bounds__(256)
                     part += step;
                 }
 #pragma unroll
-                for (int j = 0; j < kBatch; ++j) {  // entries from n on are skipped ones
+                for (int j = 0; j < kBatch; ++j) {  // entries from n on are no KV chunks: kSkipped
                     const float take = takes[i + j];
                     const float keep = keeps[i + j];
                     const float new_o = fold_sum(o, values[j], keep, take);

@@ -5,14 +5,14 @@
 
 namespace slipstream::cuda {
 
-// Compute the states of a wave: `n_chunks` KV chunks, beginning `first_chunk` KV chunks after the call's first one.
-// Write wave_o, wave_m and wave_l.
+// These compute the states of a wave: `n_chunks` KV chunks, beginning `first_chunk` KV chunks after the call's first
+// one. They write wave_o, wave_m and wave_l.
 void parallel_f16(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream);
 void parallel_bf16(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream);
 void parallel_q8(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream);
 void parallel_plain(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream);
 
-// Compute the whole fold of a call: all its KV chunks, to a.out or a.state.
+// These compute the whole fold of a call: all its KV chunks, to a.out or a.state.
 void folded_f16(const AttentionLaunch& a, void* stream);
 void folded_bf16(const AttentionLaunch& a, void* stream);
 void folded_q8(const AttentionLaunch& a, void* stream);

@@ -217,6 +217,7 @@ __global__ void __launch_bounds__(32, 16) plain_folded(const AttentionLaunch a) 
     }
 }
 
+// Launches the kernel for a wave: `n_chunks` KV chunks, beginning `first_chunk` KV chunks after the call's first one.
 // Kernels without a softcap are compiled apart, so that they have no instruction more.
 template <class Kv>
 void start_plain(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream) {

@@ -14,9 +14,9 @@ namespace slipstream::cuda {
 
 namespace {
 
-// The states of a wave take half of the L2 cache, so that the join finds them there, but at least those of one KV
-// chunk. At least this many bytes per multiprocessor, so that there are enough thread blocks to fill the GPU
-// (estimated, not measured).
+// Least bytes of the states of a wave for each multiprocessor, so that there are enough thread blocks to fill the GPU
+// (estimated, not measured). If half of the L2 cache is more, the states take that, so that the join finds them there;
+// and at least those of one KV chunk.
 constexpr std::size_t kLeastWaveBytesEach = std::size_t{64} << 10;
 // Most KV chunks in a wave: CUDA's limit of the second and third dimension of a grid.
 constexpr std::int32_t kMostWaveChunks = 65535;
@@ -49,7 +49,7 @@ std::int64_t lowest_visible(const AttentionArgs& args, std::int64_t token) {
     return args.window == 0 ? 0 : std::max<std::int64_t>(0, args.positions[token] - args.window + 1);
 }
 
-// Appends the gathers of one tile to the plan.
+// Appends the gathers of one tile (steps of 64 slots that are put together by position) to the plan.
 class Gatherer {
 public:
     Gatherer(const AttentionArgs& args, AttentionPlan& plan, std::int64_t first_query, std::int64_t n_rows)

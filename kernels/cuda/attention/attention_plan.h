@@ -32,8 +32,8 @@ struct AttentionPlan {
     std::int32_t first_chunk = 0;
     std::int32_t end_chunk = 0;
     std::int32_t end_table = 0;  // KV chunks [first_chunk, end_table) hold committed positions
-    // KV chunks from first_chunk on that the launch is made for: the above, and possibly more, of which no token sees
-    // anything.
+    // KV chunks from first_chunk on that the launch is made for: those up to end_chunk, and possibly more, of which no
+    // token sees anything.
     std::int32_t launch_chunks = 0;
     AttentionWay way = AttentionWay::Folded;
     std::int32_t warps_per_tile = 1;
@@ -73,22 +73,23 @@ struct GatherBounds {
 /// appends the tiles and their gathers to `plan`.
 void cut_tiles(const AttentionArgs& args, std::int32_t tile_rows, AttentionPlan& plan);
 
-/// Returns the plan that suits the GPU; with tiles if tensor cores compute the call (attention_on_tensor_cores()).
+/// Returns the launch plan of a call that suits the GPU; with tiles if tensor cores compute the call
+/// (attention_on_tensor_cores()).
 [[nodiscard]] AttentionPlan plan_attention(const AttentionArgs& args, const AttentionCard& card);
-/// Writes that plan to `plan`, whose vectors keep their memory. The launch is made for at least `least_chunks` KV
-/// chunks.
+/// Writes the launch plan of a call that suits the GPU to `plan`, whose vectors keep their memory. The launch is made
+/// for at least `least_chunks` KV chunks.
 void plan_attention(const AttentionArgs& args, const AttentionCard& card, std::int64_t least_chunks,
                     AttentionPlan& plan);
 
-/// Returns the scratch rows of all paths: the length of args.path_rows.
+/// Returns the number of scratch rows of all paths: the length of args.path_rows.
 [[nodiscard]] std::int64_t n_path_rows(const AttentionArgs& args);
 
 /// Returns the parameters of the launch. Arrays are pointers to host memory, of `args` and `plan`: the caller must copy
 /// them to device memory, and then call place_scratch().
 [[nodiscard]] AttentionLaunch attention_launch(const AttentionArgs& args, const AttentionPlan& plan);
 
-/// Return the floats of scratch that the call needs for the states of a wave and the fold between waves, and set the
-/// pointers to it in `launch`. `floats`: device memory of that size.
+/// attention_scratch_floats() returns the floats of scratch that the call needs for the states of a wave and the fold
+/// between waves; place_scratch() sets the pointers to them in `launch`. `floats`: device memory of that size.
 [[nodiscard]] std::size_t attention_scratch_floats(const AttentionPlan& plan, const AttentionArgs& args);
 void place_scratch(const AttentionPlan& plan, float* floats, AttentionLaunch& launch);
 

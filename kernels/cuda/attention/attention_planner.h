@@ -19,7 +19,7 @@ public:
     /// Allocates nothing after each remembered plan was used for a call of as many tokens.
     [[nodiscard]] const AttentionPlan& plan(const AttentionArgs& args, const AttentionCard& card);
 
-    /// Return how many plans were computed, and how many were found among the remembered ones.
+    /// n_made() returns how many plans were computed, n_found() how many were found among the remembered ones.
     [[nodiscard]] std::uint64_t n_made() const { return n_made_; }
     [[nodiscard]] std::uint64_t n_found() const { return n_found_; }
 
@@ -46,10 +46,10 @@ private:
     void make_room(Known& known, const AttentionArgs& args) const;
     [[nodiscard]] static bool same(const Known& known, const AttentionArgs& args);
 
-    // Enough for the levels of a draft model's tree, and the target's pass.
+    // Arrays of the latest calls. 8 are enough for the levels of a draft model's tree and the target's pass.
     std::array<Arrays, 8> arrays_;
-    // Enough for the sliding windows between which layers alternate, and for the KV segments of a streamed cache (33
-    // per layer at 128K): the next layer uses the same plans again.
+    // Remembered plans. 64 are enough for the sliding windows between which layers alternate, and for the KV segments
+    // of a streamed cache (33 per layer at 128K): the next layer uses the same plans again.
     std::array<Known, 64> known_;
     std::uint64_t n_arrays_ = 0;
     std::int64_t most_tokens_ = 0;

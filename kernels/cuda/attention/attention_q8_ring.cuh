@@ -17,20 +17,21 @@
 
 namespace slipstream::cuda {
 
-/// Interface: StepRing. All threads of a thread block make it and call its functions together.
+/// The ring of a thread block for Q8 rows, with the interface of StepRing. All threads of the thread block must make it
+/// and call its functions together.
 template <int D, int Slots, int Stages>
 class Q8StepRing {
 public:
     using Element = gpu::Half;
-    static constexpr int kPitch = D + 8;  // of the half floats
+    static constexpr int kPitch = D + 8;  // elements from one row of half floats to the next
     static constexpr int kParts = kStepSlots / Slots;
     static constexpr int kScaleWords = q8_scale_bytes(D) / 4;
-    static constexpr int kRawBytes = Slots * q8_row_bytes(D);  // of a sub-tile in the ring
+    static constexpr int kRawBytes = Slots * q8_row_bytes(D);  // bytes of a sub-tile in the ring
     static constexpr size_t kRowsBytes = size_t{Slots} * kPitch * sizeof(Element);
     static constexpr size_t kBytes = kRowsBytes + size_t{Stages} * kRawBytes;
     static_assert(D % 16 == 0 && q8_code_bytes(D) == D && kRawBytes % 16 == 0 && kRowsBytes % 16 == 0);
 
-    /// Begins to copy. Uses the first kBytes of dynamic shared memory. `head`: kv head.
+    /// Begins to copy the steps of the list. Uses the first kBytes of dynamic shared memory. `head`: kv head.
     __device__ __forceinline__ Q8StepRing(const AttentionLaunch& a, const StepList& steps, int head)
         : a_(a), steps_(steps), head_(head) {
         for (int i = 0; i < Stages - 1; ++i) issue();
@@ -148,7 +149,7 @@ private:
     int part_ = 0;    // sub-tile of step number issued_
     int write_ = 0;   // slot of the ring to fill next
     int read_ = 0;
-    StepSlots at_;                       // of step number issued_
+    StepSlots at_;                       // slots of step number issued_
     const std::byte* step_k_ = nullptr;  // the keys of step number issued_, in its KV chunk
 };
 

@@ -56,8 +56,8 @@ __device__ __forceinline__ StepList steps_within(const AttentionLaunch& a, const
 /// Where the KV rows of a step's slots are.
 struct StepSlots {
     int step = 0;
-    int chunk_slots = kStepSlots;  // slots that are in the step's KV chunk; the others are in scratch
-    int end_slot = kStepSlots;     // slots that have a row
+    int chunk_slots = kStepSlots;  // number of slots that are in the step's KV chunk; the others are in scratch
+    int end_slot = kStepSlots;     // number of slots that have a row; the others are zeros
     int rows_at = 0;               // the scratch row of slot s is AttentionLaunch::rows[rows_at + s]
 };
 
@@ -76,21 +76,22 @@ __device__ __forceinline__ StepSlots slots_of_step(const AttentionLaunch& a, con
     return slots;
 }
 
-/// The ring of a thread block. All its threads make it and call its functions together.
+/// The ring in shared memory through which the KV rows of a thread block's steps pass. All threads of the thread block
+/// must make it and call its functions together.
 template <class Kv, int D, int Slots, int Stages>
 class StepRing {
 public:
-    using Element = Kv;  // of the rows that next() returns
+    using Element = Kv;  // element of the rows that next() returns
     // Elements from one row to the next in shared memory: 16 bytes more than a row, against bank conflicts.
     static constexpr int kPitch = D + 8;
     // Sub-tiles of keys in a step; a step has as many of values.
     static constexpr int kParts = kStepSlots / Slots;
     // Pieces of 16 bytes in a row, which a thread copies at once.
     static constexpr int kPieces = D / 8;
-    static constexpr int kElements = Slots * kPitch;  // of a sub-tile
+    static constexpr int kElements = Slots * kPitch;  // elements of a sub-tile
     static constexpr size_t kBytes = size_t{Stages} * kElements * sizeof(Kv);
 
-    /// Begins to copy. Uses the first kBytes of dynamic shared memory. `head`: kv head.
+    /// Begins to copy the steps of the list. Uses the first kBytes of dynamic shared memory. `head`: kv head.
     __device__ __forceinline__ StepRing(const AttentionLaunch& a, const StepList& steps, int head)
         : a_(a), steps_(steps), head_(head), ring_(gpu::dynamic_shared<Kv>(0)) {
         for (int i = 0; i < Stages - 1; ++i) issue();
@@ -170,11 +171,11 @@ private:
     int part_ = 0;    // sub-tile of step number issued_
     int write_ = 0;   // slot of the ring to fill next
     int read_ = 0;
-    StepSlots at_;                 // of step number issued_
+    StepSlots at_;                 // slots of step number issued_
     const Kv* chunk_k_ = nullptr;  // slot 0 of the step's keys
 };
 
-/// The ring for KV rows of a type.
+/// Names the ring class for KV rows of type Kv.
 template <class Kv, int D, int Slots, int Stages>
 struct RingFor {
     using Type = StepRing<Kv, D, Slots, Stages>;

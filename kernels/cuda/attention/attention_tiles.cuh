@@ -18,9 +18,10 @@
 
 namespace slipstream::cuda {
 
-/// Sizes that depend on the head. 32 slots per sub-tile are four independent chains of mma. The stages let two thread
-/// blocks of the folding kernel fit into the 100 KB of sm_86, 89 and 120 for heads of up to 128. Estimated, not tuned
-/// on a GPU. Kernels without a softcap are compiled apart, so that they have no instruction more.
+/// Sizes of the parallel kernel for heads of D elements. 32 slots per sub-tile are four independent chains of mma. 3
+/// stages of 32 slots were measured on an H200 (kernels/cuda/NOTES.md), all else is estimated. The stages let two
+/// thread blocks of the folding kernel fit into the 100 KB of sm_86, 89 and 120 for heads of up to 128. Kernels without
+/// a softcap are compiled apart, so that they have no instruction more.
 template <class Kv, int D, bool Softcap>
 struct ParallelShape {
     static constexpr bool kSoftcap = Softcap;

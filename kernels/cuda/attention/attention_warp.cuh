@@ -3,12 +3,11 @@
 // do not affect it.
 //
 // Per step of 64 slots: scores s = q . k, k ascending in steps of 16; t = s * (scale log2(e) 2^e), capped if there is a
-// softcap (softcap.cuh), -inf if masked; m' =
-// max(m, all t); o and l are multiplied by 2^(m - m'); p = 2^(t - m'); a lane adds its 16 p in slot order to its part
-// of l; o += p v by mma, with p rounded to the KV type, slots ascending in steps of 16. At the end of a KV chunk l is
-// summed over the row's four lanes (xor 1, then 2), and the KV chunk's state is folded into the running one: m' =
-// max(m, mc), l = fma(l, 2^(m - m'), lc * 2^(mc - m')), o in the same way. 2^e undoes the power of two that scaled the
-// row of q so that it fits a half float.
+// softcap (softcap.cuh), -inf if masked; m' = max(m, all t); o and l are multiplied by 2^(m - m'); p = 2^(t - m'); a
+// lane adds its 16 p in slot order to its part of l; o += p v by mma, with p rounded to the KV type, slots ascending in
+// steps of 16. At the end of a KV chunk l is summed over the row's four lanes (xor 1, then 2), and the KV chunk's state
+// is folded into the running one: m' = max(m, mc), l = fma(l, 2^(m - m'), lc * 2^(mc - m')), o in the same way. 2^e
+// undoes the power of two that scaled the row of q so that it fits a half float.
 //
 // A masked slot gives p = 0 exactly. A row that a step does not concern keeps its bits: its factor is 1, its sums are
 // 0. For that, rows of masked slots must be finite numbers; slots without a row are zeros.
@@ -47,7 +46,7 @@ template <int Columns>
 struct RowPair {
     float o[Columns / 8][4];  // accumulators of mma: elements 0, 1 are of the first row, 2, 3 of the second
     float m[2];
-    float l[2];  // within a KV chunk: this lane's part
+    float l[2];  // sums of the weights; within a KV chunk this lane's part
 
     __device__ __forceinline__ void clear() {
         for (int r = 0; r < 2; ++r) {
@@ -64,7 +63,7 @@ struct RowPair {
 struct RowPairPlace {
     int lowest[2];
     int position[2];
-    float scale[2];  // of scores: AttentionLaunch::scale_log2 * 2^e, where 2^e undoes the scaling of the query's row
+    float scale[2];  // factor of scores: AttentionLaunch::scale_log2 * 2^e; 2^e undoes the scaling of the query's row
 };
 
 /// Adds the scores of `Slots` slots to s[first_tile] and on. `q`: the warp's 16 rows; `k`: the slots' rows; both Pitch

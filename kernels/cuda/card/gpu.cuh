@@ -141,8 +141,8 @@ __device__ __forceinline__ void copy_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/// Loads from global memory that nothing writes during the kernel; aligned to their size. load_16 is for bytes that are
-/// read once, and does not cache them in L1; the others do.
+/// These load 16, 8, 4 or 2 bytes, aligned to their size, from global memory that nothing writes during the kernel.
+/// load_16 is for bytes that are read once, and does not cache them in L1; the others do.
 __device__ __forceinline__ U32x4 load_16(const void* src) {
     U32x4 v;
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3},[%4];"

@@ -8,7 +8,7 @@
 #include "kernels/cuda/launches.h"
 #include "kernels/cuda/module_api.h"
 
-// What the kernels are compiled for; the build defines it.
+// GPU architectures that the kernels are compiled for (Module::architectures); the build defines the macro.
 #ifndef SLIPSTREAM_CUDA_ARCHITECTURES
 #define SLIPSTREAM_CUDA_ARCHITECTURES ""
 #endif

@@ -24,7 +24,8 @@ namespace {
 
 constexpr char kFile[] = "libnccl.so.2";
 
-// Results, types and operations are enumerations, passed as integers.
+// Values of NCCL's enumerations, which are passed as integers: of results (kDone, kUnderWay), types (kFloat32) and
+// operations (kSum).
 constexpr int kDone = 0;
 constexpr int kUnderWay = 7;
 constexpr int kFloat32 = 7;
@@ -179,8 +180,8 @@ Status free_communicator(std::int32_t device, void* communicator, ErrorText* err
 }
 
 Status abort_communicator(std::int32_t device, void* communicator, ErrorText* error) {
-    static_cast<void>(use_device(device, error));  // even if that fails: kernels that wait on a failed GPU are ended
-                                                   // too
+    // Aborts even if the device cannot be used: kernels that wait on a failed GPU must end too.
+    static_cast<void>(use_device(device, error));
     return status_of_call("ncclCommAbort", library().abort(communicator), error);
 }
 

@@ -35,7 +35,7 @@ cuda::DeviceProperties properties_of(const cuda::Module& module, std::int32_t or
     return properties;
 }
 
-// Returns the bytes that are free now, less kCardMarginBytes.
+// Returns the bytes of device memory that are free now, less kCardMarginBytes; 0 if fewer are free.
 std::size_t free_bytes(const cuda::Module& module, std::int32_t ordinal) {
     std::uint64_t free = 0;
     std::uint64_t total = 0;

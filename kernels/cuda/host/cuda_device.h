@@ -32,8 +32,8 @@ class MemoryRegions;
 class Staging;
 struct RegionFigures;
 
-/// Activations in scratch that were rounded for matmuls, and the op that wrote them. x, x_stride, k and n_tokens say of
-/// which rows.
+/// Activations in scratch that an op has rounded for the matmuls that follow. x, x_stride, k and n_tokens identify the
+/// rows.
 struct PreparedActivations {
     const float* x = nullptr;   // the rows, [n_tokens, k] floats; null: none
     std::int64_t x_stride = 0;  // floats from one row to the next
@@ -118,7 +118,7 @@ public:
     /// out of memory.
     void check(cuda::Status status, const cuda::ErrorText& error, std::string_view what) const;
 
-    // For ops (cuda/cuda_op.h).
+    // The functions from here on are for ops (cuda_op.h).
 
     /// Gives the turn to `stream`: from now on it alone uses scratch and staging, after all work that the stream with
     /// the previous turn has enqueued so far.
@@ -144,7 +144,7 @@ public:
     /// Returns how often scratch or staging were moved to another address. Graphs contain such addresses.
     [[nodiscard]] std::uint64_t n_workspace_moves() const { return n_workspace_moves_; }
     void count_workspace_move() { ++n_workspace_moves_; }
-    /// Returns what the driver has given for the memory that the budget counts.
+    /// Returns the bytes that the driver has allocated for buffers of this device, and how many of them buffers use.
     [[nodiscard]] cuda::RegionFigures memory() const;
     [[nodiscard]] cuda::AttentionPlanner& planner() { return *planner_; }
     /// Returns the prepared activations if the change before wanted.change left exactly those that `wanted` describes,
@@ -171,7 +171,7 @@ private:
     bool weights_by_registers_;
     std::unique_ptr<cuda::LinkMeter> link_in_;
     std::unique_ptr<cuda::LinkMeter> link_out_;
-    std::unique_ptr<cuda::LinkPace> pace_in_;  // null: the link is not slowed down
+    std::unique_ptr<cuda::LinkPace> pace_in_;  // slows the link down; null: it is not slowed down
     std::unique_ptr<cuda::LinkPace> pace_out_;
     std::uint64_t n_changes_ = 0;
     std::uint64_t n_workspace_moves_ = 0;

@@ -13,7 +13,7 @@ class CudaDevice;
 
 namespace slipstream::cuda {
 
-/// Made by CudaStream::capture(). The device must outlive it.
+/// A captured graph of a CUDA device, which must outlive it. CudaStream::capture() makes it.
 class CudaGraph final : public Graph {
 public:
     /// Has no captured work yet. Its arrays are in `block_bytes` bytes of device memory at `block`.

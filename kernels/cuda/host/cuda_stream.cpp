@@ -60,7 +60,7 @@ std::uint64_t CudaEvent::record(Place place) {
     pending_.push_back(take_handle());
     ErrorText error{};
     const Status status = device_->table().record(place, pending_.back(), &error);
-    if (status != Status::Ok) {  // then there is no new use
+    if (status != Status::Ok) {  // a failed record makes no new use
         idle_.push_back(pending_.back());
         pending_.pop_back();
     }
@@ -136,7 +136,8 @@ void LinkMeter::forgotten(const Copy& copy) {
     idle_events_.push_back(copy.end);
 }
 
-// With several streams one copy may be late; copies enqueued after it are counted only when it is done.
+// Adds the copies that are done to the figures, in the order in which they were enqueued. With several streams one copy
+// may be late; copies enqueued after it are counted only when it is done.
 void LinkMeter::collect() {
     const Module& table = device_->table();
     while (!under_way_.empty()) {

@@ -38,7 +38,7 @@ public:
     void await(std::uint64_t use) const;
 
 private:
-    // The caller must hold mutex_.
+    // Returns a driver event for a new use. The caller of this function and of the next three must hold mutex_.
     [[nodiscard]] void* take_handle();
     [[nodiscard]] void* handle_of(std::uint64_t use) const;
     void retire(std::uint64_t use) const;
@@ -71,7 +71,7 @@ public:
     [[nodiscard]] Copy begin(std::size_t bytes);
     /// Counts a copy whose events are both recorded.
     void enqueued(const Copy& copy);
-    /// Returns the events of a copy that was not enqueued.
+    /// Takes back the events of a copy that was not enqueued.
     void forgotten(const Copy& copy);
     /// Returns the figures of the copies that are done.
     [[nodiscard]] LinkFigures figures();
@@ -110,8 +110,8 @@ public:
 
 private:
     CudaDevice* device_;
-    LinkMeter* meter_ = nullptr;  // null: a compute stream
-    LinkPace* pace_ = nullptr;    // null: the link is not slowed down
+    LinkMeter* meter_ = nullptr;  // measures the link of a copy stream; null: a compute stream
+    LinkPace* pace_ = nullptr;    // slows the link down; null: it is not slowed down
     std::int32_t pace_slot_ = 0;
     Place place_{};
     CudaGraph* capturing_ = nullptr;

@@ -29,7 +29,8 @@ std::int64_t path_rows_each(const AttentionArgs& args) {
     return graph_path_rows(highest_position(args) - args.n_committed + 1);
 }
 
-// Room for the plans of later launches. A token at the border of two tiles is in both.
+// Returns the room that plans of later launches need for scratch rows and gathers. A token at the border of two tiles
+// is in both, so each tile may add a token.
 GatherBounds bounds_of(const AttentionPlan& plan, std::int64_t n_tokens, std::int64_t path_rows_each) {
     const std::int64_t n = n_tokens + std::ssize(plan.tiles);
     return {.rows = n * path_rows_each, .gathers = n * (path_rows_each / kStepTokens + 2)};
@@ -92,8 +93,8 @@ const GraphAttention& GraphArrays::add_attention(const AttentionArgs& args) {
         const GatherBounds& bounds = made.bounds = bounds_of(made.at_capture, n, made.path_rows_each);
         made.tiles = take_front(bytes_of<AttentionTile>(std::ssize(made.at_capture.tiles)));
         made.gathers = take_front(bytes_of<AttentionGather>(bounds.gathers));
-        made.rows = take_front(bytes_of<std::int32_t>(bounds.rows));  // at the end, since usually only few of them are
-                                                                      // used and copied
+        // Scratch rows are at the end, since usually only few of them are used and copied.
+        made.rows = take_front(bytes_of<std::int32_t>(bounds.rows));
         made.plan.tiles.reserve(made.at_capture.tiles.size());
         made.plan.gathers.reserve(bounds.gathers);
         made.plan.rows.reserve(bounds.rows);

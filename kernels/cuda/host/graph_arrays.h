@@ -21,10 +21,10 @@ namespace slipstream::cuda {
 
 /// Calls of attention in a graph that share their arrays. Offsets are bytes from the start of the block.
 struct GraphAttention {
-    AttentionArgs args;               // of the first call
+    AttentionArgs args;               // arguments of the first of these calls
     std::int64_t n_chunks = 0;        // KV chunks that launches have room for
     std::int64_t path_rows_each = 0;  // scratch rows that each token's path has room for (graph_path_rows())
-    GatherBounds bounds;              // sizes that plans have room for
+    GatherBounds bounds;              // scratch rows and gathers that plans have room for
     AttentionPlan at_capture;         // launch plan; later plans must launch alike
     AttentionPlan plan;               // launch plan of the latest launch
     std::size_t place = 0;            // offset of an AttentionPlace

@@ -25,8 +25,9 @@ public:
     /// Returns a slot for the begin times of a stream's copies. With more than 31 streams in a direction, slots are
     /// shared and the times are less accurate.
     [[nodiscard]] std::int32_t take_slot();
-    /// Enqueue the kernels before and after a copy of `bytes` on the stream at `place`, so that the copy ends no
-    /// earlier than the slower link allows. `slot`: the stream's take_slot(). They return the status of the launch.
+    /// These enqueue the kernels before (begin) and after (end) a copy of `bytes` on the stream at `place`, so that the
+    /// copy ends no earlier than the slower link allows. `slot`: the stream's take_slot(). They return the status of
+    /// the launch.
     [[nodiscard]] Status begin(Place place, std::int32_t slot, ErrorText* error) const;
     [[nodiscard]] Status end(Place place, std::int32_t slot, std::size_t bytes, ErrorText* error) const;
 

@@ -24,8 +24,8 @@ inline constexpr std::size_t kSharedRegionBytes = std::size_t{32} << 20;
 
 /// Memory of a device's regions at present.
 struct RegionFigures {
-    std::size_t taken_bytes = 0;  // of all regions, as the driver counts
-    std::size_t used_bytes = 0;   // of all blocks in use
+    std::size_t taken_bytes = 0;  // bytes of all regions, as the driver counts
+    std::size_t used_bytes = 0;   // bytes of all blocks in use
     std::int64_t n_regions = 0;
 };
 
@@ -53,7 +53,7 @@ private:
         std::byte* region = nullptr;  // start of the region
         bool is_used = false;
     };
-    using Blocks = std::map<std::byte*, Block>;  // by begin; the blocks of a region have no gaps between them
+    using Blocks = std::map<std::byte*, Block>;  // blocks by their begin; those of a region have no gaps between them
 
     [[nodiscard]] Blocks::iterator best_free(std::size_t bytes);
     [[nodiscard]] Status take_region(std::size_t bytes, Blocks::iterator* block, ErrorText* error);

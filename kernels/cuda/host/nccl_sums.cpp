@@ -55,7 +55,7 @@ private:
     const std::size_t index_;
     CudaDevice& card_;
     Buffer gathered_;  // [ranks][rows gathered at once, d]; only for three or more ranks
-    // Of the running call, for the rank that enqueues for all.
+    // Arguments of this rank in the running call, which the rank that enqueues for all ranks reads.
     cuda::RankPart part_{};
     std::int64_t n_rows_ = 0;
     std::int64_t row_floats_ = 0;
@@ -233,7 +233,7 @@ void NcclSums::abort() noexcept {
         module_->abort_communicator(ranks_[rank]->card().ordinal(), ended[rank], &ignored);
 }
 
-// If new communicators cannot be made, the next sum throws the reason.
+// Makes sums possible again after abort(). If new communicators cannot be made, the next sum throws the reason.
 void NcclSums::restart() {
     const std::scoped_lock call(call_);
     meeting_.restart();

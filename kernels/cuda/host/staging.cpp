@@ -58,7 +58,7 @@ std::size_t Staging::device_bytes(std::size_t op_bytes) {
 void Staging::reserve(CudaStream* stream, std::size_t op_bytes) {
     const std::size_t bytes = device_bytes(op_bytes);
     if (bytes <= on_device_.size_bytes()) return;
-    // Before the old rings are freed: work that is enqueued may still read them.
+    // Waits before the old rings are freed, since enqueued work may still read them.
     if (stream != nullptr) stream->synchronize();
     copied_->await(copied_->recorded());
     device_.count_workspace_move();

@@ -72,17 +72,17 @@ public:
     /// used the staging memory, and is synchronised; null: none has since its last synchronize(). Throws OutOfBudget.
     void reserve(CudaStream* stream, std::size_t op_bytes);
 
-    /// Return how many arrays were copied so far, and how many needed no copy.
+    /// n_copied() returns how many arrays were copied so far, n_found() how many needed no copy.
     [[nodiscard]] std::uint64_t n_copied() const { return n_copied_; }
     [[nodiscard]] std::uint64_t n_found() const { return n_found_; }
 
 private:
     struct Entry {
-        std::size_t offset = 0;     // in the host's memory and in the device's
-        std::size_t bytes = 0;      // of the array, without padding
-        std::uint64_t digest = 0;   // of the array
+        std::size_t offset = 0;     // bytes from the start of host_ and of on_device_
+        std::size_t bytes = 0;      // bytes of the array, without padding
+        std::uint64_t digest = 0;   // digest of the array
         std::uint64_t last_op = 0;  // last op that asked for the array
-        std::uint64_t copied = 0;   // use of copied_ after its copy
+        std::uint64_t copied = 0;   // use of copied_ that was recorded after the array's copy
     };
     /// Slots of rows_: one is filled by the host while others are copied to the device.
     static constexpr std::size_t kRowSlots = 4;
@@ -91,8 +91,8 @@ private:
 
     CudaDevice& device_;
     Buffer host_;                          // the block of graphs, then the ring
-    Buffer on_device_;                     // the same layout as host_
-    std::deque<Entry> entries_;            // in the order of their offsets, from head_ on around the circle
+    Buffer on_device_;                     // device memory with the layout of host_
+    std::deque<Entry> entries_;            // entries in the order of their offsets, from head_ on around the circle
     std::size_t head_ = kGraphBlockBytes;  // offset of the next entry, if it fits there
     std::uint64_t op_ = 0;
     std::unique_ptr<CudaEvent> copied_;

@@ -17,7 +17,8 @@ __device__ __forceinline__ int lane_k(int quarter, int i) {
     return i / 4 * 16 + i / 2 % 2 * 8 + quarter * 2 + i % 2;
 }
 
-/// Returns the place of a lane's two words (8 bytes) of step `step` of 16 k.
+/// Returns the address in `fragments` of the two words (8 bytes) that a lane has of `token` in step `step` of 16 k.
+/// `quarter`: which of the token's four lanes it is, 0 to 3.
 __device__ __forceinline__ char* fragment_at(char* fragments, int64_t n_tiles, int64_t step, int64_t token,
                                              int quarter) {
     return fragments + (step * n_tiles + token / 8) * 256 + (token % 8 * 4 + quarter) * 8;

@@ -15,7 +15,7 @@ struct Fields {
     int d;
     int m;
     int scales;
-    int high;  // of the bits of codes above the low ones
+    int high;  // offset of the upper bits of codes, if these are stored apart
     int low;
 };
 constexpr Fields fields(DType type) {
@@ -45,7 +45,7 @@ constexpr Fields fields(DType type) {
     }
 }
 
-/// Bytes of field d.
+/// Returns the bytes of the scale field d of a block: 1 for MXFP4 (an exponent), else 2 (a binary16 number).
 constexpr int d_bytes(DType type) {
     return type == DType::MXFP4 ? 1 : 2;
 }
@@ -100,8 +100,8 @@ void write_k_codes(const uint8_t* codes, uint8_t* block) {
         }
 }
 
-/// For types with blocks of 32: byte i of `low` has weight i (low nibble) and weight i + 16; bit i of the 32 bits at
-/// `high` is bit 4 of weight i. `high` is null if the type has no fifth bit.
+/// Reads the 32 codes of a block of 32 weights into codes[32]: byte i of `low` has weight i (low nibble) and weight i +
+/// 16; bit i of the 32 bits at `high` is bit 4 of weight i. `high` is null if the type has no fifth bit.
 void read_nibbles(const uint8_t* low, const uint8_t* high, uint8_t* codes) {
     for (int i = 0; i < 16; ++i) {
         codes[i] = low[i] & 15U;
@@ -116,8 +116,8 @@ void write_nibbles(const uint8_t* codes, uint8_t* low, uint8_t* high) {
     for (int i = 0; i < 32; ++i) high[i / 8] |= static_cast<uint8_t>((codes[i] >> 4) << (i % 8));
 }
 
-/// The 12 bytes of scales and minimums of Q4_K and Q5_K; layout: unpack_scales_and_mins()
-/// (kernels/cpu/matmul/block_fields.h).
+/// Unpacks the 12 bytes of scales and minimums of a Q4_K or Q5_K block to parts.scales and parts.mins; layout:
+/// unpack_scales_and_mins() (kernels/cpu/matmul/block_fields.h).
 void read_scales_and_mins(const uint8_t* packed, BlockParts& parts) {
     for (int i = 0; i < 4; ++i) {
         parts.scales[i] = packed[i] & 63U;
@@ -134,8 +134,8 @@ void write_scales_and_mins(const BlockParts& parts, uint8_t* packed) {
     }
 }
 
-/// Unpack and pack the 12 bytes of scales of a Q3_K block, [16]; layout: unpack_q3_scales()
-/// (kernels/cpu/matmul/block_fields.h).
+/// Unpacks the 12 bytes of scales of a Q3_K block to scales[16], from which write_q3_scales() packs them; layout:
+/// unpack_q3_scales() (kernels/cpu/matmul/block_fields.h).
 void read_q3_scales(const uint8_t* packed, uint8_t* scales) {
     for (int i = 0; i < 16; ++i)
         scales[i] =

@@ -13,7 +13,7 @@ namespace slipstream::cuda {
 struct BlockParts {
     std::uint8_t
         codes[256];   // one for each of the block's 32 or 256 elements; Q8_0: two's complement, others as stored
-    std::uint16_t d;  // bits of binary16; MXFP4: the exponent
+    std::uint16_t d;  // scale: bits of binary16; MXFP4: the exponent
     std::uint16_t m;  // bits of binary16, as in the file; only types with a minimum or an offset
     std::uint8_t scales[16];  // K formats: 6 bits each; Q6_K: two's complement
     std::uint8_t mins[8];     // Q4_K, Q5_K

@@ -25,7 +25,8 @@ inline constexpr int kBlock32NibbleBytes = 32 * 8;
 /// Bytes of the codes of a block of 32 of 16 rows, 8 bits each.
 inline constexpr int kBlock32ByteBytes = 32 * 16;
 
-// Byte offsets in a block of 256 of 16 rows; kBytes is its size.
+// This struct and the next three: layouts of a packed block (256 k of 16 rows) of Q4_K, Q5_K, Q6_K and Q3_K, in bytes:
+// offsets of its fields, and its size (kBytes).
 struct Q4KLayout {
     static constexpr int kScales = 4 * kQuadBytes;
     static constexpr int kBytes = kScales + 32 * 8;

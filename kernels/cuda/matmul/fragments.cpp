@@ -40,10 +40,10 @@ struct HighPlane {  // bits of codes above the lowest four (Q3_K: two)
     int bits = 0;
     int offset = 0;
 };
-struct BlockLayout {  // of types with blocks of 256
+struct BlockLayout {  // packed layout of types with blocks of 256
     int low_bits = 4;
     HighPlane high;
-    int d = -1;  // byte offset; -1: in the scales
+    int d = -1;  // byte offset of d; -1: d is in the scales
     int bytes = 0;
 };
 BlockLayout block_layout(DType type) {
@@ -62,7 +62,7 @@ BlockLayout block_layout(DType type) {
 /// Byte offsets of the fields of a type with blocks of 32, in a row group with n blocks; -1: no such field.
 struct GroupLayout {
     int64_t n = 0;
-    int bits = 4;  // of a code in the first plane
+    int bits = 4;  // bits of a code in the first plane
     int64_t d = 0;
     int64_t m = -1;
     int64_t high = -1;
@@ -91,8 +91,9 @@ uint32_t spread(uint64_t pair) {
     return static_cast<uint32_t>((pair & 0xffU) | (pair & 0xff00U) << 8);
 }
 
-/// Computes the words of lanes 4 g to 4 g + 3 for one step: bits [shift, shift + bits) of the 16 codes at row_g (row g)
-/// and at row_g8 (row g + 8). out[lane - 4 g] has two words if bits is 8, else one, whose fields begin at bit 0.
+/// Computes the words of lanes 4 g to 4 g + 3 for one step of 16 k: bits [shift, shift + bits) of the 16 codes at row_g
+/// (row g) and at row_g8 (row g + 8). out[lane - 4 g] has two words if bits is 8, else one, whose fields begin at bit
+/// 0.
 template <int bits>
 void step_words(const uint8_t* row_g, const uint8_t* row_g8, int shift, uint32_t (&out)[4][2]) {
     constexpr uint64_t kMask = 0x0101010101010101U * ((1U << bits) - 1);
@@ -117,7 +118,7 @@ void step_words(const uint8_t* row_g, const uint8_t* row_g8, int shift, uint32_t
 
 using Parts = BlockParts[kGroupRows];
 
-/// Packs one plane of bits of a block of 256, [quad][32 lanes][4 words]: bits [shift, shift + bits) of the codes.
+/// Packs bits [shift, shift + bits) of the codes of a block of 256 k of 16 rows to [quad][32 lanes][4 words] at `dst`.
 template <int bits>
 void pack_plane(const Parts& parts, int shift, byte* dst) {
     constexpr int kStepsPerWord = 4 / bits;
@@ -135,7 +136,7 @@ void pack_plane(const Parts& parts, int shift, byte* dst) {
     }
 }
 
-/// Packs the scales of a block of 256, and d if it is a field of its own.
+/// Packs the scales of a block of 256 k of 16 rows, and d if it is a field of its own.
 void pack_scales(DType type, const Parts& parts, byte* block) {
     for (int lane = 0; lane < 32; ++lane) {
         const BlockParts* const rows[2] = {&parts[lane / 4], &parts[lane / 4 + 8]};
@@ -262,8 +263,8 @@ void pack_floats(const FileRows& rows, int n_rows, const byte* first, byte* grou
     }
 }
 
-/// Place of the weight in row `row` and at k = i of a step, by the formula of the header: lane, pair, and which of the
-/// pair.
+/// Place, in fragment order (fragments.h), of the weight in row `row` (0 to 15) and at k = i of a step of 16 k: lane,
+/// pair, and which of the pair.
 struct FieldPlace {
     int lane;
     int h;       // pair of weights within the lane, 0 to 3
@@ -273,8 +274,8 @@ FieldPlace field_place(int row, int i) {
     return {row % 8 * 4 + i % 8 / 2, row / 8 + i / 8 * 2, i % 2};
 }
 
-/// Returns the field of `bits` bits of step `step`, from the words of its lane at `words`: word w is at words + (w / 4)
-/// * quad_bytes + (w % 4) * 4.
+/// Returns the `bits` bits that the weight at place `at` of step `step` (16 k) has in a plane of bits. `words`: the
+/// words of its lane: word w is at words + (w / 4) * quad_bytes + (w % 4) * 4.
 int field(const byte* words, int64_t quad_bytes, int bits, int step, const FieldPlace& at) {
     const int number = 4 * step + at.h;
     const int per_half = 16 / bits;

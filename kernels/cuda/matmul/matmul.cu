@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kFloatRows* kWarp) matmul_f32(MatmulLaunch p, 
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int64_t row = static_cast<int64_t>(blockIdx.x) * kFloatRows + threadIdx.x / kWarp;
     const int64_t token = static_cast<int64_t>(blockIdx.y) * kFloatTokens;
-    if (row >= to.m) return;  // whole warps; no barrier follows
+    if (row >= to.m) return;  // whole warps return, and no barrier follows
     const float* w = static_cast<const float*>(to.weights) + row * p.k;
     const float* x[kFloatTokens];
 #pragma unroll

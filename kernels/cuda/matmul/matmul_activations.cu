@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) matmul_factors(Activations p) {
     auto largest = gpu::dynamic_shared<uint32_t>(0);
     const int thread = static_cast<int>(threadIdx.x);
     const int64_t token = blockIdx.x;
-    uint32_t most = 0;  // as integers, magnitudes have the order of their values
+    uint32_t most = 0;  // float bits; as integers, magnitudes have the order of their values
     if (token < p.n_tokens)
         for (int64_t k = thread; k < p.k; k += kWarps * kWarp) {
             const uint32_t magnitude = __builtin_bit_cast(uint32_t, p.x[token * p.x_stride + k]) & 0x7fffffffU;
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) matmul_activations(Activations 
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int64_t block = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
     const int64_t tile = blockIdx.y;
-    if (block >= p.to.n_blocks) return;  // whole warps; no barrier follows
+    if (block >= p.to.n_blocks) return;  // whole warps return, and no barrier follows
     const int64_t token = tile * 8 + lane / 4;
     float v[kLaneValues];
 #pragma unroll

@@ -7,7 +7,8 @@
 namespace slipstream::cuda {
 
 /// Weights that a warp has in registers ahead of its multiplications, of R row groups (16 rows each): the slabs (64 k)
-/// of A units, each loaded again as soon as it is used, and the heads (scales) of the current unit and the next.
+/// of A units (1, 2 or 4 slabs each), each slab loaded again as soon as it is used, and the heads (scales) of the
+/// current unit and the next.
 template <class W, int R, int A>
 struct WeightsAhead {
     typename W::Slab slabs[A][W::kSlabs][R];
@@ -25,7 +26,7 @@ struct WeightsAhead {
 #pragma unroll
         for (int r = 0; r < R; ++r) W::load_slab(slabs[ahead][number][r], groups[r], k, unit, number, lane);
     }
-    /// Begins with unit `begin`: loads its head and the slabs of A units.
+    /// Loads the head of unit `begin` and the slabs of A units from there on. Call it once, before turn_to(begin).
     __device__ __forceinline__ void start(int64_t begin) {
 #pragma unroll
         for (int r = 0; r < R; ++r) W::load_head(next[r], groups[r], k, begin, lane);
@@ -46,17 +47,17 @@ struct WeightsAhead {
     }
 };
 
-/// Weights that a warp has under way, of R row groups: slabs in a ring of kSlots slots in shared memory, copied
-/// asynchronously, 16 bytes per lane at a time. A lane reads only what it copied itself, so it waits only for its own
-/// copies. The slot that is being filled is the one that was read a slab ago. Only for K that is whole units. Heads go
-/// through registers, a unit ahead.
+/// Weights that a warp has under way, of R row groups (16 rows each): slabs in a ring of kSlots slots in shared memory,
+/// copied asynchronously, 16 bytes per lane at a time. A lane reads only what it copied itself, so it waits only for
+/// its own copies. The slot that is being filled is the one that was read a slab ago. Only for K that is whole units.
+/// Heads go through registers, a unit ahead.
 template <class W, int R>
 struct WeightsInRing {
-    // Slots of a warp's ring, each with a slab. If a slab is one piece of 16 bytes per lane there are twice as many;
-    // else too few bytes would be under way.
+    // Slots of a warp's ring; each holds a slab (64 k). If a slab is only one piece of 16 bytes per lane there are
+    // twice as many slots, since too few bytes would be under way otherwise.
     static constexpr int kSlots = W::kPieces * R == 1 ? 2 * W::kSlots : W::kSlots;
     static constexpr int kSlotBytes = W::kPieces * R * kPieceBytes;
-    // Bytes of a warp's ring.
+    // Bytes of a warp's ring in shared memory.
     static constexpr int kBytes = kSlots * kSlotBytes;
 
     typename W::Head head[R];
@@ -81,7 +82,7 @@ struct WeightsInRing {
         }
         gpu::copy_async_commit();
     }
-    /// Begins with unit `begin`: loads its head and fills all slots but one. Call turn_to(begin) next.
+    /// Loads the head of unit `begin` and begins the copies that fill all slots but one. Call turn_to(begin) next.
     __device__ __forceinline__ void start(int64_t begin) {
 #pragma unroll
         for (int r = 0; r < R; ++r) {
@@ -125,8 +126,8 @@ struct WeightsInRing {
     }
 };
 
-/// Operands B (tokens) of the split kernels. If kAhead (few tokens), those of a slab of 64 k are loaded while the slab
-/// before is multiplied; else they are read when needed.
+/// Tokens (operands B of mma) for matmul_ring. If kAhead (few tokens), those of a slab of 64 k are loaded while the
+/// slab before is multiplied; else they are read when needed.
 template <class W, int NT, bool kAhead>
 struct TokensAhead {
     TokensInMemory<NT == 1, NT> memory;
@@ -145,14 +146,14 @@ struct TokensAhead {
                 for (int i = 0; i < kSlabSteps / 2; ++i) next_sums[i][j] = memory.sum(i, j);
         }
     }
-    /// Begins with slab `slab` of tile `tile`; call turn() before each slab.
+    /// Loads slab `slab` (64 k) of the tiles of tokens from `tile` on. Then call turn() before each slab, this one
+    /// included.
     __device__ __forceinline__ void start(const MatmulParams& p, int64_t tile, int lane, int64_t slab) {
         memory = tokens_in_memory<NT == 1, NT>(p, tile, lane);
         memory.turn_to(slab);
         load();
     }
-    /// Makes the first slab the current one; in later calls the next slab. `more`: another slab follows, which is
-    /// loaded now.
+    /// Makes the slab that was loaded last the current one. `more`: another slab follows, which is loaded now.
     __device__ __forceinline__ void turn(bool more) {
 #pragma unroll
         for (int j = 0; j < NT; ++j) {

@@ -25,7 +25,7 @@ template <int R, int NT>
 __device__ __forceinline__ void add_parts(const MatmulParams& p, const BlockRows& rows, const float (&acc)[R][NT][4],
                                           int part, int lane, int64_t tile) {
     auto partial = gpu::dynamic_shared<float>(0);
-    constexpr int kOutputs = NT * 128;  // of a row group
+    constexpr int kOutputs = NT * 128;  // outputs of a row group: 16 rows, NT tiles of 8 tokens
     const int n_threads = static_cast<int>(p.n_parts) * kWarp;
     for (int r = 0; r < R; ++r) {
         gpu::sync_threads();
@@ -49,8 +49,8 @@ __device__ __forceinline__ void add_parts(const MatmulParams& p, const BlockRows
 }
 
 /// Thread blocks per multiprocessor that matmul_split is compiled for; 0: the compiler decides. For types whose runs
-/// are one step, or that have no scale, W::kMinBlocks applies to 8 tokens only (0 or 1 decides whether ptxas spills 8
-/// to 56 bytes to fit two; from the output of nvcc 13.0).
+/// are one step, or that have no scale, W::kMinBlocks applies to 8 tokens only (with 0 instead of 1, ptxas may spill 8
+/// to 56 bytes of registers to fit two; from the output of nvcc 13.0).
 template <class W, int NT>
 inline constexpr int kSplitBlocks = NT == 1 || W::kRunSteps == 2 ? W::kMinBlocks : 0;
 
@@ -100,8 +100,9 @@ __global__ void __launch_bounds__(kSplitWarps* kWarp, kSplitBlocks<W, NT>) matmu
     multiply_by_registers<W, R, NT>(params);
 }
 
-/// Like multiply_by_registers(), with weights through shared memory. `p`: what the matrices of this type have in
-/// common. Shared memory: n_parts rings, then used again for [n_parts][NT][4][32] floats.
+/// Computes the outputs of the thread block's rows, in the matrix of `params` that they belong to, with weights through
+/// a ring in shared memory. `p`: what the matrices of this type have in common. Shared memory: n_parts rings, then used
+/// again for [n_parts][NT][4][32] floats.
 template <class W, int R, int NT>
 __device__ __forceinline__ void multiply_by_ring(const MatmulParams& p, const JointParams& params) {
     constexpr int A = WeightsInRing<W, R>::kSlots / W::kSlabs;
@@ -162,7 +163,8 @@ __global__ void __launch_bounds__(kSplitWarps* kWarp, W::kPieces > 0 ? 2 : 1) ma
     multiply_by_ring<WOfLast, 1, 1>(of_last, params);
 }
 
-/// Begins the copies of slab `slab` of the thread block's tokens to shared memory; an empty copy past the last slab.
+/// Begins the copies of slab `slab` (64 k) of the thread block's tokens to shared memory; past the last slab, an empty
+/// copy. All threads must call it.
 __device__ __forceinline__ void copy_slab(const MatmulParams& p, int64_t slab, int64_t n_slabs, int64_t tile) {
     if (slab < n_slabs) {
         const auto to = gpu::dynamic_shared<char>(static_cast<size_t>(slab % kStages) * kSlabBytes);

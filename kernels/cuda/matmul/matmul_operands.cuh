@@ -72,7 +72,7 @@ __device__ __forceinline__ TokensInMemory<kFew, kTiles> tokens_in_memory(const M
 
 /// Operands B of a lane, with fragments from shared memory.
 struct TokensInShared {
-    TokensInMemory<false> memory;  // for the sums
+    TokensInMemory<false> memory;  // reads the sums
     gpu::SharedPtr<char> slab;
     int lane;
 
@@ -91,7 +91,8 @@ __device__ __forceinline__ void multiply_step(float (&acc)[4], const uint32_t (&
     }
 }
 
-/// Multiplies slab `number` of a unit, of R row groups, with NT tiles of tokens, and adds the products to `acc`.
+/// Multiplies slab `number` (64 k) of a unit, of R row groups of 16 rows, with NT tiles of 8 tokens, and adds the
+/// products to `acc`. The whole warp must call it.
 template <class W, int R, int NT, class Tokens>
 __device__ __forceinline__ void multiply_slab(const typename W::Head (&head)[R], const typename W::Units (&units)[R],
                                               const typename W::Slab (&slab)[R], int number, int lane,
@@ -182,7 +183,8 @@ __device__ __forceinline__ int64_t part_begin(const MatmulParams& p, int part) {
     return static_cast<uint32_t>(part) * static_cast<uint32_t>(p.n_units) / static_cast<uint32_t>(p.n_parts);
 }
 
-/// Returns row group `index`, or the last one if there is no such group: what is computed for it is not stored.
+/// Returns the address of row group `index`, or of the last one if there is no such group: what is computed for it must
+/// not be stored.
 __device__ __forceinline__ const char* group_at(const MatmulParams& p, const MatrixParams& matrix, int64_t index) {
     const int64_t last = groups_of(matrix) - 1;
     return matrix.weights + (index < last ? index : last) * p.group_bytes;

@@ -23,8 +23,8 @@ struct MatmulParams {
     MatrixParams matrix;
     std::int64_t group_bytes = 0;  // bytes of a row group of 16 rows
     std::int64_t k = 0;
-    std::int64_t n_units = 0;         // of matmul_plan()
-    std::int64_t n_parts = 0;         // of matmul_plan()
+    std::int64_t n_units = 0;         // MatmulPlan::n_units
+    std::int64_t n_parts = 0;         // MatmulPlan::n_parts
     const char* fragments = nullptr;  // activations in scratch (matmul_plan.h)
     const char* sums = nullptr;       // sums in scratch (matmul_plan.h)
     const float* factors = nullptr;   // null: none

@@ -73,11 +73,11 @@ inline void start_few(const JointParams& p, void* stream) {
         return start_split<W, 1, 1, kRing>(p, stream);
     }
     if (p.all.n_tiles == 2) return start_split<W, 2, 2, kRing>(p, stream);
-    // Eight tiles with scales take more registers than there are; two thread blocks of four tiles read the weights once
-    // more, from L2.
+    // Most tiles of 8 tokens in a thread block. Eight tiles take more registers than there are if the type has scales;
+    // then two thread blocks of four tiles read the weights once more, from L2.
     constexpr int kMost = W::kScaled ? 4 : 8;
-    // Units of 256 with four tiles and a ring spill registers on sm_120; with one row group per thread block, tokens
-    // would be read twice as often from L2.
+    // Whether four and more tiles of tokens use a ring. With units of 256 they would spill registers on sm_120; with
+    // one row group per thread block, tokens would be read twice as often from L2.
     constexpr bool kRingOfMany = kRing && W::kSlabs < 4;
     if (p.all.n_tiles == 4) return start_split<W, 2, 4, kRingOfMany>(p, stream);
     return start_split<W, 2, kMost, kRingOfMany>(p, stream);
@@ -90,8 +90,8 @@ inline void start_weights(JointParams p, void* stream) {
     const int64_t row_blocks = deal_blocks(p, kTileWarps);
     const int64_t token_blocks = (n_tiles + kTileTokens - 1) / kTileTokens;
     const bool whole = n_tiles % kTileTokens == 0;
-    // Estimated: thread blocks of matmul_tiles on three quarters of the GPU's multiprocessors are worth more than fewer
-    // reads of tokens.
+    // matmul_tiles reads tokens less often, but has fewer thread blocks. Estimated: it pays if they fill at least three
+    // quarters of the GPU's multiprocessors.
     const bool many =
         n_tiles > kTileTokens && 4 * row_blocks * token_blocks >= 3 * static_cast<int64_t>(p.n_multiprocessors);
     if (whole && (p.form == MatmulForm::Tiles || (p.form == MatmulForm::Chosen && many))) {

@@ -56,8 +56,8 @@ __device__ __forceinline__ float small_times(uint32_t v, float unit, float lifte
     return gpu::fma(__builtin_bit_cast(float, v | 0x4b000000U), unit, lifted);
 }
 
-/// Returns two codes minus `offset` as a pair of bfloat16. `lifted` has the codes, plus 128, below 256 as bfloat16
-/// numbers: the codes in bits 0-6 and 16-22, with 0x4300 set.
+/// Returns two codes minus `offset` as a pair of bfloat16. `lifted` must have the codes, below 128, in bits 0-6 and
+/// 16-22, with 0x4300 set in both halves: the bfloat16 numbers 128 + code.
 template <int offset>
 __device__ __forceinline__ uint32_t lifted_to_bf16(uint32_t lifted) {
     constexpr uint32_t kMinus = 0xc300U | offset;  // -(128 + offset)
@@ -88,7 +88,8 @@ __device__ __forceinline__ int lane_of_quad(int lane, int j) {
     return (lane & ~3) | j;
 }
 
-// BF16 and F16: words are operands as they are. `tail`: K may end inside a unit, which it does in no model.
+// Reader of BF16 and F16 weights, whose words are operands of mma as they are. `tail`: K may end inside a unit of 64 k,
+// which it does in no model.
 template <bool half, bool tail>
 struct FloatWeights {
     static constexpr bool kTail = tail;
@@ -164,8 +165,8 @@ struct FloatWeights {
     }
 };
 
-// Q4_0, Q4_1, Q5_0, Q5_1: blocks of 32 with codes of 4 bits and possibly a fifth bit. `code_offset` is 0 if there is an
-// m.
+// Reader of Q4_0, Q4_1, Q5_0 and Q5_1: blocks of 32 with codes of 4 bits and possibly a fifth bit. `code_offset` is
+// subtracted from each code; it is 0 if there is an m.
 template <int code_offset, bool has_m, bool has_high>
 struct NibbleWeights {
     static constexpr bool kTail = true;
@@ -266,7 +267,7 @@ struct NibbleWeights {
     }
 };
 
-// Q8_0: codes of 8 bits, two's complement.
+// Reader of Q8_0: codes of 8 bits, two's complement.
 struct ByteWeights {
     static constexpr bool kTail = true;
     static constexpr int kSlabs = 2;
@@ -331,7 +332,7 @@ struct ByteWeights {
     }
 };
 
-/// Returns bytes 4 i to 4 i + 3 of a table.
+/// Returns values 4 i to 4 i + 3 of a code table as the bytes of a word, the first in the low byte.
 constexpr uint32_t table_word(const CodeValues& values, int i) {
     uint32_t word = 0;
     for (int j = 0; j < 4; ++j)
@@ -339,7 +340,8 @@ constexpr uint32_t table_word(const CodeValues& values, int i) {
     return word;
 }
 
-// IQ4_NL, MXFP4: as Q4_0, with codes that are places in a table of 16 bytes; scales of MXFP4 are exponents.
+// Reader of IQ4_NL and MXFP4: blocks as in Q4_0, but 4-bit codes are places in a table of 16 bytes, and scales of MXFP4
+// are exponents.
 template <DType type>
 struct TableWeights : NibbleWeights<0, false, false> {
     static constexpr bool kExponents = type == DType::MXFP4;

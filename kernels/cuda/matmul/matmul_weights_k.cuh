@@ -5,7 +5,7 @@
 
 namespace slipstream::cuda {
 
-// Q4_K and Q5_K: blocks of 256 with 6-bit scales and minimums.
+// Reader of Q4_K and Q5_K: blocks of 256 with 6-bit scales and minimums.
 template <bool has_high>
 struct ScaledMinWeights {
     static constexpr bool kTail = false;
@@ -27,7 +27,8 @@ struct ScaledMinWeights {
         gpu::U32x2 scales;
     };
     struct Kept {};
-    /// d and -dmin of rows g and g + 8, and the third argument of small_times() for each.
+    /// d and -dmin of the lane's two rows, g and g + 8 with g = lane / 4, and the third argument of small_times() for
+    /// each.
     struct Units {
         float scale[2];
         float scale_lifted[2];
@@ -54,13 +55,14 @@ struct ScaledMinWeights {
     static __device__ __forceinline__ void read_slab(Slab& slab, gpu::SharedPtr<char> from, int, Kept&) {
         slab.codes = gpu::load_shared_16(from);
     }
-    /// Returns d and dmin of both rows, gathered from the four lanes that share them. The whole warp must call it.
+    /// Returns d and -dmin of the lane's two rows, gathered from the four lanes that share them. The whole warp must
+    /// call it.
     static __device__ __forceinline__ Units units_of(const Head& head, int lane) {
-        const uint32_t own =
-            head.scales.x[0] >> 24 | head.scales.x[1] >> 24 << 8;  // a byte of row g, a byte of row g + 8
+        // A byte of d or dmin of row g, then the same byte of row g + 8.
+        const uint32_t own = head.scales.x[0] >> 24 | head.scales.x[1] >> 24 << 8;
         const uint32_t pair = own | gpu::shfl_xor(own, 1) << 16;
-        const uint32_t ordered = lane % 2 == 0 ? pair : pair >> 16 | pair << 16;  // low bytes of rows g and g + 8, then
-                                                                                  // the high bytes
+        // The low bytes of rows g and g + 8, then the high bytes.
+        const uint32_t ordered = lane % 2 == 0 ? pair : pair >> 16 | pair << 16;
         const uint32_t other = gpu::shfl_xor(ordered, 2);
         const uint32_t d = lane % 4 < 2 ? ordered : other;
         const uint32_t dmin = lane % 4 < 2 ? other : ordered;
@@ -75,8 +77,8 @@ struct ScaledMinWeights {
         }
         return out;
     }
-    /// Returns the scales and offsets of slab `number` (64 k), which lane `number` of the four holds. With `many`, for
-    /// Q5_K: an instruction more for each scale, four registers per row group fewer.
+    /// Returns the scales and offsets of slab `number` (64 k), which lane `number` of the four lanes with the same rows
+    /// holds. With `many`, Q5_K takes one instruction more for each scale, and four registers fewer per row group.
     static __device__ __forceinline__ void slab_scales(const Head& head, const Units& units, int number, int lane,
                                                        bool many, SlabScales& out) {
 #pragma unroll
@@ -105,7 +107,7 @@ struct ScaledMinWeights {
     }
 };
 
-// Q6_K: a signed scale for each step of 16 k.
+// Reader of Q6_K: blocks of 256 with a signed scale for each step of 16 k.
 struct SixBitWeights {
     static constexpr bool kTail = false;
     static constexpr int kSlabs = 4;
@@ -122,7 +124,7 @@ struct SixBitWeights {
     static constexpr bool kUnitsWhole = true;
     static constexpr int kUnitBytes = Q6KLayout::kBytes;
     struct Units {};
-    /// High bits of the next slab, which are stored next to those of this one.
+    /// Upper two bits of the codes of the next slab (64 k), which are stored next to those of the current slab.
     struct Kept {
         gpu::U32x2 high;
     };
@@ -183,7 +185,7 @@ struct SixBitWeights {
     }
 };
 
-// Q3_K: 6-bit scales, minus 32, one for each step of 16 k.
+// Reader of Q3_K: blocks of 256 with a 6-bit scale, minus 32, for each step of 16 k.
 struct ThreeBitWeights {
     static constexpr bool kTail = false;
     static constexpr int kSlabs = 4;

@@ -114,7 +114,7 @@ void matmuls(ExecRef exec, std::span<const MatmulArgs> products) {
     }
 }
 
-// Both matrices are in host memory. The device's host threads share the row groups.
+// Packs args.weights to args.packed, both in host memory. The device's host threads share the row groups.
 void pack_weights(ExecRef exec, const PackWeightsArgs& args) {
     const FileRows rows{.dtype = args.weights.dtype,
                         .data = args.weights.data,

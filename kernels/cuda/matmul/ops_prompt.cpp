@@ -20,7 +20,7 @@ std::int64_t stride_floats(const View& view) {
     return static_cast<std::int64_t>(view.row_stride_bytes / sizeof(float));
 }
 
-// Whether `data`, with rows `stride` floats apart, is aligned as the library requires.
+// Whether `data` and all rows after it, `stride` floats apart, are aligned to 16 bytes, as cuBLASLt requires.
 bool is_aligned(const float* data, std::int64_t stride) {
     return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
 }

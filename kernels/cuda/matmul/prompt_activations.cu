@@ -18,7 +18,7 @@ constexpr int kStoreThreads = 256;
 __device__ __forceinline__ float power_of_two(const float* x, int64_t k) {
     auto largest = gpu::dynamic_shared<uint32_t>(0);
     const int thread = static_cast<int>(threadIdx.x);
-    uint32_t most = 0;  // as integers, magnitudes have the order of their values
+    uint32_t most = 0;  // float bits; as integers, magnitudes have the order of their values
     for (int64_t i = thread; x != nullptr && i < k; i += kThreads) {
         const uint32_t magnitude = __builtin_bit_cast(uint32_t, x[i]) & 0x7fffffffU;
         most = magnitude > most ? magnitude : most;

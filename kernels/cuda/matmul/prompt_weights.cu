@@ -13,8 +13,8 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kWarps = 4;
 constexpr int kSlabK = 64;
-constexpr int kRowWords = kSlabK / 2 + 4;  // rows are 4 banks apart, so that lanes that write together use different
-                                           // banks
+constexpr int kRowWords = kSlabK / 2 + 4;  // 32-bit words of a row in shared memory: rows are 4 banks apart, so that
+                                           // lanes that write together use different banks
 constexpr int kTileBytes = kGroupRows * kRowWords * 4;
 
 struct Unpacking {
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) prompt_weights(Unpacking p) {
 #pragma unroll
         for (int number = 0; number < W::kSlabs; ++number) {
             const int64_t first_k = (unit * W::kSlabs + number) * kSlabK;
-            if (first_k < p.k) {  // the same for all lanes
+            if (first_k < p.k) {  // all lanes take the same branch
                 typename W::Slab slab;
                 W::load_slab(slab, group, p.k, unit, number, lane);
                 SlabScales scales{};
