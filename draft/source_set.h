@@ -19,7 +19,7 @@ struct SourceSet {
     ModelBigram* bigrams = nullptr;                    // the bigram source in `tables`; null: not asked for
     SelfDraftModel* view = nullptr;                    // the view source in `models`; null: not asked for
 
-    /// Return pointers to the elements of `tables` and of `models`, in their order; the set owns the sources.
+    /// table_list() and model_list() return pointers to all sources of `tables` and `models`, which the set owns.
     [[nodiscard]] std::vector<TableSource*> table_list() const;
     [[nodiscard]] std::vector<ModelSource*> model_list() const;
     /// Returns the table source with this name; null if it was not asked for.

@@ -35,8 +35,9 @@ struct ContextDrafts {
     }
 };
 
-/// Returns the drafts of `w` tokens each; `w` must be at least 1 (CHECKed). They point into `text`, which must stay
-/// alive. Reads each token of `text` at most once to find the places.
+/// Returns the distinct drafts of `w` tokens each (at least 1, CHECKed) that followed earlier places of the last token
+/// of `text`, best first. They point into `text`, which must stay alive. Reads each token of `text` at most once to
+/// find the places.
 [[nodiscard]] ContextDrafts context_drafts(std::span<const TokenId> text, std::size_t w);
 
 }  // namespace slipstream::draft
