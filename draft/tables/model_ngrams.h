@@ -47,9 +47,10 @@ struct ModelNgrams {
 
 /// How the tables are computed.
 struct ModelNgramsOptions {
-    std::int64_t k = 32;                                  // candidates per token; the paper tries up to 25
-    std::int64_t pass_tokens = 256;                       // most tokens of one pass
-    std::size_t max_logit_bytes = std::size_t{64} << 20;  // of one pass: large vocabularies get shorter ones
+    std::int64_t k = 32;             // candidates per token; the paper tries up to 25
+    std::int64_t pass_tokens = 256;  // most tokens of one pass
+    /// Most bytes of logits in one pass: large vocabularies get shorter passes.
+    std::size_t max_logit_bytes = std::size_t{64} << 20;
     /// Gets one line for the user if the tables could not be written. If empty, that is an error.
     std::function<void(std::string_view)> on_note{};
     /// Gets the work done and the work in all, about in proportion to time; may throw to cancel. May be empty.

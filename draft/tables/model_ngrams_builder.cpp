@@ -70,7 +70,7 @@ void fill_row(BigramTable& table, TokenId token, std::span<const float> logits, 
     }
 }
 
-// Returns false if it was cancelled.
+// Fills `table` by passes over all tokens of the vocabulary, each a text of its own. Returns false if it was cancelled.
 bool build_bigrams(const Model& model, const ModelNgramsOptions& options, Work& work, BigramTable& table) {
     const ModelConfig& config = model.config();
     const auto logit_rows = static_cast<std::int64_t>(options.max_logit_bytes / row_bytes(DType::F32, config.vocab));

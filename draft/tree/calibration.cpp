@@ -22,10 +22,12 @@ constexpr float kMaxBias = 16.0F;                 // bound of the constant's abs
 constexpr float kWeightRate = 0.004F;             // step of gradient descent on the weights
 constexpr float kBiasRate = 0.002F;               // step of gradient descent on the constant
 
-// Weights before any data, by the number of votes on a token: of tables alone, of the most expensive model that votes,
-// and of the other sources beside it. Agreeing tables together weigh a little more than their mean.
+// Weight of each vote before any data if tables alone vote, by the number of votes on the token. Agreeing tables
+// together weigh a little more than their mean.
 constexpr std::array<float, 4> kShares = {1.0F, 0.55F, 0.4F, 0.325F};
+// Weight of the most expensive model that votes, before any data, by the number of votes on the token.
 constexpr std::array<float, 4> kModelShare = {1.0F, 0.9F, 0.9F, 0.9F};
+// Weight of each other source that votes beside a model, before any data, by the number of votes on the token.
 constexpr std::array<float, 4> kSharesBesideModel = {0.0F, 0.2F, 0.12F, 0.08F};
 
 }  // namespace
