@@ -69,8 +69,8 @@ inline DamagedFile damage(std::span<const std::byte> bytes, ByteRange place, Dam
     return made;
 }
 
-/// Calls `check` with every `stride`-th file of the matrix, which has `n_each` files for each class and kind. Returns
-/// the number of calls.
+/// Calls `check` with every `stride`-th damaged file of the full matrix, which has `n_each` files for each class of
+/// bytes and each kind of damage. Returns the number of calls.
 template <typename Check>
 std::size_t for_each_damage(std::span<const std::byte> bytes, const std::vector<ByteClass>& classes, std::size_t n_each,
                             std::size_t stride, const Check& check) {
