@@ -233,7 +233,7 @@ void PipelinedPrefill::pause_and_save() {
     changed_.notify_all();
 }
 
-// No step runs on any thread.
+// Saves the prompt. No step may run on any thread.
 void PipelinedPrefill::save() {
     for (std::size_t i = 0; i < ranks_.size(); ++i)
         on_rank(*ranks_[i].forward, ranks_[i].layers.front(), [&] { exec(i).stream.synchronize(); });

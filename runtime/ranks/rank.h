@@ -55,7 +55,8 @@ void on_rank(const Forward& forward, std::int64_t layer, const Call& call) {
     }
 }
 
-/// Like on_rank() for the forward of ranks[rank]. If there is one rank only, the device is not named (at_layer()).
+/// Calls `call`. Rethrows an error as RankFailed, which names the device of ranks[rank] and `layer`. If there is only
+/// one rank, the error names `layer` but no device (at_layer()).
 template <typename Call>
 void on_rank(std::span<const Rank> ranks, std::size_t rank, std::int64_t layer, const Call& call) {
     if (ranks.size() == 1) {

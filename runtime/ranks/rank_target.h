@@ -52,7 +52,7 @@ public:
     [[nodiscard]] bool takes_prompt(std::int64_t end) const override;
     [[nodiscard]] bool takes_saved_prompt(std::int64_t end) const override;
     void extend(std::int64_t end) override;
-    /// With several ranks, errors of a pass are thrown as RankFailed.
+    /// Begins a pass. With several ranks, errors of a pass are thrown as RankFailed.
     void begin(const TargetPass& pass) override;
     [[nodiscard]] LogitRows finish() override;
 

@@ -65,7 +65,8 @@ void TensorPasses::drop() {
     for (auto& each : steps_) each.reset();
 }
 
-// After a pass that threw, when all threads have returned: waits until no work of it is running, and restarts the sums.
+// Call after a pass that threw, when all threads have returned: waits until no work of the pass is running, and
+// restarts the sums.
 void TensorPasses::reset_after_failure() {
     drop();
     for (const Rank& rank : ranks_) {

@@ -222,7 +222,7 @@ void ViewBuilder::choose(std::int64_t layer) {
     std::ranges::sort(moves, {}, [](const GroupMove& move) { return std::pair(move.from, move.head); });
 }
 
-// Copies the groups of moves_[layer] that are in the segment.
+// Copies the groups of moves_[layer] that are in the segment to the view.
 void ViewBuilder::gather(ExecRef exec, std::int64_t layer, const KvSegment& segment) {
     const auto& moves = moves_[layer];
     const auto from = [](const GroupMove& move) { return std::int64_t{move.from}; };
@@ -267,7 +267,7 @@ std::int64_t ViewBuilder::shortest_cut() const {
     return shortest;
 }
 
-// Makes the view valid for the sequence.
+// Makes the view valid for the sequence before the running pass, once its groups are copied, and counts a build.
 void ViewBuilder::fill(ExecRef exec) {
     const std::int64_t n_groups = groups_of(n_pass_);
     const std::int64_t n_kept = std::min(n_groups, groups_of(options_.budget_tokens));
