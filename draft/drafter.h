@@ -91,9 +91,10 @@ struct DraftOptions {
 /// What the drafter is made for. All pointers must outlive it. A null pointer rules out the sources that need it.
 struct DraftContext {
     std::int64_t vocab = 0;
-    SamplerOptions sampling;                  // of the target; the sampling noise has its seed
-    const ModelFiles* files = nullptr;        // the target's; their fingerprint names the tables on disk
-    std::uint64_t tokenizer_fingerprint = 0;  // of the tokenizer with which stores of texts must have been built
+    SamplerOptions sampling;            // of the target; the sampling noise has its seed
+    const ModelFiles* files = nullptr;  // the target's; their fingerprint names the tables on disk
+    /// Fingerprint of the target's tokenizer, with which a corpus and a frozen table must be built.
+    std::uint64_t tokenizer_fingerprint = 0;
     /// The target, from which the tables of bigram and unigram are computed; null: these tables must be on disk.
     const Model* model = nullptr;
     const Model* draft_model = nullptr;    // loaded; its vocabulary must have been checked (check_draft_vocabulary)

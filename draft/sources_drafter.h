@@ -108,7 +108,7 @@ private:
     // [tables]: nodes of the tree after each table source filled unused nodes; empty: none was asked.
     std::vector<std::int32_t> fill_ends_;
     Chain chain_;
-    // [sources]: counts of trees that builder_ did not grow, and seconds spent outside builder_.
+    // [sources]: nodes counted for trees that builder_ did not grow, and seconds spent outside builder_.
     std::vector<SourceFigures> figures_;
     // State of the calibration of each CalibrationKind; empty: nothing is known. builder_ has the newer state of the
     // present calibration_kind().

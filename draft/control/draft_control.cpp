@@ -18,9 +18,9 @@ constexpr double kTrialDecay = 0.95;
 constexpr std::int64_t kFirstTrial = 24;
 constexpr std::int64_t kLaterTrial = 6;      // passes with drafting after a pause before they are judged
 constexpr std::int64_t kLongestPause = 512;  // passes without drafting in the longest pause
-// Plain time / time with drafting above which the next pause is kFirstPause again.
+// Time of plain decoding / time with drafting above which the next pause is kFirstPause again.
 constexpr double kClearGain = 1.05;
-// Plain time / time with drafting below which a plain pass must have been measured recently.
+// Time of plain decoding / time with drafting below which a plain pass must have been measured recently.
 constexpr double kLittleGain = 1.3;
 // Prior of realised_fraction(): draft tokens that were expected and accepted before any data.
 constexpr double kTrusted = 2.0;

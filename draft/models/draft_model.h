@@ -50,7 +50,7 @@ public:
     void observe(const Observation& observation) override;
 
     [[nodiscard]] const WindowKv& window() const { return window_; }
-    /// Returns the logits that have crossed the link.
+    /// Returns how many logits rows the model's passes computed, and how much of them was copied from its device.
     [[nodiscard]] LogitFigures logit_figures() const { return forward_.logit_figures(); }
 
 private:

@@ -27,7 +27,7 @@ enum class DraftRows : std::uint8_t {
 /// Sizes of a LogitSource, fixed when it is made.
 struct LogitSourceShape {
     std::int64_t n_ids = 0;      // ids that are proposed and fed; logits of others are ignored
-    std::int64_t max_nodes = 1;  // of one tree, node 0 included: memory is allocated for them
+    std::int64_t max_nodes = 1;  // most nodes of one tree, node 0 included: memory is allocated for them
     std::int64_t max_lead = 0;   // most tokens of the sequence that a pass feeds before node 0
     std::int64_t max_rows = 0;   // most logits rows of one pass; more nodes take several passes. 0: max_nodes
     DraftRows rows = DraftRows::Best;
@@ -62,7 +62,7 @@ protected:
     struct Expanded {
         std::int32_t parent;  // index in expanded_, -1 for node 0
         TokenId token;
-        std::size_t n_best = 0;  // number of its best tokens in best_
+        std::size_t n_best = 0;  // number of best tokens after the node, in best_
     };
 
     /// `sampling` is the target's. `planned_seconds` may be empty: pass times are then learnt from the passes.

@@ -17,7 +17,7 @@
 namespace slipstream::draft {
 
 struct SelfDraftOptions {
-    std::int64_t max_nodes = 64;  // of one tree, node 0 included
+    std::int64_t max_nodes = 64;  // most nodes of one tree, node 0 included
     DraftRows rows = DraftRows::Best;
 };
 

@@ -28,7 +28,7 @@ struct WindowShape {
 /// Room for nodes that are not committed yet.
 struct WindowLimits {
     std::int64_t max_rows = 1;   // most KV rows of nodes that are not committed
-    std::int64_t max_depth = 1;  // most positions past the committed tokens that other nodes take
+    std::int64_t max_depth = 1;  // most positions past the committed tokens that uncommitted nodes take
 };
 
 /// The KV cache of one draft model, on the model's device.

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint32_t kNone = LruTable::kNone;
 // Most followers of one leader that are read for a list of proposals: older ones add little.
 constexpr std::size_t kMaxVisits = 16;
-constexpr std::size_t kFirstPlaces = 1024;  // places for which memory is reserved at first
+constexpr std::size_t kFirstPlaces = 1024;  // cursors for which memory is reserved at first
 constexpr std::size_t kNRankBuckets = 6;
 constexpr std::array<std::uint8_t, 9> kRankBuckets{0, 1, 2, 3, 3, 4, 4, 4, 4};
 
@@ -138,8 +138,8 @@ void Cacheback::observe(const Observation& observation) {
     seen_any_ = true;
 }
 
-// Inserts one pair of leader and follower for each position of `text` after the first `n_known`: the window of LL + FL
-// tokens that ends there.
+// Inserts one pair of leader and follower for each position of `text` after the first `n_known`: the LL + FL tokens
+// that end there (LL: tokens of a leader, FL: of a follower).
 void Cacheback::learn(std::span<const TokenId> text, std::size_t n_known) {
     const LruTableShape& shape = dynamic_.shape();
     const std::size_t window = shape.leader_tokens + shape.follower_tokens;

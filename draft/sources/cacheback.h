@@ -49,8 +49,8 @@ public:
     /// Writes the dynamic table. If it is larger than kMaxSavedBytes, writes the most recent followers of the most
     /// recent leaders.
     void save(TableWriter& writer) const override;
-    /// Reads what save() wrote. Ignores a table with other LL or FL. Throws FormatError if the table is damaged. In
-    /// both cases the source is unchanged.
+    /// Reads what save() wrote. Ignores a table whose leaders or followers have other lengths. Throws FormatError if
+    /// the table is damaged. In both cases the source is unchanged.
     void load(TableReader& reader) override;
 
     [[nodiscard]] const LruTable& dynamic_table() const { return dynamic_; }
@@ -60,7 +60,7 @@ private:
     struct Spot {
         std::uint32_t leader = LruTable::kNone;
         std::uint32_t follower = LruTable::kNone;  // the first whose first n_matched tokens end the path; kNone: none
-        std::uint32_t n_matched = 0;               // 1 to FL - 1 if there is a follower
+        std::uint32_t n_matched = 0;  // tokens of the follower that end the path: 1 to FL - 1; 0: no follower
     };
     /// Position of a path in both tables. A cursor is an index into places_.
     struct Place {

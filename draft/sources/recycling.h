@@ -77,7 +77,7 @@ private:
         float sharpness = 1.0F;                       // 1 / temperature of the probabilities
     };
 
-    /// A row of two or three tokens.
+    /// A row that was learnt after two or three tokens.
     struct LongRow {
         std::uint64_t behind = 0;  // its context, as last_tokens() packs it; 0: none
         Row row;

@@ -136,7 +136,7 @@ public:
 
     [[nodiscard]] const std::filesystem::path& path() const;
     [[nodiscard]] std::vector<std::string> section_names() const;
-    /// Returns the size of the file.
+    /// Returns the size of the file in bytes.
     [[nodiscard]] std::size_t total_bytes() const;
     /// Returns a reader of the named section, valid as long as the file; nothing if there is no such section.
     [[nodiscard]] std::optional<TableReader> section(std::string_view name) const;

@@ -90,7 +90,7 @@ void Calibration::count(Bin& bin, float expected, float hit) {
 
 std::size_t Calibration::estimate_bin(float merged, float estimate, std::int32_t model) {
     const auto bucket = [](float p) {
-        const int below = -std::ilogb(std::max(p, 1e-6F));  // 1: from 1/2 up
+        const int below = -std::ilogb(std::max(p, 1e-6F));  // binary exponent: 1 for p in [1/2, 1), 2 for [1/4, 1/2)
         return std::clamp(below - 1, 0, static_cast<int>(kEstimateBuckets) - 1);
     };
     return first_estimate(model) + 1 + bucket(merged) * kEstimateBuckets + bucket(estimate);

@@ -28,7 +28,7 @@
 
 namespace slipstream::draft {
 
-/// What a tree is grown for.
+/// Input of TreeBuilder::grow(): the sequence that a tree continues, the limits of the tree, and what time is worth.
 struct BuildRequest {
     std::span<const TokenId> text;     // all committed tokens, the tree's root last
     std::int64_t budget = 1;           // most nodes, node 0 included

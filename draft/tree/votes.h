@@ -26,7 +26,7 @@ enum class VotedIndex : std::int32_t {};
 /// A candidate child of a node.
 struct VotedToken {
     TokenId token = 0;
-    SearchNode node = SearchNode::None;  // None until the token is taken
+    SearchNode node = SearchNode::None;  // node of the search; None until the token is taken
     float merged = 0.0F;                 // probability by its votes, without the noise
     float chance = 0.0F;                 // probability computed from `merged` and the noise, not corrected
     float estimate = 0.0F;               // probability that it is accepted if its parent is

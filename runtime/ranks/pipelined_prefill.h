@@ -29,7 +29,7 @@ namespace slipstream {
 
 class PipelinedPrefill {
 public:
-    /// Whether prompt positions [begin, end) can pass through `ranks` in this way: they end at the end of a prefill
+    /// Whether prompt positions [begin, end) can pass through `ranks` layer by layer: they end at the end of a prefill
     /// chunk, every ring can hold what it needs at one time, and `arena` has room for the hidden rows.
     [[nodiscard]] static bool fits(std::span<const Rank> ranks, std::span<KvCache* const> caches,
                                    const PinnedArena& arena, std::int64_t begin, std::int64_t end);

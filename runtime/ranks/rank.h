@@ -27,7 +27,7 @@ public:
 /// has a part of every matrix, and `collective` adds up the partial sums.
 struct Rank {
     Forward* forward = nullptr;          // runs the model of the shard
-    std::vector<std::int64_t> layers{};  // of the whole model, ascending; empty: all layers
+    std::vector<std::int64_t> layers{};  // layers of the whole model that this rank has, ascending; empty: all
     std::int64_t first_vocab = 0;        // first row of the LM head; the number of rows is the shard's vocab
     Collective* collective = nullptr;    // sums over all ranks, as this rank calls them; null: no matrix is split
 };

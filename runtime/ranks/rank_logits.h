@@ -13,8 +13,8 @@ namespace slipstream {
 
 class RankLogits {
 public:
-    /// For up to `max_rows` rows of all columns that the models of `ranks` compute. The columns of the ranks must
-    /// follow one another in the order of `ranks` (CHECKed).
+    /// Makes room for up to `max_rows` rows of all columns that the models of `ranks` compute. The columns of the ranks
+    /// must follow one another in the order of `ranks` (CHECKed).
     RankLogits(std::span<const Rank> ranks, std::int64_t max_rows);
 
     [[nodiscard]] std::int64_t vocab() const { return vocab_; }

@@ -122,7 +122,7 @@ void RankTarget::recommit(std::int64_t n_tokens) {
 }
 
 // Restores a common state after an error: all ranks keep the first n_tokens positions, or as many of them as are intact
-// on all. A truncation that fails loses the chunk in which the positions then end.
+// on all. A truncation that fails loses the KV chunk in which the positions then end.
 void RankTarget::roll_back_to(std::int64_t n_tokens) noexcept {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
         n_tokens = std::min(n_tokens, caches_[rank]->keep_intact_prefix(exec(rank)));

@@ -80,7 +80,7 @@ private:
     std::vector<KvCache*> caches_;                 // [ranks]
     std::vector<PassKv*> kvs_;                     // [ranks], caches_ as PassKv
     std::vector<std::vector<LayerOwner>> owners_;  // [layers of the whole model][owners]
-    std::vector<KvLayout> kv_;                     // [layers of the whole model]
+    std::vector<KvLayout> kv_;                     // [layers of the whole model]: layout of all kv heads of a layer
     std::unique_ptr<RankPasses> passes_;
     RankLogits logits_;
     std::vector<ViewBuilder*> views_;  // [ranks], or none

@@ -60,7 +60,7 @@ void TensorPasses::run_rank(std::size_t rank, std::span<PassKv* const> kvs, cons
     });
 }
 
-// Destroying incomplete steps drops the rest of their transfer schedule.
+// Destroys the steps of all ranks. If they are incomplete, this drops the rest of their transfer schedule.
 void TensorPasses::drop() {
     for (auto& each : steps_) each.reset();
 }

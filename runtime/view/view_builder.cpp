@@ -12,10 +12,10 @@ namespace slipstream {
 
 namespace {
 
-// Fewest committed tokens between two scorings, since a query reads all keys; also the distance of a prompt's queries
-// that score.
+// Fewest committed tokens between two scorings of the slot groups, since a query reads all keys; also the distance of a
+// prompt's queries that score.
 constexpr std::int64_t kScoreTokens = 8;
-// Most queries of a prompt that score.
+// Most queries of a prompt that score slot groups.
 constexpr std::int64_t kPromptRows = 8;
 // Fraction of a group's mass that counts for the next group: copied text continues there, and a name that the border of
 // a group cuts is needed as a whole (SnapKV pools over neighbours, section 4.2).

@@ -121,7 +121,8 @@ private:
     [[nodiscard]] bool scores(std::int64_t layer) const {
         return options_.kind != ViewKind::Window && config_->window(layer) == 0;
     }
-    [[nodiscard]] GroupBudget budget_of(std::int64_t layer) const;  // for the sequence before the running pass
+    // Groups to keep of the sequence before the running pass.
+    [[nodiscard]] GroupBudget budget_of(std::int64_t layer) const;
     void score(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q, std::int64_t row);
     void score_further(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q);
     void fetch_scores(ExecRef exec, std::int64_t first_layer, std::int64_t n_layers);

@@ -9,7 +9,7 @@
 
 namespace slipstream {
 
-/// Numbers of groups of a sequence and of a view.
+/// Numbers of slot groups of a sequence and of a KV view.
 struct GroupBudget {
     std::int64_t n_groups = 0;  // groups of the sequence
     std::int64_t n_kept = 0;    // groups that are kept in all; at most n_groups

@@ -22,14 +22,14 @@ struct ByteRange {
     std::size_t begin = 0;
     std::size_t n_bytes = 0;
 };
-/// Bytes with the same meaning: "head of tokens".
+/// Ranges of a file whose bytes have the same meaning, such as "head of tokens".
 struct ByteClass {
     std::string name;
     std::vector<ByteRange> places;
 };
 
 struct DamagedFile {
-    std::string name;  // "head of tokens, zeroed, 7"
+    std::string name;  // such as "head of tokens, zeroed, 7"
     DamageKind kind = DamageKind::Flipped;
     ByteRange where{};  // changed bytes of the undamaged file; Cut: all from begin on; Doubled: the doubled bytes
     std::vector<std::byte> bytes;

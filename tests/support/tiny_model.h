@@ -23,13 +23,13 @@ struct TinyModelOptions {
     std::int64_t n_q_heads = 4;
     std::int64_t n_kv_heads = 2;
     std::int64_t head_dim = 16;
-    std::vector<LayerHeads> heads{};  // [n_layers]; empty: all layers have the numbers above
+    std::vector<LayerHeads> heads{};  // [n_layers]; empty: all layers have n_q_heads, n_kv_heads and head_dim
     std::int64_t vocab = 97;
     std::int64_t context_tokens = 2048;
     // Sliding window, in positions, of every layer but the first (of a single layer, too); 0: none.
     std::int64_t window = 0;
     DType weight_type = DType::F32;  // if quantised, sizes must be multiples of its block
-    std::optional<DType> v_type{};   // of V and Down; none: weight_type
+    std::optional<DType> v_type{};   // type of the matrices V and Down; none: weight_type
     bool biases = false;             // biases of q, k and v, as in Qwen2
     bool output_bias = false;        // bias of the attention output
     bool head_norms = false;         // norms of q and k, as in Qwen3

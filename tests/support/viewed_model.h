@@ -128,7 +128,7 @@ struct ViewedModel {
         while (view.n_text() != cache.n_committed() && n < 5) run(6, 3), ++n;
         return n;
     }
-    /// Returns whether the same tree has the same logits over the cache and over the view; false if the view is not
+    /// Returns whether a fixed tree has the same logits over the cache and over the view; false if the view is not
     /// valid for the text. The builder does not observe these passes.
     [[nodiscard]] bool same_logits() {
         if (view.n_text() != cache.n_committed()) return false;
