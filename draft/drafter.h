@@ -71,8 +71,8 @@ struct DraftOptions {
     std::int64_t max_budget = 64;     // most nodes of a tree, node 0 included
     bool adapt_budget = true;         // fewer nodes if more would not pay (--budget auto)
     std::int64_t lookup_ngram = 3;    // most tokens of the n-gram that prompt lookup matches
-    /// Draft tokens of a chain; nothing: adapted to the measured acceptance, but 6 under ChildRule::Draw, where no
-    /// measurement may enter.
+    /// Draft tokens of a chain; nothing: adapted to the measured acceptance, but 6 if the chain is drawn
+    /// (ChildRule::Draw).
     std::optional<std::int64_t> gamma;
     CachebackOptions cacheback;
     std::optional<std::filesystem::path> frozen_table;  // file of Cacheback's frozen table

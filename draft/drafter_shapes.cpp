@@ -128,7 +128,7 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
                 figures_[0].offered += below.offered;
                 figures_[0].accepted += below.accepted;
                 // propose() in drafter.cpp adds the time of all drafting to the upper model, so the lower model's
-                // seconds are moved from that one to the lower one.
+                // seconds are moved to the lower one.
                 figures_[0].seconds += below.seconds;
                 figures_[1].seconds -= below.seconds;
                 pass_.drawn_by = 1;

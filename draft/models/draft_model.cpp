@@ -124,7 +124,7 @@ void DraftModel::start_tree(std::span<const TokenId> text) {
 }
 
 // Makes room in the window for the tokens of `text` that it lacks: drops all tokens after the sinks if the missing ones
-// do not fit or are too many to be fed.
+// do not fit, if they are too many to be fed, or if few recent tokens are left.
 void DraftModel::make_room(std::span<const TokenId> text) {
     const WindowShape& shape = window_.shape();
     const std::int64_t n_wanted = std::ssize(text) - 1;  // tokens to be cached before the tree's node 0

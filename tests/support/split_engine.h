@@ -112,8 +112,8 @@ private:
         for (std::size_t i = 0; i < n; ++i) options.placement.streams.push_back(i % 3 > 0);
         return options;
     }
-    // Returns a placement in which every other layer has one resident KV chunk; if windowed layers keep rings, the ring
-    // of every third layer is resident.
+    // Returns a placement in which all KV is resident or, if KV streams, every other layer has one resident KV chunk;
+    // if windowed layers keep rings, the ring of every third layer is then resident.
     KvPlacement kv_placement(const ModelConfig& config, Streams streams, RankDevice& on) const {
         KvPlacement placement{.resident_chunks = {}, .arena = &on.arena};
         if (windowed_kv_ == WindowedKv::Ring) placement.windows = layer_windows(config);
