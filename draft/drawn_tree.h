@@ -30,13 +30,13 @@ public:
 
     /// Draws `n` children of `node` from `q` (distinct tokens, probabilities that sum to 1). Adds each drawn token to
     /// `tree` as a child, unless it is one already or the tree is full. Without replacement it draws at most as many as
-    /// `q` has tokens. Call at most once per node (CHECKed). Copies `q`: 16 bytes per candidate, kept until reset().
-    /// Returns the draws in order, duplicates included, valid until the next call.
+    /// `q` has tokens. Call at most once per node (CHECKed if the earlier call drew a token). Copies `q`: 16 bytes per
+    /// candidate, kept until reset(). Returns the draws in order, duplicates included, valid until the next call.
     std::span<const TokenId> draw_children(TokenTree& tree, std::int32_t node, std::span<const Candidate> q,
                                            DrawRule rule, std::int64_t n);
 
     /// Records `token` as a draw from `q` made elsewhere, and adds it as a child of `node`, which must have no
-    /// children. The tree must have room (CHECKed). Call at most once per node (CHECKed). Returns the child.
+    /// children. The tree must have room (CHECKed). Call at most once per node (CHECKed as above). Returns the child.
     std::int32_t add_drawn(TokenTree& tree, std::int32_t node, std::span<const Candidate> q, TokenId token);
 
     [[nodiscard]] DrawnChildren drawn(std::int32_t node) const override;

@@ -1,4 +1,4 @@
-// The n-grams of the context that N-Grammys drafts (Stewart et al. 2024, section 4.1, "context-derived n-grams", with q
+// The n-grams of the context that N-Grammys drafts (Stewart et al. 2024, section 4.2, "context-derived n-grams", with q
 // = 1; the paper finds 2 and 3 worse everywhere): what followed the last token earlier in the sequence.
 //
 // A draft is the w tokens after an earlier place of the last token. Drafts are ranked by the number of places that

@@ -1,4 +1,4 @@
-// Tables computed from the model itself, without any text (N-Grammys, Stewart et al. 2024, sections 4.1 and 4.2).
+// Tables computed from the model itself, without any text (N-Grammys, Stewart et al. 2024, section 4.1).
 // Bigrams: the model's best next tokens after each token alone. Unigrams: the tokens whose output embedding aligns best
 // with the mean one. They follow from the weights, so they are computed once per model and kept on disk, in a file of
 // their own (kind "bigram" of the table store). The extended bigrams of the paper need no table: they repeat the
