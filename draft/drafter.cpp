@@ -71,8 +71,8 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     const bool follows_time = options_.adapt_budget && growth_ != Growth::Drawn;
     const bool wanted = growth_ != Growth::Nothing && limits.budget > 1 && limits.max_depth > 0;
     pass_ = {.growth = growth_};
-    // The own tree of a lone source does not depend on time. If the budget follows time, the builder grows the tree
-    // instead.
+    // The own tree of a lone source does not depend on time. If the tree budget follows measured pass times, the tree
+    // builder grows the tree instead.
     if (growth_ == Growth::OwnShape && follows_time && control_.curve().known() && !options_.shape)
         pass_.growth = Growth::Merged;
     const bool turn = control_.should_draft(std::ssize(limits.text), pass_.growth == Growth::Merged);
@@ -90,8 +90,8 @@ void SourcesDrafter::propose(TokenTree& tree, const ProposalLimits& limits) {
     pass_.draft_seconds = seconds_since(began);
 }
 
-// Tables learn from logits. With noise the tree builder does too: it asks for single tokens, most of which are among
-// the best.
+// Requests what tables learn from. With noise it adds the best logits of each row and the sum that normalises them, for
+// the tree builder: that looks up single tokens, most of which are among the best.
 LogitRequest SourcesDrafter::logit_request() const {
     LogitRequest needs;
     // The tree builder may replace a lone source's own tree once passes are measured (propose()).

@@ -54,7 +54,8 @@ enum class TreeShape : std::uint8_t { Merged, Cacheback, Recycling, NGrammys, Ch
 /// Returns the shape that --tree calls `name`; nothing if there is none.
 [[nodiscard]] std::optional<TreeShape> find_tree_shape(std::string_view name);
 
-/// Whether proposals are ranked by probability and the known noise, or by probability alone.
+/// Whether sources rank their proposals by probability and the sampling noise of the target's seed (Aware: the tokens
+/// that the target is likely to draw come first), or by probability alone (Blind).
 enum class NoiseRanking : std::uint8_t { Aware, Blind };
 
 /// Whether the children of a draft model's nodes are its best tokens (Pick), or drawn from its distribution, as
@@ -65,15 +66,18 @@ enum class ChildRule : std::uint8_t { Pick, Draw };
 
 /// What to draft with, as the user chose it.
 struct DraftOptions {
-    std::vector<SourceKind> sources;    // sources in the order asked for; empty: no draft tokens
-    std::optional<TreeShape> shape;     // nothing: the own tree of a lone table source, else Merged
-    std::int64_t max_budget = 64;       // most nodes of a tree, node 0 included
-    bool adapt_budget = true;           // fewer nodes if more would not pay (--budget auto)
-    std::int64_t lookup_ngram = 3;      // most tokens of the n-gram that prompt lookup matches
-    std::optional<std::int64_t> gamma;  // draft tokens of a chain; nothing: adapted to the measured acceptance
+    std::vector<SourceKind> sources;  // sources in the order asked for; empty: no draft tokens
+    std::optional<TreeShape> shape;   // nothing: the own tree of a lone table source, else Merged
+    std::int64_t max_budget = 64;     // most nodes of a tree, node 0 included
+    bool adapt_budget = true;         // fewer nodes if more would not pay (--budget auto)
+    std::int64_t lookup_ngram = 3;    // most tokens of the n-gram that prompt lookup matches
+    /// Draft tokens of a chain; nothing: adapted to the measured acceptance, but 6 if the chain is drawn
+    /// (ChildRule::Draw).
+    std::optional<std::int64_t> gamma;
     CachebackOptions cacheback;
     std::optional<std::filesystem::path> frozen_table;  // file of Cacheback's frozen table
-    std::optional<std::filesystem::path> corpus;        // file of the source `corpus`, which needs one
+    /// File of the source `corpus`; required if that is among the sources.
+    std::optional<std::filesystem::path> corpus;
     std::optional<std::filesystem::path> tables;  // folder in which learnt tables are kept; nothing: in memory only
     ViewOptions view;              // how the view of the target's KV is built, if `retrieval` is a source
     std::size_t window_bytes = 0;  // most bytes of a draft model's KV; 0: a window of 240 tokens
@@ -87,13 +91,14 @@ struct DraftOptions {
 /// What the drafter is made for. All pointers must outlive it. A null pointer rules out the sources that need it.
 struct DraftContext {
     std::int64_t vocab = 0;
-    SamplerOptions sampling;                  // of the target; the noise has its seed
-    const ModelFiles* files = nullptr;        // the target's; their fingerprint names the tables on disk
-    std::uint64_t tokenizer_fingerprint = 0;  // of the tokenizer with which stores of texts must have been built
+    SamplerOptions sampling;            // of the target; the sampling noise has its seed
+    const ModelFiles* files = nullptr;  // the target's; their fingerprint names the tables on disk
+    /// Fingerprint of the target's tokenizer, with which a corpus and a frozen table must be built.
+    std::uint64_t tokenizer_fingerprint = 0;
     /// The target, from which the tables of bigram and unigram are computed; null: these tables must be on disk.
     const Model* model = nullptr;
     const Model* draft_model = nullptr;    // loaded; its vocabulary must have been checked (check_draft_vocabulary)
-    std::int64_t text_tokens = 0;          // length of the longest sequence; 0: not known
+    std::int64_t text_tokens = 0;          // tokens of the longest sequence to draft for; 0: not known
     PlannedSeconds planned_seconds;        // time of a pass of the target; empty: learnt from passes
     PlannedSeconds draft_planned_seconds;  // time of a pass of the draft model; empty: learnt from passes
     /// Reports work that takes long (building a table): what it is, the work done, the work in all. May throw to
@@ -106,9 +111,10 @@ struct DraftContext {
 /// Counts of one source since the drafter was made.
 struct SourceFigures {
     std::string_view name;
-    std::int64_t offered = 0;   // nodes whose parent was accepted; a merged node counts for all its sources
-    std::int64_t accepted = 0;  // number of the offered nodes that were accepted
-    double seconds = 0.0;       // spent in the source
+    /// Draft nodes of this source whose parent was accepted. A node that several sources proposed counts for each.
+    std::int64_t offered = 0;
+    std::int64_t accepted = 0;                          // number of the offered nodes that were accepted
+    double seconds = 0.0;                               // spent in the source
     std::optional<std::int64_t> passes = std::nullopt;  // number of the source's own passes; nothing for tables
 };
 
@@ -118,8 +124,8 @@ public:
     /// Returns the curve of the target's pass times. The drafter owns it and adds every pass to it.
     [[nodiscard]] virtual PassCurve& pass_curve() = 0;
     /// Gives `retrieval`, if it is among the sources, the passes with which it drafts from now on. Call after the
-    /// target is loaded with all of its weights resident. `passes` must outlive the drafter. `planned_seconds`: time of
-    /// a pass after a number of slots.
+    /// target is loaded with all of its weights resident. `passes` must outlive the drafter. `planned_seconds(n,
+    /// slots)`: seconds of a pass over n tokens with `slots` KV slots in the view.
     virtual void attach_view(ViewPasses& passes, PlannedSeconds planned_seconds) = 0;
     /// Returns the distributions from which children were drawn under ChildRule::Draw; null under ChildRule::Pick.
     [[nodiscard]] virtual const DraftDistributions* distributions() const = 0;
@@ -128,18 +134,19 @@ public:
     /// Returns the sources that proposed `node` of the last proposal's tree, bit i for the i-th of figures(). 0: node
     /// 0, or a node of which no source is known. Call before observe() and the next proposal.
     [[nodiscard]] virtual std::uint32_t sources_of(std::int32_t node) = 0;
-    /// Returns how often drafting paused, and why last.
+    /// Returns how often drafting was paused because it was slower than plain decoding, and by how much before the last
+    /// pause. Valid as long as the drafter; later passes change it.
     [[nodiscard]] virtual const BackOff& back_off() const = 0;
     /// Drafts for other sampling options of the target from now on; `sampling` must be valid (Sampler). What was learnt
-    /// and the figures stay. If more than the seed differs, drafting is judged anew. Call between sequences, as
-    /// reset().
+    /// and the figures stay. If more than the seed differs, whether drafting pays is judged anew. Call only between
+    /// sequences.
     virtual void set_sampling(const SamplerOptions& sampling) = 0;
-    /// Forgets everything learnt, also from tables on disk, but not the times of passes. Call between sequences: an
-    /// observation of the whole text must come before the next proposal.
+    /// Forgets everything learnt, also what was loaded from tables on disk, but not the times of passes; the files
+    /// stay. Call only between sequences, and call observe() with the whole next sequence before the next propose().
     virtual void reset() = 0;
     /// Writes what was learnt to options.tables; does nothing if there is no such folder. Throws IoError.
     virtual void save() = 0;
-    /// Returns the bytes of all tables, without parts whose size is fixed.
+    /// Returns the bytes of host memory of all table sources, without parts whose size is fixed.
     [[nodiscard]] virtual std::size_t memory_bytes() const = 0;
 };
 

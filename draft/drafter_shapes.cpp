@@ -13,10 +13,12 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::int64_t kDefaultGamma = 6;  // draft tokens of a chain before there is a measurement to adapt it by
-constexpr std::int64_t kChainSearch = 64;  // least budget of the search for the most probable path
-constexpr double kAcceptanceRate = 0.1;    // step of the mean acceptance of a chain's draft tokens
-constexpr double kFreeNodes = 1.02;        // unused nodes may make a pass this much longer
+// Draft tokens of a chain if they are drawn (distribution-exact sampling, E3), or before a pass was measured.
+constexpr std::int64_t kDefaultGamma = 6;
+constexpr std::int64_t kChainSearch = 64;  // nodes: least budget of the merged tree of which a chain is the best path
+// Weight of a new pass in the running mean acceptance (a fraction) of a chain's draft tokens.
+constexpr double kAcceptanceRate = 0.1;
+constexpr double kFreeNodes = 1.02;  // factor by which nodes that fill an unused budget may lengthen a pass
 
 }  // namespace
 
@@ -27,7 +29,8 @@ TableSource* SourcesDrafter::shape_of(std::string_view name) const {
 
 SourcesDrafter::Growth SourcesDrafter::choose_growth() {
     if (options_.sources.empty()) return Growth::Nothing;
-    // All other shapes are verified as point masses, without a record of draws.
+    // Only trees of models that draft alone are drawn. The verifier treats the nodes of all other shapes as point
+    // masses, without a record of draws (rejection.h).
     if (options_.child_rule == ChildRule::Draw && (lone_model() || is_hierarchy()) &&
         options_.shape != TreeShape::Merged)
         return Growth::Drawn;
@@ -57,8 +60,8 @@ SourcesDrafter::Growth SourcesDrafter::choose_growth() {
 
 std::int64_t SourcesDrafter::gamma() const {
     if (options_.gamma) return *options_.gamma;
-    // Draws decide the output (distribution-exact sampling, E3), so no measurement may enter: otherwise one seed would
-    // give several texts.
+    // Under Growth::Drawn draws decide the output (distribution-exact sampling, E3), so the length of a chain must not
+    // depend on measured times: otherwise one seed would give several texts.
     const PassCurve& curve = control_.curve();
     if (growth_ == Growth::Drawn || !curve.known()) return kDefaultGamma;
     double a_guess = 0.0;
@@ -75,8 +78,8 @@ void SourcesDrafter::grow_chain(TokenTree& tree, const ShapeRequest& request) {
     } else if (sources_.models.empty() && sources_.tables.size() == 1) {
         propose_chain(tree, request, length, *sources_.tables.front());
     } else {
-        // Takes the most probable path of the merged tree. Its nodes are in order of falling score, so a node's first
-        // child is its best one.
+        // Takes the most probable path of the merged tree. The tree's nodes are in order of falling score, so a node's
+        // first child is its best one.
         chain_.scratch.reset(request.text.back());
         chain_.sources.assign(1, 0);
         builder_.grow(chain_.scratch, {.text = request.text,
@@ -124,7 +127,8 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
                     two_model_chain_.propose(tree, request, gamma(), *sources_.models[0], *sources_.models[1], drawn_);
                 figures_[0].offered += below.offered;
                 figures_[0].accepted += below.accepted;
-                // propose() in drafter.cpp books all drafting time to the upper model.
+                // propose() in drafter.cpp adds the time of all drafting to the upper model, so the lower model's
+                // seconds are moved to the lower one.
                 figures_[0].seconds += below.seconds;
                 figures_[1].seconds -= below.seconds;
                 pass_.drawn_by = 1;
@@ -138,8 +142,8 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
     }
 }
 
-// Adds nodes that cost nothing: up to the budget if it is fixed, else as many as make the pass at most kFreeNodes
-// longer.
+// Fills the unused budget of a merged tree with nodes from the tables: up to request.budget nodes if the budget is
+// fixed, else as many as lengthen the predicted pass to at most kFreeNodes times its time.
 void SourcesDrafter::fill_unused_nodes(TokenTree& tree, ShapeRequest request) {
     fill_ends_.clear();
     if (pass_.growth != Growth::Merged) return;
@@ -180,7 +184,8 @@ std::uint32_t SourcesDrafter::sources_of(std::int32_t node) {
     return sources;
 }
 
-// Counts what a shape of one source offered, and what of it was accepted.
+// Adds the offered and the accepted nodes of a tree that builder_ did not grow to the figures of its sources, and
+// updates the mean acceptance of chains.
 void SourcesDrafter::count_shape(const Observation& observation) {
     const TokenTree& tree = *observation.tree;
     std::int64_t offered = 0;
@@ -192,7 +197,8 @@ void SourcesDrafter::count_shape(const Observation& observation) {
                                                     static_cast<double>(accepted + (offered > accepted ? 1 : 0)) -
                                                 chain_.acceptance);
     if (growth_ == Growth::Chain && figures_.size() > 1) {
-        // The nodes of a chain are in order: children of accepted nodes were offered.
+        // Node i of a chain is the child of node i - 1. observation.accepted includes node 0, so nodes 1 to
+        // accepted.size() were offered, and those below accepted.size() were accepted.
         for (std::size_t node = 1; node < chain_.sources.size() && node <= observation.accepted.size(); ++node)
             for (std::size_t source = 0; source < figures_.size(); ++source) {
                 if ((chain_.sources[node] >> source & 1U) == 0) continue;

@@ -14,7 +14,7 @@ namespace slipstream::draft {
 namespace {
 
 constexpr int kCalibrationVersion = 5;  // increase it if sources compute their estimates differently
-// Sections by CalibrationKind.
+// Names of the sections of a table file that hold calibrations, indexed by CalibrationKind.
 constexpr std::array<std::string_view, 3> kCalibrationSections = {"calibration", "calibration under noise",
                                                                   "calibration blind to noise"};
 
@@ -28,7 +28,7 @@ void SourcesDrafter::load() {
             if (auto section = file->section(source->name())) source->load(*section);
         for (std::size_t kind = 0; kind < kCalibrationKinds; ++kind) {
             auto section = file->section(kCalibrationSections[kind]);
-            // A calibration is kept for one set of sources; another set starts without one.
+            // A saved calibration belongs to one list of sources. A drafter with another list starts without one.
             if (!section || section->text() != source_list()) continue;
             const auto state = section->f32s();
             section->finish();
@@ -50,7 +50,8 @@ void SourcesDrafter::save() {
         const auto kind = std::ranges::find(kCalibrationSections, name) - kCalibrationSections.begin();
         return sources_.find(name) != nullptr || (std::cmp_less(kind, kCalibrationKinds) && used_calibrations_[kind]);
     };
-    // Keeps what other sources, and calibrations that are not in use here, have in the file now.
+    // Copies the sections of sources and calibrations that this drafter does not use from the present file, so that
+    // saving does not remove them.
     if (const auto file = store_->load(fingerprint_))
         for (const std::string& name : file->section_names())
             if (!is_ours(name)) sections.push_back({name, file->section(name)->copy()});
@@ -80,7 +81,8 @@ void SourcesDrafter::keep_calibration() {
     used_calibrations_[kind] = true;
 }
 
-// The builder goes on with what is known of the kind in use, else from the beginning.
+// Restores the builder's calibration for the present calibration_kind(); if nothing is known of that kind, the builder
+// starts from the beginning.
 void SourcesDrafter::use_calibration() {
     builder_.reset();
     const std::vector<float>& state = kept_calibrations_[static_cast<std::size_t>(calibration_kind())];

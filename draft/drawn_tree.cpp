@@ -8,7 +8,8 @@ namespace slipstream::draft {
 
 namespace {
 
-// Indices of rejection_uniform() for draws: the highest bit is set, then 15 bits of depth, 16 of the draw's number.
+// Limits of a node's depth and of the number of a draw below one node. rejection_uniform() is asked for a draw by an
+// index of 32 bits: the highest bit set, then 15 bits of depth, then 16 bits of the draw's number.
 constexpr std::int64_t kMaxDepth = std::int64_t{1} << 15;
 constexpr std::int64_t kMaxDraws = std::int64_t{1} << 16;
 
@@ -63,7 +64,8 @@ std::int32_t DrawnTree::add_drawn(TokenTree& tree, std::int32_t node, std::span<
     return tree.add(node, token);
 }
 
-// Draws by the remaining weights. Returns the index of a candidate; q.size() if no weight is left.
+// Draws a candidate of `q` in proportion to weights_. `uniform`: a number in (0, 1). Returns the candidate's index in
+// `q`, or q.size() if all weights are 0.
 std::size_t DrawnTree::draw_one(std::span<const Candidate> q, double uniform) const {
     double missing = uniform * std::accumulate(weights_.begin(), weights_.end(), 0.0);
     std::size_t last = q.size();

@@ -21,22 +21,22 @@ namespace slipstream::draft {
 class DrawnTree final : public DraftDistributions {
 public:
     explicit DrawnTree(std::uint64_t seed) : seed_(seed) {}
-    /// Seed of the trees after the next reset().
+    /// Sets the seed of all later draws. Call before reset(), so that all draws of one tree have one seed.
     void set_seed(std::uint64_t seed) { seed_ = seed; }
 
     /// Forgets the previous tree. The next one follows `n_text` committed tokens (node 0 is their last) and has at most
     /// `budget` nodes; both must be at least 1 (CHECKed).
     void reset(std::int64_t n_text, std::int64_t budget);
 
-    /// Draws `n` children of `node` from `q` (distinct tokens, probabilities that sum to 1), and adds the new ones to
-    /// `tree` while it has room. Without replacement it draws at most as many as `q` has tokens. Call at most once per
-    /// node (CHECKed). Copies `q`: 16 bytes per candidate, kept until reset(). Returns the draws in order, valid until
-    /// the next call.
+    /// Draws `n` children of `node` from `q` (distinct tokens, probabilities that sum to 1). Adds each drawn token to
+    /// `tree` as a child, unless it is one already or the tree is full. Without replacement it draws at most as many as
+    /// `q` has tokens. Call at most once per node (CHECKed if the earlier call drew a token). Copies `q`: 16 bytes per
+    /// candidate, kept until reset(). Returns the draws in order, duplicates included, valid until the next call.
     std::span<const TokenId> draw_children(TokenTree& tree, std::int32_t node, std::span<const Candidate> q,
                                            DrawRule rule, std::int64_t n);
 
     /// Records `token` as a draw from `q` made elsewhere, and adds it as a child of `node`, which must have no
-    /// children. The tree must have room (CHECKed). Call at most once per node (CHECKed). Returns the child.
+    /// children. The tree must have room (CHECKed). Call at most once per node (CHECKed as above). Returns the child.
     std::int32_t add_drawn(TokenTree& tree, std::int32_t node, std::span<const Candidate> q, TokenId token);
 
     [[nodiscard]] DrawnChildren drawn(std::int32_t node) const override;
@@ -56,10 +56,10 @@ private:
     std::uint64_t seed_;
     std::int64_t n_text_ = 0;
     std::int64_t budget_ = 0;
-    std::vector<Entry> entries_;   // [nodes up to the last that was drawn from]
+    std::vector<Entry> entries_;   // [highest node that was drawn from + 1]: the record of each node
     std::vector<Candidate> q_;     // the distributions of all entries, one after another
     std::vector<TokenId> draws_;   // the drawn tokens of all entries, one after another
-    std::vector<double> weights_;  // [q.size()] of the running call: 0 for a candidate that was removed
+    std::vector<double> weights_;  // [q.size()] of a running draw_children(): probability, 0 for a removed candidate
 };
 
 }  // namespace slipstream::draft

@@ -24,16 +24,17 @@ struct Scale {
     Scale(float best, float temperature) : greatest(best), scale(1.44269504F / temperature) {}
     [[nodiscard]] float term(float logit) const {
         const float x = (logit - greatest) * scale;
-        return power_of_two_below_one(x > -126.0F ? x : -126.0F);  // NaN too: almost 0
+        return power_of_two_below_one(x > -126.0F ? x : -126.0F);  // below -126 and for NaN: 2^-126, almost 0
     }
     float greatest;
     float scale;
 };
 
-// Logits that are summed in parallel lanes, and the unit of which estimated_log_normaliser() skips some.
+// Logits of one block, summed in as many parallel lanes; estimated_log_normaliser() skips whole blocks.
 constexpr std::size_t kBlock = 32;
 
-// Sums over every stride-th whole block and the rest of the row. Sums in lanes, so that compilers vectorise it.
+// Returns the sum of scale.term() over every stride-th block of kBlock logits. The shorter block at the end of the row
+// counts if its index is a multiple of `stride`. Sums in lanes, so that compilers vectorise it.
 double sum_of_blocks(std::span<const float> logits, const Scale& scale, std::size_t stride) {
     double sum = 0.0;
     const std::size_t whole = logits.size() / kBlock * kBlock;
@@ -49,7 +50,7 @@ double sum_of_blocks(std::span<const float> logits, const Scale& scale, std::siz
     return sum;
 }
 
-// Orders the better token first.
+// Orders the better token first: the higher logit, at equal logits the lower id.
 constexpr auto kBetter = [](const TopToken& a, const TopToken& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 };
@@ -93,7 +94,7 @@ float estimated_log_normaliser(const LogitRows& rows, std::int64_t row, std::spa
     CHECK(!top.empty());
     if (rows.on_device()) {
         const TopLogits head = rows.top(row);
-        constexpr double same = 1e-6;  // relative difference of equal temperatures
+        constexpr double same = 1e-6;  // relative difference up to which temperatures are equal: one was a float
         const double difference = std::abs(head.sum_temperature - static_cast<double>(temperature));
         if (difference <= same * head.sum_temperature) return std::log(std::max(head.sum, 1.0F));
     }

@@ -18,7 +18,7 @@ struct TopToken {
     float logit = 0.0F;
 };
 
-/// Finds the best tokens of rows; keeps its memory from one row to the next.
+/// Finds the best tokens of logits rows. Reuses its buffers from one row to the next. Not thread-safe.
 class RowTop {
 public:
     /// Finds at most `max_k` (> 0, CHECKed) tokens of a row of `vocab` logits.
@@ -27,7 +27,8 @@ public:
     /// Returns the best min(k, max_k) tokens, best first, ties to the lower id; fewer if fewer logits are above -inf
     /// (NaN is not). k > 0 (CHECKed). Valid until the next call.
     [[nodiscard]] std::span<const TopToken> best(std::span<const float> logits, std::int64_t k);
-    /// Returns the best tokens of row `row`: from its head if the head has enough of them, else from the whole row.
+    /// Returns the best min(k, max_k) tokens of row `row`, best first, valid until the next call: from the row's top
+    /// logits (LogitRows::top()) if these are enough, else from the whole row.
     [[nodiscard]] std::span<const TopToken> best(const LogitRows& rows, std::int64_t row, std::int64_t k);
 
 private:
@@ -42,8 +43,8 @@ private:
 [[nodiscard]] float log_normaliser(std::span<const float> logits, float greatest, float temperature);
 
 /// Estimates log_normaliser() of row `row` from about 8192 of its logits and its best tokens `top` (RowTop::best(), not
-/// empty, CHECKed), which count exactly. If the row's head has the device's own sum for `temperature`, returns that
-/// (within kLogitSumError). For drafting: off by about a tenth if the row is flat, exact if it is not.
+/// empty, CHECKed), which count exactly. If the row's top logits have the device's own sum for `temperature`, returns
+/// the log of that (within kLogitSumError). For drafting: off by about a tenth if the row is flat, exact if it is not.
 [[nodiscard]] float estimated_log_normaliser(const LogitRows& rows, std::int64_t row, std::span<const TopToken> top,
                                              float temperature);
 

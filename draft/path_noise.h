@@ -14,12 +14,13 @@
 
 namespace slipstream::draft {
 
-/// Not thread-safe: copies share a cache, so each thread needs an object of its own that is no copy.
+/// The Gumbel noise with which the target samples, for one seed, or no noise. Not thread-safe: copies share a cache, so
+/// each thread needs an object of its own that is no copy.
 class PathNoise {
 public:
     /// Makes an absent noise: for greedy decoding, or for ranking that ignores the noise.
     PathNoise() = default;
-    /// Makes the noise of `seed`, the target's.
+    /// Makes the noise of `seed`, which must be the target's sampling seed.
     explicit PathNoise(std::uint64_t seed)
         : seed_(seed), present_(true), known_(std::make_shared<std::array<Known, kKnown>>()) {}
 
@@ -37,7 +38,7 @@ public:
         return known.gumbel;
     }
     /// Returns log(probability) + gumbel: the higher, the more probably the token is the target's. `probability` must
-    /// be positive and normal.
+    /// be positive and normal; `position` is the absolute position of the token.
     [[nodiscard]] float rank(float probability, std::int64_t position, TokenId token) const {
         return rough_log(probability) + gumbel(position, token);
     }

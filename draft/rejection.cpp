@@ -70,7 +70,8 @@ TokenId RejectionRule::decide(std::span<const Candidate> target, const DrawnChil
     for (const TokenId draw : children.draws) {
         CHECK(draw >= 0 && draw < std::ssize(q_) && q_[draw] > 0.0, "{} cannot be drawn", draw);
         double& weight = q_[draw];
-        // The residual of equal distributions is only rounding error; there is nothing to reject then.
+        // If p equals q, only rounding can reject the draw, and nothing remains of max(p - q, 0). Then the draw is
+        // accepted.
         if (accept(draw, weight / q_mass, uniform(index++)) || (!subtract(1.0 / q_mass) && p_[draw] > 0.0)) {
             token = draw;
             break;
@@ -88,7 +89,8 @@ bool RejectionRule::accept(TokenId token, double q, double uniform) const {
     return uniform * q * p_mass_ < p_[token];
 }
 
-// p <- max(p - q, 0); the new mass normalises it. Returns false, and leaves p unchanged, if nothing would remain.
+// Replaces p by max(p - q, 0), normalised by the new p_mass_. `q_scale`: 1 / (sum of q_). Returns false, and leaves p
+// unchanged, if nothing would remain.
 bool RejectionRule::subtract(double q_scale) {
     const auto left = [&](TokenId id) {
         const auto at = static_cast<std::size_t>(id);
@@ -112,7 +114,8 @@ TokenId RejectionRule::draw_from_rest(double uniform) const {
         if (missing < weight) return id;
         missing -= weight;
     }
-    // Only rounding leads here: the remainder belongs to the last token.
+    // Reached only by rounding, if the weights sum to less than uniform * p_mass_: the remainder belongs to the last
+    // token.
     CHECK(last >= 0, "no token has a probability");
     return last;
 }

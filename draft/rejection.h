@@ -50,8 +50,9 @@ public:
     [[nodiscard]] virtual DrawnChildren drawn(std::int32_t node) const = 0;
 };
 
-/// Returns a uniform number in (0, 1) of 52 bits: (2 n + 1) / 2^53. n is the upper 52 bits of words 2 (index mod 2) and
-/// the following one, of block index / 2 of the noise at `position` of `stream`.
+/// Returns number `index` of the uniform numbers at `position` of `stream`: (2 n + 1) / 2^53, in (0, 1), where n has 52
+/// bits. Block index / 2 of the noise (noise_block()) gives two numbers: n is the upper 52 bits of its words 0 and 1 if
+/// `index` is even, of its words 2 and 3 if it is odd.
 [[nodiscard]] double noise_uniform(std::uint64_t seed, std::int64_t position, std::uint32_t index, NoiseStream stream);
 /// Returns noise_uniform() of NoiseStream::Rejection. Verification uses indices below 2^31 at the position of the token
 /// that it decides on; drawing uses the indices above (drawn_tree.h).
@@ -64,20 +65,21 @@ public:
     /// Token ids must be in [0, vocab); `vocab` > 0 (CHECKed).
     explicit RejectionRule(std::int64_t vocab);
     /// Returns one of the draws, or a token drawn from the remaining p. `target`: p, distinct tokens, probabilities
-    /// that sum to 1. `uniform(i)`: the i-th number in (0, 1) of this decision. Allocates nothing.
+    /// that sum to 1. `uniform(i)` must return the i-th uniform number in (0, 1) of this decision. Allocates nothing.
     [[nodiscard]] TokenId decide(std::span<const Candidate> target, const DrawnChildren& children,
                                  const std::function<double(std::uint32_t)>& uniform);
 
 private:
-    // Returns true if the round accepts `token`. `q`: its probability.
+    // Returns true if the round accepts `token`. `q`: the probability of `token` in the remaining q. `uniform`: in (0,
+    // 1).
     [[nodiscard]] bool accept(TokenId token, double q, double uniform) const;
     [[nodiscard]] bool subtract(double q_scale);
     [[nodiscard]] TokenId draw_from_rest(double uniform) const;
 
     // State of the running decision: p is p_[id] / p_mass_, q is q_[id] divided by the remaining mass of q.
-    std::vector<double> p_;         // [vocab], 0 outside of support_
-    std::vector<double> q_;         // [vocab], 0 outside the children's q
-    std::vector<TokenId> support_;  // tokens with p > 0 at first, in the target's order
+    std::vector<double> p_;         // [vocab]: weights of the remaining p, 0 outside of support_
+    std::vector<double> q_;         // [vocab]: weights of the remaining q, 0 for all other tokens
+    std::vector<TokenId> support_;  // tokens with p > 0 before the first round, in the target's order
     double p_mass_ = 1.0;
 };
 

@@ -28,10 +28,13 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::int64_t kMostLogits = std::int64_t{1} << 25;  // logits of all nodes of a draft model's tree: 128 MiB
-constexpr std::size_t kMostSlots = std::size_t{1} << 30;     // KV slots of a draft model
+// Most logits (float) of all nodes of a draft model's tree together: 128 MiB. Limits model_nodes() for large
+// vocabularies.
+constexpr std::int64_t kMostLogits = std::int64_t{1} << 25;
+constexpr std::size_t kMostSlots = std::size_t{1} << 30;  // most KV slots of a draft model, whatever its bytes allow
 
-// Loads the n-grams of the target, or computes them if the whole model is loaded.
+// Loads the n-grams of the target from options.tables, or computes them if the whole model is loaded. Throws
+// RequestError if neither is possible.
 ModelNgrams model_ngrams(const DraftOptions& options, const DraftContext& target) {
     if (target.files == nullptr)
         throw RequestError("the sources bigram and unigram are made out of the target, and there is no model here");
@@ -114,7 +117,8 @@ std::int64_t model_nodes(const DraftOptions& options, std::int64_t vocab) {
 
 namespace {
 
-// Sources and tables that are made before all others: files are opened and checked before anything is computed.
+// Sources and tables that are made before all others, null if not asked for: so files are opened and checked before
+// anything is computed.
 struct TableParts {
     std::unique_ptr<TableSource> cacheback;
     std::unique_ptr<TableSource> corpus;
@@ -130,7 +134,7 @@ TableParts table_parts(const DraftOptions& options, const DraftContext& target) 
     return parts;
 }
 
-// Returns null if the source is a model.
+// Makes the table source of `kind`, moving its part out of `parts`. Returns null if `kind` is a model source.
 std::unique_ptr<TableSource> make_table(SourceKind kind, TableParts& parts, const DraftOptions& options,
                                         const DraftContext& target) {
     const double temperature = target.sampling.temperature;
@@ -202,7 +206,7 @@ SourceSet make_sources(const DraftOptions& options, const DraftContext& target) 
             if (kind == SourceKind::Bigram) set.bigrams = static_cast<ModelBigram*>(set.tables.back().get());
         }
     }
-    // The view source is more expensive than any draft model.
+    // The view source comes last: it is more expensive than any draft model, and models are in order of cost.
     set.view = view.get();
     if (view) set.models.push_back(std::move(view));
     return set;

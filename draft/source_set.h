@@ -19,15 +19,15 @@ struct SourceSet {
     ModelBigram* bigrams = nullptr;                    // the bigram source in `tables`; null: not asked for
     SelfDraftModel* view = nullptr;                    // the view source in `models`; null: not asked for
 
-    /// Return `tables` and `models` as pointers, which the set owns.
+    /// table_list() and model_list() return pointers to all sources of `tables` and `models`, which the set owns.
     [[nodiscard]] std::vector<TableSource*> table_list() const;
     [[nodiscard]] std::vector<ModelSource*> model_list() const;
     /// Returns the table source with this name; null if it was not asked for.
     [[nodiscard]] TableSource* find(std::string_view name) const;
 };
 
-/// Lower bound of model_nodes(): however small the budget of nodes is, models have room for at least this many. Half of
-/// it if a large vocabulary would make their logits exceed 128 MiB.
+/// Lower bound of model_nodes(), in nodes of a tree: models can be asked about at least this many, however small the
+/// tree budget is, or about half as many if a large vocabulary would make their logits exceed 128 MiB.
 inline constexpr std::int64_t kLeastModelNodes = 64;
 /// Returns the most nodes of a tree that models can be asked about, node 0 included: twice the budget, since not all of
 /// them are kept, and at least kLeastModelNodes. If their logits would exceed 128 MiB there are fewer, but at least

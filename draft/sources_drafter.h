@@ -48,30 +48,32 @@ public:
 private:
     // How the tree of a pass is grown.
     enum class Growth : std::uint8_t { Nothing, Merged, OwnShape, NGrammys, Chain, Drawn };
-    static constexpr double kFirstAcceptance = 0.6;  // assumed acceptance of a chain's draft tokens
+    // Accepted fraction of a chain's draft tokens before a measurement.
+    static constexpr double kFirstAcceptance = 0.6;
 
-    // Acceptance under noise says little about acceptance without it, and the bins of a draft model mean other things:
-    // so each kind of ranking has a calibration of its own.
+    // Kinds of ranking; each has a calibration of its own. Acceptance under sampling noise says little about acceptance
+    // without noise, and the calibration bins of a draft model are numbered by another measure of certainty.
     enum class CalibrationKind : std::uint8_t { Greedy, Noisy, Blind };
     static constexpr std::size_t kCalibrationKinds = 3;
 
     // State of the running pass.
     struct Pass {
         Growth growth = Growth::Nothing;
-        bool guessed = false;  // drafting was tried
+        bool guessed = false;  // drafting was tried, even if it found no draft token
         // Growth::Drawn: index in figures_ of the model from whose distribution the children were drawn.
         std::size_t drawn_by = 0;
         double expected = 0.0;  // tokens that the pass is expected to commit; 0: not known
         double draft_seconds = 0.0;
     };
-    // State of chains, of one source or of several together.
+    // State of the chains of one source, or of several together.
     struct Chain {
-        TokenTree scratch;                     // merged tree of several sources, of which the chain is the best path
-        std::vector<std::uint32_t> sources;    // [nodes of that chain]: sources that proposed each node, a bit each
+        TokenTree scratch;  // merged tree of several sources, of which the chain is the best path
+        // [nodes of the chain]: sources that proposed each node, bit i for figures_[i].
+        std::vector<std::uint32_t> sources;
         double acceptance = kFirstAcceptance;  // recent mean acceptance of a draft token
     };
 
-    // Learns from a verified tree: by the tree builder, or by counting.
+    // Learns from a verified tree: through builder_ if that grew the tree, else by counting offered and accepted nodes.
     void learn(const Observation& observation);
     [[nodiscard]] bool is_hierarchy() const { return sources_.models.size() == 2 && sources_.tables.empty(); }
     [[nodiscard]] bool lone_model() const { return sources_.models.size() == 1 && sources_.tables.empty(); }
@@ -103,12 +105,16 @@ private:
     TableSource* shape_source_ = nullptr;  // source whose tree is grown if growth_ is OwnShape
     Growth growth_ = Growth::Nothing;      // requested; a pass may use another one (Pass::growth)
     Pass pass_;
-    std::vector<std::int32_t> fill_ends_;  // [tables]: size of the tree after each filled unused nodes; empty: none did
+    // [tables]: nodes of the tree after each table source filled unused nodes; empty: none was asked.
+    std::vector<std::int32_t> fill_ends_;
     Chain chain_;
-    std::vector<SourceFigures> figures_;  // [sources]: counts of shapes, seconds of observe()
-    // By kind; empty: nothing known. builder_ has the newer state of calibration_kind().
+    // [sources]: nodes counted for trees that builder_ did not grow, and seconds spent outside builder_.
+    std::vector<SourceFigures> figures_;
+    // State of the calibration of each CalibrationKind; empty: nothing is known. builder_ has the newer state of the
+    // present calibration_kind().
     std::array<std::vector<float>, kCalibrationKinds> kept_calibrations_;
-    std::array<bool, kCalibrationKinds> used_calibrations_{};  // by kind: in use here since reset(), so saved from here
+    // By CalibrationKind: true if used here since reset(). save() writes these and keeps the others of the file.
+    std::array<bool, kCalibrationKinds> used_calibrations_{};
     std::optional<TableStore> store_;
     std::uint64_t fingerprint_ = 0;
 };

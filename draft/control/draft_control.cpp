@@ -7,16 +7,23 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr double kRecent = 0.97;       // factor per pass by which earlier passes decay
-constexpr double kMostSurprise = 2.0;  // cap, in mean pass times: a slower pass was probably preempted
-constexpr double kNoticed = 0.02;      // of a plain pass's time: drafting without result that takes less is not judged
-constexpr double kTrialDecay = 0.95;   // factor per pass by which the sums of a trial decay
-constexpr std::int64_t kFirstTrial = 24;     // passes before the first judgement: tables are empty at first
-constexpr std::int64_t kLaterTrial = 6;      // passes before a trial that follows a pause is judged
-constexpr std::int64_t kLongestPause = 512;  // passes
-constexpr double kClearGain = 1.05;          // gain over plain decoding at which the next pause is the shortest again
-constexpr double kLittleGain = 1.3;  // gain over plain decoding below which a recent plain pass must have been measured
-constexpr double kTrusted = 2.0;     // prior of realised_fraction(): expected draft tokens, all accepted
+constexpr double kRecent = 0.97;  // factor per pass by which the sums over earlier passes with drafting decay
+// Cap on a pass's time, in mean times of recent passes: a slower one was probably preempted.
+constexpr double kMostSurprise = 2.0;
+// Fraction of a plain pass's time: a pass whose drafting found nothing and took less is not judged.
+constexpr double kNoticed = 0.02;
+// Factor per pass by which the times of a trial (passes with drafting between two pauses) decay.
+constexpr double kTrialDecay = 0.95;
+// Passes with drafting before the first judgement: tables are empty at first.
+constexpr std::int64_t kFirstTrial = 24;
+constexpr std::int64_t kLaterTrial = 6;      // passes with drafting after a pause before they are judged
+constexpr std::int64_t kLongestPause = 512;  // passes without drafting in the longest pause
+// Time of plain decoding / time with drafting above which the next pause is kFirstPause again.
+constexpr double kClearGain = 1.05;
+// Time of plain decoding / time with drafting below which a plain pass must have been measured recently.
+constexpr double kLittleGain = 1.3;
+// Prior of realised_fraction(): draft tokens that were expected and accepted before any data.
+constexpr double kTrusted = 2.0;
 
 }  // namespace
 
@@ -28,8 +35,8 @@ bool DraftControl::should_draft(std::int64_t text_tokens, bool probes) {
         ++back_off_.passes;
         return false;
     }
-    // The gain of drafting is relative to a plain pass. If the gain is small, or if no plain pass was ever measured and
-    // only the plan gives its time, a plain pass is due unless one was measured recently.
+    // The gain of drafting is relative to the time of a plain pass. If the gain is small, or if no plain pass was ever
+    // measured and only the plan gives its time, a plain pass is due unless one was measured recently.
     const double gain = curve_.plain_was_seen() ? kLittleGain : PassCurve::kDoubt;
     const bool matters = recent_.tokens > 0.0 && recent_.seconds * gain > recent_.tokens * curve_.at(1);
     return !probes || !curve_.wants_plain_pass(matters);

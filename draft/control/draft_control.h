@@ -30,16 +30,16 @@ struct PassOutcome {
 struct BackOff {
     std::int64_t passes = 0;     // passes without draft tokens because drafting paused
     std::int64_t of_passes = 0;  // all passes that should_draft() was asked about
-    double slowdown =
-        1.0;  // time with draft tokens / time of plain decoding for the same tokens, in the trial before the last pause
+    /// Time with draft tokens / time of plain decoding for the same tokens, in the trial before the last pause.
+    double slowdown = 1.0;
 };
 
-/// Decides for one sequence at a time. Not thread-safe.
+/// Decides when to draft, for one sequence at a time. Not thread-safe.
 class DraftControl {
 public:
     DraftControl(std::int64_t max_nodes, PlannedSeconds plan) : curve_(max_nodes, std::move(plan)) {}
 
-    /// Times of passes of the target. record() adds to it.
+    /// Returns the curve of the target's pass times, which this object owns. record() adds each pass to it.
     [[nodiscard]] PassCurve& curve() { return curve_; }
     [[nodiscard]] const PassCurve& curve() const { return curve_; }
     /// Decides whether the next pass carries draft tokens. Call once per pass; `text_tokens` is the length of the
@@ -50,7 +50,7 @@ public:
     /// the time of a plain pass is not known.
     [[nodiscard]] double seconds_per_token() const;
     /// Returns accepted / expected draft tokens of recent passes; above 1 if more were accepted than expected. Starts
-    /// at 1, and a prior of kTrusted tokens holds it there at first.
+    /// at 1; a prior of kTrusted draft tokens keeps it near 1 at first.
     [[nodiscard]] double realised_fraction() const;
     /// Learns from a pass that has run. Call once per pass. Ignores an outcome whose times are not finite or whose
     /// pass_seconds is not positive.
@@ -72,8 +72,8 @@ private:
         std::int64_t pause = 0;                 // remaining passes of the pause
         std::int64_t next_pause = kFirstPause;  // length of the next pause, in passes
         std::int64_t n = 0;                     // passes with drafting since the last pause
-        double seconds = 0.0;        // time of these passes, drafting included; decays by kTrialDecay per pass
-        double plain_seconds = 0.0;  // estimate for the same tokens by plain decoding; decays too
+        double seconds = 0.0;  // time of these passes but the first, drafting included; decays by kTrialDecay a pass
+        double plain_seconds = 0.0;  // estimated time of plain decoding for the same tokens; decays like `seconds`
     };
 
     void judge(const PassOutcome& outcome);

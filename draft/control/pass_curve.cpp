@@ -11,13 +11,17 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr double kNearness = 2.0;     // a pass weighs 2^-kNearness as much at double or half its size
+// Exponent: for a size of double or half its nodes a measured pass weighs 2^-kNearness.
+constexpr double kNearness = 2.0;
 constexpr double kForgetting = 0.95;  // factor per pass by which the weight of earlier passes decays
 constexpr double kLately = 0.2;       // weight from which a size counts as recently measured: up to 31 passes ago
-constexpr double kTry = 0.01;         // cost of a try, as a fraction of the time since the last try
-constexpr double kSameTime = 4.0;     // power of a size's weight: 1 - weight^kSameTime of a change moves that size too
-constexpr double kSurprise = 1.3;     // measured / planned above which a plain pass is wanted
-constexpr double kReplanned = 1.125;  // change of (length of the sequence + 256) after which the plan is asked again
+// Most extra time of trying a larger size, as a fraction of the time since the last try.
+constexpr double kTry = 0.01;
+// Exponent: if measured times change, a size of recency w moves by 1 - w^kSameTime of the change.
+constexpr double kSameTime = 4.0;
+constexpr double kSurprise = 1.3;  // measured / planned above which a plain pass is wanted
+// Factor: if (tokens of the sequence + 256) changed by more, the plan is asked again.
+constexpr double kReplanned = 1.125;
 
 }  // namespace
 

@@ -26,7 +26,7 @@ namespace slipstream::draft {
 /// positive and finite are ignored.
 using PlannedSeconds = std::function<double(std::int64_t n_nodes, std::int64_t text_tokens)>;
 
-/// Not thread-safe.
+/// Predicts the seconds of a pass from its number of nodes and the length of the sequence. Not thread-safe.
 class PassCurve {
 public:
     /// Factor by which a plan may be wrong in either direction.
@@ -59,10 +59,10 @@ public:
 private:
     static constexpr std::size_t kKept = 3;
     struct Size {
-        double planned = 1.0;                // seconds, at the length planned_for_
+        double planned = 1.0;                // planned seconds of a pass of this size after planned_for_ tokens
         std::array<double, kKept> ratios{};  // ring: log(measured / planned) of the last kKept passes
         std::uint32_t n = 0;                 // passes measured
-        double weight = 0.0;                 // 1 after a pass of this size; decays with every pass
+        double weight = 0.0;                 // recency: 1 after a pass of this size, times kForgetting with every pass
         /// Returns the lower median of `ratios`. Requires n > 0.
         [[nodiscard]] double ratio() const;
     };
@@ -70,17 +70,18 @@ private:
     // Asks the plan for all sizes at text_tokens_, then predicts.
     void refresh();
     void predict();
-    [[nodiscard]] std::size_t nearest(std::int64_t n_nodes) const;  // index of the nearest size
-    [[nodiscard]] std::size_t largest_seen() const;  // index, among sizes measured recently; 0 if there are none
+    [[nodiscard]] std::size_t nearest(std::int64_t n_nodes) const;  // index in sizes_ of the nearest size
+    [[nodiscard]] std::size_t largest_seen() const;  // index in sizes_ of the largest one measured recently; 0: none
 
     PlannedSeconds plan_;
     std::int64_t text_tokens_ = 0;
-    std::int64_t planned_for_ = -1;    // tokens of the sequence at the last refresh(); move_to() refreshes again once
-                                       // the length has changed by about an eighth. -1: only in the constructor
-    std::vector<std::int64_t> sizes_;  // nodes, ascending, 1 to max_nodes; linear between them
-    std::vector<Size> seen_;           // [sizes]
-    std::vector<double> seconds_;      // [sizes]: predicted; never falls as the size grows
-    double since_try_ = 0.0;           // seconds of passes since one was larger than all recently measured sizes
+    std::int64_t planned_for_ = -1;  // tokens of the sequence at the last refresh(); move_to() refreshes again once
+                                     // the length has changed by about an eighth. -1: only in the constructor
+    // Numbers of nodes, ascending, 1 to max_nodes; times between them are interpolated.
+    std::vector<std::int64_t> sizes_;
+    std::vector<Size> seen_;       // [sizes]: plan and measurements of each size
+    std::vector<double> seconds_;  // [sizes]: predicted seconds of a pass; never falls as the size grows
+    double since_try_ = 0.0;       // seconds of passes since one was larger than all recently measured sizes
 };
 
 }  // namespace slipstream::draft

@@ -11,7 +11,7 @@ namespace slipstream::draft {
 
 namespace {
 
-// A model with fewer tokens before its tree drafts worse.
+// Least tokens at the end of a text that are fed before a tree: after fewer, a draft model drafts worse.
 constexpr std::int64_t kLeastFed = 256;
 
 // Returns the most nodes of a tree: `wanted`, but at most half of the model's context, since all nodes may be in one
@@ -22,7 +22,7 @@ std::int64_t fit_nodes(std::int64_t wanted, const Model& model) {
 }
 
 // Returns `wanted`, reduced so that a chain of max_nodes after it is inside the model's context, and so that at least a
-// quarter of the slots is dropped at once.
+// quarter of the slots is dropped at once. Throws RequestError if no recent token has room.
 WindowShape fit_window(const WindowShape& wanted, const Model& model, std::int64_t max_nodes) {
     CHECK(wanted.sinks >= 0 && wanted.recent >= 1, "a window of {} sinks and {} recent", wanted.sinks, wanted.recent);
     WindowShape shape = wanted;
@@ -58,10 +58,11 @@ void DraftModel::observe(const Observation& observation) {
     const std::span<const TokenId> text = observation.text;
     const bool continues = observation.n_new > 0 && observation.n_new < std::ssize(text);
     if (!continues) {
-        // Draws must depend on the text alone, and which tokens a window dropped depends on the texts before.
+        // Draws must depend on the text alone, and which tokens a window dropped depends on the texts before. So a
+        // window that has dropped tokens starts empty for another text.
         const bool begins = observation.n_new == std::ssize(text);
-        // If the target has most of a text, which it then computes in a moment, this model reads only the end of what
-        // it lacks itself, so that the first token does not wait for it.
+        // If the target has the KV of most of a text, it computes the rest in a moment. Then this model reads only the
+        // end of what it lacks, so that the first token does not wait for the draft model.
         if (begins && !draws_) most_fed_ = std::max(kLeastFed, std::ssize(text) - observation.n_computed);
         take_back(begins && draws_ && window_.n_dropped() > 0 ? std::span<const TokenId>{} : text);
     } else if (!expanded().empty()) {
@@ -98,20 +99,21 @@ void DraftModel::commit_accepted(std::span<const TokenId> text) {
     remember(text);
 }
 
-// Extends the copy of the sequence to the window's tokens; those that it has are unchanged.
+// Extends text_, the copy of the sequence, to the tokens that the window covers; tokens that it already has stay.
 void DraftModel::remember(std::span<const TokenId> text) {
     text_.insert(text_.end(), text.begin() + std::ssize(text_), text.begin() + window_.n_tokens());
 }
 
-// For a sequence that was cut, or another one: keeps the common prefix of both, except the last token.
+// Called after the sequence was cut or replaced by `text`: truncates the window and text_ to the common prefix of text_
+// and `text`, without the last token of `text`.
 void DraftModel::take_back(std::span<const TokenId> text) {
     const auto differs = std::ranges::mismatch(text_, text.first(text.empty() ? 0 : text.size() - 1)).in1;
     window_.truncate(differs - text_.begin());
     text_.resize(window_.n_tokens());
 }
 
-// Brings the cache up to `text`, except for a short suffix, which goes into the first pass of the tree; node 0 is its
-// last token.
+// Brings the cache up to `text`, except for a short suffix, which goes into the first pass of the tree; the last token
+// of `text` is node 0.
 void DraftModel::start_tree(std::span<const TokenId> text) {
     window_.cache().forget();
     CHECK(std::ssize(text) > window_.n_tokens(), "a text of {} tokens, {} cached", text.size(), window_.n_tokens());
@@ -121,19 +123,20 @@ void DraftModel::start_tree(std::span<const TokenId> text) {
     lead(text.subspan(window_.n_tokens()));
 }
 
-// Makes room for the tokens of `text` that the window lacks.
+// Makes room in the window for the tokens of `text` that it lacks: drops all tokens after the sinks if the missing ones
+// do not fit, if they are too many to be fed, or if few recent tokens are left.
 void DraftModel::make_room(std::span<const TokenId> text) {
     const WindowShape& shape = window_.shape();
     const std::int64_t n_wanted = std::ssize(text) - 1;  // tokens to be cached before the tree's node 0
     const std::int64_t n_missing = n_wanted - window_.n_tokens();
     const std::int64_t recent = std::min(shape.recent, most_fed_);
     const bool fits = window_.cache().n_committed() + n_missing <= shape.slots;
-    // `thin`: after a cut few recent tokens may be left; a window that was never cut would have more.
+    // `thin`: few recent tokens are left after a cut. A window that never dropped tokens would have more.
     const bool thin = window_.n_dropped() > 0 && window_.n_recent() + n_missing < recent / 2;
     if (fits && !thin && n_missing <= most_fed_) return;
     if (window_.cache().n_committed() < shape.sinks) feed(text, shape.sinks);
     window_.jump(std::max(shape.sinks, n_wanted - (n_missing > most_fed_ ? recent : shape.recent)));
-    text_.resize(std::min(window_.n_tokens(), std::ssize(text_)));  // some are fed again
+    text_.resize(std::min(window_.n_tokens(), std::ssize(text_)));  // tokens past the window are fed again
 }
 
 void DraftModel::catch_up(std::span<const TokenId> text) {

@@ -27,11 +27,12 @@ namespace slipstream::draft {
 inline constexpr std::int64_t kFedTokens = 128;
 
 struct DraftModelOptions {
-    std::int64_t max_nodes =
-        64;  // of one tree, node 0 included: memory is allocated for them; at most half of the model's context
-    WindowShape window;  // reduced to what the model's context allows
+    /// Most nodes of one tree, node 0 included: memory is allocated for them. Reduced to half of the model's context.
+    std::int64_t max_nodes = 64;
+    WindowShape window;  // window of the KV cache, reduced to what the model's context allows
     GraphUse graphs = GraphUse::Allowed;
-    PlannedSeconds planned_seconds;  // of a pass of the model after n cached tokens; empty: learnt from the passes
+    /// Time of the draft model's pass after n cached tokens; empty: learnt from passes.
+    PlannedSeconds planned_seconds;
     DraftRows rows = DraftRows::Best;
 };
 
@@ -49,7 +50,7 @@ public:
     void observe(const Observation& observation) override;
 
     [[nodiscard]] const WindowKv& window() const { return window_; }
-    /// Returns the logits that have crossed the link.
+    /// Returns how many logits rows the model's passes computed, and how much of them was copied from its device.
     [[nodiscard]] LogitFigures logit_figures() const { return forward_.logit_figures(); }
 
 private:
@@ -69,8 +70,9 @@ private:
 
     Forward forward_;
     WindowKv window_;
-    std::int64_t most_fed_;      // tokens of the sequence that start_tree() may feed; see observe()
-    bool draws_;                 // DraftRows::Whole: its distributions are drawn from (E3)
+    // Most tokens of the sequence that start_tree() may feed. observe() sets it when a text begins.
+    std::int64_t most_fed_;
+    bool draws_;                 // DraftRows::Whole: draft tokens are drawn from its distributions (E3)
     std::vector<TokenId> text_;  // [window_.n_tokens()]: the tokens that the KV cache is for
     std::vector<NodeId> path_;
 };

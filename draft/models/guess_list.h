@@ -12,15 +12,17 @@
 
 namespace slipstream::draft {
 
-/// One token of the list.
+/// One candidate for a draft token.
 struct Guess {
     TokenId token;
-    float logit;        // logit, penalised, minus the greatest one of the row, divided by the temperature
-    float probability;  // of the survivors of the filters, summing to 1; of other tokens: among all that are listed. >
-                        // 0
+    float logit;  // (penalised logit - greatest penalised logit of the row) / temperature
+    /// Above 0. Of the tokens that survive the filters: among these, summing to 1. Of all others: among all listed
+    /// tokens.
+    float probability;
 };
 
-/// The list of one row; fill() is called for one row after another.
+/// Lists the tokens of a logits row that may be proposed, after the target's penalty and filters. fill() is called for
+/// one row after another.
 class GuessList {
 public:
     /// `sampling` is the target's. At temperature 0 the list is that of temperature 1 without filters, since only the
@@ -29,8 +31,9 @@ public:
 
     /// Returns the number of tokens that fill() needs: as many as top-k leaves, kFewest to kMost; kMost without top-k.
     [[nodiscard]] std::int64_t n_listed() const { return n_listed_; }
-    /// Makes the list from `best`, the best tokens of a row. `path` is the path as in Sampler::distribution(). Tokens
-    /// less than 1e-6 times as probable as the best are dropped. A penalty reorders the listed tokens; it adds none.
+    /// Makes the list from `best`, the best tokens of a row. `path`: the tokens before the next one, as in
+    /// Sampler::distribution(); the penalty counts its last ones. Tokens less than 1e-6 times as probable as the best
+    /// are dropped. A penalty reorders the listed tokens; it adds none.
     void fill(std::span<const TopToken> best, std::span<const TokenId> path);
 
     /// Returns the list by falling logit, ties by id; the survivors of the filters come first. Empty if nothing was

@@ -36,7 +36,8 @@ void LogitSource::set_sampling(const SamplerOptions& sampling) {
     size_for(sampling);
 }
 
-// Makes room for what list_ takes of a row, and for the tokens that penalties count.
+// Sizes best_ for the tokens that list_ takes of each row, and history_ for the tokens that penalties count; sets
+// needs_.
 void LogitSource::size_for(const SamplerOptions& sampling) {
     const bool whole = !logits_.empty();
     needs_ = {.n_best = whole || list_.n_listed() > kMostTopLogits ? 0 : list_.n_listed(), .n_ids = n_ids_};
@@ -44,7 +45,8 @@ void LogitSource::size_for(const SamplerOptions& sampling) {
     history_.reserve(std::min<std::int64_t>(sampling.repeat_window, 4096) + max_nodes_);
 }
 
-// The sum over as many passes as expand() makes.
+// Returns the predicted seconds of all passes that expand() makes for `n_nodes` nodes: each has at most max_rows_
+// nodes.
 double LogitSource::expand_seconds(std::int64_t n_nodes) const {
     const std::int64_t n_full = n_nodes / max_rows_;
     const std::int64_t rest = n_nodes % max_rows_;
@@ -102,7 +104,8 @@ void LogitSource::expand(const TokenTree& tree, std::span<const TokenId> text, s
     }
 }
 
-// Makes one pass over the rest of the sequence and these nodes.
+// Makes one pass over the tokens of lead() and these nodes, which must not be expanded yet (CHECKed), and keeps their
+// logits.
 void LogitSource::expand_at_once(const TokenTree& tree, std::span<const std::int32_t> nodes) {
     const auto start = Clock::now();
     const auto first = static_cast<std::int32_t>(expanded_.size());
@@ -125,7 +128,8 @@ void LogitSource::expand_at_once(const TokenTree& tree, std::span<const std::int
     pass_curve_.add(std::ssize(pass_tokens_), seconds_since(start));
 }
 
-// Keeps the results of a pass, for the expanded nodes with the indices `first` and on.
+// Copies the best tokens of each row of a pass, and whole rows if they are kept, to the expanded nodes: row i to the
+// node with index first + i in expanded_.
 void LogitSource::keep_rows(const LogitRows& rows, std::int32_t first) {
     const auto n_ids = static_cast<std::size_t>(n_ids_);
     for (std::int64_t i = 0; i < rows.rows(); ++i) {

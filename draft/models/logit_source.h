@@ -20,14 +20,14 @@ namespace slipstream::draft {
 
 /// What is kept of the logits after a node.
 enum class DraftRows : std::uint8_t {
-    Best,   // as many of the best as proposals are chosen from
+    Best,   // as many of the best logits of a row as proposals are chosen from
     Whole,  // the whole row as well, for distribution() and logits()
 };
 
 /// Sizes of a LogitSource, fixed when it is made.
 struct LogitSourceShape {
     std::int64_t n_ids = 0;      // ids that are proposed and fed; logits of others are ignored
-    std::int64_t max_nodes = 1;  // of one tree, node 0 included: memory is allocated for them
+    std::int64_t max_nodes = 1;  // most nodes of one tree, node 0 included: memory is allocated for them
     std::int64_t max_lead = 0;   // most tokens of the sequence that a pass feeds before node 0
     std::int64_t max_rows = 0;   // most logits rows of one pass; more nodes take several passes. 0: max_nodes
     DraftRows rows = DraftRows::Best;
@@ -36,19 +36,21 @@ struct LogitSourceShape {
 /// Base of sources that make passes of a model. Used by one thread.
 class LogitSource : public ModelSource {
 public:
-    /// Returns the number of bins: six classes of rank (0, 1, 2, 3, 4-7, 8 and more) by ten of certainty. Without
-    /// noise, certainty is the child's probability. With noise, it is the distance of the child's rank value to that of
-    /// the best child, for the best child to that of the second.
+    /// Returns the number of calibration bins: six classes of a child's position among the proposals (0, 1, 2, 3, 4-7,
+    /// 8 and more) by ten of certainty. Without noise, certainty is the child's probability. With noise, it is the
+    /// difference of log p + gumbel between the child and the best child, for the best child between it and the second.
     [[nodiscard]] std::uint16_t n_bins() const override;
     [[nodiscard]] std::int64_t max_nodes() const override { return max_nodes_; }
-    /// Forgets the tree.
+    /// Sets the sampling options of the target, and forgets the tree.
     void set_sampling(const SamplerOptions& sampling) override;
     void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) override;
-    /// Proposes what the filters leave first, all of it ranked; then, if `out` has room, the most probable others.
-    /// Greedily (temperature 0) the order is that of the logits, and probabilities are those of temperature 1.
+    /// Writes the children that survive the target's filters first, ordered by probability and noise; then, if `out`
+    /// has room, the most probable other tokens. Greedily (temperature 0) the order is that of the logits, and
+    /// probabilities are those of temperature 1.
     [[nodiscard]] std::size_t propose(std::int32_t node, std::int64_t position, const PathNoise& noise,
                                       std::span<Proposal> out) override;
-    /// Needs whole rows (DraftRows::Whole, CHECKed).
+    /// Returns the distribution after an expanded node, with the target's filters, valid until the next call. Needs
+    /// whole rows (DraftRows::Whole, CHECKed).
     [[nodiscard]] std::span<const Candidate> distribution(std::int32_t node) override;
     [[nodiscard]] double expand_seconds(std::int64_t n_nodes) const override;
     [[nodiscard]] std::int64_t passes() const override { return n_passes_; }
@@ -60,7 +62,7 @@ protected:
     struct Expanded {
         std::int32_t parent;  // index in expanded_, -1 for node 0
         TokenId token;
-        std::size_t n_best = 0;  // number of its best tokens in best_
+        std::size_t n_best = 0;  // number of best tokens after the node, in best_
     };
 
     /// `sampling` is the target's. `planned_seconds` may be empty: pass times are then learnt from the passes.
@@ -71,10 +73,10 @@ protected:
     /// Prepares a tree after `text`: feeds what the KV lacks of `text`, except for the last part, at least one token,
     /// which it must pass to lead() for the tree's first pass.
     virtual void start_tree(std::span<const TokenId> text) = 0;
-    /// Adds a row of the KV below another, and returns it.
+    /// Adds a scratch row of the KV that continues the path of `parent`, and returns it.
     virtual NodeId add_node(NodeId parent) = 0;
-    /// Makes one pass over `tokens` at `nodes`, [n] each. Returns the logits of the tokens with the indices
-    /// `logit_tokens`.
+    /// Makes one pass over `tokens` at the KV rows `nodes`, [n] each. Returns the logits of the tokens with the indices
+    /// `logit_tokens`, valid until the next pass.
     virtual LogitRows run(std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                           std::span<const std::int32_t> logit_tokens, const LogitRequest& needs) = 0;
     /// Returns the number of positions in the KV, for the curve of pass times.
@@ -100,7 +102,7 @@ protected:
     }
 
     std::vector<TokenId> pass_tokens_;  // [n_tokens] of the next pass
-    std::vector<NodeId> pass_nodes_;    // [n_tokens]
+    std::vector<NodeId> pass_nodes_;    // [n_tokens]: KV row of each
 
 private:
     void size_for(const SamplerOptions& sampling);
@@ -116,21 +118,21 @@ private:
     std::int64_t max_nodes_;
     std::int64_t max_rows_;
     Sampler sampler_;     // samples with the target's options
-    GuessList list_;      // the list for the node that propose() was last asked for
+    GuessList list_;      // candidates for the children of the node that propose() was last asked for
     RowTop row_top_;      // of a row
     LogitRequest needs_;  // of a pass
 
-    std::vector<Expanded> expanded_;        // [n] nodes of the tree, in order of expansion
-    std::vector<std::int32_t> index_of_;    // [nodes of the tree]: index in expanded_; -1: not expanded
-    std::int64_t n_lead_ = 0;               // tokens of the sequence before the draft nodes; the last is node 0
-    std::vector<TopToken> best_;            // [max_nodes, list_.n_listed()], best first
-    std::vector<float> logits_;             // [max_nodes, n_ids], or empty: DraftRows
-    std::vector<TokenId> history_;          // tokens that penalties count: the sequence's end, a node's path
-    std::size_t n_history_ = 0;             // tokens of the sequence in history_
-    std::vector<std::int32_t> logit_rows_;  // [n_nodes] tokens of the pass whose logits are computed
+    std::vector<Expanded> expanded_;      // [n] nodes of the tree, in order of expansion
+    std::vector<std::int32_t> index_of_;  // [nodes of the tree]: index in expanded_; -1: not expanded
+    std::int64_t n_lead_ = 0;             // tokens of the sequence before the draft nodes; the last is node 0
+    std::vector<TopToken> best_;    // [max_nodes, list_.n_listed()]: best tokens after each expanded node, best first
+    std::vector<float> logits_;     // [max_nodes, n_ids]: logits after each expanded node; empty under DraftRows::Best
+    std::vector<TokenId> history_;  // tokens that penalties count: the sequence's end, a node's path
+    std::size_t n_history_ = 0;     // tokens of the sequence in history_
+    std::vector<std::int32_t> logit_rows_;  // [n_nodes]: indices of the tokens of a pass whose logits are computed
     std::int64_t n_passes_ = 0;             // passes over nodes of trees
 
-    PassCurve pass_curve_;  // by number of tokens, those of lead() included
+    PassCurve pass_curve_;  // times of passes over trees, by number of tokens, those of lead() included
 };
 
 }  // namespace slipstream::draft

@@ -43,7 +43,8 @@ std::span<const float> LogitSource::logits(std::int32_t node) const {
     return {logits_.data() + index_of(node) * n_ids_, static_cast<std::size_t>(n_ids_)};
 }
 
-// Returns the tokens that the penalty sees before a node's children; empty if there is no penalty.
+// Returns the tokens that the penalty sees before the children of expanded_[index], valid until the next call; empty if
+// there is no penalty.
 std::span<const TokenId> LogitSource::path_of(std::int32_t index) {
     history_.resize(n_history_);
     if (n_history_ == 0) return {};

@@ -12,7 +12,7 @@
 
 namespace slipstream::draft {
 
-/// Interface of such a source. Not thread-safe.
+/// Interface of a source that makes passes of a model to draft. Not thread-safe.
 class ModelSource {
 public:
     virtual ~ModelSource() = default;
@@ -28,7 +28,7 @@ public:
     /// distribution() must not be called.
     [[nodiscard]] virtual bool ready(std::span<const TokenId> /*text*/) const { return true; }
 
-    /// The target samples by these options from now on. Between texts.
+    /// Sets the sampling options of the target. Call only between sequences.
     virtual void set_sampling(const SamplerOptions& /*sampling*/) {}
 
     /// Learns from a pass. The tree in `observation` is that of the pass, which may differ from the one that was
@@ -40,8 +40,8 @@ public:
     /// call for the same tree. The first call after observe() also brings the source's own cache up to `text` (all
     /// committed tokens; the last one is the tree's root).
     virtual void expand(const TokenTree& tree, std::span<const TokenId> text, std::span<const std::int32_t> nodes) = 0;
-    /// Proposes children of an expanded node, for the absolute position `position`: distinct tokens, most likely first
-    /// by noise.rank(), at most out.size(). Returns their number.
+    /// Writes children of an expanded node, for the absolute position `position`, to `out`: distinct tokens, most
+    /// likely first by noise.rank(), at most out.size(). Returns their number.
     [[nodiscard]] virtual std::size_t propose(std::int32_t node, std::int64_t position, const PathNoise& noise,
                                               std::span<Proposal> out) = 0;
     /// Returns the whole distribution after an expanded node, with the filters that the target will use (path-dependent

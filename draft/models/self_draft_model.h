@@ -17,7 +17,7 @@
 namespace slipstream::draft {
 
 struct SelfDraftOptions {
-    std::int64_t max_nodes = 64;  // of one tree, node 0 included
+    std::int64_t max_nodes = 64;  // most nodes of one tree, node 0 included
     DraftRows rows = DraftRows::Best;
 };
 
@@ -27,7 +27,8 @@ public:
     /// Not ready before attach(). `vocab` and `sampling` are the target's.
     SelfDraftModel(std::int64_t vocab, const SamplerOptions& sampling, const SelfDraftOptions& options);
     /// Drafts by `passes` from now on, over a KV view with room for max_nodes() nodes (CHECKed). `passes` must outlive
-    /// this object. `planned_seconds`: time of a pass after a number of slots; empty: learnt from the passes.
+    /// this object. `planned_seconds(n, slots)`: seconds of a pass over n tokens with `slots` KV slots in the view;
+    /// empty: learnt from the passes.
     void attach(ViewPasses& passes, PlannedSeconds planned_seconds);
 
     [[nodiscard]] std::string_view name() const override { return "retrieval"; }

@@ -22,13 +22,13 @@ namespace slipstream::draft {
 struct WindowShape {
     std::int64_t sinks = 16;    // first tokens of the sequence, never dropped
     std::int64_t recent = 112;  // last tokens that are kept when others are dropped, at least 1
-    std::int64_t slots = 240;   // most committed tokens
+    std::int64_t slots = 240;   // most committed tokens in the cache
 };
 
 /// Room for nodes that are not committed yet.
 struct WindowLimits {
-    std::int64_t max_rows = 1;   // most scratch rows of such nodes
-    std::int64_t max_depth = 1;  // most positions after the slots that such nodes take
+    std::int64_t max_rows = 1;   // most KV rows of nodes that are not committed
+    std::int64_t max_depth = 1;  // most positions past the committed tokens that uncommitted nodes take
 };
 
 /// The KV cache of one draft model, on the model's device.
@@ -45,13 +45,14 @@ public:
     [[nodiscard]] std::int64_t n_tokens() const { return cache_.n_committed() + n_dropped_; }
     /// Returns the number of tokens that were dropped.
     [[nodiscard]] std::int64_t n_dropped() const { return n_dropped_; }
-    /// Returns the number of tokens after the sinks.
+    /// Returns the number of committed tokens after the sinks.
     [[nodiscard]] std::int64_t n_recent() const;
 
     /// Drops everything after the sinks, which must all be there (CHECKed). The next token to be committed is position
     /// `next` of the sequence; it must not be one of the sinks (CHECKed).
     void jump(std::int64_t next);
-    /// Cuts the sequence to its first `n_tokens` tokens. If the cut is among dropped ones, only sinks are left.
+    /// Cuts the sequence to its first `n_tokens` tokens, at most n_tokens() (CHECKed). If the cut is among dropped
+    /// ones, only sinks are left.
     void truncate(std::int64_t n_tokens);
 
 private:

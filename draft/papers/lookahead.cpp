@@ -195,8 +195,8 @@ void Lookahead::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     fill_unused_nodes(tree, request);
 }
 
-// Any tokens will do at the start; the authors draw them from the prompt. This draw is fixed, so that runs are
-// reproducible.
+// Starts each column of the window with one token of `text`. Any tokens will do at the start; the authors draw them
+// from the prompt. This draw is fixed, so that runs are reproducible.
 void Lookahead::start_window(std::span<const TokenId> text) {
     window_.resize(options_.window_columns);
     for (std::size_t column = 0; column < window_.size(); ++column) {

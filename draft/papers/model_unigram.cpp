@@ -18,7 +18,7 @@ constexpr double kMandelbrot = 2.7;
 constexpr std::size_t kMostProposed = 16;
 // Children of node 0 in the source's own tree: k = 10.
 constexpr std::size_t kRows = 10;
-// Probabilities are clamped to this range, since those of proposals must be in (0, 1), and normal floats for
+// Bounds of a probability, least and greatest: those of proposals must be in (0, 1), and normal floats for
 // PathNoise::rank().
 constexpr float kLeastProbability = 0x1p-100F;
 constexpr float kGreatestProbability = 0x1.fffffep-1F;

@@ -17,7 +17,7 @@ namespace slipstream::draft {
 class ModelUnigram final : public TableSource {
 public:
     /// `common`: token ids, most common first (ModelNgrams::common; not empty, CHECKed), out of `vocab` ids.
-    /// `temperature`: that of the target; 0 (greedy) gives the probabilities of 1.
+    /// `temperature`: that of the target; 0 (greedy) gives the probabilities of temperature 1.
     ModelUnigram(std::span<const TokenId> common, std::int64_t vocab, double temperature);
 
     [[nodiscard]] std::string_view name() const override { return "unigram"; }

@@ -37,8 +37,8 @@ public:
 
     /// Searches `text` for an earlier occurrence of its last n tokens. A cursor holds three numbers: the position in
     /// `text` of the chain's next token, the length n of the match, and the depth in the chain. advance() returns
-    /// kNowhere for a token that is not the chain's next one. `text` must stay alive and unchanged while cursors are
-    /// used: advance() and propose() read it.
+    /// kNowhere for a token that is not the chain's next one, and after the chain's last token (kChainTokens). `text`
+    /// must stay alive and unchanged while cursors are used: advance() and propose() read it.
     [[nodiscard]] Cursor root(std::span<const TokenId> text) override;
     [[nodiscard]] Cursor advance(Cursor cursor, TokenId token) override;
     [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,

@@ -8,8 +8,8 @@
 
 namespace slipstream::draft {
 
-// The noise stream is one of its own: numbers shared with the target's verification, or with draws for it, would
-// distort the distribution.
+// Returns the next uniform number in (0, 1) for this tree. The noise stream is one of its own: numbers shared with the
+// target's verification, or with draws for it, would distort the distribution.
 double TwoModelChain::uniform() {
     return noise_uniform(seed_, n_text_, n_uniform_++, NoiseStream::Hierarchy);
 }

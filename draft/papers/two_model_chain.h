@@ -23,7 +23,7 @@ public:
 
     /// Token ids are in [0, vocab). `seed` is that of the target's sampler.
     TwoModelChain(std::int64_t vocab, std::uint64_t seed) : rule_(vocab), seed_(seed) {}
-    /// Seed of the next chains.
+    /// Sets the seed of the chains that are grown from now on.
     void set_seed(std::uint64_t seed) { seed_ = seed; }
 
     /// Draft tokens of the lower model that the upper model verified, those of them that it accepted, and the seconds
@@ -41,7 +41,8 @@ public:
                    ModelSource& upper, DrawnTree& drawn);
 
 private:
-    struct Ahead {  // what the lower model drew: a node of the arena, and the distribution that it came from
+    // A token that the lower model drew: a node of arena_, and the distribution that it was drawn from.
+    struct Ahead {
         std::int32_t node;
         std::vector<Candidate> q;
     };
@@ -57,7 +58,8 @@ private:
     std::int32_t tip_ = 0;         // end of the chain, a node of the arena
     std::vector<Ahead> ahead_;
     std::vector<Candidate> p_;
-    std::vector<std::int32_t> unseen_by_lower_, unseen_by_upper_;  // nodes of the arena on the path to the tip
+    // Nodes of arena_ on the path to tip_ that the lower and the upper model have not expanded yet.
+    std::vector<std::int32_t> unseen_by_lower_, unseen_by_upper_;
     std::int64_t n_seen_by_lower_ = 0, n_seen_by_upper_ = 0;
 };
 

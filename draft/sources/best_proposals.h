@@ -16,8 +16,9 @@ namespace slipstream::draft {
 /// Most candidates that one propose() ranks; the size of its scratch arrays.
 inline constexpr std::size_t kMaxCandidates = 1024;
 
-/// Writes the best of `found` (distinct tokens, at most kMaxCandidates, CHECKed) to `out`, best first. Returns how many
-/// were written: the smaller of the two sizes.
+/// Writes the best of `found` (distinct tokens, at most kMaxCandidates, CHECKed) to `out`, best first by noise.rank()
+/// at the absolute position `position`, without noise by probability; ties to the lower token. Returns how many were
+/// written: the smaller of the two sizes.
 inline std::size_t take_best(std::span<const Proposal> found, std::int64_t position, const PathNoise& noise,
                              std::span<Proposal> out) {
     struct Ranked {
@@ -41,8 +42,8 @@ inline std::size_t take_best(std::span<const Proposal> found, std::int64_t posit
     return n;
 }
 
-/// Does what take_best() does for a row that is already sorted by falling probability: without noise it only copies the
-/// first proposals.
+/// Writes the best of `row`, which must be sorted by falling probability, to `out`, in the order of take_best():
+/// without noise it only copies the first ones. Returns how many were written: the smaller of the two sizes.
 inline std::size_t take_best_of_row(std::span<const Proposal> row, std::int64_t position, const PathNoise& noise,
                                     std::span<Proposal> out) {
     if (noise.present()) return take_best(row, position, noise, out);

@@ -13,9 +13,9 @@ namespace slipstream::draft {
 namespace {
 
 constexpr std::uint32_t kNone = LruTable::kNone;
-// Most followers that one list reads: older ones add little.
+// Most followers of one leader that are read for a list of proposals: older ones add little.
 constexpr std::size_t kMaxVisits = 16;
-constexpr std::size_t kFirstPlaces = 1024;  // room reserved for cursors
+constexpr std::size_t kFirstPlaces = 1024;  // cursors for which memory is reserved at first
 constexpr std::size_t kNRankBuckets = 6;
 constexpr std::array<std::uint8_t, 9> kRankBuckets{0, 1, 2, 3, 3, 4, 4, 4, 4};
 
@@ -25,9 +25,10 @@ constexpr std::array<float, kMaxVisits> kWeights = [] {
     return weights;
 }();
 
-// A kind of list. `ignorance` is the weight of all tokens that were not seen, in units of the newest follower's weight.
-// The values put probabilities near the measured acceptance (recorded Vicuna-7B answers to Spec-Bench, the dynamic
-// table reset for each prompt, the frozen table made of three novels); calibration corrects the rest.
+// A kind of list of proposals. `first_bin`: the first of its kNRankBuckets calibration bins. `ignorance`: the weight of
+// all tokens that were not seen, in units of the newest follower's weight. The values put probabilities near the
+// measured acceptance (recorded Vicuna-7B answers to Spec-Bench, the dynamic table reset for each prompt, the frozen
+// table made of three novels); calibration corrects the rest.
 struct ListKind {
     std::uint16_t first_bin;
     float ignorance;
@@ -62,8 +63,8 @@ std::uint32_t find_follower(const Table& table, std::uint32_t from, std::span<co
 // The proposals that propose() collects: distinct tokens. Lists are added in order of reliability.
 class Cacheback::Candidates {
 public:
-    /// Adds the tokens at index `n_matched` of those followers, from `from` on, that share its first `n_matched`
-    /// tokens.
+    /// Adds the tokens at index `n_matched` of all followers, from `from` on, that begin with the first `n_matched`
+    /// tokens of the follower `from`. Reads at most kMaxVisits followers; adds nothing if `from` is kNone.
     template <typename Table>
     void add_list(const Table& table, std::uint32_t from, std::size_t n_matched, const ListKind& kind) {
         if (from == kNone) return;
@@ -137,7 +138,8 @@ void Cacheback::observe(const Observation& observation) {
     seen_any_ = true;
 }
 
-// Inserts one pair for each position after the first `n_known`: the window that ends there.
+// Inserts one pair of leader and follower for each position of `text` after the first `n_known`: the LL + FL tokens
+// that end there (LL: tokens of a leader, FL: of a follower).
 void Cacheback::learn(std::span<const TokenId> text, std::size_t n_known) {
     const LruTableShape& shape = dynamic_.shape();
     const std::size_t window = shape.leader_tokens + shape.follower_tokens;
@@ -188,7 +190,8 @@ Cacheback::Spot Cacheback::spot_behind(const Table& table, const Spot& spot, Tok
     return next;
 }
 
-// Walks over the last FL - 1 tokens of the text, so that the root may be inside a follower too.
+// Walks over the last FL - 1 tokens of `text` (FL: tokens of a follower), so that the root may be inside a follower
+// too.
 Cursor Cacheback::root(std::span<const TokenId> text) {
     CHECK(!text.empty());
     if (root_ != kNowhere) return root_;

@@ -32,8 +32,8 @@ public:
     Cacheback(const CachebackOptions& options, std::int64_t vocab, std::optional<FrozenTable> frozen = std::nullopt);
 
     [[nodiscard]] std::string_view name() const override { return "cacheback"; }
-    /// Bins: rank in a list (0, 1, 2, 3-4, 5-8, 9 and more) x (inside a follower, at its start) x (dynamic, frozen
-    /// table).
+    /// Returns the number of bins: position in a list of proposals (0, 1, 2, 3-4, 5-8, 9 and more) x (inside a
+    /// follower, at its start) x (dynamic, frozen table).
     [[nodiscard]] std::uint16_t n_bins() const override;
 
     void observe(const Observation& observation) override;
@@ -49,8 +49,8 @@ public:
     /// Writes the dynamic table. If it is larger than kMaxSavedBytes, writes the most recent followers of the most
     /// recent leaders.
     void save(TableWriter& writer) const override;
-    /// Reads what save() wrote. Ignores a table with other LL or FL. Throws FormatError if the table is damaged. In
-    /// both cases the source is unchanged.
+    /// Reads what save() wrote. Ignores a table whose leaders or followers have other lengths. Throws FormatError if
+    /// the table is damaged. In both cases the source is unchanged.
     void load(TableReader& reader) override;
 
     [[nodiscard]] const LruTable& dynamic_table() const { return dynamic_; }
@@ -59,8 +59,8 @@ private:
     /// Position of a path in one table: its last tokens as a leader, and the follower that it leads into.
     struct Spot {
         std::uint32_t leader = LruTable::kNone;
-        std::uint32_t follower = LruTable::kNone;  // the first whose first n_matched tokens end the path
-        std::uint32_t n_matched = 0;               // 1 to FL - 1 if there is a follower
+        std::uint32_t follower = LruTable::kNone;  // the first whose first n_matched tokens end the path; kNone: none
+        std::uint32_t n_matched = 0;  // tokens of the follower that end the path: 1 to FL - 1; 0: no follower
     };
     /// Position of a path in both tables. A cursor is an index into places_.
     struct Place {
@@ -81,13 +81,14 @@ private:
     LruTable dynamic_;
     std::optional<FrozenTable> frozen_;
     CachebackTree tree_;
-    bool seen_any_ = false;  // an observation, since construction or reset()
-    // Places of the cursors since the last observation, and the last n_context_ tokens of each path (-1 before the
-    // start of the sequence).
+    bool seen_any_ = false;  // whether there was an observation since construction or reset()
+    // Tokens of a path that contexts_ keeps: the longer leader of the two tables.
     std::size_t n_context_;
+    // Places of the cursors since the last observation.
     std::vector<Place> places_;
-    Cursor root_ = kNowhere;         // kNowhere: not asked for since the last observation
-    std::vector<TokenId> contexts_;  // [places][n_context_]
+    Cursor root_ = kNowhere;  // cursor after the text; kNowhere: not asked for since the last observation
+    // [places][n_context_]: last tokens of each path; -1 before the start of the sequence.
+    std::vector<TokenId> contexts_;
 };
 
 }  // namespace slipstream::draft

@@ -88,7 +88,8 @@ void CachebackTree::order_by_noise(std::int64_t position, const Table& table) {
     });
 }
 
-// Adds as much of the branch as there is room for. If the branch added a node, its end will be queried.
+// Adds `follower` as a branch below `node`, as far as the depth limit and `max_nodes`, the limit of the whole tree,
+// allow. If the branch added a node, its end will be queried.
 void CachebackTree::add_branch(std::int32_t node, std::span<const TokenId> follower, std::int32_t max_nodes) {
     const std::int32_t n_before = tree_->size();
     for (const TokenId token : follower) {

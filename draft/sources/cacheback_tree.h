@@ -29,13 +29,13 @@ public:
     explicit CachebackTree(const CachebackOptions& options) : options_(options) {}
 
     /// Grows `tree`, which must have node 0 only (CHECKed), within the limits of `request`. Marks the leaders that are
-    /// queried as used. `frozen` may be null. TDL counts node 0, the one node that is not in the cache; a budget below
-    /// TDL reduces CRT in proportion.
+    /// queried as used. `frozen` may be null. The tree has at most tree_tokens nodes, node 0 included (the one node
+    /// that is not in the tables); a smaller budget reduces reserved_tokens in proportion.
     void grow(TokenTree& tree, const ShapeRequest& request, LruTable& dynamic, const FrozenTable* frozen);
 
 private:
-    /// A follower of a leader, with its age (1: the first in the table's order) and the rank of its first token by
-    /// noise.
+    /// A follower of a leader, with its age (1: the first in the table's order) and the value of its first token by
+    /// PathNoise::rank() (0 without noise).
     struct Ranked {
         std::uint32_t follower;
         std::uint32_t age;
@@ -60,9 +60,9 @@ private:
     const ShapeRequest* request_ = nullptr;
     std::int32_t max_nodes_ = 0;
     std::vector<std::int32_t> ends_;      // ends of branches, in the order in which they are to be queried
-    std::vector<std::uint8_t> is_inner_;  // [tree size], for list_leaves()
+    std::vector<std::uint8_t> is_inner_;  // [tree size]: 1 for a node with children; scratch of list_leaves()
     std::vector<TokenId> context_;        // the last tokens of a path
-    std::vector<Ranked> followers_;       // of a leader, in the order in which they become branches
+    std::vector<Ranked> followers_;       // followers of the queried leader, in the order in which they become branches
 };
 
 }  // namespace slipstream::draft

@@ -8,7 +8,7 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr float kLowest = 0.0003F;  // bounds of a bin's probability before it becomes log-odds
+constexpr float kLowest = 0.0003F;  // least probability of a bin when log-odds are computed (kHighest: greatest)
 constexpr float kHighest = 0.995F;
 constexpr float kMemory = 400.0F;                // most observations that a bin's mean spans
 constexpr float kConfidence = 8.0F;              // weight of the built-in probability, in observations

@@ -27,18 +27,17 @@ public:
     /// Forgets everything learnt: restores the built-in bins and weights.
     void reset();
 
-    // The bin of a token in one order:
-
-    /// The token was seen `count` times of `total` after the context. `rank` other tokens were seen there more
-    /// recently.
+    /// Returns the bin of a token in one order, if the token was seen `count` times of `total` after the context of
+    /// that order. `rank`: how many other tokens were seen there more recently.
     [[nodiscard]] static BinIndex seen(int order, std::uint32_t count, std::uint32_t total, std::size_t rank) {
         return bin(order, bucket(count), bucket(total - count), static_cast<int>(rank < 3 ? rank : 3));
     }
-    /// The token was never seen after the context; `distinct` other tokens were, `total` times in all.
+    /// Returns the bin of a token in one order, if it was never seen after the context of that order; `distinct` other
+    /// tokens were, `total` times in all.
     [[nodiscard]] static BinIndex unseen(int order, std::uint32_t total, std::size_t distinct) {
         return bin(order, 0, bucket(total), bucket(static_cast<std::uint32_t>(distinct)) / 2);
     }
-    /// Order 0: the token was seen `count` times of `total`, last `age` tokens ago.
+    /// Returns the bin of a token in order 0: it was seen `count` times of `total` tokens, last `age` tokens ago.
     [[nodiscard]] static BinIndex unigram(std::uint32_t count, std::uint32_t total, std::uint32_t age) {
         const int rarity = count == 0 ? kBuckets - 1 : std::bit_width(total) - std::bit_width(count);
         const int recency = count == 0 || age >= 256 ? 4 : age >= 64 ? 3 : age >= 16 ? 2 : age >= 4 ? 1 : 0;
@@ -48,14 +47,15 @@ public:
     /// Returns the bin's log-odds, as of the last refresh().
     [[nodiscard]] float log_odds(BinIndex bin) const { return bins_[bin].log_odds; }
 
-    /// Weights of the log-odds of each order, then a constant. weights() returns those for a token whose longest known
-    /// context has `highest` tokens, on a path whose longest context seen before has `longest`.
+    /// Weights of the log-odds of each order, then a constant that is added.
     using Weights = std::array<float, kOrders + 1>;
+    /// Returns the weights for a token whose longest known context has `highest` tokens, on a path whose longest
+    /// context seen before has `longest`. learn() changes them.
     [[nodiscard]] const Weights& weights(int longest, int highest) const { return weights_[set_of(longest, highest)]; }
 
     /// Learns from one candidate that came (hit = 1) or did not come (0). `bins`: its bins of orders 0 to `longest`.
-    /// `predicted`: the probability that was computed from them. Call refresh() after the last candidate, before
-    /// log_odds() is used again.
+    /// `predicted`: the probability that was computed from them. `longest`, `highest`: as for weights(). Call refresh()
+    /// after the last candidate, before log_odds() is used again.
     void learn(std::span<const BinIndex> bins, int longest, int highest, float predicted, float hit);
     /// Computes the log-odds of the bins that learn() has changed.
     void refresh();
@@ -67,7 +67,7 @@ public:
 
 private:
     static constexpr int kBuckets = 8;  // kinds of counts
-    static constexpr int kRanks = 5;    // kinds of ranks, rarities or recencies
+    static constexpr int kRanks = 5;    // kinds of ranks, of numbers of distinct tokens, or of recencies
 
     struct Bin {
         float probability = 0.0F;

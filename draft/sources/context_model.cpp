@@ -56,7 +56,8 @@ void ContextModel::count_follower(Context& context, TokenId token) {
     context.newest = place;
 }
 
-// Counts only grow by one, so a token enters the list of frequent tokens at its end and moves up.
+// Counts `token` in order 0, and keeps frequent_ sorted. Counts only grow by one, so a token enters frequent_ at its
+// end and moves up.
 void ContextModel::count_unigram(TokenId token) {
     const auto id = static_cast<std::size_t>(token);
     ++n_tokens_;

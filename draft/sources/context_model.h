@@ -29,7 +29,7 @@ public:
     struct Follower {
         TokenId token = 0;
         std::uint32_t count = 0;
-        std::uint32_t older = kNone;  // next less recent follower of the context
+        std::uint32_t older = kNone;  // index of the context's next less recent follower; kNone: none
     };
     /// An entry of the table of contexts.
     struct Context {
@@ -53,9 +53,10 @@ public:
     [[nodiscard]] bool full() const { return n_contexts_ + kMaxOrder > max_contexts_; }
     [[nodiscard]] std::size_t n_contexts() const { return n_contexts_; }
 
-    /// extend() returns the key of the context that is one token longer, with `token` as its last token. kNoTokens is
-    /// the key of the empty context.
+    /// Key of the empty context, from which extend() starts.
     static constexpr std::uint64_t kNoTokens = 0x2545f4914f6cdd1dU;
+    /// Returns the key of the context that is one token longer than that of `key`, with `token` as its last token;
+    /// never 0.
     [[nodiscard]] static constexpr std::uint64_t extend(std::uint64_t key, TokenId token) {
         key = (key ^ static_cast<std::uint32_t>(token)) * 0x9e3779b97f4a7c15U;
         key = (key ^ (key >> 32)) * 0xd6e8feb86659fd93U;
@@ -83,7 +84,8 @@ public:
     [[nodiscard]] const Seen& seen(TokenId token) const { return seen_[token]; }
     /// Returns the number of tokens added since construction or clear().
     [[nodiscard]] std::uint32_t n_tokens() const { return n_tokens_; }
-    /// Returns the tokens with the highest counts, at most kMaxFrequent, by falling count.
+    /// Returns the tokens with the highest counts, at most kMaxFrequent, by falling count. Valid until the next add()
+    /// or clear().
     [[nodiscard]] std::span<const TokenId> frequent() const { return {frequent_.data(), n_frequent_}; }
 
     [[nodiscard]] std::size_t memory_bytes() const;

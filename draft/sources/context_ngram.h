@@ -1,4 +1,4 @@
-// The n-grams of the context that N-Grammys drafts (Stewart et al. 2024, section 4.1, "context-derived n-grams", with q
+// The n-grams of the context that N-Grammys drafts (Stewart et al. 2024, section 4.2, "context-derived n-grams", with q
 // = 1; the paper finds 2 and 3 worse everywhere): what followed the last token earlier in the sequence.
 //
 // A draft is the w tokens after an earlier place of the last token. Drafts are ranked by the number of places that
@@ -35,8 +35,9 @@ struct ContextDrafts {
     }
 };
 
-/// Returns the drafts of `w` tokens each; `w` must be at least 1 (CHECKed). They point into `text`, which must stay
-/// alive. Reads each token of `text` at most once to find the places.
+/// Returns the distinct drafts of `w` tokens each (at least 1, CHECKed) that followed earlier places of the last token
+/// of `text`, best first. They point into `text`, which must stay alive. Reads each token of `text` at most once to
+/// find the places.
 [[nodiscard]] ContextDrafts context_drafts(std::span<const TokenId> text, std::size_t w);
 
 }  // namespace slipstream::draft

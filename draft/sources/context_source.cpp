@@ -10,14 +10,14 @@ namespace slipstream::draft {
 
 namespace {
 
-// Most followers read of one context.
+// Most followers that are read of one context, the most recent first.
 constexpr std::size_t kMaxPerOrder = 48;
-constexpr std::size_t kMostCandidates = 256;  // most candidates of one place
+constexpr std::size_t kMostCandidates = 256;  // most candidate tokens after one path
 // Most tokens at the end of an observed text that teach the mixer: of a long prompt only the end does. All tokens are
 // counted.
 constexpr std::size_t kMaxTaught = 2048;
-// Of a text that the target need not compute, so many tokens at its end teach the mixer. Teaching takes about 10 us a
-// token, which the first token of a text that was restored would wait for.
+// Tokens at the end of a text that teach the mixer even if the target need not compute any of the text. Only so few:
+// teaching takes about 10 us a token, and the first token of a restored text waits for it.
 constexpr std::size_t kLeastTaught = 256;
 
 // Divisor: when the table is full, it is filled again from the end of the text, up to 1 / kKeptShare of its contexts.
@@ -50,8 +50,8 @@ ContextSource::Place ContextSource::place_behind(std::span<const TokenId> text) 
     return place;
 }
 
-// Finds the longest context seen before, from the longest down: what was proposed after a path was mostly seen after
-// all of it.
+// Sets place.longest and place.context to the longest context that was seen before. Searches from the longest down:
+// what was proposed after a path was mostly seen after all of it.
 void ContextSource::find_longest(Place& place) const {
     for (place.longest = place.n_keys; place.longest > 0; --place.longest) {
         const std::uint64_t key = place.keys[place.longest - 1];
@@ -61,8 +61,8 @@ void ContextSource::find_longest(Place& place) const {
     }
 }
 
-// Collects the tokens that were seen after the place, at most `most`, those of the longest context first, and the bin
-// of each order for them.
+// Fills candidates_ with the tokens that were seen after the contexts of `place`: at most `most`, at most `per_order`
+// of each context, those of the longest context first. Sets their bins of all orders.
 void ContextSource::collect(const Place& place, std::size_t per_order, std::size_t most) {
     candidates_.clear();
     std::array<ContextMixer::BinIndex, ContextMixer::kOrders> unseen{};
@@ -140,7 +140,7 @@ void ContextSource::observe(const Observation& observation) {
             first = 0;
         }
     }
-    // Of a text that the target has computed before, most tokens have taught the mixer then.
+    // Most tokens of a text that the target has computed before have taught the mixer at that time.
     const auto n_fresh = static_cast<std::size_t>(std::ssize(text) - observation.n_computed);
     const std::size_t n_taught = std::clamp(n_fresh, kLeastTaught, kMaxTaught);
     text_.resize(std::min(text_.size(), first));

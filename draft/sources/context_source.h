@@ -22,8 +22,8 @@ public:
     struct Options {
         /// Most contexts that are counted, which bounds the memory. When it is reached, older text is forgotten.
         std::size_t max_contexts = std::size_t{1} << 21;
-        /// Most contexts of earlier texts, apart from as many as the text may have: with more, counting begins anew
-        /// with the text. So a server, whose texts differ, does not need more and more memory.
+        /// When a new text begins and more contexts than this are counted, besides 4 for each token of the text,
+        /// counting begins anew with the text. So a server, whose texts differ, does not need more and more memory.
         std::size_t max_old_contexts = std::size_t{48} << 10;
         NgrammysOptions shape;  // rows of the source's own tree
     };
@@ -70,7 +70,7 @@ private:
     ContextModel model_;
     ContextMixer mixer_;
     Options options_;
-    std::vector<Place> places_;  // since the last root()
+    std::vector<Place> places_;  // places of the cursors since the last root()
     std::vector<Candidate> candidates_;
     std::vector<std::uint16_t> slots_;  // [vocab]: 1 + index into candidates_; 0: none
     std::vector<TokenId> text_;         // text of the last observation

@@ -15,9 +15,10 @@ constexpr std::uint16_t kRanks = 3;        // kinds of ranks
 constexpr std::int32_t kShapeTokens = 64;  // most draft tokens of the own tree
 constexpr std::uint32_t kShapeDepth = 10;  // greatest depth of the own tree
 
+// Buckets of the length of a match: the longest match of each, in tokens.
+constexpr std::array kLongestOfBucket = {2U, 3U, 5U, 8U, 15U, CorpusSource::kMaxMatch};
 // Doubt about a match of each bucket of lengths, in places: of n places, a follower's share counts n / (n + doubt). Our
 // values.
-constexpr std::array kLongestOfBucket = {2U, 3U, 5U, 8U, 15U, CorpusSource::kMaxMatch};
 constexpr std::array kDoubtOfBucket = {4.0F, 2.0F, 1.0F, 0.5F, 0.25F, 0.1F};
 
 // Heap order: best score first; ties to the earlier node of the tree, then to the lower token.

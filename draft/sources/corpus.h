@@ -43,7 +43,7 @@ public:
     explicit CorpusSource(const CorpusOptions& options);
 
     [[nodiscard]] std::string_view name() const override { return "corpus"; }
-    /// Bins: length of the match (2, 3, 4-5, 6-8, 9-15, 16) x rank by count (1st, 2nd, later).
+    /// Returns the number of bins: length of the match (2, 3, 4-5, 6-8, 9-15, 16) x rank by count (1st, 2nd, later).
     [[nodiscard]] std::uint16_t n_bins() const override;
 
     /// Makes at most kMaxMatch searches per token; of a long addition only the last kMaxMatch tokens are searched for.
@@ -51,7 +51,7 @@ public:
     void reset() override;
 
     [[nodiscard]] Cursor root(std::span<const TokenId> text) override;
-    /// Returns kNowhere if the corpus does not contain `token`.
+    /// Returns the cursor one token further; kNowhere if the corpus does not contain `token`.
     [[nodiscard]] Cursor advance(Cursor cursor, TokenId token) override;
     [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                       std::span<Proposal> out) override;
@@ -65,7 +65,7 @@ private:
     /// Matches of one path: its suffixes of all lengths in the store.
     struct Node {
         std::uint32_t longest = 0;                        // length of the longest suffix that occurs; 0: none
-        std::array<Interval, kMaxMatch + 1> intervals{};  // [length], of the path's last `length` tokens
+        std::array<Interval, kMaxMatch + 1> intervals{};  // [length]: places of the path's last `length` tokens
     };
     struct Match {
         Interval interval;
@@ -80,17 +80,18 @@ private:
         Interval parent_interval;  // places of the match at `parent`, without the token
     };
 
-    // Returns the node after `token`.
+    // Returns the node of the path that continues `above` by `token`; its `longest` is 0 if the store does not contain
+    // `token`.
     [[nodiscard]] Node behind(const Node& above, TokenId token) const;
-    /// Returns the longest suffix, of at least kMinMatch tokens, that a token follows in the store; length 0 if there
-    /// is none.
+    /// Returns the longest suffix of the node's path, of at least kMinMatch tokens, that a token follows in the store;
+    /// length 0 if there is none.
     [[nodiscard]] Match match_of(const Node& node) const;
     void push_branches(const Branch& above, const Match& match, std::int64_t position, const PathNoise& noise);
 
     CorpusFile file_;
     std::vector<TokenId> recent_;   // the last kMaxMatch tokens of the text
     std::size_t n_text_ = 0;        // length of the observed text
-    std::vector<Node> nodes_;       // node 0: after the committed sequence
+    std::vector<Node> nodes_;       // nodes of all cursors; node 0: after the committed sequence
     std::vector<Branch> branches_;  // heap, best first: scratch of propose_shape()
     TextContinuation continuation_;
 };

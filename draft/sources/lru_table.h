@@ -42,7 +42,8 @@ public:
     /// Forgets all leaders and followers.
     void clear();
 
-    /// The followers of a leader, most recent first. next_follower() returns kNone after the oldest one.
+    /// first_follower() returns the most recent follower of a leader, next_follower() the next older one; kNone after
+    /// the oldest.
     [[nodiscard]] Slot first_follower(Slot leader) const { return followers_of_[leader].newest; }
     [[nodiscard]] Slot next_follower(Slot follower) const { return followers_.older(follower); }
     /// Returns the follower's tokens [FL], valid as long as `follower`.
@@ -50,7 +51,7 @@ public:
     /// Returns the number of followers of `leader`.
     [[nodiscard]] std::size_t n_followers(Slot leader) const { return followers_of_[leader].n; }
 
-    /// All leaders, most recent first. next_leader() returns kNone after the oldest one.
+    /// first_leader() returns the most recent leader, next_leader() the next older one; kNone after the oldest.
     [[nodiscard]] Slot first_leader() const { return by_recency_.newest; }
     [[nodiscard]] Slot next_leader(Slot leader) const { return leaders_.older(leader); }
     /// Returns the leader's tokens [LL], valid as long as `leader`.

@@ -15,7 +15,8 @@ namespace slipstream::draft {
 
 namespace {
 
-// The least half above 0 and the greatest below 1. Both are normal as float.
+// Bounds of a candidate's probability: the least half-precision number above 0 (kLeastProbability), and the greatest
+// below 1 (kGreatestProbability). Both are normal as float.
 constexpr double kLeastProbability = 0x1p-24;
 constexpr double kGreatestProbability = 0x1.ffcp-1;
 
@@ -56,7 +57,7 @@ void ModelBigram::set_temperature(double temperature) {
     }
 }
 
-// The best candidates, at most k.
+// Returns the candidates after `token`, most probable first, at most k(). Valid as long as the table.
 std::span<const std::int32_t> ModelBigram::tokens_after(std::int64_t token) const {
     CHECK(token >= 0 && token < table_->vocab, "token {} of {}", token, table_->vocab);
     const std::span row = std::span(table_->tokens).subspan(token * table_->k, k_);

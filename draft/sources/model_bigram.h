@@ -1,5 +1,5 @@
 // The source "bigram": what the model itself predicts after the last token alone (N-Grammys, Stewart et al. 2024,
-// section 4.2). Bigrams are extended: the best token of a row, then the best token after that one, and so on. The
+// section 4.1). Bigrams are extended: the best token of a row, then the best token after that one, and so on. The
 // source learns nothing from the sequence; its table is built once per model (draft/tables/model_ngrams.h). Its own
 // tree is rows of extended bigrams (ngrammys_shape.h). With noise, children and extensions are ranked by it.
 //

@@ -21,8 +21,9 @@ struct NgrammysOptions {
 /// Whether rows are taken from the n-grams of the sequence as well.
 enum class ContextRows : std::uint8_t { None, Taken };
 
-/// Adds the rows under node 0 of `tree`, within the limits of `request`. `bigrams` may be null: then there are only
-/// rows of the context.
+/// Adds rows of tokens as branches under node 0 of `tree`, within the limits of `request`: n-grams of the sequence if
+/// `context` is Taken, then extended bigrams of the model. `bigrams` may be null: then there are only rows of the
+/// sequence.
 void grow_ngrammys(TokenTree& tree, const ShapeRequest& request, ContextRows context, ModelBigram* bigrams,
                    const NgrammysOptions& options = {});
 

@@ -27,7 +27,8 @@ inline constexpr std::uint16_t kProbabilityBuckets = 5;
 }
 
 inline constexpr std::uint16_t kRankProbabilityBins = kRankBuckets * kProbabilityBuckets;
-/// Returns the bin, in [0, kRankProbabilityBins).
+/// Returns the calibration bin, in [0, kRankProbabilityBins), of a proposal at position `rank` (0: the best) of its
+/// source's list.
 [[nodiscard]] constexpr std::uint16_t rank_probability_bin(std::size_t rank, float probability) {
     return static_cast<std::uint16_t>(rank_bucket(rank) * kProbabilityBuckets + probability_bucket(probability));
 }

@@ -26,7 +26,7 @@ public:
         std::size_t n = 0;
     };
 
-    /// Rows of `n_tokens` each.
+    /// Makes an empty store for rows of `n_tokens` tokens each.
     explicit RecencyRows(std::size_t n_tokens) : n_tokens_(n_tokens) {}
 
     /// Returns the row of `owner` with these tokens [n_tokens], or kNone.

@@ -16,7 +16,8 @@ namespace slipstream::draft {
 namespace {
 
 constexpr std::int32_t kNoToken = -1;
-// The least half above 0 and the greatest below 1: bounds of a candidate's probability.
+// Bounds of a candidate's probability: the least half-precision number above 0 (kLeastProbability), and the greatest
+// below 1 (kGreatestProbability).
 constexpr float kLeastProbability = 0x1p-24F;
 constexpr float kGreatestProbability = 0x1.ffcp-1F;
 
@@ -33,12 +34,12 @@ constexpr std::uint64_t kToken = (std::uint64_t{1} << kTokenBits) - 1;
 static_assert(Recycling::kMaxVocab == static_cast<std::int64_t>(kToken));
 constexpr std::size_t kLongRows = std::size_t{1} << 15;
 
-// The last `n` tokens of a path, with `n` in the two highest bits: the key of a long row.
+// Returns the key of a LongRow: the last `n` tokens (2 or 3) of `path`, with `n` in the two highest bits.
 std::uint64_t last_tokens(Cursor path, std::size_t n) {
     return (path & ((std::uint64_t{1} << (kTokenBits * n)) - 1)) | std::uint64_t{n} << 62;
 }
 
-// Appends `token` to a path of at most three tokens.
+// Returns `path` with `token` appended; only the last three tokens are kept.
 Cursor one_more(Cursor path, TokenId token) {
     constexpr std::uint64_t kept = (std::uint64_t{1} << (kTokenBits * 2)) - 1;
     return (path & kept) << kTokenBits | static_cast<std::uint64_t>(token);
@@ -124,8 +125,8 @@ Cursor Recycling::advance(Cursor cursor, TokenId token) {
     return one_more(cursor, token);
 }
 
-// The row with probabilities at the target's temperature. One that was learnt at another keeps its mass and is
-// sharpened within.
+// Returns `row` with probabilities at the target's temperature. If it was learnt at another one, the sum of its
+// probabilities stays, and they are sharpened within.
 Recycling::Row Recycling::at_temperature(const Row& row) const {
     Row now = row;
     now.sharpness = sharpness(options_.temperature);
@@ -175,7 +176,7 @@ std::size_t Recycling::propose(Cursor cursor, std::int64_t position, const PathN
 void Recycling::propose_shape(TokenTree& tree, const ShapeRequest& request) {
     const auto root_position = static_cast<std::int64_t>(request.text.size()) - 1;
     const PathNoise noise = request.noise != nullptr ? *request.noise : PathNoise();
-    std::array<std::int32_t, kRecyclingTree.size()> node_of{};  // of the static node; -1: its row has no such rank
+    std::array<std::int32_t, kRecyclingTree.size()> node_of{};  // [static nodes]: node of `tree`; -1: not in it
     // Children of one parent are consecutive, so one row is read at a time.
     std::array<Proposal, kCandidates> row_of_parent;
     std::size_t n_in_row = 0;

@@ -42,13 +42,14 @@ public:
     [[nodiscard]] std::string_view name() const override { return "recycling"; }
     /// Most tokens of the context of a row.
     static constexpr std::size_t kOrders = 3;
-    /// Bins: length of the row's context x rank in the row.
+    /// Returns the number of bins: length of the row's context x rank in the row.
     [[nodiscard]] std::uint16_t n_bins() const override { return kOrders * kCandidates; }
     /// Returns what observe() reads of each row of logits [tree size, vocab]: its best tokens and the sum that
     /// normalises them.
     [[nodiscard]] LogitRequest logit_request() const override;
     void observe(const Observation& observation) override;
-    /// Rows keep the probabilities that they were learnt with, and are sharpened when they are read.
+    /// Sets the target's temperature. Rows keep the probabilities that they were learnt with, and are sharpened when
+    /// they are read.
     void set_temperature(double temperature) override;
     void reset() override;
 
@@ -76,7 +77,7 @@ private:
         float sharpness = 1.0F;                       // 1 / temperature of the probabilities
     };
 
-    /// A row of two or three tokens.
+    /// A row that was learnt after two or three tokens.
     struct LongRow {
         std::uint64_t behind = 0;  // its context, as last_tokens() packs it; 0: none
         Row row;

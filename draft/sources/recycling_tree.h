@@ -60,7 +60,8 @@ constexpr auto make_static_tree() {
 
 }  // namespace recycling_detail
 
-/// The tree. Node 0 is the root; parents come before their children, layers one after another.
+/// The static tree of Token Recycling. Node 0 is the root; parents come before their children, layers one after
+/// another.
 inline constexpr auto kRecyclingTree = recycling_detail::make_static_tree();
 static_assert(kRecyclingTree.size() == 81);
 

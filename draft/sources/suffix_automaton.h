@@ -25,7 +25,8 @@ namespace slipstream::draft {
 
 class SuffixAutomaton {
 public:
-    /// Most suffix links followed in one walk. Longer chains are cut (see above and extend()).
+    /// Most suffix links followed in one walk, which bounds the work for repetitive texts. Longer chains are cut:
+    /// states beyond keep an older follower, and extend() then looks for its token alone.
     static constexpr int kMaxSuffixes = 64;
 
     /// A substring of the text that is followed by a token somewhere: the last `length` tokens of the longest substring
@@ -60,9 +61,9 @@ public:
     [[nodiscard]] TokenId follower(Match match) const;
 
     [[nodiscard]] std::size_t n_states() const { return states_.size(); }
-    /// Bytes: 4 per token; 24 per state, at most two states per token; 16 per transition but the first of a state, and
-    /// 16 to 32 for its index entry. Measured on 128K tokens of recorded answers: 1.38 states and 84 bytes per token in
-    /// all, including room to grow.
+    /// Returns the bytes of memory: 4 per token; 24 per state, at most two states per token; 16 per transition but the
+    /// first of a state, and 16 to 32 for its index entry. Measured on 128K tokens of recorded answers: 1.38 states and
+    /// 84 bytes per token in all, including room to grow.
     [[nodiscard]] std::size_t memory_bytes() const;
 
 private:
@@ -76,7 +77,7 @@ private:
         TokenId follower = kNone;  // token that followed an occurrence
         TokenId token = kNone;     // token of the first transition, which is kept inline; kNone: none
         std::uint32_t target = 0;  // state that the first transition leads to
-        Slot more = kNoSlot;       // newest of the other transitions
+        Slot more = kNoSlot;       // slot in more_ of the newest other transition; kNoSlot: none
     };
     struct Transition {
         std::uint32_t state;

@@ -15,7 +15,7 @@ namespace {
 using Match = SuffixAutomaton::Match;
 
 constexpr std::uint16_t kRanks = 3;
-// Keeps an estimate a normal float, however little the longer matches leave.
+// Least estimate of a proposal: keeps it a normal float, however little the longer matches leave.
 constexpr float kLeastProbability = 1e-6F;
 
 static_assert(SuffixAutomaton::kMaxSuffixes <= kMaxCandidates);

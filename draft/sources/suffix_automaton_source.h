@@ -35,7 +35,8 @@ public:
     explicit SuffixSource(SuffixOptions options = {});
 
     [[nodiscard]] std::string_view name() const override { return "suffix"; }
-    /// Bins: bucket of the match's length (match_length.h) x place in the list of proposals (1st, 2nd, later).
+    /// Returns the number of bins: bucket of the match's length (match_length.h) x place in the list of proposals (1st,
+    /// 2nd, later).
     [[nodiscard]] std::uint16_t n_bins() const override;
 
     /// Takes amortised O(1) time per token. A text that was cut or replaced is learnt again from its start.
@@ -44,8 +45,8 @@ public:
 
     [[nodiscard]] Cursor root(std::span<const TokenId> text) override;
     [[nodiscard]] Cursor advance(Cursor cursor, TokenId token) override;
-    /// Looks at the match and its shorter suffixes, at most kMaxSuffixes in all. Without noise, stops when `out` is
-    /// full.
+    /// Proposes the tokens that followed the cursor's match and its shorter suffixes, at most kMaxSuffixes in all.
+    /// Without noise, stops when `out` is full.
     [[nodiscard]] std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                       std::span<Proposal> out) override;
     void propose_shape(TokenTree& tree, const ShapeRequest& request) override;

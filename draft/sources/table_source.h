@@ -69,8 +69,8 @@ public:
     virtual void observe(const Observation& observation) = 0;
     /// Returns what observe() reads of each row of logits, for devices on which reading a row costs time.
     [[nodiscard]] virtual LogitRequest logit_request() const { return {}; }
-    /// The target samples at this temperature from now on, 0 if it is greedy: estimates follow it, and what was learnt
-    /// stays. Call between sequences.
+    /// Sets the temperature at which the target samples from now on (0: greedy). Estimates follow it, and what was
+    /// learnt stays. Call only between sequences.
     virtual void set_temperature(double /*temperature*/) {}
     /// Forgets everything learnt, as after construction. Fixed tables (frozen, corpus, model n-grams) stay.
     virtual void reset() = 0;

@@ -10,8 +10,9 @@
 
 namespace slipstream::draft {
 
-/// Sorts the suffixes and writes the store. The store can then only be opened with the same `tokenizer_fingerprint`.
-/// Throws RequestError if there are no documents, IoError, and what `progress` throws (then no file is written).
+/// Sorts the suffixes of `documents` and writes the corpus store to the file `path`. The store can then only be opened
+/// with the same `tokenizer_fingerprint`. Throws RequestError if there are no documents, IoError, and what `progress`
+/// throws (then no file is written).
 void write_corpus(const Documents& documents, std::uint64_t tokenizer_fingerprint, const std::filesystem::path& path,
                   const SortProgress& progress);
 

@@ -49,7 +49,7 @@ public:
 
     [[nodiscard]] std::size_t n_tokens() const { return tokens_.size(); }
     [[nodiscard]] std::uint64_t n_documents() const { return n_documents_; }
-    /// Returns the size of the file.
+    /// Returns the size of the file in bytes.
     [[nodiscard]] std::size_t total_bytes() const { return file_.total_bytes(); }
 
     /// Returns the places of `token`; empty if it does not occur.

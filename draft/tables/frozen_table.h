@@ -42,15 +42,15 @@ public:
     [[nodiscard]] Slot find(std::span<const TokenId> leader) const;
     /// Does what find() does; CachebackTree queries both kinds of tables by this name.
     [[nodiscard]] Slot query(std::span<const TokenId> leader) const { return find(leader); }
-    /// The followers of a leader, by falling frequency. next_follower() returns kNone after the last one. Every leader
-    /// has at least one.
+    /// first_follower() returns the most frequent follower of a leader (every leader has at least one), next_follower()
+    /// the next less frequent one; kNone after the last.
     [[nodiscard]] Slot first_follower(Slot leader) const { return first_[leader]; }
     [[nodiscard]] Slot next_follower(Slot follower) const { return is_last_[follower] ? kNone : follower + 1; }
-    /// Returns the follower's tokens [follower_tokens()].
+    /// Returns the follower's tokens [follower_tokens()], valid as long as the table.
     [[nodiscard]] std::span<const TokenId> follower(Slot follower) const {
         return followers_.subspan(follower * follower_tokens_, follower_tokens_);
     }
-    /// Returns the leader's tokens [leader_tokens()].
+    /// Returns the leader's tokens [leader_tokens()], valid as long as the table.
     [[nodiscard]] std::span<const TokenId> leader(Slot leader) const {
         return leaders_.subspan(leader * leader_tokens_, leader_tokens_);
     }
@@ -59,7 +59,7 @@ public:
     [[nodiscard]] std::size_t follower_tokens() const { return follower_tokens_; }
     [[nodiscard]] std::size_t n_leaders() const { return first_.size() - 1; }
     [[nodiscard]] std::size_t n_followers() const { return is_last_.size(); }
-    /// Returns the bytes of memory beside the mapping.
+    /// Returns the bytes of memory besides the mapped file.
     [[nodiscard]] std::size_t memory_bytes() const;
 
 private:
@@ -70,9 +70,9 @@ private:
     std::size_t leader_tokens_ = 0, follower_tokens_ = 0;
     std::span<const TokenId> leaders_, followers_;
     std::span<const std::uint32_t> first_;  // [n_leaders + 1]: first follower of each leader
-    // Computed at opening. by_first_token_ [vocab + 1]: the first leader that starts with each token. is_last_
-    // [n_followers]: whether a follower is the last of its leader.
+    // [vocab + 1]: the first leader that starts with each token. Computed at opening.
     std::vector<std::uint32_t> by_first_token_;
+    // [n_followers]: whether a follower is the last of its leader. Computed at opening.
     std::vector<bool> is_last_;
 };
 

@@ -1,4 +1,4 @@
-// Tables computed from the model itself, without any text (N-Grammys, Stewart et al. 2024, sections 4.1 and 4.2).
+// Tables computed from the model itself, without any text (N-Grammys, Stewart et al. 2024, section 4.1).
 // Bigrams: the model's best next tokens after each token alone. Unigrams: the tokens whose output embedding aligns best
 // with the mean one. They follow from the weights, so they are computed once per model and kept on disk, in a file of
 // their own (kind "bigram" of the table store). The extended bigrams of the paper need no table: they repeat the
@@ -47,9 +47,10 @@ struct ModelNgrams {
 
 /// How the tables are computed.
 struct ModelNgramsOptions {
-    std::int64_t k = 32;                                  // candidates per token; the paper tries up to 25
-    std::int64_t pass_tokens = 256;                       // most tokens of one pass
-    std::size_t max_logit_bytes = std::size_t{64} << 20;  // of one pass: large vocabularies get shorter ones
+    std::int64_t k = 32;             // candidates per token; the paper tries up to 25
+    std::int64_t pass_tokens = 256;  // most tokens of one pass
+    /// Most bytes of logits in one pass: large vocabularies get shorter passes.
+    std::size_t max_logit_bytes = std::size_t{64} << 20;
     /// Gets one line for the user if the tables could not be written. If empty, that is an error.
     std::function<void(std::string_view)> on_note{};
     /// Gets the work done and the work in all, about in proportion to time; may throw to cancel. May be empty.

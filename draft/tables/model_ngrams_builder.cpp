@@ -63,14 +63,14 @@ void fill_row(BigramTable& table, TokenId token, std::span<const float> logits, 
     const auto begin = static_cast<std::size_t>(token * table.k);
     for (std::size_t i = 0; i < top.size(); ++i) {
         const float log_p = top[i].logit - greatest - normaliser;
-        // A log p below the least half is so improbable that it is not worth a draft token.
+        // A log p below the most negative half-precision number is so improbable that it is not worth a draft token.
         constexpr float least_half = -65504.0F;
         table.tokens[begin + i] = top[i].token;
         table.log_p[begin + i] = to_half(log_p > least_half ? log_p : least_half);
     }
 }
 
-// Returns false if it was cancelled.
+// Fills `table` by passes over all tokens of the vocabulary, each a text of its own. Returns false if it was cancelled.
 bool build_bigrams(const Model& model, const ModelNgramsOptions& options, Work& work, BigramTable& table) {
     const ModelConfig& config = model.config();
     const auto logit_rows = static_cast<std::int64_t>(options.max_logit_bytes / row_bytes(DType::F32, config.vocab));

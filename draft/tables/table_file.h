@@ -80,7 +80,7 @@ public:
     [[nodiscard]] std::span<const std::uint32_t> u32s() { return array<std::uint32_t>(); }
     [[nodiscard]] std::span<const std::int32_t> i32s() { return array<std::int32_t>(); }
     [[nodiscard]] std::span<const float> f32s() { return array<float>(); }
-    /// Returns the next `n_bytes` bytes, unread.
+    /// Returns the next `n_bytes` bytes uninterpreted, as a view.
     [[nodiscard]] std::span<const std::byte> take(std::uint64_t n_bytes);
     /// Skips to the next multiple of 64 bytes. Throws FormatError if the skipped bytes are not all zero.
     void skip_padding();
@@ -136,7 +136,7 @@ public:
 
     [[nodiscard]] const std::filesystem::path& path() const;
     [[nodiscard]] std::vector<std::string> section_names() const;
-    /// Returns the size of the file.
+    /// Returns the size of the file in bytes.
     [[nodiscard]] std::size_t total_bytes() const;
     /// Returns a reader of the named section, valid as long as the file; nothing if there is no such section.
     [[nodiscard]] std::optional<TableReader> section(std::string_view name) const;

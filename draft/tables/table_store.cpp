@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kFingerprintDigits = 16;
-// Age from which a part file is deleted, since the program that wrote it must have been killed.
+// Age from which an unfinished file (.part) is deleted: the program that wrote it must have been killed.
 constexpr auto kMaxPartAge = std::chrono::hours(1);
 
 bool is_kind_letter(char c) {
@@ -66,8 +66,8 @@ std::size_t file_bytes(std::span<const TableSection> sections) {
     return n;
 }
 
-// Makes the folder of the user's cache private: earlier versions left it readable for everybody. A folder with another
-// name, chosen by the user, keeps its mode.
+// Makes the folder of the user's cache (slipstream/tables) private, in case that it exists and others may read it. A
+// folder with another name, chosen by the user, keeps its mode.
 void make_private(const fs::path& folder) {
     if (folder.filename() != "tables" || folder.parent_path().filename() != "slipstream") return;
     std::error_code refused;  // if the folder belongs to another user, its files are private anyway

@@ -22,10 +22,12 @@ constexpr float kMaxBias = 16.0F;                 // bound of the constant's abs
 constexpr float kWeightRate = 0.004F;             // step of gradient descent on the weights
 constexpr float kBiasRate = 0.002F;               // step of gradient descent on the constant
 
-// Weights before any data, by the number of votes on a token: of tables alone, of the most expensive model that votes,
-// and of the other sources beside it. Agreeing tables together weigh a little more than their mean.
+// Weight of each vote before any data if tables alone vote, by the number of votes on the token. Agreeing tables
+// together weigh a little more than their mean.
 constexpr std::array<float, 4> kShares = {1.0F, 0.55F, 0.4F, 0.325F};
+// Weight of the most expensive model that votes, before any data, by the number of votes on the token.
 constexpr std::array<float, 4> kModelShare = {1.0F, 0.9F, 0.9F, 0.9F};
+// Weight of each other source that votes beside a model, before any data, by the number of votes on the token.
 constexpr std::array<float, 4> kSharesBesideModel = {0.0F, 0.2F, 0.12F, 0.08F};
 
 }  // namespace
@@ -88,7 +90,7 @@ void Calibration::count(Bin& bin, float expected, float hit) {
 
 std::size_t Calibration::estimate_bin(float merged, float estimate, std::int32_t model) {
     const auto bucket = [](float p) {
-        const int below = -std::ilogb(std::max(p, 1e-6F));  // 1: from 1/2 up
+        const int below = -std::ilogb(std::max(p, 1e-6F));  // binary exponent: 1 for p in [1/2, 1), 2 for [1/4, 1/2)
         return std::clamp(below - 1, 0, static_cast<int>(kEstimateBuckets) - 1);
     };
     return first_estimate(model) + 1 + bucket(merged) * kEstimateBuckets + bucket(estimate);

@@ -18,10 +18,10 @@
 
 namespace slipstream::draft {
 
-/// Not thread-safe.
+/// Learns how far the estimates of sources can be trusted, corrects them, and merges votes. Not thread-safe.
 class Calibration {
 public:
-    /// Most sources; bounds the sets of weights.
+    /// Most sources of one Calibration: each set of weights has room for as many.
     static constexpr std::size_t kMaxSources = 16;
 
     /// One source's vote on one token.
@@ -74,7 +74,7 @@ public:
 private:
     // Log-odds of a token about which nothing is known: votes count by their distance from it.
     static constexpr float kUnknown = -6.0F;
-    // Bounds of a corrected probability.
+    // Bounds of a corrected probability, least and greatest: its log-odds stay finite.
     static constexpr float kLeastProbability = 1e-6F;
     static constexpr float kSurestWord = 0.995F;
     // Right and predicted proposals of one kind.
@@ -83,7 +83,7 @@ private:
         float expected = 0.0F;
         float ratio = 1.0F;  // hits / expected, with a prior of kTrust in both
     };
-    static constexpr std::size_t kMaxAgreeing = 4;       // votes; more count as this many
+    static constexpr std::size_t kMaxAgreeing = 4;       // votes on a token; more count as this many
     using Weights = std::array<float, kMaxSources + 1>;  // a weight for each source; last, a constant
 
     // Returns the index of the weights for these votes.
@@ -95,10 +95,12 @@ private:
     }
     // Computes bin.ratio.
     static void refresh(Bin& bin);
-    // Adds one proposal to the bin.
+    // Adds one proposal to the bin. `expected`: its estimate. `hit`: 1 if it was right, 0 if not, or its true
+    // probability.
     static void count(Bin& bin, float expected, float hit);
     static constexpr std::size_t kEstimateBuckets = 10;  // powers of two of a probability
-    static constexpr std::size_t kEstimateBins = 1 + kEstimateBuckets * kEstimateBuckets;  // all; then pairs of buckets
+    // Bins of the estimates of one model: one for all estimates, then one for each pair of buckets.
+    static constexpr std::size_t kEstimateBins = 1 + kEstimateBuckets * kEstimateBuckets;
     [[nodiscard]] static std::size_t first_estimate(std::int32_t model) {
         return static_cast<std::size_t>(model + 1) * kEstimateBins;
     }
@@ -108,9 +110,10 @@ private:
     std::vector<std::size_t> first_bin_;  // [n_sources]
     std::vector<Bin> bins_;
     std::size_t n_models_;
-    // [1 + n_models, kEstimateBins]: if only tables were asked; by the most expensive model asked
+    // Accuracy of estimates under noise, [1 + n_models, kEstimateBins]. Row 0: only tables were asked; row 1 + i: model
+    // i was the most expensive one that was asked.
     std::vector<Bin> estimates_;
-    // [1 + n_models, kMaxAgreeing]: by the most expensive model that votes, by number of votes
+    // [1 + n_models, kMaxAgreeing]: by the most expensive model that votes (row 0: tables alone), by number of votes
     std::vector<Weights> weights_;
 };
 

@@ -19,8 +19,9 @@ constexpr double kLeastModelGain = 0.02;
 
 }  // namespace
 
-// Returns what a further node costs, in expected tokens: the score of the last node, which it replaces if the budget is
-// full, or the time that the pass takes longer, at most the score of the last node of the best tree.
+// Returns what a further node costs, in expected tokens: the greater of two costs. If the budget is full, the score of
+// the last node, which it replaces; else 0. And the time by which it lengthens the pass, at most the score of the last
+// node of the best tree.
 float TreeBuilder::place_cost(const BuildRequest& request) const {
     const float full = std::ssize(taken_) >= request.budget ? at(taken_.back()).score : 0.0F;
     const std::size_t length = best_length(request);
@@ -70,7 +71,8 @@ double TreeBuilder::choose_batch(std::size_t model, const BuildRequest& request)
     return all;
 }
 
-// Asks a model about one batch. Returns false if no batch is worth its time.
+// Asks a model about one batch of nodes. Returns false, and asks nothing, if the model is not ready or no batch is
+// worth its time.
 bool TreeBuilder::ask_model(std::size_t which, const BuildRequest& request) {
     Model& model = models_[which];
     if (!model.source->ready(request.text)) return false;

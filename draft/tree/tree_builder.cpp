@@ -159,7 +159,7 @@ double TreeBuilder::gain_of(const BuildRequest& request, std::size_t n) const {
            request.curve->at(static_cast<std::int64_t>(n)) / request.seconds_per_token;
 }
 
-// Returns the number of taken nodes that make the best tree.
+// Returns the number of taken nodes, the root included, that make the best tree.
 std::size_t TreeBuilder::best_length(const BuildRequest& request) const {
     if (request.curve == nullptr) return taken_.size();
     std::size_t best = 1;

@@ -28,15 +28,16 @@
 
 namespace slipstream::draft {
 
-/// What a tree is grown for.
+/// Input of TreeBuilder::grow(): the sequence that a tree continues, the limits of the tree, and what time is worth.
 struct BuildRequest {
     std::span<const TokenId> text;     // all committed tokens, the tree's root last
     std::int64_t budget = 1;           // most nodes, node 0 included
     std::int64_t max_depth = 0;        // greatest depth of a node; node 0 has depth 0
     const PathNoise* noise = nullptr;  // not null; may be an absent noise
     const PassCurve* curve = nullptr;  // pass times of the target; null: fill the budget at any cost
-    double seconds_per_token = 0.0;    // what time is worth (control/draft_control.h); > 0 if there is a curve
-    double realised_fraction = 1.0;    // accepted / expected draft tokens of recent passes
+    /// Seconds that a token is worth (control/draft_control.h); > 0 if there is a curve.
+    double seconds_per_token = 0.0;
+    double realised_fraction = 1.0;  // accepted / expected draft tokens of recent passes
 };
 
 /// Result of the verification of a tree.
@@ -49,7 +50,7 @@ struct BuildOutcome {
 
 /// Counts of one source's proposals in all trees so far, and the seconds spent in the source.
 struct GuessCounts {
-    std::int64_t offered = 0;   // nodes that it proposed, of those whose parent was accepted
+    std::int64_t offered = 0;   // nodes that the source proposed and whose parent was accepted
     std::int64_t accepted = 0;  // number of the offered nodes that were accepted
     double seconds = 0.0;
 };
@@ -74,7 +75,7 @@ public:
     /// Returns the number of nodes of the tree grown last, node 0 included.
     [[nodiscard]] std::int64_t grown_nodes() const { return std::ssize(taken_); }
 
-    /// Returns the counts of each source.
+    /// Returns the counts of each source, by its number.
     [[nodiscard]] std::span<const GuessCounts> counts() const { return counts_; }
     [[nodiscard]] Calibration& calibration() { return votes_.calibration(); }
     [[nodiscard]] const Calibration& calibration() const { return votes_.calibration(); }
@@ -85,7 +86,7 @@ private:
     static constexpr std::size_t kMaxProposals = 128;  // most proposals of one source at one node
     // First pause between two attempts to ask a model that does not seem to pay, in trees.
     static constexpr std::int64_t kTryAgainAfter = 24;
-    static constexpr float kModelGain = 0.7F;  // assumed gain of a model before any data, so that it is tried
+    static constexpr float kModelGain = 0.7F;  // assumed Model::gain before any data, so that the model is tried
 
     // A node of the search.
     struct Node {
@@ -126,7 +127,7 @@ private:
     }
     [[nodiscard]] Node& at(SearchNode node) { return nodes_[static_cast<std::size_t>(node)]; }
     [[nodiscard]] const Node& at(SearchNode node) const { return nodes_[static_cast<std::size_t>(node)]; }
-    // A node of the search has the same index in arena_.
+    // Returns the index of `node` in arena_: a node of the search has the same index there.
     [[nodiscard]] static std::int32_t in_arena(SearchNode node) { return static_cast<std::int32_t>(node); }
     [[nodiscard]] SearchNode parent_of(SearchNode node) const { return SearchNode{arena_.parent(in_arena(node))}; }
     [[nodiscard]] std::int32_t depth_of(SearchNode node) const { return arena_.depth(in_arena(node)); }

@@ -11,7 +11,7 @@ namespace slipstream::draft {
 namespace {
 
 constexpr float kWorthNaming = 0.1F;     // least estimate at which a proposal of a model counts as its gain
-constexpr float kModelGainRate = 0.05F;  // step of the mean of a model's gain
+constexpr float kModelGainRate = 0.05F;  // weight of a new value in the recent mean of a model's gain
 
 }  // namespace
 

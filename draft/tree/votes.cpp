@@ -13,10 +13,11 @@ namespace slipstream::draft {
 namespace {
 
 constexpr float kUnnamed = 2e-3F;       // probability of a token that a model was asked about and did not propose
-constexpr float kMostCertain = 0.98F;   // upper bound of the most probable child of a node
-constexpr float kAllCertain = 0.99F;    // upper bound of all children of a node together
+constexpr float kMostCertain = 0.98F;   // upper bound of the probability of a node's most probable child
+constexpr float kAllCertain = 0.99F;    // upper bound of the probability of all children of a node together
 constexpr float kLeastCertain = 1e-5F;  // lower bound of a probability before its logarithm
-// How far probabilities are trusted if noise decides. Tuned on the bundled pair of models at temperature 0.8.
+// Exponent: how far the probabilities of tables are trusted if noise decides (1: fully, 0: not at all). Tuned on the
+// bundled pair of models at temperature 0.8.
 constexpr float kTableTrust = 0.6F;
 // Temperature of the softmax over the candidates of a model: divides their log p + gumbel, in nats. A smaller one makes
 // the best candidate more certain. 0.6 to 1 give 0.51 to 0.53 nats of surprise per node.

@@ -26,11 +26,11 @@ enum class VotedIndex : std::int32_t {};
 /// A candidate child of a node.
 struct VotedToken {
     TokenId token = 0;
-    SearchNode node = SearchNode::None;  // None until the token is taken
+    SearchNode node = SearchNode::None;  // node of the search; None until the token is taken
     float merged = 0.0F;                 // probability by its votes, without the noise
     float chance = 0.0F;                 // probability computed from `merged` and the noise, not corrected
     float estimate = 0.0F;               // probability that it is accepted if its parent is
-    std::uint32_t first_vote = 0;        // index of its votes
+    std::uint32_t first_vote = 0;        // index of its first vote, see votes_for()
     std::uint32_t n_votes = 0;
     bool by_model = false;  // the most expensive model that was asked proposed it
 };
@@ -93,7 +93,7 @@ private:
     };
     // Adds a vote on the candidate with index `slot` of the current node.
     void add_vote(std::size_t slot, std::uint16_t source, std::uint16_t bin, float probability);
-    // Returns the votes from which `merged` is computed.
+    // Returns the votes on `token` from which its `merged` is computed.
     [[nodiscard]] std::span<const Calibration::Input> that_count(const VotedToken& token) const;
     static void chance_by_tables(VotedToken& token, std::int64_t position, const PathNoise& noise);
     static void chances_by_model(std::span<VotedToken> tokens, std::int64_t position, const PathNoise& noise);

@@ -36,9 +36,10 @@ struct ModelPlanRequest {
     double link_bytes_per_second = 0.0;
     /// Bandwidth of host memory that this device may use; 0: no limit.
     double memory_bytes_per_second = 0.0;
-    /// As ResidencyRequest has it.
+    /// Bytes of host memory that are read or written per byte that is copied to the ring: more than 1 on a CPU device,
+    /// whose ring is in host memory.
     double host_bytes_per_copied_byte = 1.0;
-    double fixed_seconds = 0.0;  // time of a pass outside the schedule: drafting that nothing hides
+    double fixed_seconds = 0.0;  // seconds of a pass outside the schedule: drafting that overlaps with nothing
     /// Tokens of the pass that residency is planned for; nothing: chosen (ModelPlan::pass_tokens()).
     std::optional<std::int64_t> pass_tokens;
 };

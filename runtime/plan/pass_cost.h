@@ -34,7 +34,7 @@ public:
     [[nodiscard]] double seconds(double vectors) const;
     /// Returns this cost with all seconds multiplied by `factor`.
     [[nodiscard]] ByteCost scaled(double factor) const;
-    /// The points of the constructor.
+    /// Returns the points that were given to the constructor, or those of roofline() or scaled(); empty: a cost of 0.
     [[nodiscard]] const std::vector<Point>& points() const { return points_; }
 
 private:
@@ -43,8 +43,8 @@ private:
 
 /// Rates of one device.
 struct PassRates {
-    std::array<ByteCost, kDTypeCount> weights;  // [DType of the matrix]
-    ByteCost kv;                                // cost of the type of the KV cache
+    std::array<ByteCost, kDTypeCount> weights;  // [DType of the matrix]: cost of a byte of weights
+    ByteCost kv;                                // cost of a byte of the KV cache, in its type
     double layer_seconds = 0.0;                 // per layer, for any pass: launches, reductions between devices
     double layer_token_seconds = 0.0;           // per layer and token: norms, activations, reductions
     double pass_seconds = 0.0;                  // per pass outside the layers: embedding, sampling

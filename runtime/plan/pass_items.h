@@ -66,12 +66,12 @@ struct PassLoad {
 [[nodiscard]] std::vector<PlanItem> plan_schedule(std::span<const PassItem> pass_items, const PassRates& rates,
                                                   const PassLoad& load);
 
-/// Returns the bytes that the ring must hold at once: two items, and the weights of the largest layer, so that all
-/// prefill chunks of a prompt can go through a layer while it is on the device. `n_layers`: hold so many such layers,
-/// for a device that waits for others between its layers.
+/// Returns the bytes that the ring must hold at once: at least two items, and at least the weights of the largest
+/// layer, so that all prefill chunks of a prompt can go through a layer while it is on the device. `n_layers`: holds
+/// the weights of so many such layers, for a device that waits for others between its layers.
 [[nodiscard]] std::size_t least_ring_bytes(std::span<const PassItem> pass_items, std::int64_t n_layers = 1);
 
-/// Items are not cut smaller than this to fit a small budget.
+/// Least size of a weight item in bytes: items are not cut smaller to fit a small budget.
 inline constexpr std::size_t kMinItemBytes = std::size_t{1} << 20;
 
 /// Returns the most bytes of a weight item for a device with this budget: 64 MiB, or a sixteenth of the budget (four

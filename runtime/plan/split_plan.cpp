@@ -218,7 +218,7 @@ private:
     const SplitPlanRequest& request_;
     std::vector<std::int64_t> best_;
     SplitCost cost_;
-    double least_seconds_;  // of all splits tried
+    double least_seconds_;  // shortest pass of all splits tried
 };
 
 }  // namespace

@@ -37,8 +37,9 @@ public:
 
     /// Returns the plan of each device.
     [[nodiscard]] const std::vector<ModelPlan>& ranks() const { return ranks_; }
-    /// These are ModelPlan's functions for all devices together.
+    /// Returns the tokens of the pass that residency is planned for, on all devices: see ModelPlan::pass_tokens().
     [[nodiscard]] std::int64_t pass_tokens() const { return pass_tokens_; }
+    /// Predicts a pass of `n_tokens` tokens on all devices, after `text_tokens` committed ones or at full context.
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens, std::int64_t text_tokens) const;
     [[nodiscard]] SimulatedPass pass(std::int64_t n_tokens) const { return pass(n_tokens, context_tokens_); }
     /// Returns sums over all devices; per-item members are empty. Seconds, link fraction and regime are those of the
@@ -52,7 +53,7 @@ public:
 
 private:
     void place(const SplitPlanRequest& request);
-    // Sets order_.
+    // Sets order_, the ranks in computing order.
     void order_items(const SplitPlanRequest& request);
     [[nodiscard]] SimulatedPass slowest_rank(std::int64_t n_tokens, std::int64_t text_tokens) const;
     void sum_up();

@@ -43,7 +43,8 @@ bool DevicePasses::run_prompt(std::span<KvCache* const> caches, std::int64_t beg
     return !pass.logits[0].empty();
 }
 
-// A model that streams nothing has no arena and one buffer of hidden states. The steps of several devices need no more.
+// Runs a prompt of a model that streams nothing, which has no arena and one buffer of hidden states: the steps that
+// PipelinedPrefill makes for several devices need no more.
 bool DevicePasses::run_resident_prompt(std::span<KvCache* const> caches, std::int64_t begin, const RankPass& pass) {
     Rank rank{.forward = forward_, .layers = std::vector<std::int64_t>(forward_->n_layers())};
     std::iota(rank.layers.begin(), rank.layers.end(), 0);

@@ -16,10 +16,12 @@ public:
     explicit DevicePasses(Forward& forward) : forward_(&forward) {}
 
     [[nodiscard]] bool run(std::span<PassKv* const> kvs, const RankPass& pass) override;
-    /// Host memory for the prompt comes from the arena of the forward's PassStream.
+    /// Returns whether positions [begin, end) can be computed layer by layer. Host memory for them comes from the arena
+    /// of the forward's PassStream.
     [[nodiscard]] bool takes_prompt(std::span<KvCache* const> caches, std::int64_t begin,
                                     std::int64_t end) const override;
-    /// If nothing streams, the host memory for a saved prompt is taken from the system.
+    /// Returns whether run_prompt() can go on with a saved prompt. If nothing streams, the host memory for it is taken
+    /// from the system.
     [[nodiscard]] bool takes_saved_prompt(std::span<KvCache* const> caches, std::int64_t begin,
                                           std::int64_t end) const override;
     [[nodiscard]] bool run_prompt(std::span<KvCache* const> caches, std::int64_t begin, const RankPass& pass) override;

@@ -12,7 +12,7 @@ namespace slipstream {
 
 class HiddenStateTransfer {
 public:
-    /// For transfers between any two of `devices`, which must outlive this object, of up to `bytes` bytes each.
+    /// Prepares transfers between any two of `devices`, which must outlive this object, of up to `bytes` bytes each.
     HiddenStateTransfer(std::span<Device* const> devices, std::size_t bytes);
 
     /// Copies `rows` [n, cols] of `from` to `out` of the same shape, for work enqueued on `to` from now on. Blocks the

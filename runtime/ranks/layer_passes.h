@@ -21,7 +21,8 @@ public:
     /// See make_rank_passes(). Each layer must be on exactly one of `ranks` (CHECKed), and their limits must be equal.
     LayerPasses(std::vector<Rank> ranks, PinnedArena* arena);
 
-    /// If the devices do not share host memory, it waits for each device before the next one begins.
+    /// Runs the layers one device after the other. If the devices do not share host memory, waits for each device
+    /// before the next one begins.
     [[nodiscard]] bool run(std::span<PassKv* const> kvs, const RankPass& pass) override;
     [[nodiscard]] bool takes_prompt(std::span<KvCache* const> caches, std::int64_t begin,
                                     std::int64_t end) const override;

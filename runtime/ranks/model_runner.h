@@ -24,7 +24,7 @@
 
 namespace slipstream {
 
-/// A KV view, over which the target itself drafts (self-speculation).
+/// Sizes of a KV view, over which the target itself drafts (self-speculation).
 struct ViewNeeds {
     ViewOptions options;
     std::int64_t max_nodes = 1;  // most nodes of a draft tree
@@ -46,7 +46,7 @@ struct RunnerShard {
     const Model* model = nullptr;        // loaded; must outlive the runner
     std::vector<std::int64_t> layers{};  // as in Rank: layers of the whole model; empty: all
     std::int64_t first_vocab = 0;
-    KvPlacement kv{};            // of the KV cache of each sequence
+    KvPlacement kv{};            // placement of the KV cache of each sequence
     std::size_t ring_bytes = 0;  // of the transfer ring, if weights or KV stream
 };
 
@@ -66,10 +66,10 @@ public:
     /// Returns the target of sequence `i` for the self-check: it computes again, over the same caches, what target(i)
     /// computed. Requires RunnerNeeds::check_tokens > 0 (CHECKed).
     [[nodiscard]] RankTarget& check_target(std::size_t i = 0);
-    /// Returns the passes over the views of the sequence; null if needs.view is empty.
+    /// Returns the passes over the KV views of sequence `i`; null if RunnerNeeds::view is empty.
     [[nodiscard]] ViewPasses* view(std::size_t i = 0) { return sequences_[i]->view_passes.get(); }
-    /// Whether the views follow the passes of target(i), which makes these slower. In both cases the views become
-    /// invalid.
+    /// Sets whether the KV views of sequence `i` follow the passes of target(i), which makes these slower. In both
+    /// cases the views become invalid.
     void use_view(bool use, std::size_t i = 0);
 
     [[nodiscard]] std::size_t n_ranks() const { return ranks_.size(); }
@@ -83,7 +83,7 @@ public:
     /// Times the stages of the passes on each rank from now on, with a trace (which must outlive the runner) or without
     /// (null). Must not be called during a pass.
     void profile(StageEnd end, TraceFile* trace);
-    /// Requires profile() (CHECKed).
+    /// Returns the stage times of the passes on `rank`. Requires that profile() was called (CHECKed).
     [[nodiscard]] PassProfile& stages(std::size_t rank = 0);
 
     [[nodiscard]] bool streams() const;

@@ -15,15 +15,15 @@ namespace slipstream {
 
 /// Returns the name of a part in messages: "layer" or "kv head".
 [[nodiscard]] std::string_view part_name(SplitKind kind);
-/// Returns the number of parts of the model.
+/// Returns the number of parts, layers or kv heads, of the model.
 [[nodiscard]] std::int64_t n_parts(SplitKind kind, const ModelConfig& config);
 /// Returns how many consecutive parts must stay on one rank: kv heads that share quantisation blocks
 /// (heads_together()), 1 for layers.
 [[nodiscard]] std::int64_t parts_together(SplitKind kind, const ModelConfig& config, const ModelWeights& weights);
-/// Returns how many parts each rank gets, in proportion to its share (> 0 each).
+/// Returns how many parts (layers or kv heads) each rank gets, in proportion to its share (> 0 each).
 [[nodiscard]] std::vector<std::int64_t> parts_by_share(SplitKind kind, const ModelConfig& config,
                                                        const ModelWeights& weights, std::span<const double> shares);
-/// Returns how many parts each rank gets if all shares are equal.
+/// Returns how many parts (layers or kv heads) each rank gets if all shares are equal.
 [[nodiscard]] std::vector<std::int64_t> even_parts(SplitKind kind, const ModelConfig& config,
                                                    const ModelWeights& weights, std::size_t n_ranks);
 /// Returns the shard of each rank if the ranks have `parts` [ranks] parts.

@@ -52,7 +52,7 @@ PipelinedPrefill::PipelinedPrefill(std::span<const Rank> ranks, const std::vecto
     if (n_done_ > 0) restore();
 }
 
-// Hidden rows may still be in transfer to or from host memory.
+// Waits for the streams of all ranks: hidden rows may still be in transfer to or from host memory.
 PipelinedPrefill::~PipelinedPrefill() {
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
         try {
@@ -118,7 +118,8 @@ void PipelinedPrefill::run_lane(const Lane& lane, const PassControl& control, bo
     }
 }
 
-// What only the caller's thread does between steps: reports progress, stops a cancelled prompt, saves it if it is due.
+// Reports progress, stops a cancelled prompt, and saves a prompt that is due to be saved. Call only on the caller's
+// thread, between steps.
 void PipelinedPrefill::report(const PassControl& control) {
     if (!control.report_progress(n_done(), n_steps())) stop(nullptr);
     if (checkpoints_ != nullptr && n_done() > begun_.n_steps() && checkpoints_->is_due()) pause_and_save();
@@ -149,7 +150,7 @@ std::optional<std::uint64_t> PipelinedPrefill::await_rows(std::int64_t layer, st
     return rows_[prefill_chunk].use;
 }
 
-// On the caller's thread, after its own lane: waits for the steps of the other lanes.
+// Waits for the steps of the other lanes. Call on the caller's thread, after its own lane.
 void PipelinedPrefill::await_lanes(const PassControl& control) {
     try {
         std::unique_lock lock(mutex_);
@@ -233,7 +234,7 @@ void PipelinedPrefill::pause_and_save() {
     changed_.notify_all();
 }
 
-// No step runs on any thread.
+// Saves the prompt. No step may run on any thread.
 void PipelinedPrefill::save() {
     for (std::size_t i = 0; i < ranks_.size(); ++i)
         on_rank(*ranks_[i].forward, ranks_[i].layers.front(), [&] { exec(i).stream.synchronize(); });

@@ -29,7 +29,7 @@ namespace slipstream {
 
 class PipelinedPrefill {
 public:
-    /// Whether prompt positions [begin, end) can pass through `ranks` in this way: they end at the end of a prefill
+    /// Whether prompt positions [begin, end) can pass through `ranks` layer by layer: they end at the end of a prefill
     /// chunk, every ring can hold what it needs at one time, and `arena` has room for the hidden rows.
     [[nodiscard]] static bool fits(std::span<const Rank> ranks, std::span<KvCache* const> caches,
                                    const PinnedArena& arena, std::int64_t begin, std::int64_t end);
@@ -48,8 +48,8 @@ public:
     /// caller's thread; while save() runs, no device computes. Throws the first RankFailed of any thread, or
     /// OutOfBudget if the system starts no more threads, after all threads have ended.
     [[nodiscard]] bool run(const PassControl& control);
-    /// [ranks]. After run(), the residual streams hold the tokens that follow the prompt; only the owner of the last
-    /// layer has their final rows.
+    /// Returns the steps of each rank, [ranks]. After run(), their residual streams hold the tokens that follow the
+    /// prompt; only the owner of the last layer has their final rows.
     [[nodiscard]] std::vector<std::optional<Forward::PromptSteps>>& steps() { return steps_; }
 
 private:
@@ -89,7 +89,7 @@ private:
     PromptState begun_;                     // where it begins
     std::int64_t n_prefill_chunks_ = 0;
     std::optional<HiddenStates> states_;
-    std::vector<std::unique_ptr<Event>> sent_;                // [ranks]: the hidden rows are in states_
+    std::vector<std::unique_ptr<Event>> sent_;  // [ranks]: recorded when a rank's hidden rows are copied to states_
     std::vector<std::optional<Forward::PromptSteps>> steps_;  // [ranks]
 
     mutable std::mutex mutex_;  // guards the following members

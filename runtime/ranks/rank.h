@@ -27,7 +27,7 @@ public:
 /// has a part of every matrix, and `collective` adds up the partial sums.
 struct Rank {
     Forward* forward = nullptr;          // runs the model of the shard
-    std::vector<std::int64_t> layers{};  // of the whole model, ascending; empty: all layers
+    std::vector<std::int64_t> layers{};  // layers of the whole model that this rank has, ascending; empty: all
     std::int64_t first_vocab = 0;        // first row of the LM head; the number of rows is the shard's vocab
     Collective* collective = nullptr;    // sums over all ranks, as this rank calls them; null: no matrix is split
 };
@@ -55,7 +55,8 @@ void on_rank(const Forward& forward, std::int64_t layer, const Call& call) {
     }
 }
 
-/// Like on_rank() for the forward of ranks[rank]. If there is one rank only, the device is not named (at_layer()).
+/// Calls `call`. Rethrows an error as RankFailed, which names the device of ranks[rank] and `layer`. If there is only
+/// one rank, the error names `layer` but no device (at_layer()).
 template <typename Call>
 void on_rank(std::span<const Rank> ranks, std::size_t rank, std::int64_t layer, const Call& call) {
     if (ranks.size() == 1) {

@@ -13,12 +13,13 @@ namespace slipstream {
 
 class RankLogits {
 public:
-    /// For up to `max_rows` rows of all columns that the models of `ranks` compute. The columns of the ranks must
-    /// follow one another in the order of `ranks` (CHECKed).
+    /// Makes room for up to `max_rows` rows of all columns that the models of `ranks` compute. The columns of the ranks
+    /// must follow one another in the order of `ranks` (CHECKed).
     RankLogits(std::span<const Rank> ranks, std::int64_t max_rows);
 
     [[nodiscard]] std::int64_t vocab() const { return vocab_; }
-    /// [ranks]: the columns of each rank, set by a pass. Of several ranks, a pass must leave whole rows in host memory.
+    /// Returns the columns of each rank, [ranks], which a pass sets. With several ranks, the pass must leave whole rows
+    /// in host memory.
     [[nodiscard]] std::span<LogitRows> parts() { return parts_; }
     /// Returns the first `n_rows` rows, valid until the next call. The streams of the ranks must be synchronized. The
     /// rows of a single rank are returned without a copy.

@@ -56,7 +56,7 @@ void RankTarget::check_between_passes() const {
           in_pass_ ? "in a pass" : "before an announced prompt");
 }
 
-// All ranks or none: a commit can only lack host memory, which is awaited for all ranks first.
+// Commits on all ranks or on none: a commit can only lack host memory, which is awaited for all ranks first.
 void RankTarget::commit(std::span<const NodeId> path) {
     check_between_passes();
     for (KvCache* cache : caches_) cache->await_room(std::ssize(path));
@@ -104,7 +104,8 @@ void RankTarget::truncate(std::int64_t n_tokens) {
     for (ViewBuilder* view : views_) view->truncate(n_tokens);
 }
 
-// The sum changes whenever the number of a rank does, since numbers only grow.
+// Returns the sum of the ranks' versions; 0 if one of them is 0. It changes whenever a rank's version does, since
+// versions only grow.
 std::uint64_t RankTarget::chunk_version(std::int64_t chunk) const {
     std::uint64_t sum = 0;
     for (const KvCache* cache : caches_) {
@@ -121,7 +122,7 @@ void RankTarget::recommit(std::int64_t n_tokens) {
 }
 
 // Restores a common state after an error: all ranks keep the first n_tokens positions, or as many of them as are intact
-// on all. A truncation that fails loses the chunk in which the positions then end.
+// on all. A truncation that fails loses the KV chunk in which the positions then end.
 void RankTarget::roll_back_to(std::int64_t n_tokens) noexcept {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
         n_tokens = std::min(n_tokens, caches_[rank]->keep_intact_prefix(exec(rank)));
@@ -193,8 +194,9 @@ void RankTarget::build_views_with(std::vector<ViewBuilder*> builders) {
     hooks_.assign(views_.size(), nullptr);
 }
 
-// A pass without logits is a prefill chunk: more follows before anything is drafted, so views do not follow it. Whether
-// views are built from whole layers is decided for all ranks alike, as one device that holds all of the KV would.
+// Returns the hooks of a pass, [ranks]; empty if views do not follow it. A pass without logits is a prefill chunk: more
+// follows before anything is drafted, so views do not follow it. Whether views are built from whole layers is decided
+// for all ranks alike, as one device that holds all of the KV would.
 std::span<PassHooks* const> RankTarget::begin_views(const TargetPass& pass) {
     if (views_.empty() || pass.logit_tokens.empty()) return {};
     if (pass.checkpoints != nullptr && pass.checkpoints->saved) return {};  // earlier layers are not computed again
@@ -232,7 +234,7 @@ void RankTarget::even_views() {
     for (ViewBuilder* view : views_) scored_alike ? view->view().invalidate() : view->restart();
 }
 
-// A row of the whole model is the keys of all kv heads, then their values; each owner has some of the heads.
+// Writes a row of the whole model: the keys of all kv heads, then their values; each owner has some of the heads.
 void RankTarget::read_rows(NodeId node, std::byte* out) {
     const bool is_split = owners_.front().size() > 1;
     for (std::size_t at = 0; at < owners_.front().size(); ++at) {
@@ -269,7 +271,8 @@ std::int64_t RankTarget::first_restored_chunk(std::int64_t layer, std::int64_t n
     return caches_[owner.rank]->first_restored_chunk(owner.layer, n_tokens);
 }
 
-// A chunk of the whole model is the chunks of its owners, one after the other: heads are its outermost dimension.
+// Writes a KV chunk of the whole model: the chunks of its owners, one after the other, since heads are its outermost
+// dimension.
 void RankTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) {
     failed_ = true;  // until it is read
     for (const LayerOwner& owner : owners_[layer]) {

@@ -52,7 +52,7 @@ public:
     [[nodiscard]] bool takes_prompt(std::int64_t end) const override;
     [[nodiscard]] bool takes_saved_prompt(std::int64_t end) const override;
     void extend(std::int64_t end) override;
-    /// With several ranks, errors of a pass are thrown as RankFailed.
+    /// Begins a pass. With several ranks, errors of a pass are thrown as RankFailed.
     void begin(const TargetPass& pass) override;
     [[nodiscard]] LogitRows finish() override;
 
@@ -80,7 +80,7 @@ private:
     std::vector<KvCache*> caches_;                 // [ranks]
     std::vector<PassKv*> kvs_;                     // [ranks], caches_ as PassKv
     std::vector<std::vector<LayerOwner>> owners_;  // [layers of the whole model][owners]
-    std::vector<KvLayout> kv_;                     // [layers of the whole model]
+    std::vector<KvLayout> kv_;                     // [layers of the whole model]: layout of all kv heads of a layer
     std::unique_ptr<RankPasses> passes_;
     RankLogits logits_;
     std::vector<ViewBuilder*> views_;  // [ranks], or none

@@ -60,12 +60,13 @@ void TensorPasses::run_rank(std::size_t rank, std::span<PassKv* const> kvs, cons
     });
 }
 
-// Destroying incomplete steps drops the rest of their transfer schedule.
+// Destroys the steps of all ranks. If they are incomplete, this drops the rest of their transfer schedule.
 void TensorPasses::drop() {
     for (auto& each : steps_) each.reset();
 }
 
-// After a pass that threw, when all threads have returned: waits until no work of it is running, and restarts the sums.
+// Call after a pass that threw, when all threads have returned: waits until no work of the pass is running, and
+// restarts the sums.
 void TensorPasses::reset_after_failure() {
     drop();
     for (const Rank& rank : ranks_) {

@@ -16,9 +16,8 @@
 namespace slipstream {
 
 /// Returns how many kv heads each rank gets, in proportion to its share (> 0 each); the sum is the model's. Throws
-/// Unsupported with the reason if the model cannot be cut so: layers with different numbers of
-/// feed-forward columns, more devices than kv heads, heads that share quantisation blocks, a share of less than one
-/// head or group.
+/// Unsupported with the reason if the model cannot be cut so: layers with different numbers of feed-forward columns,
+/// more devices than kv heads, heads that share quantisation blocks, a share of less than one head or group.
 [[nodiscard]] std::vector<std::int64_t> heads_by_share(const ModelConfig& config, const ModelWeights& weights,
                                                        std::span<const double> shares);
 

@@ -19,7 +19,8 @@
 
 namespace slipstream {
 
-/// Most tokens of one pass: more rows of logits over a large vocabulary would take more memory than a view.
+/// Most tokens of one pass over KV views: more rows of logits over a large vocabulary would take more memory than a
+/// view.
 inline constexpr std::int64_t kMostViewRows = 16;
 
 class ViewPasses {
@@ -28,20 +29,21 @@ public:
     /// equally many nodes (both CHECKed). What they point to must outlive this object. Allocates activations on every
     /// device, device_bytes() of its shard. Throws OutOfBudget.
     ViewPasses(std::vector<Rank> ranks, std::vector<KvView*> views);
-    /// Passes on one device.
+    /// Makes passes on one device. `forward` and `view` must outlive this object.
     ViewPasses(Forward& forward, KvView& view) : ViewPasses({Rank{.forward = &forward}}, {&view}) {}
     /// Returns what the constructor takes from a device's memory budget, without the workspace of kernels. `config` is
     /// that of the device's shard.
     [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, std::int64_t max_nodes);
 
     [[nodiscard]] std::int64_t vocab() const { return logits_->vocab(); }
-    /// Most nodes at the same time, over any number of passes.
+    /// Returns the most nodes at the same time, over any number of passes.
     [[nodiscard]] std::int64_t max_nodes() const { return views_.front()->nodes().max_nodes(); }
     /// Returns the number of text positions that the views of all ranks represent; 0: they are invalid.
     [[nodiscard]] std::int64_t n_text() const;
-    /// Returns how many positions a view keeps.
+    /// Returns how many positions each view keeps, in as many committed slots.
     [[nodiscard]] std::int64_t n_slots() const { return views_.front()->n_slots(); }
-    /// Adds a node like Target::add_node().
+    /// Adds a node for the next pass after `parent`, a node or the committed tip, to the views of all ranks. Returns
+    /// it.
     NodeId add_node(NodeId parent);
     /// Drops all nodes. Later passes see what was added to the views before this call.
     void forget();

@@ -9,7 +9,8 @@ namespace slipstream {
 
 namespace {
 
-// Nodes have slots too, although their rows are in scratch.
+// Returns the slots of a view together with those of its nodes: nodes have slots too, although their rows are in
+// scratch.
 std::int64_t all_slots(const ViewRoom& room) {
     return room.n_slots + room.max_nodes;
 }

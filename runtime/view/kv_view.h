@@ -23,8 +23,8 @@ namespace slipstream {
 
 /// Sizes of a view, in tokens.
 struct ViewRoom {
-    std::int64_t n_slots = 0;    // most committed slots
-    std::int64_t max_nodes = 1;  // most nodes after them
+    std::int64_t n_slots = 0;    // most committed slots, one for each kept token
+    std::int64_t max_nodes = 1;  // most nodes after the committed slots
 };
 
 /// The KV view of one cache on one device. All its functions are called by one thread.
@@ -78,7 +78,7 @@ private:
     // Recorded on the writing stream after each write; await() waits for it.
     std::unique_ptr<Event> written_;
     std::int64_t n_text_ = 0;
-    std::int64_t recent_begin_ = 0;  // first position from which on the view has all positions
+    std::int64_t recent_begin_ = 0;  // first position of the sequence from which on the view has every position
 };
 
 }  // namespace slipstream

@@ -12,10 +12,10 @@ namespace slipstream {
 
 namespace {
 
-// Fewest committed tokens between two scorings, since a query reads all keys; also the distance of a prompt's queries
-// that score.
+// Fewest committed tokens between two scorings of the slot groups, since a query reads all keys; also the distance of a
+// prompt's queries that score.
 constexpr std::int64_t kScoreTokens = 8;
-// Most queries of a prompt that score.
+// Most queries of a prompt that score slot groups.
 constexpr std::int64_t kPromptRows = 8;
 // Fraction of a group's mass that counts for the next group: copied text continues there, and a name that the border of
 // a group cuts is needed as a whole (SnapKV pools over neighbours, section 4.2).
@@ -222,7 +222,7 @@ void ViewBuilder::choose(std::int64_t layer) {
     std::ranges::sort(moves, {}, [](const GroupMove& move) { return std::pair(move.from, move.head); });
 }
 
-// Copies the groups of moves_[layer] that are in the segment.
+// Copies the groups of moves_[layer] that are in the segment to the view.
 void ViewBuilder::gather(ExecRef exec, std::int64_t layer, const KvSegment& segment) {
     const auto& moves = moves_[layer];
     const auto from = [](const GroupMove& move) { return std::int64_t{move.from}; };
@@ -267,7 +267,7 @@ std::int64_t ViewBuilder::shortest_cut() const {
     return shortest;
 }
 
-// Makes the view valid for the sequence.
+// Makes the view valid for the sequence before the running pass, once its groups are copied, and counts a build.
 void ViewBuilder::fill(ExecRef exec) {
     const std::int64_t n_groups = groups_of(n_pass_);
     const std::int64_t n_kept = std::min(n_groups, groups_of(options_.budget_tokens));

@@ -58,9 +58,10 @@ struct ViewOptions {
     /// depend on placement (distribution-exact sampling, E3).
     bool in_steps = false;
     std::int64_t growth_tokens = 64;  // room after the budget for rows that the sequence gains
-    /// Queries of a chain that score: the root's and others at even distances after it. More than one counts only if a
-    /// whole layer is on the device, else the root's alone. For bench --views, whose chains are the sequence itself: as
-    /// many as a generation that commits fewer tokens per pass would have, or all, for this very pass (oracle).
+    /// Number of queries of a pass that score: the root's and others at even distances after it in the chain. More than
+    /// one counts only if a whole layer is on the device, else the root's alone. Above 1 only for bench --views, whose
+    /// passes are chains of the sequence itself: as many as a generation that commits fewer tokens per pass would have,
+    /// or all, for this very pass (oracle).
     std::int64_t score_rows = 1;
 
     /// Returns the slots that a view needs (ViewRoom::n_slots).
@@ -120,7 +121,8 @@ private:
     [[nodiscard]] bool scores(std::int64_t layer) const {
         return options_.kind != ViewKind::Window && config_->window(layer) == 0;
     }
-    [[nodiscard]] GroupBudget budget_of(std::int64_t layer) const;  // for the sequence of the pass
+    // Groups to keep of the sequence before the running pass.
+    [[nodiscard]] GroupBudget budget_of(std::int64_t layer) const;
     void score(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q, std::int64_t row);
     void score_further(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q);
     void fetch_scores(ExecRef exec, std::int64_t first_layer, std::int64_t n_layers);
@@ -137,14 +139,16 @@ private:
     const ModelConfig* config_;
     ViewOptions options_;
     std::int64_t max_groups_;
-    Buffer device_scores_;       // [query heads of all layers][max_groups]
-    std::vector<float> scores_;  // a copy in host memory, if the host does not share the device's memory
+    Buffer device_scores_;  // [query heads of all layers][max_groups]
+    // Copy of device_scores_ in host memory; empty if the host shares the device's memory.
+    std::vector<float> scores_;
     std::vector<std::int64_t> first_q_head_{0};   // [n_layers + 1]: query heads of all earlier layers
     std::vector<std::int64_t> first_kv_head_{0};  // [n_layers + 1]: kv heads of all earlier layers
-    std::vector<float> pooled_;                  // [kv heads of all layers][max_groups]: sums over all passes, decaying
-    std::vector<std::int32_t> order_;            // scratch of choose_groups()
-    std::vector<std::int32_t> kept_;             // [groups of a view]
-    std::vector<std::vector<GroupMove>> moves_;  // [n_layers], sorted by the group that is read
+    std::vector<float> pooled_;        // [kv heads of all layers][max_groups]: sums over all passes, decaying
+    std::vector<std::int32_t> order_;  // scratch of choose_groups()
+    std::vector<std::int32_t> kept_;   // [groups of a view]: scratch of choose()
+    // [n_layers]: groups to copy to the view, sorted by the group that is read.
+    std::vector<std::vector<GroupMove>> moves_;
 
     Work work_;                    // what the running pass does for the view
     std::int64_t root_ = 0;        // index of the root among the pass's tokens

@@ -9,12 +9,12 @@
 
 namespace slipstream {
 
-/// Numbers of groups of a sequence and of a view.
+/// Numbers of slot groups of a sequence and of a KV view.
 struct GroupBudget {
     std::int64_t n_groups = 0;  // groups of the sequence
     std::int64_t n_kept = 0;    // groups that are kept in all; at most n_groups
-    std::int64_t n_first = 0;   // sinks: kept if the last groups leave room for them
-    std::int64_t n_last = 0;    // always kept, up to n_kept
+    std::int64_t n_first = 0;   // first groups (sinks): kept if the last groups leave room for them
+    std::int64_t n_last = 0;    // last groups: always kept, up to n_kept
     float of_next = 0.0F;  // fraction of a group's score that counts for the next group, if that one's own is lower
 };
 

@@ -22,14 +22,14 @@ struct ByteRange {
     std::size_t begin = 0;
     std::size_t n_bytes = 0;
 };
-/// Bytes with the same meaning: "head of tokens".
+/// Ranges of a file whose bytes have the same meaning, such as "head of tokens".
 struct ByteClass {
     std::string name;
     std::vector<ByteRange> places;
 };
 
 struct DamagedFile {
-    std::string name;  // "head of tokens, zeroed, 7"
+    std::string name;  // such as "head of tokens, zeroed, 7"
     DamageKind kind = DamageKind::Flipped;
     ByteRange where{};  // changed bytes of the undamaged file; Cut: all from begin on; Doubled: the doubled bytes
     std::vector<std::byte> bytes;
@@ -69,8 +69,8 @@ inline DamagedFile damage(std::span<const std::byte> bytes, ByteRange place, Dam
     return made;
 }
 
-/// Calls `check` with every `stride`-th file of the matrix, which has `n_each` files for each class and kind. Returns
-/// the number of calls.
+/// Calls `check` with every `stride`-th damaged file of the full matrix, which has `n_each` files for each class of
+/// bytes and each kind of damage. Returns the number of calls.
 template <typename Check>
 std::size_t for_each_damage(std::span<const std::byte> bytes, const std::vector<ByteClass>& classes, std::size_t n_each,
                             std::size_t stride, const Check& check) {

@@ -110,7 +110,8 @@ void FakeTarget::cut(std::int64_t n_tokens) {
     if (n_tokens == 0) kv_->first_kept = 0;
 }
 
-// Call when rows of positions up to `n_tokens` are written.
+// Call when rows of positions below `n_tokens` are written: a ring then no longer has the KV chunks that they
+// overwrite.
 void FakeTarget::overwrite_to(std::int64_t n_tokens) {
     if (!is_ring()) return;
     const std::int64_t n_kept = kept_chunks(kv_->options.window, ceil_div(kv_->options.context_tokens, kChunkTokens));

@@ -22,9 +22,11 @@ struct FakeOptions {
     std::int64_t max_nodes = 2048;
     std::int64_t vocab = 97;
     bool has_prompt_kernels = false;
-    bool takes_prompts = false;                                       // prompts that go along with a pass
-    std::int64_t max_cut = std::numeric_limits<std::int64_t>::max();  // a deeper cut keeps nothing
-    std::int64_t window = 0;  // of the last layer, which then keeps a ring of KV chunks (kv_ring.h); 0: none
+    bool takes_prompts = false;  // whether a pass may compute a prompt besides its nodes
+    /// Most positions that a cut removes; a deeper cut keeps no position.
+    std::int64_t max_cut = std::numeric_limits<std::int64_t>::max();
+    /// Sliding window of the last layer, in positions; the layer then keeps a ring of KV chunks (kv_ring.h). 0: none.
+    std::int64_t window = 0;
 };
 
 /// Committed positions and nodes. Several targets may use the same FakeKv, in turn.
@@ -37,13 +39,14 @@ struct FakeKv {
     FakeOptions options{};
     std::vector<std::uint32_t> committed{};  // state of each position
     std::vector<std::uint32_t> rows{};       // states of positions as they were written last, also of those cut off
-    std::vector<std::uint64_t> versions{};   // [chunks], see Target::chunk_version()
+    std::vector<std::uint64_t> versions{};   // [KV chunks]: version of each, see Target::chunk_version()
     std::vector<Node> nodes{};
     std::int64_t n_extended = -1;           // committed positions before extend(); -1: no prompt is announced
-    std::int64_t first_kept = 0;            // chunk of the last layer, see Target::first_kept_chunk()
+    std::int64_t first_kept = 0;            // first KV chunk that the last layer keeps, see Target::first_kept_chunk()
     std::int64_t chunks_until_failure = 0;  // this many calls from now, read_chunk() throws IoError; 0: never
 
-    /// Notes that the committed positions from `first` on have been written.
+    /// Copies the states of the committed positions from `first` on to `rows`, and raises the versions of their KV
+    /// chunks.
     void write_rows(std::int64_t first);
     [[nodiscard]] std::uint32_t next(std::uint32_t above, std::int64_t position, TokenId token, Phase phase) const;
     /// Returns the state of each position of `text`, if its first `n_prompt` tokens are a prompt and the others were
@@ -80,10 +83,10 @@ public:
     void restore(std::int64_t first, std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) override;
 
-    /// Called in begin() and in finish(); either may throw.
+    /// on_begin is called in begin(), on_finish in finish(). Either may be empty, and may throw.
     std::function<void(const TargetPass&)> on_begin;
     std::function<void()> on_finish;
-    /// Makes logits wrong: those of the token with this index, in passes of more than one token.
+    /// Index of a token whose logits are made wrong in passes of more than one token; -1: none.
     std::int64_t wrong_token = -1;
     std::int64_t n_passes = 0;
 

@@ -15,7 +15,7 @@ struct GgufBytes {
     std::string content;
 };
 
-/// Returns a scalar; T determines the type (bool, the eight integers, float, double).
+/// Returns the bytes of a scalar value; T determines its GGUF type (bool, the eight integers, float, double).
 template <typename T>
 [[nodiscard]] GgufBytes gguf_scalar(T value);
 [[nodiscard]] GgufBytes gguf_string(std::string_view text);
@@ -40,7 +40,8 @@ public:
 
     std::uint32_t version = 3;
     std::size_t alignment = 32;  // of tensor data, in bytes; the key general.alignment is not written
-    /// Forged fields: offsets of tensors, and the counts in the header (0: the true ones).
+    /// Forged fields of the header: offsets of tensors by name, and the counts of tensors and entries (0: the true
+    /// ones).
     std::map<std::string, std::uint64_t> forged_offsets;
     std::uint64_t forged_tensor_count = 0;
     std::uint64_t forged_entry_count = 0;

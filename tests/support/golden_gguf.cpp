@@ -46,7 +46,7 @@ std::int64_t head_dim_of(const Json& config) {
     return config["hidden_size"].get<std::int64_t>() / config["num_attention_heads"].get<std::int64_t>();
 }
 
-// The converter writes counts as u32 and other numbers as f32.
+// Sets `key` to a count, as u32; put_number() sets other numbers as f32. So does the converter.
 void put_count(GgufWriter& file, const std::string& key, std::int64_t value) {
     file.set(key, static_cast<std::uint32_t>(value));
 }
@@ -105,8 +105,8 @@ std::string gguf_name(const std::string& name, bool has_post_norms) {
     throw std::runtime_error(fmt::format("golden tensor {} has no GGUF name", name));
 }
 
-/// Reorders the rows of each head from halves (0, d/2, 1, d/2 + 1, ...) to neighbours: RoPE pairs (i, i + d/2) become
-/// (2i, 2i + 1).
+/// Returns `values` with the rows of each head reordered from halves (0, d/2, 1, d/2 + 1, ...) to neighbours: RoPE
+/// pairs (i, i + d/2) become (2i, 2i + 1).
 std::vector<float> interleave_heads(const GoldenTensor& tensor, const std::vector<float>& values,
                                     std::int64_t head_dim) {
     const std::int64_t cols = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
@@ -195,7 +195,8 @@ void write_granite(GgufWriter& file, const Json& config) {
     put_number(file, "granite.logit_scale", config["logits_scaling"].get<double>());
 }
 
-// The converter writes the factor of queries as weights of a norm, and weights of 1 for keys.
+// Writes the keys of Muse Glimmer and, as the converter does, the factor of queries as weights of a norm, with weights
+// of 1 for keys.
 void write_muse(GgufWriter& file, const Json& config) {
     const std::string arch = "muse-glimmer";
     put_number(file, arch + ".final_logit_softcapping", config["final_logit_softcapping"].get<double>());
@@ -233,7 +234,8 @@ std::vector<bool> gemma4_windows(const Json& config) {
     return windowed;
 }
 
-// Heads of layers without a window, from either of the two spellings.
+// Returns the number of kv heads and the head dimension of Gemma 4's layers without a window, from either of the two
+// spellings.
 std::pair<std::int64_t, std::int64_t> gemma4_full_heads(const Json& config) {
     const std::string last = std::to_string(config["num_hidden_layers"].get<int>() - 1);
     const bool by_layer = config.contains("per_layer_config");
@@ -308,7 +310,7 @@ bool has_gguf_form(const GoldenModel& model) {
     if (rope["rope_type"] == "dynamic") return false;
     // GGUF stores mscale_all_dim, for Ministral 3 alone, and readers assume an mscale of 1.
     if (rope.contains("mscale") && (config["model_type"] != "ministral3" || rope["mscale"] != 1.0)) return false;
-    // Nor is there a key for which layers of SmolLM3 have RoPE: readers assume three of four.
+    // GGUF has no key for which layers of SmolLM3 have RoPE: readers assume three of four.
     if (config.contains("no_rope_layers") || config.contains("no_rope_layer_interval")) return false;
     // Files of Muse Glimmer have neither biases nor this epsilon.
     if (config["model_type"] == "muse_glimmer_text" &&

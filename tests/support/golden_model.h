@@ -17,7 +17,7 @@ namespace slipstream {
 /// A weight of a checkpoint, with its Hugging Face name.
 struct GoldenTensor {
     std::string name;
-    std::vector<std::int64_t> shape;  // row-major, rank 1 or 2
+    std::vector<std::int64_t> shape;  // row-major, one or two dimensions
 };
 
 struct GoldenModel {
@@ -56,7 +56,7 @@ void write_hugging_face(const GoldenModel& model, const std::filesystem::path& f
 /// RoPE factor of Gemma 4.
 [[nodiscard]] bool has_gguf_form(const GoldenModel& model);
 
-/// Returns the case as an F32 GGUF file, to change. `mistral_arch` as in write_golden_gguf().
+/// Returns a writer of the case as an F32 GGUF file, which a test can change. `mistral_arch` as in write_golden_gguf().
 [[nodiscard]] GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch = "llama");
 /// Writes the case as one F32 GGUF file with the names, keys and row order (q and k of the llama family) of llama.cpp's
 /// convert_hf_to_gguf.py. `mistral_arch` is the architecture that a Mistral gets: older converters write "llama", newer

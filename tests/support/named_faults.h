@@ -31,8 +31,8 @@ struct NamedFault {
     const char* told;  // regular expression for the error message
 };
 
-/// Generates with each of the faults in turn. `Engine`: SplitEngine or TensorEngine, with `parts`. `expected`:
-/// plainly(target, prompt_of(250), 30).
+/// Generates 30 tokens after prompt_of(250) with each of the faults in turn. Expects one error message for each fault,
+/// and then `expected`, the text and logits without a fault. `Engine`: SplitEngine or TensorEngine, made with `parts`.
 template <class Engine>
 void expect_named(const ModelFiles& files, const std::vector<std::int64_t>& parts, const Generated& expected,
                   std::initializer_list<NamedFault> all) {

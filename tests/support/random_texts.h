@@ -11,7 +11,7 @@
 
 namespace slipstream {
 
-/// splitmix64 (Steele, Lea, Flood 2014).
+/// Random numbers of splitmix64 (Steele, Lea, Flood 2014).
 class TextRandom {
 public:
     explicit TextRandom(std::uint64_t seed) : state_(seed) {}

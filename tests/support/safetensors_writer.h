@@ -43,7 +43,7 @@ inline constexpr std::string_view kTinyLlamaConfig = R"({
   "max_position_embeddings": 32, "rms_norm_eps": 1e-05, "bos_token_id": 1, "eos_token_id": 2
 })";
 
-/// Returns the tensors of that configuration, with the values of tiny_llama_gguf() (rows of q and k in Hugging Face
+/// Returns the tensors of kTinyLlamaConfig, with the values of tiny_llama_gguf() (rows of q and k in Hugging Face
 /// order).
 [[nodiscard]] SafetensorsWriter tiny_llama_safetensors();
 

@@ -28,7 +28,7 @@ struct RankDevice {
 /// What a windowed layer keeps: a ring of its last KV chunks, or all (to compare with).
 enum class WindowedKv : std::uint8_t { Whole, Ring };
 
-/// A split by layers.
+/// A model split over CPU devices, by layers unless a constructor takes another SplitKind, with its runner.
 struct SplitEngine {
     static constexpr std::int64_t kContext = 2600;
     static constexpr std::int64_t kBudget = 9;
@@ -46,7 +46,8 @@ struct SplitEngine {
         : SplitEngine(windowed_kv, context_tokens) {
         make(files, SplitKind::Layers, parts, streams, ring_bytes, devices);
     }
-    /// A split of any kind for another context. Makes its own devices.
+    /// Makes a split of any kind for another context: `parts` are layers or kv heads of each device. Makes its own
+    /// devices.
     SplitEngine(const ModelFiles& files, SplitKind kind, const std::vector<std::int64_t>& parts, Streams streams,
                 WindowedKv windowed_kv, std::int64_t context_tokens, std::size_t ring_bytes = kRingBytes)
         : SplitEngine(windowed_kv, context_tokens) {
@@ -111,7 +112,8 @@ private:
         for (std::size_t i = 0; i < n; ++i) options.placement.streams.push_back(i % 3 > 0);
         return options;
     }
-    // Every other layer has one resident chunk; of the rings, every third is resident.
+    // Returns a placement in which all KV is resident or, if KV streams, every other layer has one resident KV chunk;
+    // if windowed layers keep rings, the ring of every third layer is then resident.
     KvPlacement kv_placement(const ModelConfig& config, Streams streams, RankDevice& on) const {
         KvPlacement placement{.resident_chunks = {}, .arena = &on.arena};
         if (windowed_kv_ == WindowedKv::Ring) placement.windows = layer_windows(config);

@@ -45,8 +45,9 @@ inline constexpr SamplerOptions kTinySampling{.temperature = 0.9, .seed = 4};
     return generate(target, prompt, n_tokens, nothing, 1);
 }
 
-/// Returns the full KV chunks of all layers, one layer after the other; only those that `ringed` still has, which may
-/// be a target with the same text whose windowed layers keep rings.
+/// Returns the bytes of the full KV chunks of `target`, one layer after the other, from the first chunk on that
+/// `ringed` still keeps in the layer. `ringed`: the target itself, or one with the same text whose windowed layers keep
+/// rings.
 [[nodiscard]] inline std::vector<std::byte> kv_of(Target& target, const Target& ringed) {
     std::vector<std::byte> all;
     for (std::int64_t layer = 0; layer < target.shape().n_layers; ++layer) {

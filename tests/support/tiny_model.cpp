@@ -142,7 +142,7 @@ private:
         }
     }
 
-    // Layers with the same n_rotated share an entry of config_.ropes.
+    // Sets the heads of each layer. Layers with the same head_dim share an entry of config_.ropes.
     void set_heads(const std::vector<LayerHeads>& heads) {
         if (heads.empty()) return;
         CHECK(std::ssize(heads) == config_.n_layers());

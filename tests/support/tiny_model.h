@@ -23,23 +23,25 @@ struct TinyModelOptions {
     std::int64_t n_q_heads = 4;
     std::int64_t n_kv_heads = 2;
     std::int64_t head_dim = 16;
-    std::vector<LayerHeads> heads{};  // [n_layers]; empty: all layers have the numbers above
+    std::vector<LayerHeads> heads{};  // [n_layers]; empty: all layers have n_q_heads, n_kv_heads and head_dim
     std::int64_t vocab = 97;
     std::int64_t context_tokens = 2048;
-    std::int64_t window = 0;         // of every layer but the first; of a single layer, too
+    // Sliding window, in positions, of every layer but the first (of a single layer, too); 0: none.
+    std::int64_t window = 0;
     DType weight_type = DType::F32;  // if quantised, sizes must be multiples of its block
-    std::optional<DType> v_type{};   // of V and Down; none: weight_type
+    std::optional<DType> v_type{};   // type of the matrices V and Down; none: weight_type
     bool biases = false;             // biases of q, k and v, as in Qwen2
     bool output_bias = false;        // bias of the attention output
     bool head_norms = false;         // norms of q and k, as in Qwen3
-    bool gemma = false;              // norms after each half, GELU, softcaps, scaled embedding; windowed layers have a
-                                     // RoPE theta of their own
-    // What only some families have, all together: every third layer without RoPE and without a window, queries
-    // that grow with the position, gates of the attention, a norm of the embedding, norms after each half with an
-    // epsilon of their own, factors of the residual stream and of logits.
+    /// Gemma: norms after each half, GELU, softcaps, scaled embedding; windowed layers have a RoPE theta of their own.
+    bool gemma = false;
+    // What only some families have, all together: every third layer without RoPE and without a window, queries that
+    // grow with the position, gates of the attention, a norm of the embedding, norms after each half with an epsilon of
+    // their own, factors of the residual stream and of logits.
     bool varied = false;
-    bool gemma4 = false;  // as Gemma 4: every second layer and the last have no window and no value matrix, and rotate
-                          // a quarter of their pairs; with `heads`
+    /// As Gemma 4: every second layer and the last have no window and no value matrix, and rotate a quarter of their
+    /// pairs. For use with `heads`.
+    bool gemma4 = false;
     std::int64_t head_period = 0;  // rows of the LM head repeat with this period, so that logits tie; 0: no repetition
     DType kv_dtype = DType::F16;
     std::uint32_t seed = 1;

@@ -45,7 +45,7 @@ inline void run_chain(Target& target, std::int64_t n, std::int64_t n_kept, Wante
     target.commit(std::span(nodes).first(static_cast<std::size_t>(n_kept)));
 }
 
-/// Returns the logits of a tree of `n` nodes: `add` adds a node, `run` runs the pass.
+/// Returns the logits of a tree of `n` nodes, [n, vocab]: `add` adds a node below another, `run` runs the pass.
 template <typename Add, typename Run>
 [[nodiscard]] std::vector<float> logits_of_tree(std::int64_t n, const Add& add, const Run& run) {
     std::vector<NodeId> nodes;
@@ -60,7 +60,7 @@ template <typename Add, typename Run>
     return all;
 }
 
-/// Returns the logits of a fixed tree over a view, on one or several devices.
+/// Returns the logits of a fixed tree over a KV view, on one or several devices.
 [[nodiscard]] inline std::vector<float> logits_over_view(ViewPasses& passes) {
     passes.forget();
     std::vector<float> seen = logits_of_tree(
@@ -69,7 +69,7 @@ template <typename Add, typename Run>
     passes.forget();
     return seen;
 }
-/// Returns the logits of the same tree over the whole KV cache.
+/// Returns the logits of the tree of logits_over_view(), computed over the whole KV cache.
 [[nodiscard]] inline std::vector<float> logits_over_cache(Target& target) {
     std::vector<float> whole = logits_of_tree(
         kMostViewRows, [&](NodeId above) { return target.add_node(above); },
@@ -128,7 +128,7 @@ struct ViewedModel {
         while (view.n_text() != cache.n_committed() && n < 5) run(6, 3), ++n;
         return n;
     }
-    /// Returns whether the same tree has the same logits over the cache and over the view; false if the view is not
+    /// Returns whether a fixed tree has the same logits over the cache and over the view; false if the view is not
     /// valid for the text. The builder does not observe these passes.
     [[nodiscard]] bool same_logits() {
         if (view.n_text() != cache.n_committed()) return false;

@@ -21,7 +21,7 @@
 
 namespace slipstream {
 
-/// The devices whose KV streams; all of their KV does.
+/// Which devices stream their KV; they stream all of it.
 enum class KvStreams : std::uint8_t { Nowhere, Everywhere, BehindTheFirst };
 
 struct ViewedSplitOptions {
