@@ -17,9 +17,11 @@ namespace slipstream {
 namespace {
 
 constexpr std::int64_t kPieceTokens = 64;
-constexpr std::int64_t kTableStarts = 1 << 16;  // positions of the table at which a row can begin
+// Positions of the table, counted in numbers, at which a row can begin: so many that few rows are equal.
+constexpr std::int64_t kTableStarts = 1 << 16;
 
-// Philox streams of this file; different from those of NoiseStream, though a clash would do no harm.
+// Numbers of the two Philox streams of this file. They differ from those of NoiseStream, though a clash would do no
+// harm.
 constexpr std::uint32_t kTableStream = 0x66696c6cU;
 constexpr std::uint32_t kPlaceStream = 0x66696c6dU;
 
@@ -27,12 +29,13 @@ PhiloxBlock draw(std::uint64_t seed, std::uint64_t position, std::uint32_t layer
     return noise_block(seed, position, layer, static_cast<NoiseStream>(stream));
 }
 
-// Maps a word to (0, 1), like noise.h.
+// Returns a number in (0, 1), made of the 32 random bits of `word` as noise.h does.
 double uniform(std::uint32_t word) {
     return (2.0 * word + 1.0) * 0x1p-33;
 }
 
-// Box and Muller (1958): two uniform numbers give two independent normal numbers.
+// Returns at least `n` independent normal numbers. Box and Muller (1958): two uniform numbers give two independent
+// normal numbers.
 std::vector<float> normal_table(std::uint64_t seed, std::int64_t n) {
     std::vector<float> table;
     table.reserve(n + 3);
@@ -106,7 +109,7 @@ void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64
             exec.stream.synchronize();  // k and v are overwritten next
         }
         cache.commit(exec, nodes);
-        exec.stream.synchronize();  // so are the nodes
+        exec.stream.synchronize();  // commit() reads `nodes`, which is overwritten next
         if (on_progress) on_progress(cache.n_committed());
     }
 }

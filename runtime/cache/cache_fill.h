@@ -14,8 +14,8 @@ namespace slipstream {
 
 /// Appends rows to `cache` until `n_tokens` positions are committed. The cache must have no nodes, and n_committed() <=
 /// n_tokens <= context_tokens() (CHECKed). The values of a position depend only on (seed, layer, position) and the
-/// layouts of the layers. `on_progress` gets the number of committed positions, after every 64 or fewer; it may throw,
-/// and the cache then holds these positions.
+/// layouts of the layers. `on_progress` gets the number of committed positions, after every 64 positions or fewer; it
+/// may throw, and the cache then holds these positions.
 void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64_t seed,
                 const std::function<void(std::int64_t)>& on_progress = {});
 

@@ -10,7 +10,7 @@ namespace slipstream {
 
 namespace {
 
-// Alignment of a layer's scratch rows if the layer before has another layout: kernels read rows by vectors.
+// Alignment, in bytes, of a layer's scratch rows if the layer before has another layout: kernels read rows by vectors.
 constexpr std::size_t kScratchAlign = 64;
 
 // Appends the offset of each layer's scratch rows to `begin`, if it is not null; returns the end of the last layer's.
@@ -99,7 +99,7 @@ void DeviceKv::take_resident(Device& device) {
     }
 }
 
-// One call for each run of consecutive layers with equal layouts, whose scratch rows are at equal distances.
+// Enqueues one copy for each run of consecutive layers with equal layouts, whose scratch rows are at equal distances.
 void DeviceKv::commit(ExecRef exec, const DeviceKv& from, std::span<const NodeId> rows, std::int64_t first_slot) const {
     CHECK(std::ranges::equal(layouts_, from.layouts_), "rows of layers with other layouts");
     for (std::int64_t first = 0, end = 0; first < n_layers(); first = end) {
@@ -121,7 +121,7 @@ std::byte* DeviceKv::tail_chunk(std::int64_t layer, std::int64_t chunk) const {
     return tail_.data() + tail_begin_[layer] + (chunk % kTailChunks) * layout(layer).chunk_bytes();
 }
 
-// Enters the tail address of `chunk` in the table, or removes it, for all layers in which the chunk streams.
+// Enters the tail address of the KV chunk `chunk` in the table, or removes it, for all layers in which it streams.
 void DeviceKv::put(std::int64_t chunk, bool is_there) {
     for (std::int64_t layer = 0; layer < n_layers(); ++layer)
         if (chunk >= resident_[layer])

@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kWhat = "the KV cache";
 
 // Returns the KV chunks of each layer that get memory in one round: one, unless a GPU registers memory by extents, or a
-// chunk of some layer is not whole pages.
+// KV chunk of some layer is not whole pages.
 std::int64_t round_chunks(const PinnedArena& arena, const DeviceKv& store) {
     const bool whole_pages = std::ranges::all_of(
         store.layouts(), [](const KvLayout& layout) { return layout.chunk_bytes() % HostPages::kPageBytes == 0; });
@@ -71,7 +71,7 @@ void HostExtents::wait(std::int64_t n_chunks) {
     if (n <= n_there_.load(std::memory_order_acquire)) return;
     ask(n_chunks);
     std::unique_lock lock(mutex_);
-    failure_ = nullptr;  // it may be old
+    failure_ = nullptr;  // an error of an earlier call must not end this wait
     changed_.notify_all();
     changed_.wait(lock, [&] { return n <= n_there_ || failure_ != nullptr; });
     if (n > n_there_) std::rethrow_exception(failure_);

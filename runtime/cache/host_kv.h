@@ -22,28 +22,30 @@ namespace slipstream {
 class PreparedSchedules {
 public:
     virtual ~PreparedSchedules() = default;
-    /// Drops the prepared schedule; the next one is made again. Must not be called while a pass runs.
+    /// Drops the prepared schedule, so that it is made anew. Must not be called while a pass runs.
     virtual void invalidate(Stream& compute) = 0;
 };
 
 class HostKv {
 public:
-    /// Errors and lifetimes as HostExtents.
+    /// `device`, `arena` and `store` must outlive this object. Throws OutOfBudget if `arena` has no room for the KV
+    /// chunks that stream.
     HostKv(Device& device, PinnedArena& arena, const DeviceKv& store);
-    /// Waits for flushes in progress.
+    /// Waits for flushes in progress; an error of a flush is dropped.
     ~HostKv();
     HostKv(const HostKv&) = delete;
     HostKv& operator=(const HostKv&) = delete;
 
-    /// Memory of the chunks; chunk() waits until the chunk's memory is there.
+    /// Returns the memory of the KV chunks that stream. Its chunk() waits until the chunk's memory is there.
     [[nodiscard]] HostExtents& extents() { return extents_; }
     [[nodiscard]] std::byte* chunk(std::int64_t layer, std::int64_t chunk) { return extents_.chunk(layer, chunk); }
-    /// Number of full chunks that are here, or will be when flushed() has completed flush_use() of the last one.
+    /// Returns the number of full KV chunks that are in host memory, or will be when flushed() has completed the use
+    /// flush_use() of the last one.
     [[nodiscard]] std::int64_t n_chunks() const { return n_chunks_; }
     [[nodiscard]] const Event& flushed() const { return *flushed_; }
     [[nodiscard]] std::uint64_t flush_use(std::int64_t chunk) const { return flush_use_[chunk]; }
 
-    /// Copies chunks to the host after the compute stream's work so far. `copy(stream)` must enqueue the copies.
+    /// Copies KV chunks to the host after the compute stream's work so far. `copy(stream)` must enqueue the copies.
     /// Returns the use of flushed() that completes when they are done.
     template <typename Copy>
     std::uint64_t flush(Stream& compute, const Copy& copy) {
@@ -51,22 +53,23 @@ public:
         copy(*copy_out_);
         return copy_out_->record(*flushed_);
     }
-    /// Flushes `chunk` from the tail, in every layer in which it streams, and counts it as added. It must be the first
-    /// chunk that is not here (CHECKed).
+    /// Flushes the KV chunk `chunk` from the tail, in every layer in which it streams, and counts it as added. It must
+    /// be the first full KV chunk that is not in host memory (CHECKed).
     void flush_tail(Stream& compute, std::int64_t chunk);
-    /// Counts all chunks below `n_chunks` as flushed by that use of flushed().
+    /// Counts all KV chunks below `n_chunks` as flushed by the use `flush_use` of flushed().
     void add(std::int64_t n_chunks, std::uint64_t flush_use);
-    /// Counts all chunks below `n_chunks` as here, after the host has written them to chunk().
+    /// Counts all KV chunks below `n_chunks` as flushed, after the host has written them to chunk().
     void add_written(std::int64_t n_chunks);
-    /// Waits until no flush is in progress and `compute` is idle: then the host may write chunks.
+    /// Waits until no flush is in progress and `compute` is idle: then the host may write KV chunks.
     void wait_for_flushes(Stream& compute);
-    /// Forgets the chunks from `n_chunks` on.
+    /// Counts the KV chunks from `n_chunks` on as not flushed.
     void cut(std::int64_t n_chunks);
-    /// Call after a failure: finishes the copies in progress, drops the prepared schedule, and returns how many chunks,
-    /// from the first, are here intact. Errors of these copies are not thrown; chunks can be flushed again.
+    /// Call after a failure: finishes the copies in progress, drops the prepared schedule, and returns how many KV
+    /// chunks, from the first, are intact in host memory. Errors of these copies are not thrown; the other KV chunks
+    /// can be flushed again.
     [[nodiscard]] std::int64_t recover(Stream& compute) noexcept;
     /// Makes `compute` wait until the tail slot that `chunk` will take may be overwritten. Invalidates a schedule that
-    /// relies on the chunk in that slot.
+    /// relies on the KV chunk in that slot.
     void clear_place(Stream& compute, std::int64_t chunk);
 
     /// Returns n_chunks(), and notes that `schedules` makes a schedule that relies on it. Only one PreparedSchedules at
@@ -86,7 +89,7 @@ private:
     std::unique_ptr<Stream> copy_out_;
     std::unique_ptr<Event> written_;  // recorded when the rows that a flush copies are written
     std::unique_ptr<Event> flushed_;
-    std::vector<std::uint64_t> flush_use_;  // [chunks of a layer]; 0: not flushed yet
+    std::vector<std::uint64_t> flush_use_;  // [KV chunks of a layer]; 0: not flushed yet
     std::int64_t n_chunks_ = 0;
     PreparedSchedules* schedules_ = nullptr;  // whose prepared schedule relies on snapshot_chunks_; null: none
     std::int64_t snapshot_chunks_ = 0;        // n_chunks() when that schedule was made

@@ -12,15 +12,15 @@ namespace slipstream {
 
 namespace {
 
-// Host memory for a chunk is requested when a node is this close to the chunk's end. Locking an extent of 32 layers
-// takes 0.1 to 0.6 s; where KV streams, 128 tokens take about a second.
+// In tokens: host memory for a KV chunk is requested when a node is so close to the end of that KV chunk. Locking an
+// extent of 32 layers takes 0.1 to 0.6 s; where KV streams, 128 tokens take about a second.
 constexpr std::int64_t kTokensAhead = 128;
 
 std::int64_t chunks_of(std::int64_t context_tokens) {
     return ceil_div(context_tokens, kChunkTokens);
 }
 
-// Returns the number of resident chunks of each layer; all if `resident_chunks` is empty. A ring has all or none.
+// Returns the number of resident KV chunks of each layer; all if `resident_chunks` is empty. A ring has all or none.
 std::vector<std::int64_t> resident_of(std::span<const std::int64_t> resident_chunks, std::int64_t n_layers,
                                       std::int64_t n_chunks, std::span<const std::int64_t> windows) {
     CHECK(resident_chunks.empty() || std::ssize(resident_chunks) == n_layers);
@@ -76,14 +76,16 @@ std::int64_t KvCache::first_restored_chunk(std::int64_t layer, std::int64_t n_to
     return first_read_chunk(layer, std::max<std::int64_t>(n_tokens - kCutSlackTokens, 0));
 }
 
-// Call before rows of positions up to `n_tokens` are written.
+// Counts the KV chunks of rings that rows of positions below `n_tokens` overwrite as lost. Call before such rows are
+// written.
 void KvCache::overwrite_to(std::int64_t n_tokens) {
     for (std::int64_t layer = 0; layer < n_layers(); ++layer)
         if (store_.is_ring(layer))
             first_kept_[layer] = std::max(first_kept_[layer], chunks_of(n_tokens) - store_.kept_chunks(layer));
 }
 
-// Call before rows of the positions after the committed ones up to `n_tokens` are written.
+// Changes the versions of the KV chunks that hold the positions [n_committed(), n_tokens). Call before rows of these
+// positions are written.
 void KvCache::count_writes(std::int64_t n_tokens) {
     for (std::int64_t chunk = n_committed() / kChunkTokens; chunk * kChunkTokens < n_tokens; ++chunk)
         ++versions_[chunk];
@@ -106,7 +108,7 @@ void KvCache::read_rows(ExecRef exec, std::int64_t layer, NodeId node, std::byte
     exec.stream.copy(out + bytes, scratch_v(layer) + from, bytes);
 }
 
-// If chunks stream, rows are committed chunk by chunk, so that a tail slot is flushed before another chunk needs it.
+// Commits KV chunk by KV chunk if any streams, so that a tail slot is flushed before another KV chunk needs it.
 void KvCache::commit(ExecRef exec, std::span<const NodeId> path) {
     nodes_.check_path(path);
     await_room(std::ssize(path));
@@ -148,7 +150,7 @@ void KvCache::truncate(std::int64_t n_tokens) {
     rollback(n_tokens);
 }
 
-// Drops all positions, and what rings have lost does not matter any more.
+// Drops all positions. What rings have overwritten does not matter any more.
 void KvCache::drop_all() noexcept {
     nodes_.set_committed(0);
     std::ranges::fill(first_kept_, 0);
@@ -157,7 +159,7 @@ void KvCache::drop_all() noexcept {
     store_.release_from(0);
 }
 
-// Truncates to whole chunks after recover(): nothing is copied back or waited for, so this cannot fail.
+// Truncates to whole KV chunks after recover(): nothing is copied back or waited for, so this cannot fail.
 void KvCache::keep_chunks(std::int64_t n_chunks) noexcept {
     if (positions_after_cut(n_chunks * kChunkTokens) == 0) return drop_all();
     nodes_.set_committed(n_chunks * kChunkTokens);
@@ -214,8 +216,8 @@ void KvCache::begin_restore(ExecRef exec, std::int64_t first, std::int64_t n_tok
           "positions {} to {} after {} and {} nodes", first, n_tokens, n_committed(), n_nodes());
     if (host_) {
         host_->extents().ask(n_tokens / kChunkTokens);
-        host_->invalidate(exec.stream);        // a prepared schedule does not have these chunks
-        host_->wait_for_flushes(exec.stream);  // of an earlier text
+        host_->invalidate(exec.stream);        // a prepared schedule does not have the restored KV chunks
+        host_->wait_for_flushes(exec.stream);  // flushes of an earlier text
     }
     if (first == n_tokens) return;
     for (std::int64_t layer = 0; layer < n_layers(); ++layer)
@@ -243,17 +245,17 @@ void KvCache::end_restore(std::int64_t n_tokens) {
     if (host_) host_->add_written(n_tokens / kChunkTokens);
 }
 
-// Prepares the tail slot of `chunk` for writing, in every layer in which the chunk streams.
+// Prepares the tail slot of the KV chunk `chunk` for writing, in every layer in which it streams.
 void KvCache::open_place(Stream& compute, std::int64_t chunk) {
     if (store_.held_at(chunk) == chunk) return;
     host_->clear_place(compute, chunk);
     store_.hold(chunk);
 }
 
-// Copies a chunk from the host back to its tail slot, so that rows can be appended to it.
+// Copies a KV chunk from the host back to its tail slot, so that rows can be appended to it.
 void KvCache::fetch_tail(Stream& compute, std::int64_t chunk) {
     const bool is_there = store_.held_at(chunk) == chunk;
-    if (is_there) store_.release_from(chunk);  // it may still be in a flush
+    if (is_there) store_.release_from(chunk);  // the slot may still be the source of a flush
     open_place(compute, chunk);
     if (is_there) return;
     try {

@@ -30,14 +30,14 @@
 
 namespace slipstream {
 
-/// Where the committed chunks of a cache are.
+/// Where the committed KV chunks of a cache are.
 struct KvPlacement {
-    /// [n_layers]: number of resident chunks, from the first; empty: all. A ring is resident if this is at least
+    /// [n_layers]: number of resident KV chunks, from the first; empty: all. A ring is resident if this is at least
     /// kept_chunks(), else it streams.
     std::vector<std::int64_t> resident_chunks{};
-    PinnedArena* arena = nullptr;  // memory of the chunks that stream; must outlive the cache
-    /// [n_layers]: sliding window of each layer (0: none), which then keeps kept_chunks() chunks; empty: all layers
-    /// keep the chunks of the whole context.
+    PinnedArena* arena = nullptr;  // memory of the KV chunks that stream; must outlive the cache
+    /// [n_layers]: sliding window of each layer (0: none), which then keeps kept_chunks() KV chunks; empty: all layers
+    /// keep the KV chunks of the whole context.
     std::vector<std::int64_t> windows{};
 };
 
@@ -49,13 +49,13 @@ public:
     KvCache(Device& device, std::span<const KvLayout> layouts, std::int64_t context_tokens, std::int64_t max_nodes,
             const KvPlacement& placement = {});
 
-    /// Returns what the constructor takes from the device's memory budget.
+    /// Returns the bytes that the constructor takes from the device's memory budget.
     [[nodiscard]] static std::size_t device_bytes(std::span<const KvLayout> layouts, std::int64_t context_tokens,
                                                   std::int64_t max_nodes,
                                                   std::span<const std::int64_t> resident_chunks = {},
                                                   std::span<const std::int64_t> windows = {});
 
-    // Interface of PassKv.
+    // Returns the layout of a layer's rows and KV chunks. This and the next functions implement PassKv.
     [[nodiscard]] const KvLayout& layout(std::int64_t layer) const override { return store_.layout(layer); }
     [[nodiscard]] const KvNodes& nodes() const override { return nodes_; }
     [[nodiscard]] std::int64_t text_offset() const override { return 0; }
@@ -76,14 +76,14 @@ public:
     [[nodiscard]] NodeId parent(NodeId node) const { return nodes_.parent(node); }
     /// Returns the absolute position of a node; in a cache this is its slot.
     [[nodiscard]] std::int64_t position(NodeId node) const { return nodes_.slot(node); }
-    /// Whether any chunk of any layer streams.
+    /// Returns whether any KV chunk of any layer streams.
     [[nodiscard]] bool streams() const { return host_.has_value(); }
 
-    /// Adds a node with a scratch row, like KvNodes::add(), and requests host memory for its chunk.
+    /// Adds a node with a scratch row, like KvNodes::add(), and requests host memory for the KV chunk of its position.
     NodeId add_node(NodeId parent);
     /// Commits the rows of `path` as the next positions in every layer, in stream order, and drops all other nodes. The
     /// first node of `path` must be a child of the committed tip, each further one a child of the node before it
-    /// (CHECKed). Throws OutOfBudget if the system has no host memory for a chunk that becomes full; nothing has
+    /// (CHECKed). Throws OutOfBudget if the system has no host memory for a KV chunk that becomes full; nothing has
     /// changed then.
     void commit(ExecRef exec, std::span<const NodeId> path);
     /// Waits until there is host memory for a commit of `n_rows` more rows. commit() does this, too; call it first to
@@ -94,61 +94,63 @@ public:
     /// Returns how many positions remain if the cache is cut to `n_tokens` (at most n_committed()): all of them, or 0
     /// if a ring has overwritten what its window would need.
     [[nodiscard]] std::int64_t positions_after_cut(std::int64_t n_tokens) const;
-    /// Returns the first chunk of a layer that can be read; a ring has overwritten those before it.
+    /// Returns the first KV chunk of a layer that can be read; a ring has overwritten the chunks before it.
     [[nodiscard]] std::int64_t first_kept_chunk(std::int64_t layer) const { return first_kept_[layer]; }
-    /// Returns the first chunk that queries from position `position` on read in a layer, if it keeps a ring; else 0.
+    /// Returns the first KV chunk that queries from position `position` on read in a layer, if it keeps a ring; else 0.
     [[nodiscard]] std::int64_t first_read_chunk(std::int64_t layer, std::int64_t position) const;
-    /// Returns the first chunk that restore() reads for a layer: of a ring, the one from which on a sequence of
-    /// `n_tokens` can be continued, and cut by kCutSlackTokens; else 0.
+    /// Returns the first KV chunk that restore() reads for a layer. In a ring, the KV chunks from there on suffice to
+    /// continue a sequence of `n_tokens`, also after a cut by kCutSlackTokens. Returns 0 for other layers.
     [[nodiscard]] std::int64_t first_restored_chunk(std::int64_t layer, std::int64_t n_tokens) const;
     /// Keeps the first positions_after_cut(n_tokens) committed positions and drops all nodes. If their last, partly
-    /// filled chunk is on the host only, it is copied back to the tail.
+    /// filled KV chunk is on the host only, it is copied back to the tail.
     void truncate(ExecRef exec, std::int64_t n_tokens);
     /// Like truncate(exec, n_tokens), for a cache in which nothing streams (CHECKed).
     void truncate(std::int64_t n_tokens);
-    /// Returns a number that changes whenever rows of the chunk may be written. As long as it is the same, rows that a
-    /// cut has dropped are still in their place. 0: they are not, since something streams or a layer keeps a ring.
+    /// Returns a number that changes whenever rows of the KV chunk may be written. As long as it is the same, rows that
+    /// a cut has dropped are still in their place. Returns 0 if they never are, since something streams or a layer
+    /// keeps a ring.
     [[nodiscard]] std::uint64_t chunk_version(std::int64_t chunk) const { return stays_ ? versions_[chunk] : 0; }
-    /// Commits the positions [n_committed(), n_tokens) again, which a cut has dropped: the chunk_version() of their
-    /// chunks must be as it was. Requires that it is not 0 and that there are no nodes (CHECKed).
+    /// Commits the positions [n_committed(), n_tokens) again, which a cut has dropped: the chunk_version() of their KV
+    /// chunks must be as it was before the cut, and not 0. There must be no nodes (CHECKed).
     void recommit(std::int64_t n_tokens);
-    /// Recovers after a failed copy: drops all nodes and all positions from the first lost chunk on, like truncate().
-    /// Returns the number of positions that remain.
+    /// Recovers after a failed copy: drops all nodes and all positions from the first lost KV chunk on, like
+    /// truncate(). Returns the number of positions that remain.
     std::int64_t keep_intact_prefix(ExecRef exec) noexcept;
 
     /// Enqueues copies of a node's K row and then its V row of a layer to `out`: 2 * layout(layer).scratch_row_bytes()
     /// bytes of host memory, which must stay valid until the stream has run the copies.
     void read_rows(ExecRef exec, std::int64_t layer, NodeId node, std::byte* out) const;
-    /// Copies a chunk that has committed positions, on the device or the host, to `out` [layout(layer).chunk_bytes()]
-    /// in host memory, before it returns. The chunk must not be before first_kept_chunk(layer) (CHECKed). Slots past
-    /// the committed positions are undefined.
+    /// Copies a KV chunk that has committed positions, on the device or the host, to `out`
+    /// [layout(layer).chunk_bytes()] in host memory, before it returns. It must not be before first_kept_chunk(layer)
+    /// (CHECKed). Slots past the committed positions are undefined.
     void read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, std::byte* out);
     /// Writes the positions [first, n_tokens); `first` is n_committed() and a multiple of 256, and there are no nodes
     /// (CHECKed). `read(layer, chunk, out)` must fill `out` [layout(layer).chunk_bytes()] with what read_chunk() gave
-    /// on a device of equal kind. `read` is called for ascending chunks, for all layers of a chunk before the next
-    /// chunk; chunks of a layer before first_restored_chunk() are left out. If `read` throws,
-    /// positions_after_cut(first) positions remain.
+    /// on a device of equal kind. `read` is called for ascending KV chunks, for all layers of one before the next one;
+    /// those of a layer before first_restored_chunk() are left out. If `read` throws, positions_after_cut(first)
+    /// positions remain.
     void restore(ExecRef exec, std::int64_t first, std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read);
-    /// restore() in steps, to fill several caches from one source: begin_restore(), restore_chunk() for each chunk and
-    /// layer in the order of restore(), end_restore(). The positions are committed by end_restore(); without it, call
-    /// keep_intact_prefix(). `fill(out)` is like `read`.
+    /// restore() in steps, to fill several caches from one source: begin_restore(), restore_chunk() for each KV chunk
+    /// and layer in the order of restore(), end_restore(). The positions are committed by end_restore(); without it,
+    /// call keep_intact_prefix(). `fill(out)` is like `read`.
     void begin_restore(ExecRef exec, std::int64_t first, std::int64_t n_tokens);
     void restore_chunk(ExecRef exec, std::int64_t n_tokens, std::int64_t layer, std::int64_t chunk,
                        const std::function<void(std::byte*)>& fill);
     void end_restore(std::int64_t n_tokens);
 
     /// Counts the positions up to `n_tokens` as committed. The following pass writes their rows layer by layer
-    /// (PromptStream); of layers that stream, it leaves these chunks on the host. Requires that there are no nodes
+    /// (PromptStream); of layers that stream, it leaves the KV chunks on the host. Requires that there are no nodes
     /// (CHECKed) and, if anything streams, that n_tokens is a multiple of 256 (CHECKed by publish()).
     void reserve(std::int64_t n_tokens);
-    /// Call before the first of these rows is written: rings count the chunks that they will overwrite as lost.
+    /// Call after reserve(), before the first of the reserved rows is written: rings count the KV chunks that these
+    /// rows will overwrite as lost.
     void begin_reserved_rows() { overwrite_to(n_committed()); }
-    /// Call when these rows are written: chunks below n_committed() / 256 are on the host after `flush_use` of
-    /// HostKv::flushed().
+    /// Call after reserve(), when the reserved rows are written: KV chunks below n_committed() / 256 are on the host
+    /// after the use `flush_use` of HostKv::flushed().
     void publish(std::uint64_t flush_use);
-    /// Call if these rows will not be written: returns to positions_after_cut(n_tokens) positions, where `n_tokens` is
-    /// as before reserve() or less. Drops all nodes.
+    /// Call after reserve() if the reserved rows will not be written: returns to positions_after_cut(n_tokens)
+    /// positions, where `n_tokens` is as before reserve() or less. Drops all nodes.
     void rollback(std::int64_t n_tokens);
 
 private:
@@ -165,7 +167,7 @@ private:
     std::vector<std::int64_t> windows_;     // [n_layers], or empty: see KvPlacement
     std::vector<std::int64_t> first_kept_;  // [n_layers]: see first_kept_chunk()
     bool stays_ = true;                     // nothing streams, and no layer keeps a ring
-    std::vector<std::uint64_t> versions_;   // [chunks of a layer]: see chunk_version()
+    std::vector<std::uint64_t> versions_;   // [KV chunks of a layer]: see chunk_version()
 };
 
 }  // namespace slipstream

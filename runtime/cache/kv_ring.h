@@ -20,7 +20,7 @@ inline constexpr std::int64_t kCutSlackTokens = 1024;
 
 /// Returns how many KV chunks a layer with this window (0: none) keeps of a context of `n_chunks`. A ring has room for
 /// the window, for a cut of kCutSlackTokens and for the other positions of a prefill chunk whose first query reads the
-/// window; two chunks more, since window and prefill chunk begin within a chunk.
+/// window; two KV chunks more, since window and prefill chunk begin within one.
 [[nodiscard]] constexpr std::int64_t kept_chunks(std::int64_t window, std::int64_t n_chunks) {
     if (window <= 0 || window / kChunkTokens >= n_chunks) return n_chunks;
     return std::min(n_chunks, ceil_div(window + kCutSlackTokens + kPrefillChunkTokens - 1, kChunkTokens) + 2);
@@ -31,8 +31,8 @@ inline constexpr std::int64_t kCutSlackTokens = 1024;
     return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)];
 }
 
-/// Returns the first chunk that queries from slot `first_slot` on read in a layer with a window (0: none). Earlier
-/// chunks are wholly outside the window.
+/// Returns the first KV chunk that queries from slot `first_slot` on read in a layer with a window (0: none). Earlier
+/// ones are wholly outside the window.
 [[nodiscard]] constexpr std::int64_t first_chunk_in_window(std::int64_t window, std::int64_t first_slot) {
     return window > 0 ? std::max<std::int64_t>(first_slot + 1 - window, 0) / kChunkTokens : 0;
 }

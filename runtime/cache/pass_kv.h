@@ -17,20 +17,21 @@ namespace slipstream {
 class PassKv {
 public:
     virtual ~PassKv() = default;
-    /// Returns the layout of a layer's rows and chunks.
+    /// Returns the layout of a layer's rows and KV chunks.
     [[nodiscard]] virtual const KvLayout& layout(std::int64_t layer) const = 0;
     [[nodiscard]] virtual const KvNodes& nodes() const = 0;
     /// Returns position minus slot of a node, the same for all nodes.
     [[nodiscard]] virtual std::int64_t text_offset() const = 0;
-    /// Returns the table of a layer's committed chunks by number: addresses of those on the device, null for those that
-    /// stream. Graphs read the table at each launch, so it must not move.
+    /// Returns the table of a layer's committed KV chunks by number: addresses of those on the device, null for those
+    /// that stream. Graphs read the table at each launch, so it must not move.
     [[nodiscard]] virtual std::byte* const* chunks(std::int64_t layer) const = 0;
-    /// [nodes().max_nodes(), n_kv_heads, head_dim]: rows of nodes.
+    /// Return the rows of nodes in device memory, [nodes().max_nodes(), n_kv_heads, head_dim]: K by scratch_k(), V by
+    /// scratch_v().
     [[nodiscard]] virtual std::byte* scratch_k(std::int64_t layer) const = 0;
     [[nodiscard]] virtual std::byte* scratch_v(std::int64_t layer) const = 0;
-    /// Returns how many committed chunks of a layer, from the first, are always on the device.
+    /// Returns how many committed KV chunks of a layer, from the first, are always on the device.
     [[nodiscard]] virtual std::int64_t resident_chunks(std::int64_t layer) const = 0;
-    /// Returns the host memory of the other chunks; null if there are none.
+    /// Returns the host memory of the committed KV chunks that stream, which this object owns; null if none streams.
     [[nodiscard]] virtual HostKv* host() = 0;
 };
 

@@ -1,6 +1,6 @@
 // Model families: how the files of a family name tensors and fields, and what its layers compute. A family is one file
-// in families/ and its name in kFamilies. Readers of both formats read what all families have in common, then call the
-// function of the family.
+// in families/ and one entry of kFamilies. The readers of both formats read what all families have in common, then call
+// the function of the family.
 #pragma once
 
 #include <array>
@@ -29,53 +29,57 @@ struct HfDefaults {
     bool tied_embeddings = false;
     std::string_view activation = "silu";
     double rope_theta = 10000.0;
-    bool rope_by_layer_type = false;         // "rope_parameters" may have an object for each type of layer
-    std::int64_t rope_original_context = 0;  // of rope scaling; 0: max_position_embeddings
-    bool yarn_is_longrope = false;           // first files of Phi-3 call longrope "yarn"
+    bool rope_by_layer_type = false;  // "rope_parameters" may have an object for each type of layer
+    /// "original_max_position_embeddings" of rope scaling for a file that does not have it beside the scaling object;
+    /// 0: no default.
+    std::int64_t rope_original_context = 0;
+    bool yarn_is_longrope = false;  // the first files of Phi-3 call longrope "yarn"
 };
 
 struct Family {
     std::string_view name;  // ModelConfig::family
-    /// Sets what layers of published models compute beyond their sizes, for models without files (`plan --shape`).
-    /// `window` is the sliding window of the layers that have one. Null: nothing.
+    /// Sets what published models compute in their layers beyond the sizes, for models without files (`plan --shape`).
+    /// `window` is the sliding window of the layers that have one. Null: there is nothing to set.
     void (*set_published)(ModelConfig& config, std::int64_t window) = nullptr;
 
     // Hugging Face directories.
-    std::string_view hf_class;       // in "architectures"; empty: such models are served inside larger ones only
+    std::string_view hf_class;       // in "architectures"; empty: the text model alone has no class
     std::string_view hf_model_type;  // "model_type", for files without "architectures"
-    // Of models with more than text, with the fields of this family in "text_config". Families may share one: the
-    // "model_type" inside chooses, and without it the first of them is meant.
+    // Class of models with more than text, which have the fields of this family in "text_config". Families may have the
+    // same class: then "model_type" in "text_config" chooses; without it, the first of them in kFamilies is used.
     std::string_view hf_outer_class;
     HfDefaults hf_defaults;
     TensorNames hf_names;
-    /// Reads the fields that only this family has, and those whose meaning it changes. The layers of `config` are all
-    /// alike when it is called, without windows. Never null, nor is read_gguf.
+    /// Reads the fields that only this family has, and those that have another meaning in it. When it is called, the
+    /// layers of `config` are all equal and have no windows. Never null.
     void (*read_hf)(const JsonFields& fields, HfConfig& config);
 
     // GGUF files.
     std::string_view gguf_name;  // general.architecture; empty: the converter writes another family's name
-    // Which values of a head are rotated together in GGUF files, where the converter of some families reorders the rows
-    // of Q and K. A wrong layout gives fluent, wrong text: look at the converter and at llama_rope_type() of llama.cpp.
-    // In Hugging Face directories it is Half.
+    // Which values of a head are rotated together in GGUF files: the converter of some families reorders the rows of Q
+    // and K. With a wrong layout the text is fluent but wrong, so look at the converter and at llama_rope_type() of
+    // llama.cpp. In Hugging Face directories the layout is always Half.
     RopeLayout gguf_rope_layout = RopeLayout::Half;
-    /// Keys, without the architecture, of kNeutralKeys (gguf_config.cpp) that read_gguf() reads. A file is refused if
-    /// another of those has a value that changes the result. "attention.head_count_kv" here: read_gguf() sets the kv
-    /// heads of each layer. Other keys that read_gguf() reads need no mention.
+    /// The keys of kNeutralKeys (gguf_config.cpp), without the architecture, that read_gguf() reads. A file is refused
+    /// if another key of kNeutralKeys has a value that changes the result. If "attention.head_count_kv" is listed here,
+    /// read_gguf() sets the kv heads of each layer. Other keys that read_gguf() reads need not be listed.
     std::span<const std::string_view> gguf_keys{};
     TensorNames gguf_names;
-    BindingRules
-        gguf_biases;  // in GGUF files no field says whether there are biases; HfConfig::biases is by the fields
+    /// Rules for GGUF files, where no field says whether there are biases. For Hugging Face directories, the fields set
+    /// HfConfig::biases.
+    BindingRules gguf_biases;
+    /// Does for GGUF files what read_hf() does. Null only if gguf_name is empty.
     void (*read_gguf)(const GgufKeys& keys, ModelConfig& config);
 };
 
-// All families, in the order in which messages list them; each is defined in a file of families/.
+// All families, in the order in which messages list them. Each one is defined in a file of families/.
 extern const Family kLlama, kMistral, kMistral3, kQwen2, kQwen3, kPhi3, kGemma2, kGemma3, kGemma4, kGemma4Unified,
     kMuseGlimmer, kSmolLm3, kGranite;
 inline constexpr std::array kFamilies{&kLlama,       &kMistral, &kMistral3, &kQwen2,  &kQwen3,
                                       &kPhi3,        &kGemma2,  &kGemma3,   &kGemma4, &kGemma4Unified,
                                       &kMuseGlimmer, &kSmolLm3, &kGranite};
 
-/// Returns the family of ModelConfig::family (CHECKed to exist).
+/// Returns the family whose name is `name`, a ModelConfig::family (CHECKed to exist).
 [[nodiscard]] const Family& find_family(std::string_view name);
 
 }  // namespace slipstream

@@ -1,4 +1,4 @@
-// Tells a missing file from one that must not be looked at. The latter is an error: going on without the file would
+// Distinguishes a missing file from one that cannot be checked. The latter is an error: going on without the file would
 // silently give another model than the one in the directory.
 #pragma once
 
@@ -7,7 +7,7 @@
 namespace slipstream {
 
 /// Returns false if there is nothing at `path` (or where a link leads). Throws IoError with the path and the system's
-/// reason if the system does not say (no permission, a loop of links). Does not check whether the file can be read.
+/// reason if that cannot be found out (no permission, a loop of links). Does not check whether the file can be read.
 [[nodiscard]] bool is_there(const std::filesystem::path& path);
 
 }  // namespace slipstream

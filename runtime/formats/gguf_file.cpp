@@ -15,10 +15,13 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kMinEntryBytes = 8 + 4 + 1;           // key length, type, the smallest value
-constexpr std::size_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;  // name length, rank, one dimension, type, offset
-constexpr std::size_t kMaxKeyBytes = 65535;                 // limit of the GGUF format
-constexpr int kMaxArrayDepth = 4;                           // in practice at most 2; the format sets no limit
+// Least bytes of a metadata entry: key length, type, the smallest value. A count of entries that the rest of the file
+// cannot hold is refused.
+constexpr std::size_t kMinEntryBytes = 8 + 4 + 1;
+// Least bytes of an entry of the tensor directory: name length, rank, one dimension, type, offset.
+constexpr std::size_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;
+constexpr std::size_t kMaxKeyBytes = 65535;  // limit for the name of a key or tensor, from the GGUF format
+constexpr int kMaxArrayDepth = 4;            // levels; files have at most 2, and the format sets no limit
 // Most entries for which memory is reserved at once: a count is not trusted until its entries have been read.
 constexpr std::uint64_t kMaxReserved = 1 << 16;
 constexpr std::size_t kDefaultAlignment = 32;
@@ -69,7 +72,8 @@ private:
         return {reinterpret_cast<const char*>(text.data()), text.size()};
     }
 
-    // Returns `count`, a number of things of at least `min_bytes` each, if the rest of the file can hold them.
+    // Returns `count`, a number of elements of at least `min_bytes` each. Throws if the rest of the file cannot hold
+    // them.
     std::uint64_t check_count(std::uint64_t count, std::size_t min_bytes, std::string_view what) const {
         if (count > rest_.size() / min_bytes)
             fail(fmt::format("claims {} {} at byte {}, the {} bytes left hold {} at most", count, what, position(),
@@ -82,7 +86,7 @@ private:
         const std::string_view text(reinterpret_cast<const char*>(magic.data()), magic.size());
         if (text != "GGUF") fail(fmt::format("not a GGUF file: it starts with \"{}\"", printable(text)));
         const auto version = read<std::uint32_t>("the version");
-        // A small version number in the other byte order has an empty low half.
+        // A small version number in the other byte order has 0 in its low half.
         if (version != 0 && (version & 0xFFFFU) == 0)
             throw Unsupported(fmt::format("{}: big-endian GGUF; convert it to little-endian", file_.name_));
         if (version != 2 && version != 3)
@@ -203,7 +207,7 @@ private:
             fail(fmt::format("tensor {} of {} elements of {} is larger than the file of {} bytes", printable(name),
                              n_elements, tensor.type->name, file_.bytes_.size()));
         tensor.bytes = *bytes;
-        // Relative to the data section; place_tensors() makes it absolute.
+        // This offset is relative to the data section; place_tensors() makes it absolute.
         const auto offset = read<std::uint64_t>("a tensor's offset");
         if (offset > file_.bytes_.size())
             fail(fmt::format("tensor {} begins at byte {} of the data, beyond the file's {} bytes", printable(name),
@@ -228,7 +232,7 @@ private:
             if (tensor.offset % step != 0)
                 fail(fmt::format("tensor {} begins at byte {} of the data, no multiple of the alignment {}",
                                  printable(tensor.name), tensor.offset, step));
-            const std::size_t begin = data_begin + tensor.offset;  // neither is much larger than size: no overflow
+            const std::size_t begin = data_begin + tensor.offset;  // neither is much larger than `size`: no overflow
             if (begin > size || tensor.bytes > size - begin)
                 fail(fmt::format("tensor {} lies at bytes {} to {}, the file has {}; it is truncated or damaged",
                                  printable(tensor.name), begin, begin + tensor.bytes, size));

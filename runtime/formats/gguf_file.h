@@ -37,21 +37,21 @@ enum class GgufValueType : std::uint32_t {
     F64 = 12
 };
 
-/// One metadata value, as a view of its bytes. Each accessor returns nothing if the value is of another kind.
+/// One metadata value, as a view of its bytes. Each accessor returns nullopt if the value is of another kind.
 struct GgufValue {
     GgufValueType type = GgufValueType::U8;
     std::span<const std::byte> raw;                  // bytes of a scalar; text of a string; elements of an array
-    GgufValueType element_type = GgufValueType::U8;  // of an array
-    std::uint64_t count = 0;                         // elements of an array
+    GgufValueType element_type = GgufValueType::U8;  // type of the elements of an array
+    std::uint64_t count = 0;                         // number of elements of an array
 
-    [[nodiscard]] std::optional<std::int64_t> integer() const;  // any integer type; nothing above 2^63 - 1
+    [[nodiscard]] std::optional<std::int64_t> integer() const;  // any integer type; nullopt above 2^63 - 1
     [[nodiscard]] std::optional<double> number() const;         // any integer or float type
     [[nodiscard]] std::optional<bool> boolean() const;
     [[nodiscard]] std::optional<std::string_view> string() const;
     [[nodiscard]] std::optional<std::vector<std::int64_t>> integers() const;  // array of integers or booleans
     [[nodiscard]] std::optional<std::vector<double>> numbers() const;         // array of any numbers
     [[nodiscard]] std::optional<std::vector<std::string>> strings() const;
-    /// Returns the value as one printable line; of a long array only the first elements and the length.
+    /// Returns the value as one printable line; of a long array, it has only the first elements and the length.
     [[nodiscard]] std::string to_text() const;
 };
 
@@ -61,7 +61,7 @@ struct GgufTensor {
     const GgmlType* type = nullptr;
     int rank = 0;                                // 1 to 4
     std::array<std::int64_t, kMaxRank> shape{};  // row-major: the file's dimensions in reverse order
-    std::size_t offset = 0;                      // of the data, in bytes from the start of the file
+    std::size_t offset = 0;                      // offset of the data, in bytes from the start of the file
     std::size_t bytes = 0;
 };
 
@@ -79,9 +79,10 @@ public:
     [[nodiscard]] const std::vector<GgufTensor>& tensors() const { return tensors_; }
     [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
 
-    /// Returns the value of a key; null if there is none.
+    /// Returns the value of the key `key`; null if the file does not have it.
     [[nodiscard]] const GgufValue* find(std::string_view key) const;
-    /// Typed look-up: returns nothing if there is no such key. Throws FormatError if it has another type.
+    /// Typed look-up: returns the value of the key `key`; nullopt if the file does not have it. Throws FormatError if
+    /// the value has another type.
     [[nodiscard]] std::optional<std::int64_t> integer(std::string_view key) const;
     [[nodiscard]] std::optional<double> number(std::string_view key) const;
     [[nodiscard]] std::optional<bool> boolean(std::string_view key) const;

@@ -15,15 +15,15 @@ namespace slipstream {
 
 class GgufKeys {
 public:
-    /// `file` and `tensors`, those of all parts of the file, must outlive this.
+    /// `file` and `tensors` must outlive this object; `tensors` are those of all parts of a split model.
     GgufKeys(const GgufFile& file, std::string_view prefix, const TensorIndex& tensors)
         : file_(file), prefix_(prefix), tensors_(tensors) {}
 
     [[nodiscard]] const GgufFile& file() const { return file_; }
     [[nodiscard]] const TensorIndex& tensors() const { return tensors_; }
     [[nodiscard]] std::string key(std::string_view suffix) const;
-    /// Returns the value of a key; null or nothing if the file does not have it. number(), integer() and string() throw
-    /// FormatError if it is of another type.
+    /// Returns the value of the key; null or nullopt if the file does not have it. number(), integer() and string()
+    /// throw FormatError if it has another type.
     [[nodiscard]] const GgufValue* find(std::string_view suffix) const { return file_.find(key(suffix)); }
     [[nodiscard]] std::optional<double> number(std::string_view suffix) const { return file_.number(key(suffix)); }
     [[nodiscard]] std::optional<std::int64_t> integer(std::string_view suffix) const {
@@ -32,20 +32,20 @@ public:
     [[nodiscard]] std::optional<std::string_view> string(std::string_view suffix) const {
         return file_.string(key(suffix));
     }
-    /// Returns an integer. Throws FormatError if it is missing.
+    /// Returns the value of a key that must be an integer. Throws FormatError if it is missing or has another type.
     [[nodiscard]] std::int64_t required(std::string_view suffix) const;
-    /// Returns a value that is one number for all layers, or an array with an equal number for each; nothing if it is
-    /// missing. Throws Unsupported if the numbers differ.
+    /// Returns the value of a key that is one integer for all layers, or an array with an integer for each, all equal;
+    /// nullopt if the key is missing. Throws FormatError (not one integer per layer) or Unsupported (they differ).
     [[nodiscard]] std::optional<std::int64_t> uniform(std::string_view suffix, std::int64_t n_layers) const;
 
-    /// Returns a value that is one number for all layers, or an array with a number for each: [n_layers]; nothing if it
-    /// is missing.
+    /// Returns the values [n_layers] of a key that is one integer for all layers, or an array with an integer for each;
+    /// nullopt if the key is missing. Throws FormatError if there is not one integer per layer.
     [[nodiscard]] std::optional<std::vector<std::int64_t>> by_layer(std::string_view suffix,
                                                                     std::int64_t n_layers) const;
 
-    /// Returns which layers have the sliding window "attention.sliding_window" ([n_layers]), by
-    /// "attention.sliding_window_pattern": an array of flags, or a period n, where every n-th layer has none. Without
-    /// that key, the period is `period`; 0: all layers have the window.
+    /// Returns which layers have the sliding window "attention.sliding_window" ([n_layers]), as the key
+    /// "attention.sliding_window_pattern" says: an array of flags, or a period n of which every n-th layer has no
+    /// window. Without that key, the period is `period`; 0: all layers have the window.
     [[nodiscard]] std::vector<bool> windowed_layers(std::int64_t n_layers, std::int64_t period) const;
 
 private:

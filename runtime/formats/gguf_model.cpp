@@ -19,9 +19,10 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::int64_t kMaxParts = 99999;  // the name has five digits
+// Most parts of a split model: the number in a file name has five digits.
+constexpr std::int64_t kMaxParts = 99999;
 
-// A part's file name, "NAME-00001-of-00003.gguf", as NAME, 1, 3.
+// The parsed file name of a part: "NAME-00001-of-00003.gguf" is NAME, 1, 3.
 struct PartName {
     std::string stem;
     std::int64_t number = 0;

@@ -18,7 +18,7 @@ struct GgmlType {
     std::string_view name;        // as ggml spells it: "Q4_K", "IQ2_XS"
     std::int64_t block_elements;  // elements of a quantisation block, along the fastest dimension
     std::size_t block_bytes;
-    std::optional<DType> dtype;  // nothing: not supported by the kernels
+    std::optional<DType> dtype;  // nullopt: the kernels do not support the type
 };
 
 /// Returns the type with this number; null if no known version of ggml has one (4, 5, 31 to 33 and 36 to 38 were
@@ -28,7 +28,7 @@ struct GgmlType {
 /// Returns the names of the types with a DType, "F32, F16, ...", for messages.
 [[nodiscard]] std::string served_type_names();
 
-/// Returns the kinds of GGUF file, as their names end, whose types are served, most bits first, for messages.
+/// Returns the endings of the names of GGUF files whose types are served ("Q4_K_M"), most bits first, for messages.
 [[nodiscard]] std::string_view served_file_kinds();
 
 }  // namespace slipstream

@@ -1,5 +1,5 @@
-// Reads the tokenizer of a GGUF file, its tokenizer.ggml.* keys, decoded and checked. Works for vocabulary-only files
-// too.
+// Reads the tokenizer of a GGUF file, its tokenizer.ggml.* keys, decoded and checked. The file may have a vocabulary
+// only, and no tensors.
 #pragma once
 
 #include "runtime/formats/gguf_file.h"
@@ -7,12 +7,12 @@
 
 namespace slipstream {
 
-/// Returns the vocabulary. Throws FormatError if the tokens are missing or empty, if an array has the wrong length or
-/// type, or if tokenizer.ggml.model is missing. Special ids outside the vocabulary count as not given, since such files
-/// exist.
+/// Returns the vocabulary of a parsed file. Throws FormatError if the tokens are missing or empty, if an array has the
+/// wrong length or type, or if tokenizer.ggml.model is missing. Special ids outside the vocabulary count as not given,
+/// since such files exist.
 [[nodiscard]] GgufVocabulary read_gguf_vocabulary(const GgufFile& file);
 
-/// Does the same for a file on disk, which may have no tensors. Throws IoError too.
+/// Returns the vocabulary of the GGUF file at `path`. Throws IoError, Unsupported, FormatError.
 [[nodiscard]] GgufVocabulary read_gguf_vocabulary(const std::filesystem::path& path);
 
 }  // namespace slipstream

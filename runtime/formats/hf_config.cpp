@@ -18,7 +18,7 @@ namespace slipstream {
 
 namespace {
 
-/// The family of a config.json, and whether its fields are those of "text_config".
+/// The family of a config.json, and whether its fields are in "text_config".
 struct FamilyChoice {
     const Family& family;
     bool is_nested = false;
@@ -59,7 +59,7 @@ FamilyChoice family_of(const JsonFields& fields) {
 void refuse_what_is_not_served(const JsonFields& fields, const HfDefaults& defaults) {
     for (const char* key : {"hidden_act", "hidden_activation"}) {
         auto activation = fields.string(key).value_or(std::string(defaults.activation));
-        if (activation == "swish") activation = "silu";  // another name
+        if (activation == "swish") activation = "silu";  // another name of the same function
         if (activation != defaults.activation)
             throw Unsupported(fmt::format("{}: activation \"{}\" is not served (served: {})", fields.name(),
                                           printable(activation), defaults.activation));
@@ -72,7 +72,8 @@ void refuse_what_is_not_served(const JsonFields& fields, const HfDefaults& defau
                 fmt::format("{}: a mixture of {} experts, which is not served", fields.name(), *n_experts));
 }
 
-// `outer` is the whole file: a nested text model may have the field beside it.
+// Throws Unsupported if the weights are quantised. `outer` is the whole file: in a nested model, "quantization_config"
+// may be there instead of in `text`.
 void refuse_quantised_weights(const JsonFields& text, const JsonFields& outer) {
     for (const JsonFields* fields : {&text, &outer}) {
         const auto* quantization = fields->object("quantization_config");
@@ -103,10 +104,10 @@ std::optional<DType> read_dtype(const JsonFields& fields) {
     if (*text == "bfloat16") return DType::BF16;
     if (*text == "float16") return DType::F16;
     if (*text == "float32") return DType::F32;
-    return std::nullopt;  // another name: the tensors' own types are used
+    return std::nullopt;  // another name: the types of the tensors are used
 }
 
-// Returns what `read` finds in the configuration of the text model, else in the whole one.
+// Returns what `read` finds in the configuration of the text model, or if that is nothing, in the whole configuration.
 template <typename Read>
 auto read_either(const JsonFields& text, const JsonFields& outer, const Read& read) {
     auto value = read(text);
@@ -160,7 +161,8 @@ HfConfig parse_hf_config(std::string_view json_text, const std::string& name) {
     attention.head_dim = read_head_dim(fields, defaults, config.d_model, attention.n_q_heads);
     config.rms_eps = static_cast<float>(std::clamp(fields.number("rms_norm_eps").value_or(defaults.rms_eps), 0.0, 2.0));
     config.rope_layout = RopeLayout::Half;
-    // Of a nested model the flag of the whole configuration counts, as in transformers; without it, the tensors say.
+    // In a nested model, the flag of the whole configuration counts, as in transformers; without it, the head is tied
+    // if it has no tensor.
     const auto tied = outer.boolean("tie_word_embeddings");
     config.tied_embeddings = tied.value_or(!is_nested && defaults.tied_embeddings);
     result.is_tied_without_head = is_nested && !tied;

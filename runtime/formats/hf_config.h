@@ -17,20 +17,20 @@ namespace slipstream {
 
 /// The contents of a config.json.
 struct HfConfig {
-    ModelConfig model;                  // validated; kv_dtype is `dtype`, or F16 without one
-    bool is_nested = false;             // the text model of a larger one, whose tensor names have a prefix
-    bool is_tied_without_head = false;  // the head is tied if the file has no tensor for it
+    ModelConfig model;                  // validated; kv_dtype is `dtype`, or F16 if that is nullopt
+    bool is_nested = false;             // the text model is part of a larger one, and its tensor names have a prefix
+    bool is_tied_without_head = false;  // the LM head is tied to the embedding if the file has no tensor for it
     BindingRules biases{BiasRule::Forbidden, BiasRule::Forbidden};
-    std::optional<DType> dtype;  // "torch_dtype" or "dtype"; nothing: not given, or another type
+    std::optional<DType> dtype;  // "torch_dtype" or "dtype"; nullopt: not given, or another type
     std::optional<std::int64_t> bos_id;
-    std::vector<TokenId> end_tokens;  // eos_token_id, one or several; empty: none
+    std::vector<TokenId> end_tokens;  // "eos_token_id", one or several; empty: none
 };
 
-/// Parses a config.json. `name` is the file's, for messages. Throws FormatError (missing or contradictory fields) or
-/// Unsupported (architecture, activation, rope scaling, quantised weights, experts).
+/// Parses a config.json. `name` is the name of the file, for messages. Throws FormatError (missing or contradictory
+/// fields) or Unsupported (architecture, activation, rope scaling, quantised weights, experts).
 [[nodiscard]] HfConfig parse_hf_config(std::string_view json_text, const std::string& name);
 
-/// Parses a generation_config.json. `end_tokens` of the result is empty if the file names none. Throws FormatError.
+/// Parses a generation_config.json. `end_tokens` of the result is empty if the file has none. Throws FormatError.
 [[nodiscard]] GenerationDefaults parse_generation_config(std::string_view json_text, const std::string& name);
 
 }  // namespace slipstream

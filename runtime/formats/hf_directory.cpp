@@ -43,7 +43,7 @@ void add_shard(ModelContents& model, const fs::path& path) {
     for (const auto& [key, value] : shard.metadata) model.metadata.emplace_back(printable(key), printable(value));
 }
 
-// Reads an index. Returns the file name of each tensor.
+// Reads a model.safetensors.index.json at `path`. Returns the file name of each tensor. Throws FormatError.
 std::map<std::string, std::string> read_weight_map(const fs::path& path) {
     const MappedFile file(path);
     const nlohmann::json json = parse_json_object(text_of(file), path.string());

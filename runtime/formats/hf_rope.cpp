@@ -119,11 +119,11 @@ RopeConfig read_hf_rope(const JsonFields& fields, const HfDefaults& defaults, st
         inner.string("rope_type").value_or(inner.string("type").value_or("")) == "proportional";
     const double part = either("partial_rotary_factor", 1.0);
     if (!(part > 0.0 && part <= 1.0)) fields.fail("partial_rotary_factor", fmt::format("is {}", part));
-    // head_dim is validated later; even with a damaged one the product must not overflow.
+    // head_dim is validated later; here it may be any number, and the product must not overflow.
     const std::int64_t elements = std::clamp<std::int64_t>(head_dim, 0, 1 << 20);
     const double theta = either("rope_theta", defaults.rope_theta);
     if (is_proportional) {
-        // Frequencies are those of the whole head; the first pairs have them.
+        // The frequencies are those of the whole head, but only the first pairs rotate.
         const auto n_free = static_cast<std::int64_t>(static_cast<double>(elements) * part / 2.0);
         RopeConfig rope{.theta = theta, .n_rotated = elements, .n_fixed_pairs = elements / 2 - n_free};
         rope.scaling.factor = inner.number("factor").value_or(1.0);

@@ -1,4 +1,4 @@
-// Sliding windows in a config.json. Those of GGUF files: read_gguf_windows() (gguf_keys.h).
+// Reads sliding windows from a config.json. Those of GGUF files: read_gguf_windows() (gguf_keys.h).
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace slipstream {
 
-/// Gives all layers the sliding window `window`, the value of the field "sliding_window" or its default; does nothing
-/// if it is nothing. Throws FormatError if it is below 1.
+/// Gives all layers the sliding window `window`, the value of the field "sliding_window" or its default; nullopt
+/// changes nothing. Throws FormatError if it is below 1.
 void set_windows(const JsonFields& fields, std::optional<std::int64_t> window, ModelConfig& config);
-/// Like set_windows(), for the layers that the field "layer_types" marks as "sliding_attention"; the field must be
-/// there. Throws Unsupported for types other than that and "full_attention".
+/// Like set_windows(), but only for the layers that are "sliding_attention" in the field "layer_types", which must be a
+/// list of one type per layer (else FormatError). Throws Unsupported for types other than that and "full_attention".
 void set_windows_by_type(const JsonFields& fields, std::optional<std::int64_t> window, ModelConfig& config);
 /// Gives all layers but every `period`-th the sliding window `window`; both must be positive.
 void set_periodic_windows(ModelConfig& config, std::int64_t window, std::int64_t period);

@@ -14,7 +14,8 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kMostParts = 8;  // named; a line stays readable, whatever names a file has
+// Most parts that are listed by name, so that the line stays readable for any file.
+constexpr std::size_t kMostParts = 8;
 
 struct Part {
     std::string_view name;
@@ -25,12 +26,12 @@ std::string_view part_of(std::string_view name) {
     constexpr std::string_view kPrefix = "model.";
     if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
     const std::size_t end = name.find('.');
-    // Of layers that the model does not have, the number tells which.
+    // The number is included: it shows that the file has layers that the model does not have.
     const bool is_layer = name.starts_with("layers.") || name.starts_with("blk.");
     return name.substr(0, is_layer ? name.find('.', end + 1) : end);
 }
 
-// Returns whether the tensor is a head beside tied embeddings.
+// Returns whether the tensor is an LM head that is not used, because the embeddings are tied.
 bool is_unused_head(std::string_view name, const ModelConfig& config) {
     return config.tied_embeddings && (name.ends_with("lm_head.weight") || name == "output.weight");
 }
@@ -51,7 +52,7 @@ std::string describe_ignored_tensors(const ModelFiles& files) {
     std::vector<Part> parts;
     std::int64_t n_others = 0;
     for (const FileTensor& tensor : files.tensors()) {
-        // A view may begin inside a tensor that holds several matrices.
+        // The view of a weight may begin inside a tensor: one that holds several matrices.
         const auto* data = static_cast<const std::byte*>(tensor.view.data);
         const auto first = std::ranges::lower_bound(used, data);
         if ((data != nullptr && first != used.end() && *first < data + tensor.bytes) || is_of_rope(tensor.name) ||

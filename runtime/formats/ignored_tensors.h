@@ -1,4 +1,4 @@
-// Tensors of a file that the text model does not use: those of vision, audio, and drafting parts.
+// Finds tensors of a file that the text model does not use: those of vision, audio, and drafting parts.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 namespace slipstream {
 
 /// Returns the parts of `files` that no computation reads, as "vision_tower (324 tensors), mm (12 tensors)"; empty if
-/// everything is read. A part is what stands before the first "." of a name, without "model."; of layers, "layers.5".
-/// Factors of RoPE, which belong to the configuration, and a head beside tied embeddings are not listed. Throws as
-/// WeightSource::weights() does.
+/// everything is read. The part of a tensor is its name up to the first ".", without a prefix "model."; of a layer's
+/// tensor, it includes the number: "layers.5". Factors of RoPE, which belong to the configuration, and an LM head
+/// beside tied embeddings are not listed. Throws as WeightSource::weights() does.
 [[nodiscard]] std::string describe_ignored_tensors(const ModelFiles& files);
 
 }  // namespace slipstream

@@ -13,7 +13,7 @@
 
 namespace slipstream {
 
-/// The parts of an opened model.
+/// The parts of a ModelFiles object.
 struct ModelContents {
     std::string format;
     std::string label;  // the path that was opened, for messages
@@ -28,12 +28,12 @@ struct ModelContents {
     BindingRules rules;
 };
 
-/// Returns the tensor of `shape` (row-major) in `data`, which must outlive it. Without a view if `dtype` is empty (the
-/// type is not supported) or the shape does not have 1 to 4 dimensions.
+/// Returns the tensor of `shape` (row-major) in `data`, which must outlive it. The tensor has no view if `dtype` is
+/// nullopt (the type is not supported) or the shape does not have 1 to 4 dimensions.
 [[nodiscard]] FileTensor make_file_tensor(std::string name, std::string_view type_name, std::optional<DType> dtype,
                                           std::vector<std::int64_t> shape, std::span<const std::byte> data);
 
-/// Opens a GGUF file; if it is the first part of a split model, with all parts. Throws as ModelFiles::open() does.
+/// Opens a GGUF file; if it is the first part of a split model, opens all parts. Throws as ModelFiles::open() does.
 [[nodiscard]] ModelContents open_gguf(const std::filesystem::path& path);
 
 /// Opens a Hugging Face directory, which must have a config.json. Throws as ModelFiles::open() does.

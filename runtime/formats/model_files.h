@@ -28,7 +28,7 @@ struct FileTensor {
     std::vector<std::int64_t> shape;  // row-major
 };
 
-/// The vocabulary in a GGUF file (tokenizer.ggml.*).
+/// The vocabulary of a GGUF file (tokenizer.ggml.*).
 using GgufVocabulary = PlainVocabulary;
 
 /// Where a model's tokenizer is read from: the arrays of a GGUF file, or the files of a directory. Paths of files that
@@ -40,10 +40,10 @@ struct TokenizerSource {
     std::filesystem::path vocab_json;             // vocab.json, or empty
     std::filesystem::path merges_txt;             // merges.txt, or empty
     std::filesystem::path tokenizer_config_json;  // tokenizer_config.json, or empty
-    // From config.json and tokenizer_config.json of a directory; the keys of a GGUF file are in `gguf`.
+    // From config.json and tokenizer_config.json of a directory; for a GGUF file, `gguf` has them.
     std::optional<std::int64_t> bos_id;
     std::optional<bool> add_bos;
-    std::vector<NamedChatTemplate> chat_templates;  // all that were found, in this order
+    std::vector<NamedChatTemplate> chat_templates;  // all templates, in the order in which they were found
 };
 
 /// Makes the tokenizer of an opened model. Maps the files that `source` names while it reads them. Throws IoError,
@@ -59,7 +59,7 @@ public:
 
     [[nodiscard]] virtual std::string_view format() const = 0;                          // "GGUF v3", "safetensors"
     [[nodiscard]] virtual const std::vector<std::filesystem::path>& paths() const = 0;  // the mapped files
-    [[nodiscard]] virtual std::size_t total_bytes() const = 0;                          // size of those files together
+    [[nodiscard]] virtual std::size_t total_bytes() const = 0;                          // bytes of these files together
     [[nodiscard]] virtual const GenerationDefaults& generation_defaults() const = 0;
     [[nodiscard]] virtual const TokenizerSource& tokenizer_source() const = 0;
     /// Returns the template called "default"; tokenizer_source() has all of them.

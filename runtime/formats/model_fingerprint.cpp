@@ -16,7 +16,7 @@ namespace slipstream {
 
 namespace {
 
-// Bytes of one sample of a tensor.
+// Bytes of one sample of a tensor. Fingerprints are stored in files, so it must not change.
 constexpr std::size_t kSampleBytes = 64;
 
 // A chain of XXH3-64, each seeded with the one before. Lengths are hashed too, so that bytes cannot move between
@@ -43,8 +43,8 @@ private:
     std::uint64_t state_ = 0;
 };
 
-// The families that were served first have a number here; their layers are alike but for windows. Fingerprints that are
-// stored in files must not change, so these families keep the digest that they had.
+// The families that were served first, whose layers differ only in windows. Fingerprints that are stored in files must
+// not change, so the digest of these families has the number of the family here in place of its name.
 constexpr std::array<std::string_view, 5> kUniformFamilies{"llama", "mistral", "qwen2", "qwen3", "phi3"};
 
 void add_scaling(Digest& digest, const RopeScaling& scaling) {
@@ -83,7 +83,7 @@ void add_config(Digest& digest, const ModelConfig& config) {
     for (const float value : {config.rms_eps, config.norm_offset, config.embedding_scale, config.logit_softcap})
         digest.number(value);
     digest.number(config.rope_layout);
-    // Fields that were added later are hashed only where they change something, so that earlier fingerprints stay.
+    // Fields that were added later are hashed only if they change the result, so that earlier fingerprints stay valid.
     const auto add_changed = [&](std::string_view name, double value, double neutral) {
         if (value == neutral) return;
         digest.text(name);
@@ -146,7 +146,7 @@ std::uint64_t model_fingerprint(const ModelFiles& files) {
     add_config(digest, files.config());
     add_vocabulary(digest, files.tokenizer_source());
     for (const FileTensor& tensor : files.tensors()) add_sample(digest, tensor);
-    // Norms that are not in the files: all weights of each are one number.
+    // Norms that the files do not store: all weights of one norm are the same number.
     const ModelWeights weights = files.weights();
     if (weights.constants)
         for (const std::vector<float>& norm : *weights.constants) digest.number(norm.front());

@@ -90,7 +90,8 @@ private:
         }
     }
 
-    // Returns a non-negative integer that fits int64; anything else is an error.
+    // Returns `value`, which must be a non-negative integer that fits int64. Throws FormatError otherwise; `tensor` and
+    // `what` name it in the message.
     [[nodiscard]] std::int64_t read_size(const nlohmann::json& value, const std::string& tensor,
                                          const char* what) const {
         if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::uint64_t{INT64_MAX})
@@ -145,8 +146,8 @@ private:
                              fmt::join(tensor.shape, " x "), tensor.type_name, tensor.bytes));
     }
 
-    // Checks as the safetensors crate does (Metadata::validate and SafeTensors::read_metadata): the tensors cover the
-    // data, each following the one before, without holes up to the end of the file.
+    // Throws FormatError unless the tensors cover the data, each following the one before, without holes up to the end
+    // of the file. The safetensors crate checks the same (Metadata::validate and SafeTensors::read_metadata).
     void check_places() {
         auto& tensors = file_.tensors;
         std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {

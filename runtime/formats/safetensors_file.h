@@ -21,16 +21,16 @@ namespace slipstream {
 struct SafetensorsTensor {
     std::string name;
     std::string type_name;       // "BF16", "F8_E4M3"
-    std::optional<DType> dtype;  // nothing: not supported
+    std::optional<DType> dtype;  // nullopt: the type is not supported
     std::vector<std::int64_t> shape;
-    std::size_t offset = 0;  // of the data, in bytes from the start of the file
+    std::size_t offset = 0;  // offset of the data, in bytes from the start of the file
     std::size_t bytes = 0;
 };
 
-/// The header, parsed.
+/// A parsed header.
 struct SafetensorsFile {
-    std::vector<SafetensorsTensor> tensors;                     // sorted by the offset of their data
-    std::vector<std::pair<std::string, std::string>> metadata;  // "__metadata__", sorted by key
+    std::vector<SafetensorsTensor> tensors;                     // sorted by the offset of the data
+    std::vector<std::pair<std::string, std::string>> metadata;  // entries of "__metadata__", sorted by key
 
     /// Parses the header. `bytes`, the whole file, need only live during the call. `name` is for messages. Throws
     /// FormatError.

@@ -7,8 +7,8 @@
 
 namespace slipstream {
 
-/// Leaves each suppressed token once, in ascending order, without ids that are no tokens. Throws FormatError if no
-/// token is left that may be generated.
+/// Sorts defaults.suppressed_tokens, and removes duplicates and ids outside the vocabulary of `vocab` tokens. Throws
+/// FormatError if no token is left that may be generated.
 void tidy_suppressed_tokens(GenerationDefaults& defaults, std::int64_t vocab);
 
 }  // namespace slipstream

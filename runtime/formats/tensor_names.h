@@ -40,7 +40,7 @@ inline constexpr std::array<std::string_view, 8> kGgufForeignInLayer{
     "layer_output_scale.weight", "attn_sinks.weight",  "ffn_gate_inp.weight", "post_attention_norm.weight",
     "post_ffw_norm.weight",      "attn_q_norm.weight", "attn_k_norm.weight",  "attn_gate.weight"};
 
-/// Names of pre-norm decoders in Hugging Face directories.
+/// Returns the names of pre-norm decoders in Hugging Face directories.
 [[nodiscard]] constexpr TensorNames hugging_face() {
     using enum TensorRole;
     TensorNames n{.layer_prefix = "model.layers.",
@@ -66,7 +66,7 @@ inline constexpr std::array<std::string_view, 8> kGgufForeignInLayer{
     return n;
 }
 
-/// Names of pre-norm decoders in GGUF files. A fused gate and up has the name of up alone (phi3).
+/// Returns the names of pre-norm decoders in GGUF files. A fused gate and up matrix has the name of up alone (phi3).
 [[nodiscard]] constexpr TensorNames gguf() {
     using enum TensorRole;
     TensorNames n{
@@ -90,7 +90,7 @@ inline constexpr std::array<std::string_view, 8> kGgufForeignInLayer{
     return n;
 }
 
-/// Adds norms of each query and key head.
+/// Returns `names` with the norms of each query and key head.
 [[nodiscard]] constexpr TensorNames with_head_norms(TensorNames names) {
     const bool gguf = names.layer_prefix == "blk.";
     names[TensorRole::QNorm] = gguf ? "attn_q_norm.weight" : "self_attn.q_norm.weight";
@@ -98,7 +98,7 @@ inline constexpr std::array<std::string_view, 8> kGgufForeignInLayer{
     return names;
 }
 
-/// Adds norms after attention and feed-forward, beside those before them (Gemma 2 and 3).
+/// Returns `names` with norms after attention and feed-forward, beside those before them (Gemma 2 and 3).
 [[nodiscard]] constexpr TensorNames with_post_norms(TensorNames names) {
     const bool gguf = names.layer_prefix == "blk.";
     names[TensorRole::AttnPostNorm] = gguf ? "post_attention_norm.weight" : "post_attention_layernorm.weight";
@@ -107,7 +107,7 @@ inline constexpr std::array<std::string_view, 8> kGgufForeignInLayer{
     return names;
 }
 
-/// Adds the scale of a layer's output (Gemma 4).
+/// Returns `names` with the scale of a layer's output (Gemma 4).
 [[nodiscard]] constexpr TensorNames with_output_scale(TensorNames names) {
     const bool gguf = names.layer_prefix == "blk.";
     names[TensorRole::OutputScale] = gguf ? "layer_output_scale.weight" : "layer_scalar";

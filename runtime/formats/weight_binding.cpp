@@ -66,7 +66,7 @@ private:
                     dim_size(info.cols, config_, layer));
     }
 
-    // Gives the norms of the rules vectors of their value, in memory that the weights own.
+    // Gives each norm of `rules_.constants` a vector of its value, in memory that the weights own.
     void bind_constants(ModelWeights& weights) const {
         auto memory = std::make_shared<std::vector<std::vector<float>>>();
         const auto bind = [&](const TensorInfo& info, std::int64_t layer) {
@@ -83,13 +83,13 @@ private:
         if (!memory->empty()) weights.constants = std::move(memory);
     }
 
-    // Throws if the tensor `full_name` is there and `name`, its name inside a layer, belongs to no role of the family.
+    // Throws if the file has the tensor `full_name`, but `name`, its name inside a layer, has no role in the family.
     void refuse(std::string_view name, const std::string& full_name) const {
         if (has(full_name) && std::ranges::find(names_.names, name) == names_.names.end())
             throw Unsupported(fmt::format("tensor {}: a model with this part is not served", full_name));
     }
 
-    // Throws if the tensor "X.weight" of the family has a bias "X.bias" that belongs to no role of the family.
+    // Throws if the tensor "X.weight" of the family has a bias "X.bias" in the file that has no role in the family.
     void refuse_bias(std::string_view weight, const std::string& prefix) const {
         constexpr std::string_view kWeight = ".weight";
         if (!weight.ends_with(kWeight)) return;
@@ -97,7 +97,8 @@ private:
         refuse(bias, prefix + bias);
     }
 
-    // Returns whether a layer has a tensor, by the rules for biases. Throws if it must not be there.
+    // Returns whether the bias `name` must be bound: if the file has it, or `rule` requires it. Throws if it is there
+    // but forbidden.
     [[nodiscard]] bool is_wanted(const std::string& name, BiasRule rule) const {
         const bool present = has(name);
         if (present && rule == BiasRule::Forbidden)
@@ -106,7 +107,7 @@ private:
         return present || rule == BiasRule::Required;
     }
 
-    // Cuts the fused projections q, k, v if the file has them. Returns whether it does.
+    // Cuts the fused projection into q, k and v if the file has it. Returns whether it does.
     bool bind_fused_qkv(LayerWeights& layer, const std::string& prefix, std::int64_t index) const {
         const std::string stem = fmt::format("{}{}", prefix, names_.qkv);
         if (!has(stem + ".weight") || has(prefix + name_of(TensorRole::Q))) return false;

@@ -14,10 +14,10 @@
 
 namespace slipstream {
 
-/// Whether a bias must be absent or present.
+/// Whether a bias must be absent, must be present, or may be either.
 enum class BiasRule : std::uint8_t { Forbidden, Required, IfPresent };
 
-/// Norms that files do not store, because all weights of such a norm are one number: by role, that number.
+/// Norms that files do not store because all weights of such a norm are one number: that number, by role.
 class ConstantNorms {
 public:
     constexpr std::optional<float>& operator[](TensorRole role) { return values_[static_cast<std::size_t>(role)]; }

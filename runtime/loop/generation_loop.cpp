@@ -13,7 +13,7 @@
 
 namespace slipstream {
 
-// The parts of a step, one after the other. A part is also a span of the loop's trace, if there is one.
+// Stopwatch for the parts of a step, one after the other. A part is also a span of the loop's trace, if there is one.
 class GenerationLoop::Laps {
 public:
     explicit Laps(const GenerationLoop& loop) : loop_(&loop) {}
@@ -109,8 +109,8 @@ PassControl GenerationLoop::control_of(std::int64_t begin, std::int64_t end, con
             }};
 }
 
-// Returns where the whole prefill chunks end, or the number of committed positions if that is greater. The
-// pass that has the prompt computes the positions from there on as its tokens.
+// Returns the position at which the whole prefill chunks of the prompt end, or the number of committed positions if
+// that is greater. The pass that has the prompt computes the positions from there on as its tokens.
 std::int64_t GenerationLoop::prompt_border() const {
     return std::max(Sequence::prefill_border(sequence_->n_prompt()), target_->n_committed());
 }
@@ -269,7 +269,7 @@ LogitRows GenerationLoop::run_pass(std::int64_t begin, std::int64_t border, std:
     return logits;
 }
 
-// If it throws, the nodes of the pass are dropped.
+// Runs a pass on the target and returns its logits. If it throws, the nodes of the pass are dropped.
 LogitRows GenerationLoop::run(const TargetPass& pass) {
     try {
         return target_->run(pass);

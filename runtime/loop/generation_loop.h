@@ -27,14 +27,14 @@ struct LoopLimits {
 /// pass are not counted.
 struct LoopSeconds {
     double draft = 0.0;   // propose() and observe()
-    double verify = 0.0;  // the pass of the target
+    double verify = 0.0;  // the target's passes
     double sample = 0.0;  // Verifier::verify()
-    double check = 0.0;   // the self-check, if there is one
+    double check = 0.0;   // the self-check; 0 without one
     double commit = 0.0;
 };
 
-/// Progress callback: tokens done, tokens in total. Called after each layer and prefill chunk; a chunk counts in
-/// proportion to its finished layers.
+/// Progress callback: tokens done, tokens in total. Called after each layer and prefill chunk; a prefill chunk counts
+/// in proportion to its finished layers.
 using PromptProgress = std::function<void(std::int64_t, std::int64_t)>;
 
 class SelfCheck;
@@ -58,9 +58,9 @@ public:
     /// proposer learns from it. Empty: nothing is called. It must not throw.
     void report_passes(std::function<void(const Observation&)> on_pass) { on_pass_ = std::move(on_pass); }
 
-    /// From now on, prompts that go layer by layer are saved there, and the next one goes on with what is saved if it
-    /// is of this prompt; checkpoints.saved is reset when the prompt is computed, or does not match. Null: no prompts
-    /// are saved. `checkpoints` must outlive the loop, or be replaced.
+    /// From now on, prompts that go layer by layer are saved by the functions of `checkpoints`, and the next one goes
+    /// on with checkpoints->saved if that is of this prompt; checkpoints->saved is reset when the prompt is computed,
+    /// or does not match. Null: no prompts are saved. `checkpoints` must outlive the loop, or be replaced.
     void save_prompts(PromptCheckpoints* checkpoints) { checkpoints_ = checkpoints; }
 
     /// Replaces the sequence by `prompt`. Throws what check_prompt() throws.
@@ -77,7 +77,7 @@ public:
     /// Computes the prompt except its last prefill chunk. If the target can take the prompt layer by layer along with a
     /// pass (weights or KV stream), this does nothing: the first step() then feeds the whole prompt, so that each
     /// weight crosses the link once. For a resumed sequence it computes the prompt and all generated tokens except the
-    /// last chunk. Returns false if *cancel turned true; call again to continue.
+    /// last prefill chunk. Returns false if *cancel turned true; call again to continue.
     bool prefill(const PromptProgress& on_progress = {}, const std::atomic<bool>* cancel = nullptr);
 
     /// Runs one pass over the tokens that the target lacks and a tree of draft tokens, and commits the accepted path.
@@ -88,15 +88,16 @@ public:
     [[nodiscard]] std::span<const TokenId> step(std::int64_t max_new_tokens, const std::atomic<bool>* cancel = nullptr,
                                                 const PromptProgress& on_progress = {});
 
-    /// Sequence::truncate(), to remove tokens that a pass committed after a stop rule. Later steps give the tokens of a
-    /// loop that never went further. The proposer gets an observation without new tokens.
+    /// Keeps the first `n_tokens` tokens of the sequence (Sequence::truncate()), to remove tokens that a pass committed
+    /// after a stop rule. Later steps give the tokens of a loop that never went further. The proposer gets an
+    /// observation without new tokens.
     void truncate(std::int64_t n_tokens);
 
     [[nodiscard]] Sequence& sequence() const { return *sequence_; }
     [[nodiscard]] const std::vector<TokenId>& text() const { return sequence_->tokens(); }
-    /// Tokens that can still be added before the context is full.
+    /// Returns how many tokens can still be added before the context is full.
     [[nodiscard]] std::int64_t room() const { return sequence_->room(); }
-    /// Number of nodes of the tree of the last pass, node 0 included.
+    /// Returns the number of nodes of the tree of the last pass, node 0 included.
     [[nodiscard]] std::int64_t last_tree_size() const { return tree_.size(); }
     [[nodiscard]] const LoopSeconds& seconds() const { return seconds_; }
 

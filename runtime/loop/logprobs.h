@@ -23,7 +23,7 @@ struct TokenLogprob {
 /// Returns the log probability of `id` by `logits` [vocab], and those of the `n_best` likeliest tokens.
 [[nodiscard]] TokenLogprob token_logprob(std::span<const float> logits, TokenId id, int n_best);
 
-/// Where log probabilities are recorded.
+/// Log probabilities of the tokens that passes commit, filled by RecordingVerifier.
 struct LogprobRecord {
     int n_best = 0;                      // alternatives of each token
     std::vector<TokenLogprob> tokens{};  // added for each token that a pass commits
@@ -34,7 +34,7 @@ class RecordingVerifier final : public Verifier {
 public:
     /// `inner` must outlive this object.
     explicit RecordingVerifier(Verifier& inner) : inner_(&inner) {}
-    /// Records there from now on; null: nowhere.
+    /// From now on appends to `record`, which must outlive its use; null: records nothing.
     void record(LogprobRecord* record) { record_ = record; }
 
     [[nodiscard]] LogitRequest logit_request() const override { return inner_->logit_request(); }

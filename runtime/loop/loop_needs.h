@@ -7,12 +7,13 @@
 
 namespace slipstream {
 
-/// Returns the most nodes of a cache, and tokens of one pass: a prefill chunk and a tree of `budget` nodes.
+/// Returns the most nodes of a cache, which is also the most tokens of one pass: a prefill chunk and a tree of `budget`
+/// nodes.
 [[nodiscard]] inline std::int64_t scratch_nodes_for(std::int64_t budget) {
     return kPrefillChunkTokens + budget;
 }
 
-/// Returns the limits of the forward that runs the loop's passes.
+/// Returns the limits of the Forward that runs the loop's passes, over trees of up to `budget` nodes.
 [[nodiscard]] inline ForwardLimits forward_limits_for(std::int64_t budget) {
     return {.max_tokens = scratch_nodes_for(budget), .max_logit_rows = budget};
 }

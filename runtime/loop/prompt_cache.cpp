@@ -69,7 +69,8 @@ void PromptCache::use(KeptChunk& chunk) {
     by_use_.splice(by_use_.begin(), by_use_, chunk.at_);
 }
 
-// From the last to the first, so that each chunk is more recently used than those after it.
+// Counts the KV chunks of `path` as used, from the last to the first, so that each is more recently used than those
+// after it.
 void PromptCache::use(const Path& path) {
     for (std::size_t i = path.size(); i-- > 0;) use(*path[i]);
 }

@@ -29,13 +29,13 @@ namespace slipstream {
 /// A KV chunk of a PromptCache.
 class KeptChunk {
 public:
-    /// Its tokens, 1 to kChunkTokens.
+    /// Returns the token ids of the KV chunk, 1 to kChunkTokens of them.
     [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }
     [[nodiscard]] bool is_full() const { return std::ssize(tokens_) == kChunkTokens; }
     [[nodiscard]] Phase phase() const { return phase_; }
-    /// A number that no other KV chunk of the cache has or had.
+    /// Returns a number that no other KV chunk of the cache has or had.
     [[nodiscard]] std::uint64_t id() const { return id_; }
-    /// KV of a layer as Target::read_chunk() gave it; null if it is missing.
+    /// Returns the KV of a layer as Target::read_chunk() gave it; null if it is missing. Owned by the cache.
     [[nodiscard]] const std::byte* part(std::int64_t layer) const { return parts_[layer]; }
 
 private:
@@ -54,12 +54,13 @@ private:
 
 class PromptCache {
 public:
-    /// KV chunks from the start of a text, each the one after that before it. Valid until a KV chunk of it may be
-    /// dropped: see keep().
+    /// KV chunks of a text in order, without a gap, from its start on. Valid until one of them may be dropped, see
+    /// keep().
     using Path = std::vector<KeptChunk*>;
 
     /// `layouts` [n_layers] of the target, which must outlive this object. Everything that is kept takes at most
-    /// `limit_bytes`. `available_bytes`: see PinnedArenaOptions.
+    /// `limit_bytes`. `available_bytes` returns the bytes of memory that the system has left; empty:
+    /// available_host_bytes().
     PromptCache(std::span<const KvLayout> layouts, std::size_t limit_bytes,
                 std::function<std::size_t()> available_bytes = {});
     PromptCache(const PromptCache&) = delete;
@@ -70,13 +71,13 @@ public:
         std::int64_t n_tokens = 0;  // positions in them that match: all but, perhaps, the end of the last KV chunk
     };
     /// Returns the longest path of KV chunks whose token ids are those at the start of `tokens`. Positions below
-    /// `n_prefill` must have been computed as Phase::Prefill, the others as Phase::Decode; the path ends before others.
-    /// `n_prefill` must be a multiple of kChunkTokens.
+    /// `n_prefill` must have been computed as Phase::Prefill, the others as Phase::Decode; the path ends before a
+    /// position that was computed in the other phase. `n_prefill` must be a multiple of kChunkTokens.
     [[nodiscard]] Match match(std::span<const TokenId> tokens, std::int64_t n_prefill) const;
 
     /// Begins another text: from now on keep() may drop KV chunks that the text before used.
     void begin_text() { ++text_; }
-    /// Counts the KV chunks of `path` as used by the text.
+    /// Counts the KV chunks of `path` as used by the current text (begin_text()).
     void use(const Path& path);
     /// Keeps the KV chunk `tokens` (1 to kChunkTokens) after `path`, whose KV chunks must be full, or the parts that it
     /// lacks. A KV chunk without parts is kept too, since KV chunks after it have some. `has(layer)` returns whether
@@ -87,15 +88,15 @@ public:
                     const std::function<bool(std::int64_t)>& has,
                     const std::function<void(std::int64_t, std::byte*)>& read);
 
-    /// Bytes that are kept: KV in whole pages, and what is remembered of each KV chunk.
+    /// Returns the bytes that are kept: KV in whole pages, and what is remembered of each KV chunk.
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
     [[nodiscard]] std::size_t limit_bytes() const { return arena_.limit_bytes(); }
-    /// Bytes of a full KV chunk that has the parts of all layers.
+    /// Returns the bytes of a full KV chunk that has the parts of all layers.
     [[nodiscard]] std::size_t chunk_bytes() const;
     [[nodiscard]] std::int64_t n_chunks() const { return std::ssize(by_use_); }
-    /// Chunks that were dropped because memory was short.
+    /// Returns the number of KV chunks that were dropped because memory was short.
     [[nodiscard]] std::int64_t n_dropped() const { return n_dropped_; }
-    /// Whether the system had less memory than the limit when a KV chunk was to be kept.
+    /// Returns whether the system had less memory than the limit when a KV chunk was to be kept.
     [[nodiscard]] bool system_was_short() const { return system_was_short_; }
 
 private:
@@ -113,7 +114,7 @@ private:
 
     std::span<const KvLayout> layouts_;
     PinnedArena arena_;
-    std::list<KeptChunk> by_use_;    // the most recently used first; KV chunks before those after them
+    std::list<KeptChunk> by_use_;    // the most recently used first; a KV chunk precedes those after it in a text
     std::vector<KeptChunk*> roots_;  // KV chunks that begin a text
     std::size_t bytes_ = 0;
     std::uint64_t text_ = 0;

@@ -39,7 +39,7 @@ public:
     /// Adds draft nodes to `tree`, within `limits`. Proposals never change the text of an exact verifier
     /// (drafter-invariant sampling, E2).
     virtual void propose(TokenTree& tree, const ProposalLimits& limits) = 0;
-    /// Informs the proposer. The views in `observation` are valid only during the call.
+    /// Informs the proposer about the sequence. The views in `observation` are valid only during the call.
     virtual void observe(const Observation& observation) = 0;
 };
 

@@ -23,7 +23,7 @@ SelfCheck::SelfCheck(Target& plain) : plain_(&plain) {
 }
 
 std::int64_t SelfCheck::scratch_nodes_for(std::int64_t budget) {
-    // The path a second time: at worst a prefill chunk and a chain of the whole budget.
+    // The accepted path is computed a second time: at worst a prefill chunk and a chain of the whole budget.
     return 2 * slipstream::scratch_nodes_for(budget);
 }
 

@@ -29,7 +29,7 @@ struct CheckedPass {
     std::span<const TokenId> text;  // all tokens committed before the pass, the tree's root last
     const TokenTree* tree = nullptr;
     LogitRows logits;                        // [tree->size(), vocab], F32
-    std::span<const std::int32_t> accepted;  // nodes of the tree, node 0 first
+    std::span<const std::int32_t> accepted;  // accepted nodes of the tree, node 0 first
     std::span<const NodeId> path;  // nodes to commit: the tokens that the target lacked, then the accepted draft
                                    // tokens; [text - committed + accepted - 1]
 };
@@ -63,7 +63,7 @@ private:
 
     Target* plain_;
     std::size_t max_pass_tokens_;
-    std::vector<std::size_t> row_bytes_;  // [n_layers]: of the K or V row of a node
+    std::vector<std::size_t> row_bytes_;  // [n_layers]: bytes of the K, or V, row of a node
     std::vector<NodeId> nodes_;           // nodes that the check has added, in the order of CheckedPass::path
     std::vector<std::byte> fetched_;      // [2][n_layers][K|V]: KV rows of the two nodes that are compared
     SelfCheckFigures figures_;

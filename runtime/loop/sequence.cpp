@@ -44,7 +44,8 @@ void Sequence::restore(std::vector<TokenId> tokens, std::int64_t first, std::int
     tokens_ = std::move(tokens);
     n_prompt_ = n;
     try {
-        for (std::int64_t begin = first, end = first; begin < n; begin = end) {  // runs of chunks of one kind
+        // Each iteration takes a run of KV chunks that are all there, or must all be read.
+        for (std::int64_t begin = first, end = first; begin < n; begin = end) {
             const bool is_there = stored.is_there(begin / kChunkTokens);
             do {
                 end = std::min((end / kChunkTokens + 1) * kChunkTokens, n);

@@ -21,18 +21,18 @@ public:
     explicit Sequence(Target& target) : target_(&target), context_tokens_(target.shape().context_tokens) {}
 
     [[nodiscard]] Target& target() const { return *target_; }
-    /// All committed tokens. Between two passes of generation the KV cache holds all of them except the last; after
-    /// begin(), only those that were reused or restored, and the first pass computes the others.
+    /// Returns all committed tokens. Between two passes of generation the KV cache holds all of them except the last;
+    /// after begin(), only those that were reused or restored, and the first pass computes the others.
     [[nodiscard]] const std::vector<TokenId>& tokens() const { return tokens_; }
-    /// Length of the prompt: the first tokens of the sequence. The tokens after it were generated.
+    /// Returns the length of the prompt: the first tokens of the sequence. The tokens after it were generated.
     [[nodiscard]] std::int64_t n_prompt() const { return n_prompt_; }
-    /// Number of positions in the KV cache.
+    /// Returns the number of positions in the KV cache.
     [[nodiscard]] std::int64_t n_computed() const { return target_->n_committed(); }
-    /// How many of the first positions in the KV cache were computed as Phase::Prefill. Those after them were computed
-    /// as Phase::Decode.
+    /// Returns how many of the first positions in the KV cache were computed as Phase::Prefill. Those after them were
+    /// computed as Phase::Decode.
     [[nodiscard]] std::int64_t n_prefilled() const { return n_prefilled_; }
     [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
-    /// Tokens that can still be added before the context is full.
+    /// Returns how many tokens can still be added before the context is full.
     [[nodiscard]] std::int64_t room() const { return context_tokens_ - std::ssize(tokens_); }
 
     /// Replaces the sequence by `tokens`, of which the first `n_prompt` are the prompt; 1 <= n_prompt <= tokens.size()
@@ -46,11 +46,11 @@ public:
     [[nodiscard]] std::int64_t n_reusable(std::int64_t n_same, std::int64_t n_prompt) const;
     /// Keeps the first `n_positions` of the KV cache and drops the others. The tokens stay.
     void keep_computed(std::int64_t n_positions);
-    /// Where the KV of positions that the target does not have is.
+    /// Source of the KV of positions that the target's KV cache does not have.
     struct StoredKv {
-        /// Fills a chunk of a layer, see Target::restore().
+        /// Fills `out` with a KV chunk of a layer, [kv[layer].chunk_bytes()], as Target::restore() requires.
         std::function<void(std::int64_t layer, std::int64_t chunk, std::byte* out)> read;
-        /// Returns whether the rows of a chunk are still in their place, so that Target::recommit() suffices.
+        /// Returns whether the rows of a KV chunk are still in their place, so that Target::recommit() suffices.
         std::function<bool(std::int64_t chunk)> is_there;
     };
     /// Replaces the sequence by `tokens`, all of which are then computed: keeps the first `first` positions of the KV

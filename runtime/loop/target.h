@@ -44,8 +44,8 @@ struct TargetPass {
     std::optional<LogitRequest> needs = std::nullopt;
     Phase phase = Phase::Decode;  // of `tokens`; must be Decode if there is a prompt
     const PassControl* control = nullptr;
-    /// Where to save the prompt, and the saved prompt to go on with; null: nowhere. A pass that goes on with a saved
-    /// prompt has no draft tokens.
+    /// Functions with which to save the prompt, and the saved prompt to go on with; null: neither. A pass that goes on
+    /// with a saved prompt has no draft tokens.
     const PromptCheckpoints* checkpoints = nullptr;
 };
 
@@ -80,19 +80,20 @@ public:
     [[nodiscard]] virtual std::int64_t positions_after_cut(std::int64_t n_tokens) const { return n_tokens; }
     /// Keeps the first positions_after_cut(n_tokens) committed positions and drops all nodes.
     virtual void truncate(std::int64_t n_tokens) = 0;
-    /// Returns a number that changes whenever KV rows of the chunk may be written, in any layer. As long as it is the
-    /// same, rows that truncate() has dropped are still there for recommit(). 0: truncate() loses them.
+    /// Returns a number that changes whenever KV rows of the KV chunk may be written, in any layer. As long as it is
+    /// the same, rows that truncate() has dropped are still there for recommit(). Returns 0 if truncate() loses them.
     [[nodiscard]] virtual std::uint64_t chunk_version(std::int64_t /*chunk*/) const { return 0; }
     /// Commits the positions [n_committed(), n_tokens) again, which truncate() has dropped: the chunk_version() of all
-    /// their chunks must be as it was. Requires that there are no nodes (CHECKed). Never called if versions are 0.
+    /// their KV chunks must be as it was. Requires that there are no nodes (CHECKed). Never called if versions are 0.
     virtual void recommit(std::int64_t n_tokens) = 0;
 
     // Passes.
 
-    /// Whether a pass may have the positions from n_committed() to `end` as its prompt.
+    /// Returns whether a pass may have the positions from n_committed() to `end` as its prompt.
     [[nodiscard]] virtual bool takes_prompt(std::int64_t end) const = 0;
-    /// Whether such a pass may also go on with a saved prompt (TargetPass::checkpoints). True wherever takes_prompt()
-    /// is, and on one device that streams nothing, whose own prompts do not pass layer by layer.
+    /// Returns whether a pass may have the positions from n_committed() to `end` as its prompt and go on with a saved
+    /// prompt (TargetPass::checkpoints). True if takes_prompt(end) is true, and on one device that streams nothing,
+    /// whose own prompts do not pass layer by layer.
     [[nodiscard]] virtual bool takes_saved_prompt(std::int64_t end) const { return takes_prompt(end); }
     /// Announces a prompt that ends before position `end`: new nodes start at `end`, and the next pass must fill
     /// [n_committed(), end) from TargetPass::prompt. Requires that there are no nodes and that takes_prompt(end), or
@@ -127,8 +128,8 @@ public:
     /// [kv[layer].chunk_bytes()] in host memory. Slots past the committed positions are undefined.
     virtual void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) = 0;
     /// Writes the positions [first, n_tokens); `first` is n_committed() and a multiple of 256, and there are no nodes
-    /// (CHECKed). `read(layer, chunk, out)` must fill `out` with what read_chunk() gave. It is called once for each
-    /// chunk and layer, all layers of a chunk before the next chunk, except for chunks before first_restored_chunk().
+    /// (CHECKed). `read(layer, chunk, out)` must fill `out` with what read_chunk() gave. It is called once for each KV
+    /// chunk and layer, all layers of a KV chunk before the next one, except for those before first_restored_chunk().
     /// If it throws, positions_after_cut(first) positions remain.
     virtual void restore(std::int64_t first, std::int64_t n_tokens,
                          const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) = 0;

@@ -27,7 +27,7 @@ struct TextGenerationOptions {
 };
 
 struct TextGenerationCallbacks {
-    std::function<void(std::int64_t, std::int64_t)> on_prefill;  // tokens done, tokens in total
+    std::function<void(std::int64_t, std::int64_t)> on_prefill;  // prompt tokens done and in total
     std::function<void(std::string_view)> on_text;               // text of new tokens, in complete characters
     std::function<void(std::span<const TokenId>)> on_commit;     // new tokens up to a stop; called after on_text
     std::function<void(std::int64_t)> on_tokens;                 // tokens generated so far; after each pass
@@ -41,19 +41,19 @@ struct TextGenerationResult {
         tokens;  // generated, an end token included; after a stop string the token that completed it is the last
     std::int64_t resumed_tokens = 0;  // how many of `tokens`, from the first on, an earlier run generated
     std::int64_t prompt_tokens = 0;
-    std::int64_t text_bytes = 0;     // text of generated tokens, resumed ones included
-    std::int64_t passes = 0;         // with new tokens; the one over the prompt counts only if it had draft tokens
-    double budget_mean = 0.0;        // mean nodes of a pass, node 0 included
-    double prefill_seconds = 0.0;    // until the first pass has yielded tokens
-    double decode_seconds = 0.0;     // after that
-    LoopSeconds split;               // parts of decode_seconds
+    std::int64_t text_bytes = 0;   // bytes of the text of generated tokens, resumed ones included
+    std::int64_t passes = 0;       // passes with new tokens; the one over the prompt counts only if it had draft tokens
+    double budget_mean = 0.0;      // mean nodes of a pass, node 0 included
+    double prefill_seconds = 0.0;  // until the first pass has yielded tokens
+    double decode_seconds = 0.0;   // after the first pass has yielded tokens
+    LoopSeconds split;             // parts of decode_seconds
     double tokens_per_second = 0.0;  // tokens after the first pass / decode_seconds
 };
 
 /// Text of tokens that were generated before: what has been shown of it, and the stop rule that ends it, if one does.
 /// If it has ended, nothing is left to generate.
 struct ReplayedText {
-    std::string shown;  // if it has ended, with the text that was held back
+    std::string shown;  // the text shown; once it has ended, the text that was held back is included
     std::optional<StopReason> ended;
 };
 /// Replays the stop rules over `tokens`, which an earlier run generated. `room`: tokens that can still be added to the

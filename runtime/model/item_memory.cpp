@@ -16,8 +16,8 @@ std::string item_name(const WeightItem& item, bool is_head) {
 
 }  // namespace
 
-// A buffer to each run of resident items of a layer, so that an unbudgeted layer is one piece; a block to each item
-// that streams.
+// Allocates one buffer for each run of resident items of a layer, so that a layer that is resident as a whole is one
+// allocation, and one pinned buffer for each item that streams.
 ItemMemory::ItemMemory(Device& device, std::span<const WeightItem> items, const WeightPlacement& placement,
                        MemoryTag tag, const ItemMemory* base, const std::vector<bool>& own)
     : own_(own), streams_(placement.streams), data_(items.size(), nullptr) {

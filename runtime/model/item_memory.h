@@ -1,5 +1,5 @@
-// Where the items of a model lie: in memory of the device, in a pinned arena of the host from where they stream, or
-// where those of another model lie, which then has them.
+// Where the items of a model are: in device memory, in a pinned arena of the host from where they stream, or in the
+// memory of another model, which shares them.
 #pragma once
 
 #include <cstddef>
@@ -16,32 +16,34 @@ namespace slipstream {
 
 inline constexpr std::size_t kUncutItems = std::numeric_limits<std::size_t>::max();
 
-/// Where the items of a model are to lie.
+/// Where the items of a model must be placed.
 struct WeightPlacement {
-    std::size_t max_item_bytes = kUncutItems;  // as cut_weight_items takes it; shared items are cut already
-    std::vector<bool> streams{};               // of the items; empty: none does. Shared ones lie as they do
-    PinnedArena* arena = nullptr;              // of those that stream; outlives the model
+    /// Most bytes of an item, see cut_weight_items(); shared items are cut already.
+    std::size_t max_item_bytes = kUncutItems;
+    /// [items]: whether the item streams; empty: none does. Shared items stay where they are.
+    std::vector<bool> streams{};
+    PinnedArena* arena = nullptr;  // memory of the items that stream; must outlive the model
 };
 
 class ItemMemory {
 public:
-    /// Memory for `items`, but for those whose `own` is false (empty: all are own): they lie where `base`, which
-    /// outlives this, has the item of the same number. Throws OutOfBudget.
+    /// Allocates memory for `items`, except those whose `own` is false (empty: all are own): these are where `base`,
+    /// which must outlive this object, has the item of the same number. Throws OutOfBudget.
     ItemMemory(Device& device, std::span<const WeightItem> items, const WeightPlacement& placement, MemoryTag tag,
                const ItemMemory* base = nullptr, const std::vector<bool>& own = {});
 
     [[nodiscard]] bool is_own(std::int32_t item) const { return own_[item]; }
     [[nodiscard]] bool streams(std::int32_t item) const { return streams_[item]; }
     [[nodiscard]] std::byte* data(std::int32_t item) const { return data_[item]; }
-    /// Bytes of items that stream, shared ones too.
+    /// Returns the bytes of all items that stream, shared ones included.
     [[nodiscard]] std::size_t streamed_bytes() const { return streamed_bytes_; }
 
 private:
     std::vector<bool> own_;               // [items]
     std::vector<bool> streams_;           // [items]
     std::vector<std::byte*> data_;        // [items]
-    std::vector<Buffer> resident_;        // one a run of own resident items of a layer
-    std::vector<PinnedBuffer> streamed_;  // one an own item
+    std::vector<Buffer> resident_;        // one for each run of own resident items of a layer
+    std::vector<PinnedBuffer> streamed_;  // one for each own item that streams
     std::size_t streamed_bytes_ = 0;
 };
 

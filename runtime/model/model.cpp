@@ -32,14 +32,14 @@ float norm_offset(const TensorInfo& info, const ModelConfig& config) {
     return config.norm_offset;
 }
 
-// Bytes of a small tensor, widened. A scale has room of its own, so that those after it stay aligned.
+// Returns the bytes of a small tensor, widened. A scale has room of its own, so that those after it stay aligned.
 std::size_t widened_bytes(const TensorInfo& info, const ConstTensorView& view) {
     constexpr std::size_t kScaleBytes = 64;
     return info.kind == TensorKind::Scale ? kScaleBytes : row_bytes(DType::F32, view.cols());
 }
 
-// Returns the items of the model: cut anew, or those of the model that it shares with, where own items get their own
-// rounding.
+// Returns the items of the model: cut anew, or those of the model with which it shares, in which own items get the
+// rounding of `options`.
 std::vector<WeightItem> items_of(const ModelWeights& weights, const LoadOptions& options) {
     const SharedModel& shared = options.shared;
     if (shared.model == nullptr) return cut_weight_items(weights, options.rounding, options.placement.max_item_bytes);

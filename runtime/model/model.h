@@ -1,7 +1,7 @@
 // A model loaded for one device and one context length: weights ready for the kernels, rope frequencies fixed.
 //
-// Matrices lie in items (runtime/model/weight_items.h). An item is resident, in memory of the device, or it streams:
-// then it lies in a pinned arena of the host, and a PassStream brings it over once a pass.
+// Matrices are in items (runtime/model/weight_items.h). An item is resident, in device memory, or it streams: then it
+// is in a pinned arena of the host, and a PassStream copies it to the device once per pass.
 #pragma once
 
 #include <array>
@@ -25,22 +25,22 @@ namespace slipstream {
 
 class Model;
 
-/// What a model has in common with another one: norms and biases, and items.
+/// What a model shares with another one that is loaded already: norms, biases and scales, and items.
 struct SharedModel {
-    const Model* model = nullptr;  // of the same files and shard, on the same device; outlives the one that is loaded
-    std::vector<bool> own{};       // [its items]: brought in anew, the others are shared
+    const Model* model = nullptr;  // of the same files, shard and device; must outlive the model that is loaded
+    std::vector<bool> own{};       // [items of `model`]: true: loaded anew; false: shared
 };
 
 struct LoadOptions {
-    std::int64_t context_tokens = 0;                 // > 0: the context to serve; rope is fixed for it
-    std::optional<DType> kv_dtype;                   // F16, BF16, F32; not given: the model's own
-    WeightRounding rounding = WeightRounding::None;  // of the items that are brought in
+    std::int64_t context_tokens = 0;                 // context to serve, for which rope is fixed; 0: that of the model
+    std::optional<DType> kv_dtype;                   // F16, BF16 or F32; nullopt: the model's own
+    WeightRounding rounding = WeightRounding::None;  // for the items that are loaded anew
     WeightPlacement placement{};
-    std::optional<ModelShard> shard{};  // nothing: all of the model
-    SharedModel shared{};               // no model: nothing is shared
+    std::optional<ModelShard> shard{};  // nullopt: the whole model
+    SharedModel shared{};               // model null: nothing is shared
     int n_readers = 2;                  // threads that read the files ahead
     MemoryTag tag = MemoryTag::Weights;
-    /// Called with bytes done and bytes in all while the weights are brought into memory; may throw to give up.
+    /// Called with the bytes done and in total while the weights are loaded; may throw, which ends the loading.
     std::function<void(std::size_t, std::size_t)> on_progress;
 };
 
@@ -49,33 +49,34 @@ struct MatrixPart {
     std::int32_t item = 0;  // among Model::items()
     std::int64_t first_row = 0;
     std::size_t offset = 0;  // in the item
-    bool ends_item = false;  // no part behind it in reading order lies in the same item
-    ConstTensorView packed;  // where it lies now; in host memory where the item streams
+    bool ends_item = false;  // no later part in reading order is in the same item
+    ConstTensorView packed;  // where the part is now; in host memory if the item streams
 };
 
 class Model {
 public:
-    /// Brings the weights of `source` into memory: items where `options.placement` says, matrices in the layout of the
-    /// device's matmul (kernels/pack_weights.h), norms, biases and scales widened to float, always resident. Pages of
-    /// the source are released once they are copied; only the embedding table is used in place. `source` and `device`
-    /// must outlive the model. Throws FormatError, Unsupported (a share that cuts through blocks), OutOfBudget,
-    /// IoError.
+    /// Loads the weights of `source`: items to the memory that `options.placement` says, matrices in the layout of the
+    /// device's matmul (kernels/pack_weights.h); norms, biases and scales widened to float and always resident. Pages
+    /// of the source are released once they are copied; only the embedding table is used in place. `source` and
+    /// `device` must outlive the model. Throws FormatError, Unsupported (a shard that cuts through quantisation
+    /// blocks), OutOfBudget, IoError.
     Model(const WeightSource& source, Device& device, const LoadOptions& options);
 
     [[nodiscard]] const ModelConfig& config() const { return config_; }
-    /// Norms and biases as they are computed with. Matrices: the packed view where one is resident in one piece, else
-    /// the view of it in its file, which tells type and shape.
+    /// Returns the tensors. Norms, biases and scales are those with which passes compute. A matrix that is resident in
+    /// one part is the packed view; any other one is the view of it in its file, of which only type and shape may be
+    /// used.
     [[nodiscard]] const ModelWeights& weights() const { return weights_; }
-    /// In reading order.
+    /// Returns the items in reading order.
     [[nodiscard]] const std::vector<WeightItem>& items() const { return items_; }
     [[nodiscard]] bool streams(std::int32_t item) const { return memory_.streams(item); }
     [[nodiscard]] bool streams_weights() const { return streamed_bytes() > 0; }
-    /// Bytes of items that stream: what a pass brings over the link.
+    /// Returns the bytes of items that stream: what a pass copies over the link.
     [[nodiscard]] std::size_t streamed_bytes() const { return memory_.streamed_bytes(); }
     [[nodiscard]] const std::byte* item_data(std::int32_t item) const { return memory_.data(item); }
     /// Returns the parts of a matrix in ascending rows. `layer` is ignored for the LM head.
     [[nodiscard]] std::span<const MatrixPart> parts(std::int64_t layer, TensorRole role) const;
-    /// [config().ropes]: the frequencies of each rotary embedding.
+    /// Returns the frequencies of each rotary embedding, [config().ropes].
     [[nodiscard]] const std::vector<RopeFrequencies>& ropes() const { return ropes_; }
     [[nodiscard]] Device& device() const { return *device_; }
     [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
@@ -83,7 +84,8 @@ public:
     /// Returns [config().n_layers()]: the layout of each layer's KV.
     [[nodiscard]] std::vector<KvLayout> kv_layouts() const { return config_.kv_layouts(kv_dtype_); }
 
-    /// Bytes of the small tensors (norms, biases), which every placement keeps on the device.
+    /// Returns the bytes of the small tensors (norms, biases, scales) as float, which every placement keeps on the
+    /// device.
     [[nodiscard]] static std::size_t small_tensor_bytes(const ModelWeights& weights);
 
 private:
@@ -98,10 +100,10 @@ private:
     std::int64_t context_tokens_;
     std::vector<RopeFrequencies> ropes_;
     DType kv_dtype_;
-    Buffer small_tensors_;  // norms and biases as float, where they are not shared
+    Buffer small_tensors_;  // norms, biases and scales as float; empty if they are shared
     std::vector<WeightItem> items_;
     ItemMemory memory_;              // of the items
-    std::vector<MatrixPart> parts_;  // by matrix, in reading order
+    std::vector<MatrixPart> parts_;  // the parts of one matrix are adjacent; in reading order
     struct PartRange {
         std::size_t first = 0;  // index in parts_
         std::size_t n = 0;

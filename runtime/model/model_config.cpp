@@ -34,8 +34,9 @@ void check_size(const char* field, std::int64_t value, std::int64_t limit) {
         throw FormatError(fmt::format("{} is {}; 1 to {} can be served", field, value, limit));
 }
 
-// Each size may be possible and all together absurd. With these checks, KV of the longest context is at most 2^28
-// elements * 2^28 positions * 4 bytes = 2^58 bytes, weights are at most 2^50 * 4 bytes = 2^52.
+// Throws FormatError if sizes are absurd together, although each alone is possible. With these checks, KV of the
+// longest context is at most 2^28 elements * 2^28 positions * 4 bytes = 2^58 bytes, weights are at most 2^50 * 4 bytes
+// = 2^52.
 void check_sums(const ModelConfig& config) {
     for (const LayerConfig& layer : config.layers)
         check_size("n_q_heads * head_dim", layer.attention().q_cols(), 1 << 20);

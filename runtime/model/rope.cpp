@@ -24,7 +24,7 @@ struct Rope {
     }
 };
 
-/// base^(-2i/d), [n_rotated / 2].
+/// Returns base^(-2i/d), [n_rotated / 2].
 std::vector<double> plain_frequencies(std::int64_t n_rotated, double base) {
     std::vector<double> frequencies(n_rotated / 2);
     for (std::size_t i = 0; i < frequencies.size(); ++i)
@@ -33,7 +33,7 @@ std::vector<double> plain_frequencies(std::int64_t n_rotated, double base) {
 }
 
 double dynamic_base(const Rope& rope, std::int64_t context_tokens) {
-    // A single pair turns by 1 whatever the base is, and the exponent below has no value.
+    // A single pair has frequency 1 for any base, and the exponent d / (d - 2) has no value.
     if (rope.config.n_rotated == 2) return rope.config.theta;
     const auto original = static_cast<double>(rope.original_context());
     const double factor = rope.config.scaling.factor;
@@ -58,7 +58,7 @@ void scale_llama3(const Rope& rope, std::vector<double>& frequencies) {
     }
 }
 
-/// The (fractional) pair that turns `n_turns` times within the original context.
+/// Returns the (fractional) index of the pair that turns `n_turns` times within the original context.
 double yarn_pair(const Rope& rope, double n_turns) {
     const auto original = static_cast<double>(rope.original_context());
     return static_cast<double>(rope.config.n_rotated) * std::log(original / (n_turns * 2.0 * std::numbers::pi)) /
@@ -90,7 +90,8 @@ double yarn_magnitude(const RopeScaling& scaling) {
     return grown(1.0);
 }
 
-/// How far longrope stretches: the factor, or where the file gives none the ratio of its two context lengths.
+/// Returns by how much longrope stretches the context: the factor if it is above 1, else the ratio of the trained
+/// context to the original one.
 double longrope_stretch(const Rope& rope) {
     if (rope.config.scaling.factor > 1.0) return rope.config.scaling.factor;
     return static_cast<double>(rope.trained_context) / static_cast<double>(rope.original_context());

@@ -21,11 +21,13 @@ namespace slipstream {
 namespace {
 
 constexpr std::size_t kPartAlignBytes = 64;
-constexpr std::int64_t kRoundedBlock = 32;  // elements of a row that share a scale
-// Far beyond any model; the matrices of a side, their parts each rounded up to 64 bytes, still add up without overflow.
+// Elements of a row that share a scale in Q8_0.
+constexpr std::int64_t kRoundedBlock = 32;
+// Limits the packed bytes of a matrix: far beyond any model, but the matrices of a side, their parts each rounded up to
+// 64 bytes, still add up without overflow.
 constexpr std::size_t kMaxMatrixBytes = std::size_t{1} << 56;
 
-/// A matrix as the groups of rows that it can be cut between.
+/// A matrix as groups of 16 rows; it can be cut between two groups.
 struct GroupedMatrix {
     TensorRole role = TensorRole::Q;
     std::int64_t n_rows = 0;
@@ -62,8 +64,8 @@ void append_part(WeightItem& item, const GroupedMatrix& matrix, std::int64_t fir
     item.bytes += round_up(n_groups * matrix.group_bytes, kPartAlignBytes);
 }
 
-/// Items of at most `limit` bytes (a multiple of 64), each as full as its limit allows; a group that is larger alone is
-/// an item of its own.
+/// Returns items of at most `limit` bytes (a multiple of 64), each as full as the limit allows; a group that is larger
+/// alone is an item of its own.
 std::vector<WeightItem> fill_items(std::span<const GroupedMatrix> matrices, std::int64_t layer, std::size_t limit) {
     std::vector<WeightItem> items(1);
     items.back().layer = layer;

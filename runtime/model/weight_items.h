@@ -20,7 +20,7 @@ namespace slipstream {
 /// What becomes of matrices of a float type when they are packed.
 enum class WeightRounding : std::uint8_t {
     None,
-    Q8_0,  // half of bfloat16's bytes: for a model whose guesses are checked anyway, never for a target
+    Q8_0,  // half of bfloat16's bytes: for a model whose draft tokens are verified, never for a target
 };
 
 /// Returns the type that a matrix has after packing.
@@ -60,8 +60,8 @@ void check_kernels(const ModelWeights& weights, DeviceKind kind);
 /// Returns the floating-point operations of an item for each token of a pass: 2 * elements.
 [[nodiscard]] double item_flops_per_token(const ModelWeights& weights, const WeightItem& item);
 
-/// The order in which a pass reads: calls on_item(index) for every item and on_kv(layer) for the KV of every layer.
-/// `items` must have items of all `n_layers` layers and an LM head, as cut_weight_items() returns them (CHECKed).
+/// Calls on_item(index) for every item and on_kv(layer) for the KV of every layer, in the order in which a pass reads
+/// them. `items` must have items of all `n_layers` layers and an LM head, as cut_weight_items() returns them (CHECKed).
 template <typename OnItem, typename OnKv>
 void for_each_read(std::span<const WeightItem> items, std::int64_t n_layers, const OnItem& on_item, const OnKv& on_kv) {
     std::int64_t layer = 0;  // layer whose KV is next

@@ -1,11 +1,11 @@
-// All parts of all items are cut into steps of 32 MiB of the files, in reading order. Readers take the next step
-// each, bring its pages in (and, where weights are rounded, round its rows into a buffer of the step); the caller takes
-// the steps in order, packs each with the device's threads, and gives its pages up. Readers stay within a window of
-// bytes before the caller, so that what is in memory besides the destinations is bounded however fast the disk is.
+// All parts of all items are cut into steps of 32 MiB of the files, in reading order. Readers take the next step each,
+// and bring its pages in (if weights are rounded, they round its rows into a buffer of the step); the caller takes the
+// steps in order, packs each with the device's threads, and releases its pages. Readers stay within a window of bytes
+// before the caller, so that the memory in use besides the destinations is bounded however fast the disk is.
 //
-// Mapped files must not be touched where they have been cut short: that would end the process. A cut takes away
-// everything behind it, so before a step is packed its last byte is asked for again, which costs nothing where it is
-// still there and is an IoError where it is not. What remains is a cut in the milliseconds in which a step is packed.
+// A mapped file must not be touched past an end at which it was cut short: that would end the process. A cut takes away
+// everything after it, so before a step is packed its last byte is requested again, which costs nothing if it is still
+// there and is an IoError if it is not. A cut in the milliseconds in which a step is packed remains possible.
 #include "runtime/model/weight_loader.h"
 
 #include <algorithm>
@@ -29,18 +29,19 @@ namespace slipstream {
 
 namespace {
 
-// Of the files; packed between two reports of progress. Four of them are a window. (In a virtual machine of 2 cores
-// with 9 busy threads, 2.2 GB from the disk took 5 s so and 11 s in steps of 8 MiB, medians of 9: the system then keeps
-// the file in huge pages, which are slow to touch first where the host backs them only then.)
+// Bytes of the files in one step, which is packed between two reports of progress; four steps are a window. (In a
+// virtual machine of 2 cores with 9 busy threads, 2.2 GB from the disk took 5 s with steps of this size and 11 s in
+// steps of 8 MiB, medians of 9: the system then keeps the file in huge pages, which are slow at the first touch if the
+// host backs them only then.)
 constexpr std::size_t kStepBytes = 32U << 20;
 
 /// Rows of one part that are read and packed at once.
 struct Step {
     ConstTensorView rows;  // in a mapped file
     TensorView packed;
-    std::byte* end = nullptr;     // of what this step writes: that of `packed`, or of the padding behind the part
+    std::byte* end = nullptr;     // end of what this step writes: of `packed`, or of the padding after the part
     bool is_sent = false;         // `packed` is memory that only the device's streams reach
-    std::size_t begin_bytes = 0;  // of the files, packed before this step
+    std::size_t begin_bytes = 0;  // bytes of the files that are packed before this step
 
     [[nodiscard]] std::span<const std::byte> file_bytes() const {
         const std::size_t before_last = (rows.shape[0] - 1) * rows.row_stride_bytes;
@@ -87,7 +88,7 @@ std::vector<Step> cut_steps(const Device& device, const WeightLoadRequest& reque
     return steps;
 }
 
-/// Packs steps into place: at once, or in host memory from where they are sent.
+/// Packs steps into their destinations: directly, or in host memory, followed by a copy to the device.
 class Packer {
 public:
     Packer(Device& device, std::span<const Step> steps)
@@ -98,7 +99,7 @@ public:
         if (most > 0) sent_ = device.allocate_host(most, MemoryTag::Workspace, "weights on their way to the device");
     }
 
-    /// Complete when it returns.
+    /// Packs `rows` into the destination of `step`, with zeros in the padding. Complete when it returns.
     void pack(const ConstTensorView& rows, const Step& step) {
         TensorView packed = step.packed;
         if (step.is_sent) packed.data = sent_.data();
@@ -117,7 +118,7 @@ private:
     Buffer sent_;
 };
 
-/// Threads that bring steps in, in order, within the window. One caller takes them, in order, each once.
+/// Threads that read the steps ahead, in order, within the window. One caller takes the steps, in order, each once.
 class ReadAhead {
 public:
     ReadAhead(const WeightSource& source, std::span<const Step> steps, int n_readers)
@@ -137,8 +138,8 @@ public:
     ReadAhead(const ReadAhead&) = delete;
     ReadAhead& operator=(const ReadAhead&) = delete;
 
-    /// Blocks until step `index` is in; gives what is to be packed, valid until done(index). Rethrows what failed in a
-    /// reader.
+    /// Waits until step `index` is read; returns the rows to be packed, valid until done(index). Rethrows the error of
+    /// a reader.
     [[nodiscard]] ConstTensorView take(std::size_t index) {
         const Step& step = steps_[index];
         std::unique_lock lock(mutex_);
@@ -151,7 +152,7 @@ public:
         return step.rows;
     }
 
-    /// Step `index` is packed: gives up its memory and lets readers go on.
+    /// Call when step `index` is packed: releases its memory and lets readers go on.
     void done(std::size_t index) {
         if (incoming_[index].rounded == nullptr) source_.release(steps_[index].file_bytes());
         incoming_[index].rounded.reset();
@@ -165,7 +166,7 @@ public:
 private:
     struct Incoming {
         bool came = false;
-        std::unique_ptr<std::byte[]> rounded;  // rows in the packed type, row-major, where they were rounded
+        std::unique_ptr<std::byte[]> rounded;  // rows in the packed type, row-major, if they were rounded; else null
     };
 
     void stop() {
@@ -229,10 +230,10 @@ private:
     std::mutex mutex_;
     std::condition_variable room_came_, step_came_;
     std::vector<Incoming> incoming_;  // [steps]; `rounded` belongs to the reader of a step until it came
-    std::size_t next_ = 0;            // step to be read
-    std::size_t done_bytes_ = 0;      // of the files, packed
+    std::size_t next_ = 0;            // next step to be read
+    std::size_t done_bytes_ = 0;      // bytes of the files that are packed
     bool stopped_ = false;
-    std::exception_ptr failure_;  // the first of any reader
+    std::exception_ptr failure_;  // first error of any reader
     std::vector<std::thread> readers_;
 };
 

@@ -15,8 +15,9 @@ public:
     virtual ~WeightSource() = default;
 
     [[nodiscard]] virtual const ModelConfig& config() const = 0;
-    /// Weights by role, shapes checked against config(); throws FormatError naming the tensor that is missing or has
-    /// the wrong shape, Unsupported for a type that cannot be computed on. Views live as long as this object.
+    /// Returns the weights by role, with shapes checked against config(). Throws FormatError, which names the tensor
+    /// that is missing or has the wrong shape, and Unsupported for a type with which no device computes. Views live as
+    /// long as this object.
     [[nodiscard]] virtual ModelWeights weights() const = 0;
     /// Brings the pages of `part` (of a tensor's view) into memory and into this process. Blocks.
     virtual void prefetch(std::span<const std::byte> part) const = 0;

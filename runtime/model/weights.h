@@ -51,7 +51,7 @@ inline constexpr std::size_t kTensorRoles = static_cast<std::size_t>(TensorRole:
 
 /// A dimension of a tensor.
 enum class TensorDim : std::uint8_t {
-    One,      // of a vector: its number of rows
+    One,      // the number of rows of a vector
     Model,    // d_model
     Q,        // n_q_heads * head_dim
     Kv,       // n_kv_heads * head_dim
@@ -59,7 +59,7 @@ enum class TensorDim : std::uint8_t {
     FeedForward,
     Vocab,
 };
-/// Returns a dimension; `layer` is ignored for those of the model.
+/// Returns the number of elements of a dimension; `layer` is ignored for dimensions of the model.
 [[nodiscard]] std::int64_t dim_size(TensorDim dim, const ModelConfig& config, std::int64_t layer);
 
 /// When a pass reads a matrix. The KV of a layer is read between BeforeKv and AfterKv.

@@ -15,7 +15,7 @@ namespace slipstream {
 
 enum class Activation : std::uint8_t {
     Hidden,      // [n_tokens, d_model]: the residual stream
-    NextHidden,  // [n_tokens, d_model]: that of the next prefill chunk; only if something streams
+    NextHidden,  // [n_tokens, d_model]: residual stream of the next prefill chunk; only if something streams
     Fold,        // state of attention over KV that streams; only if something streams
     Normed,      // [n_tokens, d_model]; also a product before it is added to the residual stream
     Q,           // [n_tokens, n_q_heads * head_dim]
@@ -25,48 +25,49 @@ enum class Activation : std::uint8_t {
     AttnGate,    // [n_tokens, n_q_heads * head_dim]; only if a layer has an output gate
     Gate,        // [n_tokens, d_ff]
     Up,          // [n_tokens, d_ff]
-    CosSin,      // [ropes][n_tokens, n_rotated]: angles of each rotary embedding, of growing queries apart
+    CosSin,      // [ropes][n_tokens, n_rotated]: angles of each rotary embedding; queries that grow have their own
     Selected,    // [n_logit_rows, d_model]: rows whose logits are computed; their top logits afterwards
     Logits,      // [n_logit_rows, vocab]
 };
 inline constexpr std::size_t kActivations = 14;
 
-/// The largest pass.
+/// The largest pass for which activations are allocated.
 struct ActivationLimits {
     std::int64_t n_tokens = 0;
     std::int64_t n_logit_rows = 0;
-    bool streams = false;  // weights or KV
+    bool streams = false;  // whether weights or KV stream
 };
 
 class Activations {
 public:
-    /// Throws OutOfBudget.
+    /// Allocates all activations on `device`, for passes within `limits`. Throws OutOfBudget.
     Activations(Device& device, const ModelConfig& config, const ActivationLimits& limits);
     /// Returns the bytes that the constructor takes from the device's budget.
     [[nodiscard]] static std::size_t bytes(const ModelConfig& config, const ActivationLimits& limits);
 
-    /// Returns [n_rows, cols]; `cols` at most those of the largest layer.
+    /// Returns a matrix [n_rows, cols] in the memory of `which`; `cols` must be at most those of the largest layer.
     [[nodiscard]] TensorView rows(Activation which, std::int64_t n_rows, std::int64_t cols) const;
     /// Returns [n_rows, n_rotated], the table of the rotary embedding with index `rope` in the model's list, for the
     /// first n_rows tokens of the pass. A row has the cosines of the token's angles, then the sines (rope_table()).
     /// [n_rows, 0] for kNoRope.
     [[nodiscard]] TensorView angles(std::size_t rope, std::int64_t n_rows) const;
-    /// Like angles(), for queries: their table is another one if they grow with the position.
+    /// Like angles(), for queries: they have a table of their own if their rotation grows with the position.
     [[nodiscard]] TensorView query_angles(std::size_t rope, std::int64_t n_rows) const;
     [[nodiscard]] const Buffer& buffer(Activation which) const { return buffers_[static_cast<std::size_t>(which)]; }
 
-    /// Returns the residual stream in use, [n_rows, d_model]: the memory of use_hidden(), at first that of Hidden.
+    /// Returns the residual stream in use, [n_rows, d_model], in the memory that use_hidden() set; at first that of
+    /// Hidden.
     [[nodiscard]] TensorView hidden(std::int64_t n_rows) const;
     void use_hidden(std::byte* data) { hidden_ = data; }
 
 private:
     std::array<Buffer, kActivations> buffers_;
     std::int64_t d_model_;
-    std::int64_t n_tokens_;  // of the largest pass
+    std::int64_t n_tokens_;  // tokens of the largest pass
     struct RopeColumns {
         std::int64_t n_rotated = 0;
         std::int64_t begin = 0;        // columns of CosSin before the table
-        std::int64_t query_begin = 0;  // before that of queries
+        std::int64_t query_begin = 0;  // columns of CosSin before the table of queries
     };
     [[nodiscard]] TensorView table(std::int64_t begin, std::int64_t n_rotated, std::int64_t n_rows) const;
     std::vector<RopeColumns> ropes_;  // [ropes]

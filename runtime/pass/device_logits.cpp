@@ -64,7 +64,7 @@ void DeviceLogits::enqueue_top(ExecRef exec, const ConstTensorView& logits, cons
     if (needs.n_ids > 0) counted.shape[1] = needs.n_ids;
     stream_ = &exec.stream;
     needs_ = needs;
-    // A sum counts from the greatest.
+    // A sum needs the greatest logit of the row.
     if (needs.sum_temperature > 0.0) needs_.n_best = std::max<std::int64_t>(needs.n_best, 1);
     places_ = places(n, needs_.n_best);
     positions_.assign(positions.begin(), positions.end());
@@ -86,7 +86,7 @@ void DeviceLogits::enqueue_top(ExecRef exec, const ConstTensorView& logits, cons
                             .temperature = needs_.draw_temperature,
                             .ids = reinterpret_cast<TokenId*>(part(places_.drawn)),
                             .scores = reinterpret_cast<float*>(part(places_.scores))});
-    // Up to the last part that was asked for, without the scores: nobody reads them.
+    // The copy ends after the last part that was requested. Scores are not copied, since the host does not read them.
     std::size_t bytes = places_.sums;
     if (needs_.sum_temperature > 0.0) bytes = places_.drawn;
     if (needs_.draw_temperature > 0.0) bytes = places_.scores;

@@ -17,14 +17,14 @@ struct LogitFigures {
     std::int64_t passes = 0;   // passes with logits
     std::int64_t rows = 0;     // rows that these passes computed
     std::int64_t fetched = 0;  // rows that were copied whole
-    std::uint64_t bytes = 0;   // of top logits and whole rows
+    std::uint64_t bytes = 0;   // bytes copied, of top logits and whole rows
 };
 
 class DeviceLogits final : public RemoteLogits {
 public:
     /// Allocates page-locked host memory for `max_rows` rows and their top logits; takes no device memory.
     DeviceLogits(Device& device, std::int64_t max_rows, std::int64_t vocab);
-    /// Returns the bytes of device memory that enqueue_top() needs for that many rows.
+    /// Returns the bytes of device memory that enqueue_top() needs for `max_rows` rows.
     [[nodiscard]] static std::size_t top_bytes(std::int64_t max_rows);
 
     /// Enqueues on exec.stream the computation of the top logits that `needs` asks for, and their copy to the host.
@@ -61,7 +61,7 @@ private:
     Buffer host_top_;         // [top_bytes(max_rows)]
     Buffer host_rows_;        // [max_rows, vocab]
     std::vector<bool> here_;  // [n]: whether host_rows_ holds the row
-    // State of the last pass.
+    // State of the last pass; stream_ is the stream that computed its logits, null before the first pass.
     Stream* stream_ = nullptr;
     ConstTensorView logits_;
     LogitRequest needs_;

@@ -21,7 +21,7 @@ decltype(auto) with_context(const char* what, const Call& call) {
     }
 }
 
-/// Values of `layer` for a pass that is not in a layer.
+/// Values of `layer` in error messages for a pass that is not in a layer, but copies KV or computes the LM head.
 inline constexpr std::int64_t kKvStage = -1;
 inline constexpr std::int64_t kLmHeadStage = -2;
 

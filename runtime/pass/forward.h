@@ -28,29 +28,31 @@
 
 namespace slipstream {
 
-/// Whether passes may be launched as graphs, where the device has them. The bits are the same.
+/// Whether passes may be launched as graphs, if the device has graphs. Results are the same, bit for bit.
 enum class GraphUse : std::uint8_t { Allowed, Never };
 
 struct ForwardLimits {
-    std::int64_t max_tokens = 512;  // of one pass
+    std::int64_t max_tokens = 512;  // most tokens of one pass
     std::int64_t max_logit_rows = 1;
     GraphUse graphs = GraphUse::Allowed;
 };
 
 class Forward {
 public:
-    /// Takes the memory of activations once, on the model's device, for passes within `limits`. Where weights or KV of
-    /// a pass stream, `pass` brings them; it outlives this, and may serve several forwards in turn. Where the model is
-    /// a share of one whose matrices are split, `collective` sums up what each half of a layer makes; it outlives this.
-    /// Such passes take no graph.
+    /// Allocates the activations on the model's device once, for passes within `limits`. If weights or KV of a pass
+    /// stream, `pass` copies them; it must outlive this object, and may serve several Forwards in turn. If `model` is a
+    /// shard of a split model, `collective` sums the products of each half of a layer over the shards; it must outlive
+    /// this object. With `pass` or `collective`, passes are not launched as graphs. Throws OutOfBudget.
     Forward(const Model& model, const ForwardLimits& limits, PassStream* pass = nullptr,
             Collective* collective = nullptr);
 
-    /// What the constructor takes from the device's budget, kernels' workspace not counted; `streaming` as `pass`.
+    /// Whether the constructor is given `pass` (Yes). device_bytes() returns the bytes that it takes from the device's
+    /// budget, without the workspace of kernels.
     enum class Streaming : std::uint8_t { No, Yes };
     [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, const ForwardLimits& limits,
                                                   Streaming streaming);
-    /// The largest calls that passes within `limits` make, over the model of `config`: of several devices each its own.
+    /// Returns the shapes of the largest kernel calls that passes within `limits` make over a model of `config`. If a
+    /// model is split over devices, each device has a `config` of its own.
     [[nodiscard]] static WorkspaceShapes workspace_shapes(const ModelConfig& config, DType kv_dtype,
                                                           const ForwardLimits& limits);
 
@@ -61,10 +63,10 @@ public:
     /// Runs tokens[i] at scratch node nodes[i] of `kv`; a node's parent must come before it, in this or an earlier
     /// pass. Each token must be in [0, vocab). Afterwards the KV rows of the nodes are in scratch. Returns the logits
     /// [logit_tokens.size(), vocab] of the tokens with the indices `logit_tokens`, in host memory, valid until the next
-    /// call. E1: a token's logits depend on its path alone, bit for bit. If *control.cancel turns true between two
-    /// layers, the pass is given up and an empty view is returned; its rows are then undefined, and the caller must
-    /// drop the nodes. A pass that is launched as a graph (see graphs()) reads *control.cancel once, before the launch.
-    /// `hooks` may be null.
+    /// call. Batch invariance (E1): a token's logits depend on its path alone, bit for bit. If *control.cancel turns
+    /// true between two layers, the pass is cancelled and an empty view is returned; its rows are then undefined, and
+    /// the caller must drop the nodes. A pass that is launched as a graph (see graphs()) reads *control.cancel once,
+    /// before the launch. `hooks` may be null.
     ConstTensorView run(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                         std::span<const std::int32_t> logit_tokens, const PassControl& control = {},
                         Phase phase = Phase::Decode, PassHooks* hooks = nullptr);
@@ -73,43 +75,46 @@ public:
     LogitRows run(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                   std::span<const std::int32_t> logit_tokens, const LogitRequest& needs, const PassControl& control,
                   PassHooks* hooks = nullptr);
-    /// Like run(), but on a GPU it returns when the pass is enqueued: results are there once the stream of exec() is
+    /// Like run(), but on a GPU it returns when the pass is enqueued: results are valid once the stream of exec() is
     /// synchronized, and until then `nodes` must not change. If `needs` is null, whole rows are copied to the host.
     LogitRows enqueue(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                       std::span<const std::int32_t> logit_tokens, const LogitRequest* needs, const PassControl& control,
                       Phase phase, PassHooks* hooks = nullptr);
 
     /// Returns whether run_by_layer() can run a prompt from position `begin` to `end`, in prefill chunks that end at
-    /// multiples of `chunk_tokens`: something streams, and the ring and the host have room for what that needs. The
-    /// bits are those of running prefill chunk by prefill chunk.
+    /// multiples of `chunk_tokens`: if something streams, and the ring and the host have room for what such a prompt
+    /// needs. The bits are those of running prefill chunk by prefill chunk.
     [[nodiscard]] bool runs_by_layer(KvCache& cache, std::int64_t begin, std::int64_t end,
                                      std::int64_t chunk_tokens) const;
-    /// Returns whether the ring has room for such a prompt, or nothing streams. For callers that keep the hidden states
-    /// themselves.
+    /// Returns whether the ring has room for a prompt up to position `end` that runs layer by layer, in prefill chunks
+    /// that end at multiples of `chunk_tokens`, or nothing streams. For callers that keep the hidden states themselves.
     [[nodiscard]] bool ring_holds_prompt(KvCache& cache, std::int64_t end, std::int64_t chunk_tokens) const;
     /// Returns whether weights or the KV of `cache` are read from the host.
     [[nodiscard]] bool streams(KvCache& cache) const { return PassReads{model_, &cache}.streams(); }
-    /// Host memory for the hidden states of one prefill chunk of a prompt, or of the pass after it.
+    /// Returns the bytes of host memory for the hidden states of one prefill chunk of a prompt, or of the pass after
+    /// it.
     [[nodiscard]] std::size_t prompt_row_bytes() const {
         return pass_.activations().buffer(Activation::Hidden).size_bytes();
     }
-    /// Host memory for the hidden states of such a prompt.
+    /// Returns the bytes of host memory for the hidden states of all prefill chunks of a prompt, and of the pass after
+    /// it.
     [[nodiscard]] std::size_t prompt_host_bytes(const PromptRange& range) const;
-    /// As the second run(), with a prompt (Phase::Prefill) before it that is committed on the way: `prompt` at the
-    /// positions from `begin`, where the cache ended before begin + prompt.size() were reserved, in prefill chunks that
-    /// end at multiples of `chunk_tokens`. Where it is given up, the caller rolls them back.
+    /// Like run() with a LogitRequest, with a prompt (Phase::Prefill) before the pass that is committed on the way:
+    /// `prompt` at the positions from `begin` on, in prefill chunks that end at multiples of `chunk_tokens`. The
+    /// positions before begin + prompt.size() must be reserved (KvCache::reserve()). If the pass is cancelled, which
+    /// returns an empty view, or throws, the caller must roll the cache back.
     LogitRows run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t chunk_tokens,
                            std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                            std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,
                            const LogitRequest& needs, const PassControl& control = {}, PassHooks* hooks = nullptr,
                            const PromptCheckpoints* checkpoints = nullptr);
 
-    /// What crossed the link as logits; nothing where the host shares the device's memory.
+    /// Returns the traffic of logits on the link since construction; all zero if the host shares the device's memory.
     [[nodiscard]] LogitFigures logit_figures() const;
 
-    /// Passes that were launched as graphs: those of up to 64 tokens without progress to tell, with logits of the last
-    /// tokens or none, where nothing streams. Null where there are none: GraphUse::Never, something streams, a
-    /// collective, or a device without graphs.
+    /// Returns the graphs of passes. A pass is launched as a graph if it has up to 64 tokens, no progress callback, and
+    /// logits of its last tokens or none, and nothing streams. Returns null if there are no graphs: with
+    /// GraphUse::Never, if something streams, with a collective, or on a device without graphs.
     [[nodiscard]] const PassGraphs* graphs() const { return graphs_.get(); }
 
     /// Times the stages of passes from now on; null: no longer. It must outlive its use. Passes launch no graphs if the
@@ -118,9 +123,10 @@ public:
 
     [[nodiscard]] ExecRef exec() { return {model_->device(), *stream_}; }
 
-    /// A pass in steps, as enqueue() takes it: for whoever has other work between two layers. The residual stream is
-    /// filled first, by embed() or through hidden(); layers follow in order, then logits, then complete(). One pass of
-    /// a forward at a time. Where it does not come to complete(), what it streams is given up.
+    /// A pass in steps, with the arguments of enqueue(), for callers that have other work between two layers. The
+    /// residual stream must be filled first, by embed() or through hidden(); then follow the layers in order, logits()
+    /// and complete(). A Forward runs one pass at a time. If complete() is not called, the destructor drops what the
+    /// pass streams.
     class Steps {
     public:
         Steps(Forward& forward, PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
@@ -128,10 +134,10 @@ public:
             : Steps(forward, forward.prepare(kv, tokens, nodes, logit_tokens, phase, hooks), logit_tokens) {}
 
         void embed() { forward_->pass_.embed(rows_); }
-        /// [n_tokens, d_model], F32: the residual stream, memory of the device.
+        /// Returns the residual stream, [n_tokens, d_model], F32, in device memory.
         [[nodiscard]] TensorView hidden() const { return forward_->pass_.activations().hidden(rows_.n()); }
         void run_layer(std::int64_t layer) { forward_->pass_.run_layer(layer, rows_, LayerPart::Whole); }
-        /// As enqueue() returns them.
+        /// Computes the logits and returns them as enqueue() does.
         [[nodiscard]] LogitRows logits(const LogitRequest* needs);
         void complete() { running_.complete(); }
 
@@ -145,51 +151,56 @@ public:
         RunningPass running_;
     };
 
-    /// A prompt and the pass behind it in steps, as run_by_layer() takes them: for whoever carries the rows of prefill
-    /// chunks from layer to layer. Layers in order, each from begin_layer() to end_layer(), all prefill chunks in
-    /// between, the pass as the last of them; then logits(), end(), complete(). Where it does not come to complete(),
-    /// what it streams is given up, and the caller rolls the cache back.
+    /// A prompt and the pass after it in steps, with the arguments of run_by_layer(), for callers that carry the hidden
+    /// states of prefill chunks from layer to layer. Layers run in order, each from begin_layer() to end_layer(), with
+    /// all prefill chunks in between and the pass as the last of them; then follow logits(), end() and complete(). If
+    /// complete() is not called, the destructor drops what the prompt streams, and the caller must roll the cache back.
     class PromptSteps {
     public:
         PromptSteps(Forward& forward, KvCache& cache, const PromptRange& range, std::span<const TokenId> prompt,
                     std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                     std::span<const std::int32_t> logit_tokens, PassHooks* hooks = nullptr);
 
-        /// Layers from range.first_layer on; `first_chunk` is the first prefill chunk that has not passed the layer.
+        /// Begins a layer. Call for each layer in order, from range.first_layer on; `first_chunk` is the first prefill
+        /// chunk that has not passed the layer.
         void begin_layer(std::int64_t layer, std::int64_t first_chunk = 0);
-        /// Fills the residual stream, for the model's first layer.
+        /// Fills the residual stream with the embedding of a prefill chunk, for the model's first layer.
         void embed(std::int64_t prefill_chunk) { forward_->pass_.embed(rows_of(prefill_chunk)); }
-        /// [n_tokens, d_model], F32: the residual stream, memory of the device, for the rows of a prefill chunk.
+        /// Returns the residual stream of a prefill chunk, [n_tokens, d_model], F32, in device memory.
         [[nodiscard]] TensorView hidden(std::int64_t prefill_chunk) const {
             return forward_->pass_.activations().hidden(rows_of(prefill_chunk).n());
         }
-        /// The same for the pass.
+        /// Returns the residual stream of the pass after the prompt, [n_tokens, d_model], F32, in device memory.
         [[nodiscard]] TensorView hidden() const { return forward_->pass_.activations().hidden(rows_after_.n()); }
         void run_prefill_chunk(std::int64_t layer, std::int64_t prefill_chunk);
         void end_layer();
-        /// The residual stream holds what the last layer made of the pass. As enqueue() returns them.
+        /// Computes the logits of the pass, whose residual stream must hold the result of the last layer, and returns
+        /// them as enqueue() does.
         [[nodiscard]] LogitRows logits(const LogitRequest* needs);
-        /// All that may fail of the end.
+        /// Makes the compute stream wait for the last flush of KV. Throws if a copy has failed; complete() cannot fail.
         void end();
         void complete();
 
         // Checkpoints (prompt_checkpoint.h), between two steps and with the compute stream synchronized.
 
-        /// Copies a KV chunk of this prompt, or before it, that is computed in the layer.
+        /// Copies a KV chunk of the prompt, or before it, that the layer has computed to `out` in host memory, before
+        /// it returns.
         void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) const;
-        /// Copies the KV rows of the first `n` tokens of the pass in a layer that it has passed.
+        /// Copies the KV rows of the first `n` tokens of the pass, in a layer that the pass has gone through, to `out`
+        /// [rows_bytes(layer, n)] in host memory, before it returns: K, then V.
         void read_rows_after(std::int64_t layer, std::int64_t n, std::byte* out) const;
-        /// Returns the first chunk of a layer that must be restored if an earlier run computed it up to position `end`:
-        /// 0, unless the layer keeps a ring.
+        /// Returns the first KV chunk of a layer that must be restored if an earlier run computed the layer up to
+        /// position `end`: 0, unless the layer keeps a ring.
         [[nodiscard]] std::int64_t first_restored_chunk(std::int64_t layer, std::int64_t end) const {
             return cache_->first_restored_chunk(layer, end);
         }
-        /// Before the first step: `fill(out)` gives a KV chunk of the prompt that an earlier run computed.
+        /// Call before the first step: restores a KV chunk of the prompt that an earlier run computed. `fill(out)` must
+        /// write the KV chunk to `out`.
         void restore_chunk(std::int64_t layer, std::int64_t chunk, const std::function<void(std::byte*)>& fill);
         void restore_rows_after(std::int64_t layer, std::int64_t n, const std::byte* rows);
-        /// Position at which a prefill chunk begins.
+        /// Returns the position at which a prefill chunk begins.
         [[nodiscard]] std::int64_t begin_of(std::int64_t prefill_chunk) const { return range_.begin_of(prefill_chunk); }
-        /// Bytes of the KV rows of `n` tokens in a layer, keys and values.
+        /// Returns the bytes of the KV rows of `n` tokens in a layer, K and V.
         [[nodiscard]] std::size_t rows_bytes(std::int64_t layer, std::int64_t n) const {
             return 2 * static_cast<std::size_t>(n) * cache_->layout(layer).scratch_row_bytes();
         }
@@ -204,7 +215,7 @@ public:
         std::span<const TokenId> prompt_;
         PassRows rows_after_;
         std::span<const std::int32_t> logit_tokens_;
-        std::optional<PromptStream> stream_;  // none where nothing streams
+        std::optional<PromptStream> stream_;  // nullopt if nothing streams
     };
 
 private:
@@ -227,7 +238,7 @@ private:
     PassStream* streams_;  // null: nothing streams
     std::unique_ptr<Stream> stream_;
     ModelPass pass_;
-    std::unique_ptr<DeviceLogits> remote_;  // null where the host reaches the device's
+    std::unique_ptr<DeviceLogits> remote_;  // null if the host shares the device's memory
     std::unique_ptr<PassGraphs> graphs_;
     std::vector<std::int64_t> row_positions_;  // [logit rows]: position of the token after each
     std::vector<NodeId> prefill_rows_;         // scratch rows 0, 1, ... of a prefill chunk

@@ -34,9 +34,9 @@ HiddenStateBuffers::~HiddenStateBuffers() {
     }
 }
 
-// The next step's prefill chunk is copied in while this one is computed, unless it is the same prefill chunk. Its
-// buffer is that of the step before, whose computing and (except in the last layer) copy out are enqueued; its rows in
-// host memory were written by a copy at least two steps back.
+// Returns the buffer of the step that begins, and starts the copy of the next step's prefill chunk, unless it is the
+// same prefill chunk. That copy uses the buffer of the step before, whose computing and (except in the last layer) copy
+// out are enqueued; its rows in host memory were written by a copy at least two steps back.
 std::byte* HiddenStateBuffers::begin(Stream& compute) {
     const std::size_t buffer = step_ % 2;
     if (steps_[step_].layer == 0) {

@@ -15,13 +15,13 @@
 
 namespace slipstream {
 
-/// The rows of all prefill chunks in host memory.
+/// Hidden states of all prefill chunks of a prompt, in pinned host memory.
 class HiddenStates {
 public:
     /// Allocates `n_prefill_chunks` areas of `chunk_bytes` from `arena`, which must outlive this object. Throws
     /// OutOfBudget.
-    /// Returns the bytes that the constructor allocates.
     HiddenStates(PinnedArena& arena, std::int64_t n_prefill_chunks, std::size_t chunk_bytes);
+    /// Returns the bytes of host memory that the constructor allocates.
     [[nodiscard]] static std::size_t host_bytes(std::int64_t n_prefill_chunks, std::size_t chunk_bytes) {
         return static_cast<std::size_t>(n_prefill_chunks) * chunk_bytes;
     }
@@ -38,7 +38,7 @@ private:
     PinnedBuffer host_;
 };
 
-/// A prefill chunk through a layer.
+/// A step of a prompt: one prefill chunk goes through one layer.
 struct PromptStep {
     std::int64_t layer = 0;
     std::int64_t prefill_chunk = 0;

@@ -52,14 +52,14 @@ public:
 class LogitRows {
 public:
     LogitRows() = default;
-    /// Whole rows [n, vocab], F32, in memory that the host can read.
+    /// Makes a view of whole rows [n, vocab], F32, in memory that the host can read.
     LogitRows(const ConstTensorView& rows) : view_(rows), n_(rows.rows()), vocab_(rows.cols()) {}
-    /// `n` rows on a device, read through `remote`.
+    /// Makes a view of `n` rows on a device, which are read through `remote`.
     LogitRows(RemoteLogits& remote, std::int64_t n, std::int64_t vocab) : remote_(&remote), n_(n), vocab_(vocab) {}
 
     [[nodiscard]] bool empty() const { return remote_ == nullptr && view_.empty(); }
     [[nodiscard]] std::int64_t rows() const { return n_; }
-    /// Size of the vocabulary.
+    /// Returns the size of the vocabulary.
     [[nodiscard]] std::int64_t cols() const { return vocab_; }
     /// Returns whether whole rows must be copied from the device to be read, so that top logits are cheaper.
     [[nodiscard]] bool on_device() const { return remote_ != nullptr; }

@@ -11,7 +11,7 @@ namespace slipstream {
 
 namespace {
 
-// Columns [first, first + n) of a float matrix.
+// Returns the columns [first, first + n) of a float matrix.
 template <typename Byte>
 BasicTensorView<Byte> columns(BasicTensorView<Byte> view, std::int64_t first, std::int64_t n) {
     view.data += row_bytes(DType::F32, first);
@@ -25,7 +25,7 @@ std::size_t bytes_of(const ConstTensorView& rows) {
     return static_cast<std::size_t>(rows.rows()) * row_bytes(rows.dtype, rows.cols());
 }
 
-// The stage of a product, by the first of its matrices.
+// Returns the stage of a product, by the role of the first of its matrices.
 PassStage product_stage(TensorRole role) {
     switch (role) {
         case TensorRole::AttnOut:
@@ -41,8 +41,8 @@ PassStage product_stage(TensorRole role) {
     }
 }
 
-// Bytes of the committed rows of the KV chunks of `args` that a token sees, and of the scratch rows if these are folded
-// as well.
+// Returns the bytes of the committed rows of the KV chunks of `args` that a token sees, and of the scratch rows if
+// these are folded as well.
 std::size_t kv_bytes(const AttentionArgs& args) {
     const std::int64_t first =
         std::max(args.first_chunk * kChunkTokens, args.window == 0 ? 0 : args.n_committed + 1 - args.window);
@@ -317,7 +317,7 @@ void ModelPass::compute_logits(std::int64_t n_tokens, std::span<const std::int32
     if (config.logit_softcap > 0.0F) softcap(exec(), {.y = product.y, .cap = config.logit_softcap});
 }
 
-// Computes y = x W^T + bias for each product: a stage, with the waits for what streams.
+// Computes y = x W^T + bias for each product, timed as one stage; waits for the weights that stream.
 void ModelPass::multiply(std::int64_t layer, const PassRows& rows, const ConstTensorView& x,
                          std::span<const Product> products, MatmulStore store) {
     const PassStage of_product = product_stage(products.front().role);

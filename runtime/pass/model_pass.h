@@ -45,9 +45,9 @@ public:
 
     [[nodiscard]] Activations& activations() { return activations_; }
     [[nodiscard]] const Activations& activations() const { return activations_; }
-    /// Slots, positions and paths of the tokens of the running pass.
+    /// Returns the slots, positions and paths of the tokens of the running pass.
     [[nodiscard]] PassPaths& paths() { return paths_; }
-    /// Sets where the next calls read what is not resident; null: everything is resident.
+    /// Sets from where the next calls read weights and KV that are not resident; null: all are resident.
     void read_from(WeightStream* weights, KvStream* kv) {
         weights_ = weights;
         kv_ = kv;

@@ -22,7 +22,7 @@ PassGraphs::PassGraphs(Device& device, Stream& stream) : device_(&device), strea
     CHECK(stream.has_graphs());
 }
 
-// A new shape replaces the one that was used least recently.
+// Records a pass of `shape` (see the declaration). A new shape takes the entry that was used least recently.
 PassGraphs::Entry* PassGraphs::meet(const PassShape& shape) {
     ++clock_;
     const auto there =

@@ -26,7 +26,7 @@ struct PassShape {
     std::int64_t path_rows = 0;     // graph_path_rows() of the longest path
     const void* paths = nullptr;    // host memory in which graphs read the paths
     const void* scratch = nullptr;  // scratch rows of the KV, device memory
-    const void* chunks = nullptr;   // table of the KV's chunks, host memory
+    const void* chunks = nullptr;   // table of the addresses of the KV chunks, host memory
     std::int64_t max_nodes = 0;     // scratch rows of the KV per layer
 
     friend bool operator==(const PassShape&, const PassShape&) = default;
@@ -39,8 +39,8 @@ inline constexpr std::int64_t kMostGraphTokens = 64;
 /// (estimated), outside of any budget: so a few MiB at most.
 inline constexpr std::size_t kMostGraphs = 24;
 inline constexpr std::int64_t kMostGraphNodes = 16384;
-/// Counts since the PassGraphs was created.
 
+/// Counts since the PassGraphs was created.
 struct PassGraphFigures {
     std::int64_t captured = 0;
     std::int64_t launched = 0;
@@ -78,7 +78,7 @@ private:
         PassShape shape;
         std::uint64_t used = 0;        // value of clock_ at its last pass; 0: the entry is unused
         std::unique_ptr<Graph> graph;  // null: not captured, or dropped
-        int n_outlived = 0;            // graphs of the shape that became unusable (Stream::launch())
+        int n_outlived = 0;            // number of graphs of the shape that became unusable (Stream::launch())
     };
 
     // Records a pass of `shape`. Returns its entry if it has a graph or should get one now, else null.

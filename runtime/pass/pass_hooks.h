@@ -18,7 +18,7 @@ public:
     /// head norm and before RoPE.
     virtual void on_rows(ExecRef /*exec*/, std::int64_t /*layer*/, const ConstTensorView& /*k*/,
                          const ConstTensorView& /*v*/) {}
-    /// Gets committed KV chunks of a layer while they are on the device, in ascending order, each once; chunks wholly
+    /// Gets committed KV chunks of a layer while they are on the device, in ascending order, each once; those wholly
     /// outside the layer's window may be left out. `q` [n_tokens, n_q_heads * head_dim] are the queries that read them,
     /// rotated. `n_committed` is the number of slots that are committed before these queries: fewer for a prefill chunk
     /// than for the pass after it.

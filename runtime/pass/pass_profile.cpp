@@ -8,13 +8,13 @@ namespace slipstream {
 
 namespace {
 
-// In the order of PassStage.
+// Names of the stages, in the order of PassStage.
 constexpr std::array<const char*, kPassStages> kNames{"embed",  "norm",    "qkv",        "rope/kv write", "attention",
                                                       "output", "gate/up", "activation", "down",          "sum",
                                                       "head",   "wait",    "graph"};
 
-// A wait for what has arrived already takes less, and is no span of a trace: passes ask for an item once for each part
-// of it.
+// Shortest wait that becomes a span of a trace. Passes ask for an item once for each part of it, and a wait for an item
+// that has arrived already takes less.
 constexpr auto kShortestWait = std::chrono::microseconds(1);
 
 }  // namespace

@@ -36,7 +36,7 @@ enum class PassStage : std::uint8_t {
     Graph,  // layers and logits in one launch, on a GPU
 };
 inline constexpr std::size_t kPassStages = 13;
-/// "norm", "gate/up", ...
+/// Returns the name of a stage: "norm", "gate/up", ...
 [[nodiscard]] const char* stage_name(PassStage stage);
 
 struct StageTotal {
@@ -45,15 +45,15 @@ struct StageTotal {
     std::int64_t calls = 0;
 };
 
-/// Whether a stage ends when its work is enqueued or when it is done; the same on a CPU device.
+/// Whether a stage ends when its work is enqueued, or when it is done; on a CPU device there is no difference.
 enum class StageEnd : std::uint8_t { Enqueued, Synchronized };
 
 class PassProfile {
 public:
     using Clock = std::chrono::steady_clock;
 
-    /// `layers`: for each layer of the passes its number in the whole model; empty: the same. Without `trace` (null),
-    /// only the totals are kept. `device` and `trace` must outlive this object. Not thread-safe.
+    /// `layers` has for each layer of the passes its number in the whole model; empty: the numbers are equal. Without
+    /// `trace` (null), only the totals are kept. `device` and `trace` must outlive this object. Not thread-safe.
     PassProfile(const Device& device, std::vector<std::int64_t> layers, StageEnd end, TraceFile* trace);
 
     struct Begin {
@@ -83,7 +83,7 @@ private:
     TraceFile* trace_;
     std::uint32_t compute_track_ = 0;
     std::uint32_t copy_track_ = 0;
-    Clock::duration waited_{};  // in all waits so far
+    Clock::duration waited_{};  // time spent in all waits so far
     std::array<StageTotal, kPassStages> totals_{};
 };
 

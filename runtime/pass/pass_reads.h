@@ -44,20 +44,21 @@ struct ChunkRange {
 /// Consecutive committed KV chunks of a layer that are on the device together.
 struct KvSegment {
     ChunkRange range;
-    const std::byte* const* chunks = nullptr;  // addresses by chunk number; only those of `range` are valid
+    const std::byte* const* chunks = nullptr;  // addresses by number of the KV chunk; only those of `range` are valid
 };
 
-/// Copies KV from the host to the device, and holds the addresses of all other chunks of a layer.
+/// Copies KV from the host to the device, and has the addresses of the KV chunks of a layer that need no copy.
 class KvStream {
 public:
     virtual ~KvStream() = default;
-    /// Returns the chunks of `layer` that arrive in segments, by acquire_kv(). Those wholly outside the layer's window
-    /// may be left out. All other committed chunks are at chunks().
+    /// Returns the KV chunks of `layer` that arrive in segments, by acquire_kv(). Those wholly outside the layer's
+    /// window may be left out. All other committed KV chunks are at chunks().
     [[nodiscard]] virtual ChunkRange streamed(std::int64_t layer) const = 0;
-    /// Returns addresses by chunk number. The chunks that a prefill chunk fills can be written there.
+    /// Returns the device addresses of a layer's KV chunks, by their numbers; those of streamed(layer) are not valid.
+    /// The KV chunks that a prefill chunk fills can be written there.
     [[nodiscard]] virtual std::byte* const* chunks(std::int64_t layer) const = 0;
     /// Returns the next segment of `layer`, in ascending order, for work enqueued on `compute` until release_kv();
-    /// nothing if there are no more. Throws IoError if its copy failed.
+    /// nullopt if there are no more. Throws IoError if its copy failed.
     [[nodiscard]] virtual std::optional<KvSegment> acquire_kv(std::int64_t layer, Stream& compute) = 0;
     /// Call when the last use of the acquired segment is enqueued on `compute`.
     virtual void release_kv(Stream& compute) = 0;

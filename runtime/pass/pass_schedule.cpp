@@ -24,7 +24,7 @@ void add_kv(PassKv& kv, std::int64_t layer, ChunkRange range, std::size_t ring_b
     }
 }
 
-// Copies of a layer with that many chunks on the host: none reaches from one extent into another.
+// Returns the number of copies for a layer with `n_chunks` KV chunks on the host: no copy crosses the end of an extent.
 std::int64_t copies_of(std::int64_t n_chunks, std::int64_t per_copy) {
     return n_chunks / kChunksPerExtent * ceil_div(kChunksPerExtent, per_copy) +
            ceil_div(n_chunks % kChunksPerExtent, per_copy);

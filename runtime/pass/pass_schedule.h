@@ -13,27 +13,28 @@
 
 namespace slipstream {
 
-/// An item of a schedule: an item of weights, or chunks of a layer.
+/// An item of a schedule: an item of weights, or KV chunks of a layer.
 struct ScheduleItem {
-    std::int32_t weight_item = -1;  // of weights; else
+    std::int32_t weight_item = -1;  // index of an item of weights; -1: KV chunks of a layer
     std::int64_t layer = 0;
     ChunkRange chunks{};
     std::size_t bytes = 0;
 };
 
-/// Chunks of a layer that one copy of KV carries at most with a ring of that size: four copies in the ring at least, so
-/// that the link goes on while one is read; never more than an extent.
+/// Returns how many KV chunks of a layer one copy carries at most, with a ring of `ring_bytes`: at least four copies
+/// fit into the ring, so that the link stays busy while one is read; but at least one chunk, and never more than an
+/// extent.
 [[nodiscard]] std::int64_t chunks_per_copy(std::size_t ring_bytes, std::size_t chunk_bytes);
 
-/// What schedules over `reads` take at most: with every chunk on the host.
+/// Bounds of the schedules over some PassReads: those with every KV chunk on the host that can be there.
 struct ScheduleBounds {
     std::int64_t n_items = 0;
-    std::size_t item_bytes = 0;  // of the largest
+    std::size_t item_bytes = 0;  // bytes of the largest item
 };
 [[nodiscard]] ScheduleBounds schedule_bounds(const PassReads& reads, std::size_t ring_bytes);
 
-/// The schedule of a pass over `reads` that begins behind what is committed now, chunks below `host_chunks` being read
-/// from the host: its items, and one for one what is copied.
+/// Makes the schedule of a pass over `reads` that begins after the positions committed now; KV chunks below
+/// `host_chunks` are read from the host. Sets `items` to its items, and `copies` to one copy for each of them.
 void make_schedule(const PassReads& reads, std::int64_t host_chunks, std::size_t ring_bytes,
                    std::vector<ScheduleItem>& items, std::vector<TransferItem>& copies);
 

@@ -51,7 +51,7 @@ void PassStream::next_schedule(std::vector<TransferItem>& copies) {
     make_schedule(made.reads, made.host_chunks, ring_bytes(), made.items, copies);
 }
 
-// Tells the host KV that no schedule relies on its snapshot any more: that of the schedule made last.
+// Reports to the host KV that no schedule relies on its snapshot any more: the schedule made last runs, or is dropped.
 void PassStream::drop_schedule() {
     if (HostKv* host = schedules_[n_made_ % 2].reads.kv->host(); host != nullptr) host->drop_schedule(*this);
 }

@@ -29,7 +29,7 @@ namespace slipstream {
 struct StreamFigures {
     std::uint64_t weights_bytes = 0;  // read by passes; items that are copied ahead count once they are read
     std::uint64_t kv_bytes = 0;
-    double wait_seconds = 0.0;  // of the thread that enqueues the pass; a GPU's stream waits without it
+    double wait_seconds = 0.0;  // waits of the thread that enqueues the pass; a GPU's stream waits without it
 };
 
 class PassStream final : public WeightStream, public KvStream, public ScheduleSource, public PreparedSchedules {
@@ -44,8 +44,8 @@ public:
 
     [[nodiscard]] PinnedArena& arena() const { return *arena_; }
     [[nodiscard]] std::size_t ring_bytes() const { return region_.size_bytes(); }
-    /// The stream on which the ring copies. Other copies to the device (hidden states of a prompt) use it too, and are
-    /// then in order with those of the ring.
+    /// Returns the stream on which the ring copies. Other copies to the device (hidden states of a prompt) use it too,
+    /// and are then in order with those of the ring.
     [[nodiscard]] Stream& copy_in() { return *copy_in_; }
 
     void begin_pass(const PassReads& reads, Stream& compute);
@@ -58,13 +58,14 @@ public:
     /// Ends the pass. Items that the pass did not read (the LM head, if no logits were requested) are waited for and
     /// released.
     void end_pass(Stream& compute);
-    /// Ends the pass before its end: drops its schedule and the prepared one. Throws the error of a failed copy.
+    /// Ends a pass that does not come to its end: drops its schedule and the prepared one. Throws the error of a failed
+    /// copy.
     void abandon(Stream& compute);
 
     /// Stops all copies and returns the memory of the ring, for a prompt that goes layer by layer. The caller must not
     /// use it after the next begin_pass().
     [[nodiscard]] std::span<std::byte> lend_ring(Stream& compute);
-    /// Whether copies are traced: then the times of count_weights() and count_kv() must be known.
+    /// Returns whether copies are traced: then the times for count_weights() and count_kv() must be known.
     [[nodiscard]] bool is_traced() const { return profile_ != nullptr; }
     /// Gives each copy that a pass has read to `profile`, which has a trace and must outlive its use, from now on;
     /// null: to none. Must not be called during a pass.
@@ -76,7 +77,8 @@ public:
 
     [[nodiscard]] const StreamFigures& figures() const { return figures_; }
 
-    // Called by PassPrefetcher and by HostKv.
+    // Makes the next schedule, and sets `copies` to its copies. PassPrefetcher calls next_schedule(), HostKv
+    // invalidate().
     void next_schedule(std::vector<TransferItem>& copies) override;
     void invalidate(Stream& compute) override;
 

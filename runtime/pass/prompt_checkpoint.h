@@ -13,16 +13,16 @@
 
 namespace slipstream {
 
-/// How far a prompt is. The KV of a prefill chunk is computed in the layers that the chunk has passed, and its hidden
-/// states are those after the last of these layers.
+/// How far a prompt is. The KV of a prefill chunk is computed in the layers that the prefill chunk has passed, and its
+/// hidden states are those after the last of these layers.
 struct PromptState {
     std::int64_t begin = 0;                // first position of the prompt
-    std::int64_t end = 0;                  // position after its last one
+    std::int64_t end = 0;                  // position after the last position of the prompt
     std::int64_t n_after = 0;              // tokens of the last prefill chunk, without draft tokens
     std::vector<std::int64_t> n_layers{};  // [prefill chunks]: layers that each has passed; never ascending
 
     [[nodiscard]] std::int64_t n_prefill_chunks() const { return static_cast<std::int64_t>(n_layers.size()); }
-    /// Number of steps that are done.
+    /// Returns the number of steps that are done.
     [[nodiscard]] std::int64_t n_steps() const {
         return std::accumulate(n_layers.begin(), n_layers.end(), std::int64_t{0});
     }
@@ -37,8 +37,8 @@ struct PromptState {
 
 /// Reads what is computed of a prompt, during PromptCheckpoints::save(). Layers are those of the whole model.
 struct PromptReader {
-    /// Hidden states of a prefill chunk that has passed a layer and not all, in host memory: [its tokens, d_model],
-    /// F32; may be followed by other bytes.
+    /// Returns the hidden states of a prefill chunk that has passed a layer and not all, in host memory: [its tokens,
+    /// d_model], F32; other bytes may follow them.
     std::function<const std::byte*(std::int64_t prefill_chunk)> hidden;
     /// Copies a KV chunk like Target::read_chunk().
     std::function<void(std::int64_t layer, std::int64_t chunk, std::byte* out)> kv;
@@ -55,9 +55,9 @@ struct SavedPrompt {
     std::function<void(std::int64_t layer, std::byte* out)> rows_after;
 };
 
-/// Where a target saves prompts, and goes on with one.
+/// Functions with which a target saves prompts, and a saved prompt from which it goes on.
 struct PromptCheckpoints {
-    /// Whether to save the prompt now; asked before each step, on the caller's thread.
+    /// Returns whether to save the prompt now; called before each step, on the caller's thread.
     std::function<bool()> is_due;
     /// Saves the prompt. Also called when a pass is cancelled between two steps, if steps were done since it began. May
     /// return before the hidden states are read: see await_read.
@@ -66,7 +66,8 @@ struct PromptCheckpoints {
     /// overwritten. Called before that, and for all prefill chunks before the hidden states are freed, on any thread.
     /// Must not throw.
     std::function<void(std::int64_t prefill_chunk)> await_read;
-    /// The next prompt goes on from here. Its begin, end and tokens must be those of the state.
+    /// The saved prompt from which the next prompt goes on; nullopt: it begins anew. The next prompt's begin, end and
+    /// tokens must be those of the state.
     std::optional<SavedPrompt> saved{};
 };
 

@@ -23,7 +23,7 @@ struct PromptRange {
     std::int64_t first_layer = 0;
     /// Returns the number of prefill chunks, plus one for the pass after the prompt.
     [[nodiscard]] std::int64_t n_prefill_chunks() const { return end / chunk_tokens - begin / chunk_tokens + 1; }
-    /// Position at which a prefill chunk begins.
+    /// Returns the position at which a prefill chunk begins.
     [[nodiscard]] std::int64_t begin_of(std::int64_t prefill_chunk) const {
         return prefill_chunk == 0 ? begin : (begin / chunk_tokens + prefill_chunk) * chunk_tokens;
     }
@@ -38,16 +38,17 @@ public:
     /// an earlier run computed a part of the layer, the begin of one of its prefill chunks.
     virtual void begin_layer(std::int64_t layer, std::int64_t from) = 0;
     /// Call before the layer computes the rows of positions [first, end); first == end for the pass after the prompt,
-    /// whose rows stay in scratch. Then the chunks that these rows fill can be written at chunks().
+    /// whose rows stay in scratch. Then the KV chunks that these rows fill can be written at chunks().
     virtual void begin_prefill_chunk(std::int64_t first, std::int64_t end) = 0;
-    /// Call when the writes of these rows to their chunks are enqueued.
+    /// Call when the writes of the prefill chunk's rows to their KV chunks are enqueued.
     virtual void end_prefill_chunk() = 0;
     /// Call when the last prefill chunk of the layer has ended.
     virtual void end_layer() = 0;
-    /// Call between two prefill chunks of a layer. Returns where in device memory a streamed chunk is that the layer
+    /// Call between two prefill chunks of a layer. Returns where in device memory a streamed KV chunk is that the layer
     /// has filled; null if it is being copied to the host.
     [[nodiscard]] virtual const std::byte* filled_chunk(std::int64_t layer, std::int64_t chunk) const = 0;
-    /// Returns the use of HostKv::flushed() after which all chunks filled so far are on the host; 0: none was filled.
+    /// Returns the use of HostKv::flushed() after which all KV chunks filled so far are on the host; 0: none was
+    /// filled.
     [[nodiscard]] virtual std::uint64_t last_flush() const = 0;
     /// Drops all copies to the device that were not used, after waiting for them. Rethrows their errors.
     virtual void drop() = 0;

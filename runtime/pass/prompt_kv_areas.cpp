@@ -48,8 +48,8 @@ void PromptKvAreas::begin_layer(std::int64_t layer, std::int64_t from) {
     load(from);
 }
 
-// Copies what the cache already has of the layer, and queries from position `from` on see of it: full chunks from the
-// host; if the prompt begins within a chunk, that chunk from the tail.
+// Copies what the cache already has of the layer, and queries from position `from` on see of it: full KV chunks from
+// the host; if the prompt begins within a KV chunk, that one from the tail.
 void PromptKvAreas::load(std::int64_t from) {
     HostKv& host = *cache_->host();
     const std::size_t chunk_bytes = cache_->layout(layer_).chunk_bytes();

@@ -18,8 +18,8 @@ namespace slipstream {
 
 class PromptKvAreas final : public PromptKv {
 public:
-    /// Returns the bytes of device memory of one area: enough for the chunks below `end_chunk` that stream and that the
-    /// layer keeps, in any layer.
+    /// Returns the bytes of device memory of one area: enough for the KV chunks below `end_chunk` that stream and that
+    /// the layer keeps, in any layer.
     [[nodiscard]] static std::size_t area_bytes(const KvCache& cache, std::int64_t end_chunk);
 
     /// `areas` is device memory for one area or two, 64-byte aligned. With two, a layer begins while the previous one
@@ -55,9 +55,9 @@ private:
     std::span<std::byte> areas_;
     std::size_t area_bytes_;
     std::vector<std::uint64_t> area_use_;  // [areas]: use of flushed() after which the area's contents are on the host
-    std::vector<std::byte*> table_;        // [end_chunk]: addresses of the chunks of layer_
+    std::vector<std::byte*> table_;        // [end_chunk]: addresses of the KV chunks of layer_
     std::int64_t layer_ = 0;
-    std::int64_t n_host_ = 0;  // chunks below that stream are on the host when the layer begins
+    std::int64_t n_host_ = 0;  // KV chunks below it that stream are on the host when the layer begins
     bool in_layer_ = false;    // between begin_layer() and end_layer()
     std::unique_ptr<Event> computed_, loaded_;
     std::uint64_t last_flush_ = 0;

@@ -42,7 +42,8 @@ std::byte* PromptKvByChunk::slot(std::int64_t chunk) const {
     return slots_ + index * slot_bytes_;
 }
 
-// Chunks that an earlier run filled are on the host: no flush is waited for.
+// Begins a layer. KV chunks that an earlier run filled are on the host already, so no flush is awaited before they are
+// read.
 void PromptKvByChunk::begin_layer(std::int64_t layer, std::int64_t from) {
     layer_ = layer;
     std::fill_n(new_use_.begin(), std::max<std::int64_t>(from / kChunkTokens - first_new_chunk_, 0), 0);
@@ -65,7 +66,7 @@ void PromptKvByChunk::begin_prefill_chunk(std::int64_t first, std::int64_t end) 
         parity_ ^= 1;
         if (slots_use_[parity_] > 0) exec_.stream.wait(reads_.kv->host()->flushed(), slots_use_[parity_]);
         for (std::int64_t chunk = own_.first; chunk < own_.end; ++chunk) table_[chunk] = slot(chunk);
-        if (first % kChunkTokens != 0 && first_chunk >= resident)  // positions before the prompt have begun this chunk
+        if (first % kChunkTokens != 0 && first_chunk >= resident)  // the KV chunk has positions before the prompt
             exec_.stream.copy(slot(first_chunk), store_->tail_chunk(layer_, first_chunk), chunk_bytes());
     }
     copy_ahead();
@@ -92,8 +93,8 @@ void PromptKvByChunk::copy_ahead() {
         const std::int64_t end = std::min({n_host_, next_ + per_copy, host.extents().end_of_extent(layer_, next_)});
         const std::size_t bytes = (end - next_) * chunk_bytes();
         if (!ring_->has_room(bytes)) return;
-        // Later chunks have the same or later uses, since this prompt's chunks are flushed after all earlier ones. So
-        // the use of the last chunk is enough.
+        // Later KV chunks have the same or later uses, since those of this prompt are flushed after all earlier ones.
+        // So the use of the last KV chunk is enough.
         const std::uint64_t use =
             end > first_new_chunk_ ? new_use_[end - 1 - first_new_chunk_] : host.flush_use(end - 1);
         ring_->push({.source = host.chunk(layer_, next_),

@@ -62,17 +62,19 @@ private:
     std::byte* slots_;         // [2][kv_chunks_per_prefill_chunk]: one half fills while the other one is flushed
     std::unique_ptr<TransferRing> ring_;
     std::array<std::uint64_t, 2> slots_use_{};  // use of flushed() after which each half of slots_ is on the host
-    std::vector<std::uint64_t> new_use_;  // [chunks from first_new_chunk_ on]: use of flushed() of each, in layer_
-    std::vector<std::byte*> table_;  // [end_chunk]: addresses of layer_'s resident chunks, and of those being filled
-    std::vector<const std::byte*> segment_;  // [end_chunk]: addresses of the chunks of the acquired segment
+    // [KV chunks from first_new_chunk_ on]: use of flushed() after which each is on the host, in layer_.
+    std::vector<std::uint64_t> new_use_;
+    // [end_chunk]: addresses of layer_'s resident KV chunks, and of those being filled.
+    std::vector<std::byte*> table_;
+    std::vector<const std::byte*> segment_;  // [end_chunk]: addresses of the KV chunks of the acquired segment
     std::uint64_t last_flush_ = 0;
 
-    // State of the running prefill chunk.
+    // State of the running prefill chunk; layer_ is the layer through which it goes.
     std::int64_t layer_ = 0;
     std::size_t parity_ = 0;
-    ChunkRange own_{};         // chunks that stream and that it fills
-    std::int64_t n_host_ = 0;  // chunks below it are read from the host, unless they are resident
-    std::int64_t next_ = 0;    // next chunk to copy
+    ChunkRange own_{};         // KV chunks that stream and that it fills
+    std::int64_t n_host_ = 0;  // KV chunks below it are read from the host, unless they are resident
+    std::int64_t next_ = 0;    // next KV chunk to copy to the device
     // Segments whose copies are enqueued, in order.
     std::vector<ChunkRange> copied_;
     std::size_t at_ = 0;             // index in copied_ of the segment that is acquired next, or is in use

@@ -146,7 +146,7 @@ void Forward::PromptSteps::begin_layer(std::int64_t layer, std::int64_t first_ch
     if (stream_) stream_->begin_layer(layer, range_.begin_of(first_chunk));
 }
 
-// A prefill chunk, whose rows are committed at once, or the pass behind it.
+// Runs a prefill chunk, whose rows are committed at once, or the pass after the prompt through a layer.
 void Forward::PromptSteps::run_prefill_chunk(std::int64_t layer, std::int64_t prefill_chunk) {
     const PassRows rows = rows_of(prefill_chunk);
     const bool is_prompt = rows.phase == Phase::Prefill;
@@ -208,7 +208,8 @@ void Forward::PromptSteps::read_chunk(std::int64_t layer, std::int64_t chunk, st
     compute.synchronize();
 }
 
-// Rows of the pass are the first scratch rows: no nodes are below the prompt when it is announced.
+// Copies the K rows, then the V rows, of the tokens after the prompt to `out`. They are the first scratch rows, since
+// there are no nodes when a prompt is announced.
 void Forward::PromptSteps::read_rows_after(std::int64_t layer, std::int64_t n, std::byte* out) const {
     const std::size_t half = rows_bytes(layer, n) / 2;
     Stream& compute = *forward_->stream_;

@@ -108,7 +108,7 @@ void PromptStream::next_schedule(std::vector<TransferItem>& schedule) {
                 {.source = model_->item_data(static_cast<std::int32_t>(i)), .bytes = model_->items()[i].bytes});
 }
 
-// Whether the item streams and is of a layer that is computed, or of the LM head.
+// Returns whether the item streams and is of a layer that is computed, or of the LM head.
 bool PromptStream::reads(std::size_t item) const {
     return model_->streams(static_cast<std::int32_t>(item)) && model_->items()[item].layer >= first_layer_;
 }
@@ -140,8 +140,7 @@ void PromptStream::end_layer() {
     if (kv_) with_context("KV", [&] { kv_->end_layer(); });
 }
 
-// The flush reads the ring. Later users of the ring may begin at once, since the compute stream waits for the flush
-// here.
+// Makes the compute stream wait for the last flush, which reads the ring: so later users of the ring may begin at once.
 void PromptStream::end() {
     if (prefetcher_) prefetcher_->end_pass();
     const std::uint64_t last_flush = kv_ ? kv_->last_flush() : 0;

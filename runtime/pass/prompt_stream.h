@@ -30,7 +30,8 @@ public:
     PromptStream(const PromptStream&) = delete;
     PromptStream& operator=(const PromptStream&) = delete;
 
-    /// Must be called for each layer in order, from range.first_layer on. `from`: see PromptKv::begin_layer().
+    /// Call for each layer in order, from range.first_layer on. The cache must hold the layer's rows at positions
+    /// before `from` (PromptKv::begin_layer()).
     void begin_layer(std::int64_t layer, std::int64_t from);
     /// Call before the positions [first, end) go through the layer; with first == end before the tokens after the last
     /// prefill chunk. These are the last that use the layer's weights: release_item() frees them only then.
@@ -39,7 +40,8 @@ public:
     void end_prefill_chunk();
     /// Returns where attention finds the layer's KV; null if all KV is resident.
     [[nodiscard]] KvStream* kv() { return kv_.get(); }
-    /// See PromptKv::filled_chunk(); null if no KV streams.
+    /// Returns where in device memory a streamed KV chunk is that the layer has filled (PromptKv::filled_chunk()); null
+    /// if it is being copied to the host, or no KV streams.
     [[nodiscard]] const std::byte* filled_chunk(std::int64_t layer, std::int64_t chunk) const {
         return kv_ ? kv_->filled_chunk(layer, chunk) : nullptr;
     }

@@ -40,7 +40,7 @@ struct Head {
     std::int64_t n_layers = 0;
     std::uint64_t row_bytes = 0;
     std::uint64_t layers_hash = 0;
-    std::uint64_t hash = 0;  // of all before it
+    std::uint64_t hash = 0;  // XXH3-64 of all fields before it
 };
 static_assert(sizeof(Head) == 80);
 
@@ -229,7 +229,7 @@ PromptFile::Slot PromptFile::read_slot(std::size_t slot) const {
     return found;
 }
 
-// Whether what the slot names has its checksums.
+// Returns whether the hidden states and rows that the slot names have their checksums.
 bool PromptFile::is_whole(std::size_t slot, const Slot& read_slot) const {
     std::vector<std::byte> bytes;
     const std::int64_t n_layers = std::ssize(shape_.after_bytes);
@@ -285,7 +285,8 @@ void PromptFile::save_rows_after(const PromptState& state, const PromptReader& r
     }
 }
 
-// Until its head is written again, the slot that is replaced is that of no state: a checksum fails.
+// Writes the hidden states that `state` needs, then the head of the slot. Until the head is written, the slot that is
+// replaced holds no state, since a checksum of it fails.
 void PromptFile::save_hidden(const PromptState& state,
                              const std::function<const std::byte*(std::int64_t prefill_chunk)>& rows,
                              const std::function<void(std::int64_t prefill_chunk)>& on_read) {

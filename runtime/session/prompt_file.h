@@ -27,17 +27,17 @@
 
 namespace slipstream {
 
-/// What a side file is for; its sizes follow.
+/// The prompt for which a side file is made; all sizes of the file follow from it.
 struct PromptFileShape {
-    std::uint64_t session_hash = 0;  // of the first record of the session
-    std::int64_t begin = 0;          // as PromptState; multiples of 256
+    std::uint64_t session_hash = 0;  // XXH3-64 of the first record of the session
+    std::int64_t begin = 0;          // begin, end, n_after: as in PromptState; begin and end are multiples of 256
     std::int64_t end = 0;
     std::int64_t n_after = 0;
-    std::size_t row_bytes = 0;               // of the hidden state of a token
-    std::vector<std::size_t> after_bytes{};  // [layers]: of the KV rows of n_after tokens
+    std::size_t row_bytes = 0;               // bytes of the hidden state of a token
+    std::vector<std::size_t> after_bytes{};  // [layers]: bytes of the KV rows of n_after tokens
 
     [[nodiscard]] std::int64_t n_prefill_chunks() const;
-    /// Bytes of the hidden states of a prefill chunk.
+    /// Returns the bytes of the hidden states of a prefill chunk.
     [[nodiscard]] std::size_t hidden_bytes(std::int64_t prefill_chunk) const;
     [[nodiscard]] std::uint64_t file_bytes() const;
 };
@@ -69,14 +69,16 @@ public:
     [[nodiscard]] const PromptFileShape& shape() const { return shape_; }
     /// Returns the last state that was saved whole and of which `is_usable` is true; no value if there is none.
     [[nodiscard]] std::optional<PromptState> read_state(const std::function<bool(const PromptState&)>& is_usable);
-    /// Copies what belongs to the state of read_state(). Throws IoError.
+    /// read_hidden() copies the hidden states of a prefill chunk to `out` [shape().hidden_bytes(prefill_chunk)], and
+    /// read_rows_after() the KV rows of the tokens after the prompt in a layer to `out` [shape().after_bytes[layer]],
+    /// both of the state that read_state() returned. They throw IoError.
     void read_hidden(std::int64_t prefill_chunk, std::byte* out) const;
     void read_rows_after(std::int64_t layer, std::byte* out) const;
 
     // Saving a state in place of the one before the last: both functions, in this order. They throw IoError; the last
     // state is then still there.
 
-    /// Saves the KV rows after the prompt of layers that have none yet.
+    /// Saves the KV rows of the tokens after the prompt, in the layers for which none are saved yet.
     void save_rows_after(const PromptState& state, const PromptReader& reader);
     /// Saves the hidden states, `rows(prefill_chunk)`, and then names the slot that has them. Starts with the prefill
     /// chunk whose hidden states the next step overwrites. Calls `on_read` for each prefill chunk that was read. May
@@ -88,7 +90,7 @@ private:
     struct Slot {
         std::uint64_t generation = 0;  // 0: none
         std::vector<std::int64_t> n_layers;
-        std::vector<std::uint64_t> hashes;  // of the hidden states
+        std::vector<std::uint64_t> hashes;  // checksums of the hidden states
     };
 
     PromptFile(std::filesystem::path path, FileHandle file, PromptFileShape shape);
@@ -107,7 +109,7 @@ private:
     std::filesystem::path path_;
     FileHandle file_;
     PromptFileShape shape_;
-    std::size_t slot_ = 0;           // that was read or written last
+    std::size_t slot_ = 0;           // the slot that was read or written last
     std::uint64_t generation_ = 0;   // of that slot
     std::int64_t n_rows_saved_ = 0;  // layers, from the first, whose rows_after are saved
 };

@@ -19,10 +19,12 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::int64_t kMaxContextTokens = std::int64_t{1} << 28;  // as in ModelConfig's validate()
+// Limits the context of a session, in tokens, as ModelConfig's validate() does: a larger number is damage.
+constexpr std::int64_t kMaxContextTokens = std::int64_t{1} << 28;
 constexpr std::int64_t kMaxVocab = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxLayers = std::int64_t{1} << 20;
-constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{1} << 40;  // far more than a KV chunk of any layer
+// Limits a KV block, in bytes: far more than a KV chunk of any layer, so a larger number is damage.
+constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{1} << 40;
 
 // The fields of a SessionBegin in the order of the file; `Fields` writes or reads them. In version 1 the split is a
 // part of `form`, and all layers have the size `block_bytes`.
@@ -166,7 +168,8 @@ private:
     std::string_view name_;
 };
 
-// Version 1 keeps the split at the end of the kernel variants: "avx512 (tensor 2,1)", "sm_89,avx512 (19,9 layers)".
+// Text before the split in version 1, which appends it to the kernel variants: "avx512 (tensor 2,1)", "sm_89,avx512
+// (19,9 layers)".
 constexpr std::string_view kSplitBegin = " (";
 constexpr std::string_view kTensorFront = "tensor ";
 constexpr std::string_view kLayersEnd = " layers";
@@ -209,7 +212,7 @@ bool take_split_of_form(SessionBegin& begin) {
     return true;
 }
 
-// Whether the split, or that there is none, is possible with these devices and layers.
+// Returns whether the split, or that there is none, is possible with these devices and layers.
 bool is_split_possible(const SessionBegin& begin) {
     const auto n_kinds = static_cast<std::size_t>(1 + std::ranges::count(begin.device_kind, ','));
     if (!begin.split) return n_kinds == 1;

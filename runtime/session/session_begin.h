@@ -47,7 +47,7 @@ struct SessionBegin {
     std::int64_t context_tokens = 0;
     std::uint64_t rope_fingerprint = 0;
     DType kv_dtype = DType::F16;
-    std::vector<std::uint64_t> kv_bytes{};  // [layers]: size of a KV block, see session_kv_bytes()
+    std::vector<std::uint64_t> kv_bytes{};  // [layers]: bytes of a KV block, see session_kv_bytes()
     std::int64_t vocab = 0;
     SamplerOptions sampling;
     bool ignore_end = false;  // end tokens are never sampled (older sessions have them among the biases instead)
@@ -63,18 +63,19 @@ struct SessionBegin {
     [[nodiscard]] std::int64_t n_layers() const { return static_cast<std::int64_t>(kv_bytes.size()); }
 };
 
-/// Returns SessionBegin::kv_bytes of a model whose layers have these layouts: the size of each layer's KV chunk; in
-/// version 1 that of the largest for all of them.
+/// Returns SessionBegin::kv_bytes of a model whose layers have these layouts: the bytes of each layer's KV chunk; in
+/// version 1 those of the largest KV chunk for all layers.
 [[nodiscard]] std::vector<std::uint64_t> session_kv_bytes(std::span<const KvLayout> layouts,
                                                           std::uint32_t version = kSessionVersion);
 
 /// Returns a hash of the frequencies and the magnitude; it differs if any bit differs.
 [[nodiscard]] std::uint64_t rope_fingerprint(std::span<const RopeFrequencies> ropes);
 
-/// Encodes the fields, except for `version`, as that version has them.
+/// Returns the encoded fields, except for `version`, as format version begin.version has them.
 [[nodiscard]] std::vector<std::byte> encode_session_begin(const SessionBegin& begin);
-/// Throws FormatError, which names `name`, if the bytes are not what encode_session_begin() makes for `version`, or
-/// hold what no model has: tokens outside the vocabulary, a prompt that is not shorter than the context.
+/// Returns the fields that `bytes` encode. Throws FormatError, which names `name`, if the bytes are not what
+/// encode_session_begin() makes for `version`, or hold what no model has: tokens outside the vocabulary, a prompt that
+/// is not shorter than the context.
 [[nodiscard]] SessionBegin decode_session_begin(std::span<const std::byte> bytes, std::uint32_t version,
                                                 std::string_view name);
 

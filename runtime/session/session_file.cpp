@@ -35,7 +35,8 @@ constexpr auto kSyncEvery = std::chrono::seconds(30);
 constexpr AtomicFileOptions kNewSession{
     .new_mode = kOwnerOnlyMode, .existing = ExistingFile::Refuse, .refusal = "the session cannot be made"};
 
-// AtomicFile closes its descriptor on commit(); this copy keeps the file open, and with it the lock.
+// Returns a copy of the descriptor of `file`. AtomicFile closes its own on commit(); the copy keeps the file open, and
+// with it the lock.
 FileHandle shared_handle(const AtomicFile& file) {
     return FileHandle(::fcntl(file.descriptor(), F_DUPFD_CLOEXEC, 0));
 }
@@ -80,7 +81,7 @@ private:
         return std::ssize(contents_.begin.prompt) + std::ssize(contents_.tokens);
     }
 
-    // Refuses the session if the record, which is intact, contradicts those before it.
+    // Adds a record to the contents. Throws FormatError if the record, which is intact, contradicts those before it.
     void take(const SessionRecord& record) {
         switch (record.kind) {
             case RecordKind::MaxTokens:
@@ -206,7 +207,7 @@ void SessionFile::replace() {
     }
 }
 
-// KV blocks are checked here before they get new checksums.
+// Writes the new file and takes its place. KV blocks are checked before they get new checksums.
 void SessionFile::write_replacement() {
     AtomicFile made(path_, {.new_mode = kOwnerOnlyMode, .refusal = "the damaged session cannot be replaced"});
     SessionFile whole(path_, shared_handle(made));
@@ -315,7 +316,8 @@ int SessionFile::cut_at(std::size_t n_bytes) const {
     return retry_interrupted([&] { return ::ftruncate(file_.get(), static_cast<off_t>(n_bytes)); });
 }
 
-// If the system refuses, the part of the record that is written is cut off again, as the next append would do.
+// Writes `bytes` at the position end_bytes and advances it. If the system refuses, cuts off the part of the record that
+// is written, as the next append would do, and throws IoError.
 void SessionFile::write_at_end(std::span<const std::byte> bytes, std::size_t& end_bytes) const {
     while (!bytes.empty()) {
         const ssize_t n = retry_interrupted(

@@ -38,9 +38,10 @@ namespace slipstream {
 /// that were read.
 struct SessionContents {
     SessionBegin begin;
-    std::vector<TokenId> tokens;           // generated tokens
-    std::int64_t max_tokens = -1;          // as requested last; -1: until the context is full
-    std::vector<SessionRecord> kv_chunks;  // KV blocks in the order of the file, each layer and chunk at most once
+    std::vector<TokenId> tokens;   // generated tokens
+    std::int64_t max_tokens = -1;  // as requested last; -1: until the context is full
+    // KV blocks in the order of the file; at most one for each layer and KV chunk.
+    std::vector<SessionRecord> kv_chunks;
     std::size_t valid_bytes = 0;
     std::uint64_t chain = 0;
     bool is_intact = true;  // whether records may be appended at valid_bytes; else the file must be replaced first
@@ -66,37 +67,40 @@ public:
 
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
     [[nodiscard]] const SessionBegin& begin() const { return contents_.begin; }
-    /// Tokens generated so far, by all programs that continued the session.
+    /// Returns the tokens generated so far, by all programs that continued the session.
     [[nodiscard]] const std::vector<TokenId>& tokens() const { return contents_.tokens; }
     [[nodiscard]] std::int64_t max_tokens() const { return contents_.max_tokens; }
     [[nodiscard]] std::int64_t text_tokens() const {
         return std::ssize(contents_.begin.prompt) + std::ssize(contents_.tokens);
     }
 
-    /// Number of saved KV blocks; a block is a KV chunk of a layer.
+    /// Returns the number of saved KV blocks; a block is a KV chunk of a layer.
     [[nodiscard]] std::int64_t n_kv_blocks() const { return std::ssize(kv_); }
     [[nodiscard]] bool has_kv(std::int64_t layer, std::int64_t chunk) const {
         return kv_.contains(kv_record_index(layer, chunk));
     }
-    /// Number of KV chunks, from the first on, that are saved in all layers.
+    /// Returns the number of KV chunks, from the first on, that are saved in all layers.
     [[nodiscard]] std::int64_t n_kv_chunks() const;
-    /// Copies a block that the session had when it was opened to `out` [kv_bytes[layer]]. Returns false if the block is
-    /// damaged. Must not be called after release_kv().
+    /// Copies a KV block that the session had when it was opened to `out` [kv_bytes[layer]]. Returns false if the block
+    /// is damaged. Must not be called after release_kv().
     [[nodiscard]] bool read_kv(std::int64_t layer, std::int64_t chunk, std::byte* out) const;
-    /// Call if that block is damaged: drops it (in version 1 also all blocks after it), and adds this to damage().
+    /// Call if read_kv() found the KV block damaged: drops it (in version 1 also all blocks after it), and adds this to
+    /// damage().
     void drop_damaged_kv(std::int64_t layer, std::int64_t chunk);
-    /// Call when no more blocks will be read: releases the mapped file unless it must be replaced.
+    /// Call when no more KV blocks will be read: releases the mapped file unless it must be replaced.
     void release_kv();
-    /// Whether records can be appended to the file as it is; else the first append replaces it.
+    /// Returns whether records can be appended to the file as it is; if not, the first append replaces it.
     [[nodiscard]] bool is_intact() const { return contents_.is_intact; }
-    /// What was damaged in the file, part of a sentence; empty: nothing.
+    /// Returns what was damaged in the file, as part of a sentence; empty: nothing.
     [[nodiscard]] const std::string& damage() const { return contents_.damage; }
 
-    // Appending. Each function throws IoError if the system refuses; the session is then unchanged.
+    // append_tokens(), append_max_tokens(), append_kv() and sync() throw IoError if the system refuses; the session is
+    // then unchanged.
     void append_tokens(std::span<const TokenId> tokens);
     void append_max_tokens(std::int64_t max_tokens);
-    /// Appends a KV block [kv_bytes[layer]] that is not saved yet. All 256 tokens of its chunk must be saved (CHECKed).
-    /// In version 1, blocks must come chunk by chunk, and in a chunk by layer (CHECKed).
+    /// Appends a KV block [kv_bytes[layer]] that is not saved yet. All 256 tokens of its KV chunk must be saved
+    /// (CHECKed). In version 1, the blocks of all layers of a KV chunk must come, by layer, before those of the next
+    /// one (CHECKed).
     void append_kv(std::int64_t layer, std::int64_t chunk, std::span<const std::byte> block);
     /// Returns when everything that was appended is on the disk.
     void sync();

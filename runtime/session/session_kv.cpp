@@ -25,7 +25,8 @@ SessionKv::SessionKv(SessionFile& session, Target& target, std::size_t limit_byt
 
 std::int64_t restorable_chunks(const SessionFile& session, const Target& target, std::int64_t max_chunks) {
     const std::int64_t n_layers = session.begin().n_layers();
-    std::vector<std::int64_t> first_saved(n_layers, 0);  // [layers]: from this chunk on, all before n_chunks are saved
+    // [layers]: the KV chunks from this one on, below n_chunks, are saved.
+    std::vector<std::int64_t> first_saved(n_layers, 0);
     std::int64_t most = 0;
     for (std::int64_t n_chunks = 1; n_chunks <= max_chunks; ++n_chunks) {
         bool has_all = true;
@@ -68,7 +69,7 @@ std::int64_t SessionKv::restore(const std::function<void(std::uint64_t, std::uin
                                 });
         } catch (const Error&) {
             if (!damaged) throw;
-            session_.drop_damaged_kv(damaged->first, damaged->second);  // fewer chunks in each round
+            session_.drop_damaged_kv(damaged->first, damaged->second);  // leaves fewer KV chunks to the next round
         }
     } while (damaged);
     if (max_tokens == std::numeric_limits<std::int64_t>::max()) session_.release_kv();

@@ -28,7 +28,7 @@ public:
     /// (session_kv_bytes(), CHECKed). `limit_bytes`: most bytes of KV in the file.
     SessionKv(SessionFile& session, Target& target, std::size_t limit_bytes);
 
-    /// Most positions that are saved within the limit.
+    /// Returns the most positions that are saved within the limit.
     [[nodiscard]] std::int64_t max_tokens() const { return max_chunks_ * kChunkTokens; }
 
     /// Fills the empty target with the saved KV, of at most `max_tokens` positions, and returns their number. The
@@ -39,9 +39,9 @@ public:
     std::int64_t restore(const std::function<void(std::uint64_t, std::uint64_t)>& on_progress = {},
                          std::int64_t max_tokens = std::numeric_limits<std::int64_t>::max());
 
-    /// Saves the chunks that are full and whose tokens are in the session. Does nothing while the target has nodes,
+    /// Saves the KV chunks that are full and whose tokens are in the session. Does nothing while the target has nodes,
     /// since a pass may be running. If the file cannot be written, returns the reason and saves no more from then on.
-    /// Throws what the target throws if a chunk cannot be read; the next call tries that chunk again.
+    /// Throws what the target throws if a KV chunk cannot be read; the next call tries that one again.
     [[nodiscard]] std::optional<std::string> save();
 
 private:
@@ -52,7 +52,7 @@ private:
     std::span<const KvLayout> layouts_;  // [n_layers_], of the target
     std::int64_t n_layers_;
     std::int64_t max_chunks_;
-    std::int64_t n_saved_ = 0;      // chunks, from the first on, that need not be looked at again
+    std::int64_t n_saved_ = 0;      // KV chunks, from the first on, that need not be looked at again
     std::vector<std::byte> block_;  // the block that is being saved, or restored
 };
 

@@ -14,8 +14,8 @@ enum class SessionUse : std::uint8_t { GoOn, Read };
 /// lock. On a file system without locks, it does nothing.
 void lock_session(int descriptor, const std::filesystem::path& path, SessionUse use);
 
-/// Whether `path` still names the open file `descriptor`. If the file was replaced or removed between opening and
-/// locking, it does not: the caller must then open the path again.
+/// Returns whether `path` still names the open file `descriptor`. If it does not, the file was replaced or removed
+/// between opening and locking: the caller must then open the path again.
 [[nodiscard]] bool is_file_of_name(int descriptor, const std::filesystem::path& path);
 
 }  // namespace slipstream

@@ -22,13 +22,18 @@ namespace slipstream {
 
 namespace {
 
-// Of the first checkpoint, to choose its time; the others are measured. Less than what a hard disk writes.
+// Assumed speed of the first checkpoint, in bytes per second, to choose its time; that of the others is measured. Less
+// than what a hard disk writes.
 constexpr double kWriteBytesPerSecond = 100e6;
 
-constexpr double kStallShare = 100;  // checkpoints hold up the prompt for 1 % of the time
-constexpr double kWriteShare = 10;   // and are being written for a tenth of it
+// Least time between two checkpoints, in multiples of the time for which one holds up the prompt: that is 1 % of the
+// time.
+constexpr double kStallShare = 100;
+// Least time between two checkpoints, in multiples of the time for which one is being written: that is a tenth of the
+// time.
+constexpr double kWriteShare = 10;
 
-// Position before which the KV of the state is computed in that layer.
+// Returns the position before which the KV of `state` is computed in `layer`.
 std::int64_t kv_end(const PromptState& state, std::int64_t layer) {
     const std::int64_t n_passed = std::min(state.first_chunk_at(layer), state.n_prefill_chunks() - 1);
     return n_passed == 0 ? state.begin : (state.begin / kPrefillChunkTokens + n_passed) * kPrefillChunkTokens;
@@ -61,8 +66,8 @@ PromptFileShape SessionPrompt::shape(std::int64_t begin) const {
     return shape;
 }
 
-// Whether the session has the KV of the state, undamaged: what the target reads to be restored to its begin, and what
-// layers with a sliding window then keep.
+// Returns whether the session has the KV of `state`, undamaged: what the target reads to be restored to its begin, and
+// what layers with a sliding window then keep.
 bool SessionPrompt::has_kv_of(const PromptState& state) {
     std::vector<std::byte> block;
     for (std::int64_t layer = 0; layer < session_.begin().n_layers(); ++layer) {
@@ -156,7 +161,8 @@ void SessionPrompt::save_windows() {
     }
 }
 
-// Returns why there is no room for what prepare() wants to keep.
+// Creates the side file if the prompt will go layer by layer. Returns why there is no room for what is to be kept; no
+// value if there is room.
 std::optional<std::string> SessionPrompt::create() {
     const PromptFileShape made = shape(target_.n_committed());
     if (made.end <= made.begin || !session_.tokens().empty()) return std::nullopt;
@@ -185,7 +191,7 @@ std::optional<std::string> SessionPrompt::create() {
     return std::nullopt;
 }
 
-// The next step is taken to last as long as the last one.
+// Returns whether to save the prompt now. The next step is assumed to take as long as the last one.
 bool SessionPrompt::is_due() {
     const Clock::time_point now = Clock::now();
     const Seconds step = now - std::exchange(asked_at_, now);
@@ -229,7 +235,7 @@ void SessionPrompt::save(const PromptState& state, const PromptReader& reader) {
     stall_seconds_ = asked_at_ - saved_at_;
 }
 
-// On the writer's thread.
+// Writes the hidden states of a checkpoint; runs on the writer's thread.
 void SessionPrompt::write_hidden(const PromptState& state, const std::vector<const std::byte*>& rows) {
     std::string refusal;
     try {

@@ -32,13 +32,14 @@ public:
     /// Time between two checkpoints, from the state of one to the end of the next.
     struct Gaps {
         Seconds shortest{5.0};
-        /// Two seconds less than the minute that is promised: steps do not take the same time. 0: a checkpoint before
-        /// each step.
+        /// Longest time between two checkpoints: two seconds less than the minute that is promised, since steps do not
+        /// take the same time. 0: a checkpoint before each step.
         Seconds longest{58.0};
     };
 
-    /// `session` and `target` must outlive this object; no KV is restored yet. `hidden_row_bytes`: of the hidden state
-    /// of a token. `limit_bytes`: most bytes of KV and side file together. Reads and checks what an earlier run saved.
+    /// `session` and `target` must outlive this object; no KV is restored yet. `hidden_row_bytes`: bytes of the hidden
+    /// state of a token. `limit_bytes`: most bytes of KV and side file together. Reads and checks what an earlier run
+    /// saved.
     SessionPrompt(SessionFile& session, Target& target, std::size_t hidden_row_bytes, std::size_t limit_bytes,
                   const Gaps& gaps);
     SessionPrompt(SessionFile& session, Target& target, std::size_t hidden_row_bytes, std::size_t limit_bytes)
@@ -48,25 +49,26 @@ public:
     SessionPrompt(const SessionPrompt&) = delete;
     SessionPrompt& operator=(const SessionPrompt&) = delete;
 
-    /// What an earlier run saved and this run goes on with. Then restore exactly saved()->begin positions.
+    /// Returns the state that an earlier run saved and with which this run goes on; nullopt: there is none. The caller
+    /// must then restore exactly saved()->begin positions.
     [[nodiscard]] std::optional<PromptState> saved() const {
         return checkpoints_.saved ? std::optional(checkpoints_.saved->state) : std::nullopt;
     }
     /// Call after KV is restored: makes the side file if the prompt will go layer by layer. Returns why an interrupted
     /// prompt will begin anew, part of a sentence; no value if it will not.
     [[nodiscard]] std::optional<std::string> prepare();
-    /// For GenerationLoop::save_prompts(). Valid as long as this object.
+    /// Returns the functions for GenerationLoop::save_prompts(). Valid as long as this object.
     [[nodiscard]] PromptCheckpoints& checkpoints() { return checkpoints_; }
-    /// What an earlier run saved and this run cannot use, part of a sentence; empty: nothing.
+    /// Returns what an earlier run saved and this run cannot use, as part of a sentence; empty: nothing.
     [[nodiscard]] const std::string& lost() const { return lost_; }
 
-    /// Waits for a checkpoint that is being written, so that the following figures count it.
+    /// Waits for a checkpoint that is being written, so that n_kept(), n_checkpoints() and the refusal count it.
     void settle();
-    /// Prompt tokens that are kept, in the session and the side file. A token whose hidden states have passed a part of
-    /// the layers counts as that part.
+    /// Returns how many prompt tokens are kept, in the session and the side file. A token whose hidden states have
+    /// passed a part of the layers counts as that part.
     [[nodiscard]] std::int64_t n_kept() const;
     [[nodiscard]] std::int64_t n_checkpoints() const { return n_checkpoints_; }
-    /// Size of the side file that this run made or went on with; 0: there was none.
+    /// Returns the bytes of the side file that this run made or went on with; 0: there was none.
     [[nodiscard]] std::uint64_t checkpoint_bytes() const { return file_bytes_; }
     /// Returns, once, why no more checkpoints are made (a full disk); no value if they are.
     [[nodiscard]] std::optional<std::string> take_refusal();
@@ -96,15 +98,18 @@ private:
     Gaps gaps_;
     std::optional<PromptFile> file_;
     PromptCheckpoints checkpoints_;
-    std::optional<PromptState> state_;  // that the side file has
+    std::optional<PromptState> state_;  // the state that the side file has
     std::string lost_;
     std::optional<std::string> refusal_;
     std::int64_t n_checkpoints_ = 0;
     std::uint64_t file_bytes_ = 0;
-    Clock::time_point saved_at_ = Clock::now();  // when the state of the last checkpoint was reached, or the beginning
-    Clock::time_point asked_at_ = Clock::now();  // is_due() was called last
-    Seconds save_seconds_{0};   // of the last checkpoint, until it was whole; before the first an estimate
-    Seconds stall_seconds_{0};  // in which the last checkpoint kept the prompt from going on
+    // When the state of the last checkpoint was reached; before the first, when the prompt began.
+    Clock::time_point saved_at_ = Clock::now();
+    Clock::time_point asked_at_ = Clock::now();  // when is_due() was called last
+    // Time that the last checkpoint took until it was whole; before the first, an estimate.
+    Seconds save_seconds_{0};
+    // Time for which the last checkpoint kept the prompt from going on.
+    Seconds stall_seconds_{0};
 
     // The checkpoint that is being written. writer_ uses file_ until is_written_ is true.
     std::thread writer_;
@@ -112,7 +117,7 @@ private:
     std::mutex mutex_;  // guards the following members
     std::condition_variable changed_;
     std::vector<bool> is_read_;  // [prefill chunks]: the writer needs their hidden states no longer
-    Seconds awaited_{0};         // in which steps waited for the writer
+    Seconds awaited_{0};         // time for which steps waited for the writer
     bool is_written_ = true;     // no checkpoint is being written
     std::string write_refusal_;  // why the writer failed; empty: it has not
     Clock::time_point written_at_;

@@ -39,7 +39,7 @@ bool is_head_whole(std::span<const std::byte> bytes, std::uint32_t version) {
     return bytes.size() >= head.size() && std::ranges::equal(bytes.first(head.size()), head);
 }
 
-// The version that the head states; 0 if the file is shorter than a head.
+// Returns the version that the head states; 0 if the file is shorter than a head.
 std::uint32_t stated_version(std::span<const std::byte> bytes) {
     std::uint32_t version = 0;
     if (bytes.size() >= kSessionHeadBytes) std::memcpy(&version, bytes.data() + kMagic.size(), sizeof(version));
@@ -62,15 +62,19 @@ std::uint64_t checksum_of(std::span<const std::byte> payload) {
     return XXH3_64bits(payload.data(), payload.size());
 }
 
-constexpr std::size_t kMostRepairedBytes = std::size_t{32} << 10;  // each bit costs a checksum: at most half a second
+// Longest payload, in bytes, in which every bit is tried, one checksum each: at most half a second.
+constexpr std::size_t kMostRepairedBytes = std::size_t{32} << 10;
 // Longest payload, in bytes, in which every value of every byte is tried, one checksum each: at most half a second.
 constexpr std::size_t kMostRetriedBytes = std::size_t{4} << 10;
 // Longest payload of the first record, in bytes, that is found without its head: text and ids of half a million prompt
 // tokens. Each length at which a whole record follows costs a checksum.
 constexpr std::size_t kMostFoundBegin = std::size_t{4} << 20;
-constexpr std::size_t kMostBytesBeforeBegin = std::size_t{64} << 10;  // largest offset of the first record
-constexpr std::size_t kMostFoundTokens = 1024;  // token ids in a record without a head: more than a pass commits
-constexpr std::int64_t kMostFoundLimit = std::int64_t{1} << 20;  // tokens, in a limit record without a head
+// Largest offset of the first record that is searched, in bytes.
+constexpr std::size_t kMostBytesBeforeBegin = std::size_t{64} << 10;
+// Most token ids in a record that is found without its head: more than a pass commits.
+constexpr std::size_t kMostFoundTokens = 1024;
+// Largest limit, in tokens, that is tried for a limit record without a head; each try costs a checksum.
+constexpr std::int64_t kMostFoundLimit = std::int64_t{1} << 20;
 // Bytes that searches may put into checksums, beside the size of the file: a few seconds, so that a crafted file cannot
 // take hours. In addition, a file is searched once, and its KV is read once where the chain is unknown.
 constexpr std::size_t kMostSearchedBytes = std::size_t{16} << 30;
@@ -110,14 +114,14 @@ private:
     [[nodiscard]] std::span<const std::byte> payload_at(std::size_t at, const RecordHead& head) const {
         return bytes_.subspan(at + kRecordHeadBytes, head.n_bytes);
     }
-    // Whether the file is long enough for the record.
+    // Returns whether the file is long enough for the record.
     [[nodiscard]] bool fits(std::size_t at, const RecordHead& head) const {
         return has_head(at) && head.n_bytes <= bytes_.size() - at - kRecordHeadBytes;
     }
     [[nodiscard]] static bool follows(const RecordHead& head, std::uint64_t chain) {
         return head.check == static_cast<std::uint32_t>(next_chain(head, chain));
     }
-    // Whether a search may compute the checksum of `n_bytes` more bytes; counts them.
+    // Returns whether a search may compute the checksum of `n_bytes` more bytes; counts them.
     bool may_search(std::size_t n_bytes) {
         if (n_bytes > search_bytes_) return false;
         search_bytes_ -= n_bytes;
@@ -267,8 +271,8 @@ private:
         return false;
     }
 
-    // Finds a KV block at at_ whose head is damaged: of all layers and chunks, the one that the next record follows in
-    // the chain.
+    // Finds a KV block at at_ whose head is damaged: of all layers and KV chunks, the one that the next record follows
+    // in the chain.
     bool find_kv() {
         if (stopped_ || found_.records.empty() || found_.records.front().kind != RecordKind::Begin) return false;
         if (!begin_) begin_ = decode_session_begin(found_.records.front().payload, version_, name_);
@@ -333,7 +337,7 @@ private:
         return std::nullopt;
     }
 
-    // Whether the head can be that of a record after the first one.
+    // Returns whether the head can be that of a record after the first one.
     [[nodiscard]] static bool is_later_kind(const RecordHead& head) {
         switch (static_cast<RecordKind>(head.kind)) {
             case RecordKind::MaxTokens:
@@ -377,7 +381,7 @@ private:
     std::string_view name_;  // for messages
     std::uint32_t version_;
     std::size_t at_ = kSessionHeadBytes;
-    std::uint64_t chain_;       // after the last record taken
+    std::uint64_t chain_;       // value of the chain after the last record taken
     std::size_t search_bytes_;  // bytes that searches may still put into checksums
     bool stopped_ = false;
     std::optional<SessionBegin> begin_;  // the first record, decoded once by find_kv()

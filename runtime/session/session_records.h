@@ -26,14 +26,15 @@ enum class RecordKind : std::uint32_t {
     Begin = 1,      // what the text depends on (session_begin.h); the first record and no other
     MaxTokens = 2,  // index: most tokens to generate, from here on; no payload
     Tokens = 3,     // committed token ids, i32 each
-    KvChunk = 4,    // index: layer + chunk << 32; payload: as KvCache::read_chunk(), in version 1 padded with zeros
+    // Index: layer + KV chunk << 32. Payload: what KvCache::read_chunk() gives, in version 1 padded with zeros.
+    KvChunk = 4,
 };
 
 /// Returns the first bytes of each session file of that version.
 [[nodiscard]] std::array<std::byte, kSessionHeadBytes> session_head(std::uint32_t version);
 /// Returns the value of the chain before the first record.
 [[nodiscard]] std::uint64_t first_chain(std::uint32_t version);
-/// Returns the index of the record of a KV chunk of a layer. Indices ascend chunk by chunk, and in a chunk by layer.
+/// Returns the index of the record of a KV chunk of a layer. Indices ascend by KV chunk, and for one KV chunk by layer.
 [[nodiscard]] inline std::uint64_t kv_record_index(std::int64_t layer, std::int64_t chunk) {
     return static_cast<std::uint64_t>(chunk) << 32 | static_cast<std::uint64_t>(layer);
 }
@@ -50,14 +51,14 @@ struct SessionRecord {
     std::uint64_t checksum = 0;
     std::span<const std::byte> payload;
 };
-/// Whether `payload`, that of the record or a copy of it, is what was written, by its length and checksum.
+/// Returns whether `payload`, that of the record or a copy of it, is what was written, by its length and checksum.
 [[nodiscard]] bool is_whole(const SessionRecord& record, std::span<const std::byte> payload);
 
 struct SessionRecords {
     std::uint32_t version = 0;
     std::vector<SessionRecord> records;
     std::size_t valid_bytes = kSessionHeadBytes;  // up to the end of the last record
-    std::uint64_t chain = 0;                      // after the last record
+    std::uint64_t chain = 0;                      // value of the chain after the last record
     bool is_intact = true;  // whether the file up to valid_bytes is these records and nothing else
     std::deque<std::vector<std::byte>> repaired;  // payloads in which a byte was corrected
 };

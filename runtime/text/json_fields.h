@@ -131,13 +131,16 @@ public:
     [[nodiscard]] std::string_view name() const { return name_; }
 
 protected:
-    /// The number of containers that are open, and the current key of the one at index `depth`, counted from the
-    /// outermost (0).
+    /// depth() returns the number of containers that are open. key_at() returns the current key of the open container
+    /// at index `depth`, counted from the outermost (0); the index must be below depth(), and the result is valid until
+    /// the next event.
     [[nodiscard]] std::size_t depth() const { return open_.size(); }
     [[nodiscard]] std::string_view key_at(std::size_t depth) const { return open_[depth].key; }
 
 private:
-    static constexpr std::size_t kMaxDepth = 32;  // of containers inside each other
+    // Limits how deeply objects and lists may be nested, in levels, so that recursion over the value of a hostile file
+    // stays shallow.
+    static constexpr std::size_t kMaxDepth = 32;
     struct Open {
         nlohmann::json* value;
         std::string key;  // key of the next value, if this is an object

@@ -19,30 +19,33 @@ struct TextSpan {
     bool operator==(const TextSpan&) const = default;
 };
 
-/// Returns those of `spans` that end after `byte`. `spans` must be ascending and disjoint; the result is a part of it.
+/// Returns those of `spans` that end after the byte position `byte`. `spans` must be ascending and disjoint; the result
+/// is a part of it, not a copy.
 [[nodiscard]] std::span<const TextSpan> spans_after(std::span<const TextSpan> spans, std::size_t byte);
-/// Appends `span` to `spans`. It must begin at or after the end of the last span. A span that touches the last one
-/// extends it; an empty span is not added.
+/// Appends `span` to `spans`. `span` must begin at or after the end of the last of `spans`. If it touches the last one,
+/// it extends that one; an empty span is not added.
 void append_span(std::vector<TextSpan>& spans, TextSpan span);
 
 /// Who wrote a byte: the template, or the author of a message.
 enum class Origin : std::uint8_t { Template, Said };
 
-/// The marks of a text, or of a part of it, as a view. The caller owns the spans, which must outlive this.
+/// Tells which bytes of a text, or of a part of a text, were said (came from a message, not from the template). This is
+/// a view: the caller owns the spans, which must outlive this object.
 class SaidBytes {
 public:
-    SaidBytes() = default;  // no byte was said
+    SaidBytes() = default;  // no byte came from a message
     /// `spans` must be ascending, disjoint and not empty; they count bytes of the whole text. The part begins at byte
     /// `begin` of that text.
     explicit SaidBytes(std::span<const TextSpan> spans, std::size_t begin = 0) : spans_(spans), begin_(begin) {}
 
-    /// Returns whether any byte of `span` was said.
+    /// Returns whether any byte of `span` was said (came from a message, not from the template).
     [[nodiscard]] bool any_in(TextSpan span) const;
     /// Returns whether all bytes of `span`, which must not be empty, were said.
     [[nodiscard]] bool all_in(TextSpan span) const;
-    /// Returns the marks of the part that begins at byte `begin` of this part.
+    /// Returns the view of the part that begins at byte `begin` of this part; it refers to the same spans.
     [[nodiscard]] SaidBytes from(std::size_t begin) const { return SaidBytes(spans_, begin_ + begin); }
-    /// Returns the spans that were said among the first `size` bytes of this part, counted from its beginning.
+    /// Returns the spans of bytes that were said (came from a message) among the first `size` bytes of this part, as
+    /// byte positions that count from the beginning of this part.
     [[nodiscard]] std::vector<TextSpan> spans(std::size_t size) const;
 
 private:
@@ -50,7 +53,7 @@ private:
     std::size_t begin_ = 0;
 };
 
-/// A text with the spans of its bytes that were said.
+/// A text, and the spans of its bytes that were said: that came from a message, not from the template.
 struct MarkedText {
     std::string bytes;
     std::vector<TextSpan> said;  // ascending, disjoint, none empty
@@ -67,7 +70,7 @@ struct MarkedText {
 /// byte of its input was said.
 class MarkCarrier {
 public:
-    /// `said` has the marks of the step's input and must outlive the carrier.
+    /// `said` tells which bytes of the step's input were said; its spans must outlive the carrier.
     explicit MarkCarrier(SaidBytes said) : said_(said) {}
 
     /// Returns whether `span` of the input contains both bytes that were said and bytes that were not.

@@ -22,7 +22,8 @@ struct Utf8Step {
     std::size_t length;  // >= 1
 };
 
-/// Returns what is at the beginning of `text`, which must not be empty.
+/// Returns the kind and the length, in bytes, of the first character of `text`, or of the broken or unfinished part
+/// with which `text` begins. `text` must not be empty.
 [[nodiscard]] inline Utf8Step next_utf8(std::string_view text) {
     const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
     const unsigned lead = byte(0);
@@ -106,7 +107,7 @@ inline void append_utf8(char32_t point, std::string& out) {
     return end;
 }
 
-/// The replacement character U+FFFD, in UTF-8.
+/// The replacement character U+FFFD, in UTF-8: written in place of bytes that are not UTF-8.
 inline constexpr std::string_view kReplacementCharacter = "\xef\xbf\xbd";
 
 }  // namespace slipstream

@@ -21,12 +21,16 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::int64_t kGemma2Period = 2;     // layers; the last one of a period has no window
-constexpr std::int64_t kGemma3Period = 6;     // layers
-constexpr std::int64_t kGemma2Window = 4096;  // if the file does not say, as in transformers and llama.cpp
-constexpr double kLocalTheta = 10000.0;       // RoPE of Gemma 3's windowed layers
+// Layers of a period in Gemma 2. The last layer of each period has no window, the others have one.
+constexpr std::int64_t kGemma2Period = 2;
+// Layers of a period in Gemma 3. The last layer of each period has no window, the others have one.
+constexpr std::int64_t kGemma3Period = 6;
+// Tokens of the window if a GGUF file does not say, as in transformers and llama.cpp.
+constexpr std::int64_t kGemma2Window = 4096;
+// Theta of the RoPE of windowed layers in Gemma 3, if the file does not say.
+constexpr double kLocalTheta = 10000.0;
 
-// Sets what both families compute in every layer.
+// Sets what Gemma 2 and 3 both compute in every layer.
 void set_common(ModelConfig& config, double scale_dim, std::optional<DType> dtype = std::nullopt) {
     set_gemma_common(config, dtype);
     for (LayerConfig& layer : config.layers) layer.attention().scale_dim = scale_dim;
@@ -71,7 +75,7 @@ void read_gemma2(const JsonFields& fields, HfConfig& result) {
     set_softcaps(result.model, cap("attn_logit_softcapping", 50.0), cap("final_logit_softcapping", 30.0));
 }
 
-// Gives windowed layers a rotary embedding of their own.
+// Gives windowed layers the rotary embedding `local` in place of that of the model.
 void set_local_rope(ModelConfig& config, const RopeConfig& local) {
     config.ropes.push_back(local);
     for (LayerConfig& layer : config.layers)
@@ -83,8 +87,8 @@ void read_gemma3(const JsonFields& fields, HfConfig& result) {
     ModelConfig& config = result.model;
     set_softcaps(config, fields.number("attn_logit_softcapping").value_or(0.0),
                  fields.number("final_logit_softcapping").value_or(0.0));
-    // "rope_parameters" of transformers 5 has an object for each type of layer; before, "rope_scaling" was of full
-    // attention, and windowed layers had "rope_local_base_freq" alone.
+    // In files of transformers 5, "rope_parameters" has an object for each type of layer. In older files,
+    // "rope_scaling" holds for full attention, and windowed layers have only "rope_local_base_freq".
     double theta = fields.number("rope_local_base_freq").value_or(kLocalTheta);
     const auto* parameters = fields.object("rope_parameters");
     const auto* of_type =
@@ -98,8 +102,8 @@ void read_gemma3(const JsonFields& fields, HfConfig& result) {
     set_local_rope(config, {.theta = theta, .n_rotated = config.attention(0).head_dim});
 }
 
-// GGUF does not store the scale of scores. Of the published models, only the two of 27B have another one than
-// head_dim^-0.5; their numbers of layers distinguish them.
+// Returns AttentionConfig::scale_dim (0: head_dim). GGUF does not store it: of the published models, only the two of
+// 27B scale scores by another number than head_dim^-0.5, and the number of layers distinguishes them.
 double scale_dim_of(const ModelConfig& config, std::int64_t layers_of_27b) {
     const std::int64_t n_q_heads = config.attention(0).n_q_heads;
     return config.n_layers() == layers_of_27b && n_q_heads > 0 ? static_cast<double>(config.d_model / n_q_heads) : 0.0;

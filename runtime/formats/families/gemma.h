@@ -8,8 +8,8 @@
 
 namespace slipstream {
 
-/// Sets the activation and the scale of the embedding, sqrt(d_model) rounded to `rounded_to` if it is given:
-/// transformers multiplies the embedding in the type of the weights.
+/// Sets the activation and the scale of the embedding: sqrt(d_model), rounded to the type `rounded_to` if it is given,
+/// because transformers multiplies the embedding in the type of the weights.
 void set_gemma_common(ModelConfig& config, std::optional<DType> rounded_to = std::nullopt);
 
 }  // namespace slipstream

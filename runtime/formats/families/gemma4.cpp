@@ -27,13 +27,17 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::int64_t kPeriod = 6;     // layers; the last one of a period, and of the model, has no window
-constexpr double kFullTheta = 1e6;      // RoPE of layers without a window
-constexpr double kWindowTheta = 1e4;    // RoPE of windowed layers
-constexpr double kRotatedShare = 0.25;  // of the pairs of layers without a window
+// Layers of a period. The last layer of each period, and of the model, has no window.
+constexpr std::int64_t kPeriod = 6;
+// Theta of the RoPE of layers without a window.
+constexpr double kFullTheta = 1e6;
+// Theta of the RoPE of windowed layers.
+constexpr double kWindowTheta = 1e4;
+// Share of the pairs that rotate in layers without a window.
+constexpr double kRotatedShare = 0.25;
 constexpr std::int64_t kFullHeadDim = 512;
 
-// Windowed layers use RoPE 1, the others RoPE 0.
+// Sets what all layers compute. Windows must be set: windowed layers use RoPE 1, the others RoPE 0.
 void set_common(ModelConfig& config, std::optional<DType> dtype = std::nullopt) {
     set_gemma_common(config, dtype);
     for (LayerConfig& layer : config.layers) {
@@ -57,10 +61,11 @@ struct FullHeads {
     friend bool operator==(const FullHeads&, const FullHeads&) = default;
 };
 
-// transformers 5 writes "per_layer_config", an object of changed fields for each number of a layer, in the place of
+// Returns the heads of a layer; `absent`: those if the file does not change them. transformers 5 writes
+// "per_layer_config", an object that has for the number of a layer an object of changed fields, in place of
 // "global_head_dim" and "num_global_key_value_heads".
 FullHeads read_layer_heads(const JsonFields& layers, std::int64_t layer, const FullHeads& absent) {
-    // Numbers of one digit may begin with a 0.
+    // Layer numbers of one digit may have a leading 0.
     const auto* own = layers.object(std::to_string(layer).c_str());
     if (own == nullptr) own = layers.object(fmt::format("{:02}", layer).c_str());
     if (own == nullptr) return absent;
@@ -76,7 +81,7 @@ void set_heads(const JsonFields& fields, ModelConfig& config) {
     const AttentionConfig all = config.attention(0);
     const bool from_keys = fields.boolean("attention_k_eq_v").value_or(false);
     FullHeads full{all.n_kv_heads, fields.integer("global_head_dim").value_or(kFullHeadDim)};
-    // Without "attention_k_eq_v", transformers ignores the field.
+    // Without "attention_k_eq_v", transformers ignores "num_global_key_value_heads".
     if (from_keys) full.n_kv_heads = fields.integer("num_global_key_value_heads").value_or(full.n_kv_heads);
     const FullHeads windowed{all.n_kv_heads, all.head_dim};
     const auto* per_layer = fields.object("per_layer_config");
@@ -146,17 +151,18 @@ void read_layers(const JsonFields& fields, HfConfig& result, const HfDefaults& d
 }
 
 void read_gemma4(const JsonFields& fields, HfConfig& result) {
-    // The class of the configuration has per-layer embeddings of 256 by default.
+    // 256 is the default of the configuration class: a file without the field has per-layer embeddings, and is refused.
     read_layers(fields, result, kGemma4.hf_defaults, 512, 256);
 }
 void read_gemma4_unified(const JsonFields& fields, HfConfig& result) {
     read_layers(fields, result, kGemma4Unified.hf_defaults, 1024, 0);
 }
 
-// Returns how many pairs of "rope_freqs.weight" keep their angle. The converter writes 1 for pairs that rotate, then
-// 1e30.
+// Returns how many pairs never rotate. The converter writes to "rope_freqs.weight" 1 for each pair that rotates, then
+// 1e30 for the others.
 std::int64_t fixed_pairs(const GgufKeys& keys, const std::vector<double>& divisors, std::int64_t head_dim) {
-    constexpr double kFixed = 1e20;  // of a full turn, nothing is left in float
+    // Least divisor that counts as 1e30. An angle that is divided by it has no effect in float.
+    constexpr double kFixed = 1e20;
     const auto first_fixed = std::ranges::find_if(divisors, [](double divisor) { return divisor != 1.0; });
     const bool others_are_fixed =
         std::all_of(first_fixed, divisors.end(), [](double divisor) { return divisor >= kFixed; });
@@ -166,10 +172,11 @@ std::int64_t fixed_pairs(const GgufKeys& keys, const std::vector<double>& diviso
     return divisors.end() - first_fixed;
 }
 
-// Returns whether a layer has no value matrix, which no key says.
+// Returns whether a layer has no value matrix. No key says so, therefore the tensors are examined.
 bool has_no_values(const GgufKeys& keys, std::int64_t layer, const AttentionConfig& attention) {
     if (const FileTensor* fused = keys.tensors().find(fmt::format("blk.{}.attn_qkv.weight", layer))) {
-        // Sizes are validated later, so the products must not overflow.
+        // Limits the sizes that are multiplied below: they are validated only later, and the products must not
+        // overflow.
         constexpr std::int64_t kMost = 1 << 20;
         if (std::max({attention.n_q_heads, attention.n_kv_heads, attention.head_dim}) > kMost) return false;
         return !fused->shape.empty() && fused->shape[0] == attention.q_cols() + attention.kv_cols();
@@ -209,7 +216,8 @@ void read_gemma4_gguf(const GgufKeys& keys, ModelConfig& config) {
     config.logit_softcap = static_cast<float>(cap);
 }
 
-// Layers without a window have a quarter of the kv heads in the model of 32 query heads (31B), one in that of 16 (12B).
+// Sets what the published models compute. In layers without a window, the model with 32 query heads (31B) has 4 kv
+// heads, the one with 16 (12B) has 1.
 void set_gemma4(ModelConfig& config, std::int64_t window) {
     set_periodic_windows(config, window, kPeriod);
     config.layers.back().attention().window = 0;
@@ -264,7 +272,7 @@ constinit const Family kGemma4{
     .read_gguf = read_gemma4_gguf,
 };
 
-// The 12B model: the same text model in a folder with other fields. GGUF files have the architecture "gemma4".
+// The 12B model: the same text model in a directory with other fields. Its GGUF files have the architecture "gemma4".
 constinit const Family kGemma4Unified{
     .name = "gemma4_unified",
     .hf_class = "Gemma4UnifiedForCausalLM",

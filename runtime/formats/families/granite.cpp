@@ -11,13 +11,13 @@ namespace slipstream {
 
 namespace {
 
-// Sets the scale of scores to `factor`.
+// Sets the factor of attention scores in all layers.
 void set_score_scale(ModelConfig& config, double factor) {
     check_scale("attention scores", factor);
     for (LayerConfig& layer : config.layers) layer.attention().scale_dim = 1.0 / (factor * factor);
 }
 
-// `divisor` divides logits, in files of both formats.
+// Sets the scale of logits to 1 / `divisor`. Files of both formats store the divisor.
 void set_logit_divisor(ModelConfig& config, double divisor) {
     check_scale("logits", divisor);
     config.logit_scale = static_cast<float>(1.0 / divisor);
@@ -33,8 +33,8 @@ void read_granite(const JsonFields& fields, HfConfig& result) {
         result.biases = {.qkv_bias = BiasRule::Required, .out_bias = BiasRule::Required};
 }
 
-// 0 means that a key is not used. Of these models, llama.cpp reads "rope.scaling.finetuned" as whether layers have
-// RoPE.
+// Reads the keys that only Granite has. The value 0 of a key means that it is not used. In files of these models,
+// "rope.scaling.finetuned" says whether the layers have RoPE, as llama.cpp reads it.
 void read_granite_gguf(const GgufKeys& keys, ModelConfig& config) {
     const auto factor = [&](std::string_view key) {
         const double value = keys.number(key).value_or(0.0);

@@ -1,5 +1,5 @@
 // Llama 1 to 3.x with the models that have the same layers, and Mistral up to Small 3.2. GGUF has one architecture name
-// for both, and another one for files of Small 3.x by newer converters (mistral3.cpp).
+// for both, and newer converters write another one for Mistral Small 3.x (mistral3.cpp).
 #include "runtime/formats/family.h"
 #include "runtime/formats/gguf_keys.h"
 #include "runtime/formats/hf_windows.h"
@@ -18,7 +18,7 @@ void read_llama_gguf(const GgufKeys& keys, ModelConfig& config) {
     read_gguf_windows(keys, 0, config);
 }
 
-// In transformers, Mistral has no biases and ignores "attention_bias".
+// Reads the window. There are no biases to read: in transformers, Mistral has none and ignores "attention_bias".
 void read_mistral(const JsonFields& fields, HfConfig& config) {
     set_windows(fields, fields.has("sliding_window") ? fields.integer("sliding_window") : 4096, config.model);
 }
@@ -44,7 +44,7 @@ constinit const Family kMistral{
     .name = "mistral",
     .hf_class = "MistralForCausalLM",
     .hf_model_type = "mistral",
-    .hf_outer_class = "Mistral3ForConditionalGeneration",  // Mistral Small 3.1 and 3.2
+    .hf_outer_class = "Mistral3ForConditionalGeneration",  // the class of Mistral Small 3.1 and 3.2
     .hf_defaults = {.context_tokens = 131072, .n_kv_heads = 8},
     .hf_names = tensor_names::hugging_face(),
     .read_hf = read_mistral,

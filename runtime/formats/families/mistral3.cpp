@@ -1,5 +1,6 @@
 // Ministral 3 (transformers: models/ministral3; llama.cpp: src/models/mistral3.cpp): Mistral's layers with yarn, and
-// queries that grow with the position. GGUF has the name for Mistral Small 3.x, too, without the keys of either.
+// queries that grow with the position. GGUF files of Mistral Small 3.x have the same architecture name, but neither the
+// keys of yarn nor those of the growth.
 #include <array>
 #include <string_view>
 
@@ -31,7 +32,7 @@ void read_mistral3_gguf(const GgufKeys& keys, ModelConfig& config) {
     rope.query_growth = keys.number("attention.temperature_scale").value_or(0.0);
     if (rope.query_growth != 0.0)
         rope.query_growth_period = keys.integer("attention.temperature_length").value_or(rope.scaling.original_context);
-    // The key is mscale_all_dim; GGUF does not store mscale, which is 1 in all published models.
+    // The key stores mscale_all_dim; GGUF does not store mscale, which is 1 in all published models.
     if (const auto all_dim = keys.number("rope.scaling.yarn_log_multiplier"); all_dim && *all_dim != 0.0) {
         rope.scaling.mscale = 1.0;
         rope.scaling.mscale_all_dim = *all_dim;

@@ -1,7 +1,7 @@
 // Muse Glimmer, text (transformers: models/muse_glimmer; llama.cpp: src/models/muse-glimmer.cpp). Norms before and
 // after each half of a layer, with weights 1 + w in Hugging Face directories (GGUF stores the sum); norms of the
-// embedding, of queries and of keys without weights, queries with a factor; a gate on the attention's result; windows
-// with RoPE in three of four layers, the others see everything and do not encode positions.
+// embedding, of queries and of keys without weights, queries with a factor; a gate on the result of attention. Three of
+// four layers have windows and RoPE; the others attend to all positions and do not encode them.
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -18,9 +18,12 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::int64_t kPeriod = 4;    // layers; counted from the last layer backwards, the first sees everything
-constexpr float kPostNormEps = 1e-8F;  // GGUF does not store it
-constexpr double kQueryFactor = 3.87;  // GGUF: the weights of the query norm
+// Layers of a period, counted backwards from the last layer, which has no window, nor has every fourth one before it.
+constexpr std::int64_t kPeriod = 4;
+// Epsilon of the norms after attention and feed-forward, if the file does not say; GGUF never stores it.
+constexpr float kPostNormEps = 1e-8F;
+// Factor of queries, if config.json does not say. In GGUF files, it is the weights of the query norm.
+constexpr double kQueryFactor = 3.87;
 constexpr double kLogitScale = 0.19611613513818404;
 constexpr double kLogitSoftcap = 20.0;
 
@@ -47,8 +50,8 @@ bool sees_everything(const ModelConfig& config, std::int64_t layer) {
     return (config.n_layers() - 1 - layer) % kPeriod == 0;
 }
 
-// "layer_rope_theta" has 0 for layers without RoPE. transformers uses no other number of it; the theta of the others is
-// that of the model.
+// Sets which layers have no RoPE: those for which "layer_rope_theta" has 0. transformers uses no other number of the
+// field: the theta of the other layers is that of the model, so a different one is refused.
 void read_ropes(const JsonFields& fields, ModelConfig& config) {
     const auto thetas = fields.numbers("layer_rope_theta");
     if (thetas && thetas->size() != config.layers.size())

@@ -8,7 +8,7 @@ namespace slipstream {
 
 namespace {
 
-// In transformers, Phi-3 has no biases and ignores "attention_bias".
+// Reads the window. There are no biases to read: in transformers, Phi-3 has none and ignores "attention_bias".
 void read_phi3(const JsonFields& fields, HfConfig& config) {
     set_windows(fields, fields.integer("sliding_window"), config.model);
 }

@@ -13,8 +13,8 @@ namespace slipstream {
 
 namespace {
 
-// A window is used only if "use_sliding_window" says so: in the layers that "layer_types" marks, or without that field
-// from layer max_window_layers on.
+// Sets the windows, if "use_sliding_window" is true: for the layers that are "sliding_attention" in "layer_types", or
+// without that field, from layer "max_window_layers" on.
 void read_windows(const JsonFields& fields, ModelConfig& config) {
     if (!fields.boolean("use_sliding_window").value_or(false)) return;
     const auto window = fields.has("sliding_window") ? fields.integer("sliding_window") : 4096;
@@ -36,8 +36,8 @@ void read_qwen3(const JsonFields& fields, HfConfig& config) {
     read_windows(fields, config.model);
 }
 
-// Layers below max_window_layers have no window, and GGUF does not store that number. A window that covers the context
-// means that there is none.
+// Sets the windows. Throws Unsupported for a window without a pattern of layers: layers below max_window_layers have no
+// window, and GGUF does not store that number. A window that covers the context is ignored.
 void read_qwen_gguf(const GgufKeys& keys, ModelConfig& config) {
     const std::int64_t window = keys.integer("attention.sliding_window").value_or(0);
     if (window > 0 && keys.find("attention.sliding_window_pattern") == nullptr) {

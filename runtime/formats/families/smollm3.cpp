@@ -1,5 +1,5 @@
-// SmolLM3 (transformers: models/smollm3; llama.cpp: src/models/smollm3.cpp): Llama's layers, of which every fourth does
-// not encode positions. The field "no_rope_layers" has 1 for layers that do.
+// SmolLM3 (transformers: models/smollm3; llama.cpp: src/models/smollm3.cpp): Llama's layers, but every fourth layer
+// does not encode positions. The field "no_rope_layers" has 1 for layers that do encode them, 0 for the others.
 #include <fmt/format.h>
 #include <cstdint>
 
@@ -12,7 +12,8 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::int64_t kPeriod = 4;  // layers; the last one of a period has no RoPE. GGUF does not store it.
+// Layers of a period. The last layer of each period has no RoPE. GGUF does not store it.
+constexpr std::int64_t kPeriod = 4;
 
 void set_periodic_ropes(ModelConfig& config, std::int64_t period) {
     for (std::int64_t layer = 0; layer < config.n_layers(); ++layer)

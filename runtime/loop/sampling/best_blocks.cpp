@@ -17,13 +17,20 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kBlock = 16;  // logits per block
-constexpr std::size_t kLanes = 16;  // blocks that are processed together
+// Logits per block.
+constexpr std::size_t kBlock = 16;
+// Blocks that are processed together: a vector of AVX-512 holds as many floats.
+constexpr std::size_t kLanes = 16;
 constexpr float kImpossible = -std::numeric_limits<float>::infinity();
 constexpr std::size_t kSteps = 64;
-constexpr float kWidest = 64.0F;     // logits, from the greatest down: all maxima further below count in the last step
-constexpr float kNarrowest = 1e-6F;  // relative and absolute: a smaller range of maxima is not divided into steps
-constexpr std::size_t kMostTooMany = 4;  // times k: if steps yield more maxima, the bound is computed exactly
+// Range of logits, from the greatest down, that is divided into kSteps steps. Maxima further below count in the last
+// step.
+constexpr float kWidest = 64.0F;
+// Least range of maxima that is divided into steps, relative to the greatest logit and absolute: a smaller range is so
+// near the rounding error that the bound is computed exactly.
+constexpr float kNarrowest = 1e-6F;
+// If steps yield more than this many times k maxima, the bound is computed exactly: too many candidates cost more.
+constexpr std::size_t kMostTooMany = 4;
 
 struct Extent {
     float lowest;
@@ -94,7 +101,8 @@ SLIPSTREAM_BEST_AVX512 Extent take_maxima_avx512(std::span<const float> logits, 
 
 SLIPSTREAM_BEST_AVX512 std::size_t find_reaching_avx512(std::span<const float> logits, float bound,
                                                         std::uint32_t* ids) {
-    constexpr std::size_t at_once = 4 * kLanes;  // four vectors together: few of them have any
+    // Four vectors are compared together, since few of them have a logit that reaches the bound.
+    constexpr std::size_t at_once = 4 * kLanes;
     const __m512 bounds = _mm512_set1_ps(bound);
     const __m512i steps = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     std::size_t n = 0;

@@ -7,7 +7,7 @@ namespace slipstream {
 
 enum class Lanes : std::uint8_t { Portable, Avx2, Avx512 };
 
-/// Returns the widest that this processor has.
+/// Returns the widest lanes for which this processor has the instructions.
 [[nodiscard]] inline Lanes widest_lanes() {
 #if defined(__x86_64__)
     static const Lanes widest = [] {

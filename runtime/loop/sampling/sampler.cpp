@@ -17,7 +17,7 @@ namespace slipstream {
 
 namespace {
 
-/// Whether `a` is better than `b`, the order of all filters: higher logit first, then the lower id.
+/// Returns whether `a` is better than `b` in the order of all filters: higher logit first, then the lower id.
 bool better(const Candidate& a, const Candidate& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
@@ -194,7 +194,8 @@ void Sampler::keep_min_p() {
     std::erase_if(candidates_, [this](const Candidate& candidate) { return candidate.probability < options_.min_p; });
 }
 
-/// Leaves the survivors in candidates_, sorted only if in_order_; `probability` is not normalised.
+/// Applies all filters to logits_. Leaves the survivors in candidates_, sorted only if in_order_ is true; `probability`
+/// is not normalised.
 void Sampler::filter() {
     const float greatest = blocks_.scan(logits_);
     if (!(greatest > -std::numeric_limits<float>::infinity())) throw_no_numbers();
@@ -249,7 +250,7 @@ std::span<const Candidate> Sampler::distribution(std::span<const float> logits, 
     return weigh();
 }
 
-/// Sorts the survivors and computes their normalised probabilities.
+/// Sorts the survivors, computes their normalised probabilities and returns them.
 std::span<const Candidate> Sampler::weigh() {
     std::ranges::sort(candidates_, better);
     double mass = 0.0;

@@ -39,11 +39,11 @@ struct SamplerOptions {
     std::vector<TokenBias> bias{};  // of several for one token the last counts; ids outside the vocabulary are ignored
     std::uint64_t seed = 0;
 
-    /// Whether logits depend on the tokens in the penalty window.
+    /// Returns whether logits depend on the tokens in the penalty window.
     [[nodiscard]] bool remembers() const {
         return repeat_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0;
     }
-    /// Whether logits change in a way other than by the repetition penalty.
+    /// Returns whether logits change in a way other than by the repetition penalty.
     [[nodiscard]] bool adds() const { return presence_penalty != 0.0 || frequency_penalty != 0.0 || !bias.empty(); }
     friend bool operator==(const SamplerOptions&, const SamplerOptions&) = default;
 };

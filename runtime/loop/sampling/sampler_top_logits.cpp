@@ -134,7 +134,8 @@ bool Sampler::filter_top(const TopLogits& top, std::span<const TokenId> path) {
     return cut_top(top, path, open ? top.logits.back() : kImpossible, greatest, n_beyond);
 }
 
-/// Leaves the sure tokens in candidates_, best first, penalised, unscaled. Returns false if there are none.
+/// Leaves the sure tokens (those of `top` that are certainly the best of the whole row) in candidates_, best first,
+/// penalised, unscaled. Returns false if there are none.
 bool Sampler::keep_top(const TopLogits& top, std::span<const TokenId> path) {
     const std::span<const TokenId> fallen = penalised_tokens(path);
     if (options_.repeat_penalty < 1.0 && !top.complete)

@@ -39,7 +39,8 @@ private:
         std::size_t depth = 0;         // bytes
         std::size_t match_length = 0;  // bytes of the longest stop that ends here; 0: none
     };
-    [[nodiscard]] std::uint32_t child(std::uint32_t node, unsigned char byte) const;  // 0: there is none
+    // Returns the child of `node` for `byte`; 0: there is none.
+    [[nodiscard]] std::uint32_t child(std::uint32_t node, unsigned char byte) const;
     [[nodiscard]] std::uint32_t advance(std::uint32_t node, unsigned char byte) const;
     void add(std::string_view stop);
     void link();

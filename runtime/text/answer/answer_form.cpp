@@ -52,7 +52,8 @@ std::string_view call_start(CallForm form, std::string_view source) {
     return {};
 }
 
-// The space before the arguments is left to the model: it is the first byte of a token of theirs.
+// Returns the text between the name of a tool and its arguments, as the template `source` writes it. The space before
+// the arguments is left to the model, since it is the first byte of the first token of the arguments.
 std::string_view name_end(CallForm form, std::string_view source) {
     const auto writes = [&](std::string_view mark) { return source.find(mark) != source.npos; };
     switch (form) {

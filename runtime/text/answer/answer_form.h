@@ -34,7 +34,7 @@ enum class CallForm : std::uint8_t { None, Hermes, QwenXml, Llama3, Mistral, Phi
 /// "gemma-4".
 [[nodiscard]] std::string_view call_form_name(CallForm form);
 
-/// The marks around a thought. Both are empty if the model has no thoughts.
+/// The marks around a thought, as views of string constants. Both are empty if the model has no thoughts.
 struct ThoughtMarks {
     std::string_view open, close;
     [[nodiscard]] bool exist() const { return !open.empty(); }
@@ -43,13 +43,14 @@ struct ThoughtMarks {
 struct AnswerForm {
     CallForm calls = CallForm::None;
     ThoughtMarks thoughts;
-    // What a call begins with, up to its name, and what follows the name up to the arguments, as the template writes
-    // them. Empty if `calls` is None.
+    // Views of string constants, spelt as the template writes them: `call_start` is the text with which a call begins,
+    // up to the name of the tool; `name_end` is the text between that name and the arguments. Both are empty if `calls`
+    // is None.
     std::string_view call_start, name_end;
 };
 
-/// Chooses the form. `template_source` is the Jinja text of the chat template, or empty. `has_token`(text) must return
-/// whether the vocabulary has the text as one token.
+/// Chooses how the answers of a model write thoughts and calls. `template_source` is the Jinja text of the chat
+/// template, or empty. `has_token`(text) must return whether the vocabulary has the text as one token.
 [[nodiscard]] AnswerForm choose_answer_form(std::string_view template_source,
                                             const std::function<bool(std::string_view)>& has_token);
 

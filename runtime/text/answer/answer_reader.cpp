@@ -84,7 +84,7 @@ std::vector<AnswerPiece> AnswerReader::finish() {
         state_ = State::Content;
         call_.reset();
     } else if (state_ != State::Thought) {
-        static_cast<void>(take_mark());  // one that waited for the rest of a longer one
+        static_cast<void>(take_mark());  // a mark that waited because a longer mark begins with it
     }
     flush_pending();
     return std::exchange(out_, {});
@@ -115,7 +115,7 @@ void AnswerReader::step_text(char c) {
     const auto is_longer = [&](const Mark& mark) { return may_begin(mark, begun) && mark.text.size() > begun.size(); };
     if (std::ranges::any_of(marks_, is_longer)) return;
     if (take_mark()) return;
-    // No mark begins here. Of two bytes or more, the last one may begin another.
+    // pending_ cannot become a mark. If it has two bytes or more, its last byte may begin another mark.
     const bool is_alone = begun.size() == 1;
     if (!is_alone) pending_.pop_back();
     flush_pending();
@@ -127,7 +127,8 @@ bool AnswerReader::may_begin(const Mark& mark, std::string_view begun) const {
     return (mark.states & states(state_)) != 0 && mark.text.starts_with(begun);
 }
 
-// If what is held back begins with a mark, takes the longest one, reads the rest again, and returns true.
+// If pending_ begins with a mark after its white space, takes the longest such mark, reads the rest again, and returns
+// true.
 bool AnswerReader::take_mark() {
     const std::string_view begun = std::string_view(pending_).substr(n_space_);
     const Mark* longest = nullptr;
@@ -210,12 +211,13 @@ void AnswerReader::enter(const Mark& mark) {
         call_ = calls_ == CallForm::Mistral ? make_mistral_call_reader() : make_json_call_reader();
     }
     if (mark.effect == Effect::OpensCall) return;
-    // "functools" is only a mark; the call begins with its bracket.
+    // Phi 4: of the mark "functools[", only the bracket belongs to the call.
     const std::string_view begun = calls_ == CallForm::Phi4 ? mark.text.substr(mark.text.size() - 1) : mark.text;
     for (const char c : begun) static_cast<void>(call_->push(c));
 }
 
-// What was held back for a call is content; the byte that belongs to no call may begin something else.
+// Ends a call that turned out to be none: the text held back for it becomes content. Then reads `c`, the byte that
+// cannot belong to the call and may begin another mark.
 void AnswerReader::fail_call(char c) {
     call_.reset();
     state_ = State::Content;
@@ -231,7 +233,8 @@ void AnswerReader::flush_pending() {
     drops_space_ = false;
 }
 
-// What was held back belonged to a mark or a call, and so does white space that follows.
+// Drops the text that is held back, because it belonged to a mark or a call. White space that follows will be dropped
+// too.
 void AnswerReader::forget_pending() {
     pending_.clear();
     n_space_ = n_skipped_ = 0;

@@ -34,8 +34,8 @@ namespace slipstream {
 struct AnswerPiece {
     enum class Kind : std::uint8_t { Content, Thought, Call };
     Kind kind = Kind::Content;
-    std::string text;  // of a Call: its arguments, a JSON object as text
-    std::string name;  // of a Call: the tool
+    std::string text;  // the text; for a Call its arguments, a JSON object
+    std::string name;  // for a Call: the name of the tool
     bool operator==(const AnswerPiece&) const = default;
 };
 
@@ -43,8 +43,8 @@ class AnswerReader {
 public:
     enum class Start : std::uint8_t { Text, Thought };
 
-    /// `tools` are the offered ones; if there are none, calls are not read. With Start::Thought the prompt has opened a
-    /// thought (ends_in_thought()).
+    /// `tools` are the tools that the request offers; if there are none, calls are not read. With Start::Thought the
+    /// prompt has opened a thought (ends_in_thought()), so the answer begins inside it.
     AnswerReader(const AnswerForm& form, OfferedTools tools, Start start = Start::Text);
     AnswerReader(const AnswerReader&) = delete;
     AnswerReader& operator=(const AnswerReader&) = delete;
@@ -52,9 +52,11 @@ public:
     /// Reads a part of the answer that is already in the prompt: the beginning of a call (append_call_start()), or an
     /// answer that is continued. Its content and thoughts are dropped. Call before push().
     void skip(std::string_view text);
-    /// Reads the next part of the answer and returns what it completes. Adjacent text of one kind is one piece.
+    /// Reads the next part of the answer and returns the pieces that it completes. Adjacent text of one kind is one
+    /// piece.
     [[nodiscard]] std::vector<AnswerPiece> push(std::string_view text);
-    /// Ends the answer and returns what was held back. Call once.
+    /// Ends the answer and returns the text that was held back because it could have become a mark or a call. Call
+    /// once.
     [[nodiscard]] std::vector<AnswerPiece> finish();
 
     [[nodiscard]] std::size_t n_calls() const { return n_calls_; }
@@ -63,11 +65,11 @@ public:
 private:
     enum class State : std::uint8_t { Beginning, Content, Thought, AfterThought, InCall, AfterCall };
     enum class Effect : std::uint8_t { OpensThought, OpensCall, BeginsCall, Separates };
-    /// A text with an effect in some of the states in which content is read.
+    /// A text that opens or separates thoughts and calls, if it appears in one of the states `states`.
     struct Mark {
         std::string_view text;
         Effect effect = Effect::OpensCall;  // BeginsCall: the mark is itself the first part of the call
-        unsigned states = 0;                // bit 1 << State
+        unsigned states = 0;                // states in which the mark counts: bit 1 << State
         bool is_weak = false;               // calls after it count only with arguments and the name of an offered tool
     };
 
@@ -88,13 +90,15 @@ private:
     std::string_view thought_end_;
     std::vector<Mark> marks_;
     State state_;
-    // What is held back: white space, then a prefix of a mark; in a call, all since the last complete one.
+    // Text that is held back: white space, then a prefix of a mark; inside a call, all text since the last complete
+    // call.
     std::string pending_;
-    std::size_t n_space_ = 0;           // leading white space of pending_, bytes
-    std::size_t n_skipped_ = 0;         // first bytes of pending_ that are in the prompt
+    std::size_t n_space_ = 0;  // leading white space of pending_, bytes
+    // Bytes at the beginning of pending_ that skip() read: they are in the prompt, so they are not emitted.
+    std::size_t n_skipped_ = 0;
     bool drops_space_ = false;          // white space at the beginning of pending_ belongs to the mark before it
     bool is_weak_ = false;              // Mark::is_weak of the mark before call_
-    std::unique_ptr<CallReader> call_;  // while state_ is InCall
+    std::unique_ptr<CallReader> call_;  // reads the calls while state_ is InCall
     std::size_t n_calls_ = 0;
     std::vector<AnswerPiece> out_;
 };

@@ -28,22 +28,22 @@ public:
     };
     virtual ~CallReader() = default;
     [[nodiscard]] virtual Step push(char c) = 0;
-    /// The call that push() completed; valid until the next call of push().
+    /// Returns the call that push() completed; valid until the next call of push().
     [[nodiscard]] const ReadCall& call() const { return call_; }
 
 protected:
     ReadCall call_;
 };
 
-/// Reads one call as a JSON object, or a list of them.
+/// Returns a reader of one call, written as a JSON object, or of a JSON list of calls.
 [[nodiscard]] std::unique_ptr<CallReader> make_json_call_reader();
-/// Reads a JSON list of calls, or NAME[ARGS]{...}, with [CALL_ID]ID before [ARGS] or without [ARGS].
+/// Returns a reader of a JSON list of calls, or of NAME[ARGS]{...}, with [CALL_ID]ID before [ARGS] or without [ARGS].
 [[nodiscard]] std::unique_ptr<CallReader> make_mistral_call_reader();
-/// Reads call:NAME{KEY:VALUE,...} with strings between two <|"|>, and converts the arguments to JSON.
+/// Returns a reader of call:NAME{KEY:VALUE,...} with strings between two <|"|>; it converts the arguments to JSON.
 [[nodiscard]] std::unique_ptr<CallReader> make_gemma_call_reader();
-/// Reads <function=NAME><parameter=KEY>VALUE</parameter></function>. A value is converted to the type that the schema
-/// of the tool in `tools` names for it; it is a string if the schema names none or the value does not fit. `tools` must
-/// outlive the reader.
+/// Returns a reader of <function=NAME><parameter=KEY>VALUE</parameter></function>. It converts a value to the type that
+/// the schema of the tool in `tools` names for the parameter, or to a string if the schema names none or the value does
+/// not fit. `tools` must outlive the reader.
 [[nodiscard]] std::unique_ptr<CallReader> make_xml_call_reader(const OfferedTools& tools);
 
 }  // namespace slipstream

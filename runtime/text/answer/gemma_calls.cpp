@@ -15,8 +15,11 @@ namespace {
 
 constexpr std::string_view kQuote = "<|\"|>";
 constexpr std::string_view kBegin = "call:";
-constexpr std::size_t kMaxNameBytes = 256;  // of a tool or a bare key
-constexpr std::size_t kMaxDepth = 64;       // of containers
+// Limits the name of a tool or a bare key, in bytes: longer than any name that a request can offer.
+constexpr std::size_t kMaxNameBytes = 256;
+// Limits how deeply the objects and lists of a call may be nested, in levels, so that parsing them cannot exhaust the
+// stack.
+constexpr std::size_t kMaxDepth = 64;
 
 bool is_space(char c) {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
@@ -31,7 +34,8 @@ std::string without_space_at_end(std::string text) {
     return text;
 }
 
-// Returns a bare value as JSON.
+// Returns `text`, a value without quotation marks that must not be empty, as JSON: unchanged if it is a JSON number,
+// true, false or null, otherwise as a JSON string.
 std::string json_of_bare(std::string text) {
     text = without_space_at_end(std::move(text));
     const bool may_be_json = std::string_view("-0123456789tfn").find(text.front()) != std::string_view::npos;
@@ -177,7 +181,7 @@ private:
     }
 
     State state_ = State::Begin;
-    std::string text_;  // what is being read: the beginning, a key, a value, a mark
+    std::string text_;  // the bytes so far of what is read now: "call:", a key, a value, or a mark
     bool is_key_ = false;
     bool is_escaped_ = false;  // in a JSON string, after a backslash
     std::string json_;

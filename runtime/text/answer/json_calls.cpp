@@ -12,7 +12,8 @@ namespace {
 
 using ObjectStep = JsonObjectScanner::Step;
 
-constexpr std::size_t kMaxNameBytes = 256;  // longer than any name that a request can offer
+// Limits the name of a tool, in bytes: longer than any name that a request can offer.
+constexpr std::size_t kMaxNameBytes = 256;
 
 bool is_space(char c) {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
@@ -84,7 +85,7 @@ private:
 
     Expect expect_ = Expect::ListOrObject;
     bool is_list_ = false;
-    std::optional<JsonObjectScanner> object_;  // while an object is read
+    std::optional<JsonObjectScanner> object_;  // the object that is read; nullopt between objects
 };
 
 // [TOOL_CALLS] is followed by a list, or by NAME[CALL_ID]ID[ARGS]{...} with optional parts.
@@ -110,8 +111,8 @@ private:
         if (step == Step::Call) call_ = list_->call();
         return step;
     }
-    // Divides what precedes the arguments into the name and the marks after it. The id is not used: ids are made by the
-    // server.
+    // Called at `c`, the "{" that begins the arguments. Divides the text before it into the name of the tool and the
+    // marks after the name. The id of the call is dropped: the server makes ids of its own.
     Step begin_arguments(char c) {
         constexpr std::string_view kArguments = "[ARGS]", kId = "[CALL_ID]";
         std::string_view name = name_;
@@ -129,9 +130,9 @@ private:
         return Step::LastCall;
     }
 
-    std::unique_ptr<CallReader> list_;         // once a list has begun
-    std::string name_;                         // the name and the marks after it
-    std::optional<JsonObjectScanner> object_;  // once the arguments have begun
+    std::unique_ptr<CallReader> list_;         // reads a list; null until one begins
+    std::string name_;                         // the name of the tool and the marks after it
+    std::optional<JsonObjectScanner> object_;  // reads the arguments; nullopt until they begin
 };
 
 }  // namespace

@@ -22,16 +22,19 @@ public:
 
     /// After Done: returns the text of the object.
     [[nodiscard]] const std::string& text() const { return text_; }
-    /// After Done: returns the JSON text of the member called `key`, or nullopt. Of several, the last one counts.
+    /// After Done: returns the JSON text of the value of the member called `key`, or nullopt. If the key occurs several
+    /// times, the last one counts. The text belongs to the scanner.
     [[nodiscard]] std::optional<std::string_view> member(std::string_view key) const;
 
 private:
     enum class Expect : std::uint8_t { Value, ValueOrEnd, Key, KeyOrEnd, Colon, CommaOrEnd, InString, InScalar };
-    static constexpr std::size_t kMaxDepth = 64;  // of containers; a deeper object is no call
+    // Limits how deeply objects and lists may be nested, in levels. A deeper object counts as invalid, so that parsing
+    // the arguments of a call cannot exhaust the stack.
+    static constexpr std::size_t kMaxDepth = 64;
 
     struct Member {
         std::string key;
-        std::size_t begin = 0, end = 0;  // of the value, in text_
+        std::size_t begin = 0, end = 0;  // byte positions of the value in text_
     };
 
     [[nodiscard]] Step step(char c);
@@ -52,7 +55,7 @@ private:
 
 /// Returns the text that the JSON string `json` spells, or nullopt if it is no string or is invalid.
 [[nodiscard]] std::optional<std::string> json_string_text(std::string_view json);
-/// Returns whether `json` is a valid JSON object of ordinary depth.
+/// Returns whether `json` is a valid JSON object that is nested at most 64 levels deep.
 [[nodiscard]] bool is_json_object(std::string_view json);
 /// Returns `text` as a JSON string. Bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string to_json_string(std::string_view text);

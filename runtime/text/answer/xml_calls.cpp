@@ -21,7 +21,8 @@ using nlohmann::json;
 
 constexpr std::string_view kFunction = "<function=", kParameter = "<parameter=";
 constexpr std::string_view kEndOfValue = "</parameter>", kEndOfCall = "</function>";
-constexpr std::size_t kMaxNameBytes = 256;  // of a tool or a parameter
+// Limits the name of a tool or a parameter, in bytes: longer than any name that a request can offer.
+constexpr std::size_t kMaxNameBytes = 256;
 
 bool is_space(char c) {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';
@@ -50,7 +51,8 @@ struct AllowedTypes {
 };
 
 void add_types(const Value& schema, AllowedTypes& types, int depth) {
-    constexpr int kMaxAlternatives = 4;  // alternatives within alternatives; schemas of functions have one or two
+    // Limits alternatives within alternatives, in levels; schemas of functions have one or two.
+    constexpr int kMaxAlternatives = 4;
     if (!schema.is(Kind::Dict) || depth == kMaxAlternatives) return;
     if (const Value* type = schema.dict().find("type")) {
         if (type->is_text()) types.add(type->view());
@@ -73,9 +75,9 @@ AllowedTypes types_of(const OfferedTool* tool, std::string_view parameter) {
     return types;
 }
 
-// Returns `value`, the text between the parameter's tags, as JSON. `types` are those of the tool's schema. If null is
-// allowed, the text "null" becomes null. Otherwise the text becomes a string if strings are allowed, or if it is not
-// JSON of an allowed type.
+// Returns `value`, the text between a parameter's tags, as JSON. `types` are the types that the tool's schema allows
+// for the parameter. If null is allowed, the text "null" becomes null. Otherwise the text becomes a string if strings
+// are allowed, or if it is not JSON of an allowed type.
 std::string to_json(const std::string& value, const AllowedTypes& types) {
     if (value == "null" && types.null) return "null";
     if (types.string) return to_json_string(value);
@@ -113,8 +115,8 @@ public:
 private:
     enum class State : std::uint8_t { BeforeCall, Name, AfterName, Key, InValue, AfterValue };
 
-    // Adds a byte to held_, which is white space and then the beginning of a mark. Returns whether that is still so; a
-    // complete mark is left in matched_.
+    // Adds the byte `c` to held_, which is white space and then the beginning of one of `marks`, and returns whether
+    // that is still so. A mark that is now complete is passed to on_mark(), which empties held_.
     bool match(char c, std::initializer_list<std::string_view> marks) {
         held_ += c;
         if (n_space_ + 1 == held_.size() && is_space(c)) {
@@ -178,7 +180,7 @@ private:
     std::size_t n_space_ = 0;  // leading white space of held_, bytes
     bool is_over_ = false;
     std::string key_, value_;
-    std::string arguments_;  // the members so far
+    std::string arguments_;  // members of the JSON object of arguments, without its braces
 };
 
 }  // namespace

@@ -19,8 +19,9 @@ namespace slipstream::jinja {
 /// A variable of a template, as an index into Template::names.
 using NameId = int;
 
-/// Variables with a meaning of their own; the parser gives them the first numbers. A macro that reads one of the last
-/// three gets it as a parameter: the macro of the {% call %} around it, the arguments beyond its parameters.
+/// Numbers of the variables `loop`, `caller`, `kwargs` and `varargs`; the parser must give them out first. A macro that
+/// reads one of the last three gets it as a parameter: `caller` is the macro of the {% call %} that calls it, `kwargs`
+/// and `varargs` are the arguments beyond its parameters.
 inline constexpr NameId kLoop = 0, kCaller = 1, kKwargs = 2, kVarargs = 3;
 
 enum class ExprKind : std::uint8_t {
@@ -59,7 +60,7 @@ struct Expr {
     Arithmetic operation = Arithmetic::Add;
     Folding folding = Folding::None;
     int line = 0;
-    int depth = 1;  // height of the tree below, including this node
+    int depth = 1;  // height of the subtree, in nodes, including this one
     NameId name = -1;
     const Builtin* builtin = nullptr;  // of a Filter or Test; null if there is no such function
     Value value;
@@ -88,9 +89,9 @@ struct Parameter {
 struct MacroBody {
     std::string name;
     std::vector<Parameter> parameters;
-    bool takes_caller = false;  // the body reads `caller`, which each call sets; likewise `kwargs` and `varargs`
-    bool takes_kwargs = false;
-    bool takes_varargs = false;
+    bool takes_caller = false;   // the body reads `caller`, which each call sets
+    bool takes_kwargs = false;   // the body reads `kwargs`, the keyword arguments beyond its parameters
+    bool takes_varargs = false;  // the body reads `varargs`, the positional arguments beyond its parameters
     Block body;
 };
 

@@ -19,14 +19,14 @@ struct Call {
     [[nodiscard]] const Value& operator[](std::size_t i) const { return given[i]; }
     [[nodiscard]] bool has(std::size_t i) const { return !given[i].is_missing(); }
     [[nodiscard]] bool has_some(std::size_t i) const { return has(i) && !given[i].is_none(); }
-    // Argument `i` as a str or an int. Throw TemplateError if it is of another type; integer() returns `otherwise` if
-    // the argument is missing.
+    // text() returns argument `i` as a str, integer() as an int. Both throw TemplateError if the argument is of another
+    // type; integer() returns `otherwise` if it is missing.
     [[nodiscard]] const Text& text(std::size_t i) const;
     [[nodiscard]] std::int64_t integer(std::size_t i, std::int64_t otherwise) const;
     [[nodiscard]] bool truth(std::size_t i) const { return has(i) && is_true(given[i]); }
 
     Runtime& runtime;
-    std::string_view name;                       // of the function, for messages
+    std::string_view name;                       // name of the function, for messages
     Value self;                                  // value to which a filter, a test or a method is applied
     const Arguments& all;                        // all arguments as the template gave them
     std::array<Value, kMostParameters> given{};  // [parameter]; Missing: not given

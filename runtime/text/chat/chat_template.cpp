@@ -15,12 +15,12 @@ using jinja::Kind;
 
 namespace {
 
-// Names of the reasoning of a message, in order of precedence. Most templates read the first, those of gpt-oss the
-// second.
+// Keys under which a message may have the model's reasoning, in order of precedence. Most templates read the first key,
+// those of gpt-oss the second.
 constexpr std::array<std::string_view, 3> kReasoningFields = {"reasoning_content", "thinking", "reasoning"};
 
-// Returns the message with its reasoning under the names that the template looks at. If it looks at the name that the
-// message has, the message stays as it is: a template that looks at several names tells them apart.
+// Returns `message` with its reasoning under the keys that the template looks at. If the template looks at the key that
+// the message has, the message is returned unchanged: a template that looks at several keys tells them apart.
 TemplateValue with_reasoning_names(const jinja::Template& tree, const TemplateValue& message) {
     if (!message.is(Kind::Dict)) return message;
     const auto reasoning_of = [&](std::string_view field) {

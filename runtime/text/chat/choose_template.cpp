@@ -110,7 +110,8 @@ constexpr std::string_view kMistral = R"jinja({{- bos_token -}}
     {%- endif -%}
 {%- endfor -%})jinja";
 
-// Before version 3 of the tokenizer, the brackets are plain text, with a space on either side of the message.
+// The prompt format of Mistral models whose tokenizer is older than version 3: [INST] and [/INST] are plain text there,
+// with a space on either side of the message.
 constexpr std::string_view kMistralV1 = R"jinja({{- bos_token -}}
 {%- set ns = namespace(before='') -%}
 {%- for message in messages -%}

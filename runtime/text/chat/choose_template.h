@@ -44,7 +44,8 @@ struct TemplateFamily {
 /// Returns the family called `name`, or null. The family "plain" (### Instruction, ### Response) is for models that no
 /// other family fits.
 [[nodiscard]] const TemplateFamily* find_template_family(std::string_view name);
-[[nodiscard]] std::string template_family_names();  // all names, separated by commas: "chatml, llama-2, ..."
+/// Returns the names of all families, separated by commas: "chatml, llama-2, ...".
+[[nodiscard]] std::string template_family_names();
 
 /// Returns the family whose special tokens are all in the vocabulary (`has_token`(text) must return whether the text is
 /// one special token), else the family that the model's name contains, or null if neither gives a family.

@@ -13,7 +13,9 @@ namespace slipstream::jinja {
 
 namespace {
 
-constexpr std::size_t kMaxSpreadArguments = 1000;  // of *args, and of **kwargs
+// Limits the arguments that one *args or **kwargs of a call may add, so that a template cannot make calls of unbounded
+// cost.
+constexpr std::size_t kMaxSpreadArguments = 1000;
 
 bool holds_undefined(const Value& value) {
     if (value.is(Kind::Dict))

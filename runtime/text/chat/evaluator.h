@@ -45,7 +45,7 @@ public:
     void clear() { variables_.clear(); }
     [[nodiscard]] const std::shared_ptr<Scope>& outer() const { return outer_; }
 
-    bool is_kept = false;  // a macro keeps this scope
+    bool is_kept = false;  // true: a macro keeps this scope alive
 
 private:
     std::shared_ptr<Scope> outer_;
@@ -72,11 +72,13 @@ public:
 private:
     enum class Flow : std::uint8_t { Normal, Break, Continue };
 
-    // Execution of statements (execute.cpp).
+    // Runs statements until their end, or until a break or continue, and returns which of these it was. The functions
+    // for statements are in execute.cpp.
     Flow execute(const Block& block);
     Flow execute(const Statement& statement);
     Flow execute_in_scope(const Block& block);
-    /// Executes `block`, and sets `text` to what it printed instead of writing it to the output.
+    /// Executes `block`, and sets `text` to what it printed instead of writing it to the output. Returns whether the
+    /// block ended by break or continue.
     Flow capture(const Block& block, Value& text);
     void set(const Statement& statement);
     Flow set_block(const Statement& statement);
@@ -95,7 +97,7 @@ private:
         return std::exchange(scope_, runtime_.make<Scope>(std::move(outer)));
     }
 
-    // Evaluation of expressions (evaluate.cpp).
+    // Returns the value of an expression. The functions for expressions are in evaluate.cpp.
     [[nodiscard]] Value evaluate(const Expr& expr);
     /// Evaluates an expression that is printed as a whole. Jinja computes such an expression ahead even if the result
     /// is undefined, so a constant slice that fails prints nothing.
@@ -115,11 +117,12 @@ private:
     [[nodiscard]] Value comparison(const Expr& expr);
     [[nodiscard]] Value concat(const Expr& expr);
     [[nodiscard]] Value conditional(const Expr& expr);
-    /// Calls a function. `caller`: its keyword argument of that name; Missing: none.
+    /// Calls a function or macro and returns its result. `caller` is passed as the keyword argument of that name; if it
+    /// is Missing, none is passed.
     [[nodiscard]] Value call(const Expr& expr, const Value& caller = {});
     [[nodiscard]] Value filter_or_test(const Expr& expr);
-    /// Evaluates the arguments of a call, filter or test: all parts but the first, the keyword arguments, *args and
-    /// **kwargs. `caller` as in call().
+    /// Evaluates the arguments of a call, filter or test: all parts of `expr` but the first, the keyword arguments,
+    /// *args and **kwargs. `caller` is added as the keyword argument of that name unless it is Missing.
     [[nodiscard]] Arguments arguments(const Expr& expr, const Value& caller = {});
 
     Runtime& runtime_;
@@ -130,7 +133,7 @@ private:
     std::vector<std::shared_ptr<Scope>> kept_;
     TextBuilder output_;
     TextBuilder* out_;
-    bool is_folding_ = false;  // a constant is being computed as Jinja does ahead
+    bool is_folding_ = false;  // computing a constant as Jinja does when it compiles
     Value captured_;           // input of the next filter that has none: the text of a block
 };
 

@@ -13,7 +13,8 @@ namespace slipstream::jinja {
 
 namespace {
 
-// Ordered so that an operator is found before its prefixes.
+// The operators of the template language. The lexer takes the first that matches, so an operator must be before its
+// prefixes.
 constexpr std::array<std::string_view, 26> kOperators = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
                                                          "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
                                                          ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};

@@ -89,7 +89,8 @@ bool same_or_equal(Runtime& runtime, const Value& a, const Value& b) {
     return a.is_same_cell(b) || equal(runtime, a, b);
 }
 
-// Compares item by item; the first difference decides. If one sequence is the beginning of the other, it is less.
+// Returns whether `comparison` (an order) holds between the sequences `a` and `b`, item by item: the first difference
+// decides. If one sequence is the beginning of the other, it is less.
 bool compare_items(Runtime& runtime, Comparison comparison, const std::vector<Value>& a, const std::vector<Value>& b) {
     for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
         if (!same_or_equal(runtime, a[i], b[i])) return compare(runtime, comparison, a[i], b[i]);

@@ -11,8 +11,8 @@ namespace slipstream::jinja {
 
 namespace {
 
-// Limits the depth of the tree. It concerns chains such as a + b + c + ..., whose tree leans to the left: they are
-// parsed without recursion, but evaluated with it.
+// Limits the height of an expression's tree, in nodes, since trees are evaluated by recursion. Chains such as a + b + c
+// + ... may reach it: they are parsed without recursion, but each operator adds a level to the left side of the tree.
 constexpr int kMaxTreeDepth = 400;
 constexpr std::size_t kMaxNamedArguments = 255;
 

@@ -28,7 +28,8 @@ constexpr std::array<Unserved, 7> kUnserved = {{{"autoescape", "endautoescape"},
                                                 {"with", "endwith"}}};
 
 using Ends = std::initializer_list<std::string_view>;
-enum class TargetForm : std::uint8_t { Names, NamesAndAttributes };  // NamesAndAttributes: "ns.name", too
+// What a target of an assignment may be: variables only, or also attributes of a namespace ("ns.name").
+enum class TargetForm : std::uint8_t { Names, NamesAndAttributes };
 
 Block statements_until(Parser& parser, Ends ends);
 
@@ -108,7 +109,8 @@ void set_statement(Parser& parser, Statement& statement) {
     declare(parser, statement.target);
 }
 
-// A variable is declared after an if only if every branch sets it; else it may still come from the context.
+// Parses the rest of an if statement. A variable is declared after it only if every branch sets it; else it may still
+// come from the context.
 void if_statement(Parser& parser, Statement& statement) {
     statement.kind = StatementKind::If;
     int line = statement.line;
@@ -187,7 +189,8 @@ void macro_statement(Parser& parser, Statement& statement) {
     parser.loops = outer_loops;
 }
 
-// {% call(a, b) f(x) %}...{% endcall %}: the body is a macro with the parameters a and b, the argument `caller` of f.
+// Parses the rest of {% call(a, b) f(x) %}...{% endcall %}: the body is a macro with the parameters a and b, the
+// argument `caller` of f.
 void call_statement(Parser& parser, Statement& statement) {
     statement.kind = StatementKind::CallBlock;
     statement.macro = std::make_unique<MacroBody>();
@@ -196,7 +199,7 @@ void call_statement(Parser& parser, Statement& statement) {
     if (parser.is("(")) signature(parser, *statement.macro);
     const std::vector<NameId> parameters(parser.declared_since(n_declared).begin(),
                                          parser.declared_since(n_declared).end());
-    parser.forget_since(n_declared);  // the call itself does not see them
+    parser.forget_since(n_declared);  // the call itself does not see the parameters
     statement.expr = parse_expression(parser);
     if (statement.expr->kind != ExprKind::Call) fail("expected call");
     for (const NameId name : parameters) parser.declare(name);

@@ -47,11 +47,11 @@ public:
 
     [[nodiscard]] NameId id_of(const std::string& name);
     void declare(NameId name) { declared_.push_back(name); }
-    /// Reports that the template sets a variable here. Macros around take it for their own from here on, also if it is
-    /// `caller`, `kwargs` or `varargs`.
+    /// Reports that the template sets the variable `name` at this position. If it is `caller`, `kwargs` or `varargs`,
+    /// the macros around this position read the variable from here on, not the parameter of that name.
     void note_set(NameId name);
-    /// Call in this order around a macro: before its parameters, before its body, and after it. end_macro() sets what
-    /// the macro takes beyond its parameters.
+    /// begin_macro(), begin_macro_body() and end_macro() must be called in this order around a macro: before its
+    /// parameters, before its body, and after it. end_macro() sets what the macro takes beyond its parameters.
     void begin_macro() { macros_.emplace_back(); }
     void begin_macro_body();
     void end_macro(MacroBody& macro);

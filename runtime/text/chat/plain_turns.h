@@ -8,10 +8,11 @@
 
 namespace slipstream {
 
-/// Ends a turn of the model, and precedes a turn of the user.
+/// The empty line between turns of a prompt without a template: it ends a turn of the model, and precedes a turn of the
+/// user.
 inline constexpr std::string_view kParagraph = "\n\n";
 
-/// Appends `text` to `prompt` as said text.
+/// Appends `text` to `prompt` and marks it as said (from a message), so that no control token is made of it.
 inline void say(MarkedText& prompt, std::string_view text) {
     append_span(prompt.said, {prompt.bytes.size(), prompt.bytes.size() + text.size()});
     prompt.bytes += text;

@@ -29,19 +29,21 @@ namespace slipstream {
 struct Message {
     std::string role;
     std::string content;
-    bool is_said = false;  // marks the content also if the role is "system"; that of other roles is always marked
-    std::string
-        thought{};  // of an answer: passed to the template as reasoning_content, which may leave it out; or empty
+    // True: the content is marked as said even if the role is "system"; the content of other roles is always marked
+    bool is_said = false;
+    // Thought of an answer, passed to the template as reasoning_content; the template may leave it out. Empty: none.
+    std::string thought{};
     bool operator==(const Message&) const = default;
 };
 
 using TemplateArguments = std::vector<std::pair<std::string, TemplateValue>>;
 
-/// Returns `value` with all its texts marked as said, those inside lists and dicts included.
+/// Returns `value` with all its texts marked as said (from a message, so that no control token is made of them), those
+/// inside lists and dicts included.
 [[nodiscard]] TemplateValue said_value(const TemplateValue& value);
 
-/// Returns `message`, an element of TemplateInputs::messages, with all its texts except the role marked as said. A
-/// message whose role is "system" or "developer" is returned unchanged.
+/// Returns `message`, an element of TemplateInputs::messages, with all its texts except the role marked as said, so
+/// that no control token is made of them. A message whose role is "system" or "developer" is returned unchanged.
 [[nodiscard]] TemplateValue said_message(const TemplateValue& message);
 
 class PromptTemplate {

@@ -93,9 +93,9 @@ public:
         steps_left_ -= steps;
         if (steps_left_ <= look_at_) look_at_cancel();
     }
-    /// Charges for reading or copying that many bytes: one step per 64 bytes, and one.
+    /// Charges bytes / 64 + 1 steps, for reading or copying `bytes` bytes.
     void spend_bytes(std::size_t bytes) { spend(static_cast<std::int64_t>(bytes / kBytesPerStep) + 1); }
-    /// Charges for iterating over the characters of that many bytes: one step per 4 bytes, and one.
+    /// Charges bytes / 4 + 1 steps, for iterating over the characters of a text of `bytes` bytes.
     void spend_chars(std::size_t bytes) { spend(static_cast<std::int64_t>(bytes / kCharsPerStep) + 1); }
 
     // Functions that make values during a rendering. They charge the budget and throw TemplateError if a limit is
@@ -153,9 +153,14 @@ private:
     /// Limits the depth of the recursion over expressions and statements, including macros that call macros. Each level
     /// takes 1 to 2 KiB of stack.
     static constexpr int kMaxDepth = 1000;
-    static constexpr std::int64_t kStepsBetween = 4096;  // steps between two checks of the cancel flag
-    static constexpr std::size_t kBytesPerStep = 64;     // bytes read or copied for one step
-    static constexpr std::size_t kCharsPerStep = 4;      // bytes of text whose characters are visited for one step
+    // Steps between two checks of the cancel flag: they take about a millisecond, and the check costs nothing then.
+    static constexpr std::int64_t kStepsBetween = 4096;
+    // One step is charged for this many bytes that are read or copied, so that the limit of steps bounds such work,
+    // too.
+    static constexpr std::size_t kBytesPerStep = 64;
+    // One step is charged for this many bytes of a text whose characters are visited one by one, which is slower than
+    // copying.
+    static constexpr std::size_t kCharsPerStep = 4;
     // Bytes charged per cell for the allocator's overhead, of the cell and of a vector or string in it.
     static constexpr std::size_t kCellBytes = 64;
 

@@ -170,7 +170,8 @@ Value rows_of(Call& call, std::vector<std::vector<Value>> rows) {
     return generator(call, std::move(lists));
 }
 
-// Lists of `linecount` items each; the last one is filled up if there is a value to fill it with.
+// The filter batch(linecount, fill_with): returns a generator of lists of `linecount` items each. The last list is
+// filled up with `fill_with` if that is given.
 Value batch(Call& call) {
     // Jinja compares the count with the lengths, whatever its type.
     const auto is_count = [&](std::size_t n) { return equal(call.runtime, Value(n), call[0]); };
@@ -194,8 +195,8 @@ Value batch(Call& call) {
     return rows_of(call, std::move(rows));
 }
 
-// `slices` lists of about the same length, the longer ones first; the shorter ones are filled up if there is a value to
-// fill them with.
+// The filter slice(slices, fill_with): returns a generator of `slices` lists of about the same length, the longer ones
+// first. The shorter lists are filled up with `fill_with` if that is given.
 Value slice(Call& call) {
     const std::int64_t n_rows = call.integer(0, 0);
     std::vector<Value> items = to_items(call.runtime, call.self);

@@ -14,10 +14,12 @@ namespace slipstream::jinja {
 
 namespace {
 
-constexpr std::size_t kShownBytes = 200;  // of a value that shown() writes into a message
+// Limits what shown() writes of a value into an error message: a text is cut after this many bytes, and a value of
+// another type may take this many steps.
+constexpr std::size_t kShownBytes = 200;
 
-// Returns what repr() writes for a character, or an empty text if it writes the character itself. Of a broken part, the
-// first byte is written.
+// Returns what repr() writes for a character, or an empty text if it writes the character itself. For bytes that are
+// not UTF-8, returns an escape of the first byte.
 std::string python_escape(const Char& c, char quote) {
     if (c.is_broken()) return fmt::format("\\x{:02x}", static_cast<unsigned char>(c.bytes[0]));
     if (c.code == '\\' || c.code == static_cast<unsigned char>(quote)) return {'\\', static_cast<char>(c.code)};
@@ -228,7 +230,9 @@ std::string shown(const Value& value) {
 
 namespace {
 
-constexpr std::size_t kMaxDepth = 100;  // of containers in JSON
+// Limits how deeply the containers of a JSON text may be nested, in levels, so that recursion over the value stays
+// shallow.
+constexpr std::size_t kMaxDepth = 100;
 
 class Reader {
 public:

@@ -21,7 +21,7 @@ struct JsonStyle {
     MarkedText item_separator;
     MarkedText key_separator;
     bool sorts_keys = false;
-    bool is_ascii = false;  // other characters are written as \uXXXX
+    bool is_ascii = false;  // true: characters beyond ASCII are written as \uXXXX
 };
 /// Appends `value` as JSON to `out`. Throws TemplateError if JSON cannot express it.
 void write_json(Runtime& runtime, TextBuilder& out, const Value& value, const JsonStyle& style);
@@ -36,7 +36,7 @@ void write_json(Runtime& runtime, TextBuilder& out, const Value& value, const Js
 
 /// Returns repr() of a text.
 [[nodiscard]] std::string quoted(std::string_view text);
-/// Returns repr() of a value, or "<type>" if it takes too much.
+/// Returns repr() of a value, or "<type>" if that would be too long for a message.
 [[nodiscard]] std::string shown(const Value& value);
 
 }  // namespace slipstream::jinja

@@ -31,7 +31,8 @@ public:
     [[nodiscard]] int line() const { return line_; }
 
 private:
-    static constexpr std::size_t kShownBytes = 400;  // of a message in what(); longer ones are cut
+    // Limits the message in what(), in bytes, so that an error stays one readable line; longer messages are cut.
+    static constexpr std::size_t kShownBytes = 400;
 
     std::string message_;
     int line_ = 0;

@@ -22,8 +22,8 @@ Value spelt(Call& call) {
     return method(call);
 }
 
-// Returns the text with each character mapped to the case that `choose`(code point, its first byte) returns.
-// `word_begin`: as in append_mapped(); `choose` may move it.
+// Returns the text with each character mapped to the case that `choose`(code point, its byte position) returns.
+// `word_begin` is the byte position at which append_mapped() takes the text to begin; `choose` may change it.
 template <typename Choose>
 Value mapped(Call& call, Choose choose, const std::size_t& word_begin = 0) {
     call.runtime.spend_chars(2 * call.self.view().size());
@@ -91,7 +91,7 @@ Value strip(Call& call) {
     return gone == 0 ? call.self : call.runtime.part(call.self.text(), span);
 }
 
-// Returns the words of `text`, separated by white space.
+// Returns the byte ranges of the words of `text`, which are separated by white space.
 std::vector<TextSpan> words(Runtime& runtime, std::string_view text) {
     std::vector<TextSpan> spans;
     TextSpan rest = stripped(text, Ends::Both);
@@ -273,8 +273,8 @@ Value indent(Call& call) {
     return call.runtime.text(out);
 }
 
-// The text in the middle of `width` characters; of an odd number of spaces, the left side has one more if `width` is
-// odd.
+// The filter center(width): returns the text with spaces on both sides, `width` characters in total. If the number of
+// spaces is odd, the left side gets one more if `width` is odd.
 Value center(Call& call) {
     call.self = to_text(call.runtime, call.self);
     const std::int64_t width = call.integer(0, 80);

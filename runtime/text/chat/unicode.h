@@ -30,9 +30,9 @@ Char take_char(std::string_view& text);
 /// Returns the byte position at which character `index` begins, or text.size() if `index` is at or past the end.
 [[nodiscard]] std::size_t byte_offset(std::string_view text, std::int64_t index);
 
-[[nodiscard]] bool is_space(char32_t code);       // str.isspace(), \s
-[[nodiscard]] bool is_line_break(char32_t code);  // a line end for str.splitlines()
-[[nodiscard]] bool is_printable(char32_t code);   // repr() does not escape it
+[[nodiscard]] bool is_space(char32_t code);       // whether str.isspace() and \s count it as white space
+[[nodiscard]] bool is_line_break(char32_t code);  // whether it ends a line for str.splitlines()
+[[nodiscard]] bool is_printable(char32_t code);   // whether repr() writes it without escaping it
 [[nodiscard]] bool is_lower(char32_t code);
 [[nodiscard]] bool is_upper(char32_t code);
 

@@ -23,7 +23,8 @@ void pay(Runtime* runtime, const Value& looked_at) {
     if (runtime != nullptr) runtime->spend_bytes(has_text ? looked_at.view().size() : 0);
 }
 
-// Equal keys have equal hashes: all numbers are hashed as floats.
+// Returns the hash of a key of a dict. Equal keys have equal hashes: all numbers are hashed as floats. Throws
+// TemplateError if `value` is not hashable. Steps are charged to `runtime`; null: they are not charged.
 std::uint32_t hash_of(const Value& value, Runtime* runtime) {
     if (!is_hashable(value)) fail("unhashable type: '{}'", type_name(value));
     pay(runtime, value);

@@ -99,7 +99,8 @@ public:
     /// Returns a text that was said (came from a message): no control token is made of it.
     [[nodiscard]] static Value said(std::string text);
     [[nodiscard]] static Value undefined(Undefined why);
-    /// These functions throw TemplateError if the nesting exceeds kMaxValueDepth.
+    /// sequence(), list() and dict() return a container with the given contents. They throw TemplateError if the
+    /// nesting exceeds kMaxValueDepth.
     [[nodiscard]] static Value sequence(Kind kind, std::vector<Value> items);
     [[nodiscard]] static Value list(std::vector<Value> items) { return sequence(Kind::List, std::move(items)); }
     [[nodiscard]] static Value dict(Dict dict);
@@ -118,7 +119,8 @@ public:
     [[nodiscard]] bool is_integral() const { return kind_ == Kind::Int || kind_ == Kind::Bool; }
     [[nodiscard]] bool is_number() const { return is_integral() || kind_ == Kind::Float; }
 
-    /// The following functions must be called only for the kinds that they return.
+    /// The following functions return the contents of a value. Each must be called only for the kinds of its result;
+    /// real() also takes ints and bools. References are valid as long as a value with these contents lives.
     [[nodiscard]] bool truth() const { return scalar_ != 0; }
     [[nodiscard]] std::int64_t integer() const { return scalar_; }  // Int or Bool
     [[nodiscard]] double real() const {
@@ -149,7 +151,8 @@ private:
     std::shared_ptr<Cell> cell_;
 };
 
-/// A str: UTF-8, indexed by code points. A maximal broken part counts as one.
+/// A str: UTF-8, indexed by code points. Bytes that are not UTF-8 count as one code point per maximal broken part
+/// (utf8.h).
 struct Text {
     [[nodiscard]] std::string_view bytes() const { return marked.bytes; }
 

@@ -15,10 +15,12 @@ namespace slipstream::jinja {
 
 namespace {
 
-constexpr std::int64_t kMaxRange = 100000;        // items of range(), as in Jinja's sandbox
-constexpr std::size_t kMaxTimeFormatBytes = 256;  // of the format given to strftime_now()
-constexpr std::size_t kMaxTimeBytes = 4096;       // of the result of strftime_now()
-constexpr std::int64_t kMaxJsonIndent = 1000;     // spaces per level; larger values are cut to it
+constexpr std::int64_t kMaxRange = 100000;  // limits the items of range(), as in Jinja's sandbox
+// Limits the format given to strftime_now(), in bytes: the time that formatting takes must be bounded.
+constexpr std::size_t kMaxTimeFormatBytes = 256;
+// Limits the result of strftime_now(), in bytes: the size of the buffer on the stack.
+constexpr std::size_t kMaxTimeBytes = 4096;
+constexpr std::int64_t kMaxJsonIndent = 1000;  // limits the spaces per level; larger values are lowered to it
 
 Value to_json(Call& call) {
     JsonStyle style{.item_separator = {call.has_some(1) ? "," : ", ", {}}, .key_separator = {": ", {}}};
@@ -91,7 +93,8 @@ Value absolute(Call& call) {
 // Returns `number` rounded to `digits` decimal places, ties to even, as Python's round() does: judged by the exact
 // value of the number, not by the product with a power of ten.
 double rounded(double number, std::int64_t digits) {
-    constexpr std::int64_t kMostDigits = 323, kFewestDigits = -308;  // beyond them nothing or everything is rounded off
+    // Decimal places: beyond the first, rounding changes no double; below the second, it makes every double 0.
+    constexpr std::int64_t kMostDigits = 323, kFewestDigits = -308;
     if (!std::isfinite(number) || number == 0.0 || digits > kMostDigits) return number;
     if (digits < kFewestDigits) return std::copysign(0.0, number);
     // fmt writes correctly rounded digits.
@@ -121,7 +124,8 @@ std::int64_t rounded(std::int64_t number, std::int64_t digits) {
 }
 
 Value round(Call& call) {
-    constexpr std::int64_t kMostPlaces = 22;  // 10^22 is the largest power of ten that a double has exactly
+    // Limits the decimal places of "ceil" and "floor": 10^22 is the largest power of ten that a double has exactly.
+    constexpr std::int64_t kMostPlaces = 22;
     const std::string_view method = call.has(1) ? call.text(1).bytes() : "common";
     if (method != "common" && method != "ceil" && method != "floor") fail("method must be common, ceil or floor");
     const bool is_whole = call[0].is(Kind::Float) && method != "common" && exact_integer(call[0].real());
@@ -130,7 +134,8 @@ Value round(Call& call) {
     if (!call.self.is_number()) fail("type {} doesn't define __round__ method", type_name(call.self));
     if (method == "common" && call.self.is_integral()) return Value(rounded(call.self.integer(), digits));
     if (method == "common") {
-        constexpr std::int64_t kSteps = 400;  // up to 632 digits are written and read
+        // Steps that rounding charges to the budget, since it writes and reads up to 632 digits.
+        constexpr std::int64_t kSteps = 400;
         call.runtime.spend(kSteps);
         const double result = rounded(call.self.real(), digits);
         if (std::isinf(result) && !std::isinf(call.self.real())) fail("rounded value too large to represent");
@@ -191,7 +196,8 @@ Value leaves(Call& call, const Value& divisor, std::int64_t rest) {
     return Value(equal(call.runtime, found, Value(rest)));
 }
 
-// Python's `is`. Which texts and numbers are the same object there depends on how Python keeps them.
+// The test `sameas`: Python's `is`. Throws TemplateError for two texts, or two numbers of one type: whether they are
+// the same object depends on how Python keeps them.
 Value same_as(Call& call) {
     const Value& a = call.self;
     const Value& b = call[0];
@@ -203,7 +209,8 @@ Value same_as(Call& call) {
     return Value((a.is_none() && b.is_none()) || a.is_same_cell(b));
 }
 
-// str.islower() or str.isupper() of any value: some letter has the case `wanted`, and none the other one.
+// str.islower() or str.isupper() of any value: some letter has the case that `is_wanted` tests, and none that of
+// `is_other`.
 Value has_case(Call& call, bool (*is_wanted)(char32_t), bool (*is_other)(char32_t)) {
     const Value text = to_text(call.runtime, call.self);
     call.runtime.spend_chars(text.view().size());
@@ -226,7 +233,7 @@ constexpr std::array kTests = {
     Builtin{"boolean", is_kind<Kind::Bool>},
     Builtin{"callable",
             [](Call& call) {
-                // An undefined value can be called, which fails.
+                // An undefined value counts as callable, although calling it fails.
                 return Value(call.self.is_undefined() ||
                              (call.self.is(Kind::Object) && call.self.object().is_callable()));
             }},

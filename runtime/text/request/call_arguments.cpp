@@ -48,7 +48,8 @@ TemplateValue CallArguments::parsed(const TemplateValue& arguments) {
     return arguments;
 }
 
-// A template that fails on both forms fails for another reason: then arguments keep their form.
+// Returns the forms of arguments that the template takes: objects, texts, or both. A template that fails on both forms
+// fails for another reason, so both are returned then and arguments keep their form.
 const CallArguments::Forms& CallArguments::forms() {
     if (!forms_) {
         const bool object = writes(TemplateValue::dict({{"x", TemplateValue("y")}}));

@@ -18,10 +18,11 @@ public:
     /// `form` must outlive this object. It may be null if no call is converted.
     explicit CallArguments(const PromptTemplate* form) : form_(form) {}
 
-    /// Returns `given` (null: no arguments), a JSON text or a value, as said text or as a value with said texts: an
-    /// object if it describes one, else a text; the other of the two if the template fails on the first. A text then
-    /// is the member "arguments" of an object. JSON stays text that is nested deeper than kMaxRequestDepth or has,
-    /// together with that of earlier calls, more than kMaxRequestValues.
+    /// Returns the arguments of one call as the template takes them, with all texts marked as said. `given` is a JSON
+    /// text or a value; null: no arguments. The result is an object if `given` describes one, otherwise a text. If the
+    /// template fails on that kind, an object is returned as JSON text, and a text as the member "arguments" of an
+    /// object. A JSON text stays a text if it is nested deeper than kMaxRequestDepth, or if it has, together with those
+    /// of earlier calls, more than kMaxRequestValues values.
     [[nodiscard]] TemplateValue for_template(const TemplateValue* given);
 
 private:

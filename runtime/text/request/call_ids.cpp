@@ -26,7 +26,8 @@ std::string in_nine_characters(std::string_view id) {
 }  // namespace
 
 std::string nine_character_id(std::string_view text) {
-    constexpr std::string_view kDigits = "abcdefghijklmnopqrstuvwxyz0123456789";  // 36^9 is about 2^46.5
+    // Digits of an id, in base 36: nine digits distinguish 36^9, about 2^46.5, ids.
+    constexpr std::string_view kDigits = "abcdefghijklmnopqrstuvwxyz0123456789";
     std::uint64_t hash = XXH3_64bits(text.data(), text.size());
     std::string id;
     for (std::size_t i = 0; i < kIdBytes; ++i, hash /= kDigits.size()) id += kDigits[hash % kDigits.size()];

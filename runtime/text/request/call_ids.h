@@ -16,7 +16,7 @@ public:
     enum class Rule : std::uint8_t { AsGiven, NineCharacters };
     explicit CallIds(Rule rule) : rule_(rule) {}
 
-    /// A message with calls begins; results that follow belong to its calls.
+    /// Must be called where a message with calls begins: results that follow belong to the calls of that message.
     void begin_calls();
     /// Returns the id for a call that has the id `given`, or none. With NineCharacters, it is `given` if that has the
     /// form, else a hash of it; a call without an id gets one made of its position.
@@ -28,8 +28,8 @@ public:
 private:
     Rule rule_;
     std::vector<std::string> calls_;  // ids of the calls of the last message that has calls
-    std::size_t n_results_ = 0;       // of them
-    std::size_t n_calls_ = 0;         // of the conversation
+    std::size_t n_results_ = 0;       // results since begin_calls()
+    std::size_t n_calls_ = 0;         // calls of the conversation so far
 };
 
 /// Returns nine characters of [a-z0-9] that depend on `text` alone.

@@ -31,7 +31,7 @@ struct Turn {
     bool has_calls = false;
 };
 
-// Returns a type for a message that refuses it.
+// Returns how an error message names `type`, a type that is not supported; null: a missing type.
 std::string shown_type(const TemplateValue* type) {
     if (type == nullptr) return "a missing type";
     return type->is_text() ? fmt::format("\"{}\"", printable(type->view())) : "a type that is not a text";
@@ -51,7 +51,8 @@ std::string part_text(const TemplateValue& part, const std::string& field) {
                      fmt::format("{} is not served; only parts of the type \"text\" are", shown_type(type)));
 }
 
-// Returns the text of a message. `may_be_absent` holds for roles whose message may consist of other things.
+// Returns the text of `message`, its parts joined by newlines. If it has no content, returns an empty text if
+// `may_be_absent` is true. Otherwise, and for a content that is no text, throws FieldError, which names `field`.
 std::string content_text(const Dict& message, const std::string& field, bool may_be_absent) {
     const TemplateValue* content = find_field(message, "content");
     if (content == nullptr) {
@@ -151,7 +152,7 @@ private:
             for (const TemplateValue& call : calls->items())
                 values.push_back(call_value(call, fmt::format("{}.tool_calls[{}]", field, values.size())));
             turn.has_calls = !values.empty();
-            // Some templates only ask whether the key is there.
+            // Set only if there are calls, since some templates only ask whether the key is there.
             if (turn.has_calls) turn.more.set("tool_calls", TemplateValue::list(std::move(values)));
         }
         turns_.push_back(std::move(turn));
@@ -207,7 +208,7 @@ private:
     CallArguments arguments_;
     CallIds ids_;
     std::vector<Turn> turns_;
-    std::string late_system_;  // of system messages after an answer
+    std::string late_system_;  // texts of system messages after an answer
     std::size_t n_messages_ = 0;
 };
 
@@ -225,7 +226,8 @@ TemplateArguments read_arguments(const TemplateValue& arguments) {
     return read;
 }
 
-// Phi-4-mini's template does not read `tools`; it expects them as a text in the system message.
+// Returns whether the template expects the tools as a text in the system message: Phi-4-mini's template does not read
+// `tools`.
 bool takes_tools_as_text(const PromptTemplate& form) {
     return !form.reads("tools") && form.answer_form().calls == CallForm::Phi4;
 }
@@ -238,13 +240,15 @@ std::string functions_json(const TemplateValue& tools) {
 }
 
 void put_tools_into_system(const TemplateValue& tools, std::vector<Turn>& turns) {
-    constexpr std::string_view kSystem = "You are a helpful assistant with some tools.";  // as the model's card has it
+    // The system text of Phi-4-mini's model card, for conversations with tools that have no system text.
+    constexpr std::string_view kSystem = "You are a helpful assistant with some tools.";
     if (turns.empty() || turns.front().role != "system")
         turns.insert(turns.begin(), {.role = "system", .content = std::string(kSystem)});
     turns.front().more.set("tools", TemplateValue::said(functions_json(tools)));
 }
 
-// Puts the tools where the template reads them.
+// Puts the tools where the template reads them, and sets made.tools. Throws FieldError if the template has no place for
+// tools.
 void add_tools(const TemplateValue& requested, const PromptTemplate* form, std::vector<Turn>& turns,
                Conversation& made) {
     RequestedTools tools = read_tools(requested);
@@ -291,7 +295,8 @@ void add_thinking(const RequestedConversation& request, const PromptTemplate* fo
     if (!request.thinking.is_none()) add_if_read("enable_thinking", request.thinking, form, arguments);
 }
 
-// An answer cannot be held to a format yet; without an error the client would take any text for the format it asked.
+// Throws FieldError unless the format is text: an answer cannot be held to a format yet, and without an error the
+// client would take any text for the format it asked for.
 void check_response_format(const TemplateValue& format) {
     constexpr std::string_view kField = "response_format";
     if (format.is_none()) return;

@@ -55,16 +55,16 @@ struct ForcedCall {
 
 struct Conversation {
     TemplateValue messages;       // a list of dicts, without the message that is continued
-    TemplateArguments arguments;  // of the template: chat_template_kwargs, reasoning_effort, tools
-    OfferedTools tools;           // whose calls are to be read in the answer
+    TemplateArguments arguments;  // for the template: chat_template_kwargs, reasoning_effort, tools
+    OfferedTools tools;           // the tools whose calls are read in the answer
     ForcedCall forced;
     std::optional<std::string> continued;            // the text of the answer that is continued
     std::optional<std::string> continued_reasoning;  // its thought
 };
 
 /// Returns `request` as values for the template `form`, which may be null. Throws FieldError for a field that the rules
-/// above refuse, and for a forced call (tool_choice) if the form of calls is unknown, no such tool is offered, or an
-/// answer is continued.
+/// at the head of this file refuse, and for a forced call (tool_choice) if the form of calls is unknown, no such tool
+/// is offered, or an answer is continued.
 [[nodiscard]] Conversation make_conversation(const RequestedConversation& request, const PromptTemplate* form);
 
 /// The prompt of a conversation, and what a reader of the answer needs to know about its end.
@@ -73,7 +73,7 @@ struct ConversationPrompt {
     /// The part of the prompt that belongs to the answer: the answer that is continued, or the beginning of a forced
     /// call. AnswerReader::skip() reads it first.
     std::string begun;
-    AnswerReader::Start start = AnswerReader::Start::Text;  // before `begun`
+    AnswerReader::Start start = AnswerReader::Start::Text;  // whether the prompt before `begun` leaves a thought open
 };
 
 /// Renders the prompt for the answer. `form` must be that of make_conversation(). Throws TemplateError, also soon after

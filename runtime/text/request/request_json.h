@@ -9,7 +9,9 @@
 namespace slipstream {
 
 inline constexpr std::size_t kMaxRequestBytes = std::size_t{16} << 20U;
-inline constexpr std::size_t kMaxRequestValues = 1'000'000;  // a value takes up to 100 bytes more than its text
+// Limits the values of a request, counted before the tree is built: a value takes up to 100 bytes more than its text,
+// so the tree takes at most 100 MB more.
+inline constexpr std::size_t kMaxRequestValues = 1'000'000;
 inline constexpr std::size_t kMaxRequestDepth = 64;
 
 /// Returns an upper bound of the number of values in the JSON `text`. Throws RequestError, which calls the text `what`,

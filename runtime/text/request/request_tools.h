@@ -7,12 +7,12 @@
 namespace slipstream {
 
 struct RequestedTools {
-    TemplateValue values;  // for the template: a list as in the request, all texts said
+    TemplateValue values;  // for the template: a list as in the request, with all texts marked as said
     OfferedTools offered;
 };
 
 /// Returns the tools of `tools`, a list of {"type": "function", "function": {"name", "description", "parameters"}}.
-/// Throws FieldError for anything else, for two tools of one name, and for strict tools.
+/// Throws FieldError for anything else, for two tools of one name, and for tools with "strict": true.
 [[nodiscard]] RequestedTools read_tools(const TemplateValue& tools);
 
 /// Returns whether `name` may be the name of a tool: letters, digits and "_-.:/", at most 128 bytes. Forms of calls

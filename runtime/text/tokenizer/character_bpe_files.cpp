@@ -72,7 +72,8 @@ std::unique_ptr<Tokenizer> character_bpe_from_gguf(const PlainVocabulary& source
     parts.added_tokens = place_added_tokens(std::move(added), vocabulary, kName);
     if (unk) vocabulary.tokens->set_kind(*unk, TokenKind::Unknown);
     parts.vocabulary = std::move(vocabulary.tokens);
-    // The key is there and true in every file; older readers ignored it, and the model needs BOS.
+    // BOS is added if the key add_bos_token is missing: it is there and true in all published files, and the model
+    // needs BOS.
     set_text_ends({.add_eos = source.add_eos.value_or(false)}, {.before = bos, .after = eos},
                   {.add_bos = source.add_bos.value_or(true)}, parts, kName);
     return std::make_unique<PipelineTokenizer>(std::move(parts));

@@ -41,7 +41,7 @@ namespace {
 // Up to this many symbols, a word is searched linearly. Measured on random bytes: the heap is faster from about 60 on.
 constexpr std::size_t kMaxShort = 48;
 constexpr std::uint32_t kNoRank = MergeTable::kNoRank;
-constexpr std::uint32_t kNone = UINT32_MAX;  // end of the linked list of symbols
+constexpr std::uint32_t kNone = UINT32_MAX;  // ends the linked lists of symbols; no symbol has this index
 
 }  // namespace
 

@@ -125,7 +125,7 @@ public:
     struct Scratch {
         std::vector<Symbol> symbols;
         std::vector<Merge> heap;
-        // Maps a piece of kind Unused to the bytes of the left half that it was last merged from.
+        // Maps a piece of kind Unused to the length, in bytes, of the left half that it was last merged from.
         std::unordered_map<std::string_view, std::uint32_t> unused_splits;
         const std::atomic<bool>* cancel = nullptr;  // encode() throws Interrupted soon after it turns true
     };
@@ -168,7 +168,8 @@ public:
         std::string_view text;  // must not be empty
         double score;
         TokenId id;
-        /// Never: the piece (of kind Unused) is in the trie and is never chosen.
+        /// Whether the segmenter may choose the piece. Never: a piece of kind Unused, which is in the trie but is not
+        /// chosen.
         enum class Use : std::uint8_t { Chosen, Never } use = Use::Chosen;
     };
     struct Node {

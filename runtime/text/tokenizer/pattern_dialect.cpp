@@ -16,19 +16,24 @@ namespace slipstream {
 
 namespace {
 
-// The characters of Unicode's White_Space property, and all other characters, written for use inside of a class.
+// The characters that \s means in Oniguruma and Rust (Unicode's White_Space property), and in kNoSpaces all other
+// characters. Both are in PCRE2's syntax, for use inside of a class.
 constexpr std::string_view kSpaces =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kNoSpaces =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027})"
     R"(\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
-// The characters of \w, for use inside of a class. Oniguruma: \w of UTS 18 without the two joiners (U+200C, U+200D),
-// with six characters of Latin-1 (U+00B2, U+00B3, U+00B9, U+00BC to U+00BE).
+// The characters that \w means in Oniguruma and in Rust, in PCRE2's syntax, for use inside of a class. Oniguruma: \w of
+// UTS 18 without the two joiners (U+200C, U+200D), with six characters of Latin-1 (U+00B2, U+00B3, U+00B9, U+00BC to
+// U+00BE).
 constexpr std::string_view kWordOniguruma = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 constexpr std::string_view kWordRust = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d})";
 
-constexpr std::size_t kMaxPatternBytes = 1 << 16;  // of the longest pattern that is translated
-constexpr std::size_t kMaxDepth = 100;             // of nested groups, and of nested classes
+// Limits the length of a pattern, in bytes: far above all published ones, so that a hostile file cannot make
+// compilation slow.
+constexpr std::size_t kMaxPatternBytes = 1 << 16;
+// Limits the nesting of groups, and of classes, in levels, so that recursion over a pattern stays shallow.
+constexpr std::size_t kMaxDepth = 100;
 
 bool is_digit(char c) {
     return c >= '0' && c <= '9';
@@ -312,7 +317,7 @@ private:
     std::string out_;
     // Position in out_ at which the item begins that a quantifier would repeat; nullopt if a quantifier may not follow.
     std::optional<std::size_t> atom_begin_;
-    std::vector<std::size_t> groups_;  // in out_: beginnings of the groups that are open
+    std::vector<std::size_t> groups_;  // positions in out_ at which the open groups begin
 };
 
 }  // namespace

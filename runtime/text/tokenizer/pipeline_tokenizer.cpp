@@ -16,7 +16,8 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kMaxWordBytes = std::size_t{1} << 31;  // of one word: word models take less than 2^31 bytes
+// Limits one word, in bytes: word models take less than 2^31 bytes.
+constexpr std::size_t kMaxWordBytes = std::size_t{1} << 31;
 
 std::vector<AddedToken> tokens_that_are(const std::vector<AddedToken>& tokens, bool normalized) {
     std::vector<AddedToken> result;

@@ -41,7 +41,7 @@ struct NamedPreTokenizer {
     std::span<const std::string_view> patterns;
     std::optional<UnicodeForm> form;  // normalises the text first; nullopt: no normalisation
     bool takes_whole_words = false;   // a word that is itself a token is not merged
-    bool adds_bos = false;            // the default for files that do not say
+    bool adds_bos = false;            // whether BOS is added if the file does not say
 };
 
 /// Returns the pre-tokenizer that GGUF files call `name`, or nullopt if the name is unknown. An empty name, from files

@@ -47,8 +47,8 @@ public:
     }
     [[nodiscard]] std::uint64_t field() const { return field_; }
 
-    // The value of the current field, in the type that the schema gives it. Throws FormatError if the wire type does
-    // not fit.
+    // as_int32(), as_bool(), as_float() and as_bytes() return the value of the current field; the caller takes the one
+    // of the type that the schema gives the field. They throw FormatError if the wire type does not fit.
     [[nodiscard]] std::int32_t as_int32() const {  // also for enums; cut to 32 bits, as protobuf does
         expect(kVarint);
         return static_cast<std::int32_t>(static_cast<std::uint32_t>(value_));
@@ -105,7 +105,8 @@ private:
 
 using Algorithm = SentencePieceModel::Algorithm;
 
-// Limits the pieces of a model, as TokenVocabulary::kMaxTokens limits its tokens.
+// Limits the tokens of a model to what TokenVocabulary::kMaxTokens allows, so that ids fit and a broken file cannot ask
+// for gigabytes.
 constexpr std::int64_t kMaxPieces = std::int64_t{1} << 26;
 constexpr std::int32_t kUnigram = 1;  // value of TrainerSpec.ModelType
 constexpr std::int32_t kBpe = 2;      // value of TrainerSpec.ModelType

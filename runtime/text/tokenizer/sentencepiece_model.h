@@ -39,7 +39,8 @@ struct SentencePieceModel {
 };
 
 /// Returns the vocabulary in `bytes`, the contents of a tokenizer.model. `name` is the name of the file, for messages.
-/// Throws FormatError if the file is broken, Unsupported for the features that the head of this file lists.
+/// Throws FormatError if the file is broken, and Unsupported for the algorithms word and char, denormaliser rules, and
+/// whitespace as a suffix.
 [[nodiscard]] SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view name);
 
 /// Returns the vocabulary of a GGUF file whose tokenizer.ggml.model is "llama" (BPE) or "t5" (unigram). Throws

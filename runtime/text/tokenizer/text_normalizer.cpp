@@ -16,10 +16,12 @@ namespace slipstream {
 
 namespace {
 
-constexpr std::size_t kUnitBytes = 4;      // of a unit of the trie, and of its size field
-constexpr std::uint32_t kLeaf = 1U << 31;  // set in a unit that holds a value
+// Bytes of a unit of the trie, and of the size field before the trie, as the file format fixes them.
+constexpr std::size_t kUnitBytes = 4;
+// This bit is set in a unit of the trie that holds a value, as Darts-clone writes it.
+constexpr std::uint32_t kLeaf = 1U << 31;
 
-// The fields of a unit of the double array.
+// has_leaf(), label(), offset() and value() return the fields of `unit`, a unit of the double array (Darts-clone).
 bool has_leaf(std::uint32_t unit) {
     return (unit >> 8 & 1U) == 1;
 }
@@ -246,7 +248,8 @@ struct CasePair {
     char32_t first, last;   // capitals
     std::int32_t distance;  // from a capital to its small letter, in code points
 };
-// Capitals that are newer than utf8proc 2.8, which implements Unicode 15; taken from the tokenizers package.
+// Ranges of capitals that are newer than utf8proc 2.8, which implements Unicode 15, and the distance to their small
+// letters; taken from the tokenizers package.
 constexpr std::array kNewerCapitals = std::to_array<CasePair>({{0x1c89, 0x1c89, 1},
                                                                {0xa7cb, 0xa7cb, -42343},
                                                                {0xa7cc, 0xa7cc, 1},

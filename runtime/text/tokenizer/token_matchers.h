@@ -108,8 +108,8 @@ private:
     struct Place {
         std::size_t begin, end;
     };
-    /// Returns the first match at or after byte `from`. A trusted_only token matches only if none of its bytes was
-    /// said.
+    /// Returns the first match at or after byte `from`, or nullopt. A trusted_only token matches only if none of its
+    /// bytes was said (came from a message).
     [[nodiscard]] std::optional<SpellingMatcher::Match> find(std::string_view text, std::size_t from,
                                                              SaidBytes said) const;
     /// Returns the bytes that the match covers, including white space by the token's rules, or nullopt if the rules

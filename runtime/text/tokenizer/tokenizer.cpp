@@ -63,8 +63,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerParts& parts) {
             ? read_tokenizer_settings(parts.tokenizer_config_json->bytes, parts.tokenizer_config_json->name)
             : TokenizerSettings();
     const TextEnds ends{.bos_id = parts.bos_id, .add_bos = parts.add_bos};
-    // tokenizer.json has precedence: the model was trained with what it says. The other files are what it was made
-    // from.
+    // tokenizer.json has precedence: the model was trained with its ids, and the other files are those from which it
+    // was made.
     if (const auto& file = parts.tokenizer_json) return parse_tokenizer_json(file->bytes, file->name, settings, ends);
     if (const auto& file = parts.sentencepiece_model) {
         if (!is_tiktoken(file->bytes)) return from_sentencepiece(parts, settings);

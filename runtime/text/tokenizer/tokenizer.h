@@ -68,8 +68,8 @@ public:
     [[nodiscard]] std::vector<TokenId> encode_prompt(std::string_view text, SpecialTokens special,
                                                      const std::atomic<bool>* cancel = nullptr) const;
     /// Returns the ids of a prompt with marks, encoded with SpecialTokens::Parse: no id of trusted_only_ids() is made
-    /// of a byte that was said. If no such id could be, the ids are those of the text without marks. Throws as encode()
-    /// does.
+    /// of a byte that was said (came from a message). If no such id could be, the ids are those of the text without
+    /// marks. Throws as encode() does.
     [[nodiscard]] std::vector<TokenId> encode_prompt(const MarkedText& prompt,
                                                      const std::atomic<bool>* cancel = nullptr) const;
     /// Returns the token as the vocabulary spells it, for example "▁the" or "<0x0A>" (used by `tokenize`). Returns an
@@ -92,10 +92,10 @@ protected:
     /// Returns the ids of `text`, whose marks are `said`, with SpecialTokens::Parse; see encode_prompt().
     [[nodiscard]] virtual std::vector<TokenId> encode_marked(std::string_view text, SaidBytes said,
                                                              const std::atomic<bool>* cancel) const = 0;
-    /// Returns [vocab_size] whether only a template or the system turn may write the id: true for control tokens, and
-    /// for user-defined tokens that are spelt like control tokens (is_turn_mark()) or begin or end texts. `unknown` is
-    /// the token that stands for text without a token; any text may produce it, so it is false unless it also begins or
-    /// ends texts.
+    /// Returns for each id, as [vocab_size], whether only a template or the system turn may write it: true for control
+    /// tokens, and for user-defined tokens that are spelt like control tokens (is_turn_mark()) or begin or end texts.
+    /// `unknown` is the token that stands for text without a token; any text may produce it, so it is false unless it
+    /// also begins or ends texts.
     [[nodiscard]] std::vector<bool> trusted_only_ids(std::optional<TokenId> unknown) const;
 };
 

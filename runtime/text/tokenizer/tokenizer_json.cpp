@@ -32,7 +32,7 @@ namespace {
 struct JsonEntries {
     enum class Form : std::uint8_t { Missing, Object, Array } form = Form::Missing;
     std::string texts;              // concatenated
-    std::vector<std::size_t> ends;  // [n]: end of each string, in texts
+    std::vector<std::size_t> ends;  // [n]: end of each string, in bytes of `texts`
     std::vector<double> numbers;    // [n]: NaN: no number; the first half of a merge has kFirstHalf
 
     // Marks, in `numbers`, a string that is the first half of a merge; the next string is the second half.
@@ -51,7 +51,7 @@ struct JsonEntries {
 };
 
 struct TokenizerJsonFile {
-    JsonEntries vocabulary, merges;  // of the model; removed from `rest`
+    JsonEntries vocabulary, merges;  // of the model; they are not in `rest`
     nlohmann::json rest;             // an object with all other parts, also those in `model`
 };
 
@@ -75,7 +75,7 @@ public:
     }
     bool string(std::string& value) {
         if (bulk_ == nullptr) return JsonBuilder::string(value);
-        // A merge written as one line, or a string of a pair.
+        // Strings are allowed only as a merge written as one line, and inside a pair.
         return bulk_->form == Form::Array && (in_pair_ || bulk_ == &file_.merges) ? text(value) : refuse();
     }
     bool key(std::string& key) { return bulk_ != nullptr ? text(key) : JsonBuilder::key(key); }
@@ -123,7 +123,7 @@ private:
         return true;
     }
     bool text(std::string_view text) {
-        // The string before must have its number by now, if strings of this form have one.
+        // In an object, the string before this one must have its number by now.
         if (bulk_->form == Form::Object && !bulk_->numbers.empty() && std::isnan(bulk_->numbers.back())) refuse();
         bulk_->add(text, std::numeric_limits<double>::quiet_NaN());
         return true;

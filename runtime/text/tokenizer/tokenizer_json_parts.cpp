@@ -332,7 +332,7 @@ void add_metaspace(const JsonFields& fields, std::vector<PreTokenizerStep>& step
     const auto prepend = place_in({"always", "first", "never"}, scheme);
     if (!prepend) refuse_part(fields.name(), fmt::format("the prepend_scheme '{}'", scheme));
     step.prepend = static_cast<Prepend>(*prepend);
-    // Older files have only this field.
+    // Older files have add_prefix_space instead of prepend_scheme.
     if (!fields.boolean("add_prefix_space").value_or(true)) {
         if (fields.has("prepend_scheme") && step.prepend != Prepend::Never)
             fields.fail("add_prefix_space", "contradicts prepend_scheme");
@@ -345,8 +345,8 @@ void add_metaspace(const JsonFields& fields, std::vector<PreTokenizerStep>& step
             SplitStep{TextPattern(literal_pcre2(replacement), fields.name()), SplitBehavior::MergedWithNext});
 }
 
-// ASCII punctuation, and the category P of Unicode 7, which is the version that the tokenizers package's library
-// implements.
+// PCRE2 pattern that matches one punctuation character: ASCII punctuation, and the category P of Unicode 7, which is
+// the version that the tokenizers package's library implements.
 constexpr std::string_view kPunctuation =
     R"((?![\x{61d}\x{9fd}\x{a76}\x{c77}\x{c84}\x{1b7d}\x{1b7e}\x{2e43}-\x{2e4f}\x{2e52}-\x{2e5d}\x{10ead}\x{10f55}-\x{10f59})"
     R"(\x{10f86}-\x{10f89}\x{1144b}-\x{1144f}\x{1145a}\x{1145b}\x{1145d}\x{11660}-\x{1166c}\x{116b9}\x{1183b})"

@@ -71,8 +71,8 @@ public:
     static constexpr std::int64_t kMaxTokens = std::int64_t{1} << 26;
     static constexpr std::int64_t kMaxGaps = std::int64_t{1} << 20;
 
-    /// Sets or replaces a token. Throws FormatError if the id is outside of the bounds above or the spelling has 4 GiB
-    /// or more; `name` is the name of the file, for the message.
+    /// Sets or replaces a token. Throws FormatError if the id is outside of the bounds kMaxTokens and kMaxGaps, or the
+    /// spelling has 4 GiB or more; `name` is the name of the file, for the message.
     void set(std::int64_t id, std::string_view spelling, TokenKind kind, std::string_view name);
     /// Sets the bytes that the token prints. A token for which set_bytes() is not called prints its spelling. set()
     /// must have been called for `id` or a higher id (CHECKed).
@@ -82,8 +82,8 @@ public:
 
     [[nodiscard]] std::int64_t size() const { return std::ssize(tokens_); }
     [[nodiscard]] bool contains(TokenId id) const { return id >= 0 && id < size(); }
-    // For an id that is not in [0, size()): an empty string, and TokenKind::Unused. The views are valid until the next
-    // set() or set_bytes().
+    // spelling() and bytes() return an empty string, and kind() returns TokenKind::Unused, for an id that is not in [0,
+    // size()). The views are valid until the next set() or set_bytes().
     [[nodiscard]] std::string_view spelling(TokenId id) const;
     [[nodiscard]] std::string_view bytes(TokenId id) const;
     [[nodiscard]] TokenKind kind(TokenId id) const;
@@ -149,7 +149,8 @@ void set_bytes_by_alphabet(TokenVocabulary& vocabulary);
 class WordCache {
 public:
     static constexpr std::size_t kMaxWords = std::size_t{1} << 16;
-    static constexpr std::size_t kMaxWordBytes = 64;  // longer words are not cached: they hardly ever repeat
+    // Limits a cached word, in bytes: longer words are not cached, since they hardly ever repeat.
+    static constexpr std::size_t kMaxWordBytes = 64;
 
     /// Returns the ids of `word` if it is in the cache, else nullopt. The ids are valid until the next remember().
     [[nodiscard]] std::optional<std::span<const TokenId>> find(std::string_view word);

@@ -72,7 +72,7 @@ public:
         bool byte_fallback = false;   // tokens "<0x00>" to "<0xFF>" spell the bytes of unknown characters
         bool fuse_unk = false;        // consecutive unknown characters become one unknown token
         bool ignore_merges = false;   // a word that is itself a token is not merged
-        bool whole_newlines = false;  // nor is a word of newlines
+        bool whole_newlines = false;  // a word of newlines that is itself a token is not merged
     };
 
     /// `index` must find the spellings of the model's own tokens in `vocabulary`, which must outlive the model. Throws
@@ -118,9 +118,9 @@ public:
         std::optional<TokenId> unk;
         bool byte_fallback = false;
     };
-    /// scores[id] is the score of a token; `vocabulary` must have as many tokens and must outlive the model. Throws
-    /// FormatError if there is no unknown token, since some characters would have no id; `name` is the name of the
-    /// file, for the message.
+    /// scores[id] is the score of a token. `vocabulary` must have as many tokens as there are scores, and must outlive
+    /// the model. Throws FormatError if there is no unknown token, since some characters would have no id; `name` is
+    /// the name of the file, for the message.
     UnigramWords(const TokenVocabulary& vocabulary, StringIndex index, const std::vector<double>& scores,
                  const Options& options, std::string_view name);
 
