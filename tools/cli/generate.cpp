@@ -61,8 +61,8 @@ struct Request {
     bool is_conversation = false;  // the prompt is the JSON of --messages
 };
 
-// The option that gives the prompt: "prompt", "prompt-file", "messages", or empty (stdin). Throws UsageError if two of
-// them are given.
+// Returns the option that gives the prompt: "prompt", "prompt-file", "messages", or empty (stdin). Throws UsageError if
+// two of them are given.
 std::string_view prompt_option(const Settings& settings) {
     constexpr std::string_view kPromptOptions[] = {"prompt", "prompt-file", "messages"};
     return settings.strongest_of(kPromptOptions);
@@ -180,7 +180,7 @@ public:
         if (const auto path = settings.text("token-ids")) token_ids_.emplace(*path);
     }
 
-    /// Null: none was asked for.
+    /// Returns the trace of the run; null: none was asked for.
     [[nodiscard]] TraceFile* trace() const { return trace_.get(); }
 
     /// Writes all files. If the token ids cannot be written, writes the statistics all the same and then throws. A
