@@ -56,7 +56,8 @@ struct RatesOptions {
     bool measure = false;                         // measure again although rates are kept
 };
 
-/// Whether the bytes of files and KV are checked against the memory of this host. No: for a plan of other hardware.
+/// Whether placing a model checks the bytes of its files and KV against the host's memory. No: the caller checks them,
+/// as `plan` does in its report.
 enum class HostMemoryCheck : std::uint8_t { No, Yes };
 
 /// Where the model computes, and for which context.
