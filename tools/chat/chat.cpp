@@ -71,7 +71,7 @@ Request read_request(CommandContext& context) {
 // configuration file do not replace the session's.
 void keep_given(const ChatSession& fresh, const Settings& settings, ChatSession& session) {
     for (const std::string_view name : setting_names()) {
-        if (name == "think") continue;  // no option: --template-arg sets the variable
+        if (name == "think") continue;  // no option is named think: --template-arg sets the variable
         if (settings.on_command_line(name) == nullptr) continue;
         if (name == "stop") {
             session.settings.text.stops = fresh.settings.text.stops;

@@ -27,7 +27,7 @@ struct ChatAnswer {
 
 class ChatGenerator {
 public:
-    /// `tokenizer` must outlive this object. Throws as TextGenerator.
+    /// `tokenizer` must outlive this object. Throws what TextGenerator's constructor throws.
     ChatGenerator(const GeneratorOptions& options, OpenedModel opened, const Tokenizer& tokenizer,
                   const ChatSettings& settings, const EngineCallbacks& callbacks);
 
@@ -46,9 +46,11 @@ public:
         return trace_ != nullptr ? trace_->take_note() : std::nullopt;
     }
 
-    /// Keeps prompts that are cut off from now on. `kept` must outlive this object.
+    /// From now on prompts are saved by `kept` while they are computed, so that an interrupted one can go on later.
+    /// `kept` must outlive this object.
     void keep_prompts(KeptPrompt& kept) { kept_ = &kept; }
-    /// Call between passes: saves what is computed of the prompt. Returns KeptPrompt::save().
+    /// Call between passes: saves what is computed of the prompt. Returns the message to show if the system refuses to
+    /// write (KeptPrompt::save()).
     [[nodiscard]] std::optional<std::string> save_prompt() { return kept_ != nullptr ? kept_->save() : std::nullopt; }
     /// Removes what is kept of the prompt. Call when the answer is in the session's file, or its message is taken back.
     void drop_prompt() {
@@ -66,7 +68,8 @@ public:
     [[nodiscard]] std::int64_t used_tokens() const { return std::ssize(generator_.sequence().tokens()); }
     /// Returns the statistics of all answers so far: sums of their counts and seconds.
     [[nodiscard]] const TextGenerationResult& totals() const { return totals_; }
-    [[nodiscard]] std::int64_t kept_tokens() const { return kept_tokens_; }  // prompt tokens whose KV was reused
+    /// Returns the number of prompt tokens whose KV was reused, over all answers.
+    [[nodiscard]] std::int64_t kept_tokens() const { return kept_tokens_; }
     /// Sets the figures of `figures` about prompts that were reused, kept and read again.
     void add_figures(RunFigures& figures) const;
     [[nodiscard]] std::int64_t n_answers() const { return n_answers_; }

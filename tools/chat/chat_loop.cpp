@@ -51,7 +51,7 @@ private:
     bool changed_;
 };
 
-// Part of a message: how much of an interrupted prompt is kept, and that `goes_on` (a command) continues it. Empty if
+// Returns a part of a message: how much of an interrupted prompt is kept, and that `goes_on` continues it. Empty if
 // nothing is kept.
 std::string saved_text(const ChatAnswer& answer, std::string_view goes_on) {
     if (!answer.saved_tokens) return {};

@@ -79,7 +79,8 @@ std::string read_prompt(const Settings& settings) {
     return read_text({}, "the prompt on", most);
 }
 
-// Throws UsageError if an option says what the messages say themselves, or cannot act on them.
+// Throws UsageError if --messages is combined with an option whose value the messages contain themselves (--system) or
+// that has no effect on them (--no-template, --special, --echo).
 void check_messages_alone(const Settings& settings, const Request& request) {
     constexpr std::string_view kOthers[] = {"system", "no-template", "special", "echo"};
     for (const std::string_view name : kOthers)

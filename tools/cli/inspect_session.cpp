@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMagicBytes = 8;  // at the start of a session's file
+constexpr std::size_t kMagicBytes = 8;  // bytes at the start of a session's file that identify it
 constexpr std::string_view kChatFormat = "slipstream chat";
 
 bool is_session(std::span<const std::byte> bytes) {

@@ -63,7 +63,7 @@ namespace slipstream::tools {
 /// A model whose files are open. References to files() and config() stay valid when it is moved.
 class OpenedModel {
 public:
-    /// Throws as ModelFiles::open() does.
+    /// Opens the model's files. Throws what ModelFiles::open() throws.
     explicit OpenedModel(std::filesystem::path path);
     /// Takes over `files`, which are open already; `path` names them in messages.
     OpenedModel(std::filesystem::path path, std::unique_ptr<ModelFiles> files)
@@ -102,23 +102,23 @@ public:
     [[nodiscard]] const ModelWeights& weights() const { return *weights_; }  // views into files()
     [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
     [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
-    /// Layout of the KV of each layer of the whole model.
+    /// Returns the layout of the KV of each layer of the whole model.
     [[nodiscard]] std::vector<KvLayout> kv_layouts() const { return config().kv_layouts(kv_dtype_); }
     [[nodiscard]] const OffloadOptions& offload() const { return offload_; }
 
     [[nodiscard]] std::span<const EngineDevice> devices() const { return devices_; }
-    /// The first device, on which draft models run.
+    /// Returns the first device, on which draft models run.
     [[nodiscard]] Device& device() const { return *devices_.front().device; }
     [[nodiscard]] DeviceForms device_forms() const;
-    /// Threads of all CPU devices together.
+    /// Returns the number of threads of all CPU devices together.
     [[nodiscard]] int n_threads() const { return n_threads_; }
-    /// Threads of each CPU device: all if the devices compute in turn, else the device's part of them.
+    /// Returns the number of threads of each CPU device: all if the devices compute in turn, else the device's part.
     [[nodiscard]] int device_threads() const { return device_threads_; }
     [[nodiscard]] const RatesOptions& rates_options() const { return rates_options_; }
     /// Returns the callbacks that the constructor was given.
     [[nodiscard]] const EngineCallbacks& callbacks() const { return callbacks_; }
-    /// Whether the device memory is planned: then drafting and the workspace are made before the weights are loaded,
-    /// and the plan counts what is made after them.
+    /// Returns whether the device memory is planned: then drafting and the workspace are made before the weights are
+    /// loaded, and the plan counts what is made after them.
     [[nodiscard]] bool budgeted() const { return budgeted_; }
 
     [[nodiscard]] SplitKind split() const { return split_; }
@@ -154,7 +154,7 @@ private:
     EngineCallbacks callbacks_;
     int n_threads_ = 1;
     int device_threads_ = 1;
-    std::unique_ptr<CpuFaults> faults_;  // before devices_, whose links poll it
+    std::unique_ptr<CpuFaults> faults_;  // declared before devices_, whose links poll it
     std::vector<EngineDevice> devices_;
     mutable std::vector<std::optional<MachineRates>> rates_;  // [devices]
     bool budgeted_ = false;

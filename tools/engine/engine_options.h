@@ -132,7 +132,7 @@ struct TemplateSettings {
     TemplateArguments arguments{};
     bool offers_tools =
         false;  // whether the conversation offers tools: of several templates of a model, that for tools
-    std::string arguments_from = "--template-arg";  // option or variable that gave them, for messages
+    std::string arguments_from = "--template-arg";  // option or variable that gave `arguments`
     bool arguments_demanded = false;  // whether arguments without effect are an error; else they are ignored
     std::optional<std::string> system{};
     bool system_demanded = false;  // whether a system text without effect is an error; else it is ignored

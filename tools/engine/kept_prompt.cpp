@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Tells a chat's session from one that a user made by `generate --session`.
+// Marks the session of a chat; one that a user made by `generate --session` does not have it.
 constexpr std::string_view kChatMark = "chat prompt";
 
 // Prompts that are computed within this time are not written to the disk, unless they are interrupted.

@@ -34,10 +34,10 @@ constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
 constexpr std::size_t kFewBytes = std::size_t{32} << 20;  // of weights, if only computing is timed
 constexpr std::size_t kCopiedBytes = std::size_t{64} << 20;
 constexpr std::size_t kCopyPieceBytes = std::size_t{4} << 20;
-constexpr std::int64_t kMinCols = 256;  // a multiple of the block size of every type
+constexpr std::int64_t kMinCols = 256;  // least columns of a timed matrix: a multiple of every type's block size
 constexpr int kRounds = 5;
 constexpr std::int64_t kSmallOpsALayer = 8;  // ops of a layer besides matmuls and attention
-constexpr std::int64_t kManySmallOps = 16;   // tokens of the larger timing of these ops
+constexpr std::int64_t kManySmallOps = 16;   // tokens of the larger of the two timings of these ops; the smaller has 1
 
 /// A number of tokens to time, over weights / divisor bytes.
 struct Sample {

@@ -27,7 +27,7 @@ struct SourceTotal {
     std::int64_t offered = 0;
     std::int64_t accepted = 0;
     double seconds = 0.0;
-    std::optional<std::int64_t> passes{};  // only of sources that run passes of their own
+    std::optional<std::int64_t> passes{};  // of a source with passes of its own, such as a draft model
 
     /// Returns accepted / offered; 0 if nothing was offered.
     [[nodiscard]] double acceptance() const;
@@ -74,7 +74,7 @@ struct RunFigures {
     std::int64_t reused_prompt_tokens = 0;         // of prompts; their KV was reused from earlier texts
     std::int64_t resumed_prompt_tokens = 0;        // of the prompt, read from a session and not computed
     std::int64_t checkpoints = 0;                  // checkpoints of the prompt that were written
-    std::uint64_t checkpoint_bytes = 0;            // of the side file that has them, at its largest
+    std::uint64_t checkpoint_bytes = 0;            // size of the side file that has them, at its largest
     std::optional<std::int64_t> checked_tokens{};  // compared by the self-check, all equal; empty: no self-check
 };
 

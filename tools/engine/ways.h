@@ -29,7 +29,7 @@ struct Way {
     double one_seconds = 0.0;                   // of a pass of 1 token
     double expected_seconds = 0.0;              // of a pass of as many tokens as the plan is for
     std::optional<std::int64_t> from_tokens{};  // fewest tokens of a pass, 1 or a power of 2, with which it is fastest
-    std::vector<std::int64_t> layers{};         // [devices], the CPU last; of Shared only
+    std::vector<std::int64_t> layers{};         // [devices], the CPU last: layers of each; only for Shared
 };
 
 /// A plan in which something streams, and what the other ways need.

@@ -22,7 +22,7 @@ enum class Follows : std::uint8_t {
     Perhaps,  // a value, or nothing: it is a value if it is among those that are taken
 };
 
-// An option that asks for what happens anyway.
+// An option of llama.cpp that asks for what happens here anyway.
 struct AlreadySo {
     std::string_view names;  // separated by commas
     Follows follows = Follows::Nothing;

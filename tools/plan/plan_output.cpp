@@ -255,7 +255,7 @@ JsonObject pass_json(std::int64_t n_tokens, const SimulatedPass& pass) {
     return json;
 }
 
-// Adds a memory budget to `json`; null: there is no budget.
+// Adds a memory budget to `json`; no budget becomes null.
 void add_memory(JsonObject& json, std::size_t bytes) {
     if (bytes < std::numeric_limits<std::size_t>::max()) {
         json.unsigned_integer("device_memory_bytes", bytes);

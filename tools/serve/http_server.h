@@ -29,9 +29,9 @@ struct HttpLimits {
     std::chrono::seconds body_time{60};  // from the end of the head to the end of the body
     std::size_t n_connections = 64;
     std::chrono::seconds idle_time{75};     // until the first byte of a request; sent in the field Keep-Alive
-    std::size_t unread_bytes = 1 << 20;     // of a stream that a client may leave unread; past them it is cut off
+    std::size_t unread_bytes = 1 << 20;     // of a stream that a client may leave unread; past them it is disconnected
     std::size_t live_bytes = 64 << 10;      // unread bytes from which on send_if_read() drops its text
-    std::chrono::seconds unread_time{30};   // without progress while bytes wait to be sent; then it is cut off
+    std::chrono::seconds unread_time{30};   // without progress while bytes wait to be sent; then it is disconnected
     std::chrono::seconds silence_time{15};  // after it without a byte, a waiting client gets a blank or an event
     std::chrono::seconds linger_time{2};    // for the client to read the last answer before the socket is closed
 };

@@ -38,7 +38,7 @@ void TextStream::show_thought(std::string_view text) {
     }
 }
 
-// The newlines also bring out the end of the thought that is held back for wrapping, while it is still dimmed.
+// Ends a thought by newlines. They also bring out its end, which is held back for wrapping, while it is still dimmed.
 void TextStream::end_thought() {
     if (!std::exchange(in_thought_, false)) return;
     show_thought(on_terminal_ ? "\n\n" : "\n");
