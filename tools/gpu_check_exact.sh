@@ -1,13 +1,16 @@
 # shellcheck shell=bash disable=SC2154,SC2034  # variables of tools/gpu_check; STEP_LINE is read there
-# Exactness runs of tools/gpu_check (sourced, not run): the tokens of a model are the same wherever its weights and KV
-# lie and whoever guesses. Caps of device memory are found, not fixed: from what the model takes when all of it is
-# resident down to where it can no longer be served; a run counts as streamed only if its statistics say so.
+# Exactness runs of tools/gpu_check (sourced, not run): they check that a model generates the same tokens whether
+# weights and KV are resident or streamed, and with each draft source. The values of --device-memory ("caps") are not
+# fixed but found: from the memory that the model takes when all of it is resident down to the least that works. A run
+# counts as streamed only if its statistics say so.
 
-# stat FILE NAME: the first number of that name in a statistics file.
+# stat_number FILE NAME: prints the first number of that name in a statistics file; 0 if there is none.
 stat_number() { tr -d '\n' <"$1" | grep -o "\"$2\": *[0-9.e+-]*" | head -n 1 | sed 's/.*: *//' | grep . || echo 0; }
 
-# exact_run PLACEMENT CAP SAMPLING DRAFT [OPTION...]: one text; compared with the first of the same sampling. CAP '-': no
-# limit. Returns 0 equal (or the first), 2 too little memory for that cap, 124 out of time, 1 anything else.
+# exact_run PLACEMENT CAP SAMPLING DRAFT [OPTION...]: generates one text and compares its tokens with those of the first
+# run with the same sampling. PLACEMENT only names the run. CAP is the value of --device-memory; '-': no limit. Returns
+# 0 if the tokens are equal (or this is the first run), 2 if the model does not fit under CAP, 124 if out of time, else
+# 1.
 exact_run() {
     local placement=$1 cap=$2 sampling=$3 draft=$4 status=0 ids stats options=() equal=true
     shift 4
@@ -47,9 +50,9 @@ exact_run() {
     return 1
 }
 
-# capped_run PLACEMENT CAP SAMPLING DRAFT: the same; a cap that is too small for it (guesses take room, too) becomes the
-# least that the refusal names, and a little, since the ring follows the link as it is measured each time. CAP_USED is
-# what was enough.
+# capped_run PLACEMENT CAP SAMPLING DRAFT: exact_run, repeated with a larger cap if the model does not fit (drafting
+# takes memory, too): with the least that the error message names and a few percent more, since the staging ring depends
+# on the rate of the link, which each run measures anew. CAP_USED becomes the cap of the last run.
 capped_run() {
     local code try
     CAP_USED=$2
@@ -62,7 +65,8 @@ capped_run() {
     return "$code"
 }
 
-# Ever less memory, from what holds all down to the least that is served: CAPS. The runs are greedy and plain.
+# Sets CAPS to values of --device-memory that work, in descending order: all weights and KV minus 20 to 97 percent,
+# until one is too small. Each is tried by a greedy run without drafting.
 find_caps() {
     local all weights kv part cap code=0
     all=$(stat_number "$EXACT_DIR/resident.json" device_bytes)
@@ -80,14 +84,15 @@ find_caps() {
     done
 }
 
-# exact_model NAME OPTION...: all placements of one model.
+# exact_model NAME OPTION...: the exactness runs of one model, with all placements.
 exact_model() {
     local sampling draft status=0
     EXACT_NAME=$1 EXACT_RUNS=0 EXACT_BAD=() SEEN_WEIGHTS=0 SEEN_KV=0 EXACT_DIR=$STEP_DIR/runs
     shift
     EXACT_OPTIONS=("$@")
     mkdir -p "$EXACT_DIR"
-    # A cap that holds all of it, so that memory is planned and the plan told.
+    # With a cap, even one under which everything is resident, device memory is planned and the statistics have the
+    # plan.
     RESIDENT=12G
     if [ "$CARD_MIB" -lt 14000 ]; then RESIDENT=-; fi
     exact_run resident "$RESIDENT" greedy none || { status=$?; STEP_LINE="the resident run: ${EXACT_BAD[*]:-out of time}"; return "$status"; }
@@ -102,7 +107,7 @@ exact_model() {
             capped_run most-streams "${CAPS[-1]}" "$sampling" "$draft" || keep_late
         done
     done
-    # Drafting over a part of the KV cache, with all weights resident.
+    # Drafting by the target itself over a KV view (a part of the KV cache).
     if [ ${#CAPS[@]} -gt 0 ]; then capped_run view "${CAPS[0]}" greedy retrieval,context || keep_late; fi
     exact_run self-check "$RESIDENT" greedy auto --self-check || keep_late
     if [ "$status" -ne 124 ] && ! one_line "$EXACT_DIR/run.json" | grep -q '"exact": *true'; then
@@ -117,7 +122,8 @@ exact_model() {
     STEP_LINE+=": ${EXACT_BAD[0]}"
     return 1
 }
-# Of the run before: out of time, or too little memory all the same. In the scope of exact_model.
+# Call if a run failed: notes that it was out of time, or found too little memory even with a larger cap. Uses the
+# variables of exact_model.
 keep_late() {
     local code=$?
     if [ "$code" -eq 124 ]; then status=124; fi
@@ -129,19 +135,19 @@ step_exact_demo() {
         --ctx 2048 --max-tokens 400
 }
 
-# A KV cache of 8-bit codes.
+# A quantised KV cache (--kv-type q8).
 step_exact_q8() {
     exact_model demo-q8 -m "$ROOT/tools/demo_model/target" --prompt-file "$ROOT/tools/demo_model/prompts/three_sons.txt" \
         --ctx 2048 --max-tokens 200 --kv-type q8
 }
 
-# exact_random NAME SHAPE LAYERS: a model of random weights, a token a byte: a prompt of more pieces than hidden states
-# have buffers.
+# exact_random NAME SHAPE LAYERS: the exactness runs of a model of random weights, whose tokenizer has one token per
+# byte. The prompt is so long that it is computed in more pieces than there are buffers for hidden states.
 exact_random() {
     need_model "$1" "$2" Q4_K_M "$3" || return
     cat "$ROOT/LICENSE" "$ROOT/LICENSE" | head -c 1800 >"$STEP_DIR/prompt.txt"
     exact_model "$1" -m "$MODEL" --prompt-file "$STEP_DIR/prompt.txt" --ctx 8192 --max-tokens 64
 }
 step_exact_1b() { exact_random 1b llama3.2-1b 16; }
-# Windows of 512 positions in five layers of six: their rings are overwritten within the prompt.
+# Five of six layers of this model have a sliding window of 512 positions, whose ring the prompt overwrites.
 step_exact_windows() { exact_random windows gemma3-1b 26; }

@@ -1,23 +1,24 @@
 # shellcheck shell=bash disable=SC2154,SC2034  # variables of tools/gpu_check
-# Figures of tools/gpu_check and the floors that they are judged by (sourced, not run). Each is said, appended to the
-# step's figures and written to REPORT.figures the moment it is known, so that whatever ends the run, it is there.
+# Figures of tools/gpu_check and the bounds ("floors") that they are compared with (sourced, not run). Each figure is
+# printed, appended to the step's figures and written to REPORT.figures as soon as it is known, so that it is not lost
+# if the run ends early.
 
-MEMORY_RATE='' LINK_RATE=''  # of the card, bytes a second, as bench_card measured them
+MEMORY_RATE='' LINK_RATE=''  # of the GPU, bytes per second, measured by bench_card; empty: not measured
 LAST_FIGURE=
 
-# tell WHAT VALUE [FLOOR VERDICT]: a figure; without a floor it is only told.
+# tell WHAT VALUE [FLOOR VERDICT]: reports a figure, with the floor and verdict if it has one.
 tell() {
     LAST_FIGURE="$1: $2${3:+ (wanted $3): $4}"
     say "    $LAST_FIGURE"
     printf '%4d s  %s\n' "$SECONDS" "$LAST_FIGURE" >>"$REPORT.figures"
-    # A program that broke off may have left half a line.
+    # A program that was killed may have left an incomplete line.
     if [ -n "$(tail -c 1 "$STEP_DIR/figures.jsonl" 2>/dev/null)" ]; then echo >>"$STEP_DIR/figures.jsonl"; fi
     printf '{"figure": %s, "value": %s, "floor": %s, "pass": %s}\n' "$(json_text <<<"$1")" "$(json_number "$2")" \
         "$(if [ -n "${3:-}" ]; then json_text <<<"$3"; else printf null; fi)" \
         "$(case ${4:-} in pass) printf true ;; FAIL) printf false ;; *) printf null ;; esac)" >>"$STEP_DIR/figures.jsonl"
 }
 
-# judge WHAT VALUE '>='|'<=' FLOOR: 1 where it is missed, or where there is no value.
+# judge WHAT VALUE '>='|'<=' FLOOR: reports a figure and its verdict. Returns 1 if VALUE misses FLOOR or is empty.
 judge() {
     local verdict=FAIL
     if awk -v v="$2" -v op="$3" -v f="$4" 'BEGIN { exit !(v + 0 == v && (op == ">=" ? v >= f : v <= f)) }'; then verdict=pass; fi
@@ -25,15 +26,16 @@ judge() {
     [ "$verdict" = pass ]
 }
 
-# ratio A B: three digits; nothing where B is not above zero.
+# ratio A B: prints A / B with three decimals; nothing if B is not above zero.
 ratio() { awk -v a="${1:-0}" -v b="${2:-0}" 'BEGIN { if (b > 0) printf "%.3f", a / b }'; }
 
-# pass_field FILE TOKENS FIELD: of the pass of that many tokens in what `slipstream bench --passes --stats` wrote.
+# pass_field FILE TOKENS FIELD: prints a field of the pass of that many tokens in a file of `slipstream bench --passes
+# --stats`.
 pass_field() {
     one_line "$1" | tr '{' '\n' | grep "\"tokens\": $2," | head -n 1 | grep -o "\"$3\": *[0-9.e+-]*" | sed 's/.*: *//'
 }
 
-# What bench_card measured, if this run has measured it.
+# Sets MEMORY_RATE and LINK_RATE from what bench_card measured, if it ran, and reports its main figures.
 read_card_rates() {
     local lines=$STEP_DIR/figures.jsonl
     [ -s "$lines" ] || return 0
@@ -55,11 +57,13 @@ read_card_rates() {
     done
 }
 
-# Of the memory's rate that resident decoding of 4-bit weights must reach: unpacking bounds it on cards whose memory is
-# faster than an RTX 4090's beside their arithmetic.
+# Prints the fraction of the memory's rate that resident decoding of 4-bit weights must reach. It is lower for H100 and
+# H200, whose memory is faster, relative to their arithmetic, than an RTX 4090's: unpacking the weights is the limit
+# there.
 q4_floor() { case $CARD_NAME in *H100* | *H200*) echo 0.55 ;; *) echo 0.75 ;; esac; }
 
-# judge_decode WHAT FILE FLOOR: a pass of one token reads its weights and KV at that share of the memory's rate.
+# judge_decode WHAT FILE FLOOR: checks that a pass of one token reads weights and KV at that fraction of the memory's
+# rate.
 judge_decode() {
     local bytes seconds
     seconds=$(pass_field "$2" 1 seconds)
@@ -71,7 +75,8 @@ judge_decode() {
     judge "$1: a pass of one token, share of the memory's rate" "$(ratio "$(ratio "$bytes" "$seconds")" "$MEMORY_RATE")" ">=" "$3"
 }
 
-# judge_streamed FILE: passes of 1, 64 and 512 tokens beside the link alone, and beside one another.
+# judge_streamed FILE: checks that passes of 1, 64 and 512 tokens take hardly longer than copying their bytes over the
+# link, and that one of 512 takes hardly longer than one of 1.
 judge_streamed() {
     local n bytes seconds bad=0
     for n in 1 64 512; do

@@ -1,18 +1,20 @@
 # shellcheck shell=bash
-# Steps of tools/gpu_check and what is told of them (sourced, not run): time limits, outcomes, the two reports. A step
-# leaves in its folder: log (all that was said), outcome, seconds, line (one line for people), and, where it measured,
-# figures.json or figures.jsonl (machines) and table (people). The reports are made anew after each step out of these
-# folders, so that whatever ends the run, what was done is there.
+# Runs the steps of tools/gpu_check and reports them (sourced, not run): time limits, outcomes, the JSON and the
+# Markdown report. A step leaves files in its folder: log (its output), outcome, seconds, line (its result in one line),
+# and, if it measured anything, figures.json or figures.jsonl (for programs) and table (for readers). The reports are
+# written again after each step from these folders, so that a run that ends early has reports of the steps before.
 
 STEP_NUMBER=0
 CHILD=
 
-# cuda:0 is the first card that programs are shown; the driver's tool counts all of them by their place on the bus.
+# Programs count GPUs as CUDA does, and only those in CUDA_VISIBLE_DEVICES; nvidia-smi counts all of them in the order
+# of their PCI addresses. With this order the GPU that is cuda:0 for the programs has the index CARD_INDEX in
+# nvidia-smi.
 export CUDA_DEVICE_ORDER=PCI_BUS_ID
 CARD_INDEX=${CUDA_VISIBLE_DEVICES:-0}
 CARD_INDEX=${CARD_INDEX%%,*}
 
-# The card that is used, into CARD_*. 1 where there is none, with CARD_ERROR.
+# Sets the variables CARD_* to the properties of the GPU that is used. Returns 1 and sets CARD_ERROR if there is none.
 read_card() {
     local line fields=name,driver_version,compute_cap,memory.total,clocks.max.sm,clocks.max.mem
     fields+=,pcie.link.gen.max,pcie.link.width.max,power.limit
@@ -28,7 +30,7 @@ read_card() {
     [[ $CARD_SM_MHZ =~ ^[1-9][0-9]*$ ]] || CARD_SM_MHZ=
 }
 
-# Clocks and temperature as they are now, for the report.
+# Prints clocks, temperature and power of the GPU as they are now, for the report.
 card_state() {
     nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw,pcie.link.gen.current \
         --format=csv,noheader -i "$CARD_INDEX" 2>/dev/null | head -n 1
@@ -37,7 +39,8 @@ card_state() {
 free_gb() { df -P -k "$1" 2>/dev/null | awk 'NR == 2 { print int($4 / 1048576) } END { if (NR < 2) print 0 }'; }
 memory_gb() { awk '/^MemAvailable:/ { print int($2 / 1048576) }' /proc/meminfo; }
 
-# limited COMMAND...: runs it under what the step has left; 124 where that runs out. Our libraries are its own alone.
+# limited COMMAND...: runs the command for at most the time that the step has left; returns 124 if that runs out.
+# LIBRARIES is added to the library path of this command only.
 limited() {
     local left=$((STEP_END - SECONDS)) status=0
     if [ "$left" -lt 1 ]; then return 124; fi
@@ -46,12 +49,12 @@ limited() {
     CHILD=$!
     wait "$CHILD" || status=$?
     CHILD=
-    if [ "$status" -eq 137 ] && [ "$SECONDS" -ge "$STEP_END" ]; then status=124; fi  # timeout's second, harder try
+    if [ "$status" -eq 137 ] && [ "$SECONDS" -ge "$STEP_END" ]; then status=124; fi  # timeout sent SIGKILL, too
     return "$status"
 }
 
-# run_step NAME LIMIT LEAST FUNCTION: the function's status says what came of it (0 passed, 124 out of time, 77 not run
-# for a reason that STEP_LINE gives, else failed), STEP_LINE the rest.
+# run_step NAME LIMIT LEAST FUNCTION: runs the function as a step. Its status is the outcome (0: passed, 124: out of
+# time, 77: not run, for the reason in STEP_LINE, else failed); STEP_LINE is its result in one line.
 run_step() {
     local name=$1 limit=$2 least=$3 function=$4 status=0 outcome began=$SECONDS left=$((END - SECONDS - 3))
     STEP_NUMBER=$((STEP_NUMBER + 1))
@@ -77,7 +80,7 @@ run_step() {
     echo "$((SECONDS - began))" >"$STEP_DIR/seconds"
     echo "$STEP_LINE" >"$STEP_DIR/line"
     say "$(printf '%-14s %-12s %4d s  %s' "$name" "$outcome" "$((SECONDS - began))" "$STEP_LINE")"
-    if [ "$left" -ge "$least" ]; then write_report; fi  # many steps may follow that there is no time for
+    if [ "$left" -ge "$least" ]; then write_report; fi  # not after each step that there is no time for
     [ "$status" -eq 0 ]
 }
 
@@ -88,15 +91,15 @@ interrupted() {
     exit "$1"
 }
 
-# JSON out of text: standard input as a string, without what is not plain ASCII.
+# Prints stdin as a JSON string, without characters that are not ASCII.
 json_text() {
     LC_ALL=C tr -cd '\11\12\40-\176' | sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/\t/\\t/g' |
         awk 'BEGIN { printf "\"" } NR > 1 { printf "\\n" } { printf "%s", $0 } END { printf "\"" }'
 }
 json_number() { if [[ $1 =~ ^-?[0-9]+(\.[0-9]+)?$ ]]; then printf '%s' "$1"; else printf null; fi; }
-# A JSON file as one line.
+# one_line FILE: prints a JSON file as one line.
 one_line() { tr '\n' ' ' <"$1" | sed 's/ *$//' && echo; }
-# Lines that are objects, whole, as an array.
+# json_lines FILE: prints the lines of FILE that are complete JSON objects, as an array.
 json_lines() { awk 'BEGIN { printf "[" } /^\{.*\}$/ { printf "%s%s", sep, $0; sep = "," } END { printf "]" }' "$1"; }
 
 step_json() {
@@ -160,7 +163,7 @@ program_version() {
 }
 toolkit_version() { { "$nvcc" --version 2>/dev/null | grep release || echo "no toolkit: programs built elsewhere"; } | sed 's/^ *//'; }
 
-# Each appears whole or not at all.
+# Each report is written to another file and renamed, so that it is never incomplete.
 write_report() {
     write_json >"$REPORT.json.part" && mv "$REPORT.json.part" "$REPORT.json"
     write_markdown >"$REPORT.md.part" && mv "$REPORT.md.part" "$REPORT.md"

@@ -1,12 +1,12 @@
 # shellcheck shell=bash disable=SC2154,SC2034  # variables of tools/gpu_check; STEP_LINE is read there
-# Closer looks of tools/gpu_check, part 2 (sourced, not run): compute-sanitizer over the tests of ops, and profiles of four
-# kernels. Nothing here touches the card's settings.
+# Steps of tools/gpu_check, part 2 (sourced, not run): compute-sanitizer on the tests of ops, and profiles of four
+# kernels. Nothing here changes settings of the GPU.
 
-# sanitize_tests FILTER: compute-sanitizer on the tests that FILTER names. 0 where the tool says $clean and none was
-# skipped, 124 out of time. In the scope of sanitize.
+# sanitize_tests FILTER: runs compute-sanitizer on the tests that FILTER names. Returns 0 if the tool's output has the
+# line $clean and no test was skipped, 124 if out of time. Uses the variables of sanitize.
 sanitize_tests() {
     local status=0 log=$STEP_DIR/test.log options=()
-    # NCCL asks the driver for what it may lack, and takes the error for an answer.
+    # NCCL asks the driver for features that it may not have and handles the error, which is thus none of ours.
     if [[ $tool = memcheck && $1 = CudaNccl.* ]]; then options=(--report-api-errors no); fi
     limited compute-sanitizer --tool "$tool" "${options[@]}" --error-exitcode 9 --print-limit 5 \
         "$BIN/cuda_card_tests" "--gtest_filter=$1" >"$log" 2>&1 || status=$?
@@ -16,9 +16,10 @@ sanitize_tests() {
     grep -q "$clean" "$log" && ! grep -q '^\[  SKIPPED' "$log"
 }
 
-# sanitize TOOL CLEAN: a suite at a time, since a start under the tool takes seconds; the tests of a suite that is not
-# clean one by one, which names the guilty. A suite may take an equal share of the time that is left, so that a slow one
-# leaves some to the others. Large matrices are left out: their kernels are those of the small ones.
+# sanitize TOOL CLEAN: runs the suites of tests one after the other, since each start under the tool takes seconds. The
+# tests of a suite that is not clean are run again one by one, to find which of them are not. A suite may take an equal
+# share of the time that is left, so that a slow one leaves some to the others. Tests of large matrices are left out:
+# they run the same kernels as those of small ones.
 sanitize() {
     local tool=$1 clean=$2 tests=() name suite status n_clean=0 n_late=0 bad=() suites=() late=() end=$STEP_END n_left
     command -v compute-sanitizer >/dev/null || { STEP_LINE="there is no compute-sanitizer here"; return 77; }
@@ -39,7 +40,7 @@ sanitize() {
             n_late=$((n_late + $(printf '%s\n' "${tests[@]}" | grep -c "^$suite\."))) late+=("$suite")
             continue
         fi
-        # Where no case of the first suite runs at all, none of the others will.
+        # If every test of the first suite is skipped, those of the other suites would be, too.
         if [ "$n_clean" -eq 0 ] && [ -n "$(skip_reason "$STEP_DIR/test.log")" ] && ! grep -q '^\[       OK' "$STEP_DIR/test.log"; then
             STEP_LINE="$n_clean of ${#tests[@]} tests clean, $suite skipped: $(skip_reason "$STEP_DIR/test.log")" && return 1
         fi
@@ -65,7 +66,8 @@ sanitize() {
 step_memcheck() { sanitize memcheck 'ERROR SUMMARY: 0 errors'; }
 step_racecheck() { sanitize racecheck 'RACECHECK SUMMARY: 0 hazards'; }
 
-# What of the machine's time four kernels spend where, by ncu's counters: one launch each out of bench_card.
+# Profiles four kernels in bench_card by ncu's counters, two launches each: duration, memory throughput, active warps,
+# issued instructions.
 step_profile() {
     local status=0 kernel n=0 metrics=gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed
     metrics+=,sm__warps_active.avg.pct_of_peak_sustained_active,smsp__issue_active.avg.pct_of_peak_sustained_active
@@ -75,7 +77,7 @@ step_profile() {
             "$BIN/bench_card" --devices cuda:0 --seconds 20 --types BF16,Q4_K --tokens 1,64,512 --matrices 2 \
             >"$STEP_DIR/ncu.$kernel" 2>&1 || status=$?
         grep -q '%' "$STEP_DIR/ncu.$kernel" && n=$((n + 1))
-        # The kernel's name and the counters, of each launch.
+        # These lines have the kernel's name and the counters of each launch.
         { echo "== $kernel"; grep -E '\(.*\)x\(|__.* [0-9.,]+$' "$STEP_DIR/ncu.$kernel" | head -n 10; } >>"$STEP_DIR/table"
     done
     STEP_LINE="$n of 4 kernels profiled"

@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2154,SC2034  # variables of tools/gpu_check; STEP_LINE is read there
-# Steps of tools/gpu_check (sourced, not run): build, facts of the machine, tests on the card, benchmarks; others are in
-# gpu_check_exact.sh and gpu_check_sanitize.sh. A step's words go to its log; what it returns says what came of it (run_step in gpu_check_report.sh).
+# Steps of tools/gpu_check (sourced, not run): build, facts of the machine, tests on the GPU, benchmarks; others are in
+# gpu_check_exact.sh and gpu_check_sanitize.sh. The output of a step goes to its log; its status is its outcome
+# (run_step in gpu_check_report.sh).
 
 step_build() {
     local generator=() options status=0
@@ -27,7 +28,7 @@ step_build() {
     STEP_LINE="for sm_$CARD_SM in $BIN"
 }
 
-# How many cases a run of GoogleTest passed, skipped and failed, from its words.
+# test_counts LOG: sets n_passed, n_failed and n_skipped from the output of GoogleTest.
 test_counts() {
     n_passed=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$1" | tail -n 1)
     n_failed=$(sed -n 's/^\[  FAILED  \] \([0-9]*\) test.*/\1/p' "$1" | tail -n 1)
@@ -35,8 +36,8 @@ test_counts() {
     n_passed=${n_passed:-0} n_failed=${n_failed:-0} n_skipped=${n_skipped:-0}
 }
 
-# What the machine is, and what its memory gives: pages are touched before anything is timed, since a machine may get its
-# memory only as it is used. Up to 48 GB, half of what is there.
+# Reports the machine, and touches its memory before anything is timed, since a virtual machine may be given memory only
+# when it is first used: half of the free space of /dev/shm, at most 48 GB.
 step_facts() {
     local mb seconds began gb
     { nvidia-smi; free -g; df -h /dev/shm "$scratch"; nproc; uname -r; } 2>&1
@@ -58,10 +59,11 @@ step_facts() {
     STEP_LINE="$gb GB of memory touched in $seconds s"
 }
 
-# Why the first skipped case of a run was skipped; nothing where none was.
+# skip_reason LOG: prints why the first skipped test was skipped; nothing if none was.
 skip_reason() { sed -n '/: Skipped$/{n;p;q}' "$1" | cut -c1-200; }
 
-# test_run FILTER LOG [VARIABLE=VALUE]: a run of the tests; its counts are added.
+# test_run FILTER LOG [VARIABLE=VALUE]: runs the tests that FILTER names and adds their counts to n_passed, n_failed and
+# n_skipped.
 test_run() {
     local status=0 passed=$n_passed failed=$n_failed skipped=$n_skipped
     limited env "${@:3}" "$BIN/cuda_card_tests" "--gtest_filter=$1" >"$2" 2>&1 || status=$?
@@ -71,12 +73,12 @@ test_run() {
     return "$status"
 }
 
-# Small kernels first, whole matrices last; one graph in a process of its own, whose kernels the driver then loads in the
-# middle of a capture. Where the first suite fails, it is run again with each launch waited for, so
-# that the log names the kernel.
+# Runs tests of small kernels first and those of whole matrices last. One test of graphs runs in a process of its own,
+# so that the driver loads its kernels during the capture. If the first suite fails, it is run again with each launch
+# waited for, so that the log names the kernel.
 step_tests() {
     local status=0 one rest='-CudaElementwise*:CudaLarge*:CudaLong*'
-    # One card has no use for NCCL: its tests are run where it lies about.
+    # A single GPU does not need NCCL, so its tests are run only if the library is found.
     if [ -z "$nccl_folder" ]; then rest+=:CudaNccl*; fi
     n_passed=0 n_failed=0 n_skipped=0
     for one in 'CudaElementwise*' 'CudaGraph.LaunchesRunInStreamOrder' "$rest" 'CudaLarge*'; do
@@ -111,7 +113,7 @@ step_long_context() {
     return "$status"
 }
 
-# 64 tokens of the bundled model: streamed, which takes no graphs, then resident, which takes them.
+# Generates 64 tokens with the bundled model: streamed, which uses no CUDA graphs, then resident, which uses them.
 step_demo() {
     EXACT_NAME=demo EXACT_RUNS=0 EXACT_BAD=() SEEN_WEIGHTS=0 SEEN_KV=0 EXACT_DIR=$STEP_DIR/runs
     EXACT_OPTIONS=(-m "$ROOT/tools/demo_model/target" --prompt-file "$ROOT/tools/demo_model/prompts/three_sons.txt"
@@ -125,7 +127,8 @@ step_demo() {
     return "$status"
 }
 
-# need_model NAME SHAPE TYPE LAYERS: $WORK/NAME.gguf, of random weights, made when it is first asked for.
+# need_model NAME SHAPE TYPE LAYERS: sets MODEL to $WORK/NAME.gguf, a model of random weights; makes it at the first
+# call.
 need_model() {
     MODEL=$WORK/$1.gguf
     if [ -s "$MODEL" ]; then return 0; fi
@@ -134,7 +137,8 @@ need_model() {
     return 1
 }
 
-# Whole where host memory and the disk hold it twice over, else a part of it, which is said.
+# Sets BF16_LAYERS, the layers of the BF16 model (all 32 if memory and disk are large enough, else 10, which the report
+# says), and CAP, the --device-memory of its streamed runs.
 choose_bf16() {
     BF16_LAYERS=32 CAP=8G
     if [ "$(memory_gb)" -ge 48 ] && [ "$(free_gb "$WORK")" -ge 20 ]; then return; fi
@@ -152,7 +156,7 @@ step_bench_card() {
     return "$status"
 }
 
-# bench_model LINE OPTION...: one run of `slipstream bench`, its table and its JSON kept.
+# bench_model LINE OPTION...: runs `slipstream bench` and keeps its table and its JSON. LINE names the run.
 bench_model() {
     local line=$1 status=0 table=$STEP_DIR/table.run json=$STEP_DIR/run.json
     shift
@@ -180,7 +184,8 @@ step_resident_bf16() {
     bench_model "8B BF16, $BF16_LAYERS layers" --ctx 4096 --passes "$PASSES" --depth 1024 --repeat 3 || return
     STEP_LINE="8B BF16, $BF16_LAYERS layers, passes of $PASSES behind 1024 tokens"
 }
-# Decoding as the card's memory allows: passes of one token of resident models, their bytes over their time.
+# Checks that decoding is bound by the GPU's memory: the bytes that passes of one token of resident models read, over
+# their time.
 step_decode() {
     local status=0
     need_model 8b-q4 llama3.1-8b Q4_K_M 32 || return
@@ -199,8 +204,8 @@ step_decode() {
     return "$status"
 }
 
-# Passes of a model that does not fit, judged by the link as it was measured; statistics of plain decoding tell how busy
-# the link was.
+# Checks the passes of a model that does not fit against the rate of the link that bench_card measured; the statistics
+# of a run without drafting say how busy the link was.
 step_streamed() {
     local status=0 busy bad=0
     choose_bf16

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034  # the package lists are read by the scripts that source this file
-# Shared by tools/quickstart and tools/test (sourced, not run): where the checkout is, which packages are missing and how
-# they get there, and how a build folder is configured. Both scripts configure a folder in the same way, so that running
-# one after the other compiles nothing twice.
+# Shared by tools/quickstart and tools/test (sourced, not run): where the checkout is, which packages are missing and
+# how they get there, and how a build folder is configured. Both scripts configure a folder in the same way, so that
+# running one after the other compiles nothing twice.
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 SELF=tools/$(basename "$0")
@@ -11,7 +11,8 @@ LOG_DIR=$ROOT/build/log
 say() { printf '%s\n' "$*" >&2; }
 die() { say "$SELF: $*"; exit 1; }
 
-# quietly NAME COMMAND...: runs the command with its output in build/log/NAME.log; one line tells of a failure.
+# quietly NAME COMMAND...: runs the command with its output in build/log/NAME.log; if it fails, ends the program with
+# one line.
 quietly() {
     local name=$1 log=$LOG_DIR/$1.log why
     shift
@@ -24,7 +25,7 @@ quietly() {
 
 is_installed() { dpkg-query -W -f='${Status}\n' "$1" 2>/dev/null | grep -q ' installed$'; }
 
-# need_packages PACKAGE...: installs what is missing; touches neither apt nor sudo where nothing is.
+# need_packages PACKAGE...: installs the packages that are missing; calls neither apt nor sudo if none is.
 need_packages() {
     if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
         say "no apt here: taking these (or their like) for granted: $*"
@@ -39,14 +40,14 @@ need_packages() {
         sudo -v || die "packages are missing and sudo was refused; as root: apt-get install ${missing[*]}"
     fi
     say "installing: ${missing[*]}"
-    # A stale or partly unreachable source list need not keep the packages from being found: only the install decides.
+    # If the update fails, the packages may be found all the same: only a failing install is an error.
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120 update >/dev/null 2>&1 || true
     quietly apt-install "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get -qy -o DPkg::Lock::Timeout=120 install --no-install-recommends "${missing[@]}"
 }
 
-# configure PRESET [CMAKE OPTION...]: a fresh folder gets ccache where it is installed; an existing one keeps its own
-# choice, since changing it would compile everything again.
+# configure PRESET [CMAKE OPTION...]: configures build/PRESET. A new folder uses ccache if it is installed; an existing
+# one is not changed to it, since everything would be compiled again.
 configure() {
     local preset=$1 launcher=()
     shift
@@ -56,7 +57,8 @@ configure() {
     quietly "configure-$preset" cmake -S "$ROOT" --preset "$preset" "${launcher[@]}" "$@"
 }
 
-# find_nvcc: the CUDA compiler, also where a toolkit lies outside the path; CMake learns of it by CUDACXX.
+# find_nvcc: exports the CUDA compiler as CUDACXX, where CMake finds it; looks in PATH, then in /usr/local/cuda. Returns
+# 1 if there is none.
 find_nvcc() {
     local nvcc
     for nvcc in "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
@@ -65,21 +67,22 @@ find_nvcc() {
     return 1
 }
 
-# nvcc_knows_120: whether the compiler that find_nvcc found knows cards of compute capability 12.0 (toolkit 12.8).
+# nvcc_knows_120: succeeds if the compiler that find_nvcc found can compile for compute capability 12.0 (toolkit 12.8
+# and newer).
 nvcc_knows_120() {
     "$CUDACXX" --version 2>/dev/null |
         awk -F 'release ' 'NF > 1 { split($2, v, /[.,]/); if (v[1] * 100 + v[2] >= 1208) found = 1 } END { exit !found }'
 }
 
-# card_capabilities: of the cards here, each once: "89".
+# card_capabilities: prints the compute capabilities of this machine's GPUs, each once: "89".
 card_capabilities() {
     nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d '. ' | grep -x '[0-9]*' | sort -u
 }
 
-# has_card: whether a driver shows an NVIDIA card here.
+# has_card: succeeds if this machine has an NVIDIA GPU and its driver.
 has_card() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
 
-# build PRESET [TARGET...]: progress on a terminal, a log file otherwise.
+# build PRESET [TARGET...]: builds in build/PRESET. The output goes to the terminal; if stderr is none, to a log file.
 build() {
     local preset=$1 targets=()
     shift
@@ -97,6 +100,6 @@ PACKAGES_BUILD=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev
     libboost-dev)  # Boost.Beast, the HTTP of `serve`: headers only
 PACKAGES_MODEL=(python3-pip)  # tools/get_model
 PACKAGES_TEST=(libgtest-dev libgmock-dev)
-# Version 14 of the two is what the checked-in style is written against; Debian 12 and Ubuntu 24.04 both have it.
+# The files of this tree are formatted and checked by version 14 of both; Debian 12 and Ubuntu 24.04 have it.
 PACKAGES_STYLE=(clang-format-14 clang-tidy-14)
 PACKAGES_FUZZ=(clang libclang-rt-dev)

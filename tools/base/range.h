@@ -8,7 +8,7 @@
 
 namespace slipstream::tools {
 
-/// Both ends belong to the range; by default it is the range of the type.
+/// A range of values that includes both ends; by default all values of the type.
 template <typename T>
 struct Range {
     T lowest = std::numeric_limits<T>::lowest();

@@ -71,7 +71,7 @@ Request read_request(CommandContext& context) {
 // configuration file do not replace the session's.
 void keep_given(const ChatSession& fresh, const Settings& settings, ChatSession& session) {
     for (const std::string_view name : setting_names()) {
-        if (name == "think") continue;  // no option: --template-arg sets the variable
+        if (name == "think") continue;  // no option is named think: --template-arg sets the variable
         if (settings.on_command_line(name) == nullptr) continue;
         if (name == "stop") {
             session.settings.text.stops = fresh.settings.text.stops;
@@ -87,8 +87,8 @@ void keep_given(const ChatSession& fresh, const Settings& settings, ChatSession&
     session.model = fresh.model;
 }
 
-// A session goes on with its KV type, as a session of generate does: another one is refused if the command line asks
-// for it; that of the environment or the configuration file is a default.
+// Sets compute.kv_dtype to the KV type of the session, if it has one. Throws RequestError if the command line asks for
+// another one; a type from the environment or the configuration file is only a default and gives way.
 void take_kv_type(const ChatSession& session, const std::string& name, const Settings& settings,
                   ComputeOptions& compute) {
     if (!session.kv_dtype) return;
@@ -181,7 +181,7 @@ int run_chat(CommandContext& context) {
          .settings = {.sampling = sampling, .ignore_end = request.sampling.ignore_end, .text = request.text},
          .messages = {}},
         form, context, request.generator.compute);
-    if (file && !ends_unanswered(session)) KeptPrompt::remove(file->path());  // a killed program left it
+    if (file && !ends_unanswered(session)) KeptPrompt::remove(file->path());  // files that a killed program left
     ChatGenerator generator(request.generator, std::move(opened), *tokenizer, session.settings, callbacks);
     session.kv_dtype = generator.model().kv_dtype();
     std::optional<KeptPrompt> kept_prompt;

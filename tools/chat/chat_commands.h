@@ -23,7 +23,7 @@ struct ChatCommandLine {
 /// message begin with a slash. A view into `line`.
 [[nodiscard]] std::string_view message_of_line(std::string_view line);
 
-/// The text of /help: all commands, one per line.
+/// Returns the text of /help: all commands, one per line.
 [[nodiscard]] std::string chat_help();
 
 }  // namespace slipstream::tools

@@ -27,7 +27,7 @@ struct ChatAnswer {
 
 class ChatGenerator {
 public:
-    /// `tokenizer` must outlive this object. Throws as TextGenerator.
+    /// `tokenizer` must outlive this object. Throws what TextGenerator's constructor throws.
     ChatGenerator(const GeneratorOptions& options, OpenedModel opened, const Tokenizer& tokenizer,
                   const ChatSettings& settings, const EngineCallbacks& callbacks);
 
@@ -46,11 +46,13 @@ public:
         return trace_ != nullptr ? trace_->take_note() : std::nullopt;
     }
 
-    /// Keeps prompts that are cut off from now on. `kept` must outlive this object.
+    /// From now on prompts are saved by `kept` while they are computed, so that an interrupted one can go on later.
+    /// `kept` must outlive this object.
     void keep_prompts(KeptPrompt& kept) { kept_ = &kept; }
-    /// Call between passes: saves what is computed of the prompt. Returns KeptPrompt::save().
+    /// Call between passes: saves what is computed of the prompt. Returns the message to show if the system refuses to
+    /// write (KeptPrompt::save()).
     [[nodiscard]] std::optional<std::string> save_prompt() { return kept_ != nullptr ? kept_->save() : std::nullopt; }
-    /// Call when the answer is in the session's file, or its message is taken back: nothing of the prompt is kept.
+    /// Removes what is kept of the prompt. Call when the answer is in the session's file, or its message is taken back.
     void drop_prompt() {
         if (kept_ != nullptr) kept_->remove();
     }
@@ -62,12 +64,13 @@ public:
     [[nodiscard]] EncodedPrompt encoded(const MarkedText& prompt) const;
 
     [[nodiscard]] std::int64_t context_tokens() const { return model().context_tokens(); }
-    /// Number of tokens of the last prompt and its answer.
+    /// Returns the number of tokens of the last prompt and its answer.
     [[nodiscard]] std::int64_t used_tokens() const { return std::ssize(generator_.sequence().tokens()); }
-    /// Statistics of all answers so far: sums of their counts and seconds.
+    /// Returns the statistics of all answers so far: sums of their counts and seconds.
     [[nodiscard]] const TextGenerationResult& totals() const { return totals_; }
-    [[nodiscard]] std::int64_t kept_tokens() const { return kept_tokens_; }  // sum over all answers
-    /// Adds the figures of prompts that were kept.
+    /// Returns the number of prompt tokens whose KV was reused, over all answers.
+    [[nodiscard]] std::int64_t kept_tokens() const { return kept_tokens_; }
+    /// Sets the figures of `figures` about prompts that were reused, kept and read again.
     void add_figures(RunFigures& figures) const;
     [[nodiscard]] std::int64_t n_answers() const { return n_answers_; }
     [[nodiscard]] const TextGenerator& generator() const { return generator_; }
@@ -78,14 +81,14 @@ private:
 
     const Tokenizer* tokenizer_;
     std::vector<TokenId> end_tokens_;
-    SamplerOptions sampling_;  // of the last answer
+    SamplerOptions sampling_;  // of the last answer, for which generator_ is set up
     TextGenerator generator_;
     TraceFile* trace_ = nullptr;  // null: answers are not traced
     KeptPrompt* kept_ = nullptr;  // null: prompts that are cut off are not kept
     TextGenerationResult totals_;
     double nodes_ = 0.0;  // sum of the tree nodes of all passes
     std::int64_t kept_tokens_ = 0;
-    std::int64_t resumed_tokens_ = 0;     // of prompts, read from what was kept
+    std::int64_t resumed_tokens_ = 0;     // prompt tokens read from files and not computed again
     std::int64_t n_checkpoints_ = 0;      // of all prompts
     std::uint64_t checkpoint_bytes_ = 0;  // largest side file of a prompt
     std::int64_t n_answers_ = 0;

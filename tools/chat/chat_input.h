@@ -27,7 +27,7 @@ public:
     [[nodiscard]] virtual ChatLine next_line(std::string_view prompt) = 0;
 };
 
-/// Lines of stdin, if it is not a terminal.
+/// Reads lines from stdin if it is not a terminal.
 class PipedInput final : public ChatInput {
 public:
     /// `most_bytes`: longest line. next_line() throws RequestError once more than that is read without a newline.

@@ -51,7 +51,7 @@ private:
     bool changed_;
 };
 
-// Part of a message: how much of an interrupted prompt is kept, and that `goes_on` (a command) continues it. Empty if
+// Returns a part of a message: how much of an interrupted prompt is kept, and that `goes_on` continues it. Empty if
 // nothing is kept.
 std::string saved_text(const ChatAnswer& answer, std::string_view goes_on) {
     if (!answer.saved_tokens) return {};
@@ -61,7 +61,7 @@ std::string saved_text(const ChatAnswer& answer, std::string_view goes_on) {
 
 constexpr int kMostBridges = 2;  // paragraph breaks that may precede an answer of a model without a chat template
 
-// Adds the statistics of a second generation for the same answer.
+// Adds the statistics `more` of a second generation for the same answer to `sum`.
 void add_to(TextGenerationResult& sum, const TextGenerationResult& more) {
     sum.stop_reason = more.stop_reason;
     sum.tokens.insert(sum.tokens.end(), more.tokens.begin(), more.tokens.end());
@@ -108,12 +108,13 @@ int ChatLoop::run(ChatInput& input) {
     }
 }
 
-// Whether the chat goes on after a signal: at a terminal, after a Ctrl-C and no other signal.
+// Returns whether the chat goes on after a signal: at a terminal, after a Ctrl-C and no other signal.
 bool ChatLoop::goes_on() const {
     return mode_ == InputMode::Interactive && signal_exit_code() == 128 + SIGINT;
 }
 
-// take_interrupt() has cleared each of two Ctrl-C in a row, so signal_exit_code() does not know them.
+// Returns the exit code of a chat that a signal ended. Two Ctrl-C in a row are only in interrupts_: take_interrupt()
+// has cleared each of them, so signal_exit_code() does not know them.
 int ChatLoop::exit_code() const {
     const int code = signal_exit_code();
     return code == 0 && interrupts_ > 0 ? 128 + SIGINT : code;
@@ -219,7 +220,7 @@ void ChatLoop::send(const std::string& message, Unanswered unanswered) {
         }
         answer.result.stop_reason = StopReason::Interrupt;  // interrupted before the prompt was encoded
     } catch (...) {
-        // stdout cannot be written, for example
+        // An error while the answer is written, such as a stdout that cannot be written.
         keep_so_far();
         throw;
     }

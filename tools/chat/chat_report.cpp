@@ -19,7 +19,7 @@ constexpr std::string_view kWaysOut =
     "--session "
     "F";
 
-// Why an answer ended, for answer_line(); empty if the model or a stop text ended it.
+// Returns why an answer ended, for answer_line(); empty if the model or a stop text ended it.
 std::string_view end_of(StopReason reason) {
     switch (reason) {
         case StopReason::EndToken:

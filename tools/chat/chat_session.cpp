@@ -52,7 +52,8 @@ std::vector<Message> messages_of(const json& list, const std::string& name) {
     return messages;
 }
 
-// Numbers are read by the same rules as those that are typed.
+// Sets the setting `key` to a value from the file `name` of a chat. A number must be one that /set accepts. Throws
+// FormatError.
 void read_setting(const std::string& key, const json& value, const std::string& name, ChatSettings& settings) {
     const std::string where = fmt::format("{}: {}", name, key);
     try {

@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 14> kNames{
     "temperature",       "top-k",      "top-p",      "min-p", "repeat-penalty", "repeat-last-n", "presence-penalty",
     "frequency-penalty", "logit-bias", "ignore-eos", "seed",  "max-tokens",     "stop",          "think"};
 
-// A command that has these settings as options, so that the option parser checks values given to /set.
+// Returns a command that has these settings as options, so that the option parser checks values given to /set.
 const CommandSpec& command_of_settings() {
     static const CommandSpec command = [] {
         CommandSpec made{.name = "chat", .options = sampling_option_specs()};

@@ -11,8 +11,8 @@
 
 namespace slipstream::tools {
 
-/// $XDG_STATE_HOME/slipstream/chat_history, else ~/.local/state/slipstream/chat_history; empty if neither
-/// XDG_STATE_HOME nor HOME is set.
+/// Returns the path of the history: $XDG_STATE_HOME/slipstream/chat_history, else
+/// ~/.local/state/slipstream/chat_history; empty if neither XDG_STATE_HOME nor HOME is set.
 [[nodiscard]] std::filesystem::path history_path(const EnvironmentReader& environment);
 
 class LineHistory {

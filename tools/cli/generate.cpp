@@ -61,8 +61,8 @@ struct Request {
     bool is_conversation = false;  // the prompt is the JSON of --messages
 };
 
-// The option that gives the prompt: "prompt", "prompt-file", "messages", or empty (stdin). Throws UsageError if two of
-// them are given.
+// Returns the option that gives the prompt: "prompt", "prompt-file", "messages", or empty (stdin). Throws UsageError if
+// two of them are given.
 std::string_view prompt_option(const Settings& settings) {
     constexpr std::string_view kPromptOptions[] = {"prompt", "prompt-file", "messages"};
     return settings.strongest_of(kPromptOptions);
@@ -79,7 +79,8 @@ std::string read_prompt(const Settings& settings) {
     return read_text({}, "the prompt on", most);
 }
 
-// Throws UsageError if an option says what the messages say themselves, or cannot act on them.
+// Throws UsageError if --messages is combined with an option whose value the messages contain themselves (--system) or
+// that has no effect on them (--no-template, --special, --echo).
 void check_messages_alone(const Settings& settings, const Request& request) {
     constexpr std::string_view kOthers[] = {"system", "no-template", "special", "echo"};
     for (const std::string_view name : kOthers)
@@ -180,7 +181,7 @@ public:
         if (const auto path = settings.text("token-ids")) token_ids_.emplace(*path);
     }
 
-    /// Null: none was asked for.
+    /// Returns the trace of the run; null: none was asked for.
     [[nodiscard]] TraceFile* trace() const { return trace_.get(); }
 
     /// Writes all files. If the token ids cannot be written, writes the statistics all the same and then throws. A

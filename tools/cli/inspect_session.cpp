@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMagicBytes = 8;  // of a session
+constexpr std::size_t kMagicBytes = 8;  // bytes at the start of a session's file that identify it
 constexpr std::string_view kChatFormat = "slipstream chat";
 
 bool is_session(std::span<const std::byte> bytes) {
@@ -51,7 +51,7 @@ struct SessionFindings {
     fs::path path;
     std::uint64_t bytes = 0;
     SessionContents contents;
-    std::int64_t kv_chunks = 0;  // from the first on, saved in all layers
+    std::int64_t kv_chunks = 0;  // KV chunks, from the first on, that are saved in all layers
     std::uint64_t kv_bytes = 0;
     std::optional<PromptFileHead> side;
 
@@ -71,7 +71,7 @@ SessionFindings find_session(const fs::path& path) {
         found.kv_bytes += record.payload.size();
     }
     while (found.kv_chunks < std::ssize(n_layers) && n_layers[found.kv_chunks] == begin.n_layers()) ++found.kv_chunks;
-    found.contents.kv_chunks.clear();  // they point into the file
+    found.contents.kv_chunks.clear();  // they point into `file`, which is closed here
     found.side = PromptFile::read_head(path);
     return found;
 }

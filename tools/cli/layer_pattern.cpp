@@ -21,7 +21,7 @@ std::string kind_of(const ModelConfig& config, const AttentionConfig& attention)
     return kind;
 }
 
-// "5: A; 1: B"
+// Returns how often each kind occurs in a row: "5: A; 1: B" for five layers of kind A and then one of kind B.
 std::string runs(std::span<const std::string> kinds) {
     std::string text;
     for (std::size_t begin = 0, end = 0; begin < kinds.size(); begin = end) {

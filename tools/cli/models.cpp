@@ -32,7 +32,7 @@ struct ListedModel {
     std::string refusal;
 };
 
-// Reads headers only.
+// Returns the models, each with the reason why it is not served, if it is not. Reads headers only.
 std::vector<ListedModel> listed(std::vector<FoundModel> models) {
     std::vector<ListedModel> list;
     for (FoundModel& model : models) {
@@ -41,7 +41,7 @@ std::vector<ListedModel> listed(std::vector<FoundModel> models) {
             static_cast<void>(ModelFiles::open(entry.found.path)->weights());
         } catch (const Error& error) {
             entry.refusal = error.what();
-            // The path stands above the reason.
+            // The table has the path in the line above the reason.
             const std::string path = entry.found.path.string() + ": ";
             if (entry.refusal.starts_with(path)) entry.refusal.erase(0, path.size());
         }

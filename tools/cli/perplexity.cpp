@@ -148,8 +148,8 @@ public:
     // Returns the next window; nothing after the last one.
     std::optional<EvaluationWindow> next() {
         const bool is_llama = rule_ == WindowRule::Llama;
-        // BOS takes the place of a token of the text, except in the first window of llama-perplexity, where it is
-        // there.
+        // Whether BOS is added before the window's tokens: by WindowRule::Ours always, by Llama only in the first
+        // window, since in later ones BOS replaces the first token.
         const bool is_own_bos = bos_ && (!is_llama || at_ == 0);
         const std::size_t step = size_ - (is_own_bos ? 1 : 0);
         if (at_ >= text_.size() || (is_llama && text_.size() - at_ < step)) return std::nullopt;

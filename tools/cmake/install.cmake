@@ -2,11 +2,11 @@
 # of shells (made by the program itself, so that they fit it). `cpack` in the build folder makes a .deb for the system
 # that it runs on (dpkg-dev finds out what the package depends on).
 include(GNUInstallDirs)
-# Only what is installed need be built.
+# `cmake --install` does not require that all targets are built, only those that are installed.
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY TRUE)
 
 install(TARGETS slipstream RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-# The program looks for both relative to itself.
+# The program looks for the CUDA module and for the demo model in folders relative to its own.
 if(TARGET slipstream_cuda)
   install(TARGETS slipstream_cuda LIBRARY DESTINATION lib/slipstream OPTIONAL)
 endif()
@@ -14,7 +14,7 @@ install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/demo_model/target ${CMAKE_CURRENT_
   DESTINATION share/slipstream/demo_model)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-# get_model stands alone.
+# get_model needs no other file of this tree.
 install(PROGRAMS ${CMAKE_CURRENT_SOURCE_DIR}/get_model DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME slipstream-get-model)
 
 set(help_files ${CMAKE_CURRENT_BINARY_DIR}/help_files)
@@ -31,7 +31,8 @@ install(CODE "
 ")
 install(FILES ${help_files}/slipstream.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${help_files}/slipstream DESTINATION share/bash-completion/completions)
-# Packages have a folder of their own there; zsh itself looks into one below /usr/local, and elsewhere nowhere.
+# zsh finds completions of packages in /usr/share/zsh/vendor-completions and others in
+# /usr/local/share/zsh/site-functions. For every other prefix the user must add the folder to fpath.
 install(CODE "
   set(zsh_folder \${CMAKE_INSTALL_PREFIX}/share/zsh/site-functions)
   if(CMAKE_INSTALL_PREFIX MATCHES [[/usr/?$]])
@@ -50,5 +51,5 @@ set(CPACK_STRIP_FILES TRUE)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SECTION misc)
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "python3-pip")  # of slipstream-get-model
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "python3-pip")  # slipstream-get-model runs pip
 include(CPack)

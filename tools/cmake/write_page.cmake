@@ -1,5 +1,5 @@
 # Writes a C++ file that has the files of the server's page as raw strings (declared in serve/page_files.h).
-# cmake -DOUTPUT=F -DFOLDER=D -P write_page.cmake
+# usage: cmake -DOUTPUT=F -DFOLDER=D -P write_page.cmake
 function(raw_string out name)
   file(READ ${FOLDER}/${name} text)
   if(text MATCHES "\\)slipstream\"")

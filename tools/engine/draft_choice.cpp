@@ -39,8 +39,8 @@ constexpr std::size_t kHostWindowShare = 8;  // 1/N of the host's free memory, i
 // Assumptions before anything is measured (figures of Qwen2.5-Coder 1.5B with its 0.5B: draft/NOTES.md).
 constexpr double kModelAcceptance = 0.75;  // acceptance of a draft model's token whose parent is accepted
 constexpr double kTableTokens = 1.5;       // tokens per pass with tables alone
-constexpr std::int64_t kTableNodes = 4;    // nodes of such a pass
-constexpr std::int64_t kLeastBudget = 2;   // node 0 and one draft token
+constexpr std::int64_t kTableNodes = 4;    // nodes of a pass with tables alone
+constexpr std::int64_t kLeastBudget = 2;   // nodes: node 0 and one draft token; less is no drafting
 constexpr std::size_t kDraftReserve = 8;  // 1/N of a draft model's bytes, added for rope angles, KV chunks, rounding up
 constexpr double kViewAcceptance = 0.9;   // acceptance of a token drafted over a view whose parent is accepted
 constexpr double kViewGain = 1.05;        // least planned speed-up for which `auto` uses a view
@@ -55,9 +55,10 @@ class PlannedRun {
 public:
     PlannedRun(const PlacedModel& target, CheckPasses check) : target_(target), check_(check) {}
 
-    /// Returns the plan for trees of `budget` nodes, with `draft_bytes` of the first device for a draft model. Times of
-    /// passes are valid only if `timed`. Returns no value if it does not fit.
+    /// Whether a plan must have times of passes, for which the machine may be measured.
     enum class Timed : std::uint8_t { No, Yes };
+    /// Returns the plan for trees of `budget` nodes, with `draft_bytes` of the first device for a draft model. Times of
+    /// passes are valid only with Timed::Yes. Returns no value if it does not fit.
     [[nodiscard]] std::optional<SplitPlan> with(std::int64_t budget, std::size_t draft_bytes, Timed timed) {
         EnginePlanRequest request{.needs = generation_needs(budget, 0, check_),
                                   .beside_bytes = std::vector<std::size_t>(target_.devices().size(), 0),
@@ -69,9 +70,9 @@ public:
         return fitting_plan(target_, request);
     }
 
-    /// Plans with a KV view from now on, or without one.
+    /// Later plans have this KV view on the device; no value: none.
     void keep_view(const std::optional<ViewOptions>& view) { view_ = view; }
-    /// Returns the seconds of a pass over `n_slots` positions if everything is resident.
+    /// Returns the planned seconds of a pass of one token over `n_slots` KV positions if everything is resident.
     [[nodiscard]] double resident_seconds(std::int64_t n_slots) {
         return resident_plan(target_, std::max(n_slots, kChunkTokens)).pass(1).seconds;
     }
@@ -84,7 +85,8 @@ private:
 
 using Timed = PlannedRun::Timed;
 
-// Returns the device memory of a draft model: its weights as they are loaded, its passes, its window.
+// Returns the bytes of device memory that a draft model takes: its weights as they are loaded (Q8_0), its passes for
+// trees of `budget` nodes, and `window_bytes` of KV.
 std::size_t draft_bytes_of(const ModelFiles& files, std::int64_t budget, std::size_t window_bytes) {
     std::size_t bytes = window_bytes;
     for (const WeightItem& item : cut_weight_items(files.weights(), WeightRounding::Q8_0, std::size_t{1} << 40))
@@ -93,7 +95,7 @@ std::size_t draft_bytes_of(const ModelFiles& files, std::int64_t budget, std::si
     const std::int64_t nodes = std::max(draft::kLeastModelNodes, 2 * budget);
     const ForwardLimits passes{.max_tokens = draft::kFedTokens + nodes, .max_logit_rows = nodes};
     bytes += Model::small_tensor_bytes(files.weights());
-    // Scratch rows of the KV cache, for uncommitted tokens.
+    // The KV cache counts only with its scratch rows, for uncommitted tokens: window_bytes has the rest.
     bytes += Forward::device_bytes(config, passes, Forward::Streaming::No) +
              KvCache::device_bytes(config.kv_layouts(config.kv_dtype), 0, passes.max_tokens);
     return bytes + bytes / kDraftReserve;
@@ -110,9 +112,10 @@ double tokens_per_second_by_model(const SplitPlan& plan, double seconds_per_draf
     return draft::best_chain(kModelAcceptance, draft::kLongestChain, seconds).tokens_per_second;
 }
 
-// Returns the number of nodes that ride along if their logits take little memory of the device: the largest doubling of
-// the budget at which a pass of half as many nodes takes hardly longer than one of 1 node, beside `draft_model` on the
-// device (null: there is none).
+// Returns a tree budget in nodes whose passes cost little more than a pass of one node: the largest doubling of
+// options.max_budget at which a pass of half as many nodes takes at most kRidingAlong times as long as one of 1 node.
+// Its logits must take at most 1 / kLogitShare of `device_bytes`, and it must fit beside `draft_model` (null: there is
+// none).
 std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size_t device_bytes,
                            const DraftOptions& options, const ModelFiles* draft_model) {
     std::int64_t budget = options.max_budget;
@@ -128,7 +131,8 @@ std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size
     return budget;
 }
 
-// Returns the seconds per token of a draft model of `draft_bytes`; measures the machine.
+// Returns the estimated seconds per token of a draft model of `draft_bytes` bytes. Measures the machine if its rates
+// are unknown.
 double seconds_per_draft_token(const PlacedModel& target, std::size_t draft_bytes) {
     return static_cast<double>(draft_bytes) *
            target.rates(0).rates.weights[static_cast<std::size_t>(DType::Q8_0)].seconds(1.0);
@@ -207,7 +211,8 @@ std::int64_t view_budget(PlannedRun& run, std::int64_t budget, std::int64_t leas
 void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* draft_model,
                      const EngineCallbacks& callbacks) {
     const std::int64_t wanted = options.max_budget;
-    // The largest of wanted, wanted / 2, wanted / 4, ... that fits; 0: none does.
+    // Returns the largest of wanted, wanted / 2, wanted / 4, ... nodes that fits beside the draft model of `files`; 0:
+    // none does.
     const auto largest = [&](const ModelFiles* files) -> std::int64_t {
         for (std::int64_t budget = wanted; budget >= kLeastBudget; budget /= 2) {
             const std::size_t beside = files != nullptr ? draft_bytes_of(*files, budget, options.window_bytes) : 0;
@@ -243,7 +248,8 @@ void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* d
         callbacks.note("no speculative decoding: no draft tree fits beside the model");
 }
 
-// A budget that was given as a number is not made smaller; throws OutOfBudget with the reason if it does not fit.
+// Throws OutOfBudget with the reason if trees of options.max_budget nodes do not fit although the target without
+// drafting would: a budget that was given as a number is not made smaller.
 void refuse_budget(const DraftOptions& options, PlannedRun& run, std::size_t draft_bytes, std::size_t device_bytes) {
     if (run.with(options.max_budget, draft_bytes, Timed::No)) return;
     const bool with_view = options.has(SourceKind::Retrieval);
@@ -275,7 +281,7 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         callbacks.detail(fmt::format("kv-budget = {} (of the {} asked for: the context has no more)",
                                      chosen.options.view.budget_tokens, asked_view));
     const bool chooses_view = wants_view && chosen.automatic;
-    if (chooses_view) std::erase(chosen.options.sources, SourceKind::Retrieval);  // until it is known to pay
+    if (chooses_view) std::erase(chosen.options.sources, SourceKind::Retrieval);  // added below if it pays
     // With distribution-exact sampling (E3), the draft tokens influence the text: nothing measured may influence them.
     const bool draws = chosen.options.child_rule == draft::ChildRule::Draw;
     const bool limited = device_bytes != Budget::kUnlimited || target.devices().size() > 1;
@@ -333,7 +339,7 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
             run.keep_view(chosen.options.view);
         }
     }
-    // The tree shape of a paper keeps its size.
+    // Only merged trees may grow: the tree shape of a paper keeps its size.
     const bool merged = !chosen.options.shape || chosen.options.shape == draft::TreeShape::Merged;
     if (chosen.options.adapt_budget && merged)
         chosen.options.max_budget = riding_budget(run, target.config(), device_bytes, chosen.options, files.get());

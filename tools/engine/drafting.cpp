@@ -28,7 +28,8 @@ std::int64_t Drafting::budget() const {
     return most;
 }
 
-// The options of a view are the same for all lists.
+// Returns what the largest tree and the largest KV view of all drafters need. The options of the view are the same for
+// all of them; only its numbers of nodes differ.
 RunNeeds Drafting::needs(std::int64_t text_tokens, CheckPasses check) const {
     RunNeeds needs = generation_needs(budget(), text_tokens, check);
     for (const auto& drafter : drafters_) {

@@ -63,9 +63,9 @@ namespace slipstream::tools {
 /// A model whose files are open. References to files() and config() stay valid when it is moved.
 class OpenedModel {
 public:
-    /// Throws as ModelFiles::open() does.
+    /// Opens the model's files. Throws what ModelFiles::open() throws.
     explicit OpenedModel(std::filesystem::path path);
-    /// Of files that are open already.
+    /// Takes over `files`, which are open already; `path` names them in messages.
     OpenedModel(std::filesystem::path path, std::unique_ptr<ModelFiles> files)
         : path_(std::move(path)), files_(std::move(files)) {}
 
@@ -102,35 +102,35 @@ public:
     [[nodiscard]] const ModelWeights& weights() const { return *weights_; }  // views into files()
     [[nodiscard]] std::int64_t context_tokens() const { return context_tokens_; }
     [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
-    /// Layout of the KV of each layer of the whole model.
+    /// Returns the layout of the KV of each layer of the whole model.
     [[nodiscard]] std::vector<KvLayout> kv_layouts() const { return config().kv_layouts(kv_dtype_); }
     [[nodiscard]] const OffloadOptions& offload() const { return offload_; }
 
     [[nodiscard]] std::span<const EngineDevice> devices() const { return devices_; }
-    /// The first device, on which draft models run.
+    /// Returns the first device, on which draft models run.
     [[nodiscard]] Device& device() const { return *devices_.front().device; }
     [[nodiscard]] DeviceForms device_forms() const;
-    /// Threads of all CPU devices together.
+    /// Returns the number of threads of all CPU devices together.
     [[nodiscard]] int n_threads() const { return n_threads_; }
-    /// Threads of each CPU device: all if the devices compute in turn, else the device's part of them.
+    /// Returns the number of threads of each CPU device: all if the devices compute in turn, else the device's part.
     [[nodiscard]] int device_threads() const { return device_threads_; }
     [[nodiscard]] const RatesOptions& rates_options() const { return rates_options_; }
-    /// Those that placing reported to.
+    /// Returns the callbacks that the constructor was given.
     [[nodiscard]] const EngineCallbacks& callbacks() const { return callbacks_; }
-    /// Whether the device memory is planned: then drafting and the workspace are made before the weights are loaded,
-    /// and the plan counts what is made after them.
+    /// Returns whether the device memory is planned: then drafting and the workspace are made before the weights are
+    /// loaded, and the plan counts what is made after them.
     [[nodiscard]] bool budgeted() const { return budgeted_; }
 
     [[nodiscard]] SplitKind split() const { return split_; }
-    /// [devices]; empty if one device has the whole model.
+    /// Returns the shards, [devices]; empty if one device has the whole model.
     [[nodiscard]] const std::vector<ModelShard>& shards() const { return shards_; }
-    /// Whether every device has a part of each matrix.
+    /// Returns whether every device has a part of each matrix (--split tensor on several devices).
     [[nodiscard]] bool shards_matrices() const { return devices_.size() > 1 && split_ == SplitKind::Tensor; }
-    /// Config of the device's shard.
+    /// Returns the config of the device's shard; that of the model if one device has all of it.
     [[nodiscard]] ModelConfig shard_config(std::size_t device) const;
 
-    /// Returns the rates of a device, in steady form: kept ones, or measured ones at the first call (kept_rates.h).
-    /// Must not be called by several threads at the same time.
+    /// Returns the rates of a device, rounded by steady_rates(): kept ones, or measured ones at the first call
+    /// (kept_rates.h). Must not be called by several threads at the same time.
     [[nodiscard]] const MachineRates& rates(std::size_t device) const;
     /// Returns the rates of all of the host's cores that computing may use, whatever the devices are.
     [[nodiscard]] PassRates host_rates() const;
@@ -154,7 +154,7 @@ private:
     EngineCallbacks callbacks_;
     int n_threads_ = 1;
     int device_threads_ = 1;
-    std::unique_ptr<CpuFaults> faults_;  // before devices_, whose links poll it
+    std::unique_ptr<CpuFaults> faults_;  // declared before devices_, whose links poll it
     std::vector<EngineDevice> devices_;
     mutable std::vector<std::optional<MachineRates>> rates_;  // [devices]
     bool budgeted_ = false;
@@ -173,20 +173,21 @@ public:
     /// Calls report_lock_refusal(), since host memory is also allocated while a text grows.
     ~LoadedModel();
 
-    /// [devices], each with the device's shard.
+    /// Returns the loaded models, [devices], each with the shard of its device.
     [[nodiscard]] std::span<const std::unique_ptr<Model>> models() const { return models_; }
     /// The model if one device has all of it; null if several devices share it.
     [[nodiscard]] const Model* whole_model() const { return models_.size() == 1 ? models_.front().get() : nullptr; }
-    /// Null for a single CPU without a memory budget.
+    /// Returns the residency plan of all devices; null for a single CPU without a memory budget.
     [[nodiscard]] const SplitPlan* plan() const { return plan_.get(); }
-    /// [devices], by purpose; empty if there is no plan.
+    /// Returns the memory of each device by purpose, [devices]; empty if there is no plan.
     [[nodiscard]] const std::vector<DeviceMemory>& device_memory() const { return device_memory_; }
-    /// Host memory of what streams, and of hidden states between several devices; null on one device if nothing
-    /// streams.
+    /// Returns the host memory of what streams, and of hidden states between several devices; null on one device if
+    /// nothing streams.
     [[nodiscard]] PinnedArena* arena() const { return arena_.get(); }
-    /// Where the KV cache of the planned text is, on that device.
+    /// Returns where the KV cache of a text of the planned length is: how many KV chunks of each layer are resident on
+    /// that device; the others stream.
     [[nodiscard]] KvPlacement kv_placement(std::size_t device) const;
-    /// Size of the transfer ring of that device; 0 if nothing streams there.
+    /// Returns the bytes of the transfer ring of that device; 0 if nothing streams there.
     [[nodiscard]] std::size_t ring_bytes(std::size_t device) const;
     [[nodiscard]] bool streams() const;
     [[nodiscard]] double load_seconds() const { return load_seconds_; }
@@ -202,7 +203,7 @@ private:
 
     std::unique_ptr<SplitPlan> plan_;
     std::vector<DeviceMemory> device_memory_;
-    std::optional<std::string> faster_way_;  // a line, if another way to run the model is much faster
+    std::optional<std::string> faster_way_;  // note for the user if another way to run the model is much faster
     std::unique_ptr<PinnedArena> arena_;
     std::vector<std::unique_ptr<Model>> models_;
     double load_seconds_ = 0.0;
@@ -229,20 +230,21 @@ public:
                   const EngineCallbacks& callbacks);
 
     [[nodiscard]] Proposer& proposer();
-    /// Most nodes of a pass, for the loop; 1 if there are no sources.
+    /// Returns the most nodes of a pass, for the loop; 1 if there are no sources.
     [[nodiscard]] std::int64_t budget() const { return drafter_ ? budget_ : 1; }
     /// Makes the verifier of the rule in the draft settings. `sampler` and this object must outlive it.
     [[nodiscard]] std::unique_ptr<Verifier> make_verifier(Sampler& sampler) const;
     /// Call when the target is loaded: draft tokens are weighed by the planned time of its passes.
     void plan_passes(const LoadedModel& target);
-    /// What the target must provide for a KV view that is drafted over; no value if there is none.
+    /// Returns what the target must provide for the KV view over which it drafts; no value if no source needs one.
     [[nodiscard]] std::optional<ViewNeeds> view_needs() const;
-    /// Gives the drafter the passes over that view. `target` is loaded; both must outlive this object.
+    /// Gives the drafter the passes over the KV view of view_needs(). Both arguments must outlive this object.
     void attach_view(const LoadedModel& target, ViewPasses& passes);
     [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
-    /// draft::Drafter::sources_of(); 0 without sources.
+    /// Returns the sources that proposed a node of the last tree, bit i for the i-th of figures(); 0 for node 0 and
+    /// without sources (draft::Drafter::sources_of()).
     [[nodiscard]] std::uint32_t sources_of(std::int32_t node);
-    /// Forgets what was learnt.
+    /// Forgets what the draft sources have learnt from texts.
     void reset();
     /// Drafts for these sampling options of the target from now on (Drafter::set_sampling()).
     void resample(const SamplerOptions& sampling);
@@ -266,22 +268,23 @@ private:
 /// uses what it leaves.
 class Drafting {
 public:
-    /// A drafter for each of `lists`; they share one draft model, the first that a list asks for. Reports what was
-    /// chosen. `target` and what the callbacks refer to must outlive this object, but a placed target may be moved into
-    /// a loaded one. `whole_model` is LoadedModel::whole_model(); null before the target is loaded. Throws what loading
-    /// a draft model and making drafters throw, and OutOfBudget if a given tree budget does not fit although the target
-    /// without drafting would.
+    /// Makes a drafter for each of `lists`; they share one draft model, the first that a list asks for. Reports what
+    /// was chosen. `target` and what the callbacks refer to must outlive this object, but a placed target may be moved
+    /// into a loaded one. `whole_model` is LoadedModel::whole_model(); null before the target is loaded. Throws what
+    /// loading a draft model and making drafters throw, and OutOfBudget if a given tree budget does not fit although
+    /// the target without drafting would.
     Drafting(std::span<const DraftSettings> lists, const PlacedModel& target, const Model* whole_model,
              const SamplerOptions& sampling, const EngineCallbacks& callbacks, CheckPasses check = CheckPasses::No);
     Drafting(Drafting&&) noexcept;
     ~Drafting();
 
-    /// The drafter of the i-th list.
+    /// Returns the drafter of the i-th list.
     [[nodiscard]] EngineDrafter& drafter(std::size_t i = 0) { return *drafters_[i]; }
     [[nodiscard]] const EngineDrafter& drafter(std::size_t i = 0) const { return *drafters_[i]; }
-    /// Most nodes of a pass, of any drafter.
+    /// Returns the most nodes of a pass with any of the drafters.
     [[nodiscard]] std::int64_t budget() const;
-    /// What passes with any of the drafters need, for sequences of up to `text_tokens` tokens (0: the whole context).
+    /// Returns what passes with any of the drafters need, for sequences of up to `text_tokens` tokens (0: the whole
+    /// context).
     [[nodiscard]] RunNeeds needs(std::int64_t text_tokens, CheckPasses check = CheckPasses::No) const;
     /// Call when the target is loaded and has its runner, which was made for needs(): the drafters get the planned time
     /// of its passes, and the passes over its KV view. Both arguments must outlive this object.
@@ -305,17 +308,17 @@ struct GeneratorOptions {
 /// Turns prompts into texts: a loaded model, its drafting, its KV cache, the sampler, and one live sequence.
 class TextGenerator {
 public:
-    /// Places and loads `opened`. Throws what this throws, and RequestError if the prompt is too long or a logit bias
-    /// is for an unknown token. What `callbacks` refer to must outlive this object.
+    /// Places and loads `opened`. Throws what placing and loading throw, and RequestError if the prompt is too long or
+    /// a logit bias is for an unknown token. What `callbacks` refer to must outlive this object.
     TextGenerator(const GeneratorOptions& options, OpenedModel opened, const SamplerOptions& sampling,
                   std::vector<TokenId> end_tokens, const EngineCallbacks& callbacks);
     TextGenerator(TextGenerator&&) noexcept;
     ~TextGenerator();
 
     [[nodiscard]] const LoadedModel& model() const;
-    /// Any of them ends a text.
+    /// Returns the end tokens; any of them ends a text.
     [[nodiscard]] const std::vector<TokenId>& end_tokens() const;
-    /// Prompt and generated tokens, and the KV cache.
+    /// Returns the live sequence: prompt and generated tokens, and the KV cache.
     [[nodiscard]] Sequence& sequence();
     [[nodiscard]] const Sequence& sequence() const;
 
@@ -339,20 +342,23 @@ public:
     /// Samples by other options from now on; learnt and cached state stays. The next text must be started or resumed
     /// before generate(). Throws RequestError if an option is out of range; nothing has changed then.
     void resample(const SamplerOptions& sampling);
-    /// Returns what is kept of earlier texts.
+    /// Returns how much KV of earlier texts is kept, and how often it was reused.
     [[nodiscard]] KeptFigures kept() const;
-    /// Records log probabilities of the tokens that later passes commit; null: no longer. `record` must outlive that.
+    /// From now on, appends the log probabilities of committed tokens to `record`, which must live until the next call
+    /// of this function. Null: records none.
     void record_logprobs(LogprobRecord* record);
     /// Returns the tokens that each source has offered and that were accepted since the start.
     [[nodiscard]] SourceTotals sources() const;
-    /// GenerationLoop::report_passes(). Within `on_pass`, sources_of() tells who proposed the nodes of the tree.
+    /// From now on, calls `on_pass` after each pass that committed tokens (GenerationLoop::report_passes()); empty:
+    /// calls nothing. Inside on_pass, sources_of() returns the sources of each node. It must not throw.
     void report_passes(std::function<void(const Observation&)> on_pass);
     /// Returns the sources that proposed a node of the running pass's tree, bit i for the i-th of sources().
     [[nodiscard]] std::uint32_t sources_of(std::int32_t node);
-    /// Returns the figures of the link to each device; empty if nothing streams. While a pass runs on several devices,
-    /// their threads change them.
+    /// Returns the figures of the link to each device; empty if nothing streams. With several devices, call between
+    /// passes only: the threads of a running pass change the figures.
     [[nodiscard]] std::vector<LinkFigures> links() const;
-    /// GenerationLoop::save_prompts().
+    /// From now on, saves prompts that go layer by layer in `checkpoints`, and goes on with what is saved there of the
+    /// next prompt; null: saves none. It must outlive this object or be replaced (GenerationLoop::save_prompts()).
     void save_prompts(PromptCheckpoints* checkpoints);
     /// Separates the streaming figures of the prompt from those of decoding: call before decoding begins.
     void start_clock();

@@ -13,7 +13,7 @@ namespace slipstream::tools {
 /// has ended when this function is destroyed.
 using WorkProgress = std::function<void(double done, double total, std::string_view figures)>;
 
-/// Each of these may be empty (null).
+/// What an engine reports to its user, and how it is cancelled. Each member may be empty (null).
 struct EngineCallbacks {
     /// Reports what the user should know although nothing has failed.
     std::function<void(std::string_view line)> on_note{};

@@ -39,8 +39,8 @@ double parameters_of(const ModelWeights& weights) {
     return n;
 }
 
-// Whether the tables of the model are on disk and intact, or can be computed in a short time. If the model is not
-// loaded (target_model is null), they must be on disk.
+// Returns whether the tables of the model are on disk and intact, or can be computed in a short time. If the model is
+// not loaded (target_model is null), they must be on disk.
 bool model_tables_pay(const draft::DraftOptions& options, const PlacedModel& target, const Model* target_model,
                       const EngineCallbacks& callbacks) {
     const auto vocab = static_cast<double>(target.config().vocab);
@@ -111,7 +111,7 @@ std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, con
                     .rounding = WeightRounding::Q8_0,  // reads half the bytes; the target checks the result
                     .tag = MemoryTag::Draft,
                     .on_progress = on_progress});
-    // A GPU is measured now: once the target is there, its budget may be full.
+    // A GPU is measured now: once the target is loaded, its memory budget may be full.
     engine.planned_seconds = resident_planned_seconds(*engine.files, config.kv_dtype, WeightRounding::Q8_0, target);
     return engine;
 }

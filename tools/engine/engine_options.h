@@ -23,9 +23,9 @@ namespace slipstream::tools {
 
 /// Limits of one device.
 struct DeviceLimits {
-    std::optional<std::size_t>
-        memory_bytes;  // not given: no limit on a CPU, which computes in place; on a GPU what is free, less a margin
-    double link_bytes_per_second = 0.0;  // 0: not throttled
+    std::optional<std::size_t> memory_bytes;  // memory budget; not given: none on a CPU, which computes in place; on a
+                                              // GPU what is free less a margin
+    double link_bytes_per_second = 0.0;       // 0: not throttled
     bool operator==(const DeviceLimits&) const = default;
 };
 
@@ -37,7 +37,7 @@ struct OffloadOptions {
     std::optional<std::int64_t> expect_tokens;  // tokens per pass to plan for; not given: planned
     std::optional<SplitKind> split{};           // of the model among several devices; not given: layers
     std::string split_where{};                  // option or variable that gave `split`, for messages; empty: none
-    std::vector<double> shares{};               // of the model, [devices]; empty: planned
+    std::vector<double> shares{};               // relative shares of the model, [devices]; empty: planned
     std::string shares_where{};
     // For messages: the given options that have no effect on one CPU without a budget: "--device-memory, --ring";
     // empty: none.
@@ -50,13 +50,14 @@ struct OffloadOptions {
     }
 };
 
-/// Where the rates of this machine come from: how long it takes per byte to compute and to copy.
+/// Where the rates of this machine (seconds per byte to compute and to copy) come from.
 struct RatesOptions {
-    std::optional<std::filesystem::path> file{};  // in which they are kept; without a value they are not kept
-    bool measure = false;                         // measure again although they are kept
+    std::optional<std::filesystem::path> file{};  // in which the rates are kept; no value: they are not kept
+    bool measure = false;                         // measure again although rates are kept
 };
 
-/// Whether files and KV are checked against the memory of the host; a plan checks it by itself.
+/// Whether placing a model checks the bytes of its files and KV against the host's memory. No: the caller checks them,
+/// as `plan` does in its report.
 enum class HostMemoryCheck : std::uint8_t { No, Yes };
 
 /// Where the model computes, and for which context.
@@ -65,14 +66,15 @@ struct ComputeOptions {
     std::optional<DType> kv_dtype;
     int n_threads = 1;
     std::vector<DeviceChoice> devices;  // at least one
-    OffloadOptions offload;             // of those
+    OffloadOptions offload;             // limits of `devices`, and how they share the model
     // Where a planned split is kept, beside the tables; without a value it is not kept.
     std::optional<std::filesystem::path> splits_folder{};
     RatesOptions rates{};
     HostMemoryCheck host_memory = HostMemoryCheck::Yes;
 };
 
-/// Returns the threads of each CPU device: all `n_threads` if the devices compute in turn (layers), else its part.
+/// Returns the threads of each CPU device: all `n_threads` if the devices compute in turn (layers), else
+/// n_threads / n_devices, at least 1.
 [[nodiscard]] int device_threads(int n_threads, std::size_t n_devices, SplitKind split);
 
 /// How draft tokens are verified. Exact commits the tokens that plain decoding gives for the same seed; Rejection
@@ -90,7 +92,7 @@ struct DraftSettings {
     VerifyRule verify = VerifyRule::Exact;
 };
 
-/// Returns a description for messages: "context+suffix, merged tree of at most 64 nodes".
+/// Returns a description for messages: "context+suffix, at most 64 nodes a pass", or "none".
 [[nodiscard]] std::string describe_draft(const DraftSettings& draft);
 
 /// The sampling options that were given; the others follow from the model's files or are built in.
@@ -105,10 +107,10 @@ struct SamplingSettings {
     std::optional<double> frequency_penalty;
     std::optional<std::vector<TokenBias>> bias;
     bool ignore_end = false;            // end tokens are never sampled
-    std::optional<std::uint64_t> seed;  // nothing: a random one
+    std::optional<std::uint64_t> seed;  // no value: a random one
 };
 
-/// "15043=1,2=-inf", or "none".
+/// Returns the biases as text, ID=BIAS for each token: "15043=1,2=-inf", or "none".
 [[nodiscard]] std::string logit_bias_text(const std::vector<TokenBias>& bias);
 /// Returns `options` with a bias that forbids each of `end_tokens`.
 [[nodiscard]] SamplerOptions without_end_tokens(SamplerOptions options, std::span<const TokenId> end_tokens);
@@ -130,7 +132,7 @@ struct TemplateSettings {
     TemplateArguments arguments{};
     bool offers_tools =
         false;  // whether the conversation offers tools: of several templates of a model, that for tools
-    std::string arguments_from = "--template-arg";  // option or variable that gave them, for messages
+    std::string arguments_from = "--template-arg";  // option or variable that gave `arguments`
     bool arguments_demanded = false;  // whether arguments without effect are an error; else they are ignored
     std::optional<std::string> system{};
     bool system_demanded = false;  // whether a system text without effect is an error; else it is ignored

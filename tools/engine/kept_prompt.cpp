@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Tells a chat's session from one that a user made by `generate --session`.
+// Marks the session of a chat; one that a user made by `generate --session` does not have it.
 constexpr std::string_view kChatMark = "chat prompt";
 
 // Prompts that are computed within this time are not written to the disk, unless they are interrupted.
@@ -40,7 +40,7 @@ bool is_of_chat(const SessionBegin& begin) {
     return begin.prompt_options.size() == 1 && begin.prompt_options.front() == kChatMark;
 }
 
-// Returns what differs, part of a sentence; empty: nothing.
+// Returns what differs between two sessions, as part of a sentence ("another model"); empty: nothing does.
 std::string_view difference(const SessionBegin& kept, const SessionBegin& wanted) {
     if (kept.prompt != wanted.prompt) return "another prompt";
     if (kept.model_fingerprint != wanted.model_fingerprint || kept.vocab != wanted.vocab ||
@@ -96,7 +96,8 @@ void KeptPrompt::remove() {
     remove(chat_);
 }
 
-// Opens the session if there is one that `wanted` can go on with; removes another one of this chat.
+// Opens session_ and returns true if the file holds a session that `wanted` can go on with. Otherwise returns false,
+// reports why, and removes the session if it is one of this chat.
 bool KeptPrompt::open(const SessionBegin& wanted) {
     std::error_code error;
     is_foreign_ = false;
@@ -137,7 +138,8 @@ std::int64_t KeptPrompt::start(TextGenerator& generator, std::vector<TokenId> pr
     const std::vector<TokenId>& held = sequence.tokens();
     const auto n_most = std::min({std::ssize(held), std::ssize(prompt), target.n_committed()});
     const std::int64_t n_live = std::mismatch(held.begin(), held.begin() + n_most, prompt.begin()).first - held.begin();
-    if (border <= n_live) return generator.start(std::move(prompt));  // leaves the session of an answer's first prompt
+    if (border <= n_live)
+        return generator.start(std::move(prompt));  // the files stay: they are of the answer's first prompt
     const auto n_restorable = [&] {
         return restorable_chunks(*session_, target, (std::ssize(prompt) - 1) / kChunkTokens) * kChunkTokens;
     };

@@ -35,27 +35,28 @@ public:
     KeptPrompt& operator=(const KeptPrompt&) = delete;
 
     [[nodiscard]] static std::filesystem::path path_of(const std::filesystem::path& chat);
-    /// Removes the files of a chat of which nothing is kept. Leaves files of these names that are something else.
+    /// Removes the session of the chat and its side file. Leaves files of these names that were not made for a chat.
     static void remove(const std::filesystem::path& chat);
 
     /// Starts a sequence with `prompt` like TextGenerator::start(), whose errors it throws. Goes on with what is kept
     /// of this prompt, or begins to keep it if at least a KV chunk of it must be computed. Returns the positions
     /// that the KV cache had already. `generator` must outlive the next call.
     std::int64_t start(TextGenerator& generator, std::vector<TokenId> prompt);
-    /// Call between passes: saves KV chunks that are full, if the prompt takes long. Returns the message to show if the
-    /// system refuses.
+    /// Call between passes: saves KV chunks that are full, once the prompt has taken 10 s. Returns the message to show
+    /// if the system refuses to write, else no value.
     [[nodiscard]] std::optional<std::string> save();
     /// Call if the prompt was interrupted: saves what is computed of it. Returns the number of prompt tokens that are
     /// kept; no value if this prompt is not kept.
     [[nodiscard]] std::optional<std::int64_t> interrupt();
-    /// Call when the answer is in the file of the chat, or the message is given up.
+    /// Removes the files of the prompt that was started last. Call when the answer is in the file of the chat, or the
+    /// message is given up.
     void remove();
 
-    /// Of the prompt that was started last: tokens that were read and not computed again.
+    /// Returns the tokens of the prompt that was started last that were read from its files and not computed again.
     [[nodiscard]] std::int64_t n_resumed() const { return n_resumed_; }
-    /// Of the prompt that was started last.
+    /// Returns the number of checkpoints that were written of the prompt that was started last.
     [[nodiscard]] std::int64_t n_checkpoints() const { return prompt_ ? prompt_->n_checkpoints() : 0; }
-    /// Size of its side file; 0: there was none.
+    /// Returns the size in bytes of the side file of the prompt that was started last; 0: there was none.
     [[nodiscard]] std::uint64_t checkpoint_bytes() const { return prompt_ ? prompt_->checkpoint_bytes() : 0; }
 
 private:
@@ -77,8 +78,8 @@ private:
     std::optional<SessionKv> kv_;
     std::unique_ptr<SessionPrompt> prompt_;  // null: the prompt is not kept
     std::int64_t n_resumed_ = 0;
-    bool is_foreign_ = false;                 // there is a file of the session's name that is something else
-    Clock::time_point began_ = Clock::now();  // of the prompt
+    bool is_foreign_ = false;                 // a file of the session's name exists that is not a chat's session
+    Clock::time_point began_ = Clock::now();  // start of the prompt
 };
 
 }  // namespace slipstream::tools

@@ -30,12 +30,13 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr std::string_view kHeading = "slipstream rates 1";
-constexpr std::size_t kMostKeys = 256;  // a line has about 1 KB; the oldest are dropped
+constexpr std::size_t kMostKeys = 256;  // lines of about 1 KB each; the oldest are dropped
 constexpr double kStepsPerOctave = 8.0;
 
-// Values above these cannot have been measured; predictions computed from them would not be finite.
+// Values above kMostSecondsPerByte and kMostRate cannot have been measured; predictions computed from them would not be
+// finite.
 constexpr double kMostSecondsPerByte = 1.0;
-constexpr double kMostRate = 1e15;  // bytes per second, and everything smaller
+constexpr double kMostRate = 1e15;  // of all other values: bytes per second, seconds, ratios
 
 struct KeptLine {
     std::string key;
@@ -52,7 +53,8 @@ struct RatesFile {
     }
 };
 
-// Lines that are no objects with a key are left out: a later line for the same key replaces an earlier one.
+// Returns the lines of the file; none if it does not exist. Lines that are no objects with a key are left out, and a
+// later line for the same key replaces an earlier one.
 RatesFile read_file(const fs::path& path) {
     RatesFile file;
     std::error_code absent;
@@ -82,7 +84,8 @@ ordered_json cost_json(const ByteCost& cost) {
     return points;
 }
 
-// Throws nlohmann's exceptions, or FormatError if the values are no cost.
+// Returns a cost from its [vectors, seconds per byte] pairs. Throws nlohmann's exceptions, or FormatError if the values
+// are no cost.
 ByteCost cost_of(const ordered_json& json) {
     std::vector<ByteCost::Point> points;
     for (const ordered_json& pair : json) {
@@ -118,7 +121,7 @@ std::string line_text(std::string_view key, const MachineRates& rates, std::span
     return json.dump();
 }
 
-// Returns no value if the line is damaged, or was edited into something that is no rates of these types.
+// Returns the rates of a line; no value if it is damaged, or was edited so that it has no rates of these types.
 std::optional<MachineRates> parse_line(const std::string& text, std::span<const DType> types, RateEffort effort) {
     try {
         const ordered_json json = ordered_json::parse(text);
@@ -144,7 +147,8 @@ std::optional<MachineRates> parse_line(const std::string& text, std::span<const 
     }
 }
 
-// Rates with copies serve a question about computing alone, too.
+// Returns the rates that the file has for `question`; no value if it has none. Rates with copies serve a question about
+// computing alone, too.
 std::optional<MachineRates> kept_rates(RatesFile& file, const RateQuestion& question) {
     const std::vector<DType> types = timed_types(question);
     RateQuestion asked = question;
@@ -156,7 +160,7 @@ std::optional<MachineRates> kept_rates(RatesFile& file, const RateQuestion& ques
     return std::nullopt;
 }
 
-// Throws IoError.
+// Replaces the file as a whole by the last kMostKeys lines of `file`. Throws IoError.
 void write_file(const fs::path& path, const RatesFile& file) {
     std::string text(kHeading);
     text += '\n';
@@ -213,7 +217,8 @@ double rounded(double rate) {
     return rate > 0.0 ? std::exp2(std::round(std::log2(rate) * kStepsPerOctave) / kStepsPerOctave) : 0.0;
 }
 
-// A measured cost can only be too high. So if more vectors took less time, that time is the limit for fewer, too.
+// Returns `cost` rounded, and never falling with the number of vectors. A measured cost can only be too high, so if
+// more vectors took less time, fewer vectors get that time, too.
 ByteCost steady_cost(const ByteCost& cost) {
     std::vector<ByteCost::Point> points = cost.points();
     for (std::size_t i = points.size(); i-- > 0;) {
@@ -258,7 +263,7 @@ MachineRates machine_rates(const RateQuestion& question, const RatesOptions& opt
     if (!options.file) {
         callbacks.detail("the rates of this machine are not kept (--tables off): they are measured at each start");
     } else if (kept && rates.is_doubtful() && !options.measure) {
-        rates = *kept;  // no better, and it holds still
+        rates = *kept;  // doubtful, too, but plans stay the same
     } else {
         rates = keep_rates(rates, question, options, callbacks);
     }

@@ -16,7 +16,8 @@ struct RatesOptions;
 /// Name of the file in the folder of the tables.
 inline constexpr std::string_view kRatesFile = "rates.txt";
 
-/// Returns the rates for `question`, in steady form: kept ones, or measured ones, which are then kept in the file.
+/// Returns the rates for `question`, rounded by steady_rates(): kept ones, or measured ones, which are then kept in the
+/// file.
 /// Reports a note if they are doubtful, or if they cannot be kept. Two programs may call this at the same time: the
 /// file is replaced as a whole, and the second one takes what the first one has kept.
 [[nodiscard]] MachineRates machine_rates(const RateQuestion& question, const RatesOptions& options,

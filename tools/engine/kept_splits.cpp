@@ -17,9 +17,9 @@ namespace slipstream::tools {
 
 namespace {
 
-// One split per line, "19,9 KEY"; the first line of a key counts.
+// Name of the file in the folder of the tables. It has one split per line, "19,9 KEY"; the first line of a key counts.
 constexpr const char* kFileName = "splits.txt";
-constexpr std::int64_t kMostParts = std::int64_t{1} << 20;  // more than any model has
+constexpr std::int64_t kMostParts = std::int64_t{1} << 20;  // layers or kv heads of a device; no model has more
 
 }  // namespace
 

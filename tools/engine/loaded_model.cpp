@@ -25,7 +25,8 @@ namespace slipstream::tools {
 
 namespace {
 
-// "weights 6.5 MiB, kv 6.0 MiB, ..., free 1.2 MiB", without what is 0.
+// Returns the memory of a device as "weights 6.5 MiB, kv 6.0 MiB, ..., free 1.2 MiB", without purposes that take
+// nothing.
 std::string memory_text(const DeviceMemory& memory) {
     std::string text;
     const auto add = [&](std::string name, std::size_t bytes) {
@@ -96,7 +97,8 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
             reserve_workspace(*devices()[i].device,
                               Forward::workspace_shapes(shard_config(i), kv_dtype(), needs.forward));
     } catch (const OutOfBudget&) {
-        // A budget below the workspace is also below the plan's least, which its refusal names.
+        // A budget that has no room for the workspace has none for a plan either, and the plan's error names the least
+        // budget: so a plan is tried here for its error.
         SplitPlan{split_plan_request(before)};
         throw;
     }
@@ -108,7 +110,7 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
         return request;
     };
     plan();
-    // A GPU is measured now: once the weights are there, its budget may be full.
+    // A GPU is measured now: once the weights are loaded, its memory budget may be full.
     if (device().kind() == DeviceKind::Cuda) static_cast<void>(rates(0));
     if (!plan_->streams() && devices().size() == 1) return;
     // Something streams, or there are several devices: plan again with the machine's rates, on which the best plan
@@ -117,7 +119,7 @@ void LoadedModel::make_plan(const RunNeeds& needs) {
     plan_request.timed = true;
     look_for_a_faster_way(plan());
     // Host memory is locked for a GPU, if there is one, so that its copies run at full link speed. If nothing
-    // streams, only hidden states of prompts are there, and CPU devices copy from pageable memory as well.
+    // streams, the arena has only hidden states of prompts, and CPU devices copy from pageable memory as well.
     const auto locker =
         std::ranges::find_if(devices(), [](const EngineDevice& each) { return !each.device->shares_host_memory(); });
     arena_ = std::make_unique<PinnedArena>(PinnedArenaOptions{

@@ -31,20 +31,21 @@ namespace slipstream::tools {
 namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
-constexpr std::size_t kFewBytes = std::size_t{32} << 20;  // if only computing is timed
+constexpr std::size_t kFewBytes = std::size_t{32} << 20;  // of weights, if only computing is timed
 constexpr std::size_t kCopiedBytes = std::size_t{64} << 20;
 constexpr std::size_t kCopyPieceBytes = std::size_t{4} << 20;
-constexpr std::int64_t kMinCols = 256;  // a multiple of the block size of every type
+constexpr std::int64_t kMinCols = 256;  // least columns of a timed matrix: a multiple of every type's block size
 constexpr int kRounds = 5;
-constexpr std::int64_t kSmallOpsALayer = 8;  // ops besides matmuls and attention
-constexpr std::int64_t kManySmallOps = 16;   // tokens of the larger timing of these ops
+constexpr std::int64_t kSmallOpsALayer = 8;  // ops of a layer besides matmuls and attention
+constexpr std::int64_t kManySmallOps = 16;   // tokens of the larger of the two timings of these ops; the smaller has 1
 
 /// A number of tokens to time, over weights / divisor bytes.
 struct Sample {
     std::int64_t n_tokens;
     std::size_t divisor;
 };
-// Between 4 and 16 tokens, matmuls stop being limited by memory bandwidth.
+// What each type of weights is timed with: dense between 4 and 16 tokens, where matmuls stop being limited by memory
+// bandwidth.
 constexpr std::array kSamples{Sample{1, 1}, Sample{4, 2}, Sample{8, 4}, Sample{16, 8}, Sample{64, 32}};
 constexpr std::int64_t kMostTokens = kSamples.back().n_tokens;
 
@@ -114,7 +115,7 @@ private:
     /// Work that each round times once.
     struct Timing {
         std::function<void()> work{};  // enqueues on stream_
-        double best = 0.0;             // seconds, of all rounds
+        double best = 0.0;             // least seconds of all rounds
     };
 
     void time_round() {
@@ -128,10 +129,10 @@ private:
             sum += seconds;
         }
         rounds_.push_back(sum);
-        if (copies_ && question_.card == nullptr) time_both();  // a GPU copies by engines of its own
+        if (copies_ && question_.card == nullptr) time_both();  // a GPU has copy engines, so computing loses nothing
     }
 
-    // Reads timings_ in the order in which run() made them.
+    // Returns the rates by the best time of each timing. Reads timings_ in the order in which run() made them.
     MachineRates result(const std::vector<DType>& types) {
         MachineRates measured;
         PassRates& rates = measured.rates;
@@ -163,7 +164,7 @@ private:
         }
         measured.memory_bytes_per_second = 1.0 / rates.weights[static_cast<std::size_t>(types.front())].seconds(1.0);
         rates.host_bytes_per_second = measured.memory_bytes_per_second;
-        // Of the rounds, the one in which computing lost least.
+        // Bytes of weights not read per copied byte, in the round in which computing lost least to the copies.
         double lost = std::numeric_limits<double>::infinity();
         for (const Both& both : both_) {
             const double would = measured.memory_bytes_per_second * both.seconds;
@@ -200,7 +201,7 @@ private:
         return static_cast<std::int64_t>(std::max<std::size_t>(std::min(bytes, bytes_) / group_bytes, 1)) *
                kInterleavedRows;
     }
-    // Returns the bytes that multiply() reads.
+    // Returns the bytes of weights that multiply() reads for the same `type` and `bytes`.
     [[nodiscard]] std::size_t bytes_read(DType type, std::size_t bytes) const {
         return (rows_of(type, bytes) / kInterleavedRows) * packed_bytes(type, kInterleavedRows, cols_);
     }
@@ -281,7 +282,7 @@ private:
                          {.gate = gate, .up = wide, .y = gate, .kind = config.layers.front().feed_forward.activation});
     }
 
-    // Copies alone; the timing is the last one of a round.
+    // Adds the timing of copies while nothing is computed. Call last: result() takes it from the end of timings_.
     void time_copies(DType type) {
         memory_type_ = type;
         copied_ = zeros(std::min(kCopiedBytes, bytes_), MemoryTag::Ring);
@@ -304,7 +305,8 @@ private:
         return copies_->record(*copies_done_);
     }
 
-    // Copies and computes at the same time, computing in steps that are short compared with the copies.
+    // Adds to both_ how many bytes of weights are read while copies run. Computes in steps that are short compared with
+    // the copies.
     void time_both() {
         const std::size_t step = bytes_ / 16;
         Both both;
@@ -316,10 +318,10 @@ private:
         both_.push_back(both);
     }
 
-    /// Computing while copies ran.
+    /// How much was computed while copies ran, in one round.
     struct Both {
         double seconds = 0.0;
-        double read = 0.0;  // bytes of weights
+        double read = 0.0;  // bytes of weights that were read
     };
 
     RateQuestion question_;
@@ -331,19 +333,19 @@ private:
     std::size_t bytes_ = 0;
     Buffer weights_;
     Buffer x_, y_;
-    std::vector<std::array<double, kSamples.size()>> weight_bytes_;  // [types], read by each sample
+    std::vector<std::array<double, kSamples.size()>> weight_bytes_;  // [types][samples], bytes that each timing reads
     Buffer kv_, scratch_, q_;
     std::vector<const std::byte*> chunks_;
     std::vector<std::int32_t> path_rows_;
     std::array<std::vector<std::int32_t>, kSamples.size()> positions_;
     std::array<double, kSamples.size()> kv_bytes_{};
-    DType memory_type_ = DType::F16;  // that is multiplied while copies run
+    DType memory_type_ = DType::F16;  // type of the weights that are multiplied while copies run
     Buffer copied_, host_;
     const std::byte* copied_from_ = nullptr;
     std::unique_ptr<Stream> copies_;  // null: copies are not timed
     std::unique_ptr<Event> copies_done_;
     std::vector<Timing> timings_;
-    std::vector<double> rounds_;  // seconds of each, so far
+    std::vector<double> rounds_;  // seconds of each round so far
     std::vector<Both> both_;      // of each round
 };
 

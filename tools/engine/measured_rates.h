@@ -32,14 +32,14 @@ struct RateQuestion {
     RateEffort effort = RateEffort::All;
 };
 
-/// Five measurements that differ more than this are doubtful: other programs use the machine.
+/// MachineRates::spread above which rates are doubtful: other programs have used the machine while it was measured.
 inline constexpr double kDoubtfulSpread = 0.25;
 
 /// Where rates come from.
 enum class RatesOrigin : std::uint8_t { Measured, Kept };
 
 struct MachineRates {
-    PassRates rates;                     // types that the model does not have: like the slowest of its types
+    PassRates rates;                     // types that the model does not have cost as much as its slowest type
     double copy_bytes_per_second = 0.0;  // of a copy stream alone: the link of a device that is not throttled
     // Copying slows computing on a CPU, by memory bandwidth or by a core; both count as bytes of weights that are not
     // read meanwhile. A GPU has its own memory: then memory_bytes_per_second is 0 (no limit), and
@@ -50,8 +50,8 @@ struct MachineRates {
     RatesOrigin origin = RatesOrigin::Measured;
 
     [[nodiscard]] bool is_doubtful() const { return spread > kDoubtfulSpread; }
-    /// Returns the rates of each of `n` devices that compute at the same time, if these are measured with the threads
-    /// of all.
+    /// Returns the rates of each of `n` CPU devices that compute at the same time. These rates must have been measured
+    /// with the threads of all of them.
     [[nodiscard]] MachineRates shared_by(std::size_t n) const;
 };
 
@@ -61,7 +61,7 @@ struct MachineRates {
 
 /// Returns the types of the model's packed weights, the one with most bytes first: those that measure_rates() times.
 [[nodiscard]] std::vector<DType> timed_types(const RateQuestion& question);
-/// Gives the other types the cost of the slowest of `timed`.
+/// Sets the cost of all types that are not in `timed` to the cost of the slowest type in `timed`.
 void fill_other_types(PassRates& rates, const std::vector<DType>& timed);
 /// Returns one line that names all on which the rates depend: the version of the program, the CPU or GPU, its kernel
 /// variant, threads, the types and sizes that are timed.

@@ -38,7 +38,7 @@ bool shrink_check(RunNeeds& needs) {
 
 namespace {
 
-// Returns the device memory of a KV view, its scores, and the passes over it.
+// Returns the bytes of device memory of a KV view, its scores, and the passes over it.
 std::size_t view_bytes(const ModelConfig& config, std::span<const KvLayout> kv, std::int64_t text_tokens,
                        const ViewNeeds& view) {
     return KvView::device_bytes(kv, view.room()) + ViewBuilder::device_bytes(config, text_tokens) +
@@ -47,7 +47,7 @@ std::size_t view_bytes(const ModelConfig& config, std::span<const KvLayout> kv, 
 
 }  // namespace
 
-// Includes the passes of the self-check and those over a KV view.
+// Returns the bytes of the largest sum of any pass, those of the self-check and those over a KV view included.
 std::size_t sum_bytes(const ModelConfig& config, const RunNeeds& needs) {
     const std::int64_t n_rows =
         std::max({needs.forward.max_tokens, needs.check_tokens, needs.view ? kMostViewRows : std::int64_t{0}});
@@ -57,7 +57,7 @@ std::size_t sum_bytes(const ModelConfig& config, const RunNeeds& needs) {
 namespace {
 
 struct MemoryParts {
-    DeviceMemory fixed;               // needed in any case; nothing of the items and the ring
+    DeviceMemory fixed;               // needed in any case: without resident items and ring
     std::size_t kv_tail_bytes = 0;    // needed if KV streams
     std::size_t streaming_bytes = 0;  // activations that are needed if anything streams
 };

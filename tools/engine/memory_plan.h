@@ -50,7 +50,8 @@ struct TakenMemory {
     std::size_t workspace_bytes = 0;
 };
 
-/// Returns what is taken of the budget of a device before the model is loaded: what is no workspace is a draft model's.
+/// Returns what is taken of the budget of a device before the model is loaded: all but the workspace counts as a draft
+/// model's.
 [[nodiscard]] TakenMemory taken_memory(const Budget& budget);
 
 /// Memory of one device by purpose, in bytes.
@@ -65,8 +66,8 @@ struct DeviceMemory {
     std::size_t views = 0;              // KV views, and passes over them
     std::size_t workspace = 0;          // of ops
     std::size_t sums = 0;               // between devices that share matrices
-    std::size_t other = 0;              // what the caller allocates after loading
-    std::optional<std::size_t> free{};  // of the budget; no value: there is no budget
+    std::size_t other = 0;              // that the caller allocates after loading
+    std::optional<std::size_t> free{};  // left of the budget; no value: there is no budget
 
     /// Returns the sum of all but `free`: the peak of the budget.
     [[nodiscard]] std::size_t used() const;
@@ -76,7 +77,7 @@ struct DeviceMemory {
 
 struct MemoryRequest {
     const ModelConfig* config = nullptr;
-    const ModelWeights* weights = nullptr;  // views; they need no memory
+    const ModelWeights* weights = nullptr;  // views whose values are not read
     DType kv_dtype = DType::F16;
     std::int64_t text_tokens = 0;  // > 0: length of the sequence that must fit
     RunNeeds needs{};
@@ -86,8 +87,8 @@ struct MemoryRequest {
 /// Returns the request for a plan with all sums in it: fixed memory, memory for streaming, memory for KV that streams.
 /// The caller must set budget, ring, rates and tokens of a pass.
 [[nodiscard]] ModelPlanRequest memory_request(const MemoryRequest& request);
-/// Returns the memory of the device with `plan`, which was made for memory_request(request) with that budget; the
-/// largest number means that there is no budget.
+/// Returns the memory of the device with `plan`, which was made for memory_request(request) with this budget; a
+/// budget_bytes of the largest number means that there is no budget.
 [[nodiscard]] DeviceMemory device_memory(const MemoryRequest& request, const ModelPlan& plan, std::size_t budget_bytes);
 
 }  // namespace slipstream::tools

@@ -28,7 +28,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// Compute capability of the GPUs on which the whole of cuda_card_tests has passed (tests/gpu_reports).
+// Compute capability, times ten, of the GPUs on which the whole of cuda_card_tests has passed (tests/gpu_reports).
 constexpr int kTestedCapability = 90;
 
 }  // namespace
@@ -144,7 +144,7 @@ void PlacedModel::make_devices(const ComputeOptions& options, const EngineCallba
                      "physical cores, or what the control group allows");
 }
 
-// Everything that a planned split depends on, except measured rates.
+// Returns everything that a planned split depends on, except measured rates, as one line of text.
 std::string PlacedModel::split_key() const {
     std::string key = split_ == SplitKind::Layers ? "" : fmt::format("{} ", split_name(split_));
     key += fmt::format("{:016x} ctx {} threads {} kv {} expect {} ring {}", model_fingerprint(files()), context_tokens_,
@@ -159,7 +159,8 @@ std::string PlacedModel::split_key() const {
     return key;
 }
 
-// Plans by this machine's rates, for decoding without drafting: draft sources never change the split.
+// Returns the layers or kv heads of each device, planned by this machine's rates for decoding without drafting: draft
+// sources never change the split.
 std::vector<std::int64_t> PlacedModel::planned_parts() const {
     return choose_parts(split_plan_request(placement_request(*this, {.needs = generation_needs(1, 0, CheckPasses::No),
                                                                      .ring_bytes = offload_.ring,
@@ -168,7 +169,8 @@ std::vector<std::int64_t> PlacedModel::planned_parts() const {
                         devices_.size());
 }
 
-// Whether the devices are equal except for their order, and perhaps the slots of GPUs.
+// Returns whether all devices are of one kind and kernel variant with equal limits, and GPUs have the same name and
+// memory. The slots of GPUs may differ.
 bool PlacedModel::devices_are_alike() const {
     const DeviceLimits first = offload_.limits(0);
     const auto* card = dynamic_cast<const CudaDevice*>(&device());
@@ -185,6 +187,7 @@ bool PlacedModel::devices_are_alike() const {
 
 // Returns the layers or kv heads of each device. A split of layers between devices of one kind changes no bit, and is
 // planned at each start. Equal devices that share matrices get even parts. Other splits are planned once and kept.
+// `why` becomes the reason, unless the user gave the shares.
 std::vector<std::int64_t> PlacedModel::chosen_parts(const ComputeOptions& options, std::string& why) const {
     if (!offload_.shares.empty()) return parts_by_share(split_, config(), weights(), offload_.shares);
     const bool is_tensor = split_ == SplitKind::Tensor;
@@ -210,7 +213,8 @@ std::vector<std::int64_t> PlacedModel::chosen_parts(const ComputeOptions& option
     return keep_split(*options.splits_folder, key, planned_parts());
 }
 
-// Decides the shard of each device.
+// Sets shards_, one for each device; leaves it empty if there is one device. Throws RequestError if the model cannot be
+// split so.
 void PlacedModel::choose_shards(const ComputeOptions& options, const EngineCallbacks& callbacks) {
     if (devices_.size() == 1) return;
     std::string why;

@@ -22,7 +22,8 @@ draft::PlannedSeconds seconds_by(std::shared_ptr<const Plan> plan) {
     };
 }
 
-// The seconds of passes over `files`, all of it on a device with those rates.
+// Returns the planned seconds of passes of the model in `files` if all of it is resident on a device with these rates.
+// `files` must outlive the result.
 draft::PlannedSeconds seconds_by_rates(const ModelFiles& files, const ModelWeights& weights, DType kv_dtype,
                                        WeightRounding rounding, const PassRates& rates, std::int64_t context_tokens) {
     return seconds_by(std::make_shared<const ModelPlan>(ModelPlanRequest{.config = &files.config(),
@@ -36,8 +37,8 @@ draft::PlannedSeconds seconds_by_rates(const ModelFiles& files, const ModelWeigh
                                                                          .pass_tokens = 1}));
 }
 
-// The seconds of passes of the model on its only device. A GPU was measured before the weights filled its budget
-// (LoadedModel::make_plan).
+// Returns the planned seconds of passes of the model on its only device, with everything resident. A GPU was measured
+// before the weights filled its budget (LoadedModel::make_plan).
 draft::PlannedSeconds seconds_alone(const LoadedModel& model) {
     if (model.device().kind() != DeviceKind::Cuda)
         return resident_planned_seconds(model.files(), model.kv_dtype(), WeightRounding::None, model);
@@ -63,7 +64,8 @@ SplitPlan resident_plan(const PlacedModel& model, std::int64_t context_tokens) {
     return SplitPlan(split_plan_request(std::move(request)));
 }
 
-// The rates of several devices were measured when they were planned.
+// Returns the planned seconds of passes over the KV view. With several devices nothing is measured here: their rates
+// were measured when the model was planned.
 draft::PlannedSeconds view_planned_seconds(const LoadedModel& model) {
     if (model.devices().size() == 1) return seconds_alone(model);
     return seconds_by(std::make_shared<const SplitPlan>(resident_plan(model, model.context_tokens())));

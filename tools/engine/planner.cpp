@@ -13,7 +13,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// More than anything needs, and far from overflow.
+// Bytes of the budget of a device that has none: more than anything needs, and far from overflow in sums.
 constexpr std::size_t kRoomyBytes = std::size_t{1} << 56;
 
 // Sets the rates of a device of this machine; a requested link speed can only lower its own.
@@ -30,7 +30,8 @@ void set_rates(PlannedDevice& device, const EngineDevice& own, const MachineRate
 
 namespace {
 
-// Returns what the device of that rank must hold of `config` and `weights`, its shard.
+// Returns the request for the memory of the device `rank`, whose shard has `config` and `weights`; both must outlive
+// the result.
 MemoryRequest rank_memory(const PlacementRequest& request, std::size_t rank, const ModelConfig& config,
                           const ModelWeights& weights) {
     const PlannedDevice& device = request.devices[rank];

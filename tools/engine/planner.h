@@ -28,8 +28,8 @@ class PlacedModel;
 struct PlannedDevice {
     DeviceKind kind = DeviceKind::Cpu;
     std::size_t budget_bytes = std::numeric_limits<std::size_t>::max();
-    TakenMemory taken{};       // of the budget
-    Device* device = nullptr;  // if not null, the workspace of its ops is taken, too
+    TakenMemory taken{};       // parts of the budget that are in use
+    Device* device = nullptr;  // if not null, `taken` grows by the workspace of its ops
     PassRates rates{};
     double link_bytes_per_second = 1.0;    // any positive number if times are not needed
     double memory_bytes_per_second = 0.0;  // of the host; GPUs that share matrices divide it; 0: no limit
@@ -39,7 +39,7 @@ struct PlannedDevice {
 /// A model and its devices. `config` and `weights` must outlive all that is made of the request.
 struct PlacementRequest {
     const ModelConfig* config = nullptr;
-    const ModelWeights* weights = nullptr;  // views; they need no memory
+    const ModelWeights* weights = nullptr;  // views whose values are not read
     DType kv_dtype = DType::F16;
     std::int64_t context_tokens = 0;  // > 0
     RunNeeds needs{};  // needs.text_tokens > 0: length of the longest sequence, used instead of context_tokens
@@ -47,7 +47,7 @@ struct PlacementRequest {
     SplitKind split = SplitKind::Layers;
     std::vector<ModelShard> shards{};             // [devices]; empty: one device has the whole model
     std::size_t ring_bytes = 0;                   // of each device; 0: planned
-    std::optional<std::int64_t> pass_tokens = 1;  // without a value: as many as ride along
+    std::optional<std::int64_t> pass_tokens = 1;  // to plan for; no value: as many as are almost free (kRidingAlong)
 };
 [[nodiscard]] SplitPlanRequest split_plan_request(PlacementRequest request);
 /// Returns the memory of each device by purpose with `plan`, which was made for `request`.
@@ -57,8 +57,8 @@ struct PlacementRequest {
 struct HostNeeds {
     std::size_t pinned_bytes = 0;     // weights and KV that stream
     std::size_t hidden_bytes = 0;     // hidden states of a prompt between layers; pinned as well
-    std::size_t embedding_bytes = 0;  // rows are gathered on the host
-    std::size_t device_bytes = 0;     // of devices that are in host memory
+    std::size_t embedding_bytes = 0;  // token embedding, whose rows are gathered on the host
+    std::size_t device_bytes = 0;     // of CPU devices, which are in host memory
     std::size_t kept_bytes = 0;       // most for the KV of a server's earlier texts; not part of the plan
     [[nodiscard]] std::size_t locked_bytes() const { return pinned_bytes + hidden_bytes; }
     [[nodiscard]] std::size_t total_bytes() const {
@@ -73,12 +73,12 @@ struct HostNeeds {
 struct EnginePlanRequest {
     RunNeeds needs{};
     std::vector<std::size_t> beside_bytes{};      // [devices], bytes to leave free for others; empty: none
-    std::optional<std::size_t> ring_bytes{};      // of each device; without a value: planned
-    std::optional<std::int64_t> pass_tokens = 1;  // without a value: as many as ride along
+    std::optional<std::size_t> ring_bytes{};      // of each device; no value: planned
+    std::optional<std::int64_t> pass_tokens = 1;  // to plan for; no value: as many as are almost free (kRidingAlong)
     bool timed = false;                           // whether to use this machine's rates, measuring them if unknown
     bool has_workspace = false;                   // whether the workspace for `needs` is allocated already
 };
-/// `placed` must outlive the result.
+/// Returns the request for a plan over the devices of `placed`, which must outlive the result.
 [[nodiscard]] PlacementRequest placement_request(const PlacedModel& placed, const EnginePlanRequest& plan_request);
 /// Returns the requested plan. If it does not fit, makes the passes of the self-check in plan_request.needs smaller
 /// until it does. Returns no value if no plan fits.

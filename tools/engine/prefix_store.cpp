@@ -13,7 +13,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// Copying a KV chunk pays only if it saves the computing of about so many positions.
+// Least number of positions whose computing must be saved for a copy of a KV chunk to pay.
 constexpr std::int64_t kLeastTokens = 16;
 
 }  // namespace
@@ -61,7 +61,8 @@ PromptCache::Match PrefixStore::match(std::span<const TokenId> prompt) const {
     return cache_->match(prompt.first(prompt.size() - 1), prefill_end(std::ssize(prompt)));
 }
 
-// Finds to which length the KV cache can be brought, if its first `n_live` positions can stay.
+// Returns which kept chunks match `prompt`, and how many positions the KV cache has if they are restored. Its first
+// `n_live` positions can stay as they are.
 PrefixStore::Restorable PrefixStore::find_restorable(std::span<const TokenId> prompt, std::int64_t n_live) const {
     const Target& target = sequence_->target();
     PromptCache::Match matched = match(prompt);
@@ -71,7 +72,8 @@ PrefixStore::Restorable PrefixStore::find_restorable(std::span<const TokenId> pr
     // Whole KV chunks are restored, so the positions of a chunk that is not full are restored, too.
     found.first = n_live / kChunkTokens * kChunkTokens;
     if (found.first < sequence_->n_computed()) found.first = target.positions_after_cut(found.first);
-    std::vector<std::int64_t> first_kept(target.shape().n_layers, 0);  // [layers]: from this chunk on, none is missing
+    std::vector<std::int64_t> first_kept(target.shape().n_layers,
+                                         0);  // [layers]: from this KV chunk on, the layer's are kept
     for (std::int64_t chunk = found.first / kChunkTokens; chunk < std::ssize(found.chunks); ++chunk) {
         const std::int64_t n_tokens = std::min((chunk + 1) * kChunkTokens, matched.n_tokens);
         bool has_all = true;
@@ -111,7 +113,8 @@ std::optional<Phase> PrefixStore::phase_of(std::int64_t begin, std::int64_t end)
     return end <= n_prefilled ? std::optional(Phase::Prefill) : std::nullopt;
 }
 
-// Drops from path_ what is not of the sequence any more: it may have been cut, and have gone on with other tokens.
+// Drops the chunks from path_ that the sequence does not have any more: it may have been cut, and have gone on with
+// other tokens.
 void PrefixStore::follow_sequence() {
     const std::span<const TokenId> tokens =
         std::span(sequence_->tokens()).first(std::min(sequence_->n_computed(), std::ssize(sequence_->tokens())));
@@ -140,7 +143,8 @@ void PrefixStore::keep() {
     }
 }
 
-// Keeps the chunk of the sequence after path_, which has `n_tokens` positions. Returns null if there is no room for it.
+// Copies the chunk of the sequence after path_, which has `n_tokens` positions, into the cache, which owns the result.
+// Returns null if there is no room for it, or if its positions were computed in both phases.
 KeptChunk* PrefixStore::keep_chunk(std::int64_t n_tokens) {
     Target& target = sequence_->target();
     const std::int64_t chunk = std::ssize(path_);
@@ -164,15 +168,17 @@ void PrefixStore::note_place(std::int64_t chunk, const KeptChunk& kept) {
     places_[chunk] = {.chunk_id = kept.id(), .version = sequence_->target().chunk_version(chunk)};
 }
 
-// Returns whether the target's chunk still holds what was kept, though the sequence was cut before it.
+// Returns whether the target's KV chunk number `chunk` still holds the content of `kept`, although the sequence was cut
+// before it.
 bool PrefixStore::is_in_place(std::int64_t chunk, const KeptChunk& kept) const {
     if (std::ssize(places_) <= chunk || places_[chunk].chunk_id != kept.id() || places_[chunk].version == 0)
         return false;
     return places_[chunk].version == sequence_->target().chunk_version(chunk);
 }
 
-// Keeps the last chunk of the sequence, which is not full, if `prompt` leaves much of it. The chunks of the prompt
-// count as used before: they must not be dropped for it.
+// Keeps the last chunk of the sequence, which is not full, if it has at least kLeastTokens positions past the first
+// `n_live`, which `prompt` can use in place. Before that, marks the kept chunks of `prompt` as used, so that they are
+// not dropped to make room.
 void PrefixStore::keep_end(std::span<const TokenId> prompt, std::int64_t n_live) {
     const std::int64_t n_computed = sequence_->n_computed();
     const std::int64_t begin = n_computed / kChunkTokens * kChunkTokens;

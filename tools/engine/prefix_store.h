@@ -17,21 +17,22 @@
 
 namespace slipstream::tools {
 
-/// What is kept of earlier texts.
+/// How much KV of earlier texts is kept in host memory, and how often it was reused.
 struct KeptFigures {
     std::size_t bytes = 0;
     std::size_t limit_bytes = 0;       // 0: nothing is kept
-    std::size_t chunk_bytes = 0;       // that a full KV chunk takes
+    std::size_t chunk_bytes = 0;       // bytes that a full KV chunk of all layers takes
     std::int64_t restored_texts = 0;   // prompts that reused more than the KV cache held
-    std::int64_t restored_tokens = 0;  // positions that these reused beyond it
+    std::int64_t restored_tokens = 0;  // positions that these prompts got from kept chunks
     std::int64_t dropped_chunks = 0;   // KV chunks that made room for others
 };
 
-/// One sequence is live, the last one. With a limit of more than 0 bytes, KV chunks of earlier ones are kept too.
+/// Finds what a new prompt can reuse of the live sequence and, with a limit of more than 0 bytes, of KV chunks of
+/// earlier sequences, which it keeps in host memory.
 class PrefixStore {
 public:
     /// `sequence` must outlive this object. `limit_bytes`: most bytes of host memory for what is kept of earlier
-    /// sequences. `on_shortage` gets a line, once, if the system has less.
+    /// sequences. `on_shortage` is called once, with a line for the user, if the system has less memory.
     explicit PrefixStore(Sequence& sequence, std::size_t limit_bytes = 0,
                          std::function<void(std::string_view)> on_shortage = {});
 
@@ -45,16 +46,16 @@ public:
     /// between passes: layers with a sliding window give up their KV. Does nothing while the target has nodes, since a
     /// pass may be running. Throws what the target throws if a chunk cannot be read.
     void keep();
-    /// Whether earlier sequences are kept: there is a limit of more than 0 bytes.
+    /// Returns whether earlier sequences are kept: there is a limit of more than 0 bytes.
     [[nodiscard]] bool keeps_texts() const { return cache_ != nullptr; }
     [[nodiscard]] KeptFigures figures() const;
 
 private:
     struct Restorable {
-        PromptCache::Path chunks;    // of the prompt
-        std::int64_t n_matched = 0;  // positions in them that the prompt has
-        std::int64_t first = 0;      // positions before it are in the KV cache
-        std::int64_t n_tokens = 0;   // positions that the KV cache can be brought to; 0: it is better as it is
+        PromptCache::Path chunks;    // kept chunks with the tokens of the prompt, from its start
+        std::int64_t n_matched = 0;  // positions of `chunks` whose tokens the prompt has
+        std::int64_t first = 0;      // position from which on chunks are restored; the KV cache has those before it
+        std::int64_t n_tokens = 0;   // positions that the KV cache has after restoring; 0: restoring does not pay
     };
     [[nodiscard]] std::int64_t prefill_end(std::int64_t n_prompt) const;
     [[nodiscard]] PromptCache::Match match(std::span<const TokenId> prompt) const;
@@ -70,8 +71,8 @@ private:
     std::function<void(std::string_view)> on_shortage_;
     // What a KV chunk of the target holds, or held before it was cut off.
     struct Place {
-        std::uint64_t chunk_id = 0;  // of the cache; 0: unknown
-        std::uint64_t version = 0;   // Target::chunk_version() then
+        std::uint64_t chunk_id = 0;  // KeptChunk::id() of the same content; 0: unknown
+        std::uint64_t version = 0;   // Target::chunk_version() when it had this content
     };
     void note_place(std::int64_t chunk, const KeptChunk& kept);
     [[nodiscard]] bool is_in_place(std::int64_t chunk, const KeptChunk& kept) const;

@@ -86,13 +86,13 @@ public:
     /// Returns the prompt for the answer in the conversation of a request, which make_conversation() made for
     /// prompt_template(). encode_rendered() makes ids of it. Throws TemplateError, Interrupted.
     [[nodiscard]] ConversationPrompt prompt_text(const Conversation& conversation) const;
-    /// Null: prompts are plain text in turns.
+    /// Returns the template; null: prompts are plain text in turns.
     [[nodiscard]] const PromptTemplate* prompt_template() const { return template_ ? &*template_ : nullptr; }
     /// Returns whether the template reads the variable `name`.
     [[nodiscard]] bool reads(std::string_view name) const { return template_ && template_->reads(name); }
     /// Returns how the model writes thoughts; a form without marks if there is no template.
     [[nodiscard]] AnswerForm answer_form() const { return template_ ? template_->answer_form() : AnswerForm{}; }
-    /// Whether `system` spells control tokens: then its tokens differ between SystemSource::User and
+    /// Returns whether `system` spells control tokens: then its tokens differ between SystemSource::User and
     /// SystemSource::File.
     [[nodiscard]] bool spells_control_tokens(const std::string& system) const;
     /// Returns `options` with the stop string that ends a turn: that of the template, if the vocabulary has no token

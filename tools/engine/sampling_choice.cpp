@@ -30,7 +30,7 @@ struct Levels {
 template <typename T>
 T resolve(const Levels<T>& option, const EngineCallbacks& callbacks) {
     const T value = option.chosen.value_or(option.models_own.value_or(option.built_in));
-    // Chosen values were checked when they were read; what is left is the model's.
+    // A chosen value was checked when it was read, so one that is out of range here comes from the model's file.
     if (!(value >= option.range.lowest && value <= option.range.highest))
         throw FormatError(
             fmt::format("the model's generation_config.json: {} is {}; a value {} is served, override it by --{}",
@@ -52,7 +52,7 @@ std::uint64_t random_seed() {
 SamplerOptions resolve_sampling(const SamplingSettings& chosen, const GenerationDefaults& model,
                                 const EngineCallbacks& callbacks) {
     const SamplerOptions built_in;
-    // "do_sample": false is how files say greedy.
+    // "do_sample": false in generation_config.json means greedy decoding, which is a temperature of 0 here.
     const std::optional<double> models_temperature = model.do_sample == false ? 0.0 : model.temperature;
     const std::optional<std::int64_t> models_top_k = model.top_k == -1 ? 0 : model.top_k;
     SamplerOptions options;

@@ -62,7 +62,8 @@ std::string split_text(const std::optional<SessionSplit>& split) {
     return split ? fmt::format("{} {}", split_name(split->kind), fmt::join(split->parts, ",")) : "layers, or none";
 }
 
-// Returns the part of `text` around `at`, where it begins to differ from another text.
+// Returns up to kShownBytes bytes of `text` in quotes, around the byte `at`, where it begins to differ from another
+// text.
 std::string shown_from(std::string_view text, std::size_t at) {
     const std::size_t begin = at > kShownBytes / 2 ? at - kShownBytes / 2 : 0;
     return begin == 0 ? shown(text) : fmt::format("'...{}'", printable(text.substr(begin), kShownBytes));
@@ -86,7 +87,7 @@ std::string TextSession::devices_instead_of(const std::vector<DeviceChoice>& dev
     return names;
 }
 
-// Without split options, continues with the session's split.
+// Sets the split and the shares of `compute` to those of the session, as far as the user did not give them as options.
 void TextSession::take_split(ComputeOptions& compute) const {
     OffloadOptions& offload = compute.offload;
     const std::optional<SessionSplit>& held = begin().split;
@@ -100,7 +101,7 @@ TextSession::TextSession(SessionRequest request, SessionUse use)
     if (use == SessionUse::Read) return;
     remove_leftover_parts(request_.path);
     if (!file_) SessionFile::check_place(request_.path);
-    if (!file_ || !tokens().empty()) PromptFile::remove(request_.path);  // a killed program left it
+    if (!file_ || !tokens().empty()) PromptFile::remove(request_.path);  // a side file that a killed program left
 }
 
 void TextSession::contradict(std::string_view option, std::string_view demanded, std::string_view held) const {
@@ -123,7 +124,7 @@ void TextSession::decide(ComputeOptions& compute, TextGenerationOptions& text) c
         contradict("kv-type", kv_type_option(*request_.kv_dtype), kv_type_option(held.kv_dtype));
     compute.kv_dtype = held.kv_dtype;
     take_split(compute);
-    // Stop strings of a template follow those that were requested.
+    // The session's stop strings are those that the user requested, and after them those of the template.
     if (request_.stops) {
         const std::size_t n_stops = std::min(request_.stops->size(), held.stops.size());
         if (!std::ranges::equal(*request_.stops, std::span(held.stops).first(n_stops)))
@@ -154,7 +155,7 @@ SamplerOptions TextSession::sampling(const GenerationDefaults& model) const {
     agree("frequency-penalty", demanded.frequency_penalty, held.frequency_penalty);
     agree("seed", demanded.seed, held.seed);
     if (demanded.bias) {
-        // Before the user's stand those of the tokens that the model suppresses.
+        // The session's biases are those of the tokens that the model suppresses, and after them the user's.
         auto users_begin = held.bias.begin();
         for (const TokenId id : model.suppressed_tokens)
             if (users_begin != held.bias.end() && users_begin->id == id) ++users_begin;
@@ -320,7 +321,8 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
     generator.save_prompts(&prompt_->checkpoints());
 }
 
-// Reads what the session saved.
+// Fills the KV cache with what the session saved, and reports how far the session is. `asked`: most tokens to generate,
+// counted from the beginning of the session; it is recorded if it has changed.
 void TextSession::go_on(std::int64_t asked, const EngineCallbacks& callbacks) {
     const std::int64_t n_prompt = std::ssize(begin().prompt);
     const std::optional<PromptState> saved = prompt_->saved();

@@ -61,7 +61,7 @@ struct SessionRequest {
 /// Returns the beginning of a session that is computed with `model`: everything but the text's own fields.
 [[nodiscard]] SessionBegin session_begin_of(const LoadedModel& model);
 
-/// What a new session begins with.
+/// What a new session begins with. Pointers and views must be valid only while TextSession::attach() runs.
 struct SessionStart {
     const SamplerOptions* sampling = nullptr;
     bool ignore_end = false;
@@ -82,7 +82,7 @@ public:
     /// Whether there is a session to continue. The functions below, up to replay(), may be called only then.
     [[nodiscard]] bool resumes() const { return file_.has_value(); }
     [[nodiscard]] const SessionBegin& begin() const { return file_->begin(); }
-    /// What was damaged in the session's file, part of a sentence; empty: nothing.
+    /// Returns what was damaged in the session's file, as part of a sentence; empty: nothing.
     [[nodiscard]] const std::string& damage() const { return file_->damage(); }
     [[nodiscard]] const std::vector<TokenId>& tokens() const { return file_->tokens(); }
     /// Returns the value of --devices that the session needs if its split decides its text: "cpu,cpu", GPUs numbered in
@@ -120,9 +120,9 @@ public:
     /// system refuses the KV (a full disk), the session continues with tokens alone, and the message to show is
     /// returned.
     [[nodiscard]] std::optional<std::string> save(const TextGenerator& generator);
-    /// Prompt tokens that were read, KV or hidden states, and not computed again.
+    /// Returns how many prompt tokens were not computed again, since the file had their KV or hidden states.
     [[nodiscard]] std::int64_t n_resumed_prompt() const { return n_resumed_prompt_; }
-    /// The prompt while it is computed. Requires attach().
+    /// Returns what saves the prompt while it is computed. Requires attach().
     [[nodiscard]] const SessionPrompt& prompt() const { return *prompt_; }
     /// Call at the end of the run: writes everything to the disk.
     void complete() {

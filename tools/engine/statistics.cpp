@@ -17,7 +17,8 @@ namespace slipstream::tools {
 
 namespace {
 
-// `loaded`: null if nothing was loaded.
+// Returns the key "peak": most bytes on each device, of pinned memory, and of the process. `loaded`: null if nothing
+// was loaded.
 JsonObject peak_json(const LoadedModel* loaded) {
     std::vector<std::int64_t> device_bytes;
     if (loaded == nullptr) {
@@ -128,7 +129,7 @@ StreamSnapshot stream_snapshot(const LoadedModel& model, const ModelRunner& runn
 
 namespace {
 
-// `loaded`: null if nothing was loaded.
+// Returns the object of --stats for a generated text. `loaded`: null if nothing was loaded.
 JsonObject text_json(const OpenedModel& model, const LoadedModel* loaded, const TextGenerationResult& result,
                      const RunFigures& figures) {
     const auto generated = static_cast<std::int64_t>(result.tokens.size());

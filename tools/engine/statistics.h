@@ -27,7 +27,7 @@ struct SourceTotal {
     std::int64_t offered = 0;
     std::int64_t accepted = 0;
     double seconds = 0.0;
-    std::optional<std::int64_t> passes{};  // only of sources that run passes of their own
+    std::optional<std::int64_t> passes{};  // of a source with passes of its own, such as a draft model
 
     /// Returns accepted / offered; 0 if nothing was offered.
     [[nodiscard]] double acceptance() const;
@@ -71,10 +71,10 @@ struct RunFigures {
     SourceTotals sources{};
     StreamSnapshot streamed{};                     // while decoding
     StreamSnapshot streamed_before{};              // during the prompt
-    std::int64_t reused_prompt_tokens = 0;         // of the prompts, whose KV the cache had from the texts before
+    std::int64_t reused_prompt_tokens = 0;         // of prompts; their KV was reused from earlier texts
     std::int64_t resumed_prompt_tokens = 0;        // of the prompt, read from a session and not computed
-    std::int64_t checkpoints = 0;                  // that were made of the prompt
-    std::uint64_t checkpoint_bytes = 0;            // most bytes of their file
+    std::int64_t checkpoints = 0;                  // checkpoints of the prompt that were written
+    std::uint64_t checkpoint_bytes = 0;            // size of the side file that has them, at its largest
     std::optional<std::int64_t> checked_tokens{};  // compared by the self-check, all equal; empty: no self-check
 };
 

@@ -30,7 +30,7 @@ PromptTemplate family_template(const TemplateFamily& family, const TemplateSetti
             chosen.arguments, tokenizer, family.turn_end};
 }
 
-// Returns the end of a path that identifies the model: a file, or a snapshot in the Hugging Face cache.
+// Returns the last four names of a path, which identify the model: a file, or a snapshot in the Hugging Face cache.
 std::string end_of_path(std::filesystem::path path) {
     std::string name;
     for (int i = 0; i < 4 && path.has_filename(); ++i) {
@@ -40,7 +40,7 @@ std::string end_of_path(std::filesystem::path path) {
     return name;
 }
 
-// --template-arg tools=[...] offers tools, too.
+// Returns whether the prompt offers tools: its conversation does, or --template-arg tools=[...].
 ToolUse tool_use(const TemplateSettings& chosen) {
     const auto gives_tools = [](const auto& argument) {
         return argument.first == "tools" && !argument.second.is_none();

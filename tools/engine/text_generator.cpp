@@ -31,8 +31,8 @@ void fit_check(const PlacedModel& placed, RunNeeds& needs, const EngineCallbacks
     needs = request.needs;
 }
 
-// Returns the default of --kept-memory: what the host has left beside the KV of the running text, of which no memory
-// may be there yet, and a margin for other programs.
+// Returns the default of --kept-memory in bytes, at most 4 GiB: what the host has left beside the whole KV of the
+// running text, which may not be allocated yet, and 1 GiB for other programs.
 std::size_t memory_left_for_texts(const LoadedModel& model) {
     constexpr std::size_t kGiB = std::size_t{1} << 30;
     constexpr std::size_t kMost = 4 * kGiB;

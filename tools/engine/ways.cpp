@@ -17,11 +17,11 @@ namespace slipstream::tools {
 
 namespace {
 
-// Ways that differ less take the same time.
+// Ways whose times differ by less than this factor count as equally fast.
 constexpr double kSameTime = 1.01;
-// A budget of as many bytes, or more, is none.
+// Budgets of this many bytes or more stand for "no budget".
 constexpr std::size_t kNoBudget = std::numeric_limits<std::size_t>::max() / 2;
-// A way that is this much faster is told.
+// Least factor by which another way must be faster to be reported to the user.
 constexpr double kMuchFaster = 1.3;
 
 /// A way with its plan.
@@ -38,7 +38,7 @@ bool host_holds(const WaysRequest& request, const HostNeeds& needs) {
     return request.host_bytes == 0 || needs.total_bytes() <= request.host_bytes;
 }
 
-// All of the host's cores as one device, without a budget.
+// Returns all of the host's cores as one device without a budget.
 PlannedDevice host_device(const WaysRequest& request) {
     const PlannedDevice& first = request.placement.devices.front();
     return {.kind = DeviceKind::Cpu,
@@ -47,19 +47,19 @@ PlannedDevice host_device(const WaysRequest& request) {
             .host_bytes_per_copied_byte = first.host_bytes_per_copied_byte};
 }
 
-// "--devices cpu, without --device-memory, --ring".
+// Returns the options with which the CPU alone computes: "--devices cpu, without --device-memory, --ring".
 std::string cpu_options(const WaysRequest& request) {
     const std::vector<PlannedDevice>& devices = request.placement.devices;
     std::string options;
     if (devices.size() > 1 || devices.front().kind != DeviceKind::Cpu) options = "--devices cpu";
     if (!request.offload_options.empty())
         options += fmt::format("{}without {}", options.empty() ? "" : ", ", request.offload_options);
-    // Only parts of matrices are summed in another order (design: E3).
+    // Devices that share matrices sum in another order than one device, so the text is another one.
     if (devices.size() > 1 && request.placement.split == SplitKind::Tensor) options += " (which gives another text)";
     return options;
 }
 
-// Returns no value if the host cannot hold it.
+// Returns the plan in which the CPU computes all layers; no value if the host's memory cannot hold the model.
 std::optional<PlannedWay> cpu_only(const WaysRequest& request) {
     PlacementRequest placement = request.placement;
     placement.devices = {host_device(request)};
@@ -71,7 +71,8 @@ std::optional<PlannedWay> cpu_only(const WaysRequest& request) {
     return PlannedWay{{.kind = WayKind::CpuOnly, .options = cpu_options(request)}, std::move(plan)};
 }
 
-// "--devices cuda:0,cuda:1,cpu"; with budgets "--devices cpu,cpu --device-memory 27262976,none".
+// Returns the options with which the CPU takes a part of the layers: "--devices cuda:0,cuda:1,cpu", or, if budgets were
+// given, "--devices cpu,cpu --device-memory 27262976,none".
 std::string shared_options(const WaysRequest& request) {
     std::string options = fmt::format("--devices {},cpu", fmt::join(request.device_names, ","));
     if (!request.names_budgets) return options;
@@ -82,8 +83,9 @@ std::string shared_options(const WaysRequest& request) {
     return fmt::format("{} --device-memory {}none", options, budgets);
 }
 
-// The devices and the CPU share the layers, as a run with shared_options() splits them. Returns no value if matrices
-// are split, if a CPU is beside a GPU already, or if the devices or the host cannot hold their parts.
+// Returns the plan in which the devices and the CPU share the layers, as a run with shared_options() splits them.
+// Returns no value if matrices are split, if a CPU is beside a GPU already, or if the devices or the host cannot hold
+// their parts.
 std::optional<PlannedWay> shared_layers(const WaysRequest& request) {
     const PlacementRequest& asked = request.placement;
     if (asked.devices.size() > 1 && asked.split == SplitKind::Tensor) return std::nullopt;
@@ -111,7 +113,8 @@ std::optional<PlannedWay> shared_layers(const WaysRequest& request) {
     }
 }
 
-// By these times ways are ranked: of ways that take the same time, one without sharing counts as faster.
+// Returns the time by which a way is ranked: of ways that are equally fast (kSameTime), one that does not share layers
+// with the CPU wins.
 double ranked_seconds(WayKind kind, double seconds) {
     return kind == WayKind::Shared ? kSameTime * seconds : seconds;
 }

@@ -25,11 +25,11 @@ enum class WayKind : std::uint8_t {
 
 struct Way {
     WayKind kind = WayKind::Streaming;
-    std::string options{};                      // that choose it; empty: those that were given
+    std::string options{};                      // options that choose this way; empty: those that were given
     double one_seconds = 0.0;                   // of a pass of 1 token
-    double expected_seconds = 0.0;              // of a pass of as many as the plan is for
+    double expected_seconds = 0.0;              // of a pass of as many tokens as the plan is for
     std::optional<std::int64_t> from_tokens{};  // fewest tokens of a pass, 1 or a power of 2, with which it is fastest
-    std::vector<std::int64_t> layers{};         // [devices], the CPU last; of Shared only
+    std::vector<std::int64_t> layers{};         // [devices], the CPU last: layers of each; only for Shared
 };
 
 /// A plan in which something streams, and what the other ways need.
@@ -48,8 +48,8 @@ struct WaysRequest {
 /// throws.
 [[nodiscard]] std::vector<Way> compare_ways(const WaysRequest& request);
 
-/// Returns a line that names the fastest way, with its options, if a pass of `pass_tokens` tokens, for which the plan
-/// is, takes 1.3 times as long as asked for. Returns no value if no other way is that much faster.
+/// Returns a line that names the fastest way with its options, if it is at least 1.3 times as fast as the first of
+/// `ways` for a pass of `pass_tokens` tokens, for which the plan is; else no value.
 [[nodiscard]] std::optional<std::string> faster_way_note(std::span<const Way> ways, std::int64_t pass_tokens);
 
 }  // namespace slipstream::tools

@@ -57,7 +57,7 @@ DeviceChoice named_card(std::string_view list, std::string_view where, int card)
 }
 
 // Returns the first GPU that can be used and has at least kLeastFreeBytes free, else the CPU. Other GPUs are skipped,
-// since other programs may fill them or have exclusive use of them; `why` of the CPU is why the last one was.
+// since other programs may fill them or have exclusive use of them; `why` of the CPU says why the last one was skipped.
 DeviceChoice automatic_device() {
     const CudaCards found = cuda_cards();
     std::string why = found.why_not;

@@ -40,7 +40,7 @@ bool answers_to(const FoundModel& model, const std::string& name) {
 }
 
 // Returns whether `name` (lower case) begins the name of `model`, up to a dash: "smollm2" of "smollm2-135m-instruct".
-// For names that no model has.
+// Counts only if answers_to() is false for all models.
 bool begins_with(const FoundModel& model, const std::string& name) {
     const std::string own = lowered(model.name);
     return last_component(own).starts_with(name + "-") || own.starts_with(name + "-");

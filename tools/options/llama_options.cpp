@@ -22,14 +22,14 @@ enum class Follows : std::uint8_t {
     Perhaps,  // a value, or nothing: it is a value if it is among those that are taken
 };
 
-// An option that asks for what happens anyway.
+// An option of llama.cpp that asks for what happens here anyway.
 struct AlreadySo {
     std::string_view names;  // separated by commas
     Follows follows = Follows::Nothing;
-    std::string_view taken;     // the values that ask for it, separated by commas
-    std::string_view commands;  // that take it, separated by commas; empty: each that computes
+    std::string_view taken;     // values that ask for what happens anyway, separated by commas
+    std::string_view commands;  // commands that take it, separated by commas; empty: each that computes
     std::string_view note;
-    std::string_view otherwise;  // for other values, and for other commands that compute
+    std::string_view otherwise;  // error for other values, and for other commands that compute
 };
 constexpr std::string_view kPlacement = "what lies on a device follows from --device-memory; leave it out";
 constexpr std::array kAlreadySo{
@@ -70,7 +70,7 @@ bool is_among(std::string_view words, std::string_view word) {
     return std::ranges::find(parts, word) != parts.end();
 }
 
-// Only commands that compute take options of this kind.
+// Returns whether the command computes with a model: only such commands take llama.cpp's options.
 bool computes(const CommandSpec& command) {
     return std::ranges::any_of(command.options, [](const OptionSpec& option) { return option.name == "devices"; });
 }
@@ -80,7 +80,8 @@ bool computes(const CommandSpec& command) {
                                       : fmt::format("{}: {}", name, answer));
 }
 
-// -ngl 0 computes on the CPU, -ngl 99 and more, -1, all and auto as much on the GPU as its memory allows.
+// Returns what becomes of -ngl: 0 computes on the CPU; 99 and more, -1, all and auto compute as much on the GPU as its
+// memory allows. Throws UsageError for other values.
 LlamaOption layers_on_gpu(std::string_view name, const std::string* attached, const std::string* next) {
     const std::string* value = attached != nullptr ? attached : next;
     if (value == nullptr) refuse(name, nullptr, kPlacement);

@@ -15,7 +15,7 @@ namespace slipstream::tools {
 using OptionValues = std::map<std::string, std::vector<std::string>, std::less<>>;
 
 struct ParsedCommandLine {
-    const CommandSpec* command = nullptr;  // null: the program itself was asked (help, version); `text` is the answer
+    const CommandSpec* command = nullptr;  // null: only help or the version was asked for, and `text` is the answer
     std::string text;
     OptionValues values;
     std::vector<std::string> notes;  // for the user: options of llama.cpp that were taken and have no effect here

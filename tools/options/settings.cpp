@@ -15,7 +15,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// Options that choose the configuration file; the file cannot set them.
+// Returns whether the option chooses the configuration file; the file cannot set such an option.
 bool chooses_config_file(std::string_view name) {
     return name == "config" || name == "no-config";
 }

@@ -66,9 +66,11 @@ public:
     /// `names` has a higher one.
     [[nodiscard]] std::string_view strongest_of(std::span<const std::string_view> names) const;
 
-    // These return the option's value, the last one if there are several. If it was not given, flag() returns false,
-    // texts() an empty vector, the others nothing. `name` must be an option of the command (CHECKed). They throw
-    // UsageError if the value is malformed or out of range.
+    // flag(), text(), path(), texts(), integer(), unsigned_integer() and real() return the option's value, the last one
+    // if there are several. If it was not given, flag() returns false, texts() an empty vector, the others nothing.
+    // `name` must be an option of the command (CHECKed). They throw UsageError if the value is malformed or out of
+    // range.
+
     [[nodiscard]] bool flag(std::string_view name) const;
     [[nodiscard]] std::optional<std::string> text(std::string_view name) const;
     /// Returns the name of a file or model. Throws UsageError if it is empty.
@@ -76,7 +78,8 @@ public:
     /// Returns all values, in the order given.
     [[nodiscard]] std::vector<std::string> texts(std::string_view name) const;
     [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name, Range<std::int64_t> range) const;
-    /// `or_else` names what the caller accepts besides numbers, for the message.
+    /// Returns the option's value from 0 to 2^64 - 1. `or_else` names what the caller accepts besides numbers, for the
+    /// message.
     [[nodiscard]] std::optional<std::uint64_t> unsigned_integer(std::string_view name, std::string_view or_else) const;
     [[nodiscard]] std::optional<double> real(std::string_view name, Range<double> range) const;
 
@@ -87,8 +90,7 @@ public:
 private:
     struct Named {
         const OptionSpec* option;
-        // An option, with its setting of highest precedence if it was given.
-        std::optional<Setting> setting;
+        std::optional<Setting> setting;  // setting of highest precedence; no value: the option was not given
     };
     [[nodiscard]] const Named& named(std::string_view name) const;
 

@@ -6,7 +6,7 @@
 
 namespace slipstream::tools {
 
-/// Throws UsageError if a value is malformed or a stop text is empty.
+/// Returns --max-tokens and --stop. Throws UsageError if a value is malformed or a stop text is empty.
 [[nodiscard]] TextGenerationOptions text_options(const Settings& settings);
 
 }  // namespace slipstream::tools

@@ -9,10 +9,10 @@
 
 namespace slipstream::tools {
 
-/// --trace.
+/// Declares --trace.
 [[nodiscard]] OptionSpec trace_option();
-/// The trace that is asked for, null if none is. Made before the model is opened, so that a place that cannot be
-/// written is found before the work. Throws IoError.
+/// Returns the trace that --trace asks for; null if it is not given. Call before the model is opened, so that a file
+/// that cannot be written is reported before the work. Throws IoError.
 [[nodiscard]] std::unique_ptr<TraceFile> trace_output(const Settings& settings);
 
 }  // namespace slipstream::tools

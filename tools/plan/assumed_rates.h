@@ -18,7 +18,7 @@ struct Assumptions {
     double acceptance = 0.0;  // acceptance probability of a draft token, given that its parent was accepted
     double hidden = 0.0;      // fraction of the drafting time that overlaps with the pass
     std::optional<double> draft_seconds{};  // per draft token; none: the target drafts, over a KV view
-    std::int64_t view_tokens = 4096;        // size of that KV view
+    std::int64_t view_tokens = 4096;        // tokens of that KV view
 
     /// Returns the needs of a KV view of `view_tokens` tokens for trees of up to `max_nodes` nodes, or nullopt if
     /// draft_seconds is given.

@@ -40,7 +40,7 @@ constexpr std::size_t kWorkspaceBytes = std::size_t{256} << 20;  // workspace of
 constexpr double kHostShare = 0.8;          // fraction of host memory that may be pinned by default
 constexpr double kLayerSeconds = 30e-6;     // per layer: about twelve kernel launches from a CUDA graph
 constexpr double kPassSeconds = 300e-6;     // per pass: embedding, logits to the host, sampling
-constexpr double kTransferSeconds = 30e-6;  // through host memory, both ways, for any size
+constexpr double kTransferSeconds = 30e-6;  // per transfer through host memory, both ways, of any size
 
 constexpr double kMib = 1024.0 * 1024.0;
 

@@ -47,7 +47,7 @@ struct HardwareProfile {
 
 /// Returns the link of a GPU as text: "PCIe 4.0 x8".
 [[nodiscard]] std::string link_text(const HardwareProfile& profile);
-/// Returns the rate that large copies from pinned memory are estimated to reach.
+/// Returns the rate, in bytes per second, that large copies from pinned memory are estimated to reach.
 [[nodiscard]] double link_bytes_per_second(int pcie_generation, int lanes);
 
 /// Returns the hardware of `profile` for planning a model of shape `config` with KV of type `kv_dtype`. With several

@@ -21,7 +21,7 @@ struct NamedShape {
     const Family* family;
     std::int64_t d_model, d_ff, n_layers, n_q_heads, n_kv_heads, head_dim, vocab, context_tokens;
     bool tied = false;
-    std::int64_t window = 0;  // sliding window of the layers that have one, whose heads these are
+    std::int64_t window = 0;  // tokens of the sliding window of the layers that have one; the heads above are theirs
 };
 
 constexpr std::array kShapes{
@@ -85,7 +85,7 @@ struct NamedQuantisation {
     std::string_view name;
     DType base;  // type of every matrix that the mixture does not single out
 };
-// In the order of Quantisation.
+// All quantisations, in the order of the enumeration Quantisation, whose values are indices.
 constexpr std::array kQuantisations{
     NamedQuantisation{"F32", DType::F32},       NamedQuantisation{"BF16", DType::BF16},
     NamedQuantisation{"F16", DType::F16},       NamedQuantisation{"Q8_0", DType::Q8_0},

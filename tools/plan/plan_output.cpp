@@ -255,7 +255,7 @@ JsonObject pass_json(std::int64_t n_tokens, const SimulatedPass& pass) {
     return json;
 }
 
-// Adds a memory budget to `json`; null: there is no budget.
+// Adds a memory budget to `json`; no budget becomes null.
 void add_memory(JsonObject& json, std::size_t bytes) {
     if (bytes < std::numeric_limits<std::size_t>::max()) {
         json.unsigned_integer("device_memory_bytes", bytes);
@@ -264,8 +264,8 @@ void add_memory(JsonObject& json, std::size_t bytes) {
     }
 }
 
-// If budgets or links are given for each device, the values at the top are the smallest budget and the slowest link,
-// and "each" lists all devices.
+// Returns the hardware as JSON. If budgets or links are given for each device, the values at the top are the smallest
+// budget and the slowest link, and "each" lists all devices.
 JsonObject hardware_json(const Hardware& hardware) {
     JsonObject json;
     json.text("name", hardware.name).text("device", hardware.device).integer("devices", hardware.n_devices);

@@ -111,7 +111,7 @@ std::size_t sum_of(const SplitPlan& plan, Bytes bytes) {
     return sum;
 }
 
-// One decimal, so that 128.4 and 128.0 GiB differ in the message.
+// Returns a size in GiB with one decimal, so that 128.4 and 128.0 GiB differ in the message.
 std::string gigabytes(std::size_t bytes) {
     return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / static_cast<double>(std::size_t{1} << 30));
 }
@@ -300,7 +300,8 @@ void add_model_changes(std::vector<Change>& changes, const PlanRequest& request)
     } else if (request.kv_dtype != DType::Q8_0) {
         PlanRequest changed = request;
         changed.kv_dtype = DType::Q8_0;
-        // Rates are of bytes: a row of fewer bytes is taken to need as much time as before to be multiplied.
+        // Rates are per byte. Multiplying a row is assumed to take as long as before, so each of its fewer bytes takes
+        // longer.
         const ModelConfig& config = request.model.config;
         changed.hardware.rates.kv = request.hardware.rates.kv.scaled(
             static_cast<double>(config.kv_layout(0, request.kv_dtype).head_row_bytes()) /

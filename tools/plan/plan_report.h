@@ -19,7 +19,7 @@ namespace slipstream::tools {
 /// Tokens per second if each pass commits `tokens_per_pass` tokens.
 struct PlannedRate {
     double tokens_per_pass = 1.0;
-    std::int64_t pass_tokens = 1;  // nodes of such a pass
+    std::int64_t pass_tokens = 1;  // nodes of each pass
     double tokens_per_second = 0.0;
 };
 
@@ -53,7 +53,8 @@ struct PlanReport {
 
     /// Returns the way of that kind, or null if `ways` lacks it.
     [[nodiscard]] const Way* way(WayKind kind) const;
-    // Sums over all devices.
+    // weights_bytes(), kv_bytes() and pinned_bytes() return sums over all devices.
+
     [[nodiscard]] std::size_t weights_bytes() const;
     [[nodiscard]] std::size_t kv_bytes() const;
     [[nodiscard]] std::size_t pinned_bytes() const;

@@ -13,7 +13,8 @@ namespace slipstream::tools {
 
 namespace {
 
-// Returns the name of "name:port" or "[address]:port", the port being optional; an empty text if it is neither.
+// Returns the host of `authority`, which is "name", "name:port", "[address]" or "[address]:port", without brackets and
+// port; an empty text if the brackets are malformed.
 std::string host_name(std::string_view authority) {
     if (authority.starts_with('[')) {
         const std::size_t end = authority.find(']');
@@ -48,7 +49,8 @@ std::string_view given_key(const HttpRequest& request) {
     return request.field("x-api-key").value_or("");
 }
 
-// Takes a time that follows from the length of `given` alone, so that it tells nothing about the key.
+// Returns whether `given` is the key, which must not be empty. The time depends on the length of `given` alone, so it
+// reveals nothing about the key.
 bool is_key(std::string_view given, std::string_view key) {
     unsigned difference = given.size() == key.size() ? 0U : 1U;
     for (std::size_t i = 0; i < given.size(); ++i)
@@ -81,8 +83,8 @@ std::optional<HttpAnswer> refuse_origin(const HttpRequest& request, const Access
                                "them (editors and apps have origins too)",
                                *origin))
             .answer(error_shape_of(request.path));
-    // Images and the like of other sites come without an Origin, and would take places of listeners. A link to the page
-    // is a navigation.
+    // A page of another site can request images and scripts from here without an Origin field, and such requests would
+    // take the places of live listeners. A link to the page is a navigation, which is allowed.
     if (!request.field("Origin") && same_field_name(request.field("Sec-Fetch-Site").value_or(""), "cross-site") &&
         !same_field_name(request.field("Sec-Fetch-Mode").value_or(""), "navigate"))
         return forbidden("pages of other sites may not use the server without an Origin")
@@ -91,7 +93,7 @@ std::optional<HttpAnswer> refuse_origin(const HttpRequest& request, const Access
 }
 
 std::optional<HttpAnswer> refuse_access(const HttpRequest& request, const AccessRules& rules, bool is_open) {
-    if (request.method == "OPTIONS") return std::nullopt;  // browsers ask without the key
+    if (request.method == "OPTIONS") return std::nullopt;  // a browser's preflight request has no key
     if (!is_open && !rules.key.empty() && !is_key(given_key(request), rules.key)) {
         HttpAnswer answer =
             ApiError(401, "authentication_error",
@@ -100,7 +102,8 @@ std::optional<HttpAnswer> refuse_access(const HttpRequest& request, const Access
         answer.fields.push_back({"WWW-Authenticate", "Bearer"});
         return answer;
     }
-    // Any page may send a form or plain text to any server; JSON makes the browser ask first.
+    // A page of any site can send a form or plain text to any server; for JSON the browser sends a preflight request
+    // (OPTIONS) first.
     if (request.method == "POST" && !is_json(request.field("Content-Type").value_or("")))
         return ApiError(415, "invalid_request_error", "send the body with \"Content-Type: application/json\"")
             .answer(error_shape_of(request.path));

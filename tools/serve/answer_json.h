@@ -13,20 +13,23 @@ namespace slipstream::tools {
 
 using Json = nlohmann::ordered_json;
 
-/// On one line; bytes that are not UTF-8 become U+FFFD.
+/// Returns the JSON text on one line; bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string json_text(const Json& json);
-/// Returns the token as clients read it: its bytes in running text, a control token as it is spelt.
+/// Returns the token as clients read it: its bytes in running text, or the spelling of a control token, which has no
+/// bytes. `tokenizer` owns the result.
 [[nodiscard]] std::string_view token_text(const Tokenizer& tokenizer, TokenId id);
-/// "data: {...}" and an empty line.
+/// Returns a server-sent event: the line "data: {...}" and an empty line.
 [[nodiscard]] std::string data_event(const Json& json);
-/// The same after a line "event: TYPE", TYPE being the member "type".
+/// Returns a server-sent event with a name: the line "event: TYPE", the line "data: {...}" and an empty line. TYPE is
+/// the member "type" of `json`, which must be there.
 [[nodiscard]] std::string named_event(const Json& json);
-/// The bytes as a list of numbers.
+/// Returns the bytes as a list of numbers from 0 to 255.
 [[nodiscard]] Json byte_list(std::string_view bytes);
 [[nodiscard]] Json usage_json(const TextOutcome& outcome);
-/// Adds usage-like figures under llama-server's name "timings", and ours under "slipstream".
+/// Adds two objects: "timings" (tokens, milliseconds), named as in llama-server, and "slipstream" (seed, stop reason,
+/// passes).
 void add_figures(Json& answer, const AnswerHead& head, const TextOutcome& outcome);
-/// {"total", "cache", "processed", "time_ms"}
+/// Returns the progress of a prompt as {"total", "cache", "processed", "time_ms"}: tokens, and milliseconds.
 [[nodiscard]] Json progress_json(const PromptProgressReport& progress);
 
 }  // namespace slipstream::tools

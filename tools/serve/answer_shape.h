@@ -1,6 +1,6 @@
-// The JSON of answers, one shape for each dialect: whole answers, and the events of streams. What clients stumble over
-// is decided here: role and ids are in the first delta alone, every stream has a finish_reason, usage has its three
-// counts.
+// The JSON of answers, one shape for each dialect: whole answers, and the events of streams. Rules on which clients of
+// chat completions rely: the role is in the first delta alone, each tool call with its id is in one delta, every stream
+// has a finish_reason, usage has its three counts.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,21 @@ class Tokenizer;
 
 namespace slipstream::tools {
 
-/// What all events of an answer say.
+/// What all events of an answer have in common; fixed before the first one.
 struct AnswerHead {
-    std::string id;            // without the prefix of a dialect
+    std::string id;            // of the answer; each shape adds its prefix, such as "chatcmpl-"
     std::int64_t created = 0;  // seconds since 1970
     std::string model;
-    std::string fingerprint;  // of everything that a text depends on, besides the request
+    std::string fingerprint;  // identifies everything besides the request that decides the text
     std::uint64_t seed = 0;
     std::int64_t prompt_tokens = 0;
-    std::vector<std::string> stops{};                   // of the request; the model's own are not among them
-    TemplateValue tool_choice = TemplateValue::none();  // as chat completions have it
+    std::vector<std::string> stops{};                   // stop texts of the request, without those of the model
+    TemplateValue tool_choice = TemplateValue::none();  // of the request, as in chat completions
     bool one_call = false;
 };
 
-/// What a pass brought: content, thoughts and calls in their order, in whole characters.
+/// A part of an answer, from one pass, or the whole answer: content, thoughts and tool calls in their order, in whole
+/// characters, and the log probabilities of its tokens if the request asks for them.
 struct AnswerPart {
     std::vector<AnswerPiece> pieces{};
     std::vector<TokenLogprob> logprobs{};
@@ -55,25 +56,31 @@ public:
     AnswerShape& operator=(const AnswerShape&) = delete;
     virtual ~AnswerShape() = default;
 
-    // Events of a stream, as they are sent; each may be several, or empty.
+    // The *_event and *_events functions return bytes of a stream as they are sent: one event, several, or none
+    // (empty).
+
     [[nodiscard]] virtual std::string first_event() = 0;
     [[nodiscard]] virtual std::string part_event(const AnswerPart& part) = 0;
     [[nodiscard]] virtual std::string progress_event(const PromptProgressReport& progress) = 0;
-    /// Sent while nothing else is: an event, since comments break some clients and do not count for others.
+    /// Returns the event that is sent when a stream has been silent for a while. It is an event and not a comment,
+    /// since comments break some clients, and others do not count them as a sign of life.
     [[nodiscard]] virtual std::string silence_event() = 0;
-    /// `reason` is the finish_reason.
+    /// Returns the events that end a stream. `reason` is the finish_reason of chat completions: "stop", "length" or
+    /// "tool_calls". `with_usage`: the client has asked for the usage.
     [[nodiscard]] virtual std::string last_events(const TextOutcome& outcome, std::string_view reason,
                                                   bool with_usage) = 0;
     [[nodiscard]] virtual std::string error_event(const ApiError& error) = 0;
-    /// How an error looks to a client that got nothing yet.
+    /// Returns the shape of an error for a client that has not got any part of the answer.
     [[nodiscard]] virtual ErrorShape error_shape() const { return ErrorShape::OpenAi; }
 
-    /// The answer in one piece; `whole` has all parts together.
+    /// Returns the body of an answer that is not a stream. `whole` has all parts of the answer. Call once, and none of
+    /// the functions for events besides.
     [[nodiscard]] virtual std::string whole(const AnswerPart& whole, const TextOutcome& outcome,
                                             std::string_view reason) = 0;
 };
 
-/// `tokenizer` spells tokens with log probabilities and must outlive the shape.
+/// Makes the shape of a dialect. `tokenizer` spells the tokens of log probabilities and counts those of thoughts; it
+/// must outlive the shape.
 [[nodiscard]] std::unique_ptr<AnswerShape> make_answer_shape(Dialect dialect, AnswerHead head,
                                                              const Tokenizer& tokenizer);
 

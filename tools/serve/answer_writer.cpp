@@ -37,7 +37,7 @@ bool AnswerWriter::part(std::string_view text, std::span<const TokenLogprob> log
 
 void AnswerWriter::write(std::vector<AnswerPiece> pieces, std::span<const TokenLogprob> logprobs) {
     const auto is_call = [](const AnswerPiece& piece) { return piece.kind == AnswerPiece::Kind::Call; };
-    if (one_call_) {  // a pass may bring more than the one
+    if (one_call_) {  // a pass may yield several calls; only the first is sent
         const auto first = std::ranges::find_if(pieces, is_call);
         if (n_calls_ > 0)
             pieces.clear();

@@ -15,18 +15,20 @@ namespace slipstream::tools {
 
 class AnswerWriter {
 public:
-    /// `reader` divides the text into pieces; null: all of it is content.
+    /// `reader` divides the text into content, thoughts and tool calls; null: all of it is content.
     AnswerWriter(std::shared_ptr<Exchange> exchange, std::unique_ptr<AnswerShape> shape,
                  std::unique_ptr<AnswerReader> reader, const TextRequest& request);
 
-    /// Begins a stream, long before its first token.
+    /// Begins the answer; call first. A stream is opened at once, long before its first token; a whole answer is
+    /// announced, so that the exchange fills the silence before it.
     void begin();
     void progress(const PromptProgressReport& progress);
-    /// What a pass brought. Returns whether the answer is complete, whatever would follow: it has the only call that
-    /// it may have.
+    /// Adds the text and the log probabilities of a pass. Returns true if generation should end: the request allows one
+    /// tool call, and the answer has it.
     [[nodiscard]] bool part(std::string_view text, std::span<const TokenLogprob> logprobs);
     void finish(const TextOutcome& outcome);
-    /// Ends the answer with an error. What was sent of a stream does not look finished.
+    /// Ends the answer with an error. A stream that has begun gets an error event and no end mark, so it does not look
+    /// finished.
     void fail(const ApiError& error);
 
     [[nodiscard]] const Exchange& exchange() const { return *exchange_; }

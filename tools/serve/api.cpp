@@ -22,13 +22,14 @@ namespace slipstream::tools {
 
 namespace {
 
-// Most requests that wait for the parser's thread. Each holds its body, also after its client has left, until the
-// thread takes it. A connected client has one request, so without such requests this limit is never reached.
+// Most requests that wait for the parser's thread. Each holds its body in memory until the thread takes it, also after
+// its client has left. A connected client has one request, so only requests of clients that have left can reach this
+// limit.
 constexpr std::size_t kMostUnparsed = HttpLimits{}.n_connections;
 constexpr std::string_view kModelsPrefix = "/v1/models/";
 
-// After a large body was parsed, returns freed memory to the system: its tree of values takes up to a hundred times its
-// bytes, in pieces that the allocator would keep.
+// Returns freed memory to the system after a body of at least kLarge bytes was parsed: its tree of values took up to a
+// hundred times its bytes, in small allocations whose memory the allocator would keep.
 void return_memory_of(const std::string& body) {
     constexpr std::size_t kLarge = 1 << 20;
     if (body.size() >= kLarge) ::malloc_trim(0);
@@ -97,7 +98,7 @@ const Api::Route* Api::find_route(std::string_view method, std::string_view path
         {"POST", "/apply-template", &Api::apply_template},
         {"POST", "/v1/chat/completions/input_tokens", &Api::input_tokens},
         {"POST", "/chat/completions/input_tokens", &Api::input_tokens},
-        {"GET", kModelsPrefix, &Api::named_model},  // with a name, which may hold slashes
+        {"GET", kModelsPrefix, &Api::named_model},  // the name of a model follows, which may have slashes
     }};
     if (method == "HEAD") method = "GET";
     for (const Route& route : kRoutes) {
@@ -380,7 +381,7 @@ void Api::queue_text(Dialect dialect, HttpRequest&& request, const std::shared_p
     job->path = request.path;
     job->exchange = exchange;
     for (const auto& left : texts_.take_left()) {
-        left->writer->fail(ApiError::stopping());  // the client reads it only if it has not left
+        left->writer->fail(ApiError::stopping());  // sent if the server stops; a client that has left gets nothing
         status_.update([](StatusSnapshot& state) { ++state.totals.cancelled; });
     }
     if (!texts_.add(job)) return exchange->answer(refuse_full(texts_.most_waiting()).answer(shape));
@@ -393,7 +394,7 @@ void Api::queue_text(Dialect dialect, HttpRequest&& request, const std::shared_p
             const ApiError error = ApiError::of(failure);
             detail(fmt::format("request {} {} refused: {} {}", job->id, job->path, error.status(),
                                error.param().empty() ? error.code() : error.param()));
-            texts_.remove(*job);  // first: a client may look at the queue as soon as it has its answer
+            texts_.remove(*job);  // before the answer, after which the client may look at the queue
             if (job->writer)
                 job->writer->fail(error);
             else
@@ -413,7 +414,8 @@ void Api::prepare_text(Dialect dialect, const std::string& body, TextJob& job) {
     const std::int64_t n_prompt = std::ssize(job.task.prompt.tokens);
     const std::int64_t n_context = status_.snapshot().context_tokens;
     const bool is_too_long = n_prompt >= n_context;
-    // Codex shortens its conversation after an event with this error, but not after an answer with status 400.
+    // Codex shortens its conversation after an event with this error, but not after an answer with status 400. So a
+    // stream of Responses begins below and then fails.
     if (is_too_long && !(dialect == Dialect::Responses && request.stream))
         throw ApiError::too_long(n_prompt, n_context);
     const auto* conversation = std::get_if<RequestedConversation>(&request.prompt);
@@ -443,10 +445,10 @@ RequestContext Api::request_context() {
             .on_ignored = [this](std::string_view field) { report_ignored(field); }};
 }
 
-// Names a field that has no effect, once. On the parser's thread only.
+// Reports, once for each name, that the field `field` of requests has no effect. Called on the parser's thread only.
 void Api::report_ignored(std::string_view field) {
     constexpr std::size_t kMostNames = 100;
-    constexpr std::size_t kLongestName = 64;  // bytes; a longer one may be a text, and is not kept
+    constexpr std::size_t kLongestName = 64;  // bytes; a longer name may be a text, and no text gets into the log
     if (field.size() > kLongestName || ignored_.size() >= kMostNames || !ignored_.insert(std::string(field)).second)
         return;
     detail(fmt::format("requests have the field {}, which has no effect here", printable(field)));

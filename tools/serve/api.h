@@ -26,32 +26,32 @@ namespace slipstream::tools {
 
 struct ApiOptions {
     AccessRules access{};
-    // Used where a request does not set a field itself.
+    // Defaults for the fields that a request does not set: `sampling` and `text`.
     SamplingSettings sampling{};
     TextGenerationOptions text{};
     std::size_t most_waiting = 16;  // requests
-    /// Options with which `generate` gives the texts of this server, for the page.
+    /// Options with which `generate` produces the texts of this server; the page shows them.
     std::vector<std::string> command_options{};
-    /// Called with lines for the user; on any thread.
+    /// Called with a line for the user of -v, on any thread; may be empty.
     std::function<void(std::string_view)> on_detail{};
 };
 
 class Api final : public HttpHandler {
 public:
-    /// The references must outlive this object.
+    /// `prompts` and `status` must outlive this object.
     Api(ApiOptions options, ServedModel model, const PromptMaker& prompts, ServerStatus& status);
 
     [[nodiscard]] Verdict check_head(const HttpRequest& request) override;
     void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) override;
     [[nodiscard]] HttpAnswer error_answer(int status, const std::string& reason, std::string_view path) override;
 
-    /// Answers all requests that wait with an error, and later ones too. Call before the server whose requests these
-    /// are is destroyed. Throws nothing.
+    /// Answers all waiting requests with an error, and later requests too. Call while the HttpServer still runs, since
+    /// it sends the answers. Throws nothing.
     void stop();
-    /// The jobs for the engine.
+    /// Returns the queue from which the engine's thread takes its jobs.
     [[nodiscard]] TextQueue& texts() { return texts_; }
     [[nodiscard]] const ServedModel& model() const { return model_; }
-    /// What the engine's thread tells about its texts.
+    /// Returns the feed to which the engine's thread reports its texts and passes.
     [[nodiscard]] LiveFeed& live() { return live_; }
 
 private:
@@ -63,7 +63,8 @@ private:
     };
     [[nodiscard]] static const Route* find_route(std::string_view method, std::string_view path);
 
-    // Endpoints.
+    // The endpoints. Each answers a request by `exchange`, at once or later; find_route() chooses it.
+
     void page(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
     void live_events(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
     void health(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange);
@@ -88,7 +89,7 @@ private:
     void prepare_text(Dialect dialect, const std::string& body, TextJob& job);
     void answer_later(HttpRequest&& request, const std::shared_ptr<Exchange>& exchange,
                       std::function<std::string(const TemplateValue& body, const Exchange& exchange)> answer);
-    /// Returns how many tokens the prompt of a request has.
+    /// Returns the number of tokens in the prompt of a request with this body. Called on the parser's thread.
     [[nodiscard]] std::size_t count_tokens(Dialect dialect, const TemplateValue& body, const Exchange& exchange);
     [[nodiscard]] ApiError refusal_of(Worker::Added added);
     [[nodiscard]] ApiError refuse_full(std::size_t n_waiting);
@@ -102,9 +103,9 @@ private:
     ServerStatus& status_;
     TextQueue texts_;
     LiveFeed live_;
-    std::int64_t n_jobs_ = 0;        // used by the thread of the sockets
-    std::set<std::string> ignored_;  // fields that were reported; used by the parser's thread
-    Worker worker_;                  // last: its tasks use the others
+    std::int64_t n_jobs_ = 0;        // requests for texts so far, for their ids; thread of the sockets
+    std::set<std::string> ignored_;  // names of fields that were reported; parser's thread
+    Worker worker_;                  // the parser's thread; last member, since its tasks use the others
 };
 
 }  // namespace slipstream::tools

@@ -13,9 +13,9 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr int kQueueRetrySeconds = 10;  // clients of the OpenAI SDKs obey up to 120
+constexpr int kQueueRetrySeconds = 10;  // of Retry-After, after a full queue; the SDKs of OpenAI obey up to 120 s
 
-// Returns the type of an error in the API of Anthropic, which follows from the status.
+// Returns the type of an error in Anthropic's API for this HTTP status.
 std::string_view anthropic_type(int status) {
     switch (status) {
         case 401:
@@ -51,7 +51,7 @@ ApiError ApiError::unsupported(std::string param, const std::string& message) {
     return error;
 }
 
-// Agents look for these words before they shorten a conversation.
+// Do not change the words of the message: agents look for them before they shorten a conversation.
 ApiError ApiError::too_long(std::int64_t prompt_tokens, std::int64_t context_tokens) {
     ApiError error(400, "exceed_context_size_error",
                    fmt::format("the request has {} tokens, which exceeds the available context size: this model's "
@@ -98,7 +98,8 @@ ApiError ApiError::of(const std::exception& failure) {
     return {500, "server_error", failure.what()};
 }
 
-// Agents look for the words "prompt is too long" before they shorten a conversation.
+// Returns the error in the shape of Anthropic. Do not change the words "prompt is too long": agents look for them
+// before they shorten a conversation.
 std::string ApiError::anthropic_body() const {
     const std::string message =
         prompt_tokens_ > 0 ? fmt::format("prompt is too long: {} tokens > {} maximum", prompt_tokens_, context_tokens_)

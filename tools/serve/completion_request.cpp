@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 4> kLlamaFields{"prompt", "n_predict", "p
 void parse_prompt(const RequestFields& fields, std::int64_t vocab, TextRequest& request) {
     const TemplateValue* prompt = fields.find("prompt");
     if (prompt == nullptr) fields.refuse("prompt", "a text, or a list of token ids, is expected");
-    // A list of one prompt is that prompt.
+    // A list with one prompt stands for that prompt; a list of integers is itself one prompt, of token ids.
     if (prompt->is(Kind::List) && prompt->items().size() == 1 && !prompt->items().front().is(Kind::Int))
         prompt = &prompt->items().front();
     if (prompt->is_text()) {
@@ -40,7 +40,8 @@ void parse_completion(const RequestFields& fields, const RequestContext& context
     if (const auto n = fields.integer("logprobs", {0, kMostLogprobs})) request.n_logprobs = static_cast<int>(*n);
 }
 
-// As in llama-server, the client applies the chat template itself, so the prompt may spell control tokens.
+// Reads the fields of /completion. As in llama-server, the client applies the chat template itself, so the prompt may
+// spell control tokens.
 void parse_llama(const RequestFields& fields, const RequestContext& context, TextRequest& request) {
     parse_prompt(fields, context.vocab, request);
     if (fields.boolean("parse_special").value_or(true)) request.special = SpecialTokens::Parse;

@@ -1,5 +1,5 @@
-// The parsers of the dialects: each reads the fields that it does not share with the others, and brings a conversation
-// into the form of chat completions, which is the inner one. parse_text_request() calls them.
+// The parsers of the dialects: each reads the fields that it does not share with the others, and converts a
+// conversation into the form of chat completions, which all later code uses. parse_text_request() calls them.
 #pragma once
 
 #include <cstdint>
@@ -26,23 +26,26 @@ struct DialectParser {
 
 // For the parsers:
 
-constexpr Range<std::int64_t> kTokenCount{-1, std::numeric_limits<std::int64_t>::max()};  // -1: no limit
+constexpr Range<std::int64_t> kTokenCount{
+    -1, std::numeric_limits<std::int64_t>::max()};  // range of a number of tokens; -1: no limit
 constexpr int kMostLogprobs = 20;
 
 /// Throws ApiError if the field is there and is not the number `only`.
 void demand(const RequestFields& fields, std::string_view name, std::int64_t only);
-/// Returns the stop texts of a field, a text or a list of texts.
+/// Returns the stop texts in the field `name`, which has a text or a list of texts; none if it is absent. Throws
+/// ApiError for more than 16 texts, and for a text that is empty or longer than 256 bytes.
 [[nodiscard]] std::vector<std::string> parse_stops(const RequestFields& fields, std::string_view name);
-/// Returns the fields of an object of a list, whose names in messages begin with `name` and a dot. Throws ApiError if
-/// the value is not an object.
+/// Returns the fields of the object `value`, which must outlive them. In messages their names begin with `name` and a
+/// dot. Throws ApiError if the value is not an object.
 [[nodiscard]] RequestFields fields_of(const TemplateValue& value, const std::string& name);
-/// Throws ApiError for an object whose type `type` cannot be served; `served` names what can be.
+/// Throws ApiError for an object whose type `type` cannot be served; `served` names the types that can be, in the
+/// message.
 [[noreturn]] void refuse_type(const RequestFields& fields, std::string_view type, std::string_view served);
-/// Returns a part of a message's content, for the inner form.
+/// Returns a text as a part of a message's content in chat completions: {"type": "text", "text": `text`}.
 [[nodiscard]] TemplateValue text_part(const std::string& text);
-/// Returns a tool, or a call of one, in the inner form: {"type": "function", "function": `function`}.
+/// Returns a tool, or a call of one, as in chat completions: {"type": "function", "function": `function`}.
 [[nodiscard]] jinja::Dict function_object(jinja::Dict function);
-/// Returns the choice of the tool `name` in the inner form.
+/// Returns the tool_choice of chat completions that demands the tool `name`.
 [[nodiscard]] TemplateValue choice_of_tool(const std::string& name);
 
 }  // namespace slipstream::tools

@@ -10,7 +10,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// Records log probabilities while it lives.
+// Guard: until it is destroyed, the generator appends log probabilities to `record` (null: records none).
 class RecordsLogprobs {
 public:
     RecordsLogprobs(TextGenerator& generator, LogprobRecord* record) : generator_(generator) {
@@ -24,7 +24,7 @@ private:
     TextGenerator& generator_;
 };
 
-// Reports passes while it lives.
+// Guard: until it is destroyed, the generator calls `on_pass` after each pass.
 class ReportsPasses {
 public:
     ReportsPasses(TextGenerator& generator, std::function<void(const Observation&)> on_pass) : generator_(generator) {
@@ -71,14 +71,15 @@ TextOutcome EngineTexts::generate(const TextTask& task, const TextTaskCallbacks&
                                           .on_commit =
                                               [&](std::span<const TokenId> tokens) {
                                                   ++n_passes;
-                                                  // A pass may have committed more tokens than the text has.
+                                                  // The pass may have committed tokens past the end of the text.
                                                   const std::span<const TokenLogprob> logged = record.tokens;
                                                   const std::size_t n = std::min(tokens.size(), logged.size());
                                                   callbacks.on_commit(tokens, logged.first(n));
                                                   record.tokens.clear();
                                               },
                                           .cancel = callbacks.cancel});
-    // Each pass has a node that is no draft token, and yields a token that is none.
+    // Each pass has one node that is not a draft token (the last token before it), and yields one token that was not
+    // drafted.
     const double n_nodes = outcome.result.budget_mean * static_cast<double>(n_passes);
     outcome.draft_tokens = std::llround(n_nodes) - n_passes;
     outcome.draft_accepted = std::ssize(outcome.result.tokens) - n_passes;

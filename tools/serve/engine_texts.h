@@ -30,9 +30,9 @@ private:
 
     const Tokenizer& tokenizer_;
     std::vector<TokenId> end_tokens_;
-    SamplerOptions sampling_;  // of the last text
+    SamplerOptions sampling_;  // of the last text, for which generator_ is set up
     TextGenerator generator_;
-    // When link_busy() was called last, and what the links had done by then.
+    // Time of the last call of link_busy(), or of the start of the text; links_ has the links' figures at that time.
     std::chrono::steady_clock::time_point links_at_{};
     std::vector<LinkFigures> links_;
 };

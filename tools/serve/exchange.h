@@ -27,7 +27,8 @@ public:
     /// Sends the whole answer. If silence was filled before, the client has got status 200 already, and only the body
     /// is sent.
     virtual void answer(HttpAnswer answer) = 0;
-    /// Begins an event stream with status 200. `silence` is a whole event, sent when nothing else was for a while.
+    /// Begins an event stream with status 200. `silence` is a whole event, which is sent whenever nothing was sent for
+    /// HttpLimits::silence_time.
     virtual void begin_stream(std::string silence) = 0;
     virtual void send(std::string text) = 0;
     /// Sends a part of a stream that may be left out: it is dropped if the client has not read what was sent before.

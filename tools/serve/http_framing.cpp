@@ -11,7 +11,8 @@ namespace slipstream::tools {
 
 namespace {
 
-// Returns the only value of the field; no value if it is absent. `n` becomes how often it is there.
+// Returns the value of the field `name`, the last one if it is repeated; no value if it is absent. `n` becomes the
+// number of times that the field occurs.
 std::optional<std::string_view> only_value(const std::vector<HttpField>& fields, std::string_view name,
                                            std::ptrdiff_t& n) {
     std::optional<std::string_view> value;

@@ -28,7 +28,7 @@ struct HttpHead {
 /// percent sign.
 [[nodiscard]] bool split_target(std::string_view target, HttpRequest& request);
 
-/// Returns the usual words for a status: "Not Found".
+/// Returns the usual words for a status, such as "Not Found" for 404; "Error" for one that the server does not use.
 [[nodiscard]] std::string_view status_words(int status);
 
 }  // namespace slipstream::tools

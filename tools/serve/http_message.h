@@ -26,7 +26,7 @@ struct HttpField {
 
 struct HttpRequest {
     std::string method;
-    std::string path;   // of the target, percent signs decoded, without the query
+    std::string path;   // of the target, percent-encoding decoded, without the query
     std::string query;  // what follows "?", as it was sent; empty: none
     std::vector<HttpField> fields;
     std::string body;
@@ -42,7 +42,7 @@ struct HttpRequest {
 struct HttpAnswer {
     int status = 200;
     std::string content_type = "application/json";
-    std::vector<HttpField> fields{};  // besides Content-Type, Content-Length and Connection
+    std::vector<HttpField> fields{};  // header fields besides Content-Type, Content-Length and Connection
     std::string body{};
 };
 

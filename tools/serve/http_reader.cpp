@@ -15,7 +15,8 @@ namespace {
 
 namespace http = boost::beast::http;
 
-// Bytes of the head of a chunk, or of the fields after the last one, for which the library has no limit.
+// Most bytes of the head of one chunk of a body, or of the trailer fields after the last chunk. The library has no
+// limit for them.
 constexpr std::size_t kMostChunkHeadBytes = 16 << 10;
 
 }  // namespace
@@ -58,7 +59,7 @@ HttpReader::Step HttpReader::read() {
         received_.erase(0, n);
         const bool needs_more = error == http::error::need_more;
         if (in_head_) {
-            // The library's own limit does not count what it has parsed already.
+            // The library's header_limit() does not count the bytes of the head that it has parsed in earlier calls.
             n_head_ += n;
             if (n_head_ + (needs_more ? received_.size() : 0) > sizes_.head_bytes || error == http::error::header_limit)
                 return fail(431, fmt::format("the head has more than {} bytes", sizes_.head_bytes));
@@ -93,7 +94,8 @@ HttpReader::Step HttpReader::read_head() {
     if (auto fault = find_fault({request_.method, is_http_1_0_}, request_.fields))
         return fail(fault->status, std::move(fault->reason));
     std::string target(message.target().data(), message.target().size());
-    // The absolute form, which proxies use. Its host must be that of the Host field, by which access is decided.
+    // The absolute form of a target, "http://host/path", which proxies use. Its host must be that of the Host field, by
+    // which access is decided.
     constexpr std::string_view kScheme = "http://";
     if (same_field_name(std::string_view(target).substr(0, kScheme.size()), kScheme)) {
         const std::size_t end = std::min(target.find_first_of("/?", kScheme.size()), target.size());

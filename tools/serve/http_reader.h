@@ -27,18 +27,19 @@ public:
     HttpReader& operator=(const HttpReader&) = delete;
 
     enum class Step : std::uint8_t {
-        NeedsMore,  // than was received
+        NeedsMore,  // all received bytes are parsed, and the request is not complete
         Head,       // the head is complete: request() has all but the body
         Request,    // the request is complete; begin() the next one
-        Fault,      // fault() says why it cannot be read; nothing more can be read then. request().path is empty if it
-                    // is not known
+        Fault,      // the request cannot be read, fault() says why; do not call read() again. request().path is empty
+                    // if the path is not known
     };
 
     /// Adds received bytes.
     void receive(std::string_view bytes) { received_ += bytes; }
-    /// Reads on, up to the next event.
+    /// Parses received bytes up to the next event, and returns that event.
     [[nodiscard]] Step read();
-    /// Goes on with the next request. Call after Step::Request, or after Step::Head if is_complete().
+    /// Prepares for the next request, and clears request(). Call after Step::Request, or after Step::Head if
+    /// is_complete().
     void begin();
 
     [[nodiscard]] HttpRequest& request() { return request_; }
@@ -49,7 +50,8 @@ public:
     [[nodiscard]] bool is_http_1_0() const { return is_http_1_0_; }
     /// Whether a byte of the request has been received.
     [[nodiscard]] bool has_begun() const { return n_head_ > 0 || !received_.empty(); }
-    /// Received bytes that are not read yet: requests that were sent before the answer to this one.
+    /// Returns how many received bytes are not parsed yet: later requests that the client has sent without waiting for
+    /// the answer to this one (pipelining).
     [[nodiscard]] std::size_t n_unread() const { return received_.size(); }
 
 private:

@@ -32,9 +32,10 @@ using Tcp = asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kReadBytes = 16 << 10;
-// Pipelined requests that are received while an answer is made.
+// Bytes of pipelined requests that are buffered while an answer is made; past them nothing is read until it has ended.
 constexpr std::size_t kMostWaitingBytes = 64 << 10;
-// Connections past the limit that are told so before they are closed; further ones are closed at once.
+// Connections past HttpLimits::n_connections that get an answer (503) before they are closed; further ones are closed
+// at once.
 constexpr std::size_t kMostRefused = 16;
 constexpr std::chrono::seconds kStopTime{1};
 
@@ -63,11 +64,12 @@ struct HttpServer::Impl {
     std::vector<std::unique_ptr<Tcp::acceptor>> acceptors;
     std::set<std::shared_ptr<Connection>> connections;
     asio::steady_timer timer;
-    bool closing = false;                      // no new connections and requests
-    std::optional<Clock::time_point> stop_at;  // stop() was called
+    bool closing = false;                      // after close(): no new connections and requests
+    std::optional<Clock::time_point> stop_at;  // set by stop(): run() ends then at the latest
 };
 
-// Hands each call over to the thread of the sockets.
+// Passes each call to the thread of the sockets. There it has no effect if the connection is closed or has completed
+// this answer.
 class HttpServer::Impl::ConnectionExchange final : public Exchange,
                                                    public std::enable_shared_from_this<ConnectionExchange> {
 public:
@@ -99,7 +101,7 @@ public:
         await_request();
         read();
     }
-    /// For a connection past the limit.
+    /// Answers a connection past the limit with status 503, and closes it.
     void refuse() {
         keep_alive_ = false;
         send_answer(server_.handler.error_answer(503, "the server has all connections that it can hold", {}));
@@ -115,7 +117,8 @@ public:
 
     [[nodiscard]] ServerTime now() const { return server_.options.clock(); }
 
-    // Of the running answer:
+    // Steps of the running answer, for ConnectionExchange:
+
     void expect_whole(ServerTime now) {
         fills_ = Fill::Blanks;
         last_sent_ = now;
@@ -134,9 +137,9 @@ public:
 private:
     enum class State : std::uint8_t {
         Head,       // reading the head of a request, or waiting for its first byte
-        Body,       // reading its body
+        Body,       // reading the body of the request
         Answering,  // the request is complete, its answer is not
-        Lingering,  // all is sent that the client gets; what it still sends is thrown away
+        Lingering,  // the answer is complete, the connection will be closed; what the client still sends is discarded
     };
     enum class Fill : std::uint8_t { Nothing, Blanks, Event };
 
@@ -158,16 +161,16 @@ private:
     Tcp::socket socket_;
     State state_ = State::Head;
     bool left_ = false;
-    ServerTime deadline_{};  // of the state, but for Answering
+    ServerTime deadline_{};  // end of the time for state_; not used in State::Answering
 
     std::array<char, kReadBytes> buffer_{};
     bool reading_ = false;
     bool parsing_ = false;
     HttpReader reader_;
-    bool has_begun_ = false;  // whether a byte of the request that is read was received
+    bool has_begun_ = false;  // whether a byte of the current request was received
 
     std::shared_ptr<ConnectionExchange> exchange_;
-    std::vector<HttpField> fields_;  // for the answer
+    std::vector<HttpField> fields_;  // header fields that check_head() adds to the answer
     bool keep_alive_ = true;
     bool without_body_ = false;  // HEAD
     bool head_sent_ = false;
@@ -176,10 +179,10 @@ private:
     std::string silence_;
     ServerTime last_sent_{};
 
-    std::string out_;      // to be sent after sending_
-    std::string sending_;  // of a running write
+    std::string out_;      // bytes to be sent after sending_
+    std::string sending_;  // bytes of the running write; empty: none runs
     std::size_t n_sent_ = 0;
-    ServerTime progress_{};  // of writing
+    ServerTime progress_{};  // when the client took bytes last
 };
 
 // Connections: reading.
@@ -214,7 +217,7 @@ void HttpServer::Impl::Connection::on_read(error_code error, std::size_t n) {
 // Parses the received bytes, request by request. Stops at a request whose answer is not complete: the bytes after it
 // are parsed when that answer ends.
 void HttpServer::Impl::Connection::parse() {
-    if (std::exchange(parsing_, true)) return;  // called by on_request() below, whose loop parses the next request
+    if (std::exchange(parsing_, true)) return;  // called inside on_request() below: the outer call's loop goes on
     while ((state_ == State::Head || state_ == State::Body) && !left_) {
         const HttpReader::Step step = reader_.read();
         if (step == HttpReader::Step::NeedsMore) break;
@@ -234,7 +237,7 @@ void HttpServer::Impl::Connection::on_head() {
     HttpHandler::Verdict verdict = server_.handler.check_head(request);
     fields_ = std::move(verdict.fields);
     if (verdict.refusal) {
-        if (!reader_.is_complete()) keep_alive_ = false;  // the body is not read
+        if (!reader_.is_complete()) keep_alive_ = false;  // the body will not be read
         return send_answer(*verdict.refusal);
     }
     state_ = State::Body;
@@ -250,7 +253,7 @@ void HttpServer::Impl::Connection::on_request() {
     server_.handler.handle(std::move(reader_.request()), exchange_);
 }
 
-// Answers with an error and closes.
+// Answers the request with an error of this status, and closes the connection.
 void HttpServer::Impl::Connection::fail(int status, const std::string& reason) {
     keep_alive_ = false;
     send_answer(server_.handler.error_answer(status, reason, reader_.request().path));
@@ -258,7 +261,8 @@ void HttpServer::Impl::Connection::fail(int status, const std::string& reason) {
 
 // Connections: answering.
 
-// Sends the head together with `body`: a small answer is one packet.
+// Sends the head of an answer together with `body`, so that a small answer is one packet. `length`: bytes of the whole
+// body; no value: not known, so the body is sent in chunks, or ends with the connection for HTTP/1.0.
 void HttpServer::Impl::Connection::send_head(const HttpAnswer& answer, std::optional<std::size_t> length,
                                              std::string_view body) {
     head_sent_ = true;
@@ -475,7 +479,7 @@ void HttpServer::Impl::listen_on(const Tcp::endpoint& endpoint) {
 void HttpServer::Impl::accept(Tcp::acceptor& acceptor) {
     acceptor.async_accept([this, &acceptor](error_code error, Tcp::socket socket) {
         if (closing) return;
-        if (error != asio::error::no_descriptors) accept(acceptor);  // first: the lines below may fail
+        if (error != asio::error::no_descriptors) accept(acceptor);  // first, since on_accept() may throw
         if (!error) return on_accept(std::move(socket));
         if (error != asio::error::no_descriptors) return;
         // Until a connection has been closed, accepting would fail again at once.
@@ -497,8 +501,8 @@ void HttpServer::Impl::on_accept(Tcp::socket socket) {
     connection->begin();
 }
 
-// Drops connections that their clients have closed. Their reads end only after this event: a client that closes a
-// connection and opens the next one would otherwise find its old place taken.
+// Drops connections that their clients have closed, without waiting until their pending reads report it. Otherwise a
+// client that closes a connection and opens another one could be refused, since the closed one still counts.
 void HttpServer::Impl::drop_closed() {
     const std::vector<std::shared_ptr<Connection>> all(connections.begin(), connections.end());
     std::vector<pollfd> states;
@@ -516,7 +520,7 @@ void HttpServer::Impl::tick() {
     });
     if (options.cancel != nullptr && options.cancel->load()) close();
     const ServerTime now = options.clock();
-    // A connection that leaves takes itself out of the set.
+    // A copy, since a connection that is closed removes itself from `connections`.
     const std::vector<std::shared_ptr<Connection>> all(connections.begin(), connections.end());
     bool is_busy = false;
     for (const auto& connection : all) {
@@ -542,7 +546,8 @@ HttpServer::HttpServer(HttpServerOptions options, HttpHandler& handler)
     impl_->listen();
 }
 
-// Connections refer to the server, and are referred to by handlers that the io_context holds.
+// Cancels the exchanges of all connections. The set is moved out first, since a connection that is closed removes
+// itself from impl_->connections.
 HttpServer::~HttpServer() {
     const auto connections = std::move(impl_->connections);
     for (const auto& connection : connections) connection->cancel();

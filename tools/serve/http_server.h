@@ -24,16 +24,16 @@
 namespace slipstream::tools {
 
 struct HttpLimits {
-    HttpSizes sizes{};                   // of a request
+    HttpSizes sizes{};                   // limits for the sizes of a request
     std::chrono::seconds head_time{10};  // from the first byte of a request to the end of its head
     std::chrono::seconds body_time{60};  // from the end of the head to the end of the body
     std::size_t n_connections = 64;
-    std::chrono::seconds idle_time{75};     // before the first byte of a request; told in the field Keep-Alive
-    std::size_t unread_bytes = 1 << 20;     // of a stream that the client has not read
-    std::size_t live_bytes = 64 << 10;      // unread, from which on parts that may be left out are dropped
-    std::chrono::seconds unread_time{30};   // without progress while bytes wait to be sent
-    std::chrono::seconds silence_time{15};  // then a waiting client gets a sign of life
-    std::chrono::seconds linger_time{2};    // for a client that is refused to read the answer before the close
+    std::chrono::seconds idle_time{75};     // until the first byte of a request; sent in the field Keep-Alive
+    std::size_t unread_bytes = 1 << 20;     // of a stream that a client may leave unread; past them it is disconnected
+    std::size_t live_bytes = 64 << 10;      // unread bytes from which on send_if_read() drops its text
+    std::chrono::seconds unread_time{30};   // without progress while bytes wait to be sent; then it is disconnected
+    std::chrono::seconds silence_time{15};  // after it without a byte, a waiting client gets a blank or an event
+    std::chrono::seconds linger_time{2};    // for the client to read the last answer before the socket is closed
 };
 
 using ServerTime = std::chrono::steady_clock::time_point;
@@ -43,12 +43,11 @@ struct HttpServerOptions {
     std::uint16_t port = 8080;  // 0: any free one
     HttpLimits limits{};
     std::function<ServerTime()> clock = [] { return std::chrono::steady_clock::now(); };
-    std::chrono::milliseconds tick{100};        // between two looks at the deadlines
+    std::chrono::milliseconds tick{100};        // between two checks of the deadlines
     const std::atomic<bool>* cancel = nullptr;  // if it turns true, cancel_all() is called at the next tick
 };
 
-/// What an HTTP server asks of the code behind it. All functions are called on the thread of the sockets and must not
-/// wait.
+/// Answers the requests of an HttpServer. All functions are called on the thread of the sockets and must not wait.
 class HttpHandler {
 public:
     HttpHandler() = default;
@@ -57,12 +56,12 @@ public:
     virtual ~HttpHandler() = default;
 
     struct Verdict {
-        std::optional<HttpAnswer> refusal{};  // the body is then not read, and the connection is closed
-        std::vector<HttpField> fields{};      // for the answer to this request, whatever it will be
+        std::optional<HttpAnswer> refusal{};  // sent as the answer; a body is then not read: the connection is closed
+        std::vector<HttpField> fields{};      // header fields for any answer to this request, errors included
     };
-    /// Called when the head of a request is complete.
+    /// Called when the head of a request is complete, before its body is read. Returns whether it is refused.
     [[nodiscard]] virtual Verdict check_head(const HttpRequest& request) = 0;
-    /// Called when the request is complete. It is answered by `exchange`, now or later.
+    /// Called when the request is complete. The handler must answer it by `exchange`, now or later.
     virtual void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange) = 0;
     /// Returns the answer to a request for `path` (empty: not known) that is broken or breaks a limit, with this status
     /// and reason.
@@ -72,14 +71,14 @@ public:
 class HttpServer {
 public:
     /// Listens; connections are accepted by run(). `handler` must outlive this object. Throws IoError if it cannot
-    /// listen there.
+    /// listen on the host and port of `options`.
     HttpServer(HttpServerOptions options, HttpHandler& handler);
     ~HttpServer();
     HttpServer(const HttpServer&) = delete;
     HttpServer& operator=(const HttpServer&) = delete;
 
     [[nodiscard]] std::uint16_t port() const;
-    /// Serves until stop() has been called and answers that are complete have been sent. Call on a thread of its own.
+    /// Serves on the calling thread until stop() has been called and complete answers have been sent (within a second).
     void run();
 
     // Any thread may call these.

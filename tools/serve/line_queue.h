@@ -23,7 +23,7 @@ public:
     }
 
 private:
-    static constexpr std::size_t kMostLines = 10'000;  // while a long text runs; further ones are lost
+    static constexpr std::size_t kMostLines = 10'000;  // lines kept between two calls of take(); further lines are lost
     std::mutex mutex_;
     std::vector<std::pair<Level, std::string>> lines_;
 };

@@ -17,7 +17,7 @@ double seconds_between(LiveFeed::Clock::time_point from, LiveFeed::Clock::time_p
     return std::chrono::duration<double>(to - from).count();
 }
 
-// The beginning of a token's text; what is no whole character becomes U+FFFD in json_text().
+// Returns the first kMostTextBytes bytes of a token's text; json_text() makes U+FFFD of a character that is cut.
 std::string short_text(const Tokenizer& tokenizer, TokenId id) {
     return std::string(token_text(tokenizer, id).substr(0, LiveFeed::kMostTextBytes));
 }
@@ -64,16 +64,16 @@ void LiveFeed::close() {
     has_listeners_.store(false);
 }
 
-// Requires that mutex_ is held.
+// Removes listeners whose exchanges are cancelled, and ends their streams. Requires that mutex_ is held.
 void LiveFeed::remove_left() {
     std::erase_if(listeners_, [](const auto& exchange) {
         if (!exchange->cancelled().load()) return false;
-        exchange->end();  // if it is not the client that left, but the server that stops
+        exchange->end();  // sent if the server stops; a client that has left gets nothing
         return true;
     });
 }
 
-// Requires that mutex_ is held.
+// Returns the event that a listener gets first. Requires that mutex_ is held.
 std::string LiveFeed::hello_event() const {
     return data_event({{"type", "hello"},
                        {"model", hello_.model},
@@ -91,11 +91,11 @@ void LiveFeed::set_plan(std::int64_t context_tokens, std::string plan) noexcept 
         const std::string event = hello_event();
         for (const auto& exchange : listeners_) exchange->send_if_read(event);
     } catch (const std::exception&) {
-        // No listener sees the plan.
+        // Some listeners do not get the plan.
     }
 }
 
-// Changes the state that the next event describes, and sends that event if it is due.
+// Calls `change`, which updates the state that the next event describes, and sends the event if it is due.
 template <typename Report>
 void LiveFeed::report(Report change) noexcept {
     try {
@@ -103,7 +103,7 @@ void LiveFeed::report(Report change) noexcept {
         changed_ = true;
         send_due();
     } catch (const std::exception&) {
-        // The event lacks this report.
+        // The next event lacks this change.
     }
 }
 
@@ -122,7 +122,8 @@ void LiveFeed::prompt(std::int64_t done, const std::function<std::vector<double>
     text_->prompt_done = done;
     if (!has_listeners_.load()) return;
     report([&] {
-        // The time so far tells the rest: layers and prefill chunks take about the same time each.
+        // The remaining time follows from the time so far: all layers, and all prefill chunks, take about the same
+        // time.
         const auto n_done = static_cast<double>(done - text_->reused);
         const auto n_left = static_cast<double>(text_->prompt_tokens - done);
         if (n_done > 0.0) text_->seconds_left = seconds_between(text_->prompt_began, clock_()) / n_done * n_left;
@@ -144,7 +145,7 @@ void LiveFeed::pass(const PassReport& report_of_pass) noexcept {
         passes_.draft_tokens += report_of_pass.n_nodes - 1;
         passes_.accepted += report_of_pass.n_tokens - 1;
         passes_.seconds += report_of_pass.seconds;
-        if (passes_.tree && !is_due()) return;  // the first one too: a short text has no later event
+        if (passes_.tree && !is_due()) return;  // the first tree is kept: there may be no later one
         passes_.tree = report_of_pass.tree();
         link_busy_ = report_of_pass.link_busy();
     });
@@ -163,7 +164,7 @@ void LiveFeed::flush() noexcept {
     try {
         send_due();
     } catch (const std::exception&) {
-        // It is tried again at the next call.
+        // The next call of send_due() sends the event.
     }
 }
 

@@ -1,9 +1,9 @@
 // The live view of the engine: GET /slipstream/live, a stream of events about every client's texts (prompt progress,
 // draft trees, link use) for the page and any other client that has the key.
 //
-// The engine's thread reports; listeners get at most ten events a second. What is reported in between is summed up, and
-// only one tree is told, so an event has a bounded size. A listener that does not read loses events: nothing waits
-// for it, and at most HttpLimits::live_bytes are kept for it. If nobody listens, reports return after one comparison.
+// The engine's thread reports; listeners get at most ten events a second. Reports between two events are summed up, and
+// an event has only one draft tree, so its size is bounded. A listener that does not read loses events: nothing waits
+// for it, and at most HttpLimits::live_bytes are kept for it. Without listeners, reports return after one comparison.
 // Token texts are sent to listeners alone.
 #pragma once
 
@@ -27,13 +27,13 @@ class Tokenizer;
 
 namespace slipstream::tools {
 
-/// The first event to each listener.
+/// Contents of the first event to each listener.
 struct LiveHello {
     std::string model;
     std::string fingerprint;
-    std::vector<std::string> options{};  // of `generate`, with which it says what the server says
+    std::vector<std::string> options{};  // with them `generate` produces the server's texts
     std::int64_t context_tokens = 0;
-    std::string plan{};  // JSON object; empty: the model is not loaded yet
+    std::string plan{};  // memory plan, a JSON object; empty: the model is not loaded yet
 };
 
 class LiveFeed {
@@ -41,8 +41,8 @@ public:
     using Clock = std::chrono::steady_clock;
     static constexpr std::size_t kMostListeners = 8;
     static constexpr std::chrono::milliseconds kInterval{100};  // least time between two events
-    static constexpr std::int32_t kMostNodes = 256;             // of a tree that is told; it is cut after them
-    static constexpr std::size_t kMostTextBytes = 48;           // of a token
+    static constexpr std::int32_t kMostNodes = 256;    // of a draft tree in an event; further ones are left out
+    static constexpr std::size_t kMostTextBytes = 48;  // of a token's text in an event
 
     /// `tokenizer` spells tokens and must outlive this object. `n_waiting` returns how many requests wait; it is called
     /// on the engine's thread.
@@ -52,28 +52,30 @@ public:
     // Any thread may call these.
 
     enum class Added : std::uint8_t { Yes, Full, Closed };
-    /// Begins the event stream of a listener. If it is not added, nothing was sent.
+    /// Begins the event stream of a listener and keeps `exchange` until its client has left. Unless Added::Yes is
+    /// returned, nothing was sent, and the caller must answer.
     [[nodiscard]] Added add(const std::shared_ptr<Exchange>& exchange);
     /// Ends all streams, and takes no more listeners.
     void close();
 
-    // The engine's thread alone calls these. They throw nothing: what cannot be told is left out.
+    // The engine's thread alone calls these. They throw nothing: what cannot be reported is left out.
 
-    /// The model is loaded. `plan` is a JSON object.
+    /// Announces that the model is loaded. `plan` is its memory plan, a JSON object.
     void set_plan(std::int64_t context_tokens, std::string plan) noexcept;
     void begin_text(std::int64_t id, std::int64_t prompt_tokens) noexcept;
     void start_prompt(std::int64_t reused_tokens) noexcept;
-    /// Tokens of the prompt that are done, the reused ones included. `link_busy`: PassReport::link_busy.
+    /// Reports how many tokens of the prompt are done, the reused ones included. `link_busy` is called only if an event
+    /// is due, and returns what PassReport::link_busy does.
     void prompt(std::int64_t done, const std::function<std::vector<double>()>& link_busy) noexcept;
     void pass(const PassReport& report) noexcept;
-    /// `reason` is that of --stats, or "cancelled" or "failed"; `generated`: tokens up to the end, which the last pass
-    /// may have passed.
+    /// Reports the end of the text. `reason` is the stop reason as in --stats, or "cancelled" or "failed". `generated`:
+    /// tokens of the text; the last pass may have committed more.
     void end_text(std::string_view reason, std::int64_t generated) noexcept;
-    /// Sends what waits for its time. To be called now and then while nothing runs.
+    /// Sends the event that was not due at the last report. Call it often while no text runs.
     void flush() noexcept;
 
 private:
-    // The text that runs, or the last one.
+    // The text that runs, or the last one that ran.
     struct Text {
         std::int64_t id = 0;
         std::int64_t prompt_tokens = 0;
@@ -84,16 +86,16 @@ private:
         std::optional<double> seconds_left{};  // of the prompt
         Clock::time_point prompt_began{};
         Clock::time_point first_token{};
-        std::string reason{};  // empty: it runs
+        std::string reason{};  // why it ended; empty: it runs
     };
-    // Passes since the last event.
+    // Sums over the passes since the last event.
     struct Passes {
         std::int64_t n = 0;
         std::int64_t tokens = 0;
         std::int64_t draft_tokens = 0;
         std::int64_t accepted = 0;
         double seconds = 0.0;
-        std::optional<PassTree> tree{};  // of the last one whose event was due, else of the first one
+        std::optional<PassTree> tree{};  // of the last pass at which an event was due, else of the first pass
     };
 
     [[nodiscard]] bool is_due() const { return clock_() - last_ >= kInterval; }
@@ -109,15 +111,16 @@ private:
     std::function<Clock::time_point()> clock_;
 
     std::atomic<bool> has_listeners_{false};  // whether there is a listener
-    std::atomic<bool> is_asked_{false};       // a listener came who has not been told the state
-    std::mutex mutex_;                        // of the next three
+    std::atomic<bool> is_asked_{false};       // a new listener has not got the state yet
+    std::mutex mutex_;                        // protects hello_, listeners_ and closed_
     LiveHello hello_;
     std::vector<std::shared_ptr<Exchange>> listeners_;
     bool closed_ = false;
 
-    // Of the engine's thread:
+    // The engine's thread alone uses these.
+
     Clock::time_point last_{};  // when the last event was sent
-    bool changed_ = false;      // since then
+    bool changed_ = false;      // whether there are reports since the last event
     std::optional<Text> text_{};
     Passes passes_{};
     std::vector<double> link_busy_{};

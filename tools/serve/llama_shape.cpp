@@ -58,7 +58,8 @@ public:
 private:
     [[nodiscard]] Json answer_with(const AnswerPart& part) const {
         std::string text;
-        for (const AnswerPiece& piece : part.pieces) text += piece.text;  // there is only content
+        for (const AnswerPiece& piece : part.pieces)
+            text += piece.text;  // all pieces are content: there is no AnswerReader
         Json answer{{"index", 0}, {"content", text}, {"tokens", Json::array()}, {"id_slot", 0}, {"stop", false}};
         if (!part.logprobs.empty()) answer["completion_probabilities"] = logprobs_json(part.logprobs);
         return answer;

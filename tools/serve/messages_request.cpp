@@ -4,7 +4,7 @@
 //   block is left out: Claude Code writes another one into each request, so no prompt would have a beginning in common
 //   with the one before.
 // - Blocks of a message of the user: results of tools (tool_result) become messages of tools, before the user's text,
-//   which templates want directly after the calls.
+//   since templates require results directly after the calls.
 // - Blocks of an answer: text, thinking, tool_use become its content, thought, calls. A thought that is encrypted
 //   (redacted_thinking) is another model's and is left out.
 // - A tool with `defer_loading` is left out until a result names it (tool_reference).
@@ -46,7 +46,8 @@ std::string without_billing_line(std::string text) {
     return end == std::string::npos ? std::string() : text.substr(end + 1);
 }
 
-/// Calls `add` with each block of the content `name`; a text is one block of text.
+/// Calls add_text(text) for each text block and add_block(type, fields) for each other block of the field `name`, in
+/// their order; a field that is a text counts as one text block. Throws ApiError if the field is neither.
 template <typename AddText, typename AddBlock>
 void for_blocks(const RequestFields& fields, std::string_view name, AddText add_text, AddBlock add_block) {
     const TemplateValue* content = fields.find(name);
@@ -92,7 +93,7 @@ public:
     }
 
     [[nodiscard]] std::vector<TemplateValue> take() { return std::move(messages_); }
-    /// Returns whether a result has named the tool.
+    /// Returns whether a tool result that was added has named the tool (tool_reference).
     [[nodiscard]] bool is_referenced(const std::string& tool) const { return referenced_.contains(tool); }
 
 private:
@@ -225,8 +226,9 @@ void parse_thinking(const RequestFields& fields, RequestedConversation& conversa
     }
 }
 
-// Fields that would change the prompt. Which thoughts of older answers a prompt has is the template's to decide, so a
-// rule about them, which Claude Code sends, changes nothing.
+// Throws ApiError if a field is set that would change the prompt and is not served. In context_management only edits
+// clear_thinking_... are accepted, which Claude Code sends, and they are ignored: the template decides which thoughts
+// of earlier answers a prompt has.
 void check_unserved_fields(const RequestFields& fields, const RequestContext& context) {
     for (const std::string_view name : {"mcp_servers", "container", "output_format"})
         if (const TemplateValue* value = fields.find(name); value != nullptr && jinja::is_true(*value))

@@ -24,7 +24,7 @@ public:
 
     std::string first_event() override {
         Json message = message_json();
-        // How many tokens need no computing is known, and told, at the end.
+        // How many tokens of the prompt are reused is not known yet; the last event has it.
         message["usage"] = {{"input_tokens", head_.prompt_tokens},
                             {"cache_creation_input_tokens", 0},
                             {"cache_read_input_tokens", 0},
@@ -112,12 +112,13 @@ private:
         return named_event(delta);
     }
 
-    // Closes the block that is open, if one is.
+    // Closes the open block and returns its last events; empty if no block is open.
     [[nodiscard]] std::string close() {
         if (!open_) return {};
         std::string events;
         if (*open_ == Kind::Content) block_["text"] = text_;
-        if (*open_ == Kind::Call) block_["input"] = Json::parse(text_);  // AnswerReader passes on valid objects alone
+        if (*open_ == Kind::Call)
+            block_["input"] = Json::parse(text_);  // does not throw: AnswerReader yields valid objects
         if (*open_ == Kind::Thought) {
             block_["thinking"] = text_;
             thought_tokens_ += tokenizer_.encode(text_, SpecialTokens::AsText, nullptr).size();
@@ -153,10 +154,10 @@ private:
 
     AnswerHead head_;
     const Tokenizer& tokenizer_;
-    Json blocks_ = Json::array();  // complete ones
+    Json blocks_ = Json::array();  // complete blocks of the answer
     std::optional<Kind> open_;
-    Json block_;        // the one that is open, as it began
-    std::string text_;  // of the open block
+    Json block_;        // the open block, as it began; its text is in text_
+    std::string text_;  // text of the open block so far
     std::size_t thought_tokens_ = 0;
 };
 

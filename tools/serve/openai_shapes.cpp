@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view kDone = "data: [DONE]\n\n";
 
-// The events that end a stream: `last` with its reason, the usage if the client asked for it, and the end mark.
+// Returns the events that end a stream: `last` with `reason` as its finish_reason, the usage if the client asked for
+// it, and the end mark.
 std::string end_of_stream(Json last, const AnswerHead& head, const TextOutcome& outcome, std::string_view reason,
                           bool with_usage) {
     Json usage = last;
@@ -43,7 +44,7 @@ public:
             events += data_event(event);
         }
         if (!events.empty() || part.logprobs.empty()) return events;
-        Json event = chunk(Json::object());  // tokens whose text is held back
+        Json event = chunk(Json::object());  // the reader holds the text of these tokens back
         add_logprobs(part, event);
         return data_event(event);
     }
@@ -87,7 +88,8 @@ private:
         return event;
     }
 
-    // Calls are counted up; each is told in one delta, with an id of nine letters or digits, which all templates take.
+    // Returns a tool call, which is sent whole, in one delta. Its index is the number of calls before it; its id has
+    // nine letters or digits, which all chat templates accept.
     [[nodiscard]] Json call_json(const AnswerPiece& call) {
         const std::int64_t index = n_calls_++;
         return {{"index", index},
@@ -185,7 +187,8 @@ public:
 private:
     [[nodiscard]] Json answer_with(const AnswerPart& part) {
         std::string text;
-        for (const AnswerPiece& piece : part.pieces) text += piece.text;  // there is only content
+        for (const AnswerPiece& piece : part.pieces)
+            text += piece.text;  // all pieces are content: there is no AnswerReader
         Json choice{{"index", 0}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
         if (!part.logprobs.empty()) choice["logprobs"] = logprobs_json(part.logprobs);
         return {{"id", fmt::format("cmpl-{}", head_.id)},
@@ -196,7 +199,8 @@ private:
                 {"choices", Json::array({std::move(choice)})}};
     }
 
-    // A list for each property; offsets are bytes of the tokens before.
+    // Returns the log probabilities with one list for each property. "text_offset" is in bytes from the first generated
+    // token.
     [[nodiscard]] Json logprobs_json(const std::vector<TokenLogprob>& logprobs) {
         Json json{{"tokens", Json::array()},
                   {"token_logprobs", Json::array()},

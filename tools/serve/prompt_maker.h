@@ -21,30 +21,31 @@ namespace slipstream::tools {
 /// A request that is ready to run.
 struct PreparedText {
     TextTask task;
-    /// Divides the answer into content, thoughts and tool calls; null: it is content as it is.
+    /// Divides the answer into content, thoughts and tool calls; null: all of it is content.
     std::unique_ptr<AnswerReader> reader;
 };
 
 class PromptMaker {
 public:
-    /// Without a template, conversations are plain text in turns. `tokenizer` must outlive this object.
+    /// Without a template, the turns of a conversation become plain text. `tokenizer` must outlive this object.
     PromptMaker(const Tokenizer& tokenizer, std::optional<PromptTemplate> prompt_template, GenerationDefaults defaults);
 
     // All functions throw FieldError or TemplateError if a conversation is malformed or the template refuses it, and
     // Interrupted soon after *cancel turned true.
 
-    /// Returns the text that the model reads of a conversation.
+    /// Returns the prompt's text for a conversation, as the chat template renders it.
     [[nodiscard]] std::string rendered(const RequestedConversation& conversation,
                                        const std::atomic<bool>* cancel) const;
     /// Returns the task of a request, with a seed that is drawn if the request has none.
     [[nodiscard]] PreparedText prepared(const TextRequest& request, const std::atomic<bool>* cancel) const;
 
     enum class Bos : std::uint8_t { Left, Added };
-    /// Returns the ids of a text, with the token that begins a prompt in front if `bos` says so and the model has one.
+    /// Returns the token ids of `text`; before them the token that begins a prompt, if `bos` is Bos::Added and the
+    /// model has one.
     [[nodiscard]] std::vector<TokenId> tokenized(const std::string& text, Bos bos, SpecialTokens special,
                                                  const std::atomic<bool>* cancel) const;
     [[nodiscard]] const Tokenizer& tokenizer() const { return tokenizer_; }
-    /// Returns the Jinja text of the template; empty without one.
+    /// Returns the Jinja text of the chat template; empty if there is none.
     [[nodiscard]] std::string_view template_source() const {
         return form() == nullptr ? std::string_view() : form()->source();
     }

@@ -16,7 +16,8 @@
 
 namespace slipstream::tools {
 
-/// Parses the body of a request, an object, with the bounds of runtime/text/request/request_json.h. Throws ApiError.
+/// Parses the body of a request. Throws ApiError unless it is a JSON object within the limits of
+/// runtime/text/request/request_json.h.
 [[nodiscard]] TemplateValue parse_request_body(std::string_view text);
 
 /// Typed look-up of the fields of an object. A field that is null counts as absent. Throws ApiError, which names the
@@ -31,11 +32,12 @@ public:
     [[nodiscard]] std::optional<std::string> text(std::string_view name) const;
     [[nodiscard]] std::string required_text(std::string_view name) const;
     [[nodiscard]] std::optional<bool> boolean(std::string_view name) const;
-    /// A number without fraction; 3.0 is 3.
+    /// Returns the field's integer, which must be in `range`; 3.0 is read as 3. No value if the field is absent.
     [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name, Range<std::int64_t> range) const;
     [[nodiscard]] std::optional<double> real(std::string_view name, Range<double> range) const;
-    /// Null if absent.
+    /// Returns the field's list, which the object owns; null if the field is absent.
     [[nodiscard]] const std::vector<TemplateValue>* list(std::string_view name) const;
+    /// Returns the field, an object, which the outer object owns; null if the field is absent.
     [[nodiscard]] const TemplateValue* object(std::string_view name) const;
 
     [[nodiscard]] std::string full_name(std::string_view name) const { return prefix_ + std::string(name); }
@@ -46,7 +48,8 @@ private:
     std::string prefix_;
 };
 
-/// Returns a list of token ids from 0 to vocab - 1. Throws ApiError, which names `name`.
+/// Returns the values as token ids. Throws ApiError, which names the field `name`, unless all are integers from 0 to
+/// vocab - 1.
 [[nodiscard]] std::vector<TokenId> token_ids(std::span<const TemplateValue> values, std::int64_t vocab,
                                              std::string_view name);
 

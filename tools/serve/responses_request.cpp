@@ -43,10 +43,11 @@ constexpr std::array<std::string_view, 16> kFields{"input",
 std::string joined(std::string text, const std::string& more) {
     if (!text.empty() && !more.empty()) text += '\n';
     text += more;
-    return text;  // moved; an expression would be copied
+    return text;  // a returned parameter is moved; a returned expression would be copied
 }
 
-// Returns the parts of a message or of a function's output, a text or a list of texts.
+// Returns the parts of the field `name`, the content of a message or the output of a function: a text or a list of
+// texts.
 std::vector<TemplateValue> parts_of(const RequestFields& fields, std::string_view name) {
     const TemplateValue* content = fields.find(name);
     if (content == nullptr) fields.refuse(name, "a text or a list of parts is expected");
@@ -66,7 +67,7 @@ std::vector<TemplateValue> parts_of(const RequestFields& fields, std::string_vie
     return parts;
 }
 
-// Returns the texts of the list `name` of a reasoning item; empty if there are none.
+// Returns the texts in the list `name` of a reasoning item, joined by newlines; empty if there are none.
 std::string thought_of(const RequestFields& item, std::string_view name) {
     std::string thought;
     std::size_t n = 0;
@@ -153,7 +154,7 @@ private:
     }
 
     std::vector<TemplateValue> messages_;
-    std::optional<Answer> answer_;  // whose items are being read
+    std::optional<Answer> answer_;  // the assistant's answer whose items are being read
 };
 
 std::vector<TemplateValue> messages_of(const RequestFields& fields) {
@@ -172,7 +173,8 @@ std::vector<TemplateValue> messages_of(const RequestFields& fields) {
     return reader.take();
 }
 
-// Returns the name that -v tells of a tool that is left out.
+// Returns what -v names for a tool that is left out: its type, unless that has other characters than a word or more
+// than 64, since no text of a request gets into the log.
 std::string left_out_name(std::string_view type) {
     const bool is_word = type.size() <= 64 && std::ranges::all_of(type, [](char c) {
                              return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';

@@ -50,7 +50,8 @@ public:
         return response_event("response.in_progress", std::move(response));
     }
 
-    // The second event once more, with its number: a client that counts takes it for what it is, a repetition.
+    // Returns the stream's second event, response.in_progress, once more and with its old sequence_number, 1: a client
+    // that counts events takes it for a repetition.
     std::string silence_event() override {
         return named_event(
             {{"type", "response.in_progress"}, {"sequence_number", 1}, {"response", response_json("in_progress")}});
@@ -89,7 +90,7 @@ private:
                 {"previous_response_id", nullptr},
                 {"store", false},
                 {"tool_choice", choice_json(head_.tool_choice)},
-                {"tools", Json::array()},  // not repeated: they are often larger than the rest
+                {"tools", Json::array()},  // those of the request are often larger than the answer
                 {"usage", nullptr}};
     }
 
@@ -112,14 +113,15 @@ private:
         return named_event({{"type", type}, {"sequence_number", n_events_++}, {"response", std::move(response)}});
     }
 
-    // Makes an event of the open item.
+    // Returns an event about the open item, with the members of `more`.
     [[nodiscard]] std::string item_event(std::string_view type, const Json& more) {
         Json event{{"type", type}, {"sequence_number", n_events_++}, {"output_index", output_.size()}};
         event.update(more);
         return named_event(event);
     }
 
-    // Makes an event of a text inside the open item; each item has one.
+    // Returns an event about the text of the open item, with the members of `more`. An item has one text, so its
+    // content_index is 0.
     [[nodiscard]] std::string text_event(std::string_view type, Json more) {
         more["item_id"] = item_.at("id");
         more["content_index"] = 0;
@@ -171,7 +173,7 @@ private:
         return text_event(fmt::format("{}.delta", text_name()), std::move(more));
     }
 
-    // Closes the item that is open, if one is.
+    // Closes the open item with this status and returns its last events; empty if no item is open.
     [[nodiscard]] std::string close(std::string_view status) {
         if (!open_) return {};
         std::string events;
@@ -200,8 +202,8 @@ private:
     std::int64_t n_events_ = 0;
     Json output_ = Json::array();  // complete items
     std::optional<Kind> open_;
-    Json item_;         // the one that is open, as it began
-    std::string text_;  // of the open item
+    Json item_;         // the open item, as it began; its text is in text_
+    std::string text_;  // text of the open item so far
     std::size_t thought_tokens_ = 0;
 };
 

@@ -65,7 +65,8 @@ Request read_request(const Settings& settings) {
     return request;
 }
 
-// Time that stands still while the program is suspended, so that no client is taken for dead afterwards.
+// Clock of the server's deadlines, which stands still while the program is suspended, so that no client has missed a
+// deadline afterwards: a call adds at most kLongestStep to the time of the call before.
 class AwakeClock {
 public:
     ServerTime operator()() {
@@ -81,7 +82,8 @@ private:
     ServerTime now_ = last_;
 };
 
-// The thread of the sockets. It ends with this object, after all requests have been answered.
+// The thread of the sockets, on which the server runs. The destructor answers all requests and ends the thread.
+// `server` and `api` must outlive this object.
 class ServerThread {
 public:
     ServerThread(HttpServer& server, Api& api) : server_(server), api_(api), thread_([this] { server_.run(); }) {}
@@ -100,7 +102,8 @@ private:
     std::thread thread_;
 };
 
-// Shows the progress of loading to clients too.
+// Returns `callbacks` changed so that they also write the progress of loading into `status`, from which clients get it.
+// `status` must outlive them.
 EngineCallbacks with_status(EngineCallbacks callbacks, ServerStatus& status) {
     callbacks.on_work = [on_work = callbacks.on_work, &status](const std::string& work) -> WorkProgress {
         status.update([&](StatusSnapshot& state) {
@@ -115,7 +118,7 @@ EngineCallbacks with_status(EngineCallbacks callbacks, ServerStatus& status) {
     return callbacks;
 }
 
-// "14:03:59", for the lines of the log.
+// Returns the local time as "14:03:59", for the lines of the log.
 std::string time_of_day() {
     const std::time_t now = std::time(nullptr);
     std::tm local{};
@@ -123,7 +126,8 @@ std::string time_of_day() {
     return fmt::format("{:02}:{:02}:{:02}", local.tm_hour, local.tm_min, local.tm_sec);
 }
 
-// What decides a text of a request that leaves it open: sampling and the chat template.
+// Returns a text of the defaults that decide what a request does not set: sampling and the chat template. Servers with
+// equal texts get equal fingerprints.
 std::string defaults_text(const SamplerOptions& sampling, const PromptMaker& prompts, const Settings& settings) {
     std::string text = fmt::format("{} {} {} {} {} {} {} {}", sampling.temperature, sampling.top_k, sampling.top_p,
                                    sampling.min_p, sampling.repeat_penalty, sampling.repeat_window,
@@ -145,7 +149,8 @@ std::string base_url(const ListenSettings& listen, std::uint16_t port) {
     return fmt::format("http://{}:{}", host.find(':') == std::string::npos ? host : fmt::format("[{}]", host), port);
 }
 
-// Returns the last name of a value that is a path of this machine: clients are told no folders.
+// Returns the last name of an option's value that is a path on this machine, and any other value unchanged: clients
+// must not learn folders.
 std::string without_folders(const std::string& value) {
     std::error_code error;
     if (value.find('/') == std::string::npos || !std::filesystem::exists(value, error)) return value;
@@ -153,8 +158,8 @@ std::string without_folders(const std::string& value) {
     return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
-// Returns the given options that `generate` has too: with them, where their files are, it gives the texts of this
-// server.
+// Returns those of the given options that `generate` has too. With them, run in the folder of their files, `generate`
+// produces the texts of this server.
 std::vector<std::string> command_options(const Settings& settings) {
     const CommandSpec generate = generate_command();
     std::vector<std::string> options;
@@ -187,7 +192,7 @@ void name_other_models(const CommandContext& context) {
                                      n_more > 0 ? fmt::format(", and {} more in 'slipstream models'", n_more) : ""));
 }
 
-// Runs texts until a signal comes.
+// Runs texts of api.texts() on the calling thread until a signal has set cancel_flag().
 void serve_texts(TextEngine& engine, Api& api, ServerStatus& status, LineQueue& lines, Console& console) {
     const auto log = [&](std::string_view line) {
         lines.add(LineQueue::Level::Note, fmt::format("{} {}", time_of_day(), line));
@@ -211,7 +216,7 @@ int run_serve(CommandContext& context) {
     const PromptMaker prompts(*tokenizer, conversation_template(request.chat_template, opened, *tokenizer, callbacks),
                               defaults);
     SamplingSettings first = request.sampling;
-    first.seed = first.seed.value_or(0);  // no text is drawn by it
+    first.seed = first.seed.value_or(0);  // no text is drawn with this seed
     const SamplerOptions sampling = resolve_sampling(first, defaults, callbacks);
     check_logit_bias(sampling, opened.config().vocab);
 
@@ -280,7 +285,7 @@ CommandSpec serve_command() {
          {"max-tokens", "-n,--max-tokens,--predict,--n-predict", "N", "Most tokens of an answer; -1: no limit [-1]"},
          {"stop", "--stop", "TEXT", "End an answer before this text (may be repeated)"}});
     for (const OptionSpec& option : template_option_specs())
-        if (option.name != "system") command.options.push_back(option);  // requests have their own
+        if (option.name != "system") command.options.push_back(option);  // requests have their own system message
     add(device_options());
     add(offload_option_specs());
     add(sampling_option_specs());

@@ -21,14 +21,15 @@ namespace {
 constexpr std::size_t kMostKeyBytes = 4096;
 constexpr std::string_view kKeyVariable = "SLIPSTREAM_API_KEY";
 
-// A name such as 127.example.org is none, wherever it leads.
+// Returns whether `host` is a loopback address. A name such as 127.example.org is not, whatever it resolves to.
 bool is_loopback(const std::string& host) {
     if (host.empty() || host == "localhost" || host == "::1") return true;
     in_addr address{};
     return host.starts_with("127.") && inet_pton(AF_INET, host.c_str(), &address) == 1;
 }
 
-// A key goes into a field of HTTP, so it is one word of visible ASCII.
+// Returns the key without line ends after it. Throws RequestError, which names `where`, unless the key is one word of
+// visible ASCII, as a header field requires.
 std::string checked_key(std::string key, std::string_view where) {
     while (!key.empty() && (key.back() == '\n' || key.back() == '\r')) key.pop_back();
     const bool is_word = std::ranges::all_of(key, [](char c) { return c > ' ' && c < '\x7f'; });

@@ -28,7 +28,8 @@ std::int64_t n_elements(const FileTensor& tensor) {
     return n;
 }
 
-// Memory budgets are not in it: they decide no text.
+// Returns a text that identifies everything, besides the request, on which a generated text depends. Memory budgets are
+// left out, since it does not depend on them.
 std::string fingerprint_of(const OpenedModel& opened, const ComputeOptions& compute, const std::string& defaults) {
     std::string all =
         fmt::format("{} {} {:x} {} {}", build_version(), build_commit(), model_fingerprint(opened.files()),

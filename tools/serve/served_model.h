@@ -17,7 +17,7 @@ struct ServedModel {
     std::int64_t n_parameters = 0;
     std::int64_t file_bytes = 0;
     std::int64_t vocab = 0;
-    std::string fingerprint;  // of everything that a text depends on, besides the request
+    std::string fingerprint;  // identifies everything besides the request that decides a text
     std::string bos, eos;     // spellings; empty: none
 };
 
@@ -25,7 +25,8 @@ struct ServedModel {
 /// the Hugging Face cache. The bundled model has a name of its own, since its folder is called "target".
 [[nodiscard]] std::string served_name(const std::filesystem::path& path, const std::filesystem::path& bundled);
 
-/// `defaults`: what else decides the texts of requests (sampling, chat template), for the fingerprint.
+/// Returns the facts about the opened model. `defaults` is a text of what else decides the texts of requests (sampling,
+/// chat template); it goes into the fingerprint.
 [[nodiscard]] ServedModel describe_served(const OpenedModel& opened, const Tokenizer& tokenizer,
                                           const ComputeOptions& compute, const std::string& defaults, std::string name);
 

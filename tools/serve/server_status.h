@@ -11,7 +11,7 @@
 
 namespace slipstream::tools {
 
-/// The text that runs.
+/// The text that is being generated: the id of its request, and counts of tokens.
 struct RunningText {
     std::int64_t job = 0;
     std::int64_t prompt_tokens = 0;
@@ -26,7 +26,7 @@ struct ServerTotals {
     std::int64_t cancelled = 0;  // their clients left
     std::int64_t refused = 0;    // the queue was full
     std::int64_t prompt_tokens = 0;
-    std::int64_t reused_tokens = 0;  // of them
+    std::int64_t reused_tokens = 0;  // of prompt_tokens; their KV was kept from earlier texts
     std::int64_t generated_tokens = 0;
     std::int64_t passes = 0;
     std::int64_t draft_tokens = 0;
@@ -37,12 +37,12 @@ struct ServerTotals {
 
 struct StatusSnapshot {
     bool is_ready = false;
-    std::string work;        // while loading: what is done, empty: not begun
-    double work_done = 0.0;  // 0 to 1
+    std::string work;        // while loading: the step that runs; empty: loading has not begun
+    double work_done = 0.0;  // fraction of the step, 0 to 1
     std::int64_t context_tokens = 0;
     std::optional<RunningText> running{};
     ServerTotals totals{};
-    KeptFigures kept{};  // when the last text ended
+    KeptFigures kept{};  // state of the prompt cache when the last text ended
 };
 
 class ServerStatus {
@@ -53,7 +53,7 @@ public:
         const std::lock_guard lock(mutex_);
         return state_;
     }
-    /// Calls `change` with the state, which no other thread sees meanwhile.
+    /// Calls `change` with the state under its lock; `change` must not call this object.
     template <typename Change>
     void update(Change change) {
         const std::lock_guard lock(mutex_);

@@ -27,8 +27,8 @@ struct TextTask {
 struct PassTree {
     struct Node {
         TokenId token = 0;
-        std::int32_t parent = -1;   // index of a node before it; -1: node 0, the last token before the pass
-        std::uint32_t sources = 0;  // that proposed it, bit i for the i-th of `sources`; 0: not known
+        std::int32_t parent = -1;   // index of an earlier node; -1: this is node 0, the last token before the pass
+        std::uint32_t sources = 0;  // that proposed the node: bit i for PassTree::sources[i]; 0: not known
         bool accepted = false;
     };
     std::vector<Node> nodes{};
@@ -38,34 +38,36 @@ struct PassTree {
 
 /// A pass that has committed tokens.
 struct PassReport {
-    std::int64_t n_nodes = 1;          // of its tree, node 0 included
-    std::int64_t n_tokens = 1;         // new ones
-    double seconds = 0.0;              // of the target; 0: not measured, since it had prompt tokens
-    std::function<PassTree()> tree{};  // costs time; valid during the call
-    /// Returns for each link to a device which part of the time since the last call it copied; empty if nothing
-    /// streams.
+    std::int64_t n_nodes = 1;          // nodes of the draft tree, node 0 included
+    std::int64_t n_tokens = 1;         // committed by the pass
+    double seconds = 0.0;              // of the target's pass; 0: not measured, since it had prompt tokens
+    std::function<PassTree()> tree{};  // copies the tree, which takes time; call only inside on_pass
+    /// Returns, for each link to a device, the fraction (0 to 1) of the time since the last call in which it copied;
+    /// empty if nothing streams. Call only inside on_pass.
     std::function<std::vector<double>()> link_busy{};
 };
 
-/// Called on the engine's thread. None is empty but on_pass, which may be.
+/// Callbacks of a text, called on the engine's thread. All must be set, except on_pass. `cancel` may be null, and must
+/// outlive the text.
 struct TextTaskCallbacks {
-    /// How many tokens of the prompt need no computing; called once, first.
+    /// Called once, before all others: how many tokens of the prompt are reused from earlier texts.
     std::function<void(std::int64_t reused)> on_start;
     std::function<void(std::int64_t done, std::int64_t total)> on_prefill;
-    /// A pass has committed tokens; called before on_text and on_commit. It throws nothing.
+    /// Called when a pass has committed tokens, before on_text and on_commit. It must not throw.
     std::function<void(const PassReport&)> on_pass{};
-    /// Text of new tokens, in complete characters.
+    /// Called with the text of new tokens, in complete characters.
     std::function<void(std::string_view)> on_text;
-    /// The new tokens of a pass up to a stop, after on_text; [tokens] log probabilities if the task asks for them.
+    /// Called after on_text with the new tokens of a pass, up to a stop. `logprobs` has one entry for each token if the
+    /// task asks for log probabilities, else none.
     std::function<void(std::span<const TokenId> tokens, std::span<const TokenLogprob> logprobs)> on_commit;
     const std::atomic<bool>* cancel = nullptr;
 };
 
 struct TextOutcome {
     TextGenerationResult result;
-    std::int64_t reused_tokens = 0;   // of the prompt, whose KV was there from earlier texts
+    std::int64_t reused_tokens = 0;   // of the prompt; their KV was kept from earlier texts
     std::int64_t draft_tokens = 0;    // offered
-    std::int64_t draft_accepted = 0;  // of them
+    std::int64_t draft_accepted = 0;  // of draft_tokens
 };
 
 class TextEngine {
@@ -76,12 +78,14 @@ public:
     virtual ~TextEngine() = default;
 
     [[nodiscard]] virtual std::int64_t context_tokens() const = 0;
-    /// Returns what is kept of earlier texts.
+    /// Returns how much KV of earlier texts is kept, and how often it was reused.
     [[nodiscard]] virtual KeptFigures kept() const { return {}; }
-    /// Generates the text of a task. Its tokens follow from the task alone, whatever ran before. Usable again after any
-    /// error. Throws RequestError if the prompt leaves no room in the context, and what the callbacks throw.
+    /// Generates the text of a task. Its tokens follow from the task alone, whatever ran before. The engine is usable
+    /// again after any error. Throws RequestError if the prompt leaves no room in the context, and what the callbacks
+    /// throw.
     [[nodiscard]] virtual TextOutcome generate(const TextTask& task, const TextTaskCallbacks& callbacks) = 0;
-    /// PassReport::link_busy while a prompt is computed, for on_prefill. Empty also where several devices compute.
+    /// Returns what PassReport::link_busy does, while a prompt is computed; call only inside on_prefill. Empty also if
+    /// several devices compute.
     [[nodiscard]] virtual std::vector<double> prompt_link_busy() { return {}; }
 };
 

@@ -34,18 +34,20 @@ public:
     /// At most `most_waiting` requests wait, those whose clients have left not counted.
     explicit TextQueue(std::size_t most_waiting) : most_waiting_(most_waiting) {}
 
-    /// Takes a place for the job. Returns false if the queue is full or closed.
+    /// Appends the job, whose prompt need not be ready. Returns false if the queue is full or closed.
     [[nodiscard]] bool add(std::shared_ptr<TextJob> job);
-    /// The job's prompt is ready.
+    /// Marks the job as ready to run. Its task and writer must be complete.
     void make_ready(const TextJob& job);
-    /// Gives the job's place up.
+    /// Removes the job; no effect if it is not in the queue.
     void remove(const TextJob& job);
-    /// Returns the first job if it is ready, and removes it from the queue; waits up to `patience` for one.
+    /// Removes the first job and returns it, as soon as it is ready; returns null if it is not within `patience`. Later
+    /// jobs that are ready wait for it.
     [[nodiscard]] std::shared_ptr<TextJob> take(std::chrono::milliseconds patience);
     /// Removes the ready jobs whose clients have left, and returns them: a long text before them would keep their
     /// prompts in memory.
     [[nodiscard]] std::vector<std::shared_ptr<TextJob>> take_left();
-    /// Takes no more jobs from now on, and returns those that were ready.
+    /// Closes the queue: add() refuses all later jobs. Removes the ready jobs and returns them; the caller must answer
+    /// them.
     [[nodiscard]] std::vector<std::shared_ptr<TextJob>> close();
 
     /// Returns how many requests wait, those whose clients have left not counted.
@@ -58,7 +60,8 @@ private:
         bool is_ready = false;
         [[nodiscard]] bool is_left() const { return job->exchange->cancelled().load(); }
     };
-    // Both require that mutex_ is held.
+    // n_alive() and take_ready_if() require that mutex_ is held.
+
     [[nodiscard]] std::size_t n_alive() const;
     template <typename Condition>
     [[nodiscard]] std::vector<std::shared_ptr<TextJob>> take_ready_if(Condition is_taken);

@@ -102,7 +102,7 @@ bool is_off(const TemplateValue& value, const Unserved& field) {
     return !jinja::is_true(value);
 }
 
-// Returns whether the dialect serves what is refused in the others.
+// Returns whether the dialect serves the field, which the other dialects refuse.
 bool serves(Dialect dialect, const Unserved& field) {
     return dialect == Dialect::Llama && field.name == "n_probs";
 }
@@ -142,7 +142,8 @@ TokenBias parse_bias(const RequestFields& fields, std::int64_t id, const Templat
     return {static_cast<TokenId>(id), static_cast<float>(value.real())};
 }
 
-// {"15043": 1, "2": -100}, or llama-server's [[15043, 1], [2, false]].
+// Returns the field logit_bias: {"15043": 1, "2": -100}, from token id to bias, or llama-server's [[15043, 1],
+// [2, false]], where false forbids the token. No value if it is absent.
 std::optional<std::vector<TokenBias>> parse_logit_bias_field(const RequestFields& fields, std::int64_t vocab) {
     const TemplateValue* value = fields.find("logit_bias");
     if (value == nullptr) return std::nullopt;

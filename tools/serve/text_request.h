@@ -32,18 +32,18 @@ struct TextRequest {
     SpecialTokens special = SpecialTokens::AsText;  // of a raw text: whether it may spell control tokens
     std::optional<int> n_logprobs{};  // alternatives of each token; no value: log probabilities are not wanted
     bool stream = false;
-    bool include_usage = false;    // a stream's last chunk has the usage
-    bool return_progress = false;  // a stream tells how far the prompt is
+    bool include_usage = false;    // a stream has a last event with the usage
+    bool return_progress = false;  // a stream has events with the prompt's progress
     bool one_call = false;         // the answer ends after its first tool call
 };
 
-/// What a request is parsed with.
+/// What parsing needs besides the request: the size of the vocabulary (token ids), defaults, and a callback.
 struct RequestContext {
     std::int64_t vocab = 0;
-    // Used where the request does not set a field itself.
+    // Defaults for the fields that a request does not set: `sampling` and `text`.
     SamplingSettings sampling{};
     TextGenerationOptions text{};
-    std::function<void(std::string_view field)> on_ignored{};  // a field that has no effect here
+    std::function<void(std::string_view field)> on_ignored{};  // gets each field that has no effect
 };
 
 /// Parses the body of a request. Every number is checked against its range. Throws ApiError, which names the field.

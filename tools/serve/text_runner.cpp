@@ -40,7 +40,7 @@ public:
                     },
                 .cancel = &job_.exchange->cancelled()};
     }
-    /// Sends the text that has come.
+    /// Sends the text that was generated since the last call. Cancels generation if the answer is then complete.
     void flush(std::span<const TokenLogprob> logprobs = {}) {
         if (!job_.writer->part(std::exchange(text_, {}), logprobs)) return;
         is_complete_ = true;
@@ -97,7 +97,7 @@ std::string describe(const TextOutcome& outcome) {
 void run_text(TextJob& job, TextEngine& engine, ServerStatus& status, LiveFeed& live,
               const std::function<void(std::string_view)>& log) {
     if (job.exchange->cancelled().load()) {
-        job.writer->fail(ApiError::stopping());  // the client reads it only if it has not left
+        job.writer->fail(ApiError::stopping());  // sent if the server stops; a client that has left gets nothing
         status.update([](StatusSnapshot& state) { ++state.totals.cancelled; });
         return log(fmt::format("request {} {}: its client left before it began", job.id, job.path));
     }
@@ -107,14 +107,15 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status, LiveFeed& 
     live.begin_text(job.id, std::ssize(job.task.prompt.tokens));
     GrowingAnswer answer(job, engine, status, live);
     try {
-        // A request that came while the model was loaded was checked against the context that was asked for.
+        // A request that came while the model was being loaded was checked only against the context of --ctx or of the
+        // model, which may be larger.
         if (const std::int64_t n_prompt = std::ssize(job.task.prompt.tokens); n_prompt >= engine.context_tokens())
             throw ApiError::too_long(n_prompt, engine.context_tokens());
         TextOutcome outcome = engine.generate(job.task, answer.callbacks());
         answer.flush();
         if (answer.is_complete()) outcome.result.stop_reason = StopReason::EndToken;
         const bool is_cut = outcome.result.stop_reason == StopReason::Interrupt;
-        status.update([&](StatusSnapshot& state) {  // first: a client may look at it as soon as it has its answer
+        status.update([&](StatusSnapshot& state) {  // before the answer, after which the client may look at it
             state.running.reset();
             ++(is_cut ? state.totals.cancelled : state.totals.finished);
             count(outcome, state.totals);

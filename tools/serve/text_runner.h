@@ -10,8 +10,8 @@
 
 namespace slipstream::tools {
 
-/// Runs one job, answers it and tells `live` about it. `log` gets a line about it, without any of its text. Does not
-/// throw.
+/// Generates the text of a job and answers its request. Reports to `status` and `live`, and calls `log` with one line,
+/// which has nothing of the text. Does not throw.
 void run_text(TextJob& job, TextEngine& engine, ServerStatus& status, LiveFeed& live,
               const std::function<void(std::string_view)>& log);
 

@@ -14,7 +14,7 @@ namespace slipstream::tools {
 
 class Worker {
 public:
-    /// At most `most_waiting` tasks wait.
+    /// Starts the thread. add() refuses tasks while `most_waiting` of them wait.
     explicit Worker(std::size_t most_waiting) : most_waiting_(most_waiting), thread_([this] { run(); }) {}
     ~Worker() { stop(); }
     Worker(const Worker&) = delete;
@@ -25,7 +25,7 @@ public:
         Full,   // too many tasks wait: the task is not run
         Ended,  // after stop(): the task is not run
     };
-    /// `task` must not throw.
+    /// Queues a task, which must not throw. Returns whether it will be run.
     [[nodiscard]] Added add(std::function<void()> task) {
         const std::lock_guard lock(mutex_);
         if (ends_) return Added::Ended;
@@ -35,7 +35,7 @@ public:
         return Added::Yes;
     }
     [[nodiscard]] std::size_t most_waiting() const { return most_waiting_; }
-    /// Runs the tasks that are left, then ends the thread. Not by two threads at the same time.
+    /// Runs the tasks that are left, then ends the thread. Two threads must not call it at the same time.
     void stop() {
         {
             const std::lock_guard lock(mutex_);
@@ -66,7 +66,7 @@ private:
     std::condition_variable changed_;
     std::deque<std::function<void()>> tasks_;
     bool ends_ = false;
-    std::thread thread_;  // last: it uses the others
+    std::thread thread_;  // last member, since it uses the others
 };
 
 }  // namespace slipstream::tools

@@ -92,7 +92,7 @@ void report_failure(std::string_view program, std::string_view message);
 /// the bar of short work does not flicker, nor if Console::shows_progress() is false.
 class ProgressBar {
 public:
-    /// `label` stands at the beginning of the line; it is copied and escaped. The console must outlive the bar.
+    /// `label` is drawn at the beginning of the line; it is copied and escaped. The console must outlive the bar.
     ProgressBar(Console& console, std::string_view label);
     ~ProgressBar();
     ProgressBar(const ProgressBar&) = delete;

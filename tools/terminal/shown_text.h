@@ -45,17 +45,17 @@ private:
     std::string cut_;  // first bytes of a character whose other bytes have not arrived
 
     // State of the wrapping.
+
     int line_cells_ = 0;  // cells written since the last newline; more than columns_ after a word longer than a line
     std::string blanks_;  // blanks before the word, not written yet
     std::string word_;    // the word (of a long word the unwritten end), which may still grow
     int word_cells_ = 0;  // cells of word_
     bool is_long_word_ = false;  // the word is longer than a line, and its beginning has been written
     CharacterBorders borders_;
-    // The last character of word_, which may have several code points.
-    std::size_t character_begin_ = 0;  // byte offset in word_
-    int character_cells_ = 0;          // cells of the character
-    char32_t first_code_ = 0;          // first code point of the character
-    char32_t last_code_ = 0;           // last code point of the character
+    std::size_t character_begin_ = 0;  // byte offset in word_ of its last character, which may have several code points
+    int character_cells_ = 0;          // cells of that character
+    char32_t first_code_ = 0;          // first code point of that character
+    char32_t last_code_ = 0;           // last code point of that character
 };
 
 /// Returns the whole `text` escaped as ShownText does it, without wrapping.

@@ -25,7 +25,7 @@ void TextStream::write_thought(std::string_view text) {
 void TextStream::show_thought(std::string_view text) {
     prefill_.clear();
     if (on_terminal_) {
-        const bool dims = console_.shares_terminal();  // else the control sequences would go elsewhere
+        const bool dims = console_.shares_terminal();  // otherwise stderr is elsewhere, and so are control sequences
         rate_.before_text();
         if (dims) console_.draw({ControlKind::Dim});
         const std::string_view shown = output_.write(text);
@@ -38,7 +38,7 @@ void TextStream::show_thought(std::string_view text) {
     }
 }
 
-// The newlines also bring out the end of the thought that is held back for wrapping, while it is still dimmed.
+// Ends a thought by newlines. They also bring out its end, which is held back for wrapping, while it is still dimmed.
 void TextStream::end_thought() {
     if (!std::exchange(in_thought_, false)) return;
     show_thought(on_terminal_ ? "\n\n" : "\n");

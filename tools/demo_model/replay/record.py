@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes prompts.jsonl and answers.jsonl, what the bundled model says to the prompts beside them, for `slipstream replay`.
+"""Writes prompts.jsonl and answers.jsonl, the bundled model's answers to those prompts, for `slipstream replay`.
 
     tools/demo_model/replay/record.py build/release/slipstream
 
-Once greedily and once drawn at temperature 0.8, as two categories. Answers are the model's own, whatever is guessed, so
-plain decoding records them.
+Each prompt is answered twice, greedily and by sampling at temperature 0.8; these are two categories. Drafting does not
+change an answer, so answers are recorded without it.
 """
 import json
 import pathlib

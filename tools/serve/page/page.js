@@ -37,7 +37,7 @@ async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
-  } catch {  // no clipboard outside of HTTPS and this machine
+  } catch {  // browsers offer the clipboard only over HTTPS and on localhost
     const area = el("textarea", { value: text, className: "unseen" });
     const before = document.activeElement;
     document.body.append(area);
@@ -134,12 +134,12 @@ const Markdown = (() => {
 
   function link(target, kids) {
     let url = null;
-    try { url = new URL(target); } catch { /* no address */ }
+    try { url = new URL(target); } catch { /* not a URL */ }
     if (!url || (url.protocol !== "http:" && url.protocol !== "https:")) return null;
     return el("a", { href: url.href, target: "_blank", rel: "noopener noreferrer" }, ...kids);
   }
 
-  // The first place in `text` from `from` on where emphasis that was opened by `mark` ends; -1: nowhere.
+  // Returns the first index in `text`, from `from` on, where emphasis that was opened by `mark` ends; -1 if none.
   function endOf(text, mark, from) {
     for (let at = text.indexOf(mark, from); at >= 0; at = text.indexOf(mark, at + 1)) {
       if (/\s/.test(text[at - 1]) || text[at - 1] === "\\") continue;
@@ -300,7 +300,7 @@ const Server = (() => {
     return key ? { Authorization: `Bearer ${key}` } : {};
   };
 
-  // Asks for the key; several requests that need it at once ask once.
+  // Asks the user for the API key. Requests that need it at the same time share one question.
   function askKey() {
     asking ||= new Promise((resolve) => {
       const dialog = $("key-dialog");
@@ -350,7 +350,7 @@ const Server = (() => {
   return { get, events };
 })();
 
-const Known = { model: "", context: 0, fingerprint: "", options: [] };  // what the server has told
+const Known = { model: "", context: 0, fingerprint: "", options: [] };  // from the server's answers
 
 // ---- Conversations -----------------------------------------------------------------------------------------------
 
@@ -368,7 +368,7 @@ const Store = (() => {
     return talks.sort((a, b) => b.at - a.at);
   }
 
-  // Returns whether the conversation is kept; a full store is told once.
+  // Returns whether the conversation is kept. If the browser's store is full, the user is told once.
   function put(talk) {
     const key = kPrefix + talk.id;
     const text = JSON.stringify(talk);
@@ -393,7 +393,7 @@ const newTalk = () => ({ id: crypto.getRandomValues(new Uint32Array(2)).join("-"
 
 let talks = Store.all();
 let talk = talks[0] || newTalk();
-let running = null;  // {abort, talk, message}: the answer that is made
+let running = null;  // {abort, talk, message}: the answer that is being generated; null: none
 
 function keep(which = talk) {
   which.at = Date.now();
@@ -477,7 +477,7 @@ function showLog() {
   showRunning();
 }
 
-// All that the article of a message depends on.
+// Returns a text that changes whenever the article of a message must change.
 const stateOf = (message, i) => JSON.stringify([message, i, i === talk.messages.length - 1, running?.message === message, Known.model]);
 
 function articleOf(message, i) {
@@ -544,7 +544,7 @@ function edit(article, message, i) {
       answer();
     } else {
       delete message.info;
-      for (const later of talk.messages.slice(i)) delete later.info?.request;  // their commands would not say the same
+      for (const later of talk.messages.slice(i)) delete later.info?.request;  // their commands no longer give the same text
       keep();
       showLog();
     }
@@ -595,7 +595,7 @@ async function send(text) {
   await answer();
 }
 
-// Makes the answer to the conversation as it is, or goes on with the last one.
+// Requests an answer to the conversation as it is, or continues the last one.
 async function answer({ goesOn = false, seed } = {}) {
   if (running) return;
   if (!Store.isFull()) notify("");
@@ -697,7 +697,7 @@ function showRunning() {
     (used && Known.context ? ` · context: ${used.toLocaleString("en")} of ${counted(Known.context, "token")}` : "");
 }
 
-// ---- The same by a command ---------------------------------------------------------------------------------------
+// ---- The command that gives the same answer ------------------------------------------------------------------------
 
 const quoted = (word) => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replace(/'/g, `'\\''`)}'`;
 
@@ -758,7 +758,7 @@ function fileOf(which) {
   }
   if (which.settings.think) settings.think = which.settings.think === "yes";
   const messages = which.messages.map(({ role, content, thought }) => thought ? { role, content, thought } : { role, content });
-  if (messages.length % 2 === 1) messages.push({ role: "assistant", content: "" });  // not answered yet
+  if (messages.length % 2 === 1) messages.push({ role: "assistant", content: "" });  // the last message has no answer yet
   return { format: "slipstream chat", version: 1, model: Known.model, system: which.system || null, settings, messages };
 }
 
@@ -794,15 +794,15 @@ async function importFile(file) {
 // ---- The live view -----------------------------------------------------------------------------------------------
 
 const Live = (() => {
-  const kKept = 100;  // trees to step through while held
+  const kKept = 100;  // trees kept, through which the user can step while the view is held
   const trees = [];
   const rates = [];
   let held = false;
-  let place = -1;  // in `trees`, while held
+  let place = -1;  // index in `trees` of the tree that is shown while the view is held
   let abort = null;
   let drawn = false;
   let latest = null;
-  let devices = [];  // their names, by the plan
+  let devices = [];  // names of the devices of the plan
 
   const sourceClass = (i) => `c${i % 8}`;
 
@@ -975,7 +975,7 @@ const Live = (() => {
     drawTree();
   }
 
-  // Listens while the view is open and the tab is seen: a browser has few connections for all of its tabs.
+  // Reads the live stream while the view is open and the tab visible: a browser has few connections for all its tabs.
   async function listen() {
     const wanted = () => !document.hidden && !$("live").hidden;
     if (!wanted()) { abort?.abort(); return; }
@@ -1034,7 +1034,7 @@ function grow() {
   say.style.height = `${say.scrollHeight + 2}px`;
 }
 
-// Waits until the model is loaded, and learns its name.
+// Waits until the model is loaded, and sets the model's name and context in Known.
 async function meet() {
   for (;;) {
     try {
