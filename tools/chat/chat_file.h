@@ -21,7 +21,7 @@ public:
     ChatFile& operator=(const ChatFile&) = delete;
 
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-    /// Returns the chat in the file, nullopt if the file is empty. Throws as load_chat_session().
+    /// Returns the chat in the file, nullopt if the file is empty. Throws what load_chat_session() throws.
     [[nodiscard]] std::optional<ChatSession> load(const ChatSettings& defaults) const;
     /// Replaces the file atomically. Throws IoError; RequestError if the file was removed, and another process has
     /// created a new file under this path and holds its lock.

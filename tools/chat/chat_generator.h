@@ -84,7 +84,7 @@ private:
     SamplerOptions sampling_;  // of the last answer, for which generator_ is set up
     TextGenerator generator_;
     TraceFile* trace_ = nullptr;  // null: answers are not traced
-    KeptPrompt* kept_ = nullptr;  // null: prompts that are cut off are not kept
+    KeptPrompt* kept_ = nullptr;  // null: interrupted prompts are not kept
     TextGenerationResult totals_;
     double nodes_ = 0.0;  // sum of the tree nodes of all passes
     std::int64_t kept_tokens_ = 0;

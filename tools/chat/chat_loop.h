@@ -27,8 +27,8 @@ public:
     /// Called before `command` (its name, for messages) writes the file `path`. Throws if it may not.
     using OutputCheck = std::function<void(std::string_view command, const std::filesystem::path& path)>;
 
-    /// `file`: the session is saved to it after every change; null: it is not saved. All references and `file` must
-    /// outlive this object.
+    /// Prepares a chat that run() runs. `file`: the session is saved to it after every change; null: it is not saved.
+    /// All references and `file` must outlive this object.
     ChatLoop(ChatGenerator& generator, const ChatForm& form, Console& console, InputMode mode, ChatSession session,
              ChatFile* file, OutputCheck check_output);
 

@@ -47,7 +47,7 @@ struct ChatSession {
 
 /// Returns a line such as "F: 3 exchanges", which also says if the last message has no answer.
 [[nodiscard]] std::string describe_messages(std::string_view name, const ChatSession& session);
-/// Reads and parses a file of at most 256 MiB. Throws as read_text() and parse_chat_session().
+/// Reads and parses a file of at most 256 MiB. Throws what read_text() and parse_chat_session() throw.
 [[nodiscard]] ChatSession load_chat_session(const std::filesystem::path& path, const ChatSettings& defaults);
 
 }  // namespace slipstream::tools

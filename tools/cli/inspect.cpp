@@ -104,7 +104,7 @@ Findings find(const ModelFiles& files, const Settings& settings) {
         } catch (const Error& error) {
             found.refusal = error.what();
         }
-    found.ignored = describe_ignored_tensors(files);  // binds the weights, too
+    found.ignored = describe_ignored_tensors(files);  // binds the weights, too, which finds errors in them
     static_cast<void>(rope_frequencies(config, found.context));
     found.kv_dtype = kv_type_setting(settings).value_or(config.kv_dtype);
     for (std::int64_t layer = 0; layer < config.n_layers(); ++layer)

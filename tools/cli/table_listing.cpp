@@ -27,19 +27,19 @@ namespace fs = std::filesystem;
 using draft::TableFile;
 using draft::TableReader;
 
-// Reads the first fields of a frozen table (frozen_table.h).
+// Adds the first fields of a frozen table (frozen_table.h) to `facts`.
 void add_frozen_figures(TableReader fields, SectionFacts& facts) {
     facts.what = "frozen table of cacheback (--frozen-table)";
     const std::uint64_t ll = fields.u32();
     const std::uint64_t fl = fields.u32();
     facts.figures = {{"ll", ll}, {"fl", fl}, {"vocab", fields.u64()}};
-    static_cast<void>(fields.u64());  // fingerprint of the tokenizer
+    static_cast<void>(fields.u64());  // skips the fingerprint of the tokenizer
     facts.figures.push_back({"n_leaders", fields.i32s().size() / std::max<std::uint64_t>(ll, 1)});
     static_cast<void>(fields.u32s());
     facts.figures.push_back({"n_followers", fields.i32s().size() / std::max<std::uint64_t>(fl, 1)});
 }
 
-// Reads the first fields of a corpus store (corpus_file.h).
+// Adds the first fields of a corpus store (corpus_file.h) to `facts`.
 void add_corpus_figures(TableReader fields, SectionFacts& facts) {
     facts.what = "corpus store (--corpus)";
     static_cast<void>(fields.u32());

@@ -281,7 +281,7 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         callbacks.detail(fmt::format("kv-budget = {} (of the {} asked for: the context has no more)",
                                      chosen.options.view.budget_tokens, asked_view));
     const bool chooses_view = wants_view && chosen.automatic;
-    if (chooses_view) std::erase(chosen.options.sources, SourceKind::Retrieval);  // added below if it pays
+    if (chooses_view) std::erase(chosen.options.sources, SourceKind::Retrieval);  // added again below if a view pays
     // With distribution-exact sampling (E3), the draft tokens influence the text: nothing measured may influence them.
     const bool draws = chosen.options.child_rule == draft::ChildRule::Draw;
     const bool limited = device_bytes != Budget::kUnlimited || target.devices().size() > 1;

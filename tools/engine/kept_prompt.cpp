@@ -71,7 +71,7 @@ void KeptPrompt::remove(const fs::path& chat) {
     try {
         const std::optional<SessionFile> session = SessionFile::open(path);
         if (!session || !is_of_chat(session->begin())) return;
-    } catch (const Error&) {  // no session, or another program has it
+    } catch (const Error&) {  // not removed: it is no session, or another program has it open
         return;
     }
     PromptFile::remove(path);
@@ -138,8 +138,7 @@ std::int64_t KeptPrompt::start(TextGenerator& generator, std::vector<TokenId> pr
     const std::vector<TokenId>& held = sequence.tokens();
     const auto n_most = std::min({std::ssize(held), std::ssize(prompt), target.n_committed()});
     const std::int64_t n_live = std::mismatch(held.begin(), held.begin() + n_most, prompt.begin()).first - held.begin();
-    if (border <= n_live)
-        return generator.start(std::move(prompt));  // the files stay: they are of the answer's first prompt
+    if (border <= n_live) return generator.start(std::move(prompt));  // the files of the answer's first prompt stay
     const auto n_restorable = [&] {
         return restorable_chunks(*session_, target, (std::ssize(prompt) - 1) / kChunkTokens) * kChunkTokens;
     };

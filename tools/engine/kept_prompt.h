@@ -73,8 +73,8 @@ private:
     std::filesystem::path path_;  // of the session
     std::size_t limit_bytes_;
     EngineCallbacks callbacks_;
-    TextGenerator* generator_ = nullptr;  // whose prompts are saved; null: none
-    std::optional<SessionFile> session_;  // of the prompt that was started last; empty: it is not kept
+    TextGenerator* generator_ = nullptr;  // generator whose prompts are saved; null: none
+    std::optional<SessionFile> session_;  // session of the prompt that was started last; empty: it is not kept
     std::optional<SessionKv> kv_;
     std::unique_ptr<SessionPrompt> prompt_;  // null: the prompt is not kept
     std::int64_t n_resumed_ = 0;

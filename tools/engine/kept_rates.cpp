@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr std::string_view kHeading = "slipstream rates 1";
-constexpr std::size_t kMostKeys = 256;  // lines of about 1 KB each; the oldest are dropped
+constexpr std::size_t kMostKeys = 256;  // most lines of the file, about 1 KB each; the oldest are dropped
 constexpr double kStepsPerOctave = 8.0;
 
 // Values above kMostSecondsPerByte and kMostRate cannot have been measured; predictions computed from them would not be
@@ -257,7 +257,7 @@ MachineRates machine_rates(const RateQuestion& question, const RatesOptions& opt
             "this machine is busy: rates are doubtful ({:.0f} % between the best and the median of five "
             "measurements){}",
             100.0 * rates.spread, options.file ? "; they are measured again at the next start" : "");
-        // Without --rates measure the line is shown with -v only: the next start measures again.
+        // A run without --rates measure shows the line with -v only, since the next start measures again.
         options.measure ? callbacks.note(line) : callbacks.detail(line);
     }
     if (!options.file) {

@@ -13,7 +13,7 @@ namespace slipstream::tools {
 struct EngineCallbacks;
 struct RatesOptions;
 
-/// Name of the file in the folder of the tables.
+/// Name of the file of kept rates, which is in the folder of the learnt tables.
 inline constexpr std::string_view kRatesFile = "rates.txt";
 
 /// Returns the rates for `question`, rounded by steady_rates(): kept ones, or measured ones, which are then kept in the

@@ -31,7 +31,7 @@ namespace slipstream::tools {
 namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
-constexpr std::size_t kFewBytes = std::size_t{32} << 20;  // of weights, if only computing is timed
+constexpr std::size_t kFewBytes = std::size_t{32} << 20;  // bytes of weights to time if only computing is timed
 constexpr std::size_t kCopiedBytes = std::size_t{64} << 20;
 constexpr std::size_t kCopyPieceBytes = std::size_t{4} << 20;
 constexpr std::int64_t kMinCols = 256;  // least columns of a timed matrix: a multiple of every type's block size

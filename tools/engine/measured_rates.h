@@ -40,7 +40,7 @@ enum class RatesOrigin : std::uint8_t { Measured, Kept };
 
 struct MachineRates {
     PassRates rates;                     // types that the model does not have cost as much as its slowest type
-    double copy_bytes_per_second = 0.0;  // of a copy stream alone: the link of a device that is not throttled
+    double copy_bytes_per_second = 0.0;  // rate of copies to the device while nothing is computed, without throttling
     // Copying slows computing on a CPU, by memory bandwidth or by a core; both count as bytes of weights that are not
     // read meanwhile. A GPU has its own memory: then memory_bytes_per_second is 0 (no limit), and
     // host_bytes_per_copied_byte has no effect.

@@ -39,7 +39,7 @@ struct RunNeeds : RunnerNeeds {
 /// Devices that share every matrix and sum their partial products.
 struct SummingDevices {
     DeviceKind kind = DeviceKind::Cpu;
-    std::size_t n = 0;  // 0 or 1: there are no sums
+    std::size_t n = 0;  // number of devices; 0 or 1: there are no sums
 };
 /// Returns the largest sum in bytes: the hidden rows of the largest pass.
 [[nodiscard]] std::size_t sum_bytes(const ModelConfig& config, const RunNeeds& needs);
@@ -56,18 +56,18 @@ struct TakenMemory {
 
 /// Memory of one device by purpose, in bytes.
 struct DeviceMemory {
-    std::size_t weights = 0;      // resident items, and tensors that always stay: norms, biases
-    std::size_t kv = 0;           // resident KV, and the device tails of KV that streams
-    std::size_t kv_scratch = 0;   // rows of tokens that are not committed
-    std::size_t ring = 0;         // transfer ring of what streams
-    std::size_t activations = 0;  // of passes; those of the self-check included
+    std::size_t weights = 0;      // bytes of resident items, and of tensors that always stay: norms, biases
+    std::size_t kv = 0;           // bytes of resident KV, and of the device tails of KV that streams
+    std::size_t kv_scratch = 0;   // bytes of KV rows of tokens that are not committed
+    std::size_t ring = 0;         // bytes of the transfer ring of what streams
+    std::size_t activations = 0;  // bytes of the activations of passes; those of the self-check included
     std::size_t logits = 0;
-    std::size_t draft = 0;              // draft model
-    std::size_t views = 0;              // KV views, and passes over them
-    std::size_t workspace = 0;          // of ops
-    std::size_t sums = 0;               // between devices that share matrices
-    std::size_t other = 0;              // that the caller allocates after loading
-    std::optional<std::size_t> free{};  // left of the budget; no value: there is no budget
+    std::size_t draft = 0;              // bytes of the draft model: weights, KV, activations
+    std::size_t views = 0;              // bytes of KV views, and of the passes over them
+    std::size_t workspace = 0;          // bytes of the workspace of ops
+    std::size_t sums = 0;               // bytes of sums between devices that share matrices
+    std::size_t other = 0;              // bytes that the caller allocates after loading
+    std::optional<std::size_t> free{};  // bytes left of the budget; no value: there is no budget
 
     /// Returns the sum of all but `free`: the peak of the budget.
     [[nodiscard]] std::size_t used() const;
@@ -77,7 +77,7 @@ struct DeviceMemory {
 
 struct MemoryRequest {
     const ModelConfig* config = nullptr;
-    const ModelWeights* weights = nullptr;  // views whose values are not read
+    const ModelWeights* weights = nullptr;  // weights of the model; only types and shapes are read
     DType kv_dtype = DType::F16;
     std::int64_t text_tokens = 0;  // > 0: length of the sequence that must fit
     RunNeeds needs{};

@@ -39,7 +39,7 @@ struct PlannedDevice {
 /// A model and its devices. `config` and `weights` must outlive all that is made of the request.
 struct PlacementRequest {
     const ModelConfig* config = nullptr;
-    const ModelWeights* weights = nullptr;  // views whose values are not read
+    const ModelWeights* weights = nullptr;  // weights of the model; only types and shapes are read
     DType kv_dtype = DType::F16;
     std::int64_t context_tokens = 0;  // > 0
     RunNeeds needs{};  // needs.text_tokens > 0: length of the longest sequence, used instead of context_tokens
@@ -47,7 +47,7 @@ struct PlacementRequest {
     SplitKind split = SplitKind::Layers;
     std::vector<ModelShard> shards{};             // [devices]; empty: one device has the whole model
     std::size_t ring_bytes = 0;                   // of each device; 0: planned
-    std::optional<std::int64_t> pass_tokens = 1;  // to plan for; no value: as many as are almost free (kRidingAlong)
+    std::optional<std::int64_t> pass_tokens = 1;  // no value: as many as are almost free (kRidingAlong)
 };
 [[nodiscard]] SplitPlanRequest split_plan_request(PlacementRequest request);
 /// Returns the memory of each device by purpose with `plan`, which was made for `request`.
@@ -59,7 +59,7 @@ struct HostNeeds {
     std::size_t hidden_bytes = 0;     // hidden states of a prompt between layers; pinned as well
     std::size_t embedding_bytes = 0;  // token embedding, whose rows are gathered on the host
     std::size_t device_bytes = 0;     // of CPU devices, which are in host memory
-    std::size_t kept_bytes = 0;       // most for the KV of a server's earlier texts; not part of the plan
+    std::size_t kept_bytes = 0;       // most bytes for the KV of a server's earlier texts; not part of the plan
     [[nodiscard]] std::size_t locked_bytes() const { return pinned_bytes + hidden_bytes; }
     [[nodiscard]] std::size_t total_bytes() const {
         return locked_bytes() + embedding_bytes + device_bytes + kept_bytes;
@@ -74,7 +74,7 @@ struct EnginePlanRequest {
     RunNeeds needs{};
     std::vector<std::size_t> beside_bytes{};      // [devices], bytes to leave free for others; empty: none
     std::optional<std::size_t> ring_bytes{};      // of each device; no value: planned
-    std::optional<std::int64_t> pass_tokens = 1;  // to plan for; no value: as many as are almost free (kRidingAlong)
+    std::optional<std::int64_t> pass_tokens = 1;  // no value: as many as are almost free (kRidingAlong)
     bool timed = false;                           // whether to use this machine's rates, measuring them if unknown
     bool has_workspace = false;                   // whether the workspace for `needs` is allocated already
 };

@@ -78,7 +78,7 @@ private:
     [[nodiscard]] bool is_in_place(std::int64_t chunk, const KeptChunk& kept) const;
 
     PromptCache::Path path_;     // full chunks at the start of the sequence that are kept
-    std::vector<Place> places_;  // of the target's KV chunks in order; those past the end are unknown
+    std::vector<Place> places_;  // contents of the target's KV chunks in order; those past the end are unknown
     bool is_full_ = false;       // there is no memory for further chunks of the sequence
     std::int64_t restored_texts_ = 0;
     std::int64_t restored_tokens_ = 0;

@@ -112,7 +112,7 @@ public:
     void attach(const SessionStart& start, TextGenerator& generator, const EngineCallbacks& callbacks);
     /// For readers such as benchmarks: fills an empty `target` of the session's model and context, over the devices of
     /// `model`, with the saved KV, and does not change the file. Returns the number of positions. Throws RequestError
-    /// as attach().
+    /// if the model is split in a different way and the split decides the text.
     std::int64_t restore(Target& target, const LoadedModel& model, const EngineCallbacks& callbacks);
     /// Appends the tokens that a pass added. Throws IoError.
     void append(std::span<const TokenId> tokens) { file_->append_tokens(tokens); }

@@ -75,7 +75,7 @@ struct TextGenerator::Parts {
     StreamSnapshot before{};                // what streamed before `start`
     std::int64_t n_reused = 0;              // positions that the running text began with
     std::int64_t n_timed = 0;               // prompt tokens of which seconds_per_prompt_token is the mean
-    double seconds_per_prompt_token = 0.0;  // of the prompt of which most tokens were computed; 0: there was none
+    double seconds_per_prompt_token = 0.0;  // of the prompt with most computed tokens so far; 0: no prompt was computed
 };
 
 TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened, const SamplerOptions& sampling,
@@ -140,7 +140,7 @@ const Sequence& TextGenerator::sequence() const {
 std::int64_t TextGenerator::start(std::vector<TokenId> prompt) {
     parts_->loop->check_prompt(std::ssize(prompt));
     const auto on_loss = [&](std::int64_t n_same) {
-        if (n_same < kChunkTokens) return;  // little more than the template: no time that a user notices
+        if (n_same < kChunkTokens) return;  // the user does not notice the time
         const double seconds = parts_->seconds_per_prompt_token * static_cast<double>(n_same);
         model().callbacks().note(fmt::format(
             "the text is cut by more than {}: layers with a sliding window have given up what it needs, so {} are "
@@ -190,7 +190,7 @@ void TextGenerator::trace_with(TraceFile& trace) {
 void TextGenerator::resample(const SamplerOptions& sampling) {
     const std::int64_t vocab = model().config().vocab;
     check_logit_bias(sampling, vocab);
-    *parts_->sampler = Sampler(sampling, vocab);  // the verifier holds a pointer to it
+    *parts_->sampler = Sampler(sampling, vocab);  // in place: the verifier has a pointer to it
     parts_->drafting->drafter().resample(sampling);
 }
 

@@ -41,7 +41,7 @@ struct WaysRequest {
     std::string offload_options{};            // given ones that act only if something streams, or on several devices:
                                               // "--device-memory, --ring"; empty: none
     std::int64_t split_pass_tokens = 1;       // tokens of the pass for which layers are shared out
-    PassRates host_rates{};                   // of all of the host's cores, computing in place
+    PassRates host_rates{};                   // rates of all of the host's cores, computing in place
     std::size_t host_bytes = 0;               // memory of the host; 0: not known
 };
 /// Returns the ways that the host's memory allows, the one that was asked for (Streaming) first. Throws what planning

@@ -98,7 +98,8 @@ std::optional<int> cpu_limit(const std::filesystem::path& group_tree, std::strin
         if (const auto share = cpu_share(group)) least = std::min(least.value_or(*share), *share);
     };
     std::istringstream lines{std::string(own_groups)};
-    for (std::string line; std::getline(lines, line);) {  // "0::/user.slice/shell", "4:cpu,cpuacct:/docker/1234"
+    for (std::string line;
+         std::getline(lines, line);) {  // lines such as "0::/user.slice/shell", "4:cpu,cpuacct:/docker/1234"
         const std::size_t first = line.find(':');
         const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
         if (second == std::string::npos) continue;

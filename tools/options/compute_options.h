@@ -50,7 +50,8 @@ inline constexpr std::string_view kMeasureRates = "measure";
 /// are not kept if there is neither.
 [[nodiscard]] RatesOptions rates_options(const Settings& settings);
 
-/// Returns the options above, except the model, and those of offload_options.h. Throws UsageError and RequestError.
+/// Returns --ctx, --kv-type, --threads, --devices and --rates, and the options of offload_options.h. Throws UsageError
+/// and RequestError.
 /// Needs no model, so that mistakes are found before one is opened.
 [[nodiscard]] ComputeOptions compute_options(const Settings& settings);
 

@@ -50,7 +50,7 @@ inline constexpr double kMostLinkGib = 1e6;
 /// Largest value of --expect-tokens: tokens of a pass for which placement is planned.
 inline constexpr std::int64_t kMostExpectedTokens = std::int64_t{1} << 20;
 
-/// Returns --split; nothing if it is not given: layers. Throws UsageError.
+/// Returns --split; nothing if it is not given, which means layers. Throws UsageError.
 [[nodiscard]] std::optional<SplitKind> split_setting(const Settings& settings);
 
 /// Returns the values of a comma-separated list: one for each device, or one for all of them. Throws UsageError if

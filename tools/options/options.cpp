@@ -23,7 +23,7 @@ namespace {
 
 struct Renamed {
     std::string_view theirs, ours;
-    std::string_view unit{};  // is added to a value that is a plain number
+    std::string_view unit{};  // appended to a value that is a plain number
 };
 // llama.cpp's spellings of options that exist here: names of one dash and several letters, which CLI11 cannot declare,
 // and names that differ.

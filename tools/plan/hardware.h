@@ -16,10 +16,10 @@ struct Hardware {
     std::string link;    // link of each device: "PCIe 4.0 x8", "memory, measured", "throttled"
     int n_devices = 1;
     std::size_t device_bytes = 0;          // budget of each device; SIZE_MAX: no budget
-    std::vector<std::size_t> budgets{};    // [n_devices] if given for each device, else empty
+    std::vector<std::size_t> budgets{};    // bytes, [n_devices], if given for each device, else empty
     std::size_t workspace_bytes = 0;       // workspace of ops, in each budget; ignored if PlanRequest::run is set
     double link_bytes_per_second = 0.0;    // host to device, of each link
-    std::vector<double> links{};           // [n_devices] if given for each device, else empty
+    std::vector<double> links{};           // bytes per second, [n_devices], if given for each device, else empty
     double memory_bytes_per_second = 0.0;  // host memory bandwidth that all links (and CPU devices) share; 0: no limit
     double host_bytes_per_copied_byte = 1.0;
     std::size_t host_bytes = 0;            // host memory; 0: unknown

@@ -16,7 +16,7 @@ namespace slipstream::tools {
 struct PlacementSettings {
     std::vector<std::size_t> device_bytes;      // [1] for all devices, or [n_devices]; empty: not given
     std::optional<std::size_t> host_bytes;      // most host memory for what streams
-    std::vector<double> link_bytes_per_second;  // as device_bytes; infinity: not throttled
+    std::vector<double> link_bytes_per_second;  // [1] or [n_devices]; infinity: not throttled; empty: not given
     std::optional<std::size_t> ring_bytes;
     std::optional<std::int64_t> expect_tokens;
 };

@@ -32,7 +32,7 @@ struct PlannedModel {
 /// What is known of the run that is planned: a model file, on this machine's devices with their memory budgets.
 struct PlannedRun {
     std::int64_t budget = 1;           // most nodes of a pass
-    std::vector<TakenMemory> taken{};  // [devices], by a draft model and by the workspace of ops
+    std::vector<TakenMemory> taken{};  // [devices], memory that a draft model and the workspace of ops take
     std::optional<ViewNeeds> view{};
     std::vector<std::int64_t> parts{};  // [devices] layers or kv heads of each; empty: one device
 };
@@ -43,13 +43,13 @@ struct PlanRequest {
     DType kv_dtype = DType::F16;
     Hardware hardware;
     std::optional<HardwareProfile> profile;       // profile from which `hardware` was made
-    std::optional<double> link_bytes_per_second;  // set by --link-gib-s; the lowest if links differ
+    std::optional<double> link_bytes_per_second;  // by --link-gib-s, the lowest if links differ; no value: not given
     std::optional<std::int64_t> pass_tokens;
     std::size_t ring_bytes = 0;
     std::string offload_options{};        // OffloadOptions::streaming_options; empty for a profile
     std::optional<PlannedRun> run{};      // none: memory is planned for passes of pass_tokens nodes
     std::vector<double> tokens_per_pass;  // for which tokens per second are reported; empty: 1, 2, 4, ...
-    SplitKind split = SplitKind::Layers;  // if there are several devices
+    SplitKind split = SplitKind::Layers;  // how several devices share the model
     std::vector<double> shares{};         // [devices], fractions of the model; empty: chosen by the plan
     std::optional<Assumptions> assumed{};
     std::size_t kept_bytes = 0;  // host memory for the KV of a server's earlier texts

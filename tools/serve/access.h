@@ -13,10 +13,10 @@
 namespace slipstream::tools {
 
 struct AccessRules {
-    std::string key{};                 // that clients must send; empty: no key is needed
+    std::string key{};                 // API key that clients must send; empty: no key is needed
     std::vector<std::string> hosts{};  // names that Host may have, besides IP addresses and localhost
     std::vector<std::string>
-        origins{};  // whose pages are allowed, as browsers spell them: "app://obsidian.md"; "*": all
+        origins{};  // sites whose pages are allowed, as browsers spell them: "app://obsidian.md"; "*": all
 };
 
 /// Returns the refusal (status 403) of a request whose Host or Origin is not known, or which a page of another site

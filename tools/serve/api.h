@@ -103,8 +103,8 @@ private:
     ServerStatus& status_;
     TextQueue texts_;
     LiveFeed live_;
-    std::int64_t n_jobs_ = 0;        // requests for texts so far, for their ids; thread of the sockets
-    std::set<std::string> ignored_;  // names of fields that were reported; parser's thread
+    std::int64_t n_jobs_ = 0;        // requests for texts so far, for their ids; used on the thread of the sockets only
+    std::set<std::string> ignored_;  // names of fields reported so far; used on the parser's thread only
     Worker worker_;                  // the parser's thread; last member, since its tasks use the others
 };
 

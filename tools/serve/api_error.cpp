@@ -51,7 +51,8 @@ ApiError ApiError::unsupported(std::string param, const std::string& message) {
     return error;
 }
 
-// Do not change the words of the message: agents look for them before they shorten a conversation.
+// Returns the error (status 400) for a prompt that is longer than the context, both in tokens. Do not change the words
+// of the message: agents look for them before they shorten a conversation.
 ApiError ApiError::too_long(std::int64_t prompt_tokens, std::int64_t context_tokens) {
     ApiError error(400, "exceed_context_size_error",
                    fmt::format("the request has {} tokens, which exceeds the available context size: this model's "

@@ -11,7 +11,8 @@ namespace slipstream::tools {
 
 class EngineTexts final : public TextEngine {
 public:
-    /// Places and loads the model. `tokenizer` must outlive this object. Throws as TextGenerator does.
+    /// Places and loads the model. `tokenizer` must outlive this object. Throws what TextGenerator's constructor
+    /// throws.
     EngineTexts(const GeneratorOptions& options, OpenedModel opened, const Tokenizer& tokenizer,
                 const SamplerOptions& sampling, const EngineCallbacks& callbacks);
 

@@ -91,7 +91,7 @@ void LiveFeed::set_plan(std::int64_t context_tokens, std::string plan) noexcept 
         const std::string event = hello_event();
         for (const auto& exchange : listeners_) exchange->send_if_read(event);
     } catch (const std::exception&) {
-        // Some listeners do not get the plan.
+        // Without memory, some listeners do not get the plan; texts go on.
     }
 }
 
@@ -103,7 +103,7 @@ void LiveFeed::report(Report change) noexcept {
         changed_ = true;
         send_due();
     } catch (const std::exception&) {
-        // The next event lacks this change.
+        // Without memory, the next event lacks this change; texts go on.
     }
 }
 
@@ -164,7 +164,7 @@ void LiveFeed::flush() noexcept {
     try {
         send_due();
     } catch (const std::exception&) {
-        // The next call of send_due() sends the event.
+        // Without memory, the event is sent by a later call of send_due().
     }
 }
 

@@ -41,8 +41,8 @@ public:
     using Clock = std::chrono::steady_clock;
     static constexpr std::size_t kMostListeners = 8;
     static constexpr std::chrono::milliseconds kInterval{100};  // least time between two events
-    static constexpr std::int32_t kMostNodes = 256;    // of a draft tree in an event; further ones are left out
-    static constexpr std::size_t kMostTextBytes = 48;  // of a token's text in an event
+    static constexpr std::int32_t kMostNodes = 256;    // nodes of a tree in an event; further ones are left out
+    static constexpr std::size_t kMostTextBytes = 48;  // most bytes of a token's text in an event
 
     /// `tokenizer` spells tokens and must outlive this object. `n_waiting` returns how many requests wait; it is called
     /// on the engine's thread.
@@ -86,7 +86,7 @@ private:
         std::optional<double> seconds_left{};  // of the prompt
         Clock::time_point prompt_began{};
         Clock::time_point first_token{};
-        std::string reason{};  // why it ended; empty: it runs
+        std::string reason{};  // why the text ended; empty: it runs
     };
     // Sums over the passes since the last event.
     struct Passes {
@@ -95,7 +95,7 @@ private:
         std::int64_t draft_tokens = 0;
         std::int64_t accepted = 0;
         double seconds = 0.0;
-        std::optional<PassTree> tree{};  // of the last pass at which an event was due, else of the first pass
+        std::optional<PassTree> tree{};  // tree of the last pass at which an event was due, else of the first pass
     };
 
     [[nodiscard]] bool is_due() const { return clock_() - last_ >= kInterval; }

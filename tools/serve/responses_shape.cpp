@@ -90,7 +90,7 @@ private:
                 {"previous_response_id", nullptr},
                 {"store", false},
                 {"tool_choice", choice_json(head_.tool_choice)},
-                {"tools", Json::array()},  // those of the request are often larger than the answer
+                {"tools", Json::array()},  // not repeated: those of the request are often larger than the answer
                 {"usage", nullptr}};
     }
 

@@ -28,7 +28,7 @@ struct PassTree {
     struct Node {
         TokenId token = 0;
         std::int32_t parent = -1;   // index of an earlier node; -1: this is node 0, the last token before the pass
-        std::uint32_t sources = 0;  // that proposed the node: bit i for PassTree::sources[i]; 0: not known
+        std::uint32_t sources = 0;  // sources that proposed the node: bit i for PassTree::sources[i]; 0: not known
         bool accepted = false;
     };
     std::vector<Node> nodes{};
@@ -39,7 +39,7 @@ struct PassTree {
 /// A pass that has committed tokens.
 struct PassReport {
     std::int64_t n_nodes = 1;          // nodes of the draft tree, node 0 included
-    std::int64_t n_tokens = 1;         // committed by the pass
+    std::int64_t n_tokens = 1;         // tokens that the pass committed
     double seconds = 0.0;              // of the target's pass; 0: not measured, since it had prompt tokens
     std::function<PassTree()> tree{};  // copies the tree, which takes time; call only inside on_pass
     /// Returns, for each link to a device, the fraction (0 to 1) of the time since the last call in which it copied;

@@ -115,7 +115,7 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status, LiveFeed& 
         answer.flush();
         if (answer.is_complete()) outcome.result.stop_reason = StopReason::EndToken;
         const bool is_cut = outcome.result.stop_reason == StopReason::Interrupt;
-        status.update([&](StatusSnapshot& state) {  // before the answer, after which the client may look at it
+        status.update([&](StatusSnapshot& state) {  // before the answer, after which the client may ask for the status
             state.running.reset();
             ++(is_cut ? state.totals.cancelled : state.totals.finished);
             count(outcome, state.totals);

@@ -58,7 +58,7 @@ public:
     RemovedAtOnce& operator=(const RemovedAtOnce&) = delete;
 
 private:
-    int slot_ = -1;  // index of the registration; -1: none was free, or the path is too long
+    int slot_ = -1;  // index in the handlers' table of files; -1: no place was free, or the path is too long
 };
 
 }  // namespace slipstream::tools
