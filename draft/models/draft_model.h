@@ -73,7 +73,9 @@ private:
     // Most tokens of the sequence that start_tree() may feed. observe() sets it when a text begins.
     std::int64_t most_fed_;
     bool draws_;                 // DraftRows::Whole: draft tokens are drawn from its distributions (E3)
-    std::vector<TokenId> text_;  // [window_.n_tokens()]: the tokens that the KV cache is for
+    // [window_.n_tokens()]: first tokens of the sequence, up to the last one in the window; those that the window has
+    // dropped are here, too.
+    std::vector<TokenId> text_;
     std::vector<NodeId> path_;
 };
 

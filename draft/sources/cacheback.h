@@ -81,7 +81,7 @@ private:
     LruTable dynamic_;
     std::optional<FrozenTable> frozen_;
     CachebackTree tree_;
-    bool seen_any_ = false;  // whether there was an observation since construction or reset()
+    bool seen_any_ = false;  // observe() was called since construction or reset(); else the next text is learnt whole
     // Tokens of a path that contexts_ keeps: the longer leader of the two tables.
     std::size_t n_context_;
     // Places of the cursors since the last observation.

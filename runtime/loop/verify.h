@@ -29,8 +29,8 @@ public:
     /// Decides which tokens are committed. `logits` is [tree.size(), vocab], one row per node. `text`: all committed
     /// tokens, the last one at the tree's root. Appends the new tokens to `text`, one per accepted node, at least one.
     /// Replaces `accepted` by the accepted nodes, a path of the tree from node 0. The new tokens are those of the
-    /// accepted nodes after node 0, and then one token sampled from the target. Throws Unsupported if logits are not
-    /// numbers; `text` may then have grown.
+    /// accepted nodes after node 0, and then one token sampled by the target's distribution (after a rejection, by what
+    /// remains of it). Throws Unsupported if logits are not numbers; `text` may then have grown.
     virtual void verify(const TokenTree& tree, const LogitRows& logits, const VerifyLimits& limits,
                         std::vector<TokenId>& text, std::vector<std::int32_t>& accepted) = 0;
 };

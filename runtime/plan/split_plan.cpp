@@ -185,7 +185,8 @@ public:
     [[nodiscard]] bool fits() const { return cost_.seconds < std::numeric_limits<double>::infinity(); }
 
 private:
-    // Makes the best move of `step` parts. Returns false if there is none.
+    // Moves `step` parts (layers or kv heads) from one device to another, by the best such move for improve(gain,
+    // plateau). Returns false, and changes no split, if no move is good enough.
     bool move(std::int64_t step, double gain, double plateau) {
         std::vector<std::int64_t> found = best_;
         SplitCost found_cost = cost_;

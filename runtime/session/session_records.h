@@ -57,7 +57,7 @@ struct SessionRecord {
 struct SessionRecords {
     std::uint32_t version = 0;
     std::vector<SessionRecord> records;
-    std::size_t valid_bytes = kSessionHeadBytes;  // up to the end of the last record
+    std::size_t valid_bytes = kSessionHeadBytes;  // end of the last record; bytes before it may be damaged (is_intact)
     std::uint64_t chain = 0;                      // value of the chain after the last record
     bool is_intact = true;  // whether the file up to valid_bytes is these records and nothing else
     std::deque<std::vector<std::byte>> repaired;  // payloads in which a byte was corrected

@@ -39,8 +39,9 @@ struct RecentTokens {
 
 struct ViewsRequest {
     std::vector<ComparedView> views;
-    std::filesystem::path file;         // empty: the text is that of a session
-    std::vector<std::int64_t> budgets;  // tokens; empty: percentages of the depth
+    std::filesystem::path file;  // empty: the text is that of a session
+    // Of each view, in tokens; empty: 3, 6 and 12 % of the context depth (view_budgets()).
+    std::vector<std::int64_t> budgets;
     std::vector<RecentTokens> recents;  // of mass, mean and heavy; each makes a view of its own
     std::int64_t sink_tokens = 0;
     std::int64_t rebuild_tokens = 0;       // tokens between rebuilds; 0: built once

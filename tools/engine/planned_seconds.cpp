@@ -64,8 +64,9 @@ SplitPlan resident_plan(const PlacedModel& model, std::int64_t context_tokens) {
     return SplitPlan(split_plan_request(std::move(request)));
 }
 
-// Returns the planned seconds of passes over the KV view. With several devices nothing is measured here: their rates
-// were measured when the model was planned.
+// Returns the planned seconds of passes over a KV view (the part of the KV cache over which the target itself drafts),
+// with everything resident. With several devices nothing is measured here: their rates were measured when the model was
+// planned.
 draft::PlannedSeconds view_planned_seconds(const LoadedModel& model) {
     if (model.devices().size() == 1) return seconds_alone(model);
     return seconds_by(std::make_shared<const SplitPlan>(resident_plan(model, model.context_tokens())));

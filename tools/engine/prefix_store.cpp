@@ -13,7 +13,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// Least number of positions whose computing must be saved for a copy of a KV chunk to pay.
+// Least number of positions whose computing must be saved for copying KV to pay, of one KV chunk or of many at once.
 constexpr std::int64_t kLeastTokens = 16;
 
 }  // namespace

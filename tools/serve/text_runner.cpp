@@ -15,7 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kProgressInterval{250};  // least time between two reports of a prompt's progress
+constexpr std::chrono::milliseconds kProgressInterval{250};  // least time between two reports of a prompt's progress;
+                                                             // the last report is not delayed
 
 // Passes a growing text on to its client, a part for each pass.
 class GrowingAnswer {

@@ -69,7 +69,8 @@ public:
     [[nodiscard]] bool is_stdout() const { return file_.get() < 0; }
     /// Returns whether the output is a terminal: stdout, or a file such as /dev/tty.
     [[nodiscard]] bool on_terminal() const { return on_terminal_; }
-    /// Returns the last byte written, '\n' if there is none.
+    /// Returns the last byte of the output, of what resume() kept of the file if nothing was written since; '\n' if
+    /// there is none.
     [[nodiscard]] char last_byte() const { return last_byte_; }
 
 private:

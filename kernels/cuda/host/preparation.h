@@ -11,7 +11,7 @@ namespace slipstream::cuda {
 
 /// A second copy of an op's output, in the form that the following matmuls read: rounded to bfloat16 and laid out as
 /// fragments. Chooses the format and takes scratch of the device, which owns it. The op's kernel must write the copy to
-/// target() beside its own output.
+/// target() beside its own output if anything is prepared, and the op must call keep() at its end.
 class Preparation {
 public:
     /// `y`, [n_tokens, k], is the output of `op`; `next` are the types of the weights that will be multiplied with it.

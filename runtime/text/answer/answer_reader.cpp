@@ -233,8 +233,8 @@ void AnswerReader::flush_pending() {
     drops_space_ = false;
 }
 
-// Drops the text that is held back, because it belonged to a mark or a call. White space that follows will be dropped
-// too.
+// Empties the held-back text without emitting it. White space that follows is then dropped too, as part of a mark or a
+// call, unless the caller resets drops_space_.
 void AnswerReader::forget_pending() {
     pending_.clear();
     n_space_ = n_skipped_ = 0;

@@ -69,7 +69,8 @@ std::string unescaped(std::string_view rest) {
         out.append(rest.substr(0, backslash));
         rest.remove_prefix(backslash);
         if (rest.empty()) return out;
-        const char kind = rest[1];  // there is one: a backslash is never the last character of a literal
+        const char kind = rest[1];  // rest begins with an escape here; text() reads a backslash together with the next
+                                    // character, so there is one
         rest.remove_prefix(1);
         if (kind >= '0' && kind <= '7') {
             append_numbered(out, rest, 3, 8);

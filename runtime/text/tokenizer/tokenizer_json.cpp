@@ -27,8 +27,8 @@ namespace {
 // The large parts of a tokenizer.json, 100,000 strings and more, are read in one pass into flat arrays; the small parts
 // become JSON values.
 
-/// The strings of a JSON object or array in the order of the file, each with a number or without: tokens with ids (an
-/// object), tokens with scores, merges, or halves of merges (arrays).
+/// The strings of a JSON object or array, each with a number or without: tokens with ids (an object), tokens with
+/// scores, merges, or halves of merges (arrays).
 struct JsonEntries {
     enum class Form : std::uint8_t { Missing, Object, Array } form = Form::Missing;
     std::string texts;              // concatenated
@@ -188,8 +188,8 @@ bool read_pairs(std::string_view text, JsonEntries& entries) {
     return take('}') && text.find_first_not_of(" \n\r\t") == std::string_view::npos;
 }
 
-/// Returns the vocabulary of `entries`, which must be of Form::Object. Throws FormatError if an id is not valid or
-/// appears twice, or a token appears twice; `name` is the name of the file.
+/// Returns the vocabulary of `entries`, whose numbers are the ids (so not of Form::Array). Throws FormatError if an id
+/// is not valid or appears twice, or a token appears twice; `name` is the name of the file.
 IndexedVocabulary indexed(const JsonEntries& entries, std::string_view name) {
     IndexedVocabulary vocabulary;
     TokenVocabulary& tokens = *vocabulary.tokens;
