@@ -1,8 +1,5 @@
 #include "tools/chat/chat_loop.h"
 
-#include <termios.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <system_error>
@@ -18,6 +15,7 @@
 #include "tools/base/usage_error.h"
 #include "tools/chat/chat_report.h"
 #include "tools/chat/chat_settings.h"
+#include "tools/chat/unseen_typing.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/text_stream.h"
@@ -25,31 +23,6 @@
 namespace slipstream::tools {
 
 namespace {
-
-// Switches the terminal's echo off while an answer is written. Text typed meanwhile goes into the next line.
-class TypingUnseen {
-public:
-    explicit TypingUnseen(InputMode mode)
-        : changed_(mode == InputMode::Interactive && tcgetattr(STDIN_FILENO, &before_) == 0) {
-        if (!changed_) return;
-        termios unseen = before_;
-        unseen.c_lflag &= ~static_cast<tcflag_t>(ECHO);
-        unseen.c_iflag &=
-            ~static_cast<tcflag_t>(ICRNL);  // the line editor must see CR, to distinguish CR LF from two line ends
-        restore_terminal_when_leaving(before_, unseen);
-        changed_ = tcsetattr(STDIN_FILENO, TCSANOW, &unseen) == 0;
-    }
-    TypingUnseen(const TypingUnseen&) = delete;
-    TypingUnseen& operator=(const TypingUnseen&) = delete;
-    ~TypingUnseen() {
-        if (changed_) static_cast<void>(tcsetattr(STDIN_FILENO, TCSANOW, &before_));
-        terminal_is_restored();
-    }
-
-private:
-    termios before_{};
-    bool changed_;
-};
 
 // Part of a message: how much of an interrupted prompt is kept, and that `goes_on` (a command) continues it. Empty if
 // nothing is kept.
@@ -244,7 +217,7 @@ void ChatLoop::send(const std::string& message, Unanswered unanswered) {
 // Generates the answer to the last message and writes it as it is generated. If this throws, `so_far` has the part that
 // was generated.
 ChatAnswer ChatLoop::ask(Message& so_far) {
-    const TypingUnseen unseen(mode_);
+    const UnseenTyping unseen(mode_);
     if (output_.bytes() > 0 && output_.last_byte() != '\n') output_.write("\n");
     const TextGenerationOptions& given = session_.settings.text;
     const TextGenerationOptions options = form_.with_stops(given);
