@@ -25,11 +25,12 @@ install(CODE "
       COMMAND_ERROR_IS_FATAL ANY)
   endfunction()
   from_program(slipstream.1 --man)
+  execute_process(COMMAND gzip -9nf ${help_files}/slipstream.1 COMMAND_ERROR_IS_FATAL ANY)
   from_program(slipstream --completion bash)
   from_program(_slipstream --completion zsh)
   from_program(slipstream.fish --completion fish)
 ")
-install(FILES ${help_files}/slipstream.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${help_files}/slipstream.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${help_files}/slipstream DESTINATION share/bash-completion/completions)
 # Packages have a folder of their own there; zsh itself looks into one below /usr/local, and elsewhere nowhere.
 install(CODE "
