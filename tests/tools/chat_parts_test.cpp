@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "tests/tools/temporary_folder.h"
+#include "tools/base/closest_name.h"
 #include "tools/base/usage_error.h"
 #include "tools/chat/chat_commands.h"
 #include "tools/chat/chat_file.h"
@@ -16,7 +17,6 @@
 #include "tools/chat/chat_session.h"
 #include "tools/chat/chat_settings.h"
 #include "tools/chat/line_history.h"
-#include "tools/options/closest_name.h"
 
 namespace slipstream::tools {
 namespace {

@@ -56,6 +56,7 @@ ChatTerminal::ChatTerminal(const std::vector<std::string>& arguments, int column
         execve(SLIPSTREAM_PROGRAM, pointers.data(), environment.data());
         _exit(127);
     }
+    wait_for_greeting();
     wait_for_prompt();
 }
 
@@ -75,6 +76,18 @@ bool ChatTerminal::read_some(int patience_ms) {
     if (n <= 0) return false;
     bytes_.append(piece.data(), static_cast<std::size_t>(n));
     return true;
+}
+
+void ChatTerminal::wait_for_greeting() {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto came = [&] {  // with -q there is no greeting
+        return bytes_.find("Ctrl-D leaves") != std::string::npos || bytes_.find(kAsks) != std::string::npos;
+    };
+    while (!came() && std::chrono::steady_clock::now() - begin < kPatience) {
+        const bool hid = !echoes();
+        if (!read_some(1)) return;  // it has ended; wait_for_prompt() throws
+        if (hid && !came()) hid_typing_before_greeting_ = true;
+    }
 }
 
 void ChatTerminal::type(std::string_view keys) {

@@ -39,6 +39,8 @@ public:
     void wait_until_asleep() const { tools::wait_until_asleep(process_); }
     /// Closes the window.
     void hang_up();
+    /// Whether the terminal did not show what is typed at some time before the program greeted.
+    [[nodiscard]] bool hid_typing_before_greeting() const { return hid_typing_before_greeting_; }
     /// Whether the terminal shows what is typed.
     [[nodiscard]] bool echoes() const;
     /// Whether a shell would find the terminal as it left it: lines, echo, signals, and pastes without brackets.
@@ -57,12 +59,14 @@ public:
 
 private:
     bool read_some(int patience_ms);
+    void wait_for_greeting();
 
     TemporaryFolder home_;
     pid_t process_ = -1;
     int terminal_ = -1;
     std::string bytes_;
     std::size_t seen_ = 0;
+    bool hid_typing_before_greeting_ = false;
 };
 
 /// What the terminal shows of these bytes, on lines of any length: knows what libedit writes (cursor, erasing,

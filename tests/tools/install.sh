@@ -35,7 +35,8 @@ env -i HOME="$to" PATH=/usr/bin:/bin "$program" generate "Once upon a time" -n 3
 [ -s "$to/text" ] || fail "no text from the bundled model"
 grep -q '^smollm2 ' <("$prefix/bin/slipstream-get-model" --list) || fail "no list of models"
 
-page=$prefix/share/man/man1/slipstream.1
+gunzip -c "$prefix/share/man/man1/slipstream.1.gz" >"$to/slipstream.1" || fail "no manual page"
+page=$to/slipstream.1
 if command -v groff >/dev/null; then
     warnings=$(groff -man -Tascii -ww "$page" 2>&1 >/dev/null | head -n 3)
     [ -z "$warnings" ] || fail "$warnings"
@@ -43,8 +44,11 @@ fi
 grep -q '^\.SS generate' "$page" || fail "the manual page tells of no generate"
 completed=$(bash -c "source '$prefix/share/bash-completion/completions/slipstream'
     COMP_WORDS=(slipstream gen) COMP_CWORD=1; _slipstream; echo \"\${COMPREPLY[*]}\"
-    COMP_WORDS=(slipstream generate --max-to) COMP_CWORD=2; _slipstream; echo \"\${COMPREPLY[*]}\"")
-[ "$completed" = $'generate\n--max-tokens' ] || fail "bash completes to '$completed'"
+    COMP_WORDS=(slipstream generate --max-to) COMP_CWORD=2; _slipstream; echo \"\${COMPREPLY[*]}\"
+    COMP_WORDS=(slipstream generate --split '') COMP_CWORD=3; _slipstream; echo \"\${COMPREPLY[*]}\"
+    COMP_WORDS=(slipstream plan --profile 2x4) COMP_CWORD=3; _slipstream; echo \"\${COMPREPLY[*]}\"
+    COMP_WORDS=(slipstream tables b) COMP_CWORD=2; _slipstream; echo \"\${COMPREPLY[*]}\"")
+[ "$completed" = $'generate\n--max-tokens\nlayers tensor\n2x4090\nbuild' ] || fail "bash completes to '$completed'"
 for shell in zsh:zsh/$zsh_folder/_slipstream fish:fish/vendor_completions.d/slipstream.fish; do
     file=$prefix/share/${shell#*:}
     [ -s "$file" ] || fail "no $file"

@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 // A machine with one model in each store, in a folder of its own.
 class ModelLookup : public testing::Test {
@@ -122,7 +123,7 @@ TEST_F(ModelLookup, SaysWhatWasSearchedAndHowToGetIt) {
                 AllOf(HasSubstr(".cache/huggingface/hub"), HasSubstr("hf download meta/absent")));
     EXPECT_THAT(refusal("absent"), AllOf(HasSubstr("Ollama's store"), HasSubstr("ollama pull absent")));
     EXPECT_THAT(refusal("smollm2"), HasSubstr("to get it: tools/get_model smollm2"));
-    EXPECT_THAT(refusal("llama3"), HasSubstr("ollama pull llama3"));  // "latest" is not there
+    EXPECT_THAT(refusal("llama3"), HasSubstr("did you mean llama3:8b?"));  // "latest" is not there
     EXPECT_THAT(refusal("tiny:Q4"), HasSubstr("no model of that name"));
 }
 
@@ -131,8 +132,13 @@ TEST_F(ModelLookup, OurOwnFolderIsSearchedAndABeginningWillDo) {
     EXPECT_EQ(resolve("smol-135m-instruct"), ".cache/slipstream/models/smol-135m-instruct.gguf");
     EXPECT_EQ(resolve("Smol"), ".cache/slipstream/models/smol-135m-instruct.gguf");
     EXPECT_THAT(refusal("smo"), HasSubstr("no model of that name"));
+    EXPECT_THAT(refusal("smo"), AllOf(HasSubstr("did you mean smol-135m-instruct?"), Not(HasSubstr("to get it"))));
+    for (const char* mistyped : {"smoll-135m-instruct", "smoll"})
+        EXPECT_THAT(refusal(mistyped), HasSubstr("did you mean smol-135m-instruct?")) << mistyped;
+    EXPECT_THAT(refusal("README.md"), AllOf(Not(HasSubstr("did you mean")), Not(HasSubstr("to get it"))));
     folder_.write(".cache/slipstream/models/smol-360m.gguf", "1");
     EXPECT_THAT(refusal("smol"), AllOf(HasSubstr("smol-135m-instruct, smol-360m"), HasSubstr("one whole")));
+    EXPECT_THAT(refusal("mol"), HasSubstr("did you mean smol-135m-instruct or smol-360m?"));
     // The same folder by both ways is one.
     variables_["SLIPSTREAM_MODELS"] = (folder_.path() / ".cache/slipstream/models").string();
     EXPECT_EQ(resolve("smol-360m"), ".cache/slipstream/models/smol-360m.gguf");

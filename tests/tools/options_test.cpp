@@ -12,6 +12,7 @@
 namespace slipstream::tools {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -81,6 +82,8 @@ TEST(Options, AnswersNamesWithoutACounterpart) {
     EXPECT_THAT(error_of({"chat", "-st"}), HasSubstr("'generate' answers once"));
     EXPECT_EQ(error_of({"generate", "--metrics"}), "unknown option --metrics");
     EXPECT_EQ(error_of({"inspect", "-fa"}), "unknown option -fa");
+    EXPECT_THAT(error_of({"generate", "--grammar", "x"}), HasSubstr("not limited by a grammar"));
+    EXPECT_THAT(error_of({"generate", "--json"}), HasSubstr("--stats"));
 }
 
 // Scripts made for llama.cpp go on: what they ask for happens anyway.
@@ -103,7 +106,11 @@ TEST(Options, OptionsForWhatHappensAnywayAreTakenWithANote) {
 
 TEST(Options, RefusesWhatThisVersionDoesNotHave) {
     EXPECT_THAT(error_of({"serve"}), HasSubstr("no command 'serve'"));
-    EXPECT_THAT(error_of({"generate", "Once", "stray"}), HasSubstr("'stray' is not expected"));
+    EXPECT_EQ(error_of({"generate", "Once", "stray"}), "'stray' is not expected here; a text with spaces needs quotes");
+    EXPECT_EQ(error_of({"chat", "smollm2"}), "'smollm2' is not expected here; -m smollm2 names a model");
+    EXPECT_EQ(error_of({"chat", "hello there"}), "'hello there' is not expected here");
+    EXPECT_THAT(error_of({"run"}), AllOf(HasSubstr("no command 'run'"), HasSubstr("'chat'")));
+    EXPECT_THAT(error_of({"pull", "smollm2"}), AllOf(HasSubstr("no command 'pull'"), HasSubstr("get_model smollm2")));
     EXPECT_THAT(error_of({"generate", "--prompt"}), HasSubstr("--prompt"));
 }
 

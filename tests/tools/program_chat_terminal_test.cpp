@@ -170,6 +170,12 @@ TEST(ChatTerminal, WhatIsTypedDuringAnAnswerIsTheNextLine) {
     EXPECT_EQ(talk.finish(), 0);
 }
 
+// Measuring the machine makes the program load for a while.
+TEST(ChatTerminal, WhatIsTypedWhileTheModelLoadsIsNotShown) {
+    Talk talk({"--device-memory", "28M", "--rates", "measure"});
+    EXPECT_TRUE(talk.hid_typing_before_greeting());
+}
+
 TEST(ChatTerminal, UndoesAndAnswersAnew) {
     Talk talk({"--max-tokens", "6", "--seed", "5", "--ctx", "512"});
     talk.send("/set temperature 0.9");

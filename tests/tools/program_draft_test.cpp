@@ -162,6 +162,9 @@ TEST_F(DraftProgram, TheSelfCheckFindsTheSameBits) {
         EXPECT_EQ(run["exact"], true);
         EXPECT_EQ(run["checked_tokens"], 48);
     }
+    EXPECT_THAT(generate({"--seed", "4", "--self-check"}).err,
+                HasSubstr("self-check: 48 tokens computed again without draft tokens, all bits equal"));
+    EXPECT_THAT(generate({"--seed", "4"}).err, testing::Not(HasSubstr("self-check")));
 }
 
 TEST_F(DraftProgram, RejectionGivesATextOfItsOwnAgainAndAgain) {

@@ -99,6 +99,8 @@ TEST(Tokenize, ComesBackAsItWent) {
 
 TEST(Tokenize, ListsIdsAndPieces) {
     EXPECT_EQ(run_with_input({"tokenize"}, "Once upon").out, "1\t<s>\n2384\t\xe2\x96\x81Once\n697\t\xe2\x96\x81upon\n");
+    EXPECT_EQ(run_program({"tokenize", "Once upon"}).out, "1\t<s>\n2384\t\xe2\x96\x81Once\n697\t\xe2\x96\x81upon\n");
+    EXPECT_EQ(run_program({"tokenize", "-p", "x", "-f", "y"}).code, 2);
     EXPECT_EQ(run_with_input({"tokenize", "--ids", "--no-bos", "--special"}, "</s>").out, "2\n");
     EXPECT_NE(run_with_input({"tokenize", "--ids", "--no-bos"}, "</s>").out, "2\n");
 }

@@ -137,6 +137,8 @@ TEST_F(SessionProgram, MoreTokensMayBeAskedFor) {
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_EQ(file_text(file("t")), run_program(longer).out);
     expect_refused({"--max-tokens", "49"}, "holds 50 generated tokens already");
+    EXPECT_THAT(go_on({"-v"}).err, HasSubstr("max-tokens = 50 (the session's)"));
+    EXPECT_THAT(go_on({"-v", "-n", "50"}).err, HasSubstr("max-tokens = 50 (--max-tokens)"));
 }
 
 TEST_F(SessionProgram, SamplersThatAddToLogitsAreKept) {

@@ -78,6 +78,20 @@ TEST(Settings, AFileMayOnlySetWhatExists) {
     EXPECT_EQ(error_of([] { settings_of({}, {}, "plates = 3\n"); }), "");  // another command's
 }
 
+TEST(Settings, ThousandsOfTokensMayBeWrittenWithK) {
+    EXPECT_EQ(settings_of({{"heat", {"4K"}}}).tokens("heat", {1, 1 << 20}), 4096);
+    EXPECT_EQ(settings_of({{"heat", {"1024k"}}}).tokens("heat", {1, 1 << 20}), 1 << 20);
+    EXPECT_EQ(settings_of({{"heat", {"512"}}}).tokens("heat", {1, 1 << 20}), 512);
+    EXPECT_EQ(settings_of({}).tokens("heat", {1, 1 << 20}), std::nullopt);
+    for (const char* wrong :
+         {"K", "-1K", "0K", "1025K", "4KK", "4.5K", "9223372036854775807K", "99999999999999999999K"})
+        EXPECT_THAT(error_of([&] {
+                        (void)settings_of({{"heat", {wrong}}}).tokens("heat", {1, 1 << 20});
+                    }),
+                    HasSubstr("--heat: a whole number from 1 to 1048576 expected"))
+            << wrong;
+}
+
 TEST(Settings, MalformedValuesNameTheirSource) {
     EXPECT_THAT(error_of([] {
                     (void)settings_of({{"heat", {"x"}}}).integer("heat", {});

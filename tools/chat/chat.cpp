@@ -22,6 +22,7 @@
 #include "tools/chat/chat_report.h"
 #include "tools/chat/chat_settings.h"
 #include "tools/chat/line_editor.h"
+#include "tools/chat/unseen_typing.h"
 #include "tools/cli/console_callbacks.h"
 #include "tools/cli/session_options.h"
 #include "tools/engine/engine.h"
@@ -169,6 +170,9 @@ int run_chat(CommandContext& context) {
     if (const auto path = context.settings.path("session")) file.emplace(*path);
     StatisticsOutput stats(context.settings.text("stats"));
     const std::unique_ptr<TraceFile> trace = trace_output(context.settings);
+    const bool at_terminal = isatty(STDIN_FILENO) == 1 && console.stderr_is_terminal();
+    const InputMode mode = at_terminal ? InputMode::Interactive : InputMode::Piped;
+    std::optional<UnseenTyping> unseen(mode);  // until the model is loaded
     OpenedModel opened(choose_model(context));
     const auto tokenizer = make_tokenizer(opened.files().tokenizer_source());
     const SamplerOptions sampling = resolve_sampling(request.sampling, opened.files().generation_defaults(), callbacks);
@@ -187,8 +191,7 @@ int run_chat(CommandContext& context) {
     std::optional<KeptPrompt> kept_prompt;
     if (file) generator.keep_prompts(kept_prompt.emplace(file->path(), limit_bytes, callbacks));
     if (trace) generator.trace_with(*trace);
-    const bool at_terminal = isatty(STDIN_FILENO) == 1 && console.stderr_is_terminal();
-    const InputMode mode = at_terminal ? InputMode::Interactive : InputMode::Piped;
+    unseen.reset();
     const auto input = make_input(mode, generator.context_tokens(), context);
     greet(generator.model(), form, session, mode, console);
     const auto check_output = [&](std::string_view command, const std::filesystem::path& path) {

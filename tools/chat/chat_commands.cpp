@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "runtime/text/printable.h"
+#include "tools/base/closest_name.h"
 #include "tools/base/usage_error.h"
-#include "tools/options/closest_name.h"
 
 namespace slipstream::tools {
 

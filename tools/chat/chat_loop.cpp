@@ -1,8 +1,5 @@
 #include "tools/chat/chat_loop.h"
 
-#include <termios.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <system_error>
@@ -18,6 +15,7 @@
 #include "tools/base/usage_error.h"
 #include "tools/chat/chat_report.h"
 #include "tools/chat/chat_settings.h"
+#include "tools/chat/unseen_typing.h"
 #include "tools/terminal/bounded_file.h"
 #include "tools/terminal/signals.h"
 #include "tools/terminal/text_stream.h"
@@ -26,6 +24,7 @@ namespace slipstream::tools {
 
 namespace {
 
+<<<<<<< HEAD
 // Switches the terminal's echo off while an answer is written. Text typed meanwhile goes into the next line.
 class TypingUnseen {
 public:
@@ -52,6 +51,9 @@ private:
 };
 
 // Returns a part of a message: how much of an interrupted prompt is kept, and that `goes_on` continues it. Empty if
+=======
+// Part of a message: how much of an interrupted prompt is kept, and that `goes_on` (a command) continues it. Empty if
+>>>>>>> int
 // nothing is kept.
 std::string saved_text(const ChatAnswer& answer, std::string_view goes_on) {
     if (!answer.saved_tokens) return {};
@@ -245,7 +247,7 @@ void ChatLoop::send(const std::string& message, Unanswered unanswered) {
 // Generates the answer to the last message and writes it as it is generated. If this throws, `so_far` has the part that
 // was generated.
 ChatAnswer ChatLoop::ask(Message& so_far) {
-    const TypingUnseen unseen(mode_);
+    const UnseenTyping unseen(mode_);
     if (output_.bytes() > 0 && output_.last_byte() != '\n') output_.write("\n");
     const TextGenerationOptions& given = session_.settings.text;
     const TextGenerationOptions options = form_.with_stops(given);

@@ -9,8 +9,8 @@
 #include <fmt/ranges.h>
 
 #include "runtime/text/printable.h"
+#include "tools/base/closest_name.h"
 #include "tools/base/usage_error.h"
-#include "tools/options/closest_name.h"
 #include "tools/options/command.h"
 #include "tools/options/sampling_options.h"
 #include "tools/options/settings.h"

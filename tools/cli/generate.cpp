@@ -101,7 +101,6 @@ Request read_request(CommandContext& context) {
     request.generator.draft = draft_settings(settings, DraftPlace::OnModel, DraftLists::Last, "auto").front();
     if (settings.flag("self-check")) request.generator.check = CheckPasses::Yes;
     request.text = text_options(settings);
-    context.console.detail(settings.describe("max-tokens", fmt::format("{}", request.text.max_tokens), "built in"));
     if (const auto output = settings.path("output"); output && *output != "-") request.output = *output;
     request.echo = settings.flag("echo");
     if (settings.flag("special")) request.special = SpecialTokens::Parse;
@@ -354,6 +353,10 @@ int run_generate(CommandContext& context) {
     RunRecords records(context.settings);
     TextSession* const resumed = session && session->resumes() ? &*session : nullptr;
     if (resumed != nullptr) resumed->decide(request.generator.compute, request.text);
+    const bool is_held = resumed != nullptr && context.settings.on_command_line("max-tokens") == nullptr;
+    console.detail(
+        is_held ? fmt::format("max-tokens = {} (the session's)", request.text.max_tokens)
+                : context.settings.describe("max-tokens", fmt::format("{}", request.text.max_tokens), "built in"));
     const std::string prompt_text = prompt_text_of(context.settings, session);
     OpenedModel opened = resumed != nullptr
                              ? open_session_model(*resumed, request.generator.compute.devices, context, callbacks)
@@ -413,6 +416,8 @@ int run_generate(CommandContext& context) {
 
     records.write(result, statistics_json(generator.model(), result, growing.figures), output, console);
     if (!output.closed()) console.note(summary_line(result, task.sampling));
+    if (growing.figures.checked_tokens && !output.closed())
+        console.note(self_check_line(*growing.figures.checked_tokens));
     if (session && result.stop_reason == StopReason::Interrupt && result.tokens.empty())
         console.note(fmt::format("the session keeps {} of {}; the same command goes on there",
                                  session->prompt().n_kept(), counted(n_prompt, "prompt token")));

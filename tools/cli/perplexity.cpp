@@ -339,7 +339,8 @@ CommandSpec perplexity_command() {
                     {"window", "--window", "N", "Tokens of a window, BOS included [512, or the context if shorter]"},
                     {"windows", "--windows", "KIND",
                      "all: every token counts; llama: as llama-perplexity counts, the second half of each whole window "
-                     "[all]"},
+                     "[all]",
+                     OptionRole::Value, "all, llama"},
                     {"tokens", "--tokens", "F", "Ids to feed, separated by white space ('-': stdin)",
                      OptionRole::InputFile},
                     {"logits", "--logits", "F", "File for the logits after each id", OptionRole::OutputFile},

@@ -284,10 +284,10 @@ int run_tables(CommandContext& context) {
 
 CommandSpec tables_command() {
     std::vector<OptionSpec> options{
-        {"action", "action", "build|inspect", "What to do"},
+        {"action", "action", "build|inspect", "What to do", OptionRole::Value, "build, inspect"},
         {"files", "files", "FILE...",
          "build: text files, each a document; inspect: a table file or a folder [--tables]", OptionRole::InputFile},
-        {"kind", "--kind", "cacheback|corpus|bigram", "build: what"},
+        {"kind", "--kind", "cacheback|corpus|bigram", "build: what", OptionRole::Value, "cacheback, corpus, bigram"},
         model_option(),
         {"output", "-o,--output", "F", "build: the file to write [KIND.table; bigram: in the folder of --tables]",
          OptionRole::OutputFile},

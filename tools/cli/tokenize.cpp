@@ -26,8 +26,11 @@ namespace {
 
 std::string read_input(const Settings& settings) {
     const auto file = settings.path("file");
+    const auto text = settings.text("prompt");
+    if (file && text) throw UsageError("--file and --prompt were both given; the input is one of them");
+    if (text) return *text;
     if (file) return read_text(*file, "--file", kMostCorpusBytes);
-    if (isatty(STDIN_FILENO) == 1) throw UsageError("nothing to read; give --file F, or text on stdin");
+    if (isatty(STDIN_FILENO) == 1) throw UsageError("nothing to read; give a text, --file F, or text on stdin");
     return read_text({}, "the input on", kMostCorpusBytes);
 }
 
@@ -37,11 +40,18 @@ void detokenize(const Tokenizer& tokenizer, const std::string& input, CommandCon
     if (context.console.stdout_is_terminal() && output.last_byte() != '\n') output.write("\n");
 }
 
+// Returns what stands for a token in a list: its spelling in the vocabulary, or its bytes if the vocabulary spells each
+// byte as some letter ("Ġ" for a blank).
+std::string_view shown_piece(const Tokenizer& tokenizer, TokenId id) {
+    const std::string_view bytes = tokenizer.kind() == "byte-level BPE" ? tokenizer.token_bytes(id) : "";
+    return bytes.empty() ? tokenizer.piece(id) : bytes;
+}
+
 std::string listed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
     std::string text;
     for (const TokenId id : ids) {
         throw_if_interrupted();
-        text += fmt::format("{}\t{}\n", id, printable(tokenizer.piece(id), 1024));
+        text += fmt::format("{}\t{}\n", id, printable(shown_piece(tokenizer, id), 1024));
     }
     return text;
 }
@@ -78,9 +88,11 @@ CommandSpec tokenize_command() {
         .name = "tokenize",
         .summary = "Text to token ids and pieces, or back",
         .details =
-            "The input's bytes are taken as they are, from --file or stdin. Without --ids: id and piece, one a line.",
+            "The input's bytes are taken as they are: the text given, or that of --file or stdin. Without --ids: id "
+            "and\npiece, one a line.",
         .example = "echo -n \"Once upon a time\" | slipstream tokenize --ids",
-        .options = {model_option(),
+        .options = {{"prompt", "prompt,-p,--prompt", "TEXT", "Text to encode; the name may be left out"},
+                    model_option(),
                     {"file", "-f,--file", "F", "Input file ('-': stdin)", OptionRole::InputFile},
                     {"ids", "--ids", "", "Print all ids on one line"},
                     {"no-bos", "--no-bos", "", "Leave the beginning-of-text token out"},

@@ -25,11 +25,12 @@ install(CODE "
       COMMAND_ERROR_IS_FATAL ANY)
   endfunction()
   from_program(slipstream.1 --man)
+  execute_process(COMMAND gzip -9nf ${help_files}/slipstream.1 COMMAND_ERROR_IS_FATAL ANY)
   from_program(slipstream --completion bash)
   from_program(_slipstream --completion zsh)
   from_program(slipstream.fish --completion fish)
 ")
-install(FILES ${help_files}/slipstream.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${help_files}/slipstream.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${help_files}/slipstream DESTINATION share/bash-completion/completions)
 # zsh finds completions of packages in /usr/share/zsh/vendor-completions and others in
 # /usr/local/share/zsh/site-functions. For every other prefix the user must add the folder to fpath.

@@ -255,4 +255,9 @@ std::string summary_line(const TextGenerationResult& result, const SamplerOption
                        resumed, result.decode_seconds, speed_text(result), seed, stop_text(result.stop_reason));
 }
 
+std::string self_check_line(std::int64_t checked_tokens) {
+    return fmt::format("self-check: {} computed again without draft tokens, all bits equal",
+                       counted(checked_tokens, "token"));
+}
+
 }  // namespace slipstream::tools

@@ -111,5 +111,8 @@ struct TeacherForcedFigures {
 /// Returns the last line of a run: "12 prompt tokens in 0.01 s, 100 tokens in 0.52 s (190.4 tokens/s, 2.31 a pass);
 /// seed 7; ...". It has tokens a pass if there were draft tokens, and the seed if tokens were sampled.
 [[nodiscard]] std::string summary_line(const TextGenerationResult& result, const SamplerOptions& sampling);
+/// Returns what the self-check has found if it did not throw: "self-check: 48 tokens computed again without draft
+/// tokens, all bits equal". `checked_tokens` is RunFigures::checked_tokens.
+[[nodiscard]] std::string self_check_line(std::int64_t checked_tokens);
 
 }  // namespace slipstream::tools

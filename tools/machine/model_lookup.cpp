@@ -5,10 +5,13 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
+#include "tools/base/closest_name.h"
 
 namespace slipstream::tools {
 
@@ -61,20 +64,52 @@ bool looks_like_path(std::string_view model) {
 // The model that tools/get_model downloads, which the pages of the project use in examples.
 constexpr std::string_view kFetched = "smollm2";
 
+// Returns the names of the models that `name` (lower case, without a variant) was probably meant for: those that
+// contain it, at most four; if there are none, the one with the smallest edit distance, by its name or the part of it
+// before the first dash.
+std::vector<std::string> meant_names(const std::string& name, const std::vector<FoundModel>& models) {
+    constexpr std::size_t kMostNames = 4;
+    constexpr std::size_t kLeastLetters = 3;  // fewer letters occur in any name
+    std::vector<std::string> found;
+    std::vector<std::string> lower;  // two for each model
+    for (const FoundModel& model : models) {
+        lower.push_back(lowered(last_component(model.name)));
+        lower.push_back(lower.back().substr(0, lower.back().find('-')));
+        const bool contains = name.size() >= kLeastLetters && lowered(model.name).find(name) != std::string::npos;
+        if (contains && found.size() < kMostNames && std::ranges::find(found, full_name(model)) == found.end())
+            found.push_back(full_name(model));
+    }
+    if (!found.empty()) return found;
+    const std::vector<std::string_view> names(lower.begin(), lower.end());
+    const std::string_view closest = closest_name(name, names);
+    if (!closest.empty()) found.push_back(full_name(models[(std::ranges::find(names, closest) - names.begin()) / 2]));
+    return found;
+}
+
+// Returns whether `name` can be one of Ollama's library: lower case, and no file name such as "readme.md".
+bool may_be_pulled(std::string_view name) {
+    if (lowered(name) != name) return false;
+    const std::size_t dot = name.rfind('.');
+    return dot == std::string_view::npos || dot + 1 == name.size() ||
+           !std::ranges::all_of(name.substr(dot + 1), [](char c) { return c >= 'a' && c <= 'z'; });
+}
+
 [[noreturn]] void refuse_unknown(std::string_view model, const ModelStores& stores, std::string_view option) {
     std::string searched;
     for (const SearchedPlace& place : stores.places)
         searched += fmt::format("{}{}{}", searched.empty() ? "" : ", ", place.what,
                                 place.path.empty() ? "" : fmt::format(" ({})", place.path.string()));
     const std::string name(model.substr(0, model.rfind(':')));
+    const std::vector<std::string> meant = meant_names(lowered(name), stores.models);
     const std::string download =
         lowered(name) == kFetched ? fmt::format("tools/get_model {0} (installed: slipstream-get-model {0})", kFetched)
-        : name.find('/') == std::string::npos ? fmt::format("ollama pull {}", model)
-                                              : fmt::format("hf download {}", name);
-    throw RequestError(
-        fmt::format("{} {}: no such path, and no model of that name in {}; `slipstream models` lists what is "
-                    "there; to get it: {}",
-                    option, model, searched, download));
+        : name.find('/') != std::string::npos  ? fmt::format("hf download {}", name)
+        : may_be_pulled(name) && meant.empty() ? fmt::format("ollama pull {}", model)
+                                               : "";
+    throw RequestError(fmt::format(
+        "{} {}: no such path, and no model of that name in {}{}; `slipstream models` lists what is there{}{}", option,
+        model, searched, meant.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(meant, " or ")),
+        download.empty() ? "" : "; to get it: ", download));
 }
 
 // Returns what to open in a directory: if it has no config.json, its only GGUF model; else the directory itself.

@@ -15,8 +15,8 @@ namespace slipstream::tools {
 /// find_stores() (called only then), without regard to case. If no model has this name, names that begin with it up to
 /// a dash match. QUANT must occur in the name of the file; in Ollama's store it is the tag, by default "latest".
 /// `option` names the option in errors. Throws IoError if `model` looks like a path and does not exist, or cannot be
-/// accessed; RequestError if no model or several match: it lists the places that were searched and how to get the
-/// model, or the matches.
+/// accessed; RequestError if no model or several match: it lists the places that were searched, similar names, and how
+/// to get the model, or the matches.
 [[nodiscard]] std::filesystem::path resolve_model(std::string_view model,
                                                   const std::function<ModelStores()>& find_stores,
                                                   std::string_view option = "-m");

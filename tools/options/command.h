@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct OptionSpec {
     std::string_view value;  // placeholder of the value in the help, "N"; empty: a flag; positional "F...": several
     std::string_view help;
     OptionRole role = OptionRole::Value;
+    std::string choices{};  // values that shells complete, "auto, f16"; empty: shells complete names of files
 };
 
 /// What the run function of a subcommand gets.

@@ -30,18 +30,23 @@ OptionSpec model_option() {
 
 OptionSpec context_option() {
     return {"ctx", "-c,--ctx,--ctx-size", "N",
-            "Context length in tokens; rope is fixed by it [the model's, or what fits]"};
+            "Context length in tokens, 32K for 32768; rope is fixed by it [the model's, or what fits]"};
 }
 
 OptionSpec kv_type_option() {
-    return {"kv-type", "--kv-type", "TYPE",
-            "KV cache type: auto, bf16, f16, f32; q8 changes the model [auto: the model's; f16 if quantised]"};
+    return {"kv-type",
+            "--kv-type",
+            "TYPE",
+            "KV cache type: auto, bf16, f16, f32; q8 changes the model [auto: the model's; f16 if quantised]",
+            OptionRole::Value,
+            "auto, bf16, f16, f32, q8"};
 }
 
 std::vector<OptionSpec> device_options() {
     return {
         {"devices", "--devices", "LIST",
-         "Devices that compute: auto, cpu, cuda:0, or several: cpu,cpu; cuda:0,cpu [auto: a card where there is one]"},
+         "Devices that compute: auto, cpu, cuda:0, or several: cpu,cpu; cuda:0,cpu [auto: a card where there is one]",
+         OptionRole::Value, "auto, cpu, cuda:0"},
         {"threads", "-t,--threads", "N", "CPU threads [physical cores, or what the control group allows]"}};
 }
 
@@ -63,7 +68,7 @@ std::filesystem::path choose_model(const CommandContext& context) {
 }
 
 std::optional<std::int64_t> context_setting(const Settings& settings) {
-    return settings.integer("ctx", {1, kMaxContext});
+    return settings.tokens("ctx", {1, kMaxContext});
 }
 
 std::optional<DType> kv_type_setting(const Settings& settings) {

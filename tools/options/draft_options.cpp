@@ -228,11 +228,12 @@ std::vector<OptionSpec> draft_option_specs(DraftPlace place) {
     const bool on_model = place == DraftPlace::OnModel;
     static const std::array helps{draft_help(DraftPlace::OnModel), draft_help(DraftPlace::OnRecording)};
     std::vector<OptionSpec> specs{
-        {"draft", "--draft", "LIST", helps[on_model ? 0 : 1]},
+        {"draft", "--draft", "LIST", helps[on_model ? 0 : 1], OptionRole::Value, known_sources(place)},
         {"budget", "--budget", "N|auto",
          on_model ? "Most tokens in a pass, draft tokens included; auto: as many as pay [auto]"
                   : "Most tokens in a pass, draft tokens included [96]"},
-        {"tree", "--tree", "SHAPE", "merged, chain, cacheback, recycling, ngrammys [a lone source's own, else merged]"},
+        {"tree", "--tree", "SHAPE", "merged, chain, cacheback, recycling, ngrammys [a lone source's own, else merged]",
+         OptionRole::Value, "merged, chain, cacheback, recycling, ngrammys"},
         {"gamma", "--gamma", "N", "Length of a draft chain [adapted to the measured acceptance]"},
         {"lookup-ngram", "--lookup-ngram", "N", "Longest n-gram that 'lookup' searches for [3]"},
         {"cacheback", "--cacheback", "LIST", "Settings of cacheback [ll=1,fl=3,lc=1048576,fc=128,tdl=96,crt=16]"},
@@ -247,14 +248,18 @@ std::vector<OptionSpec> draft_option_specs(DraftPlace place) {
             specs.end(),
             {{"kv-budget", "--kv-budget", "N", "Tokens in the KV view of 'retrieval', per layer and head [planned]"},
              {"kv-view", "--kv-view", "KIND",
-              "Tokens in the KV view: retrieval (highest attention scores) or window (most recent) [retrieval]"},
-             {"view-score", "--view-score", "HOW", "Scores of the KV view: attention mass, or mean keys [mass]"},
+              "Tokens in the KV view: retrieval (highest attention scores) or window (most recent) [retrieval]",
+              OptionRole::Value, "retrieval, window"},
+             {"view-score", "--view-score", "HOW", "Scores of the KV view: attention mass, or mean keys [mass]",
+              OptionRole::Value, "mass, mean"},
              {"view-rebuild", "--view-rebuild", "N",
               "Rebuild the KV view every N tokens; 0: only when it is full [64]"},
              {"tables", "--tables", "DIR|off", "Folder of learnt draft tables; off: in memory only [the user's cache]"},
-             {"verify", "--verify", "RULE", "exact: the text of plain decoding; rejection: its distribution [exact]"},
+             {"verify", "--verify", "RULE", "exact: the text of plain decoding; rejection: its distribution [exact]",
+              OptionRole::Value, "exact, rejection"},
              {"noise-ranking", "--noise-ranking", "HOW",
-              "Rank draft tokens by the noise of the draws: aware or blind, to compare [aware]"}});
+              "Rank draft tokens by the noise of the draws: aware or blind, to compare [aware]", OptionRole::Value,
+              "aware, blind"}});
     }
     return specs;
 }

@@ -50,6 +50,57 @@ std::string roff_option(const OptionSpec& option) {
     return fmt::format("{}\n{}\n", line, roff(option.help));
 }
 
+// Returns whether `options` has `option`, with the same text.
+bool has_same(std::span<const OptionSpec> options, const OptionSpec& option) {
+    return std::ranges::any_of(options, [&](const OptionSpec& other) {
+        return other.flags == option.flags && other.value == option.value && other.help == option.help;
+    });
+}
+
+bool is_shared(std::span<const CommandSpec> commands, const OptionSpec& option) {
+    return std::ranges::count_if(commands,
+                                 [&](const CommandSpec& command) { return has_same(command.options, option); }) > 1;
+}
+
+// Returns the first long spelling of an option, else its first one.
+std::string main_spelling(const OptionSpec& option) {
+    const std::vector<std::string> spellings = spellings_of(option);
+    const auto found = std::ranges::find_if(spellings, [](const std::string& name) { return name.starts_with("--"); });
+    return found == spellings.end() ? spellings.front() : *found;
+}
+
+// Returns the part of the manual page about one command: its own options in full, those of several commands by name.
+std::string roff_command(const CommandSpec& command, std::span<const CommandSpec> commands) {
+    std::string text = fmt::format(".SS {}\n{}.\n", command.name, roff(command.summary));
+    if (!command.details.empty()) text += fmt::format(".PP\n{}\n", roff(command.details));
+    std::string shared;
+    for (const OptionSpec& option : command.options) {
+        if (is_shared(commands, option)) {
+            shared += fmt::format("{}\\fB{}\\fR", shared.empty() ? "" : ", ", roff(main_spelling(option)));
+        } else {
+            text += roff_option(option);
+        }
+    }
+    if (!shared.empty()) text += fmt::format(".PP\nOptions of several commands (below): {}.\n", shared);
+    return text + fmt::format(".PP\nExample:\n.PP\n.nf\n.RS\n{}\n.RE\n.fi\n", roff(command.example));
+}
+
+// Returns the options that several commands have, each once, by subject.
+std::string roff_shared_options(std::span<const CommandSpec> commands) {
+    CommandSpec all{};
+    for (const CommandSpec& command : commands)
+        for (const OptionSpec& option : command.options)
+            if (is_shared(commands, option) && !has_same(all.options, option)) all.options.push_back(option);
+    std::string text;
+    for (const OptionGroup& group : grouped_options(all, HelpDepth::All)) {
+        std::string options;
+        for (const OptionSpec* option : group.options)
+            if (has_same(all.options, *option)) options += roff_option(*option);  // not one of every command
+        if (!options.empty()) text += fmt::format(".SS {}\n{}", roff(group.title), options);
+    }
+    return text;
+}
+
 std::string names_of(std::span<const CommandSpec> commands) {
     std::string names;
     for (const CommandSpec& command : commands) names += fmt::format("{} ", command.name);
@@ -69,6 +120,21 @@ void for_each_option(const CommandSpec& command, Use use) {
     for (const OptionSpec& option : common_options()) pass(option);
 }
 
+// Returns the values of an option for a shell's list of words: "auto, f16" -> "auto f16".
+std::string words_of(const OptionSpec& option) {
+    return replaced(option.choices, ",", "");
+}
+
+// Returns a pattern of `case` for the places where a value of the option is completed, each as COMMAND:WORD_BEFORE. The
+// word before a positional value is the name of the command.
+std::string places_of(const CommandSpec& command, const OptionSpec& option) {
+    std::string places;
+    for (const std::string& spelling : spellings_of(option))
+        places += fmt::format("{}{}:{}", places.empty() ? "" : "|", command.name,
+                              spelling.starts_with("-") ? std::string_view(spelling) : command.name);
+    return places;
+}
+
 // Shell command that prints the names of the models that `models` lists, one per line. Completes -m, beside files.
 constexpr std::string_view kListModels = "slipstream models 2>/dev/null | sed -n '2,$s/ .*//p'";
 
@@ -86,8 +152,20 @@ std::string bash_completion(std::span<const CommandSpec> commands) {
         "            COMPREPLY=($(compgen -f -W \"$({})\" -- \"$word\"))\n"
         "            return ;;\n"
         "    esac\n"
-        "    case ${{COMP_WORDS[1]}} in\n",
+        "    local values=\n"
+        "    case ${{COMP_WORDS[1]}}:$before in\n",
         names_of(commands), kListModels);
+    for (const CommandSpec& command : commands)
+        for (const OptionSpec& option : command.options)
+            if (!option.choices.empty())
+                text += fmt::format("        {}) values='{}' ;;\n", places_of(command, option), words_of(option));
+    text +=
+        "    esac\n"
+        "    if [ -n \"$values\" ]; then\n"
+        "        COMPREPLY=($(compgen -W \"$values\" -- \"$word\"))\n"
+        "        return\n"
+        "    fi\n"
+        "    case ${COMP_WORDS[1]} in\n";
     for (const CommandSpec& command : commands) {
         std::string options;
         for_each_option(command, [&](const OptionSpec&, const std::vector<std::string>& spellings) {
@@ -122,8 +200,14 @@ std::string zsh_completion(std::span<const CommandSpec> commands) {
         "    case $words[CURRENT-1] in\n"
         "        -m|--model|-md|--draft-model) compadd -- ${{(f)\"$({})\"}}; _files; return ;;\n"
         "    esac\n"
-        "    case $words[2] in\n",
+        "    case $words[2]:$words[CURRENT-1] in\n",
         kListModels);
+    for (const CommandSpec& command : commands)
+        for (const OptionSpec& option : command.options)
+            if (!option.choices.empty())
+                text +=
+                    fmt::format("        {}) compadd -- {}; return ;;\n", places_of(command, option), words_of(option));
+    text += "    esac\n    case $words[2] in\n";
     for (const CommandSpec& command : commands) {
         text += fmt::format("        {}) options=(\n", command.name);
         for_each_option(command, [&](const OptionSpec& option, const std::vector<std::string>& spellings) {
@@ -163,11 +247,18 @@ std::string fish_completion(std::span<const CommandSpec> commands) {
             }
             if (option.name == "model" || option.name == "draft-model") {
                 text += fmt::format(" -r -a {}", fish(fmt::format("({})", kListModels)));
+            } else if (!option.choices.empty()) {
+                text += fmt::format(" -x -a {}", fish(words_of(option)));
             } else if (!option.value.empty()) {
                 text += " -r";
             }
             text += fmt::format(" -d {}\n", fish(option.help));
         });
+    for (const CommandSpec& command : commands)
+        for (const OptionSpec& option : command.options)
+            if (!option.choices.empty() && !option.flags.starts_with("-"))
+                text += fmt::format("complete -c slipstream -n '__fish_seen_subcommand_from {}' -a {}\n", command.name,
+                                    fish(words_of(option)));
     return text;
 }
 
@@ -185,12 +276,8 @@ std::string manual_page(std::span<const CommandSpec> commands) {
         "once. Draft tokens decide how fast the text comes, never what it says.\n"
         ".PP\nThe text goes to stdout and nothing else does.\n.SH COMMANDS\n",
         roff(build_version()));
-    for (const CommandSpec& command : commands) {
-        text += fmt::format(".SS {}\n{}.\n", command.name, roff(command.summary));
-        if (!command.details.empty()) text += fmt::format(".PP\n{}\n", roff(command.details));
-        for (const OptionSpec& option : command.options) text += roff_option(option);
-        text += fmt::format(".PP\nExample:\n.PP\n.nf\n.RS\n{}\n.RE\n.fi\n", roff(command.example));
-    }
+    for (const CommandSpec& command : commands) text += roff_command(command, commands);
+    text += fmt::format(".SH OPTIONS OF SEVERAL COMMANDS\n{}", roff_shared_options(commands));
     text += ".SH OPTIONS OF EVERY COMMAND\n";
     for (const OptionSpec& option : common_options()) text += roff_option(option);
     return text +

@@ -60,6 +60,8 @@ constexpr std::array kAnswered{
     Answered{"-ot,--override-tensor,-cmoe,-ncmoe", kPlacement},
     Answered{"-ts,--tensor-split,-sm,--split-mode", kSeveralGpus},
     Answered{"-b,-ub,--batch-size,--ubatch-size", "passes are as large as pays (--budget bounds them); leave it out"},
+    Answered{"--grammar,--grammar-file,-j,--json-schema,--json-schema-file",
+             "answers are not limited by a grammar or a schema; leave it out"},
     Answered{"--api-key",
              "an argument shows in the list of processes; put the key into a file for --api-key-file, or into "
              "the variable SLIPSTREAM_API_KEY"},

@@ -176,7 +176,8 @@ std::vector<OptionSpec> offload_option_specs() {
          "Let the link between host and device carry no more than X GiB/s, each way; 'none': as it is [none]"},
         {"split", "--split", "KIND",
          "How several devices share the model: layers, computed in turn, or tensor, a part of every matrix, at the "
-         "same time; each tensor split rounds differently, so its text may differ [layers]"},
+         "same time; each tensor split rounds differently, so its text may differ [layers]",
+         OptionRole::Value, "layers, tensor"},
         {"shares", "--shares", "N,N", "What each device has of the layers, or of the kv heads, '2,1' [planned]"},
         {"ring", "--ring", "SIZE", "Memory of each device through which streamed weights and KV pass [planned]"},
         {"expect-tokens", "--expect-tokens", "N", "Tokens of a pass to plan placement for [planned]"},

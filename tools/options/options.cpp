@@ -11,8 +11,8 @@
 #include <CLI/CLI.hpp>
 
 #include "tools/base/build_version.h"
+#include "tools/base/closest_name.h"
 #include "tools/base/usage_error.h"
-#include "tools/options/closest_name.h"
 #include "tools/options/help_files.h"
 #include "tools/options/help_text.h"
 #include "tools/options/llama_options.h"
@@ -86,6 +86,8 @@ bool has_value_after(const CommandSpec& command, const OptionSpec& option, std::
     std::erase_if(known, [](const std::string& name) { return !name.starts_with("--"); });
     const std::vector<std::string_view> names(known.begin(), known.end());
     const std::string_view meant = argument.starts_with("--") ? closest_name(argument, names) : std::string_view();
+    if (argument == "--json" && std::ranges::find(known, "--stats") != known.end())
+        throw UsageError("unknown option --json; --stats FILE writes the statistics of a run as JSON");
     throw UsageError(meant.empty() ? fmt::format("unknown option {}", argument)
                                    : fmt::format("unknown option {}; {} is one", argument, meant));
 }
@@ -230,12 +232,29 @@ std::string message_of(const CLI::ParseError& error) {
     return text;
 }
 
-std::string message_of_extras(const std::vector<std::string>& extras) {
+std::string message_of_extras(const CommandSpec& command, const std::vector<std::string>& extras) {
     for (const std::string& extra : extras)
         if (extra.starts_with("-")) return fmt::format("unknown option {}", extra);
-    return fmt::format("'{}' is not expected here; a text with spaces needs quotes",
-                       extras.empty() ? "" : extras.front());
+    const std::string extra = extras.empty() ? "" : extras.front();
+    const bool takes_text = std::ranges::any_of(
+        command.options, [](const OptionSpec& option) { return option.flags.starts_with(option.name); });
+    std::string hint;
+    if (takes_text) {
+        hint = "; a text with spaces needs quotes";
+    } else if (find_option(command, "--model") != nullptr && extra.find(' ') == std::string::npos) {
+        hint = fmt::format("; -m {} names a model", extra);
+    }
+    return fmt::format("'{}' is not expected here{}", extra, hint);
 }
+
+// What users of other programs type for a command of this one.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kOtherCommands{{
+    {"run", "'generate' continues a text, 'chat' talks"},
+    {"pull", "`tools/get_model smollm2` fetches a first model, `ollama pull` and `hf download` others"},
+    {"download", "`tools/get_model smollm2` fetches a first model, `ollama pull` and `hf download` others"},
+    {"list", "'models' lists the models on this machine"},
+    {"show", "'inspect' tells what a model file holds"},
+}};
 
 const CommandSpec& find_command(std::span<const CommandSpec> commands, std::string_view name) {
     const auto found = std::ranges::find(commands, name, &CommandSpec::name);
@@ -243,6 +262,8 @@ const CommandSpec& find_command(std::span<const CommandSpec> commands, std::stri
     std::vector<std::string_view> names;
     for (const CommandSpec& command : commands) names.push_back(command.name);
     const std::string_view meant = closest_name(name, names);
+    for (const auto& [other, answer] : kOtherCommands)
+        if (name == other) throw UsageError(fmt::format("there is no command '{}'; {}", name, answer));
     throw UsageError(fmt::format("there is no command '{}'{}", name,
                                  meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant)));
 }
@@ -257,7 +278,7 @@ OptionValues parsed_values(const CommandSpec& command, std::vector<std::string> 
         std::ranges::reverse(arguments);  // CLI11 takes the arguments from the back
         app.parse(arguments);
     } catch (const CLI::ExtrasError&) {
-        throw UsageError(message_of_extras(app.remaining(true)));
+        throw UsageError(message_of_extras(command, app.remaining(true)));
     } catch (const CLI::ParseError& error) {
         throw UsageError(message_of(error));
     }

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
+#include "tools/base/closest_name.h"
 #include "tools/base/usage_error.h"
-#include "tools/options/closest_name.h"
 
 namespace slipstream::tools {
 
@@ -210,6 +210,19 @@ std::optional<std::int64_t> Settings::integer(std::string_view name, Range<std::
     throw UsageError(fmt::format("{}: a whole number{} expected, found '{}'", setting->where,
                                  is_huge && !ends ? fmt::format(" from {} to 2^63 - 1", range.lowest) : words_of(range),
                                  text));
+}
+
+std::optional<std::int64_t> Settings::tokens(std::string_view name, Range<std::int64_t> range) const {
+    constexpr std::int64_t kThousand = 1024;
+    const Setting* setting = find(name);
+    if (setting == nullptr || !(setting->values.back().ends_with('K') || setting->values.back().ends_with('k')))
+        return integer(name, range);
+    const std::string& text = setting->values.back();
+    const auto thousands = parse_number<std::int64_t>(text.substr(0, text.size() - 1));
+    if (thousands && *thousands >= 0 && *thousands <= range.highest / kThousand &&
+        *thousands * kThousand >= range.lowest)
+        return *thousands * kThousand;
+    throw UsageError(fmt::format("{}: a whole number{} expected, found '{}'", setting->where, words_of(range), text));
 }
 
 std::optional<std::uint64_t> Settings::unsigned_integer(std::string_view name, std::string_view or_else) const {

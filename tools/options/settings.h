@@ -78,6 +78,8 @@ public:
     /// Returns all values, in the order given.
     [[nodiscard]] std::vector<std::string> texts(std::string_view name) const;
     [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name, Range<std::int64_t> range) const;
+    /// Returns a number of tokens: like integer(), and "4K" is 4 * 1024.
+    [[nodiscard]] std::optional<std::int64_t> tokens(std::string_view name, Range<std::int64_t> range) const;
     /// Returns the option's value from 0 to 2^64 - 1. `or_else` names what the caller accepts besides numbers, for the
     /// message.
     [[nodiscard]] std::optional<std::uint64_t> unsigned_integer(std::string_view name, std::string_view or_else) const;

@@ -186,13 +186,27 @@ PlannedModel planned_shape(std::string_view name, const ModelConfig& config, Qua
     return model;
 }
 
+namespace {
+
+std::string profile_names() {
+    std::string names;
+    for (const HardwareProfile& profile : hardware_profiles())
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", profile.name);
+    return names;
+}
+
+}  // namespace
+
 std::vector<OptionSpec> plan_options() {
     std::vector<OptionSpec> options{
         model_option(),
-        {"shape", "--shape", "NAME", "Plan for a model of that shape instead, e.g. llama-70b"},
-        {"quant", "--quant", "TYPE", "What the shape is written in: F16, Q8_0, Q4_K_M, IQ4_NL, MXFP4, ... [F16]"},
+        {"shape", "--shape", "NAME", "Plan for a model of that shape instead, e.g. llama-70b", OptionRole::Value,
+         fmt::format("{}", fmt::join(shape_names(), ", "))},
+        {"quant", "--quant", "TYPE", "What the shape is written in: F16, Q8_0, Q4_K_M, IQ4_NL, MXFP4, ... [F16]",
+         OptionRole::Value, fmt::format("{}", fmt::join(quantisation_names(), ", "))},
         {"profile", "--profile", "NAME",
-         "Plan for that machine: 2x4090, 1x4090, 2x3090, 5090, laptop-8gb, ... [this one]"},
+         "Plan for that machine: 2x4090, 1x4090, 2x3090, 5090, laptop-8gb, ... [this one]", OptionRole::Value,
+         profile_names()},
         context_option(),
         kv_type_option()};
     for (const OptionSpec& option : device_options()) options.push_back(option);

@@ -1,4 +1,4 @@
-#include "tools/options/closest_name.h"
+#include "tools/base/closest_name.h"
 
 #include <algorithm>
 #include <cstddef>
