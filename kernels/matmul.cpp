@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/base/checked_math.h"
+#include "kernels/experts.h"
 #include "kernels/op_table.h"
 
 namespace slipstream {
@@ -76,6 +77,16 @@ void matmul(ExecRef exec, const MatmulArgs& args) {
     check_product(args);
     if (args.weights.shape[0] == 0 || args.x.shape[0] == 0) return;
     exec.device.ops().matmul(exec, args);
+}
+
+void grouped_matmul(ExecRef exec, std::span<const MatmulArgs> products) {
+    for (const MatmulArgs& args : products) {
+        check_product(args);
+        CHECK(args.weights.shape[0] > 0 && args.x.shape[0] > 0, "a grouped product of [{}, {}] by {} rows",
+              args.weights.shape[0], args.weights.shape[1], args.x.shape[0]);
+    }
+    CHECK(exec.device.ops().grouped_matmul != nullptr);
+    if (!products.empty()) exec.device.ops().grouped_matmul(exec, products);
 }
 
 void matmuls(ExecRef exec, std::span<const MatmulArgs> products) {

@@ -11,6 +11,8 @@ class Device;
 struct ExecRef;
 struct AddArgs;
 struct AttentionArgs;
+struct ChooseExpertsArgs;
+struct CombineExpertsArgs;
 struct EmbedArgs;
 struct GatedActivationArgs;
 struct KvCommitArgs;
@@ -34,8 +36,11 @@ struct WorkspaceShapes;
 struct OpTable {
     void (*add)(ExecRef, const AddArgs&);
     void (*attention)(ExecRef, const AttentionArgs&);
+    void (*choose_experts)(ExecRef, const ChooseExpertsArgs&);    // null: the device has no ops of experts.h
+    void (*combine_experts)(ExecRef, const CombineExpertsArgs&);  // null as choose_experts is
     void (*embed)(ExecRef, const EmbedArgs&);
     void (*gated_activation)(ExecRef, const GatedActivationArgs&);
+    void (*grouped_matmul)(ExecRef, std::span<const MatmulArgs>);  // null as choose_experts is
     void (*kv_commit)(ExecRef, const KvCommitArgs&);
     void (*kv_gather)(ExecRef, const KvGatherArgs&);
     void (*kv_score)(ExecRef, const KvScoreArgs&);

@@ -3,6 +3,7 @@
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/attention/kv_view.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/experts.h"
 #include "kernels/cpu/matmul/interleaved.h"
 #include "kernels/cpu/matmul/matmul.h"
 #include "kernels/cpu/sampling.h"
@@ -15,8 +16,11 @@ namespace {
 constexpr OpTable kScalar{
     .add = add,
     .attention = attention_scalar,
+    .choose_experts = choose_experts_scalar,
+    .combine_experts = combine_experts_scalar,
     .embed = embed,
     .gated_activation = gated_activation_scalar,
+    .grouped_matmul = grouped_matmul_scalar,
     .kv_commit = kv_commit,
     .kv_gather = kv_gather,
     .kv_score = kv_score_scalar,
@@ -40,8 +44,11 @@ constexpr OpTable kScalar{
 constexpr OpTable kAvx2{
     .add = add,
     .attention = attention_avx2,
+    .choose_experts = choose_experts_avx2,
+    .combine_experts = combine_experts_avx2,
     .embed = embed,
     .gated_activation = gated_activation_avx2,
+    .grouped_matmul = grouped_matmul_avx2,
     .kv_commit = kv_commit,
     .kv_gather = kv_gather,
     .kv_score = kv_score_avx2,
@@ -63,8 +70,11 @@ constexpr OpTable kAvx2{
 constexpr OpTable kAvx512{
     .add = add,
     .attention = attention_avx512,
+    .choose_experts = choose_experts_avx512,
+    .combine_experts = combine_experts_avx512,
     .embed = embed,
     .gated_activation = gated_activation_avx512,
+    .grouped_matmul = grouped_matmul_avx512,
     .kv_commit = kv_commit,
     .kv_gather = kv_gather,
     .kv_score = kv_score_avx512,
@@ -86,12 +96,14 @@ constexpr OpTable kAvx512{
 constexpr OpTable avx512_vnni() {
     OpTable table = kAvx512;
     table.attention = attention_avx512_vnni;
+    table.grouped_matmul = grouped_matmul_avx512_vnni;
     table.matmul = matmul_avx512_vnni;
     return table;
 }
 constexpr OpTable avx512_bf16() {
     OpTable table = kAvx512;
     table.attention = attention_avx512_bf16;
+    table.grouped_matmul = grouped_matmul_avx512_bf16;
     table.matmul = matmul_avx512_bf16;
     return table;
 }

@@ -8,8 +8,11 @@ namespace {
 constexpr OpTable kOps{
     .add = add,
     .attention = attention,
+    .choose_experts = nullptr,
+    .combine_experts = nullptr,
     .embed = embed,
     .gated_activation = gated_activation,
+    .grouped_matmul = nullptr,
     .kv_commit = kv_commit,
     .kv_gather = kv_gather,
     .kv_score = kv_score,

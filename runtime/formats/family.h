@@ -50,6 +50,7 @@ struct Family {
     std::string_view hf_outer_class;
     HfDefaults hf_defaults;
     TensorNames hf_names;
+    bool hf_has_experts = false;  // a config.json may count experts; read_hf() reads them. In GGUF files: gguf_keys
     /// Reads the fields that only this family has, and those that have another meaning in it. When it is called, the
     /// layers of `config` are all equal and have no windows. Never null.
     void (*read_hf)(const JsonFields& fields, HfConfig& config);
@@ -62,7 +63,8 @@ struct Family {
     RopeLayout gguf_rope_layout = RopeLayout::Half;
     /// The keys of kNeutralKeys (gguf_config.cpp), without the architecture, that read_gguf() reads. A file is refused
     /// if another key of kNeutralKeys has a value that changes the result. If "attention.head_count_kv" is listed here,
-    /// read_gguf() sets the kv heads of each layer. Other keys that read_gguf() reads need not be listed.
+    /// read_gguf() sets the kv heads of each layer; if "expert_count" is, it sets the experts. Other keys that
+    /// read_gguf() reads need not be listed.
     std::span<const std::string_view> gguf_keys{};
     TensorNames gguf_names;
     /// Rules for GGUF files, where no field says whether there are biases. For Hugging Face directories, the fields set
@@ -73,11 +75,11 @@ struct Family {
 };
 
 // All families, in the order in which messages list them. Each one is defined in a file of families/.
-extern const Family kLlama, kMistral, kMistral3, kQwen2, kQwen3, kPhi3, kGemma2, kGemma3, kGemma4, kGemma4Unified,
-    kMuseGlimmer, kSmolLm3, kGranite;
-inline constexpr std::array kFamilies{&kLlama,       &kMistral, &kMistral3, &kQwen2,  &kQwen3,
-                                      &kPhi3,        &kGemma2,  &kGemma3,   &kGemma4, &kGemma4Unified,
-                                      &kMuseGlimmer, &kSmolLm3, &kGranite};
+extern const Family kLlama, kMistral, kMistral3, kMixtral, kQwen2, kQwen3, kQwen3Moe, kPhi3, kGemma2, kGemma3, kGemma4,
+    kGemma4Unified, kMuseGlimmer, kSmolLm3, kGranite, kGlm4Moe;
+inline constexpr std::array kFamilies{&kLlama,       &kMistral, &kMistral3, &kMixtral, &kQwen2,  &kQwen3,
+                                      &kQwen3Moe,    &kPhi3,    &kGemma2,   &kGemma3,  &kGemma4, &kGemma4Unified,
+                                      &kMuseGlimmer, &kSmolLm3, &kGranite,  &kGlm4Moe};
 
 /// Returns the family whose name is `name`, a ModelConfig::family (CHECKed to exist).
 [[nodiscard]] const Family& find_family(std::string_view name);

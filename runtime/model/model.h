@@ -63,9 +63,9 @@ public:
     Model(const WeightSource& source, Device& device, const LoadOptions& options);
 
     [[nodiscard]] const ModelConfig& config() const { return config_; }
-    /// Returns the tensors. Norms, biases and scales are those with which passes compute. A matrix that is resident in
-    /// one part is the packed view; any other one is the view of it in its file, of which only type and shape may be
-    /// used.
+    /// Returns the tensors. Norms, biases, scales and routers are those with which passes compute (a router is packed,
+    /// F32). A matrix that is resident in one part is the packed view; any other one, and every matrix of an expert, is
+    /// the view of it in its file, of which only type and shape may be used.
     [[nodiscard]] const ModelWeights& weights() const { return weights_; }
     /// Returns the items in reading order.
     [[nodiscard]] const std::vector<WeightItem>& items() const { return items_; }
@@ -75,7 +75,10 @@ public:
     [[nodiscard]] std::size_t streamed_bytes() const { return memory_.streamed_bytes(); }
     [[nodiscard]] const std::byte* item_data(std::int32_t item) const { return memory_.data(item); }
     /// Returns the parts of a matrix in ascending rows. `layer` is ignored for the LM head.
-    [[nodiscard]] std::span<const MatrixPart> parts(std::int64_t layer, TensorRole role) const;
+    [[nodiscard]] std::span<const MatrixPart> parts(std::int64_t layer, TensorRole role,
+                                                    std::int32_t expert = kNoExpert) const;
+    /// Returns whether an item with matrices of the expert streams.
+    [[nodiscard]] bool expert_streams(std::int64_t layer, std::int32_t expert) const;
     /// Returns the frequencies of each rotary embedding, [config().ropes].
     [[nodiscard]] const std::vector<RopeFrequencies>& ropes() const { return ropes_; }
     [[nodiscard]] Device& device() const { return *device_; }
@@ -84,8 +87,8 @@ public:
     /// Returns [config().n_layers()]: the layout of each layer's KV.
     [[nodiscard]] std::vector<KvLayout> kv_layouts() const { return config_.kv_layouts(kv_dtype_); }
 
-    /// Returns the bytes of the small tensors (norms, biases, scales) as float, which every placement keeps on the
-    /// device.
+    /// Returns the bytes of the small tensors (norms, biases, scales, routers) as float, which every placement keeps on
+    /// the device.
     [[nodiscard]] static std::size_t small_tensor_bytes(const ModelWeights& weights);
 
 private:
@@ -100,7 +103,7 @@ private:
     std::int64_t context_tokens_;
     std::vector<RopeFrequencies> ropes_;
     DType kv_dtype_;
-    Buffer small_tensors_;  // norms, biases and scales as float; empty if they are shared
+    Buffer small_tensors_;  // norms, biases, scales and routers as float; empty if they are shared
     std::vector<WeightItem> items_;
     ItemMemory memory_;              // of the items
     std::vector<MatrixPart> parts_;  // the parts of one matrix are adjacent; in reading order
@@ -109,6 +112,8 @@ private:
         std::size_t n = 0;
     };
     std::vector<std::array<PartRange, kTensorRoles>> part_ranges_;  // [n_layers + 1]; the last: of the LM head
+    using ExpertRanges = std::array<PartRange, kExpertTensors.size()>;
+    std::vector<std::vector<ExpertRanges>> expert_ranges_;  // [n_layers][n_experts]
 };
 
 }  // namespace slipstream

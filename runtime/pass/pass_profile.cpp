@@ -9,9 +9,9 @@ namespace slipstream {
 namespace {
 
 // Names of the stages, in the order of PassStage.
-constexpr std::array<const char*, kPassStages> kNames{"embed",  "norm",    "qkv",        "rope/kv write", "attention",
-                                                      "output", "gate/up", "activation", "down",          "sum",
-                                                      "head",   "wait",    "graph"};
+constexpr std::array<const char*, kPassStages> kNames{"embed",  "norm",   "qkv",     "rope/kv write", "attention",
+                                                      "output", "router", "gate/up", "activation",    "down",
+                                                      "sum",    "head",   "wait",    "graph"};
 
 // Shortest wait that becomes a span of a trace. Passes ask for an item once for each part of it, and a wait for an item
 // that has arrived already takes less.

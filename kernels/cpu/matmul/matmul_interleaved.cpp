@@ -12,13 +12,17 @@
 #include "kernels/cpu/matmul/matmul_interleaved.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <optional>
 
 #include "kernels/base/checked_math.h"
 #include "kernels/cpu/matmul/activations.h"
 #include "kernels/cpu/matmul/interleaved.h"
+#include "kernels/cpu/matmul/matmul_grouped.h"
 #include "kernels/cpu/matmul/matmul_tiling.h"
 #include "kernels/cpu_device.h"
+#include "kernels/experts.h"
 
 namespace slipstream::cpu {
 
@@ -82,22 +86,56 @@ public:
           fetch_(one_stream_ ? streams_of(form, operand_).one : streams_of(form, operand_).several) {}
 
     void run() {
-        const std::int64_t fair = ceil_div<std::int64_t>(n_groups_, device_.pool().n_threads() * kPiecesPerThread);
-        groups_at_once_ =
-            one_stream_ ? 1
-                        : std::min(few_ != nullptr ? few_tokens_streams(n_) : most_groups(form_, operand_, n_), fair);
+        divide(ceil_div<std::int64_t>(n_groups_, device_.pool().n_threads() * kPiecesPerThread));
+        device_.reserve_scratch({.thread_bytes = thread_bytes_, .shared_bytes = laid_out()});
+        use_activations(device_.shared_scratch());
+        if (laid_out() > 0)
+            device_.pool().run(n_tiles_, tiles_per_task(),
+                               [&](std::int64_t begin, std::int64_t end, int) { lay_out_tiles(begin, end); });
+        device_.pool().run(n_groups_, piece_, [&](std::int64_t begin, std::int64_t end, int thread) {
+            multiply_piece(begin, end, thread);
+        });
+    }
+
+    // The steps of run(), for calls that are computed together.
+
+    /// Divides the row groups into tasks. `fair`: row groups of a task that keeps all threads evenly busy.
+    void divide(std::int64_t fair) {
+        groups_at_once_ = one_stream_
+                              ? 1
+                              : std::min({few_ != nullptr ? few_tokens_streams(n_) : most_groups(form_, operand_, n_),
+                                          fair, n_groups_});
         l2_lead_ = std::min(round_up(ceil_div(fetch_.l2, groups_at_once_), chunk_bytes_), group_bytes_);
         const std::int64_t in_bytes =
             (few_ != nullptr ? kStreamedPieceBytes : kPieceBytes) / std::max<std::int64_t>(group_bytes_, 1) + 1;
-        const std::int64_t piece = round_up(n_ <= kStreamTokens ? std::min(in_bytes, fair) : 1, groups_at_once_);
+        piece_ = round_up(n_ <= kStreamTokens ? std::min(in_bytes, fair) : 1, groups_at_once_);
         const ThreadScratch scratch(form_, type_, args_.weights.layout, n_, k_, groups_at_once_);
         rows_offset_ = scratch.rows_offset;
         sums_offset_ = scratch.sums_offset;
-        device_.reserve_scratch({.thread_bytes = scratch.bytes, .shared_bytes = laid_out_bytes(operand_, n_, k_)});
-        lay_out_activations();
-        device_.pool().run(n_groups_, piece, [&](std::int64_t begin, std::int64_t end, int thread) {
-            multiply_piece(begin, end, thread);
-        });
+        thread_bytes_ = scratch.bytes;
+    }
+    [[nodiscard]] std::int64_t n_groups() const { return n_groups_; }
+    [[nodiscard]] std::int64_t n_tasks() const { return ceil_div(n_groups_, piece_); }
+    [[nodiscard]] std::size_t thread_bytes() const { return thread_bytes_; }
+    /// Returns the bytes that use_activations() takes.
+    [[nodiscard]] std::size_t laid_out() const { return laid_out_bytes(operand_, n_, k_); }
+    /// Whether the laid out activations of `other` are those of this call.
+    [[nodiscard]] bool lays_out_as(const Call& other) const {
+        return type_ == other.type_ && args_.x.data == other.args_.x.data && n_ == other.n_ && k_ == other.k_ &&
+               args_.x.row_stride_bytes == other.args_.x.row_stride_bytes;
+    }
+    /// Sets where the laid out activations are, or will be.
+    void use_activations(const std::byte* tiles) { x_ = laid_out() == 0 ? args_.x.data : tiles; }
+    /// Lays out the tiles of tokens of task `task`, of n_layout_tasks().
+    void run_layout_task(std::int64_t task) {
+        lay_out_tiles(task * tiles_per_task(), std::min(n_tiles_, (task + 1) * tiles_per_task()));
+    }
+    [[nodiscard]] std::int64_t n_layout_tasks() const {
+        return laid_out() == 0 ? 0 : ceil_div(n_tiles_, tiles_per_task());
+    }
+    /// Multiplies the row groups of task `task`, of n_tasks().
+    void run_task(std::int64_t task, int thread) {
+        multiply_piece(task * piece_, std::min(n_groups_, (task + 1) * piece_), thread);
     }
 
 private:
@@ -113,17 +151,13 @@ private:
     }
     [[nodiscard]] bool packed() const { return args_.weights.layout == Layout::Interleaved16; }
 
-    void lay_out_activations() {
-        if (laid_out_bytes(operand_, n_, k_) == 0) {
-            x_ = args_.x.data;
-            return;
-        }
-        std::byte* tiles = device_.shared_scratch();
-        x_ = tiles;
-        const std::int64_t tiles_a_piece = ceil_div<std::int64_t>(kTokensPerLayoutPiece, tile_tokens());
-        device_.pool().run(n_tiles_, tiles_a_piece, [&](std::int64_t begin, std::int64_t end, int) {
-            for (std::int64_t tile = begin; tile < end; ++tile) lay_out(tile, tiles + tile_begin(tile) * token_bytes_);
-        });
+    [[nodiscard]] std::int64_t tiles_per_task() const {
+        return ceil_div<std::int64_t>(kTokensPerLayoutPiece, tile_tokens());
+    }
+    void lay_out_tiles(std::int64_t begin, std::int64_t end) const {
+        // The memory is the device's shared scratch, which only this call's tasks write.
+        auto* tiles = const_cast<std::byte*>(x_);
+        for (std::int64_t tile = begin; tile < end; ++tile) lay_out(tile, tiles + tile_begin(tile) * token_bytes_);
     }
 
     void lay_out(std::int64_t tile, std::byte* dst) const {
@@ -338,16 +372,97 @@ private:
     bool one_stream_;
     FetchDistance fetch_;
     std::int64_t groups_at_once_ = 1;
+    std::int64_t piece_ = 1;       // row groups of a task
     std::int64_t l2_lead_ = 0;     // bytes ahead, in each row group, of the prefetch into L2; 0: none
     std::size_t rows_offset_ = 0;  // byte offset of interleaved rows in a thread's scratch
     std::size_t sums_offset_ = 0;
+    std::size_t thread_bytes_ = 0;
     const std::byte* x_ = nullptr;  // laid out activations: the tile that begins with token t is at t * token_bytes_
+};
+
+// Most products that are computed together; larger groups are computed in parts.
+constexpr std::size_t kMostTogether = 64;
+
+/// Products that are computed together: their tasks are one job of the pool, in the order of the products.
+class Group {
+public:
+    /// Adds a product. Returns false if it must wait for the next group: the activations of all products of a group are
+    /// laid out at once, and workspace is reserved for so many rows.
+    [[nodiscard]] bool add(ExecRef exec, const MatmulArgs& args, const InterleavedForm& form) {
+        if (n_ == kMostTogether) return false;
+        std::optional<Call>& call = calls_[n_];
+        call.emplace(exec, args, form);
+        shares_[n_] = n_ > 0 && call->lays_out_as(*calls_[n_ - 1]);
+        const std::int64_t rows = shares_[n_] ? 0 : args.x.shape[0];
+        if (n_ > 0 && rows_ + rows > kGroupedRows) return false;
+        rows_ += rows;
+        ++n_;
+        return true;
+    }
+
+    void run(CpuDevice& device) {
+        std::int64_t n_groups = 0;
+        for (std::size_t i = 0; i < n_; ++i) n_groups += calls_[i]->n_groups();
+        const std::int64_t fair = ceil_div<std::int64_t>(n_groups, device.pool().n_threads() * kPiecesPerThread);
+        CpuScratch scratch;
+        for (std::size_t i = 0; i < n_; ++i) {
+            calls_[i]->divide(fair);
+            scratch.thread_bytes = std::max(scratch.thread_bytes, calls_[i]->thread_bytes());
+            if (!shares_[i]) scratch.shared_bytes += calls_[i]->laid_out();
+        }
+        device.reserve_scratch(scratch);
+        std::size_t end = 0;    // of the laid out activations
+        std::size_t begin = 0;  // of those of the product
+        for (std::size_t i = 0; i < n_; ++i) {
+            if (!shares_[i]) {
+                begin = end;
+                end += calls_[i]->laid_out();
+            }
+            calls_[i]->use_activations(device.shared_scratch() + begin);
+        }
+        run_tasks(
+            device, [&](std::size_t i) { return shares_[i] ? 0 : calls_[i]->n_layout_tasks(); },
+            [&](std::size_t i, std::int64_t task, int) { calls_[i]->run_layout_task(task); });
+        run_tasks(
+            device, [&](std::size_t i) { return calls_[i]->n_tasks(); },
+            [&](std::size_t i, std::int64_t task, int thread) { calls_[i]->run_task(task, thread); });
+    }
+
+private:
+    /// Runs work(product, task, thread) for each of the n_tasks(product) tasks of each product.
+    template <typename Count, typename Work>
+    void run_tasks(CpuDevice& device, const Count& n_tasks, const Work& work) {
+        std::array<std::int64_t, kMostTogether + 1> first{};  // [products + 1]: first task of each
+        for (std::size_t i = 0; i < n_; ++i) first[i + 1] = first[i] + n_tasks(i);
+        if (first[n_] == 0) return;
+        device.pool().run(first[n_], 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+            for (std::int64_t task = begin; task < end; ++task) {
+                const auto after =
+                    std::upper_bound(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(n_), task);
+                const auto i = static_cast<std::size_t>(after - first.begin()) - 1;
+                work(i, task - first[i], thread);
+            }
+        });
+    }
+
+    std::array<std::optional<Call>, kMostTogether> calls_;
+    std::array<bool, kMostTogether> shares_{};  // the laid out activations of the product before
+    std::size_t n_ = 0;
+    std::int64_t rows_ = 0;  // of all laid out activations
 };
 
 }  // namespace
 
 void matmul_interleaved(ExecRef exec, const MatmulArgs& args, const InterleavedForm& form) {
     Call(exec, args, form).run();
+}
+
+void grouped_matmul_interleaved(ExecRef exec, std::span<const MatmulArgs> products, const InterleavedForm& form) {
+    for (std::size_t i = 0; i < products.size();) {
+        Group group;
+        while (i < products.size() && group.add(exec, products[i], form)) ++i;
+        group.run(static_cast<CpuDevice&>(exec.device));
+    }
 }
 
 }  // namespace slipstream::cpu

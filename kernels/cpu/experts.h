@@ -1,0 +1,23 @@
+// The ops of kernels/experts.h on the CPU, for the op tables. The variants of choose_experts and combine_experts give
+// the same bits (experts.cpp).
+#pragma once
+
+#include "kernels/experts.h"
+
+namespace slipstream::cpu {
+
+void choose_experts_scalar(ExecRef exec, const ChooseExpertsArgs& args);
+void choose_experts_avx2(ExecRef exec, const ChooseExpertsArgs& args);
+void choose_experts_avx512(ExecRef exec, const ChooseExpertsArgs& args);
+
+void combine_experts_scalar(ExecRef exec, const CombineExpertsArgs& args);
+void combine_experts_avx2(ExecRef exec, const CombineExpertsArgs& args);
+void combine_experts_avx512(ExecRef exec, const CombineExpertsArgs& args);
+
+void grouped_matmul_scalar(ExecRef exec, std::span<const MatmulArgs> products);
+void grouped_matmul_avx2(ExecRef exec, std::span<const MatmulArgs> products);
+void grouped_matmul_avx512(ExecRef exec, std::span<const MatmulArgs> products);
+void grouped_matmul_avx512_vnni(ExecRef exec, std::span<const MatmulArgs> products);
+void grouped_matmul_avx512_bf16(ExecRef exec, std::span<const MatmulArgs> products);
+
+}  // namespace slipstream::cpu
