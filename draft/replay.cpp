@@ -49,7 +49,7 @@ ReplayFigures replay(Proposer& proposer, std::span<const RecordedTurn> turns, st
     std::vector<std::int32_t> accepted;
     observe({.text = text, .n_new = 0});
     for (const RecordedTurn& turn : turns) {
-        CHECK(!text.empty() || !turn.prompt.empty(), "a text that starts with nothing");
+        CHECK(!text.empty() || !turn.prompt.empty(), "a sequence that starts empty");
         text.insert(text.end(), turn.prompt.begin(), turn.prompt.end());
         if (!turn.prompt.empty()) observe({.text = text, .n_new = static_cast<std::int64_t>(turn.prompt.size())});
         for (std::span<const TokenId> ahead(turn.answer); !ahead.empty(); ahead = ahead.subspan(accepted.size())) {

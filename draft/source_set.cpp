@@ -47,7 +47,7 @@ ModelNgrams model_ngrams(const DraftOptions& options, const DraftContext& target
                                      ModelNgramsOptions{}.k);
         if (!kept)
             throw RequestError(
-                "the sources bigram and unigram need a table that is not there, and a model under a memory budget, or "
+                "the sources bigram and unigram need a table that is missing, and a model under a memory budget, or "
                 "on several devices, does not build it; run 'slipstream tables build --kind bigram' first, or name "
                 "other sources");
         return std::move(*kept);
@@ -58,7 +58,7 @@ ModelNgrams model_ngrams(const DraftOptions& options, const DraftContext& target
     auto ngrams = load_or_build_model_ngrams(
         *target.model, *target.files,
         {.store = store ? &*store : nullptr, .fingerprint = store ? model_fingerprint(*target.files) : 0}, build);
-    CHECK(ngrams.has_value(), "given up without having been told to");
+    CHECK(ngrams.has_value(), "cancelled without a request");
     return std::move(*ngrams);
 }
 

@@ -27,7 +27,7 @@ void check_part(const AttentionArgs& args) {
     std::int64_t lowest_chunk = kAllChunks;
     for (std::int64_t t = 0; t < args.q.rows(); ++t) {
         const std::int64_t position = args.positions[t];
-        CHECK(position >= args.n_committed, "position {} of token {} lies before {}", position, t, args.n_committed);
+        CHECK(position >= args.n_committed, "position {} of token {} is before {}", position, t, args.n_committed);
         const std::int64_t lowest =
             args.window == 0 ? 0 : std::max<std::int64_t>(0, position - args.window + 1) / kChunkTokens;
         lowest_chunk = std::min(lowest_chunk, lowest);

@@ -64,7 +64,7 @@ void HostCollective::Rank::all_reduce(ExecRef exec, const TensorView& y) {
         all_.meeting_.announce();
         for (const auto& other : all_.ranks_)
             all_.meeting_.await([&] { return other->has_come(n_calls_); },
-                                [&] { return fmt::format("{} has not come", other->device_.name()); });
+                                [&] { return fmt::format("{} has not arrived", other->device_.name()); });
         add_parts(exec, y);
     } catch (const CollectiveAborted&) {
         throw;

@@ -26,7 +26,8 @@ bool overlap(const BasicTensorView<Byte>& a, const TensorView& b) {
 template <typename Byte>
 void check_matrix(const BasicTensorView<Byte>& view, std::int64_t rows, std::int64_t cols, const char* what) {
     CHECK(view.rank == 2 && view.shape[0] == rows && view.shape[1] == cols,
-          "{} has rank {}, shape [{}, {}], not [{}, {}]", what, view.rank, view.shape[0], view.shape[1], rows, cols);
+          "{} has {} dimensions, shape [{}, {}], not [{}, {}]", what, view.rank, view.shape[0], view.shape[1], rows,
+          cols);
     CHECK(rows >= 0 && cols >= 0, "{} has shape [{}, {}]", what, rows, cols);
     if (rows == 0 || cols == 0) return;
     CHECK(!view.empty(), "{} [{}, {}] without memory", what, rows, cols);
@@ -58,8 +59,8 @@ void check_product(const MatmulArgs& args) {
     check_floats(args.y, "y");
     CHECK(!overlap(args.x, args.y) && !overlap(args.weights, args.y), "y overlaps an input");
     if (!args.bias.empty()) {
-        CHECK(args.bias.rank == 1 && args.bias.shape[0] == m, "bias has rank {}, length {}, not {}", args.bias.rank,
-              args.bias.cols(), m);
+        CHECK(args.bias.rank == 1 && args.bias.shape[0] == m, "bias has {} dimensions, length {}, not {}",
+              args.bias.rank, args.bias.cols(), m);
         check_floats(args.bias, "bias");
         CHECK(!overlap(args.bias, args.y), "y overlaps the bias");
     }
@@ -67,7 +68,7 @@ void check_product(const MatmulArgs& args) {
         CHECK(chunk->first_token >= 0 && chunk->first_token + n_tokens <= kPrefillChunkTokens &&
                   chunk->first_row >= 0 && chunk->first_row % kInterleavedRows == 0 &&
                   chunk->first_row + m <= chunk->matrix_rows,
-              "{} tokens from {} of a piece of prompt, {} rows from {} of {}", n_tokens, chunk->first_token, m,
+              "{} tokens from {} of a prefill chunk, {} rows from {} of {}", n_tokens, chunk->first_token, m,
               chunk->first_row, chunk->matrix_rows);
 }
 

@@ -29,7 +29,8 @@ std::string pair_without_way(std::span<CudaDevice* const> cards) {
             cuda::ErrorText error{};
             const cuda::Status status = card->table().can_access_peer(card->ordinal(), peer->ordinal(), &can, &error);
             if (status != cuda::Status::Ok)
-                return fmt::format("{} does not say whether it reaches {}: {}", card->name(), peer->name(), error.text);
+                return fmt::format("{} does not report whether it reaches {}: {}", card->name(), peer->name(),
+                                   error.text);
             if (!can) return fmt::format("{} does not reach the memory of {}", card->name(), peer->name());
         }
     return {};
@@ -59,7 +60,7 @@ ChosenSums choose_rank_sums(std::span<Device* const> devices, std::size_t bytes,
         }
     }
     ChosenSums chosen = by_host(devices, bytes, lost_after, {});
-    chosen.trouble = fmt::format("NCCL does not serve ({}): sums between the cards go through host memory", trouble);
+    chosen.trouble = fmt::format("NCCL cannot be used ({}): sums between the GPUs go through host memory", trouble);
     return chosen;
 }
 

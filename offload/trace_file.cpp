@@ -73,7 +73,7 @@ TraceFile::TraceFile(std::filesystem::path path, std::uint64_t most_bytes)
     if (file_.get() < 0) refuse(errno == ENXIO ? "it is a pipe or a socket; name a file" : std::strerror(errno));
     struct stat status {};
     if (::fstat(file_.get(), &status) != 0) refuse(std::strerror(errno));
-    if (!S_ISREG(status.st_mode) && !S_ISCHR(status.st_mode)) refuse("it is no regular file; name a file");
+    if (!S_ISREG(status.st_mode) && !S_ISCHR(status.st_mode)) refuse("it is not a regular file; name a file");
     spans_.reserve(kBufferSpans);
     taken_.reserve(kBufferSpans);
 }

@@ -86,7 +86,7 @@ run_step() {
 
 interrupted() {
     if [ -n "$CHILD" ]; then kill "$CHILD" 2>/dev/null; fi
-    say "interrupted; what was done so far stands in $REPORT.md"
+    say "interrupted; what was done so far is in $REPORT.md"
     write_report
     exit "$1"
 }

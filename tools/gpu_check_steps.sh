@@ -96,7 +96,7 @@ step_tests() {
     reason=$(skip_reason "$STEP_DIR/run.log")
     echo "{\"passed\": $n_passed, \"failed\": $n_failed, \"skipped\": $n_skipped}" >"$STEP_DIR/figures.json"
     if [ "$status" -eq 0 ] && { [ "$n_passed" -eq 0 ] || [ "$n_skipped" -gt 0 ]; }; then
-        STEP_LINE+=": a skipped test is no passed one on a card${reason:+ ($reason)}"
+        STEP_LINE+=": a skipped test is not a passed one on a GPU${reason:+ ($reason)}"
         return 1
     fi
     return "$status"
@@ -172,7 +172,7 @@ PASSES=1,2,4,8,16,32,64,128,256,512,1024
 step_resident_q4() {
     need_model 8b-q4 llama3.1-8b Q4_K_M 32 || return
     bench_model "8B Q4_K_M" --ctx 4096 --passes "$PASSES" --depth 1024 --repeat 3 || return
-    STEP_LINE="8B Q4_K_M, passes of $PASSES behind 1024 tokens"
+    STEP_LINE="8B Q4_K_M, passes of $PASSES after 1024 tokens"
 }
 step_resident_bf16() {
     choose_bf16
@@ -182,7 +182,7 @@ step_resident_bf16() {
     fi
     need_model 8b-bf16 llama3.1-8b BF16 "$BF16_LAYERS" || return
     bench_model "8B BF16, $BF16_LAYERS layers" --ctx 4096 --passes "$PASSES" --depth 1024 --repeat 3 || return
-    STEP_LINE="8B BF16, $BF16_LAYERS layers, passes of $PASSES behind 1024 tokens"
+    STEP_LINE="8B BF16, $BF16_LAYERS layers, passes of $PASSES after 1024 tokens"
 }
 # Checks that decoding is bound by the GPU's memory: the bytes that passes of one token of resident models read, over
 # their time.

@@ -31,7 +31,7 @@ WindowShape fit_window(const WindowShape& wanted, const Model& model, std::int64
     if (shape.recent < 1)
         throw RequestError(fmt::format(
             "the draft model has a context of {} tokens, too few for a window of {} sink tokens, recent ones "
-            "and guesses; use another draft model",
+            "and draft tokens; use another draft model",
             model.context_tokens(), shape.sinks));
     return shape;
 }
@@ -83,7 +83,7 @@ LogitRows DraftModel::run(std::span<const TokenId> tokens, std::span<const NodeI
 void DraftModel::commit_accepted(std::span<const TokenId> text) {
     const std::int64_t root = window_.n_tokens() + n_lead() - 1;
     CHECK(root + 1 < std::ssize(text) && known(text[root]) == expanded().front().token,
-          "a tree at position {} of a text of {}", root, text.size());
+          "a tree at position {} of a sequence of {}", root, text.size());
     path_.clear();
     for (std::int32_t row = 0; row < n_lead(); ++row) path_.emplace_back(row);
     std::int32_t above = 0;
@@ -116,7 +116,7 @@ void DraftModel::take_back(std::span<const TokenId> text) {
 // of `text` is node 0.
 void DraftModel::start_tree(std::span<const TokenId> text) {
     window_.cache().forget();
-    CHECK(std::ssize(text) > window_.n_tokens(), "a text of {} tokens, {} cached", text.size(), window_.n_tokens());
+    CHECK(std::ssize(text) > window_.n_tokens(), "a sequence of {} tokens, {} cached", text.size(), window_.n_tokens());
     make_room(text);
     catch_up(text);
     remember(text);

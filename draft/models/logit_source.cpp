@@ -93,7 +93,7 @@ void LogitSource::expand(const TokenTree& tree, std::span<const TokenId> text, s
         remember_history(text);
     }
     CHECK(std::ssize(expanded_) + std::ssize(nodes) <= max_nodes_ && (!expanded_.empty() || nodes.front() == 0),
-          "{} nodes behind {}, room for {}", nodes.size(), expanded_.size(), max_nodes_);
+          "{} nodes after {}, room for {}", nodes.size(), expanded_.size(), max_nodes_);
     index_of_.resize(tree.size(), -1);
     while (!nodes.empty()) {
         const auto n = std::min(nodes.size(), static_cast<std::size_t>(max_rows_));

@@ -23,7 +23,7 @@ void SelfDraftModel::observe(const Observation& /*observation*/) {
 }
 
 void SelfDraftModel::start_tree(std::span<const TokenId> text) {
-    CHECK(ready(text), "a view of {} positions, a text of {}", passes_->n_text(), text.size());
+    CHECK(ready(text), "a view of {} positions, a sequence of {}", passes_->n_text(), text.size());
     passes_->forget();
     lead(text.last(1));
 }

@@ -85,7 +85,7 @@ CorpusSource::Match CorpusSource::match_of(const Node& node) const {
 }
 
 Cursor CorpusSource::root(std::span<const TokenId> text) {
-    CHECK(text.size() == n_text_, "a text of {} tokens, {} were observed", text.size(), n_text_);
+    CHECK(text.size() == n_text_, "a sequence of {} tokens, {} were observed", text.size(), n_text_);
     return nodes_[0].longest > 0 ? 0 : kNowhere;
 }
 

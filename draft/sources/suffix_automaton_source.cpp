@@ -52,7 +52,7 @@ void SuffixSource::observe(const Observation& observation) {
 }
 
 Cursor SuffixSource::root(std::span<const TokenId> text) {
-    CHECK(text.size() == automaton_.n_dropped() + automaton_.text().size(), "a text of {} tokens, {} were observed",
+    CHECK(text.size() == automaton_.n_dropped() + automaton_.text().size(), "a sequence of {} tokens, {} were observed",
           text.size(), automaton_.n_dropped() + automaton_.text().size());
     return pack(automaton_.longest());
 }

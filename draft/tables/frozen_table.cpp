@@ -20,7 +20,7 @@ TableReader section_of(const TableFile& file) {
     auto section = file.section(kFrozenTableSection);
     if (!section)
         throw FormatError(
-            fmt::format("{}: no frozen Cacheback table; make one with: slipstream tables build --kind "
+            fmt::format("{}: not a frozen Cacheback table; make one with: slipstream tables build --kind "
                         "cacheback",
                         file.path().string()));
     return *std::move(section);

@@ -65,7 +65,7 @@ BigramTable read_bigrams(const TableFile& file, std::int64_t vocab) {
     const auto k = static_cast<std::size_t>(table.k);
     for (std::size_t at = 0; at < tokens.size(); at += k)
         if (!is_row(tokens.subspan(at, k), std::span(table.log_p).subspan(at, k), vocab))
-            reader.fail(fmt::format("the row of token {} is no row of candidates", at / k));
+            reader.fail(fmt::format("the row of token {} is not a row of candidates", at / k));
     return table;
 }
 

@@ -39,7 +39,7 @@ void TableReader::fail(std::string_view what) const {
 
 std::span<const std::byte> TableReader::take(std::uint64_t n_bytes) {
     if (n_bytes > bytes_.size() - offset_)
-        fail(fmt::format("{} bytes are wanted at {}, there are {}; the table is damaged, build it anew", n_bytes,
+        fail(fmt::format("{} bytes are expected at {}, there are {}; the table is damaged, build it again", n_bytes,
                          offset_, bytes_.size() - offset_));
     const auto taken = bytes_.subspan(offset_, n_bytes);
     offset_ += n_bytes;
@@ -47,7 +47,7 @@ std::span<const std::byte> TableReader::take(std::uint64_t n_bytes) {
 }
 
 std::span<const std::byte> TableReader::elements(std::uint64_t n, std::size_t element_bytes) {
-    if (n > bytes_.size() / element_bytes) fail(fmt::format("an array says {} elements; the table is damaged", n));
+    if (n > bytes_.size() / element_bytes) fail(fmt::format("an array claims {} elements; the table is damaged", n));
     return take(n * element_bytes);
 }
 

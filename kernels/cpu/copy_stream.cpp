@@ -144,7 +144,7 @@ private:
         if (settings_.faults != nullptr && fault_is_due(settings_.faults->copies_until_stall)) {
             stand_still();
             fail(fmt::format(
-                "{}: a copy of {} bytes has stood still for {:.3g} s; see to the device and its link, or "
+                "{}: a copy of {} bytes made no progress for {:.3g} s; check the device and its link, or "
                 "leave it out of --devices",
                 settings_.place, task.bytes, std::chrono::duration<double>(settings_.faults->stall_after).count()));
             return;

@@ -112,7 +112,7 @@ CpuDevice::CpuDevice(const CpuDeviceOptions& options)
       faults_(options.faults),
       link_in_(std::make_unique<cpu::LinkClock>(options.link_bytes_per_second)),
       link_out_(std::make_unique<cpu::LinkClock>(options.link_bytes_per_second)) {
-    CHECK(cpu_has_form(form_), "form {} on a machine without its instructions", cpu_form_name(form_));
+    CHECK(cpu_has_form(form_), "kernel variant {} on a machine without its instructions", cpu_form_name(form_));
     CHECK(options.link_bytes_per_second >= 0.0 && std::isfinite(options.link_bytes_per_second), "a link of {} bytes/s",
           options.link_bytes_per_second);
 }

@@ -56,8 +56,8 @@ void gather_rows(ExecRef exec, const KvGatherArgs& args, GroupRows rows) {
             const GroupMove& move = args.moves[first + i];
             const std::byte* from = args.from[move.from / kChunkGroups];
             std::byte* to = args.to[move.to / kChunkGroups];
-            CHECK(is_aligned(from) && is_aligned(to), "chunks of groups {} and {} do not lie on {} bytes", move.from,
-                  move.to, kAlignBytes);
+            CHECK(is_aligned(from) && is_aligned(to), "chunks of groups {} and {} are not aligned to {} bytes",
+                  move.from, move.to, kAlignBytes);
             moves[static_cast<std::size_t>(i)] = {from + group_offset(args.shape, move.head, move.from, rows),
                                                   to + group_offset(args.shape, move.head, move.to, rows)};
         }

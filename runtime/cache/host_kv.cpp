@@ -22,7 +22,7 @@ HostKv::~HostKv() {
 }
 
 void HostKv::flush_tail(Stream& compute, std::int64_t chunk) {
-    CHECK(chunk == n_chunks_, "chunk {} is flushed behind {}", chunk, n_chunks_);
+    CHECK(chunk == n_chunks_, "chunk {} is flushed after {}", chunk, n_chunks_);
     add(chunk + 1, flush(compute, [&](Stream& out) {
             for (std::int64_t layer = 0; layer < store_->n_layers(); ++layer)
                 if (chunk >= store_->resident_chunks(layer))
@@ -79,7 +79,7 @@ void HostKv::clear_place(Stream& compute, std::int64_t chunk) {
 }
 
 std::int64_t HostKv::snapshot(PreparedSchedules& schedules) {
-    CHECK(schedules_ == nullptr || schedules_ == &schedules, "two streams over one KV cache have programs ahead");
+    CHECK(schedules_ == nullptr || schedules_ == &schedules, "two streams over one KV cache have prepared schedules");
     schedules_ = &schedules;
     snapshot_chunks_ = n_chunks_;
     return n_chunks_;

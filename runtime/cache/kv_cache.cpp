@@ -270,7 +270,7 @@ void KvCache::fetch_tail(Stream& compute, std::int64_t chunk) {
 }
 
 void KvCache::reserve(std::int64_t n_tokens) {
-    CHECK(n_nodes() == 0 && n_tokens >= n_committed() && n_tokens <= context_tokens(), "{} positions behind {}",
+    CHECK(n_nodes() == 0 && n_tokens >= n_committed() && n_tokens <= context_tokens(), "{} positions after {}",
           n_tokens, n_committed());
     if (host_) host_->extents().ask(n_tokens / kChunkTokens);
     count_writes(n_tokens);

@@ -86,7 +86,7 @@ std::vector<NamedChatTemplate> gguf_chat_templates(const GgufFile& file) {
     for (const std::string& name : *names) {
         const auto text = file.string(fmt::format("{}.{}", kKey, name));
         if (!text)
-            throw FormatError(fmt::format("{}: {} names {}, which is not there", file.name(), kNames, printable(name)));
+            throw FormatError(fmt::format("{}: {} names {}, which is missing", file.name(), kNames, printable(name)));
         set(templates, name, std::string(*text));
     }
     return templates;

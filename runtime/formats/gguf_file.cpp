@@ -155,7 +155,7 @@ private:
             const GgufValueType type = read_type(key);
             file_.entries_.emplace_back(std::string(key), read_value(type, key, 0));
             if (!file_.index_.emplace(std::string(key), file_.entries_.size() - 1).second)
-                fail(fmt::format("metadata key {} stands twice", printable(key)));
+                fail(fmt::format("metadata key {} occurs twice", printable(key)));
         }
     }
 
@@ -168,7 +168,7 @@ private:
             if (name.empty() || name.size() > kMaxKeyBytes)
                 fail(
                     fmt::format("tensor {} has a name of {} bytes; 1 to {} are allowed", i, name.size(), kMaxKeyBytes));
-            if (!seen.insert(name).second) fail(fmt::format("tensor {} stands twice", printable(name)));
+            if (!seen.insert(name).second) fail(fmt::format("tensor {} occurs twice", printable(name)));
             file_.tensors_.push_back(read_tensor_info(name));
         }
     }
@@ -176,7 +176,7 @@ private:
     GgufTensor read_tensor_info(std::string_view name) {
         GgufTensor tensor;
         tensor.name = name;
-        const auto rank = read<std::uint32_t>("a tensor's rank");
+        const auto rank = read<std::uint32_t>("a tensor's number of dimensions");
         if (rank < 1 || rank > kMaxRank)
             fail(fmt::format("tensor {} has {} dimensions; 1 to {} are allowed", printable(name), rank, kMaxRank));
         tensor.rank = static_cast<int>(rank);
@@ -234,7 +234,7 @@ private:
                                  printable(tensor.name), tensor.offset, step));
             const std::size_t begin = data_begin + tensor.offset;  // neither is much larger than `size`: no overflow
             if (begin > size || tensor.bytes > size - begin)
-                fail(fmt::format("tensor {} lies at bytes {} to {}, the file has {}; it is truncated or damaged",
+                fail(fmt::format("tensor {} is at bytes {} to {}, the file has {}; it is truncated or damaged",
                                  printable(tensor.name), begin, begin + tensor.bytes, size));
             tensor.offset = begin;
         }

@@ -68,7 +68,7 @@ void add_part(ModelContents& model, const std::filesystem::path& path, std::int6
     const auto number = part.integer("split.no");
     const auto part_count = part.integer("split.count");
     if (number != index || part_count != count)
-        throw FormatError(fmt::format("{}: says it is part {} of {}, not part {} of {}", path.string(),
+        throw FormatError(fmt::format("{}: claims to be part {} of {}, not part {} of {}", path.string(),
                                       number.value_or(-1) + 1, part_count.value_or(0), index + 1, count));
     add_tensors(model, part);
 }

@@ -31,7 +31,7 @@ std::size_t scalar_bytes(GgufValueType type) {
         case GgufValueType::Array:
             break;
     }
-    CHECK(false, "type {} is no scalar", static_cast<std::uint32_t>(type));
+    CHECK(false, "type {} is not a scalar", static_cast<std::uint32_t>(type));
     return 0;
 }
 

@@ -28,7 +28,7 @@ FamilyChoice family_of(const JsonFields& fields) {
     std::string class_name;
     if (const auto* names = fields.find("architectures")) {
         if (!names->is_array() || names->empty() || !names->front().is_string())
-            fields.fail("architectures", "is no list of names");
+            fields.fail("architectures", "is not a list of names");
         class_name = names->front().get<std::string>();
     }
     const std::string model_type = fields.string("model_type").value_or("");

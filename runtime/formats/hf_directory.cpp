@@ -57,7 +57,7 @@ std::map<std::string, std::string> read_weight_map(const fs::path& path) {
         // Only a plain file name is accepted, so that an index cannot lead out of its directory.
         if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos ||
             name.find('\0') != std::string::npos)
-            fields.fail("weight_map", fmt::format("names the file \"{}\", which is no plain name", printable(name)));
+            fields.fail("weight_map", fmt::format("names the file \"{}\", which is not a plain name", printable(name)));
         result.emplace(tensor, name);
     }
     return result;
@@ -79,12 +79,12 @@ void add_shards(ModelContents& model, const fs::path& directory, const fs::path&
     std::unordered_map<std::string_view, std::string_view> held;
     for (std::size_t i = 0; i < shard_of.size(); ++i)
         if (!held.emplace(model.tensors[i].name, shard_of[i]).second)
-            throw FormatError(fmt::format("{}: tensor {} stands in {} too", (directory / shard_of[i]).string(),
+            throw FormatError(fmt::format("{}: tensor {} is in {} too", (directory / shard_of[i]).string(),
                                           printable(model.tensors[i].name), held.at(model.tensors[i].name)));
     for (const auto& [tensor, file] : weight_map) {
         const auto found = held.find(tensor);
         if (found == held.end() || found->second != file)
-            throw FormatError(fmt::format("{}: tensor {} is not there, though {} says so", (directory / file).string(),
+            throw FormatError(fmt::format("{}: tensor {} is missing, though {} lists it", (directory / file).string(),
                                           printable(tensor), index_name));
     }
 }

@@ -20,7 +20,7 @@ void set_windows_by_type(const JsonFields& fields, std::optional<std::int64_t> w
     set_windows(fields, window, config);
     const auto* types = fields.find("layer_types");
     if (types == nullptr || !types->is_array() || static_cast<std::int64_t>(types->size()) != config.n_layers())
-        fields.fail("layer_types", fmt::format("is no list of {} layers", config.n_layers()));
+        fields.fail("layer_types", fmt::format("is not a list of {} layers", config.n_layers()));
     for (std::size_t i = 0; i < config.layers.size(); ++i) {
         const auto& type = (*types)[i];
         const std::string text = type.is_string() ? type.get<std::string>() : "?";

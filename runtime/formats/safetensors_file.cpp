@@ -83,9 +83,9 @@ private:
     }
 
     void read_metadata(const nlohmann::json& value) {
-        if (!value.is_object()) fail("__metadata__ is no object");
+        if (!value.is_object()) fail("__metadata__ is not an object");
         for (const auto& [key, text] : value.items()) {
-            if (!text.is_string()) fail(fmt::format("__metadata__ {} is no text", printable(key)));
+            if (!text.is_string()) fail(fmt::format("__metadata__ {} is not a text", printable(key)));
             file_.metadata.emplace_back(key, text.get<std::string>());
         }
     }
@@ -95,7 +95,7 @@ private:
     [[nodiscard]] std::int64_t read_size(const nlohmann::json& value, const std::string& tensor,
                                          const char* what) const {
         if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::uint64_t{INT64_MAX})
-            fail(fmt::format("tensor {}: {} is no size", printable(tensor), what));
+            fail(fmt::format("tensor {}: {} is not a size", printable(tensor), what));
         return static_cast<std::int64_t>(value.get<std::uint64_t>());
     }
 
@@ -113,19 +113,20 @@ private:
         const auto& type = field(entry, tensor_name, "dtype");
         const auto& shape = field(entry, tensor_name, "shape");
         const auto& offsets = field(entry, tensor_name, "data_offsets");
-        if (!type.is_string()) fail(fmt::format("tensor {}: dtype is no text", printable(tensor_name)));
+        if (!type.is_string()) fail(fmt::format("tensor {}: dtype is not a text", printable(tensor_name)));
         tensor.type_name = printable(type.get_ref<const std::string&>(), 32);
         if (!shape.is_array() || shape.size() > kMaxRankInFile)
-            fail(fmt::format("tensor {}: shape is no list of up to {} sizes", printable(tensor_name), kMaxRankInFile));
+            fail(fmt::format("tensor {}: shape is not a list of up to {} sizes", printable(tensor_name),
+                             kMaxRankInFile));
         for (const auto& length : shape) tensor.shape.push_back(read_size(length, tensor_name, "a dimension"));
         if (!offsets.is_array() || offsets.size() != 2)
-            fail(fmt::format("tensor {}: data_offsets is no pair", printable(tensor_name)));
+            fail(fmt::format("tensor {}: data_offsets is not a pair", printable(tensor_name)));
         const auto begin = static_cast<std::size_t>(read_size(offsets[0], tensor_name, "an offset"));
         const auto end = static_cast<std::size_t>(read_size(offsets[1], tensor_name, "an offset"));
         const std::size_t data_bytes = bytes_.size() - data_begin_;
         if (begin > end || end > data_bytes)
             fail(fmt::format(
-                "tensor {} lies at bytes {} to {} of the data, which has {}; the file is truncated or damaged",
+                "tensor {} is at bytes {} to {} of the data, which has {}; the file is truncated or damaged",
                 printable(tensor_name), begin, end, data_bytes));
         tensor.offset = data_begin_ + begin;
         tensor.bytes = end - begin;
@@ -166,7 +167,7 @@ private:
             last = tensor_name;
         }
         if (end != bytes_.size())
-            fail(fmt::format("{} bytes behind {} belong to no tensor, which the format forbids; is the file damaged?",
+            fail(fmt::format("{} bytes after {} belong to no tensor, which the format forbids; is the file damaged?",
                              bytes_.size() - end, last));
     }
 

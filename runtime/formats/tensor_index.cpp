@@ -12,7 +12,7 @@ TensorIndex::TensorIndex(const std::vector<FileTensor>& tensors) {
     by_name_.reserve(tensors.size());
     for (const FileTensor& tensor : tensors)
         if (!by_name_.emplace(tensor.name, &tensor).second)
-            throw FormatError(fmt::format("tensor {} stands in two of the model's files", printable(tensor.name)));
+            throw FormatError(fmt::format("tensor {} is in two of the model's files", printable(tensor.name)));
 }
 
 const FileTensor* TensorIndex::find(std::string_view name) const {

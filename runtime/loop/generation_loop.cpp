@@ -296,7 +296,8 @@ void GenerationLoop::assemble_pass(std::int64_t n_missing, std::int64_t max_new_
     pass_tokens_.assign(text().end() - n_missing, text().end());
     add_chain(n_missing);
     for (std::int32_t i = 1; i < tree_.size(); ++i) {
-        CHECK(tree_.depth(i) < max_new_tokens, "a guess at depth {}, {} tokens wanted", tree_.depth(i), max_new_tokens);
+        CHECK(tree_.depth(i) < max_new_tokens, "a draft token at depth {}, {} tokens wanted", tree_.depth(i),
+              max_new_tokens);
         pass_tokens_.push_back(tree_.token(i));
         pass_nodes_.push_back(target_->add_node(pass_nodes_[n_missing - 1 + tree_.parent(i)]));
     }

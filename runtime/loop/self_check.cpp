@@ -73,7 +73,7 @@ void SelfCheck::compare_logits(const CheckedPass& pass, std::size_t depth, const
     std::int64_t id = 0;
     while (std::memcmp(guessed + id, alone + id, sizeof(float)) == 0) ++id;
     throw SelfCheckFailure(fmt::format(
-        "self-check: the logits behind position {} (node {} of a tree of {}) should be those of plain "
+        "self-check: the logits after position {} (node {} of a tree of {}) should be those of plain "
         "decoding, but that of token {} is {:.9g} ({:#010x}) instead of {:.9g} ({:#010x}); the output is "
         "not exact: use --draft none, and report this",
         std::ssize(pass.text) - 1 + static_cast<std::int64_t>(depth), node, pass.tree->size(), id, guessed[id],

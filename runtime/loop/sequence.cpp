@@ -10,7 +10,7 @@ namespace slipstream {
 void Sequence::begin(std::vector<TokenId> tokens, std::int64_t n_prompt) {
     const std::int64_t n = std::ssize(tokens);
     CHECK(n_prompt >= 1 && n_prompt <= n && n <= context_tokens_, "a prompt of {} of {} tokens", n_prompt, n);
-    CHECK(n_computed() < n, "{} positions computed of a text of {} tokens", n_computed(), n);
+    CHECK(n_computed() < n, "{} positions computed of a sequence of {} tokens", n_computed(), n);
     target_->forget();
     tokens_ = std::move(tokens);
     tokens_.reserve(context_tokens_ + 1);  // so that no later step allocates

@@ -75,7 +75,7 @@ ReplayedText replay_text(const Tokenizer& tokenizer, StreamingDetokenizer::Start
     TextOutput output(tokenizer, start, options.stops, keep);
     for (const TokenId token : tokens) {
         if (replayed.ended)
-            throw FormatError("tokens behind the end of their text: they were not generated with these stop rules");
+            throw FormatError("tokens after the end of their text: they were not generated with these stop rules");
         if (std::find(end_tokens.begin(), end_tokens.end(), token) != end_tokens.end()) {
             replayed.ended = StopReason::EndToken;
             continue;

@@ -29,7 +29,7 @@ ItemMemory::ItemMemory(Device& device, std::span<const WeightItem> items, const 
     const auto of = [&](std::int32_t i) -> const WeightItem& { return items[i]; };
     for (std::int32_t i = 0; i < n; ++i) {
         if (is_own(i)) continue;
-        CHECK(base != nullptr, "item {} is nobody's", i);
+        CHECK(base != nullptr, "item {} has no owner", i);
         data_[i] = base->data(i);
         streams_[i] = base->streams(i);
     }

@@ -78,8 +78,8 @@ void check_layer(const ModelConfig& config, const LayerConfig& layer) {
     check_size("n_kv_heads (key/value heads)", attention.n_kv_heads, 1 << 14);
     check_size("head_dim", attention.head_dim, 1024);
     if (attention.n_q_heads % attention.n_kv_heads != 0)
-        throw FormatError(fmt::format("{} attention heads are no multiple of {} key/value heads", attention.n_q_heads,
-                                      attention.n_kv_heads));
+        throw FormatError(fmt::format("{} attention heads are not a multiple of {} key/value heads",
+                                      attention.n_q_heads, attention.n_kv_heads));
     if (attention.window < 0) throw FormatError(fmt::format("a sliding window of {} tokens", attention.window));
     if (attention.scale_dim != 0.0 && !(attention.scale_dim >= 1e-3 && attention.scale_dim <= 1e6))
         throw FormatError(fmt::format("the scale of attention scores is {}^-0.5", attention.scale_dim));

@@ -36,7 +36,7 @@ ConstTensorView columns_of(ConstTensorView matrix, const Range& range, std::int6
     const std::int64_t block = dtype_info(matrix.dtype).block_elements;
     if (range.first % block != 0 || range.n % block != 0)
         throw Unsupported(
-            fmt::format("{} of layer {} lies in blocks of {} columns ({}), and columns {} to {} would cut through one; "
+            fmt::format("{} of layer {} is in blocks of {} columns ({}), and columns {} to {} would cut through one; "
                         "choose other "
                         "shares, or split the model by layers",
                         what, layer, block, dtype_name(matrix.dtype), range.first, range.first + range.n - 1));

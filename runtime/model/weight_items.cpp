@@ -45,7 +45,7 @@ GroupedMatrix grouped(const ModelWeights& weights, std::int64_t layer, TensorRol
     const ConstTensorView& matrix = weights.tensor(layer, role, expert);
     const std::int64_t rows = matrix.shape[0];
     const std::int64_t cols = matrix.shape[1];
-    CHECK(matrix.rank == 2 && rows > 0 && cols > 0, "a matrix of rank {}, [{}, {}]", matrix.rank, rows, cols);
+    CHECK(matrix.rank == 2 && rows > 0 && cols > 0, "a matrix of {} dimensions, [{}, {}]", matrix.rank, rows, cols);
     const DType type = packed_type(matrix, rounding);
     const std::int64_t n_groups = rows / kInterleavedRows + (rows % kInterleavedRows != 0 ? 1 : 0);
     const DTypeInfo& info = dtype_info(type);

@@ -44,7 +44,7 @@ Size size_of(Activation which, const ModelConfig& config, const ActivationLimits
         case Activation::Hidden:
             return matrix("the residual stream", n, config.d_model);
         case Activation::NextHidden:
-            return matrix("the residual stream of the next piece", n_streaming, config.d_model);
+            return matrix("the residual stream of the next prefill chunk", n_streaming, config.d_model);
         case Activation::Fold: {
             const std::int64_t floats = config.largest([&](const LayerConfig& layer) {
                 const AttentionConfig& attention = layer.attention();

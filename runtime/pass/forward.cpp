@@ -66,7 +66,7 @@ void Forward::check_pass(const PassReads& reads, std::span<const TokenId> tokens
               std::ssize(logit_tokens) <= limits_.max_logit_rows,
           "{} tokens, {} nodes, {} rows of logits; limits {} and {}", n, nodes.size(), logit_tokens.size(),
           limits_.max_tokens, limits_.max_logit_rows);
-    CHECK(streams_ != nullptr || !reads.streams(), "a pass that streams, and nothing to bring it");
+    CHECK(streams_ != nullptr || !reads.streams(), "a pass that streams, without a transfer ring");
 }
 
 ConstTensorView Forward::run(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,

@@ -65,7 +65,7 @@ public:
     [[nodiscard]] bool on_device() const { return remote_ != nullptr; }
     /// Returns all rows. Requires that on_device() is false (CHECKed).
     [[nodiscard]] const ConstTensorView& view() const {
-        CHECK(remote_ == nullptr, "rows that lie on a device");
+        CHECK(remote_ == nullptr, "rows that are on a device");
         return view_;
     }
     /// Returns the top logits of a row. Requires on_device() (CHECKed).

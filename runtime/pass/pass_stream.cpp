@@ -26,7 +26,7 @@ PassStream::PassStream(const std::vector<PassReads>& reads, PinnedArena& arena, 
     const std::size_t item = TransferRing::slot_bytes(most.item_bytes);
     if (ring_bytes < 2 * item)
         throw OutOfBudget(
-            fmt::format("{}: a ring of {} bytes does not hold two of the largest block that streams, {} bytes; raise "
+            fmt::format("{}: a ring of {} bytes does not hold two of the largest item that streams, {} bytes; raise "
                         "--ring or --device-memory",
                         device.name(), ring_bytes, item));
     region_ = device.allocate(ring_bytes, MemoryTag::Ring, "the transfer ring");

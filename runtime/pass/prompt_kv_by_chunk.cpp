@@ -27,7 +27,7 @@ PromptKvByChunk::PromptKvByChunk(PassStream& pass, const PassReads& reads, const
       table_(range.end_chunk(), nullptr),
       segment_(range.end_chunk(), nullptr) {
     CHECK(range.chunk_tokens % kChunkTokens == 0 && area.size() >= least_bytes(slot_bytes_, range.chunk_tokens),
-          "pieces of {} tokens in {} bytes", range.chunk_tokens, area.size());
+          "prefill chunks of {} tokens in {} bytes", range.chunk_tokens, area.size());
     const std::span<std::byte> ring =
         area.subspan(2 * static_cast<std::size_t>(kv_chunks_per_prefill_chunk_) * slot_bytes_);
     const std::int64_t most = static_cast<std::int64_t>(ring.size() / store.smallest_streamed_chunk()) + 1;
@@ -56,7 +56,7 @@ void PromptKvByChunk::begin_prefill_chunk(std::int64_t first, std::int64_t end) 
     const std::int64_t first_chunk = first / kChunkTokens;
     n_host_ = first_chunk;
     own_ = {std::max(first_chunk, resident), ceil_div(end, kChunkTokens)};
-    CHECK(at_ == copied_.size(), "a piece begins before all KV of the last one is read");
+    CHECK(at_ == copied_.size(), "a prefill chunk begins before all KV of the last one is read");
     copied_.clear();
     at_ = 0;
     first_number_ = ring_->next_number();

@@ -52,7 +52,7 @@ NodeId RankTarget::add_node(NodeId parent) {
 }
 
 void RankTarget::check_between_passes() const {
-    CHECK(!in_pass_ && extended_from_ < 0, "the text changes {}",
+    CHECK(!in_pass_ && extended_from_ < 0, "the sequence changes {}",
           in_pass_ ? "in a pass" : "before an announced prompt");
 }
 
@@ -169,7 +169,7 @@ void RankTarget::begin(const TargetPass& pass) {
     if (pass.prompt.empty()) {
         complete = passes_->run(kvs_, on_ranks);
     } else {
-        CHECK(pass.needs && pass.phase == Phase::Decode, "what goes along with a prompt");
+        CHECK(pass.needs && pass.phase == Phase::Decode, "a pass with a prompt requires needs and Phase::Decode");
         complete = passes_->run_prompt(caches_, extended_from_, on_ranks);
         if (complete) extended_from_ = -1;
     }

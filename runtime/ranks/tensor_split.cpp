@@ -45,7 +45,7 @@ void check_alike(const ModelConfig& config) {
 [[noreturn]] void refuse(const ModelConfig& config, std::int64_t together, std::size_t n_ranks) {
     const std::string held =
         together == 1 ? ""
-                      : fmt::format(", {} of which lie in the same blocks of the attention output's columns", together);
+                      : fmt::format(", {} of which are in the same blocks of the attention output's columns", together);
     const auto heads = [](const LayerConfig& layer) { return layer.attention().n_kv_heads; };
     const auto [least, most] = std::ranges::minmax(config.layers | std::views::transform(heads));
     if (least == most)

@@ -91,7 +91,7 @@ private:
             case RecordKind::KvChunk:
                 return take_kv(record);
             default:
-                refuse("a record of no kind");
+                refuse("a record of an unknown kind");
         }
     }
     void take_max_tokens(const SessionRecord& record) {
@@ -243,7 +243,7 @@ bool SessionFile::has_kv_chunk(std::int64_t chunk) const {
 
 bool SessionFile::read_kv(std::int64_t layer, std::int64_t chunk, std::byte* out) const {
     const auto found = kv_.find(kv_record_index(layer, chunk));
-    CHECK(found != kv_.end() && found->second, "KV of layer {}, chunk {} is not there to read", layer, chunk);
+    CHECK(found != kv_.end() && found->second, "KV of layer {}, chunk {} is missing", layer, chunk);
     const SessionRecord& record = *found->second;
     std::copy(record.payload.begin(), record.payload.end(), out);
     return is_whole(record, {out, record.payload.size()});

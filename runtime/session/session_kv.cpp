@@ -88,7 +88,7 @@ std::optional<std::string> SessionKv::save() {
                 max_chunks_ = n_saved_;
                 return fmt::format(
                     "{}: a session begun by an older version cannot leave out KV that layers with a sliding window "
-                    "have given up",
+                    "have dropped",
                     session_.path().string());
             }
             if (const auto refused = save_block(layer, n_saved_)) return refused;

@@ -49,7 +49,7 @@ std::uint32_t stated_version(std::span<const std::byte> bytes) {
 // Throws the error of a file that has no intact head and no first record.
 [[noreturn]] void refuse_head(std::span<const std::byte> bytes, std::string_view name) {
     if (bytes.size() < kSessionHeadBytes || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
-        throw FormatError(fmt::format("{}: there is a file of this name that is no session; name another", name));
+        throw FormatError(fmt::format("{}: there is a file of this name that is not a session; name another", name));
     const std::uint32_t version = stated_version(bytes);
     if (version < kOldestSessionVersion || version > kSessionVersion)
         throw FormatError(

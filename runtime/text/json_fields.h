@@ -45,27 +45,27 @@ public:
         return to_integer(*value, key);
     }
     [[nodiscard]] std::optional<double> number(const char* key) const {
-        return get<double>(key, &nlohmann::json::is_number, "is no number");
+        return get<double>(key, &nlohmann::json::is_number, "is not a number");
     }
     [[nodiscard]] std::optional<bool> boolean(const char* key) const {
         return get<bool>(key, &nlohmann::json::is_boolean, "is neither true nor false");
     }
     [[nodiscard]] std::optional<std::string> string(const char* key) const {
-        return get<std::string>(key, &nlohmann::json::is_string, "is no text");
+        return get<std::string>(key, &nlohmann::json::is_string, "is not a text");
     }
     /// Returns the object in the field, or null if the field is absent. Owned by the outer object.
     [[nodiscard]] const nlohmann::json* object(const char* key) const {
         const auto* value = find(key);
-        if (value != nullptr && !value->is_object()) fail(key, "is no object");
+        if (value != nullptr && !value->is_object()) fail(key, "is not an object");
         return value;
     }
     [[nodiscard]] std::optional<std::vector<double>> numbers(const char* key) const {
         const auto* value = find(key);
         if (value == nullptr) return std::nullopt;
-        if (!value->is_array()) fail(key, "is no list");
+        if (!value->is_array()) fail(key, "is not a list");
         std::vector<double> result;
         for (const auto& element : *value) {
-            if (!element.is_number()) fail(key, "holds something that is no number");
+            if (!element.is_number()) fail(key, "holds something that is not a number");
             result.push_back(element.get<double>());
         }
         return result;
@@ -79,7 +79,7 @@ public:
     /// bits.
     [[nodiscard]] std::int64_t to_integer(const nlohmann::json& value, const char* key) const {
         const bool beyond = value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t{INT64_MAX};
-        if (!value.is_number_integer() || beyond) fail(key, "is no integer");
+        if (!value.is_number_integer() || beyond) fail(key, "is not an integer");
         return value.get<std::int64_t>();
     }
 
@@ -119,7 +119,7 @@ public:
     bool end_array() { return close(); }
     bool key(std::string& key) {
         if (open_.back().value->contains(key))
-            throw FormatError(fmt::format("{}: JSON key \"{}\" stands twice in one object", name_, printable(key)));
+            throw FormatError(fmt::format("{}: JSON key \"{}\" occurs twice in one object", name_, printable(key)));
         open_.back().key = std::move(key);
         return true;
     }

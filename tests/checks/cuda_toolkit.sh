@@ -46,7 +46,7 @@ case $2 in
     lists)
         for version in 12.4 12.6 nonsense; do expect "$version" "80;86-real;89-real;90"; done
         for version in 12.8 12.9 13.0; do expect "$version" "80;86-real;89-real;90-real;120"; done
-        echo "six toolkits have the cards that they know" ;;
+        echo "six toolkits have the GPUs that they know" ;;
     configure)
         stub 12.4 "$3"
         if "$work/nvcc" -arch=sm_120 -cubin -x cu -o "$work/none" /dev/null 2>/dev/null; then
@@ -56,5 +56,5 @@ case $2 in
             { tail -n 20 "$work/log"; exit 1; }
         grep -q '^CMAKE_CUDA_ARCHITECTURES:[A-Z]*=80;86-real;89-real;90$' "$work/build/CMakeCache.txt"
         cmake --build "$work/build" --target help >"$work/targets" && grep -q slipstream_cuda "$work/targets"
-        echo "configured for the cards that toolkit 12.4 knows" ;;
+        echo "configured for the GPUs that toolkit 12.4 knows" ;;
 esac

@@ -56,7 +56,7 @@ check() {
 says() { grep -qE "^$1 +$2" "$work/said" || { echo "$1 does not say what it lacked"; exit 1; }; }
 driver='no NVIDIA driver is installed'
 check 1 facts,tests,demo,bench-card,exact-demo
-says tests "failed .* skipped: a skipped test is no passed one.*$driver"
+says tests "failed .* skipped: a skipped test is not a passed one.*$driver"
 for step in demo bench-card exact-demo; do says "$step" "failed .*$driver"; done
 # What the second part looks closer with is not there; its models of 8B are left out, for they take gigabytes.
 check 2 memcheck,racecheck,profile,long-context,exact-1b

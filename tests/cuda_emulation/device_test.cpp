@@ -105,8 +105,8 @@ TEST(CudaCards, EveryWayOfHavingNoneIsALine) {
     for (const auto& [status, said] :
          {std::pair{cuda::Status::NoDriver, "no NVIDIA driver is installed (details)"},
           std::pair{cuda::Status::DriverTooOld, "driver is too old (details)"},
-          std::pair{cuda::Status::NoDevice, "shows no card (details)"},
-          std::pair{cuda::Status::Failed, "does not answer (details)"}, std::pair{cuda::Status::Ok, "shows no card"}}) {
+          std::pair{cuda::Status::NoDevice, "shows no GPU (details)"},
+          std::pair{cuda::Status::Failed, "does not answer (details)"}, std::pair{cuda::Status::Ok, "shows no GPU"}}) {
         answer = status;
         const CudaCards cards = cards_of(module);
         EXPECT_EQ(cards.module, nullptr);
@@ -136,7 +136,7 @@ TEST(CudaCards, ACardWithoutCodeIsALine) {
     const Machine machine({.sm = 90, .architectures = "80-real;120-real"});
     const CudaCards cards = cards_of(machine.table());
     EXPECT_FALSE(cards.serves(0));
-    EXPECT_THAT(cards.why_not, AllOf(HasSubstr("no code for the card (an emulated card, sm_90)"),
+    EXPECT_THAT(cards.why_not, AllOf(HasSubstr("no code for the GPU (an emulated card, sm_90)"),
                                      HasSubstr("80-real;120-real"), HasSubstr("tools/build_module 90")));
     EXPECT_THAT(cards.why_not_card(0), testing::StrEq(cards.why_not));
     EXPECT_THAT(cards.why_not_card(1), HasSubstr("numbered from 0"));
@@ -147,7 +147,7 @@ TEST(CudaDevice, TriesAKernelAndSaysThatThereIsNoCode) {
     const Machine machine({.sm = 90, .architectures = "80", .runs_kernels = false});
     EXPECT_TRUE(cards_of(machine.table()).serves(0));
     EXPECT_THAT(error_text<CudaError>([&] { CudaDevice(machine.table(), {}); }),
-                AllOf(HasSubstr("cuda:0"), HasSubstr("no code for the card"), HasSubstr("tools/build_module 90")));
+                AllOf(HasSubstr("cuda:0"), HasSubstr("no code for the GPU"), HasSubstr("tools/build_module 90")));
 }
 
 TEST(CudaDevice, ALibraryThatDoesNotOpenIsDoneWithout) {
@@ -333,7 +333,7 @@ TEST(CudaDeviceDeathTest, TheHostMayNotTouchItsMemory) {
         const Buffer buffer = device.allocate(64, MemoryTag::Weights, "weights");
         *static_cast<volatile std::byte*>(buffer.data()) = std::byte{1};
     };
-    EXPECT_DEATH(touch(), "the host touches memory of a card");
+    EXPECT_DEATH(touch(), "the host touches memory of a GPU");
 }
 
 TEST(CudaDeviceDeathTest, WaitingForAnUnrecordedUseIsAnError) {

@@ -18,7 +18,7 @@ struct sigaction before;  // of SIGSEGV
 void on_fault(int signal, siginfo_t* info, void*) {
     if (machine != nullptr && machine->card_of(info->si_addr) != nullptr) {
         constexpr char kText[] =
-            "the host touches memory of a card: only work on its streams may (kernels/device.h, shares_host_memory)\n";
+            "the host touches memory of a GPU: only work on its streams may (kernels/device.h, shares_host_memory)\n";
         static_cast<void>(!::write(STDERR_FILENO, kText, sizeof(kText) - 1));
     }
     ::sigaction(signal, &before, nullptr);  // the access is made once more, and ends as it would have

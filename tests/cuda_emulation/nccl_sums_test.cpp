@@ -202,7 +202,7 @@ TEST(NcclSums, ARankThatDoesNotComeIsNamedAndNothingIsEnqueued) {
     const std::int64_t before = cards.machine.n_sums();
     const DeviceFloats y(cards.exec(0), 1, kCols, part(0, kCols, 1));
     EXPECT_EQ(error_text<IoError>([&] { sums.rank(0).all_reduce(cards.exec(0), y.view()); }),
-              "sums: cuda:1 has not come within 0.2 s");
+              "sums: cuda:1 has not arrived within 0.2 s");
     EXPECT_EQ(cards.machine.n_sums(), before);
 }
 
@@ -295,7 +295,7 @@ TEST(ChooseRankSums, HostMemoryIsNoTroubleWhereNcclIsNotOfUse) {
 
 TEST(ChooseRankSums, WhatShouldHaveServedIsSaid) {
     EXPECT_EQ(choice_on({.nccl = Nccl::DoesNotOpen}).trouble,
-              "NCCL does not serve (libnccl.so.2: file too short): sums between the cards go through host memory");
+              "NCCL cannot be used (libnccl.so.2: file too short): sums between the GPUs go through host memory");
     EXPECT_THAT(choice_on({.nccl = Nccl::Serves}, [](Machine& machine) { machine.refuse_communicators(true); }).trouble,
                 HasSubstr("unhandled system error"));
     const auto first_sum_fails = [](Machine& machine) { machine.fail_sum_of(1); };

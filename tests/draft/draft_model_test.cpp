@@ -171,7 +171,7 @@ TEST(DraftModel, LimitsHold) {
     propose_chain(tree, {.text = text, .budget = 64, .max_depth = 64}, 40, draft);
     EXPECT_EQ(tree.size(), 6) << "children of five nodes";
     const std::int32_t last = 5;
-    EXPECT_DEATH(draft.expand(tree, text, {&last, 1}), "1 nodes behind 5, room for 5");
+    EXPECT_DEATH(draft.expand(tree, text, {&last, 1}), "1 nodes after 5, room for 5");
     EXPECT_EQ(DraftModel(model, 97, {}, {.max_nodes = 512}).max_nodes(), 64) << "half the model's positions";
     const auto short_files = make_tiny_model({.context_tokens = 40});
     const Model short_model(*short_files, device, {});

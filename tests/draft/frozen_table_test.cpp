@@ -229,7 +229,7 @@ TEST_F(FrozenTableTest, ChecksEveryFieldOfAForgedFile) {
                 HasSubstr("another tokenizer"));
     EXPECT_THAT(error_text<RequestError>([&] { write(section_of({.vocab = 5001})); }), HasSubstr("5001 ids"));
     EXPECT_THAT(error_text<FormatError>([&] { write({.name = "other", .fields = {}}); }),
-                HasSubstr("no frozen Cacheback table"));
+                HasSubstr("not a frozen Cacheback table"));
 }
 
 }  // namespace

@@ -156,11 +156,11 @@ TEST(TableFile, NamesWhatIsWrong) {
     };
     EXPECT_THAT(with(0, 'X'), HasSubstr("not a table file"));
     EXPECT_THAT(with(8, std::uint32_t{2}), HasSubstr("of version 2, this program reads 1"));
-    EXPECT_THAT(with(12, std::uint32_t{0xffffffff}), HasSubstr("are wanted"));
-    EXPECT_THAT(with(12, std::uint32_t{4}), HasSubstr("are wanted"));
+    EXPECT_THAT(with(12, std::uint32_t{0xffffffff}), HasSubstr("are expected"));
+    EXPECT_THAT(with(12, std::uint32_t{4}), HasSubstr("are expected"));
     EXPECT_THAT(with(12, std::uint32_t{2}), HasSubstr("are left over"));
-    EXPECT_THAT(with(16, std::uint32_t{0xfffffff0}), HasSubstr("4294967280 bytes are wanted"));
-    EXPECT_THAT(with(25, ~std::uint64_t{0}), HasSubstr("are wanted"));  // 16 + 4 + "first"
+    EXPECT_THAT(with(16, std::uint32_t{0xfffffff0}), HasSubstr("4294967280 bytes are expected"));
+    EXPECT_THAT(with(25, ~std::uint64_t{0}), HasSubstr("are expected"));  // 16 + 4 + "first"
     EXPECT_THAT(with(33, std::uint64_t{0}), HasSubstr("checksum of section first"));
     EXPECT_THAT(with(63, std::uint8_t{1}), HasSubstr("padding"));
     std::vector<TableSection> twice(2);
@@ -175,13 +175,13 @@ TEST(TableReader, ChecksEveryCount) {
     const Bytes forged(writer.bytes());
     const auto reader = [&] { return TableReader(const_cast<Bytes&>(forged).span(), "t, section s"); };
     EXPECT_THAT(error_text<FormatError>([&] { static_cast<void>(reader().u32s()); }), HasSubstr("t, section s"));
-    EXPECT_THAT(error_text<FormatError>([&] { static_cast<void>(reader().text()); }), HasSubstr("are wanted"));
+    EXPECT_THAT(error_text<FormatError>([&] { static_cast<void>(reader().text()); }), HasSubstr("are expected"));
     EXPECT_THAT(error_text<FormatError>([&] {
                     TableReader fields = reader();
                     static_cast<void>(fields.u64());
                     static_cast<void>(fields.u32());
                 }),
-                HasSubstr("4 bytes are wanted at 8, there are 0"));
+                HasSubstr("4 bytes are expected at 8, there are 0"));
     EXPECT_THAT(error_text<FormatError>([&] { reader().finish(); }), HasSubstr("left over"));
     for (const std::uint64_t n : {std::uint64_t{2}, std::uint64_t{1} << 62, (std::uint64_t{1} << 62) + 1}) {
         TableWriter array;

@@ -94,7 +94,7 @@ TEST_F(TableStoreTest, SetsADamagedFileAside) {
         fs::resize_file(path, fs::file_size(path) - 1);
         EXPECT_FALSE(tables.load(1));
         EXPECT_THAT(notes_, SizeIs(i));
-        EXPECT_THAT(notes_.back(), AllOf(HasSubstr("bytes are wanted"), HasSubstr("0000000000000001.table.damaged")));
+        EXPECT_THAT(notes_.back(), AllOf(HasSubstr("bytes are expected"), HasSubstr("0000000000000001.table.damaged")));
         EXPECT_EQ(notes_.back().find('\n'), std::string::npos);
         EXPECT_THAT(names(), ElementsAre("0000000000000001.table.damaged"));
         EXPECT_FALSE(tables.load(1));

@@ -104,7 +104,7 @@ TEST(HostCollective, ARankThatDoesNotComeIsNamed) {
     Ranks ranks(2, std::chrono::milliseconds(200));
     std::vector<float> y = part(0, 1);
     const auto began = std::chrono::steady_clock::now();
-    EXPECT_EQ(error_text<IoError>([&] { ranks.all_reduce(0, y); }), "sums: device 2 has not come within 0.2 s");
+    EXPECT_EQ(error_text<IoError>([&] { ranks.all_reduce(0, y); }), "sums: device 2 has not arrived within 0.2 s");
     EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
 }
 

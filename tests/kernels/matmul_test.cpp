@@ -348,8 +348,10 @@ TEST(MatmulDeathTest, RefusesWhatDoesNotFit) {
     GuardedMatrix x(2, 8);
     GuardedMatrix y(2, 4);
     GuardedMatrix wide(2, 5);
-    EXPECT_DEATH(run({.weights = weights.view(), .x = x.view(), .y = wide.view(), .bias = {}}), "y has rank 2, shape");
-    EXPECT_DEATH(run({.weights = weights.view(), .x = wide.view(), .y = y.view(), .bias = {}}), "x has rank 2, shape");
+    EXPECT_DEATH(run({.weights = weights.view(), .x = x.view(), .y = wide.view(), .bias = {}}),
+                 "y has 2 dimensions, shape");
+    EXPECT_DEATH(run({.weights = weights.view(), .x = wide.view(), .y = y.view(), .bias = {}}),
+                 "x has 2 dimensions, shape");
     EXPECT_DEATH(run({.weights = weights.view(), .x = x.view(), .y = matrix_view(&x.at(0, 4), 2, 4), .bias = {}}),
                  "y overlaps an input");
     ConstTensorView halves = weights.view();
@@ -357,7 +359,7 @@ TEST(MatmulDeathTest, RefusesWhatDoesNotFit) {
     EXPECT_DEATH(run({.weights = halves, .x = x.view(), .y = y.view(), .bias = {}}),
                  "K = 8 in blocks of Q8_0|8 elements of Q8_0, whose quantisation block has 32");
     EXPECT_DEATH(run({.weights = weights.view(), .x = x.view(), .y = y.view(), .bias = weights.view()}),
-                 "bias has rank 2");
+                 "bias has 2 dimensions");
     ConstTensorView packed = run.pack(weights.view());
     packed.row_stride_bytes += 4;
     EXPECT_DEATH(run({.weights = packed, .x = x.view(), .y = y.view(), .bias = {}}),

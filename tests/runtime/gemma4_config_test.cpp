@@ -126,7 +126,7 @@ TEST(Gemma4Config, HostileFieldsAreRefusedInOneLine) {
     };
     EXPECT_THAT(refused(R"(,"sliding_window":0)"), HasSubstr("field sliding_window is 0"));
     EXPECT_THAT(refused(R"(,"sliding_window":-5,"layer_types":["sliding_attention"])"), HasSubstr("is -5"));
-    EXPECT_THAT(refused(R"(,"layer_types":["full_attention"])"), HasSubstr("is no list of 7 layers"));
+    EXPECT_THAT(refused(R"(,"layer_types":["full_attention"])"), HasSubstr("is not a list of 7 layers"));
     EXPECT_THAT(refused(R"(,"global_head_dim":0)"), HasSubstr("0"));
     EXPECT_THAT(refused(R"(,"global_head_dim":-2)"), HasSubstr("-2"));
     EXPECT_THAT(refused(R"(,"global_head_dim":7)"), HasSubstr("7"));
@@ -136,7 +136,7 @@ TEST(Gemma4Config, HostileFieldsAreRefusedInOneLine) {
     EXPECT_THAT(refused(R"(,"per_layer_config":{"5":{"hidden_size":3}})"), HasSubstr("changes hidden_size"));
     EXPECT_THAT(refused(R"(,"per_layer_config":{"0":{"head_dim":16}})"), HasSubstr("heads of a windowed layer"));
     EXPECT_THAT(refused(R"(,"per_layer_config":{"5":{"head_dim":16}})"), HasSubstr("different heads"));
-    EXPECT_THAT(refused(R"(,"per_layer_config":{"5":7})"), HasSubstr("field 5 is no object"));
+    EXPECT_THAT(refused(R"(,"per_layer_config":{"5":7})"), HasSubstr("field 5 is not an object"));
     EXPECT_THAT(refused(R"(,"rope_parameters":{"full_attention":{"rope_theta":1e6}})"),
                 HasSubstr("rope_parameters has no sliding_attention"));
     EXPECT_THAT(refused(R"(,"rope_parameters":{"full_attention":{"rope_type":"proportional","rope_theta":1e6,)"
@@ -284,7 +284,7 @@ TEST_F(Gemma4Gguf, HostileKeysAreRefusedInOneLine) {
     file.set("gemma4.attention.head_count_kv", counts({3, 2}));
     refused("one integer for each of 4 layers is needed");
     file.set("gemma4.attention.head_count_kv", counts({3, 4, 3, 2}));
-    refused("6 attention heads are no multiple of 4");
+    refused("6 attention heads are not a multiple of 4");
     file.set("gemma4.attention.head_count_kv", counts({3, -1, 3, 2}));
     refused("n_kv_heads");
     file.erase_tensor("rope_freqs.weight");

@@ -195,7 +195,7 @@ TEST(GgufFile, RefusesBrokenValues) {
     // Two keys of one name: forge the second key's last letter.
     std::string bytes = GgufWriter().set("key1", true).set("key2", true).bytes();
     bytes[bytes.find("key2") + 3] = '1';
-    EXPECT_THAT(message(bytes), HasSubstr("metadata key key1 stands twice"));
+    EXPECT_THAT(message(bytes), HasSubstr("metadata key key1 occurs twice"));
     for (const std::uint32_t step : {0U, 3U, 48U, 1U << 21})
         EXPECT_THAT(message(GgufWriter().set("general.alignment", step).floats("t", {4})),
                     HasSubstr(fmt::format("general.alignment is {}", step)));
@@ -215,7 +215,7 @@ TEST(GgufFile, RefusesBrokenTensors) {
     EXPECT_THAT(message(GgufWriter().tensor("", 0, {4}, data)), HasSubstr("a name of 0 bytes"));
     std::string bytes = GgufWriter().floats("name1", {4}).floats("name2", {4}).bytes();
     bytes[bytes.find("name2") + 4] = '1';
-    EXPECT_THAT(message(bytes), HasSubstr("tensor name1 stands twice"));
+    EXPECT_THAT(message(bytes), HasSubstr("tensor name1 occurs twice"));
     const auto forged = [](std::uint64_t offset) {
         GgufWriter writer;
         writer.floats("a", {16}).floats("b", {16});

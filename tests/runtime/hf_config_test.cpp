@@ -139,17 +139,18 @@ TEST(HfConfig, NamesTheFieldThatIsWrong) {
         json.replace(json.find(key), 1, "X");
         EXPECT_EQ(message(json), fmt::format("config.json: field {} is missing", key));
     }
-    EXPECT_THAT(message(config("LlamaForCausalLM", R"("head_dim":"x")")), HasSubstr("field head_dim is no integer"));
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("head_dim":"x")")),
+                HasSubstr("field head_dim is not an integer"));
     EXPECT_THAT(message(config("LlamaForCausalLM", R"("num_key_value_heads":3)")), HasSubstr("no multiple"));
     EXPECT_THAT(message(config("LlamaForCausalLM", R"("max_position_embeddings":99999999999999999999)")),
-                HasSubstr("max_position_embeddings is no integer"));
+                HasSubstr("max_position_embeddings is not an integer"));
     EXPECT_THAT(message(config("LlamaForCausalLM", R"("head_dim":9223372036854775807)")), HasSubstr("head_dim"));
     EXPECT_THAT(message(config("LlamaForCausalLM", R"("rope_theta":null,"partial_rotary_factor":-1)")),
                 HasSubstr("partial_rotary_factor is -1"));
-    EXPECT_THAT(message(config("LlamaForCausalLM", R"("rope_scaling":7)")), HasSubstr("rope_scaling is no object"));
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("rope_scaling":7)")), HasSubstr("rope_scaling is not an object"));
     EXPECT_THAT(message("[1]"), HasSubstr("no object"));
     EXPECT_THAT(message("{\"a\":1"), HasSubstr("not JSON at byte"));
-    EXPECT_THAT(message("{\"a\":1,\"a\":2}"), HasSubstr("stands twice"));
+    EXPECT_THAT(message("{\"a\":1,\"a\":2}"), HasSubstr("occurs twice"));
 }
 
 TEST(HfConfig, ReadsRopeScalingInBothSpellings) {
@@ -255,7 +256,7 @@ TEST(HfConfig, ReadsSlidingWindows) {
     EXPECT_THAT(
         message(config("Qwen3ForCausalLM", R"("num_key_value_heads":4,"sliding_window":6,"use_sliding_window":true,
         "layer_types":["full_attention"])")),
-        HasSubstr("no list of 4 layers"));
+        HasSubstr("not a list of 4 layers"));
     EXPECT_THAT(message(config("MistralForCausalLM", R"("num_key_value_heads":4,"sliding_window":-1)")),
                 HasSubstr("sliding_window is -1"));
 }
@@ -294,7 +295,7 @@ TEST(HfConfig, ReadsGemma3InBothSpellings) {
 TEST(HfConfig, RopeOfWindowedLayersMustBeAnObject) {
     EXPECT_THAT(message(config("Gemma3ForCausalLM", R"("rope_parameters":{"full_attention":{"rope_theta":1e6},
                                                       "sliding_attention":7})")),
-                HasSubstr("sliding_attention is no object"));
+                HasSubstr("sliding_attention is not an object"));
 }
 
 TEST(HfConfig, ReadsTheTextModelOfALargerOne) {
@@ -355,7 +356,7 @@ TEST(HfConfig, ReadsGenerationDefaults) {
     EXPECT_EQ(read.do_sample, true);
     EXPECT_THAT(parse_generation_config(R"({"eos_token_id":5})", "g").end_tokens, ElementsAre(5));
     EXPECT_THAT(error_text([] { static_cast<void>(parse_generation_config(R"({"top_k":"x"})", "g.json")); }),
-                HasSubstr("g.json: field top_k is no integer"));
+                HasSubstr("g.json: field top_k is not an integer"));
 }
 
 }  // namespace

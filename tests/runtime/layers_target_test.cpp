@@ -211,9 +211,9 @@ TEST_F(LayersTargetTest, EveryKindOfFailureIsNamedAndThePassAfterItIsRight) {
     expect_named<SplitEngine>(
         *files_, {3, 3}, one,
         {{&CpuFaults::copies_until_stall, 3, Streams::Weights,
-          "^device 2, (layer [135]|the LM head): weights: device 2, copies in: a copy of .* stood still"},
+          "^device 2, (layer [135]|the LM head): weights: device 2, copies in: a copy of .* made no progress"},
          {&CpuFaults::copies_until_stall, 1, Streams::Kv,
-          "^device 2, (layer [135]: )?KV: device 2, copies out: a copy of .* stood still"},
+          "^device 2, (layer [135]: )?KV: device 2, copies out: a copy of .* made no progress"},
          {&CpuFaults::copies_until_failure, 3, Streams::Weights, "^device 2, .*: weights: device 2, copies in"},
          {&CpuFaults::rows_until_failure, 3, Streams::Nothing, "^device 2, layer [135]: rows: device 2: a copy"},
          {&CpuFaults::ops_until_failure, 30, Streams::Nothing,

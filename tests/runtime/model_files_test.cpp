@@ -246,11 +246,11 @@ TEST(ModelFiles, OpensSplitGguf) {
     EXPECT_THAT(message(folder.write("other.gguf", first.bytes())),
                 HasSubstr("must be named NAME-00001-of-00003.gguf"));
     folder.write("m-00003-of-00003.gguf", second.bytes());
-    EXPECT_THAT(message(path), HasSubstr("says it is part 2 of 3, not part 3 of 3"));
+    EXPECT_THAT(message(path), HasSubstr("claims to be part 2 of 3, not part 3 of 3"));
     folder.write("m-00003-of-00003.gguf", part(2, 3).bytes());
     EXPECT_THAT(message(path), HasSubstr("20 tensors in all 3 parts, split.tensors.count says 21"));
     folder.write("m-00003-of-00003.gguf", part(2, 3).floats("blk.1.ffn_up.weight", {12, 8}).bytes());
-    EXPECT_THAT(message(path), HasSubstr("tensor blk.1.ffn_up.weight stands in two"));
+    EXPECT_THAT(message(path), HasSubstr("tensor blk.1.ffn_up.weight is in two"));
 }
 
 TEST(ModelFiles, OpensShards) {
@@ -277,14 +277,14 @@ TEST(ModelFiles, OpensShards) {
     EXPECT_EQ(floats(model->weights().output_norm)[0], 1.5F);
 
     write_index(map + ",\"phantom\":\"model-1.safetensors\"");
-    EXPECT_THAT(message(folder.path()), HasSubstr("model-1.safetensors: tensor phantom is not there"));
+    EXPECT_THAT(message(folder.path()), HasSubstr("model-1.safetensors: tensor phantom is missing"));
     write_index(map + ",\"phantom\":\"../model-1.safetensors\"");
-    EXPECT_THAT(message(folder.path()), HasSubstr("no plain name"));
+    EXPECT_THAT(message(folder.path()), HasSubstr("not a plain name"));
     write_index("");
     EXPECT_THAT(message(folder.path()), HasSubstr("weight_map is missing or empty"));
     write_index(map);
     folder.write("model-1.safetensors", tiny_llama_safetensors().bytes());
-    EXPECT_THAT(message(folder.path()), HasSubstr("tensor model.norm.weight stands in"));
+    EXPECT_THAT(message(folder.path()), HasSubstr("tensor model.norm.weight is in"));
 }
 
 TEST(ModelFiles, FindsTokenizerTemplateAndDefaults) {

@@ -160,7 +160,7 @@ TEST(ModelShards, OfKTypesMakeTheWholeTogether) {
         expect_shards_make_the_whole(device, *files, shards);
         const ModelShard inside{0, 2, 0, 384, 0, 97};
         EXPECT_THAT(error_text<Unsupported>([&] { const Model thin(*files, device, {.shard = inside}); }),
-                    testing::HasSubstr("lies in blocks of 256 columns"));
+                    testing::HasSubstr("is in blocks of 256 columns"));
     }
 }
 
@@ -212,13 +212,12 @@ TEST(ModelShards, ThatWouldCutThroughABlockAreRefused) {
     const auto refusal = [&](const ModelShard& shard) {
         return error_text<Unsupported>([&] { const Model thin(*files, device, {.shard = shard}); });
     };
-    EXPECT_EQ(
-        refusal({0, 2, 32, 40, 0, 97}),
-        "the feed-forward's down matrix of layer 0 lies in blocks of 32 columns (Q8_0), and columns 32 to 71 would "
-        "cut through one; choose other shares, or split the model by layers");
+    EXPECT_EQ(refusal({0, 2, 32, 40, 0, 97}),
+              "the feed-forward's down matrix of layer 0 is in blocks of 32 columns (Q8_0), and columns 32 to 71 would "
+              "cut through one; choose other shares, or split the model by layers");
     EXPECT_THAT(
         refusal({1, 1, 0, 96, 0, 97}),
-        testing::StartsWith("the attention output of layer 0 lies in blocks of 32 columns (Q8_0), and columns 16 to "
+        testing::StartsWith("the attention output of layer 0 is in blocks of 32 columns (Q8_0), and columns 16 to "
                             "31 would"));
     EXPECT_EQ(refusal({0, 2, 32, 64, 50, 47}), "nothing thrown");
 }

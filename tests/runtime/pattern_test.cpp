@@ -100,7 +100,7 @@ TEST(PatternDialect, RefusesByNameWhatItDoesNotRead) {
     EXPECT_THAT(refused("a{2}?"), HasSubstr("'{n}?'"));
     EXPECT_THAT(refused("\\pL"), HasSubstr("without braces"));
     EXPECT_THAT(refused("\\p{x=y}"), HasSubstr("'x=y'"));
-    EXPECT_THAT(refused("\\x{110000}"), HasSubstr("no character"));
+    EXPECT_THAT(refused("\\x{110000}"), HasSubstr("not a character"));
     EXPECT_THAT(refused("\\u12"), HasSubstr("cut short"));
     EXPECT_THAT(refused("\\"), HasSubstr("some.json"));
     EXPECT_THAT(refused("\xff"), HasSubstr("UTF-8"));

@@ -304,7 +304,7 @@ TEST(PublishedConfig, AbsurdFieldsAreNamed) {
     EXPECT_THAT(message(ministral(), "/text_config/rope_parameters/original_max_position_embeddings", 0),
                 HasSubstr("without original_max_position_embeddings"));
     EXPECT_THAT(message(muse(), "/text_config/layer_types", Json::array({"full_attention"})),
-                HasSubstr("layer_types is no list of 52 layers"));
+                HasSubstr("layer_types is not a list of 52 layers"));
     EXPECT_THAT(message(muse(), "/text_config/layer_rope_theta", Json::array({0.0})),
                 HasSubstr("layer_rope_theta has 1 numbers for 52 layers"));
     EXPECT_THAT(message(muse(), "/text_config/layer_rope_theta/0", 1e6),

@@ -63,8 +63,9 @@ TEST(SafetensorsFile, RefusesBrokenHeaders) {
     EXPECT_THAT(message(safetensors_bytes(" {}", "")), HasSubstr("does not begin with '{'"));
     EXPECT_THAT(message(safetensors_bytes("{\"a\":", "")), HasSubstr("not JSON at byte"));
     EXPECT_THAT(message(safetensors_bytes("{\"\xff\":1}", "")), HasSubstr("not JSON at byte"));
-    EXPECT_THAT(message(safetensors_bytes("{\"__metadata__\":7}", "")), HasSubstr("__metadata__ is no object"));
-    EXPECT_THAT(message(safetensors_bytes("{\"__metadata__\":{\"a\":7}}", "")), HasSubstr("__metadata__ a is no text"));
+    EXPECT_THAT(message(safetensors_bytes("{\"__metadata__\":7}", "")), HasSubstr("__metadata__ is not an object"));
+    EXPECT_THAT(message(safetensors_bytes("{\"__metadata__\":{\"a\":7}}", "")),
+                HasSubstr("__metadata__ a is not a text"));
 }
 
 TEST(SafetensorsFile, BoundsDepthAndRefusesNamesThatStandTwice) {
@@ -72,7 +73,7 @@ TEST(SafetensorsFile, BoundsDepthAndRefusesNamesThatStandTwice) {
     EXPECT_THAT(message(safetensors_bytes(deep, "")), HasSubstr("JSON nested deeper than 32"));
     const std::string entry = R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
     EXPECT_THAT(message(safetensors_bytes("{\"t\":" + entry + ",\"t\":" + entry + "}", "0123")),
-                HasSubstr("JSON key \"t\" stands twice"));
+                HasSubstr("JSON key \"t\" occurs twice"));
 }
 
 TEST(SafetensorsFile, RefusesBrokenTensors) {
@@ -81,7 +82,7 @@ TEST(SafetensorsFile, RefusesBrokenTensors) {
     EXPECT_THAT(message(one(R"({"shape":[4,4],"data_offsets":[0,64]})")), HasSubstr("tensor t has no dtype"));
     EXPECT_THAT(message(one(R"({"dtype":"F32","data_offsets":[0,64]})")), HasSubstr("tensor t has no shape"));
     EXPECT_THAT(message(one(R"({"dtype":"F32","shape":[4,4]})")), HasSubstr("tensor t has no data_offsets"));
-    EXPECT_THAT(message(one(R"({"dtype":7,"shape":[4,4],"data_offsets":[0,64]})")), HasSubstr("dtype is no text"));
+    EXPECT_THAT(message(one(R"({"dtype":7,"shape":[4,4],"data_offsets":[0,64]})")), HasSubstr("dtype is not a text"));
     for (const char* shape : {"[-4,-4]", "[4.0,4]", "[\"4\",4]", "16", "[18446744073709551615]"})
         EXPECT_THAT(message(one(fmt::format(R"({{"dtype":"F32","shape":{},"data_offsets":[0,64]}})", shape))),
                     HasSubstr("tensor t"))
@@ -119,8 +120,8 @@ TEST(SafetensorsFile, RefusesBytesThatBelongToNoTensor) {
     };
     EXPECT_EQ(at("[0,8]", 8), "nothing thrown");
     EXPECT_THAT(at("[2,10]", 10), HasSubstr("2 bytes between the header and tensor a belong to no tensor"));
-    EXPECT_THAT(at("[0,8]", 11), HasSubstr("3 bytes behind tensor a belong to no tensor"));
-    EXPECT_THAT(message(safetensors_bytes("{}", "x")), HasSubstr("1 bytes behind the header"));
+    EXPECT_THAT(at("[0,8]", 11), HasSubstr("3 bytes after tensor a belong to no tensor"));
+    EXPECT_THAT(message(safetensors_bytes("{}", "x")), HasSubstr("1 bytes after the header"));
     EXPECT_EQ(message(safetensors_bytes("{}", "")), "nothing thrown");
     // A tensor of no bytes may stand anywhere between two.
     EXPECT_EQ(message(safetensors_bytes(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},)"

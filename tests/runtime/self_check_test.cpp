@@ -193,8 +193,8 @@ TEST_F(SelfCheckFault, ALogitThatDiffersByOneBitIsNamed) {
             logit = is = std::nextafter(logit, 1e9F);
         },
         [] {});
-    EXPECT_THAT(message, testing::HasSubstr(
-                             fmt::format("behind position {} (node {} of a tree of ", n_text_ + 1, accepted_[2])));
+    EXPECT_THAT(message,
+                testing::HasSubstr(fmt::format("after position {} (node {} of a tree of ", n_text_ + 1, accepted_[2])));
     EXPECT_THAT(message, testing::HasSubstr(fmt::format("token 41 is {:.9g}", is)));
     EXPECT_THAT(message, testing::HasSubstr(fmt::format("instead of {:.9g}", was)));
 }
@@ -231,7 +231,7 @@ TEST_F(SelfCheckFault, ACacheThatChangedUnderThePassIsSeen) {
             *damaged ^= std::byte{0x40};
         },
         [&] { *damaged ^= std::byte{0x40}; });
-    EXPECT_THAT(message, testing::HasSubstr(fmt::format("behind position {} (node 0 ", n_text_ - 1)));
+    EXPECT_THAT(message, testing::HasSubstr(fmt::format("after position {} (node 0 ", n_text_ - 1)));
 }
 
 TEST(SelfCheck, GivesUpWhenCancelledAndLeavesTheText) {

@@ -221,8 +221,8 @@ TEST_F(SessionRecordsTest, OtherFilesAndNewerVersionsAreRefusedByName) {
     const auto refusal = [](std::vector<std::byte> bytes) {
         return error_text<FormatError>([&] { static_cast<void>(read_session_records(bytes, "my.session")); });
     };
-    EXPECT_THAT(refusal({}), HasSubstr("my.session: there is a file of this name that is no session"));
-    EXPECT_THAT(refusal(std::vector<std::byte>(500, std::byte{'x'})), HasSubstr("is no session"));
+    EXPECT_THAT(refusal({}), HasSubstr("my.session: there is a file of this name that is not a session"));
+    EXPECT_THAT(refusal(std::vector<std::byte>(500, std::byte{'x'})), HasSubstr("is not a session"));
     // A newer version's records follow its own head.
     std::vector<std::byte> newer = bytes_;
     newer[8] = std::byte{3};
@@ -261,7 +261,7 @@ TEST(SessionContents, WhatNoSessionHoldsIsRefused) {
     EXPECT_THAT(refusal(bytes_with(good, RecordKind::KvChunk, 0, sample_block(1))), HasSubstr("out of order"));
     EXPECT_THAT(refusal(bytes_with(good, RecordKind::MaxTokens, static_cast<std::uint64_t>(-2), {})),
                 HasSubstr("a length that cannot be"));
-    EXPECT_THAT(refusal(bytes_with(good, static_cast<RecordKind>(9), 0, {})), HasSubstr("a record of no kind"));
+    EXPECT_THAT(refusal(bytes_with(good, static_cast<RecordKind>(9), 0, {})), HasSubstr("a record of an unknown kind"));
     EXPECT_THAT(refusal(bytes_with(good, RecordKind::Begin, 0, encode_session_begin(good))), HasSubstr("damaged"));
     const auto wrong = [&](const std::function<void(SessionBegin&)>& change) {
         SessionBegin begin = good;

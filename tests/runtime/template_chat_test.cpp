@@ -91,10 +91,10 @@ TEST(ChatTemplateInputs, ReasoningGoesByTheNameThatTheTemplateReads) {
 TEST(ChatTemplateInputs, MessagesMustBeAListOfObjects) {
     TemplateInputs inputs;
     EXPECT_EQ(error_text<TemplateError>([&] { static_cast<void>(rendered("x", inputs)); }),
-              "test: the messages are no list");
+              "test: the messages are not a list");
     inputs.messages = parse_template_json("[1]", "messages");
     EXPECT_EQ(error_text<TemplateError>([&] { static_cast<void>(rendered("x", inputs)); }),
-              "test: a message is no object with a role and a content");
+              "test: a message is not an object with a role and a content");
 }
 
 TEST(ChatTemplate, SaysWhatItReads) {

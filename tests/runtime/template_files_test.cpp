@@ -71,7 +71,7 @@ TEST(ChatTemplateFiles, KeysOfAGgufFile) {
     EXPECT_THAT(in_gguf(writer), ElementsAre("default=d", "tool_use=t"));
     writer.set("tokenizer.chat_templates", gguf_array({gguf_string("rag")}));
     EXPECT_THAT(error_text<FormatError>([&] { static_cast<void>(in_gguf(writer)); }),
-                HasSubstr("tokenizer.chat_templates names rag, which is not there"));
+                HasSubstr("tokenizer.chat_templates names rag, which is missing"));
     writer.set("tokenizer.chat_templates", "rag");
     EXPECT_THAT(error_text<FormatError>([&] { static_cast<void>(in_gguf(writer)); }),
                 HasSubstr("tokenizer.chat_templates is not an array of strings"));

@@ -72,7 +72,7 @@ TEST(TensorSplit, HeadsInOneBlockStayTogether) {
     EXPECT_THAT(error_text<Unsupported>([&] {
                     static_cast<void>(heads(*files, {1, 1, 1}));
                 }),
-                "8 kv heads, 4 of which lie in the same blocks of the attention output's columns cannot be shared "
+                "8 kv heads, 4 of which are in the same blocks of the attention output's columns cannot be shared "
                 "among 3 devices; name fewer, or split the model by layers");
     EXPECT_THROW(static_cast<void>(deal_heads(files->config(), files->weights(), std::vector<std::int64_t>{3, 5})),
                  Unsupported);

@@ -246,9 +246,9 @@ TEST_F(TensorTargetTest, EveryKindOfFailureIsNamedAndThePassAfterItIsRight) {
     expect_named<TensorEngine>(
         *files_, {2, 1}, expected,
         {{&CpuFaults::copies_until_stall, 3, Streams::Weights,
-          "^device 2, (layer [0-3]|the LM head): weights: device 2, copies in: a copy of .* stood still"},
+          "^device 2, (layer [0-3]|the LM head): weights: device 2, copies in: a copy of .* made no progress"},
          {&CpuFaults::copies_until_stall, 1, Streams::Kv,
-          "^device 2, (layer [0-3]: )?KV: device 2, copies out: a copy of .* stood still"},
+          "^device 2, (layer [0-3]: )?KV: device 2, copies out: a copy of .* made no progress"},
          {&CpuFaults::copies_until_failure, 3, Streams::Weights, "^device 2, .*: weights: device 2, copies in"},
          {&CpuFaults::rows_until_failure, 3, Streams::Nothing, "^device 2, layer [0-3]: sums: device 2: a copy"},
          {&CpuFaults::ops_until_failure, 30, Streams::Nothing,

@@ -111,7 +111,7 @@ TEST(TextNormalizer, RefusesRulesThatMakeTextGrowWithoutEnd) {
     for (int i = 0; i < 40; ++i) steps.emplace_back(ReplaceStep{std::string("a"), "aa"});
     const TextNormalizer doubling(std::move(steps));
     EXPECT_THAT(error_text<RequestError>([&] { (void)normalised(doubling, "a", PieceStart::OfText); }),
-                HasSubstr("no sensible ones"));
+                HasSubstr("are not sensible"));
 }
 
 // --- Pre-tokenizers ---

@@ -241,7 +241,7 @@ TEST(TokenizerJson, RefusesPartsThatItDoesNotKnowByName) {
     EXPECT_EQ(with_model("end_of_word_suffix", ""), "nothing thrown");
     json unigram = byte_level_file();
     unigram["model"] = {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", json::array({json::array({"<unk>", 0.0})})}};
-    EXPECT_THAT(refusal(unigram), HasSubstr("Unigram model behind ByteLevel"));
+    EXPECT_THAT(refusal(unigram), HasSubstr("Unigram model after ByteLevel"));
     EXPECT_THROW((void)read(unigram), Unsupported);
 }
 
@@ -257,15 +257,16 @@ TEST(TokenizerJson, RefusesBrokenFiles) {
     EXPECT_THAT(text(""), HasSubstr("some.json"));
     EXPECT_THAT(text("[]"), HasSubstr("no object"));
     EXPECT_THAT(text("{}"), HasSubstr("there is no model"));
-    EXPECT_THAT(text(R"({"model": 3})"), HasSubstr("model is no object"));
+    EXPECT_THAT(text(R"({"model": 3})"), HasSubstr("model is not an object"));
     EXPECT_THAT(text(R"({"model": {"type": "BPE"}})"), HasSubstr("vocab or merges are missing"));
     EXPECT_THAT(text(byte_level_file().dump().substr(0, 1000)), HasSubstr("some.json"));
-    EXPECT_THAT(changed([](json& f) { f["model"]["vocab"]["ab"] = 5; }), HasSubstr("id 5 stands for"));
+    EXPECT_THAT(changed([](json& f) { f["model"]["vocab"]["ab"] = 5; }), HasSubstr("id 5 belongs to"));
     EXPECT_THAT(changed([](json& f) { f["model"]["vocab"]["ab"] = -1; }), HasSubstr("-1"));
     EXPECT_THAT(changed([](json& f) { f["model"]["vocab"]["ab"] = 1ULL << 40; }), HasSubstr("broken"));
     EXPECT_THAT(changed([](json& f) { f["model"]["vocab"]["ab"] = "x"; }), HasSubstr("neither token nor merge"));
     EXPECT_THAT(changed([](json& f) { f["model"]["merges"].push_back("a q b"); }), HasSubstr("not two tokens"));
-    EXPECT_THAT(changed([](json& f) { f["model"]["merges"].push_back("a q"); }), HasSubstr("'aq', which is no token"));
+    EXPECT_THAT(changed([](json& f) { f["model"]["merges"].push_back("a q"); }),
+                HasSubstr("'aq', which is not a token"));
     EXPECT_THAT(changed([](json& f) { f["model"]["merges"].push_back(json::array({"a"})); }),
                 HasSubstr("neither token nor merge"));
     EXPECT_THAT(changed([](json& f) {
@@ -277,7 +278,7 @@ TEST(TokenizerJson, RefusesBrokenFiles) {
     EXPECT_THAT(changed([](json& f) { f["added_tokens"][0].erase("id"); }), HasSubstr("id"));
     EXPECT_THAT(changed([](json& f) { f["added_tokens"][0]["content"] = ""; }), HasSubstr("content"));
     EXPECT_THAT(changed([](json& f) { f["added_tokens"][0]["id"] = 1 << 30; }), HasSubstr("id"));
-    EXPECT_THAT(changed([](json& f) { f["added_tokens"] = 3; }), HasSubstr("no list"));
+    EXPECT_THAT(changed([](json& f) { f["added_tokens"] = 3; }), HasSubstr("not a list"));
     EXPECT_THAT(changed([](json& f) { f["normalizer"] = 3; }), HasSubstr("no object"));
     EXPECT_THAT(changed([](json& f) {
                     f["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "?"}};

@@ -140,7 +140,7 @@ TEST(Tokenizer, RefusesOtherKindsByName) {
     TokenizerSource source;
     source.vocab_json = "dir/vocab.json";
     EXPECT_THAT(refusal(source), HasSubstr("no merges.txt"));
-    EXPECT_THAT(refusal({}), HasSubstr("without a tokenizer"));
+    EXPECT_THAT(refusal({}), HasSubstr("has no tokenizer"));
 }
 
 TEST(Tokenizer, ReadsAGgufUnigramVocabulary) {
@@ -239,7 +239,7 @@ TEST_F(TokenizerFiles, RefusesABrokenConfigurationOfAddedTokens) {
     EXPECT_EQ(message("{}"), "accepted");
     EXPECT_THAT(message("{"), HasSubstr("tokenizer_config.json"));
     EXPECT_THAT(message("[]"), HasSubstr("tokenizer_config.json"));
-    EXPECT_THAT(message(R"({"added_tokens_decoder": 3})"), HasSubstr("is no object"));
+    EXPECT_THAT(message(R"({"added_tokens_decoder": 3})"), HasSubstr("is not an object"));
     EXPECT_THAT(message(R"({"added_tokens_decoder": {"x": {"content": "a"}}})"), HasSubstr("'x'"));
     EXPECT_THAT(message(R"({"added_tokens_decoder": {"999999999999": {"content": "a"}}})"), HasSubstr("999999999999"));
     EXPECT_THAT(message(R"({"added_tokens_decoder": {"4096": {"special": true}}})"), HasSubstr("content"));

@@ -76,7 +76,7 @@ NodeId FakeTarget::add_node(NodeId parent) {
 }
 
 void FakeTarget::check_between_passes() const {
-    CHECK(!in_pass_ && kv_->n_extended < 0, "the text changes {}",
+    CHECK(!in_pass_ && kv_->n_extended < 0, "the sequence changes {}",
           in_pass_ ? "in a pass" : "before an announced prompt");
 }
 
@@ -162,7 +162,7 @@ bool FakeTarget::takes_prompt(std::int64_t end) const {
 void FakeTarget::extend(std::int64_t end) {
     check_between_passes();
     CHECK(takes_prompt(end), "a prompt from {} to {}", n_committed(), end);
-    CHECK(n_nodes() == 0, "{} positions behind {}", end, n_committed());
+    CHECK(n_nodes() == 0, "{} positions after {}", end, n_committed());
     kv_->n_extended = n_committed();
     kv_->committed.resize(static_cast<std::size_t>(end), 0);
 }
@@ -188,7 +188,8 @@ void FakeTarget::begin(const TargetPass& pass) {
     CHECK(!pass.tokens.empty() && pass.tokens.size() == pass.nodes.size());
     CHECK(pass.prompt.empty() == (kv_->n_extended < 0), "a prompt of {} tokens, announced from {}", pass.prompt.size(),
           kv_->n_extended);
-    CHECK(pass.prompt.empty() || (pass.needs && pass.phase == Phase::Decode), "what goes along with a prompt");
+    CHECK(pass.prompt.empty() || (pass.needs && pass.phase == Phase::Decode),
+          "a pass with a prompt requires needs and Phase::Decode");
     if (on_begin) on_begin(pass);
     in_pass_ = true;
     ++n_passes;

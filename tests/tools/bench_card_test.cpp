@@ -127,10 +127,10 @@ TEST(BenchMachine, OfACardIsTheCard) {
     EXPECT_EQ(result.machine.name, "an emulated card");
     EXPECT_EQ(result.machine.peaks.fma_gflop_per_s, 0.0);
     result.passes.push_back({.tokens = 1, .seconds = {1e-3}, .weight_bytes = 2e9});
-    EXPECT_THAT(bench_table({result}), testing::HasSubstr("what the card reads is not known"));
+    EXPECT_THAT(bench_table({result}), testing::HasSubstr("what the GPU reads is not known"));
     result.machine.peaks.read_gb_per_s = 4000.0;
     const std::string table = bench_table({result});
-    EXPECT_THAT(table, testing::HasSubstr("the card reads 4000 GB/s by its data"));
+    EXPECT_THAT(table, testing::HasSubstr("the GPU reads 4000 GB/s by its data"));
     EXPECT_THAT(table, testing::HasSubstr(" 50.0\n"));
     const nlohmann::json json = nlohmann::json::parse(bench_json({result}).to_text(JsonLayout::OneLine));
     EXPECT_EQ(json.at("runs").at(0).at("card"), "an emulated card");

@@ -78,7 +78,7 @@ TEST(DraftOptions, NoneAndLists) {
     EXPECT_TRUE(several[2].automatic);
     for (const char* list : {"", ",", "suffix,", "auto,suffix", "suffix,none", "suffix,suffix", "Suffix", "magic"})
         EXPECT_THAT(refused({{"draft", {list}}}), HasSubstr("--draft: ")) << list;
-    EXPECT_THAT(refused({{"draft", {"magic"}}}), AllOf(HasSubstr("'magic' is no source"), HasSubstr("lookahead")));
+    EXPECT_THAT(refused({{"draft", {"magic"}}}), AllOf(HasSubstr("unknown source 'magic'"), HasSubstr("lookahead")));
 }
 
 TEST(DraftOptions, LaterSourcesAreRefusedByNameAndNotListed) {
@@ -135,7 +135,7 @@ TEST(DraftOptions, GammaAsksForAChain) {
     EXPECT_EQ(draft.options.gamma, 3);
     EXPECT_EQ(one({{"draft", {"model"}}}).options.shape, std::nullopt);
     EXPECT_EQ(one({{"tree", {"chain"}}, {"gamma", {"3"}}}).options.gamma, 3);
-    EXPECT_THAT(refused({{"gamma", {"3"}}}), HasSubstr("--gamma acts on chains"));
+    EXPECT_THAT(refused({{"gamma", {"3"}}}), HasSubstr("--gamma has an effect only on chains"));
     EXPECT_THAT(refused({{"draft", {"model"}}, {"tree", {"merged"}}, {"gamma", {"3"}}}), HasSubstr("--gamma"));
     EXPECT_THAT(refused({{"draft", {"model"}}, {"gamma", {"0"}}}), HasSubstr("--gamma"));
 }

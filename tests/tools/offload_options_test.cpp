@@ -85,16 +85,16 @@ TEST(OffloadOptions, ListsThatDoNotFitTheDevicesAreRefused) {
     EXPECT_THAT(refused({{"device-memory", {"1G,,"}}}, {kCpu, kCpu, kCpu}), HasSubstr("found ''"));
     EXPECT_THAT(refused({{"device-memory", {"none"}}}, {kCard}), HasSubstr("'none' is for a CPU device"));
     EXPECT_THAT(refused({{"device-memory", {"1G,none"}}, {"link-gib-s", {"1,1"}}}, {kCpu, kCpu}),
-                HasSubstr("acts where something streams"));
+                HasSubstr("has an effect only if something streams"));
     EXPECT_THAT(refused({{"device-memory", {"none,none"}}, {"ring", {"1M"}}}, {kCpu, kCpu}),
-                HasSubstr("acts where something streams"));
+                HasSubstr("has an effect only if something streams"));
     EXPECT_THAT(refused({{"device-memory", {"1G"}}, {"link-gib-s", {"0"}}}, {kCpu}), HasSubstr("found '0'"));
     EXPECT_THAT(refused({{"shares", {"2,1,1"}}}, {kCpu, kCpu}), HasSubstr("3 values for 2 devices"));
     EXPECT_THAT(refused({{"shares", {"2"}}}, {kCpu, kCpu}), HasSubstr("1 value for 2 devices"));
     EXPECT_THAT(refused({{"shares", {"2,0"}}}, {kCpu, kCpu}), HasSubstr("found '0'"));
     EXPECT_THAT(refused({{"shares", {"1e308,1e308"}}}, {kCpu, kCpu}), HasSubstr("found '1e308'"));
-    EXPECT_THAT(refused({{"shares", {"2,1"}}}, {kCpu}), HasSubstr("acts on several devices"));
-    EXPECT_THAT(refused({{"split", {"layers"}}}, {kCpu}), HasSubstr("acts on several devices"));
+    EXPECT_THAT(refused({{"shares", {"2,1"}}}, {kCpu}), HasSubstr("requires several devices"));
+    EXPECT_THAT(refused({{"split", {"layers"}}}, {kCpu}), HasSubstr("requires several devices"));
     EXPECT_THAT(refused({{"split", {"rows"}}}, {kCpu, kCpu}), HasSubstr("found 'rows'"));
     EXPECT_THAT(error_text<RequestError>([] {
                     static_cast<void>(options_of({{"split", {"tensor"}}}, {kCard, kCpu}));

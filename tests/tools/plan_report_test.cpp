@@ -314,7 +314,7 @@ TEST(Improvements, OfLongContextsIsASmallerKvType) {
     ASSERT_FALSE(found.empty());
     EXPECT_THAT(found[0].what, HasSubstr("--kv-type q8"));
     EXPECT_TRUE(std::any_of(found.begin(), found.end(),
-                            [](const Improvement& entry) { return entry.what == "PCIe x16 for each card"; }));
+                            [](const Improvement& entry) { return entry.what == "PCIe x16 for each GPU"; }));
     PlanRequest wide = asked;
     wide.kv_dtype = DType::F32;
     wide.context_tokens = 32768;

@@ -100,7 +100,8 @@ TEST(Bench, StagesOfAPassAddUpToIt) {
     EXPECT_EQ(table.code, 0) << table.err;
     EXPECT_THAT(table.out, HasSubstr("% of pass"));
     EXPECT_THAT(table.out, HasSubstr("rope/kv write"));
-    EXPECT_THAT(refused(2, {"--stages", "--prompts", source_path("README.md")}), HasSubstr("--stages acts without"));
+    EXPECT_THAT(refused(2, {"--stages", "--prompts", source_path("README.md")}),
+                HasSubstr("--stages has an effect only without"));
 }
 
 TEST(Bench, StagesOfSeveralDevicesAndOfWhatStreams) {
@@ -258,7 +259,7 @@ TEST(Bench, SaysWhereATextSaysAgainWhatStoodBefore) {
                                                fmt::format("300={}", bias)});
             const ProgramResult result = run_program(bench(arguments));
             EXPECT_EQ(result.code, 0) << result.err;
-            EXPECT_EQ(result.err.find("what stood before") != std::string::npos, bias == std::string("100"))
+            EXPECT_EQ(result.err.find("earlier text, of the prompt") != std::string::npos, bias == std::string("100"))
                 << result.err;
         }
     }
@@ -406,7 +407,7 @@ TEST(Bench, GoesOnFromASessionsPrompt) {
     EXPECT_THAT(refused(1, {"--session", (folder.path() / "none").string()}), HasSubstr("there is no session"));
     EXPECT_THAT(refused(1, {"--session", session, "--ctx", "512"}), HasSubstr("was begun with 1024"));
     EXPECT_THAT(refused(1, {"--session", session, "-n", "900"}), HasSubstr("lower --max-tokens"));
-    EXPECT_THAT(refused(2, {"--session", session, "-p", "Hi"}), HasSubstr("whose text is there"));
+    EXPECT_THAT(refused(2, {"--session", session, "-p", "Hi"}), HasSubstr("which has its own text"));
     EXPECT_THAT(refused(2, {"--session", session, "--passes", "1"}), HasSubstr("without --passes and --prompts"));
 }
 
@@ -415,7 +416,7 @@ TEST(Bench, MistakesOfUsage) {
     EXPECT_THAT(refused(2, {"--passes", "1", "--sweep", "threads=1;none"}), HasSubstr("--sweep threads"));
     EXPECT_THAT(refused(2, {"--draft", "magic"}), HasSubstr("'magic'"));
     EXPECT_THAT(refused(2, {"--json", "--stats", "-"}), HasSubstr("--json"));
-    EXPECT_THAT(refused(1, {"--logit-bias", "999999=1"}), HasSubstr("999999 is no token"));
+    EXPECT_THAT(refused(1, {"--logit-bias", "999999=1"}), HasSubstr("999999 is not a token"));
     EXPECT_THAT(refused(1, {"--prompts", "/dev/zero"}), HasSubstr("this is a device"));
     EXPECT_THAT(refused(1, {"--sweep", "model=/nonexistent;/nonexistent"}), HasSubstr("/nonexistent"));
 }

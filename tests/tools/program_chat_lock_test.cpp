@@ -99,7 +99,7 @@ TEST(ChatLock, SaveReplacesNoFileThatIsNoChat) {
     expect_kept(folder.path() / "link", with_model, "this is a file of the model");
     // What --session refuses, /save refuses: a text, a session of generate, a damaged chat.
     expect_kept(folder.write("letter.txt", "Dear all\n"), {}, "letter.txt");
-    expect_kept(folder.write("other.json", "{}"), {}, "this is no saved chat");
+    expect_kept(folder.write("other.json", "{}"), {}, "this is not a saved chat");
     expect_kept(folder.write("cut.json", "{\"format\": \"slipstream chat\""), {}, "cut.json");
     const std::string generated = (folder.path() / "text.session").string();
     ASSERT_EQ(run_program({"generate", "x", "-n", "3", "--session", generated}).code, 0);

@@ -273,11 +273,11 @@ TEST_F(Chat, WhatCannotBeServedIsSaidAndEndsIt) {
         EXPECT_EQ(result.out, "") << input;
         return result.err;
     };
-    EXPECT_THAT(failing("/sat seed 4\n"), HasSubstr("there is no command /sat; did you mean /set?"));
+    EXPECT_THAT(failing("/sat seed 4\n"), HasSubstr("unknown command /sat; did you mean /set?"));
     EXPECT_THAT(failing("/set tempature 4\n"), HasSubstr("did you mean temperature?"));
     EXPECT_THAT(failing("/set top-p 4\n"), HasSubstr("/set top-p: a number from 0 to 1 expected"));
     EXPECT_THAT(failing("/set logit-bias 999999=5\n", {"--session", at("bias.json")}),
-                HasSubstr("999999 is no token of this model"));
+                HasSubstr("999999 is not a token of this model"));
     EXPECT_EQ(chat("", {"--session", at("bias.json")}).code, 0) << "it was kept";
     EXPECT_THAT(failing("/undo\n"), HasSubstr("no message to take back"));
     EXPECT_THAT(failing("/regen\n"), HasSubstr("no message to answer again"));

@@ -196,7 +196,7 @@ TEST(SeveralDevices, WhatCannotBeDoneIsSaidInOneLine) {
     refused({"--devices", "cpu,cpu,cpu", "--device-memory", "1G,1G"}, 2, "2 values for 3 devices");
     refused({"--devices", "cpu,cpu", "--shares", "2,1,1"}, 2, "3 values for 2 devices");
     refused({"--devices", "cpu,cpu", "--shares", "1000,1"}, 1, "less than one layer");
-    refused({"--shares", "2,1"}, 2, "acts on several devices");
+    refused({"--shares", "2,1"}, 2, "requires several devices");
     refused({"--devices", "cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu"}, 1,
             "cannot be shared among 17 devices");
     refused({"--devices", "cpu,cpu", "--device-memory", "1M"}, 1, "device 1 of 2: a device budget of");

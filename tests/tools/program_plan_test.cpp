@@ -76,7 +76,7 @@ TEST(Plan, TellsAssumptionsAndComparesTheWays) {
         run_program({"plan", "--profile", "laptop-8gb", "--shape", "llama-70b", "--quant", "Q3_K_S"});
     EXPECT_EQ(laptop.code, 0) << laptop.err;
     EXPECT_THAT(laptop.out, AllOf(HasSubstr("assumed tokens a pass"), HasSubstr("Tokens a pass are assumed, not"),
-                                  HasSubstr("Nodes: what rides along in the time of one")));
+                                  HasSubstr("Nodes: as many as take the time of one")));
     EXPECT_THAT(laptop.out,
                 testing::ContainsRegex("\n +way  pass of 1  pass of [0-9]+ +fastest from +options\n"
                                        " +streaming +[0-9.]+ m?s +[0-9.]+ m?s +[0-9]+ tokens *\n"
@@ -344,16 +344,16 @@ TEST(Plan, RefusesABudgetInTheWordsOfGenerate) {
 
 TEST(Plan, OptionsThatCannotActAreMistakes) {
     for (const auto& [arguments, said] : std::vector<std::pair<std::vector<std::string>, std::string>>{
-             {{"--shape", "llama-71b"}, "no shape 'llama-71b'; there are"},
-             {{"--shape", "llama-70b", "--quant", "Q9"}, "no quantisation 'Q9'; there are"},
-             {{"--quant", "Q8_0"}, "--quant goes with --shape"},
+             {{"--shape", "llama-71b"}, "unknown shape 'llama-71b'; known shapes:"},
+             {{"--shape", "llama-70b", "--quant", "Q9"}, "unknown quantisation 'Q9'; known:"},
+             {{"--quant", "Q8_0"}, "--quant requires --shape"},
              {{"--profile", "1x4090", "--draft", "context"}, "speculative decoding is planned only for a model file"},
              {{"--shape", "1b", "-m", "x"}, "--shape and -m both name a model"},
-             {{"--profile", "3x4090", "--shape", "1b"}, "no profile '3x4090'; there are"},
+             {{"--profile", "3x4090", "--shape", "1b"}, "unknown profile '3x4090'; known profiles:"},
              {{"--profile", "1x4090", "--shape", "1b", "--threads", "2"}, "--threads"},
              {{"--profile", "1x4090", "--shape", "1b", "--devices", "cpu"}, "a profile has its own devices"},
              {{"--device-memory", "8G,8G"}, "2 values for 1 device;"},
-             {{"--shares", "2,1"}, "--shares acts on several devices"},
+             {{"--shares", "2,1"}, "--shares requires several devices"},
              {{"--devices", "cpu,cpu", "--shares", "2,1,1"}, "--shares: 3 values for 2 devices"},
              {{"--profile", "1x4090", "--shape", "1b", "--device-memory", "none"}, "a size from 1 byte"},
              {{"--devices", "cpu,cpu", "--split", "rows"}, "layers or tensor expected"},

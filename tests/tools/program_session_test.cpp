@@ -197,7 +197,7 @@ TEST_F(SessionProgram, ContradictionsAreRefusedWithBothValues) {
 TEST_F(SessionProgram, WhatIsNoSessionStaysAsItIs) {
     const Arguments command{"--prompt", "x", "--max-tokens", "3"};
     folder_.write("s", "a letter of some length, and no session at all");
-    expect_refused(command, "is no session; name another");
+    expect_refused(command, "is not a session; name another");
     fs::remove(file("s"));
     ASSERT_EQ(go_on(command).code, 0);
     std::string bytes = file_text(file("s"));

@@ -97,7 +97,7 @@ TEST(Template, OfSeveralThatTheModelBringsTheNameChooses) {
               text_of({"--prompt", "The wolf said"}));
     const ProgramResult unknown = generate({"-m", model, "--prompt", "said", "--template", "nobodys"});
     EXPECT_EQ(unknown.code, 1);
-    EXPECT_THAT(unknown.err, HasSubstr("the model brings only default, tool_use, rag"));
+    EXPECT_THAT(unknown.err, HasSubstr("the model has only default, tool_use, rag"));
 }
 
 TEST(Template, WhatIsSaidForgesNoControlToken) {

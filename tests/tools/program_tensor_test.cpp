@@ -210,7 +210,7 @@ TEST(TensorSplit, WhatCannotBeDoneIsSaidInOneLine) {
             "slipstream: --shares: a share of 1 in 4 of 2 kv heads is less than one kv head, for device 2 of 2; give "
             "1,1, the nearest that goes, or name fewer devices");
     refused({"--devices", "cpu,cpu", "--split", "rows"}, 2, "layers or tensor expected, found 'rows'");
-    refused({"--devices", "cpu", "--split", "tensor"}, 2, "acts on several devices");
+    refused({"--devices", "cpu", "--split", "tensor"}, 2, "requires several devices");
     refused(joined(kTensor, {"--device-memory", "1M"}), 1, "device 1 of 2: a device budget of");
     refused(joined(kTensor, {"--device-memory", "20M,16M"}), 1,
             "slipstream: --split: a split over unequal devices, of matrices, is kept beside the tables, so that texts "

@@ -206,7 +206,7 @@ TEST(Trace, APlaceThatCannotBeWrittenIsFoundBeforeTheWork) {
     }
     const ProgramResult stdout_asked = run_program(generate({"--trace", "-"}));
     EXPECT_EQ(stdout_asked.code, 2);
-    EXPECT_THAT(stdout_asked.err, HasSubstr("stdout is not for it"));
+    EXPECT_THAT(stdout_asked.err, HasSubstr("it cannot go to stdout"));
     const std::string path = (folder.path() / "both").string();
     const ProgramResult same = run_program(generate({"--trace", path, "--stats", path}));
     EXPECT_EQ(same.code, 2);

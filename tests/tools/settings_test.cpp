@@ -68,12 +68,13 @@ TEST(Settings, ACommandsSectionGoesBeforeTheTopOfTheFile) {
 }
 
 TEST(Settings, AFileMayOnlySetWhatExists) {
-    EXPECT_THAT(error_of([] { settings_of({}, {}, "haet = 3\n"); }), HasSubstr("c.toml:1: haet is no option"));
+    EXPECT_THAT(error_of([] { settings_of({}, {}, "haet = 3\n"); }), HasSubstr("c.toml:1: haet is not an option"));
     EXPECT_THAT(error_of([] { settings_of({}, {}, "haet = 3\n"); }), testing::EndsWith("; heat is one"));
     EXPECT_THAT(error_of([] { settings_of({}, {}, "[bkae]\nheat = 3\n"); }),
-                HasSubstr("c.toml:2: [bkae] is no command"));
-    EXPECT_THAT(error_of([] { settings_of({}, {}, "[serve]\nheat = 3\n"); }), HasSubstr("heat is no option of serve"));
-    EXPECT_THAT(error_of([] { settings_of({}, {}, "config = \"x\"\n"); }), HasSubstr("config is no option"));
+                HasSubstr("c.toml:2: [bkae] is not a command"));
+    EXPECT_THAT(error_of([] { settings_of({}, {}, "[serve]\nheat = 3\n"); }),
+                HasSubstr("heat is not an option of serve"));
+    EXPECT_THAT(error_of([] { settings_of({}, {}, "config = \"x\"\n"); }), HasSubstr("config is not an option"));
     EXPECT_THAT(error_of([] { settings_of({}, {}, "topping = []\n"); }), HasSubstr("topping has no value"));
     EXPECT_EQ(error_of([] { settings_of({}, {}, "plates = 3\n"); }), "");  // another command's
 }

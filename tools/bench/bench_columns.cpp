@@ -101,10 +101,10 @@ void BenchColumns::prefill(std::vector<TokenId> text, BenchSample sample, const 
 void BenchColumns::report_repeats(Console& console) const {
     if (2 * n_repeating_ <= n_plain_) return;
     console.note(fmt::format(
-        "{} mostly what stood before, in the prompt or in itself, which makes speculative decoding look better than "
+        "{} mostly earlier text, of the prompt or of itself, which makes speculative decoding look better than "
         "it is elsewhere; give another --prompt, --prompts F, or a --temperature",
-        n_plain_ == 1 ? std::string("the text that was decoded says")
-                      : fmt::format("{} of {} texts that were decoded say", n_repeating_, n_plain_)));
+        n_plain_ == 1 ? std::string("the text that was decoded repeats")
+                      : fmt::format("{} of {} texts that were decoded repeat", n_repeating_, n_plain_)));
 }
 
 void BenchColumns::put_figures(BenchResult& result) const {

@@ -131,7 +131,7 @@ RunNeeds needs_of_passes(std::int64_t depth, std::int64_t largest, const Command
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
         if (const Setting* setting = context.settings.on_command_line(option.name))
             throw UsageError(fmt::format(
-                "{} acts on --passes only where a device's memory is limited (--device-memory); leave it out",
+                "{} has an effect on --passes only if a device's memory is limited (--device-memory); remove it",
                 setting->where));
     return {{.text_tokens = depth + largest,
              .forward = {.max_tokens = largest, .max_logit_rows = largest},

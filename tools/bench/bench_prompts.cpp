@@ -16,16 +16,16 @@ std::vector<std::string> turns_of(const JsonFields& fields) {
     if (const auto prompt = fields.string("prompt")) return {*prompt};
     if (const nlohmann::json* list = fields.find("turns")) {
         std::vector<std::string> turns;
-        if (!list->is_array()) fields.fail("turns", "is no list");
+        if (!list->is_array()) fields.fail("turns", "is not a list");
         for (const nlohmann::json& turn : *list) {
-            if (!turn.is_string()) fields.fail("turns", "holds something that is no text");
+            if (!turn.is_string()) fields.fail("turns", "holds something that is not a text");
             turns.push_back(turn.get<std::string>());
         }
         if (turns.empty()) fields.fail("turns", "is an empty list");
         return turns;
     }
     if (const auto question = fields.string("question")) return {*question};
-    throw FormatError(fmt::format("{}: no field prompt, turns or question; each line wants one", fields.name()));
+    throw FormatError(fmt::format("{}: no field prompt, turns or question; each line requires one", fields.name()));
 }
 
 }  // namespace

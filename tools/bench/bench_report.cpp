@@ -226,8 +226,8 @@ std::string peaks_text(const BenchMachine& machine) {
     if (machine.kind == DeviceKind::Cpu)
         return fmt::format("{}: reads {:.1f} GB/s, {:.0f} GFLOP/s of f32", counted(machine.n_threads, "thread"),
                            peaks.read_gb_per_s, peaks.fma_gflop_per_s);
-    if (peaks.read_gb_per_s > 0.0) return fmt::format("the card reads {:.0f} GB/s by its data", peaks.read_gb_per_s);
-    return "what the card reads is not known";
+    if (peaks.read_gb_per_s > 0.0) return fmt::format("the GPU reads {:.0f} GB/s by its data", peaks.read_gb_per_s);
+    return "what the GPU reads is not known";
 }
 
 std::string machine_line(const BenchResult& result) {

@@ -92,7 +92,7 @@ void refuse_what_cannot_act(const Settings& settings, BenchMode mode) {
         if (const Setting* setting = settings.on_command_line(bound.name); setting != nullptr && !bound.acts(mode)) {
             // --stages alone times passes of 1 token.
             const bool by_stages = mode == BenchMode::Passes && settings.find("passes") == nullptr;
-            throw UsageError(fmt::format("{} acts {} only; leave it out", setting->where,
+            throw UsageError(fmt::format("{} has an effect only {}; remove it", setting->where,
                                          by_stages ? "without --stages" : bound.wanted));
         }
 }
@@ -101,8 +101,8 @@ void refuse_what_cannot_act(const Settings& settings, BenchMode mode) {
 void refuse_another_text(const Settings& settings) {
     for (const std::string_view option : {"prompt", "prompt-tokens", "file", "template", "template-arg", "system"})
         if (const Setting* setting = settings.on_command_line(option))
-            throw UsageError(
-                fmt::format("{} does not go with --session, whose text is there; give one of them", setting->where));
+            throw UsageError(fmt::format(
+                "{} cannot be combined with --session, which has its own text; give one of them", setting->where));
 }
 
 // Returns the template settings as in generate, except that the built-in text stays raw unless a template is requested.
@@ -245,7 +245,7 @@ std::vector<SweepPoint> sweep_points(const Settings& settings) {
     const std::string name = text.substr(0, equals);
     if (!settings.has(name) || !can_be_swept(name))
         throw UsageError(
-            fmt::format("{}: '{}' is no option whose values can be compared; try threads, ctx, kv-type, "
+            fmt::format("{}: the values of '{}' cannot be compared; use threads, ctx, kv-type, "
                         "model, depth, budget or temperature",
                         sweep->where, name));
     std::vector<SweepPoint> points;

@@ -122,7 +122,7 @@ ViewsRequest views_request(const Settings& settings) {
     request.views = read_list<ComparedView>(*settings.find("views"), "mass, mean, window, heavy or oracle", read_view);
     const auto file = settings.path("file");
     if (!file && !settings.path("session"))
-        throw UsageError(fmt::format("{} wants a text, --file F or --session F", settings.find("views")->where));
+        throw UsageError(fmt::format("{} requires a text, --file F or --session F", settings.find("views")->where));
     request.file = file.value_or("");
     if (const Setting* budgets = settings.find("view-budgets"))
         request.budgets = read_list<std::int64_t>(
@@ -144,7 +144,7 @@ ViewsRequest views_request(const Settings& settings) {
     for (const BoundOption& bound : kBound)
         if (const Setting* setting = settings.on_command_line(bound.name);
             setting != nullptr && std::ranges::none_of(request.views, bound.acts))
-            throw UsageError(fmt::format("{} acts {} only; leave it out", setting->where, bound.wanted));
+            throw UsageError(fmt::format("{} has an effect only {}; remove it", setting->where, bound.wanted));
     return request;
 }
 

@@ -226,11 +226,11 @@ CommandSpec chat_command() {
         .details =
             "The model's chat template is used if it has one; a model without one gets the form that its vocabulary "
             "or\n"
-            "name tells of, named on stderr. A model with neither, as the bundled one, tells a tale in turns: your "
+            "name implies, named on stderr. A model with neither, as the bundled one, tells a tale in turns: your "
             "line\n"
             "and its continuation alternate in one text, a paragraph each, and an empty line says go on.\n"
             "Commands: /help /stats /context /save /load /undo /regen /set /system /read /clear /exit. A message of\n"
-            "several lines stands between \"\"\" and \"\"\"; one that begins with a slash is written with two. Ctrl-C "
+            "several lines is put between \"\"\" and \"\"\"; one that begins with a slash is written with two. Ctrl-C "
             "stops an\nanswer and keeps it, twice in a row leaves, Ctrl-D leaves.\n"
             "With --session F a prompt that is interrupted or killed is kept too, in F.kv and F.kv.prompt, until it "
             "is\n"

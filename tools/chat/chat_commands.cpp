@@ -60,7 +60,7 @@ std::optional<ChatCommandLine> parse_chat_command(std::string_view line) {
     std::ranges::transform(kCommands, names.begin(), &Named::name);
     const std::string_view meant = closest_name(name, names);
     throw UsageError(
-        fmt::format("there is no command /{}; {}, a message that begins with a slash needs two", printable(name),
+        fmt::format("unknown command /{}; {}, a message that begins with a slash needs two", printable(name),
                     meant.empty() ? "/help lists them" : fmt::format("did you mean /{}? /help lists all", meant)));
 }
 

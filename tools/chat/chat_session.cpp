@@ -31,20 +31,20 @@ constexpr std::int64_t kVersion = 1;
 
 std::string text_at(const json& object, const char* key, const std::string& name) {
     const auto found = object.find(key);
-    if (found == object.end() || !found->is_string()) fail(name, fmt::format("\"{}\" is no text", key));
+    if (found == object.end() || !found->is_string()) fail(name, fmt::format("\"{}\" is not a text", key));
     return found->get<std::string>();
 }
 
 std::vector<Message> messages_of(const json& list, const std::string& name) {
-    if (!list.is_array()) fail(name, "\"messages\" is no list");
+    if (!list.is_array()) fail(name, "\"messages\" is not a list");
     std::vector<Message> messages;
     for (const json& item : list) {
-        if (!item.is_object()) fail(name, "a message is no object");
+        if (!item.is_object()) fail(name, "a message is not an object");
         Message message{text_at(item, "role", name), text_at(item, "content", name)};
         const std::string_view wanted = messages.size() % 2 == 0 ? "user" : "assistant";
         if (message.role != wanted)
-            fail(name, fmt::format("message {} is of '{}', where one of '{}' belongs", messages.size() + 1,
-                                   message.role, wanted));
+            fail(name, fmt::format("message {} has the role '{}', '{}' is expected", messages.size() + 1, message.role,
+                                   wanted));
         if (item.contains("thought")) message.thought = text_at(item, "thought", name);
         messages.push_back(std::move(message));
     }
@@ -59,15 +59,15 @@ void read_setting(const std::string& key, const json& value, const std::string& 
     try {
         if (key == "stop") {
             settings.text.stops.clear();
-            if (!value.is_array()) fail(name, "\"stop\" is no list");
+            if (!value.is_array()) fail(name, "\"stop\" is not a list");
             for (const json& stop : value) {
-                if (!stop.is_string() || stop.get<std::string>().empty()) fail(name, "a stop is no text");
+                if (!stop.is_string() || stop.get<std::string>().empty()) fail(name, "a stop is not a text");
                 settings.text.stops.push_back(stop.get<std::string>());
             }
         } else {
             const bool is_text = key == "logit-bias" && value.is_string();
             const bool is_flag = (key == "ignore-eos" || key == "think") && value.is_boolean();
-            if (!value.is_number() && !is_text && !is_flag) fail(name, fmt::format("\"{}\" is no number", key));
+            if (!value.is_number() && !is_text && !is_flag) fail(name, fmt::format("\"{}\" is not a number", key));
             change_setting(settings, key, is_text ? value.get<std::string>() : value.dump(), where);
         }
     } catch (const UsageError& error) {
@@ -122,7 +122,7 @@ std::string to_json_text(const ChatSession& session) {
 ChatSession parse_chat_session(std::string_view text, const std::string& name, const ChatSettings& defaults) {
     const json object = parse_json_object(text, name);
     if (const auto format = object.find("format"); format == object.end() || *format != kFormat)
-        fail(name, "this is no saved chat");
+        fail(name, "this is not a saved chat");
     if (const auto version = object.find("version"); version == object.end() || *version != kVersion)
         fail(name, fmt::format("a saved chat of version {}, where {} is read",
                                version == object.end() ? "unknown" : version->dump(), kVersion));
@@ -130,7 +130,7 @@ ChatSession parse_chat_session(std::string_view text, const std::string& name, c
     session.model = text_at(object, "model", name);
     if (object.contains("kv_type")) {
         session.kv_dtype = kv_type_of(text_at(object, "kv_type", name));
-        if (!session.kv_dtype) fail(name, "\"kv_type\" is no KV type");
+        if (!session.kv_dtype) fail(name, "\"kv_type\" is not a KV type");
     }
     if (const auto system = object.find("system"); system != object.end() && !system->is_null()) {
         session.system = text_at(object, "system", name);
@@ -138,7 +138,7 @@ ChatSession parse_chat_session(std::string_view text, const std::string& name, c
     }
     session.settings = defaults;
     if (const auto settings = object.find("settings"); settings != object.end()) {
-        if (!settings->is_object()) fail(name, "\"settings\" is no object");
+        if (!settings->is_object()) fail(name, "\"settings\" is not an object");
         for (const auto& [key, value] : settings->items()) read_setting(key, value, name, session.settings);
     }
     const auto messages = object.find("messages");

@@ -64,10 +64,10 @@ std::span<const std::string_view> setting_names() {
 void change_setting(ChatSettings& settings, std::string_view name, const std::string& value, std::string_view where) {
     if (std::ranges::find(kNames, name) == kNames.end()) {
         const std::string_view meant = closest_name(name, kNames);
-        throw UsageError(meant.empty() ? fmt::format("{}: there is no setting '{}'; there are {}", where,
-                                                     printable(name), fmt::join(kNames, ", "))
-                                       : fmt::format("{}: there is no setting '{}'; did you mean {}?", where,
-                                                     printable(name), meant));
+        throw UsageError(
+            meant.empty() ? fmt::format("{}: unknown setting '{}'; known settings: {}", where, printable(name),
+                                        fmt::join(kNames, ", "))
+                          : fmt::format("{}: unknown setting '{}'; did you mean {}?", where, printable(name), meant));
     }
     if (name == "stop") {
         settings.text.stops.clear();

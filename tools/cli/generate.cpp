@@ -127,7 +127,8 @@ EncodedPrompt encoded(const std::string& text, const std::optional<PromptTemplat
     EncodedPrompt prompt;
     if (prompt_template) {
         if (request.special == SpecialTokens::Parse)
-            throw UsageError("--special acts on raw text, and this model has a chat template; give --no-template too");
+            throw UsageError(
+                "--special has an effect only on raw text, and this model has a chat template; give --no-template too");
         std::vector<Message> messages;
         if (request.chat_template.system) messages.push_back({"system", *request.chat_template.system});
         messages.push_back({"user", text});

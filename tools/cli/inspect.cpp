@@ -71,15 +71,14 @@ void describe_tokenizer(const TokenizerSource& source, Findings& found) {
                      !source.vocab_json.empty();
     if (!any) {
         found.tokenizer = "none (token ids are served, text is not)";
-        found.refusal = "the model comes without a tokenizer: its ids are served (perplexity --tokens), text is not";
+        found.refusal = "the model has no tokenizer: its ids are served (perplexity --tokens), text is not";
         return;
     }
     try {
         const auto tokenizer = make_tokenizer(source);
-        found.tokenizer =
-            fmt::format("{}, {} tokens, {}", tokenizer->kind(), tokenizer->vocab_size(),
-                        tokenizer->adds_bos() ? fmt::format("BOS {} in front", tokenizer->bos_id().value_or(-1))
-                                              : "no BOS in front");
+        found.tokenizer = fmt::format(
+            "{}, {} tokens, {}", tokenizer->kind(), tokenizer->vocab_size(),
+            tokenizer->adds_bos() ? fmt::format("BOS {} added", tokenizer->bos_id().value_or(-1)) : "no BOS added");
     } catch (const Unsupported& error) {
         found.tokenizer = fmt::format("not served: {}", error.what());
         found.refusal = error.what();

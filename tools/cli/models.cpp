@@ -114,16 +114,17 @@ int run_models(CommandContext& context) {
 }  // namespace
 
 CommandSpec models_command() {
-    return {.name = "models",
-            .summary = "List the models found on this machine",
-            .details =
-                "Places: the folders in SLIPSTREAM_MODELS (separated by colons), slipstream/models in your cache (what "
-                "tools/get_model brings), the Hugging Face cache, llama.cpp's cache, Ollama's store. Each name may be "
-                "given to -m, or its beginning up to a dash. A model whose family or types are not served is marked, "
-                "with the reason.",
-            .example = "slipstream models",
-            .options = {{"json", "--json", "", "Print JSON"}},
-            .run = run_models};
+    return {
+        .name = "models",
+        .summary = "List the models found on this machine",
+        .details =
+            "Places: the folders in SLIPSTREAM_MODELS (separated by colons), slipstream/models in your cache (what "
+            "tools/get_model downloads), the Hugging Face cache, llama.cpp's cache, Ollama's store. Each name may be "
+            "given to -m, or its beginning up to a dash. A model whose family or types are not served is marked, "
+            "with the reason.",
+        .example = "slipstream models",
+        .options = {{"json", "--json", "", "Print JSON"}},
+        .run = run_models};
 }
 
 }  // namespace slipstream::tools

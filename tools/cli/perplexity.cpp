@@ -306,7 +306,7 @@ int run_perplexity(CommandContext& context) {
     // Options of the other mode have no effect.
     const auto refuse = [&](std::string_view name, std::string_view wanted) {
         if (const Setting* setting = settings.on_command_line(name))
-            throw UsageError(fmt::format("{} acts with --{} only; leave it out", setting->where, wanted));
+            throw UsageError(fmt::format("{} has an effect only with --{}; remove it", setting->where, wanted));
     };
     if (on_text) {
         refuse("logits", "tokens");
@@ -315,7 +315,7 @@ int run_perplexity(CommandContext& context) {
         refuse("window", "file");
         refuse("windows", "file");
         if (settings.find("logits") == nullptr)
-            throw UsageError("--tokens writes logits; say where by --logits OUT.f32");
+            throw UsageError("--tokens writes logits; name the file by --logits OUT.f32");
     }
     const ComputeOptions compute = compute_options(settings);
     return on_text ? run_on_text(context, compute) : run_on_tokens(context, compute);
@@ -332,7 +332,7 @@ CommandSpec perplexity_command() {
             "BOS predicts all tokens of a window but the first. With --windows llama the text has two whole windows "
             "or\n"
             "more, the rest of it is left out, BOS replaces the first token of each, and its second half counts.\n"
-            "With --tokens the ids are fed as they stand, no BOS added; --logits gets [n_tokens, vocab] float32,\n"
+            "With --tokens the ids are fed as they are, no BOS added; --logits gets [n_tokens, vocab] float32,\n"
             "little-endian, whose bytes do not depend on --pass.",
         .example = "slipstream perplexity --file README.md --window 256",
         .options = {{"file", "-f,--file", "F", "Text to predict ('-': stdin)", OptionRole::InputFile},

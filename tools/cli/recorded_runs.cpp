@@ -27,10 +27,10 @@ void for_each_line(std::string_view text, std::string_view name, const Use& use)
 
 std::vector<std::string> texts(const JsonFields& fields, const char* key) {
     const json* list = fields.find(key);
-    if (list == nullptr || !list->is_array() || list->empty()) fields.fail(key, "is no list of texts");
+    if (list == nullptr || !list->is_array() || list->empty()) fields.fail(key, "is not a list of texts");
     std::vector<std::string> result;
     for (const json& text : *list) {
-        if (!text.is_string()) fields.fail(key, "holds something that is no text");
+        if (!text.is_string()) fields.fail(key, "holds something that is not a text");
         result.push_back(text.get<std::string>());
     }
     return result;
@@ -41,7 +41,7 @@ std::vector<std::int64_t> counts(const JsonFields& fields, const char* key, std:
     std::vector<std::int64_t> result;
     const json* list = fields.find(key);
     if (list == nullptr) return result;
-    if (!list->is_array()) fields.fail(key, "is no list");
+    if (!list->is_array()) fields.fail(key, "is not a list");
     for (const json& value : *list) {
         result.push_back(fields.to_integer(value, key));
         if (result.back() < lowest)
@@ -53,7 +53,7 @@ std::vector<std::int64_t> counts(const JsonFields& fields, const char* key, std:
 const json& first_choice(const JsonFields& fields) {
     const json* choices = fields.find("choices");
     if (choices == nullptr || !choices->is_array() || choices->empty() || !choices->front().is_object())
-        fields.fail("choices", "is no list of objects");
+        fields.fail("choices", "is not a list of objects");
     return choices->front();
 }
 

@@ -75,7 +75,7 @@ std::size_t session_limit(const Settings& settings) {
     const std::string& text = limit->values.back();
     const std::size_t bytes = parse_size(text) == 0 ? 0 : size_value(text, limit->where, "0 for tokens alone");
     if (!settings.path("session") && settings.on_command_line("session-limit") != nullptr)
-        throw UsageError(fmt::format("{} acts on a session; give --session F, or leave it out", limit->where));
+        throw UsageError(fmt::format("{} requires a session; give --session F, or remove it", limit->where));
     return bytes;
 }
 

@@ -238,7 +238,7 @@ int build(CommandContext& context) {
     const Setting* given = settings.find("kind");
     throw UsageError(fmt::format(
         "{}: give one of cacheback, corpus, bigram",
-        given == nullptr ? "tables build wants --kind" : fmt::format("{}: there is no kind '{}'", given->where, kind)));
+        given == nullptr ? "tables build requires --kind" : fmt::format("{}: unknown kind '{}'", given->where, kind)));
 }
 
 fs::path inspected_path(const Settings& settings) {
@@ -276,8 +276,8 @@ int run_tables(CommandContext& context) {
     const std::string action = context.settings.text("action").value_or("");
     if (action == "build") return build(context);
     if (action == "inspect") return inspect(context);
-    throw UsageError(action.empty() ? "tables: say build or inspect"
-                                    : fmt::format("tables: there is no '{}'; say build or inspect", action));
+    throw UsageError(action.empty() ? "tables: use build or inspect"
+                                    : fmt::format("tables: unknown action '{}'; use build or inspect", action));
 }
 
 }  // namespace
@@ -299,8 +299,8 @@ CommandSpec tables_command() {
             .summary = "Build tables of draft tokens, or list what they hold",
             .details =
                 "cacheback: the most frequent continuations in the texts (--frozen-table). corpus: the texts\n"
-                "themselves, indexed (--corpus). bigram: what the model itself says after each token; built by\n"
-                "the first run that wants it, too.",
+                "themselves, indexed (--corpus). bigram: the model's likeliest tokens after each token; also built\n"
+                "by the first run that needs it.",
             .example = "slipstream tables inspect",
             .options = options,
             .run = run_tables};

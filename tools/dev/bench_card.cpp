@@ -60,7 +60,7 @@ std::size_t parse_card(std::string_view text) {
         const auto [read, error] = std::from_chars(text.data() + kPrefix.size(), end, card);
         if (error == std::errc() && read == end) return card;
     }
-    throw UsageError(fmt::format("--devices {}: one card is measured; give cuda:0, cuda:1, ...", text));
+    throw UsageError(fmt::format("--devices {}: one GPU is measured; give cuda:0, cuda:1, ...", text));
 }
 
 Request parse(const std::vector<std::string>& arguments) {
@@ -111,7 +111,7 @@ Request parse(const std::vector<std::string>& arguments) {
 
 // Returns the named GPU, or the first one that is supported. Throws RequestError if there is none.
 std::size_t choose_card(const CudaCards& found, const std::optional<std::size_t>& named) {
-    if (found.module == nullptr) throw RequestError(fmt::format("no card to measure: {}", found.why_not));
+    if (found.module == nullptr) throw RequestError(fmt::format("no GPU to measure: {}", found.why_not));
     if (named) {
         if (!found.serves(*named))
             throw RequestError(fmt::format("--devices cuda:{}: {}", *named, found.why_not_card(*named)));
@@ -119,7 +119,7 @@ std::size_t choose_card(const CudaCards& found, const std::optional<std::size_t>
     }
     for (std::size_t card = 0; card < found.cards.size(); ++card)
         if (found.serves(card)) return card;
-    throw RequestError(fmt::format("no card to measure: {}", found.why_not));
+    throw RequestError(fmt::format("no GPU to measure: {}", found.why_not));
 }
 
 void run(const Request& request) {

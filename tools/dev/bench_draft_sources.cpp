@@ -101,7 +101,7 @@ std::unique_ptr<draft::Recycling> make_recycling(const BenchText& text, double t
 std::unique_ptr<draft::TableSource> make_bench_source(std::string_view name, const BenchText& text,
                                                       double temperature) {
     const auto kind = draft::find_source(name);
-    if (!kind) throw RequestError(fmt::format("--sources: '{}' is no source; give such as context,suffix", name));
+    if (!kind) throw RequestError(fmt::format("--sources: unknown source '{}'; give such as context,suffix", name));
     switch (*kind) {
         case SourceKind::Context:
             return std::make_unique<draft::ContextSource>(text.vocab, draft::ContextSource::Options{});

@@ -145,7 +145,8 @@ bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& fi
     const std::optional<SplitPlan> beside = run.with(budget, bytes, Timed::Yes);
     if (!without) return false;  // loading reports what is missing
     if (!beside) {
-        callbacks.note(fmt::format("the draft model stays out: its {} do not fit beside the target", size_text(bytes)));
+        callbacks.note(
+            fmt::format("the draft model is not used: its {} do not fit beside the target", size_text(bytes)));
         return false;
     }
     const double by_tables = tokens_per_second_by_tables(*without);
@@ -154,10 +155,10 @@ bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& fi
     callbacks.detail(
         fmt::format("draft: about {:.4g} tokens/s with the draft model, {:.4g} without", by_model, by_tables));
     if (by_model >= by_tables) return true;
-    callbacks.note(
-        fmt::format("the draft model stays out: its {} of the device would slow the target from about {:.4g} to {:.4g} "
-                    "tokens/s (--draft model,... takes it all the same)",
-                    size_text(bytes), by_tables, by_model));
+    callbacks.note(fmt::format(
+        "the draft model is not used: its {} of the device would slow the target from about {:.4g} to {:.4g} "
+        "tokens/s (--draft model,... uses it anyway)",
+        size_text(bytes), by_tables, by_model));
     return false;
 }
 
@@ -224,13 +225,13 @@ void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* d
     if (fits == 0 && options.has(SourceKind::Retrieval)) {
         run.keep_view(std::nullopt);
         fits = largest(draft_model);
-        if (fits > 0) callbacks.note("retrieval stays out: all weights and a view of the KV do not fit at once");
+        if (fits > 0) callbacks.note("retrieval is not used: all weights and a view of the KV do not fit at once");
         std::erase(options.sources, SourceKind::Retrieval);
     }
     if (fits == 0 && draft_model != nullptr) {
         fits = largest(nullptr);
         if (fits > 0)
-            callbacks.note(fmt::format("the draft model stays out: its {} do not fit beside the target",
+            callbacks.note(fmt::format("the draft model is not used: its {} do not fit beside the target",
                                        size_text(draft_bytes_of(*draft_model, kLeastBudget, options.window_bytes))));
         std::erase(options.sources, SourceKind::Model);
     }

@@ -66,7 +66,7 @@ void drop_what_cannot_serve(draft::DraftOptions& options, const PlacedModel& tar
         !model_tables_pay(options, target, target_model, callbacks))
         for (const SourceKind kind : {SourceKind::Bigram, SourceKind::Unigram})
             drop(kind,
-                 "its table is not there, and takes long to build for this model, or more memory than "
+                 "its table is missing, and takes long to build for this model, or more memory than "
                  "--device-memory leaves ('tables build --kind bigram' does)");
 }
 

@@ -38,7 +38,7 @@ void check_logit_bias(const SamplerOptions& options, std::int64_t vocab) {
     for (const TokenBias& bias : options.bias)
         if (bias.id >= vocab)
             throw RequestError(
-                fmt::format("--logit-bias: {} is no token of this model; its ids are 0 to {}", bias.id, vocab - 1));
+                fmt::format("--logit-bias: {} is not a token of this model; its ids are 0 to {}", bias.id, vocab - 1));
 }
 
 }  // namespace slipstream::tools

@@ -172,7 +172,7 @@ void LoadedModel::load_weights(const EngineCallbacks& callbacks) {
 
 void LoadedModel::report(const EngineCallbacks& callbacks) const {
     if (const auto* cpu = dynamic_cast<const CpuDevice*>(&device()); cpu != nullptr && !cpu->huge_pages_come_quickly())
-        callbacks.detail("the system gives huge pages slowly (fragmented memory): the weights lie on small ones");
+        callbacks.detail("the system gives huge pages slowly (fragmented memory): the weights use small ones");
     callbacks.detail(fmt::format("{}: {} {}, {}, {} kernels, {} of KV cache, loaded in {:.2f} s", path().string(),
                                  files().format(), config().family, size_text(files().total_bytes()),
                                  device_forms().forms, size_text(kv_bytes(config(), kv_dtype(), context_tokens())),
@@ -189,11 +189,11 @@ void LoadedModel::report(const EngineCallbacks& callbacks) const {
     if (plan.streamed_weights_bytes == 0) return;
     if (shards_matrices()) {
         callbacks.note(
-            "--split tensor: a prompt brings the weights over once for each 512 tokens; layers bring them once");
+            "--split tensor: a prompt transfers the weights once for each 512 tokens; layers transfer them once");
     } else if (!plan_->prompts_read_weights_once()) {
         callbacks.note(
-            "the ring has no room for a whole layer: a prompt brings the weights over once for each 512 tokens; "
-            "a larger --device-memory, or --ring, brings them once");
+            "the ring has no room for a whole layer: a prompt transfers the weights once for each 512 tokens; "
+            "with a larger --device-memory, or --ring, only once");
     }
 }
 

@@ -54,11 +54,11 @@ PlacedModel::PlacedModel(OpenedModel&& opened, const ComputeOptions& options, co
     if (const auto note = pre_tokenizer_note(files().tokenizer_source())) callbacks.note(*note);
     if (choice.reduced) callbacks.note(reduction_note(config(), choice.tokens));
     if (choice.tokens > config().context_tokens)
-        callbacks.note(fmt::format("the model was made for {}; with --ctx {} it may lose its way beyond them",
+        callbacks.note(fmt::format("the model was made for {}; with --ctx {} quality may drop beyond them",
                                    counted(config().context_tokens, "token"), choice.tokens));
     make_devices(options, callbacks);
     if (kv_dtype_ == DType::Q8_0)
-        callbacks.note("--kv-type q8 rounds keys and values to 8 bits, which changes what the model says a little");
+        callbacks.note("--kv-type q8 rounds keys and values to 8 bits, which changes the output a little");
     callbacks.choice("ctx", fmt::format("{}", choice.tokens),
                      choice.reduced ? "what fits into memory" : "the model's own");
     callbacks.choice("kv-type", kv_type_option(kv_dtype_), "the model's own");

@@ -170,8 +170,7 @@ fs::path TextSession::model_path() const {
     std::error_code error;
     if (!fs::exists(begin().model_path, error))
         throw RequestError(
-            fmt::format("the session {} was begun with the model {}, which is not there; say by -m where "
-                        "it is now",
+            fmt::format("the session {} was begun with the model {}, which is missing; give its path by -m",
                         request_.path.string(), begin().model_path));
     return begin().model_path;
 }

@@ -46,7 +46,7 @@ std::string_view stop_text(StopReason reason) {
         case StopReason::EndToken:
             return "the model ended the text";
         case StopReason::StopString:
-            return "a stop text came up";
+            return "a stop text occurred";
         case StopReason::Length:
             return "--max-tokens is reached";
         case StopReason::Context:

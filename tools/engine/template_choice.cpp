@@ -22,7 +22,7 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr std::string_view kOtherTemplate = "--template F takes another one, --no-template continues raw text";
+constexpr std::string_view kOtherTemplate = "--template F uses another one, --no-template continues raw text";
 
 PromptTemplate family_template(const TemplateFamily& family, const TemplateSettings& chosen,
                                const Tokenizer& tokenizer) {
@@ -50,10 +50,10 @@ ToolUse tool_use(const TemplateSettings& chosen) {
 }
 
 std::string listed(const std::vector<NamedChatTemplate>& templates) {
-    if (templates.empty()) return "the model brings none";
+    if (templates.empty()) return "the model has none";
     std::string names;
     for (const NamedChatTemplate& known : templates) names += (names.empty() ? "" : ", ") + printable(known.name);
-    return fmt::format("the model brings only {}", names);
+    return fmt::format("the model has only {}", names);
 }
 
 PromptTemplate named_template(TemplateSettings& chosen, const TokenizerSource& source, const Tokenizer& tokenizer) {
@@ -85,7 +85,7 @@ std::optional<PromptTemplate> named_or_own(TemplateSettings& chosen, const Opene
         throw RequestError(fmt::format("{}; {}", error.what(), kOtherTemplate));
     } catch (const RequestError& error) {  // several templates, and none is the default
         throw RequestError(
-            fmt::format("{}; --template NAME takes one of them, --no-template continues raw text", error.what()));
+            fmt::format("{}; --template NAME uses one of them, --no-template continues raw text", error.what()));
     }
 }
 

@@ -25,9 +25,8 @@ namespace {
 void fit_check(const PlacedModel& placed, RunNeeds& needs, const EngineCallbacks& callbacks) {
     EnginePlanRequest request{.needs = needs, .ring_bytes = placed.offload().ring};
     if (fitting_plan(placed, request) && request.needs.check_tokens < needs.check_tokens)
-        callbacks.note(
-            fmt::format("the self-check computes {} of a prompt at a time, for more do not fit beside the model",
-                        counted(request.needs.check_tokens, "token")));
+        callbacks.note(fmt::format("the self-check computes {} of a prompt at a time: more do not fit beside the model",
+                                   counted(request.needs.check_tokens, "token")));
     needs = request.needs;
 }
 
@@ -143,7 +142,7 @@ std::int64_t TextGenerator::start(std::vector<TokenId> prompt) {
         if (n_same < kChunkTokens) return;  // the user does not notice the time
         const double seconds = parts_->seconds_per_prompt_token * static_cast<double>(n_same);
         model().callbacks().note(fmt::format(
-            "the text is cut by more than {}: layers with a sliding window have given up what it needs, so {} are "
+            "the text is cut by more than {}: layers with a sliding window no longer hold what it needs, so {} are "
             "computed again{}",
             counted(kCutSlackTokens, "token"), counted(n_same, "token"),
             seconds > 0.0 ? fmt::format(", in about {:.{}f} s", seconds, seconds < 10.0 ? 1 : 0) : ""));

@@ -42,7 +42,7 @@ DeviceChoice the_card(const CudaCards& found, int card) {
     const cuda::DeviceProperties& properties = found.cards[card];
     return {.card = card,
             .module = found.module,
-            .why = fmt::format("the first card that serves: {}", properties.name),
+            .why = fmt::format("the first usable GPU: {}", properties.name),
             .form = card_form(*found.module, card, properties)};
 }
 
@@ -68,7 +68,7 @@ DeviceChoice automatic_device() {
         cuda::ErrorText error{};
         const auto ordinal = static_cast<std::int32_t>(card);
         if (found.module->memory_info(ordinal, &free_bytes, &total_bytes, &error) != cuda::Status::Ok)
-            why = fmt::format("{}{} is of no use: {}", kCardPrefix, card, error.text);
+            why = fmt::format("{}{} cannot be used: {}", kCardPrefix, card, error.text);
         else if (free_bytes < kLeastFreeBytes)
             why = fmt::format("{}{} has {} MiB free", kCardPrefix, card, free_bytes >> 20);
         else
@@ -115,7 +115,7 @@ std::vector<DeviceChoice> choose_devices(std::string_view list, std::string_view
             throw UsageError(
                 fmt::format("{}: auto, cpu or cuda:N (such as cuda:0) expected, found '{}'", where, device));
         if (card && std::ranges::find(cards, card) != cards.end())
-            throw UsageError(fmt::format("{} {}: {} is named twice; a card computes once", where, list, device));
+            throw UsageError(fmt::format("{} {}: {} is named twice; name each GPU once", where, list, device));
         cards.push_back(card);
     }
     std::vector<DeviceChoice> devices;

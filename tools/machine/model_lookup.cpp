@@ -180,14 +180,14 @@ fs::path resolve_model(std::string_view model, const std::function<ModelStores()
     if (!answers_to(*matches.front(), name)) {
         for (const FoundModel* found : matches)
             choices += fmt::format("{}{}", choices.empty() ? "" : ", ", found->name);
-        throw RequestError(
-            fmt::format("{} {}: {} models answer to it: {}; name one whole", option, model, matches.size(), choices));
+        throw RequestError(fmt::format("{} {}: {} models match: {}; give the full name of one", option, model,
+                                       matches.size(), choices));
     }
     for (const FoundModel* found : matches)
         choices += fmt::format("{}{}", choices.empty() ? "" : ", ",
                                found->variant.empty() ? fmt::format("{} (safetensors)", found->name) : found->variant);
-    throw RequestError(fmt::format("{} {}: {} models answer to it: {}; add :QUANT, e.g. :Q4_K_M, or name the path",
-                                   option, model, matches.size(), choices));
+    throw RequestError(fmt::format("{} {}: {} models match: {}; add :QUANT, e.g. :Q4_K_M, or give the path", option,
+                                   model, matches.size(), choices));
 }
 
 fs::path bundled_model(const fs::path& program_folder) {

@@ -6,8 +6,8 @@ namespace slipstream::tools {
 
 std::span<const OptionSpec> common_options() {
     static constexpr std::array kOptions{
-        OptionSpec{"quiet", "-q,--quiet", "", "Say nothing but errors"},
-        OptionSpec{"verbose", "-v,--verbose", "", "Say more, e.g. where each setting comes from"},
+        OptionSpec{"quiet", "-q,--quiet", "", "Print errors only"},
+        OptionSpec{"verbose", "-v,--verbose", "", "Print more, e.g. where each setting comes from"},
         OptionSpec{"log-file", "--log-file", "F", "Append all messages to this file", OptionRole::OutputFile},
         OptionSpec{"config", "--config", "F", "Configuration file [slipstream/config.toml of the user]",
                    OptionRole::InputFile},

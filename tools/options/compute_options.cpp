@@ -43,11 +43,10 @@ OptionSpec kv_type_option() {
 }
 
 std::vector<OptionSpec> device_options() {
-    return {
-        {"devices", "--devices", "LIST",
-         "Devices that compute: auto, cpu, cuda:0, or several: cpu,cpu; cuda:0,cpu [auto: a card where there is one]",
-         OptionRole::Value, "auto, cpu, cuda:0"},
-        {"threads", "-t,--threads", "N", "CPU threads [physical cores, or what the control group allows]"}};
+    return {{"devices", "--devices", "LIST",
+             "Devices that compute: auto, cpu, cuda:0, or several: cpu,cpu; cuda:0,cpu [auto: a GPU if there is one]",
+             OptionRole::Value, "auto, cpu, cuda:0"},
+            {"threads", "-t,--threads", "N", "CPU threads [physical cores, or what the control group allows]"}};
 }
 
 std::filesystem::path model_path(const Settings& settings) {

@@ -58,14 +58,14 @@ void check_shape(const draft::DraftOptions& options, const Setting& tree) {
     for (const SourceKind kind : options.sources)
         if (std::find(own.begin(), own.end(), kind) == own.end())
             throw UsageError(
-                fmt::format("{} {}: that tree grows from {} alone, and '{}' is among the sources; take "
+                fmt::format("{} {}: this tree is built from {} alone, and '{}' is among the sources; use "
                             "--draft {}, or another tree",
                             tree.where, tree.values.back(), fmt::join(names, ", "), draft::source_name(kind),
                             fmt::join(names, ",")));
     // The first source of the shape is required, the others are optional.
     if (!options.sources.empty() && !options.has(own.front()))
         throw UsageError(
-            fmt::format("{} {}: that tree grows from '{}', which is not among the sources; take "
+            fmt::format("{} {}: this tree requires '{}', which is not among the sources; use "
                         "--draft {}, or another tree",
                         tree.where, tree.values.back(), names.front(), fmt::join(names, ",")));
 }
@@ -99,7 +99,7 @@ constexpr std::array kBound{
                 [](const DraftSettings& draft) {
                     return drafts_with_view(draft) && draft.options.view.kind == ViewKind::Retrieval;
                 },
-                "on --kv-view retrieval, with 'retrieval' among the sources,"},
+                "on --kv-view retrieval, with 'retrieval' among the sources"},
     BoundOption{"view-rebuild", drafts_with_view, kWithRetrieval},
     BoundOption{"gamma", [](const DraftSettings& draft) { return draft.options.shape == TreeShape::Chain; },
                 "on chains (--tree chain, or a source alone)"},
@@ -112,10 +112,10 @@ void refuse_what_cannot_act(const Settings& settings, std::span<const DraftSetti
     const auto some = [&](const auto& acts) { return std::any_of(drafts.begin(), drafts.end(), acts); };
     for (const BoundOption& bound : kBound)
         if (const Setting* setting = settings.on_command_line(bound.name); setting != nullptr && !some(bound.acts))
-            throw UsageError(fmt::format("{} acts {} only; leave it out", setting->where, bound.wanted));
+            throw UsageError(fmt::format("{} has an effect only {}; remove it", setting->where, bound.wanted));
     if (const Setting* setting = settings.on_command_line("noise-ranking");
         setting != nullptr && !drafts.empty() && drafts.front().verify == VerifyRule::Rejection)
-        throw UsageError(fmt::format("{} acts with --verify exact only; leave it out", setting->where));
+        throw UsageError(fmt::format("{} has an effect only with --verify exact; remove it", setting->where));
 }
 
 template <typename T>
@@ -298,7 +298,8 @@ std::vector<DraftSettings> draft_settings(const Settings& settings, DraftPlace p
             draft.options.shape = TreeShape::Chain;
         if (settings.find("tree") != nullptr) check_shape(draft.options, *settings.find("tree"));
         if (draft.options.has(SourceKind::Corpus) && !draft.options.corpus)
-            throw UsageError(fmt::format("{}: 'corpus' wants a store, --corpus F ('tables build' makes one)", where));
+            throw UsageError(
+                fmt::format("{}: 'corpus' requires a store, --corpus F ('tables build' makes one)", where));
         if (draft.verify == VerifyRule::Rejection) choose_rejection(draft.options);
         choose_budget(draft, settings, place);
     }

@@ -28,12 +28,13 @@ constexpr std::array<std::string_view, 1> kLater{"lowbit"};
 
 SourceKind parse_source(std::string_view name, DraftPlace place, std::string_view where) {
     if (std::find(kLater.begin(), kLater.end(), name) != kLater.end())
-        throw UsageError(fmt::format("{}: '{}' is a source that this version does not have yet; there are {}", where,
-                                     name, known_sources(place)));
+        throw UsageError(fmt::format("{}: source '{}' is not in this version yet; known sources: {}", where, name,
+                                     known_sources(place)));
     const auto kind = draft::find_source(name);
-    if (!kind) throw UsageError(fmt::format("{}: '{}' is no source; there are {}", where, name, known_sources(place)));
+    if (!kind)
+        throw UsageError(fmt::format("{}: unknown source '{}'; known sources: {}", where, name, known_sources(place)));
     if (place == DraftPlace::OnRecording && !needs_tokens_only(*kind))
-        throw UsageError(fmt::format("{}: '{}' learns from a model, and a recording has tokens only; there are {}",
+        throw UsageError(fmt::format("{}: source '{}' requires a model, and a recording has tokens only; use one of {}",
                                      where, name, known_sources(place)));
     return *kind;
 }

@@ -293,7 +293,7 @@ std::string manual_page(std::span<const CommandSpec> commands) {
            "everywhere.\n"
            ".SH FILES\n"
            ".TP\n\\fI~/.config/slipstream/config.toml\\fR\nOptions by name; those of one command under [command].\n"
-           ".TP\n\\fI~/.cache/slipstream/models\\fR\nModels that tools/get_model brought.\n"
+           ".TP\n\\fI~/.cache/slipstream/models\\fR\nModels that tools/get_model downloaded.\n"
            ".TP\n\\fI~/.cache/slipstream/tables\\fR\nWhat speculative decoding learnt from earlier texts (\\-\\-tables "
            "off: "
            "nothing is kept).\n"

@@ -31,7 +31,7 @@ struct AlreadySo {
     std::string_view note;
     std::string_view otherwise;  // error for other values, and for other commands that compute
 };
-constexpr std::string_view kPlacement = "what lies on a device follows from --device-memory; leave it out";
+constexpr std::string_view kPlacement = "--device-memory decides what is resident; leave it out";
 constexpr std::array kAlreadySo{
     AlreadySo{"-fa,--flash-attn", Follows::Perhaps, "on,auto,1,true,enabled", "",
               "there is one attention here, which needs no switch",
@@ -98,7 +98,7 @@ LlamaOption layers_on_gpu(std::string_view name, const std::string* attached, co
             "{} {}: all layers are computed on the device anyway; what exceeds --device-memory streams", name, *value);
     } else {
         refuse(name, value,
-               "what lies on a device follows from --device-memory, not from a number of layers; leave it out (99: all "
+               "--device-memory decides what is resident, not a number of layers; leave it out (99: all "
                "layers, 0: --devices cpu)");
     }
     return option;

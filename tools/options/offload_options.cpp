@@ -55,7 +55,7 @@ void read_memory(const Settings& settings, std::span<const DeviceKind> devices, 
         if (value == "none") {
             if (devices[i] == DeviceKind::Cuda)
                 throw UsageError(
-                    fmt::format("{}: 'none' is for a CPU device, which computes in place; give a card a "
+                    fmt::format("{}: 'none' is for a CPU device, which computes in place; give a GPU a "
                                 "size",
                                 setting->where));
             continue;
@@ -74,8 +74,8 @@ void read_links(const Settings& settings, std::span<const DeviceKind> devices, O
         if (value == "none" || (values.size() == 1 && !has_link && devices.size() > 1)) continue;
         const double bytes_per_second = link_value(value, setting->where);
         if (!has_link && settings.on_command_line("link-gib-s") != nullptr)
-            throw UsageError(
-                fmt::format("{} acts where something streams; give --device-memory, or leave it out", setting->where));
+            throw UsageError(fmt::format(
+                "{} has an effect only if something streams; give --device-memory, or remove it", setting->where));
         if (has_link) options.devices[i].link_bytes_per_second = bytes_per_second;
     }
 }
@@ -144,7 +144,7 @@ ShareSettings share_settings(const Settings& settings, std::size_t n_devices) {
         for (const std::string_view name : {"split", "shares"})
             if (const Setting* setting = settings.on_command_line(name))
                 throw UsageError(
-                    fmt::format("{} acts on several devices; name them by --devices, or leave it out", setting->where));
+                    fmt::format("{} requires several devices; name them by --devices, or remove it", setting->where));
         return {};
     }
     ShareSettings chosen{.split = split_setting(settings)};
@@ -229,8 +229,8 @@ OffloadOptions offload_options(const Settings& settings, std::span<const DeviceK
     if (!any_card && std::ranges::all_of(options.devices, in_place))
         for (const std::string_view name : {"link-gib-s", "ring", "expect-tokens", "host-memory"})
             if (const Setting* setting = settings.on_command_line(name))
-                throw UsageError(fmt::format("{} acts where something streams; give --device-memory, or leave it out",
-                                             setting->where));
+                throw UsageError(fmt::format(
+                    "{} has an effect only if something streams; give --device-memory, or remove it", setting->where));
     return options;
 }
 

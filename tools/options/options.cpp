@@ -263,9 +263,9 @@ const CommandSpec& find_command(std::span<const CommandSpec> commands, std::stri
     for (const CommandSpec& command : commands) names.push_back(command.name);
     const std::string_view meant = closest_name(name, names);
     for (const auto& [other, answer] : kOtherCommands)
-        if (name == other) throw UsageError(fmt::format("there is no command '{}'; {}", name, answer));
-    throw UsageError(fmt::format("there is no command '{}'{}", name,
-                                 meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant)));
+        if (name == other) throw UsageError(fmt::format("unknown command '{}'; {}", name, answer));
+    throw UsageError(
+        fmt::format("unknown command '{}'{}", name, meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant)));
 }
 
 OptionValues parsed_values(const CommandSpec& command, std::vector<std::string> arguments) {

@@ -62,7 +62,7 @@ std::vector<Output> outputs_of(const Settings& settings) {
         if (name != "-") {
             outputs.push_back({setting->where, *name});
         } else if (option->role == OptionRole::OutputFile) {
-            throw UsageError(fmt::format("{}: stdout is not for it; name a file", setting->where));
+            throw UsageError(fmt::format("{}: it cannot go to stdout; name a file", setting->where));
         }
     }
     return outputs;

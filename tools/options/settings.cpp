@@ -49,9 +49,9 @@ void check_config(std::span<const CommandSpec> commands, std::span<const TomlEnt
         };
         if (!entry.section.empty() && std::none_of(commands.begin(), commands.end(),
                                                    [&](const auto& command) { return command.name == entry.section; }))
-            throw UsageError(fmt::format("{}:{}: [{}] is no command", file, entry.line, entry.section));
+            throw UsageError(fmt::format("{}:{}: [{}] is not a command", file, entry.line, entry.section));
         if (chooses_config_file(entry.key) || std::none_of(commands.begin(), commands.end(), serves))
-            throw UsageError(fmt::format("{}:{}: {} is no option{}{} that a configuration file can set{}", file,
+            throw UsageError(fmt::format("{}:{}: {} is not an option{}{} that a configuration file can set{}", file,
                                          entry.line, entry.key, entry.section.empty() ? "" : " of ", entry.section,
                                          meant_option(commands, entry)));
         if (entry.values.empty())

@@ -42,7 +42,7 @@ std::vector<OptionSpec> template_option_specs() {
         {"system", "--system,--system-prompt", "TEXT", "System message: the model reads it before the conversation"},
         {"no-template", "--no-template", "", "Raw text, though the model has a chat template"},
         {"template", "--template,--chat-template-file", "F",
-         "Chat template instead of the model's own: a Jinja file, another that the model brings, or a common one, "
+         "Chat template instead of the model's own: a Jinja file, another of the model's, or a common one, "
          "by name",
          OptionRole::InputFile},
         {"template-arg", "--template-arg", "K=V", "Variable of the template, V as JSON or text (may be repeated)"}};

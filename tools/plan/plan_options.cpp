@@ -74,10 +74,10 @@ int planned_devices(const Settings& settings) {
         ++n;
     }
     if (n > 1 && setting->values.back().find("cuda") != std::string::npos)
-        throw RequestError(fmt::format(
-            "{} {}: several devices of this machine are planned for where all are cpu ('generate -v' and 'bench' tell "
-            "the split of others); plan for one, or for a machine like it with --profile",
-            setting->where, setting->values.back()));
+        throw RequestError(
+            fmt::format("{} {}: several devices of this machine are planned for where all are cpu ('generate -v' and "
+                        "'bench' report the split of others); plan for one, or for a machine like it with --profile",
+                        setting->where, setting->values.back()));
     return n;
 }
 

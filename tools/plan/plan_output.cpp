@@ -211,7 +211,8 @@ void add_assumed(LabelledLines& out, const PlanReport& report, PlanDetail detail
                             rate.pass_seconds, 1.0 - assumed.hidden, rate.n_guesses, rate.draft_seconds, rate.seconds));
         out.raw(
             "  n: with most tokens a second, of 0 to 16 and from there in steps of an eighth; pass(n): copies and "
-            "computing played through in program order; draft, over a view: pass(1) with everything on the devices");
+            "computing simulated in the order of the schedule; draft, over a view: pass(1) with everything on the "
+            "devices");
     }
     out.raw("");
 }
@@ -238,10 +239,9 @@ void add_ways(LabelledLines& out, const PlanReport& report, int columns) {
 
 // Returns the assumptions behind the table of rates.
 std::string assumption_text(const PlanRequest& request, const PlanReport& report) {
-    const std::string_view nodes = request.run ? "what the draft trees here may hold"
-                                   : request.pass_tokens
-                                       ? "as --expect-tokens says"
-                                       : "what rides along in the time of one, as far as there is room";
+    const std::string_view nodes = request.run           ? "what the draft trees here may hold"
+                                   : request.pass_tokens ? "as --expect-tokens says"
+                                                         : "as many as take the time of one, as far as there is room";
     return fmt::format(
         "Tokens a pass are assumed{}, not predicted: how many draft tokens are accepted depends on the text, and "
         "'bench --draft' measures it. Nodes: {}.",

@@ -288,7 +288,7 @@ void add_device_changes(std::vector<Change>& changes, const PlanRequest& request
         HardwareProfile wide = *request.profile;
         wide.lanes = 16;
         wide.board = Board::Workstation;
-        changes.emplace_back(wide.n_cards > 1 ? "PCIe x16 for each card" : "PCIe x16", with_profile(wide));
+        changes.emplace_back(wide.n_cards > 1 ? "PCIe x16 for each GPU" : "PCIe x16", with_profile(wide));
     }
 }
 

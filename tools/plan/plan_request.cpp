@@ -74,12 +74,12 @@ PlannedModel shape_of(const Settings& settings) {
     const std::string name = settings.text("shape").value();
     const auto config = find_shape(name);
     if (!config)
-        throw UsageError(fmt::format("{}: no shape '{}'; there are {}", settings.find("shape")->where, name,
+        throw UsageError(fmt::format("{}: unknown shape '{}'; known shapes: {}", settings.find("shape")->where, name,
                                      fmt::join(shape_names(), ", ")));
     const std::string quant = settings.text("quant").value_or("F16");
     const auto quantisation = find_quantisation(quant);
     if (!quantisation)
-        throw UsageError(fmt::format("{}: no quantisation '{}'; there are {}", settings.find("quant")->where, quant,
+        throw UsageError(fmt::format("{}: unknown quantisation '{}'; known: {}", settings.find("quant")->where, quant,
                                      fmt::join(quantisation_names(), ", ")));
     return planned_shape(config->name, *config, *quantisation);
 }
@@ -90,12 +90,12 @@ PlannedModel chosen_model(const CommandContext& context) {
     if (settings.on_command_line("shape") != nullptr && settings.on_command_line("model") != nullptr)
         throw UsageError("--shape and -m both name a model; give one of them");
     if (settings.strongest_of(kEither) == "shape") return shape_of(settings);
-    refuse_beside(settings, "quant", "a file has its own types; --quant goes with --shape");
+    refuse_beside(settings, "quant", "a file has its own types; --quant requires --shape");
     return opened_model(context);
 }
 
 std::string_view thread_note() {
-    return "the threads of this machine say nothing about a profile; leave it out, or leave --profile out";
+    return "the threads of this machine do not apply to a profile; leave it out, or leave --profile out";
 }
 
 /// Returns the rates of the host's cores when they compute beside a GPU.
@@ -166,8 +166,8 @@ Hardware chosen_hardware(CommandContext& context, PlanRequest& request) {
     if (!request.profile) {
         std::vector<std::string_view> names;
         for (const HardwareProfile& profile : hardware_profiles()) names.push_back(profile.name);
-        throw UsageError(fmt::format("{}: no profile '{}'; there are {}", settings.find("profile")->where, *name,
-                                     fmt::join(names, ", ")));
+        throw UsageError(fmt::format("{}: unknown profile '{}'; known profiles: {}", settings.find("profile")->where,
+                                     *name, fmt::join(names, ", ")));
     }
     check_kernels(request.model.weights, DeviceKind::Cuda);
     return profile_hardware(*request.profile, request.model.config, request.kv_dtype, request.split);
@@ -214,10 +214,10 @@ std::vector<OptionSpec> plan_options() {
     options.push_back(kept_memory_option("Plan for 'serve' with this option: host memory for the KV of earlier texts"));
     options.push_back(
         {"assume", "--assume", "LIST",
-         "What is not measured, to tell tokens a second for: acceptance=.95,hidden=0,draft=SECONDS,view=TOKENS"});
+         "Assumed values, to predict tokens per second: acceptance=.95,hidden=0,draft=SECONDS,view=TOKENS"});
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel)) options.push_back(option);
     options.push_back({"tokens-per-pass", "--tokens-per-pass", "LIST",
-                       "Tokens that a pass commits, to tell tokens a second for [1,2,4,8,...]"});
+                       "Tokens that a pass commits, for which tokens per second are predicted [1,2,4,8,...]"});
     options.push_back({"json", "--json", "", "Print JSON"});
     return options;
 }

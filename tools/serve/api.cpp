@@ -168,8 +168,8 @@ void Api::live_events(HttpRequest&& request, const std::shared_ptr<Exchange>& ex
         case LiveFeed::Added::Yes:
             return;
         case LiveFeed::Added::Full:
-            return exchange->answer(error_answer(
-                503, fmt::format("{} clients listen already, as many as can", LiveFeed::kMostListeners), request.path));
+            return exchange->answer(
+                error_answer(503, fmt::format("all {} listeners are in use", LiveFeed::kMostListeners), request.path));
         case LiveFeed::Added::Closed:
             return exchange->answer(ApiError::stopping().answer());
     }
@@ -251,7 +251,7 @@ void Api::metrics(HttpRequest&& /*request*/, const std::shared_ptr<Exchange>& ex
     add("passes_total", "counter", "Passes of the model that yielded tokens", totals.passes);
     add("draft_tokens_total", "counter", "Draft tokens offered", totals.draft_tokens);
     add("draft_tokens_accepted_total", "counter", "Draft tokens accepted", totals.draft_accepted);
-    add("requests_finished_total", "counter", "Texts that came to their end", totals.finished);
+    add("requests_finished_total", "counter", "Texts that finished", totals.finished);
     add("requests_failed_total", "counter", "Texts that ended with an error", totals.failed);
     add("requests_cancelled_total", "counter", "Texts whose clients left", totals.cancelled);
     add("requests_refused_total", "counter", "Texts refused because the queue was full", totals.refused);

@@ -38,7 +38,7 @@ std::optional<HttpFault> find_fault(const HttpHead& head, const std::vector<Http
     std::ptrdiff_t n = 0;
     const auto length = only_value(fields, "Content-Length", n);
     if (n > 1) return HttpFault{400, "several Content-Length fields"};
-    if (length && !is_number(*length)) return HttpFault{400, "Content-Length is no number"};
+    if (length && !is_number(*length)) return HttpFault{400, "Content-Length is not a number"};
     const auto coding = only_value(fields, "Transfer-Encoding", n);
     if (n > 1 || (coding && !same_field_name(*coding, "chunked")))
         return HttpFault{400, "the only Transfer-Encoding that is taken is chunked, once"};

@@ -271,8 +271,8 @@ CommandSpec serve_command() {
             "The same request with the same seed gives the same text, whatever ran before or beside it; it is the "
             "text\n"
             "of 'generate'. Texts are generated one after the other, 16 wait. Only this machine can connect, unless\n"
-            "--host says otherwise. Sampling options and --max-tokens are for requests that do not say.\n"
-            "GET /health says how far loading is, /metrics what was done.",
+            "--host says otherwise. Sampling options and --max-tokens are for requests that do not set them.\n"
+            "GET /health reports the progress of loading, /metrics what was done.",
         .example = "slipstream serve --port 8080",
         .options = serve_option_specs(),
         .run = run_serve};

@@ -129,7 +129,7 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status, LiveFeed& 
         else
             job.writer->finish(outcome);
         log(fmt::format("request {} {}: {}; {}", job.id, job.path, describe(outcome),
-                        is_cut ? "given up" : stop_reason_name(outcome.result.stop_reason)));
+                        is_cut ? "cancelled" : stop_reason_name(outcome.result.stop_reason)));
     } catch (const std::exception& failure) {
         const bool is_cut = job.exchange->cancelled().load() && !answer.is_complete();
         status.update([&](StatusSnapshot& state) {
@@ -139,7 +139,7 @@ void run_text(TextJob& job, TextEngine& engine, ServerStatus& status, LiveFeed& 
         });
         live.end_text(is_cut ? "cancelled" : "failed", answer.n_tokens());
         job.writer->fail(ApiError::of(failure));
-        log(is_cut ? fmt::format("request {} {}: given up", job.id, job.path)
+        log(is_cut ? fmt::format("request {} {}: cancelled", job.id, job.path)
                    : fmt::format("request {} failed: {}", job.id, failure.what()));
     }
 }

@@ -29,7 +29,7 @@ cuda::DeviceProperties properties_of(const cuda::Module& module, std::int32_t or
         throw CudaError(fmt::format("cuda:{}: {}", ordinal, error.text));
     if (properties.sm < cuda::kLeastSm)
         throw CudaError(
-            fmt::format("cuda:{}: the card ({}, sm_{}) is too old: sm_{} and newer are served; use "
+            fmt::format("cuda:{}: the GPU ({}, sm_{}) is too old: sm_{} and newer are served; use "
                         "--devices cpu",
                         ordinal, properties.name, properties.sm, cuda::kLeastSm));
     return properties;
@@ -130,7 +130,7 @@ void CudaDevice::check(cuda::Status status, const cuda::ErrorText& error, std::s
     if (status == cuda::Status::OutOfMemory)
         throw OutOfBudget(
             fmt::format("{}: no memory is left for {} ({}), though the budget has some: close other "
-                        "programs that use the card, or lower --device-memory",
+                        "programs that use the GPU, or lower --device-memory",
                         name_, what, error.text));
     throw CudaError(fmt::format("{}: {}: {}", name_, what, error.text));
 }
@@ -142,12 +142,12 @@ Buffer CudaDevice::allocate(std::size_t bytes, MemoryTag tag, std::string_view w
     const std::size_t expected = budget_.limit_bytes() - std::min(budget_.limit_bytes(), budget_.used_bytes()) + bytes;
     const cuda::Status status = regions_->allocate(bytes, expected, &data, &error);
     if (status == cuda::Status::OutOfMemory)
-        throw OutOfBudget(fmt::format(
-            "{}: the card has no {} bytes left for {} ({}), though the budget has: {} of {} bytes are used, "
-            "for which the driver gave {}; close other programs that use the card, or lower "
-            "--device-memory",
-            name_, bytes, what, error.text, budget_.used_bytes() - bytes, budget_.limit_bytes(),
-            regions_->figures().taken_bytes));
+        throw OutOfBudget(
+            fmt::format("{}: the GPU has no {} bytes left for {} ({}), though the budget has: {} of {} bytes are used, "
+                        "for which the driver gave {}; close other programs that use the GPU, or lower "
+                        "--device-memory",
+                        name_, bytes, what, error.text, budget_.used_bytes() - bytes, budget_.limit_bytes(),
+                        regions_->figures().taken_bytes));
     check(status, error, fmt::format("{} bytes for {}", bytes, what));
     return {data, bytes, std::move(reservation), release, this};
 }

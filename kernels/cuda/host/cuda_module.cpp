@@ -66,7 +66,7 @@ bool has_code_for(std::string_view architectures, std::int32_t sm) {
 
 std::string no_code_line(const cuda::Module& module, const cuda::DeviceProperties& card) {
     return fmt::format(
-        "the CUDA module has no code for the card ({}, sm_{}): it is built for {}; build one with "
+        "the CUDA module has no code for the GPU ({}, sm_{}): it is built for {}; build one with "
         "tools/build_module {}",
         card.name, card.sm, *module.architectures == '\0' ? "others" : module.architectures, card.sm);
 }
@@ -76,7 +76,7 @@ std::string CudaCards::why_not_card(std::size_t ordinal) const {
     if (ordinal >= cards.size()) return fmt::format("the driver shows {} of them, numbered from 0", cards.size());
     const cuda::DeviceProperties& card = cards[ordinal];
     if (card.sm < cuda::kLeastSm)
-        return fmt::format("the card is too old ({}, sm_{}): sm_{} and newer are served", card.name, card.sm,
+        return fmt::format("the GPU is too old ({}, sm_{}): sm_{} and newer are served", card.name, card.sm,
                            cuda::kLeastSm);
     if (!has_code_for(module->architectures, card.sm)) return no_code_line(*module, card);
     return {};
@@ -115,17 +115,17 @@ CudaCards cards_of(const cuda::Module& module) {
         case cuda::Status::DriverTooOld:
             return nothing(fmt::format("the NVIDIA driver is too old ({}); install a newer one", error.text));
         case cuda::Status::NoDevice:
-            return nothing(fmt::format("the NVIDIA driver shows no card ({})", error.text));
+            return nothing(fmt::format("the NVIDIA driver shows no GPU ({})", error.text));
         default:
             return nothing(fmt::format("the NVIDIA driver does not answer ({})", error.text));
     }
-    if (n <= 0) return nothing("the NVIDIA driver shows no card");
+    if (n <= 0) return nothing("the NVIDIA driver shows no GPU");
     CudaCards found;
     found.module = &module;
     for (std::int32_t i = 0; i < n; ++i) {
         cuda::DeviceProperties& card = found.cards.emplace_back();
         if (module.device_properties(i, &card, &error) != cuda::Status::Ok)
-            return nothing(fmt::format("the NVIDIA driver reports no properties of card {} ({})", i, error.text));
+            return nothing(fmt::format("the NVIDIA driver reports no properties of GPU {} ({})", i, error.text));
     }
     for (std::size_t i = 0; i < found.cards.size(); ++i)
         if (found.serves(i)) return found;

@@ -81,7 +81,7 @@ void CudaEvent::await(std::uint64_t use) const {
     CHECK(use <= recorded_, "wait for use {} of an event recorded {} times", use, recorded_);
     if (use <= completed_) return;
     ErrorText error{};
-    device_->check(device_->table().await(handle_of(use), &error), error, "waiting for the card");
+    device_->check(device_->table().await(handle_of(use), &error), error, "waiting for the GPU");
     retire(use);
 }
 
@@ -216,7 +216,7 @@ void CudaStream::wait(const Event& event, std::uint64_t use) {
 
 void CudaStream::synchronize() {
     ErrorText error{};
-    device_->check(device_->table().synchronize(place_, &error), error, "work on the card");
+    device_->check(device_->table().synchronize(place_, &error), error, "work on the GPU");
 }
 
 // The turn is taken before the capture: a wait for another stream's work must not become part of the graph. What an op

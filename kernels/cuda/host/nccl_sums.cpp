@@ -104,7 +104,7 @@ void NcclSums::Rank::gather(cuda::CudaStream& stream, const TensorView& rows) {
 NcclSums::NcclSums(std::span<CudaDevice* const> cards, std::size_t bytes, std::chrono::nanoseconds lost_after)
     : module_(&cards.front()->table()), bytes_(bytes), meeting_(lost_after) {
     for (CudaDevice* card : cards) {
-        CHECK(&card->table() == module_, "sums between cards of several modules");
+        CHECK(&card->table() == module_, "sums between GPUs of several modules");
         ranks_.push_back(std::make_unique<Rank>(*this, ranks_.size(), *card, device_bytes(cards.size(), bytes)));
     }
     make_communicators();
@@ -179,7 +179,7 @@ NcclSums::Function NcclSums::function_of(Way way) const {
 
 std::string NcclSums::missing(std::uint64_t call) const {
     for (const auto& rank : ranks_)
-        if (rank->n_calls() < call) return fmt::format("{} has not come", rank->card().name());
+        if (rank->n_calls() < call) return fmt::format("{} has not arrived", rank->card().name());
     return "NCCL has not enqueued a sum";
 }
 

@@ -156,7 +156,7 @@ void Staging::send_rows(CudaStream& stream, std::byte* dst, std::size_t bytes_a_
     const std::size_t wanted = std::max(kRowBytes, kRowSlots * bytes_a_row);
     if (rows_.size_bytes() < wanted) {
         rows_copied_->await(rows_copied_->recorded());
-        rows_ = device_.allocate_host(wanted, MemoryTag::Workspace, "rows on their way to the card");
+        rows_ = device_.allocate_host(wanted, MemoryTag::Workspace, "rows on their way to the GPU");
     }
     const std::size_t slot_bytes = rows_.size_bytes() / kRowSlots;
     const auto piece = static_cast<std::int64_t>(slot_bytes / bytes_a_row);

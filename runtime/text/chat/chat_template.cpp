@@ -41,10 +41,10 @@ TemplateValue with_reasoning_names(const jinja::Template& tree, const TemplateVa
 }
 
 TemplateValue prepared(const jinja::Template& tree, const TemplateValue& messages) {
-    if (!messages.is(Kind::List)) jinja::fail("the messages are no list");
+    if (!messages.is(Kind::List)) jinja::fail("the messages are not a list");
     std::vector<TemplateValue> result;
     for (const TemplateValue& message : messages.items()) {
-        if (!message.is(Kind::Dict)) jinja::fail("a message is no object with a role and a content");
+        if (!message.is(Kind::Dict)) jinja::fail("a message is not an object with a role and a content");
         result.push_back(with_reasoning_names(tree, message));
     }
     return TemplateValue::list(std::move(result));

@@ -159,7 +159,7 @@ ExprPtr slice(Parser& parser, int line, ExprPtr object, ExprPtr start, bool is_a
     parser.expect(":");
     if (!parser.is(":") && !ends()) stop = parse_expression(parser);
     if (parser.skip(":") && !ends()) step = parse_expression(parser);
-    if (!is_alone || parser.is(",")) fail("a slice stands alone between its brackets");
+    if (!is_alone || parser.is(",")) fail("a slice must be alone between its brackets");
     parser.expect("]");
     return make(ExprKind::Slice, line, std::move(object), std::move(start), std::move(stop), std::move(step));
 }

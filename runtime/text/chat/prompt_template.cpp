@@ -79,7 +79,7 @@ MarkedText PromptTemplate::render(std::span<const Message> messages, const Templ
 MarkedText PromptTemplate::render(const TemplateValue& messages, const TemplateArguments& more,
                                   const std::atomic<bool>* cancel) const {
     std::vector<TemplateValue> marked;
-    if (!messages.is_sequence()) throw TemplateError(name(), 0, "the messages are no list");
+    if (!messages.is_sequence()) throw TemplateError(name(), 0, "the messages are not a list");
     for (const TemplateValue& message : messages.items()) marked.push_back(said_message(message));
     TemplateArguments arguments = arguments_;
     arguments.insert(arguments.end(), more.begin(), more.end());

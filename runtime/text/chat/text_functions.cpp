@@ -195,7 +195,7 @@ Value join(Call& call) {
     bool is_first = true;
     for (const Value& item : to_items(call.runtime, call[0])) {
         refuse_undefined(item);
-        if (!item.is_text()) fail("a list to be joined holds what is no text: {}", type_name(item));
+        if (!item.is_text()) fail("a list to be joined holds something that is not a text: {}", type_name(item));
         if (!std::exchange(is_first, false)) out.append(call.self.text().marked);
         call.runtime.spend_bytes(item.view().size() + call.self.view().size());
         out.append(item.text().marked);
@@ -304,7 +304,7 @@ Value truncate(Call& call) {
     const std::optional<std::int64_t> size = length_of(call.runtime, call.self);
     if (!size) fail("object of type '{}' has no len()", type_name(call.self));
     if (*size - length <= leeway) return call.self;
-    if (!call.self.is_text()) fail("truncate() of what is no text: {}", type_name(call.self));
+    if (!call.self.is_text()) fail("truncate() of something that is not a text: {}", type_name(call.self));
     const std::string_view text = call.self.view();
     std::size_t stop = byte_offset(text, length - n_end);
     if (!call.truth(1)) stop = std::min(stop, text.substr(0, stop).rfind(' '));

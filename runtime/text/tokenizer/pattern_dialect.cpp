@@ -268,7 +268,7 @@ private:
         std::uint32_t value = 0;
         const auto [end, error] = std::from_chars(rest().data(), rest().data() + n, value, 16);
         if (error != std::errc() || end != rest().data() + n) refuse("a number that is not hexadecimal");
-        if (value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) refuse("a number that is no character");
+        if (value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) refuse("a number that is not a character");
         at_ += n;
         return value;
     }

@@ -73,14 +73,14 @@ private:
 
     template <typename... Args>
     [[noreturn]] void fail(fmt::format_string<Args...> what, Args&&... args) const {
-        throw FormatError(fmt::format("{}: {}; this is no SentencePiece model, or cut short", name_,
+        throw FormatError(fmt::format("{}: {}; this is not a SentencePiece model, or cut short", name_,
                                       fmt::format(what, std::forward<Args>(args)...)));
     }
     void expect(std::uint64_t wire) const {
         if (wire_ != wire) fail("field {} has wire type {}, not {}", field_, wire_, wire);
     }
     [[nodiscard]] std::string_view take(std::uint64_t n_bytes) {
-        if (n_bytes > rest_.size()) fail("field {} wants {} bytes where {} are left", field_, n_bytes, rest_.size());
+        if (n_bytes > rest_.size()) fail("field {} requires {} bytes, {} are left", field_, n_bytes, rest_.size());
         const std::string_view taken = rest_.substr(0, n_bytes);
         rest_.remove_prefix(n_bytes);
         return taken;
@@ -233,7 +233,7 @@ std::optional<unsigned char> byte_of_piece(std::string_view piece) {
 
 void validate(const SentencePieceModel& model, std::string_view name) {
     if (model.pieces.empty())
-        throw FormatError(fmt::format("{}: holds no tokens; this is no SentencePiece model", name));
+        throw FormatError(fmt::format("{}: holds no tokens; this is not a SentencePiece model", name));
     if (std::ssize(model.pieces) > kMaxPieces)
         throw FormatError(fmt::format("{}: {} tokens are more than {}", name, model.pieces.size(), kMaxPieces));
     std::array<bool, 256> has_byte{};
@@ -266,7 +266,7 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string
         if (reader.field() == 5) specs.denormalizer_rules = parse_normalizer(reader.as_bytes(), name, ignored);
     }
     if (model.pieces.empty())
-        throw FormatError(fmt::format("{}: holds no tokens; this is no SentencePiece model", name));
+        throw FormatError(fmt::format("{}: holds no tokens; this is not a SentencePiece model", name));
     refuse_what_is_not_supported(specs, name);
     std::unordered_set<std::string_view> seen;
     for (std::size_t id = 0; id < model.pieces.size(); ++id)
@@ -274,7 +274,7 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string
             throw FormatError(fmt::format("{}: token {} '{}' is there twice", name, id, model.pieces[id].text));
     model.unk_id = first_of_kind(model, TokenKind::Unknown);
     if (!model.unk_id)
-        throw FormatError(fmt::format("{}: no token of type unknown; this is no SentencePiece model", name));
+        throw FormatError(fmt::format("{}: no token of type unknown; this is not a SentencePiece model", name));
     if (specs.byte_fallback != first_of_kind(model, TokenKind::Byte).has_value())
         throw FormatError(fmt::format("{}: byte_fallback is {} and byte tokens are {}", name,
                                       specs.byte_fallback ? "on" : "off", specs.byte_fallback ? "missing" : "there"));
@@ -340,7 +340,7 @@ void append_added_tokens(const std::vector<AddedToken>& tokens, std::string_view
         check_added_token(token, name);
         if (token.id < std::ssize(model.pieces)) continue;
         if (token.id >= n_pieces + kMaxAddedTokens)
-            throw FormatError(fmt::format("{}: added token id '{}' is no id near the {} of the vocabulary", name,
+            throw FormatError(fmt::format("{}: added token id '{}' is not an id near the {} of the vocabulary", name,
                                           token.id, n_pieces));
         while (std::ssize(model.pieces) < token.id)
             model.pieces.push_back({fmt::format("<unnamed {}>", model.pieces.size()), 0.0F, TokenKind::Unused});

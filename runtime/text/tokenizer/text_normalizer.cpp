@@ -81,9 +81,8 @@ std::optional<PrecompiledCharsmap::Match> PrecompiledCharsmap::match(std::string
 
 void check_growth(std::size_t bytes, std::size_t max_bytes) {
     if (bytes > max_bytes)
-        throw RequestError(
-            fmt::format("the tokenizer's normaliser makes more than {} bytes of a text; its rules are no sensible ones",
-                        max_bytes));
+        throw RequestError(fmt::format(
+            "the tokenizer's normaliser makes more than {} bytes of a text; its rules are not sensible", max_bytes));
 }
 
 std::string PrecompiledCharsmap::replace_graphemes(std::string_view text, std::size_t max_bytes,

@@ -77,7 +77,7 @@ constexpr std::size_t kMaxTokenBytes = 1024;
 void check_added_token(const AddedToken& token, std::string_view name) {
     if (token.content.size() > kMaxTokenBytes)
         throw FormatError(
-            fmt::format("{}: added token {} is {} bytes long, where {} are the most; this is no tokenizer", name,
+            fmt::format("{}: added token {} is {} bytes long, where {} are the most; this is not a tokenizer", name,
                         token.id, token.content.size(), kMaxTokenBytes));
 }
 

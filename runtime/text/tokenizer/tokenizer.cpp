@@ -83,7 +83,7 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerParts& parts) {
                                   settings, ends);
     }
     throw FormatError(
-        "the model comes without a tokenizer: none of tokenizer.json, tokenizer.model, vocab.json with merges.txt and "
+        "the model has no tokenizer: none of tokenizer.json, tokenizer.model, vocab.json with merges.txt and "
         "a GGUF vocabulary was found; add one");
 }
 

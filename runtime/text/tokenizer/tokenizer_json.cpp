@@ -148,7 +148,7 @@ TokenizerJsonFile read_tokenizer_json_file(std::string_view text, std::string_vi
     file.rest = reader.take();
     if (!file.rest.is_object()) throw FormatError(fmt::format("{}: holds JSON, but no object", name));
     if (!file.rest.contains("model"))
-        throw FormatError(fmt::format("{}: there is no model in it; this is no tokenizer.json", name));
+        throw FormatError(fmt::format("{}: there is no model in it; this is not a tokenizer.json", name));
     return file;
 }
 
@@ -204,7 +204,7 @@ IndexedVocabulary indexed(const JsonEntries& entries, std::string_view name) {
         const auto id = static_cast<TokenId>(number);
         if (tokens.kind(id) != TokenKind::Unused)
             throw FormatError(
-                fmt::format("{}: id {} stands for '{}' and for another token", name, id, printable(spelling)));
+                fmt::format("{}: id {} belongs to '{}' and to another token", name, id, printable(spelling)));
         tokens.set(id, spelling, TokenKind::Normal, name);
         if (vocabulary.index.insert(spelling, id, [&](TokenId other) { return tokens.spelling(other); }) >= 0)
             throw FormatError(fmt::format("{}: token '{}' is there twice", name, printable(spelling)));
@@ -323,7 +323,7 @@ JsonModel read_bpe(const TokenizerJsonFile& file, const JsonFields& fields, Toke
 JsonModel read_unigram(const TokenizerJsonFile& file, const JsonFields& fields, TokenSpelling spelling,
                        const std::string& name) {
     if (spelling == TokenSpelling::ByteAlphabet)
-        throw Unsupported(fmt::format("{}: a Unigram model behind ByteLevel is not known to this version", name));
+        throw Unsupported(fmt::format("{}: a Unigram model after ByteLevel is not known to this version", name));
     if (file.vocabulary.form != JsonEntries::Form::Array)
         throw FormatError(fmt::format("{}: vocab is missing", fields.name()));
     JsonModel result;
@@ -347,7 +347,7 @@ JsonModel read_unigram(const TokenizerJsonFile& file, const JsonFields& fields, 
 
 JsonModel read_model(const TokenizerJsonFile& file, TokenSpelling spelling, const std::string& name) {
     const nlohmann::json& json = file.rest["model"];
-    if (!json.is_object()) throw FormatError(fmt::format("{}: model is no object", name));
+    if (!json.is_object()) throw FormatError(fmt::format("{}: model is not an object", name));
     const JsonFields fields(json, name + ": model");
     if (fields.number("dropout").value_or(0) != 0) refuse_part(fields.name(), "a model with dropout");
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})

@@ -22,7 +22,7 @@ TokenId parse_id(const std::string& text, const std::string& name) {
     std::int64_t id = -1;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
     if (error != std::errc() || end != text.data() + text.size() || id < 0 || id >= TokenVocabulary::kMaxTokens)
-        throw FormatError(fmt::format("{}: added token id '{}' is no id", name, printable(text)));
+        throw FormatError(fmt::format("{}: added token id '{}' is not an id", name, printable(text)));
     return static_cast<TokenId>(id);
 }
 
@@ -65,7 +65,7 @@ using nlohmann::json;
 
 TokenId to_id(const json& value, const JsonFields& fields, const char* key) {
     const std::int64_t id = fields.to_integer(value, key);
-    if (id < 0 || id >= TokenVocabulary::kMaxTokens) fields.fail(key, fmt::format("is {}, which is no id", id));
+    if (id < 0 || id >= TokenVocabulary::kMaxTokens) fields.fail(key, fmt::format("is {}, which is not an id", id));
     return static_cast<TokenId>(id);
 }
 
@@ -84,7 +84,7 @@ void add_decoder(const json& part, const std::string& where, bool& is_fused, Tok
         if (!one_space || !is_fused) refuse_part(fields.name(), "anything but one space at the beginning of the text");
         decoding.strips_space = true;
     } else if (is_fused) {
-        refuse_part(where, fmt::format("'{}' behind 'Fuse'", type));
+        refuse_part(where, fmt::format("'{}' after 'Fuse'", type));
     } else if (type == "ByteLevel") {
         decoding.byte_alphabet = true;
     } else if (type == "ByteFallback") {
@@ -97,7 +97,7 @@ void add_decoder(const json& part, const std::string& where, bool& is_fused, Tok
     } else if (type == "Replace") {
         const json* pattern = fields.object("pattern");
         const auto what = pattern == nullptr ? std::nullopt : JsonFields(*pattern, fields.name()).string("String");
-        if (!what || what->empty()) refuse_part(fields.name(), "a pattern that is no String");
+        if (!what || what->empty()) refuse_part(fields.name(), "a pattern that is not a String");
         decoding.replacements.emplace_back(*what, fields.string("content").value_or(""));
     } else {
         refuse_part(where, type);
@@ -122,7 +122,7 @@ void place(std::optional<TokenId>& where, TokenId id, const std::string& name) {
 void add_template(const json& part, const JsonFields& fields, TextTemplate& result) {
     bool is_behind = false;
     for (const json& item : list_field(part, "single", fields.name())) {
-        if (!item.is_object() || item.size() != 1) fields.fail("single", "holds something that is no token");
+        if (!item.is_object() || item.size() != 1) fields.fail("single", "holds something that is not a token");
         if (item.contains("Sequence")) {
             const JsonFields sequence(item["Sequence"], fields.name());
             if (is_behind || !item["Sequence"].is_object() || sequence.string("id") != "A")
@@ -135,7 +135,7 @@ void add_template(const json& part, const JsonFields& fields, TextTemplate& resu
             if (end) refuse_part(fields.name(), "more than one token at one end of the text");
             end = template_id(*token, fields);
         } else {
-            fields.fail("single", "holds something that is no token");
+            fields.fail("single", "holds something that is not a token");
         }
     }
     if (!is_behind) refuse_part(fields.name(), "a template without the text");
@@ -144,7 +144,7 @@ void add_template(const json& part, const JsonFields& fields, TextTemplate& resu
 /// Returns the id of a token that is written as ["<s>", 0].
 TokenId named_id(const JsonFields& fields, const char* key) {
     const json* pair = fields.find(key);
-    if (pair == nullptr || !pair->is_array() || pair->size() != 2) fields.fail(key, "is no pair of token and id");
+    if (pair == nullptr || !pair->is_array() || pair->size() != 2) fields.fail(key, "is not a pair of token and id");
     return to_id((*pair)[1], fields, key);
 }
 
@@ -181,7 +181,7 @@ TextTemplate read_post_processor(const json& json, const std::string& name) {
 
 AddedToken read_added_token(const json& json, TokenId id, const std::string& name) {
     const std::string where = fmt::format("{}: added token {}", name, id);
-    if (!json.is_object()) throw FormatError(fmt::format("{} is no object", where));
+    if (!json.is_object()) throw FormatError(fmt::format("{} is not an object", where));
     const JsonFields fields(json, where);
     const auto flag = [&](const char* key, bool otherwise) { return fields.boolean(key).value_or(otherwise); };
     const auto content = fields.string("content");
@@ -202,9 +202,9 @@ std::vector<AddedToken> read_added_tokens(const json& json, const std::string& n
     std::vector<AddedToken> tokens;
     if (json.is_null()) return tokens;
     const std::string where = name + ": added_tokens";
-    if (!json.is_array()) throw FormatError(fmt::format("{} is no list", where));
+    if (!json.is_array()) throw FormatError(fmt::format("{} is not a list", where));
     for (const auto& token : json) {
-        if (!token.is_object()) throw FormatError(fmt::format("{} holds something that is no token", where));
+        if (!token.is_object()) throw FormatError(fmt::format("{} holds something that is not a token", where));
         const JsonFields fields(token, where);
         const auto* id = fields.find("id");
         if (id == nullptr) fields.fail("id", "is missing");

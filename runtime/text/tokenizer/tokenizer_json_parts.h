@@ -65,7 +65,7 @@ struct TokenDecoding {
 /// Returns the field "type" of a part. Throws FormatError if the part is not an object or has no such field; `where`
 /// names the part in the message.
 [[nodiscard]] inline std::string type_of(const nlohmann::json& part, const std::string& where) {
-    if (!part.is_object()) throw FormatError(fmt::format("{}: is no object", where));
+    if (!part.is_object()) throw FormatError(fmt::format("{}: is not an object", where));
     const JsonFields fields(part, where);
     const auto type = fields.string("type");
     if (!type) fields.fail("type", "is missing");
@@ -76,7 +76,7 @@ struct TokenDecoding {
                                                       const std::string& where) {
     const auto found = part.find(key);
     if (found == part.end() || !found->is_array())
-        throw FormatError(fmt::format("{}: field {} is no list", where, key));
+        throw FormatError(fmt::format("{}: field {} is not a list", where, key));
     return *found;
 }
 

@@ -73,7 +73,8 @@ TokenKind TokenVocabulary::kind(TokenId id) const {
 TokenId MergeReader::find(std::string_view spelling) const {
     const TokenId id = vocabulary_.find(spelling);
     if (id < 0)
-        throw FormatError(fmt::format("{}: merge {} names '{}', which is no token", name_, rank_, printable(spelling)));
+        throw FormatError(
+            fmt::format("{}: merge {} names '{}', which is not a token", name_, rank_, printable(spelling)));
     return id;
 }
 

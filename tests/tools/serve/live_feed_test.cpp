@@ -296,7 +296,7 @@ TEST(Live, RefusesListenersPastTheLimit) {
     }
     const RawAnswer refused = server.get("/slipstream/live");
     EXPECT_EQ(refused.status, 503);
-    EXPECT_THAT(refused.body, HasSubstr("8 clients listen already"));
+    EXPECT_THAT(refused.body, HasSubstr("all 8 listeners are in use"));
     clients.pop_back();
     EXPECT_TRUE(ScriptedServer::becomes([&] {
         RawClient client = server.connect();

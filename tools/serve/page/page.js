@@ -764,7 +764,7 @@ function fileOf(which) {
 
 function talkOf(text) {
   const file = JSON.parse(text);
-  if (file.format !== "slipstream chat" || file.version !== 1) throw new Error("it is no file of 'slipstream chat --session'");
+  if (file.format !== "slipstream chat" || file.version !== 1) throw new Error("it is not a file of 'slipstream chat --session'");
   const made = newTalk();
   made.system = typeof file.system === "string" ? file.system : "";
   for (const [name, key] of Object.entries(kFileSettings))
