@@ -137,7 +137,7 @@ TEST_F(ModelLookup, OurOwnFolderIsSearchedAndABeginningWillDo) {
         EXPECT_THAT(refusal(mistyped), HasSubstr("did you mean smol-135m-instruct?")) << mistyped;
     EXPECT_THAT(refusal("README.md"), AllOf(Not(HasSubstr("did you mean")), Not(HasSubstr("to get it"))));
     folder_.write(".cache/slipstream/models/smol-360m.gguf", "1");
-    EXPECT_THAT(refusal("smol"), AllOf(HasSubstr("smol-135m-instruct, smol-360m"), HasSubstr("one whole")));
+    EXPECT_THAT(refusal("smol"), AllOf(HasSubstr("smol-135m-instruct, smol-360m"), HasSubstr("the full name of one")));
     EXPECT_THAT(refusal("mol"), HasSubstr("did you mean smol-135m-instruct or smol-360m?"));
     // The same folder by both ways is one.
     variables_["SLIPSTREAM_MODELS"] = (folder_.path() / ".cache/slipstream/models").string();
