@@ -29,8 +29,8 @@ TableSource* SourcesDrafter::shape_of(std::string_view name) const {
 
 SourcesDrafter::Growth SourcesDrafter::choose_growth() {
     if (options_.sources.empty()) return Growth::Nothing;
-    // Only trees of models that draft alone are drawn. The verifier treats the nodes of all other shapes as point
-    // masses, without a record of draws (rejection.h).
+    // Only in trees of models that draft alone are children drawn at random from a model's distribution. The verifier
+    // treats the nodes of all other trees as point masses, without a record of draws (rejection.h).
     if (options_.child_rule == ChildRule::Draw && (lone_model() || is_hierarchy()) &&
         options_.shape != TreeShape::Merged)
         return Growth::Drawn;

@@ -64,7 +64,7 @@ ModelNgrams model_ngrams(const DraftOptions& options, const DraftContext& target
 
 // Returns the window of a draft model: as much of the sequence as options.window_bytes hold, all of it if possible.
 WindowShape model_window(const DraftOptions& options, const DraftContext& target) {
-    std::size_t row = 0;  // bytes of a token's KV in all layers
+    std::size_t row = 0;  // bytes of the K and V rows of one token, in all layers
     for (const KvLayout& layout : target.draft_model->kv_layouts()) row += 2 * layout.scratch_row_bytes();
     const std::int64_t room = std::min(static_cast<std::int64_t>(std::min(options.window_bytes / row, kMostSlots)),
                                        target.draft_model->context_tokens() - model_nodes(options, target.vocab));

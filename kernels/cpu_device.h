@@ -39,10 +39,10 @@ struct CpuDeviceOptions {
     CpuFaults* faults = nullptr;  // faults for tests, stop flag (cpu_faults.h); must outlive the device
 };
 
-/// Memory that an op needs beside its arguments.
+/// Sizes of the scratch memory that an op needs beside its arguments. The device owns the memory.
 struct CpuScratch {
-    std::size_t thread_bytes = 0;  // scratch for each thread of the pool
-    std::size_t shared_bytes = 0;  // scratch for one region that all threads of an op share
+    std::size_t thread_bytes = 0;  // bytes of scratch for each thread of the pool
+    std::size_t shared_bytes = 0;  // bytes of one region of scratch that all threads of an op share
 };
 [[nodiscard]] constexpr CpuScratch larger_of(const CpuScratch& a, const CpuScratch& b) {
     return {std::max(a.thread_bytes, b.thread_bytes), std::max(a.shared_bytes, b.shared_bytes)};

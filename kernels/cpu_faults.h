@@ -13,11 +13,11 @@ inline constexpr std::chrono::nanoseconds kStallAfter = std::chrono::seconds(5);
 /// Each counter counts down to the call that fails: 1 is the next call, 0 none. Counters may be set while the device is
 /// in use.
 struct CpuFaults {
-    std::atomic<std::int64_t> allocations_until_failure{0};  // allocations of device memory and of kernels' scratch
+    std::atomic<std::int64_t> allocations_until_failure{0};  // calls that allocate device memory or kernels' scratch
     std::atomic<std::int64_t> copies_until_failure{0};       // copies on CopyIn and CopyOut streams, of any size
-    /// Copies on CopyIn and CopyOut streams; the stalled one never moves its bytes.
+    /// Copies on CopyIn and CopyOut streams until one stalls; it never moves its bytes.
     std::atomic<std::int64_t> copies_until_stall{0};
-    std::atomic<std::int64_t> ops_until_failure{0};   // kernels; the one that fails throws
+    std::atomic<std::int64_t> ops_until_failure{0};   // calls of kernels; the one that fails throws
     std::atomic<std::int64_t> rows_until_failure{0};  // copies on compute streams
     /// Time after which a stalled copy fails. Set it before the device is used.
     std::chrono::nanoseconds stall_after = kStallAfter;

@@ -31,7 +31,8 @@ fs::path folder_of(const fs::path& path) {
 }
 
 constexpr std::string_view kPartEnd = ".part";
-// Longest stem of a part's name, in bytes: 255 for a name, less ".PID-N.part" with 7 and 10 digits.
+// Longest stem of a part's name, in bytes: a file name may have 255, of which ".PID-N.part" takes 24 at most (a PID of
+// 7 digits, an N of 10).
 constexpr std::size_t kMaxStemBytes = 255 - 24;
 
 // Returns what the name of a part begins with: the name of `target`, cut before a character if it is too long.
@@ -133,7 +134,8 @@ AtomicFile::AtomicFile(const fs::path& path, const AtomicFileOptions& options) :
     if (file_.get() < 0)
         open_part(mode);
     else
-        static_cast<void>(lock(file_.get()));  // commit() may give it the name of a part for a moment
+        // commit() may give the file the name of a part for a moment; the lock shows that the part is no leftover.
+        static_cast<void>(lock(file_.get()));
 }
 
 void AtomicFile::open_part(mode_t mode) {
@@ -228,7 +230,9 @@ void AtomicFile::commit() {
         fail(errno);
     if (options_.existing == ExistingFile::Replace) {
         if (part_.empty()) link_part();
-        const FileHandle locked(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));  // keeps the lock until the part is renamed
+        // A duplicate of the descriptor, which keeps the lock until the part is renamed; the end of this block closes
+        // it.
+        const FileHandle locked(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
         if (const int error = file_.close(); error != 0) fail(error);
         if (std::rename(part_.c_str(), target_.c_str()) != 0) fail(errno);
         part_.clear();

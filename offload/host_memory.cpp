@@ -19,9 +19,11 @@ std::optional<std::size_t> number_of(const std::filesystem::path& path, std::str
     std::string line;
     while (std::getline(file, line)) {
         if (!line.starts_with(key) || line.size() <= key.size() || line[key.size()] != ' ') continue;
-        const std::size_t digits = line.find_first_of("0123456789");
-        if (digits == std::string::npos || line.size() - digits > 18 + 3) return std::nullopt;  // 18 digits and " kB"
-        return std::stoull(line.substr(digits));
+        const std::size_t begin = line.find_first_of("0123456789");
+        if (begin == std::string::npos) return std::nullopt;
+        const std::string digits = line.substr(begin, line.find_first_not_of("0123456789", begin) - begin);
+        if (digits.size() > 18) return std::nullopt;  // numbers of up to 18 digits fit in 64 bits
+        return std::stoull(digits);
     }
     return std::nullopt;
 }

@@ -117,7 +117,9 @@ void HostPages::touch(std::byte* data, std::size_t bytes) {
 
 PageLock HostPages::prepare(std::byte* data, std::size_t bytes) {
     bytes = round_up(bytes, kPageBytes);
-    touch(data, bytes);  // not left to mlock(), which can be refused and does nothing under a sanitizer
+    // Makes the system provide the pages. This is not left to mlock(), which can be refused and does nothing under a
+    // sanitizer.
+    touch(data, bytes);
     if (wanted_ == PageLock::Pageable) return PageLock::Pageable;
     if (::mlock(data, bytes) == 0) return PageLock::Locked;
     remember_refusal(bytes, errno);

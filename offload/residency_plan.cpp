@@ -190,8 +190,9 @@ ResidencyPlan evaluated(const ResidencyRequest& request, std::vector<std::size_t
     return plan;
 }
 
-/// Returns the ring sizes to try, the preferred one first. `room` is what ring and resident units may take, at least
-/// least_ring_bytes. The preferred ring also holds what the link can copy during fixed_seconds.
+/// Returns the ring sizes to try, in bytes, the preferred one first. `room` is the bytes that ring and resident units
+/// together may take, at least least_ring_bytes. The preferred ring also holds what the link can copy during
+/// fixed_seconds.
 std::vector<std::size_t> ring_sizes(const ResidencyRequest& request, const Needs& needs, std::size_t room) {
     if (request.ring_bytes > 0) return {request.ring_bytes};
     const double behind = request.link_bytes_per_second * request.fixed_seconds;

@@ -84,7 +84,9 @@ void TransferRing::clear_place(std::size_t offset, std::size_t bytes) {
         return (jumps && slot.offset >= head_) || (slot.offset >= offset && slot.offset < offset + bytes);
     };
     const Slot* newest = nullptr;
-    std::int64_t end = oldest_;  // past the slots to forget, once all waits are enqueued: a wait may be refused
+    // Number of the first item whose slot is not forgotten. oldest_ moves there only after all waits are enqueued,
+    // since enqueueing a wait may throw.
+    std::int64_t end = oldest_;
     for (; end < first_live_ &&
            (next_ - end == static_cast<std::int64_t>(slots_.size()) || in_the_way(slots_[index_of(end)]));
          ++end) {
@@ -133,7 +135,7 @@ void TransferRing::note_completed() {
         Slot& slot = slots_[index_of(first_untimed_)];
         if (slot.copied->completed() < slot.copied_use) return;
         const auto time = completion_time(*slot.copied);
-        if (!time) continue;  // copy_times() falls back to the time of its call
+        if (!time) continue;  // without a measured end; copy_times() then takes the moment at which it is called
         slot.times = {std::max(slot.times.begin, last_copy_end_), *time, true};
         last_copy_end_ = *time;
     }

@@ -17,7 +17,8 @@ constexpr double kForgetting = 0.95;  // factor per pass by which the weight of 
 constexpr double kLately = 0.2;       // weight from which a size counts as recently measured: up to 31 passes ago
 // Most extra time of trying a larger size, as a fraction of the time since the last try.
 constexpr double kTry = 0.01;
-// Exponent: if measured times change, a size of recency w moves by 1 - w^kSameTime of the change.
+// Exponent: if a new measurement changes the ratio measured / planned of its size, the ratio of another size with
+// weight w (Size::weight, its recency) moves by 1 - w^kSameTime of that change.
 constexpr double kSameTime = 4.0;
 constexpr double kSurprise = 1.3;  // measured / planned above which a plain pass is wanted
 // Factor: if (tokens of the sequence + 256) changed by more, the plan is asked again.

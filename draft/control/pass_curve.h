@@ -76,7 +76,7 @@ private:
     PlannedSeconds plan_;
     std::int64_t text_tokens_ = 0;
     std::int64_t planned_for_ = -1;  // tokens of the sequence at the last refresh(); move_to() refreshes again once
-                                     // the length has changed by about an eighth. -1: only in the constructor
+                                     // length + 256 has changed by an eighth. -1: only in the constructor
     // Numbers of nodes, ascending, 1 to max_nodes; times between them are interpolated.
     std::vector<std::int64_t> sizes_;
     std::vector<Size> seen_;       // [sizes]: plan and measurements of each size

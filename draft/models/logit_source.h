@@ -62,7 +62,7 @@ protected:
     struct Expanded {
         std::int32_t parent;  // index in expanded_, -1 for node 0
         TokenId token;
-        std::size_t n_best = 0;  // number of best tokens after the node, in best_
+        std::size_t n_best = 0;  // number of entries in the node's row of best_: the best tokens after it
     };
 
     /// `sampling` is the target's. `planned_seconds` may be empty: pass times are then learnt from the passes.

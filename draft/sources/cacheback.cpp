@@ -190,8 +190,8 @@ Cacheback::Spot Cacheback::spot_behind(const Table& table, const Spot& spot, Tok
     return next;
 }
 
-// Walks over the last FL - 1 tokens of `text` (FL: tokens of a follower), so that the root may be inside a follower
-// too.
+// Returns the cursor at the end of `text`. Walks over the last FL - 1 tokens of `text` (FL: tokens of a follower), so
+// that the root may be inside a follower too.
 Cursor Cacheback::root(std::span<const TokenId> text) {
     CHECK(!text.empty());
     if (root_ != kNowhere) return root_;

@@ -11,7 +11,7 @@ namespace {
 constexpr float kLowest = 0.0003F;  // least probability of a bin when log-odds are computed (kHighest: greatest)
 constexpr float kHighest = 0.995F;
 constexpr float kMemory = 400.0F;                // most observations that a bin's mean spans
-constexpr float kConfidence = 8.0F;              // weight of the built-in probability, in observations
+constexpr float kConfidence = 8.0F;              // observations that a bin's built-in probability counts as
 constexpr float kWeightRate = 0.005F;            // step of gradient descent on the weights of orders
 constexpr float kMostWeight = 8.0F;              // bound of a weight's absolute value
 constexpr float kBiasRate = 0.3F * kWeightRate;  // step of gradient descent on the constant

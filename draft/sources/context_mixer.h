@@ -66,8 +66,9 @@ public:
     [[nodiscard]] bool restore(std::span<const float> state);
 
 private:
-    static constexpr int kBuckets = 8;  // kinds of counts
-    static constexpr int kRanks = 5;    // kinds of ranks, of numbers of distinct tokens, or of recencies
+    static constexpr int kBuckets = 8;  // classes of a count, see bucket()
+    // Classes of a follower's rank, or of the number of distinct followers, or of a recency: each has this many.
+    static constexpr int kRanks = 5;
 
     struct Bin {
         float probability = 0.0F;
@@ -76,7 +77,7 @@ private:
         bool changed = false;
     };
 
-    // Returns the kind of count `n`: 0, 1, 2, 3, 4-5, 6-9, 10-20, 21 and more.
+    // Returns the class of the count `n`, 0 to 7: of counts 0, 1, 2, 3, 4-5, 6-9, 10-20, 21 and more.
     [[nodiscard]] static int bucket(std::uint32_t n) {
         constexpr std::array<std::uint8_t, 22> of = {0, 1, 2, 3, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 7};
         return of[n < of.size() ? n : of.size() - 1];

@@ -48,7 +48,7 @@ private:
 
     // Position on a path. A cursor is an index into places_.
     struct Place {
-        ContextModel::Keys keys{};  // keys of the contexts that end here, shortest first
+        ContextModel::Keys keys{};  // keys of the last tokens of the path, shortest context first
         int n_keys = 0;             // number of `keys` that may be in the table
         int longest = 0;            // length of the longest context seen before; 0: none
         std::uint32_t context = 0;  // index of that context in model_
@@ -70,7 +70,7 @@ private:
     ContextModel model_;
     ContextMixer mixer_;
     Options options_;
-    std::vector<Place> places_;  // places of the cursors since the last root()
+    std::vector<Place> places_;  // [cursor]: positions on paths since the last root()
     std::vector<Candidate> candidates_;
     std::vector<std::uint16_t> slots_;  // [vocab]: 1 + index into candidates_; 0: none
     std::vector<TokenId> text_;         // text of the last observation

@@ -17,8 +17,8 @@ constexpr std::uint32_t kShapeDepth = 10;  // greatest depth of the own tree
 
 // Buckets of the length of a match: the longest match of each, in tokens.
 constexpr std::array kLongestOfBucket = {2U, 3U, 5U, 8U, 15U, CorpusSource::kMaxMatch};
-// Doubt about a match of each bucket of lengths, in places: of n places, a follower's share counts n / (n + doubt). Our
-// values.
+// Doubt about a match, in occurrences of the match in the corpus, by the bucket of its length: with n occurrences, a
+// follower's share of them counts n / (n + doubt). Our values.
 constexpr std::array kDoubtOfBucket = {4.0F, 2.0F, 1.0F, 0.5F, 0.25F, 0.1F};
 
 // Heap order: best score first; ties to the earlier node of the tree, then to the lower token.

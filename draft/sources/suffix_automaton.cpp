@@ -122,7 +122,8 @@ void SuffixAutomaton::redirect(std::uint32_t state, TokenId token, std::uint32_t
 }
 
 SuffixAutomaton::Match SuffixAutomaton::followed(Match match) const {
-    // The substrings of the last state end only at the end of the text, where no token follows.
+    // The substrings of the last state occur only at the end of the text, where no token follows them; their longest
+    // suffix of another state occurs earlier too.
     return match.state == last_ ? shorter(match) : match;
 }
 

@@ -51,8 +51,8 @@ public:
 
     /// Returns the longest suffix of the text that also occurs earlier.
     [[nodiscard]] Match longest() const;
-    /// Returns the longest suffix of `match` + `token` that occurs in the text with a token after it. After
-    /// kMaxSuffixes failed suffixes only `token` alone is looked for.
+    /// Returns the longest suffix of `match` + `token` that occurs in the text with a token after it; an empty match if
+    /// there is none. Tries at most kMaxSuffixes suffixes of `match`, then `token` alone.
     [[nodiscard]] Match extend(Match match, TokenId token) const;
     /// Returns the longest suffix of `match` that ends at more places than it.
     [[nodiscard]] Match shorter(Match match) const;

@@ -28,7 +28,7 @@ struct FrozenTableKey {
 
 class FrozenTable {
 public:
-    /// Number of a leader or a follower.
+    /// Index of a leader among the leaders of the table, or of a follower among the followers of all leaders.
     using Slot = std::uint32_t;
     static constexpr Slot kNone = ~Slot{0};
 

@@ -19,7 +19,9 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr std::int64_t kBlockRows = 512;  // rows of an embedding that are read at once
+// Rows of an embedding that are read at once. Bounds the memory for them, and the time between two checks for
+// cancellation.
+constexpr std::int64_t kBlockRows = 512;
 
 // Counts operations, reports them, and checks for cancellation.
 class Work {

@@ -22,8 +22,8 @@ constexpr float kMaxBias = 16.0F;                 // bound of the constant's abs
 constexpr float kWeightRate = 0.004F;             // step of gradient descent on the weights
 constexpr float kBiasRate = 0.002F;               // step of gradient descent on the constant
 
-// Weight of each vote before any data if tables alone vote, by the number of votes on the token. Agreeing tables
-// together weigh a little more than their mean.
+// Weight of each vote before any data if tables alone vote, by the number of votes on the token (1 to 4). With several
+// votes the weights sum to a little more than 1, so agreeing tables together weigh more than the mean of their votes.
 constexpr std::array<float, 4> kShares = {1.0F, 0.55F, 0.4F, 0.325F};
 // Weight of the most expensive model that votes, before any data, by the number of votes on the token.
 constexpr std::array<float, 4> kModelShare = {1.0F, 0.9F, 0.9F, 0.9F};

@@ -10,7 +10,8 @@ namespace {
 
 // Without a curve of pass times: a node is asked about if its gain is at least this fraction of the best node's.
 constexpr float kWorthABatch = 0.05F;
-// Most trees between two attempts to ask a model that did not seem to pay.
+// Longest pause, in trees, after which a model is asked although it does not seem to pay; each such attempt doubles the
+// pause, up to this.
 constexpr std::int64_t kRarestTry = 384;
 // Weight of the probability that a node's children already cover, in the gain of asking a model there.
 constexpr float kTablesVote = 0.25F;
@@ -81,7 +82,8 @@ bool TreeBuilder::ask_model(std::size_t which, const BuildRequest& request) {
     if (request.curve == nullptr) {
         if (gain < kLeastModelGain) return false;
     } else {
-        // The cost of asking is only known from asking: after a pause the model is tried again, each time more rarely.
+        // The cost of asking is only known from asking. So a model that does not seem to pay is asked all the same
+        // after a pause, counted in trees, which doubles with each such attempt up to kRarestTry.
         const bool pays = gain * request.seconds_per_token >= model.source->expand_seconds(std::ssize(batch_));
         const bool try_again = model.pause <= 0 && !is_asked(SearchNode::Root, which);
         if (!pays && !try_again) return false;

@@ -51,7 +51,7 @@ void TreeBuilder::learn(const BuildOutcome& outcome) {
           outcome.accepted.size(), outcome.came.size());
     for (std::size_t i = 0; i < outcome.accepted.size(); ++i) {
         const std::int32_t row = outcome.accepted[i];
-        if (row >= std::ssize(taken_)) break;  // a node that was added to the grown tree afterwards
+        if (row >= std::ssize(taken_)) break;  // this node and those after it were added to the tree after the search
         // With noise, the token that came says little about what was probable, so the target's probabilities are used.
         std::optional<TargetProbabilities> target;
         if (votes_.noisy() && !outcome.logits.empty()) target.emplace(outcome.logits, row, outcome.temperature);

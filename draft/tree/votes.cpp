@@ -26,7 +26,8 @@ constexpr float kModelDoubt = 0.8F;
 // gives 0.6 nats.
 constexpr float kRestHeard = 0.2F;
 
-// Returns the bins of each source with one more for each model, for its votes against tokens.
+// Returns the number of bins of each source: `n_bins`, with one more for each model (the last n_models sources), which
+// is for the model's votes against tokens.
 std::vector<std::uint16_t> with_against(std::span<const std::uint16_t> n_bins, std::size_t n_models) {
     std::vector<std::uint16_t> bins(n_bins.begin(), n_bins.end());
     for (std::size_t i = bins.size() - n_models; i < bins.size(); ++i) ++bins[i];

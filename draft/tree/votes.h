@@ -23,7 +23,7 @@ enum class SearchNode : std::int32_t { None = -1, Root = 0 };
 /// Index of a voted token among those of all nodes of the search.
 enum class VotedIndex : std::int32_t {};
 
-/// A candidate child of a node.
+/// A token that sources voted for as a child of a node of the search; a child only once it is taken (`node`).
 struct VotedToken {
     TokenId token = 0;
     SearchNode node = SearchNode::None;  // node of the search; None until the token is taken

@@ -48,7 +48,9 @@ LinkFigures LinkClock::figures() const {
     const double now = seconds_since_start(Clock::now());
     double busy = busy_seconds_;
     if (throttled()) {
-        busy -= std::max(0.0, free_from_ - now);  // turns that are not over yet follow one another without gaps
+        // busy_seconds_ counts each turn whole. Those that are not over follow one another without gaps and end at
+        // free_from_, so the time from now to there is not busy time yet.
+        busy -= std::max(0.0, free_from_ - now);
     } else if (n_copying_ > 0) {
         busy += now - busy_since_;
     }

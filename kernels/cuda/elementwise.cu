@@ -136,7 +136,8 @@ __global__ void __launch_bounds__(kThreads) norm_rows(const RmsNormLaunch a, con
     }
 }
 
-// Rotates pairs of elements in place (RopeLaunch). Grid: (pairs of a token, tokens).
+// Rotates pairs of elements in place (RopeLaunch), a pair of a token per thread. Grid: (ranges of kThreads pairs of a
+// token, tokens).
 __global__ void __launch_bounds__(kThreads) turn_pairs(const RopeLaunch a) {
     const int half = a.n_rotated / 2;
     const int pair = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);

@@ -43,7 +43,8 @@ __device__ __forceinline__ Piece<Kv> load_piece(const Kv* row, int at, int d, bo
     return piece;
 }
 
-// Returns the pitch of query rows in shared memory, in floats: head_dim rounded up to whole pieces, with zeros past it.
+// Returns the pitch of query rows in shared memory, in floats: `d`, the head_dim, rounded up to a multiple of
+// kPieceElements<Kv>. A row has zeros past head_dim.
 template <class Kv>
 __host__ __device__ constexpr int query_pitch(int d) {
     return (d + kPieceElements<Kv> - 1) / kPieceElements<Kv> * kPieceElements<Kv>;

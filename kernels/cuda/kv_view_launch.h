@@ -19,7 +19,7 @@ struct KvScoreLaunch {
     const float* q = nullptr;                  // [n_q_heads, head_dim]
     const std::byte* const* chunks = nullptr;  // [n_chunks]
     std::int32_t n_chunks = 0;
-    std::int32_t first_chunk = 0;  // number of the KV chunk in chunks[0]
+    std::int32_t first_chunk = 0;  // number, in the layer, of the KV chunk to which chunks[0] points
     std::int64_t n_committed = 0;  // committed positions; slots from here on do not count
     float scale = 1.0F;            // multiplies q . k; with a softcap, 2 log2(e) / softcap times that (softcap.cuh)
     float softcap = 0.0F;          // 0: scores of slots are not capped

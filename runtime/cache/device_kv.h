@@ -99,7 +99,7 @@ private:
     std::vector<std::byte*> chunks_;          // [n_layers][n_chunks], see chunks()
     Buffer scratch_;                          // [n_layers][K|V][max_nodes][n_kv_heads][head_dim]
     std::vector<std::size_t> scratch_begin_;  // [n_layers]: offset of the layer's scratch rows, in bytes
-    Buffer tail_;                             // [streaming layers][kTailChunks] KV chunks
+    Buffer tail_;                             // device memory of tail slots: [streaming layers][kTailChunks] KV chunks
     std::vector<std::size_t> tail_begin_;     // [n_layers]: offset of the layer's tail, in bytes, if the layer streams
     std::vector<std::int64_t> held_;          // [kTailChunks]: the KV chunk in each tail slot; -1: none
 };

@@ -104,7 +104,8 @@ public:
     /// Keeps the first positions_after_cut(n_tokens) committed positions and drops all nodes. If their last, partly
     /// filled KV chunk is on the host only, it is copied back to the tail.
     void truncate(ExecRef exec, std::int64_t n_tokens);
-    /// Like truncate(exec, n_tokens), for a cache in which nothing streams (CHECKed).
+    /// Keeps the first positions_after_cut(n_tokens) committed positions and drops all nodes, for a cache in which
+    /// nothing streams (CHECKed), so that nothing must be copied.
     void truncate(std::int64_t n_tokens);
     /// Returns a number that changes whenever rows of the KV chunk may be written. As long as it is the same, rows that
     /// a cut has dropped are still in their place. Returns 0 if they never are, since something streams or a layer
@@ -146,8 +147,9 @@ public:
     /// Call after reserve(), before the first of the reserved rows is written: rings count the KV chunks that these
     /// rows will overwrite as lost.
     void begin_reserved_rows() { overwrite_to(n_committed()); }
-    /// Call after reserve(), when the reserved rows are written: KV chunks below n_committed() / 256 are on the host
-    /// after the use `flush_use` of HostKv::flushed().
+    /// Call after reserve(), when the work that writes the reserved rows is enqueued. Of layers that stream, counts the
+    /// KV chunks below n_committed() / 256 as on the host after the use `flush_use` of HostKv::flushed(), and frees all
+    /// tail slots. Does nothing if nothing streams.
     void publish(std::uint64_t flush_use);
     /// Call after reserve() if the reserved rows will not be written: returns to positions_after_cut(n_tokens)
     /// positions, where `n_tokens` is as before reserve() or less. Drops all nodes.

@@ -41,7 +41,8 @@ RopeScaling read_scaling(const JsonFields& fields, const JsonFields& scaling, co
     if (rope.kind == RopeScalingKind::None) return rope;
     rope.original_context = scaling.integer("original_max_position_embeddings").value_or(0);
     if (rope.kind != RopeScalingKind::Linear && rope.kind != RopeScalingKind::Dynamic) {
-        // A field beside the scaling object takes precedence over one inside it (standardize_rope_params).
+        // The length beside the scaling object takes precedence over the one inside it (standardize_rope_params of
+        // transformers).
         if (const auto outer = fields.integer("original_max_position_embeddings")) {
             rope.original_context = *outer;
         } else if (defaults.rope_original_context != 0) {

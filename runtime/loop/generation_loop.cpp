@@ -179,8 +179,9 @@ bool GenerationLoop::feed_with_prompt(const PromptProgress& on_progress, const s
     drop_unusable_saved();
     sequence_->extend(border);
     add_chain(sequence_->n_prompt() - border);
-    const auto last =
-        static_cast<std::int32_t>(sequence_->n_prompt() - border - 1);  // its logits show that the pass was completed
+    // Index in the pass of the prompt's last token. Its logits are requested only since a pass that was cancelled
+    // returns none.
+    const auto last = static_cast<std::int32_t>(sequence_->n_prompt() - border - 1);
     const LogitRows logits = run({.prompt = part_of_text(begin, border),
                                   .tokens = part_of_text(border, sequence_->n_prompt()),
                                   .nodes = pass_nodes_,

@@ -152,7 +152,8 @@ void PromptCache::drop(KeptChunk& chunk) {
     by_use_.erase(chunk.at_);
 }
 
-// Drops ends of texts that are the beginning of `chunk`, if it has all that they have.
+// Drops KV chunks with the same predecessor and phase as `chunk` whose tokens are a proper prefix of its tokens (they
+// are ends of texts), unless one has the part of a layer that `chunk` lacks.
 void PromptCache::drop_ends_within(const KeptChunk& chunk) {
     const std::vector<KeptChunk*> others = after(chunk.before_);
     for (KeptChunk* other : others) {

@@ -240,7 +240,7 @@ private:
     ModelPass pass_;
     std::unique_ptr<DeviceLogits> remote_;  // null if the host shares the device's memory
     std::unique_ptr<PassGraphs> graphs_;
-    std::vector<std::int64_t> row_positions_;  // [logit rows]: position of the token after each
+    std::vector<std::int64_t> row_positions_;  // [logit rows]: position of the token that follows each row
     std::vector<NodeId> prefill_rows_;         // scratch rows 0, 1, ... of a prefill chunk
     std::vector<NodeId> graph_nodes_;          // scratch rows; graphs read them here
 };

@@ -371,8 +371,8 @@ const std::byte* ModelPass::acquire_part(std::int64_t layer, const MatrixPart& p
     return data;
 }
 
-// Returns the types of the matrices for which an op may lay out its output; none in prefill chunks, whose kernels may
-// need another layout.
+// Returns the types of the matrices of `roles` in a layer, which are multiplied with an op's output next: the op may
+// lay out its output for them. Returns none in prefill chunks, whose kernels may need another layout.
 NextWeights ModelPass::next_weights(std::int64_t layer, const PassRows& rows,
                                     std::initializer_list<TensorRole> roles) const {
     NextWeights next;

@@ -62,10 +62,12 @@ public:
         Clock::duration waited;  // waited_ at that time
     };
     [[nodiscard]] Begin begin() const { return {Clock::now(), waited_}; }
-    /// Ends a stage of `layer` (-1: of none) that read `bytes` bytes for `n_tokens` tokens.
+    /// Ends a stage that began at `begin` and read `bytes` bytes for `n_tokens` tokens. `layer` counts the layers that
+    /// the device's passes run, from 0; -1: the stage is of no layer.
     void end(const Begin& begin, PassStage stage, Stream& stream, std::int64_t layer, std::int64_t n_tokens,
              std::size_t bytes);
-    /// Adds a copy from the host to the device, of weights or KV. `layer` is that of the passes; -1: of none.
+    /// Adds a copy of `bytes` bytes from the host to the device, of weights or KV, to the trace; requires has_trace().
+    /// `layer` counts the layers that the device's passes run, from 0; -1: the copy is of no layer.
     void add_copy(const char* what, std::int64_t layer, std::size_t bytes, const CopyTimes& times);
 
     [[nodiscard]] const StageTotal& total(PassStage stage) const { return totals_[static_cast<std::size_t>(stage)]; }

@@ -108,7 +108,7 @@ private:
     bool in_pass_ = false;
     std::vector<const std::byte*> segment_;  // [KV chunks of a layer]: addresses of those of the acquired segment
     StreamFigures figures_;
-    PassProfile* profile_ = nullptr;  // null: copies are not traced
+    PassProfile* profile_ = nullptr;  // receives the times of copies, not owned; null: copies are not traced
 };
 
 /// Guard of a running pass: the destructor abandons the pass unless complete() was called.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMaxItemBytes = std::size_t{64} << 20;  // most bytes of a weight item
 constexpr std::size_t kItemsInBudget = 16;   // a weight item is at most this fraction (1 / 16) of the budget
-constexpr std::size_t kSlotAlignBytes = 64;  // alignment of items in the ring
+constexpr std::size_t kSlotAlignBytes = 64;  // alignment of items in the ring, in bytes
 
 PassItem kv_item(const PassItemRequest& request, std::int64_t layer) {
     const ModelConfig& config = *request.config;

@@ -66,7 +66,8 @@ public:
     /// Returns the target of sequence `i` for the self-check: it computes again, over the same caches, what target(i)
     /// computed. Requires RunnerNeeds::check_tokens > 0 (CHECKed).
     [[nodiscard]] RankTarget& check_target(std::size_t i = 0);
-    /// Returns the passes over the KV views of sequence `i`; null if RunnerNeeds::view is empty.
+    /// Returns the passes over the KV views of sequence `i`, which this object owns; null if RunnerNeeds::view is
+    /// empty.
     [[nodiscard]] ViewPasses* view(std::size_t i = 0) { return sequences_[i]->view_passes.get(); }
     /// Sets whether the KV views of sequence `i` follow the passes of target(i), which makes these slower. In both
     /// cases the views become invalid.

@@ -52,7 +52,8 @@ public:
     [[nodiscard]] bool takes_prompt(std::int64_t end) const override;
     [[nodiscard]] bool takes_saved_prompt(std::int64_t end) const override;
     void extend(std::int64_t end) override;
-    /// Begins a pass. With several ranks, errors of a pass are thrown as RankFailed.
+    /// Begins `pass`, as Target::begin() says. With several ranks, begin() and finish() throw errors of the pass as
+    /// RankFailed.
     void begin(const TargetPass& pass) override;
     [[nodiscard]] LogitRows finish() override;
 

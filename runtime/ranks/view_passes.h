@@ -36,14 +36,14 @@ public:
     [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, std::int64_t max_nodes);
 
     [[nodiscard]] std::int64_t vocab() const { return logits_->vocab(); }
-    /// Returns the most nodes at the same time, over any number of passes.
+    /// Returns how many nodes the views can hold at the same time; they may be added over several passes.
     [[nodiscard]] std::int64_t max_nodes() const { return views_.front()->nodes().max_nodes(); }
     /// Returns the number of text positions that the views of all ranks represent; 0: they are invalid.
     [[nodiscard]] std::int64_t n_text() const;
     /// Returns how many positions each view keeps, in as many committed slots.
     [[nodiscard]] std::int64_t n_slots() const { return views_.front()->n_slots(); }
     /// Adds a node for the next pass after `parent`, a node or the committed tip, to the views of all ranks. Returns
-    /// it.
+    /// the new node, which exists until forget().
     NodeId add_node(NodeId parent);
     /// Drops all nodes. Later passes see what was added to the views before this call.
     void forget();

@@ -251,7 +251,8 @@ bool SessionFile::read_kv(std::int64_t layer, std::int64_t chunk, std::byte* out
 
 void SessionFile::drop_damaged_kv(std::int64_t layer, std::int64_t chunk) {
     const auto damaged = kv_.find(kv_record_index(layer, chunk));
-    kv_.erase(damaged, begin().version > 1 ? std::next(damaged) : kv_.end());  // version 1 is appended to in order
+    // A file of version 1 takes KV in order only, so there all KV after the damaged part is dropped too.
+    kv_.erase(damaged, begin().version > 1 ? std::next(damaged) : kv_.end());
     contents_.is_intact = false;
     contents_.damage += fmt::format("{}KV of chunk {} is damaged, and KV from token {} on is computed again",
                                     contents_.damage.empty() ? "" : "; ", chunk, chunk * kChunkTokens);

@@ -212,7 +212,7 @@ private:
             const std::size_t end = at_ + kRecordHeadBytes + head.n_bytes;
             if (!has_head(end)) return false;
             const RecordHead next = head_at(end);
-            // Tests the next record before the checksum of this one, which may be long.
+            // The next record is tested first: the checksum of this one takes long if its payload is long.
             if (!is_later_kind(next) || !fits(end, next) || !is_whole_at(end, next) || !may_search(head.n_bytes))
                 continue;
             head.checksum = checksum_of(payload_at(at_, head));
@@ -250,7 +250,9 @@ private:
         return false;
     }
 
-    // Finds a limit record at at_ whose head is damaged: the limit that the record after it follows in the chain.
+    // Takes a record of a token limit (RecordKind::MaxTokens) at at_ whose head is damaged: tries limits from -1 up to
+    // kMostFoundLimit until one fits the chain value of the next record. Returns false, and takes nothing, if none
+    // does.
     bool find_limit() {
         const std::size_t end = at_ + kRecordHeadBytes;
         if (stopped_ || !has_head(end)) return false;

@@ -246,7 +246,7 @@ void ViewBuilder::end_pass(ExecRef exec, bool complete) {
             n_scored_ = n_pass_;
         }
         if (work.gather) fill(exec);
-    } catch (...) {  // some layers have been scored by this pass, others not
+    } catch (...) {  // the scores are dropped: some layers may have been scored by this pass, others not
         restart();
         throw;
     }

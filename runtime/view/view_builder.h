@@ -44,8 +44,8 @@ inline constexpr std::int64_t kRecentPercent = 75;
 struct ViewOptions {
     ViewKind kind = ViewKind::Retrieval;
     GroupScore score = GroupScore::Mass;
-    /// Tokens kept for each layer and kv head by a build; whole groups. 0: the engine plans it (a builder needs at
-    /// least one group).
+    /// Tokens that a build keeps for each layer and kv head, a multiple of the size of a slot group (8). 0: the engine
+    /// chooses the number; a ViewBuilder needs at least one group.
     std::int64_t budget_tokens = 1024;
     std::int64_t sink_tokens = 16;     // part of the budget: first tokens of the sequence
     std::int64_t recent_tokens = 768;  // part of the budget: last tokens of the sequence

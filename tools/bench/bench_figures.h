@@ -135,10 +135,11 @@ struct BenchResult {
     std::int64_t depth = 0;            // Passes, Views: committed positions
     std::int64_t pass_tokens = 0;      // Views: tokens of a pass
     std::string sampling;              // Plain, Prompts, Views: "greedy", "temperature 0.8, ..."
-    std::vector<PhaseFigures> phases;  // Plain, Prompts: prefill and decode of plain decoding
-    std::vector<DraftFigures> drafts;  // Plain, Prompts: plain decoding, then each --draft; empty without --draft
-    std::vector<PassFigures> passes;   // Passes
-    std::vector<ViewFigures> views;    // Views
+    std::vector<PhaseFigures> phases;  // BenchMode::Plain, Prompts: prefill and decode of plain decoding
+    // BenchMode::Plain, Prompts: figures of plain decoding, then of each --draft. Empty without --draft.
+    std::vector<DraftFigures> drafts;
+    std::vector<PassFigures> passes;  // Passes
+    std::vector<ViewFigures> views;   // Views
 };
 
 }  // namespace slipstream::tools

@@ -147,7 +147,7 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
     check_pass_room(depth, largest, request.compute.context_tokens.value_or(config.context_tokens));
     PlacedModel placed = place_and_measure(result, std::move(opened), request, context);
     check_pass_room(depth, largest, placed.context_tokens());
-    std::optional<Drafting> drafting;  // a draft model takes memory from the target's budget
+    std::optional<Drafting> drafting;  // made before the target is loaded: a draft model takes memory from its budget
     if (placed.budgeted())
         drafting.emplace(std::span(request.drafts).first(1), placed, nullptr, request.sampling,
                          console_callbacks(context));

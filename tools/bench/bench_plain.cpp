@@ -144,7 +144,8 @@ void run_plain(BenchResult& result, const BenchRequest& request, OpenedModel ope
     static_cast<void>(plain_lengths(request, fixed, request.compute.context_tokens.value_or(config.context_tokens)));
     PlacedModel placed = place_and_measure(result, std::move(opened), request, context);
     const PlainLengths lengths = plain_lengths(request, fixed, placed.context_tokens());
-    // A prompt of a few tokens says nothing about the speed of prefill, so another text is read for that.
+    // A given prompt may have a few tokens only, which say nothing about the speed of prefill: then prefill is measured
+    // with the built-in text. Empty: with `prompt`.
     const std::vector<TokenId> prefill_text =
         request.prompt ? built_in_prompt(tokenizer.get(), config, lengths.prefill) : std::vector<TokenId>{};
     const std::vector<TokenId> prompt =

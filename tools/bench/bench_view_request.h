@@ -49,9 +49,10 @@ struct ViewsRequest {
     std::vector<std::int64_t> score_rows;  // of mass, mean and heavy; each makes a view of its own
 };
 
-/// Most tokens of a pass: the length of a long draft chain.
+/// Most tokens of a measured pass over a KV view: the length of a long draft chain.
 inline constexpr std::int64_t kViewPassTokens = 64;
-/// Returns the tokens of a pass. A view is rebuilt in a pass, so a pass is no longer than rebuild_tokens.
+/// Returns the number of tokens of a measured pass. A view is rebuilt in a pass, so a pass has at most rebuild_tokens
+/// tokens.
 [[nodiscard]] std::int64_t view_pass_tokens(const ViewsRequest& request);
 /// Returns the requested budgets or, without any, 3, 6 and 12 % of `depth`, rounded up to whole slot groups.
 [[nodiscard]] std::vector<std::int64_t> view_budgets(const ViewsRequest& request, std::int64_t depth);

@@ -52,7 +52,8 @@ public:
     /// Call between passes: saves what is computed of the prompt. Returns the message to show if the system refuses to
     /// write (KeptPrompt::save()).
     [[nodiscard]] std::optional<std::string> save_prompt() { return kept_ != nullptr ? kept_->save() : std::nullopt; }
-    /// Removes what is kept of the prompt. Call when the answer is in the session's file, or its message is taken back.
+    /// Removes what save_prompt() has saved of the prompt, if anything. Call when the answer is in the session's file,
+    /// or when the user's message is taken back.
     void drop_prompt() {
         if (kept_ != nullptr) kept_->remove();
     }

@@ -8,8 +8,9 @@
 
 namespace slipstream::tools {
 
-/// Returns a note if `prompt_tokens` and `max_tokens` together are more than the context: how many tokens fit, and
-/// which --ctx would hold all. Returns nothing if they fit, or if max_tokens is -1 (no limit).
+/// Returns a note if `prompt_tokens` and `max_tokens` together are more than the context: how many tokens fit, and,
+/// unless max_tokens is above 2^40, which --ctx would hold all. Returns nothing if they fit, or if max_tokens is
+/// negative (no limit).
 [[nodiscard]] std::optional<std::string> overflow_note(std::int64_t prompt_tokens, std::int64_t max_tokens,
                                                        std::int64_t context_tokens);
 

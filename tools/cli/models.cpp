@@ -26,10 +26,10 @@ namespace slipstream::tools {
 
 namespace {
 
-/// A model that was found, and why it is not served; empty: its configuration and the types of its tensors are served.
+/// A model that was found, and whether it is served.
 struct ListedModel {
     FoundModel found;
-    std::string refusal;
+    std::string refusal;  // why it is not served; empty: its configuration and the types of its tensors are served
 };
 
 // Returns the models, each with the reason why it is not served, if it is not. Reads headers only.

@@ -30,8 +30,10 @@ struct RecordedRun {
     std::vector<std::int64_t> accept_lengths;
 };
 
-/// Returns the conversations of `trace` in its order. The names are those of the files, for messages. Throws
-/// FormatError if a line is malformed or its prompts are missing, RequestError if there is no conversation at all.
+/// Returns the conversations of the recorded runs in `trace`, in the order of its lines, with their prompts from
+/// `prompts`. `trace` and `prompts` are the contents of two files; `trace_name` and `prompts_name` are the files'
+/// names, for messages. Throws FormatError if a line is malformed or its prompts are missing, RequestError if there is
+/// no conversation at all.
 [[nodiscard]] std::vector<RecordedRun> parse_recorded_runs(std::string_view trace, std::string_view trace_name,
                                                            std::string_view prompts, std::string_view prompts_name);
 

@@ -29,8 +29,9 @@ public:
     /// the largest number of nodes of a tree.
     [[nodiscard]] JsonObject json(const std::vector<std::pair<std::string, std::string>>& asked,
                                   std::int64_t budget) const;
-    /// Returns a table with a row for each category and one for all, then a table of the sources, then, if the trace
-    /// has accept_lengths, a line that compares with them. `columns` is the width of the terminal; 0: no limit.
+    /// Returns a table with a row for each category and one for all, then a table of the sources. If the trace has
+    /// accept_lengths, a line follows: how many conversations have the same accept_lengths as in the recorded run, and
+    /// the mean tokens per pass of that run. `columns` is the width of the terminal in cells; 0: no limit.
     [[nodiscard]] std::string table(int columns = 0) const;
 
 private:

@@ -92,8 +92,8 @@ void tokenize_files(const std::vector<std::string>& files, const Tokenizer& toke
     }
 }
 
-// Returns the size of the vocabulary of the model to which the tokenizer belongs: its embedding may have more rows than
-// the tokenizer has pieces.
+// Returns the size of the vocabulary of the model at `path`, to which the tokenizer belongs; at least the tokenizer's.
+// The model's embedding may have more rows than the tokenizer has pieces. Without a model, the tokenizer's size counts.
 std::int64_t vocab_of(const fs::path& path, const Tokenizer& tokenizer) {
     try {
         return std::max(ModelFiles::open(path)->config().vocab, tokenizer.vocab_size());

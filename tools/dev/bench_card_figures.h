@@ -32,7 +32,7 @@ struct CardFigure {
 
 /// Times of one matrix by a prefill chunk, in seconds.
 struct CardComparison {
-    std::string what{};    // type of the weights
+    std::string what{};    // name of the weights' type
     double own = 0.0;      // this project's kernels, which are batch invariant
     double as_used = 0.0;  // as prompts are computed: weights are unpacked, then cuBLASLt
     double library = 0.0;  // cuBLASLt alone, on unpacked weights
@@ -40,9 +40,9 @@ struct CardComparison {
 
 /// Peak rates of the GPU; 0 if unknown.
 struct CardPeaks {
-    double memory_bytes_per_second = 0.0;    // from clock and bus width
+    double memory_bytes_per_second = 0.0;    // peak of the GPU's memory, computed from clock and bus width
     double measured_bytes_per_second = 0.0;  // of a large copy within the GPU: bytes read plus bytes written
-    double tensor_flops = 0.0;               // bf16 mma with float sums, at the clock of --sm-mhz
+    double tensor_flops = 0.0;               // FLOP per second of bf16 mma with float sums, at the clock of --sm-mhz
 
     /// Returns the rate computed from clock and bus width if it is known, else the measured one.
     [[nodiscard]] double memory() const {

@@ -210,8 +210,9 @@ double bench_library(CardBench& bench, DType type, const Buffer& weights, const 
     return timing.seconds;
 }
 
-// Measures a prefill chunk as prompts are computed and by cuBLASLt, and compares both with `own`, the seconds of this
-// project's kernels.
+// Measures the product of a prefill chunk twice: as prompts compute it, and by cuBLASLt alone. Adds both times and
+// `own`, the seconds of this project's kernels, to the report. Does nothing if prompts do not use cuBLASLt for this
+// type.
 void bench_prompt(CardBench& bench, DType type, const Buffer& weights, const Operands& operands, double own) {
     if (bench.device.blas() == nullptr || !cuda::prompt_uses_blas(type, bench.sizes.cols)) return;
     const double as_used = bench_tokens(bench, type, kPrefillChunkTokens, weights, operands, XUse::Prompt);

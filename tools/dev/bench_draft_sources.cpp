@@ -78,7 +78,7 @@ std::unique_ptr<draft::Recycling> make_recycling(const BenchText& text, double t
     TokenTree tree;
     for (std::int64_t token = 0; token < text.vocab; ++token) {
         const auto row = static_cast<std::size_t>(token) * k;
-        if (followers.tokens[row] < 0) continue;  // the token does not occur in the text
+        if (followers.tokens[row] < 0) continue;  // in the text, no token follows this one
         const auto set_row = [&](auto value) {
             for (std::size_t i = row; i < row + k && followers.tokens[i] >= 0; ++i)
                 logits[followers.tokens[i]] = value(i);

@@ -33,9 +33,9 @@ double table_deviation(const CodeValues& values) {
 // block_deviation(type).
 double block_deviation(DType type) {
     constexpr double kScales32To63 = 48.4;    // root mean square of 6-bit scales from 32 to 63
-    constexpr double kScales64To127 = 97.3;   // of signed scales with magnitudes from 64 to 127
-    constexpr double kScalesSixBits = 18.48;  // of scales from -32 to 31
-    constexpr double kScales8To15 = 11.73;    // of 4-bit scales from 8 to 15
+    constexpr double kScales64To127 = 97.3;   // root mean square of signed scales with magnitudes from 64 to 127
+    constexpr double kScalesSixBits = 18.48;  // root mean square of signed 6-bit scales, from -32 to 31
+    constexpr double kScales8To15 = 11.73;    // root mean square of 4-bit scales from 8 to 15
     switch (type) {
         case DType::Q8_0:
             return code_deviation(8);

@@ -117,7 +117,7 @@ struct SamplingSettings {
 /// Throws RequestError if a bias is for a token that is not in a vocabulary of `vocab` tokens.
 void check_logit_bias(const SamplerOptions& options, std::int64_t vocab);
 
-/// Which template a prompt goes through.
+/// Which chat template renders a prompt.
 enum class TemplateChoice : std::uint8_t {
     Automatic,  // the model's own, if it has one
     None,       // --no-template

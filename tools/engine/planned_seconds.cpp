@@ -37,8 +37,9 @@ draft::PlannedSeconds seconds_by_rates(const ModelFiles& files, const ModelWeigh
                                                                          .pass_tokens = 1}));
 }
 
-// Returns the planned seconds of passes of the model on its only device, with everything resident. A GPU was measured
-// before the weights filled its budget (LoadedModel::make_plan).
+// Returns the planned seconds of passes of the model on its only device, as if everything were resident there, whether
+// it is or not. The rates of a GPU were measured before the weights filled its memory budget (LoadedModel::make_plan).
+// `model` must outlive the result.
 draft::PlannedSeconds seconds_alone(const LoadedModel& model) {
     if (model.device().kind() != DeviceKind::Cuda)
         return resident_planned_seconds(model.files(), model.kv_dtype(), WeightRounding::None, model);
@@ -65,8 +66,8 @@ SplitPlan resident_plan(const PlacedModel& model, std::int64_t context_tokens) {
 }
 
 // Returns the planned seconds of passes over a KV view (the part of the KV cache over which the target itself drafts),
-// with everything resident. With several devices nothing is measured here: their rates were measured when the model was
-// planned.
+// as if everything were resident. With several devices nothing is measured here: their rates were measured when the
+// model was planned.
 draft::PlannedSeconds view_planned_seconds(const LoadedModel& model) {
     if (model.devices().size() == 1) return seconds_alone(model);
     return seconds_by(std::make_shared<const SplitPlan>(resident_plan(model, model.context_tokens())));

@@ -14,15 +14,16 @@ namespace slipstream::tools {
 /// Returns the planned time of passes of `model`, which must outlive the result.
 [[nodiscard]] draft::PlannedSeconds target_planned_seconds(const LoadedModel& model);
 
-/// Returns the planned time of passes over a KV view: with everything resident on the devices that share the model.
+/// Returns the planned time of passes of `model` over a KV view, computed as if everything were resident on the devices
+/// that share the model, also if KV streams. `model` must outlive the result.
 [[nodiscard]] draft::PlannedSeconds view_planned_seconds(const LoadedModel& model);
 
-/// Returns a plan of `model` with everything resident on its devices and a context of up to `context_tokens`; measures
-/// their rates if they are unknown.
+/// Returns a plan of `model` as if everything fitted on its devices, for a context of up to `context_tokens`; measures
+/// the rates of the devices if they are unknown.
 [[nodiscard]] SplitPlan resident_plan(const PlacedModel& model, std::int64_t context_tokens);
 
-/// Returns the planned time of passes of a small model of `files`, with everything resident on the first device of
-/// `model`. Both must outlive the result.
+/// Returns the planned time of passes of the model in `files`, a small one, as if all of it were resident on the first
+/// device of `model`. `files` and `model` must outlive the result.
 [[nodiscard]] draft::PlannedSeconds resident_planned_seconds(const ModelFiles& files, DType kv_dtype,
                                                              WeightRounding rounding, const PlacedModel& model);
 

@@ -137,7 +137,7 @@ std::optional<SplitPlan> fitting_plan(const PlacedModel& placed, EnginePlanReque
     do {
         try {
             return SplitPlan(split_plan_request(placement_request(placed, plan_request)));
-        } catch (const OutOfBudget&) {  // a smaller self-check may fit
+        } catch (const OutOfBudget&) {  // tried again with a smaller self-check, which may fit
         }
     } while (shrink_check(plan_request.needs));
     return std::nullopt;

@@ -13,7 +13,8 @@
 
 namespace slipstream::tools {
 
-// Ranges of the sampling options; values of the user, of a request and of the model's file are checked against them.
+// Values that the sampling options may have, here the temperature; values of the user, of a request and of the model's
+// file are checked against these ranges.
 inline constexpr Range<double> kTemperatureRange{0.0, 1000.0};
 inline constexpr Range<std::int64_t> kTopKRange{0, std::numeric_limits<std::int64_t>::max()};
 inline constexpr Range<double> kShareRange{0.0, 1.0};  // top-p, min-p

@@ -62,8 +62,9 @@ std::string split_text(const std::optional<SessionSplit>& split) {
     return split ? fmt::format("{} {}", split_name(split->kind), fmt::join(split->parts, ",")) : "layers, or none";
 }
 
-// Returns up to kShownBytes bytes of `text` in quotes, around the byte `at`, where it begins to differ from another
-// text.
+// Returns an excerpt of `text` in quotes, for a message: up to kShownBytes bytes around the byte `at`, where `text`
+// begins to differ from another text. "..." marks where the excerpt is cut; bytes that cannot be printed are written as
+// \xNN.
 std::string shown_from(std::string_view text, std::size_t at) {
     const std::size_t begin = at > kShownBytes / 2 ? at - kShownBytes / 2 : 0;
     return begin == 0 ? shown(text) : fmt::format("'...{}'", printable(text.substr(begin), kShownBytes));

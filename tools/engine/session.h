@@ -53,8 +53,8 @@ struct SessionRequest {
     std::optional<std::vector<std::string>> stops{};
     std::optional<std::int64_t> max_tokens{};
     bool echo = false;
-    bool split = false;   // whether the kind of split is demanded
-    bool shares = false;  // whether the shares of the devices are demanded
+    bool split = false;   // whether --split is given, so that the session must have that kind
+    bool shares = false;  // whether --shares is given, so that the session must have these shares
     std::vector<PromptOption> prompt_options{};
 };
 

@@ -54,7 +54,8 @@ std::string cpu_options(const WaysRequest& request) {
     if (devices.size() > 1 || devices.front().kind != DeviceKind::Cpu) options = "--devices cpu";
     if (!request.offload_options.empty())
         options += fmt::format("{}without {}", options.empty() ? "" : ", ", request.offload_options);
-    // Devices that share matrices sum in another order than one device, so the text is another one.
+    // Devices that share matrices (a tensor split) add in another order than one device does, so the CPU alone would
+    // generate another text.
     if (devices.size() > 1 && request.placement.split == SplitKind::Tensor) options += " (which gives another text)";
     return options;
 }

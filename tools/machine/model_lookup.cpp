@@ -167,7 +167,8 @@ fs::path resolve_model(std::string_view model, const std::function<ModelStores()
     const auto whole = [&](const FoundModel* found) { return lowered(found->name) == name; };
     if (std::any_of(matches.begin(), matches.end(), whole))
         std::erase_if(matches, [&](const FoundModel* found) { return !whole(found); });
-    // Of equal names with the same file name in several folders, the first one in the order of the search counts.
+    // Several folders may hold a model of the same name, variant and file name: of these, only the first one in the
+    // order of the search counts.
     for (std::size_t i = 0; i < matches.size(); ++i)
         matches.erase(std::remove_if(matches.begin() + static_cast<std::ptrdiff_t>(i) + 1, matches.end(),
                                      [&, first = matches[i]](const FoundModel* found) {

@@ -26,7 +26,7 @@ struct Hardware {
     std::size_t host_budget_bytes = 0;     // most host memory for what streams; 0: unknown
     bool devices_in_host_memory = false;   // CPU devices: resident items take host memory, too
     PassRates rates;                       // of one device
-    PassRates host_rates;                  // of all host cores, which compute on weights in host memory
+    PassRates host_rates;                  // of all host cores together, computing on weights in host memory
     std::string rates_source = "profile";  // origin of `rates`: "profile", or of this machine "kept" or "measured"
     double rates_spread = 0.0;             // of this machine: MachineRates::spread; 0 for a profile
 

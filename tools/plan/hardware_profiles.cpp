@@ -21,14 +21,14 @@ constexpr CardModel kRtx5090{"RTX 5090", 32607, 1792.0, 209.5, 5};
 constexpr CardModel kRtx4070Laptop{"RTX 4070 Laptop", 8188, 256.0, 36.0, 4};
 
 // Fractions of the peaks that are reached (estimated).
-constexpr double kMemoryReached = 0.85;     // of memory bandwidth, by large sequential reads of a kernel
-constexpr double kFloatReached = 0.50;      // of tensor throughput, in passes of up to some hundred tokens
-constexpr double kCodesReached = 0.30;      // of tensor throughput, if quantised weights are unpacked by the kernel
-constexpr double kAttentionReached = 0.25;  // of tensor throughput, by attention
-// Of the PCIe rate of a lane after 128b/130b coding: packet headers and flow control leave about 80 % to copies, 25.2
-// GB/s for 4.0 x16 (TriForce's figures imply 25.4 GB/s: Sun et al. 2024, arXiv 2404.11912, section 5).
+constexpr double kMemoryReached = 0.85;     // fraction of memory bandwidth, by large sequential reads of a kernel
+constexpr double kFloatReached = 0.50;      // fraction of tensor throughput, in passes of up to some hundred tokens
+constexpr double kCodesReached = 0.30;      // fraction of tensor throughput, if the kernel unpacks quantised weights
+constexpr double kAttentionReached = 0.25;  // fraction of tensor throughput, by attention
+// Fraction of the PCIe rate of a lane after 128b/130b coding: packet headers and flow control leave about 80 % to
+// copies, 25.2 GB/s for 4.0 x16 (TriForce's figures imply 25.4 GB/s: Sun et al. 2024, arXiv 2404.11912, section 5).
 constexpr double kLinkReached = 0.80;
-constexpr double kHostReached = 0.75;  // of the peak of DDR5 channels, when GPUs read host memory
+constexpr double kHostReached = 0.75;  // fraction of the peak of DDR5 channels, when GPUs read host memory
 // Floating-point operations per second of the host's CPU (estimated): 16 cores at 4 GHz, 32 operations per cycle
 // (AVX2), half of them reached. In a pass of one token memory bandwidth is the limit even with four channels. All
 // profiles use this value: a profile states the host's memory, not its processor; a laptop has fewer cores.
@@ -128,7 +128,8 @@ Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& con
     hardware.host_rates.kv = ByteCost::roofline(hardware.memory_bytes_per_second, kHostFlops, kv_flops_per_byte);
     hardware.rates.layer_seconds = kLayerSeconds;
     hardware.rates.pass_seconds = kPassSeconds;
-    // Norms, RoPE and gates read and write the activations of each token a few times.
+    // Seconds for each token in a layer, beside products: norms, RoPE and gates read and write the token's activations,
+    // floats, about four times.
     hardware.rates.layer_token_seconds =
         4.0 * sizeof(float) * static_cast<double>(3 * config.d_model + config.max_d_ff()) / bytes_per_second;
     if (profile.n_cards > 1) {

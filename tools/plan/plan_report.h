@@ -28,7 +28,7 @@ struct Improvement {
     std::string what;
     double one_seconds = 0.0;
     double expected_seconds = 0.0;
-    double gain = 1.0;  // geometric mean of the speed-ups of both passes
+    double gain = 1.0;  // factor: geometric mean of the speed-ups of the two passes
 };
 
 /// The work of one of several devices in a pass of 1 token.

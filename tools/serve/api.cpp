@@ -98,7 +98,7 @@ const Api::Route* Api::find_route(std::string_view method, std::string_view path
         {"POST", "/apply-template", &Api::apply_template},
         {"POST", "/v1/chat/completions/input_tokens", &Api::input_tokens},
         {"POST", "/chat/completions/input_tokens", &Api::input_tokens},
-        {"GET", kModelsPrefix, &Api::named_model},  // the name of a model follows, which may have slashes
+        {"GET", kModelsPrefix, &Api::named_model},  // a prefix: the name of a model follows, which may have slashes
     }};
     if (method == "HEAD") method = "GET";
     for (const Route& route : kRoutes) {

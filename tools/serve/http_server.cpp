@@ -565,7 +565,8 @@ void HttpServer::run() {
             impl_->io.run();
             return;
         } catch (const std::bad_alloc&) {
-            // What the failed handler was about to do is lost; its connection ends by a deadline.
+            // The handler that found no memory has lost its work, and the connection that it served will be closed by a
+            // deadline (tick()). All other handlers go on.
         }
     }
 }

@@ -164,7 +164,7 @@ void LiveFeed::flush() noexcept {
     try {
         send_due();
     } catch (const std::exception&) {
-        // Without memory, the event is sent by a later call of send_due().
+        // There was no memory to make the event; a later call of send_due() sends it.
     }
 }
 

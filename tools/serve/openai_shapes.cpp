@@ -44,7 +44,8 @@ public:
             events += data_event(event);
         }
         if (!events.empty() || part.logprobs.empty()) return events;
-        Json event = chunk(Json::object());  // the reader holds the text of these tokens back
+        // The reader holds the text of these tokens back, so their probabilities are sent in an event without text.
+        Json event = chunk(Json::object());
         add_logprobs(part, event);
         return data_event(event);
     }

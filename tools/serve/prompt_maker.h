@@ -33,7 +33,8 @@ public:
     // All functions throw FieldError or TemplateError if a conversation is malformed or the template refuses it, and
     // Interrupted soon after *cancel turned true.
 
-    /// Returns the prompt's text for a conversation, as the chat template renders it.
+    /// Returns the prompt's text for a conversation, as the chat template renders it. Throws Interrupted soon after
+    /// *cancel turned true.
     [[nodiscard]] std::string rendered(const RequestedConversation& conversation,
                                        const std::atomic<bool>* cancel) const;
     /// Returns the task of a request, with a seed that is drawn if the request has none.

@@ -73,7 +73,8 @@ void on_signal(int signal) {
     const int code = 128 + signal;
     if (signal != SIGHUP && is_asked_to_end.exchange(true)) leave(code);
     int first = 0;
-    // SIGHUP replaces SIGINT: take_interrupt() must not forget that the terminal is gone.
+    // The code of the first signal is kept, but SIGHUP (the terminal is gone) replaces SIGINT, which take_interrupt()
+    // would forget.
     if (!exit_code.compare_exchange_strong(first, code) && signal == SIGHUP && first == 128 + SIGINT)
         exit_code.compare_exchange_strong(first, code);
     cancel.store(true);

@@ -53,7 +53,7 @@ private:
     Console& console_;
     std::string note_;  // waits for the end of a line of text; empty: none
     bool on_terminal_;  // the text goes to a terminal
-    bool beside_text_;  // messages go where the text goes: to the same terminal, pipe or file
+    bool beside_text_;  // whether messages go to the same terminal, pipe or file as the text
     bool finished_ = false;
     bool in_thought_ = false;
     LiveRate rate_;

@@ -138,7 +138,8 @@ private:
         const std::int64_t n_chunks = last_chunk - first_chunk + 1;
         const std::size_t chunk_bytes = static_cast<std::size_t>(n_units_) * unit_states_bytes_;
         const auto wave = std::clamp<std::int64_t>(static_cast<std::int64_t>(kWaveBytes / chunk_bytes), 1, n_chunks);
-        // The states of the totals, [n_units], followed by those of the wave, [wave, n_units].
+        // Scratch of the device: the states of the totals, [n_units], followed by those of the wave's KV chunks, [wave,
+        // n_units]; each takes unit_states_bytes_.
         std::byte* totals = device_.shared_scratch();
         const auto states_of = [&](std::int64_t slice, std::int64_t index) {
             return totals + static_cast<std::size_t>(slice * n_units_ + index) * unit_states_bytes_;

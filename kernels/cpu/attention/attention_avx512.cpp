@@ -194,7 +194,7 @@ void reduce_step(const AttentionStep& step, QueryState* const* batch, int n_batc
         case DType::BF16:
             reduce_any<kFetch, DType::BF16>(step, batch, n_batch);
             break;
-        default:  // Q8_0: integer products need VNNI, so AVX2 computes it in floats
+        default:  // Q8_0: integer products need VNNI, so the AVX2 variant's function computes the step, in floats
             reduce_step_avx2(step, batch, n_batch);
             break;
     }

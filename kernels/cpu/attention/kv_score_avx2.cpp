@@ -25,7 +25,8 @@ SLIPSTREAM_AVX2 void score(const ScoreStep& step, std::int64_t first, const std:
         for (int r = 0; r < kBatch; ++r)
 #pragma GCC unroll 4
             for (int i = 0; i < kVectors; ++i) sum[r][i] = _mm256_setzero_ps();
-        if constexpr (kType == DType::Q8_0)  // products: sums of the previous blocks, each times its scale
+        // For Q8_0, `products` holds the sum over the previous blocks of dimensions, each times its scale.
+        if constexpr (kType == DType::Q8_0)
             for (int r = 0; r < kBatch; ++r)
                 for (int i = 0; i < kVectors; ++i) _mm256_store_ps(products[r] + half + 8 * i, _mm256_setzero_ps());
         for (std::int64_t d = 0; d < step.head_dim; ++d) {

@@ -36,7 +36,8 @@ constexpr __mmask16 kAll = 0xffff;
     v[3] = _mm512_permutex2var_ps(high0, odd, high1);
 }
 
-// Does what reduce_groups() (kv_score_step.h) does, with the products in registers and sums in another order.
+// Writes the scores of the step's slot groups for one query to `out`, as reduce_groups() (kv_score_step.h), but takes
+// `products` in registers and sums in another order, so that the bits may differ.
 template <bool kSoftcap>
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline void store_groups(const __m512 (&products)[kVectors],
                                                                   const ScoreStep& step, float* out) {

@@ -15,8 +15,9 @@ namespace slipstream::cpu {
 
 /// Most tokens in a tile: the widest float tiles (AVX-512) have 16. Arrays of kernels by tile width have this size.
 inline constexpr int kMaxTileTokens = 16;
-/// Most tokens of a call that the kernels for few tokens support. There is one kernel for each number of tokens T from
-/// 1 to this; the tables of these kernels have this length and are indexed by T - 1.
+/// Most tokens of a call that a kernel for few tokens supports. Tables of these kernels have this length and are
+/// indexed by T - 1, where T is the number of tokens of the call. With VNNI there is a kernel for every T; with AVX2
+/// only for T up to 4, and the other entries are null.
 inline constexpr int kMostFewTokens = 8;
 
 /// How far ahead of a kernel's position weights are prefetched, in bytes.
@@ -90,8 +91,8 @@ struct CodeTile {
     WeightsAhead ahead;
 };
 
-/// Arguments of the function that stores sums as outputs, with finish_output() (matmul.h): of several row groups and
-/// several tokens.
+/// Arguments of the function that makes outputs of the sums of several row groups and tokens, with finish_output()
+/// (matmul.h), and stores the outputs.
 struct FinishTile {
     const float* sums;         // [n_tokens, 16]: sums of the first row group
     std::int64_t sums_stride;  // floats from one row group to the next

@@ -234,7 +234,8 @@ void multiply_packed_or_kept(InterleavedForm& form, int most_packed) {
 /// Returns the table of kernels for AVX-512 with VNNI: that of AVX-512, with the code kernels of this file.
 template <CodeGroups groups>
 InterleavedForm make_form() {
-    // After unpacking, types whose scales and offsets have the same layout use the same kernels.
+    // Kernels for unpacked codes depend only on the layout of scales and offsets, so types with the same layout share
+    // one, which is named by the layout here.
     constexpr auto& kPlain = kMultiplyCodes<DType::Q4_0, From::Unpacked, groups>;
     constexpr auto& kWithOffset = kMultiplyCodes<DType::Q4_1, From::Unpacked, groups>;
     constexpr auto& kWithMinimums = kMultiplyCodes<DType::Q4_K, From::Unpacked, groups>;

@@ -57,7 +57,8 @@ constexpr PackedBlock packed_block(DType type) {
         case DType::Q5_K:
             return {16 * 176, 64, 3, 11};
         case DType::Q6_K:
-            return {16 * 210, 32, 4, 4};  // words of high and low bits alternate
+            // Low and high bits are one run: two words (64 bytes each) of low bits, one of high bits, and so on.
+            return {16 * 210, 32, 4, 4};
         case DType::IQ4_XS:
             return {16 * 136, 64, 0, 1};
         case DType::Q2_K:

@@ -64,7 +64,7 @@ enum class AttentionWay : std::int32_t {
                // at a time
 };
 
-/// Parameters of one call. All pointers are to device memory.
+/// Parameters of one call. All pointers that the launched kernel reads are to device memory.
 struct AttentionLaunch {
     KvType type = KvType::F16;
     AttentionWay way = AttentionWay::Folded;
@@ -96,15 +96,16 @@ struct AttentionLaunch {
     const std::byte* scratch_v = nullptr;
 
     // Only kernels for tensor cores read the five fields from here to `rows`: tiles of queries, gathered steps, and the
-    // scratch rows of gathers. The arrays are device copies of those of AttentionPlan; the op, or the captured graph,
-    // owns them.
+    // scratch rows of gathers. The arrays are then device copies of those of AttentionPlan, in the device's staging
+    // memory (host/staging.h), which the device owns. Otherwise they may be addresses of host memory.
     const AttentionTile* tiles = nullptr;  // [n_tiles]
     std::int32_t n_tiles = 0;
     std::int32_t warps_per_tile = 1;  // Parallel: 1 to 4, of 16 rows each; Folded: kFoldWarps, with tiles of
                                       // fold_rows()
     const AttentionGather* gathers = nullptr;
     const std::int32_t* rows = nullptr;
-    // Only for the plain kernel: paths of tokens.
+    // Only the plain kernel reads path_begin and path_rows, the paths of tokens. Otherwise they may be addresses of
+    // host memory.
     const std::int32_t* path_begin = nullptr;  // [n_tokens], first entry of each token's path in path_rows, as in
                                                // AttentionArgs
     const std::int32_t* path_rows = nullptr;

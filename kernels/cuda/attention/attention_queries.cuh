@@ -40,7 +40,7 @@ template <class Kv, int D, int Pitch>
 __device__ __forceinline__ void load_queries(const AttentionLaunch& a, const AttentionTile& tile, int kv_head,
                                              int first_row, gpu::SharedPtr<Kv> rows, gpu::SharedPtr<float> undo) {
     const int lane = static_cast<int>(threadIdx.x % 32);
-    constexpr int kPairs = (D / 2 + 31) / 32;  // pairs of a lane: lane, lane + 32, ...
+    constexpr int kPairs = (D / 2 + 31) / 32;  // pairs of elements of a query that a lane has: lane, lane + 32, ...
 #pragma unroll 4
     for (int r = 0; r < kWarpRows; ++r) {
         const bool there = first_row + r < tile.n_rows;

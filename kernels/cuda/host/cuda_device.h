@@ -123,7 +123,7 @@ public:
     /// Gives the turn to `stream`: from now on it alone uses scratch and staging, after all work that the stream with
     /// the previous turn has enqueued so far.
     void begin_turn(cuda::CudaStream& stream);
-    /// Takes the turn away from a stream that is being destroyed.
+    /// A stream calls this when it is destroyed: if it has the turn (begin_turn()), no stream has it afterwards.
     void end_turn(const cuda::CudaStream& stream) noexcept;
     [[nodiscard]] cuda::Staging& staging() { return *staging_; }
     /// Returns at least `bytes` of device memory, 256-byte aligned, for the op whose stream has the turn. Grows the

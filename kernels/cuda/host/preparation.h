@@ -21,7 +21,8 @@ public:
 
     /// Returns where the op must write the prepared activations; fragments is null if nothing is prepared.
     [[nodiscard]] const ActivationDestination& target() const { return target_; }
-    /// Returns the op's own scratch, more_bytes bytes; null if the op needs none and nothing is prepared.
+    /// Returns scratch for the op to use as it likes, more_bytes bytes of device memory, 256-byte aligned. The device
+    /// owns it, and the next op may overwrite it. Null if more_bytes is 0 and nothing is prepared.
     [[nodiscard]] std::byte* more() const { return more_; }
     /// Makes the prepared activations known to the matmuls that follow. Call it after the op was enqueued.
     void keep();

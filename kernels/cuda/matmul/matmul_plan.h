@@ -141,7 +141,7 @@ struct MatmulPlan {
 /// Layout of scratch. Offsets and sizes in bytes, all multiples of 16; the activations begin at 0.
 struct MatmulScratch {
     std::int64_t n_tiles = 0;  // tiles of 8 tokens
-    std::int64_t n_steps = 0;  // steps of 16 k, those filled with zeros included
+    std::int64_t n_steps = 0;  // steps of 16 elements of K, those filled with zeros included
     std::size_t sums = 0;
     std::size_t factors = 0;
     std::size_t bytes = 0;

@@ -33,7 +33,7 @@ constexpr std::int64_t kPeriod = 6;
 constexpr double kFullTheta = 1e6;
 // Theta of the RoPE of windowed layers.
 constexpr double kWindowTheta = 1e4;
-// Share of the pairs that rotate in layers without a window.
+// Fraction of a head's pairs that RoPE rotates in layers without a window.
 constexpr double kRotatedShare = 0.25;
 constexpr std::int64_t kFullHeadDim = 512;
 

@@ -69,7 +69,7 @@ private:
     struct Mark {
         std::string_view text;
         Effect effect = Effect::OpensCall;  // BeginsCall: the mark is itself the first part of the call
-        unsigned states = 0;                // states in which the mark counts: bit 1 << State
+        unsigned states = 0;                // set of the states in which the mark counts: bits 1 << State
         bool is_weak = false;               // calls after it count only with arguments and the name of an offered tool
     };
 

@@ -96,7 +96,7 @@ public:
             case State::InJsonString:
                 text_ += c;
                 if (c == '"' && !is_escaped_) {
-                    json_ += text_;  // whether it is JSON is checked with the whole object
+                    json_ += text_;  // not checked here: the whole object is checked at its end
                     state_ = is_key_ ? State::Colon : State::AfterValue;
                 }
                 is_escaped_ = c == '\\' && !is_escaped_;

@@ -28,7 +28,7 @@ struct Call {
     Runtime& runtime;
     std::string_view name;                       // name of the function, for messages
     Value self;                                  // value to which a filter, a test or a method is applied
-    const Arguments& all;                        // all arguments as the template gave them
+    const Arguments& all;                        // all arguments as the template gave them, not owned
     std::array<Value, kMostParameters> given{};  // [parameter]; Missing: not given
 };
 

@@ -43,7 +43,8 @@ void map_char(std::string& out, const Char& c, std::string_view before, std::str
         const bool ends_word = c.code == kCapitalSigma && !before.empty() && is_cased(last_char(before).code) &&
                                (after.empty() || !is_cased(first_char(after).code));
         append_utf8(ends_word ? 0x3c2 : static_cast<char32_t>(utf8proc_tolower(code)), out);
-        // U+0130 is the only character whose lower case is two characters.
+        // U+0130 (a capital I with a dot above) is the only character whose lower case is two characters: after the
+        // letter, the dot (U+0307) is appended.
         if (c.code == 0x130) append_utf8(0x307, out);
         return;
     }

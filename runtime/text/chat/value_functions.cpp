@@ -97,7 +97,7 @@ double rounded(double number, std::int64_t digits) {
     constexpr std::int64_t kMostDigits = 323, kFewestDigits = -308;
     if (!std::isfinite(number) || number == 0.0 || digits > kMostDigits) return number;
     if (digits < kFewestDigits) return std::copysign(0.0, number);
-    // fmt writes correctly rounded digits.
+    // fmt rounds the exact value of the number when it writes `digits` decimal places, so those are read back.
     if (digits >= 0) return *parse_float(fmt::format("{:.{}f}", number, digits));
     // The exponent is that of the first digit.
     const std::string first = fmt::format("{:.17e}", number);

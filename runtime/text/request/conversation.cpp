@@ -277,8 +277,8 @@ std::optional<std::string> chosen_name(const TemplateValue& choice) {
     return std::string(name->view());
 }
 
-// Sets the variable `name` of a template that reads it; chat_template_kwargs take precedence. Other templates have no
-// use for it, and clients send it to every model.
+// Adds the variable `name` to `arguments` if the template `form` (null: none) reads it and `arguments` does not have it
+// already, from chat_template_kwargs. Other templates have no use for it, and clients send it to every model.
 void add_if_read(std::string_view name, const TemplateValue& value, const PromptTemplate* form,
                  TemplateArguments& arguments) {
     const auto is_it = [&](const auto& argument) { return argument.first == name; };

@@ -112,8 +112,9 @@ private:
     /// bytes was said (came from a message).
     [[nodiscard]] std::optional<SpellingMatcher::Match> find(std::string_view text, std::size_t from,
                                                              SaidBytes said) const;
-    /// Returns the bytes that the match covers, including white space by the token's rules, or nullopt if the rules
-    /// forbid the match. Bytes before `done` belong to an earlier part and are never included.
+    /// Returns the range of bytes in `text` that `match` covers, including white space by the token's rules, or nullopt
+    /// if the rules forbid the match. Bytes before byte `done` of `text` belong to an earlier part and are never
+    /// included.
     [[nodiscard]] std::optional<Place> placed(std::string_view text, const SpellingMatcher::Match& match,
                                               std::size_t done, SpecialTokens special) const;
     [[nodiscard]] bool is_word_character(std::string_view text) const;
