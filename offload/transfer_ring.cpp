@@ -117,7 +117,7 @@ std::int64_t TransferRing::push(const TransferItem& item) {
     if (item.after != nullptr) copies_->wait(*item.after, item.after_use);
     copies_->copy(region_.data() + slot.offset, item.source, item.bytes);
     slot.copied_use = copies_->record(*slot.copied);
-    head_ = slot.offset + slot.bytes;  // from here on it is an item: a call that is refused before leaves none
+    head_ = slot.offset + slot.bytes;  // from here on the item is in the ring: if an earlier call throws, it is not
     bytes_pushed_ += item.bytes;
     return next_++;
 }
