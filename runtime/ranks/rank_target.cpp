@@ -132,7 +132,8 @@ void RankTarget::roll_back_to(std::int64_t n_tokens) noexcept {
         bool is_alike = false;
         try {
             caches_[rank]->truncate(exec(rank), n_tokens);
-            is_alike = caches_[rank]->n_committed() == n_tokens;  // else a ring had overwritten what it needs
+            // False: a ring had overwritten KV that the rank's cache needs.
+            is_alike = caches_[rank]->n_committed() == n_tokens;
         } catch (...) {
         }
         if (is_alike) continue;
