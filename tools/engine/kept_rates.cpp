@@ -36,7 +36,7 @@ constexpr double kStepsPerOctave = 8.0;
 // Values above kMostSecondsPerByte and kMostRate cannot have been measured; predictions computed from them would not be
 // finite.
 constexpr double kMostSecondsPerByte = 1.0;
-constexpr double kMostRate = 1e15;  // of all other values: bytes per second, seconds, ratios
+constexpr double kMostRate = 1e15;  // bound of all other values: bytes per second, seconds, ratios
 
 struct KeptLine {
     std::string key;

@@ -72,10 +72,11 @@ struct TextGenerator::Parts {
     std::optional<SelfCheck> self_check;
     std::optional<GenerationLoop> loop;
     StreamSnapshot start{};
-    StreamSnapshot before{};                // what streamed before `start`
-    std::int64_t n_reused = 0;              // positions that the running text began with
-    std::int64_t n_timed = 0;               // prompt tokens of which seconds_per_prompt_token is the mean
-    double seconds_per_prompt_token = 0.0;  // of the prompt with most computed tokens so far; 0: no prompt was computed
+    StreamSnapshot before{};    // what streamed before `start`
+    std::int64_t n_reused = 0;  // positions that the running text began with
+    std::int64_t n_timed = 0;   // prompt tokens of which seconds_per_prompt_token is the mean
+    // That of the prompt with most computed tokens so far; 0: no prompt was computed.
+    double seconds_per_prompt_token = 0.0;
 };
 
 TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened, const SamplerOptions& sampling,
