@@ -79,7 +79,7 @@ std::optional<std::size_t> TransferRing::place_for(std::size_t bytes) const {
 }
 
 void TransferRing::clear_place(std::size_t offset, std::size_t bytes) {
-    const bool jumps = offset < head_;  // the slot is at the front, the previous one was not
+    const bool jumps = offset < head_;  // the new slot is at the front of the region, and the previous one was not
     const auto in_the_way = [&](const Slot& slot) {
         return (jumps && slot.offset >= head_) || (slot.offset >= offset && slot.offset < offset + bytes);
     };
