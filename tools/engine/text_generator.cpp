@@ -141,7 +141,8 @@ const Sequence& TextGenerator::sequence() const {
 std::int64_t TextGenerator::start(std::vector<TokenId> prompt) {
     parts_->loop->check_prompt(std::ssize(prompt));
     const auto on_loss = [&](std::int64_t n_same) {
-        if (n_same < kChunkTokens) return;  // the user does not notice the time
+        // So few tokens are computed again without a note: the user does not notice the time.
+        if (n_same < kChunkTokens) return;
         const double seconds = parts_->seconds_per_prompt_token * static_cast<double>(n_same);
         model().callbacks().note(fmt::format(
             "the text is cut by more than {}: layers with a sliding window have given up what it needs, so {} are "
