@@ -91,7 +91,7 @@ struct DraftOptions {
 /// What the drafter is made for. All pointers must outlive it. A null pointer rules out the sources that need it.
 struct DraftContext {
     std::int64_t vocab = 0;
-    SamplerOptions sampling;            // of the target; the sampling noise has its seed
+    SamplerOptions sampling;            // options of the target's sampler; the sampling noise has the same seed
     const ModelFiles* files = nullptr;  // the target's; their fingerprint names the tables on disk
     /// Fingerprint of the target's tokenizer, with which a corpus and a frozen table must be built.
     std::uint64_t tokenizer_fingerprint = 0;

@@ -93,7 +93,7 @@ bool keep_access_list(int made, const fs::path& path) {
     std::array<char, 65536> list;  // bytes of the longest list that Linux allows
     const ssize_t n = ::getxattr(path.c_str(), kList, list.data(), list.size());
     if (n > 0) return ::fsetxattr(made, kList, list.data(), static_cast<std::size_t>(n), 0) == 0;
-    if (n < 0 && errno != ENODATA && errno != EOPNOTSUPP) return false;  // a list that cannot be read
+    if (n < 0 && errno != ENODATA && errno != EOPNOTSUPP) return false;  // there is a list, but it cannot be read
     return ::fremovexattr(made, kList) == 0 || errno == ENODATA || errno == EOPNOTSUPP;
 }
 

@@ -74,7 +74,7 @@ void MappedFile::populate(std::size_t begin, std::size_t bytes) const {
 
 void MappedFile::release(std::size_t begin, std::size_t bytes) const {
     begin = std::min(begin, size_);
-    const bool to_the_end = bytes >= size_ - begin;  // then the last page is released too, though it is not full
+    const bool to_the_end = bytes >= size_ - begin;  // true: the last page is released too, though it is not full
     const std::size_t end = to_the_end ? size_ : (begin + bytes) / kPageBytes * kPageBytes;
     begin = (begin + kPageBytes - 1) / kPageBytes * kPageBytes;
     // Only advice: if it fails, the pages stay until the system needs their memory.

@@ -44,7 +44,7 @@ struct ResidencyRequest {
     double link_bytes_per_second = 0.0;
     double memory_bytes_per_second = 0.0;     // rate of host memory, shared by copies and computing; 0: no limit
     double host_bytes_per_copied_byte = 1.0;  // > 1 on a CPU device: its ring is host memory, read and written
-    bool weights_stay = false;                // only KV may stream
+    bool weights_stay = false;                // true: all weights must be resident, and only KV may stream
     double fixed_seconds = 0.0;               // time of a pass outside the schedule: sampling, drafting without overlap
 };
 

@@ -79,7 +79,7 @@ std::optional<std::size_t> TransferRing::place_for(std::size_t bytes) const {
 }
 
 void TransferRing::clear_place(std::size_t offset, std::size_t bytes) {
-    const bool jumps = offset < head_;  // the slot is at the front, the previous one was not
+    const bool jumps = offset < head_;  // the new slot is at the front of the region, and the previous one was not
     const auto in_the_way = [&](const Slot& slot) {
         return (jumps && slot.offset >= head_) || (slot.offset >= offset && slot.offset < offset + bytes);
     };
@@ -117,7 +117,7 @@ std::int64_t TransferRing::push(const TransferItem& item) {
     if (item.after != nullptr) copies_->wait(*item.after, item.after_use);
     copies_->copy(region_.data() + slot.offset, item.source, item.bytes);
     slot.copied_use = copies_->record(*slot.copied);
-    head_ = slot.offset + slot.bytes;  // from here on it is an item: a call that is refused before leaves none
+    head_ = slot.offset + slot.bytes;  // from here on the item is in the ring: if an earlier call throws, it is not
     bytes_pushed_ += item.bytes;
     return next_++;
 }

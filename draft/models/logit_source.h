@@ -20,7 +20,7 @@ namespace slipstream::draft {
 
 /// What is kept of the logits after a node.
 enum class DraftRows : std::uint8_t {
-    Best,   // as many of the best logits of a row as proposals are chosen from
+    Best,   // only the best logits of a row, as many as proposals are chosen from
     Whole,  // the whole row as well, for distribution() and logits()
 };
 

@@ -60,7 +60,7 @@ public:
     [[nodiscard]] static constexpr std::uint64_t extend(std::uint64_t key, TokenId token) {
         key = (key ^ static_cast<std::uint32_t>(token)) * 0x9e3779b97f4a7c15U;
         key = (key ^ (key >> 32)) * 0xd6e8feb86659fd93U;
-        return (key ^ (key >> 32)) | 1;  // 0 marks an empty place
+        return (key ^ (key >> 32)) | 1;  // never 0, which marks an empty place of the table
     }
     /// Keys of the contexts of the last 1, 2, ... tokens.
     using Keys = std::array<std::uint64_t, kMaxOrder>;

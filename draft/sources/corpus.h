@@ -31,7 +31,7 @@ namespace slipstream::draft {
 struct CorpusOptions {
     std::filesystem::path path;
     std::int64_t vocab = 0;
-    std::uint64_t tokenizer_fingerprint = 0;  // of the tokenizer with which the store must have been built
+    std::uint64_t tokenizer_fingerprint = 0;  // fingerprint of the tokenizer with which the store must have been built
 };
 
 class CorpusSource final : public TableSource {

@@ -79,7 +79,7 @@ private:
 
     /// A row that was learnt after two or three tokens.
     struct LongRow {
-        std::uint64_t behind = 0;  // its context, as last_tokens() packs it; 0: none
+        std::uint64_t behind = 0;  // context of the row, as last_tokens() packs it; 0: none
         Row row;
     };
 

@@ -83,7 +83,8 @@ private:
     std::vector<std::uint32_t> suffixes_;  // [n]
     std::vector<std::uint32_t> rank_;  // [n], of the suffix that starts there: its token, later the begin of its group
     std::vector<Group> open_;
-    std::vector<std::uint64_t> keys_;  // of one group: rank h tokens further on (high 32 bits), then the suffix
+    // Keys of the suffixes of one group: rank h tokens further on (high 32 bits), then the suffix.
+    std::vector<std::uint64_t> keys_;
     std::size_t n_sorted_ = 0;
     std::size_t n_since_report_ = 0;
 };

@@ -70,7 +70,7 @@ std::size_t file_bytes(std::span<const TableSection> sections) {
 // folder with another name, chosen by the user, keeps its mode.
 void make_private(const fs::path& folder) {
     if (folder.filename() != "tables" || folder.parent_path().filename() != "slipstream") return;
-    std::error_code refused;  // if the folder belongs to another user, its files are private anyway
+    std::error_code refused;  // ignored: the folder may belong to another user, and its files are private anyway
     fs::permissions(folder, fs::perms::owner_all, refused);
 }
 

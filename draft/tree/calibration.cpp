@@ -125,7 +125,8 @@ std::vector<float> Calibration::state() const {
 bool Calibration::restore(std::span<const float> state) {
     const std::size_t n_counts = 2 * (bins_.size() + estimates_.size());
     if (state.size() != n_counts + weights_.size() * weights_.front().size()) return false;
-    const auto within = [&](std::size_t i) {  // only values that learning can produce; NaN fails
+    // Whether value i is one that learning can produce; false for NaN.
+    const auto within = [&](std::size_t i) {
         if (i < n_counts) return state[i] >= 0.0F && state[i] <= kMostHits;
         const bool is_bias = (i - n_counts + 1) % weights_.front().size() == 0;
         return is_bias ? std::abs(state[i]) <= kMaxBias : state[i] >= 0.0F && state[i] <= kMaxWeight;

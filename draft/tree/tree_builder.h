@@ -141,11 +141,12 @@ private:
     std::vector<GuessCounts> counts_;
     float cutoff_;  // recent mean score of a tree's last node
 
-    TokenTree arena_;                  // every node that was ever taken for this tree
-    std::vector<Node> nodes_;          // [arena]
-    std::vector<Cursor> cursors_;      // [arena, tables_]; set for nodes that were asked about
-    std::vector<Offer> offers_;        // heap, best first
-    std::vector<SearchNode> taken_;    // by falling score, the root first; after grow() the nodes of the grown tree
+    TokenTree arena_;              // every node that was ever taken for this tree
+    std::vector<Node> nodes_;      // [arena]
+    std::vector<Cursor> cursors_;  // [arena, tables_]; set for nodes that were asked about
+    std::vector<Offer> offers_;    // heap, best first
+    // Nodes taken so far by falling score, the root first; after grow() the nodes of the tree.
+    std::vector<SearchNode> taken_;
     std::vector<double> expected_;     // [taken_]: tokens that the tree up to each node is expected to commit
     std::vector<std::int32_t> batch_;  // indices into arena_ of the nodes that a model is asked about at once
 };

@@ -71,7 +71,7 @@ private:
     std::condition_variable changed_;
     std::int64_t n_wanted_ = 0;  // copy of n_asked_ for the thread
     bool stops_ = false;
-    std::exception_ptr failure_;  // of the last round that was tried; no round is tried until wait() clears it
+    std::exception_ptr failure_;  // error of the last round that was tried; no round is tried until wait() clears it
     std::thread thread_;          // last: it starts when all other members exist
 };
 

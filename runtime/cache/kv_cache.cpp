@@ -169,7 +169,8 @@ void KvCache::keep_chunks(std::int64_t n_chunks) noexcept {
 
 std::int64_t KvCache::keep_intact_prefix(ExecRef exec) noexcept {
     forget();
-    if (positions_after_cut(n_committed()) == 0) drop_all();  // a restore or a prompt has not come to its end
+    // A ring lacks KV, since a restore or a prompt has not come to its end.
+    if (positions_after_cut(n_committed()) == 0) drop_all();
     if (!host_) return n_committed();
     const std::int64_t n_there = host_->recover(exec.stream);
     const std::int64_t n_full = n_committed() / kChunkTokens;
@@ -217,7 +218,7 @@ void KvCache::begin_restore(ExecRef exec, std::int64_t first, std::int64_t n_tok
     if (host_) {
         host_->extents().ask(n_tokens / kChunkTokens);
         host_->invalidate(exec.stream);        // a prepared schedule does not have the restored KV chunks
-        host_->wait_for_flushes(exec.stream);  // flushes of an earlier text
+        host_->wait_for_flushes(exec.stream);  // flushes of an earlier text may still write to the host
     }
     if (first == n_tokens) return;
     for (std::int64_t layer = 0; layer < n_layers(); ++layer)

@@ -136,7 +136,7 @@ bool GenerationLoop::prefill(const PromptProgress& on_progress, const std::atomi
     const auto total = static_cast<std::int64_t>(text().size());
     const bool is_resumed = sequence_->n_prompt() < total;
     if (takes_prompt()) {
-        if (!is_resumed) return true;  // step() feeds the prompt
+        if (!is_resumed) return true;  // step() feeds the prompt of a new sequence
         if (!feed_with_prompt(on_progress, cancel)) return false;
         if (on_progress) on_progress(target_->n_committed(), total);
     }

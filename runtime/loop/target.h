@@ -42,7 +42,7 @@ struct TargetPass {
     /// Parts of the logits rows that the caller will read. Without a value, all rows are fetched whole at once.
     /// Required if there is a prompt.
     std::optional<LogitRequest> needs = std::nullopt;
-    Phase phase = Phase::Decode;  // of `tokens`; must be Decode if there is a prompt
+    Phase phase = Phase::Decode;  // phase of `tokens`; must be Decode if there is a prompt
     const PassControl* control = nullptr;
     /// Functions with which to save the prompt, and the saved prompt to go on with; null: neither. A pass that goes on
     /// with a saved prompt has no draft tokens.

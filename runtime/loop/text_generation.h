@@ -36,7 +36,7 @@ struct TextGenerationCallbacks {
 
 struct TextGenerationResult {
     StopReason stop_reason = StopReason::Length;
-    std::string stop;  // with StopReason::StopString: the stop string that ended the text
+    std::string stop;  // stop string that ended the text; empty unless the reason is StopReason::StopString
     std::vector<TokenId>
         tokens;  // generated, an end token included; after a stop string the token that completed it is the last
     std::int64_t resumed_tokens = 0;  // how many of `tokens`, from the first on, an earlier run generated

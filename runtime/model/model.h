@@ -27,14 +27,14 @@ class Model;
 
 /// What a model shares with another one that is loaded already: norms, biases and scales, and items.
 struct SharedModel {
-    const Model* model = nullptr;  // of the same files, shard and device; must outlive the model that is loaded
+    const Model* model = nullptr;  // a model of the same files, shard and device; must outlive the model that is loaded
     std::vector<bool> own{};       // [items of `model`]: true: loaded anew; false: shared
 };
 
 struct LoadOptions {
     std::int64_t context_tokens = 0;                 // context to serve, for which rope is fixed; 0: that of the model
     std::optional<DType> kv_dtype;                   // F16, BF16 or F32; nullopt: the model's own
-    WeightRounding rounding = WeightRounding::None;  // for the items that are loaded anew
+    WeightRounding rounding = WeightRounding::None;  // rounding of the items that are loaded anew
     WeightPlacement placement{};
     std::optional<ModelShard> shard{};  // nullopt: the whole model
     SharedModel shared{};               // model null: nothing is shared

@@ -117,7 +117,7 @@ struct ModelConfig {
     std::int64_t vocab = 0;
     std::int64_t context_tokens = 0;  // context that the model was trained for
     float rms_eps = 1e-5F;
-    float post_norm_eps = 0.0F;             // of the norms after attention and feed-forward; 0: rms_eps
+    float post_norm_eps = 0.0F;             // eps of the norms after attention and feed-forward; 0: rms_eps
     float norm_offset = 0.0F;               // added to the weights of all norms when they are loaded
     bool offsets_layer_norms_only = false;  // norm_offset is for norms of d_model elements in layers, not for others
     float embedding_scale = 1.0F;           // multiplies the rows of the token embedding

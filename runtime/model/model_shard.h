@@ -24,12 +24,14 @@ enum class SplitKind : std::uint8_t { Layers, Tensor };
 [[nodiscard]] std::string_view split_name(SplitKind kind);
 
 struct ModelShard {
-    std::int64_t first_kv_group = 0;            // of ModelConfig::n_kv_groups(); usually a group is a kv head
+    // First KV group of the shard (ModelConfig::n_kv_groups()); usually a group is a kv head.
+    std::int64_t first_kv_group = 0;
     std::optional<std::int64_t> n_kv_groups{};  // nullopt: all
     std::int64_t first_ffn = 0;                 // of d_ff
     std::optional<std::int64_t> n_ffn{};        // nullopt: all of each layer
     std::int64_t first_vocab = 0, n_vocab = 0;  // rows of the LM head
-    std::vector<std::int64_t> layers{};         // of the whole model, ascending; empty: all of them
+    // Layers of the device, numbered as in the whole model, ascending; empty: all layers.
+    std::vector<std::int64_t> layers{};
 };
 
 [[nodiscard]] ModelShard whole_shard(const ModelConfig& config);

@@ -42,7 +42,7 @@ struct WeightItem {
     std::int64_t layer = 0;  // n_layers for the LM head
     ReadStage stage = ReadStage::BeforeKv;
     std::vector<WeightPart> parts;  // in reading order
-    std::size_t bytes = 0;          // of all parts, packed, a multiple of 64
+    std::size_t bytes = 0;          // bytes of all parts together, packed; a multiple of 64
     WeightRounding rounding = WeightRounding::None;
     std::int32_t expert = kNoExpert;  // whose matrices alone it has
 };

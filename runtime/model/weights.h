@@ -29,22 +29,22 @@ enum class TensorRole : std::uint8_t {
     V,
     VBias,
     AttnGate,  // sigmoid of its product multiplies the attention's result before the output matrix
-    QNorm,     // of each head, before RoPE
+    QNorm,     // norm of each query head, before RoPE
     KNorm,
     AttnOut,
     AttnOutBias,
-    AttnPostNorm,  // of the attention's result, before it is added to the residual stream
+    AttnPostNorm,  // norm of the attention's result, before this is added to the residual stream
     FfnNorm,
     Router,      // its products with a token are the logits of the layer's experts
     RouterBias,  // added to the scores for the choice of experts alone
     Gate,        // of the part that all tokens pass; with an expert's number, of that expert; so are Up and Down
     Up,
     Down,
-    FfnPostNorm,  // of the feed-forward's result
+    FfnPostNorm,  // norm of the feed-forward's result, before this is added to the residual stream
     OutputScale,  // multiplies the residual stream after the layer
     // of the model
     TokenEmbedding,
-    EmbeddingNorm,  // of the embedding's rows
+    EmbeddingNorm,  // norm of the embedding's rows
     OutputNorm,
     LmHead,  // the token embedding if the two are tied
 };
@@ -82,7 +82,7 @@ struct TensorInfo {
     std::string_view name;                  // in messages
     TensorDim rows;                         // One: a vector
     TensorDim cols;                         //
-    ReadStage stage = ReadStage::BeforeKv;  // of matrices that passes multiply by
+    ReadStage stage = ReadStage::BeforeKv;  // only of matrices that passes multiply by: when in a layer they are read
     /// Belongs to the sum of the products of all shards, so only the shard of group 0 has it.
     bool added_once = false;
 

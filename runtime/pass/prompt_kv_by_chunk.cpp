@@ -61,7 +61,8 @@ void PromptKvByChunk::begin_prefill_chunk(std::int64_t first, std::int64_t end) 
     at_ = 0;
     first_number_ = ring_->next_number();
     next_ = std::max(resident, first_chunk_in_window(reads_.model->config().window(layer_), first));
-    if (first < end && layer_ == last_layer_) next_ = n_host_;  // no queries are computed
+    // Of the prompt's positions the last layer computes KV only and no queries, so it reads no earlier KV.
+    if (first < end && layer_ == last_layer_) next_ = n_host_;
     if (!own_.empty()) {
         parity_ ^= 1;
         if (slots_use_[parity_] > 0) exec_.stream.wait(reads_.kv->host()->flushed(), slots_use_[parity_]);

@@ -28,7 +28,7 @@ struct ModelPlanRequest {
     std::size_t streaming_bytes = 0;  // part of the budget needed if anything streams, without the ring
     std::size_t ring_bytes = 0;       // size of the ring; 0: planned
     std::int64_t ring_layers = 1;     // layers whose weights the ring should hold at once, if there is room
-    bool weights_stay = false;        // only KV may stream
+    bool weights_stay = false;        // true: all weights must be resident, and only KV may stream
     /// Most bytes of a weight item; 0: item_limit() of the budget, or kMinItemBytes if that does not fit
     std::size_t max_item_bytes = 0;
 

@@ -44,10 +44,10 @@ struct RunnerNeeds {
 /// One device's shard of the model.
 struct RunnerShard {
     const Model* model = nullptr;        // loaded; must outlive the runner
-    std::vector<std::int64_t> layers{};  // as in Rank: layers of the whole model; empty: all
+    std::vector<std::int64_t> layers{};  // layers of the whole model that the device has, as in Rank; empty: all
     std::int64_t first_vocab = 0;
     KvPlacement kv{};            // placement of the KV cache of each sequence
-    std::size_t ring_bytes = 0;  // of the transfer ring, if weights or KV stream
+    std::size_t ring_bytes = 0;  // size of the transfer ring; used if weights or KV stream
 };
 
 class ModelRunner {

@@ -23,7 +23,7 @@ RankTarget::RankTarget(const std::vector<Rank>& ranks, std::vector<KvCache*> cac
                   caches_[rank]->max_nodes() == caches_.front()->max_nodes() &&
                   caches_[rank]->context_tokens() == caches_.front()->context_tokens(),
               "ranks of different limits");
-    std::size_t rows_bytes = 0;  // K and V of one node, all layers
+    std::size_t rows_bytes = 0;  // bytes of the K and V rows of one node, in all layers
     for (const std::vector<LayerOwner>& each : owners_) {
         KvLayout& whole = kv_.emplace_back(layout(each.front()));
         for (const LayerOwner& owner : std::span(each).subspan(1)) whole.n_kv_heads += layout(owner).n_kv_heads;
@@ -132,7 +132,8 @@ void RankTarget::roll_back_to(std::int64_t n_tokens) noexcept {
         bool is_alike = false;
         try {
             caches_[rank]->truncate(exec(rank), n_tokens);
-            is_alike = caches_[rank]->n_committed() == n_tokens;  // else a ring had overwritten what it needs
+            // False: a ring had overwritten KV that the rank's cache needs.
+            is_alike = caches_[rank]->n_committed() == n_tokens;
         } catch (...) {
         }
         if (is_alike) continue;
@@ -274,7 +275,7 @@ std::int64_t RankTarget::first_restored_chunk(std::int64_t layer, std::int64_t n
 // Writes a KV chunk of the whole model: the chunks of its owners, one after the other, since heads are its outermost
 // dimension.
 void RankTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) {
-    failed_ = true;  // until it is read
+    failed_ = true;  // until the KV chunk is read
     for (const LayerOwner& owner : owners_[layer]) {
         on_rank(ranks_, owner.rank, layer,
                 [&] { caches_[owner.rank]->read_chunk(exec(owner.rank), owner.layer, chunk, out); });

@@ -43,7 +43,7 @@ struct SessionBegin {
     std::uint64_t model_fingerprint = 0;
     std::string device_kind;              // "cpu", "cuda"; of several devices a list
     std::string instruction_form;         // Device::instruction_form() of each kind of device: kernel variants
-    std::optional<SessionSplit> split{};  // only if it decides the text
+    std::optional<SessionSplit> split{};  // split over several devices, if it decides the text; else no value
     std::int64_t context_tokens = 0;
     std::uint64_t rope_fingerprint = 0;
     DType kv_dtype = DType::F16;
@@ -53,10 +53,11 @@ struct SessionBegin {
     bool ignore_end = false;  // end tokens are never sampled (older sessions have them among the biases instead)
     std::vector<std::string> stops;
     std::vector<TokenId> end_tokens;
-    std::int64_t max_tokens = -1;  // as requested when the session began; -1: until the context is full
+    // Most tokens to generate, as requested when the session began; -1: until the context is full.
+    std::int64_t max_tokens = -1;
     StreamingDetokenizer::Start text_start = StreamingDetokenizer::Start::Continued;
     PromptEcho echo = PromptEcho::No;
-    std::string prompt_text;                  // as the user gave it
+    std::string prompt_text;                  // the prompt as the user gave it
     std::vector<std::string> prompt_options;  // other options of the prompt: "system Be brief", "no-template true"
     std::vector<TokenId> prompt;              // tokens that the text begins with
 

@@ -212,7 +212,7 @@ void SessionFile::write_replacement() {
     AtomicFile made(path_, {.new_mode = kOwnerOnlyMode, .refusal = "the damaged session cannot be replaced"});
     SessionFile whole(path_, shared_handle(made));
     lock_session(whole.file_.get(), path_, SessionUse::GoOn);
-    whole.contents_.tokens = tokens();  // before the first write, since fail() reports their number
+    whole.contents_.tokens = tokens();  // set before the first write, since fail() reports the number of tokens
     whole.begin_file(begin());
     if (max_tokens() != begin().max_tokens) whole.append_max_tokens(max_tokens());
     if (!tokens().empty()) whole.append(RecordKind::Tokens, 0, std::as_bytes(std::span(tokens())));

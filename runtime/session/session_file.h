@@ -39,7 +39,7 @@ namespace slipstream {
 struct SessionContents {
     SessionBegin begin;
     std::vector<TokenId> tokens;   // generated tokens
-    std::int64_t max_tokens = -1;  // as requested last; -1: until the context is full
+    std::int64_t max_tokens = -1;  // most tokens to generate, as requested last; -1: until the context is full
     // KV blocks in the order of the file; at most one for each layer and KV chunk.
     std::vector<SessionRecord> kv_chunks;
     std::size_t valid_bytes = 0;

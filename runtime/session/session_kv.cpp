@@ -69,7 +69,8 @@ std::int64_t SessionKv::restore(const std::function<void(std::uint64_t, std::uin
                                 });
         } catch (const Error&) {
             if (!damaged) throw;
-            session_.drop_damaged_kv(damaged->first, damaged->second);  // leaves fewer KV chunks to the next round
+            session_.drop_damaged_kv(damaged->first,
+                                     damaged->second);  // so that the next round restores fewer KV chunks
         }
     } while (damaged);
     if (max_tokens == std::numeric_limits<std::int64_t>::max()) session_.release_kv();

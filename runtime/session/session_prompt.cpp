@@ -86,7 +86,8 @@ void SessionPrompt::open() {
     const std::filesystem::path& path = session_.path();
     std::error_code error;
     if (session_.begin().version == 1 || !std::filesystem::exists(PromptFile::path_of(path), error)) return;
-    if (!session_.tokens().empty() || shape(0).end == 0) return PromptFile::remove(path);  // the prompt was computed
+    // The prompt was computed to its end.
+    if (!session_.tokens().empty() || shape(0).end == 0) return PromptFile::remove(path);
     std::string refusal;
     try {
         file_ = PromptFile::open(path, shape(0));

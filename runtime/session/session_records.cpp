@@ -154,7 +154,7 @@ private:
         if (is_kv && take_short_kv(head)) return true;
         // The head, or a part of the file that ends in it, is there twice: the record follows.
         if (find_next()) return true;
-        if (is_read_later) {  // a damaged block; dropped when it is read
+        if (is_read_later) {  // a damaged KV block, which is dropped when its KV is read
             found_.is_intact = false;
             take(head, payload, end);
             return true;
@@ -286,7 +286,8 @@ private:
                         .checksum = 0};
         for (std::int64_t layer = 0; layer < begin.n_layers(); ++layer) {
             if (!may_search(kRecordHeadBytes)) return false;
-            if (begin.kv_bytes[layer] != head.n_bytes) {  // else the layer before has the same payload
+            // If the payload of the layer before had as many bytes, it is the same payload, and head.checksum is known.
+            if (begin.kv_bytes[layer] != head.n_bytes) {
                 head.n_bytes = begin.kv_bytes[layer];
                 if (!fits(at_, head) || !may_search(head.n_bytes)) {
                     head.n_bytes = 0;

@@ -60,9 +60,9 @@ private:
     std::optional<LoadedModel> model_;
     std::int64_t n_kept_ = 0;           // committed positions that all conversations begin with, kept in the KV cache
     std::vector<TokenId> plain_text_;   // prompt and generated tokens of plain decoding's last text
-    std::vector<PhaseSample> prefill_;  // of prefill(); empty: the prompts' prefill is reported
+    std::vector<PhaseSample> prefill_;  // samples of prefill(); empty: the prompts' prefill is reported
     std::int64_t n_plain_ = 0;          // measured texts of plain decoding
-    std::int64_t n_repeating_ = 0;      // of n_plain_, those that mostly repeat earlier text
+    std::int64_t n_repeating_ = 0;      // number of those of n_plain_ that mostly repeat earlier text
     std::optional<Drafting> drafting_;
     std::unique_ptr<ModelRunner> runner_;  // all columns use it, in turn
     std::vector<Column> columns_;          // plain first

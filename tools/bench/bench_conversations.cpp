@@ -22,7 +22,7 @@ namespace {
 // One line of the file, as the model reads it.
 struct Conversation {
     std::int64_t line = 0;
-    std::int64_t n_tokens = 0;  // of all prompts together
+    std::int64_t n_tokens = 0;  // tokens of all prompts together
     BenchTalk talk;
 };
 

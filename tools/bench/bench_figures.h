@@ -101,7 +101,7 @@ struct StageFigures {
 /// Figures of passes with one number of tokens.
 struct PassFigures {
     std::int64_t tokens = 0;
-    std::vector<double> seconds;     // of each measured pass
+    std::vector<double> seconds;     // seconds of each measured pass
     double weight_bytes = 0.0;       // weights that one pass reads
     double kv_bytes = 0.0;           // KV that one pass reads
     double streamed_bytes = 0.0;     // bytes of one pass that came over the links; 0 if nothing streams

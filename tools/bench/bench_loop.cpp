@@ -95,7 +95,8 @@ BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_t
     run.decode = reads(n_prompt, n_prompt + n_decoded(), 1);
     run.prefill.seconds = prefill_seconds;
     run.decode.seconds = decode_seconds;
-    run.decode.weight_bytes = static_cast<double>(run.decode.tokens) * weights_.all();  // each pass has logits
+    // Each pass of decoding has logits, so it reads the LM head, too.
+    run.decode.weight_bytes = static_cast<double>(run.decode.tokens) * weights_.all();
     run.draft_seconds = loop.seconds().draft - draft_before;
     return run;
 }

@@ -24,7 +24,8 @@ BenchMachine measure_machine(Device& device, int n_threads) {
     const HostMemory memory = host_memory();
     const std::size_t bytes =
         memory.total_bytes == 0 ? kMostBytes : std::clamp(memory.available_bytes / 4, kLeastBytes, kMostBytes);
-    CpuDevice cpu({.n_threads = n_threads, .form = {}});  // without the budget of `device`
+    // A CPU device of its own, without the memory budget of `device`.
+    CpuDevice cpu({.n_threads = n_threads, .form = {}});
     const Buffer data = cpu.allocate(bytes, MemoryTag::Workspace, "memory to measure bandwidth with");
     std::memset(data.data(), 1, bytes);
     return {DeviceKind::Cpu, cpu_model(), n_threads, measure_peaks(cpu.pool(), data.data(), bytes)};

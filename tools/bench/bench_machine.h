@@ -10,7 +10,7 @@ namespace slipstream::tools {
 
 struct BenchMachine {
     DeviceKind kind = DeviceKind::Cpu;
-    std::string name;  // of the CPU or the GPU; "unknown" if it has none
+    std::string name;  // name of the CPU or the GPU; "unknown" if it has none
     int n_threads = 1;
     MachinePeaks peaks;  // CPU: measured with n_threads; GPU: only its memory bandwidth, 0 if unknown
 };

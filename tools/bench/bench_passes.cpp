@@ -100,8 +100,8 @@ void time_stages(BenchResult& result, ModelRunner& runner, std::span<const Token
     const auto n = static_cast<double>(result.repeat);
     for (PassFigures& pass : result.passes) {
         const std::span<const TokenId> few = tokens.first(pass.tokens);
-        static_cast<void>(
-            timed_pass(runner.target(), few));  // the ring still holds what passes of the size before left
+        // A pass that is not measured: the ring still holds what passes of the previous size have copied ahead.
+        static_cast<void>(timed_pass(runner.target(), few));
         for (std::size_t rank = 0; rank < runner.n_ranks(); ++rank) runner.stages(rank).clear();
         double seconds = 0.0;
         for (std::int64_t i = 0; i < result.repeat; ++i) seconds += timed_pass(runner.target(), few);
@@ -117,7 +117,8 @@ void time_stages(BenchResult& result, ModelRunner& runner, std::span<const Token
                     {device, stage_name(stage), total.seconds / n, static_cast<double>(total.bytes) / n});
                 rest -= total.seconds / n;
             }
-            if (!model.shards_matrices()) continue;  // else devices compute at the same time
+            // Devices that share matrices compute at the same time, so each has a rest of its own.
+            if (!model.shards_matrices()) continue;
             pass.stages.push_back({device, "other", std::max(rest, 0.0), 0.0});
             rest = pass.staged_seconds;
         }

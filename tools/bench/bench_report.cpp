@@ -105,7 +105,7 @@ std::vector<std::string> headers(const BenchResult& first) {
             if (streams(first)) rest.insert(rest.end(), {"streamed MB", "over link time", "plan ms"});
             break;
         case BenchMode::Views:
-            break;  // has a table of its own
+            break;  // views have a table of their own
     }
     names.insert(names.end(), rest.begin(), rest.end());
     return names;

@@ -18,9 +18,9 @@ struct ViewFigures {
     std::int64_t recent_tokens = 0;  // last tokens that are always kept; unused by a window
     std::int64_t score_rows = 0;     // queries of a pass whose scores choose the tokens
     std::int64_t positions = 0;      // positions at which the view predicted a token
-    std::int64_t equal = 0;          // of `positions`, those at which the target predicted the same token
-    double seconds = 0.0;            // of passes over the view
-    double target_seconds = 0.0;     // of the target's passes over the same tokens
+    std::int64_t equal = 0;          // number of `positions` at which the target predicted the same token
+    double seconds = 0.0;            // time of passes over the view
+    double target_seconds = 0.0;     // time of the target's passes over the same tokens
 
     [[nodiscard]] double acceptance() const;
     /// Returns the standard error of acceptance(), for independent draws.

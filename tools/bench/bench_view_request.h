@@ -42,11 +42,11 @@ struct ViewsRequest {
     std::filesystem::path file;  // empty: the text is that of a session
     // Of each view, in tokens; empty: 3, 6 and 12 % of the context depth (view_budgets()).
     std::vector<std::int64_t> budgets;
-    std::vector<RecentTokens> recents;  // of mass, mean and heavy; each makes a view of its own
+    std::vector<RecentTokens> recents;  // for the views mass, mean and heavy; each makes a view of its own
     std::int64_t sink_tokens = 0;
     std::int64_t rebuild_tokens = 0;       // tokens between rebuilds; 0: built once
-    double half_life_tokens = 0.0;         // of mass and mean; a query's weight halves after so many tokens
-    std::vector<std::int64_t> score_rows;  // of mass, mean and heavy; each makes a view of its own
+    double half_life_tokens = 0.0;         // for the views mass and mean: a query's weight halves after so many tokens
+    std::vector<std::int64_t> score_rows;  // for the views mass, mean and heavy; each makes a view of its own
 };
 
 /// Most tokens of a measured pass over a KV view: the length of a long draft chain.

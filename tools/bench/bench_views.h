@@ -80,7 +80,7 @@ private:
 
     KvCache* cache_;
     Forward* target_;
-    Forward forward_;  // for passes over views
+    Forward forward_;  // runs the passes over views
     Sampler sampler_;
     SharedHooks hooks_;
     std::vector<std::unique_ptr<Compared>> views_;

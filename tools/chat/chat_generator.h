@@ -82,7 +82,7 @@ private:
 
     const Tokenizer* tokenizer_;
     std::vector<TokenId> end_tokens_;
-    SamplerOptions sampling_;  // of the last answer, for which generator_ is set up
+    SamplerOptions sampling_;  // options of the last answer's sampler, for which generator_ is set up
     TextGenerator generator_;
     TraceFile* trace_ = nullptr;  // null: answers are not traced
     KeptPrompt* kept_ = nullptr;  // null: interrupted prompts are not kept

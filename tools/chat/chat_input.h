@@ -17,7 +17,7 @@ enum class InputKind : std::uint8_t {
 
 struct ChatLine {
     InputKind kind = InputKind::End;
-    std::string text;  // without the newline at its end; a paste may contain newlines
+    std::string text;  // the input without the newline at its end; a paste may contain newlines
 };
 
 class ChatInput {

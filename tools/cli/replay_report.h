@@ -39,7 +39,7 @@ private:
     CategoryFigures all_;
     SourceTotals sources_;
     std::int64_t rows_ = 0;        // conversations with recorded accept_lengths
-    std::int64_t rows_equal_ = 0;  // of these, conversations whose accept_lengths this replay reproduces
+    std::int64_t rows_equal_ = 0;  // number of conversations (of rows_) whose accept_lengths this replay reproduces
     std::int64_t recorded_tokens_ = 0;
     std::int64_t recorded_passes_ = 0;
 };

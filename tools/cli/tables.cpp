@@ -202,7 +202,7 @@ int build_bigram(CommandContext& context) {
     if (!settings.texts("files").empty())
         throw UsageError("tables build --kind bigram: the model alone is its source; leave the text files out");
     refuse(settings, "cacheback", "has no meaning with --kind bigram");
-    static_cast<void>(device_setting(settings));  // reports an error in it before the model is opened
+    static_cast<void>(device_setting(settings));  // reports an error in the setting before the model is opened
     const auto output = settings.path("output");
     const auto folder = tables_folder(settings);
     if (!output && !folder)

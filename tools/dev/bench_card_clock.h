@@ -12,9 +12,9 @@
 namespace slipstream::tools {
 
 struct CardTiming {
-    double seconds = 0.0;          // of one call; the median of the runs
+    double seconds = 0.0;          // seconds of one call; the median of the runs
     double spread = 0.0;           // (slowest - fastest) / median
-    double enqueue_seconds = 0.0;  // that the host needs to enqueue one call; the median
+    double enqueue_seconds = 0.0;  // seconds that the host needs to enqueue one call; the median
 };
 
 class CardClock {

@@ -22,11 +22,11 @@ struct CardFigure {
     std::string bench;             // "copy", "memory", "matmul", "cublaslt", "attention", "op", "launch"
     std::string what;              // "Q4_K [4096, 14336]"
     std::int64_t n = 0;            // tokens, copies or rows, depending on the bench
-    double seconds = 0.0;          // of one call; the median
+    double seconds = 0.0;          // seconds of one call; the median
     double spread = 0.0;           // (slowest - fastest) / median
     double bytes = 0.0;            // least bytes that a call moves
     double flops = 0.0;            // operations of a call on tensor cores
-    double enqueue_seconds = 0.0;  // that the host needs to enqueue one call
+    double enqueue_seconds = 0.0;  // seconds that the host needs to enqueue one call
     CardRoad road = CardRoad::Memory;
 };
 
@@ -34,7 +34,7 @@ struct CardFigure {
 struct CardComparison {
     std::string what{};    // name of the weights' type
     double own = 0.0;      // this project's kernels, which are batch invariant
-    double as_used = 0.0;  // as prompts are computed: weights are unpacked, then cuBLASLt
+    double as_used = 0.0;  // seconds as prompts are computed: weights are unpacked, then cuBLASLt
     double library = 0.0;  // cuBLASLt alone, on unpacked weights
 };
 

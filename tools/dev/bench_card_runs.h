@@ -17,8 +17,8 @@ namespace slipstream::tools {
 struct CardSizes {
     std::vector<std::size_t> copy_bytes{std::size_t{1} << 20, std::size_t{4} << 20, std::size_t{16} << 20,
                                         std::size_t{64} << 20};
-    std::size_t copied_bytes = std::size_t{512} << 20;  // in one direction, per figure
-    std::size_t memory_bytes = std::size_t{512} << 20;  // of the copy within the GPU, and of the head start
+    std::size_t copied_bytes = std::size_t{512} << 20;  // bytes copied in one direction for each figure
+    std::size_t memory_bytes = std::size_t{512} << 20;  // bytes of the copy within the GPU, and of the head start
 
     std::int64_t rows = 4096;  // of each matrix
     std::int64_t cols = 14336;

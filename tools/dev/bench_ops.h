@@ -14,8 +14,9 @@
 
 namespace slipstream::bench_ops {
 
-inline constexpr std::size_t kMemoryBytes = 512U << 20;  // of weights or KV; several times the caches
-inline constexpr int kRuns = 7;                          // most timed runs of a case
+inline constexpr std::size_t kMemoryBytes =
+    512U << 20;                  // bytes of weights or KV of a measured op: several times the size of the caches
+inline constexpr int kRuns = 7;  // most timed runs of a case
 inline constexpr double kSecondsPerCase = 1.5;
 inline constexpr std::int64_t kScalarTokens = 8;  // the scalar reference is not timed with more tokens
 inline constexpr std::int64_t kTokensFromMemory =

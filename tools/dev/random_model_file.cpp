@@ -31,8 +31,9 @@ namespace {
 
 // Elements of a tensor that are made from one random seed, at once; at most 1 MiB.
 constexpr std::int64_t kPieceElements = std::int64_t{1} << 18;
-constexpr std::int64_t kPiecesPerWait = 1024;  // such ranges between two checks for a signal
-constexpr double kScoreGain = 1.4;             // of q and k: attention scores get deviation 2
+// Ranges of kPieceElements elements that are made between two checks for a signal.
+constexpr std::int64_t kPiecesPerWait = 1024;
+constexpr double kScoreGain = 1.4;  // gain_of() of the matrices Q and K: attention scores get deviation 2
 constexpr double kLogitGain = 3.0;
 
 // Returns the deviation of the elements of a matrix times the square root of its columns.

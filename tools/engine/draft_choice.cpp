@@ -143,7 +143,7 @@ bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& fi
     const std::size_t bytes = draft_bytes_of(files, budget, window_bytes);
     const std::optional<SplitPlan> without = run.with(budget, 0, Timed::Yes);
     const std::optional<SplitPlan> beside = run.with(budget, bytes, Timed::Yes);
-    if (!without) return false;  // loading reports what is missing
+    if (!without) return false;  // not even the target fits: loading it reports what is missing
     if (!beside) {
         callbacks.note(
             fmt::format("the draft model is not used: its {} do not fit beside the target", size_text(bytes)));

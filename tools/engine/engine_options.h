@@ -35,7 +35,7 @@ struct OffloadOptions {
     std::size_t host_memory = 0;                // most bytes of pinned memory for streamed weights and KV
     std::optional<std::size_t> ring;            // bytes of each device's transfer ring; not given: planned
     std::optional<std::int64_t> expect_tokens;  // tokens per pass to plan for; not given: planned
-    std::optional<SplitKind> split{};           // of the model among several devices; not given: layers
+    std::optional<SplitKind> split{};           // how the model is split over several devices; no value: by layers
     std::string split_where{};                  // option or variable that gave `split`, for messages; empty: none
     std::vector<double> shares{};               // relative shares of the model, [devices]; empty: planned
     std::string shares_where{};
@@ -52,7 +52,7 @@ struct OffloadOptions {
 
 /// Where the rates of this machine (seconds per byte to compute and to copy) come from.
 struct RatesOptions {
-    std::optional<std::filesystem::path> file{};  // in which the rates are kept; no value: they are not kept
+    std::optional<std::filesystem::path> file{};  // file in which the rates are kept; no value: they are not kept
     bool measure = false;                         // measure again although rates are kept
 };
 

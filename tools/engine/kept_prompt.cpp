@@ -138,7 +138,9 @@ std::int64_t KeptPrompt::start(TextGenerator& generator, std::vector<TokenId> pr
     const std::vector<TokenId>& held = sequence.tokens();
     const auto n_most = std::min({std::ssize(held), std::ssize(prompt), target.n_committed()});
     const std::int64_t n_live = std::mismatch(held.begin(), held.begin() + n_most, prompt.begin()).first - held.begin();
-    if (border <= n_live) return generator.start(std::move(prompt));  // the files of the answer's first prompt stay
+    // The target has the KV of all prefill chunks already, so nothing is kept. Files of an earlier prompt of the same
+    // answer stay.
+    if (border <= n_live) return generator.start(std::move(prompt));
     const auto n_restorable = [&] {
         return restorable_chunks(*session_, target, (std::ssize(prompt) - 1) / kChunkTokens) * kChunkTokens;
     };

@@ -36,7 +36,7 @@ constexpr double kStepsPerOctave = 8.0;
 // Values above kMostSecondsPerByte and kMostRate cannot have been measured; predictions computed from them would not be
 // finite.
 constexpr double kMostSecondsPerByte = 1.0;
-constexpr double kMostRate = 1e15;  // of all other values: bytes per second, seconds, ratios
+constexpr double kMostRate = 1e15;  // bound of all other values: bytes per second, seconds, ratios
 
 struct KeptLine {
     std::string key;
@@ -263,7 +263,7 @@ MachineRates machine_rates(const RateQuestion& question, const RatesOptions& opt
     if (!options.file) {
         callbacks.detail("the rates of this machine are not kept (--tables off): they are measured at each start");
     } else if (kept && rates.is_doubtful() && !options.measure) {
-        rates = *kept;  // doubtful, too, but plans stay the same
+        rates = *kept;  // the kept rates are doubtful, too, but with them plans stay the same
     } else {
         rates = keep_rates(rates, question, options, callbacks);
     }

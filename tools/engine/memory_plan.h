@@ -46,7 +46,7 @@ struct SummingDevices {
 
 /// Device memory that is taken before the model is loaded.
 struct TakenMemory {
-    std::size_t draft_bytes = 0;  // of a draft model: weights, KV cache, activations
+    std::size_t draft_bytes = 0;  // bytes of a draft model: weights, KV cache, activations
     std::size_t workspace_bytes = 0;
 };
 

@@ -31,8 +31,9 @@ struct PlannedDevice {
     TakenMemory taken{};       // parts of the budget that are in use
     Device* device = nullptr;  // if not null, `taken` grows by the workspace of its ops
     PassRates rates{};
-    double link_bytes_per_second = 1.0;    // any positive number if times are not needed
-    double memory_bytes_per_second = 0.0;  // of the host; GPUs that share matrices divide it; 0: no limit
+    double link_bytes_per_second = 1.0;  // any positive number if times are not needed
+    // Memory bandwidth of the host; GPUs that share matrices divide it; 0: no limit.
+    double memory_bytes_per_second = 0.0;
     double host_bytes_per_copied_byte = 1.0;
 };
 
@@ -46,7 +47,7 @@ struct PlacementRequest {
     std::vector<PlannedDevice> devices;
     SplitKind split = SplitKind::Layers;
     std::vector<ModelShard> shards{};             // [devices]; empty: one device has the whole model
-    std::size_t ring_bytes = 0;                   // of each device; 0: planned
+    std::size_t ring_bytes = 0;                   // bytes of the ring of each device; 0: the plan chooses
     std::optional<std::int64_t> pass_tokens = 1;  // no value: as many as are almost free (kRidingAlong)
 };
 [[nodiscard]] SplitPlanRequest split_plan_request(PlacementRequest request);
@@ -58,7 +59,7 @@ struct HostNeeds {
     std::size_t pinned_bytes = 0;     // weights and KV that stream
     std::size_t hidden_bytes = 0;     // hidden states of a prompt between layers; pinned as well
     std::size_t embedding_bytes = 0;  // token embedding, whose rows are gathered on the host
-    std::size_t device_bytes = 0;     // of CPU devices, which are in host memory
+    std::size_t device_bytes = 0;     // bytes of CPU devices, which are in host memory
     std::size_t kept_bytes = 0;       // most bytes for the KV of a server's earlier texts; not part of the plan
     [[nodiscard]] std::size_t locked_bytes() const { return pinned_bytes + hidden_bytes; }
     [[nodiscard]] std::size_t total_bytes() const {
@@ -73,7 +74,7 @@ struct HostNeeds {
 struct EnginePlanRequest {
     RunNeeds needs{};
     std::vector<std::size_t> beside_bytes{};      // [devices], bytes to leave free for others; empty: none
-    std::optional<std::size_t> ring_bytes{};      // of each device; no value: planned
+    std::optional<std::size_t> ring_bytes{};      // bytes of the ring of each device; no value: the plan chooses
     std::optional<std::int64_t> pass_tokens = 1;  // no value: as many as are almost free (kRidingAlong)
     bool timed = false;                           // whether to use this machine's rates, measuring them if unknown
     bool has_workspace = false;                   // whether the workspace for `needs` is allocated already

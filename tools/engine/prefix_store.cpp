@@ -72,8 +72,8 @@ PrefixStore::Restorable PrefixStore::find_restorable(std::span<const TokenId> pr
     // Whole KV chunks are restored, so the positions of a chunk that is not full are restored, too.
     found.first = n_live / kChunkTokens * kChunkTokens;
     if (found.first < sequence_->n_computed()) found.first = target.positions_after_cut(found.first);
-    std::vector<std::int64_t> first_kept(target.shape().n_layers,
-                                         0);  // [layers]: from this KV chunk on, the layer's are kept
+    // [layers]: the first KV chunk from which on all parts of the layer are kept.
+    std::vector<std::int64_t> first_kept(target.shape().n_layers, 0);
     for (std::int64_t chunk = found.first / kChunkTokens; chunk < std::ssize(found.chunks); ++chunk) {
         const std::int64_t n_tokens = std::min((chunk + 1) * kChunkTokens, matched.n_tokens);
         bool has_all = true;
@@ -184,7 +184,7 @@ void PrefixStore::keep_end(std::span<const TokenId> prompt, std::int64_t n_live)
     const std::int64_t begin = n_computed / kChunkTokens * kChunkTokens;
     if (n_computed - std::max(begin, n_live) < kLeastTokens) return;
     follow_sequence();
-    if (std::ssize(path_) != begin / kChunkTokens) return;  // the chunks before it are not kept
+    if (std::ssize(path_) != begin / kChunkTokens) return;  // not all KV chunks before the last one are kept
     cache_->begin_text();
     cache_->use(match(prompt).chunks);
     static_cast<void>(keep_chunk(n_computed - begin));

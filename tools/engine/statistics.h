@@ -27,7 +27,8 @@ struct SourceTotal {
     std::int64_t offered = 0;
     std::int64_t accepted = 0;
     double seconds = 0.0;
-    std::optional<std::int64_t> passes{};  // of a source with passes of its own, such as a draft model
+    // Number of passes of a source that makes its own, such as a draft model; else no value.
+    std::optional<std::int64_t> passes{};
 
     /// Returns accepted / offered; 0 if nothing was offered.
     [[nodiscard]] double acceptance() const;
@@ -50,14 +51,14 @@ public:
     [[nodiscard]] std::vector<JsonObject> levels() const;
 
 private:
-    std::vector<SourceTotal> totals_;  // in the drafter's order
+    std::vector<SourceTotal> totals_;  // one for each source, in the drafter's order
 };
 
 /// Totals of what has streamed up to a point in time.
 struct StreamSnapshot {
     std::uint64_t weights_bytes = 0;  // read by passes
     std::uint64_t kv_bytes = 0;       // read by passes
-    std::uint64_t logits_bytes = 0;   // from GPUs to the host
+    std::uint64_t logits_bytes = 0;   // bytes of logits copied from GPUs to the host
     std::vector<LinkFigures> links;   // [devices], host to device; empty if nothing streams
     double wait_seconds = 0.0;        // time that passes waited for streamed items
     double seconds = 0.0;             // reading of a steady clock
@@ -67,14 +68,14 @@ struct StreamSnapshot {
 
 struct RunFigures {
     std::uint64_t seed = 0;
-    double first_token_seconds = 0.0;  // from the start of the program; 0 if there was none
+    double first_token_seconds = 0.0;  // seconds from the start of the program to the first token; 0 if there was none
     SourceTotals sources{};
-    StreamSnapshot streamed{};                     // while decoding
-    StreamSnapshot streamed_before{};              // during the prompt
-    std::int64_t reused_prompt_tokens = 0;         // of prompts; their KV was reused from earlier texts
-    std::int64_t resumed_prompt_tokens = 0;        // of the prompt, read from a session and not computed
-    std::int64_t checkpoints = 0;                  // checkpoints of the prompt that were written
-    std::uint64_t checkpoint_bytes = 0;            // size of the side file that has them, at its largest
+    StreamSnapshot streamed{};               // while decoding
+    StreamSnapshot streamed_before{};        // during the prompt
+    std::int64_t reused_prompt_tokens = 0;   // tokens of prompts whose KV was reused from earlier texts
+    std::int64_t resumed_prompt_tokens = 0;  // tokens of the prompt that were read from a session and not computed
+    std::int64_t checkpoints = 0;            // checkpoints of the prompt that were written
+    std::uint64_t checkpoint_bytes = 0;      // size of the side file that has them, at its largest
     std::optional<std::int64_t> checked_tokens{};  // compared by the self-check, all equal; empty: no self-check
 };
 

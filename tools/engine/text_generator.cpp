@@ -71,10 +71,11 @@ struct TextGenerator::Parts {
     std::optional<SelfCheck> self_check;
     std::optional<GenerationLoop> loop;
     StreamSnapshot start{};
-    StreamSnapshot before{};                // what streamed before `start`
-    std::int64_t n_reused = 0;              // positions that the running text began with
-    std::int64_t n_timed = 0;               // prompt tokens of which seconds_per_prompt_token is the mean
-    double seconds_per_prompt_token = 0.0;  // of the prompt with most computed tokens so far; 0: no prompt was computed
+    StreamSnapshot before{};    // what streamed before `start`
+    std::int64_t n_reused = 0;  // positions that the running text began with
+    std::int64_t n_timed = 0;   // prompt tokens of which seconds_per_prompt_token is the mean
+    // That of the prompt with most computed tokens so far; 0: no prompt was computed.
+    double seconds_per_prompt_token = 0.0;
 };
 
 TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened, const SamplerOptions& sampling,
@@ -139,7 +140,8 @@ const Sequence& TextGenerator::sequence() const {
 std::int64_t TextGenerator::start(std::vector<TokenId> prompt) {
     parts_->loop->check_prompt(std::ssize(prompt));
     const auto on_loss = [&](std::int64_t n_same) {
-        if (n_same < kChunkTokens) return;  // the user does not notice the time
+        // So few tokens are computed again without a note: the user does not notice the time.
+        if (n_same < kChunkTokens) return;
         const double seconds = parts_->seconds_per_prompt_token * static_cast<double>(n_same);
         model().callbacks().note(fmt::format(
             "the text is cut by more than {}: layers with a sliding window no longer hold what it needs, so {} are "

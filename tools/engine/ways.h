@@ -26,8 +26,8 @@ enum class WayKind : std::uint8_t {
 struct Way {
     WayKind kind = WayKind::Streaming;
     std::string options{};                      // options that choose this way; empty: those that were given
-    double one_seconds = 0.0;                   // of a pass of 1 token
-    double expected_seconds = 0.0;              // of a pass of as many tokens as the plan is for
+    double one_seconds = 0.0;                   // seconds of a pass of 1 token
+    double expected_seconds = 0.0;              // seconds of a pass of as many tokens as the plan is for
     std::optional<std::int64_t> from_tokens{};  // fewest tokens of a pass, 1 or a power of 2, with which it is fastest
     std::vector<std::int64_t> layers{};         // [devices], the CPU last: layers of each; only for Shared
 };

@@ -52,8 +52,9 @@ struct DeviceForms {
 struct DeviceRequest {
     int n_threads = 1;
     std::optional<std::size_t> memory_bytes;  // not given: a CPU has no limit, a GPU its free memory less a margin
-    double link_bytes_per_second = 0.0;       // of each direction; 0: not throttled; a CPU needs memory_bytes for it
-    int number = 0;                           // number among several devices, from 1, for messages; 0: the only one
+    // Rate of each direction of the link; 0: not throttled. A CPU with a rate needs memory_bytes.
+    double link_bytes_per_second = 0.0;
+    int number = 0;  // number among several devices, from 1, for messages; 0: the only one
     std::function<void(std::string_view)> on_announcement{};  // GPU: gets the lines of Device::announce()
     CpuFaults* faults = nullptr;  // CPU: faults and stop flag; must outlive the device; null: none
 };

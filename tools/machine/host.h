@@ -27,7 +27,7 @@ namespace slipstream::tools {
 
 struct HostMemory {
     std::size_t total_bytes = 0;
-    std::size_t available_bytes = 0;  // without swapping; includes page cache
+    std::size_t available_bytes = 0;  // bytes that can be allocated without swapping; includes the page cache
 };
 /// Returns the memory of /proc/meminfo, reduced to the limit of a control group (version 2, as a container sees its
 /// own) if there is one. Values that are unknown are 0.

@@ -18,7 +18,8 @@ struct ParsedCommandLine {
     const CommandSpec* command = nullptr;  // null: only help or the version was asked for, and `text` is the answer
     std::string text;
     OptionValues values;
-    std::vector<std::string> notes;  // for the user: options of llama.cpp that were taken and have no effect here
+    // Notes for the user about options of llama.cpp that were accepted and have no effect here.
+    std::vector<std::string> notes;
 };
 
 /// Parses `arguments`, which do not contain the program's name. Spellings of llama.cpp are accepted for options that

@@ -26,9 +26,9 @@ struct Hardware {
     std::size_t host_budget_bytes = 0;     // most host memory for what streams; 0: unknown
     bool devices_in_host_memory = false;   // CPU devices: resident items take host memory, too
     PassRates rates;                       // of one device
-    PassRates host_rates;                  // of all host cores together, computing on weights in host memory
+    PassRates host_rates;                  // rates of all host cores together, which compute on weights in host memory
     std::string rates_source = "profile";  // origin of `rates`: "profile", or of this machine "kept" or "measured"
-    double rates_spread = 0.0;             // of this machine: MachineRates::spread; 0 for a profile
+    double rates_spread = 0.0;             // MachineRates::spread of this machine's rates; 0 for a profile
 
     [[nodiscard]] std::size_t budget_of(std::size_t index) const {
         return budgets.empty() ? device_bytes : budgets[index];

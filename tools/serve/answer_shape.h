@@ -22,14 +22,14 @@ namespace slipstream::tools {
 
 /// What all events of an answer have in common; fixed before the first one.
 struct AnswerHead {
-    std::string id;            // of the answer; each shape adds its prefix, such as "chatcmpl-"
+    std::string id;            // id of the answer; each shape adds its prefix, such as "chatcmpl-"
     std::int64_t created = 0;  // seconds since 1970
     std::string model;
     std::string fingerprint;  // identifies everything besides the request that decides the text
     std::uint64_t seed = 0;
     std::int64_t prompt_tokens = 0;
     std::vector<std::string> stops{};                   // stop texts of the request, without those of the model
-    TemplateValue tool_choice = TemplateValue::none();  // of the request, as in chat completions
+    TemplateValue tool_choice = TemplateValue::none();  // tool_choice of the request, in the form of chat completions
     bool one_call = false;
 };
 

@@ -13,7 +13,7 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr int kQueueRetrySeconds = 10;  // of Retry-After, after a full queue; the SDKs of OpenAI obey up to 120 s
+constexpr int kQueueRetrySeconds = 10;  // seconds of Retry-After if the queue is full; OpenAI's SDKs obey up to 120
 
 // Returns the type of an error in Anthropic's API for this HTTP status.
 std::string_view anthropic_type(int status) {

@@ -31,7 +31,7 @@ private:
 
     const Tokenizer& tokenizer_;
     std::vector<TokenId> end_tokens_;
-    SamplerOptions sampling_;  // of the last text, for which generator_ is set up
+    SamplerOptions sampling_;  // options of the last text's sampler, for which generator_ is set up
     TextGenerator generator_;
     // Time of the last call of link_busy(), or of the start of the text; links_ has the links' figures at that time.
     std::chrono::steady_clock::time_point links_at_{};

@@ -26,7 +26,7 @@ struct HttpField {
 
 struct HttpRequest {
     std::string method;
-    std::string path;   // of the target, percent-encoding decoded, without the query
+    std::string path;   // path of the request's target, percent-encoding decoded, without the query
     std::string query;  // what follows "?", as it was sent; empty: none
     std::vector<HttpField> fields;
     std::string body;

@@ -25,15 +25,17 @@ namespace slipstream::tools {
 
 struct HttpLimits {
     HttpSizes sizes{};                   // limits for the sizes of a request
-    std::chrono::seconds head_time{10};  // from the first byte of a request to the end of its head
-    std::chrono::seconds body_time{60};  // from the end of the head to the end of the body
+    std::chrono::seconds head_time{10};  // longest time from the first byte of a request to the end of its head
+    std::chrono::seconds body_time{60};  // longest time from the end of the head to the end of the body
     std::size_t n_connections = 64;
-    std::chrono::seconds idle_time{75};     // until the first byte of a request; sent in the field Keep-Alive
-    std::size_t unread_bytes = 1 << 20;     // of a stream that a client may leave unread; past them it is disconnected
-    std::size_t live_bytes = 64 << 10;      // unread bytes from which on send_if_read() drops its text
-    std::chrono::seconds unread_time{30};   // without progress while bytes wait to be sent; then it is disconnected
-    std::chrono::seconds silence_time{15};  // after it without a byte, a waiting client gets a blank or an event
-    std::chrono::seconds linger_time{2};    // for the client to read the last answer before the socket is closed
+    std::chrono::seconds idle_time{75};  // longest wait for the first byte of a request; sent in the field Keep-Alive
+    // Most bytes of a stream that a client may leave unread; with more it is disconnected.
+    std::size_t unread_bytes = 1 << 20;
+    std::size_t live_bytes = 64 << 10;  // unread bytes from which on send_if_read() drops its text
+    // A client that reads nothing for so long, while bytes wait to be sent, is disconnected.
+    std::chrono::seconds unread_time{30};
+    std::chrono::seconds silence_time{15};  // after so long without a byte, a waiting client gets a blank or an event
+    std::chrono::seconds linger_time{2};    // time for the client to read the last answer before the socket is closed
 };
 
 using ServerTime = std::chrono::steady_clock::time_point;

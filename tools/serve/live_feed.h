@@ -31,7 +31,7 @@ namespace slipstream::tools {
 struct LiveHello {
     std::string model;
     std::string fingerprint;
-    std::vector<std::string> options{};  // with them `generate` produces the server's texts
+    std::vector<std::string> options{};  // options with which `generate` produces the server's texts
     std::int64_t context_tokens = 0;
     std::string plan{};  // memory plan, a JSON object; empty: the model is not loaded yet
 };

@@ -26,7 +26,7 @@ struct ServerTotals {
     std::int64_t cancelled = 0;  // their clients left
     std::int64_t refused = 0;    // requests that were refused because the queue was full
     std::int64_t prompt_tokens = 0;
-    std::int64_t reused_tokens = 0;  // of prompt_tokens; their KV was kept from earlier texts
+    std::int64_t reused_tokens = 0;  // number of prompt_tokens whose KV was kept from earlier texts
     std::int64_t generated_tokens = 0;
     std::int64_t passes = 0;
     std::int64_t draft_tokens = 0;

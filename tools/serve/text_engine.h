@@ -40,7 +40,7 @@ struct PassTree {
 struct PassReport {
     std::int64_t n_nodes = 1;          // nodes of the draft tree, node 0 included
     std::int64_t n_tokens = 1;         // tokens that the pass committed
-    double seconds = 0.0;              // of the target's pass; 0: not measured, since it had prompt tokens
+    double seconds = 0.0;              // time of the target's pass; 0: not measured, since the pass had prompt tokens
     std::function<PassTree()> tree{};  // copies the tree, which takes time; call only inside on_pass
     /// Returns, for each link to a device, the fraction (0 to 1) of the time since the last call in which it copied;
     /// empty if nothing streams. Call only inside on_pass.
@@ -65,7 +65,7 @@ struct TextTaskCallbacks {
 
 struct TextOutcome {
     TextGenerationResult result;
-    std::int64_t reused_tokens = 0;   // of the prompt; their KV was kept from earlier texts
+    std::int64_t reused_tokens = 0;   // tokens of the prompt whose KV was kept from earlier texts
     std::int64_t draft_tokens = 0;    // offered
     std::int64_t draft_accepted = 0;  // of draft_tokens
 };

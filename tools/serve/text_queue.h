@@ -22,7 +22,7 @@ namespace slipstream::tools {
 /// engine's runs it; each hands it on to the next by the queue.
 struct TextJob {
     std::int64_t id = 0;
-    std::string path{};  // of the request, for the log
+    std::string path{};  // path of the request, for the log
     std::shared_ptr<Exchange> exchange{};
     std::chrono::steady_clock::time_point arrived{};
     TextTask task{};

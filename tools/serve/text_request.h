@@ -29,7 +29,7 @@ struct TextRequest {
     std::variant<RequestedConversation, std::string, std::vector<TokenId>> prompt;
     SamplingSettings sampling{};
     TextGenerationOptions text{};
-    SpecialTokens special = SpecialTokens::AsText;  // of a raw text: whether it may spell control tokens
+    SpecialTokens special = SpecialTokens::AsText;  // whether a raw text may spell control tokens
     std::optional<int> n_logprobs{};  // alternatives of each token; no value: log probabilities are not wanted
     bool stream = false;
     bool include_usage = false;    // a stream has a last event with the usage

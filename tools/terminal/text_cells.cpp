@@ -43,7 +43,7 @@ constexpr std::array<CodeRange, 28> kTrailingLetters{
      {0x30e7, 0x30e7}, {0x30ee, 0x30ee}, {0x31f0, 0x31ff}, {0xff67, 0xff6f}}};
 
 bool is_virama(char32_t code) {
-    return code == 0x17d2 || code == 0x1039;  // of Khmer and Myanmar: the next consonant is written below it
+    return code == 0x17d2 || code == 0x1039;  // virama of Khmer, of Myanmar: the next consonant is written below it
 }
 
 bool breaks_without_blank(char32_t code) {

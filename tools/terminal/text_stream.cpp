@@ -25,7 +25,8 @@ void TextStream::write_thought(std::string_view text) {
 void TextStream::show_thought(std::string_view text) {
     prefill_.clear();
     if (on_terminal_) {
-        const bool dims = console_.shares_terminal();  // control sequences go to stderr
+        const bool dims = console_.shares_terminal();  // control sequences go to stderr, so they dim the text only if
+                                                       // both go to one terminal
         rate_.before_text();
         if (dims) console_.draw({ControlKind::Dim});
         const std::string_view shown = output_.write(text);

@@ -51,7 +51,7 @@ public:
     /// `next_chunk` is the KV chunk of this unit that the caller will reduce next, kNoChunk if there is none; its first
     /// step of slots is prefetched if all of them are committed.
     void reduce_chunk(std::int64_t chunk, std::int64_t next_chunk, QueryState* chunk_states);
-    static constexpr std::int64_t kNoChunk = -1;  // as `next_chunk`: there is none
+    static constexpr std::int64_t kNoChunk = -1;  // value of a parameter `next_chunk` if no KV chunk follows
 
 private:
     [[nodiscard]] std::int64_t position(std::int64_t i) const { return args_.positions[first_token_ + i]; }

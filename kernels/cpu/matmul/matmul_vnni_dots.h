@@ -23,9 +23,9 @@ SLIPSTREAM_INLINE_VNNI __m512 broadcast_float(const std::byte* src) {
 
 /// Where a kernel reads codes and scales.
 enum class From : std::uint8_t {
-    Unpacked,  // from tile.unpacked, where they were unpacked before
+    Unpacked,  // codes are read from tile.unpacked, where they were unpacked before
     Packed,    // codes from the packed weights, and so scales unless the type is a K format
-    Kept,      // as Packed; what is unpacked is also stored in tile.unpacked, for other tiles
+    Kept,      // as Packed, and the codes are also stored unpacked in tile.unpacked, for other tiles
 };
 
 /// Returns word `word` (0 to 7) of sub-block `s` (32 k) of row group `g` of the tile: unsigned codes of four k of 16

@@ -41,7 +41,8 @@ __device__ __forceinline__ void prepare_columns(const ActivationDestination& to,
                                                 float value) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     const float next = gpu::shfl(value, lane | 1);
-    const uint32_t pair = gpu::pack_bf16(value, next);  // this column and the next; right in even lanes only
+    // The values of this column and the next one; only even lanes get the right pair.
+    const uint32_t pair = gpu::pack_bf16(value, next);
     if (lane % 2 == 0)
         reinterpret_cast<uint32_t*>(
             fragment_at(to.fragments, to.n_tiles, block * 2 + lane / 16, token, lane % 8 / 2))[lane / 8 % 2] = pair;
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(256)
         float l = start != nullptr ? start[n_queries * (d + 1) + query] : 0.0F;
         float o = start != nullptr && there ? start[query * d + column] : 0.0F;
         for (int first = 0; first < n_chunks; first += n_threads) {
-            gpu::sync_threads();  // so that all threads have read the previous segment
+            gpu::sync_threads();  // all threads have read the previous segment before it is overwritten
             const int n = gpu::min(n_threads, n_chunks - first);
             const float own = thread < n ? chunk_m[first + thread] : kNothingSeen;
             maxima[thread] = fmaxf(m, prefix_maximum(own, totals));

@@ -132,7 +132,7 @@ __device__ __forceinline__ void take_plain_step(const Rows<Kv>& rows, const Plai
             sum = gpu::fma(places.weights[slot], widen(rows.at(base + slot, 1)[i]), sum);
         places.chunk_o[i] = sum;
     }
-    gpu::sync_warp();  // so that all lanes have read the weights
+    gpu::sync_warp();  // all lanes have read the weights before the next step overwrites them
 }
 
 // Reduces KV chunk `chunk` from a fresh state into places.chunk_o, and returns its m and l.

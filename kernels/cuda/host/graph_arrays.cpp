@@ -180,7 +180,8 @@ std::optional<GraphChanges> GraphArrays::refresh(std::byte* block, const GraphNu
 }
 
 void GraphArrays::forget(std::byte* block, std::size_t bytes) {
-    std::memset(block, 0xff, bytes);  // these bytes are not the address of any KV chunk
+    // 0xff bytes are not the address of any KV chunk, so the next refresh() finds each table changed.
+    std::memset(block, 0xff, bytes);
 }
 
 }  // namespace slipstream::cuda

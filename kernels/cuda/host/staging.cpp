@@ -132,8 +132,8 @@ bool Staging::send_graph_arrays(CudaStream& stream, CudaGraph& graph, const Grap
     copied_->await(graph_use_);
     const std::optional<GraphChanges> changes = graph.arrays().refresh(host_.data(), numbers);
     if (!changes) {
-        GraphArrays::forget(host_.data(), kGraphBlockBytes);  // what was written to the host's block is not on the
-                                                              // device
+        // What refresh() wrote to the host's block is not copied to the device, so it must be sent again next time.
+        GraphArrays::forget(host_.data(), kGraphBlockBytes);
         return false;
     }
     const auto copy = [&](std::size_t begin, std::size_t end) {

@@ -53,7 +53,8 @@ inline void start_mixed(JointParams params, void* stream) {
             return WeightsInRing<W, 1>::kBytes > kBytesOfLast ? WeightsInRing<W, 1>::kBytes : kBytesOfLast;
         return kBytesOfLast;
     }();
-    static_assert(kMostBytes >= 512);  // parts of K are added in it, 512 bytes per warp
+    // The parts of K are added in this shared memory, in 512 bytes per warp.
+    static_assert(kMostBytes >= 512);
     const auto n_parts = static_cast<unsigned>(p.n_parts);
     const dim3 grid(static_cast<unsigned>(p.n_tiles), static_cast<unsigned>(deal_blocks(params, 1)));
     gpu::launch(matmul_mixed<W, WOfLast>, grid, dim3(n_parts * kWarp), size_t{n_parts} * kMostBytes, stream, params);

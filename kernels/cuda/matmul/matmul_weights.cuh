@@ -383,8 +383,8 @@ struct TableWeights : NibbleWeights<0, false, false> {
     static __device__ __forceinline__ void operand(const Head&, const Slab& slab, int, int step, uint32_t (&a)[4]) {
         const uint32_t codes = slab.codes.x[step];
         const uint32_t which = (codes & 0x88888888U) >> 1 | 0x32103210U;
-        uint32_t
-            values[2];  // table values, a byte each: [0] of the first code of each of four pairs, [1] of the second
+        // Table values of the eight codes, a byte each: [0] of the first code of each of four pairs, [1] of the second.
+        uint32_t values[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const uint32_t places = codes >> (16 * i) & 0x7777U;

@@ -36,7 +36,8 @@ struct SamplerOptions {
     std::int64_t repeat_window = 64;  // how many last tokens of the path, prompt included, penalties apply to
     double presence_penalty = 0.0;    // 0 = off; subtracted from the logit of each token in the window
     double frequency_penalty = 0.0;   // 0 = off; subtracted from the logit for each occurrence in the window
-    std::vector<TokenBias> bias{};  // of several for one token the last counts; ids outside the vocabulary are ignored
+    // If several are for one token, the last counts; ids outside the vocabulary are ignored.
+    std::vector<TokenBias> bias{};
     std::uint64_t seed = 0;
 
     /// Returns whether logits depend on the tokens in the penalty window.
@@ -52,7 +53,7 @@ struct SamplerOptions {
 struct Candidate {
     TokenId id;
     float logit;         // (penalised logit - the greatest one) / temperature: 0 for the best, <= 0 for the others
-    double probability;  // after filters, sums to 1
+    double probability;  // probability after filters; those of all tokens sum to 1
 };
 
 class Sampler {
@@ -114,7 +115,7 @@ private:
     std::vector<float> bias_;            // [vocab]; empty without bias
     std::vector<std::int32_t> n_times_;  // [vocab], occurrences in the penalty window; 0 between calls
     std::span<const float> logits_;      // [vocab], of the running call: the caller's, or penalised_
-    BestBlocks blocks_;                  // of the row that is being filtered
+    BestBlocks blocks_;                  // best logits of blocks of the row that is being filtered
     std::vector<Candidate> candidates_;  // capacity vocab, or kMostTopLogits if greedy
     bool in_order_ = false;              // whether keep_top_k() left candidates_ sorted, best first
 };

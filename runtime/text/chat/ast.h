@@ -62,7 +62,7 @@ struct Expr {
     int line = 0;
     int depth = 1;  // height of the subtree, in nodes, including this one
     NameId name = -1;
-    const Builtin* builtin = nullptr;  // of a Filter or Test; null if there is no such function
+    const Builtin* builtin = nullptr;  // the function of a Filter or Test; null if there is no such function
     Value value;
     std::vector<ExprPtr> parts;
     std::vector<Comparison> comparisons;

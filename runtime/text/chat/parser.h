@@ -98,7 +98,7 @@ private:
     std::vector<NameId> declared_;  // names that are variables of the template at the current position
     int n_loop_reads_ = 0;
     std::set<std::string, std::less<>> words_;
-    std::vector<SpecialNames> macros_;  // of the macros around the current position, the outermost first
+    std::vector<SpecialNames> macros_;  // names of the macros around the current position, the outermost macro first
 };
 
 enum class Conditional : std::uint8_t { Allowed, Forbidden };  // whether "a if b else c" may be read

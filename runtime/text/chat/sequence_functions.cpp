@@ -287,7 +287,8 @@ Arguments rest_of(const Arguments& arguments, std::size_t first) {
 }
 
 Value map(Call& call) {
-    if (!is_true(call.self)) return generator(call, {});  // also for none: Jinja does not check the arguments then
+    // Nothing to apply it to, also for none: Jinja does not check arguments then.
+    if (!is_true(call.self)) return generator(call, {});
     Value attribute, otherwise;
     for (const auto& [name, value] : call.all.named) {
         if (name == "attribute") attribute = value;
@@ -311,7 +312,8 @@ Value map(Call& call) {
 // truth of the item (or attribute) counts.
 template <bool wanted, bool by_attribute>
 Value chosen(Call& call) {
-    if (!is_true(call.self)) return generator(call, {});  // also for none: Jinja does not check the arguments then
+    // Nothing to apply it to, also for none: Jinja does not check arguments then.
+    if (!is_true(call.self)) return generator(call, {});
     const std::vector<Value>& given = call.all.positional;
     const std::size_t at = by_attribute ? 1 : 0;
     if (given.size() < at) fail("Missing parameter for attribute name");

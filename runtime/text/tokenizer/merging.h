@@ -174,8 +174,8 @@ public:
     };
     struct Node {
         double score = 0;          // sum of scores of the best segmentation that ends here
-        std::uint32_t length = 0;  // bytes of its last piece; 0: no segmentation ends here
-        TokenId id = -1;           // of its last piece; kUnknown: an unknown character
+        std::uint32_t length = 0;  // bytes of the last piece of the segmentation; 0: no segmentation ends here
+        TokenId id = -1;           // token of the last piece; kUnknown: an unknown character
     };
     /// Scratch space of one thread. It grows to the size that the longest text needs and keeps its memory.
     struct Scratch {

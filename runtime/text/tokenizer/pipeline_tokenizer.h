@@ -33,7 +33,7 @@ struct PipelineParts {
     std::optional<TokenId> bos_id, eos_id;
     bool adds_bos = false, adds_eos = false;
     bool adds_space_prefix = false;
-    std::vector<TokenId> end_tokens;  // in any order, may repeat
+    std::vector<TokenId> end_tokens;  // tokens that end a text, in any order; may repeat
 };
 
 class PipelineTokenizer final : public Tokenizer {

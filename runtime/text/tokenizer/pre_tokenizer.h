@@ -21,8 +21,8 @@ namespace slipstream {
 /// The position of a piece in the text. It decides whether a space is put at the beginning of the piece.
 enum class PieceStart : std::uint8_t {
     OfText,  // at the very beginning of the text
-    OfPart,  // after a special token, or cut off by an earlier step
-    Inside,  // after bytes that are not UTF-8: no space is put at its beginning
+    OfPart,  // a part that follows a special token, or that an earlier step cut off
+    Inside,  // a part that follows bytes that are not UTF-8: no space is put at its beginning
 };
 
 enum class SplitBehavior : std::uint8_t { Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous };

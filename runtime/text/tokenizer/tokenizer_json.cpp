@@ -51,7 +51,7 @@ struct JsonEntries {
 };
 
 struct TokenizerJsonFile {
-    JsonEntries vocabulary, merges;  // of the model; they are not in `rest`
+    JsonEntries vocabulary, merges;  // vocabulary and merges of the model; they are not in `rest`
     nlohmann::json rest;             // an object with all other parts, also those in `model`
 };
 
