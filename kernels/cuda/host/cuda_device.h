@@ -41,7 +41,7 @@ struct PreparedActivations {
     std::int64_t n_tokens = 0;
     std::int32_t kind = 0;          // ScratchKind, of matmul_scratch_kind()
     const void* scratch = nullptr;  // device memory in which the rounded activations are
-    std::uint64_t change = 0;       // CudaDevice::n_changes() in the op that wrote them
+    std::uint64_t change = 0;       // CudaDevice::n_changes() in the op that wrote these activations
 };
 }  // namespace cuda
 
