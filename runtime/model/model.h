@@ -108,7 +108,8 @@ private:
         std::size_t first = 0;  // index in parts_
         std::size_t n = 0;
     };
-    std::vector<std::array<PartRange, kTensorRoles>> part_ranges_;  // [n_layers + 1]; the last: of the LM head
+    // [n_layers + 1]: parts of each layer; last, of the LM head.
+    std::vector<std::array<PartRange, kTensorRoles>> part_ranges_;
 };
 
 }  // namespace slipstream

@@ -31,7 +31,7 @@ struct RopeScaling {
     double beta_fast = 32.0;                 // yarn
     double beta_slow = 1.0;                  // yarn
     std::optional<double> attention_factor;  // yarn, longrope: overrides the formula
-    double mscale = 0.0;                     // yarn: 0 = not given
+    double mscale = 0.0;                     // parameter of yarn; 0: not given
     double mscale_all_dim = 0.0;
     std::vector<double> short_factors;  // longrope, [n_rotated / 2]
     std::vector<double> long_factors;

@@ -114,7 +114,7 @@ private:
     std::vector<float> penalised_;       // [vocab]; empty without penalty and bias
     std::vector<float> bias_;            // [vocab]; empty without bias
     std::vector<std::int32_t> n_times_;  // [vocab], occurrences in the penalty window; 0 between calls
-    std::span<const float> logits_;      // [vocab], of the running call: the caller's, or penalised_
+    std::span<const float> logits_;      // [vocab]: logits of the running call, those of the caller or penalised_
     BestBlocks blocks_;                  // best logits of blocks of the row that is being filtered
     std::vector<Candidate> candidates_;  // capacity vocab, or kMostTopLogits if greedy
     bool in_order_ = false;              // whether keep_top_k() left candidates_ sorted, best first
