@@ -91,8 +91,8 @@ private:
     std::unique_ptr<Event> flushed_;
     std::vector<std::uint64_t> flush_use_;  // [KV chunks of a layer]; 0: not flushed yet
     std::int64_t n_chunks_ = 0;
-    PreparedSchedules* schedules_ =
-        nullptr;                        // owner of a prepared schedule that relies on snapshot_chunks_; null: none
+    // Owner of a prepared schedule that relies on snapshot_chunks_; null: no schedule does.
+    PreparedSchedules* schedules_ = nullptr;
     std::int64_t snapshot_chunks_ = 0;  // n_chunks() when the schedule of schedules_ was made
 };
 

@@ -82,7 +82,8 @@ public:
     [[nodiscard]] std::span<const Candidate> distribution(const LogitRows& rows, std::int64_t row,
                                                           std::span<const TokenId> path) &;
     void distribution(const LogitRows& rows, std::int64_t row, std::span<const TokenId> path) && = delete;
-    /// Return what top logits must contain to decide most calls of sample() and of distribution().
+    /// sample_request() returns what top logits must contain to decide most calls of sample(), distribution_request()
+    /// the same for distribution().
     [[nodiscard]] LogitRequest sample_request() const;
     [[nodiscard]] LogitRequest distribution_request() const;
 
