@@ -91,7 +91,8 @@ public:
     void unregister_host(std::byte* data) noexcept override;
     [[nodiscard]] std::unique_ptr<Stream> make_stream(StreamKind kind) override;
     [[nodiscard]] std::unique_ptr<Event> make_event() override;
-    /// Figures are sums over streams: two streams that copy in the same direction at once count twice.
+    /// link_in() and link_out() return the figures of the copies to and from the device. The figures are sums over
+    /// streams: two streams that copy in the same direction at once count twice.
     [[nodiscard]] LinkFigures link_in() const override;
     [[nodiscard]] LinkFigures link_out() const override;
     [[nodiscard]] const OpTable& ops() const override;
