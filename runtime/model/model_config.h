@@ -50,7 +50,7 @@ struct RopeConfig {
     double query_growth = 0.0;             // 0: none; else all elements of a head rotate
     std::int64_t query_growth_period = 0;  // positions
 
-    /// Returns the factor of queries at `position`.
+    /// Returns the factor by which a query at `position` is multiplied after its rotation; 1 if queries do not grow.
     [[nodiscard]] double query_factor(std::int64_t position) const {
         if (query_growth == 0.0) return 1.0;
         return 1.0 + query_growth * std::log1p(static_cast<double>(position / query_growth_period));
