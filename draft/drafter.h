@@ -92,7 +92,7 @@ struct DraftOptions {
 struct DraftContext {
     std::int64_t vocab = 0;
     SamplerOptions sampling;            // options of the target's sampler; the sampling noise has the same seed
-    const ModelFiles* files = nullptr;  // the target's; their fingerprint names the tables on disk
+    const ModelFiles* files = nullptr;  // files of the target, whose fingerprint names the tables on disk
     /// Fingerprint of the target's tokenizer, with which a corpus and a frozen table must be built.
     std::uint64_t tokenizer_fingerprint = 0;
     /// The target, from which the tables of bigram and unigram are computed; null: these tables must be on disk.
@@ -114,7 +114,7 @@ struct SourceFigures {
     /// Draft nodes of this source whose parent was accepted. A node that several sources proposed counts for each.
     std::int64_t offered = 0;
     std::int64_t accepted = 0;                          // number of the offered nodes that were accepted
-    double seconds = 0.0;                               // spent in the source
+    double seconds = 0.0;                               // seconds spent in the source
     std::optional<std::int64_t> passes = std::nullopt;  // number of the source's own passes; nothing for tables
 };
 

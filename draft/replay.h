@@ -32,7 +32,7 @@ struct ReplayFigures {
 
     /// Returns the committed tokens per pass; 0 if there was no pass.
     [[nodiscard]] double mean_accepted_tokens() const;
-    /// Adds the sums and appends accept_lengths.
+    /// Adds the counts and times of `other` to these, and appends its accept_lengths.
     ReplayFigures& operator+=(const ReplayFigures& other);
 };
 

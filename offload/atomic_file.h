@@ -28,7 +28,7 @@
 namespace slipstream {
 
 inline constexpr mode_t kOwnerOnlyMode = 0600;  // mode of private files: learnt tables, sessions, chats, typed lines
-inline constexpr mode_t kPublicMode = 0666;     // mode of other files, from which the umask is removed
+inline constexpr mode_t kPublicMode = 0666;     // mode of all other files, from which the umask is removed
 
 /// What commit() does if a file has the name already.
 enum class ExistingFile : std::uint8_t { Replace, Refuse };

@@ -165,7 +165,7 @@ struct Link {
     std::size_t n_released = 0;
 };
 
-/// Runs links and devices from event to event.
+/// Simulates links and devices: moves the time from one event to the next.
 class Player {
 public:
     Player(std::span<const SimulatedDevice> devices, const std::vector<Step>& steps) : steps_(steps) {

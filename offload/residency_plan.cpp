@@ -64,7 +64,7 @@ std::size_t largest_slot(const PlanItem& item) {
 struct Needs {
     std::size_t base_bytes = 0;  // fixed bytes, bytes for streaming, and items that must be resident; without the ring
     std::size_t least_ring_bytes = 0;
-    std::size_t largest_slot_bytes = 0;  // 0: nothing streams in this mode
+    std::size_t largest_slot_bytes = 0;  // bytes of the largest item in the ring; 0: nothing streams in this mode
     std::size_t choice_bytes = 0;        // bytes of items that may stream
 };
 

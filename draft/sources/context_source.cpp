@@ -140,7 +140,8 @@ void ContextSource::observe(const Observation& observation) {
             first = 0;
         }
     }
-    // Most tokens of a text that the target has computed before have taught the mixer at that time.
+    // Tokens that the target has computed before have mostly taught the mixer then, so now only the others teach it: at
+    // least kLeastTaught and at most kMaxTaught tokens, at the end of the text.
     const auto n_fresh = static_cast<std::size_t>(std::ssize(text) - observation.n_computed);
     const std::size_t n_taught = std::clamp(n_fresh, kLeastTaught, kMaxTaught);
     text_.resize(std::min(text_.size(), first));

@@ -51,12 +51,12 @@ private:
         ContextModel::Keys keys{};  // keys of the last tokens of the path, shortest context first
         int n_keys = 0;             // number of `keys` that may be in the table
         int longest = 0;            // length of the longest context seen before; 0: none
-        std::uint32_t context = 0;  // index of that context in model_
-        bool at_root = false;       // the cursor of root(): frequent tokens are candidates too
+        std::uint32_t context = 0;  // index in model_ of the context with length `longest`
+        bool at_root = false;       // true: place of the cursor of root(), where frequent tokens are candidates too
     };
     struct Candidate {
         TokenId token;
-        int highest;  // length of the longest context it was seen after
+        int highest;  // length of the longest context after which the token was seen
         std::array<ContextMixer::BinIndex, ContextMixer::kOrders> bins;
         float probability;
     };

@@ -10,7 +10,8 @@ namespace slipstream::draft {
 
 namespace {
 
-// Context drafts that are ranked if there is noise: a draft that is rare in the context may then come first.
+// Most drafts from the context that are ranked if there is noise: it may be more than the tree's rows, since a draft
+// that is rare in the context may then come first.
 constexpr std::size_t kDraftsToRank = 64;
 
 struct Row {

@@ -136,7 +136,7 @@ Recycling::Row Recycling::at_temperature(const Row& row) const {
     float mass = 0.0F;
     for (std::size_t i = 0; i < kCandidates && row.tokens[i] != kNoToken; ++i)
         mass += p[i] = to_float(row.probabilities[i]);
-    // p^power, relative to the greatest, so that nothing underflows together.
+    // Raises p / (greatest p) to the power: if p itself were raised, all of them could become 0.
     const float greatest = *std::ranges::max_element(p);
     std::array<float, kCandidates> sharpened{};
     float sum = 0.0F;

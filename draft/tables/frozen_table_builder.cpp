@@ -15,7 +15,7 @@ namespace {
 
 // A leader or follower and how often it occurs.
 struct Counted {
-    std::uint32_t window;  // start of one of its windows
+    std::uint32_t window;  // position of a window in which the leader or follower occurs
     std::uint64_t count = 0;
 };
 struct Leader : Counted {

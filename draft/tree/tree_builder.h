@@ -43,7 +43,7 @@ struct BuildRequest {
 /// Result of the verification of a tree.
 struct BuildOutcome {
     std::span<const std::int32_t> accepted{};  // nodes of the tree, node 0 first
-    std::span<const TokenId> came{};           // [accepted]: the target's token after each of them
+    std::span<const TokenId> came{};           // [accepted]: the target's token after each accepted node
     LogitRows logits{};                        // [tree size, vocab]; may be empty
     double temperature = 0.0;                  // the target's sampling temperature
 };

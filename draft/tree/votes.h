@@ -27,10 +27,10 @@ enum class VotedIndex : std::int32_t {};
 struct VotedToken {
     TokenId token = 0;
     SearchNode node = SearchNode::None;  // node of the search; None until the token is taken
-    float merged = 0.0F;                 // probability by its votes, without the noise
+    float merged = 0.0F;                 // probability of the token by the votes on it, without the noise
     float chance = 0.0F;                 // probability computed from `merged` and the noise, not corrected
-    float estimate = 0.0F;               // probability that it is accepted if its parent is
-    std::uint32_t first_vote = 0;        // index of its first vote, see votes_for()
+    float estimate = 0.0F;               // probability that the token is accepted if its parent node is
+    std::uint32_t first_vote = 0;        // index of the first vote on the token, see votes_for()
     std::uint32_t n_votes = 0;
     bool by_model = false;  // the most expensive model that was asked proposed it
 };
@@ -55,7 +55,7 @@ public:
     void add(std::uint16_t source, std::span<const Proposal> proposals);
     /// The candidate children of one node, as a range of the voted tokens of all nodes.
     struct Range {
-        std::int32_t first = -1;  // -1: no source was asked
+        std::int32_t first = -1;  // number of the first candidate; -1: no source was asked
         std::int32_t n = 0;
         std::int32_t model = -1;  // index of the most expensive model that was asked; -1: none
 

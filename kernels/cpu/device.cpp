@@ -125,7 +125,7 @@ Buffer CpuDevice::allocate(std::size_t bytes, MemoryTag tag, std::string_view wh
     const bool map = bytes >= kMapFromBytes;
     const bool refused = faults_ != nullptr && fault_is_due(faults_->allocations_until_failure);
     if (refused) {
-        // data stays null, as if the system had no memory
+        // A fault of a test: data stays null, as if the system had no memory.
     } else if (map) {
         data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (data == MAP_FAILED) data = nullptr;

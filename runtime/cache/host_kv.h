@@ -91,8 +91,9 @@ private:
     std::unique_ptr<Event> flushed_;
     std::vector<std::uint64_t> flush_use_;  // [KV chunks of a layer]; 0: not flushed yet
     std::int64_t n_chunks_ = 0;
-    PreparedSchedules* schedules_ = nullptr;  // whose prepared schedule relies on snapshot_chunks_; null: none
-    std::int64_t snapshot_chunks_ = 0;        // n_chunks() when that schedule was made
+    // Owner of a prepared schedule that relies on snapshot_chunks_; null: no schedule does.
+    PreparedSchedules* schedules_ = nullptr;
+    std::int64_t snapshot_chunks_ = 0;  // n_chunks() when the schedule of schedules_ was made
 };
 
 }  // namespace slipstream

@@ -106,7 +106,8 @@ RopeScaling read_rope_scaling(const GgufKeys& keys, const TensorIndex& tensors) 
         scaling.kind = RopeScalingKind::Yarn;
         scaling.beta_fast = keys.number("rope.scaling.yarn_beta_fast").value_or(scaling.beta_fast);
         scaling.beta_slow = keys.number("rope.scaling.yarn_beta_slow").value_or(scaling.beta_slow);
-        // In ggml this factor multiplies the formula's (ggml_rope_ext: mscale *= 1 + 0.1 ln s); here it replaces it.
+        // In ggml the factor of the file multiplies that of the formula (ggml_rope_ext: mscale *= 1 + 0.1 ln s); here
+        // attention_factor replaces that of the formula, so it is the product of both.
         if (attention_factor)
             scaling.attention_factor = *attention_factor * (1.0 + 0.1 * std::log(std::max(scaling.factor, 1.0)));
     } else if (type == "linear") {

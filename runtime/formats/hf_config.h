@@ -21,7 +21,7 @@ struct HfConfig {
     bool is_nested = false;             // the text model is part of a larger one, and its tensor names have a prefix
     bool is_tied_without_head = false;  // the LM head is tied to the embedding if the file has no tensor for it
     BindingRules biases{BiasRule::Forbidden, BiasRule::Forbidden};
-    std::optional<DType> dtype;  // "torch_dtype" or "dtype"; nullopt: not given, or another type
+    std::optional<DType> dtype;  // type named by "torch_dtype" or "dtype"; nullopt: not given, or another one
     std::optional<std::int64_t> bos_id;
     std::vector<TokenId> end_tokens;  // "eos_token_id", one or several; empty: none
 };

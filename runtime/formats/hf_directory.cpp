@@ -92,7 +92,7 @@ void add_shards(ModelContents& model, const fs::path& directory, const fs::path&
 void add_weights(ModelContents& model, const fs::path& directory) {
     const fs::path whole = directory / "model.safetensors";
     const fs::path index = directory / "model.safetensors.index.json";
-    // If both exist, transformers uses the whole file.
+    // If a directory has both a whole file and an index of shards, transformers uses the whole file.
     if (is_there(whole)) {
         add_shard(model, whole);
     } else if (is_there(index)) {

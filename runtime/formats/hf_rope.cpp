@@ -95,7 +95,7 @@ RopeScaling read_scaling(const JsonFields& fields, const JsonFields& scaling, co
 RopeConfig read_hf_rope(const JsonFields& fields, const HfDefaults& defaults, std::int64_t context_tokens,
                         std::int64_t head_dim, const char* layer_type) {
     const auto* scaling = fields.object("rope_scaling");
-    // If both are given, transformers 5 uses rope_scaling.
+    // If rope_scaling and rope_parameters are both given, transformers 5 uses rope_scaling.
     const auto* parameters = fields.object("rope_parameters");
     if (scaling == nullptr || scaling->empty()) {
         scaling = parameters;

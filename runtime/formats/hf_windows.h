@@ -12,8 +12,9 @@ namespace slipstream {
 /// Gives all layers the sliding window `window`, the value of the field "sliding_window" or its default; nullopt
 /// changes nothing. Throws FormatError if it is below 1.
 void set_windows(const JsonFields& fields, std::optional<std::int64_t> window, ModelConfig& config);
-/// Like set_windows(), but only for the layers that are "sliding_attention" in the field "layer_types", which must be a
-/// list of one type per layer (else FormatError). Throws Unsupported for types other than that and "full_attention".
+/// Gives the sliding window `window` to the layers that are "sliding_attention" in the field "layer_types", and no
+/// window to all others; nullopt changes nothing. Throws FormatError if the window is below 1, or if the field is not a
+/// list of one type per layer; Unsupported for types other than "sliding_attention" and "full_attention".
 void set_windows_by_type(const JsonFields& fields, std::optional<std::int64_t> window, ModelConfig& config);
 /// Gives all layers but every `period`-th the sliding window `window`; both must be positive.
 void set_periodic_windows(ModelConfig& config, std::int64_t window, std::int64_t period);

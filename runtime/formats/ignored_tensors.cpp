@@ -26,7 +26,7 @@ std::string_view part_of(std::string_view name) {
     constexpr std::string_view kPrefix = "model.";
     if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
     const std::size_t end = name.find('.');
-    // The number is included: it shows that the file has layers that the model does not have.
+    // The name of a layer includes its number, which shows that the file has layers that the model does not have.
     const bool is_layer = name.starts_with("layers.") || name.starts_with("blk.");
     return name.substr(0, is_layer ? name.find('.', end + 1) : end);
 }

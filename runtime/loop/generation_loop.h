@@ -67,7 +67,8 @@ public:
     void begin(std::vector<TokenId> prompt);
     /// Throws RequestError if a prompt of `n_tokens` tokens is empty or leaves no room in the context.
     void check_prompt(std::int64_t n_tokens) const;
-    /// Like check_prompt(n_tokens), for a context of `context_tokens` tokens whose target does not exist yet.
+    /// Throws RequestError if a prompt of `n_tokens` tokens is empty or leaves no room in a context of `context_tokens`
+    /// tokens. For use before there is a target.
     static void check_prompt(std::int64_t n_tokens, std::int64_t context_tokens);
     /// Replaces the sequence by `tokens`, of which those after the first `n_prompt` were generated before. They are
     /// computed in passes without prompt positions, as when they were generated, so that their KV has the same bits

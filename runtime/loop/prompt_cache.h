@@ -26,7 +26,7 @@
 
 namespace slipstream {
 
-/// A KV chunk of a PromptCache.
+/// A KV chunk of a PromptCache, which owns it and may drop it (PromptCache::keep()).
 class KeptChunk {
 public:
     /// Returns the token ids of the KV chunk, 1 to kChunkTokens of them.

@@ -44,8 +44,8 @@ struct TextGenerationResult {
     std::int64_t text_bytes = 0;   // bytes of the text of generated tokens, resumed ones included
     std::int64_t passes = 0;       // passes with new tokens; the one over the prompt counts only if it had draft tokens
     double budget_mean = 0.0;      // mean nodes of a pass, node 0 included
-    double prefill_seconds = 0.0;  // until the first pass has yielded tokens
-    double decode_seconds = 0.0;   // after the first pass has yielded tokens
+    double prefill_seconds = 0.0;  // seconds until the first pass has yielded tokens
+    double decode_seconds = 0.0;   // seconds after the first pass has yielded tokens
     LoopSeconds split;             // parts of decode_seconds
     double tokens_per_second = 0.0;  // tokens after the first pass / decode_seconds
 };

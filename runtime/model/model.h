@@ -111,9 +111,11 @@ private:
         std::size_t first = 0;  // index in parts_
         std::size_t n = 0;
     };
-    std::vector<std::array<PartRange, kTensorRoles>> part_ranges_;  // [n_layers + 1]; the last: of the LM head
+    // [n_layers + 1]: parts of each layer; last, of the LM head.
+    std::vector<std::array<PartRange, kTensorRoles>> part_ranges_;
     using ExpertRanges = std::array<PartRange, kExpertTensors.size()>;
-    std::vector<std::vector<ExpertRanges>> expert_ranges_;  // [n_layers][n_experts]
+    // [n_layers][n_experts]: parts of each matrix of an expert; empty for a layer without experts.
+    std::vector<std::vector<ExpertRanges>> expert_ranges_;
 };
 
 }  // namespace slipstream

@@ -32,7 +32,7 @@ struct RopeScaling {
     double beta_fast = 32.0;                 // yarn
     double beta_slow = 1.0;                  // yarn
     std::optional<double> attention_factor;  // yarn, longrope: overrides the formula
-    double mscale = 0.0;                     // yarn: 0 = not given
+    double mscale = 0.0;                     // parameter of yarn; 0: not given
     double mscale_all_dim = 0.0;
     std::vector<double> short_factors;  // longrope, [n_rotated / 2]
     std::vector<double> long_factors;
@@ -51,7 +51,7 @@ struct RopeConfig {
     double query_growth = 0.0;             // 0: none; else all elements of a head rotate
     std::int64_t query_growth_period = 0;  // positions
 
-    /// Returns the factor of queries at `position`.
+    /// Returns the factor by which a query at `position` is multiplied after its rotation; 1 if queries do not grow.
     [[nodiscard]] double query_factor(std::int64_t position) const {
         if (query_growth == 0.0) return 1.0;
         return 1.0 + query_growth * std::log1p(static_cast<double>(position / query_growth_period));

@@ -93,8 +93,8 @@ std::vector<WeightItem> balanced_items(std::span<const GroupedMatrix> matrices, 
     const std::size_t max_steps = std::max<std::size_t>(max_item_bytes / kPartAlignBytes, 1);
     std::vector<WeightItem> items = fill_items(matrices, layer, max_steps * kPartAlignBytes);
     if (items.size() == 1) return items;
-    // The least limit, in steps of 64 bytes, at which that many items do. More room never makes more items: each then
-    // ends no earlier than it did.
+    // Searches the least limit of an item's bytes, in steps of 64 bytes, with which there are no more items than these.
+    // A greater limit never makes more items, since each item then ends no earlier.
     std::size_t low = 1;
     std::size_t high = max_steps;
     while (low < high) {

@@ -37,7 +37,7 @@ constexpr std::size_t kStepBytes = 32U << 20;
 
 /// Rows of one part that are read and packed at once.
 struct Step {
-    ConstTensorView rows;  // in a mapped file
+    ConstTensorView rows;  // the rows as the file stores them, in a mapped file
     TensorView packed;
     std::byte* end = nullptr;     // end of what this step writes: of `packed`, or of the padding after the part
     bool is_sent = false;         // `packed` is memory that only the device's streams reach

@@ -61,7 +61,8 @@ public:
     /// first n_rows tokens of the pass. A row has the cosines of the token's angles, then the sines (rope_table()).
     /// [n_rows, 0] for kNoRope.
     [[nodiscard]] TensorView angles(std::size_t rope, std::int64_t n_rows) const;
-    /// Like angles(), for queries: they have a table of their own if their rotation grows with the position.
+    /// Returns [n_rows, n_rotated], the table of the rotary embedding `rope` for queries of the first n_rows tokens. It
+    /// is the table of angles(), unless the rotation of queries grows with the position: then they have their own.
     [[nodiscard]] TensorView query_angles(std::size_t rope, std::int64_t n_rows) const;
     [[nodiscard]] const Buffer& buffer(Activation which) const { return buffers_[static_cast<std::size_t>(which)]; }
 

@@ -47,7 +47,7 @@ private:
     // Offsets of the parts of the top logits of n rows, in bytes. The parts are consecutive, so that one copy takes
     // them.
     struct HeadPlaces {
-        std::size_t ids, values, sums, drawn, scores, end;  // in this order; `ids` is 0
+        std::size_t ids, values, sums, drawn, scores, end;  // in the order of the offsets; `ids` is 0
     };
     [[nodiscard]] static HeadPlaces places(std::int64_t n_rows, std::int64_t n_best);
     template <typename T>

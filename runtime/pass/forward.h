@@ -70,13 +70,15 @@ public:
     ConstTensorView run(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                         std::span<const std::int32_t> logit_tokens, const PassControl& control = {},
                         Phase phase = Phase::Decode, PassHooks* hooks = nullptr);
-    /// Like run() above in Phase::Decode, for callers that read few of the logits: if the host does not share the
-    /// device's memory, the rows stay on the device, and only what `needs` requests of each row is copied to the host.
+    /// Runs a pass as the other run() does, in Phase::Decode, for callers that read few of the logits: if the host does
+    /// not share the device's memory, the rows of logits stay on the device, and only what `needs` requests of each row
+    /// is copied to the host. The result is empty if the pass was cancelled, and is valid until the next call.
     LogitRows run(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                   std::span<const std::int32_t> logit_tokens, const LogitRequest& needs, const PassControl& control,
                   PassHooks* hooks = nullptr);
-    /// Like run(), but on a GPU it returns when the pass is enqueued: results are valid once the stream of exec() is
-    /// synchronized, and until then `nodes` must not change. If `needs` is null, whole rows are copied to the host.
+    /// Enqueues a pass that computes what run() computes. On a GPU, returns before the pass is done: the logits are
+    /// valid from when the caller has synchronized the stream of exec() until the next call, and until then `nodes`
+    /// must not change. If `needs` is null, whole rows are copied to the host.
     LogitRows enqueue(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
                       std::span<const std::int32_t> logit_tokens, const LogitRequest* needs, const PassControl& control,
                       Phase phase, PassHooks* hooks = nullptr);
@@ -99,10 +101,11 @@ public:
     /// Returns the bytes of host memory for the hidden states of all prefill chunks of a prompt, and of the pass after
     /// it.
     [[nodiscard]] std::size_t prompt_host_bytes(const PromptRange& range) const;
-    /// Like run() with a LogitRequest, with a prompt (Phase::Prefill) before the pass that is committed on the way:
-    /// `prompt` at the positions from `begin` on, in prefill chunks that end at multiples of `chunk_tokens`. The
-    /// positions before begin + prompt.size() must be reserved (KvCache::reserve()). If the pass is cancelled, which
-    /// returns an empty view, or throws, the caller must roll the cache back.
+    /// Computes a prompt (Phase::Prefill) layer by layer, and then a pass over `tokens`, as run() with a LogitRequest
+    /// does; returns the logits of that pass. `prompt` is at the positions from `begin` on, in prefill chunks that end
+    /// at multiples of `chunk_tokens`, and is committed on the way. The positions before begin + prompt.size() must be
+    /// reserved (KvCache::reserve()). If the pass is cancelled, which returns an empty view, or throws, the caller must
+    /// roll the cache back.
     LogitRows run_by_layer(KvCache& cache, std::int64_t begin, std::int64_t chunk_tokens,
                            std::span<const TokenId> prompt, std::span<const TokenId> tokens,
                            std::span<const NodeId> nodes, std::span<const std::int32_t> logit_tokens,

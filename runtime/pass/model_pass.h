@@ -29,7 +29,7 @@ struct PassRows {
     PassKv* kv = nullptr;
     std::span<const TokenId> tokens{};
     std::span<const NodeId> nodes{};  // scratch rows
-    std::int64_t n_committed = 0;     // committed slots before them
+    std::int64_t n_committed = 0;     // committed positions before the tokens of the nodes
     Phase phase = Phase::Decode;
     PassHooks* hooks = nullptr;  // null: no observer
     [[nodiscard]] std::int64_t n() const { return static_cast<std::int64_t>(nodes.size()); }

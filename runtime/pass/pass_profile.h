@@ -33,7 +33,7 @@ enum class PassStage : std::uint8_t {
     Sum,    // adds a product to the residual stream where that is a step of its own (norms after a layer's half, parts
             // of several devices); the wait for the other devices is included
     Head,   // logits
-    Wait,   // for weights or KV that stream
+    Wait,   // waiting for weights or KV that stream
     Graph,  // layers and logits in one launch, on a GPU
 };
 inline constexpr std::size_t kPassStages = 14;

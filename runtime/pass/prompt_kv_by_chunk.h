@@ -72,7 +72,7 @@ private:
     // State of the running prefill chunk; layer_ is the layer through which it goes.
     std::int64_t layer_ = 0;
     std::size_t parity_ = 0;
-    ChunkRange own_{};         // KV chunks that stream and that it fills
+    ChunkRange own_{};         // KV chunks that stream and that the prefill chunk fills
     std::int64_t n_host_ = 0;  // KV chunks below it are read from the host, unless they are resident
     std::int64_t next_ = 0;    // next KV chunk to copy to the device
     // Segments whose copies are enqueued, in order.

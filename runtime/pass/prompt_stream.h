@@ -66,7 +66,7 @@ private:
     std::int64_t first_layer_;
     std::unique_ptr<TransferRing> ring_;
     std::unique_ptr<PassPrefetcher> prefetcher_;  // null if no weights stream
-    std::vector<std::int64_t> index_;             // [items]: in the schedule; -1: not in it
+    std::vector<std::int64_t> index_;             // [items]: index of each item in the schedule; -1: not in it
     bool schedule_made_ = false;
     std::unique_ptr<PromptKv> kv_;  // null if no KV streams
     bool last_prefill_chunk_ = false;

@@ -26,7 +26,7 @@ struct ModelPlanRequest {
     std::size_t fixed_bytes = 0;      // part of the budget needed in any case
     std::size_t kv_tail_bytes = 0;    // part of the budget needed if KV streams: device tails
     std::size_t streaming_bytes = 0;  // part of the budget needed if anything streams, without the ring
-    std::size_t ring_bytes = 0;       // size of the ring; 0: planned
+    std::size_t ring_bytes = 0;       // bytes of the ring; 0: the plan chooses
     std::int64_t ring_layers = 1;     // layers whose weights the ring should hold at once, if there is room
     bool weights_stay = false;        // true: all weights must be resident, and only KV may stream
     /// Most bytes of a weight item; 0: item_limit() of the budget, or kMinItemBytes if that does not fit

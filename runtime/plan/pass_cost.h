@@ -18,7 +18,7 @@ class ByteCost {
 public:
     struct Point {
         double vectors = 0.0;
-        double seconds = 0.0;  // per byte, for all vectors together
+        double seconds = 0.0;  // seconds per byte, for all vectors together
     };
 
     /// Makes a cost of 0.
@@ -45,9 +45,9 @@ private:
 struct PassRates {
     std::array<ByteCost, kDTypeCount> weights;  // [DType of the matrix]: cost of a byte of weights
     ByteCost kv;                                // cost of a byte of the KV cache, in its type
-    double layer_seconds = 0.0;                 // per layer, for any pass: launches, reductions between devices
-    double layer_token_seconds = 0.0;           // per layer and token: norms, activations, reductions
-    double pass_seconds = 0.0;                  // per pass outside the layers: embedding, sampling
+    double layer_seconds = 0.0;                 // seconds per layer, for any pass: launches, reductions between devices
+    double layer_token_seconds = 0.0;           // seconds per layer and token: norms, activations, reductions
+    double pass_seconds = 0.0;                  // seconds per pass outside the layers: embedding, sampling
     double host_bytes_per_second = 0.0;         // host memory that computing reads; 0 for a GPU, which has its own
 };
 

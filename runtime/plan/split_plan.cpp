@@ -34,7 +34,7 @@ ModelPlan plan_rank(const SplitPlanRequest& request, std::size_t rank, std::int6
 
 /// Cost of a split: the time of a pass, and the time that all links together need for it.
 struct SplitCost {
-    double seconds = std::numeric_limits<double>::infinity();  // infinite: it does not fit
+    double seconds = std::numeric_limits<double>::infinity();  // seconds of a pass; infinite: the split does not fit
     double link_seconds = 0.0;
     std::int64_t homeless_parts = 0;  // layers or kv heads of ranks on which they do not fit
 };

@@ -76,7 +76,7 @@ public:
     [[nodiscard]] std::size_t n_ranks() const { return ranks_.size(); }
     [[nodiscard]] Forward& forward(std::size_t rank = 0) { return *ranks_[rank]->forward; }
     [[nodiscard]] KvCache& cache(std::size_t rank = 0, std::size_t i = 0) { return *caches_[i][rank]; }
-    /// Returns null if nothing streams on that device.
+    /// Returns the stream of the passes on a rank, which this object owns; null if nothing streams on its device.
     [[nodiscard]] PassStream* stream(std::size_t rank = 0) { return ranks_[rank]->stream.get(); }
     /// Calls fill_cache() for the first sequence on all ranks; for benchmarks.
     void fill(std::int64_t n_tokens, std::uint64_t seed, const std::function<void(std::int64_t)>& on_progress);

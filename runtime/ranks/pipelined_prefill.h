@@ -57,7 +57,7 @@ private:
 
     // Progress of a prefill chunk between two layers.
     struct Rows {
-        std::int64_t n_layers = 0;  // layers that it has passed through
+        std::int64_t n_layers = 0;  // layers that the prefill chunk has passed through
         std::uint64_t use = 0;  // use of sent_ of the last layer's owner, if that owner is a GPU; 0: the rows are there
     };
 

@@ -43,9 +43,10 @@ public:
                                                   std::int64_t end) const {
         return takes_prompt(caches, begin, end);
     }
-    /// Like run(), but first computes the prompt of the pass, from position `begin` on. Requires that takes_prompt(),
-    /// or takes_saved_prompt() for a saved prompt, is true and that the positions are reserved in `caches` [ranks]. If
-    /// it returns true, the prompt is committed; else, and if it throws, the caller must roll the caches back.
+    /// Computes the prompt of `pass`, from position `begin` on, and then the pass. Requires that takes_prompt(), or
+    /// takes_saved_prompt() for a saved prompt, is true and that the positions are reserved in `caches` [ranks].
+    /// Returns true when all of it is enqueued; the prompt is then committed. Returns false if it was cancelled; then,
+    /// and if it throws (as run()), the caller must roll the caches back.
     [[nodiscard]] virtual bool run_prompt(std::span<KvCache* const> caches, std::int64_t begin,
                                           const RankPass& pass) = 0;
 };

@@ -120,10 +120,10 @@ private:
     std::filesystem::path path_;
     FileHandle file_;                    // holds the lock
     std::optional<MappedFile> mapping_;  // the file as it was opened
-    SessionContents contents_;           // its kv_chunks are in kv_
+    SessionContents contents_;           // contents of the file, but its KV blocks are in kv_
     // By kv_record_index(): the block in mapping_; empty if it was appended or released.
     std::map<std::uint64_t, std::optional<SessionRecord>> kv_;
-    bool cut_ = false;  // whether everything after the last whole record is cut off
+    bool cut_ = false;  // true: the file has nothing after its last whole record
     Clock::time_point synced_ = Clock::now();
 };
 

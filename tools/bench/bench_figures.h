@@ -36,8 +36,8 @@ struct Summary {
 
 /// Bytes of weights that a pass reads.
 struct WeightBytes {
-    double layers = 0.0;  // read in every pass
-    double head = 0.0;    // read in passes with logits: output norm and LM head
+    double layers = 0.0;  // bytes of the layers, read in every pass
+    double head = 0.0;    // bytes read in passes with logits only: output norm and LM head
     [[nodiscard]] double all() const { return layers + head; }
 };
 [[nodiscard]] WeightBytes weight_bytes(const ModelWeights& weights);
@@ -78,7 +78,7 @@ struct DraftFigures {
     double draft_seconds = 0.0;         // time spent on drafting while decoding
     SourceTotals sources{};
     std::int64_t texts = 0;        // texts that were compared with plain decoding's
-    std::int64_t texts_equal = 0;  // of `texts`, those with the same tokens
+    std::int64_t texts_equal = 0;  // number of `texts` with the same tokens as plain decoding's
 
     [[nodiscard]] std::int64_t tokens() const;
     [[nodiscard]] double seconds() const;
@@ -92,10 +92,10 @@ struct DraftFigures {
 
 /// A stage of passes with one number of tokens: all layers of a device together.
 struct StageFigures {
-    std::string device;      // empty: no device ("other")
+    std::string device;      // name of the device; empty: no device (stage "other")
     std::string_view stage;  // stage_name(), or "other": the rest of the pass
-    double seconds = 0.0;    // of one pass
-    double bytes = 0.0;      // read in one pass
+    double seconds = 0.0;    // seconds of the stage in one pass
+    double bytes = 0.0;      // bytes that the stage reads in one pass
 };
 
 /// Figures of passes with one number of tokens.

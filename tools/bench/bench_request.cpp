@@ -52,7 +52,7 @@ bool chooses(BenchMode mode) {
 bool generates(BenchMode mode) {
     return mode == BenchMode::Plain || mode == BenchMode::Prompts;
 }
-// Drafting matters for --passes, too: it takes device memory.
+// Returns whether --draft has an effect in this mode. It has one for --passes, too: drafting takes device memory.
 bool has_guesses(BenchMode mode) {
     return mode != BenchMode::Views;
 }

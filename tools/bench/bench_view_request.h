@@ -33,7 +33,7 @@ inline constexpr std::array<std::pair<std::string_view, ComparedView>, 5> kCompa
 /// A number of tokens, or a percentage of a view's budget.
 struct RecentTokens {
     std::int64_t tokens = 0;
-    std::int64_t percent = 0;  // used if > 0: of the budget
+    std::int64_t percent = 0;  // percentage of the budget, used if > 0
     [[nodiscard]] std::int64_t of(std::int64_t budget_tokens) const;
 };
 

@@ -18,7 +18,8 @@ double seconds_since(std::chrono::steady_clock::time_point began) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
-// An oracle chooses by the queries of the pass itself, so a larger recent window gains nothing.
+// Last tokens that an oracle view keeps in any case. It chooses by the queries of the pass itself, so more gain
+// nothing.
 constexpr std::int64_t kOracleRecent = 64;
 
 constexpr ForwardLimits kViewLimits{.max_tokens = kViewPassTokens, .max_logit_rows = kViewPassTokens};

@@ -32,10 +32,13 @@ namespace {
 using draft::DraftOptions;
 using draft::SourceKind;
 
-// Fractions 1/N of the device's memory that the logits of a tree, and the KV of a draft model, may take.
+// Divisor: the logits of a tree may take 1 / kLogitShare of the device's memory.
 constexpr std::size_t kLogitShare = 16;
+// Divisor: the KV of a draft model may take 1 / kWindowShare of the device's memory.
 constexpr std::size_t kWindowShare = 16;
-constexpr std::size_t kHostWindowShare = 8;  // 1/N of the host's free memory, if the device has no limit
+// Divisor: on a device without a limit, the KV of a draft model may take 1 / kHostWindowShare of the host's free
+// memory.
+constexpr std::size_t kHostWindowShare = 8;
 // Assumptions before anything is measured (figures of Qwen2.5-Coder 1.5B with its 0.5B: draft/NOTES.md).
 constexpr double kModelAcceptance = 0.75;  // acceptance of a draft model's token whose parent is accepted
 constexpr double kTableTokens = 1.5;       // tokens per pass with tables alone

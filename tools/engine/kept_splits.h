@@ -14,7 +14,8 @@ namespace slipstream::tools {
 
 /// Parses "19,9": layers or kv heads of each device, one or more. Returns no value if `text` is anything else.
 [[nodiscard]] std::optional<std::vector<std::int64_t>> parse_parts(std::string_view text);
-/// Like parse_parts(text), but also returns no value unless there are `n_devices` numbers whose sum is `n_parts`.
+/// Parses "19,9": layers or kv heads of each device. Returns no value unless `text` is a list of `n_devices` numbers
+/// whose sum is `n_parts`.
 [[nodiscard]] std::optional<std::vector<std::int64_t>> parse_parts(std::string_view text, std::size_t n_devices,
                                                                    std::int64_t n_parts);
 

@@ -36,9 +36,9 @@ struct TemplateSettings;
                                                                 const Tokenizer& tokenizer,
                                                                 const EngineCallbacks& callbacks);
 
-/// For a chat: like completion_template(), but if the model has no template, uses the family that its vocabulary or
-/// name suggests. Returns no value if nothing suggests one, or with --no-template: the conversation is then plain text
-/// in turns.
+/// For a chat: returns the named template or the model's own, as completion_template() does; if the model has none, the
+/// template of the family that its vocabulary or name suggests. Returns no value if nothing suggests one, or with
+/// --no-template: the conversation is then plain text in turns. Throws as completion_template().
 [[nodiscard]] std::optional<PromptTemplate> conversation_template(TemplateSettings& chosen, const OpenedModel& model,
                                                                   const Tokenizer& tokenizer,
                                                                   const EngineCallbacks& callbacks);

@@ -89,7 +89,8 @@ struct RunFigures {
 /// Returns one object, as --stats writes it; times in seconds, sizes in bytes.
 [[nodiscard]] JsonObject statistics_json(const LoadedModel& model, const TextGenerationResult& result,
                                          const RunFigures& figures);
-/// Like statistics_json() of a loaded model, for a text for which nothing was loaded: no devices, an empty plan.
+/// Returns one object, as --stats writes it, for a text for which no model was loaded: without devices, and with an
+/// empty plan. Times in seconds, sizes in bytes.
 [[nodiscard]] JsonObject statistics_json(const OpenedModel& model, const TextGenerationResult& result,
                                          const RunFigures& figures);
 

@@ -34,7 +34,7 @@ struct Way {
 
 /// A plan in which something streams, and what the other ways need.
 struct WaysRequest {
-    PlacementRequest placement;  // for which `plan` was made
+    PlacementRequest placement;  // request for which `plan` was made
     const SplitPlan* plan = nullptr;
     std::vector<std::string> device_names{};  // [devices], as --devices takes them
     bool names_budgets = false;               // whether options for those devices must give their budgets

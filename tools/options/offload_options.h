@@ -44,9 +44,9 @@ class Settings;
 /// range; `also` is what the option accepts besides sizes, for the message: "'none'".
 [[nodiscard]] std::size_t size_value(std::string_view text, std::string_view where, std::string_view also = {});
 
-// Range of --link-gib-s in GiB/s. Over a slower link, a pass would take minutes.
+// Least value of --link-gib-s, in GiB/s: over a slower link, a pass would take minutes.
 inline constexpr double kLeastLinkGib = 0.001;
-inline constexpr double kMostLinkGib = 1e6;
+inline constexpr double kMostLinkGib = 1e6;  // largest value of --link-gib-s, in GiB/s
 /// Largest value of --expect-tokens: tokens of a pass for which placement is planned.
 inline constexpr std::int64_t kMostExpectedTokens = std::int64_t{1} << 20;
 

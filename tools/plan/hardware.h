@@ -18,7 +18,7 @@ struct Hardware {
     std::size_t device_bytes = 0;          // budget of each device; SIZE_MAX: no budget
     std::vector<std::size_t> budgets{};    // bytes, [n_devices], if given for each device, else empty
     std::size_t workspace_bytes = 0;       // workspace of ops, in each budget; ignored if PlanRequest::run is set
-    double link_bytes_per_second = 0.0;    // host to device, of each link
+    double link_bytes_per_second = 0.0;    // rate of each link, host to device
     std::vector<double> links{};           // bytes per second, [n_devices], if given for each device, else empty
     double memory_bytes_per_second = 0.0;  // host memory bandwidth that all links (and CPU devices) share; 0: no limit
     double host_bytes_per_copied_byte = 1.0;

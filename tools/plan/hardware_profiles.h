@@ -18,9 +18,9 @@ namespace slipstream::tools {
 
 struct CardModel {
     std::string_view name;
-    double memory_mib = 0.0;       // as the driver reports it
-    double memory_gb_per_s = 0.0;  // peak, in 10^9 bytes per second
-    double tensor_tflops = 0.0;    // peak, dense, of 16-bit floats accumulated in 32 bits
+    double memory_mib = 0.0;       // memory of the GPU in MiB, as the driver reports it
+    double memory_gb_per_s = 0.0;  // peak of the GPU's memory, in 10^9 bytes per second
+    double tensor_tflops = 0.0;    // peak in 10^12 FLOP per second: dense, 16-bit floats accumulated in 32 bits
     int pcie_generation = 4;
 };
 
@@ -36,7 +36,7 @@ struct HardwareProfile {
     int n_cards = 1;
     int lanes = 16;  // PCIe lanes of each GPU
     double host_gib = 0.0;
-    double host_gb_per_s = 0.0;  // peak of the host's memory
+    double host_gb_per_s = 0.0;  // peak of the host's memory, in 10^9 bytes per second
     Board board = Board::Consumer;
 };
 

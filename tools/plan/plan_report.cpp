@@ -20,7 +20,7 @@ namespace slipstream::tools {
 
 namespace {
 
-// Smallest gain of a change that is reported.
+// Smallest gain (Improvement::gain, a factor of speed) of a change that is reported.
 constexpr double kLeastGain = 1.01;
 // Bytes that the change "more device memory" adds to each GPU of a profile.
 constexpr std::size_t kMoreMemory = std::size_t{8} << 30;

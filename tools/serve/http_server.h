@@ -45,7 +45,7 @@ struct HttpServerOptions {
     std::uint16_t port = 8080;  // 0: any free one
     HttpLimits limits{};
     std::function<ServerTime()> clock = [] { return std::chrono::steady_clock::now(); };
-    std::chrono::milliseconds tick{100};        // between two checks of the deadlines
+    std::chrono::milliseconds tick{100};        // time between two checks of the deadlines
     const std::atomic<bool>* cancel = nullptr;  // if it turns true, cancel_all() is called at the next tick
 };
 

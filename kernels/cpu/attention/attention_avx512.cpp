@@ -90,7 +90,8 @@ template <Fetch kFetch, DType kType, int kBatch, int kVectors>
         for (int i = 0; i < kVectors; ++i) _mm512_mask_storeu_ps(batch[r]->o + d + 16 * i, mask, sum[r][i]);
 }
 
-// Does what add_values() does, for 16 dimensions from d on past the last block of 64; `mask` says which of them exist.
+// Adds the weighted values of a step to the states of the queries, as add_values(), in the 16 dimensions from `d` on
+// that are past the last block of 64; `mask` says which of them exist.
 template <Fetch kFetch, DType kType, int kBatch>
 [[gnu::noinline]] SLIPSTREAM_AVX512 void add_16_values(const AttentionStep& step, QueryState* const* batch,
                                                        const float (&weights)[kMaxBatch][kStepTokens],

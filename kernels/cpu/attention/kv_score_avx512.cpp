@@ -20,14 +20,15 @@ constexpr __mmask16 kAll = 0xffff;
 // Transposes 64 values in slot order: afterwards vector i has slot 2 i of the eight slot groups, then their slot 2 i +
 // 1.
 [[gnu::always_inline]] SLIPSTREAM_AVX512 inline void slots_side_by_side(__m512 (&v)[kVectors]) {
-    // From two vectors with four slot groups: slots 0 to 3 of each group (low), or 4 to 7 (high).
+    // Takes from two vectors, which have four slot groups together, slots 0 to 3 of each group (low), or 4 to 7 (high).
     const __m512i low = _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(4));
     const __m512 low0 = _mm512_permutex2var_ps(v[0], low, v[1]);
     const __m512 high0 = _mm512_permutex2var_ps(v[0], high, v[1]);
     const __m512 low1 = _mm512_permutex2var_ps(v[2], low, v[3]);
     const __m512 high1 = _mm512_permutex2var_ps(v[2], high, v[3]);
-    // From two of these with eight slot groups: the first two of the four slots (even), or the last two (odd).
+    // Takes from two such results, which have four slots of eight slot groups together, the first two slots (even), or
+    // the last two (odd).
     const __m512i even = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(8));
     v[0] = _mm512_permutex2var_ps(low0, even, low1);

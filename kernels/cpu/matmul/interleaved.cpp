@@ -20,25 +20,25 @@ constexpr std::int64_t kPieceBytes = 256 << 10;
 constexpr std::uint32_t kSignBits = 0x80808080U;
 
 // The BlockFields of each type, in the order of DType: number of 16-bit fields, their byte offsets in a block, byte
-// offset of the words, number of words. Offsets are those that dequantize.cpp documents; the notes say what the words
-// hold.
+// offset of the 32-bit words, number of words. Offsets are those that dequantize.cpp documents; the notes say what the
+// words hold.
 constexpr std::array<BlockFields, kDTypeCount> kFields{{
     {},                    // F32
     {},                    // F16
     {},                    // BF16
-    {1, {0}, 2, 8},        // Q8_0: the words hold codes
-    {1, {0}, 2, 4},        // Q4_0: the words hold codes
-    {2, {0, 2}, 4, 4},     // Q4_1: the words hold codes
-    {1, {0}, 2, 5},        // Q5_0: the words hold h, codes
-    {2, {0, 2}, 4, 5},     // Q5_1: the words hold h, codes
-    {1, {108}, 0, 27},     // Q3_K: the words hold h, codes, scales; packed, the scales come first
-    {2, {0, 2}, 4, 35},    // Q4_K: the words hold scales, codes
-    {2, {0, 2}, 4, 43},    // Q5_K: the words hold scales, h, codes
-    {1, {208}, 0, 52},     // Q6_K: the words hold low and high codes, scales; packed in the order of use
-    {1, {0}, 2, 4},        // IQ4_NL: the words hold codes
-    {0, {}, 1, 4, true},   // MXFP4: the words hold codes
-    {2, {0, 2}, 4, 33},    // IQ4_XS: the words hold low bits of scales, codes
-    {2, {80, 82}, 0, 20},  // Q2_K: the words hold scales, codes
+    {1, {0}, 2, 8},        // Q8_0: the words of a block hold codes
+    {1, {0}, 2, 4},        // Q4_0: the words of a block hold codes
+    {2, {0, 2}, 4, 4},     // Q4_1: the words of a block hold codes
+    {1, {0}, 2, 5},        // Q5_0: the words of a block hold high bits (h), then codes
+    {2, {0, 2}, 4, 5},     // Q5_1: the words of a block hold high bits (h), then codes
+    {1, {108}, 0, 27},     // Q3_K: the words of a block hold high bits (h), codes, scales; packed, scales come first
+    {2, {0, 2}, 4, 35},    // Q4_K: the words of a block hold scales, then codes
+    {2, {0, 2}, 4, 43},    // Q5_K: the words of a block hold scales, high bits (h), then codes
+    {1, {208}, 0, 52},     // Q6_K: the words of a block hold low and high code bits, scales; packed in the order of use
+    {1, {0}, 2, 4},        // IQ4_NL: the words of a block hold codes
+    {0, {}, 1, 4, true},   // MXFP4: the words of a block hold codes
+    {2, {0, 2}, 4, 33},    // IQ4_XS: the words of a block hold low bits of scales, then codes
+    {2, {80, 82}, 0, 20},  // Q2_K: the words of a block hold scales, then codes
 }};
 
 /// Moves bit 4 g + j of h to bit 8 j + g, for j = 0 to 3 and g = 0 to 7, and returns the result.

@@ -125,8 +125,8 @@ struct InterleavedForm {
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_codes;    // [dtype][T - 1]
     std::array<UnpackFn, kDTypeCount> unpack;                                      // [dtype]
 
-    // Like multiply_codes, but reads packed codes and stores them, unpacked, for later tiles. Empty: codes are unpacked
-    // before the first tile.
+    // Kernels for the first tile of tokens: multiply as those of multiply_codes, but read packed codes, and store the
+    // codes, unpacked, for the later tiles. Null: codes are unpacked before the first tile.
     std::array<std::array<CodeFn, kMaxTileTokens>, kDTypeCount> multiply_keeping{};  // [dtype][T - 1]
 
     // Kernels for calls of up to kMostFewTokens tokens, which are one tile. They multiply whole rows of codes of up to

@@ -27,7 +27,7 @@ private:
     struct Arrays {
         std::uint64_t id = 0;  // identifies the contents, which get a new id when they change; 0: unused
         std::vector<std::int32_t> positions, path_begin, path_rows;
-        std::uint64_t used = 0;  // number of the latest call that used them
+        std::uint64_t used = 0;  // number of the latest call that used these arrays
     };
     // All that a plan depends on, and the plan.
     struct Known {
@@ -40,7 +40,7 @@ private:
         std::int64_t first_chunk = 0;
         std::int64_t end_chunk = 0;
         AttentionPlan plan;
-        std::uint64_t used = 0;  // number of the latest call that used it
+        std::uint64_t used = 0;  // number of the latest call that used this plan
     };
     [[nodiscard]] const Arrays& arrays_of(const AttentionArgs& args, std::int64_t n_rows);
     void make_room(Known& known, const AttentionArgs& args) const;

@@ -124,8 +124,9 @@ __device__ __forceinline__ void copy_async_16(SharedPtr<T> dst, const void* src)
     const unsigned s = static_cast<unsigned>(__cvta_generic_to_shared(dst.p));
     asm volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(s), "l"(src) : "memory");
 }
-/// Like copy_async_16 if `n_bytes` is 16. If `n_bytes` is 0, it writes 16 zero bytes and does not read `src`, which
-/// must still be an address in global memory.
+/// Begins a copy of 16 bytes from global to shared memory, as copy_async_16() does, if `n_bytes` is 16. If `n_bytes` is
+/// 0, writes 16 zero bytes to `dst` and does not read `src`, which must still be an address in global memory. Both
+/// addresses are aligned to 16.
 template <class T>
 __device__ __forceinline__ void copy_async_16_or_zero(SharedPtr<T> dst, const void* src, int n_bytes) {
     const unsigned s = static_cast<unsigned>(__cvta_generic_to_shared(dst.p));

@@ -41,7 +41,7 @@ struct PreparedActivations {
     std::int64_t n_tokens = 0;
     std::int32_t kind = 0;          // ScratchKind, of matmul_scratch_kind()
     const void* scratch = nullptr;  // device memory in which the rounded activations are
-    std::uint64_t change = 0;       // CudaDevice::n_changes() in the op that wrote them
+    std::uint64_t change = 0;       // CudaDevice::n_changes() in the op that wrote these activations
 };
 }  // namespace cuda
 
@@ -91,7 +91,8 @@ public:
     void unregister_host(std::byte* data) noexcept override;
     [[nodiscard]] std::unique_ptr<Stream> make_stream(StreamKind kind) override;
     [[nodiscard]] std::unique_ptr<Event> make_event() override;
-    /// Figures are sums over streams: two streams that copy in the same direction at once count twice.
+    /// link_in() and link_out() return the figures of the copies to and from the device. The figures are sums over
+    /// streams: two streams that copy in the same direction at once count twice.
     [[nodiscard]] LinkFigures link_in() const override;
     [[nodiscard]] LinkFigures link_out() const override;
     [[nodiscard]] const OpTable& ops() const override;

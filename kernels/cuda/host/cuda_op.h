@@ -44,8 +44,9 @@ public:
         return reinterpret_cast<const T*>(
             device_.staging().stage(stream_, reinterpret_cast<const std::byte*>(host), n * sizeof(T)));
     }
-    /// Like stage(), but may be called during a capture: every launch of the graph then reads the array at `host`
-    /// again, so it must stay there.
+    /// Returns a copy of the `n` elements at `host` in device memory, valid for launches of this op; null if n is 0.
+    /// May be called during a capture, unlike stage(): every launch of the graph then reads the array at `host` again,
+    /// so the array must stay there as long as the graph is launched.
     [[nodiscard]] const std::int32_t* stage_rows(const std::int32_t* host, std::int64_t n) {
         if (n == 0 || graph() == nullptr) return stage(host, n);
         return graph()->at<std::int32_t>(graph()->arrays().add_rows(host, n));

@@ -45,7 +45,8 @@ bool on_tensor_cores(const AttentionArgs& args) {
 std::int64_t launch_chunks(const AttentionArgs& args) {
     const std::int64_t n = graph_chunks(highest_position(args) / kChunkTokens + 1);
     if (args.window == 0) return n;
-    // With a sliding window: the windows of all tokens together, whose ends are no further apart than there are tokens.
+    // With a sliding window, there must be room for the windows of all tokens together; the ends of two windows are no
+    // further apart than there are tokens.
     return std::min(n, (args.window + args.q.rows()) / kChunkTokens + 2);
 }
 

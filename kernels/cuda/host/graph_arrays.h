@@ -21,7 +21,7 @@ namespace slipstream::cuda {
 
 /// Calls of attention in a graph that share their arrays. Offsets are bytes from the start of the block.
 struct GraphAttention {
-    AttentionArgs args;               // arguments of the first of these calls
+    AttentionArgs args;               // arguments of the first call of attention that has these arrays
     std::int64_t n_chunks = 0;        // KV chunks that launches have room for
     std::int64_t path_rows_each = 0;  // scratch rows that each token's path has room for (graph_path_rows())
     GatherBounds bounds;              // scratch rows and gathers that plans have room for

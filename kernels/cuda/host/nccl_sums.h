@@ -69,7 +69,7 @@ private:
     std::atomic<std::uint64_t> n_arrivals_{0};  // calls of all ranks together
     std::atomic<std::uint64_t> enqueued_{0};    // calls that have been enqueued for all ranks
     std::atomic<int> failed_{-1};               // rank whose part of a call failed; -1: none
-    std::string failure_;                       // why that part failed; set before failed_
+    std::string failure_;                       // why the part of rank failed_ failed; set before failed_
     std::timed_mutex call_;                     // held while NCCL is called
     std::mutex mutex_;                          // guards communicators_ and none_
     std::vector<void*> communicators_;          // [ranks]; empty: aborted, or not made

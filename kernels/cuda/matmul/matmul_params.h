@@ -35,7 +35,7 @@ struct MatmulParams {
 
 /// Parameters of a product with several matrices.
 struct JointParams {
-    MatmulParams all;  // what all have in common, and the first matrix
+    MatmulParams all;  // parameters that all matrices have in common, and the first matrix
     MatrixParams more[kMostMatrices - 1];
     std::int32_t n_more = 0;
     std::int64_t last_group_bytes = 0;  // bytes of a row group of the last matrix, if it has another type

@@ -82,7 +82,8 @@ public:
     [[nodiscard]] std::span<const Candidate> distribution(const LogitRows& rows, std::int64_t row,
                                                           std::span<const TokenId> path) &;
     void distribution(const LogitRows& rows, std::int64_t row, std::span<const TokenId> path) && = delete;
-    /// Return what top logits must contain to decide most calls of sample() and of distribution().
+    /// sample_request() returns what top logits must contain to decide most calls of sample(), distribution_request()
+    /// the same for distribution().
     [[nodiscard]] LogitRequest sample_request() const;
     [[nodiscard]] LogitRequest distribution_request() const;
 
@@ -114,7 +115,7 @@ private:
     std::vector<float> penalised_;       // [vocab]; empty without penalty and bias
     std::vector<float> bias_;            // [vocab]; empty without bias
     std::vector<std::int32_t> n_times_;  // [vocab], occurrences in the penalty window; 0 between calls
-    std::span<const float> logits_;      // [vocab], of the running call: the caller's, or penalised_
+    std::span<const float> logits_;      // [vocab]: logits of the running call, those of the caller or penalised_
     BestBlocks blocks_;                  // best logits of blocks of the row that is being filtered
     std::vector<Candidate> candidates_;  // capacity vocab, or kMostTopLogits if greedy
     bool in_order_ = false;              // whether keep_top_k() left candidates_ sorted, best first

@@ -208,8 +208,9 @@ private:
 /// Describes the missing value that an undefined value stands for.
 struct Undefined {
     enum class Of : std::uint8_t { Variable, Attribute, Element, Other } of = Of::Other;
-    std::string what;          // its name, the repr() of the element's key, or the whole message (Of::Other)
-    std::string_view owner{};  // type of the object that does not have it
+    std::string what;  // name of the missing variable or attribute, repr() of the element's key, or the whole message
+                       // (Of::Other)
+    std::string_view owner{};  // type of the object that lacks the attribute or element
 
     /// Returns the message of Jinja's UndefinedError.
     [[nodiscard]] std::string message() const;

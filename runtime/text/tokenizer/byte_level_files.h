@@ -47,7 +47,7 @@ struct VocabMergesFiles {
 
 /// What a tiktoken rank file does not contain: the pattern that cuts text into words, and the special tokens.
 struct TiktokenEncoding {
-    std::string pattern;  // in the syntax of Rust's fancy-regex
+    std::string pattern;  // pattern of the pre-tokenizer, in the syntax of Rust's fancy-regex
     std::vector<AddedToken> special_tokens;
     std::optional<std::string> bos_token, eos_token;  // contents of two of special_tokens
     bool adds_bos = false;

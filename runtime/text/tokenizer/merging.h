@@ -78,10 +78,10 @@ class PairMerger {
 public:
     struct Scratch {
         std::vector<TokenId> ids;
-        std::vector<std::uint32_t> ranks;           // [symbol] rank of its merge with the next symbol
-        std::vector<TokenId> merged;                // [symbol] id of that merge
-        std::vector<std::uint32_t> previous, next;  // [symbol] linked list, of long words only
-        std::vector<std::uint64_t> heap;            // rank << 32 | symbol, of long words only
+        std::vector<std::uint32_t> ranks;           // [symbol]: rank of the symbol's merge with the next one
+        std::vector<TokenId> merged;                // [symbol]: id of the token that this merge makes
+        std::vector<std::uint32_t> previous, next;  // [symbol]: linked list of symbols, for long words only
+        std::vector<std::uint64_t> heap;            // rank << 32 | symbol, for long words only
         const std::atomic<bool>* cancel = nullptr;  // merging throws Interrupted soon after it turns true
     };
 

@@ -19,7 +19,7 @@ namespace slipstream {
 inline constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // "▁": stands for a space in pieces
 
 struct SentencePiece {
-    std::string text;  // as it appears in normalised text
+    std::string text;  // text of the piece, as it appears in normalised text
     float score = 0;   // pieces with higher scores merge first (BPE); log probability (unigram)
     TokenKind kind = TokenKind::Normal;
 };
