@@ -2,7 +2,7 @@
 # Figures of tools/gpu_check and the floors that they are judged by (sourced, not run). Each is said, appended to the
 # step's figures and written to REPORT.figures the moment it is known, so that whatever ends the run, it is there.
 
-MEMORY_RATE='' LINK_RATE=''  # of the card, bytes a second, as bench_card measured them
+MEMORY_RATE='' LINK_RATE=''  # of the card, bytes a second, as `slipstream-lab card` measured them
 LAST_FIGURE=
 
 # tell WHAT VALUE [FLOOR VERDICT]: a figure; without a floor it is only told.
@@ -33,7 +33,7 @@ pass_field() {
     one_line "$1" | tr '{' '\n' | grep "\"tokens\": $2," | head -n 1 | grep -o "\"$3\": *[0-9.e+-]*" | sed 's/.*: *//'
 }
 
-# What bench_card measured, if this run has measured it.
+# What `slipstream-lab card` measured, if this run has measured it.
 read_card_rates() {
     local lines=$STEP_DIR/figures.jsonl
     [ -s "$lines" ] || return 0

@@ -52,15 +52,16 @@ struct ViewOptions {
     /// The view is built again after so many more tokens; 0: only when it is full.
     std::int64_t rebuild_tokens = 64;
     /// Tokens of the sequence after which the scores of a query count half, beside those of later queries. 0: only the
-    /// last pass counts. Infinite: all passes count alike (bench --views heavy).
+    /// last pass counts. Infinite: all passes count alike (`slipstream-lab views`, heavy).
     double half_life_tokens = 256;
     /// Scores in one pass and copies in the next, wherever the KV is. Then the pass that first finds a view does not
     /// depend on placement (distribution-exact sampling, E3).
     bool in_steps = false;
     std::int64_t growth_tokens = 64;  // room after the budget for rows that the sequence gains
     /// Queries of a chain that score: the root's and others at even distances after it. More than one counts only if a
-    /// whole layer is on the device, else the root's alone. For bench --views, whose chains are the sequence itself: as
-    /// many as a generation that commits fewer tokens per pass would have, or all, for this very pass (oracle).
+    /// whole layer is on the device, else the root's alone. For `slipstream-lab views`, whose chains are the sequence
+    /// itself: as many as a generation that commits fewer tokens per pass would have, or all, for this very pass
+    /// (oracle).
     std::int64_t score_rows = 1;
 
     /// Returns the slots that a view needs (ViewRoom::n_slots).

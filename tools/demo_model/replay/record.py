@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes prompts.jsonl and answers.jsonl, what the bundled model says to the prompts beside them, for `slipstream replay`.
+"""Writes prompts.jsonl and answers.jsonl, what the bundled model says to the prompts beside them, for `slipstream-lab replay`.
 
     tools/demo_model/replay/record.py build/release/slipstream
 
