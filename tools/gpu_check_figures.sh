@@ -3,7 +3,7 @@
 # printed, appended to the step's figures and written to REPORT.figures as soon as it is known, so that it is not lost
 # if the run ends early.
 
-MEMORY_RATE='' LINK_RATE=''  # of the GPU, bytes per second, measured by bench_card; empty: not measured
+MEMORY_RATE='' LINK_RATE=''  # of the GPU, bytes per second, measured by `slipstream-lab card`; empty: not measured
 LAST_FIGURE=
 
 # tell WHAT VALUE [FLOOR VERDICT]: reports a figure, with the floor and verdict if it has one.
@@ -35,7 +35,7 @@ pass_field() {
     one_line "$1" | tr '{' '\n' | grep "\"tokens\": $2," | head -n 1 | grep -o "\"$3\": *[0-9.e+-]*" | sed 's/.*: *//'
 }
 
-# Sets MEMORY_RATE and LINK_RATE from what bench_card measured, if it ran, and reports its main figures.
+# Sets MEMORY_RATE and LINK_RATE from what `slipstream-lab card` measured, if it ran, and reports its main figures.
 read_card_rates() {
     local lines=$STEP_DIR/figures.jsonl
     [ -s "$lines" ] || return 0

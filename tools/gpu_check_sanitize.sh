@@ -66,7 +66,7 @@ sanitize() {
 step_memcheck() { sanitize memcheck 'ERROR SUMMARY: 0 errors'; }
 step_racecheck() { sanitize racecheck 'RACECHECK SUMMARY: 0 hazards'; }
 
-# Profiles four kernels in bench_card by ncu's counters, two launches each: duration, memory throughput, active warps,
+# Profiles four kernels in `slipstream-lab card` by ncu's counters, two launches each: duration, memory throughput, active warps,
 # issued instructions.
 step_profile() {
     local status=0 kernel n=0 metrics=gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed
@@ -74,7 +74,7 @@ step_profile() {
     command -v ncu >/dev/null || { STEP_LINE="there is no ncu here"; return 77; }
     for kernel in matmul_ring matmul_split matmul_tiles attention; do
         limited ncu --clock-control none -k "regex:$kernel" -c 2 --metrics "$metrics" \
-            "$BIN/bench_card" --devices cuda:0 --seconds 20 --types BF16,Q4_K --tokens 1,64,512 --matrices 2 \
+            "$BIN/slipstream-lab" card --devices cuda:0 --seconds 20 --types BF16,Q4_K --tokens 1,64,512 --matrices 2 \
             >"$STEP_DIR/ncu.$kernel" 2>&1 || status=$?
         grep -q '%' "$STEP_DIR/ncu.$kernel" && n=$((n + 1))
         # These lines have the kernel's name and the counters of each launch.

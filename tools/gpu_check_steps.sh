@@ -6,7 +6,7 @@
 step_build() {
     local generator=() options status=0
     if command -v ninja >/dev/null; then generator=(-G Ninja); fi
-    options=(-DCMAKE_BUILD_TYPE=Release -DSLIPSTREAM_CUDA=ON -DSLIPSTREAM_TESTS=ON
+    options=(-DCMAKE_BUILD_TYPE=Release -DSLIPSTREAM_CUDA=ON -DSLIPSTREAM_TESTS=ON -DSLIPSTREAM_LAB=ON
         "-DCMAKE_CUDA_COMPILER=$nvcc" "-DCMAKE_CUDA_ARCHITECTURES=$CARD_SM-real")
     if [ -n "$prefix" ]; then
         export PATH=$PATH:$prefix/usr/bin
@@ -132,7 +132,7 @@ step_demo() {
 need_model() {
     MODEL=$WORK/$1.gguf
     if [ -s "$MODEL" ]; then return 0; fi
-    limited "$BIN/random_model" --shape "$2" --type "$3" --layers "$4" --output "$MODEL" && return 0
+    limited "$BIN/slipstream-lab" random-model --shape "$2" --type "$3" --layers "$4" --output "$MODEL" && return 0
     STEP_LINE="no model $1: $(tail -n 1 "$STEP_DIR/log" | cut -c1-200)"
     return 1
 }
@@ -147,7 +147,7 @@ choose_bf16() {
 
 step_bench_card() {
     local status=0
-    limited "$BIN/bench_card" --devices cuda:0 --seconds $((STEP_END - SECONDS > 8 ? STEP_END - SECONDS - 5 : 3)) \
+    limited "$BIN/slipstream-lab" card --devices cuda:0 --seconds $((STEP_END - SECONDS > 8 ? STEP_END - SECONDS - 5 : 3)) \
         ${CARD_SM_MHZ:+--sm-mhz "$CARD_SM_MHZ"} --json "$STEP_DIR/figures.jsonl" >"$STEP_DIR/table" || status=$?
     STEP_LINE=$(sed -n 's/^\(out of time: .*\)/\1/p' "$STEP_DIR/table" | tail -n 1)
     STEP_LINE=${STEP_LINE:-"$(grep -c '"seconds"' "$STEP_DIR/figures.jsonl" 2>/dev/null) figures"}

@@ -52,14 +52,14 @@ struct ViewOptions {
     /// The view is built again after so many more tokens; 0: only when it is full.
     std::int64_t rebuild_tokens = 64;
     /// Tokens of the sequence after which the scores of a query count half, beside those of later queries. 0: only the
-    /// last pass counts. Infinite: all passes count alike (bench --views heavy).
+    /// last pass counts. Infinite: all passes count alike (`slipstream-lab views`, heavy).
     double half_life_tokens = 256;
     /// Scores in one pass and copies in the next, wherever the KV is. Then the pass that first finds a view does not
     /// depend on placement (distribution-exact sampling, E3).
     bool in_steps = false;
     std::int64_t growth_tokens = 64;  // room after the budget for rows that the sequence gains
     /// Number of queries of a pass that score: the root's and others at even distances after it in the chain. More than
-    /// one counts only if a whole layer is on the device, else the root's alone. Above 1 only for bench --views, whose
+    /// one counts only if a whole layer is on the device, else the root's alone. Above 1 only for `slipstream-lab views`, whose
     /// passes are chains of the sequence itself: as many as a generation that commits fewer tokens per pass would have,
     /// or all, for this very pass (oracle).
     std::int64_t score_rows = 1;

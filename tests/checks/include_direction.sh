@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The include direction of the house: tools -> draft -> runtime -> offload -> kernels, never back; tests may see all, nobody
 # sees tests or tools but themselves (tests see tools); CUDA headers only under kernels/cuda. Within tools: base ->
-# machine -> engine, terminal -> options -> cli -> chat, plan, bench -> dev, read from below; rooms between two arrows do
+# machine -> engine, terminal -> options -> cli -> chat, plan, bench -> lab, read from below; rooms between two arrows do
 # not include each other, and a folder of tools that is not in this list is refused. So what opens, plans and generates
 # never knows who asked: the engine takes options as structs and reports by callbacks. Of the machine it does not include
 # the environment, nor what searches for models. The other folders of tools enter it by one header, engine/engine.h; only
@@ -38,7 +38,7 @@ check() {
             floor["runtime/ranks"] = 6; floor["runtime/plan"] = floor["runtime/session"] = 7
             floor["draft/control"] = 1; floor["draft/tables"] = 2; floor["draft/sources"] = 3
             floor["draft/models"] = 4; floor["draft/papers"] = floor["draft/tree"] = 5
-            room["cli"] = 5; room["chat"] = room["plan"] = room["bench"] = room["serve"] = 6; room["dev"] = 7
+            room["cli"] = 5; room["chat"] = room["plan"] = room["bench"] = room["serve"] = 6; room["lab"] = 7
         }
         /^[ \t]*#[ \t]*include[ \t]*["<]/ {
             included = $0
@@ -147,7 +147,7 @@ expect pass tools/engine/a.cpp '"tools/machine/host.h"'
 expect pass tools/engine/a.cpp '"tools/base/b.h"'
 expect pass tools/options/a.h '"tools/engine/engine.h"'
 expect refused tools/options/a.h '"tools/engine/engine_options.h"'
-expect refused tools/dev/a.cpp '"tools/engine/session.h"'
+expect refused tools/lab/a.cpp '"tools/engine/session.h"'
 expect pass tests/tools/a.cpp '"tools/engine/kept_splits.h"'
 expect refused tools/terminal/a.cpp '"tools/engine/b.h"'
 expect refused tools/base/a.cpp '"tools/machine/b.h"'
@@ -157,7 +157,9 @@ expect refused tools/chat/a.cpp "$encode"
 expect pass tools/engine/prompt_encoding.cpp "$encode"
 expect refused tools/machine/a.cpp '"tools/options/b.h"'
 expect pass tools/terminal/a.cpp '"tools/machine/b.h"'
-expect refused tools/cli/a.cpp '"tools/dev/b.h"'
+expect refused tools/cli/a.cpp '"tools/lab/b.h"'
+expect refused tools/bench/a.cpp '"tools/lab/b.h"'
+expect pass tools/lab/views/a.cpp '"tools/bench/b.h"'
 expect pass tools/engine/a.cpp '"tools/engine/b.h"'
 expect refused tools/engine/a.cpp '"tools/serve/b.h"'
 expect refused tools/serve/a.cpp '"tools/engine/b.h"'

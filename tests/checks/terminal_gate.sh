@@ -2,8 +2,7 @@
 # Text reaches a terminal in one place, which escapes it: nothing outside tools/terminal writes to stdout or stderr, and
 # nothing outside tools/terminal/console.cpp spells an escape sequence that is sent. Exceptions: a CHECK that fails
 # (kernels/base/check.cpp, fed by no user data), libedit's own drawing and the keys that it reads
-# (tools/chat/line_editor.cpp), man pages (tools/options/help_files.cpp), and figures of the programs in tools/dev on
-# stdout.
+# (tools/chat/line_editor.cpp), and man pages (tools/options/help_files.cpp).
 # usage: terminal_gate.sh ROOT         one line per offence, exit code 1 if there is any
 #        terminal_gate.sh --self-test  builds small wrong trees and demands that each offence is seen
 set -euo pipefail
@@ -31,7 +30,7 @@ check() {
         }
         writes && FILENAME !~ /^tools\/terminal\// && FILENAME != "kernels/base/check.cpp" &&
             FILENAME != "tools/chat/line_editor.cpp" { offence("writes past tools/terminal (Console, TextOutput)") }
-        (prints || to_stdout) && !writes && FILENAME !~ /^tools\/(dev|terminal)\// { offence("prints past tools/terminal (Console, TextOutput)") }
+        (prints || to_stdout) && !writes && FILENAME !~ /^tools\/terminal\// { offence("prints past tools/terminal (Console, TextOutput)") }
         /\\x1[bB]|\\033|\\e\[|\\u009[bB]/ && FILENAME != "tools/terminal/console.cpp" &&
             FILENAME != "tools/chat/line_editor.cpp" { offence("spells an escape sequence (terminal_control.h names them)") }
         END { exit bad }')
@@ -60,8 +59,7 @@ for line in 'std::cerr << name;' 'fprintf(stderr, "%s", name);' 'std::puts(name)
     expect refused tools/chat/a.cpp "$line"
     expect refused runtime/a.h "$line"
 done
-expect refused tools/dev/a.cpp 'fmt::print(stderr, "{}", error.what());'
-expect pass tools/dev/a.cpp 'fmt::print("{} GB/s\n", rate); std::fflush(stdout);'
+expect refused tools/lab/a.cpp 'fmt::print("{} GB/s\n", rate); std::fflush(stdout);'
 expect pass tools/cli/a.cpp 'throw UsageError("one of them needs stdout; give --output F");'
 expect pass tools/terminal/console.cpp 'write(STDERR_FILENO, name, n);'
 expect pass tools/cli/a.cpp 'console.draw(name);'

@@ -15,7 +15,6 @@
 #include "tools/bench/bench_report.h"
 #include "tools/bench/bench_request.h"
 #include "tools/bench/bench_tokens.h"
-#include "tools/bench/bench_view_request.h"
 #include "tools/options/compute_options.h"
 #include "tools/terminal/console.h"
 
@@ -169,7 +168,7 @@ TEST_F(BenchRequests, ModesFollowFromOptions) {
 }
 
 TEST_F(BenchRequests, WhatCannotActIsRefused) {
-    EXPECT_THAT(refusal({{"depth", {"1"}}}), HasSubstr("--depth has an effect only with --passes and --views"));
+    EXPECT_THAT(refusal({{"depth", {"1"}}}), HasSubstr("--depth has an effect only with --passes"));
     EXPECT_THAT(refusal({{"max-prompts", {"1"}}}), HasSubstr("--max-prompts has an effect only with --prompts"));
     EXPECT_THAT(refusal({{"passes", {"1"}}, {"prompt-tokens", {"1"}}}),
                 HasSubstr("--prompt-tokens has an effect only without"));
@@ -178,62 +177,15 @@ TEST_F(BenchRequests, WhatCannotActIsRefused) {
     EXPECT_THAT(refusal({{"passes", {"1"}}, {"prompts", {"x"}}}), HasSubstr("exclude each other"));
     for (const char* option : {"temperature", "seed"})
         EXPECT_THAT(refusal({{"passes", {"1"}}, {option, {"1"}}}), HasSubstr("without --passes"));
+    EXPECT_THAT(refusal({{"passes", {"1"}}, {"file", {"t.txt"}}}),
+                HasSubstr("--file acts without --passes and --prompts only"));
+    EXPECT_THAT(refusal({{"view-rebuild", {"64"}}, {"draft", {"suffix"}}}), HasSubstr("'retrieval'"));
     EXPECT_THAT(refusal({{"hot", {"true"}}}), HasSubstr("with --prompts"));
     EXPECT_THAT(refusal({{"draft", {"none", "magic"}}}), HasSubstr("unknown source 'magic'"));
     EXPECT_THAT(refusal({{"prompt", {""}}}), HasSubstr("--prompt: an empty text"));
     EXPECT_THAT(refusal({{"repeat", {"0"}}}), HasSubstr("--repeat"));
     for (const char* list : {"", "0", "-1", "4097", "1,", ",1", "1,,2", "1 2", "x", "99999999999999999999"})
         EXPECT_THAT(refusal({{"passes", {list}}}), HasSubstr(fmt::format("found '{}'", list)));
-}
-
-TEST_F(BenchRequests, ViewsAreComparedOnAText) {
-    const BenchRequest views = request({{"views", {"mean,oracle"}},
-                                        {"file", {"t.txt"}},
-                                        {"view-budgets", {"8,65"}},
-                                        {"view-recent", {"16,50%"}},
-                                        {"view-rebuild", {"16"}},
-                                        {"temperature", {"0.6"}}});
-    EXPECT_EQ(views.mode, BenchMode::Views);
-    EXPECT_THAT(views.views.views, ElementsAre(ComparedView::Mean, ComparedView::Oracle));
-    EXPECT_THAT(view_budgets(views.views, 1000), ElementsAre(8, 72)) << "whole groups";
-    EXPECT_EQ(views.views.recents[0].of(72), 16);
-    EXPECT_EQ(views.views.recents[1].of(72), 36);
-    EXPECT_EQ(view_pass_tokens(views.views), 16);
-    EXPECT_EQ(views.sampling.temperature, 0.6);
-    EXPECT_EQ(views.sampling.top_k, 0) << "the whole distribution";
-    EXPECT_EQ(views.sampling.top_p, 1.0);
-    const ViewsRequest built_in = request({{"views", {"mass"}}, {"file", {"t.txt"}}}).views;
-    EXPECT_THAT(view_budgets(built_in, 4096), ElementsAre(128, 248, 496));
-    EXPECT_THAT(view_budgets(built_in, 60), ElementsAre(8)) << "equal ones stand once";
-    EXPECT_EQ(view_pass_tokens(built_in), 64);
-}
-
-TEST_F(BenchRequests, WhatCannotActOnViewsIsRefused) {
-    const auto with_views = [&](const std::string& views, const std::string& option, const std::string& value) {
-        return refusal({{"views", {views}}, {"file", {"t.txt"}}, {option, {value}}});
-    };
-    EXPECT_THAT(refusal({{"views", {"mass"}}}), HasSubstr("--views requires a text, --file F"));
-    EXPECT_THAT(refusal({{"passes", {"1"}}, {"file", {"t.txt"}}}),
-                HasSubstr("--file has an effect only without --passes and --prompts"));
-    EXPECT_THAT(refusal({{"view-budgets", {"64"}}}), HasSubstr("--view-budgets has an effect only with --views"));
-    EXPECT_THAT(refusal({{"views", {"mass"}}, {"passes", {"1"}}}), HasSubstr("exclude each other"));
-    for (const char* list : {"", "mass,", "best", "mass,mass2"})
-        EXPECT_THAT(refusal({{"views", {list}}, {"file", {"t.txt"}}}), HasSubstr(fmt::format("found '{}'", list)));
-    for (const char* list : {"", "7", "8,", "x", "8 9"})
-        EXPECT_THAT(with_views("mass", "view-budgets", list), HasSubstr("--view-budgets: numbers of tokens from 8"));
-    for (const char* list : {"", "-1", "%", "0%", "101%", "1%,x"})
-        EXPECT_THAT(with_views("mass", "view-recent", list), HasSubstr("--view-recent: numbers of tokens"));
-    EXPECT_THAT(with_views("mass", "view-rows", "65"), HasSubstr("--view-rows: numbers from 1 to 64"));
-    EXPECT_THAT(with_views("window", "view-recent", "64"), HasSubstr("has an effect only on mass, mean and heavy"));
-    EXPECT_THAT(with_views("oracle", "view-rebuild", "64"),
-                HasSubstr("has an effect only on mass, mean, window and heavy"));
-    EXPECT_THAT(with_views("window,oracle", "view-rows", "2"), HasSubstr("has an effect only on mass, mean and heavy"));
-    for (const char* option : {"device-memory", "repeat", "draft", "budget", "kv-budget", "view-score"})
-        EXPECT_THAT(with_views("mass", option, "1"), HasSubstr("without --views only")) << option;
-    for (const char* option : {"top-k", "top-p", "repeat-penalty"})
-        EXPECT_THAT(with_views("mass", option, "1"), HasSubstr("without --passes and --views only")) << option;
-    EXPECT_THAT(with_views("mass", "prompt", "x"), HasSubstr("without --passes, --prompts and --views only"));
-    EXPECT_THAT(refusal({{"view-rebuild", {"64"}}, {"draft", {"suffix"}}}), HasSubstr("'retrieval'"));
 }
 
 TEST_F(BenchRequests, ASweepGivesTheOptionAnew) {
@@ -354,32 +306,6 @@ TEST(BenchReport, ThePassesTable) {
                           "tokens  depth     ms  spread %  ratio  tokens/s  weight MB  KV MB   GB/s  % of read\n"
                           "     1     16  2.000     100.0  1.000     500.0      15.00  5.000  10.00       50.0\n"
                           "     8     16  5.000       0.0  2.500      1600      15.00  6.000  4.200       21.0\n"));
-}
-
-TEST(BenchReport, TheViewsTable) {
-    BenchResult result = result_of_passes();
-    result.mode = BenchMode::Views;
-    result.depth = 1000;
-    result.pass_tokens = 64;
-    result.sampling = "greedy";
-    result.views = {{.view = ComparedView::Mass,
-                     .budget_tokens = 64,
-                     .recent_tokens = 16,
-                     .score_rows = 2,
-                     .positions = 400,
-                     .equal = 320,
-                     .seconds = 1.0,
-                     .target_seconds = 4.0},
-                    {.view = ComparedView::Window, .budget_tokens = 64, .score_rows = 1}};
-    EXPECT_DOUBLE_EQ(result.views[0].standard_error(), 0.02);  // sqrt(0.8 * 0.2 / 400)
-    const std::string table = bench_table({result});
-    EXPECT_THAT(table, HasSubstr("views of the KV after 1000 tokens of a text, greedy"));
-    EXPECT_THAT(table, HasSubstr("  view  budget  % of depth  recent  rows  positions  acceptance      +-  of target's "
-                                 "time\n"
-                                 "  mass      64         6.4      16     2        400      0.8000  0.0200             "
-                                 "0.250\n"
-                                 "window      64         6.4       -     -          0      0.0000  0.0000             "
-                                 "0.000\n"));
 }
 
 TEST(BenchReport, ASweepIsOneTable) {

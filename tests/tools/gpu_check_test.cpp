@@ -64,17 +64,19 @@ fi
 printf '[  PASSED  ] 3 tests.\n'
 )sh";
 
-constexpr const char* kBenchCard = R"sh(
+constexpr const char* kLab = R"sh(
+command=$1
+shift
+if [ "$command" = random-model ]; then
+    while [ $# -gt 0 ]; do if [ "$1" = --output ]; then echo model >"$2"; fi; shift; done
+    exit 0
+fi
 while [ $# -gt 0 ]; do if [ "$1" = --json ]; then json=$2; fi; shift; done
 echo "what n time"; echo "Q4_K [4096, 14336] 1 7 us"
 echo '{"bench":"memory","what":"copy of 512 MiB within the card","n":4,"seconds":1e-3,"bytes_per_second":1e+12}' >"$json"
 echo '{"bench":"copy","what":"64 MiB to the card","n":8,"seconds":2.7e-3,"bytes_per_second":25000000000}' >>"$json"
 echo '{"bench":"matmul","what":"Q4_K","n":1,"seconds":7e-6,"memory_share":0.8}' >>"$json"
-if [ -e "$WISH/bench_breaks" ]; then printf '{"bench":"matmul","wh' >>"$json"; echo "bench_card: cuda:0: broken" >&2; exit 3; fi
-)sh";
-
-constexpr const char* kRandomModel = R"sh(
-while [ $# -gt 0 ]; do if [ "$1" = --output ]; then echo model >"$2"; fi; shift; done
+if [ -e "$WISH/bench_breaks" ]; then printf '{"bench":"matmul","wh' >>"$json"; echo "slipstream: cuda:0: broken" >&2; exit 3; fi
 )sh";
 
 // A model of 600000 bytes of weights and 300000 of KV, which needs 200000 of the device at least.
@@ -131,8 +133,7 @@ protected:
         program("bin/end_what_hangs", kEndWhatHangs);
         program("bin/compute-sanitizer", kSanitizer);
         program("built/cuda_card_tests", kCardTests);
-        program("built/bench_card", kBenchCard);
-        program("built/random_model", kRandomModel);
+        program("built/slipstream-lab", kLab);
         program("built/slipstream", kSlipstream);
         folder_.write("built/libslipstream_cuda.so", "");
         for (const char* folder : {"scratch", "wish"}) std::filesystem::create_directories(path(folder));
@@ -321,7 +322,7 @@ TEST_F(GpuCheck, KeepsWhatFailsAndGoesOn) {
     EXPECT_THAT(std::string(step(all, "exact-demo").at("line")), HasSubstr("other tokens"));
     // Its three lines and what is told of them; the line that was cut is left out.
     EXPECT_EQ(step(all, "bench-card").at("figures").size(), 6U);
-    EXPECT_THAT(report(".md"), HasSubstr("bench_card: cuda:0: broken"));
+    EXPECT_THAT(report(".md"), HasSubstr("slipstream: cuda:0: broken"));
     expect_scratch_is_empty();
 }
 
@@ -347,7 +348,7 @@ TEST_F(GpuCheck, EndsWhatHangsAndSaysWhatTimeWasLackingFor) {
 
 // A step may take what is left beyond the limits of those that follow: none follow here.
 TEST_F(GpuCheck, TheLastStepHasAllThatIsLeft) {
-    program("built/bench_card",
+    program("built/slipstream-lab",
             "while [ $# -gt 0 ]; do if [ \"$1\" = --seconds ]; then echo \"given $2\"; fi; shift; done");
     EXPECT_EQ(check("--minutes 9 --only tests,bench-card").code, 0);
     const std::string text = report(".md");
@@ -397,8 +398,8 @@ TEST_F(GpuCheck, SaysInALineWhatIsLacking) {
     wish("old_card");
     refused("", 1, "the GPU (NVIDIA \"Test\" Card, sm_75) is too old: sm_80 and newer are served");
     std::filesystem::remove(path("wish/old_card"));
-    std::filesystem::remove(path("built/bench_card"));
-    refused("", 1, "bench_card is not there");
+    std::filesystem::remove(path("built/slipstream-lab"));
+    refused("", 1, "slipstream-lab is not there");
     std::filesystem::remove(path("bin/nvidia-smi"));
     if (access("/usr/bin/nvidia-smi", X_OK) != 0) refused("", 1, "there is no nvidia-smi");
 }

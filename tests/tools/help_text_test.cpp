@@ -20,9 +20,9 @@ using testing::HasSubstr;
 using testing::Not;
 
 const std::vector<CommandSpec>& commands() {
-    static const std::vector<CommandSpec> kCommands{
-        generate_command(), bench_command(),  inspect_command(), models_command(),   perplexity_command(),
-        plan_command(),     replay_command(), tables_command(),  tokenize_command(), version_command()};
+    static const std::vector<CommandSpec> kCommands{generate_command(), bench_command(),      inspect_command(),
+                                                    models_command(),   perplexity_command(), plan_command(),
+                                                    tables_command(),   tokenize_command(),   version_command()};
     return kCommands;
 }
 
@@ -43,17 +43,17 @@ TEST(HelpText, WordsAreWrapped) {
 }
 
 TEST(HelpText, FitsEightyColumns) {
-    EXPECT_LE(widest(program_help(commands())), 80U);
+    EXPECT_LE(widest(program_help({.name = "slipstream", .purpose = "What it is for.", .commands = commands()})), 80U);
     for (const CommandSpec& command : commands()) {
-        EXPECT_LE(widest(command_help(command, HelpDepth::Common)), 80U) << command.name;
-        EXPECT_LE(widest(command_help(command, HelpDepth::All)), 80U) << command.name;
+        EXPECT_LE(widest(command_help("slipstream", command, HelpDepth::Common)), 80U) << command.name;
+        EXPECT_LE(widest(command_help("slipstream", command, HelpDepth::All)), 80U) << command.name;
     }
 }
 
 TEST(HelpText, OptionsStandInGroupsAndThoseForResearchApart) {
     const CommandSpec generate = generate_command();
-    const std::string common = command_help(generate, HelpDepth::Common);
-    const std::string all = command_help(generate, HelpDepth::All);
+    const std::string common = command_help("slipstream", generate, HelpDepth::Common);
+    const std::string all = command_help("slipstream", generate, HelpDepth::All);
     for (const char* title :
          {"\nText\n", "\nModel and device\n", "\nMemory\n", "\nSampling\n", "\nSpeculative decoding\n"})
         EXPECT_THAT(common, HasSubstr(title));

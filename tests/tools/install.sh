@@ -42,6 +42,7 @@ if command -v groff >/dev/null; then
     [ -z "$warnings" ] || fail "$warnings"
 fi
 grep -q '^\.SS generate' "$page" || fail "the manual page tells of no generate"
+[ -z "$(find "$prefix" -name '*slipstream-lab*')" ] || fail "slipstream-lab is installed"
 completed=$(bash -c "source '$prefix/share/bash-completion/completions/slipstream'
     COMP_WORDS=(slipstream gen) COMP_CWORD=1; _slipstream; echo \"\${COMPREPLY[*]}\"
     COMP_WORDS=(slipstream generate --max-to) COMP_CWORD=2; _slipstream; echo \"\${COMPREPLY[*]}\"

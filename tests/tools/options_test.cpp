@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tools/base/usage_error.h"
+#include "tools/options/program.h"
 
 namespace slipstream::tools {
 namespace {
@@ -26,9 +27,13 @@ CommandSpec chat_stand_in() {
 }
 
 ParsedCommandLine parse(const std::vector<std::string>& arguments) {
-    static const std::vector<CommandSpec> kCommands{generate_command(), chat_stand_in(), inspect_command(),
-                                                    version_command()};
-    return parse_command_line(kCommands, arguments);
+    static const ProgramSpec kProgram{
+        .name = "slipstream",
+        .purpose = "What it is for.",
+        .first_steps = {},
+        .audience = Audience::Users,
+        .commands = {generate_command(), chat_stand_in(), bench_command(), inspect_command(), version_command()}};
+    return parse_command_line(kProgram, arguments);
 }
 
 std::string error_of(const std::vector<std::string>& arguments) {

@@ -78,7 +78,7 @@ TEST_F(OutputFiles, APromptIsNotWritten) {
 TEST_F(OutputFiles, AllOptionsThatNameAFileHaveARole) {
     const auto names_a_file = [](const OptionSpec& option) { return option.value == "F" || option.value == "FILE..."; };
     for (const CommandSpec& command : {bench_command(), generate_command(), inspect_command(), perplexity_command(),
-                                       plan_command(), replay_command(), tables_command(), tokenize_command()})
+                                       plan_command(), tables_command(), tokenize_command()})
         for (const OptionSpec& option : command.options)
             EXPECT_FALSE(names_a_file(option) && option.role == OptionRole::Value)
                 << command.name << " --" << option.name;

@@ -1,6 +1,4 @@
 // bench through the program: what it prints for each mode, that the figures hang together, and what it refuses.
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <signal.h>
@@ -287,89 +285,6 @@ TEST(Bench, StatisticsAreTheJson) {
     EXPECT_EQ(json::parse(file_text(file))["runs"][0]["passes"][0]["tokens"], 1);
 }
 
-// Without --repeat, which has nothing to do there.
-json views_of(const std::string& file, const std::vector<std::string>& more) {
-    std::vector<std::string> arguments{"bench", "--threads", "1", "--json", "-q", "--file", file};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    const ProgramResult result = run_program(arguments);
-    EXPECT_EQ(result.code, 0) << result.err;
-    const json document = json::parse(result.out, nullptr, false);
-    if (document.is_discarded() || !document.contains("runs")) {
-        ADD_FAILURE() << result.out;
-        return json::object();
-    }
-    return document["runs"][0];
-}
-
-std::string long_text() {
-    std::string text;
-    for (int i = 0; i < 60; ++i) text += fmt::format("The miller had {} sons and {} mills. ", i % 7, i);
-    return text;
-}
-
-TEST(Bench, AViewOfTheWholeTextChoosesWhatTheTargetDoes) {
-    const TemporaryFolder folder;
-    const std::string file = folder.write("t.txt", long_text()).string();
-    for (const char* temperature : {"0", "0.8"}) {
-        // More than the text: nothing is left out. The depth is no whole number of groups, the last pass is short.
-        const json run = views_of(file, {"--views", "mass,mean,window,heavy,oracle", "--view-budgets", "1024",
-                                         "--depth", "301", "--max-tokens", "150", "--temperature", temperature});
-        EXPECT_EQ(run["mode"], "views");
-        EXPECT_EQ(run["depth"], 301);
-        EXPECT_EQ(run["pass_tokens"], 64);
-        ASSERT_EQ(run["views"].size(), 5U);
-        const char* names[] = {"mass", "mean", "window", "heavy", "oracle"};
-        for (std::size_t i = 0; i < 5; ++i) {
-            const json& view = run["views"][i];
-            EXPECT_EQ(view["view"], names[i]);
-            EXPECT_EQ(view["budget"], 1024);
-            EXPECT_EQ(view["positions"], 150);
-            EXPECT_EQ(view["equal"], 150) << names[i];
-            EXPECT_EQ(view["acceptance"], 1.0) << names[i];
-            EXPECT_EQ(view["standard_error"], 0.0);
-            EXPECT_GT(view["seconds"], 0.0);
-            EXPECT_GT(view["target_seconds"], 0.0);
-        }
-    }
-}
-
-TEST(Bench, ASmallViewChoosesOtherwiseNowAndThen) {
-    const TemporaryFolder folder;
-    const std::string file = folder.write("t.txt", long_text()).string();
-    for (const char* rebuild : {"0", "16", "100"}) {
-        const json run = views_of(
-            file, {"--views", "mass,window", "--view-budgets", "16,32", "--view-recent", "8,50%", "--view-sinks", "0",
-                   "--view-rows", "1,4", "--depth", "400", "--max-tokens", "200", "--view-rebuild", rebuild});
-        EXPECT_EQ(run["pass_tokens"], std::string(rebuild) == "16" ? 16 : 64);
-        ASSERT_EQ(run["views"].size(), 2U * 2 * 2 + 2);
-        EXPECT_EQ(run["views"][7]["recent"], 16);
-        EXPECT_EQ(run["views"][7]["rows"], 4);
-        for (const json& view : run["views"]) {
-            EXPECT_EQ(view["positions"], 200) << "it stands from the second pass on, whenever it is rebuilt";
-            EXPECT_LT(view["equal"], 200);
-            EXPECT_GT(view["equal"], 50);
-        }
-    }
-}
-
-TEST(Bench, ViewsWantATextThatIsLongEnough) {
-    const TemporaryFolder folder;
-    const std::string file = folder.write("t.txt", long_text()).string();
-    const auto refused_views = [&](const std::vector<std::string>& more) {
-        std::vector<std::string> arguments{"bench", "--views", "mass", "--file", file, "--threads", "1"};
-        arguments.insert(arguments.end(), more.begin(), more.end());
-        const ProgramResult result = run_program(arguments);
-        EXPECT_EQ(result.code, 1) << result.err;
-        return result.err;
-    };
-    EXPECT_THAT(refused_views({"--file", "/dev/zero"}), HasSubstr("this is a device"));
-    EXPECT_THAT(refused_views({}), HasSubstr("1024 to compare do not fit"));
-    EXPECT_THAT(refused_views({"--depth", "100000", "--max-tokens", "8"}), HasSubstr("lower --depth"));
-    EXPECT_THAT(refused_views({"--max-tokens", "8", "--ctx", "64"}), HasSubstr("a context of 64"));
-    const json run = views_of(file, {"--views", "window", "--max-tokens", "8", "--ctx", "256"});
-    EXPECT_EQ(run["depth"], 256 - 64 - 8) << "as much as there is room for";
-}
-
 // A prompt that a session holds is not read again, and the session stays as it was.
 TEST(Bench, GoesOnFromASessionsPrompt) {
     const TemporaryFolder folder;
@@ -395,15 +310,6 @@ TEST(Bench, GoesOnFromASessionsPrompt) {
     EXPECT_EQ(plain["phases"][1]["tokens"], 12);
     ASSERT_EQ(plain["drafts"].size(), 3U);
     for (std::size_t i = 1; i < 3; ++i) EXPECT_EQ(plain["drafts"][i]["texts_equal"], 2) << plain["drafts"][i];
-    // Who only reads a session shares it with others that do, and needs no right to write.
-    std::filesystem::permissions(session, std::filesystem::perms::owner_read);
-    const int reader = ::open(session.c_str(), O_RDONLY | O_CLOEXEC);
-    ASSERT_EQ(::flock(reader, LOCK_SH), 0);
-    const ProgramResult views = run_program(
-        {"bench", "--threads", "1", "--json", "--views", "mass", "--session", session, "--depth", "300", "-n", "64"});
-    ::close(reader);
-    EXPECT_EQ(views.code, 0) << views.err;
-    EXPECT_THAT(views.out, HasSubstr("\"depth\": 300"));
     EXPECT_THAT(refused(1, {"--session", (folder.path() / "none").string()}), HasSubstr("there is no session"));
     EXPECT_THAT(refused(1, {"--session", session, "--ctx", "512"}), HasSubstr("was begun with 1024"));
     EXPECT_THAT(refused(1, {"--session", session, "-n", "900"}), HasSubstr("lower --max-tokens"));

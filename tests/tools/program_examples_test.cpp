@@ -79,8 +79,8 @@ TEST_F(Examples, EveryCommandOfTheReadmeRuns) {
 }
 
 TEST_F(Examples, EveryExampleOfTheHelpRuns) {
-    for (const char* name : {"generate", "chat", "bench", "inspect", "models", "perplexity", "plan", "replay", "tables",
-                             "tokenize", "version"}) {
+    for (const char* name :
+         {"generate", "chat", "bench", "inspect", "models", "perplexity", "plan", "tables", "tokenize", "version"}) {
         const std::string help = run_program({name, "--help"}).out;
         const std::size_t at = help.find("Example:\n");
         ASSERT_NE(at, std::string::npos) << name;

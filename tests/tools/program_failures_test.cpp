@@ -327,9 +327,7 @@ TEST(Failures, ABadNameStaysOneLine) {
 TEST(Failures, TextsThatCannotBeOnesAreRefusedAtOnce) {
     const TemporaryFolder folder;
     for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-             {"tokenize", "--file", "/dev/zero"},
-             {"perplexity", "--file", "/dev/zero"},
-             {"replay", "--trace", "/dev/zero", "--prompts", "/dev/zero", "--tokenizer", "demo"}}) {
+             {"tokenize", "--file", "/dev/zero"}, {"perplexity", "--file", "/dev/zero"}}) {
         const ProgramResult result = run_program(arguments);
         EXPECT_EQ(result.code, 1) << arguments[0];
         EXPECT_THAT(result.err, testing::HasSubstr("a device")) << arguments[0];

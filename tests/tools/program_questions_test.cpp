@@ -261,7 +261,7 @@ TEST(Perplexity, HasStatisticsToo) {
 // In the source tree, as the shell reads them.
 TEST(Questions, TheExampleOfEachHelpRuns) {
     for (const char* command :
-         {"generate", "bench", "inspect", "models", "perplexity", "replay", "tables", "tokenize", "version"}) {
+         {"generate", "bench", "inspect", "models", "perplexity", "tables", "tokenize", "version"}) {
         const std::string help = run_program({command, "--help"}).out;
         const std::size_t at = help.find("Example:\n");
         ASSERT_NE(at, std::string::npos) << command;

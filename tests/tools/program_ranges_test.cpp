@@ -24,7 +24,7 @@ const std::vector<std::string_view> kTexts{
     "SHAPE",      "HOW",     "RULE",        "DIR|off", "OPT=A;B",       "NAME",
     "TYPE",       "FILE...", "K=V",         "FORMAT",  "build|inspect", "cacheback|corpus|bigram",
     "vicuna|raw", "PATH...", "FILE|measure"};
-const std::vector<std::string_view> kListsOfNames{"devices", "draft", "views"};
+const std::vector<std::string_view> kListsOfNames{"devices", "draft"};
 
 bool takes_numbers(const OptionSpec& option) {
     const auto among = [](const std::vector<std::string_view>& all, std::string_view one) {
@@ -43,11 +43,7 @@ protected:
                                                               {"max-prompts", {"--prompts", prompts_}},
                                                               {"pass", {"--tokens", ids_, "--logits", logits_}}};
         const std::map<std::string_view, Arguments> of_command{
-            {"perplexity", {"--file", text_}},
-            {"replay", {"--trace", prompts_, "--prompts", prompts_, "--tokenizer", model_}},
-            {"tables", {"build", "--kind", "bigram"}},
-            {"inspect", {model_}}};
-        if (option.starts_with("view-") && option != "view-rebuild") return {"--views", "mass", "--file", text_};
+            {"perplexity", {"--file", text_}}, {"tables", {"build", "--kind", "bigram"}}, {"inspect", {model_}}};
         if (option == "cacheback" && command == "tables") return {"build", "--kind", "cacheback", text_};
         if (option == "pass") return {"--tokens", ids_, "--logits", logits_};
         Arguments all;
@@ -66,9 +62,9 @@ protected:
 };
 
 TEST_F(Ranges, AreToldForEveryNumber) {
-    std::vector<CommandSpec> commands{generate_command(),   bench_command(),  inspect_command(), models_command(),
-                                      perplexity_command(), plan_command(),   replay_command(),  tables_command(),
-                                      tokenize_command(),   version_command()};
+    std::vector<CommandSpec> commands{generate_command(), bench_command(),      inspect_command(),
+                                      models_command(),   perplexity_command(), plan_command(),
+                                      tables_command(),   tokenize_command(),   version_command()};
     // Chat is a part of the program that nothing else links; its numbers are among those of generate.
     CommandSpec chat = generate_command();
     chat.name = "chat";

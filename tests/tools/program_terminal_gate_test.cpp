@@ -119,7 +119,6 @@ TEST_F(TerminalGate, NamesOfFilesAndModels) {
     expect_harmless_run("tables", {"tables", "inspect", kName});
     expect_harmless_run("perplexity", {"perplexity", "-m", "model", "--file", kName + "none"});
     expect_harmless_run("bench", {"bench", "-m", "model", "--prompts", kName + "none"});
-    expect_harmless_run("replay", {"replay", "--trace", kName + "none", "--prompts", kName, "--tokenizer", "model"});
     expect_harmless_run("statistics", {"generate", "-m", kName, "-p", "Once", "-n", "1", "--stats", "-"});
     expect_harmless_run("statistics on the terminal by its name",
                         {"generate", "-m", kName, "-p", "Once", "-n", "1", "--stats", "{tty}"});

@@ -1,6 +1,6 @@
 // slipstream bench: measures how fast a model computes here, and the machine's memory bandwidth and arithmetic in the
-// same run. Modes: plain decoding, the prompts of a file, single passes, KV views; --sweep repeats the run for each
-// value of an option.
+// same run. Modes: plain decoding, the prompts of a file, single passes; --sweep repeats the run for each value of an
+// option.
 #include <string>
 #include <vector>
 
@@ -10,7 +10,6 @@
 #include "tools/bench/bench_report.h"
 #include "tools/bench/bench_request.h"
 #include "tools/bench/bench_runs.h"
-#include "tools/bench/bench_view_request.h"
 #include "tools/engine/engine.h"
 #include "tools/options/command.h"
 #include "tools/options/compute_options.h"
@@ -87,9 +86,6 @@ CommandSpec bench_command() {
             "or --file, decoding follows the text as it is, and prefill is measured with the built-in text.\n"
             "--draft: the same texts plain and with speculative decoding, in turn; ratios are medians of\n"
             "pairs.\n"
-            "--views: how often the model chooses the same token over a small view of its KV, each position of a text\n"
-            "in turn: mass, mean (what 'retrieval' keeps), window, heavy (most attended so far), oracle (knows the\n"
-            "queries to come; to compare only).\n"
             "Bytes are those of an ideal pass, GB/s those bytes over the time; % of read is relative to the measured "
             "bandwidth.",
         .example = "slipstream bench --passes 1,2,4,8,16 --depth 1024 --sweep 'threads=1;2'",
@@ -97,15 +93,15 @@ CommandSpec bench_command() {
                     {"stages", "--stages", "",
                      "Bytes, GB/s and share of the pass by stage (norm, qkv, attention, ...); without --passes: of "
                      "passes of 1 token"},
-                    {"depth", "--depth", "N",
-                     "Committed positions before a pass, filled with seeded rows [0]; of --views the text's [8192]"},
+                    {"depth", "--depth", "N", "Committed positions before a pass, filled with seeded rows [0]"},
                     {"prompts", "--prompts", "F", "Prompts, a JSON object a line: prompt, turns or question",
                      OptionRole::InputFile},
                     {"max-prompts", "--max-prompts", "N", "Take the first N of them [all]"},
                     {"prompt", "-p,--prompt", "TEXT", "Text that decoding follows [the built-in one]"},
+                    {"file", "-f,--file", "F", "File with that text", OptionRole::InputFile},
                     {"prompt-tokens", "--prompt-tokens", "N", "Tokens of prefill, of the built-in text [512]"},
                     {"max-tokens", "-n,--max-tokens,--predict,--n-predict", "N",
-                     "Tokens to decode; most of a turn [128, less in a short context]; positions of --views [1024]"},
+                     "Tokens to decode; most of a turn [128, less in a short context]"},
                     {"repeat", "-r,--repeat", "N", "Measured runs, after one that is not measured [5; of prompts 1]"},
                     {"session", "--session", "F",
                      "The text and KV of a session of generate, which stays as it is: a long prompt is read once",
@@ -122,7 +118,6 @@ CommandSpec bench_command() {
         if (option.name != "ignore-eos") command.options.push_back(bench_form(option));
     for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
         command.options.push_back(bench_form(option));
-    for (const OptionSpec& option : view_option_specs()) command.options.push_back(option);
     command.options.push_back({"hot", "--hot", "", "Keep the draft tables from prompt to prompt [empty for each]"});
     command.options.push_back({"json", "--json", "", "Print JSON"});
     command.options.push_back(statistics_option());

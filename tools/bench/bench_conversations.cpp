@@ -104,7 +104,7 @@ void run_prompts(BenchResult& result, const BenchRequest& request, OpenedModel o
                                               : templated_conversation(prompt, request.prompts_file, form, max_tokens));
     static_cast<void>(longest_text(request, conversations, max_tokens,
                                    request.compute.context_tokens.value_or(config.context_tokens)));
-    PlacedModel placed = place_and_measure(result, std::move(opened), request, context);
+    PlacedModel placed = place_and_measure(result, std::move(opened), request.compute, context);
     const std::int64_t longest = longest_text(request, conversations, max_tokens, placed.context_tokens());
     BenchColumns columns(result, request, std::move(placed), longest, form.end_tokens(), context);
 

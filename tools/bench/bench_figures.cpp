@@ -118,8 +118,6 @@ std::string_view bench_mode_name(BenchMode mode) {
             return "prompts";
         case BenchMode::Passes:
             return "passes";
-        case BenchMode::Views:
-            return "views";
     }
     return "?";
 }

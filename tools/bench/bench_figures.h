@@ -19,7 +19,6 @@
 #include "runtime/model/weights.h"
 #include "tools/base/json_object.h"
 #include "tools/bench/bench_machine.h"
-#include "tools/bench/bench_view_report.h"
 #include "tools/engine/engine.h"
 
 namespace slipstream::tools {
@@ -111,7 +110,7 @@ struct PassFigures {
     std::vector<StageFigures> stages{};
 };
 
-enum class BenchMode : std::uint8_t { Plain, Prompts, Passes, Views };
+enum class BenchMode : std::uint8_t { Plain, Prompts, Passes };
 [[nodiscard]] std::string_view bench_mode_name(BenchMode mode);
 
 struct BenchResult {
@@ -132,14 +131,12 @@ struct BenchResult {
     bool own_prefill_text = false;     // Plain: prefill is that of the built-in text, not of the prompt
     std::int64_t n_prompts = 0;        // Prompts: lines of the file
     std::int64_t n_turns = 0;          // Prompts: turns of all lines
-    std::int64_t depth = 0;            // Passes, Views: committed positions
-    std::int64_t pass_tokens = 0;      // Views: tokens of a pass
-    std::string sampling;              // Plain, Prompts, Views: "greedy", "temperature 0.8, ..."
-    std::vector<PhaseFigures> phases;  // BenchMode::Plain, Prompts: prefill and decode of plain decoding
-    // BenchMode::Plain, Prompts: figures of plain decoding, then of each --draft. Empty without --draft.
+    std::int64_t depth = 0;            // Passes: committed positions
+    std::string sampling;              // Plain, Prompts: "greedy", "temperature 0.8, ..."
+    std::vector<PhaseFigures> phases;  // Plain, Prompts: prefill and decode of plain decoding
+    // Plain, Prompts: figures of plain decoding, then of each --draft. Empty without --draft.
     std::vector<DraftFigures> drafts;
     std::vector<PassFigures> passes;  // Passes
-    std::vector<ViewFigures> views;   // Views
 };
 
 }  // namespace slipstream::tools

@@ -16,7 +16,7 @@ struct BenchMachine {
 };
 
 /// Returns the machine that computes on `device`. A CPU is measured: this takes about a second and 512 MiB, or less if
-/// memory is short. For a GPU the driver's properties are used; bench_card measures it.
+/// memory is short. For a GPU the driver's properties are used; `slipstream-lab card` measures it.
 [[nodiscard]] BenchMachine measure_machine(Device& device, int n_threads);
 
 }  // namespace slipstream::tools

@@ -146,7 +146,7 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
     const ModelConfig& config = opened.config();
     const std::int64_t depth = request.depth.value_or(0);
     check_pass_room(depth, largest, request.compute.context_tokens.value_or(config.context_tokens));
-    PlacedModel placed = place_and_measure(result, std::move(opened), request, context);
+    PlacedModel placed = place_and_measure(result, std::move(opened), request.compute, context);
     check_pass_room(depth, largest, placed.context_tokens());
     std::optional<Drafting> drafting;  // made before the target is loaded: a draft model takes memory from its budget
     if (placed.budgeted())

@@ -142,7 +142,7 @@ void run_plain(BenchResult& result, const BenchRequest& request, OpenedModel ope
     if (session != nullptr) whole = session->begin().prompt;
     const auto fixed = whole ? std::optional(std::ssize(*whole)) : std::nullopt;
     static_cast<void>(plain_lengths(request, fixed, request.compute.context_tokens.value_or(config.context_tokens)));
-    PlacedModel placed = place_and_measure(result, std::move(opened), request, context);
+    PlacedModel placed = place_and_measure(result, std::move(opened), request.compute, context);
     const PlainLengths lengths = plain_lengths(request, fixed, placed.context_tokens());
     // A given prompt may have a few tokens only, which say nothing about the speed of prefill: then prefill is measured
     // with the built-in text. Empty: with `prompt`.

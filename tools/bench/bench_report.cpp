@@ -56,7 +56,7 @@ std::string through_template(const BenchResult& result) {
     return result.template_name.empty() ? "" : fmt::format(" through {}", result.template_name);
 }
 
-std::string title(const BenchResult& first) {
+std::string title_of(const BenchResult& first) {
     switch (first.mode) {
         case BenchMode::Plain:
             if (first.own_prefill_text)
@@ -71,11 +71,6 @@ std::string title(const BenchResult& first) {
                                first.repeat == 1 ? "once" : fmt::format("{} times", first.repeat));
         case BenchMode::Passes:
             return fmt::format("passes with logits for every token, median of {}", counted(first.repeat, "round"));
-        case BenchMode::Views:
-            return fmt::format(
-                "views of the KV after {} of a text, {}: how often each chooses the target's token, "
-                "in passes of {}",
-                counted(first.depth, "token"), first.sampling, first.pass_tokens);
     }
     return "";
 }
@@ -104,8 +99,6 @@ std::vector<std::string> headers(const BenchResult& first) {
                     "tokens/s", "weight MB", "KV MB", "GB/s",     "% of read"};
             if (streams(first)) rest.insert(rest.end(), {"streamed MB", "over link time", "plan ms"});
             break;
-        case BenchMode::Views:
-            break;  // views have a table of their own
     }
     names.insert(names.end(), rest.begin(), rest.end());
     return names;
@@ -282,7 +275,27 @@ JsonObject pass_json(const BenchResult& result, const PassFigures& pass) {
     return json;
 }
 
-JsonObject run_json(const BenchResult& result) {
+JsonObject mode_json(const BenchResult& result) {
+    JsonObject json = run_json(result, bench_mode_name(result.mode));
+    if (result.mode == BenchMode::Plain)
+        json.integer("prompt_tokens", result.prompt_tokens)
+            .text("prefill_of", result.own_prefill_text ? "built-in text" : "prompt");
+    if (result.mode == BenchMode::Prompts) json.integer("prompts", result.n_prompts).integer("turns", result.n_turns);
+    std::vector<JsonObject> rows;
+    if (result.mode == BenchMode::Passes) {
+        for (const PassFigures& pass : result.passes) rows.push_back(pass_json(result, pass));
+        json.integer("depth", result.depth).objects("passes", rows);
+    } else {
+        for (const PhaseFigures& phase : result.phases) rows.push_back(phase_json(result, phase));
+        json.objects("phases", rows);
+        json.text("sampling", result.sampling).objects("drafts", drafts_json(result.drafts));
+    }
+    return json;
+}
+
+}  // namespace
+
+JsonObject run_json(const BenchResult& result, std::string_view mode) {
     JsonObject json;
     json.text("version", build_version())
         .text("commit", build_commit())
@@ -297,7 +310,7 @@ JsonObject run_json(const BenchResult& result) {
         .real("weight_bytes", result.weights.all())
         .real("load_seconds", result.load_seconds)
         .text("draft", "none")  // refers to the phases below, which are plain decoding
-        .text("mode", bench_mode_name(result.mode))
+        .text("mode", mode)
         .integer("repeat", result.repeat)
         .text("tokens_from", result.token_source);
     if (result.template_name.empty()) {
@@ -312,37 +325,22 @@ JsonObject run_json(const BenchResult& result) {
     } else {
         json.null("swept");
     }
-    if (result.mode == BenchMode::Plain)
-        json.integer("prompt_tokens", result.prompt_tokens)
-            .text("prefill_of", result.own_prefill_text ? "built-in text" : "prompt");
-    if (result.mode == BenchMode::Prompts) json.integer("prompts", result.n_prompts).integer("turns", result.n_turns);
-    std::vector<JsonObject> rows;
-    if (result.mode == BenchMode::Passes) {
-        for (const PassFigures& pass : result.passes) rows.push_back(pass_json(result, pass));
-        json.integer("depth", result.depth).objects("passes", rows);
-    } else if (result.mode == BenchMode::Views) {
-        json.text("sampling", result.sampling)
-            .integer("depth", result.depth)
-            .integer("pass_tokens", result.pass_tokens)
-            .objects("views", views_json(result.views));
-    } else {
-        for (const PhaseFigures& phase : result.phases) rows.push_back(phase_json(result, phase));
-        json.objects("phases", rows);
-        json.text("sampling", result.sampling).objects("drafts", drafts_json(result.drafts));
-    }
     return json;
 }
 
-}  // namespace
-
-std::string bench_table(const std::vector<BenchResult>& results, int columns) {
+std::string bench_heading(const std::vector<BenchResult>& results, std::string_view title, int columns) {
     CHECK(!results.empty());
     const BenchResult& first = results.front();
     std::string text = fmt::format("slipstream {} ({}), {}, {} kernels\n", build_version(), build_commit(),
                                    first.machine.name, first.form);
     for (const BenchResult& result : results) text += machine_line(result);
-    text = folded(fmt::format("{}{}\n\n", text, title(first)), columns);
-    if (first.mode == BenchMode::Views) return text + views_table(results, columns);
+    return folded(fmt::format("{}{}\n\n", text, title), columns);
+}
+
+std::string bench_table(const std::vector<BenchResult>& results, int columns) {
+    CHECK(!results.empty());
+    const BenchResult& first = results.front();
+    std::string text = bench_heading(results, title_of(first), columns);
     TextTable table(headers(first));
     for (const BenchResult& result : results) {
         if (result.mode == BenchMode::Passes) {
@@ -358,7 +356,7 @@ std::string bench_table(const std::vector<BenchResult>& results, int columns) {
 
 JsonObject bench_json(const std::vector<BenchResult>& results) {
     std::vector<JsonObject> runs;
-    for (const BenchResult& result : results) runs.push_back(run_json(result));
+    for (const BenchResult& result : results) runs.push_back(mode_json(result));
     JsonObject json;
     json.objects("runs", runs);
     return json;

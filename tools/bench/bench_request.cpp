@@ -37,57 +37,29 @@ bool is_plain(BenchMode mode) {
 bool has_prompts(BenchMode mode) {
     return mode == BenchMode::Prompts;
 }
-bool has_views(BenchMode mode) {
-    return mode == BenchMode::Views;
-}
-bool has_depth(BenchMode mode) {
-    return mode == BenchMode::Passes || mode == BenchMode::Views;
-}
-bool repeats(BenchMode mode) {
-    return mode != BenchMode::Views;
-}
-bool chooses(BenchMode mode) {
-    return mode != BenchMode::Passes;
-}
 bool generates(BenchMode mode) {
-    return mode == BenchMode::Plain || mode == BenchMode::Prompts;
-}
-// Returns whether --draft has an effect in this mode. It has one for --passes, too: drafting takes device memory.
-bool has_guesses(BenchMode mode) {
-    return mode != BenchMode::Views;
-}
-constexpr std::string_view kGenerates = "without --passes and --views";
-bool has_text(BenchMode mode) {
-    return mode == BenchMode::Plain || mode == BenchMode::Views;
+    return mode != BenchMode::Passes;
 }
 bool has_passes(BenchMode mode) {
     return mode == BenchMode::Passes;
 }
-constexpr std::array kBound{BoundOption{"file", has_text, "without --passes and --prompts"},
-                            BoundOption{"stages", has_passes, "without --prompts and --views"},
-                            BoundOption{"depth", has_depth, "with --passes and --views"},
+constexpr std::string_view kIsPlain = "without --passes and --prompts";
+constexpr std::string_view kGenerates = "without --passes";
+constexpr std::array kBound{BoundOption{"file", is_plain, kIsPlain},
+                            BoundOption{"stages", has_passes, "without --prompts"},
+                            BoundOption{"depth", has_passes, "with --passes"},
                             BoundOption{"hot", has_prompts, "with --prompts"},
                             BoundOption{"max-prompts", has_prompts, "with --prompts"},
-                            BoundOption{"prompt", is_plain, "without --passes, --prompts and --views"},
-                            BoundOption{"prompt-tokens", is_plain, "without --passes, --prompts and --views"},
-                            BoundOption{"repeat", repeats, "without --views"},
-                            BoundOption{"session", has_text, "without --passes and --prompts"},
-                            BoundOption{"max-tokens", chooses, "without --passes"},
-                            BoundOption{"temperature", chooses, "without --passes"},
-                            BoundOption{"seed", chooses, "without --passes"}};
+                            BoundOption{"prompt", is_plain, kIsPlain},
+                            BoundOption{"prompt-tokens", is_plain, kIsPlain},
+                            BoundOption{"session", is_plain, kIsPlain},
+                            BoundOption{"max-tokens", generates, kGenerates}};
 
+// Drafting matters for --passes, too: it takes device memory.
 void refuse_what_cannot_act(const Settings& settings, BenchMode mode) {
     std::vector<BoundOption> all(kBound.begin(), kBound.end());
-    for (const OptionSpec& option : view_option_specs())
-        if (option.name != "file") all.push_back({option.name, has_views, "with --views"});
-    for (const OptionSpec& option : sampling_option_specs())
-        if (option.name != "temperature" && option.name != "seed") all.push_back({option.name, generates, kGenerates});
+    for (const OptionSpec& option : sampling_option_specs()) all.push_back({option.name, generates, kGenerates});
     for (const OptionSpec& option : template_option_specs()) all.push_back({option.name, generates, kGenerates});
-    for (const OptionSpec& option : draft_option_specs(DraftPlace::OnModel))
-        if (option.name != "view-rebuild" || mode != BenchMode::Views)
-            all.push_back({option.name, has_guesses, "without --views"});
-    // Views are compared only if weights and KV all stay on the device, so options for streaming have no effect there.
-    for (const OptionSpec& option : offload_option_specs()) all.push_back({option.name, repeats, "without --views"});
     for (const BoundOption& bound : all)
         if (const Setting* setting = settings.on_command_line(bound.name); setting != nullptr && !bound.acts(mode)) {
             // --stages alone times passes of 1 token.
@@ -118,8 +90,7 @@ TemplateSettings bench_template(const Settings& settings, const BenchRequest& re
     return chosen;
 }
 
-// Returns the text of --prompt or --file for a plain run (in the Views mode --file is read elsewhere); nullopt if
-// neither is given.
+// Returns the text of --prompt or --file for a plain run; nullopt if neither is given.
 std::optional<std::string> given_prompt(const Settings& settings) {
     constexpr std::array<std::string_view, 2> kEither{"prompt", "file"};
     const std::string_view chosen = settings.strongest_of(kEither);
@@ -130,11 +101,6 @@ std::optional<std::string> given_prompt(const Settings& settings) {
         throw UsageError(fmt::format("{}: an empty text has no tokens to measure with; give some, or leave it out",
                                      settings.find(chosen)->where));
     return text;
-}
-
-// No filters: views are compared by draws from the whole distribution.
-SamplerOptions views_sampling(const SamplerOptions& sampling) {
-    return {.temperature = sampling.temperature, .top_k = 0, .top_p = 1.0, .seed = sampling.seed};
 }
 
 // Greedy unless a temperature is given, and with a fixed seed, whatever defaults the model's files give, so that
@@ -162,10 +128,9 @@ std::vector<DraftSettings> bench_drafts(const Settings& settings) {
 }
 
 BenchMode mode_of(const Settings& settings) {
-    constexpr std::array<std::string_view, 3> kModes{"passes", "prompts", "views"};
+    constexpr std::array<std::string_view, 2> kModes{"passes", "prompts"};
     const std::string_view chosen = settings.strongest_of(kModes);
     if (chosen.empty()) return settings.flag("stages") ? BenchMode::Passes : BenchMode::Plain;
-    if (chosen == "views") return BenchMode::Views;
     return chosen == "passes" ? BenchMode::Passes : BenchMode::Prompts;
 }
 
@@ -198,11 +163,7 @@ BenchRequest bench_request(const CommandContext& context) {
     request.compute = compute_options(context.settings);
     request.mode = mode_of(settings);
     refuse_what_cannot_act(settings, request.mode);
-    if (request.mode != BenchMode::Passes) request.sampling = bench_sampling(settings);
-    if (request.mode == BenchMode::Views) {
-        request.sampling = views_sampling(request.sampling);
-        request.views = views_request(settings);
-    }
+    if (generates(request.mode)) request.sampling = bench_sampling(settings);
     if (const auto session = settings.path("session")) {
         refuse_another_text(settings);
         request.session = *session;

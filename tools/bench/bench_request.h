@@ -10,7 +10,6 @@
 
 #include "tools/bench/bench_figures.h"
 #include "tools/bench/bench_prompts.h"
-#include "tools/bench/bench_view_request.h"
 #include "tools/engine/engine.h"
 #include "tools/options/command.h"
 #include "tools/options/draft_options.h"
@@ -27,20 +26,19 @@ struct BenchRequest {
     ComputeOptions compute;
     BenchMode mode = BenchMode::Plain;
     std::int64_t repeat = 5;
-    std::optional<std::int64_t> max_tokens;       // Plain, Prompts, Views
+    std::optional<std::int64_t> max_tokens;       // Plain, Prompts
     std::optional<std::int64_t> prompt_tokens;    // Plain
     std::optional<std::string> prompt;            // Plain: text of --prompt or --file
     TemplateSettings chat_template;               // Plain, Prompts: choice None if the text stays raw
     std::vector<std::int64_t> passes;             // Passes
-    std::optional<std::int64_t> depth;            // Passes, Views
+    std::optional<std::int64_t> depth;            // Passes
     bool stages = false;                          // Passes: also timed stage by stage
-    SamplerOptions sampling{.temperature = 0.0};  // Plain, Prompts, Views
+    SamplerOptions sampling{.temperature = 0.0};  // Plain, Prompts
     std::vector<DraftSettings> drafts;  // Plain, Prompts: each is a column beside plain decoding; Passes: exactly one
     bool keeps_tables = false;          // Plain, Prompts: drafters keep what they have learnt from text to text
     std::string prompts_file;           // Prompts
     std::vector<BenchPrompt> prompts;   // Prompts
-    ViewsRequest views;                 // Views
-    std::optional<std::filesystem::path> session;  // Plain, Views: its text and KV are used
+    std::optional<std::filesystem::path> session;  // Plain: its text and KV are used
 };
 
 /// Reads and checks the options. Throws UsageError if an option is malformed or has no effect in this mode, and IoError

@@ -17,8 +17,6 @@
 
 namespace slipstream::tools {
 
-namespace {
-
 std::string describe_sampling(const SamplerOptions& sampling) {
     std::string penalty =
         sampling.repeat_penalty != 1.0 ? fmt::format(", repeat penalty {}", sampling.repeat_penalty) : "";
@@ -32,8 +30,6 @@ std::string describe_sampling(const SamplerOptions& sampling) {
                        sampling.top_p, sampling.min_p, penalty, sampling.seed);
 }
 
-}  // namespace
-
 WeightBytes weight_bytes(const LoadedModel& model) {
     WeightBytes sum;
     for (const auto& shard : model.models()) {
@@ -44,11 +40,11 @@ WeightBytes weight_bytes(const LoadedModel& model) {
     return sum;
 }
 
-PlacedModel place_and_measure(BenchResult& result, OpenedModel opened, const BenchRequest& request,
+PlacedModel place_and_measure(BenchResult& result, OpenedModel opened, const ComputeOptions& compute,
                               CommandContext& context) {
-    PlacedModel placed(std::move(opened), request.compute, console_callbacks(context));
+    PlacedModel placed(std::move(opened), compute, console_callbacks(context));
     // Measured before the weights are loaded, since it needs memory, which is free again afterwards.
-    result.machine = measure_machine(placed.device(), request.compute.n_threads);
+    result.machine = measure_machine(placed.device(), compute.n_threads);
     throw_if_interrupted();
     result.form = placed.device_forms().forms;
     result.model = placed.path().string();
@@ -85,9 +81,6 @@ BenchResult run_bench(const BenchRequest& asked, CommandContext& context) {
             break;
         case BenchMode::Passes:
             run_passes(result, request, std::move(opened), context);
-            break;
-        case BenchMode::Views:
-            run_views(result, request, std::move(opened), session ? &*session : nullptr, context);
             break;
     }
     return result;

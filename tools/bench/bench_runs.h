@@ -2,6 +2,8 @@
 // the figures mean in bench_figures.h.
 #pragma once
 
+#include <string>
+
 #include "tools/bench/bench_figures.h"
 #include "tools/bench/bench_request.h"
 #include "tools/bench/bench_session.h"
@@ -14,9 +16,12 @@ namespace slipstream::tools {
 /// not.
 [[nodiscard]] WeightBytes weight_bytes(const LoadedModel& model);
 
+/// Returns "greedy", or temperature, filters, penalties and seed in words.
+[[nodiscard]] std::string describe_sampling(const SamplerOptions& sampling);
+
 /// Places the model and measures the machine's peaks on its first device; stores both in `result`. Call once per run,
 /// after everything that can be checked without the model's devices.
-[[nodiscard]] PlacedModel place_and_measure(BenchResult& result, OpenedModel opened, const BenchRequest& request,
+[[nodiscard]] PlacedModel place_and_measure(BenchResult& result, OpenedModel opened, const ComputeOptions& compute,
                                             CommandContext& context);
 /// Loads the model with room for `needs`; stores load time, placement and weight bytes in `result`.
 [[nodiscard]] LoadedModel load_for_bench(BenchResult& result, PlacedModel placed, const RunNeeds& needs,
@@ -39,11 +44,6 @@ void run_prompts(BenchResult& result, const BenchRequest& request, OpenedModel o
 /// `repeat` rounds are measured. A pass is a chain after the last committed position, with logits for every token, and
 /// is dropped afterwards.
 void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel opened, CommandContext& context);
-
-/// Views: compares KV views on the text of a file or of `session`. All views are fed the same tokens, whatever they
-/// predict (bench_views.h).
-void run_views(BenchResult& result, const BenchRequest& request, OpenedModel opened, TextSession* session,
-               CommandContext& context);
 
 /// Opens the request's model and runs its mode.
 [[nodiscard]] BenchResult run_bench(const BenchRequest& request, CommandContext& context);

@@ -1,122 +1,18 @@
-// The program `slipstream`: runs the subcommand with its settings, and turns each error into one line and an exit code:
-// 0 done, 1 the request cannot be served, 2 usage, 129, 130 and 143 interrupted by a signal.
-#include <algorithm>
-#include <array>
-#include <exception>
-#include <new>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include <fmt/format.h>
-
-#include "kernels/base/error.h"
-#include "tools/base/usage_error.h"
-#include "tools/machine/environment.h"
-#include "tools/options/command.h"
-#include "tools/options/config_file.h"
-#include "tools/options/options.h"
-#include "tools/options/output_files.h"
-#include "tools/options/settings.h"
-#include "tools/terminal/console.h"
-#include "tools/terminal/file_output.h"
-#include "tools/terminal/signals.h"
-
-namespace slipstream::tools {
-
-namespace {
-
-constexpr int kDone = 0;
-constexpr int kNotServed = 1;
-constexpr int kUsage = 2;
-
-// Decides whether the terminal gets colours, progress bars and cursor movements. Nothing else reads TERM or NO_COLOR.
-TerminalUse terminal_use(const EnvironmentReader& environment) {
-    if (environment("TERM").value_or("dumb") == "dumb") return TerminalUse::TextAlone;
-    return environment("NO_COLOR") ? TerminalUse::NoColors : TerminalUse::Everything;
-}
-
-Verbosity verbosity(const Settings& settings) {
-    constexpr std::array<std::string_view, 2> kOptions{"quiet", "verbose"};
-    const std::string_view chosen = settings.strongest_of(kOptions);
-    if (chosen.empty() || !settings.flag(chosen)) return Verbosity::Normal;
-    return chosen == "quiet" ? Verbosity::Quiet : Verbosity::Verbose;
-}
-
-int run_command(const std::vector<CommandSpec>& commands, const ParsedCommandLine& parsed,
-                const EnvironmentReader& environment, std::optional<Console>& console) {
-    ConfigFile config;
-    std::string mistake;
-    const auto layered = [&] {
-        return Settings(*parsed.command, commands, parsed.values, environment, config.entries, config.name);
-    };
-    std::optional<Settings> resolved;
-    try {
-        config = read_config_file(parsed.values, environment);
-        resolved.emplace(layered());
-    } catch (const UsageError& error) {
-        // `version` needs nothing from the file. It works without it, so that users with a broken file can run it.
-        if (parsed.command->name != "version" || parsed.values.contains("config")) throw;
-        mistake = error.what();
-        config = {};
-        resolved.emplace(layered());
-    }
-    Settings& settings = *resolved;
-    check_output_files(settings);
-    console.emplace(verbosity(settings), terminal_use(environment), settings.path("log-file"));
-    if (!mistake.empty()) console->note(mistake);
-    for (const std::string& note : parsed.notes) console->note(note);
-    if (!config.name.empty()) console->detail(fmt::format("configuration: {}", config.name));
-    CommandContext context{settings, *console};
-    return parsed.command->run(context);
-}
-
-int run(const std::vector<std::string>& arguments) {
-    const std::vector<CommandSpec> commands{generate_command(), chat_command(),     bench_command(),
-                                            inspect_command(),  models_command(),   perplexity_command(),
-                                            plan_command(),     replay_command(),   serve_command(),
-                                            tables_command(),   tokenize_command(), version_command()};
-    const EnvironmentReader environment = process_environment();
-    std::optional<Console> console;
-    ParsedCommandLine parsed;
-    const auto needed_console = [&]() -> Console& {
-        if (!console) console.emplace(Verbosity::Normal, terminal_use(environment), std::nullopt);
-        return *console;
-    };
-    const auto fail = [&](int code, std::string_view message) {
-        needed_console().error(message);
-        return code;
-    };
-    try {
-        parsed = parse_command_line(commands, arguments);
-        if (parsed.command == nullptr) {
-            TextOutput(std::nullopt).write(parsed.text);
-            return kDone;
-        }
-        return run_command(commands, parsed, environment, console);
-    } catch (const Interrupted&) {
-        // Interrupted is also thrown after stdout was closed; signal_exit_code() is 0 then.
-        if (signal_exit_code() != 0) needed_console().note("interrupted");
-        return signal_exit_code();
-    } catch (const UsageError& error) {
-        const bool known = std::any_of(commands.begin(), commands.end(), [&](const CommandSpec& command) {
-            return !arguments.empty() && command.name == arguments.front();
-        });
-        return fail(kUsage, fmt::format("{} (see slipstream {}{}--help)", error.what(), known ? arguments.front() : "",
-                                        known ? " " : ""));
-    } catch (const std::bad_alloc&) {
-        return fail(kNotServed, "the system has no more memory; use a smaller --ctx or model");
-    } catch (const std::exception& error) {
-        return fail(kNotServed, error.what());
-    }
-}
-
-}  // namespace
-
-}  // namespace slipstream::tools
+// The program `slipstream`.
+#include "tools/cli/program.h"
 
 int main(int argc, char** argv) {
-    slipstream::tools::open_standard_descriptors();
-    slipstream::tools::watch_signals();
-    return slipstream::tools::run({argv + (argc > 0 ? 1 : 0), argv + argc});
+    using namespace slipstream::tools;
+    return program_main(
+        {.name = "slipstream",
+         .purpose = "Slipstream runs language models that do not fit into GPU memory, and gives exactly the text that "
+                    "the model itself would give.",
+         .first_steps = "  slipstream generate \"Once upon a time\"     the bundled model tells a tale\n"
+                        "  slipstream models                          what else is on this machine\n"
+                        "  slipstream chat -m NAME                    talk with one of them\n",
+         .audience = Audience::Users,
+         .commands = {generate_command(), chat_command(), bench_command(), inspect_command(), models_command(),
+                      perplexity_command(), plan_command(), serve_command(), tables_command(), tokenize_command(),
+                      version_command()}},
+        argc, argv);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws results of `slipstream bench --json` as SVG pictures. Uses the standard library only.
+"""Draws results of `slipstream bench --json` and `slipstream-lab views --json` as SVG. Uses the standard library only.
 
     plot_views.py acceptance OUT.svg TITLE=FILE.json...   acceptance against the budget of a view, a line per view
     plot_views.py speed OUT.svg TITLE=FILE.json,FILE...   tokens/s against the tokens of the prompt, a line per source

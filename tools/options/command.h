@@ -52,7 +52,6 @@ struct CommandSpec {
 [[nodiscard]] CommandSpec models_command();
 [[nodiscard]] CommandSpec perplexity_command();
 [[nodiscard]] CommandSpec plan_command();
-[[nodiscard]] CommandSpec replay_command();
 [[nodiscard]] CommandSpec serve_command();
 [[nodiscard]] CommandSpec tables_command();
 [[nodiscard]] CommandSpec tokenize_command();

@@ -143,8 +143,8 @@ std::string option_lines(const std::string& flags, std::string_view help) {
 }
 
 // Returns "slipstream tables [build|inspect] [FILE...] [OPTION]...".
-std::string usage_of(const CommandSpec& command) {
-    std::string usage = fmt::format("slipstream {}", command.name);
+std::string usage_of(std::string_view program, const CommandSpec& command) {
+    std::string usage = fmt::format("{} {}", program, command.name);
     for (const OptionSpec& option : command.options)
         for (const std::string& spelling : spellings_of(option))
             if (is_positional(spelling)) usage += fmt::format(" [{}]", option.value);
@@ -207,32 +207,27 @@ std::vector<OptionGroup> grouped_options(const CommandSpec& command, HelpDepth d
     return groups;
 }
 
-std::string program_help(std::span<const CommandSpec> commands) {
-    std::string text = wrapped(
-        "Slipstream runs language models that do not fit into GPU memory, and gives exactly the text that the model "
-        "itself would give.",
-        kColumns);
-    text += "\n\nUsage: slipstream COMMAND [OPTION]...\n\nCommands\n";
-    constexpr std::size_t kNameColumns = 12;
-    for (const CommandSpec& command : commands)
-        text += fmt::format("  {:<{}}{}\n", command.name, kNameColumns,
-                            wrapped(command.summary, kColumns - kNameColumns - 2, kNameColumns + 2));
-    text += fmt::format("  {:<{}}{}\n", "help", kNameColumns, "This list, or all about one command: help COMMAND");
-    text +=
-        "\nFirst steps\n"
-        "  slipstream generate \"Once upon a time\"     the bundled model tells a tale\n"
-        "  slipstream models                          what else is on this machine\n"
-        "  slipstream chat -m NAME                    talk with one of them\n";
+std::string program_help(const ProgramSpec& program) {
+    std::string text = wrapped(program.purpose, kColumns);
+    text += fmt::format("\n\nUsage: {} COMMAND [OPTION]...\n\nCommands\n", program.name);
+    std::size_t longest = 0;
+    for (const CommandSpec& command : program.commands) longest = std::max(longest, command.name.size());
+    const std::size_t name_columns = longest + 2;
+    for (const CommandSpec& command : program.commands)
+        text += fmt::format("  {:<{}}{}\n", command.name, name_columns,
+                            wrapped(command.summary, kColumns - name_columns - 2, name_columns + 2));
+    text += fmt::format("  {:<{}}{}\n", "help", name_columns, "This list, or all about one command: help COMMAND");
+    if (!program.first_steps.empty()) text += fmt::format("\nFirst steps\n{}", program.first_steps);
     return text;
 }
 
-std::string command_help(const CommandSpec& command, HelpDepth depth) {
-    std::string text = wrapped(command.summary, kColumns) + "\n\nUsage: " + usage_of(command) + "\n";
+std::string command_help(std::string_view program, const CommandSpec& command, HelpDepth depth) {
+    std::string text = wrapped(command.summary, kColumns) + "\n\nUsage: " + usage_of(program, command) + "\n";
     for (const OptionGroup& group : grouped_options(command, depth)) {
         text += fmt::format("\n{}\n", group.title);
         for (const OptionSpec* option : group.options) text += option_lines(shown_flags(*option, depth), option->help);
         if (group.title == kMessages) {
-            text += option_lines("-h, --help", "This help; 'slipstream help COMMAND' is the same");
+            text += option_lines("-h, --help", fmt::format("This help; '{} help COMMAND' is the same", program));
             text += option_lines("    --help-all", "With options for research, and every spelling");
         }
     }

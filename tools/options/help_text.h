@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/options/command.h"
+#include "tools/options/program.h"
 
 namespace slipstream::tools {
 
@@ -35,7 +35,8 @@ struct OptionGroup {
 /// pointers refer to `command` and to common_options().
 [[nodiscard]] std::vector<OptionGroup> grouped_options(const CommandSpec& command, HelpDepth depth);
 
-[[nodiscard]] std::string program_help(std::span<const CommandSpec> commands);
-[[nodiscard]] std::string command_help(const CommandSpec& command, HelpDepth depth);
+[[nodiscard]] std::string program_help(const ProgramSpec& program);
+/// `program` is the name of the program that has the command.
+[[nodiscard]] std::string command_help(std::string_view program, const CommandSpec& command, HelpDepth depth);
 
 }  // namespace slipstream::tools

@@ -209,8 +209,10 @@ std::string streaming_options(const Settings& settings) {
 OffloadOptions offload_options(const Settings& settings, std::span<const DeviceKind> devices) {
     OffloadOptions options;
     options.devices.resize(devices.size());
+    options.host_memory = host_memory().total_bytes / 5 * 4;
+    if (!settings.has("device-memory")) return options;
     read_memory(settings, devices, options);
-    options.host_memory = size_setting(settings, "host-memory").value_or(host_memory().total_bytes / 5 * 4);
+    options.host_memory = size_setting(settings, "host-memory").value_or(options.host_memory);
     options.ring = size_setting(settings, "ring");
     read_links(settings, devices, options);
     options.expect_tokens = settings.integer("expect-tokens", {1, kMostExpectedTokens});

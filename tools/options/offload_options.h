@@ -26,7 +26,7 @@ class Settings;
 /// malformed, if a list has neither one value nor one per device, or if an option on the command line has no effect:
 /// link, ring, expected tokens or host memory if nothing streams (no GPU, and no CPU device with --device-memory),
 /// split or shares with one device. Throws RequestError if the devices do not support the split: tensor requires
-/// devices of one kind.
+/// devices of one kind. A command without these options has the defaults.
 [[nodiscard]] OffloadOptions offload_options(const Settings& settings, std::span<const DeviceKind> devices);
 
 /// Declares --kept-memory, the host memory for the KV of earlier texts of a server. `help` is kept as a view.

@@ -15,7 +15,9 @@
 #include "tools/base/usage_error.h"
 #include "tools/options/help_files.h"
 #include "tools/options/help_text.h"
+#include "tools/options/lab_commands.h"
 #include "tools/options/llama_options.h"
+#include "tools/options/program.h"
 
 namespace slipstream::tools {
 
@@ -78,6 +80,8 @@ bool has_value_after(const CommandSpec& command, const OptionSpec& option, std::
 }
 
 [[noreturn]] void refuse_unknown(const CommandSpec& command, std::string_view argument) {
+    if (const std::string_view lab = lab_command_of(command, argument); !lab.empty())
+        throw UsageError(where_lab_is(argument, lab));
     std::vector<std::string> known;
     for (const OptionSpec& option : command.options)
         for (std::string& name : spellings_of(option)) known.push_back(std::move(name));
@@ -256,11 +260,12 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kOtherCom
     {"show", "'inspect' tells what a model file holds"},
 }};
 
-const CommandSpec& find_command(std::span<const CommandSpec> commands, std::string_view name) {
-    const auto found = std::ranges::find(commands, name, &CommandSpec::name);
-    if (found != commands.end()) return *found;
+const CommandSpec& find_command(const ProgramSpec& program, std::string_view name) {
+    const auto found = std::ranges::find(program.commands, name, &CommandSpec::name);
+    if (found != program.commands.end()) return *found;
+    if (is_lab_command(name)) throw UsageError(where_lab_is(fmt::format("'{}'", name), name));
     std::vector<std::string_view> names;
-    for (const CommandSpec& command : commands) names.push_back(command.name);
+    for (const CommandSpec& command : program.commands) names.push_back(command.name);
     const std::string_view meant = closest_name(name, names);
     for (const auto& [other, answer] : kOtherCommands)
         if (name == other) throw UsageError(fmt::format("unknown command '{}'; {}", name, answer));
@@ -307,10 +312,12 @@ void parse_conversation(const CommandSpec& chat, std::span<const std::string> ar
 
 // Returns the answer to `help`, `help COMMAND`, and to `help --man` and `help --completion SHELL`, which an
 // installation calls. `asked` are the arguments after the first `help`.
-std::string help_answer(std::span<const CommandSpec> commands, std::span<const std::string> asked) {
-    if (asked.empty() || (asked.front() == "help" && asked.size() == 1)) return program_help(commands);
-    if (asked.front() == "--man" && asked.size() == 1) return manual_page(commands);
-    if (asked.front() == "--completion" && asked.size() == 2) return completion_script(asked[1], commands);
+std::string help_answer(const ProgramSpec& program, std::span<const std::string> asked) {
+    if (asked.empty() || (asked.front() == "help" && asked.size() == 1)) return program_help(program);
+    if (program.audience == Audience::Users) {
+        if (asked.front() == "--man" && asked.size() == 1) return manual_page(program.commands);
+        if (asked.front() == "--completion" && asked.size() == 2) return completion_script(asked[1], program.commands);
+    }
     const CommandSpec* command = nullptr;
     HelpDepth depth = HelpDepth::Common;
     for (const std::string& argument : asked) {
@@ -319,41 +326,41 @@ std::string help_answer(std::span<const CommandSpec> commands, std::span<const s
         } else if (command != nullptr || argument.starts_with("-")) {
             throw UsageError(fmt::format("help: one command expected, found '{}'", argument));
         } else {
-            command = &find_command(commands, argument);
+            command = &find_command(program, argument);
         }
     }
-    return command == nullptr ? program_help(commands) : command_help(*command, depth);
+    return command == nullptr ? program_help(program) : command_help(program.name, *command, depth);
 }
 
 }  // namespace
 
-ParsedCommandLine parse_command_line(std::span<const CommandSpec> commands, std::span<const std::string> arguments) {
+ParsedCommandLine parse_command_line(const ProgramSpec& program, std::span<const std::string> arguments) {
     ParsedCommandLine parsed;
     if (arguments.empty() || arguments.front() == "-h" || arguments.front().starts_with("--help")) {
-        parsed.text = program_help(commands);
+        parsed.text = program_help(program);
         return parsed;
     }
     if (arguments.front() == "--version") {
-        parsed.text = fmt::format("slipstream {}\n", build_version());
+        parsed.text = fmt::format("{} {}\n", program.name, build_version());
         return parsed;
     }
     if (arguments.front() == "help") {
-        parsed.text = help_answer(commands, arguments.subspan(1));
+        parsed.text = help_answer(program, arguments.subspan(1));
         return parsed;
     }
     if (arguments.front().starts_with("-"))
         throw UsageError(fmt::format("unknown option {}; a command comes first", arguments.front()));
-    const CommandSpec* command = &find_command(commands, arguments.front());
+    const CommandSpec* command = &find_command(program, arguments.front());
     const std::span<const std::string> given = arguments.subspan(1);
     try {
         try {
             parse_arguments(*command, given, parsed);
         } catch (const ConversationAsked& asked) {
-            command = &find_command(commands, "chat");
+            command = &find_command(program, "chat");
             parse_conversation(*command, given, asked.option, parsed);
         }
     } catch (const HelpAsked& asked) {
-        parsed.text = command_help(*command, asked.depth);
+        parsed.text = command_help(program.name, *command, asked.depth);
         return parsed;
     }
     parsed.command = command;

@@ -1,8 +1,7 @@
-// Parses the command line. Only options.cpp uses the argument library (CLI11).
+// What the command line gave (parse_command_line() in program.h). Only options.cpp uses the argument library (CLI11).
 #pragma once
 
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,12 +20,5 @@ struct ParsedCommandLine {
     // Notes for the user about options of llama.cpp that were accepted and have no effect here.
     std::vector<std::string> notes;
 };
-
-/// Parses `arguments`, which do not contain the program's name. Spellings of llama.cpp are accepted for options that
-/// exist here, and its options for what happens here anyway (llama_options.h); for others the error says what to use
-/// instead. `generate` with -cnv becomes `chat`.
-/// Throws UsageError.
-[[nodiscard]] ParsedCommandLine parse_command_line(std::span<const CommandSpec> commands,
-                                                   std::span<const std::string> arguments);
 
 }  // namespace slipstream::tools

@@ -160,11 +160,6 @@ void Console::draw(std::initializer_list<DrawnPart> parts) {
     static_cast<void>(write_all(STDERR_FILENO, bytes, written_bytes));
 }
 
-void report_failure(std::string_view program, std::string_view message) {
-    Console(Verbosity::Normal, TerminalUse::NoColors, std::nullopt)
-        .draw({program, ": ", printable(message, kMessageBytes), "\n"});
-}
-
 ProgressBar::ProgressBar(Console& console, std::string_view label)
     : console_(console), label_(printable(label, kMessageBytes)), next_(Clock::now() + kQuietStart) {}
 

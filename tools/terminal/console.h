@@ -84,10 +84,6 @@ private:
     FileHandle log_file_;  // none: no log file, or writing it failed
 };
 
-/// Prints "PROGRAM: MESSAGE" on stderr, for a program without a Console that fails. Control characters of the message
-/// are escaped.
-void report_failure(std::string_view program, std::string_view message);
-
 /// A progress bar on one line of the terminal; the destructor erases it. Nothing is drawn in the first 150 ms, so that
 /// the bar of short work does not flicker, nor if Console::shows_progress() is false.
 class ProgressBar {

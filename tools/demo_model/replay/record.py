@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes prompts.jsonl and answers.jsonl, the bundled model's answers to those prompts, for `slipstream replay`.
+"""Writes prompts.jsonl and answers.jsonl, the bundled model's answers to those prompts, for `slipstream-lab replay`.
 
     tools/demo_model/replay/record.py build/release/slipstream
 

@@ -1,0 +1,291 @@
+// Models of random weights: blocks of the deviation that was asked for, files that load, plan and generate, the same
+// bytes however they are made, and one line where they cannot be.
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu/matmul/dequantize.h"
+#include "runtime/formats/model_files.h"
+#include "tests/support/layers.h"
+#include "tests/tools/run_program.h"
+#include "tests/tools/temporary_folder.h"
+#include "tools/lab/random_model/random_model_blocks.h"
+#include "tools/lab/random_model/random_model_file.h"
+
+namespace slipstream::tools {
+namespace {
+
+using testing::HasSubstr;
+
+// The shape of the smallest, cut to one layer of 2048 words.
+RandomModelOptions small_options(Quantisation quantisation) {
+    RandomModelOptions options;
+    options.config = *find_shape("llama-68m");
+    set_n_layers(options.config, 1);
+    options.config.vocab = 2048;
+    options.quantisation = quantisation;
+    return options;
+}
+
+ProgramResult run_random_model(const std::string& arguments) {
+    ProgramRun run;
+    run.shell = "exec '" SLIPSTREAM_LAB_PROGRAM "' random-model " + arguments;
+    return run_program(run);
+}
+
+TEST(RandomBlocks, HaveTheDeviationThatWasAskedForAndNoMean) {
+    constexpr std::int64_t kElements = std::int64_t{1} << 16;
+    constexpr double kDeviation = 1.0 / 64.0;
+    for (int i = 0; i < kDTypeCount; ++i) {
+        const auto type = static_cast<DType>(i);
+        SCOPED_TRACE(dtype_name(type));
+        std::vector<std::byte> data(row_bytes(type, kElements));
+        RandomBlocks(type, kDeviation).fill(data.data(), kElements / dtype_info(type).block_elements, 7);
+        std::vector<float> values(kElements);
+        cpu::dequantize_row(type, data.data(), values.data(), kElements);
+        double sum = 0.0;
+        double squares = 0.0;
+        for (const float value : values) {
+            ASSERT_TRUE(std::isfinite(value));
+            sum += value;
+            squares += double{value} * value;
+        }
+        // d varies by a quarter, which adds 1 %; a mean of random blocks is within a few of 1/sqrt(number of blocks).
+        EXPECT_NEAR(std::sqrt(squares / kElements), kDeviation, 0.04 * kDeviation);
+        EXPECT_NEAR(sum / kElements, 0.0, 0.03 * kDeviation);
+    }
+}
+
+TEST(RandomBlocks, DependOnTheSeedAlone) {
+    for (int i = 0; i < kDTypeCount; ++i) {
+        const auto type = static_cast<DType>(i);
+        const RandomBlocks blocks(type, 0.02);
+        std::vector<std::byte> a(row_bytes(type, 1024));
+        std::vector<std::byte> b(a.size(), std::byte{0xff});
+        std::vector<std::byte> c(a.size());
+        const std::int64_t n = 1024 / dtype_info(type).block_elements;
+        blocks.fill(a.data(), n, 1);
+        blocks.fill(b.data(), n, 1);
+        blocks.fill(c.data(), n, 2);
+        EXPECT_EQ(a, b) << dtype_name(type);
+        EXPECT_NE(a, c) << dtype_name(type);
+    }
+}
+
+TEST(RandomModelFile, HoldsTheTypesThatThePlanSays) {
+    const TemporaryFolder folder;
+    for (const char* name :
+         {"BF16", "F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q3_K_M", "IQ4_NL", "MXFP4", "IQ4_XS", "Q2_K"}) {
+        SCOPED_TRACE(name);
+        const RandomModelOptions options = small_options(*find_quantisation(name));
+        const std::filesystem::path path = folder.path() / "model.gguf";
+        write_random_model(path, options);
+        EXPECT_EQ(std::filesystem::file_size(path), random_model_bytes(options));
+        const auto files = ModelFiles::open(path);
+        EXPECT_EQ(files->config().vocab, 2048);
+        const ModelWeights found = files->weights();
+        const ModelWeights planned = shape_weights(options.config, options.quantisation);
+        ASSERT_EQ(found.layers.size(), 1U);
+        EXPECT_EQ(found.lm_head.dtype, planned.lm_head.dtype);
+        EXPECT_EQ(found.token_embedding.dtype, planned.token_embedding.dtype);
+        EXPECT_EQ(found.layers[0][TensorRole::V].dtype, planned.layers[0][TensorRole::V].dtype);
+        EXPECT_EQ(found.layers[0][TensorRole::Down].dtype, planned.layers[0][TensorRole::Down].dtype);
+        EXPECT_TRUE(files->generation_defaults().end_tokens.empty());
+    }
+}
+
+TEST(RandomModelFile, TakesEveryArchitectureOfTheShapes) {
+    const TemporaryFolder folder;
+    for (const char* name : {"qwen2.5-0.5b", "qwen3-0.6b", "mistral-7b", "llama3.2-1b"}) {
+        SCOPED_TRACE(name);
+        RandomModelOptions options{.config = *find_shape(name), .quantisation = Quantisation::Q4_0};
+        set_n_layers(options.config, 1);
+        options.config.vocab = 512;
+        const std::filesystem::path path = folder.path() / "model.gguf";
+        write_random_model(path, options);
+        const ModelConfig read = ModelFiles::open(path)->config();
+        EXPECT_EQ(read.attention(0), options.config.attention(0));
+        EXPECT_EQ(read.tied_embeddings, options.config.tied_embeddings);
+    }
+}
+
+TEST(RandomModelFile, HasTheSameBytesForAnyNumberOfThreads) {
+    const TemporaryFolder folder;
+    RandomModelOptions options = small_options(Quantisation::Q4_K_M);
+    std::string first;
+    for (const int n_threads : {1, 3}) {
+        options.n_threads = n_threads;
+        write_random_model(folder.path() / "model.gguf", options);
+        const std::string bytes = file_text((folder.path() / "model.gguf").string());
+        if (first.empty()) first = bytes;
+        EXPECT_TRUE(bytes == first);
+    }
+    options.seed = 2;
+    write_random_model(folder.path() / "model.gguf", options);
+    EXPECT_FALSE(file_text((folder.path() / "model.gguf").string()) == first);
+}
+
+TEST(RandomModelProgram, WritesAModelThatIsInspectedAndGenerates) {
+    for (const std::string type : {"Q4_K_M", "IQ4_NL", "MXFP4", "IQ4_XS", "Q2_K"}) {
+        SCOPED_TRACE(type);
+        const TemporaryFolder folder;
+        const std::string path = (folder.path() / "model.gguf").string();
+        const ProgramResult made = run_random_model(
+            fmt::format("--shape llama-68m --type {} --layers 2 --seed 3 --threads 2 --output {}", type, path));
+        ASSERT_EQ(made.code, 0) << made.err;
+        EXPECT_THAT(made.err, HasSubstr(fmt::format("llama-68m {}, 2 layers", type)));
+        const ProgramResult inspected = run_program({"inspect", path});
+        ASSERT_EQ(inspected.code, 0) << inspected.err;
+        EXPECT_THAT(inspected.out, HasSubstr(fmt::format("llama-68m {} of random weights, seed 3", type)));
+        const std::string of_matrices = type == "Q4_K_M" ? "Q4_K" : type;
+        EXPECT_THAT(run_program({"inspect", "--json", path}).out, HasSubstr(fmt::format("\"{}\"", of_matrices)));
+        const std::string ids = (folder.path() / "ids.txt").string();
+        const ProgramResult generated =
+            run_program({"generate", "-m", path, "--devices", "cpu", "--prompt", "once upon", "--max-tokens", "40",
+                         "--temperature", "0", "--draft", "none", "--token-ids", ids});
+        ASSERT_EQ(generated.code, 0) << generated.err;
+        std::istringstream lines(file_text(ids));
+        std::multiset<int> tokens;
+        for (int id = 0; lines >> id;) tokens.insert(id);
+        EXPECT_EQ(tokens.size(), 40U);
+        EXPECT_GT(std::set<int>(tokens.begin(), tokens.end()).size(), 5U);  // not the same word for ever
+    }
+}
+
+TEST(RandomModelProgram, AnswersMistakesWithALine) {
+    struct Case {
+        const char* arguments;
+        int code;
+        const char* words;
+    };
+    for (const Case& c :
+         {Case{"--shape nothing --type Q4_0 --output x", 2, "--shape 'nothing': unknown; known: llama-68m"},
+          Case{"--shape 1b --type Q9 --output x", 2, "--type 'Q9': unknown; known: F32, BF16"},
+          Case{"--shape 1b --type Q4_0", 2, "--output is missing"},
+          Case{"--shape 1b --type", 2, "--type requires a value"}, Case{"--wrong 1", 2, "unknown option --wrong"},
+          Case{"--shape 1b --type Q4_0 --seed minus --output x", 2, "--seed: a whole number"},
+          Case{"--shape 1b --type Q4_0 --output /nowhere/x", 1, "cannot be written"}}) {
+        SCOPED_TRACE(c.arguments);
+        const ProgramResult result = run_random_model(c.arguments);
+        EXPECT_EQ(result.code, c.code);
+        EXPECT_THAT(result.err, HasSubstr(c.words));
+        EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1);
+        EXPECT_EQ(result.out, "");
+    }
+}
+
+TEST(RandomModelProgram, LeavesNothingBehindOnAFullDisk) {
+    const ProgramResult in_place = run_random_model("--shape llama-68m --type Q4_0 --layers 1 --output /dev/full");
+    EXPECT_EQ(in_place.code, 1);
+    EXPECT_THAT(in_place.err, HasSubstr("No space left on device"));
+    // A limit on the length of files stands in for a disk that fills up on the way.
+    const TemporaryFolder folder;
+    ProgramRun run;
+    run.shell = "ulimit -f 1000; exec '" SLIPSTREAM_LAB_PROGRAM
+                "' random-model --shape llama-68m --type Q4_0 --output " +
+                (folder.path() / "cut.gguf").string();
+    const ProgramResult cut = run_program(run);
+    EXPECT_EQ(cut.code, 1);
+    EXPECT_THAT(cut.err, HasSubstr("cut.gguf: cannot be written: File too large"));
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(RandomModelProgram, RefusesWhatTheDiskHasNoRoomFor) {
+    RandomModelOptions options{.config = *find_shape("llama3.1-405b"), .quantisation = Quantisation::F32};
+    set_n_layers(options.config, 1024 * 16);  // more than any disk has
+    try {
+        write_random_model(std::filesystem::temp_directory_path() / "huge.gguf", options);
+        FAIL() << "written";
+    } catch (const IoError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("its disk has"));
+    }
+}
+
+// As many kv heads as query heads, as the older Llama models have: a device's part of them is all that its kernels see.
+TEST(RandomModelProgram, ASessionGoesOnOnAnUnevenSplitOfItsHeads) {
+    const TemporaryFolder folder;
+    const std::string path = (folder.path() / "model.gguf").string();
+    write_random_model(path, small_options(Quantisation::Q8_0));
+    const auto generate = [&](const std::string& tokens, const std::vector<std::string>& more) {
+        std::vector<std::string> arguments{"generate", "-m",     path,      "--prompt", "x",
+                                           "-n",       tokens,   "--ctx",   "512",      "--no-config",
+                                           "--tables", "off",    "--draft", "context",  "--temperature",
+                                           "0.8",      "--seed", "3"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const ProgramResult result = run_program(arguments);
+        EXPECT_EQ(result.code, 0) << result.err;
+        return result.out;
+    };
+    const std::vector<std::string> split{"--devices", "cpu,cpu", "--split", "tensor", "--shares", "2,1"};
+    const std::string whole = generate("80", split);
+    EXPECT_NE(whole, "");
+    const std::string session = (folder.path() / "session").string();
+    std::vector<std::string> kept = split;
+    kept.insert(kept.end(), {"--session", session});
+    static_cast<void>(generate("40", kept));
+    const ProgramResult rest =
+        run_program({"generate", "--session", session, "-n", "80", "--no-config", "--tables", "off"});
+    EXPECT_EQ(rest.code, 0) << rest.err;
+    EXPECT_EQ(rest.out, whole);
+}
+
+// Blocks of a layer take ten seconds over such a link, and the ring holds several.
+TEST(RandomModelProgram, AnInterruptIsHeardWhileItStreamsOverTheSlowestLink) {
+    const TemporaryFolder folder;
+    const std::string path = (folder.path() / "model.gguf").string();
+    const std::string log = (folder.path() / "log").string();
+    RandomModelOptions options = small_options(Quantisation::Q8_0);
+    set_n_layers(options.config, 4);
+    write_random_model(path, options);
+    for (const auto& [devices, memory] : {std::pair{"cpu", "48M"}, std::pair{"cpu,cpu", "40M"}}) {
+        ProgramRun run;
+        run.arguments = {"generate",
+                         "-m",
+                         path,
+                         "--prompt",
+                         "x",
+                         "-n",
+                         "9",
+                         "--ctx",
+                         "256",
+                         "--no-config",
+                         "--tables",
+                         "off",
+                         "--draft",
+                         "none",
+                         "--devices",
+                         devices,
+                         "--device-memory",
+                         memory,
+                         "--link-gib-s",
+                         "0.001",
+                         "--log-file",
+                         log + devices};
+        RunningProgram program(run);
+        while (program.is_running() && file_text(log + devices).find("each pass") == std::string::npos)
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        std::this_thread::sleep_for(std::chrono::seconds(2));
+        program.send(SIGINT);
+        const auto told = std::chrono::steady_clock::now();
+        const ProgramResult result = program.finish();
+        EXPECT_LT(std::chrono::steady_clock::now() - told, std::chrono::milliseconds(1500)) << devices;
+        EXPECT_EQ(result.code, 130) << result.err;
+        EXPECT_THAT(result.err, HasSubstr("each pass"));
+    }
+}
+
+}  // namespace
+}  // namespace slipstream::tools
