@@ -27,7 +27,8 @@ struct SourceSet {
 };
 
 /// Lower bound of model_nodes(), in nodes of a tree: models can be asked about at least this many, however small the
-/// tree budget is, or about half as many if a large vocabulary would make their logits exceed 128 MiB.
+/// tree budget is. If a vocabulary is so large that the logits of this many nodes exceed 128 MiB, the bound is as many
+/// as fit in 128 MiB, but at least kLeastModelNodes / 2.
 inline constexpr std::int64_t kLeastModelNodes = 64;
 /// Returns the most nodes of a tree that models can be asked about, node 0 included: twice the budget, since not all of
 /// them are kept, and at least kLeastModelNodes. If their logits would exceed 128 MiB there are fewer, but at least

@@ -67,8 +67,9 @@ __device__ __forceinline__ Turned turned(const RotateWriteLaunch& a, const float
     return {u * cosine - v * sine, u * sine + v * cosine};
 }
 
-// Rotates q in place and k on its way to scratch, and stores v. Grid: (ranges of a row, tokens, queries / keys /
-// values). A thread has a pair, or an element that is not rotated.
+// Rotates q in place and k on its way to scratch, and stores v. Thread block: exactly kThreads threads. Grid: (ranges
+// of kThreads places of a row, tokens, queries / keys / values). A thread has a pair, or an element that is not
+// rotated.
 template <class Kv>
 __global__ void __launch_bounds__(kThreads) rotate_write_rows(const RotateWriteLaunch a) {
     const int at = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
