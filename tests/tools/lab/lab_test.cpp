@@ -45,7 +45,7 @@ TEST(Lab, SlipstreamSaysWhereACommandOfTheLabIs) {
          {"--views", "--view-budgets=8", "--view-recent", "--view-sinks", "--view-half-life", "--view-rows"})
         EXPECT_THAT(error_of({"bench", option, "1"}), HasSubstr("use 'slipstream-lab views'")) << option;
     EXPECT_THAT(error_of({"generate", "--views", "mass"}), HasSubstr("unknown option --views"));
-    EXPECT_THAT(error_of({"replays"}), HasSubstr("there is no command 'replays'"));
+    EXPECT_THAT(error_of({"replays"}), HasSubstr("unknown command 'replays'"));
 }
 
 TEST(Lab, HelpFitsEightyColumns) {

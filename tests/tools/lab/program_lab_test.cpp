@@ -59,7 +59,7 @@ TEST(LabProgram, MistakesNameThisProgram) {
     EXPECT_THAT(unknown.err, HasSubstr("(see slipstream-lab views --help)"));
     const ProgramResult elsewhere = run_program({"generate"});
     EXPECT_EQ(elsewhere.code, 2);
-    EXPECT_THAT(elsewhere.err, HasSubstr("there is no command 'generate'"));
+    EXPECT_THAT(elsewhere.err, HasSubstr("unknown command 'generate'"));
 }
 
 // One file serves both programs: each checks its own sections and leaves those of the other alone.

@@ -56,7 +56,7 @@ TEST(ViewsRequests, WhatCannotActIsRefused) {
     const auto with_views = [&](const std::string& views, const std::string& option, const std::string& value) {
         return refusal({{"views", {views}}, {"file", {"t.txt"}}, {option, {value}}});
     };
-    EXPECT_THAT(refusal({{"views", {"mass"}}}), HasSubstr("--views wants a text, --file F"));
+    EXPECT_THAT(refusal({{"views", {"mass"}}}), HasSubstr("--views requires a text, --file F"));
     EXPECT_THAT(refusal({{"view-budgets", {"64"}}, {"file", {"t.txt"}}}), HasSubstr("--views is missing"));
     EXPECT_THAT(with_views("mass", "session", "s"), HasSubstr("--file does not go with --session"));
     for (const char* list : {"", "mass,", "best", "mass,mass2"})
@@ -66,9 +66,9 @@ TEST(ViewsRequests, WhatCannotActIsRefused) {
     for (const char* list : {"", "-1", "%", "0%", "101%", "1%,x"})
         EXPECT_THAT(with_views("mass", "view-recent", list), HasSubstr("--view-recent: numbers of tokens"));
     EXPECT_THAT(with_views("mass", "view-rows", "65"), HasSubstr("--view-rows: numbers from 1 to 64"));
-    EXPECT_THAT(with_views("window", "view-recent", "64"), HasSubstr("acts on mass, mean and heavy only"));
-    EXPECT_THAT(with_views("oracle", "view-rebuild", "64"), HasSubstr("acts on mass, mean, window and heavy only"));
-    EXPECT_THAT(with_views("window,oracle", "view-rows", "2"), HasSubstr("acts on mass, mean and heavy only"));
+    EXPECT_THAT(with_views("window", "view-recent", "64"), HasSubstr("has an effect only on mass, mean and heavy"));
+    EXPECT_THAT(with_views("oracle", "view-rebuild", "64"), HasSubstr("has an effect only on mass, mean, window and heavy"));
+    EXPECT_THAT(with_views("window,oracle", "view-rows", "2"), HasSubstr("has an effect only on mass, mean and heavy"));
 }
 
 TEST(ViewsReport, TheTable) {
