@@ -72,7 +72,7 @@ private:
     WindowKv window_;
     // Most tokens of the sequence that start_tree() may feed. observe() sets it when a text begins.
     std::int64_t most_fed_;
-    bool draws_;                 // DraftRows::Whole: draft tokens are drawn from its distributions (E3)
+    bool draws_;  // DraftRows::Whole: draft tokens are drawn from its distributions (E3)
     // [window_.n_tokens()]: first tokens of the sequence, up to the last one in the window; those that the window has
     // dropped are here, too.
     std::vector<TokenId> text_;

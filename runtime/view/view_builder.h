@@ -59,9 +59,9 @@ struct ViewOptions {
     bool in_steps = false;
     std::int64_t growth_tokens = 64;  // room after the budget for rows that the sequence gains
     /// Number of queries of a pass that score: the root's and others at even distances after it in the chain. More than
-    /// one counts only if a whole layer is on the device, else the root's alone. Above 1 only for `slipstream-lab views`, whose
-    /// passes are chains of the sequence itself: as many as a generation that commits fewer tokens per pass would have,
-    /// or all, for this very pass (oracle).
+    /// one counts only if a whole layer is on the device, else the root's alone. Above 1 only for `slipstream-lab
+    /// views`, whose passes are chains of the sequence itself: as many as a generation that commits fewer tokens per
+    /// pass would have, or all, for this very pass (oracle).
     std::int64_t score_rows = 1;
 
     /// Returns the slots that a view needs (ViewRoom::n_slots).

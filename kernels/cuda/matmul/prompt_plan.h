@@ -11,8 +11,8 @@
 // 1024 FLOP, 6 ps at 165 TFLOP/s (RTX 4090) and 1 ps at 990 TFLOP/s (H200). matmul_tiles uses mma.sync, half of what an
 // H200 has or less, and reads tokens from shared memory for every 16 rows. Unpacking writes and reads 2 bytes, in slabs
 // that fit L2 in part: 1 to 4 ps at 1 TB/s, 0.3 to 1.2 ps at 4.8 TB/s. So the library is faster where tensor cores are
-// fast compared to memory, for every stored type, and about as fast on desktop GPUs. `slipstream-lab card` measures both
-// ("matmul" and "prompt" at 512 tokens); figures of an H200: kernels/cuda/NOTES.md.
+// fast compared to memory, for every stored type, and about as fast on desktop GPUs. `slipstream-lab card` measures
+// both ("matmul" and "prompt" at 512 tokens); figures of an H200: kernels/cuda/NOTES.md.
 //
 // Scratch: | activations | factors | weights | product | workspace of cuBLASLt |:
 // clang-format off

@@ -67,7 +67,8 @@ TEST(ViewsRequests, WhatCannotActIsRefused) {
         EXPECT_THAT(with_views("mass", "view-recent", list), HasSubstr("--view-recent: numbers of tokens"));
     EXPECT_THAT(with_views("mass", "view-rows", "65"), HasSubstr("--view-rows: numbers from 1 to 64"));
     EXPECT_THAT(with_views("window", "view-recent", "64"), HasSubstr("has an effect only on mass, mean and heavy"));
-    EXPECT_THAT(with_views("oracle", "view-rebuild", "64"), HasSubstr("has an effect only on mass, mean, window and heavy"));
+    EXPECT_THAT(with_views("oracle", "view-rebuild", "64"),
+                HasSubstr("has an effect only on mass, mean, window and heavy"));
     EXPECT_THAT(with_views("window,oracle", "view-rows", "2"), HasSubstr("has an effect only on mass, mean and heavy"));
 }
 
