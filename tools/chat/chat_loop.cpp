@@ -24,36 +24,7 @@ namespace slipstream::tools {
 
 namespace {
 
-<<<<<<< HEAD
-// Switches the terminal's echo off while an answer is written. Text typed meanwhile goes into the next line.
-class TypingUnseen {
-public:
-    explicit TypingUnseen(InputMode mode)
-        : changed_(mode == InputMode::Interactive && tcgetattr(STDIN_FILENO, &before_) == 0) {
-        if (!changed_) return;
-        termios unseen = before_;
-        unseen.c_lflag &= ~static_cast<tcflag_t>(ECHO);
-        unseen.c_iflag &=
-            ~static_cast<tcflag_t>(ICRNL);  // the line editor must see CR, to distinguish CR LF from two line ends
-        restore_terminal_when_leaving(before_, unseen);
-        changed_ = tcsetattr(STDIN_FILENO, TCSANOW, &unseen) == 0;
-    }
-    TypingUnseen(const TypingUnseen&) = delete;
-    TypingUnseen& operator=(const TypingUnseen&) = delete;
-    ~TypingUnseen() {
-        if (changed_) static_cast<void>(tcsetattr(STDIN_FILENO, TCSANOW, &before_));
-        terminal_is_restored();
-    }
-
-private:
-    termios before_{};
-    bool changed_;
-};
-
 // Returns a part of a message: how much of an interrupted prompt is kept, and that `goes_on` continues it. Empty if
-=======
-// Part of a message: how much of an interrupted prompt is kept, and that `goes_on` (a command) continues it. Empty if
->>>>>>> int
 // nothing is kept.
 std::string saved_text(const ChatAnswer& answer, std::string_view goes_on) {
     if (!answer.saved_tokens) return {};
