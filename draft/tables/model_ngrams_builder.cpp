@@ -39,11 +39,14 @@ private:
     double done_ = 0.0;
 };
 
-// Returns the number of weights of the model's matrices, the output matrix included.
+// Returns the number of weights that a token is multiplied with, the output matrix included.
 double parameters(const ModelConfig& config) {
     std::int64_t rows = config.vocab;  // of d_model elements
-    for (const LayerConfig& layer : config.layers)
-        rows += 2 * (layer.attention().q_cols() + layer.attention().kv_cols()) + 3 * layer.feed_forward.d_ff;
+    for (const LayerConfig& layer : config.layers) {
+        const ExpertsConfig& experts = layer.feed_forward.experts;
+        rows += 2 * (layer.attention().q_cols() + layer.attention().kv_cols()) + 3 * layer.feed_forward.d_ff +
+                experts.n_experts + 3 * experts.n_chosen * experts.d_ff;
+    }
     return static_cast<double>(rows) * static_cast<double>(config.d_model);
 }
 

@@ -48,6 +48,7 @@ struct Family {
     std::string_view hf_outer_class;
     HfDefaults hf_defaults;
     TensorNames hf_names;
+    bool hf_has_experts = false;  // a config.json may count experts; read_hf() reads them. In GGUF files: gguf_keys
     /// Reads the fields that only this family has, and those whose meaning it changes. The layers of `config` are all
     /// alike when it is called, without windows. Never null, nor is read_gguf.
     void (*read_hf)(const JsonFields& fields, HfConfig& config);
@@ -60,7 +61,8 @@ struct Family {
     RopeLayout gguf_rope_layout = RopeLayout::Half;
     /// Keys, without the architecture, of kNeutralKeys (gguf_config.cpp) that read_gguf() reads. A file is refused if
     /// another of those has a value that changes the result. "attention.head_count_kv" here: read_gguf() sets the kv
-    /// heads of each layer. Other keys that read_gguf() reads need no mention.
+    /// heads of each layer. "expert_count" here: it sets the experts. Other keys that read_gguf() reads need no
+    /// mention.
     std::span<const std::string_view> gguf_keys{};
     TensorNames gguf_names;
     BindingRules
@@ -69,11 +71,11 @@ struct Family {
 };
 
 // All families, in the order in which messages list them; each is defined in a file of families/.
-extern const Family kLlama, kMistral, kMistral3, kQwen2, kQwen3, kPhi3, kGemma2, kGemma3, kGemma4, kGemma4Unified,
-    kMuseGlimmer, kSmolLm3, kGranite;
-inline constexpr std::array kFamilies{&kLlama,       &kMistral, &kMistral3, &kQwen2,  &kQwen3,
-                                      &kPhi3,        &kGemma2,  &kGemma3,   &kGemma4, &kGemma4Unified,
-                                      &kMuseGlimmer, &kSmolLm3, &kGranite};
+extern const Family kLlama, kMistral, kMistral3, kMixtral, kQwen2, kQwen3, kQwen3Moe, kPhi3, kGemma2, kGemma3, kGemma4,
+    kGemma4Unified, kMuseGlimmer, kSmolLm3, kGranite, kGlm4Moe;
+inline constexpr std::array kFamilies{&kLlama,       &kMistral, &kMistral3, &kMixtral, &kQwen2,  &kQwen3,
+                                      &kQwen3Moe,    &kPhi3,    &kGemma2,   &kGemma3,  &kGemma4, &kGemma4Unified,
+                                      &kMuseGlimmer, &kSmolLm3, &kGranite,  &kGlm4Moe};
 
 /// Returns the family of ModelConfig::family (CHECKed to exist).
 [[nodiscard]] const Family& find_family(std::string_view name);

@@ -56,7 +56,8 @@ FamilyChoice family_of(const JsonFields& fields) {
                                   printable(class_name.empty() ? model_type : class_name), fmt::join(served, ", ")));
 }
 
-void refuse_what_is_not_served(const JsonFields& fields, const HfDefaults& defaults) {
+void refuse_what_is_not_served(const JsonFields& fields, const Family& family) {
+    const HfDefaults& defaults = family.hf_defaults;
     for (const char* key : {"hidden_act", "hidden_activation"}) {
         auto activation = fields.string(key).value_or(std::string(defaults.activation));
         if (activation == "swish") activation = "silu";  // another name
@@ -66,7 +67,8 @@ void refuse_what_is_not_served(const JsonFields& fields, const HfDefaults& defau
     }
     if (fields.boolean("mlp_bias").value_or(false))
         throw Unsupported(fmt::format("{}: mlp_bias (a bias in the feed-forward part) is not served", fields.name()));
-    for (const char* key : {"num_experts", "num_local_experts"})
+    if (family.hf_has_experts) return;
+    for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"})
         if (const auto n_experts = fields.integer(key); n_experts && *n_experts > 0)
             throw Unsupported(
                 fmt::format("{}: a mixture of {} experts, which is not served", fields.name(), *n_experts));
@@ -138,7 +140,7 @@ HfConfig parse_hf_config(std::string_view json_text, const std::string& name) {
     const auto [family, is_nested] = family_of(outer);
     const HfDefaults& defaults = family.hf_defaults;
     const JsonFields fields(is_nested ? *outer.object("text_config") : json, name);
-    refuse_what_is_not_served(fields, defaults);
+    refuse_what_is_not_served(fields, family);
     refuse_quantised_weights(fields, outer);
     HfConfig result;
     result.is_nested = is_nested;

@@ -75,7 +75,7 @@ void add_uniform_config(Digest& digest, const ModelConfig& config, std::uint8_t 
 
 void add_config(Digest& digest, const ModelConfig& config) {
     const auto found = std::ranges::find(kUniformFamilies, config.family);
-    if (found != kUniformFamilies.end())
+    if (found != kUniformFamilies.end() && !config.has_experts())
         return add_uniform_config(digest, config, static_cast<std::uint8_t>(found - kUniformFamilies.begin()));
     digest.text(config.family);
     digest.number(config.d_model);
@@ -112,6 +112,12 @@ void add_config(Digest& digest, const ModelConfig& config) {
         add_changed("output_gate", attention.output_gate ? 1.0 : 0.0, 0.0);
         if (attention.norms_values) digest.number(attention.values_from_keys);
         digest.number(layer.feed_forward.activation);
+        const ExpertsConfig& experts = layer.feed_forward.experts;
+        if (experts.empty()) continue;
+        for (const std::int64_t size : {experts.n_experts, experts.n_chosen, experts.d_ff}) digest.number(size);
+        digest.number(experts.weighting.score);
+        digest.number(experts.weighting.normalized);
+        for (const float value : {experts.weighting.sum_offset, experts.weighting.scale}) digest.number(value);
     }
 }
 

@@ -10,6 +10,14 @@
 
 namespace slipstream {
 
+/// Names of a matrix of the experts of a layer, after layer_prefix and number: of each expert's own tensor, `before`,
+/// the number of the expert, `after`; or of one tensor [n_experts, rows, cols] of all experts. A file has one or the
+/// other.
+struct ExpertNames {
+    std::string_view before, after;  // "mlp.experts.", ".gate_proj.weight"
+    std::string_view stacked;        // "ffn_gate_exps.weight"; empty: the format has no such tensor
+};
+
 /// Names of the tensors of a model in one file format. The full name of a layer's tensor is layer_prefix, the number of
 /// the layer, ".", and the name here. An empty name: models of the family do not have the tensor.
 struct TensorNames {
@@ -18,6 +26,11 @@ struct TensorNames {
     // Fused projections, without ".weight" and ".bias".
     std::string_view qkv;      // query, key and value rows
     std::string_view gate_up;  // gate rows, then up rows
+    // [kExpertTensors]: of layers that have experts; empty names: models of the family have none.
+    std::array<ExpertNames, kExpertTensors.size()> experts{};
+    // [kExpertTensors]: gate, up and down of the part that all tokens pass, in layers that have experts (shared
+    // experts).
+    std::array<std::string_view, kExpertTensors.size()> shared_expert{};
     // Tensors of a layer, after layer_prefix and number, that change the result. A file that has one of them is refused
     // unless `names` has it, too; so is a file with a bias "X.bias" of a tensor "X.weight" of `names`.
     std::span<const std::string_view> foreign_in_layer;
@@ -28,14 +41,10 @@ struct TensorNames {
 
 namespace tensor_names {
 
-inline constexpr std::array<std::string_view, 8> kHfForeignInLayer{"mlp.gate.weight",
-                                                                   "layer_scalar",
-                                                                   "self_attn.sinks",
-                                                                   "self_attn.gate_proj.weight",
-                                                                   "self_attn.q_norm.weight",
-                                                                   "self_attn.k_norm.weight",
-                                                                   "pre_feedforward_layernorm.weight",
-                                                                   "post_feedforward_layernorm.weight"};
+inline constexpr std::array<std::string_view, 9> kHfForeignInLayer{
+    "mlp.gate.weight",         "block_sparse_moe.gate.weight",     "layer_scalar",
+    "self_attn.sinks",         "self_attn.gate_proj.weight",       "self_attn.q_norm.weight",
+    "self_attn.k_norm.weight", "pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight"};
 inline constexpr std::array<std::string_view, 8> kGgufForeignInLayer{
     "layer_output_scale.weight", "attn_sinks.weight",  "ffn_gate_inp.weight", "post_attention_norm.weight",
     "post_ffw_norm.weight",      "attn_q_norm.weight", "attn_k_norm.weight",  "attn_gate.weight"};
@@ -111,6 +120,32 @@ inline constexpr std::array<std::string_view, 8> kGgufForeignInLayer{
 [[nodiscard]] constexpr TensorNames with_output_scale(TensorNames names) {
     const bool gguf = names.layer_prefix == "blk.";
     names[TensorRole::OutputScale] = gguf ? "layer_output_scale.weight" : "layer_scalar";
+    return names;
+}
+
+/// Adds a router and experts.
+[[nodiscard]] constexpr TensorNames with_experts(TensorNames names) {
+    const bool gguf = names.layer_prefix == "blk.";
+    names[TensorRole::Router] = gguf ? "ffn_gate_inp.weight" : "mlp.gate.weight";
+    if (gguf)
+        names.experts = {{{"ffn_gate.", ".weight", "ffn_gate_exps.weight"},
+                          {"ffn_up.", ".weight", "ffn_up_exps.weight"},
+                          {"ffn_down.", ".weight", "ffn_down_exps.weight"}}};
+    else
+        names.experts = {{{"mlp.experts.", ".gate_proj.weight", {}},
+                          {"mlp.experts.", ".up_proj.weight", {}},
+                          {"mlp.experts.", ".down_proj.weight", {}}}};
+    return names;
+}
+
+/// Adds a shared expert.
+[[nodiscard]] constexpr TensorNames with_shared_expert(TensorNames names) {
+    const bool gguf = names.layer_prefix == "blk.";
+    if (gguf)
+        names.shared_expert = {"ffn_gate_shexp.weight", "ffn_up_shexp.weight", "ffn_down_shexp.weight"};
+    else
+        names.shared_expert = {"mlp.shared_experts.gate_proj.weight", "mlp.shared_experts.up_proj.weight",
+                               "mlp.shared_experts.down_proj.weight"};
     return names;
 }
 

@@ -46,6 +46,11 @@ private:
     [[nodiscard]] ConstTensorView find(const std::string& name, std::int64_t rows, std::int64_t cols) const {
         std::vector<std::int64_t> shape{cols};
         if (rows > 0) shape.insert(shape.begin(), rows);
+        const ConstTensorView view = find(name, shape);
+        if (rows == 0) require_floats(name, view);
+        return view;
+    }
+    [[nodiscard]] ConstTensorView find(const std::string& name, const std::vector<std::int64_t>& shape) const {
         const FileTensor* tensor = tensors_.find(name);
         if (tensor == nullptr) throw FormatError(fmt::format("tensor {} {} is missing", name, shape_text(shape)));
         if (tensor->shape != shape)
@@ -55,15 +60,65 @@ private:
             throw Unsupported(fmt::format(
                 "tensor {} has type {}, which is not served (served: {}); use a file of the same model of the kind {}",
                 name, tensor->type_name, served_type_names(), served_file_kinds()));
-        if (rows == 0 && is_quantized(tensor->view.dtype))
-            throw Unsupported(
-                fmt::format("tensor {} has type {}; norms, biases and scales are served in F32, F16 and BF16", name,
-                            dtype_name(tensor->view.dtype)));
         return tensor->view;
     }
     [[nodiscard]] ConstTensorView find(const std::string& name, const TensorInfo& info, std::int64_t layer) const {
-        return find(name, info.is_matrix() ? dim_size(info.rows, config_, layer) : 0,
-                    dim_size(info.cols, config_, layer));
+        const ConstTensorView view =
+            find(name, info.is_vector() ? 0 : dim_size(info.rows, config_, layer), dim_size(info.cols, config_, layer));
+        if (!info.is_matrix()) require_floats(name, view);
+        return view;
+    }
+    static void require_floats(const std::string& name, const ConstTensorView& view) {
+        if (is_quantized(view.dtype))
+            throw Unsupported(
+                fmt::format("tensor {} has type {}; norms, biases, scales and routers are served in F32, F16 and BF16",
+                            name, dtype_name(view.dtype)));
+    }
+
+    // Returns a matrix of each expert of a layer, [n_experts].
+    [[nodiscard]] std::vector<ConstTensorView> find_experts(const std::string& prefix, const ExpertNames& names,
+                                                            const TensorInfo& info, std::int64_t layer) const {
+        const std::int64_t n_experts = config_.experts(layer).n_experts;
+        const std::int64_t rows = dim_size(info.rows, config_, layer);
+        const std::int64_t cols = dim_size(info.cols, config_, layer);
+        std::vector<ConstTensorView> views;
+        const std::string stacked = fmt::format("{}{}", prefix, names.stacked);
+        const auto own = [&](std::int64_t expert) {
+            return fmt::format("{}{}{}{}", prefix, names.before, expert, names.after);
+        };
+        if (!names.stacked.empty() && (has(stacked) || !has(own(0)))) {
+            const ConstTensorView all = find(stacked, {n_experts, rows, cols});
+            for (std::int64_t expert = 0; expert < n_experts; ++expert)
+                views.push_back(matrix_view(all.data + expert * rows * all.row_stride_bytes, all.dtype, rows, cols));
+            return views;
+        }
+        for (std::int64_t expert = 0; expert < n_experts; ++expert) views.push_back(find(own(expert), rows, cols));
+        if (has(own(n_experts)))
+            throw FormatError(fmt::format("tensor {} is there, but the configuration says that a layer has {} experts",
+                                          own(n_experts), n_experts));
+        return views;
+    }
+
+    void bind_experts(LayerWeights& layer, const std::string& prefix, std::int64_t index) const {
+        layer.experts.resize(config_.experts(index).n_experts);
+        for (const TensorInfo& info : kExpertTensors) {
+            const ExpertNames& names = names_.experts[expert_tensor(info.role)];
+            refuse_bias(names.stacked, prefix);
+            refuse_bias(fmt::format("{}0{}", names.before, names.after), prefix);
+            const std::vector<ConstTensorView> views = find_experts(prefix, names, info, index);
+            for (std::size_t expert = 0; expert < views.size(); ++expert)
+                layer.experts[expert][info.role] = views[expert];
+        }
+    }
+
+    // Returns the name of a tensor inside a layer; empty if the layer does not have it.
+    [[nodiscard]] std::string_view name_in(std::int64_t layer, TensorRole role) const {
+        const FeedForwardConfig& feed_forward = config_.layers[layer].feed_forward;
+        const bool mixes = !feed_forward.experts.empty();
+        if (role == TensorRole::Router || role == TensorRole::RouterBias) return mixes ? names_[role] : "";
+        if (role != TensorRole::Gate && role != TensorRole::Up && role != TensorRole::Down) return names_[role];
+        if (feed_forward.d_ff == 0) return "";
+        return mixes ? names_.shared_expert[expert_tensor(role)] : names_[role];
     }
 
     // Gives the norms of the rules vectors of their value, in memory that the weights own.
@@ -128,7 +183,7 @@ private:
 
     bool bind_fused_gate_up(LayerWeights& layer, const std::string& prefix, std::int64_t index) const {
         const std::string name = fmt::format("{}{}.weight", prefix, names_.gate_up);
-        if (!has(name) || has(prefix + name_of(TensorRole::Gate))) return false;
+        if (!config_.experts(index).empty() || !has(name) || has(prefix + name_of(TensorRole::Gate))) return false;
         const std::int64_t d_ff = config_.layers[index].feed_forward.d_ff;
         const ConstTensorView matrix = find(name, 2 * d_ff, config_.d_model);
         layer[TensorRole::Gate] = matrix.slice_rows(0, d_ff);
@@ -152,8 +207,8 @@ private:
             const bool is_qkv_bias = role == QBias || role == KBias || role == VBias;
             const bool is_cut = (qkv_fused && (role == Q || role == K || role == V || is_qkv_bias)) ||
                                 (gate_up_fused && (role == Gate || role == Up));
-            if (names_[role].empty() || is_cut) continue;
-            const std::string name = prefix + name_of(role);
+            if (name_in(index, role).empty() || is_cut) continue;
+            const std::string name = fmt::format("{}{}", prefix, name_in(index, role));
             if ((role == V || role == VBias) && config_.attention(index).values_from_keys) {
                 if (has(name))
                     throw FormatError(fmt::format(
@@ -166,6 +221,13 @@ private:
             if (is_qkv_bias && !is_wanted(name, rules_.qkv_bias)) continue;
             if (role == AttnOutBias && !is_wanted(name, rules_.out_bias)) continue;
             layer[role] = find(name, info, index);
+        }
+        const std::string router = fmt::format("{}{}", prefix, names_[Router]);
+        if (!config_.experts(index).empty()) {
+            bind_experts(layer, prefix, index);
+        } else if (!names_[Router].empty() && has(router)) {
+            throw FormatError(
+                fmt::format("tensor {} is there, but the configuration says that the layer has no experts", router));
         }
         return layer;
     }

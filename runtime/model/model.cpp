@@ -32,10 +32,12 @@ float norm_offset(const TensorInfo& info, const ModelConfig& config) {
     return config.norm_offset;
 }
 
-// Bytes of a small tensor, widened. A scale has room of its own, so that those after it stay aligned.
+// Bytes of a small tensor, widened, and of the room before the next one, so that all are aligned.
 std::size_t widened_bytes(const TensorInfo& info, const ConstTensorView& view) {
-    constexpr std::size_t kScaleBytes = 64;
-    return info.kind == TensorKind::Scale ? kScaleBytes : row_bytes(DType::F32, view.cols());
+    constexpr std::size_t kAlign = 64;
+    return round_up(info.kind == TensorKind::Router ? packed_bytes(DType::F32, view.rows(), view.cols())
+                                                    : row_bytes(DType::F32, view.cols()),
+                    kAlign);
 }
 
 // Returns the items of the model: cut anew, or those of the model that it shares with, where own items get their own
@@ -94,10 +96,13 @@ void Model::load_own_items(const WeightSource& source, const LoadOptions& option
 // Fills parts_ and part_ranges_; weights_ gets the packed view of each matrix that is resident in one part.
 void Model::index_parts() {
     part_ranges_.resize(weights_.layers.size() + 1);
+    for (const LayerWeights& layer : weights_.layers) expert_ranges_.emplace_back(layer.experts.size());
     for (std::size_t i = 0; i < items_.size(); ++i) {
         for (const WeightPart& part : items_[i].parts) {
-            const ConstTensorView& matrix = weights_.tensor(part.layer, part.role);
-            PartRange& range = part_ranges_[items_[i].layer][static_cast<std::size_t>(part.role)];
+            const ConstTensorView& matrix = weights_.tensor(part.layer, part.role, part.expert);
+            PartRange& range = part.expert == kNoExpert
+                                   ? part_ranges_[items_[i].layer][static_cast<std::size_t>(part.role)]
+                                   : expert_ranges_[items_[i].layer].at(part.expert)[expert_tensor(part.role)];
             if (part.first_row == 0) range.first = parts_.size();
             CHECK(range.first + range.n == parts_.size(), "the parts of a matrix do not follow one another");
             ++range.n;
@@ -110,16 +115,30 @@ void Model::index_parts() {
                                                     matrix.shape[1], packed_layout(device_->kind()))});
         }
     }
-    for_each_tensor(weights_, [&](const TensorInfo& info, std::int64_t layer, ConstTensorView& matrix) {
+    const auto use_packed = [&](const TensorInfo& info, std::int64_t layer) {
         const std::span<const MatrixPart> parts = this->parts(layer, info.role);
-        if (parts.size() == 1 && !streams(parts[0].item)) matrix = parts[0].packed;
-    });
+        if (parts.size() == 1 && !streams(parts[0].item)) weights_.tensor(layer, info.role) = parts[0].packed;
+    };
+    for (std::int64_t layer = 0; layer < config_.n_layers(); ++layer)
+        for (const TensorInfo& info : kLayerTensors) use_packed(info, layer);
+    for (const TensorInfo& info : kModelTensors) use_packed(info, config_.n_layers());
 }
 
-std::span<const MatrixPart> Model::parts(std::int64_t layer, TensorRole role) const {
+std::span<const MatrixPart> Model::parts(std::int64_t layer, TensorRole role, std::int32_t expert) const {
+    if (expert != kNoExpert) {
+        const PartRange& range = expert_ranges_.at(layer).at(expert)[expert_tensor(role)];
+        return std::span(parts_).subspan(range.first, range.n);
+    }
     const std::size_t at = role == TensorRole::LmHead ? weights_.layers.size() : static_cast<std::size_t>(layer);
     const PartRange& range = part_ranges_.at(at)[static_cast<std::size_t>(role)];
     return std::span(parts_).subspan(range.first, range.n);
+}
+
+bool Model::expert_streams(std::int64_t layer, std::int32_t expert) const {
+    return std::ranges::any_of(kExpertTensors, [&](const TensorInfo& info) {
+        return std::ranges::any_of(parts(layer, info.role, expert),
+                                   [&](const MatrixPart& part) { return streams(part.item); });
+    });
 }
 
 std::size_t Model::small_tensor_bytes(const ModelWeights& weights) {
@@ -136,7 +155,7 @@ void Model::shard_small_tensors(const Model& other) {
                           [&](const TensorInfo&, const ConstTensorView& view) { views.push_back(view); });
     std::size_t at = 0;
     for_each_small_tensor(weights_, [&](const TensorInfo&, ConstTensorView& view) {
-        CHECK(at < views.size() && views[at].cols() == view.cols(), "a model shared from another one's files");
+        CHECK(at < views.size() && views[at].shape == view.shape, "a model shared from another one's files");
         view = views[at++];
     });
 }
@@ -144,21 +163,38 @@ void Model::shard_small_tensors(const Model& other) {
 void Model::widen_small_tensors(MemoryTag tag) {
     const std::size_t bytes = small_tensor_bytes(weights_);
     small_tensors_ = device_->allocate(bytes, tag, "norms, biases and scales");
-    std::vector<float> widened(bytes / sizeof(float));
-    float* row = widened.data();
+    const std::unique_ptr<Stream> stream = device_->make_stream(StreamKind::Compute);
+    constexpr std::size_t kAlignFloats = 16;  // packs begin at multiples of 64 bytes
+    std::vector<float> memory(bytes / sizeof(float) + kAlignFloats);
+    float* const widened =
+        memory.data() + kAlignFloats - reinterpret_cast<std::uintptr_t>(memory.data()) / sizeof(float) % kAlignFloats;
+    std::vector<float> rows;  // of a router
+    float* to = widened;
     std::byte* at = small_tensors_.data();
     for_each_small_tensor(weights_, [&](const TensorInfo& info, ConstTensorView& view) {
-        cpu::dequantize_row(view.dtype, view.data, row, view.cols());
-        const float offset = norm_offset(info, config_);
-        const float scale = info.role == TensorRole::OutputNorm ? config_.logit_scale : 1.0F;
-        for (float& weight : std::span(row, static_cast<std::size_t>(view.cols()))) weight = (weight + offset) * scale;
         const std::size_t taken = widened_bytes(info, view);
-        row += taken / sizeof(float);
-        view = vector_view(static_cast<const std::byte*>(at), DType::F32, view.cols());
+        if (info.kind == TensorKind::Router) {
+            rows.resize(static_cast<std::size_t>(view.rows() * view.cols()));
+            for (std::int64_t row = 0; row < view.rows(); ++row)
+                cpu::dequantize_row(view.dtype, view.row(row), rows.data() + row * view.cols(), view.cols());
+            const Layout layout = packed_layout(device_->kind());
+            pack_weights({*device_, *stream}, {.weights = matrix_view(rows.data(), view.rows(), view.cols()),
+                                               .packed = packed_view(reinterpret_cast<std::byte*>(to), DType::F32,
+                                                                     view.rows(), view.cols(), layout)});
+            stream->synchronize();
+            view = packed_view(static_cast<const std::byte*>(at), DType::F32, view.rows(), view.cols(), layout);
+        } else {
+            cpu::dequantize_row(view.dtype, view.data, to, view.cols());
+            const float offset = norm_offset(info, config_);
+            const float scale = info.role == TensorRole::OutputNorm ? config_.logit_scale : 1.0F;
+            for (float& weight : std::span(to, static_cast<std::size_t>(view.cols())))
+                weight = (weight + offset) * scale;
+            view = vector_view(static_cast<const std::byte*>(at), DType::F32, view.cols());
+        }
+        to += taken / sizeof(float);
         at += taken;
     });
-    const std::unique_ptr<Stream> stream = device_->make_stream(StreamKind::Compute);
-    stream->copy(small_tensors_.data(), widened.data(), bytes);
+    stream->copy(small_tensors_.data(), widened, bytes);
     stream->synchronize();
 }
 

@@ -63,8 +63,9 @@ public:
     Model(const WeightSource& source, Device& device, const LoadOptions& options);
 
     [[nodiscard]] const ModelConfig& config() const { return config_; }
-    /// Norms and biases as they are computed with. Matrices: the packed view where one is resident in one piece, else
-    /// the view of it in its file, which tells type and shape.
+    /// Norms, biases and routers as they are computed with (a router packed, F32). Matrices: the packed view where one
+    /// is resident in one piece, else the view of it in its file, which tells type and shape; so for those of experts,
+    /// always.
     [[nodiscard]] const ModelWeights& weights() const { return weights_; }
     /// In reading order.
     [[nodiscard]] const std::vector<WeightItem>& items() const { return items_; }
@@ -74,7 +75,10 @@ public:
     [[nodiscard]] std::size_t streamed_bytes() const { return memory_.streamed_bytes(); }
     [[nodiscard]] const std::byte* item_data(std::int32_t item) const { return memory_.data(item); }
     /// Returns the parts of a matrix in ascending rows. `layer` is ignored for the LM head.
-    [[nodiscard]] std::span<const MatrixPart> parts(std::int64_t layer, TensorRole role) const;
+    [[nodiscard]] std::span<const MatrixPart> parts(std::int64_t layer, TensorRole role,
+                                                    std::int32_t expert = kNoExpert) const;
+    /// Returns whether an item with matrices of the expert streams.
+    [[nodiscard]] bool expert_streams(std::int64_t layer, std::int32_t expert) const;
     /// [config().ropes]: the frequencies of each rotary embedding.
     [[nodiscard]] const std::vector<RopeFrequencies>& ropes() const { return ropes_; }
     [[nodiscard]] Device& device() const { return *device_; }
@@ -83,7 +87,7 @@ public:
     /// Returns [config().n_layers()]: the layout of each layer's KV.
     [[nodiscard]] std::vector<KvLayout> kv_layouts() const { return config_.kv_layouts(kv_dtype_); }
 
-    /// Bytes of the small tensors (norms, biases), which every placement keeps on the device.
+    /// Bytes of the small tensors (norms, biases, routers), which every placement keeps on the device.
     [[nodiscard]] static std::size_t small_tensor_bytes(const ModelWeights& weights);
 
 private:
@@ -98,7 +102,7 @@ private:
     std::int64_t context_tokens_;
     std::vector<RopeFrequencies> ropes_;
     DType kv_dtype_;
-    Buffer small_tensors_;  // norms and biases as float, where they are not shared
+    Buffer small_tensors_;  // norms, biases and routers as float, where they are not shared
     std::vector<WeightItem> items_;
     ItemMemory memory_;              // of the items
     std::vector<MatrixPart> parts_;  // by matrix, in reading order
@@ -107,6 +111,8 @@ private:
         std::size_t n = 0;
     };
     std::vector<std::array<PartRange, kTensorRoles>> part_ranges_;  // [n_layers + 1]; the last: of the LM head
+    using ExpertRanges = std::array<PartRange, kExpertTensors.size()>;
+    std::vector<std::vector<ExpertRanges>> expert_ranges_;  // [n_layers][n_experts]
 };
 
 }  // namespace slipstream

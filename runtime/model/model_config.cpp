@@ -44,15 +44,35 @@ void check_sums(const ModelConfig& config) {
     for (const LayerConfig& layer : config.layers) {
         const AttentionConfig& attention = layer.attention();
         kv_elements += 2 * attention.kv_cols();
-        weights += config.d_model * (2 * attention.q_cols() + 2 * attention.kv_cols() + 3 * layer.feed_forward.d_ff);
+        const ExpertsConfig& experts = layer.feed_forward.experts;
+        // At most 2^50 + 2^57, so the sum does not overflow.
+        weights += config.d_model * (2 * attention.q_cols() + 2 * attention.kv_cols() + 3 * layer.feed_forward.d_ff +
+                                     experts.n_experts * (3 * experts.d_ff + 1));
+        check_size("number of weights", weights, std::int64_t{1} << 50);
     }
     check_size("elements of KV cache a token (2 * n_layers * n_kv_heads * head_dim)", kv_elements, 1 << 28);
     check_size("number of weights", weights, std::int64_t{1} << 50);
 }
 
+void check_experts(const ExpertsConfig& experts) {
+    if (experts.empty()) return;
+    check_size("number of experts", experts.n_experts, 1 << 12);
+    check_size("width of an expert", experts.d_ff, 1 << 22);
+    if (experts.n_chosen < 1 || experts.n_chosen > experts.n_experts)
+        throw FormatError(
+            fmt::format("{} experts are chosen for each token; 1 to {} can be, the layer's number of "
+                        "experts",
+                        experts.n_chosen, experts.n_experts));
+    const ExpertWeighting& weighting = experts.weighting;
+    check_scale("the experts' weights", weighting.scale);
+    CHECK(weighting.sum_offset >= 0.0F && weighting.sum_offset < 1.0F);
+}
+
 void check_layer(const ModelConfig& config, const LayerConfig& layer) {
     const AttentionConfig& attention = layer.attention();
-    check_size("d_ff (intermediate size)", layer.feed_forward.d_ff, 1 << 22);
+    check_experts(layer.feed_forward.experts);
+    if (layer.feed_forward.d_ff != 0 || layer.feed_forward.experts.empty())
+        check_size("d_ff (intermediate size)", layer.feed_forward.d_ff, 1 << 22);
     check_size("n_q_heads (attention heads)", attention.n_q_heads, 1 << 14);
     check_size("n_kv_heads (key/value heads)", attention.n_kv_heads, 1 << 14);
     check_size("head_dim", attention.head_dim, 1024);

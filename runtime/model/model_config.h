@@ -14,6 +14,7 @@
 #include "kernels/attention.h"
 #include "kernels/base/dtype.h"
 #include "kernels/elementwise.h"
+#include "kernels/experts.h"
 #include "runtime/text/token_id.h"
 
 namespace slipstream {
@@ -82,10 +83,22 @@ struct AttentionConfig {
     friend bool operator==(const AttentionConfig&, const AttentionConfig&) = default;
 };
 
-/// Second half of a layer: the gated feed-forward.
+/// Experts of a layer: gated feed-forwards of which a router chooses some for each token.
+struct ExpertsConfig {
+    std::int64_t n_experts = 0;  // 0: the layer has none
+    std::int64_t n_chosen = 0;   // for each token
+    std::int64_t d_ff = 0;       // of one expert
+    ExpertWeighting weighting{};
+    [[nodiscard]] bool empty() const { return n_experts == 0; }
+    friend bool operator==(const ExpertsConfig&, const ExpertsConfig&) = default;
+};
+
+/// Second half of a layer: a gated feed-forward that all tokens pass, or experts, or both (a shared expert). Their
+/// results are added.
 struct FeedForwardConfig {
-    std::int64_t d_ff = 0;
+    std::int64_t d_ff = 0;  // of the part that all tokens pass; 0: there is none, the layer has experts alone
     GatedActivation activation = GatedActivation::Silu;
+    ExpertsConfig experts{};
     friend bool operator==(const FeedForwardConfig&, const FeedForwardConfig&) = default;
 };
 
@@ -122,6 +135,10 @@ struct ModelConfig {
     /// the same in all layers.
     [[nodiscard]] std::int64_t n_kv_groups() const;
     [[nodiscard]] const AttentionConfig& attention(std::int64_t layer) const { return layers[layer].attention(); }
+    [[nodiscard]] const ExpertsConfig& experts(std::int64_t layer) const { return layers[layer].feed_forward.experts; }
+    [[nodiscard]] bool has_experts() const {
+        return std::ranges::any_of(layers, [](const LayerConfig& l) { return !l.feed_forward.experts.empty(); });
+    }
     [[nodiscard]] std::int64_t window(std::int64_t layer) const { return attention(layer).window; }
     [[nodiscard]] KvLayout kv_layout(std::int64_t layer, DType dtype) const {
         return {attention(layer).n_kv_heads, attention(layer).head_dim, dtype};
@@ -141,8 +158,11 @@ struct ModelConfig {
     [[nodiscard]] std::int64_t max_kv_cols() const {
         return largest([](const LayerConfig& layer) { return layer.attention().kv_cols(); });
     }
+    /// Returns the width of the widest feed-forward: of the part that all tokens pass, or of one expert.
     [[nodiscard]] std::int64_t max_d_ff() const {
-        return largest([](const LayerConfig& layer) { return layer.feed_forward.d_ff; });
+        return largest([](const LayerConfig& layer) {
+            return std::max(layer.feed_forward.d_ff, layer.feed_forward.experts.d_ff);
+        });
     }
 };
 

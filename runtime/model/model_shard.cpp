@@ -84,7 +84,8 @@ ModelConfig shard_config(const ModelConfig& config, const ModelShard& shard) {
         AttentionConfig& attention = layer.attention();
         const std::int64_t n_kv_heads = attention.n_kv_heads / n_groups * shard.n_kv_groups.value_or(n_groups);
         const std::int64_t n_ffn = shard.n_ffn.value_or(layer.feed_forward.d_ff);
-        check_range({shard.first_ffn, n_ffn}, layer.feed_forward.d_ff, "feed-forward columns from");
+        if (shard.n_ffn) check_range({shard.first_ffn, n_ffn}, layer.feed_forward.d_ff, "feed-forward columns from");
+        CHECK(layer.feed_forward.experts.empty() || !shard.n_ffn, "experts, and a part of the feed-forward's columns");
         attention.n_q_heads = attention.queries_per_kv_head() * n_kv_heads;
         attention.n_kv_heads = n_kv_heads;
         layer.feed_forward.d_ff = n_ffn;
@@ -108,7 +109,7 @@ ModelWeights shard_weights(const ModelWeights& weights, const ModelConfig& confi
             ConstTensorView& view = of[info.role];
             if (view.rank == 0) continue;
             const Range cols = range_of(info.cols, config, layer, shard);
-            if (info.is_matrix()) {
+            if (!info.is_vector()) {
                 view = rows_of(view, range_of(info.rows, config, layer, shard));
                 view = columns_of(view, cols, layer, info.name);
             } else {

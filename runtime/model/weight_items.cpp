@@ -28,6 +28,7 @@ constexpr std::size_t kMaxMatrixBytes = std::size_t{1} << 56;
 /// A matrix as the groups of rows that it can be cut between.
 struct GroupedMatrix {
     TensorRole role = TensorRole::Q;
+    std::int32_t expert = kNoExpert;
     std::int64_t n_rows = 0;
     std::int64_t n_groups = 0;
     std::size_t group_bytes = 0;  // packed
@@ -37,8 +38,9 @@ bool is_float(DType type) {
     return type == DType::F32 || type == DType::F16 || type == DType::BF16;
 }
 
-GroupedMatrix grouped(const ModelWeights& weights, std::int64_t layer, TensorRole role, WeightRounding rounding) {
-    const ConstTensorView& matrix = weights.tensor(layer, role);
+GroupedMatrix grouped(const ModelWeights& weights, std::int64_t layer, TensorRole role, std::int32_t expert,
+                      WeightRounding rounding) {
+    const ConstTensorView& matrix = weights.tensor(layer, role, expert);
     const std::int64_t rows = matrix.shape[0];
     const std::int64_t cols = matrix.shape[1];
     CHECK(matrix.rank == 2 && rows > 0 && cols > 0, "a matrix of rank {}, [{}, {}]", matrix.rank, rows, cols);
@@ -51,14 +53,14 @@ GroupedMatrix grouped(const ModelWeights& weights, std::int64_t layer, TensorRol
     if (!bytes || *bytes > kMaxMatrixBytes)
         throw FormatError(fmt::format("layer {}: a matrix [{}, {}] of {} takes more bytes than can be counted", layer,
                                       rows, cols, dtype_name(type)));
-    return {role, rows, n_groups, packed_bytes(type, kInterleavedRows, cols)};
+    return {role, expert, rows, n_groups, packed_bytes(type, kInterleavedRows, cols)};
 }
 
 void append_part(WeightItem& item, const GroupedMatrix& matrix, std::int64_t first_group, std::int64_t n_groups) {
     const std::int64_t first_row = first_group * kInterleavedRows;
     const std::int64_t n_rows =
         first_group + n_groups == matrix.n_groups ? matrix.n_rows - first_row : n_groups * kInterleavedRows;
-    item.parts.push_back({item.layer, matrix.role, first_row, n_rows, item.bytes});
+    item.parts.push_back({item.layer, matrix.role, first_row, n_rows, item.bytes, matrix.expert});
     item.bytes += round_up(n_groups * matrix.group_bytes, kPartAlignBytes);
 }
 
@@ -117,25 +119,33 @@ DType packed_type(const ConstTensorView& matrix, WeightRounding rounding) {
 std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRounding rounding,
                                          std::size_t max_item_bytes) {
     std::vector<WeightItem> items;
-    const auto cut = [&](std::int64_t layer, ReadStage stage, std::span<const TensorInfo> tensors) {
+    const auto cut = [&](std::int64_t layer, ReadStage stage, std::span<const TensorInfo> tensors,
+                         std::int32_t expert = kNoExpert) {
         std::vector<GroupedMatrix> matrices;
         for (const TensorInfo& info : tensors)
-            if (info.is_matrix() && info.stage == stage && weights.tensor(layer, info.role).rank > 0)
-                matrices.push_back(grouped(weights, layer, info.role, rounding));
+            if (info.is_matrix() && info.stage == stage && weights.tensor(layer, info.role, expert).rank > 0)
+                matrices.push_back(grouped(weights, layer, info.role, expert, rounding));
         for (WeightItem& item : balanced_items(matrices, layer, max_item_bytes)) {
             item.stage = stage;
             item.rounding = rounding;
+            item.expert = expert;
             items.push_back(std::move(item));
         }
     };
     const auto n_layers = static_cast<std::int64_t>(weights.layers.size());
-    for (std::int64_t layer = 0; layer < n_layers; ++layer)
+    for (std::int64_t layer = 0; layer < n_layers; ++layer) {
         for (const ReadStage stage : {ReadStage::BeforeKv, ReadStage::AfterKv}) cut(layer, stage, kLayerTensors);
+        for (std::int32_t expert = 0; expert < std::ssize(weights.layers[layer].experts); ++expert)
+            cut(layer, ReadStage::AfterKv, kExpertTensors, expert);
+    }
     cut(n_layers, ReadStage::LmHead, kModelTensors);
     return items;
 }
 
 void check_kernels(const ModelWeights& weights, DeviceKind kind) {
+    const auto mixes = [](const LayerWeights& layer) { return !layer.experts.empty(); };
+    if (!has_expert_ops(kind) && std::ranges::any_of(weights.layers, mixes))
+        throw Unsupported("mixtures of experts are not served on GPUs; use --devices cpu");
     for_each_pass_matrix(weights, [&](const ConstTensorView& matrix) {
         if (multiplies(kind, matrix.dtype)) return;
         std::vector<std::string_view> served;
@@ -149,18 +159,19 @@ void check_kernels(const ModelWeights& weights, DeviceKind kind) {
 }
 
 WeightItem with_rounding(const ModelWeights& weights, const WeightItem& item, WeightRounding rounding) {
-    WeightItem rounded{.layer = item.layer, .stage = item.stage, .parts = {}, .bytes = 0, .rounding = rounding};
+    WeightItem rounded{
+        .layer = item.layer, .stage = item.stage, .parts = {}, .bytes = 0, .rounding = rounding, .expert = item.expert};
     for (const WeightPart& part : item.parts)
-        append_part(rounded, grouped(weights, part.layer, part.role, rounding), part.first_row / kInterleavedRows,
-                    ceil_div(part.n_rows, kInterleavedRows));
+        append_part(rounded, grouped(weights, part.layer, part.role, part.expert, rounding),
+                    part.first_row / kInterleavedRows, ceil_div(part.n_rows, kInterleavedRows));
     return rounded;
 }
 
 double item_flops_per_token(const ModelWeights& weights, const WeightItem& item) {
     double elements = 0.0;
     for (const WeightPart& part : item.parts)
-        elements +=
-            static_cast<double>(part.n_rows) * static_cast<double>(weights.tensor(part.layer, part.role).cols());
+        elements += static_cast<double>(part.n_rows) *
+                    static_cast<double>(weights.tensor(part.layer, part.role, part.expert).cols());
     return 2.0 * elements;
 }
 

@@ -4,6 +4,8 @@
 //
 // A matrix larger than an item is cut by rows, at multiples of the 16 that are interleaved. A product is then computed
 // part by part; each output element has the same sum, so its bits stay the same (batch invariance, E1).
+//
+// An expert is one item {gate, up, down}, or several if it is larger than the limit.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +35,7 @@ struct WeightPart {
     std::int64_t first_row = 0;  // a multiple of kInterleavedRows
     std::int64_t n_rows = 0;     // a multiple of kInterleavedRows, unless it ends the matrix
     std::size_t offset = 0;
+    std::int32_t expert = kNoExpert;
 };
 
 struct WeightItem {
@@ -41,23 +44,25 @@ struct WeightItem {
     std::vector<WeightPart> parts;  // in reading order
     std::size_t bytes = 0;          // of all parts, packed, a multiple of 64
     WeightRounding rounding = WeightRounding::None;
+    std::int32_t expert = kNoExpert;  // whose matrices alone it has
 };
 
 /// Returns all items in reading order, all with the rounding `rounding`, each of at most `max_item_bytes` (more only if
 /// 16 rows of a matrix take more). The matrices of a stage of a layer share the least number of items, of about equal
-/// size. Reads shapes and types only, so the weights may have no data. Throws FormatError if there are more bytes than
-/// can be counted.
+/// size; so do those of an expert, whose items follow the layer's, in ascending order of experts. Reads shapes and
+/// types only, so the weights may have no data. Throws FormatError if there are more bytes than can be counted.
 [[nodiscard]] std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRounding rounding,
                                                        std::size_t max_item_bytes);
 
 /// Returns an item that has the rows of `item` and the rounding `rounding`.
 [[nodiscard]] WeightItem with_rounding(const ModelWeights& weights, const WeightItem& item, WeightRounding rounding);
 
-/// Throws Unsupported if devices of a kind have no kernels for the type of a matrix that a pass multiplies by. Reads
-/// types only.
+/// Throws Unsupported if devices of a kind have no kernels for experts, if there are any, or for the type of a matrix
+/// that a pass multiplies by. Reads types only.
 void check_kernels(const ModelWeights& weights, DeviceKind kind);
 
-/// Returns the floating-point operations of an item for each token of a pass: 2 * elements.
+/// Returns the floating-point operations of an item for each token that is multiplied with it: 2 * elements. Those are
+/// all tokens of a pass, but of an expert only the tokens that chose it.
 [[nodiscard]] double item_flops_per_token(const ModelWeights& weights, const WeightItem& item);
 
 /// The order in which a pass reads: calls on_item(index) for every item and on_kv(layer) for the KV of every layer.

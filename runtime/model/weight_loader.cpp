@@ -53,7 +53,7 @@ struct Step {
 void cut_part(std::vector<Step>& steps, const WeightLoadRequest& request, Layout layout, const WeightItem& item,
               std::size_t index, std::byte* item_data) {
     const WeightPart& part = item.parts[index];
-    const ConstTensorView& matrix = request.weights->tensor(part.layer, part.role);
+    const ConstTensorView& matrix = request.weights->tensor(part.layer, part.role, part.expert);
     const ConstTensorView rows = matrix.slice_rows(part.first_row, part.n_rows);
     const TensorView packed =
         packed_view(item_data + part.offset, packed_type(matrix, item.rounding), part.n_rows, matrix.cols(), layout);

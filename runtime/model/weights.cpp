@@ -18,13 +18,17 @@ std::int64_t dim_size(TensorDim dim, const ModelConfig& config, std::int64_t lay
             return config.attention(layer).head_dim;
         case TensorDim::FeedForward:
             return config.layers[layer].feed_forward.d_ff;
+        case TensorDim::Experts:
+            return config.experts(layer).n_experts;
+        case TensorDim::ExpertFeedForward:
+            return config.experts(layer).d_ff;
         case TensorDim::Vocab:
             return config.vocab;
     }
     check_failed(__FILE__, __LINE__, "dim", "no such dimension");
 }
 
-const ConstTensorView& ModelWeights::tensor(std::int64_t layer, TensorRole role) const {
+const ConstTensorView& ModelWeights::tensor(std::int64_t layer, TensorRole role, std::int32_t expert) const {
     switch (role) {
         case TensorRole::TokenEmbedding:
             return token_embedding;
@@ -37,7 +41,7 @@ const ConstTensorView& ModelWeights::tensor(std::int64_t layer, TensorRole role)
         default:
             CHECK(layer >= 0 && layer < static_cast<std::int64_t>(layers.size()), "layer {} of {}", layer,
                   layers.size());
-            return layers[layer][role];
+            return expert == kNoExpert ? layers[layer][role] : layers[layer].experts.at(expert)[role];
     }
 }
 

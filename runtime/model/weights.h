@@ -35,7 +35,9 @@ enum class TensorRole : std::uint8_t {
     AttnOutBias,
     AttnPostNorm,  // of the attention's result, before it is added to the residual stream
     FfnNorm,
-    Gate,
+    Router,      // its products with a token are the logits of the layer's experts
+    RouterBias,  // added to the scores for the choice of experts alone
+    Gate,        // of the part that all tokens pass; with an expert's number, of that expert; so are Up and Down
     Up,
     Down,
     FfnPostNorm,  // of the feed-forward's result
@@ -49,6 +51,9 @@ enum class TensorRole : std::uint8_t {
 inline constexpr std::size_t kLayerRoles = static_cast<std::size_t>(TensorRole::TokenEmbedding);
 inline constexpr std::size_t kTensorRoles = static_cast<std::size_t>(TensorRole::LmHead) + 1;
 
+/// In the place of an expert's number: the tensor is the layer's, or the model's.
+inline constexpr std::int32_t kNoExpert = -1;
+
 /// A dimension of a tensor.
 enum class TensorDim : std::uint8_t {
     One,      // of a vector: its number of rows
@@ -57,6 +62,8 @@ enum class TensorDim : std::uint8_t {
     Kv,       // n_kv_heads * head_dim
     HeadDim,  // head_dim
     FeedForward,
+    Experts,            // n_experts
+    ExpertFeedForward,  // d_ff of an expert
     Vocab,
 };
 /// Returns a dimension; `layer` is ignored for those of the model.
@@ -65,7 +72,9 @@ enum class TensorDim : std::uint8_t {
 /// When a pass reads a matrix. The KV of a layer is read between BeforeKv and AfterKv.
 enum class ReadStage : std::uint8_t { BeforeKv, AfterKv, LmHead };
 
-enum class TensorKind : std::uint8_t { Matrix, Norm, Bias, Scale };
+/// Matrices are packed in their own type into items, all others are widened to float and always resident: a router,
+/// too.
+enum class TensorKind : std::uint8_t { Matrix, Norm, Bias, Scale, Router };
 
 struct TensorInfo {
     TensorRole role;
@@ -78,6 +87,7 @@ struct TensorInfo {
     bool added_once = false;
 
     [[nodiscard]] constexpr bool is_matrix() const { return kind == TensorKind::Matrix; }
+    [[nodiscard]] constexpr bool is_vector() const { return rows == TensorDim::One; }
 };
 
 /// The tensors of a layer; matrices in reading order. Which of them a layer has follows from its family.
@@ -107,6 +117,8 @@ inline constexpr std::array kLayerTensors{
     TensorInfo{TensorRole::AttnPostNorm, TensorKind::Norm, "the norm after attention", TensorDim::One,
                TensorDim::Model},
     TensorInfo{TensorRole::FfnNorm, TensorKind::Norm, "the feed-forward norm", TensorDim::One, TensorDim::Model},
+    TensorInfo{TensorRole::Router, TensorKind::Router, "the router", TensorDim::Experts, TensorDim::Model},
+    TensorInfo{TensorRole::RouterBias, TensorKind::Bias, "the router's bias", TensorDim::One, TensorDim::Experts},
     TensorInfo{TensorRole::Gate, TensorKind::Matrix, "the gate matrix", TensorDim::FeedForward, TensorDim::Model,
                ReadStage::AfterKv},
     TensorInfo{TensorRole::Up, TensorKind::Matrix, "the up matrix", TensorDim::FeedForward, TensorDim::Model,
@@ -117,6 +129,19 @@ inline constexpr std::array kLayerTensors{
                TensorDim::Model},
     TensorInfo{TensorRole::OutputScale, TensorKind::Scale, "the layer's scale", TensorDim::One, TensorDim::One},
 };
+/// The tensors of an expert, in reading order.
+inline constexpr std::array kExpertTensors{
+    TensorInfo{TensorRole::Gate, TensorKind::Matrix, "an expert's gate matrix", TensorDim::ExpertFeedForward,
+               TensorDim::Model, ReadStage::AfterKv},
+    TensorInfo{TensorRole::Up, TensorKind::Matrix, "an expert's up matrix", TensorDim::ExpertFeedForward,
+               TensorDim::Model, ReadStage::AfterKv},
+    TensorInfo{TensorRole::Down, TensorKind::Matrix, "an expert's down matrix", TensorDim::Model,
+               TensorDim::ExpertFeedForward, ReadStage::AfterKv},
+};
+/// Returns the index of a role in kExpertTensors.
+[[nodiscard]] constexpr std::size_t expert_tensor(TensorRole role) {
+    return static_cast<std::size_t>(role) - static_cast<std::size_t>(TensorRole::Gate);
+}
 inline constexpr std::array kModelTensors{
     TensorInfo{TensorRole::TokenEmbedding, TensorKind::Matrix, "the token embedding", TensorDim::Vocab,
                TensorDim::Model},
@@ -126,9 +151,21 @@ inline constexpr std::array kModelTensors{
                ReadStage::LmHead},
 };
 
+/// Views of the tensors of an expert.
+class ExpertWeights {
+public:
+    [[nodiscard]] const ConstTensorView& operator[](TensorRole role) const { return views_.at(expert_tensor(role)); }
+    [[nodiscard]] ConstTensorView& operator[](TensorRole role) { return views_.at(expert_tensor(role)); }
+
+private:
+    std::array<ConstTensorView, kExpertTensors.size()> views_;
+};
+
 /// Views of the tensors of a layer; those that the layer does not have are empty.
 class LayerWeights {
 public:
+    std::vector<ExpertWeights> experts;  // [n_experts]
+
     [[nodiscard]] const ConstTensorView& operator[](TensorRole role) const { return views_.at(index(role)); }
     [[nodiscard]] ConstTensorView& operator[](TensorRole role) { return views_.at(index(role)); }
 
@@ -148,29 +185,34 @@ struct ModelWeights {
     std::shared_ptr<const std::vector<std::vector<float>>> constants{};
 
     /// Returns the tensor of a role; `layer` in [0, n_layers), ignored for roles of the model.
-    [[nodiscard]] const ConstTensorView& tensor(std::int64_t layer, TensorRole role) const;
-    [[nodiscard]] ConstTensorView& tensor(std::int64_t layer, TensorRole role) {
-        return const_cast<ConstTensorView&>(static_cast<const ModelWeights&>(*this).tensor(layer, role));
+    [[nodiscard]] const ConstTensorView& tensor(std::int64_t layer, TensorRole role,
+                                                std::int32_t expert = kNoExpert) const;
+    [[nodiscard]] ConstTensorView& tensor(std::int64_t layer, TensorRole role, std::int32_t expert = kNoExpert) {
+        return const_cast<ConstTensorView&>(static_cast<const ModelWeights&>(*this).tensor(layer, role, expert));
     }
 };
 
-/// Calls fn(info, layer, view) for every tensor that the model has: the token embedding, those of layer 0, 1, ..., the
-/// other ones of the model in the order of kModelTensors. `layer` is n_layers for tensors of the model. `Weights`:
-/// ModelWeights or const.
+/// Calls fn(info, layer, view) for every tensor that the model has: the token embedding, those of layer 0 and of its
+/// experts, of layer 1, ..., the other ones of the model in the order of kModelTensors. `layer` is n_layers for tensors
+/// of the model. The info of an expert's tensor is that of kExpertTensors. `Weights`: ModelWeights or const.
 template <typename Weights, typename Fn>
 void for_each_tensor(Weights& weights, const Fn& fn) {
     const auto n_layers = static_cast<std::int64_t>(weights.layers.size());
-    const auto visit = [&](const TensorInfo& info, std::int64_t layer) {
-        auto& view = weights.tensor(layer, info.role);
+    const auto visit = [&](const TensorInfo& info, std::int64_t layer, std::int32_t expert = kNoExpert) {
+        auto& view = weights.tensor(layer, info.role, expert);
         if (view.rank > 0) fn(info, layer, view);
     };
     visit(kModelTensors.front(), n_layers);
-    for (std::int64_t layer = 0; layer < n_layers; ++layer)
+    for (std::int64_t layer = 0; layer < n_layers; ++layer) {
         for (const TensorInfo& info : kLayerTensors) visit(info, layer);
+        for (std::int32_t expert = 0; expert < std::ssize(weights.layers[layer].experts); ++expert)
+            for (const TensorInfo& info : kExpertTensors) visit(info, layer, expert);
+    }
     for (std::size_t i = 1; i < kModelTensors.size(); ++i) visit(kModelTensors[i], n_layers);
 }
 
-/// Calls fn(view) for every matrix that a pass multiplies by, in reading order: those of the layers, the LM head.
+/// Calls fn(view) for every matrix that a pass multiplies by, in reading order: those of the layers and their experts,
+/// the LM head. Routers are not among them.
 template <typename Weights, typename Fn>
 void for_each_pass_matrix(Weights& weights, const Fn& fn) {
     for_each_tensor(weights, [&](const TensorInfo& info, std::int64_t /*layer*/, auto& view) {

@@ -20,6 +20,20 @@ std::int64_t rope_columns(const RopeConfig& rope) {
     return rope.query_growth == 0.0 ? rope.n_rotated : 2 * rope.n_rotated;
 }
 
+std::int64_t dense_d_ff(const ModelConfig& config) {
+    return config.largest([](const LayerConfig& layer) { return layer.feed_forward.d_ff; });
+}
+
+std::int64_t expert_d_ff(const ModelConfig& config) {
+    return config.largest([](const LayerConfig& layer) { return layer.feed_forward.experts.d_ff; });
+}
+
+bool has_shared_expert(const ModelConfig& config) {
+    return std::ranges::any_of(config.layers, [](const LayerConfig& layer) {
+        return !layer.feed_forward.experts.empty() && layer.feed_forward.d_ff > 0;
+    });
+}
+
 Size size_of(Activation which, const ModelConfig& config, const ActivationLimits& limits) {
     const auto matrix = [](std::string_view what, std::int64_t n_rows, std::int64_t cols) {
         return Size{what, n_rows * row_bytes(DType::F32, cols)};
@@ -53,9 +67,23 @@ Size size_of(Activation which, const ModelConfig& config, const ActivationLimits
                 return layer.attention().output_gate ? layer.attention().q_cols() : 0;
             }));
         case Activation::Gate:
-            return matrix("feed-forward gate", n, config.max_d_ff());
+            return matrix("feed-forward gate", n, dense_d_ff(config));
         case Activation::Up:
-            return matrix("feed-forward activations", n, config.max_d_ff());
+            return matrix("feed-forward activations", n, dense_d_ff(config));
+        case Activation::Router:
+            return matrix("logits of experts", n, config.largest([](const LayerConfig& layer) {
+                return layer.feed_forward.experts.n_experts;
+            }));
+        case Activation::ExpertRows:
+            return matrix("rows of experts", expert_rows(config, n), config.d_model);
+        case Activation::ExpertGate:
+            return matrix("gates of experts", expert_rows(config, n), expert_d_ff(config));
+        case Activation::ExpertUp:
+            return matrix("activations of experts", expert_rows(config, n), expert_d_ff(config));
+        case Activation::Experts:
+            return matrix("sum of experts", config.has_experts() ? n : 0, config.d_model);
+        case Activation::Shared:
+            return matrix("result of the shared expert", has_shared_expert(config) ? n : 0, config.d_model);
         case Activation::CosSin: {
             std::int64_t cols = 0;
             for (const RopeConfig& rope : config.ropes) cols += rope_columns(rope);
@@ -73,6 +101,12 @@ Size size_of(Activation which, const ModelConfig& config, const ActivationLimits
 }
 
 }  // namespace
+
+std::int64_t expert_rows(const ModelConfig& config, std::int64_t n_tokens) {
+    const std::int64_t n_chosen =
+        config.largest([](const LayerConfig& layer) { return layer.feed_forward.experts.n_chosen; });
+    return n_chosen == 0 ? 0 : std::max(n_tokens, std::min(n_tokens * n_chosen, kGroupedRows));
+}
 
 Activations::Activations(Device& device, const ModelConfig& config, const ActivationLimits& limits)
     : d_model_(config.d_model), n_tokens_(limits.n_tokens) {

@@ -25,11 +25,17 @@ enum class Activation : std::uint8_t {
     AttnGate,    // [n_tokens, n_q_heads * head_dim]; only if a layer has an output gate
     Gate,        // [n_tokens, d_ff]
     Up,          // [n_tokens, d_ff]
+    Router,      // [n_tokens, n_experts]: logits of the experts. This and the next four only if a layer has experts
+    ExpertRows,  // [expert_rows(), d_model]: inputs of experts, then their results
+    ExpertGate,  // [expert_rows(), d_ff of an expert]
+    ExpertUp,    // [expert_rows(), d_ff of an expert]
+    Experts,     // [n_tokens, d_model]: weighted sum of the experts' results
+    Shared,      // [n_tokens, d_model]: the result of the shared expert beside them; only if a layer has one
     CosSin,      // [ropes][n_tokens, n_rotated]: angles of each rotary embedding, of growing queries apart
     Selected,    // [n_logit_rows, d_model]: rows whose logits are computed; their top logits afterwards
     Logits,      // [n_logit_rows, vocab]
 };
-inline constexpr std::size_t kActivations = 14;
+inline constexpr std::size_t kActivations = 20;
 
 /// The largest pass.
 struct ActivationLimits {
@@ -37,6 +43,10 @@ struct ActivationLimits {
     std::int64_t n_logit_rows = 0;
     bool streams = false;  // weights or KV
 };
+
+/// Returns the most rows (token, expert) that are computed together in a pass of `n_tokens` tokens: those of any one
+/// expert fit, and those of all experts in passes of few tokens. 0: no layer has experts.
+[[nodiscard]] std::int64_t expert_rows(const ModelConfig& config, std::int64_t n_tokens);
 
 class Activations {
 public:
@@ -58,6 +68,7 @@ public:
     /// Returns the residual stream in use, [n_rows, d_model]: the memory of use_hidden(), at first that of Hidden.
     [[nodiscard]] TensorView hidden(std::int64_t n_rows) const;
     void use_hidden(std::byte* data) { hidden_ = data; }
+    [[nodiscard]] std::int64_t max_tokens() const { return n_tokens_; }
 
 private:
     std::array<Buffer, kActivations> buffers_;

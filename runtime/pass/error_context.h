@@ -31,14 +31,17 @@ inline constexpr std::int64_t kLmHeadStage = -2;
     return layer == kLmHeadStage ? "the LM head" : fmt::format("layer {}", layer);
 }
 
-/// Returns what `call` returns. Adds pass_place(layer) in front of the message of an IoError or CudaError that it
-/// throws. `layer` is an index in the whole model, kKvStage or kLmHeadStage.
+/// Returns what `call` returns. Adds pass_place(layer) in front of the message of an IoError, CudaError or FormatError
+/// (weights that give no finite numbers) that it throws. `layer` is an index in the whole model, kKvStage or
+/// kLmHeadStage.
 template <typename Call>
 decltype(auto) at_layer(std::int64_t layer, const Call& call) {
     try {
         return call();
     } catch (const IoError& error) {
         throw IoError(fmt::format("{}: {}", pass_place(layer), error.what()));
+    } catch (const FormatError& error) {
+        throw FormatError(fmt::format("{}: {}", pass_place(layer), error.what()));
     } catch (const CudaError& error) {
         throw CudaError(fmt::format("{}: {}", pass_place(layer), error.what()));
     }

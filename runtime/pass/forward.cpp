@@ -49,7 +49,7 @@ WorkspaceShapes Forward::workspace_shapes(const ModelConfig& config, DType kv_dt
         if (std::ranges::find(kinds, heads) == kinds.end()) kinds.push_back(heads);
     }
     return {
-        .n_tokens = limits.max_tokens,
+        .n_tokens = std::max(limits.max_tokens, expert_rows(config, limits.max_tokens)),
         .max_cols = std::max({config.d_model, config.max_d_ff(), config.max_q_cols()}),
         .attention = std::move(kinds),
         .n_logit_rows = limits.max_logit_rows,

@@ -11,35 +11,7 @@ namespace slipstream {
 
 namespace {
 
-// Columns [first, first + n) of a float matrix.
-template <typename Byte>
-BasicTensorView<Byte> columns(BasicTensorView<Byte> view, std::int64_t first, std::int64_t n) {
-    view.data += row_bytes(DType::F32, first);
-    view.shape[view.rank - 1] = n;
-    return view;
-}
-
 constexpr auto no_bytes = [] { return std::size_t{0}; };
-
-std::size_t bytes_of(const ConstTensorView& rows) {
-    return static_cast<std::size_t>(rows.rows()) * row_bytes(rows.dtype, rows.cols());
-}
-
-// The stage of a product, by the first of its matrices.
-PassStage product_stage(TensorRole role) {
-    switch (role) {
-        case TensorRole::AttnOut:
-            return PassStage::Output;
-        case TensorRole::Gate:
-            return PassStage::GateUp;
-        case TensorRole::Down:
-            return PassStage::Down;
-        case TensorRole::LmHead:
-            return PassStage::Head;
-        default:
-            return PassStage::Qkv;
-    }
-}
 
 // Bytes of the committed rows of the KV chunks of `args` that a token sees, and of the scratch rows if these are folded
 // as well.
@@ -55,19 +27,37 @@ std::size_t kv_bytes(const AttentionArgs& args) {
 
 }  // namespace
 
+PassStage product_stage(TensorRole role) {
+    switch (role) {
+        case TensorRole::AttnOut:
+            return PassStage::Output;
+        case TensorRole::Gate:
+            return PassStage::GateUp;
+        case TensorRole::Down:
+            return PassStage::Down;
+        case TensorRole::LmHead:
+            return PassStage::Head;
+        default:
+            return PassStage::Qkv;
+    }
+}
+
 ModelPass::ModelPass(const Model& model, Stream& stream, const ActivationLimits& limits, Collective* collective)
     : model_(&model),
       stream_(&stream),
       collective_(collective),
       activations_(model.device(), model.config(), limits),
-      paths_(limits.n_tokens) {
+      paths_(limits.n_tokens),
+      expert_rows_(model.config(), limits.n_tokens) {
+    constexpr std::size_t kProductsTogether = 256;
+    if (model.config().has_experts()) expert_products_.reserve(kProductsTogether);
     query_factors_.reserve(static_cast<std::size_t>(limits.n_tokens));
 }
 
 void ModelPass::embed(const PassRows& rows) {
     const TensorView hidden = activations_.hidden(rows.n());
     stage(
-        PassStage::Embed, -1, rows.n(), [&] { return bytes_of(hidden); },
+        PassStage::Embed, -1, rows.n(), [&] { return rows_bytes(hidden); },
         [&] {
             slipstream::embed(exec(), {.table = model_->weights().token_embedding,
                                        .tokens = rows.tokens.data(),
@@ -112,7 +102,7 @@ void ModelPass::norm(std::int64_t layer, const ConstTensorView& x, const ConstTe
 
 void ModelPass::norm(std::int64_t layer, const RmsNormArgs& args) {
     stage(
-        PassStage::Norm, layer, args.x.rows(), [&] { return bytes_of(args.x); }, [&] { rms_norm(exec(), args); });
+        PassStage::Norm, layer, args.x.rows(), [&] { return rows_bytes(args.x); }, [&] { rms_norm(exec(), args); });
 }
 
 // Computes queries, keys and values, and writes keys and values to scratch.
@@ -146,7 +136,7 @@ void ModelPass::keys_and_values(std::int64_t layer, const PassRows& rows) {
     }
     if (rows.hooks != nullptr) rows.hooks->on_rows(exec(), layer, k, v);
     stage(
-        PassStage::Rotate, layer, n, [&] { return bytes_of(q) + bytes_of(k) + bytes_of(v); },
+        PassStage::Rotate, layer, n, [&] { return rows_bytes(q) + rows_bytes(k) + rows_bytes(v); },
         [&] {
             rotate_write(exec(), {.shape = rows.kv->layout(layer),
                                   .q = q,
@@ -203,7 +193,7 @@ void ModelPass::attend(std::int64_t layer, const PassRows& rows) {
 void ModelPass::gate_attention(std::int64_t layer, const PassRows& rows, const TensorView& attended) {
     const TensorView gate = activations_.rows(Activation::AttnGate, rows.n(), attended.cols());
     stage(
-        PassStage::Activation, layer, rows.n(), [&] { return bytes_of(gate) + bytes_of(attended); },
+        PassStage::Activation, layer, rows.n(), [&] { return rows_bytes(gate) + rows_bytes(attended); },
         [&] {
             gated_activation(exec(), {.gate = gate,
                                       .up = attended,
@@ -253,15 +243,27 @@ void ModelPass::feed_forward(std::int64_t layer, const PassRows& rows) {
     using enum TensorRole;
     const ModelConfig& config = model_->config();
     const FeedForwardConfig& feed_forward = config.layers[layer].feed_forward;
+    if (!feed_forward.experts.empty()) return mixture(layer, rows);
     const LayerWeights& weights = model_->weights().layers[layer];
     const TensorView normed = activations_.rows(Activation::Normed, rows.n(), config.d_model);
+    norm(layer, activations_.hidden(rows.n()), weights[FfnNorm], normed, next_weights(layer, rows, {Gate, Up}));
+    gate_and_up(layer, rows, normed);
+    add_to_residual(layer, rows,
+                    {.matrix = Down,
+                     .x = activations_.rows(Activation::Gate, rows.n(), feed_forward.d_ff),
+                     .post_norm = weights[FfnPostNorm],
+                     .scale = weights[OutputScale]});
+}
+
+void ModelPass::gate_and_up(std::int64_t layer, const PassRows& rows, const ConstTensorView& normed) {
+    using enum TensorRole;
+    const FeedForwardConfig& feed_forward = model_->config().layers[layer].feed_forward;
     const TensorView gate = activations_.rows(Activation::Gate, rows.n(), feed_forward.d_ff);
     const TensorView up = activations_.rows(Activation::Up, rows.n(), feed_forward.d_ff);
-    norm(layer, activations_.hidden(rows.n()), weights[FfnNorm], normed, next_weights(layer, rows, {Gate, Up}));
     const Product products[] = {{Gate, gate}, {Up, up}};
     multiply(layer, rows, normed, products);
     stage(
-        PassStage::Activation, layer, rows.n(), [&] { return bytes_of(gate) + bytes_of(up); },
+        PassStage::Activation, layer, rows.n(), [&] { return rows_bytes(gate) + rows_bytes(up); },
         [&] {
             gated_activation(exec(), {.gate = gate,
                                       .up = up,
@@ -269,8 +271,6 @@ void ModelPass::feed_forward(std::int64_t layer, const PassRows& rows) {
                                       .kind = feed_forward.activation,
                                       .next = next_weights(layer, rows, {Down})});
         });
-    add_to_residual(layer, rows,
-                    {.matrix = Down, .x = gate, .post_norm = weights[FfnPostNorm], .scale = weights[OutputScale]});
 }
 
 // Adds the result of half a layer to the residual stream. A whole product without norm and scale adds in place.
@@ -286,7 +286,7 @@ void ModelPass::add_to_residual(std::int64_t layer, const PassRows& rows, const 
     multiply(layer, rows, half.x, {&product, 1});
     if (collective_ != nullptr)
         stage(
-            PassStage::Sum, layer, rows.n(), [&] { return bytes_of(product.y); },
+            PassStage::Sum, layer, rows.n(), [&] { return rows_bytes(product.y); },
             [&] { collective_->all_reduce(exec(), product.y); });
     if (!half.post_norm.empty())
         norm(layer, {.x = product.y,
@@ -294,7 +294,7 @@ void ModelPass::add_to_residual(std::int64_t layer, const PassRows& rows, const 
                      .y = product.y,
                      .eps = config.post_norm_eps > 0.0F ? config.post_norm_eps : config.rms_eps});
     stage(
-        PassStage::Sum, layer, rows.n(), [&] { return bytes_of(product.y) + bytes_of(hidden); },
+        PassStage::Sum, layer, rows.n(), [&] { return rows_bytes(product.y) + rows_bytes(hidden); },
         [&] { add(exec(), {.x = product.y, .y = hidden, .scale = config.residual_scale, .factor = half.scale}); });
 }
 
@@ -326,10 +326,10 @@ void ModelPass::multiply(std::int64_t layer, const PassRows& rows, const ConstTe
         [&] { multiply_parts(layer, rows, x, products, store); });
 }
 
-std::size_t ModelPass::weight_bytes(std::int64_t layer, std::span<const Product> products) const {
+std::size_t ModelPass::weight_bytes(std::int64_t layer, std::span<const Product> products, std::int32_t expert) const {
     std::size_t bytes = 0;
     for (const Product& product : products)
-        for (const MatrixPart& part : model_->parts(layer, product.role)) bytes += bytes_of(part.packed);
+        for (const MatrixPart& part : model_->parts(layer, product.role, expert)) bytes += rows_bytes(part.packed);
     return bytes;
 }
 
@@ -348,21 +348,27 @@ void ModelPass::multiply_parts(std::int64_t layer, const PassRows& rows, const C
             const std::int64_t n_rows = part.packed.shape[0];
             const bool streams = model_->streams(part.item);
             MatmulArgs& args = batch[n++];
-            args = {.weights = part.packed, .x = x, .y = columns(product.y, part.first_row, n_rows), .store = store};
+            args = {
+                .weights = part.packed, .x = x, .y = matrix_columns(product.y, part.first_row, n_rows), .store = store};
             if (rows.phase == Phase::Prefill)
                 args.prompt = PrefillChunk{.first_token = rows.n_committed % kPrefillChunkTokens,
                                            .first_row = part.first_row,
                                            .matrix_rows = product.y.shape[1]};
-            if (streams)
-                stage(PassStage::Wait, layer, -1, no_bytes,
-                      [&] { args.weights.data = weights_->acquire_item(part.item, *stream_) + part.offset; });
-            if (!product.bias.empty()) args.bias = columns(product.bias, part.first_row, n_rows);
+            if (streams) args.weights.data = acquire_part(layer, part);
+            if (!product.bias.empty()) args.bias = matrix_columns(product.bias, part.first_row, n_rows);
             const bool ends = streams && part.ends_item;
             if (ends || n == batch.size()) compute();
             if (ends) weights_->release_item(part.item, *stream_);
         }
     }
     if (n > 0) compute();
+}
+
+const std::byte* ModelPass::acquire_part(std::int64_t layer, const MatrixPart& part) {
+    const std::byte* data = nullptr;
+    stage(PassStage::Wait, layer, -1, no_bytes,
+          [&] { data = weights_->acquire_item(part.item, *stream_) + part.offset; });
+    return data;
 }
 
 // Returns the types of the matrices for which an op may lay out its output; none in prefill chunks, whose kernels may

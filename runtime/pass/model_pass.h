@@ -15,6 +15,7 @@
 #include "runtime/cache/pass_kv.h"
 #include "runtime/model/model.h"
 #include "runtime/pass/activations.h"
+#include "runtime/pass/expert_rows.h"
 #include "runtime/pass/pass_control.h"
 #include "runtime/pass/pass_hooks.h"
 #include "runtime/pass/pass_paths.h"
@@ -36,6 +37,22 @@ struct PassRows {
 
 /// What is computed of a layer: all of it, or only the rows that it adds to the KV.
 enum class LayerPart : std::uint8_t { Whole, KvRows };
+
+/// Returns columns [first, first + n) of a float matrix or vector.
+template <typename Byte>
+[[nodiscard]] BasicTensorView<Byte> matrix_columns(BasicTensorView<Byte> view, std::int64_t first, std::int64_t n) {
+    view.data += row_bytes(DType::F32, first);
+    view.shape[view.rank - 1] = n;
+    return view;
+}
+
+/// Returns the bytes of the rows of a view.
+[[nodiscard]] inline std::size_t rows_bytes(const ConstTensorView& rows) {
+    return static_cast<std::size_t>(rows.rows()) * row_bytes(rows.dtype, rows.cols());
+}
+
+/// Returns the stage of a product, by the first of its matrices.
+[[nodiscard]] PassStage product_stage(TensorRole role);
 
 class ModelPass {
 public:
@@ -90,6 +107,27 @@ private:
     void fold(AttentionArgs args, std::int64_t layer, const PassRows& rows);
     void fold_segments(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer, const PassRows& rows);
     void feed_forward(std::int64_t layer, const PassRows& rows);
+    /// Computes gate and up of the part that all tokens pass, and the activation: the result is in Activation::Gate.
+    void gate_and_up(std::int64_t layer, const PassRows& rows, const ConstTensorView& normed);
+
+    // Of layers that have experts (model_experts.cpp).
+    struct ExpertRange {
+        std::int32_t first = 0;
+        std::int32_t end = 0;
+    };
+    void mixture(std::int64_t layer, const PassRows& rows);
+    void choose(std::int64_t layer, const PassRows& rows, const ConstTensorView& normed);
+    void compute_experts(std::int64_t layer, const TensorView& normed, const TensorView& sums);
+    void compute_wave(std::int64_t layer, const ExpertRange& experts, const TensorView& normed, const TensorView& sums,
+                      bool from_zero);
+    void multiply_experts(std::int64_t layer, const ExpertRange& experts, const ConstTensorView& x,
+                          std::span<const Product> products);
+    void multiply_expert_parts(std::int64_t layer, const ExpertRange& experts, const ConstTensorView& x,
+                               std::span<const Product> products);
+    void skip_experts(std::int64_t layer, const ExpertRange& experts);
+
+    /// Returns where a part of a streamed item is on the device; waits for it.
+    [[nodiscard]] const std::byte* acquire_part(std::int64_t layer, const MatrixPart& part);
     /// Half a layer's result: x times a matrix, plus a bias, normed if the layer has that norm. `scale` multiplies the
     /// residual stream after the addition.
     struct HalfResult {
@@ -104,7 +142,8 @@ private:
                   MatmulStore store = MatmulStore::Overwrite);
     void multiply_parts(std::int64_t layer, const PassRows& rows, const ConstTensorView& x,
                         std::span<const Product> products, MatmulStore store);
-    [[nodiscard]] std::size_t weight_bytes(std::int64_t layer, std::span<const Product> products) const;
+    [[nodiscard]] std::size_t weight_bytes(std::int64_t layer, std::span<const Product> products,
+                                           std::int32_t expert = kNoExpert) const;
     [[nodiscard]] NextWeights next_weights(std::int64_t layer, const PassRows& rows,
                                            std::initializer_list<TensorRole> roles) const;
 
@@ -113,7 +152,9 @@ private:
     Collective* collective_;
     Activations activations_;
     PassPaths paths_;
-    std::vector<float> query_factors_;  // [n_tokens] of the running pass, for one rotary embedding
+    ExpertRows expert_rows_;
+    std::vector<MatmulArgs> expert_products_;  // that are computed together
+    std::vector<float> query_factors_;         // [n_tokens] of the running pass, for one rotary embedding
     WeightStream* weights_ = nullptr;
     KvStream* kv_ = nullptr;
     PassProfile* profile_ = nullptr;

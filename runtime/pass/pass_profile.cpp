@@ -9,9 +9,9 @@ namespace slipstream {
 namespace {
 
 // In the order of PassStage.
-constexpr std::array<const char*, kPassStages> kNames{"embed",  "norm",    "qkv",        "rope/kv write", "attention",
-                                                      "output", "gate/up", "activation", "down",          "sum",
-                                                      "head",   "wait",    "graph"};
+constexpr std::array<const char*, kPassStages> kNames{"embed",  "norm",   "qkv",     "rope/kv write", "attention",
+                                                      "output", "router", "gate/up", "activation",    "down",
+                                                      "sum",    "head",   "wait",    "graph"};
 
 // A wait for what has arrived already takes less, and is no span of a trace: passes ask for an item once for each part
 // of it.

@@ -26,7 +26,8 @@ enum class PassStage : std::uint8_t {
     Rotate,  // RoPE, norms of heads, and the write to the KV scratch
     Attention,
     Output,
-    GateUp,
+    Router,  // logits of experts, and the choice
+    GateUp,  // of experts, too; likewise Activation and Down
     Activation,
     Down,
     Sum,    // adds a product to the residual stream where that is a step of its own (norms after a layer's half, parts
@@ -35,7 +36,7 @@ enum class PassStage : std::uint8_t {
     Wait,   // for weights or KV that stream
     Graph,  // layers and logits in one launch, on a GPU
 };
-inline constexpr std::size_t kPassStages = 13;
+inline constexpr std::size_t kPassStages = 14;
 /// "norm", "gate/up", ...
 [[nodiscard]] const char* stage_name(PassStage stage);
 

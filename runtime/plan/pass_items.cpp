@@ -1,6 +1,7 @@
 #include "runtime/plan/pass_items.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
@@ -41,8 +42,12 @@ PassItem weight_item(const PassItemRequest& request, std::size_t index) {
                        .bytes = item.bytes,
                        .unit_bytes = item.bytes,
                        .transfer_bytes = item.bytes};
+    if (item.expert != kNoExpert) {
+        const ExpertsConfig& experts = request.config->experts(item.layer);
+        pass_item.chosen_share = static_cast<double>(experts.n_chosen) / static_cast<double>(experts.n_experts);
+    }
     for (const WeightPart& part : item.parts) {
-        const ConstTensorView& matrix = request.weights->tensor(part.layer, part.role);
+        const ConstTensorView& matrix = request.weights->tensor(part.layer, part.role, part.expert);
         const DType dtype = packed_type(matrix, item.rounding);
         pass_item.parts.push_back({dtype, packed_bytes(dtype, part.n_rows, matrix.cols())});
     }
@@ -61,6 +66,10 @@ std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t con
         all += std::min(of_layer.value_or(kMaxKvBytes), kMaxKvBytes - all);  // at most kMaxKvBytes
     }
     return all;
+}
+
+double expected_share(const PassItem& item, double n_tokens) {
+    return item.chosen_share >= 1.0 ? 1.0 : 1.0 - std::pow(1.0 - item.chosen_share, n_tokens);
 }
 
 std::vector<PassItem> make_pass_items(const PassItemRequest& request) {
@@ -91,9 +100,12 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
             item.compute_seconds =
                 read * rates.kv.seconds(vectors) + rates.layer_seconds + tokens * rates.layer_token_seconds;
         }
+        // Of an expert: how often it is read, and the tokens that it is then multiplied with.
+        const double share = expected_share(pass_item, tokens);
+        const double vectors = pass_item.chosen_share >= 1.0 ? tokens : tokens * pass_item.chosen_share / share;
         for (const PassItem::Part& part : pass_item.parts)
-            item.compute_seconds +=
-                static_cast<double>(part.bytes) * rates.weights[static_cast<std::size_t>(part.dtype)].seconds(tokens);
+            item.compute_seconds += share * static_cast<double>(part.bytes) *
+                                    rates.weights[static_cast<std::size_t>(part.dtype)].seconds(vectors);
         item.host_bytes = item.compute_seconds * rates.host_bytes_per_second;
         schedule.push_back(item);
     }

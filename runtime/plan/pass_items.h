@@ -36,7 +36,13 @@ struct PassItem {
         std::size_t bytes = 0;
     };
     std::vector<Part> parts;  // empty for KV
+    /// Of an item of an expert: the probability that a token chooses it, chosen / experts of the layer; else 1.
+    double chosen_share = 1.0;
 };
+
+/// Returns the probability that an item is multiplied with in a pass of `n_tokens` tokens that choose experts
+/// independently and evenly. Real tokens choose more alike, so a pass reads at most so much of the experts.
+[[nodiscard]] double expected_share(const PassItem& item, double n_tokens);
 
 /// What the items are made from. Pointers must not be null (CHECKed).
 struct PassItemRequest {

@@ -137,6 +137,16 @@ TEST(NewerArchitectureName, GivesTheGoldenLogits) {
     expect_golden(*files, golden, CpuForm::Scalar);
 }
 
+// Older files of Mixtral have a tensor for each expert.
+TEST(OlderExpertTensors, GiveTheGoldenLogits) {
+    const GoldenModel golden = load_golden_model("mixtral");
+    const TempFolder folder;
+    write_golden_gguf(golden, folder.path() / "model.gguf", "llama", GgufExperts::Apart);
+    const auto files = ModelFiles::open(folder.path() / "model.gguf");
+    EXPECT_EQ(files->config().experts(0).n_experts, 8);
+    expect_golden(*files, golden, CpuForm::Scalar);
+}
+
 class GgufArchitecture : public testing::TestWithParam<std::string> {};
 
 TEST_P(GgufArchitecture, GivesTheGoldenLogits) {
@@ -198,7 +208,10 @@ TEST(ModelFingerprint, FollowsWhatOnlySomeFamiliesCompute) {
           {"granite", R"("residual_multiplier": 0.35)", R"("residual_multiplier": 0.5)"},
           {"granite", R"("attention_multiplier": 0.5)", R"("attention_multiplier": 0.25)"},
           {"granite", R"("embedding_multiplier": 3.0)", R"("embedding_multiplier": 2.0)"},
-          {"granite", R"("logits_scaling": 4.0)", R"("logits_scaling": 2.0)"}}) {
+          {"granite", R"("logits_scaling": 4.0)", R"("logits_scaling": 2.0)"},
+          {"qwen3_moe", R"("num_experts_per_tok": 2)", R"("num_experts_per_tok": 3)"},
+          {"qwen3_moe", R"("norm_topk_prob": true)", R"("norm_topk_prob": false)"},
+          {"glm4_moe", R"("routed_scaling_factor": 2.5)", R"("routed_scaling_factor": 1.5)"}}) {
         const GoldenModel golden = load_golden_model(change.model);
         GoldenModel changed = golden;
         const std::size_t at = changed.config_json.find(change.from);
@@ -259,10 +272,10 @@ INSTANTIATE_TEST_SUITE_P(Golden, Q8Cache, testing::ValuesIn(names_with_q8_logits
 INSTANTIATE_TEST_SUITE_P(Golden, GgufArchitecture, testing::ValuesIn(names_with_gguf_form()), parameter_name);
 
 TEST(GoldenModels, AreAllThere) {
-    EXPECT_EQ(golden_model_names().size(), 47U);
-    EXPECT_EQ(names_with_gguf_form().size(), 34U);
+    EXPECT_EQ(golden_model_names().size(), 54U);
+    EXPECT_EQ(names_with_gguf_form().size(), 40U);
     EXPECT_EQ(names_with_q8_logits().size(), 4U);
-    EXPECT_EQ(names_with_greedy_text().size(), 13U);
+    EXPECT_EQ(names_with_greedy_text().size(), 16U);
 }
 
 // Printed by value() of make.py. A slip in the rule would show as wrong logits everywhere, and here as what it is.

@@ -130,8 +130,8 @@ TEST(GgufConfig, KnowsWhatGemmaDoesNotStore) {
 TEST(GgufConfig, RefusesByName) {
     EXPECT_THAT(message(tiny("qwen2moe")), HasSubstr("architecture \"qwen2moe\" is not served (served: llama"));
     EXPECT_THAT(message(tiny("mistral4")), HasSubstr("\"mistral4\""));
-    EXPECT_THAT(message(tiny_llama_gguf().set<std::uint32_t>("llama.expert_count", 8)),
-                HasSubstr("a mixture of 8 experts"));
+    EXPECT_THAT(message(tiny("qwen2").set<std::uint32_t>("qwen2.expert_count", 8)),
+                HasSubstr("a mixture of 8 experts, which is not served"));
     EXPECT_THAT(message(tiny_llama_gguf().set("llama.logit_scale", 2.0F)),
                 HasSubstr("llama.logit_scale = 2 is not served"));
     EXPECT_EQ(message(tiny_llama_gguf().set<std::uint32_t>("llama.expert_count", 0)), "nothing thrown");

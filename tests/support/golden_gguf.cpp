@@ -4,8 +4,10 @@
 #include <array>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numbers>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -75,7 +77,9 @@ std::string gguf_name(const std::string& name, bool has_post_norms) {
     // "model.layers.N.layer_scalar" has no other part.
     if (name.ends_with(".layer_scalar"))
         return fmt::format("blk.{}layer_output_scale.weight", name.substr(13, name.size() - 13 - 12));
-    const std::array<Renaming, 16> kParts = {
+    if (name.ends_with(".mlp.gate.e_score_correction_bias"))
+        return fmt::format("blk.{}.exp_probs_b.bias", name.substr(13, name.find('.', 13) - 13));
+    const std::array<Renaming, 21> kParts = {
         {{"self_attn.q_proj", "attn_q"},
          {"self_attn.gate_proj", "attn_gate"},
          {"self_attn.k_proj", "attn_k"},
@@ -84,6 +88,11 @@ std::string gguf_name(const std::string& name, bool has_post_norms) {
          {"self_attn.o_proj", "attn_output"},
          {"self_attn.q_norm", "attn_q_norm"},
          {"self_attn.k_norm", "attn_k_norm"},
+         {"mlp.gate", "ffn_gate_inp"},
+         {"block_sparse_moe.gate", "ffn_gate_inp"},
+         {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+         {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+         {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
          {"mlp.gate_up_proj", "ffn_up"},
          {"mlp.gate_proj", "ffn_gate"},
          {"mlp.up_proj", "ffn_up"},
@@ -103,6 +112,49 @@ std::string gguf_name(const std::string& name, bool has_post_norms) {
         if (part == known.from)
             return "blk." + name.substr(prefix.size(), part_begin - prefix.size()) + known.to + name.substr(part_end);
     throw std::runtime_error(fmt::format("golden tensor {} has no GGUF name", name));
+}
+
+/// A matrix of an expert: "model.layers.N.PART.experts.E.MATRIX.weight".
+struct ExpertTensor {
+    std::string layer;   // N
+    std::string expert;  // E
+    std::string matrix;  // "gate", "up" or "down"
+};
+
+std::optional<ExpertTensor> expert_tensor_of(const std::string& name) {
+    const std::size_t at = name.find(".experts.");
+    if (at == std::string::npos) return std::nullopt;
+    const std::string rest = name.substr(at + 9);
+    const std::size_t dot = rest.find('.');
+    static const std::map<std::string, std::string> kMatrices = {
+        {"gate_proj", "gate"}, {"up_proj", "up"}, {"down_proj", "down"}, {"w1", "gate"}, {"w3", "up"}, {"w2", "down"}};
+    return ExpertTensor{name.substr(13, name.find('.', 13) - 13), rest.substr(0, dot),
+                        kMatrices.at(rest.substr(dot + 1, rest.rfind('.') - dot - 1))};
+}
+
+/// A matrix of all experts: [n_experts, rows, cols].
+struct StackedExperts {
+    std::vector<std::int64_t> shape;
+    std::vector<float> values;
+};
+
+void write_experts(GgufWriter& file, const Json& config, const std::string& arch) {
+    const bool is_mixtral = arch == "llama";
+    const bool is_glm = arch == "glm4moe";
+    const auto count = [&](const char* key) { return config[key].get<std::int64_t>(); };
+    put_count(file, arch + ".expert_count",
+              count(is_mixtral ? "num_local_experts"
+                    : is_glm   ? "n_routed_experts"
+                               : "num_experts"));
+    put_count(file, arch + ".expert_used_count", count("num_experts_per_tok"));
+    if (!is_mixtral) put_count(file, arch + ".expert_feed_forward_length", count("moe_intermediate_size"));
+    if (!is_glm) return;
+    put_count(file, arch + ".expert_shared_count", count("n_shared_experts"));
+    put_count(file, arch + ".leading_dense_block_count", count("first_k_dense_replace"));
+    put_count(file, arch + ".expert_gating_func", 2);
+    put_number(file, arch + ".expert_weights_scale", config["routed_scaling_factor"].get<double>());
+    file.set(arch + ".expert_weights_norm", config["norm_topk_prob"].get<bool>());
+    put_count(file, arch + ".nextn_predict_layers", 0);
 }
 
 /// Reorders the rows of each head from halves (0, d/2, 1, d/2 + 1, ...) to neighbours: RoPE pairs (i, i + d/2) become
@@ -148,7 +200,8 @@ void write_rope(GgufWriter& file, const Json& config, const std::string& arch, s
         static_cast<std::int64_t>(static_cast<double>(head_dim) * rope.value("partial_rotary_factor", 1.0));
     const std::string type = rope["rope_type"];
     put_number(file, arch + ".rope.freq_base", rope["rope_theta"].get<double>());
-    if (is_permuted(arch) || arch == "phi3") put_count(file, arch + ".rope.dimension_count", n_rotated);
+    if (is_permuted(arch) || arch == "phi3" || arch == "glm4moe")
+        put_count(file, arch + ".rope.dimension_count", n_rotated);
     if (type == "linear" || type == "yarn") {
         put_text(file, arch + ".rope.scaling.type", type);
         put_number(file, arch + ".rope.scaling.factor", rope["factor"].get<double>());
@@ -304,6 +357,9 @@ bool has_gguf_form(const GoldenModel& model) {
         const bool is_scaled = ropes.is_object() && ropes["full_attention"].contains("factor");
         return !is_scaled && !config.value("attention_bias", false);
     }
+    if (config["model_type"] == "qwen3_moe" &&
+        (!config["norm_topk_prob"].get<bool>() || !config["mlp_only_layers"].empty()))
+        return false;
     const Json rope = rope_parameters(config);
     if (rope["rope_type"] == "dynamic") return false;
     // GGUF stores mscale_all_dim, for Ministral 3 alone, and readers assume an mscale of 1.
@@ -320,10 +376,13 @@ bool has_gguf_form(const GoldenModel& model) {
     return !config.value("use_sliding_window", false);
 }
 
-GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch) {
+GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch, GgufExperts experts) {
     const Json config = text_config(model);
     std::string arch = config["model_type"];
     if (arch == "mistral") arch = mistral_arch;
+    if (arch == "mixtral") arch = "llama";
+    if (arch == "qwen3_moe") arch = "qwen3moe";
+    if (arch == "glm4_moe") arch = "glm4moe";
     if (arch == "ministral3") arch = "mistral3";
     if (arch == "gemma3_text") arch = "gemma3";
     if (arch == "muse_glimmer_text") arch = "muse-glimmer";
@@ -360,9 +419,23 @@ GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch
         if (is_gemma) write_gemma(file, config, arch);
         write_rope(file, config, arch, head_dim);
     }
+    if (config.contains("num_experts_per_tok")) write_experts(file, config, arch);
     write_vocabulary(file, model);
+    std::map<std::string, StackedExperts> stacked;
     for (const GoldenTensor& tensor : model.tensors) {
         std::vector<float> values = golden_values(tensor);
+        if (const auto of_expert = expert_tensor_of(tensor.name)) {
+            const std::string stem = fmt::format("blk.{}.ffn_{}", of_expert->layer, of_expert->matrix);
+            if (experts == GgufExperts::Apart) {
+                put_floats(file, fmt::format("{}.{}.weight", stem, of_expert->expert), tensor.shape, values);
+                continue;
+            }
+            StackedExperts& all = stacked[stem + "_exps.weight"];
+            if (all.shape.empty()) all.shape = {0, tensor.shape[0], tensor.shape[1]};
+            ++all.shape[0];
+            all.values.insert(all.values.end(), values.begin(), values.end());
+            continue;
+        }
         const bool rotates =
             tensor.name.find("q_proj") != std::string::npos || tensor.name.find("k_proj") != std::string::npos;
         if (is_permuted(arch) && rotates) values = interleave_heads(tensor, values, head_dim);
@@ -372,14 +445,17 @@ GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch
                                        : arch == "muse-glimmer" && tensor.name.ends_with("layernorm.weight");
         if (adds_one)
             for (float& value : values) value += 1.0F;
-        put_floats(file, gguf_name(tensor.name, is_gemma || arch == "muse-glimmer"), tensor.shape, values);
+        put_floats(file, gguf_name(tensor.name, is_gemma || arch == "muse-glimmer" || arch == "glm4moe"), tensor.shape,
+                   values);
     }
+    for (const auto& [name, all] : stacked) put_floats(file, name, all.shape, all.values);
     return file;
 }
 
-void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& path, const std::string& mistral_arch) {
+void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& path, const std::string& mistral_arch,
+                       GgufExperts experts) {
     std::ofstream stream(path, std::ios::binary);
-    const std::string bytes = golden_gguf(model, mistral_arch).bytes();
+    const std::string bytes = golden_gguf(model, mistral_arch, experts).bytes();
     stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     stream.flush();
     if (!stream) throw std::runtime_error(fmt::format("cannot write {}", path.string()));

@@ -17,7 +17,7 @@ namespace slipstream {
 /// A weight of a checkpoint, with its Hugging Face name.
 struct GoldenTensor {
     std::string name;
-    std::vector<std::int64_t> shape;  // row-major, rank 1 or 2
+    std::vector<std::int64_t> shape;  // row-major, rank 1 or 2; experts apart, as in published files
 };
 
 struct GoldenModel {
@@ -52,16 +52,20 @@ void write_hugging_face(const GoldenModel& model, const std::filesystem::path& f
 
 /// Returns whether GGUF files of llama.cpp's converter can express the case. They cannot express dynamic RoPE scaling,
 /// an mscale other than Ministral's, sliding windows of Mistral and Qwen2, a query_pre_attn_scalar other than head_dim,
-/// another pattern of layers without RoPE than SmolLM3's, biases and other epsilons of Muse Glimmer, or biases and a
-/// RoPE factor of Gemma 4.
+/// another pattern of layers without RoPE than SmolLM3's, biases and other epsilons of Muse Glimmer, biases and a
+/// RoPE factor of Gemma 4, or weights of experts that are not normalized and layers without experts of Qwen3-MoE.
 [[nodiscard]] bool has_gguf_form(const GoldenModel& model);
 
+/// Whether the experts of a GGUF file are one tensor of a matrix, or a tensor each, as in older files of Mixtral.
+enum class GgufExperts : std::uint8_t { Stacked, Apart };
+
 /// Returns the case as an F32 GGUF file, to change. `mistral_arch` as in write_golden_gguf().
-[[nodiscard]] GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch = "llama");
+[[nodiscard]] GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch = "llama",
+                                     GgufExperts experts = GgufExperts::Stacked);
 /// Writes the case as one F32 GGUF file with the names, keys and row order (q and k of the llama family) of llama.cpp's
 /// convert_hf_to_gguf.py. `mistral_arch` is the architecture that a Mistral gets: older converters write "llama", newer
 /// ones "mistral3" for Mistral Small 3.x.
 void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& path,
-                       const std::string& mistral_arch = "llama");
+                       const std::string& mistral_arch = "llama", GgufExperts experts = GgufExperts::Stacked);
 
 }  // namespace slipstream

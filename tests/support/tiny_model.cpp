@@ -37,6 +37,7 @@ public:
         if (options.gemma) describe_gemma();
         if (options.varied) describe_varied();
         if (options.gemma4) describe_gemma4(options.window);
+        if (options.n_experts > 0) describe_experts(options);
         validate(config_);
         const std::int64_t d = options.d_model;
         const DType v_type = options.v_type.value_or(type_);
@@ -52,9 +53,12 @@ public:
             if (!attention.values_from_keys) layer[TensorRole::V] = matrix(kv, d, v_type);
             layer[TensorRole::AttnOut] = matrix(d, q);
             layer[TensorRole::FfnNorm] = norm(d);
-            layer[TensorRole::Gate] = matrix(options.d_ff, d);
-            layer[TensorRole::Up] = matrix(options.d_ff, d);
-            layer[TensorRole::Down] = matrix(d, options.d_ff, v_type);
+            if (config_.layers[i].feed_forward.d_ff > 0) {
+                layer[TensorRole::Gate] = matrix(options.d_ff, d);
+                layer[TensorRole::Up] = matrix(options.d_ff, d);
+                layer[TensorRole::Down] = matrix(d, options.d_ff, v_type);
+            }
+            if (!config_.experts(i).empty()) add_experts(layer, config_.experts(i), options);
             if (options.biases) {
                 layer[TensorRole::QBias] = norm(q);
                 layer[TensorRole::KBias] = norm(kv);
@@ -139,6 +143,30 @@ private:
                 rope.n_fixed_pairs = rope.n_rotated / 2 - rope.n_rotated / 8;
             }
             config_.layers[i].feed_forward.activation = GatedActivation::GeluTanh;
+        }
+    }
+
+    void describe_experts(const TinyModelOptions& options) {
+        for (std::size_t i = config_.layers.size() > 1 ? 1 : 0; i < config_.layers.size(); ++i) {
+            FeedForwardConfig& feed_forward = config_.layers[i].feed_forward;
+            feed_forward.experts = {
+                .n_experts = options.n_experts, .n_chosen = options.n_chosen, .d_ff = options.expert_d_ff};
+            if (options.shared_expert)
+                feed_forward.experts.weighting = {
+                    .score = ExpertScore::Sigmoid, .normalized = true, .sum_offset = 1e-20F, .scale = 1.5F};
+            else
+                feed_forward.d_ff = 0;
+        }
+    }
+
+    void add_experts(LayerWeights& layer, const ExpertsConfig& experts, const TinyModelOptions& options) {
+        layer[TensorRole::Router] = matrix(experts.n_experts, options.d_model, DType::F32, 2.0F);
+        if (options.shared_expert) layer[TensorRole::RouterBias] = norm(experts.n_experts);
+        layer.experts.resize(static_cast<std::size_t>(experts.n_experts));
+        for (ExpertWeights& expert : layer.experts) {
+            expert[TensorRole::Gate] = matrix(experts.d_ff, options.d_model);
+            expert[TensorRole::Up] = matrix(experts.d_ff, options.d_model);
+            expert[TensorRole::Down] = matrix(options.d_model, experts.d_ff);
         }
     }
 

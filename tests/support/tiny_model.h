@@ -40,6 +40,10 @@ struct TinyModelOptions {
     bool varied = false;
     bool gemma4 = false;  // as Gemma 4: every second layer and the last have no window and no value matrix, and rotate
                           // a quarter of their pairs; with `heads`
+    std::int64_t n_experts = 0;  // of every layer but the first, which is dense, if there are several; 0: none
+    std::int64_t n_chosen = 2;   // for each token
+    std::int64_t expert_d_ff = 32;
+    bool shared_expert = false;    // of width d_ff, beside the experts; the router then is as in GLM-4.5
     std::int64_t head_period = 0;  // rows of the LM head repeat with this period, so that logits tie; 0: no repetition
     DType kv_dtype = DType::F16;
     std::uint32_t seed = 1;

@@ -1,5 +1,9 @@
 // Llama 1 to 3.x with the models that have the same layers, and Mistral up to Small 3.2. GGUF has one architecture name
-// for both, and another one for files of Small 3.x by newer converters (mistral3.cpp).
+// for both, for Mixtral too (mixtral.cpp), and another one for files of Small 3.x by newer converters (mistral3.cpp).
+#include <array>
+#include <string_view>
+
+#include "runtime/formats/experts_fields.h"
 #include "runtime/formats/family.h"
 #include "runtime/formats/gguf_keys.h"
 #include "runtime/formats/hf_windows.h"
@@ -16,7 +20,15 @@ void read_llama(const JsonFields& fields, HfConfig& config) {
 
 void read_llama_gguf(const GgufKeys& keys, ModelConfig& config) {
     read_gguf_windows(keys, 0, config);
+    if (keys.integer("expert_count").value_or(0) == 0) return;
+    const ExpertsConfig experts = read_gguf_experts(keys, config.layers.front().feed_forward.d_ff);
+    for (LayerConfig& layer : config.layers) {
+        layer.feed_forward.d_ff = 0;
+        layer.feed_forward.experts = experts;
+    }
 }
+
+constexpr std::array<std::string_view, 1> kExpertKeys{"expert_count"};
 
 // In transformers, Mistral has no biases and ignores "attention_bias".
 void read_mistral(const JsonFields& fields, HfConfig& config) {
@@ -35,7 +47,8 @@ constinit const Family kLlama{
     .gguf_name = "llama",
     // llama.cpp's converter permutes the rows of Q and K of llama models so that rotated pairs are adjacent.
     .gguf_rope_layout = RopeLayout::Interleaved,
-    .gguf_names = tensor_names::gguf(),
+    .gguf_keys = kExpertKeys,
+    .gguf_names = tensor_names::with_experts(tensor_names::gguf()),
     .gguf_biases = {},
     .read_gguf = read_llama_gguf,
 };

@@ -1,9 +1,13 @@
-// Qwen2, 2.5 and 3, dense. Qwen2 has biases of query, key and value; Qwen3 has norms of their heads.
+// Qwen2, 2.5 and 3, dense, and Qwen3 with experts. Qwen2 has biases of query, key and value; Qwen3 has norms of the
+// heads of query and key.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "kernels/base/error.h"
+#include "runtime/formats/experts_fields.h"
 #include "runtime/formats/family.h"
 #include "runtime/formats/gguf_keys.h"
 #include "runtime/formats/hf_windows.h"
@@ -36,6 +40,29 @@ void read_qwen3(const JsonFields& fields, HfConfig& config) {
     read_windows(fields, config.model);
 }
 
+// Every decoder_sparse_step-th layer has experts, but for those of mlp_only_layers.
+void read_qwen3_moe(const JsonFields& fields, HfConfig& result) {
+    ModelConfig& config = result.model;
+    read_qwen3(fields, result);
+    ExpertsConfig experts = read_hf_experts(fields, {.count = "num_experts",
+                                                     .other_count = "num_local_experts",
+                                                     .d_ff = "moe_intermediate_size",
+                                                     .absent_count = 128,
+                                                     .absent_chosen = 8,
+                                                     .absent_d_ff = 768});
+    experts.weighting.normalized = fields.boolean("norm_topk_prob").value_or(false);
+    const std::int64_t step = fields.integer("decoder_sparse_step").value_or(1);
+    if (step < 1) fields.fail("decoder_sparse_step", fmt::format("is {}", step));
+    const auto dense = fields.numbers("mlp_only_layers");
+    for (std::int64_t i = 0; i < config.n_layers(); ++i) {
+        const bool is_dense = dense && std::ranges::find(*dense, static_cast<double>(i)) != dense->end();
+        if (is_dense || (i + 1) % step != 0) continue;
+        config.layers[i].feed_forward.d_ff = 0;
+        config.layers[i].feed_forward.experts = experts;
+    }
+    if (!config.has_experts()) fields.fail("mlp_only_layers", "and decoder_sparse_step leave no layer with experts");
+}
+
 // Layers below max_window_layers have no window, and GGUF does not store that number. A window that covers the context
 // means that there is none.
 void read_qwen_gguf(const GgufKeys& keys, ModelConfig& config) {
@@ -47,6 +74,19 @@ void read_qwen_gguf(const GgufKeys& keys, ModelConfig& config) {
     }
     read_gguf_windows(keys, 0, config);
 }
+
+// GGUF does not store norm_topk_prob: the weights of published models are normalised, as llama.cpp does.
+void read_qwen3_moe_gguf(const GgufKeys& keys, ModelConfig& config) {
+    read_qwen_gguf(keys, config);
+    ExpertsConfig experts = read_gguf_experts(keys, std::nullopt);
+    experts.weighting.normalized = keys.file().boolean(keys.key("expert_weights_norm")).value_or(true);
+    for (LayerConfig& layer : config.layers) {
+        layer.feed_forward.d_ff = 0;
+        layer.feed_forward.experts = experts;
+    }
+}
+
+constexpr std::array<std::string_view, 1> kExpertKeys{"expert_count"};
 
 }  // namespace
 
@@ -74,6 +114,21 @@ constinit const Family kQwen3{
     .gguf_names = tensor_names::with_head_norms(tensor_names::gguf()),
     .gguf_biases = {},
     .read_gguf = read_qwen_gguf,
+};
+
+constinit const Family kQwen3Moe{
+    .name = "qwen3moe",
+    .hf_class = "Qwen3MoeForCausalLM",
+    .hf_model_type = "qwen3_moe",
+    .hf_defaults = {.context_tokens = 32768, .n_kv_heads = 4, .n_q_heads = 32, .vocab = 151936},
+    .hf_names = tensor_names::with_experts(tensor_names::with_head_norms(tensor_names::hugging_face())),
+    .hf_has_experts = true,
+    .read_hf = read_qwen3_moe,
+    .gguf_name = "qwen3moe",
+    .gguf_keys = kExpertKeys,
+    .gguf_names = tensor_names::with_experts(tensor_names::with_head_norms(tensor_names::gguf())),
+    .gguf_biases = {},
+    .read_gguf = read_qwen3_moe_gguf,
 };
 
 }  // namespace slipstream

@@ -140,6 +140,28 @@ def gemma4_unified(**changes):
     return config | {"architectures": ["Gemma4UnifiedForCausalLM"], "model_type": "gemma4_unified_text"}
 
 
+def qwen3_moe(**changes):
+    defaults = {"rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "head_dim": 16, "attention_bias": False, "hidden_size": 40,
+                "num_hidden_layers": 3, "moe_intermediate_size": 24, "num_experts": 8, "num_experts_per_tok": 2,
+                "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], "use_sliding_window": False,
+                "sliding_window": None}
+    return _config("Qwen3MoeForCausalLM", "qwen3_moe", defaults | changes)
+
+
+def mixtral(**changes):
+    defaults = {"rope_theta": 1000000.0, "hidden_size": 48, "intermediate_size": 56, "num_hidden_layers": 3,
+                "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None}
+    return _config("MixtralForCausalLM", "mixtral", defaults | changes)
+
+
+def glm4_moe(**changes):
+    defaults = {"attention_bias": True, "head_dim": 12, "hidden_size": 40, "num_hidden_layers": 3, "partial_rotary_factor": 0.5,
+                "moe_intermediate_size": 24, "n_routed_experts": 16, "num_experts_per_tok": 4, "n_shared_experts": 1,
+                "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5, "n_group": 1,
+                "topk_group": 1, "use_qk_norm": False, "num_nextn_predict_layers": 0, "pad_token_id": 0}
+    return _config("Glm4MoeForCausalLM", "glm4_moe", defaults | changes)
+
+
 def gemma4_rope(**full):
     return {"rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 1e2} | full,
                                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e2}}}
@@ -308,9 +330,25 @@ case("granite_bias",
      renamed(granite(attention_bias=True, tie_word_embeddings=False, num_key_value_heads=4, attention_multiplier=4.0)),
      {"attention_multiplier": 0.25})
 
+case("qwen3_moe", qwen3_moe(), {"norm_topk_prob": False})
+case("qwen3_moe_dense_layer",
+     renamed(qwen3_moe(num_experts=11, num_experts_per_tok=3, norm_topk_prob=False, mlp_only_layers=[1],
+                       tie_word_embeddings=True)),
+     {"norm_topk_prob": True})
+# As many rows as take several waves of experts.
+case("qwen3_moe_two_chunks", qwen3_moe(num_experts_per_tok=4), {"num_experts_per_tok": 3}, n_tokens=300)
+case("mixtral", mixtral(), {"num_experts_per_tok": 1})
+# Every token chooses all experts.
+case("mixtral_all", mixtral(num_local_experts=5, num_experts_per_tok=5), {"num_experts_per_tok": 3})
+case("glm4_moe", glm4_moe(), {"routed_scaling_factor": 1.0})
+case("glm4_moe_plain",
+     renamed(glm4_moe(attention_bias=False, norm_topk_prob=False, routed_scaling_factor=1.0, first_k_dense_replace=0,
+                      n_shared_experts=2, tie_word_embeddings=True)),
+     {"norm_topk_prob": True})
+
 # Cases whose logits are also made with a q8 KV cache: query groups, norms of heads, a softcap with a window, two chunks.
 Q8_CASES = ("llama_gqa", "qwen3", "gemma2", "llama_two_chunks")
 
 # Cases whose text is also continued greedily: one of each family whose frequencies do not depend on the text's length.
 GREEDY_CASES = ("llama_gqa", "mistral_window", "qwen3", "phi3_plain", "gemma2", "gemma3", "ministral3", "muse_glimmer_scale",
-                "smollm3", "granite", "gemma4", "gemma4_values", "gemma4_unified")
+                "smollm3", "granite", "gemma4", "gemma4_values", "gemma4_unified", "qwen3_moe", "mixtral", "glm4_moe")

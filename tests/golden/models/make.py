@@ -60,6 +60,29 @@ def value(name, shape):
     return values.reshape(shape).astype(np.float32)
 
 
+# Names in checkpoints of mixtures of experts, which transformers fuses in memory (conversion_mapping.py).
+EXPERT_PARTS = {"mixtral": ("w1", "w3", "w2")}
+
+
+def checkpoint_name(model_type, name):
+    """The name of a tensor of the model in published files."""
+    return name.replace(".mlp.gate.", ".block_sparse_moe.gate.") if model_type == "mixtral" else name
+
+
+def expert_tensors(model_type, name, shape):
+    """The tensors of published files that a fused one consists of: for each expert a list of (name, shape)."""
+    gate, up, down = EXPERT_PARTS.get(model_type, ("gate_proj", "up_proj", "down_proj"))
+    folder = name.rsplit(".", 1)[0]
+    if model_type == "mixtral":
+        folder = folder.replace(".mlp.", ".block_sparse_moe.")
+    n, rows, cols = shape
+    if name.endswith("gate_up_proj"):
+        parts = ((gate, [rows // 2, cols]), (up, [rows // 2, cols]))
+    else:
+        parts = ((down, [rows, cols]),)
+    return [[(f"{folder}.{expert}.{part}.weight", size) for part, size in parts] for expert in range(n)]
+
+
 def load(config):
     """The model of a config.json as transformers itself reads one, with generated weights, in double."""
     # "su" is the first name of longrope; transformers 5.23 renames it too late for its own validation.
@@ -68,16 +91,30 @@ def load(config):
         (pathlib.Path(folder) / "config.json").write_text(spelled)
         parsed = transformers.AutoConfig.from_pretrained(folder)
     kind = transformers.AutoModelForImageTextToText if "text_config" in config else transformers.AutoModelForCausalLM
-    model = kind.from_config(parsed, attn_implementation="eager").eval()
+    # The other ways to compute experts have no doubles.
+    experts = {"experts_implementation": "eager"} if "num_experts_per_tok" in config else {}
+    model = kind.from_config(parsed, attn_implementation="eager", **experts).eval()
     # The text model inside a larger one has the names that it would have alone.
     names = {name: name.replace("model.language_model.", "model.") for name in model.state_dict()}
     shapes = {names[name]: list(tensor.shape) for name, tensor in model.state_dict().items() if "vision" not in name}
     if config["tie_word_embeddings"]:
         shapes.pop("lm_head.weight", None)
-    state = {name: torch.from_numpy(value(alone, shapes[alone])) for name, alone in names.items() if alone in shapes}
+    model_type = config.get("model_type")
+    state, in_files = {}, {}
+    for name, alone in names.items():
+        if alone not in shapes:
+            continue
+        if ".mlp.experts." in alone:
+            experts = expert_tensors(model_type, alone, shapes[alone])
+            in_files |= {part: size for expert in experts for part, size in expert}
+            values = np.stack([np.concatenate([value(part, size) for part, size in expert]) for expert in experts])
+        else:
+            in_files[checkpoint_name(model_type, alone)] = shapes[alone]
+            values = value(checkpoint_name(model_type, alone), shapes[alone])
+        state[name] = torch.from_numpy(values)
     model.load_state_dict(state, strict=False)
     model.tie_weights()
-    return model.double(), shapes
+    return model.double(), in_files
 
 
 def run(config, tokens):

@@ -1,0 +1,40 @@
+#include "runtime/formats/experts_fields.h"
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "runtime/formats/gguf_keys.h"
+#include "runtime/text/json_fields.h"
+
+namespace slipstream {
+
+ExpertsConfig read_hf_experts(const JsonFields& fields, const HfExpertFields& names) {
+    const auto required = [&](const char* key, std::int64_t absent) {
+        return absent == 0 ? fields.required(key) : fields.integer(key).value_or(absent);
+    };
+    const bool by_other_name = names.other_count != nullptr && fields.find(names.count) == nullptr &&
+                               fields.find(names.other_count) != nullptr;
+    const char* count = by_other_name ? names.other_count : names.count;
+    const ExpertsConfig experts{.n_experts = required(count, names.absent_count),
+                                .n_chosen = required("num_experts_per_tok", names.absent_chosen),
+                                .d_ff = required(names.d_ff, names.absent_d_ff)};
+    if (experts.n_experts < 1) fields.fail(count, fmt::format("is {}; a mixture has experts", experts.n_experts));
+    return experts;
+}
+
+ExpertsConfig read_gguf_experts(const GgufKeys& keys, std::optional<std::int64_t> absent_d_ff) {
+    const auto d_ff = keys.integer("expert_feed_forward_length");
+    const ExpertsConfig experts{
+        .n_experts = keys.required("expert_count"),
+        .n_chosen = keys.required("expert_used_count"),
+        .d_ff = d_ff || !absent_d_ff ? keys.required("expert_feed_forward_length") : *absent_d_ff};
+    if (experts.n_experts < 1)
+        throw FormatError(fmt::format("{}: {} = {}; a mixture has experts", keys.file().name(),
+                                      keys.key("expert_count"), experts.n_experts));
+    if (const auto groups = keys.integer("expert_group_count"); groups && *groups > 1)
+        throw Unsupported(fmt::format("{}: experts that are chosen by groups ({} = {}) are not served",
+                                      keys.file().name(), keys.key("expert_group_count"), *groups));
+    return experts;
+}
+
+}  // namespace slipstream

@@ -1,0 +1,33 @@
+// Experts of a layer from the fields of config.json and the keys of GGUF files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "runtime/model/model_config.h"
+
+namespace slipstream {
+
+class GgufKeys;
+class JsonFields;
+
+/// Names of the fields of a config.json that count experts.
+struct HfExpertFields {
+    const char* count;                  // "num_experts"
+    const char* other_count = nullptr;  // another name of it; null: none
+    const char* d_ff;                   // "moe_intermediate_size"
+    std::int64_t absent_count = 0;      // defaults of the family; 0: the field is required
+    std::int64_t absent_chosen = 0;
+    std::int64_t absent_d_ff = 0;
+};
+
+/// Returns the experts of a layer; the weighting is the default one. Throws FormatError if a field is missing or there
+/// are no experts.
+[[nodiscard]] ExpertsConfig read_hf_experts(const JsonFields& fields, const HfExpertFields& names);
+
+/// Returns the experts of a layer by "expert_count", "expert_used_count" and "expert_feed_forward_length"
+/// (`absent_d_ff` without that key; nothing: it is required). The weighting is the default one. Throws FormatError if a
+/// key is missing or there are no experts, Unsupported if experts are chosen by groups.
+[[nodiscard]] ExpertsConfig read_gguf_experts(const GgufKeys& keys, std::optional<std::int64_t> absent_d_ff);
+
+}  // namespace slipstream

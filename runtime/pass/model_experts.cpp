@@ -1,0 +1,182 @@
+// ModelPass: the second half of a layer that has experts.
+//
+// Rows (token, expert) are computed in waves: as many consecutive experts as the memory for their rows holds, in
+// ascending order. After each wave its results are added to the sums of their tokens, so a token's sum has one order
+// whatever the waves are: from 0 in ascending experts, then the shared expert. An expert that streams is a wave of its
+// own, and its items are acquired and released in reading order even if no token chose it.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "kernels/experts.h"
+#include "kernels/move_rows.h"
+#include "runtime/pass/model_pass.h"
+
+namespace slipstream {
+
+void ModelPass::mixture(std::int64_t layer, const PassRows& rows) {
+    using enum TensorRole;
+    const ModelConfig& config = model_->config();
+    const FeedForwardConfig& feed_forward = config.layers[layer].feed_forward;
+    const LayerWeights& weights = model_->weights().layers[layer];
+    const TensorView hidden = activations_.hidden(rows.n());
+    const TensorView normed = activations_.rows(Activation::Normed, rows.n(), config.d_model);
+    const TensorView sums = activations_.rows(Activation::Experts, rows.n(), config.d_model);
+    norm(layer, hidden, weights[FfnNorm], normed);
+    choose(layer, rows, normed);
+    const TensorView shared = activations_.rows(Activation::Shared, rows.n(), config.d_model);
+    if (feed_forward.d_ff > 0) {
+        gate_and_up(layer, rows, normed);
+        const Product down{Down, shared};
+        multiply(layer, rows, activations_.rows(Activation::Gate, rows.n(), feed_forward.d_ff), {&down, 1});
+    }
+    compute_experts(layer, normed, sums);
+    stage(
+        PassStage::Sum, layer, rows.n(), [&] { return 2 * rows_bytes(hidden); },
+        [&] {
+            if (feed_forward.d_ff > 0) add(exec(), {.x = shared, .y = sums});
+            add(exec(), {.x = sums, .y = hidden, .scale = config.residual_scale, .factor = weights[OutputScale]});
+        });
+}
+
+// Fills expert_rows_. Throws FormatError if the choice of a token has no finite numbers.
+void ModelPass::choose(std::int64_t layer, const PassRows& rows, const ConstTensorView& normed) {
+    const ExpertsConfig& experts = model_->config().experts(layer);
+    const LayerWeights& weights = model_->weights().layers[layer];
+    const TensorView logits = activations_.rows(Activation::Router, rows.n(), experts.n_experts);
+    std::int64_t damaged = -1;
+    stage(
+        PassStage::Router, layer, rows.n(), [&] { return rows_bytes(weights[TensorRole::Router]); },
+        [&] {
+            matmul(exec(), {.weights = weights[TensorRole::Router], .x = normed, .y = logits});
+            choose_experts(exec(), {.logits = logits,
+                                    .bias = weights[TensorRole::RouterBias],
+                                    .n_chosen = experts.n_chosen,
+                                    .weighting = experts.weighting,
+                                    .ids = expert_rows_.chosen(),
+                                    .weights = expert_rows_.chosen_weights()});
+            damaged = expert_rows_.sort(experts, rows.n());
+        });
+    if (damaged >= 0)
+        throw FormatError(
+            fmt::format("the router gives the token at position {} logits that are not finite; the model's weights are "
+                        "damaged, or their numbers overflow",
+                        paths_.positions()[damaged]));
+}
+
+void ModelPass::compute_experts(std::int64_t layer, const TensorView& normed, const TensorView& sums) {
+    const auto n_experts = static_cast<std::int32_t>(model_->config().experts(layer).n_experts);
+    const std::int64_t most_rows = expert_rows(model_->config(), activations_.max_tokens());
+    bool from_zero = true;
+    for (std::int32_t expert = 0; expert < n_experts;) {
+        std::int32_t end = expert + 1;
+        if (!model_->expert_streams(layer, expert))
+            while (end < n_experts && expert_rows_.first_row(end + 1) - expert_rows_.first_row(expert) <= most_rows &&
+                   !model_->expert_streams(layer, end))
+                ++end;
+        compute_wave(layer, {expert, end}, normed, sums, from_zero);
+        if (expert_rows_.first_row(end) > 0) from_zero = false;
+        expert = end;
+    }
+}
+
+void ModelPass::compute_wave(std::int64_t layer, const ExpertRange& experts, const TensorView& normed,
+                             const TensorView& sums, bool from_zero) {
+    using enum TensorRole;
+    const ModelConfig& config = model_->config();
+    const FeedForwardConfig& feed_forward = config.layers[layer].feed_forward;
+    const std::int64_t first = expert_rows_.first_row(experts.first);
+    const std::int64_t n = expert_rows_.first_row(experts.end) - first;
+    if (n == 0) return skip_experts(layer, experts);
+    const TensorView inputs = activations_.rows(Activation::ExpertRows, n, config.d_model);
+    const TensorView gate = activations_.rows(Activation::ExpertGate, n, feed_forward.experts.d_ff);
+    const TensorView up = activations_.rows(Activation::ExpertUp, n, feed_forward.experts.d_ff);
+    const auto from = static_cast<std::size_t>(first);
+    const auto count = static_cast<std::size_t>(n);
+    stage(
+        PassStage::Sum, layer, n, [&] { return rows_bytes(inputs); },
+        [&] {
+            move_rows(exec(), {.src = normed.data,
+                               .dst = inputs.data,
+                               .n_planes = 1,
+                               .row_bytes = normed.row_stride_bytes,
+                               .src_rows = expert_rows_.tokens().subspan(from, count).data(),
+                               .dst_rows = expert_rows_.places().data(),
+                               .n_rows = n});
+        });
+    const Product products[] = {{Gate, gate}, {Up, up}};
+    multiply_experts(layer, experts, inputs, products);
+    stage(
+        PassStage::Activation, layer, n, [&] { return rows_bytes(gate) + rows_bytes(up); },
+        [&] { gated_activation(exec(), {.gate = gate, .up = up, .y = gate, .kind = feed_forward.activation}); });
+    // The results take the place of the inputs.
+    const Product down{Down, inputs};
+    multiply_experts(layer, experts, gate, {&down, 1});
+    stage(
+        PassStage::Sum, layer, n, [&] { return rows_bytes(inputs) + rows_bytes(sums); },
+        [&] {
+            combine_experts(exec(), {.rows = inputs,
+                                     .tokens = expert_rows_.tokens().subspan(from, count).data(),
+                                     .weights = expert_rows_.weights().subspan(from, count).data(),
+                                     .sums = sums,
+                                     .from_zero = from_zero});
+        });
+}
+
+void ModelPass::multiply_experts(std::int64_t layer, const ExpertRange& experts, const ConstTensorView& x,
+                                 std::span<const Product> products) {
+    stage(
+        product_stage(products.front().role), layer, x.rows(),
+        [&] {
+            std::size_t bytes = 0;
+            for (std::int32_t expert = experts.first; expert < experts.end; ++expert)
+                if (expert_rows_.n_rows(expert) > 0) bytes += weight_bytes(layer, products, expert);
+            return bytes;
+        },
+        [&] { multiply_expert_parts(layer, experts, x, products); });
+}
+
+// Multiplies the rows of each expert by its matrices. Parts that are on the device at the same time go to the kernel
+// together; a streamed item is computed with, and released, where its last part ends.
+void ModelPass::multiply_expert_parts(std::int64_t layer, const ExpertRange& experts, const ConstTensorView& x,
+                                      std::span<const Product> products) {
+    const std::int64_t first = expert_rows_.first_row(experts.first);
+    const auto compute = [&] {
+        grouped_matmul(exec(), expert_products_);
+        expert_products_.clear();
+    };
+    for (std::int32_t expert = experts.first; expert < experts.end; ++expert) {
+        const std::int64_t begin = expert_rows_.first_row(expert) - first;
+        const std::int64_t n = expert_rows_.n_rows(expert);
+        if (n == 0) continue;
+        for (const Product& product : products) {
+            const TensorView y = product.y.slice_rows(begin, n);
+            for (const MatrixPart& part : model_->parts(layer, product.role, expert)) {
+                MatmulArgs& args = expert_products_.emplace_back();
+                args = {.weights = part.packed,
+                        .x = x.slice_rows(begin, n),
+                        .y = matrix_columns(y, part.first_row, part.packed.shape[0])};
+                const bool streams = model_->streams(part.item);
+                if (streams) args.weights.data = acquire_part(layer, part);
+                const bool ends = streams && part.ends_item;
+                if (ends || expert_products_.size() == expert_products_.capacity()) compute();
+                if (ends) weights_->release_item(part.item, *stream_);
+            }
+        }
+    }
+    if (!expert_products_.empty()) compute();
+}
+
+// Lets the streamed items of experts that no token chose pass.
+void ModelPass::skip_experts(std::int64_t layer, const ExpertRange& experts) {
+    for (std::int32_t expert = experts.first; expert < experts.end; ++expert)
+        for (const TensorInfo& info : kExpertTensors)
+            for (const MatrixPart& part : model_->parts(layer, info.role, expert))
+                if (model_->streams(part.item) && part.ends_item) {
+                    static_cast<void>(acquire_part(layer, part));
+                    weights_->release_item(part.item, *stream_);
+                }
+}
+
+}  // namespace slipstream

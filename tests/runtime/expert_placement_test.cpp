@@ -1,0 +1,197 @@
+// Mixtures of experts: texts, logits and KV are those of the resident model on one device, wherever weights and KV are.
+// What cannot be served is refused in one line.
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu_device.h"
+#include "runtime/model/weight_items.h"
+#include "runtime/pass/expert_rows.h"
+#include "runtime/plan/pass_items.h"
+#include "tests/support/error_text.h"
+#include "tests/support/scripted_proposer.h"
+#include "tests/support/split_engine.h"
+#include "tests/support/target_texts.h"
+#include "tests/support/tiny_model.h"
+
+namespace slipstream {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr std::int64_t kLayers = 4;
+constexpr std::size_t kRing = std::size_t{1} << 19;
+
+std::unique_ptr<ModelFiles> mixture(DType type, bool shared_expert, std::int64_t n_experts = 9,
+                                    std::int64_t n_chosen = 3) {
+    return make_tiny_model({.n_layers = kLayers,
+                            .window = 300,
+                            .weight_type = type,
+                            .head_norms = true,
+                            .n_experts = n_experts,
+                            .n_chosen = n_chosen,
+                            .shared_expert = shared_expert});
+}
+
+// Plainly, and over trees that a self-check computes again.
+void expect_text(SplitEngine& engine, const Generated& one, std::int64_t n_prompt, std::int64_t n_tokens) {
+    for (const std::int64_t budget : {1, 9}) {
+        engine.target->truncate(0);
+        NoProposer nothing;
+        ScriptedProposer scripted(one.text, 0.7, 3);
+        Proposer& proposer = budget > 1 ? static_cast<Proposer&>(scripted) : nothing;
+        const Generated found = generate(*engine.target, prompt_of(n_prompt), n_tokens, proposer, budget,
+                                         budget > 1 ? engine.plain : nullptr);
+        EXPECT_EQ(found.text, one.text) << "a budget of " << budget;
+        EXPECT_TRUE(same_bits(found.logits, one.logits)) << "a budget of " << budget;
+    }
+}
+
+// Experts are of two items each, of which some stream: expert and item borders do not meet those of residency.
+TEST(ExpertPlacement, EverySplitAndPlacementGivesTheTextLogitsAndKvOfOneDevice) {
+    for (const auto& [type, shared] : {std::pair{DType::BF16, false}, {DType::Q8_0, true}}) {
+        const auto files = mixture(type, shared);
+        for (const std::int64_t n_prompt : {3, 600}) {
+            const std::int64_t n_tokens = n_prompt == 3 ? 100 : 30;
+            SplitEngine whole(*files, {kLayers}, Streams::Nothing, {{.n_threads = 2}});
+            const Generated one = plainly(*whole.target, prompt_of(n_prompt), n_tokens);
+            const std::vector<std::byte> kv = kv_of(*whole.target);
+            for (const std::vector<std::int64_t>& split : {std::vector<std::int64_t>{kLayers}, {1, 3}}) {
+                for (const Streams streams : {Streams::Nothing, Streams::Weights, Streams::Both}) {
+                    SCOPED_TRACE(testing::PrintToString(split));
+                    SplitEngine engine(*files, split, streams, {}, kRing);
+                    expect_text(engine, one, n_prompt, n_tokens);
+                    EXPECT_EQ(kv_of(*engine.target), kv);
+                }
+            }
+        }
+    }
+}
+
+TEST(ExpertPlacement, APromptByLayersGivesTheBitsOfTheResidentModel) {
+    const auto files = mixture(DType::BF16, true);
+    SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+    const Generated one = plainly(*whole.target, prompt_of(1300), 3);
+    SplitEngine engine(*files, {kLayers}, Streams::Both, {}, std::size_t{2} << 20);
+    ASSERT_TRUE(engine.runner->forward().runs_by_layer(engine.runner->cache(), 0, 1024, kPrefillChunkTokens));
+    const Generated found = plainly(*engine.target, prompt_of(1300), 3);
+    EXPECT_EQ(found.text, one.text);
+    EXPECT_TRUE(same_bits(found.logits, one.logits));
+    EXPECT_EQ(kv_of(*engine.target), kv_of(*whole.target));
+}
+
+// With one expert, and where every token chooses all of them.
+TEST(ExpertPlacement, OneExpertAndAllExpertsStream) {
+    for (const std::int64_t n_experts : {1, 5}) {
+        const auto files = mixture(DType::F32, false, n_experts, n_experts);
+        SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+        const Generated one = plainly(*whole.target, prompt_of(520), 20);
+        SplitEngine engine(*files, {kLayers}, Streams::Weights, {}, kRing);
+        expect_text(engine, one, 520, 20);
+    }
+}
+
+TEST(ExpertPlacement, AnExpertIsAnItemAfterThoseOfItsLayer) {
+    const auto files = mixture(DType::F32, true, 3, 1);
+    const auto items = cut_weight_items(files->weights(), WeightRounding::None, std::size_t{1} << 30);
+    std::vector<std::int64_t> layers;
+    std::vector<std::int32_t> experts;
+    for (const WeightItem& item : items) {
+        layers.push_back(item.layer);
+        experts.push_back(item.expert);
+        if (item.expert == kNoExpert) continue;
+        std::vector<TensorRole> roles;
+        for (const WeightPart& part : item.parts) roles.push_back(part.role);
+        EXPECT_THAT(roles, ElementsAre(TensorRole::Gate, TensorRole::Up, TensorRole::Down));
+        EXPECT_EQ(item.bytes, 3U * 32 * 64 * 4);
+    }
+    // A dense layer has two items, the others three more; the last is the LM head.
+    EXPECT_THAT(layers, ElementsAre(0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4));
+    EXPECT_THAT(experts, ElementsAre(-1, -1, -1, -1, 0, 1, 2, -1, -1, 0, 1, 2, -1, -1, 0, 1, 2, -1));
+}
+
+TEST(ExpertPlacement, APlanCountsTheShareOfExpertsThatAPassReads) {
+    const auto files = mixture(DType::F32, false, 8, 2);
+    const ModelWeights weights = files->weights();
+    const auto items = cut_weight_items(weights, WeightRounding::None, std::size_t{1} << 30);
+    const auto pass_items = make_pass_items({.config = &files->config(),
+                                             .weights = &weights,
+                                             .items = items,
+                                             .kv_dtype = DType::F16,
+                                             .context_tokens = 512});
+    PassRates rates;
+    rates.weights[static_cast<std::size_t>(DType::F32)] = ByteCost({{.vectors = 1000.0, .seconds = 1.0}});
+    const auto read = [&](std::int64_t n_tokens) {
+        double bytes = 0.0;
+        const auto schedule = plan_schedule(pass_items, rates, {.n_tokens = n_tokens});
+        for (std::size_t i = 0; i < schedule.size(); ++i)
+            if (pass_items[i].chosen_share < 1.0) bytes += schedule[i].compute_seconds;
+        return bytes;
+    };
+    const double all = 3.0 * 8 * 3 * 32 * 64 * 4;  // of three layers
+    EXPECT_DOUBLE_EQ(read(1), all * 2 / 8);
+    EXPECT_DOUBLE_EQ(read(2), all * (1 - 0.75 * 0.75));
+    EXPECT_NEAR(read(200), all, all * 1e-9);
+}
+
+TEST(ExpertPlacement, MatricesAreNotSharedAmongDevices) {
+    const auto files = mixture(DType::F32, true);
+    const std::vector<double> shares{1.0, 1.0};
+    EXPECT_EQ(error_text<Unsupported>([&] {
+                  static_cast<void>(parts_by_share(SplitKind::Tensor, files->config(), files->weights(), shares));
+              }),
+              "the matrices of a mixture of experts cannot be shared among devices; split the model by layers (--split "
+              "layers)");
+}
+
+TEST(ExpertPlacement, GpusAreRefusedByName) {
+    const auto files = mixture(DType::F32, false);
+    check_kernels(files->weights(), DeviceKind::Cpu);
+    EXPECT_EQ(error_text<Unsupported>([&] { check_kernels(files->weights(), DeviceKind::Cuda); }),
+              "mixtures of experts are not served on GPUs; use --devices cpu");
+}
+
+TEST(ExpertPlacement, ARouterThatGivesNoFiniteNumbersNamesLayerAndToken) {
+    const auto files = mixture(DType::F32, false);
+    // A NaN in the router of layer 2 reaches every token; the first one is named.
+    const ConstTensorView router = files->weights().layers[2][TensorRole::Router];
+    float& weight = *const_cast<float*>(float_row(router, 4));
+    const float before = weight;
+    weight = std::numeric_limits<float>::quiet_NaN();
+    {
+        SplitEngine engine(*files, {kLayers}, Streams::Nothing);
+        EXPECT_THAT(error_text<FormatError>([&] { static_cast<void>(plainly(*engine.target, prompt_of(3), 4)); }),
+                    HasSubstr("layer 2: the router gives the token at position 0 logits that are not finite"));
+    }
+    weight = before;
+    SplitEngine engine(*files, {kLayers}, Streams::Nothing);
+    EXPECT_EQ(plainly(*engine.target, prompt_of(3), 4).text.size(), 7U);
+}
+
+TEST(ExpertRowsOrder, IsByExpertThenByToken) {
+    const auto files = mixture(DType::F32, false, 4, 2);
+    const ExpertsConfig& experts = files->config().experts(1);
+    ExpertRows rows(files->config(), 3);
+    const std::vector<std::int32_t> chosen{1, 3, 0, 1, 1, 3};
+    std::copy(chosen.begin(), chosen.end(), rows.chosen());
+    std::iota(rows.chosen_weights(), rows.chosen_weights() + 6, 10.0F);
+    EXPECT_EQ(rows.sort(experts, 3), -1);
+    EXPECT_THAT(rows.tokens(), ElementsAre(1, 0, 1, 2, 0, 2));
+    EXPECT_THAT(rows.weights(), ElementsAre(12.0F, 10.0F, 13.0F, 14.0F, 11.0F, 15.0F));
+    EXPECT_EQ(rows.n_rows(0), 1);
+    EXPECT_EQ(rows.first_row(1), 1);
+    EXPECT_EQ(rows.n_rows(2), 0);
+    EXPECT_EQ(rows.first_row(4), 6);
+    rows.chosen()[3] = -1;
+    EXPECT_EQ(rows.sort(experts, 3), 1);
+}
+
+}  // namespace
+}  // namespace slipstream
