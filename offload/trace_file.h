@@ -66,7 +66,7 @@ public:
     [[nodiscard]] std::optional<std::string> take_note();
 
 private:
-    // Bytes of each write. The system copies a page whole or not at all, also if the program is killed meanwhile.
+    // Bytes of each write, one page. Of a killed program, the system has copied it whole or not at all.
     static constexpr std::size_t kPageBytes = 4096;
 
     void run();

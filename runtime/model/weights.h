@@ -54,7 +54,7 @@ inline constexpr std::size_t kTensorRoles = static_cast<std::size_t>(TensorRole:
 /// In the place of an expert's number: the tensor is the layer's, or the model's.
 inline constexpr std::int32_t kNoExpert = -1;
 
-/// A dimension of a tensor.
+/// What a number of rows or columns of a tensor is, by its name in the config; dim_size() returns the number.
 enum class TensorDim : std::uint8_t {
     One,      // the number of rows of a vector
     Model,    // d_model

@@ -185,8 +185,11 @@ public:
     [[nodiscard]] bool fits() const { return cost_.seconds < std::numeric_limits<double>::infinity(); }
 
 private:
-    // Moves `step` parts (layers or kv heads) from one device to another, by the best such move for improve(gain,
-    // plateau). Returns false, and changes no split, if no move is good enough.
+    // Moves `step` parts (layers or kv heads) from one device to another, by the best such move. A move is good enough
+    // if it shortens the pass by the fraction `gain`; or, with `plateau` > 0, if the pass is at most the fraction
+    // `plateau` longer than the shortest one found and the links together carry less by `gain`; or if fewer parts are
+    // left that fit nowhere. It is never made if more parts fit nowhere after it. Returns false, and changes no split,
+    // if there is none.
     bool move(std::int64_t step, double gain, double plateau) {
         std::vector<std::int64_t> found = best_;
         SplitCost found_cost = cost_;

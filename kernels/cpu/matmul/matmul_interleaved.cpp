@@ -273,8 +273,9 @@ private:
             form_.unpack[type](src + g * stripe.stride_bytes, block_bytes, static_cast<int>(n_sub), chunks[g]);
         const auto& others = where_they_lie_ ? form_.multiply_packed[type] : form_.multiply_codes[type];
         const std::int64_t origin = tile_begin(stripe.tile);
-        std::int64_t end = 0;  // past the last tile of a kernel call: tiles of one width; a tile that keeps codes is
-                               // called alone
+        // Index of the tile after the last one of a kernel call. A call takes tiles of one width; a tile that keeps its
+        // codes has a call of its own.
+        std::int64_t end = 0;
         for (std::int64_t i = stripe.tile; i < stripe.end; i = end) {
             const bool keeps = first_keeps_ && i == stripe.tile;
             end = keeps ? i + 1 : i < n_wider_tiles_ ? std::min(n_wider_tiles_, stripe.end) : stripe.end;
