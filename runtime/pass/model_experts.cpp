@@ -110,7 +110,8 @@ void ModelPass::compute_wave(std::int64_t layer, const ExpertRange& experts, con
     stage(
         PassStage::Activation, layer, n, [&] { return rows_bytes(gate) + rows_bytes(up); },
         [&] { gated_activation(exec(), {.gate = gate, .up = up, .y = gate, .kind = feed_forward.activation}); });
-    // Down reads `gate` and writes to `inputs`: Gate and Up have read the rows there, and no product needs them any more.
+    // Down reads `gate` and writes to `inputs`: Gate and Up have read the rows there, and no product needs them any
+    // more.
     const Product down{Down, inputs};
     multiply_experts(layer, experts, gate, {&down, 1});
     stage(
