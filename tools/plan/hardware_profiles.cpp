@@ -23,8 +23,7 @@ constexpr CardModel kRtx4070Laptop{"RTX 4070 Laptop", 8188, 256.0, 36.0, 4};
 // Fractions of the peaks that are reached (estimated).
 constexpr double kMemoryReached = 0.85;  // fraction of memory bandwidth, by large sequential reads of a kernel
 constexpr double kFloatReached = 0.50;   // fraction of tensor throughput, in passes of up to some hundred tokens
-constexpr double kCodesReached =
-    0.30;  // fraction of peak tensor throughput (estimated), if the kernel unpacks quantised weights
+constexpr double kCodesReached = 0.30;   // fraction of peak tensor throughput (estimated), if a kernel unpacks weights
 constexpr double kAttentionReached = 0.25;  // fraction of tensor throughput, by attention
 // Fraction of the PCIe rate of a lane after 128b/130b coding: packet headers and flow control leave about 80 % to
 // copies, 25.2 GB/s for 4.0 x16 (TriForce's figures imply 25.4 GB/s: Sun et al. 2024, arXiv 2404.11912, section 5).
