@@ -25,7 +25,7 @@ struct ExpertWeighting {
     ExpertScore score = ExpertScore::Softmax;
     bool normalized = true;   // scores are divided by their sum over the chosen experts
     float sum_offset = 0.0F;  // added to that sum
-    float scale = 1.0F;       // multiplies the weights at the end
+    float scale = 1.0F;       // at the end, multiplies the weights of the chosen
     friend bool operator==(const ExpertWeighting&, const ExpertWeighting&) = default;
 };
 

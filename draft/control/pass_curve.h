@@ -22,8 +22,8 @@
 
 namespace slipstream::draft {
 
-/// Planned seconds of a pass over `n_nodes` nodes if `text_tokens` tokens are committed before it. Results that are not
-/// positive and finite are ignored.
+/// Planned seconds of a pass over `n_nodes` nodes if `text_tokens` tokens are committed before it (a pass over a KV
+/// view: if it has so many slots). Results that are not positive and finite are ignored.
 using PlannedSeconds = std::function<double(std::int64_t n_nodes, std::int64_t text_tokens)>;
 
 /// Predicts the seconds of a pass from its number of nodes and the length of the sequence. Not thread-safe.

@@ -88,7 +88,7 @@ private:
     static constexpr std::uint32_t kRoot = 0;
 
     void extend_automaton(TokenId token);
-    // Copies `state` for its substrings that are reached from `parent` by `token`; returns the copy.
+    // Copies `state` for its substrings of at most length(parent) + 1 tokens; returns the copy.
     std::uint32_t split(std::uint32_t parent, TokenId token, std::uint32_t state);
     [[nodiscard]] std::uint32_t target(std::uint32_t state, TokenId token) const;  // kRoot: none
     // Returns the slot of a transition other than the first, or kNoSlot.

@@ -63,7 +63,7 @@ struct Softcap {
     [[gnu::always_inline]] float operator()(float x) const { return cap * tanh_float(x * inverse); }
 };
 
-/// Returns log(x) for a normal x > 0. For any other x the result is some number in [-90, 90] and means nothing. Method:
+/// Returns log(x) for a normal x > 0. For any other x the result is a finite number that means nothing. Method:
 /// x = 2^n c with c in [sqrt(1/2), sqrt(2)); log c = 2 artanh((c - 1) / (c + 1)), whose series up to the ninth power
 /// leaves a remainder of 2 * 0.1716^11 / 11 < 1e-9.
 [[gnu::always_inline]] inline float log_float(float x) {

@@ -80,12 +80,12 @@ public:
     /// Counts the KV chunks of `path` as used by the current text (begin_text()).
     void use(const Path& path);
     /// Keeps the KV chunk of `tokens` (1 to kChunkTokens) that follows `path`, whose KV chunks must be full. If the KV
-    /// chunk is kept already, adds the parts (KV of a layer) that it lacks. A KV chunk without parts is kept too, since
-    /// KV chunks after it have some. `has(layer)` returns whether the target has that part, and `read(layer, out)` must
-    /// copy it to `out`, as Target::read_chunk() does. If memory is short, drops KV chunks that the current text has
-    /// not used; also drops shorter KV chunks after `path` whose tokens and parts are all in this one. Returns the KV
-    /// chunk, which the cache owns. If there is no memory, returns it as it was before; null if it was not kept. Throws
-    /// what `read` throws; nothing is added then.
+    /// chunk of this phase is kept already, adds the parts (KV of a layer) that it lacks. A KV chunk without parts is
+    /// kept too, since KV chunks after it have some. `has(layer)` returns whether the target has that part, and
+    /// `read(layer, out)` must copy it to `out`, as Target::read_chunk() does. If memory is short, drops KV chunks that
+    /// the current text has not used; also drops shorter KV chunks after `path` whose tokens and parts are all in this
+    /// one. Returns the KV chunk, which the cache owns. If there is no memory, returns it as it was before; null if it
+    /// was not kept. Throws what `read` throws; nothing is added then.
     KeptChunk* keep(const Path& path, std::span<const TokenId> tokens, Phase phase,
                     const std::function<bool(std::int64_t)>& has,
                     const std::function<void(std::int64_t, std::byte*)>& read);

@@ -114,7 +114,7 @@ private:
     // The checkpoint that is being written. writer_ uses file_ until is_written_ is true.
     std::thread writer_;
     PromptState written_state_;
-    std::mutex mutex_;  // guards the following members
+    std::mutex mutex_;  // guards the following members while writer_ runs
     std::condition_variable changed_;
     std::vector<bool> is_read_;  // [prefill chunks]: the writer needs their hidden states no longer
     Seconds awaited_{0};         // time for which steps waited for the writer

@@ -273,8 +273,8 @@ private:
         return false;
     }
 
-    // Finds a KV block at at_ whose head is damaged: of all layers and KV chunks, the one that the next record follows
-    // in the chain.
+    // Takes a KV block at at_ whose head is damaged: of all layers and KV chunks, the one that the next record follows
+    // in the chain. Returns false, and takes nothing, if there is none.
     bool find_kv() {
         if (stopped_ || found_.records.empty() || found_.records.front().kind != RecordKind::Begin) return false;
         if (!begin_) begin_ = decode_session_begin(found_.records.front().payload, version_, name_);

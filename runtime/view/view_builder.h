@@ -49,7 +49,7 @@ struct ViewOptions {
     std::int64_t budget_tokens = 1024;
     std::int64_t sink_tokens = 16;     // part of the budget: first tokens of the sequence
     std::int64_t recent_tokens = 768;  // part of the budget: last tokens of the sequence
-    /// The view is built again after so many more tokens; 0: only when it is full.
+    /// The view is built again after so many more tokens, or earlier if it is full; 0: only when it is full.
     std::int64_t rebuild_tokens = 64;
     /// Tokens of the sequence after which the scores of a query count half, beside those of later queries. 0: only the
     /// last pass counts. Infinite: all passes count alike (`slipstream-lab views`, heavy).
@@ -101,7 +101,7 @@ public:
     /// Follows a cut of the cache to `n_tokens` positions.
     void truncate(std::int64_t n_tokens);
 
-    /// Hook: scores and copies groups of the segment.
+    /// Hook: scores the slot groups of the segment, and copies chosen ones into the view, if the pass does so (Work).
     void on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segment, const ConstTensorView& q,
                std::int64_t n_committed) override;
 

@@ -115,7 +115,7 @@ std::vector<TokenId> raw_prompt(std::string_view text, const Tokenizer& tokenize
     return tokens;
 }
 
-// Returns `n` tokens of the built-in text, which is cut or repeated; without a tokenizer, seeded ids.
+// Returns `n` tokens: the start tokens, then the built-in text, cut or repeated; without a tokenizer, seeded ids.
 std::vector<TokenId> built_in_prompt(const Tokenizer* tokenizer, const ModelConfig& config, std::int64_t n) {
     if (tokenizer == nullptr) return seeded_tokens(n, config.vocab);
     std::vector<TokenId> tokens = start_tokens(*tokenizer);

@@ -16,7 +16,7 @@ public:
     /// Locks the file at `path`; creates an empty file if there is none. Throws RequestError if another process holds
     /// the lock, IoError if the file cannot be opened, is write-protected or is not a regular file.
     explicit ChatFile(std::filesystem::path path);
-    /// Removes the file if this object created it, no save() has succeeded, and the path still names this file.
+    /// Removes the file if this object created it, no save() has succeeded since, and the path still names this file.
     ~ChatFile();
     ChatFile(const ChatFile&) = delete;
     ChatFile& operator=(const ChatFile&) = delete;

@@ -32,8 +32,8 @@ public:
     ChatLoop(ChatGenerator& generator, const ChatForm& form, Console& console, InputMode mode, ChatSession session,
              ChatFile* file, OutputCheck check_output);
 
-    /// Runs until the input ends, or the user leaves by a command or a signal. Returns the exit code. With piped input,
-    /// throws what a command or an answer throws.
+    /// Runs until the input ends, the reader of stdout closes it, or the user leaves by a command or a signal. Returns
+    /// the exit code. With piped input, throws what a command or an answer throws.
     [[nodiscard]] int run(ChatInput& input);
 
     [[nodiscard]] const ChatSession& session() const { return session_; }

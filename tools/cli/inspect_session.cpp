@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMagicBytes = 8;  // length of the mark "SLPSESSN" with which a session's file begins
+constexpr std::size_t kMagicBytes = 8;  // that is_session() compares: a session's mark, "SLPSESSN", without the version
 constexpr std::string_view kChatFormat = "slipstream chat";
 
 bool is_session(std::span<const std::byte> bytes) {

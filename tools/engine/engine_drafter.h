@@ -16,7 +16,7 @@ struct EngineDraftModel {
     std::filesystem::path path;
     std::unique_ptr<ModelFiles> files;
     std::unique_ptr<Model> model;
-    draft::PlannedSeconds planned_seconds;  // planned times of the draft model's passes, all of it resident
+    draft::PlannedSeconds planned_seconds;  // of the draft model's passes; weights and KV resident
 };
 
 /// Returns the path of the draft model; empty if no source needs one, or if the target has none of its own.

@@ -95,7 +95,8 @@ std::string roff_shared_options(std::span<const CommandSpec> commands) {
     for (const OptionGroup& group : grouped_options(all, HelpDepth::All)) {
         std::string options;
         for (const OptionSpec* option : group.options)
-            if (has_same(all.options, *option)) options += roff_option(*option);  // not one of every command
+            // grouped_options() adds the options of every command, which manual_page() lists apart.
+            if (has_same(all.options, *option)) options += roff_option(*option);
         if (!options.empty()) text += fmt::format(".SS {}\n{}", roff(group.title), options);
     }
     return text;

@@ -58,8 +58,8 @@ struct PlanRequest {
 
 [[nodiscard]] std::vector<OptionSpec> plan_options();
 
-/// Reads the options, opens the model's files, and measures this machine unless a profile is named. Throws UsageError,
-/// RequestError, and what opening a model throws.
+/// Reads the options, opens the model's files unless --shape names a shape, and measures this machine unless --profile
+/// names one or its rates are kept. Throws UsageError, RequestError, and what opening a model throws.
 [[nodiscard]] PlanRequest plan_request(CommandContext& context);
 
 }  // namespace slipstream::tools

@@ -414,8 +414,8 @@ void Api::prepare_text(Dialect dialect, const std::string& body, TextJob& job) {
     const std::int64_t n_prompt = std::ssize(job.task.prompt.tokens);
     const std::int64_t n_context = status_.snapshot().context_tokens;
     const bool is_too_long = n_prompt >= n_context;
-    // Codex shortens its conversation after an event with this error, but not after an answer with status 400. So a
-    // stream of Responses begins below and then fails.
+    // Codex shortens its conversation after an event that says that the prompt is too long, but not after an answer
+    // with status 400. So a stream of Responses begins below and then fails.
     if (is_too_long && !(dialect == Dialect::Responses && request.stream))
         throw ApiError::too_long(n_prompt, n_context);
     const auto* conversation = std::get_if<RequestedConversation>(&request.prompt);

@@ -530,7 +530,7 @@ void HttpServer::Impl::tick() {
     if (stop_at && (!is_busy || Clock::now() >= *stop_at)) return io.stop();
 }
 
-// Takes no more connections and requests, and cancels those that are not answered.
+// Accepts no more connections, and cancels exchanges without a complete answer and requests that still arrive.
 void HttpServer::Impl::close() {
     if (std::exchange(closing, true)) return;
     for (const auto& acceptor : acceptors) {

@@ -85,7 +85,7 @@ public:
 
     // Any thread may call these.
 
-    /// Accepts no more connections and requests, and cancels the exchanges that are not answered.
+    /// Accepts no more connections, and cancels exchanges without a complete answer and requests that still arrive.
     void cancel_all();
     /// Ends run(), after at most a second for what is still to be sent.
     void stop();

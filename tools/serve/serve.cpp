@@ -65,8 +65,8 @@ Request read_request(const Settings& settings) {
     return request;
 }
 
-// Clock of the server's deadlines, which stands still while the program is suspended, so that no client has missed a
-// deadline afterwards: a call adds at most kLongestStep to the time of the call before.
+// Clock of the server's deadlines, in which a suspension of the program counts as at most kLongestStep, so that clients
+// do not miss deadlines because of it: a call adds at most kLongestStep to the time of the call before.
 class AwakeClock {
 public:
     ServerTime operator()() {

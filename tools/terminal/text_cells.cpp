@@ -24,7 +24,8 @@ bool is_in(const std::array<CodeRange, N>& ranges, char32_t code) {
                                [&](const CodeRange& range) { return code >= range.first && code <= range.last; });
 }
 
-// Hangul. Its characters are wide, but Korean separates words by blanks, so lines do not break within its words.
+// Hangul. Most of its characters are wide, but Korean separates words by blanks, so lines do not break within its
+// words.
 constexpr std::array<CodeRange, 5> kHangul{
     {{0x1100, 0x11ff}, {0x3130, 0x318f}, {0xa960, 0xa97f}, {0xac00, 0xd7ff}, {0xffa0, 0xffdc}}};
 // Characters of one cell between which a line may break without a blank: Thai, Lao, Myanmar and Khmer (class SA of

@@ -19,7 +19,7 @@ enum class Fetch : std::uint8_t { ByL2, IntoL1 };
 
 /// Bytes of the keys of a step (its values have as many) from which IntoL1 prefetches only half a step ahead: the
 /// step's values while its keys are read, then the next step's keys. Below, it prefetches a whole step ahead. L1 holds
-/// twice as much.
+/// at least twice as much.
 constexpr std::int64_t kNearBytes = 16 << 10;
 
 // Cache lines, for each query, that are prefetched during the softmax.
@@ -135,7 +135,8 @@ SLIPSTREAM_AVX512 void reduce(const AttentionStep& step, QueryState* const* batc
     float keep[kMaxBatch];
 #pragma GCC unroll 4
     for (int r = 0; r < kBatch; ++r) {
-        // Keeps memory busy during the softmax: these are the first lines that add_values() prefetches again.
+        // Keeps memory busy during the softmax: the first kSoftmaxLines lines per query of the next step's keys or
+        // values (ahead_of()), all of which add_values() prefetches.
         if constexpr (kFetch == Fetch::IntoL1)
             for (int line = 0; line < kSoftmaxLines; ++line)
                 _mm_prefetch(ahead.with_values + 64 * (kSoftmaxLines * r + line), _MM_HINT_T0);

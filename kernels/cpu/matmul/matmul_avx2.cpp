@@ -203,8 +203,8 @@ constexpr InterleavedForm kManyTokens{
                         kMultiplyCodes<DType::Q4_K>,
                         kMultiplyCodes<DType::Q5_K>,
                         kMultiplyCodes<DType::Q6_K>,
-                        kMultiplyCodes<DType::Q8_0>,  // for IQ4_NL: its unpacked codes have 8 bits, too
-                        kMultiplyCodes<DType::Q5_0>,  // for MXFP4: its unpacked codes have 5 bits, too
+                        kMultiplyCodes<DType::Q8_0>,  // IQ4_NL by the kernels of Q8_0: codes of both have 8 bits
+                        kMultiplyCodes<DType::Q5_0>,  // MXFP4 by those of Q5_0: unpacked codes have 5 bits
                         kMultiplyCodes<DType::IQ4_XS>,
                         kMultiplyCodes<DType::Q2_K>}},
     .unpack = {nullptr, nullptr, nullptr, unpack<DType::Q8_0>, unpack<DType::Q4_0>, unpack<DType::Q4_1>,

@@ -54,7 +54,7 @@ struct Stripe {
     const std::byte* weights;   // weights of the first row group
     std::int64_t count;         // row groups
     std::int64_t stride_bytes;  // bytes from one row group of the stripe to the stripe's next one
-    std::int64_t tile;          // index of the first tile of tokens
+    std::int64_t tile;          // index of the first tile of tokens whose sums are kept at once
     std::int64_t end;           // tile past the last one
     std::int64_t step_bytes;    // bytes that each step of a tile prefetches, if the tile does
 };

@@ -247,8 +247,8 @@ std::int64_t slice_index(const Value& value, std::int64_t otherwise) {
 }
 
 Indices indices(const Value& start, const Value& stop, const Value& step, std::int64_t length) {
-    // A step longer than the sequence takes one item, whatever the step is. So it is limited, and the sums below cannot
-    // overflow.
+    // A step longer than the sequence takes at most one item, whatever the step is. So it is limited, and -by below
+    // cannot overflow.
     const std::int64_t by = std::clamp(slice_index(step, 1), -length - 1, length + 1);
     if (by == 0) fail("slice step cannot be zero");
     const bool forwards = by > 0;

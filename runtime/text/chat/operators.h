@@ -64,8 +64,8 @@ enum class Comparison : std::uint8_t { Equal, NotEqual, Less, LessOrEqual, Great
 /// Returns object[key]: the element if there is one, else the method or attribute (getattr()), else undefined. Throws
 /// TemplateError if `object` is undefined.
 [[nodiscard]] Value get_item(Runtime& runtime, const Value& object, const Value& key);
-/// Returns whether Python can compute object[start:stop:step]; never throws. Where it returns false, Python raises
-/// TypeError or LookupError.
+/// Returns whether Python can slice values of these types, object[start:stop:step]; where not, Python raises TypeError
+/// or LookupError. Never throws; a step of 0 is not checked (get_slice() throws). `object` must not be undefined.
 [[nodiscard]] bool can_slice(const Value& object, const Value& start, const Value& stop, const Value& step);
 /// Returns object[start:stop:step]. A bound that the template left out must be none.
 [[nodiscard]] Value get_slice(Runtime& runtime, const Value& object, const Value& start, const Value& stop,

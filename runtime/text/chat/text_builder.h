@@ -24,7 +24,7 @@ public:
         live_bytes_ += bytes;
     }
     void give_back(std::size_t bytes) { live_bytes_ -= bytes; }
-    /// Throws TemplateError if fewer than `bytes` are left. Takes nothing.
+    /// Throws TemplateError if fewer than `bytes` bytes are left of the limit. Takes none of them.
     void check(std::size_t bytes) const {
         if (bytes > max_bytes_ - live_bytes_) overdrawn();
     }

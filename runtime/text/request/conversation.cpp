@@ -295,7 +295,7 @@ void add_thinking(const RequestedConversation& request, const PromptTemplate* fo
     if (!request.thinking.is_none()) add_if_read("enable_thinking", request.thinking, form, arguments);
 }
 
-// Throws FieldError unless the format is text: an answer cannot be held to a format yet, and without an error the
+// Throws FieldError for a format other than text: an answer cannot be held to a format yet, and without an error the
 // client would take any text for the format it asked for.
 void check_response_format(const TemplateValue& format) {
     constexpr std::string_view kField = "response_format";

@@ -107,8 +107,9 @@ Options read_options(const Settings& settings) {
     return options;
 }
 
-/// Fills memory with bytes that decode to normal numbers in every type (subnormal numbers would be slow): each 16-bit
-/// field is a sign and 0x38.. to 0x3b.., so a binary16 from 0.5 to 1, or the upper half of a small float.
+/// Fills memory, up to a multiple of 8 bytes, with 16-bit fields that are a sign and 0x38.. to 0x3b..: a binary16 from
+/// 0.5 to 1, or the upper half of a small float. So types decode to normal numbers, but for a few scales of MXFP4
+/// (subnormal numbers would be slow).
 void fill_weights(std::byte* data, std::size_t bytes) {
     std::uint64_t state = 1;
     for (std::size_t i = 0; i + 8 <= bytes; i += 8) {

@@ -15,7 +15,7 @@ struct ViewFigures {
     ComparedView view = ComparedView::Mass;
     std::int64_t budget_tokens = 0;
     std::int64_t recent_tokens = 0;  // last tokens that are always kept; unused by a window
-    std::int64_t score_rows = 0;     // queries of a pass whose scores choose the tokens
+    std::int64_t score_rows = 0;     // queries of a pass by whose attention scores the view chooses its tokens
     std::int64_t positions = 0;      // positions at which the view predicted a token
     std::int64_t equal = 0;          // number of `positions` at which the target predicted the same token
     double seconds = 0.0;            // time of passes over the view
