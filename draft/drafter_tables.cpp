@@ -48,7 +48,7 @@ void SourcesDrafter::save() {
     keep_calibration();
     const auto is_ours = [this](std::string_view name) {
         const auto kind = std::ranges::find(kCalibrationSections, name) - kCalibrationSections.begin();
-        return sources_.find(name) != nullptr || (std::cmp_less(kind, kCalibrationKinds) && used_calibrations_[kind]);
+        return sources_.find(name).has_value() || (std::cmp_less(kind, kCalibrationKinds) && used_calibrations_[kind]);
     };
     // Keeps what other sources, and calibrations that are not in use here, have in the file now.
     if (const auto file = store_->load(fingerprint_))

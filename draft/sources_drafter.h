@@ -15,6 +15,7 @@
 #include "draft/control/draft_control.h"
 #include "draft/drafter.h"
 #include "draft/drawn_tree.h"
+#include "draft/paper_tree.h"
 #include "draft/papers/two_model_chain.h"
 #include "draft/path_noise.h"
 #include "draft/source_set.h"
@@ -77,7 +78,7 @@ private:
     [[nodiscard]] bool lone_model() const { return sources_.models.size() == 1 && sources_.tables.empty(); }
 
     [[nodiscard]] Growth choose_growth();
-    [[nodiscard]] TableSource* shape_of(std::string_view name) const;
+    [[nodiscard]] std::size_t shape_of(std::string_view name) const;
     void grow(TokenTree& tree, const ShapeRequest& request);
     void grow_chain(TokenTree& tree, const ShapeRequest& request);
     [[nodiscard]] std::int64_t gamma() const;
@@ -100,10 +101,10 @@ private:
     TreeBuilder builder_;
     DrawnTree drawn_;
     TwoModelChain two_model_chain_;
-    TableSource* shape_source_ = nullptr;  // source whose tree is grown if growth_ is OwnShape
-    Growth growth_ = Growth::Nothing;      // requested; a pass may use another one (Pass::growth)
+    std::size_t shape_source_ = 0;     // index of the table source whose tree is grown if growth_ is OwnShape
+    Growth growth_ = Growth::Nothing;  // requested; a pass may use another one (Pass::growth)
     Pass pass_;
-    std::vector<std::int32_t> fill_ends_;  // [tables]: size of the tree after each filled unused nodes; empty: none did
+    bool filled_ = false;  // the nodes past those that builder_ grew are the window of `lookahead`
     Chain chain_;
     std::vector<SourceFigures> figures_;  // [sources]: counts of shapes, seconds of observe()
     // By kind; empty: nothing known. builder_ has the newer state of calibration_kind().
