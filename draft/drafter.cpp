@@ -23,7 +23,6 @@ SourcesDrafter::SourcesDrafter(const DraftOptions& options, const DraftContext& 
     chain_.scratch.reserve(std::max<std::int64_t>(options.max_budget, 1));
     for (const auto& source : sources_.tables) figures_.push_back({.name = source->name()});
     for (const auto& source : sources_.models) figures_.push_back({.name = source->name()});
-    fill_ends_.reserve(sources_.tables.size());
     if (options.tables && target.files != nullptr) {
         store_.emplace(TableStoreOptions{.folder = *options.tables, .on_note = target.on_note});
         fingerprint_ = model_fingerprint(*target.files);

@@ -22,8 +22,8 @@ constexpr double kFreeNodes = 1.02;  // factor by which nodes that fill an unuse
 
 }  // namespace
 
-TableSource* SourcesDrafter::shape_of(std::string_view name) const {
-    if (TableSource* source = sources_.find(name)) return source;
+std::size_t SourcesDrafter::shape_of(std::string_view name) const {
+    if (const auto source = sources_.find(name)) return *source;
     throw RequestError(fmt::format("the tree {} is that of the source {}; add it to --draft", name, name));
 }
 
@@ -36,7 +36,7 @@ SourcesDrafter::Growth SourcesDrafter::choose_growth() {
         return Growth::Drawn;
     if (!options_.shape) {
         if (sources_.tables.size() != 1 || !sources_.models.empty()) return Growth::Merged;
-        shape_source_ = sources_.tables.front().get();
+        shape_source_ = 0;
         return Growth::OwnShape;
     }
     switch (*options_.shape) {
@@ -45,7 +45,7 @@ SourcesDrafter::Growth SourcesDrafter::choose_growth() {
         case TreeShape::Chain:
             return Growth::Chain;
         case TreeShape::NGrammys:
-            if (sources_.find("context") == nullptr)
+            if (!sources_.find("context"))
                 throw RequestError("the tree ngrammys is of the sources context and bigram; add context to --draft");
             return Growth::NGrammys;
         case TreeShape::Cacheback:
@@ -113,7 +113,7 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
                        .realised_fraction = control_.realised_fraction()});
             break;
         case Growth::OwnShape:
-            shape_source_->propose_shape(tree, request);
+            sources_.paper_trees[shape_source_]->propose_shape(tree, request);
             break;
         case Growth::NGrammys:
             grow_ngrammys(tree, request, ContextRows::Taken, sources_.bigrams);
@@ -142,11 +142,11 @@ void SourcesDrafter::grow(TokenTree& tree, const ShapeRequest& request) {
     }
 }
 
-// Fills the unused budget of a merged tree with nodes from the tables: up to request.budget nodes if the budget is
+// Fills the unused budget of a merged tree with nodes of `lookahead`: up to request.budget nodes if the budget is
 // fixed, else as many as lengthen the predicted pass to at most kFreeNodes times its time.
 void SourcesDrafter::fill_unused_nodes(TokenTree& tree, ShapeRequest request) {
-    fill_ends_.clear();
-    if (pass_.growth != Growth::Merged) return;
+    filled_ = false;
+    if (pass_.growth != Growth::Merged || sources_.lookahead == nullptr) return;
     if (options_.adapt_budget) {
         if (!control_.curve().known()) return;
         std::int64_t n = tree.size();
@@ -154,16 +154,14 @@ void SourcesDrafter::fill_unused_nodes(TokenTree& tree, ShapeRequest request) {
         request.budget = n;
     }
     if (tree.size() >= request.budget) return;
-    for (const auto& source : sources_.tables) {
-        source->fill_unused_nodes(tree, request);
-        fill_ends_.push_back(tree.size());
-    }
+    sources_.lookahead->fill_unused_nodes(tree, request);
+    filled_ = true;
 }
 
 // Returns whether the source with this index in figures_ proposed the nodes of a shape other than Growth::Merged.
 bool SourcesDrafter::takes_part(std::size_t source) const {
     const std::string_view name = figures_[source].name;
-    return figures_.size() == 1 || (growth_ == Growth::OwnShape && name == shape_source_->name()) ||
+    return figures_.size() == 1 || (growth_ == Growth::OwnShape && name == sources_.tables[shape_source_]->name()) ||
            (growth_ == Growth::Drawn && source == pass_.drawn_by) ||
            (growth_ == Growth::NGrammys && (name == "context" || name == "bigram"));
 }
@@ -172,9 +170,8 @@ std::uint32_t SourcesDrafter::sources_of(std::int32_t node) {
     if (node == 0 || !pass_.guessed) return 0;
     if (pass_.growth == Growth::Merged) {
         if (const std::uint32_t sources = builder_.named_by(node); sources != 0) return sources;
-        const auto filled = std::ranges::upper_bound(fill_ends_, node);
-        const bool is_filled = node >= builder_.grown_nodes() && filled != fill_ends_.end();
-        return is_filled ? 1U << (filled - fill_ends_.begin()) : 0;
+        const bool is_filled = filled_ && node >= builder_.grown_nodes();
+        return is_filled ? 1U << *sources_.find("lookahead") : 0;
     }
     if (growth_ == Growth::Chain && figures_.size() > 1)
         return node < std::ssize(chain_.sources) ? chain_.sources[static_cast<std::size_t>(node)] : 0;

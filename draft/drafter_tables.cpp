@@ -48,7 +48,7 @@ void SourcesDrafter::save() {
     keep_calibration();
     const auto is_ours = [this](std::string_view name) {
         const auto kind = std::ranges::find(kCalibrationSections, name) - kCalibrationSections.begin();
-        return sources_.find(name) != nullptr || (std::cmp_less(kind, kCalibrationKinds) && used_calibrations_[kind]);
+        return sources_.find(name).has_value() || (std::cmp_less(kind, kCalibrationKinds) && used_calibrations_[kind]);
     };
     // Copies the sections of sources and calibrations that this drafter does not use from the present file, so that
     // saving does not remove them.

@@ -74,7 +74,7 @@ WindowShape model_window(const DraftOptions& options, const DraftContext& target
     return window;
 }
 
-std::unique_ptr<TableSource> make_cacheback(const DraftOptions& options, const DraftContext& target) {
+std::unique_ptr<Cacheback> make_cacheback(const DraftOptions& options, const DraftContext& target) {
     std::optional<FrozenTable> frozen;
     if (options.frozen_table)
         frozen = FrozenTable::open(*options.frozen_table,
@@ -82,7 +82,7 @@ std::unique_ptr<TableSource> make_cacheback(const DraftOptions& options, const D
     return std::make_unique<Cacheback>(options.cacheback, target.vocab, std::move(frozen));
 }
 
-std::unique_ptr<TableSource> make_corpus(const DraftOptions& options, const DraftContext& target) {
+std::unique_ptr<CorpusSource> make_corpus(const DraftOptions& options, const DraftContext& target) {
     if (!options.corpus)
         throw RequestError(
             "the source corpus reads a store; build one with 'tables build --kind corpus' and name it by "
@@ -105,9 +105,10 @@ std::vector<ModelSource*> SourceSet::model_list() const {
     return list;
 }
 
-TableSource* SourceSet::find(std::string_view name) const {
+std::optional<std::size_t> SourceSet::find(std::string_view name) const {
     const auto found = std::ranges::find_if(tables, [name](const auto& source) { return source->name() == name; });
-    return found == tables.end() ? nullptr : found->get();
+    if (found == tables.end()) return std::nullopt;
+    return static_cast<std::size_t>(found - tables.begin());
 }
 
 std::int64_t model_nodes(const DraftOptions& options, std::int64_t vocab) {
@@ -120,8 +121,8 @@ namespace {
 // Sources and tables that are made before all others, null if not asked for: so files are opened and checked before
 // anything is computed.
 struct TableParts {
-    std::unique_ptr<TableSource> cacheback;
-    std::unique_ptr<TableSource> corpus;
+    std::unique_ptr<Cacheback> cacheback;
+    std::unique_ptr<CorpusSource> corpus;
     std::shared_ptr<const ModelNgrams> ngrams;
 };
 
@@ -134,36 +135,58 @@ TableParts table_parts(const DraftOptions& options, const DraftContext& target) 
     return parts;
 }
 
-// Makes the table source of `kind`, moving its part out of `parts`. Returns null if `kind` is a model source.
-std::unique_ptr<TableSource> make_table(SourceKind kind, TableParts& parts, const DraftOptions& options,
-                                        const DraftContext& target) {
+// Adds a source and the tree of its paper to `set`.
+template <typename Source>
+void add_source(SourceSet& set, std::unique_ptr<Source> source) {
+    set.paper_trees.push_back(source.get());
+    set.tables.push_back(std::move(source));
+}
+
+// Adds the table source of `kind`, which must not be a model source, to `set`. Moves its part out of `parts`.
+void add_table(SourceSet& set, SourceKind kind, TableParts& parts, const DraftOptions& options,
+               const DraftContext& target) {
     const double temperature = target.sampling.temperature;
     switch (kind) {
         case SourceKind::Context:
-            return std::make_unique<ContextSource>(target.vocab, ContextSource::Options{});
+            add_source(set, std::make_unique<ContextSource>(target.vocab, ContextSource::Options{}));
+            break;
         case SourceKind::Suffix:
-            return std::make_unique<SuffixSource>();
+            add_source(set, std::make_unique<SuffixSource>());
+            break;
         case SourceKind::Lookup:
-            return std::make_unique<PromptLookup>(PromptLookupOptions{.max_ngram = options.lookup_ngram});
+            add_source(set, std::make_unique<PromptLookup>(PromptLookupOptions{.max_ngram = options.lookup_ngram}));
+            break;
         case SourceKind::Cacheback:
-            return std::move(parts.cacheback);
+            add_source(set, std::move(parts.cacheback));
+            break;
         case SourceKind::Recycling:
-            return std::make_unique<Recycling>(RecyclingOptions{.vocab = target.vocab, .temperature = temperature});
-        case SourceKind::Bigram:
-            return std::make_unique<ModelBigram>(
-                std::shared_ptr<const BigramTable>(parts.ngrams, &parts.ngrams->bigrams), temperature,
-                ModelNgramsOptions{}.k);
+            add_source(
+                set, std::make_unique<Recycling>(RecyclingOptions{.vocab = target.vocab, .temperature = temperature}));
+            break;
+        case SourceKind::Bigram: {
+            auto bigrams =
+                std::make_unique<ModelBigram>(std::shared_ptr<const BigramTable>(parts.ngrams, &parts.ngrams->bigrams),
+                                              temperature, ModelNgramsOptions{}.k);
+            set.bigrams = bigrams.get();
+            add_source(set, std::move(bigrams));
+            break;
+        }
         case SourceKind::Unigram:
-            return std::make_unique<ModelUnigram>(parts.ngrams->common, target.vocab, temperature);
+            add_source(set, std::make_unique<ModelUnigram>(parts.ngrams->common, target.vocab, temperature));
+            break;
         case SourceKind::Corpus:
-            return std::move(parts.corpus);
-        case SourceKind::Lookahead:
-            return std::make_unique<Lookahead>(LookaheadOptions{.vocab = target.vocab});
+            add_source(set, std::move(parts.corpus));
+            break;
+        case SourceKind::Lookahead: {
+            auto lookahead = std::make_unique<Lookahead>(LookaheadOptions{.vocab = target.vocab});
+            set.lookahead = lookahead.get();
+            add_source(set, std::move(lookahead));
+            break;
+        }
         case SourceKind::Model:
         case SourceKind::Retrieval:
             break;
     }
-    return nullptr;
 }
 
 std::unique_ptr<ModelSource> make_draft_model(DraftRows rows, const DraftOptions& options, const DraftContext& target) {
@@ -202,8 +225,7 @@ SourceSet make_sources(const DraftOptions& options, const DraftContext& target) 
                 target.vocab, target.sampling,
                 SelfDraftOptions{.max_nodes = model_nodes(options, target.vocab), .rows = rows});
         } else {
-            set.tables.push_back(make_table(kind, parts, options, target));
-            if (kind == SourceKind::Bigram) set.bigrams = static_cast<ModelBigram*>(set.tables.back().get());
+            add_table(set, kind, parts, options, target);
         }
     }
     // The view source comes last: it is more expensive than any draft model, and models are in order of cost.

@@ -1,12 +1,17 @@
 // Makes the sources that were asked for. Their learnt tables are loaded by SourcesDrafter.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "draft/drafter.h"
 #include "draft/models/model_source.h"
 #include "draft/models/self_draft_model.h"
+#include "draft/paper_tree.h"
+#include "draft/papers/lookahead.h"
 #include "draft/sources/model_bigram.h"
 #include "draft/sources/table_source.h"
 
@@ -15,15 +20,17 @@ namespace slipstream::draft {
 /// All sources of one drafter, in the order asked for. Sources that run passes of their own are kept apart.
 struct SourceSet {
     std::vector<std::unique_ptr<TableSource>> tables;
+    std::vector<PaperTree*> paper_trees;               // [tables]: the same sources; not owned
     std::vector<std::unique_ptr<ModelSource>> models;  // cheap to expensive: `retrieval` is last
     ModelBigram* bigrams = nullptr;                    // the bigram source in `tables`; null: not asked for
+    Lookahead* lookahead = nullptr;                    // the lookahead source in `tables`; null: not asked for
     SelfDraftModel* view = nullptr;                    // the view source in `models`; null: not asked for
 
     /// table_list() and model_list() return pointers to all sources of `tables` and `models`, which the set owns.
     [[nodiscard]] std::vector<TableSource*> table_list() const;
     [[nodiscard]] std::vector<ModelSource*> model_list() const;
-    /// Returns the table source with this name; null if it was not asked for.
-    [[nodiscard]] TableSource* find(std::string_view name) const;
+    /// Returns the index in `tables` of the source with this name; nothing if it was not asked for.
+    [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const;
 };
 
 /// Lower bound of model_nodes(), in nodes of a tree: models can be asked about at least this many, however small the

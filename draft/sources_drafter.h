@@ -15,6 +15,7 @@
 #include "draft/control/draft_control.h"
 #include "draft/drafter.h"
 #include "draft/drawn_tree.h"
+#include "draft/paper_tree.h"
 #include "draft/papers/two_model_chain.h"
 #include "draft/path_noise.h"
 #include "draft/source_set.h"
@@ -79,7 +80,7 @@ private:
     [[nodiscard]] bool lone_model() const { return sources_.models.size() == 1 && sources_.tables.empty(); }
 
     [[nodiscard]] Growth choose_growth();
-    [[nodiscard]] TableSource* shape_of(std::string_view name) const;
+    [[nodiscard]] std::size_t shape_of(std::string_view name) const;
     void grow(TokenTree& tree, const ShapeRequest& request);
     void grow_chain(TokenTree& tree, const ShapeRequest& request);
     [[nodiscard]] std::int64_t gamma() const;
@@ -102,11 +103,10 @@ private:
     TreeBuilder builder_;
     DrawnTree drawn_;
     TwoModelChain two_model_chain_;
-    TableSource* shape_source_ = nullptr;  // source whose tree is grown if growth_ is OwnShape
-    Growth growth_ = Growth::Nothing;      // requested; a pass may use another one (Pass::growth)
+    std::size_t shape_source_ = 0;     // index of the table source whose tree is grown if growth_ is OwnShape
+    Growth growth_ = Growth::Nothing;  // requested; a pass may use another one (Pass::growth)
     Pass pass_;
-    // [tables]: nodes of the tree after each table source filled unused nodes; empty: none was asked.
-    std::vector<std::int32_t> fill_ends_;
+    bool filled_ = false;  // the nodes after those that builder_ grew are the window of `lookahead`
     Chain chain_;
     // [sources]: nodes counted for trees that builder_ did not grow, and seconds spent outside builder_.
     std::vector<SourceFigures> figures_;

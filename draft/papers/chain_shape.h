@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "draft/models/model_source.h"
+#include "draft/paper_tree.h"
 #include "draft/sources/table_chain.h"
 
 namespace slipstream::draft {

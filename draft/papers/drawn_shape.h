@@ -7,7 +7,7 @@
 
 #include "draft/drawn_tree.h"
 #include "draft/models/model_source.h"
-#include "draft/sources/table_source.h"
+#include "draft/paper_tree.h"
 
 namespace slipstream::draft {
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "draft/logit_row.h"
+#include "draft/paper_tree.h"
 #include "draft/sources/lru_table.h"
 #include "draft/sources/table_source.h"
 
@@ -30,7 +31,7 @@ struct LookaheadOptions {
 };
 
 /// Lookahead decoding as a source, `--draft lookahead`: proposes n-grams that the target itself has produced.
-class Lookahead final : public TableSource {
+class Lookahead final : public TableSource, public PaperTree {
 public:
     /// The options must be in their ranges (CHECKed).
     explicit Lookahead(const LookaheadOptions& options);
@@ -51,8 +52,8 @@ public:
                                       std::span<Proposal> out) override;
     /// Adds the n-grams of the last token as branches, then the window.
     void propose_shape(TokenTree& tree, const ShapeRequest& request) override;
-    /// Adds the window: as many whole columns as fit.
-    void fill_unused_nodes(TokenTree& tree, const ShapeRequest& request) override;
+    /// Adds the window to a finished tree: as many whole columns as fit. Called with as many nodes as cost nothing.
+    void fill_unused_nodes(TokenTree& tree, const ShapeRequest& request);
 
     [[nodiscard]] std::size_t memory_bytes() const override;
 

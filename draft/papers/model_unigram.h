@@ -9,12 +9,13 @@
 
 #include <vector>
 
+#include "draft/paper_tree.h"
 #include "draft/sources/table_source.h"
 
 namespace slipstream::draft {
 
 /// The most common tokens of the model as a source, `--draft unigram`.
-class ModelUnigram final : public TableSource {
+class ModelUnigram final : public TableSource, public PaperTree {
 public:
     /// `common`: token ids, most common first (ModelNgrams::common; not empty, CHECKed), out of `vocab` ids.
     /// `temperature`: that of the target; 0 (greedy) gives the probabilities of temperature 1.

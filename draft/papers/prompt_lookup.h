@@ -12,6 +12,7 @@
 #include <span>
 #include <string_view>
 
+#include "draft/paper_tree.h"
 #include "draft/sources/table_source.h"
 
 namespace slipstream::draft {
@@ -21,7 +22,7 @@ struct PromptLookupOptions {
 };
 
 /// Prompt lookup as a source, `--draft lookup`: proposes what followed the last tokens earlier in the sequence.
-class PromptLookup final : public TableSource {
+class PromptLookup final : public TableSource, public PaperTree {
 public:
     /// Tokens of a chain: 10, as Spec-Bench runs prompt lookup. A place with a shorter continuation gives no chain.
     static constexpr std::uint32_t kChainTokens = 10;

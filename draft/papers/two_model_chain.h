@@ -10,8 +10,8 @@
 
 #include "draft/drawn_tree.h"
 #include "draft/models/model_source.h"
+#include "draft/paper_tree.h"
 #include "draft/rejection.h"
-#include "draft/sources/table_source.h"
 
 namespace slipstream::draft {
 

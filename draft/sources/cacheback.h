@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "draft/paper_tree.h"
 #include "draft/sources/cacheback_tree.h"
 #include "draft/sources/lru_table.h"
 #include "draft/sources/table_source.h"
@@ -23,7 +24,7 @@
 
 namespace slipstream::draft {
 
-class Cacheback final : public TableSource {
+class Cacheback final : public TableSource, public PaperTree {
 public:
     /// Most bytes of tokens that save() writes.
     static constexpr std::size_t kMaxSavedBytes = std::size_t{8} << 20;

@@ -16,8 +16,8 @@
 #include <span>
 #include <vector>
 
+#include "draft/paper_tree.h"
 #include "draft/sources/lru_table.h"
-#include "draft/sources/table_source.h"
 #include "draft/tables/cacheback_options.h"
 #include "draft/tables/frozen_table.h"
 

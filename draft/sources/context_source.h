@@ -10,6 +10,7 @@
 #include <array>
 #include <vector>
 
+#include "draft/paper_tree.h"
 #include "draft/sources/context_mixer.h"
 #include "draft/sources/context_model.h"
 #include "draft/sources/ngrammys_shape.h"
@@ -17,7 +18,7 @@
 
 namespace slipstream::draft {
 
-class ContextSource final : public TableSource {
+class ContextSource final : public TableSource, public PaperTree {
 public:
     struct Options {
         /// Most contexts that are counted, which bounds the memory. When it is reached, older text is forgotten.

@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "draft/paper_tree.h"
 #include "draft/sources/table_source.h"
 #include "draft/sources/text_continuation.h"
 #include "draft/tables/corpus_file.h"
@@ -34,7 +35,7 @@ struct CorpusOptions {
     std::uint64_t tokenizer_fingerprint = 0;  // fingerprint of the tokenizer with which the store must have been built
 };
 
-class CorpusSource final : public TableSource {
+class CorpusSource final : public TableSource, public PaperTree {
 public:
     static constexpr std::uint32_t kMinMatch = 2;   // shortest suffix that is used, in tokens
     static constexpr std::uint32_t kMaxMatch = 16;  // longest suffix that is looked for, in tokens

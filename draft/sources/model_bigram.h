@@ -11,12 +11,13 @@
 #include <memory>
 #include <vector>
 
+#include "draft/paper_tree.h"
 #include "draft/sources/table_source.h"
 #include "draft/tables/model_ngrams.h"
 
 namespace slipstream::draft {
 
-class ModelBigram final : public TableSource {
+class ModelBigram final : public TableSource, public PaperTree {
 public:
     /// `temperature`: the target's; at 0 (greedy) probabilities are those of temperature 1. Uses the best min(k,
     /// table->k, kMaxCandidates) candidates of every row.

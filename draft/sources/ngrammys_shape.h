@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "draft/paper_tree.h"
 #include "draft/sources/model_bigram.h"
 #include "draft/sources/table_source.h"
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "draft/logit_row.h"
+#include "draft/paper_tree.h"
 #include "draft/sources/table_source.h"
 #include "kernels/base/float16.h"
 
@@ -29,7 +30,7 @@ struct RecyclingOptions {
     double temperature = 0.0;  // the target's; at 0 (greedy) probabilities are those of temperature 1
 };
 
-class Recycling final : public TableSource {
+class Recycling final : public TableSource, public PaperTree {
 public:
     /// Candidates of a row (k of the paper).
     static constexpr std::size_t kCandidates = 8;

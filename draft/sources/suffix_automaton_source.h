@@ -17,6 +17,7 @@
 #include <span>
 #include <string_view>
 
+#include "draft/paper_tree.h"
 #include "draft/sources/suffix_automaton.h"
 #include "draft/sources/table_source.h"
 #include "draft/sources/text_continuation.h"
@@ -30,7 +31,7 @@ struct SuffixOptions {
     std::uint32_t chain_tokens_per_match = 8;  // draft tokens of the own chain per matched token
 };
 
-class SuffixSource final : public TableSource {
+class SuffixSource final : public TableSource, public PaperTree {
 public:
     explicit SuffixSource(SuffixOptions options = {});
 

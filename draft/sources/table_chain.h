@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "draft/paper_tree.h"
 #include "draft/sources/table_source.h"
 
 namespace slipstream::draft {

@@ -2,9 +2,8 @@
 //
 // A path is walked by cursors, 64 bits that only their source interprets: root() is the cursor after the committed
 // sequence, advance() moves it past one more token, propose() lists the tokens that may come next. The tree builder
-// asks all sources in this way and merges their proposals (tree_builder.h). propose_shape() grows the tree of the
-// source's own paper, for a source that runs alone. Whatever a source proposes, the output of the target stays the
-// same.
+// asks all sources in this way and merges their proposals (tree_builder.h). Sources with a tree of their own paper also
+// implement PaperTree (paper_tree.h). Whatever a source proposes, the output of the target stays the same.
 #pragma once
 
 #include <cstddef>
@@ -36,20 +35,6 @@ struct Proposal {
 using Cursor = std::uint64_t;
 /// The cursor of a path after which a source proposes nothing, with any tokens that follow.
 inline constexpr Cursor kNowhere = ~Cursor{0};
-
-/// What a source's own tree starts from, and its limits.
-struct ShapeRequest {
-    std::span<const TokenId> text;     // all committed tokens, the tree's root last
-    std::int64_t budget = 1;           // most nodes, node 0 included
-    std::int64_t max_depth = 0;        // greatest depth of a node; node 0 has depth 0
-    const PathNoise* noise = nullptr;  // null: none
-};
-
-/// Returns the noise of `request`, or an absent one if the request has none.
-[[nodiscard]] inline const PathNoise& noise_of(const ShapeRequest& request) {
-    static const PathNoise none;
-    return request.noise != nullptr ? *request.noise : none;
-}
 
 /// A source that answers in well under a microsecond: a table in host memory, read by the CPU. Not thread-safe.
 class TableSource {
@@ -85,13 +70,6 @@ public:
     /// out.size(). Allocates nothing.
     [[nodiscard]] virtual std::size_t propose(Cursor cursor, std::int64_t position, const PathNoise& noise,
                                               std::span<Proposal> out) = 0;
-
-    /// Grows `tree` (node 0 only) to the shape of the source's own paper, within the limits of `request`. With noise,
-    /// ranks by it (drafter-invariant sampling, E2).
-    virtual void propose_shape(TokenTree& tree, const ShapeRequest& request) = 0;
-    /// Adds nodes to a finished tree, up to request.budget. Called with as many nodes as cost nothing. Most sources add
-    /// none.
-    virtual void fill_unused_nodes(TokenTree&, const ShapeRequest&) {}
 
     /// Returns the bytes of the source's memory, without parts whose size is fixed.
     [[nodiscard]] virtual std::size_t memory_bytes() const = 0;

@@ -19,7 +19,6 @@ public:
         out[0] = {.token = static_cast<TokenId>(cursor) + 1, .probability = 0.5F};
         return 1;
     }
-    void propose_shape(TokenTree&, const ShapeRequest&) override {}
     std::size_t memory_bytes() const override { return 0; }
     std::vector<std::int64_t> positions;
 

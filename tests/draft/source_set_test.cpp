@@ -40,9 +40,13 @@ TEST_F(SourceSetTest, TablesAndModelsStandInTheOrderAskedFor) {
     EXPECT_EQ(set.table_list()[1]->name(), "context");
     ASSERT_EQ(set.model_list().size(), 1U);
     EXPECT_EQ(set.model_list()[0]->name(), "model");
-    EXPECT_EQ(set.find("context"), set.table_list()[1]);
-    EXPECT_EQ(set.find("model"), nullptr);
+    EXPECT_EQ(set.find("context"), 1U);
+    EXPECT_EQ(set.find("model"), std::nullopt);
+    ASSERT_EQ(set.paper_trees.size(), set.tables.size());
+    for (std::size_t i = 0; i < set.tables.size(); ++i)
+        EXPECT_EQ(dynamic_cast<PaperTree*>(set.tables[i].get()), set.paper_trees[i]);
     EXPECT_EQ(set.bigrams, nullptr);
+    EXPECT_EQ(set.lookahead, nullptr);
 }
 
 TEST_F(SourceSetTest, WithoutBytesTheWindowIsThePapers) {

@@ -69,7 +69,6 @@ public:
         const ToyText& text = texts_.at(cursor);
         return say(words_(text), text, position, noise, out, named_);
     }
-    void propose_shape(TokenTree&, const ShapeRequest&) override {}
     [[nodiscard]] std::size_t memory_bytes() const override { return 0; }
 
 private:

@@ -100,7 +100,6 @@ public:
         CHECK(cursor < n_cursors_, "{} of {}", cursor, n_cursors_);
         return say(script_, vocab_, n_bins_, out, named_);
     }
-    void propose_shape(TokenTree&, const ShapeRequest&) override {}
     [[nodiscard]] std::size_t memory_bytes() const override { return 0; }
 
 private:

@@ -96,28 +96,34 @@ std::unique_ptr<draft::Recycling> make_recycling(const BenchText& text, double t
     return recycling;
 }
 
+template <typename Source>
+BenchSource made(std::unique_ptr<Source> source) {
+    draft::PaperTree* const tree = source.get();
+    return {std::move(source), tree};
+}
+
 }  // namespace
 
-std::unique_ptr<draft::TableSource> make_bench_source(std::string_view name, const BenchText& text,
-                                                      double temperature) {
+BenchSource make_bench_source(std::string_view name, const BenchText& text, double temperature) {
     const auto kind = draft::find_source(name);
     if (!kind) throw RequestError(fmt::format("--sources: unknown source '{}'; give such as context,suffix", name));
     switch (*kind) {
         case SourceKind::Context:
-            return std::make_unique<draft::ContextSource>(text.vocab, draft::ContextSource::Options{});
+            return made(std::make_unique<draft::ContextSource>(text.vocab, draft::ContextSource::Options{}));
         case SourceKind::Suffix:
-            return std::make_unique<draft::SuffixSource>();
+            return made(std::make_unique<draft::SuffixSource>());
         case SourceKind::Lookup:
-            return std::make_unique<draft::PromptLookup>();
+            return made(std::make_unique<draft::PromptLookup>());
         case SourceKind::Cacheback:
-            return std::make_unique<draft::Cacheback>(draft::CachebackOptions{}, text.vocab);
+            return made(std::make_unique<draft::Cacheback>(draft::CachebackOptions{}, text.vocab));
         case SourceKind::Recycling:
-            return make_recycling(text, temperature);
+            return made(make_recycling(text, temperature));
         case SourceKind::Bigram:
-            return std::make_unique<draft::ModelBigram>(
-                std::make_shared<const draft::BigramTable>(count_followers(text, kBigramRow)), temperature, kBigramRow);
+            return made(std::make_unique<draft::ModelBigram>(
+                std::make_shared<const draft::BigramTable>(count_followers(text, kBigramRow)), temperature,
+                kBigramRow));
         case SourceKind::Unigram:
-            return std::make_unique<draft::ModelUnigram>(common_tokens(text), text.vocab, temperature);
+            return made(std::make_unique<draft::ModelUnigram>(common_tokens(text), text.vocab, temperature));
         case SourceKind::Corpus:
         case SourceKind::Lookahead:
         case SourceKind::Model:

@@ -145,14 +145,14 @@ public:
     SetBench(std::string_view names, Workplace& place) : names_(names), place_(place) {
         for (const std::string_view name : split_list(names)) {
             sources_.push_back(make_bench_source(name, place.text, place.options.noise ? 1.0 : 0.0));
-            pointers_.push_back(sources_.back().get());
+            pointers_.push_back(sources_.back().source.get());
         }
         if (place.options.noise) noise_ = draft::PathNoise(*place.options.noise);
     }
 
     void run(std::int64_t n_context) {
         draft::TreeBuilder builder(pointers_, {}, place_.text.vocab);
-        for (const auto& source : sources_)
+        for (draft::TableSource* source : pointers_)
             if (source->name() != "recycling") source->reset();
         n_text_ = n_context;
         Samples fill;
@@ -231,7 +231,7 @@ private:
             scratch_.reset(text().back());
             sweep();
             figures.shape.time([&] {
-                sources_.front()->propose_shape(
+                sources_.front().tree->propose_shape(
                     scratch_, {.text = text(), .budget = budget, .max_depth = budget - 1, .noise = &noise_});
             });
         }
@@ -248,7 +248,7 @@ private:
 
     void print(std::int64_t n_context, double fill_us, const Figures& warm, const Figures& cold) const {
         std::size_t bytes = 0;
-        for (const auto& source : sources_) bytes += source->memory_bytes();
+        for (const draft::TableSource* source : pointers_) bytes += source->memory_bytes();
         const auto steps = static_cast<double>(place_.options.steps);
         if (place_.options.json) {
             std::string line = fmt::format(
@@ -274,7 +274,7 @@ private:
 
     std::string names_;
     Workplace& place_;
-    std::vector<std::unique_ptr<draft::TableSource>> sources_;
+    std::vector<BenchSource> sources_;
     std::vector<draft::TableSource*> pointers_;
     draft::PathNoise noise_;
     std::int64_t n_text_ = 0;
