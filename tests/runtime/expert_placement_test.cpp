@@ -13,6 +13,7 @@
 #include "kernels/cpu_device.h"
 #include "runtime/model/weight_items.h"
 #include "runtime/pass/expert_rows.h"
+#include "runtime/plan/expert_bytes.h"
 #include "runtime/plan/pass_items.h"
 #include "tests/support/error_text.h"
 #include "tests/support/scripted_proposer.h"
@@ -139,6 +140,22 @@ TEST(ExpertPlacement, APlanCountsTheShareOfExpertsThatAPassReads) {
     EXPECT_DOUBLE_EQ(read(1), all * 2 / 8);
     EXPECT_DOUBLE_EQ(read(2), all * (1 - 0.75 * 0.75));
     EXPECT_NEAR(read(200), all, all * 1e-9);
+}
+
+TEST(ExpertPlacement, BytesOfExpertsAndOfWhatATokenReadsAreCounted) {
+    const auto files = mixture(DType::F32, true, 8, 2);
+    const std::size_t experts = std::size_t{3} * 8 * 3 * 32 * 64 * 4;  // of three layers
+    const ExpertBytes one = expert_bytes(files->config(), files->weights(), 1.0);
+    const ExpertBytes many = expert_bytes(files->config(), files->weights(), 1e6);
+    EXPECT_EQ(one.experts, experts);
+    EXPECT_EQ(many.experts, experts);
+    EXPECT_EQ(many.read - one.read, experts / 4 * 3);
+    const auto dense = make_tiny_model({});
+    EXPECT_EQ(expert_bytes(dense->config(), dense->weights(), 1.0).experts, 0U);
+    EXPECT_EQ(first_experts(dense->config()), nullptr);
+    ASSERT_NE(first_experts(files->config()), nullptr);
+    EXPECT_EQ(first_experts(files->config())->n_chosen, 2);
+    EXPECT_EQ(n_expert_layers(files->config()), 3);
 }
 
 TEST(ExpertPlacement, MatricesAreNotSharedAmongDevices) {

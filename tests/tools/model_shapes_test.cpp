@@ -6,6 +6,7 @@
 
 #include "runtime/model/model.h"
 #include "runtime/model/weight_items.h"
+#include "runtime/plan/expert_bytes.h"
 
 namespace slipstream::tools {
 namespace {
@@ -61,6 +62,25 @@ TEST(ModelShapes, AreSoundModels) {
             EXPECT_GT(Model::small_tensor_bytes(weights), 0U);
         }
     }
+}
+
+// Experts at 4 bit, in GB, and what a token reads of all weights.
+TEST(ModelShapes, HaveTheExpertsOfPublishedModels) {
+    const auto expect = [](std::string_view name, double experts, double read) {
+        const ModelConfig config = find_shape(name).value();
+        const ExpertBytes bytes = expert_bytes(config, shape_weights(config, Quantisation::Q4_K_M), 1.0);
+        EXPECT_NEAR(static_cast<double>(bytes.experts) / 1e9, experts, 0.02 * experts) << name;
+        EXPECT_NEAR(static_cast<double>(bytes.read) / 1e9, read, 0.02 * read) << name;
+    };
+    expect("qwen3-30b-a3b", 17.55, 1.92);
+    expect("mixtral-8x7b", 27.3, 7.71);
+    const ModelConfig glm = find_shape("glm-4.5-air").value();
+    EXPECT_TRUE(glm.experts(0).empty());
+    EXPECT_EQ(glm.layers[0].feed_forward.d_ff, 10944);
+    EXPECT_EQ(glm.layers[45].feed_forward.d_ff, 1408);
+    // Rows of 1408 are no multiple of 256.
+    const ModelWeights weights = shape_weights(glm, Quantisation::Q4_K_M);
+    EXPECT_NE(weights.layers[9].experts[3][TensorRole::Down].dtype, DType::Q4_K);
 }
 
 TEST(ModelShapes, AreFoundWhateverTheCase) {

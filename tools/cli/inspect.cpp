@@ -15,6 +15,7 @@
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model.h"
 #include "runtime/model/rope.h"
+#include "runtime/plan/expert_bytes.h"
 #include "runtime/plan/pass_items.h"
 #include "runtime/text/chat/chat_template.h"
 #include "runtime/text/printable.h"
@@ -50,6 +51,7 @@ struct Findings {
     std::string refusal;    // why no text can be generated; empty: it can
     std::string ignored;    // parts of the file that are not loaded; empty: everything is
     std::map<std::string, TypeShare> types;
+    ExpertBytes experts{};  // for one token
     std::int64_t parameters = 0;
     std::int64_t context = 0;
     DType kv_dtype = DType::F16;
@@ -104,6 +106,7 @@ Findings find(const ModelFiles& files, const Settings& settings) {
             found.refusal = error.what();
         }
     found.ignored = describe_ignored_tensors(files);  // binds the weights, too, which finds errors in them
+    found.experts = expert_bytes(config, files.weights(), 1.0);
     static_cast<void>(rope_frequencies(config, found.context));
     found.kv_dtype = kv_type_setting(settings).value_or(config.kv_dtype);
     for (std::int64_t layer = 0; layer < config.n_layers(); ++layer)
@@ -157,6 +160,12 @@ std::string text_report(const Findings& found, const Console& console) {
     out.add("parameters", count_text(found.parameters));
     out.add("shape", fmt::format("{} layers, d_model {}, d_ff {}, vocab {}{}", config.n_layers(), config.d_model,
                                  config.max_d_ff(), config.vocab, config.tied_embeddings ? ", tied embeddings" : ""));
+    if (const ExpertsConfig* experts = first_experts(config)) {
+        out.add("experts", fmt::format("{} in {} of {} layers, {} chosen for each token, d_ff {}, {} in all",
+                                       experts->n_experts, n_expert_layers(config), config.n_layers(),
+                                       experts->n_chosen, experts->d_ff, size_text(found.experts.experts)));
+        out.add("active", fmt::format("{} of weights for each token", size_text(found.experts.read)));
+    }
     const bool heads_differ = std::ranges::any_of(config.layers, [&](const LayerConfig& layer) {
         return layer.attention().n_q_heads != attention.n_q_heads ||
                layer.attention().n_kv_heads != attention.n_kv_heads || layer.attention().head_dim != attention.head_dim;
@@ -262,7 +271,16 @@ std::string json_report(const Findings& found) {
         .unsigned_integer("bytes", files.total_bytes())
         .text("architecture", config.family)
         .integer("parameters", found.parameters)
-        .object("shape", shape_json(config))
+        .object("shape", shape_json(config));
+    if (const ExpertsConfig* experts = first_experts(config)) {
+        json.object("experts", JsonObject()
+                                   .integer("layers", n_expert_layers(config))
+                                   .integer("n_experts", experts->n_experts)
+                                   .integer("n_chosen", experts->n_chosen)
+                                   .integer("d_ff", experts->d_ff)
+                                   .unsigned_integer("bytes", found.experts.experts));
+    }
+    json.unsigned_integer("active_bytes_per_token", found.experts.read)
         .text("layers", layer_pattern(config))
         .text("unused_tensors", found.ignored)
         .object("types", types)

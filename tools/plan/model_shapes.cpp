@@ -16,12 +16,21 @@ namespace slipstream::tools {
 
 namespace {
 
+struct NamedExperts {
+    std::int64_t n_experts = 0;  // 0: none
+    std::int64_t n_chosen = 0;
+    std::int64_t d_ff = 0;
+    std::int64_t n_shared = 0;        // experts that all tokens pass
+    std::int64_t n_dense_layers = 0;  // the first ones, without experts
+};
+
 struct NamedShape {
     std::string_view name;
     const Family* family;
     std::int64_t d_model, d_ff, n_layers, n_q_heads, n_kv_heads, head_dim, vocab, context_tokens;
     bool tied = false;
     std::int64_t window = 0;  // tokens of the sliding window of the layers that have one; the heads above are theirs
+    NamedExperts experts{};
 };
 
 constexpr std::array kShapes{
@@ -69,6 +78,10 @@ constexpr std::array kShapes{
     NamedShape{"qwen3-8b", &kQwen3, 4096, 12288, 36, 32, 8, 128, 151936, 40960},
     NamedShape{"qwen3-14b", &kQwen3, 5120, 17408, 40, 40, 8, 128, 151936, 40960},
     NamedShape{"qwen3-32b", &kQwen3, 5120, 25600, 64, 64, 8, 128, 151936, 40960},
+    NamedShape{"qwen3-30b-a3b", &kQwen3Moe, 2048, 6144, 48, 32, 4, 128, 151936, 40960, false, 0, {128, 8, 768}},
+    NamedShape{"qwen3-235b-a22b", &kQwen3Moe, 4096, 12288, 94, 64, 4, 128, 151936, 40960, false, 0, {128, 8, 1536}},
+    NamedShape{"mixtral-8x7b", &kMixtral, 4096, 14336, 32, 32, 8, 128, 32000, 32768, false, 0, {8, 2, 14336}},
+    NamedShape{"glm-4.5-air", &kGlm4Moe, 4096, 10944, 46, 96, 8, 128, 151552, 131072, false, 0, {128, 8, 1408, 1, 1}},
     NamedShape{"gemma2-2b", &kGemma2, 2304, 9216, 26, 8, 4, 256, 256000, 8192, true, 4096},
     NamedShape{"gemma2-9b", &kGemma2, 3584, 14336, 42, 16, 8, 256, 256000, 8192, true, 4096},
     NamedShape{"gemma2-27b", &kGemma2, 4608, 36864, 46, 32, 16, 128, 256000, 8192, true, 4096},
@@ -220,15 +233,25 @@ LayerWeights shape_layer(const ModelConfig& config, const Family& family, Quanti
     for (const TensorInfo& info : kLayerTensors) {
         const TensorRole role = info.role;
         const bool is_bias = info.kind == TensorKind::Bias;
-        const bool has_bias = role != TensorRole::AttnOutBias && family.gguf_biases.qkv_bias == BiasRule::Required;
+        const FeedForwardConfig& feed_forward = config.layers[index].feed_forward;
+        const bool has_bias = role == TensorRole::RouterBias ||
+                              (role != TensorRole::AttnOutBias && family.gguf_biases.qkv_bias == BiasRule::Required);
+        if ((role == TensorRole::Router || role == TensorRole::RouterBias) && feed_forward.experts.empty()) continue;
+        if (info.rows == TensorDim::FeedForward || info.cols == TensorDim::FeedForward)
+            if (feed_forward.d_ff == 0) continue;
         if (family.gguf_names[role].empty() && family.hf_names[role].empty()) continue;
         if (is_bias && !has_bias) continue;
         if (role == TensorRole::V && config.attention(index).values_from_keys) continue;
         const std::int64_t cols = dim_size(info.cols, config, index);
-        layer[role] = info.is_matrix() ? shape_matrix(mixed_type(quantisation, role, index, config),
-                                                      dim_size(info.rows, config, index), cols)
-                                       : shape_vector(cols);
+        const DType type = info.is_matrix() ? mixed_type(quantisation, role, index, config) : DType::F32;
+        layer[role] =
+            info.is_vector() ? shape_vector(cols) : shape_matrix(type, dim_size(info.rows, config, index), cols);
     }
+    layer.experts.resize(static_cast<std::size_t>(config.experts(index).n_experts));
+    for (ExpertWeights& expert : layer.experts)
+        for (const TensorInfo& info : kExpertTensors)
+            expert[info.role] = shape_matrix(mixed_type(quantisation, info.role, index, config),
+                                             dim_size(info.rows, config, index), dim_size(info.cols, config, index));
     return layer;
 }
 
@@ -270,6 +293,11 @@ std::optional<ModelConfig> find_shape(std::string_view name, std::int64_t n_laye
                                                    .n_kv_heads = found->n_kv_heads,
                                                    .head_dim = found->head_dim},
                           .feed_forward = {.d_ff = found->d_ff}});
+    const NamedExperts& experts = found->experts;
+    for (std::int64_t layer = experts.n_dense_layers; experts.n_experts > 0 && layer < config.n_layers(); ++layer)
+        config.layers[layer].feed_forward = {
+            .d_ff = experts.n_shared * experts.d_ff,
+            .experts = {.n_experts = experts.n_experts, .n_chosen = experts.n_chosen, .d_ff = experts.d_ff}};
     if (found->family->set_published != nullptr) found->family->set_published(config, found->window);
     config.vocab = found->vocab;
     config.context_tokens = found->context_tokens;

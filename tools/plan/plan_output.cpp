@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "runtime/plan/expert_bytes.h"
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
 #include "tools/base/json_object.h"
@@ -75,6 +76,19 @@ std::string of(std::size_t part, std::size_t whole) {
     if (part == whole) return fmt::format("all {}", size_text(whole));
     return part == 0 ? fmt::format("none of {}", size_text(whole))
                      : fmt::format("{} of {}", size_text(part), size_text(whole));
+}
+
+// Says how many experts a mixture has, and how much passes read of it.
+void add_experts(LabelledLines& out, const PlannedModel& model) {
+    const ExpertsConfig* experts = first_experts(model.config);
+    if (experts == nullptr) return;
+    std::vector<std::string> reads;
+    for (const std::int64_t n : {1, 4, 16, 64})
+        reads.push_back(fmt::format("{} {}", n, size_text(expert_bytes(model.config, model.weights, n).read)));
+    out.add("experts", fmt::format("{} in {} of {} layers, {} chosen for each token, {} in all", experts->n_experts,
+                                   n_expert_layers(model.config), model.config.n_layers(), experts->n_chosen,
+                                   size_text(expert_bytes(model.config, model.weights, 1).experts)));
+    out.add("weights read", fmt::format("by a pass of {}, if tokens choose experts evenly", fmt::join(reads, ", of ")));
 }
 
 void add_residency(LabelledLines& out, const PlanReport& report) {
@@ -326,6 +340,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
                                                           : "",
                                    size_text(report.kv_bytes()), kv_type_option(request.kv_dtype)));
     out.add("hardware", hardware_text(request.hardware));
+    add_experts(out, request.model);
     add_residency(out, report);
     add_split(out, request, report);
     add_host(out, request, report);

@@ -42,6 +42,8 @@ double gain_of(TensorRole role, const ModelConfig& config) {
         case TensorRole::Q:
         case TensorRole::K:
             return kScoreGain;
+        case TensorRole::Router:
+            return 2.0;  // the most likely expert of 128 then has about a quarter of the softmax
         case TensorRole::Down:
             return 2.0;  // silu(gate) * up has deviation 0.6
         case TensorRole::LmHead:
@@ -60,10 +62,24 @@ std::vector<RandomTensor> random_tensors(const RandomModelOptions& options) {
     std::vector<RandomTensor> tensors;
     for_each_tensor(weights, [&](const TensorInfo& info, std::int64_t layer, const ConstTensorView& view) {
         if (info.role == TensorRole::LmHead && config.tied_embeddings) return;
-        std::string name(names[info.role]);
-        if (layer < config.n_layers()) name = fmt::format("{}{}.{}", names.layer_prefix, layer, name);
-        if (info.is_matrix()) {
-            const double deviation = gain_of(info.role, config) / std::sqrt(static_cast<double>(view.cols()));
+        const bool is_layers = layer < config.n_layers();
+        const bool is_experts = info.rows == TensorDim::ExpertFeedForward || info.cols == TensorDim::ExpertFeedForward;
+        const bool is_shared = is_layers && info.is_matrix() && !config.experts(layer).empty() &&
+                               (info.rows == TensorDim::FeedForward || info.cols == TensorDim::FeedForward);
+        std::string name(is_experts  ? names.experts[expert_tensor(info.role)].stacked
+                         : is_shared ? names.shared_expert[expert_tensor(info.role)]
+                                     : names[info.role]);
+        if (is_layers) name = fmt::format("{}{}.{}", names.layer_prefix, layer, name);
+        const double deviation = gain_of(info.role, config) / std::sqrt(static_cast<double>(view.cols()));
+        if (is_experts) {
+            // A tensor holds the matrices of all experts.
+            if (std::ranges::find(tensors, name, &RandomTensor::name) != tensors.end()) return;
+            tensors.push_back({name,
+                               view.dtype,
+                               {config.experts(layer).n_experts, view.rows(), view.cols()},
+                               Draw::Normal,
+                               deviation});
+        } else if (!info.is_vector()) {
             tensors.push_back({name, view.dtype, {view.rows(), view.cols()}, Draw::Normal, deviation});
         } else {
             const bool is_bias = info.kind == TensorKind::Bias;

@@ -100,6 +100,21 @@ void put_tokenizer(Header& header, std::int64_t vocab) {
     header.boolean("tokenizer.ggml.add_bos_token", 1);
 }
 
+void put_experts(Header& header, const ModelConfig& config, std::string_view architecture) {
+    if (!config.has_experts()) return;
+    const auto key = [&](std::string_view suffix) { return fmt::format("{}.{}", architecture, suffix); };
+    const LayerConfig& last = config.layers.back();
+    const ExpertsConfig& experts = last.feed_forward.experts;
+    header.number(key("expert_count"), experts.n_experts);
+    header.number(key("expert_used_count"), experts.n_chosen);
+    header.number(key("expert_feed_forward_length"), experts.d_ff);
+    if (last.feed_forward.d_ff == 0) return;
+    header.number(key("expert_shared_count"), last.feed_forward.d_ff / experts.d_ff);
+    header.number(key("leading_dense_block_count"), std::ranges::count_if(config.layers, [](const LayerConfig& layer) {
+                      return layer.feed_forward.experts.empty();
+                  }));
+}
+
 void put_config(Header& header, const RandomModelOptions& options) {
     const ModelConfig& config = options.config;
     const std::string_view architecture = gguf_family(config).gguf_name;
@@ -121,6 +136,7 @@ void put_config(Header& header, const RandomModelOptions& options) {
     header.number(key("embedding_length"), config.d_model);
     header.number(key("block_count"), config.n_layers());
     header.number(key("feed_forward_length"), config.max_d_ff());
+    put_experts(header, config, architecture);
     header.number(key("attention.head_count"), attention.n_q_heads);
     if (windowed != config.layers.end() && windowed->attention().n_kv_heads != attention.n_kv_heads) {
         header.begin_array(key("attention.head_count_kv"), 5, config.n_layers());

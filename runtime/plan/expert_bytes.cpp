@@ -1,0 +1,43 @@
+#include "runtime/plan/expert_bytes.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace slipstream {
+
+namespace {
+
+bool mixes(const LayerConfig& layer) {
+    return !layer.feed_forward.experts.empty();
+}
+
+}  // namespace
+
+ExpertBytes expert_bytes(const ModelConfig& config, const ModelWeights& weights, double n_tokens) {
+    std::size_t all = 0;
+    double read = 0.0;
+    for_each_tensor(weights, [&](const TensorInfo& info, std::int64_t layer, const ConstTensorView& view) {
+        if (info.role == TensorRole::TokenEmbedding) return;
+        const std::size_t bytes = static_cast<std::size_t>(view.rows()) * row_bytes(view.dtype, view.cols());
+        double share = 1.0;
+        if (info.rows == TensorDim::ExpertFeedForward || info.cols == TensorDim::ExpertFeedForward) {
+            const ExpertsConfig& experts = config.experts(layer);
+            const double chosen = static_cast<double>(experts.n_chosen) / static_cast<double>(experts.n_experts);
+            share = 1.0 - std::pow(1.0 - chosen, n_tokens);
+            all += bytes;
+        }
+        read += share * static_cast<double>(bytes);
+    });
+    return {.experts = all, .read = static_cast<std::size_t>(std::llround(read))};
+}
+
+const ExpertsConfig* first_experts(const ModelConfig& config) {
+    const auto found = std::ranges::find_if(config.layers, mixes);
+    return found == config.layers.end() ? nullptr : &found->feed_forward.experts;
+}
+
+std::int64_t n_expert_layers(const ModelConfig& config) {
+    return std::ranges::count_if(config.layers, mixes);
+}
+
+}  // namespace slipstream
