@@ -10,12 +10,12 @@ namespace slipstream::draft {
 
 namespace {
 
-constexpr float kTrust = 4.0F;      // prior of a bin, in expected hits: weight of the source's own estimate
-constexpr float kMemory = 256.0F;   // expected hits after which both counts of a bin are halved
-constexpr float kMaxRatio = 12.0F;  // greatest correction of a probability, in either direction
-constexpr float kSurest = 0.98F;    // upper bound of an estimate under noise
+constexpr float kTrust = 4.0F;             // prior of a bin, in expected hits: weight of the source's own estimate
+constexpr float kMemory = 256.0F;          // expected hits after which both counts of a bin are halved
+constexpr float kMaxRatio = 12.0F;         // greatest correction of a probability, in either direction
+constexpr float kHighestEstimate = 0.98F;  // upper bound of an estimate under noise
 // Expected hits assumed for tables before any data: with kTrust = 4 their estimates under noise start at half.
-constexpr float kTablesBoast = 4.0F;
+constexpr float kTablePriorCount = 4.0F;
 constexpr float kMostHits = kMaxRatio * kMemory;  // greatest count of a bin's hits
 constexpr float kMaxWeight = 2.0F;                // upper bound of a source's weight
 constexpr float kMaxBias = 16.0F;                 // bound of the constant's absolute value
@@ -47,7 +47,7 @@ Calibration::Calibration(std::span<const std::uint16_t> n_bins, std::size_t n_mo
 void Calibration::reset() {
     std::ranges::fill(bins_, Bin{});
     std::ranges::fill(estimates_, Bin{});
-    estimates_[0].expected = kTablesBoast;
+    estimates_[0].expected = kTablePriorCount;
     refresh(estimates_[0]);
     const std::size_t n_tables = first_bin_.size() - n_models_;
     for (std::size_t set = 0; set < weights_.size(); ++set) {
@@ -98,7 +98,7 @@ std::size_t Calibration::estimate_bin(float merged, float estimate, std::int32_t
 
 float Calibration::combined_estimate(float merged, float estimate, std::int32_t model) const {
     const Bin& all = estimates_[first_estimate(model)];
-    return std::min(estimate * all.ratio * estimates_[estimate_bin(merged, estimate, model)].ratio, kSurest);
+    return std::min(estimate * all.ratio * estimates_[estimate_bin(merged, estimate, model)].ratio, kHighestEstimate);
 }
 
 void Calibration::learn_estimate(float merged, float estimate, std::int32_t model, float hit) {

@@ -14,12 +14,12 @@ namespace {
 constexpr float kFirstCutoff = 1e-3F;  // assumed score of the last node, before the first tree
 constexpr float kLowestScore = 1e-6F;  // nodes with a lower score are not searched
 // Pruning, relative to cutoff_ (usual score of a tree's last node): asks a source for at most score / (kSeldomReached *
-// cutoff_) children, and drops those below kHopeless * cutoff_. (Spec-Bench replay, budget 96: 2.535 tokens per pass
-// with 0.8 and 0 as with 1.6 and 0.1, which take a sixth fewer instructions per tree.)
+// cutoff_) children, and drops those below kLeastScoreShare * cutoff_. (Spec-Bench replay, budget 96: 2.535 tokens per
+// pass with 0.8 and 0 as with 1.6 and 0.1, which take a sixth fewer instructions per tree.)
 constexpr float kSeldomReached = 1.6F;
-constexpr float kHopeless = 0.1F;
+constexpr float kLeastScoreShare = 0.1F;
 // Stops the search once the gain is below the best gain by this fraction of the expected tokens.
-constexpr double kPatience = 0.1;
+constexpr double kLossBeforeStop = 0.1;
 
 std::vector<std::uint16_t> bins_of(std::span<TableSource* const> tables, std::span<ModelSource* const> models) {
     std::vector<std::uint16_t> bins;
@@ -99,7 +99,7 @@ void TreeBuilder::ask(SearchNode node, const BuildRequest& request) {
         std::size_t n = tables_[i]->propose(cursor, position, *request.noise, room);
         // Without noise, proposals are sorted by probability: drops those that cannot come near cutoff_.
         if (!votes_.noisy())
-            while (n > 1 && known.score * room[n - 1].probability < kHopeless * cutoff_) --n;
+            while (n > 1 && known.score * room[n - 1].probability < kLeastScoreShare * cutoff_) --n;
         votes_.add(static_cast<std::uint16_t>(i), room.first(n));
     }
     std::int32_t dearest = -1;
@@ -118,7 +118,7 @@ void TreeBuilder::offer_children(SearchNode node, const BuildRequest& request) {
     const Votes::Range& children = at(node).children;
     for (std::int32_t i = 0; i < children.n; ++i) {
         const float reached = at(node).score * votes_.at(children.child(i)).estimate;
-        if (reached < std::max(kLowestScore, kHopeless * cutoff_)) continue;
+        if (reached < std::max(kLowestScore, kLeastScoreShare * cutoff_)) continue;
         offers_.push_back({reached, children.child(i), node});
         std::ranges::push_heap(offers_, kLower);
     }
@@ -146,7 +146,7 @@ void TreeBuilder::search(const BuildRequest& request) {
         if (request.curve != nullptr) {
             const double gain = gain_of(request, taken_.size());
             most = std::max(most, gain);
-            if (gain < most - kPatience * expected_.back()) break;
+            if (gain < most - kLossBeforeStop * expected_.back()) break;
         }
         if (std::ssize(taken_) < request.budget) offer_children(node, request);
     }

@@ -26,7 +26,7 @@ ModelPlan::ModelPlan(const ModelPlanRequest& request) : request_(request) {
     request_.weights = nullptr;
     if (request.pass_tokens) return;
     const double one = pass(1).seconds;
-    while (2 * pass_tokens_ <= kMostPassTokens && pass(4 * pass_tokens_).seconds <= kRidingAlong * one)
+    while (2 * pass_tokens_ <= kMostPassTokens && pass(4 * pass_tokens_).seconds <= kAlmostFree * one)
         pass_tokens_ *= 2;
     if (pass_tokens_ > 1) residency_ = plan_residency(residency_request(pass_tokens_, request_.context_tokens));
 }

@@ -46,7 +46,7 @@ struct ModelPlanRequest {
 
 /// Tokens of a pass count as almost free while a pass with twice as many takes at most this times a pass of one token.
 /// The factor of two keeps the link the limit even if a later change makes passes faster.
-inline constexpr double kRidingAlong = 1.15;
+inline constexpr double kAlmostFree = 1.15;
 /// Most tokens of the pass that residency is planned for.
 inline constexpr std::int64_t kMostPassTokens = 256;
 
@@ -65,7 +65,7 @@ public:
     /// Returns the limit of bytes to which the weight items were cut.
     [[nodiscard]] std::size_t max_item_bytes() const { return request_.max_item_bytes; }
     /// Returns the tokens of the pass that residency is planned for: those of the request or, without one, the largest
-    /// power of two up to kMostPassTokens for which a pass of twice as many tokens takes at most kRidingAlong times a
+    /// power of two up to kMostPassTokens for which a pass of twice as many tokens takes at most kAlmostFree times a
     /// pass of one.
     [[nodiscard]] std::int64_t pass_tokens() const { return pass_tokens_; }
     [[nodiscard]] std::int64_t context_tokens() const { return request_.context_tokens; }

@@ -80,7 +80,7 @@ SplitPlan::SplitPlan(const SplitPlanRequest& request)
     place(request);
     if (!request.pass_tokens) {
         const double one = pass(1).seconds;
-        while (2 * pass_tokens_ <= kMostPassTokens && pass(4 * pass_tokens_).seconds <= kRidingAlong * one)
+        while (2 * pass_tokens_ <= kMostPassTokens && pass(4 * pass_tokens_).seconds <= kAlmostFree * one)
             pass_tokens_ *= 2;
         if (pass_tokens_ > 1) place(request);
     }

@@ -24,7 +24,7 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(120);
+constexpr auto kTimeLimit = std::chrono::seconds(120);
 constexpr std::string_view kAsks = "\x1b[?2004h";  // the editor has shown its prompt and reads keys
 constexpr std::string_view kAsksNoMore = "\x1b[?2004l";
 
@@ -83,7 +83,7 @@ void ChatTerminal::wait_for_greeting() {
     const auto came = [&] {  // with -q there is no greeting
         return bytes_.find("Ctrl-D leaves") != std::string::npos || bytes_.find(kAsks) != std::string::npos;
     };
-    while (!came() && std::chrono::steady_clock::now() - begin < kPatience) {
+    while (!came() && std::chrono::steady_clock::now() - begin < kTimeLimit) {
         const bool hid = !echoes();
         if (!read_some(1)) return;  // it has ended; wait_for_prompt() throws
         if (hid && !came()) hid_typing_before_greeting_ = true;
@@ -100,7 +100,7 @@ void ChatTerminal::type(std::string_view keys) {
 }
 
 void ChatTerminal::wait_for(std::string_view text) {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const auto end = std::chrono::steady_clock::now() + kTimeLimit;
     for (;;) {
         const std::size_t found = bytes_.find(text, seen_);
         if (found != std::string::npos) {
@@ -162,7 +162,7 @@ bool ChatTerminal::echoes() const {
 }
 
 int ChatTerminal::finish() {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const auto end = std::chrono::steady_clock::now() + kTimeLimit;
     const auto is_running = [this] {
         siginfo_t info{};
         return waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;

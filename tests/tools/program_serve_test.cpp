@@ -26,11 +26,11 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kTimeLimit{60};
 
 template <typename Condition>
 bool becomes(Condition is_so) {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const auto end = std::chrono::steady_clock::now() + kTimeLimit;
     while (!is_so()) {
         if (std::chrono::steady_clock::now() > end) return false;
         std::this_thread::sleep_for(std::chrono::milliseconds(10));

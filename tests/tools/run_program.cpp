@@ -26,7 +26,7 @@ namespace slipstream::tools {
 
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(120);
+constexpr auto kTimeLimit = std::chrono::seconds(120);
 
 // {read end, write end}
 std::array<int, 2> make_pipe() {
@@ -56,7 +56,7 @@ void close_end(int& descriptor) {
 }  // namespace
 
 void wait_until_asleep(pid_t process) {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const auto end = std::chrono::steady_clock::now() + kTimeLimit;
     const std::string folder = fmt::format("/proc/{}/", process);
     for (int times = 0; times < 10;) {
         if (std::chrono::steady_clock::now() > end) throw std::runtime_error("the program does not come to rest");
@@ -150,7 +150,7 @@ void RunningProgram::read_some(int& descriptor, std::string& text, std::chrono::
 }
 
 void RunningProgram::wait_for_output(std::size_t bytes) {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const auto end = std::chrono::steady_clock::now() + kTimeLimit;
     while (result_.out.size() < bytes) {
         if (out_ < 0 || std::chrono::steady_clock::now() > end) throw std::runtime_error("no output came");
         read_some(out_, result_.out, std::chrono::milliseconds(100));
@@ -184,7 +184,7 @@ void RunningProgram::close_output() {
 }
 
 ProgramResult RunningProgram::finish() {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const auto end = std::chrono::steady_clock::now() + kTimeLimit;
     while (out_ >= 0 || err_ >= 0) {
         if (std::chrono::steady_clock::now() > end) kill(process_, SIGKILL);
         if (out_ >= 0) read_some(out_, result_.out, std::chrono::milliseconds(err_ >= 0 ? 5 : 100));

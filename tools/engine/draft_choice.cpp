@@ -116,7 +116,7 @@ double tokens_per_second_by_model(const SplitPlan& plan, double seconds_per_draf
 }
 
 // Returns a tree budget in nodes whose passes cost little more than a pass of one node: the largest doubling of
-// options.max_budget at which a pass of half as many nodes takes at most kRidingAlong times as long as one of 1 node.
+// options.max_budget at which a pass of half as many nodes takes at most kAlmostFree times as long as one of 1 node.
 // Its logits must take at most 1 / kLogitShare of `device_bytes`, and it must fit beside `draft_model` (null: there is
 // none).
 std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size_t device_bytes,
@@ -128,7 +128,7 @@ std::int64_t riding_budget(PlannedRun& run, const ModelConfig& config, std::size
         const std::size_t beside =
             draft_model != nullptr ? draft_bytes_of(*draft_model, 2 * budget, options.window_bytes) : 0;
         const std::optional<SplitPlan> plan = run.with(2 * budget, beside, Timed::Yes);
-        if (!plan || plan->pass(budget).seconds > kRidingAlong * plan->pass(1).seconds) break;
+        if (!plan || plan->pass(budget).seconds > kAlmostFree * plan->pass(1).seconds) break;
         budget *= 2;
     }
     return budget;

@@ -48,7 +48,7 @@ struct PlacementRequest {
     SplitKind split = SplitKind::Layers;
     std::vector<ModelShard> shards{};             // [devices]; empty: one device has the whole model
     std::size_t ring_bytes = 0;                   // bytes of the ring of each device; 0: the plan chooses
-    std::optional<std::int64_t> pass_tokens = 1;  // no value: as many as are almost free (kRidingAlong)
+    std::optional<std::int64_t> pass_tokens = 1;  // no value: as many as are almost free (kAlmostFree)
 };
 [[nodiscard]] SplitPlanRequest split_plan_request(PlacementRequest request);
 /// Returns the memory of each device by purpose with `plan`, which was made for `request`.
@@ -75,7 +75,7 @@ struct EnginePlanRequest {
     RunNeeds needs{};
     std::vector<std::size_t> beside_bytes{};      // [devices], bytes to leave free for others; empty: none
     std::optional<std::size_t> ring_bytes{};      // bytes of the ring of each device; no value: the plan chooses
-    std::optional<std::int64_t> pass_tokens = 1;  // no value: as many as are almost free (kRidingAlong)
+    std::optional<std::int64_t> pass_tokens = 1;  // no value: as many as are almost free (kAlmostFree)
     bool timed = false;                           // whether to use this machine's rates, measuring them if unknown
     bool has_workspace = false;                   // whether the workspace for `needs` is allocated already
 };
