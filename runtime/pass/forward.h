@@ -155,9 +155,9 @@ public:
     };
 
     /// A prompt and the pass after it in steps, with the arguments of run_by_layer(), for callers that carry the hidden
-    /// states of prefill chunks from layer to layer. Layers run in order, each from begin_layer() to end_layer(), with
-    /// all prefill chunks in between and the pass as the last of them; then follow logits(), end() and complete(). If
-    /// complete() is not called, the destructor drops what the prompt streams, and the caller must roll the cache back.
+    /// states of prefill chunks from layer to layer. Layers run in order: begin_layer(), the prefill chunks that have
+    /// not passed the layer yet, the pass, end_layer(). Then logits(), end() and complete() follow; if complete() is not
+    /// called, the destructor drops what the prompt streams, and the caller must roll the cache back.
     class PromptSteps {
     public:
         PromptSteps(Forward& forward, KvCache& cache, const PromptRange& range, std::span<const TokenId> prompt,

@@ -19,8 +19,8 @@ namespace slipstream::tools {
 [[nodiscard]] std::optional<std::vector<std::int64_t>> parse_parts(std::string_view text, std::size_t n_devices,
                                                                    std::int64_t n_parts);
 
-/// Returns the numbers that were kept in `folder` for `key`, one line of text; no value if there are none. Other lines
-/// of the file are ignored.
+/// Returns the numbers that were kept in `folder` for `key`, one line of text: those of the key's first line that has
+/// `n_devices` numbers whose sum is `n_parts`; no value if there is none. All other lines of the file are ignored.
 [[nodiscard]] std::optional<std::vector<std::int64_t>> kept_split(const std::filesystem::path& folder,
                                                                   std::string_view key, std::size_t n_devices,
                                                                   std::int64_t n_parts);

@@ -16,8 +16,8 @@ struct ConfigFile {
 };
 
 /// Reads the file that --config or SLIPSTREAM_CONFIG names, else slipstream/config.toml in XDG_CONFIG_HOME or ~/.config
-/// if it exists. Returns no entries if --no-config or SLIPSTREAM_NO_CONFIG is given. Throws UsageError if the file
-/// cannot be read, is malformed or is larger than 4 MiB.
+/// if it exists. Returns no entries if --no-config or SLIPSTREAM_NO_CONFIG is true, unless --config outranks the
+/// variable. Throws UsageError if both are given in one place, or the file cannot be read, is malformed or over 4 MiB.
 [[nodiscard]] ConfigFile read_config_file(const OptionValues& command_line, const EnvironmentReader& environment);
 
 }  // namespace slipstream::tools
