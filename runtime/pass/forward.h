@@ -156,8 +156,8 @@ public:
 
     /// A prompt and the pass after it in steps, with the arguments of run_by_layer(), for callers that carry the hidden
     /// states of prefill chunks from layer to layer. Layers run in order: begin_layer(), the prefill chunks that have
-    /// not passed the layer yet, the pass, end_layer(). Then logits(), end() and complete() follow; if complete() is not
-    /// called, the destructor drops what the prompt streams, and the caller must roll the cache back.
+    /// not passed the layer yet, the pass, end_layer(). Then logits(), end() and complete() follow. Without complete()
+    /// the destructor drops what the prompt streams, and the caller must roll the cache back.
     class PromptSteps {
     public:
         PromptSteps(Forward& forward, KvCache& cache, const PromptRange& range, std::span<const TokenId> prompt,
@@ -186,8 +186,8 @@ public:
 
         // Checkpoints (prompt_checkpoint.h), between two steps and with the compute stream synchronized.
 
-        /// Copies a KV chunk of the prompt, or before it, that the layer has computed to `out` in host memory, before
-        /// it returns.
+        /// Copies to `out`, in host memory, a KV chunk of the prompt or before the prompt. The layer must have computed
+        /// the KV chunk. It is copied when the call returns.
         void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) const;
         /// Copies the KV rows of the first `n` tokens of the pass, in a layer that the pass has gone through, to `out`
         /// [rows_bytes(layer, n)] in host memory, before it returns: K, then V.
