@@ -141,7 +141,7 @@ TEST(HfConfig, NamesTheFieldThatIsWrong) {
     }
     EXPECT_THAT(message(config("LlamaForCausalLM", R"("head_dim":"x")")),
                 HasSubstr("field head_dim is not an integer"));
-    EXPECT_THAT(message(config("LlamaForCausalLM", R"("num_key_value_heads":3)")), HasSubstr("no multiple"));
+    EXPECT_THAT(message(config("LlamaForCausalLM", R"("num_key_value_heads":3)")), HasSubstr("not a multiple"));
     EXPECT_THAT(message(config("LlamaForCausalLM", R"("max_position_embeddings":99999999999999999999)")),
                 HasSubstr("max_position_embeddings is not an integer"));
     EXPECT_THAT(message(config("LlamaForCausalLM", R"("head_dim":9223372036854775807)")), HasSubstr("head_dim"));

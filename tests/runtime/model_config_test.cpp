@@ -40,7 +40,7 @@ TEST(ModelConfig, NamesTheFieldThatIsWrong) {
     EXPECT_THAT(message([](ModelConfig& c) { c.d_model = 0; }), HasSubstr("d_model"));
     EXPECT_THAT(message([](ModelConfig& c) { c.vocab = -1; }), HasSubstr("vocabulary"));
     EXPECT_THAT(message([](ModelConfig& c) { set_n_layers(c, 4097); }), HasSubstr("n_layers"));
-    EXPECT_THAT(message([](ModelConfig& c) { c.layers[1].attention().n_kv_heads = 3; }), HasSubstr("no multiple"));
+    EXPECT_THAT(message([](ModelConfig& c) { c.layers[1].attention().n_kv_heads = 3; }), HasSubstr("not a multiple"));
     EXPECT_THAT(message([](ModelConfig& c) { c.ropes[0].n_rotated = 3; }), HasSubstr("rope turns"));
     EXPECT_THAT(message([](ModelConfig& c) { c.rms_eps = 0; }), HasSubstr("epsilon"));
     EXPECT_THAT(message([](ModelConfig& c) { c.ropes[0].scaling.factor = 0; }), HasSubstr("factor"));

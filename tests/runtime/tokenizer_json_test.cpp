@@ -279,7 +279,7 @@ TEST(TokenizerJson, RefusesBrokenFiles) {
     EXPECT_THAT(changed([](json& f) { f["added_tokens"][0]["content"] = ""; }), HasSubstr("content"));
     EXPECT_THAT(changed([](json& f) { f["added_tokens"][0]["id"] = 1 << 30; }), HasSubstr("id"));
     EXPECT_THAT(changed([](json& f) { f["added_tokens"] = 3; }), HasSubstr("not a list"));
-    EXPECT_THAT(changed([](json& f) { f["normalizer"] = 3; }), HasSubstr("no object"));
+    EXPECT_THAT(changed([](json& f) { f["normalizer"] = 3; }), HasSubstr("not an object"));
     EXPECT_THAT(changed([](json& f) {
                     f["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "?"}};
                 }),
