@@ -178,7 +178,7 @@ TEST_F(BenchRequests, WhatCannotActIsRefused) {
     for (const char* option : {"temperature", "seed"})
         EXPECT_THAT(refusal({{"passes", {"1"}}, {option, {"1"}}}), HasSubstr("without --passes"));
     EXPECT_THAT(refusal({{"passes", {"1"}}, {"file", {"t.txt"}}}),
-                HasSubstr("--file acts without --passes and --prompts only"));
+                HasSubstr("--file has an effect only without --passes and --prompts"));
     EXPECT_THAT(refusal({{"view-rebuild", {"64"}}, {"draft", {"suffix"}}}), HasSubstr("'retrieval'"));
     EXPECT_THAT(refusal({{"hot", {"true"}}}), HasSubstr("with --prompts"));
     EXPECT_THAT(refusal({{"draft", {"none", "magic"}}}), HasSubstr("unknown source 'magic'"));

@@ -150,7 +150,7 @@ TEST(DraftOptions, WhatCannotActIsRefused) {
                              Case{"cacheback", "ll=2", "cacheback"}, Case{"frozen-table", "x", "cacheback"},
                              Case{"corpus", "x", "corpus"}}) {
         EXPECT_THAT(refused({{"draft", {"suffix"}}, {test.option, {test.value}}}),
-                    AllOf(HasSubstr(fmt::format("--{} acts", test.option)), HasSubstr(test.acts_with)));
+                    AllOf(HasSubstr(fmt::format("--{} has an effect only", test.option)), HasSubstr(test.acts_with)));
         // One list among several will do.
         OptionValues values{{"draft", {"suffix", test.acts_with}}, {test.option, {test.value}}};
         EXPECT_EQ(drafts(values).size(), 2U) << test.option;

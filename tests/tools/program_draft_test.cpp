@@ -242,9 +242,10 @@ TEST_F(DraftProgram, AnInterruptedRunKeepsWhatItLearnt) {
 TEST_F(DraftProgram, MistakesAreUsageErrors) {
     EXPECT_THAT(refused(2, {"--draft", "lowbit"}), AllOf(HasSubstr("lowbit"), HasSubstr("this version")));
     EXPECT_THAT(refused(2, {"--draft", "magic"}), HasSubstr("unknown source"));
-    EXPECT_THAT(refused(2, {"--draft", "lookup", "--draft-model", "x"}), HasSubstr("--draft-model acts"));
-    EXPECT_THAT(refused(2, {"--frozen-table", "x", "--draft", "context"}), HasSubstr("--frozen-table acts"));
-    EXPECT_THAT(refused(2, {"--gamma", "3"}), HasSubstr("--gamma acts"));
+    EXPECT_THAT(refused(2, {"--draft", "lookup", "--draft-model", "x"}), HasSubstr("--draft-model has an effect only"));
+    EXPECT_THAT(refused(2, {"--frozen-table", "x", "--draft", "context"}),
+                HasSubstr("--frozen-table has an effect only"));
+    EXPECT_THAT(refused(2, {"--gamma", "3"}), HasSubstr("--gamma has an effect only"));
     EXPECT_THAT(refused(2, {"--draft", "corpus"}), HasSubstr("--corpus"));
     EXPECT_THAT(refused(2, {"--draft", "retrieval", "--kv-view", "window", "--view-score", "mean"}),
                 HasSubstr("--view-score has an effect only on --kv-view retrieval"));
