@@ -49,7 +49,7 @@ completed=$(bash -c "source '$prefix/share/bash-completion/completions/slipstrea
     COMP_WORDS=(slipstream generate --split '') COMP_CWORD=3; _slipstream; echo \"\${COMPREPLY[*]}\"
     COMP_WORDS=(slipstream plan --profile 2x4) COMP_CWORD=3; _slipstream; echo \"\${COMPREPLY[*]}\"
     COMP_WORDS=(slipstream tables b) COMP_CWORD=2; _slipstream; echo \"\${COMPREPLY[*]}\"")
-[ "$completed" = $'generate\n--max-tokens\nlayers tensor\n2x4090\nbuild' ] || fail "bash completes to '$completed'"
+[ "$completed" = $'generate\n--max-tokens\nlayers tensor\n2x4090 2x4090-x16\nbuild' ] || fail "bash completes to '$completed'"
 for shell in zsh:zsh/$zsh_folder/_slipstream fish:fish/vendor_completions.d/slipstream.fish; do
     file=$prefix/share/${shell#*:}
     [ -s "$file" ] || fail "no $file"
