@@ -204,7 +204,7 @@ step_decode() {
     return "$status"
 }
 
-# Checks the passes of a model that does not fit against the rate of the link that bench_card measured; the statistics
+# Checks the passes of a model that does not fit against the rate of the link that `slipstream-lab card` measured; the statistics
 # of a run without drafting say how busy the link was.
 step_streamed() {
     local status=0 busy bad=0

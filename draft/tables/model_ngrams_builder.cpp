@@ -87,8 +87,8 @@ bool build_bigrams(const Model& model, const ModelNgramsOptions& options, Work& 
     std::vector<NodeId> nodes;
     std::vector<std::int32_t> logit_tokens(n_pass);
     std::iota(logit_tokens.begin(), logit_tokens.end(), 0);
-    for (std::int64_t begin = 0; begin < config.vocab; begin += n_pass) {
-        const std::int64_t n = std::min(n_pass, config.vocab - begin);
+    // Fills the rows of tokens [begin, begin + n). Returns false if it was cancelled.
+    const auto fill = [&](std::int64_t begin, std::int64_t n) {
         tokens.resize(n);
         std::iota(tokens.begin(), tokens.end(), static_cast<TokenId>(begin));
         nodes.clear();
@@ -96,10 +96,29 @@ bool build_bigrams(const Model& model, const ModelNgramsOptions& options, Work& 
         const ConstTensorView logits =
             forward.run(cache, tokens, nodes, std::span(logit_tokens).first(tokens.size()), {.cancel = options.cancel});
         cache.forget();
-        if (logits.empty() || !work.goes_on()) return false;
+        if (logits.empty()) return false;
         for (std::int64_t i = 0; i < n; ++i)
             fill_row(table, static_cast<TokenId>(begin + i),
                      {float_row(logits, i), static_cast<std::size_t>(config.vocab)}, row_top);
+        return true;
+    };
+    for (std::int64_t begin = 0; begin < config.vocab; begin += n_pass) {
+        const std::int64_t n = std::min(n_pass, config.vocab - begin);
+        try {
+            if (!fill(begin, n)) return false;
+        } catch (const FormatError&) {
+            // The router of a mixture fails on a token whose hidden state is not finite. Such a token gets no row, as
+            // in a model without experts, where its logits are not numbers; the others of the pass get theirs.
+            cache.forget();
+            for (std::int64_t token = begin; token < begin + n; ++token) {
+                try {
+                    if (!fill(token, 1)) return false;
+                } catch (const FormatError&) {
+                    cache.forget();
+                }
+            }
+        }
+        if (!work.goes_on()) return false;
         work.add(bigram_operations(config) * static_cast<double>(n) / static_cast<double>(config.vocab));
     }
     return true;

@@ -24,7 +24,7 @@ ThreadPool& pool_of(ExecRef exec) {
 }
 
 // Tokens that a thread takes per task.
-constexpr std::int64_t kTokensPerPiece = 4;
+constexpr std::int64_t kTokensPerTask = 4;
 
 // Columns of the sums that a thread takes per task: 1 KB of each row.
 constexpr std::int64_t kCombineCols = 256;
@@ -99,8 +99,8 @@ constexpr std::int64_t kCombineCols = 256;
                                                    std::int64_t end) {
     const std::int64_t d = args.sums.cols();
     const std::int64_t n_rows = args.rows.rows();
-    for (std::int64_t piece = begin; piece < end; ++piece) {
-        const std::int64_t first = piece * kCombineCols;
+    for (std::int64_t task = begin; task < end; ++task) {
+        const std::int64_t first = task * kCombineCols;
         const std::int64_t n = std::min(kCombineCols, d - first);
         if (args.from_zero)
             for (std::int64_t token = 0; token < args.sums.rows(); ++token)
@@ -120,18 +120,18 @@ std::int64_t combine_count(const CombineExpertsArgs& args) {
 }  // namespace
 
 void choose_experts_scalar(ExecRef exec, const ChooseExpertsArgs& args) {
-    pool_of(exec).run(args.logits.rows(), kTokensPerPiece, [&](std::int64_t begin, std::int64_t end, int) {
+    pool_of(exec).run(args.logits.rows(), kTokensPerTask, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t token = begin; token < end; ++token) choose_for_token(args, token);
     });
 }
 void choose_experts_avx2(ExecRef exec, const ChooseExpertsArgs& args) {
-    pool_of(exec).run(args.logits.rows(), kTokensPerPiece,
+    pool_of(exec).run(args.logits.rows(), kTokensPerTask,
                       [&](std::int64_t begin, std::int64_t end, int) SLIPSTREAM_AVX2 {
                           for (std::int64_t token = begin; token < end; ++token) choose_for_token(args, token);
                       });
 }
 void choose_experts_avx512(ExecRef exec, const ChooseExpertsArgs& args) {
-    pool_of(exec).run(args.logits.rows(), kTokensPerPiece,
+    pool_of(exec).run(args.logits.rows(), kTokensPerTask,
                       [&](std::int64_t begin, std::int64_t end, int) SLIPSTREAM_AVX512 {
                           for (std::int64_t token = begin; token < end; ++token) choose_for_token(args, token);
                       });

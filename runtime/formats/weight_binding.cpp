@@ -104,7 +104,8 @@ private:
         for (const TensorInfo& info : kExpertTensors) {
             const ExpertNames& names = names_.experts[expert_tensor(info.role)];
             refuse_bias(names.stacked, prefix);
-            refuse_bias(fmt::format("{}0{}", names.before, names.after), prefix);
+            for (std::size_t expert = 0; expert < layer.experts.size(); ++expert)
+                refuse_bias(fmt::format("{}{}{}", names.before, expert, names.after), prefix);
             const std::vector<ConstTensorView> views = find_experts(prefix, names, info, index);
             for (std::size_t expert = 0; expert < views.size(); ++expert)
                 layer.experts[expert][info.role] = views[expert];
@@ -140,7 +141,8 @@ private:
 
     // Throws if the file has the tensor `full_name`, but `name`, its name inside a layer, has no role in the family.
     void refuse(std::string_view name, const std::string& full_name) const {
-        if (has(full_name) && std::ranges::find(names_.names, name) == names_.names.end())
+        const auto is_read = [&](const auto& names) { return std::ranges::find(names, name) != names.end(); };
+        if (has(full_name) && !is_read(names_.names) && !is_read(names_.shared_expert))
             throw Unsupported(fmt::format("tensor {}: a model with this part is not served", full_name));
     }
 

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "draft/paper_tree.h"
 #include "draft/sources/table_source.h"
 
 namespace slipstream::draft {

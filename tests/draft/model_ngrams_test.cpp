@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <numeric>
 #include <string>
@@ -41,6 +42,23 @@ std::vector<float> logits_after(const Model& model, TokenId token) {
     const std::int32_t row = 0;
     const ConstTensorView logits = forward.run(cache, {&token, 1}, {&node, 1}, {&row, 1});
     return {float_row(logits, 0), float_row(logits, 0) + model.config().vocab};
+}
+
+// The router of a mixture throws for a token whose hidden state is not finite.
+TEST(ModelNgrams, ATokenThatAMixtureCannotComputeHasNoBigrams) {
+    const Loaded whole({.vocab = 97, .n_experts = 4});
+    const Loaded damaged({.vocab = 97, .n_experts = 4});
+    const ConstTensorView embedding = damaged.files->weights().token_embedding;
+    constexpr TokenId kDamaged = 33;
+    const std::size_t row = row_bytes(embedding.dtype, embedding.cols());
+    std::memset(const_cast<std::byte*>(embedding.data) + kDamaged * row, 0xff, row);  // NaN in every type of float
+    ASSERT_THROW(static_cast<void>(logits_after(damaged.model, kDamaged)), FormatError);
+    const auto expected = build_model_ngrams(whole.model, *whole.files, {.k = 3, .pass_tokens = 10});
+    const auto ngrams = build_model_ngrams(damaged.model, *damaged.files, {.k = 3, .pass_tokens = 10});
+    ASSERT_TRUE(expected && ngrams);
+    for (TokenId token = 0; token < 97; ++token)
+        for (std::size_t i = 3 * token; i < 3 * static_cast<std::size_t>(token) + 3; ++i)
+            EXPECT_EQ(ngrams->bigrams.tokens[i], token == kDamaged ? -1 : expected->bigrams.tokens[i]) << token;
 }
 
 TEST(ModelNgrams, BigramsAreTheModelsBestAfterEachTokenAlone) {

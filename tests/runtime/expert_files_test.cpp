@@ -141,7 +141,7 @@ TEST(ExpertConfig, RefusesAbsurdNumbersInALine) {
                 HasSubstr("number of weights is"));
     EXPECT_EQ(message(qwen3_moe_config({{"decoder_sparse_step", 0}})), "config.json: field decoder_sparse_step is 0");
     EXPECT_EQ(message(qwen3_moe_config({{"decoder_sparse_step", 100}})),
-              "config.json: field mlp_only_layers and decoder_sparse_step leave no layer with experts");
+              "config.json: field mlp_only_layers leaves no layer with experts");
     EXPECT_EQ(message(glm_config({{"first_k_dense_replace", 47}})), "config.json: 47 of 46 layers are dense");
     EXPECT_EQ(message(glm_config({{"n_shared_experts", 0}})), "config.json: 0 shared experts; 1 to 64 are served");
     EXPECT_THAT(message(glm_config({{"routed_scaling_factor", 0}})),
@@ -243,6 +243,12 @@ TEST(ExpertKeys, HostileCountsAndShapesAreRefusedInALine) {
                                  file.floats("blk.0.ffn_down_exps.bias", {8, 40});
                              }),
                 HasSubstr("blk.0.ffn_down_exps.bias: a model with this part is not served"));
+    for (const char* foreign : {"exp_probs_b.bias", "ffn_up_shexp.weight", "ffn_down_exps.scale"})
+        EXPECT_THAT(gguf_message("qwen3_moe",
+                                 [&](GgufWriter& file) {
+                                     file.floats(std::string("blk.0.") + foreign, {8, 40});
+                                 }),
+                    HasSubstr(std::string("blk.0.") + foreign + ": a model with this part is not served"));
     EXPECT_THAT(gguf_message("qwen3_moe", [](GgufWriter& file) { file.set("qwen3moe.expert_group_count", 4U); }),
                 HasSubstr("chosen by groups (qwen3moe.expert_group_count = 4) are not served"));
     // A llama with a router, which says that it is dense.

@@ -60,10 +60,21 @@ TEST(BenchFigures, WeightBytesAreThoseOfAllViews) {
     weights.layers = {layer, layer};
     weights.output_norm = vector_view<const std::byte>(&memory, DType::F32, 64);
     weights.lm_head = matrix(DType::F32, 100, 64);
-    const WeightBytes bytes = weight_bytes(weights);
+    ModelConfig config;
+    set_layers(config, {.n_layers = 2, .d_ff = 16, .n_q_heads = 2, .n_kv_heads = 2, .head_dim = 8});
+    const WeightBytes bytes = weight_bytes(config, weights, 8);
     EXPECT_EQ(bytes.layers, 2.0 * (64 * 64 * 2 + 32 * 4 + 64 * 3 * 34));
     EXPECT_EQ(bytes.head, 64.0 * 4 + 100 * 64 * 4);
     EXPECT_EQ(bytes.all(), bytes.layers + bytes.head);
+    // Of four experts a token chooses one; two tokens choose 1 - (3/4)^2 of them.
+    for (LayerConfig& each : config.layers) each.feed_forward.experts = {.n_experts = 4, .n_chosen = 1, .d_ff = 32};
+    for (LayerWeights& each : weights.layers) {
+        each.experts.resize(4);
+        for (ExpertWeights& expert : each.experts) expert[TensorRole::Up] = matrix(DType::BF16, 32, 64);
+    }
+    constexpr double kExpert = 32 * 64 * 2;
+    EXPECT_EQ(weight_bytes(config, weights, 1).layers, bytes.layers + 2 * kExpert);
+    EXPECT_EQ(weight_bytes(config, weights, 2).layers, bytes.layers + 2 * 4 * kExpert * 7 / 16);
 }
 
 TEST(BenchFigures, KvBytesAreThoseThatWindowsShow) {

@@ -4,6 +4,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/tensor_view.h"
+#include "runtime/plan/expert_bytes.h"
 
 namespace slipstream::tools {
 
@@ -31,12 +32,14 @@ Summary summarize(std::vector<double> samples) {
     return {.median = median, .lowest = samples.front(), .highest = samples.back()};
 }
 
-WeightBytes weight_bytes(const ModelWeights& weights) {
+WeightBytes weight_bytes(const ModelConfig& config, const ModelWeights& weights, std::int64_t n_tokens) {
     WeightBytes bytes;
     for_each_tensor(weights, [&](const TensorInfo& info, std::int64_t layer, const ConstTensorView& view) {
-        if (info.role == TensorRole::TokenEmbedding) return;
-        (layer < std::ssize(weights.layers) ? bytes.layers : bytes.head) += view_bytes(view);
+        if (info.role != TensorRole::TokenEmbedding && layer >= std::ssize(weights.layers))
+            bytes.head += view_bytes(view);
     });
+    const std::size_t all = expert_bytes(config, weights, static_cast<double>(n_tokens)).read;
+    bytes.layers = static_cast<double>(all) - bytes.head;
     return bytes;
 }
 

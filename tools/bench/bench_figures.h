@@ -35,11 +35,12 @@ struct Summary {
 
 /// Bytes of weights that a pass reads.
 struct WeightBytes {
-    double layers = 0.0;  // bytes of the layers, read in every pass
+    double layers = 0.0;  // bytes of the layers, of experts as many as tokens choose evenly (expert_bytes())
     double head = 0.0;    // bytes read in passes with logits only: output norm and LM head
     [[nodiscard]] double all() const { return layers + head; }
 };
-[[nodiscard]] WeightBytes weight_bytes(const ModelWeights& weights);
+/// Returns the bytes of weights that a pass of `n_tokens` tokens reads.
+[[nodiscard]] WeightBytes weight_bytes(const ModelConfig& config, const ModelWeights& weights, std::int64_t n_tokens);
 
 /// Returns the bytes of K and V of all layers that a pass reads: the committed rows inside each layer's window, and the
 /// rows of the pass. The pass is a chain of `n_tokens` tokens after `depth` committed positions. `kv`: layout of each

@@ -22,7 +22,7 @@ double seconds_since(Clock::time_point start) {
 
 BenchLoop::BenchLoop(const LoadedModel& model, ModelRunner& runner, EngineDrafter& drafter, BenchLoopOptions options)
     : config_(&model.config()),
-      weights_(weight_bytes(model)),
+      model_(&model),
       proposer_(&drafter.proposer()),
       limits_{drafter.budget(), std::move(options.end_tokens)},
       sequence_(&runner.sequence()),
@@ -49,11 +49,11 @@ PhaseSample BenchLoop::reads(std::int64_t begin, std::int64_t end, std::int64_t 
     PhaseSample sample{.tokens = end - begin};
     for (std::int64_t at = begin; at < end;) {
         const std::int64_t border = std::min(round_up(at + 1, pass_tokens), end);
-        sample.weight_bytes += weights_.layers;
+        sample.weight_bytes += weight_bytes(*model_, border - at).layers;
         sample.kv_bytes += kv_read_bytes(*config_, sequence_->target().shape().kv, at, border - at);
         at = border;
     }
-    if (begin < end) sample.weight_bytes += weights_.head;
+    if (begin < end) sample.weight_bytes += weight_bytes(*model_, 1).head;
     return sample;
 }
 
@@ -96,7 +96,7 @@ BenchLoop::Run BenchLoop::run(std::vector<TokenId> prompt, std::int64_t decode_t
     run.prefill.seconds = prefill_seconds;
     run.decode.seconds = decode_seconds;
     // Each pass of decoding has logits, so it reads the LM head, too.
-    run.decode.weight_bytes = static_cast<double>(run.decode.tokens) * weights_.all();
+    run.decode.weight_bytes = static_cast<double>(run.decode.tokens) * weight_bytes(*model_, 1).all();
     run.draft_seconds = loop.seconds().draft - draft_before;
     return run;
 }

@@ -50,7 +50,7 @@ private:
     [[nodiscard]] PhaseSample reads(std::int64_t begin, std::int64_t end, std::int64_t pass_tokens) const;
 
     const ModelConfig* config_;
-    WeightBytes weights_;
+    const LoadedModel* model_;
     Proposer* proposer_;
     LoopLimits limits_;
     Sequence* sequence_;

@@ -167,11 +167,10 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
         bar.update(static_cast<double>(n), static_cast<double>(depth),
                    fmt::format("cache filled to {} of {}", n, depth));
     });
-    const WeightBytes weights = weight_bytes(model);
     for (const std::int64_t n : request.passes)
         result.passes.push_back({.tokens = n,
                                  .seconds = {},
-                                 .weight_bytes = weights.all(),
+                                 .weight_bytes = weight_bytes(model, n).all(),
                                  .kv_bytes = kv_read_bytes(config, target.shape().kv, depth, n)});
     const StreamSnapshot before = stream_snapshot(model, *runner);
     // If weights or KV stream, the ring carries items over from pass to pass: the first pass of each size starts with

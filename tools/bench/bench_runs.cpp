@@ -30,10 +30,10 @@ std::string describe_sampling(const SamplerOptions& sampling) {
                        sampling.top_p, sampling.min_p, penalty, sampling.seed);
 }
 
-WeightBytes weight_bytes(const LoadedModel& model) {
+WeightBytes weight_bytes(const LoadedModel& model, std::int64_t n_tokens) {
     WeightBytes sum;
     for (const auto& shard : model.models()) {
-        const WeightBytes part = weight_bytes(shard->weights());
+        const WeightBytes part = weight_bytes(shard->config(), shard->weights(), n_tokens);
         sum.layers += part.layers;
         sum.head += part.head;
     }
@@ -57,7 +57,7 @@ LoadedModel load_for_bench(BenchResult& result, PlacedModel placed, const RunNee
     LoadedModel model(std::move(placed), needs, console_callbacks(context));
     result.load_seconds = model.load_seconds();
     result.plan = std::make_shared<const JsonObject>(plan_json(model));
-    result.weights = weight_bytes(model);
+    result.weights = weight_bytes(model, 1);
     return model;
 }
 

@@ -14,7 +14,7 @@ namespace slipstream::tools {
 
 /// Returns the bytes of weights that a pass over the model reads, summed over all devices, whether they are resident or
 /// not.
-[[nodiscard]] WeightBytes weight_bytes(const LoadedModel& model);
+[[nodiscard]] WeightBytes weight_bytes(const LoadedModel& model, std::int64_t n_tokens);
 
 /// Returns "greedy", or temperature, filters, penalties and seed in words.
 [[nodiscard]] std::string describe_sampling(const SamplerOptions& sampling);

@@ -213,16 +213,17 @@ std::optional<std::int64_t> Settings::integer(std::string_view name, Range<std::
 }
 
 std::optional<std::int64_t> Settings::tokens(std::string_view name, Range<std::int64_t> range) const {
-    constexpr std::int64_t kThousand = 1024;
+    constexpr std::int64_t kTokensPerK = 1024;
     const Setting* setting = find(name);
     if (setting == nullptr || !(setting->values.back().ends_with('K') || setting->values.back().ends_with('k')))
         return integer(name, range);
     const std::string& text = setting->values.back();
     const auto thousands = parse_number<std::int64_t>(text.substr(0, text.size() - 1));
-    if (thousands && *thousands >= 0 && *thousands <= range.highest / kThousand &&
-        *thousands * kThousand >= range.lowest)
-        return *thousands * kThousand;
-    throw UsageError(fmt::format("{}: a whole number{} expected, found '{}'", setting->where, words_of(range), text));
+    if (thousands && *thousands >= 0 && *thousands <= range.highest / kTokensPerK &&
+        *thousands * kTokensPerK >= range.lowest)
+        return *thousands * kTokensPerK;
+    throw UsageError(
+        fmt::format("{}: a whole number{} expected (4K is 4096), found '{}'", setting->where, words_of(range), text));
 }
 
 std::optional<std::uint64_t> Settings::unsigned_integer(std::string_view name, std::string_view or_else) const {

@@ -60,7 +60,7 @@ void read_qwen3_moe(const JsonFields& fields, HfConfig& result) {
         config.layers[i].feed_forward.d_ff = 0;
         config.layers[i].feed_forward.experts = experts;
     }
-    if (!config.has_experts()) fields.fail("mlp_only_layers", "and decoder_sparse_step leave no layer with experts");
+    if (!config.has_experts()) fields.fail("mlp_only_layers", "leaves no layer with experts");
 }
 
 // Sets the windows. Throws Unsupported for a window without a pattern of layers: layers below max_window_layers have no

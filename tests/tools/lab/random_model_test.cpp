@@ -172,8 +172,9 @@ TEST(RandomModelProgram, AnswersMistakesWithALine) {
         const char* words;
     };
     for (const Case& c :
-         {Case{"--shape nothing --type Q4_0 --output x", 2, "--shape 'nothing': unknown; known: llama-68m"},
-          Case{"--shape 1b --type Q9 --output x", 2, "--type 'Q9': unknown; known: F32, BF16"},
+         {Case{"--shape nothing --type Q4_0 --output x", 2,
+               "--shape: unknown shape 'nothing'; known shapes: llama-68m"},
+          Case{"--shape 1b --type Q9 --output x", 2, "--type: unknown type 'Q9'; known types: F32, BF16"},
           Case{"--shape 1b --type Q4_0", 2, "--output is missing"},
           Case{"--shape 1b --type", 2, "--type requires a value"}, Case{"--wrong 1", 2, "unknown option --wrong"},
           Case{"--shape 1b --type Q4_0 --seed minus --output x", 2, "--seed: a whole number"},

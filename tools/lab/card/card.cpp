@@ -84,7 +84,7 @@ Request read_request(const Settings& settings) {
 
 // Returns the named GPU, or the first one that is supported. Throws RequestError if there is none.
 std::size_t choose_card(const CudaCards& found, const std::optional<std::size_t>& named) {
-    if (found.module == nullptr) throw RequestError(fmt::format("no card to measure: {}", found.why_not));
+    if (found.module == nullptr) throw RequestError(fmt::format("no GPU to measure: {}", found.why_not));
     if (named) {
         if (!found.serves(*named))
             throw RequestError(fmt::format("--devices cuda:{}: {}", *named, found.why_not_card(*named)));
@@ -92,7 +92,7 @@ std::size_t choose_card(const CudaCards& found, const std::optional<std::size_t>
     }
     for (std::size_t card = 0; card < found.cards.size(); ++card)
         if (found.serves(card)) return card;
-    throw RequestError(fmt::format("no card to measure: {}", found.why_not));
+    throw RequestError(fmt::format("no GPU to measure: {}", found.why_not));
 }
 
 void measure(const Request& request) {

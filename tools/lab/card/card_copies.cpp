@@ -125,9 +125,9 @@ void bench_card_small_copies(CardBench& bench) {
                           .bytes = kSmall,
                           .road = CardRoad::Link});
     };
-    bench.report.section("128 bytes to the card on a compute stream, by the host's clock until they are there");
+    bench.report.section("128 bytes to the GPU on a compute stream, by the host's clock until they are there");
     measure("alone", 0);
-    measure(fmt::format("behind {} x {} of the ring", kQueued, size_text(large)), kQueued);
+    measure(fmt::format("after {} x {} of the ring", kQueued, size_text(large)), kQueued);
 }
 
 // Times copies with an event before and after each one on its stream, and plain copies of the same size.

@@ -174,7 +174,7 @@ void bench_card_launches(CardBench& bench) {
                           .spread = timing.spread,
                           .enqueue_seconds = timing.enqueue_seconds});
     };
-    bench.report.section("launches of next to nothing, one behind the other, time of one; n: launches");
+    bench.report.section("launches of next to nothing, one after the other, time of one; n: launches");
     put("enqueued before they run", bench.clock.time(bench.sizes.n_launches, launch_all));
     put("run as they are enqueued", bench.clock.time_together(bench.sizes.n_launches, launch_all));
     const std::unique_ptr<Graph> graph = bench.stream.capture(launch_all);

@@ -38,10 +38,11 @@ Request read_request(const Settings& settings) {
     const std::string shape = settings.text("shape").value_or("");
     const std::string type = settings.text("type").value_or("");
     const auto config = find_shape(shape, settings.integer("layers", {1, 1024}).value_or(0));
-    if (!config) throw UsageError(fmt::format("--shape '{}': unknown; known: {}", shape, joined(shape_names())));
+    if (!config)
+        throw UsageError(fmt::format("--shape: unknown shape '{}'; known shapes: {}", shape, joined(shape_names())));
     const auto quantisation = find_quantisation(type);
     if (!quantisation)
-        throw UsageError(fmt::format("--type '{}': unknown; known: {}", type, joined(quantisation_names())));
+        throw UsageError(fmt::format("--type: unknown type '{}'; known types: {}", type, joined(quantisation_names())));
     const auto output = settings.path("output");
     if (!output) throw UsageError("--output is missing: where the file goes");
     request.output = *output;
