@@ -326,6 +326,15 @@ TEST(Plan, WhatDoesNotFitIsRefusedWithTheNumbers) {
 }
 
 // `generate` keeps the model's context whatever the device's budget is, so `plan` of a file does not shorten it either.
+TEST(Plan, AMixtureIsPlannedForCpusAlone) {
+    const ProgramResult result =
+        run_program({"plan", "--profile", "1x4090", "--shape", "mixtral-8x7b", "--quant", "Q4_K_M"});
+    EXPECT_EQ(result.code, 1);
+    EXPECT_EQ(result.err,
+              "slipstream: --profile: mixtures of experts are not served on GPUs; leave it out to plan for the CPU of "
+              "this machine\n");
+}
+
 TEST(Plan, RefusesABudgetInTheWordsOfGenerate) {
     for (const char* memory : {"14500000", "1K"}) {  // 1K does not even hold the workspace
         const auto refusal = [&](std::vector<std::string> arguments) {

@@ -263,6 +263,23 @@ std::string assumption_text(const PlanRequest& request, const PlanReport& report
         report.plan.pass_tokens() > 1 ? nodes : "one, plain decoding");
 }
 
+// Returns the model, with the keys of `inspect --json` for experts.
+JsonObject model_json(const PlannedModel& model, std::size_t weights_bytes) {
+    JsonObject json;
+    json.text("name", model.name).text("types", model.types).unsigned_integer("weights_bytes", weights_bytes);
+    const ExpertsConfig* experts = first_experts(model.config);
+    if (experts == nullptr) return json;
+    const ExpertBytes bytes = expert_bytes(model.config, model.weights, 1.0);
+    json.object("experts", JsonObject()
+                               .integer("layers", n_expert_layers(model.config))
+                               .integer("n_experts", experts->n_experts)
+                               .integer("n_chosen", experts->n_chosen)
+                               .integer("d_ff", experts->d_ff)
+                               .unsigned_integer("bytes", bytes.experts))
+        .unsigned_integer("active_bytes_per_token", bytes.read);
+    return json;
+}
+
 JsonObject pass_json(std::int64_t n_tokens, const SimulatedPass& pass) {
     JsonObject json;
     json.integer("tokens", n_tokens).real("seconds", pass.seconds).real("link_busy_fraction", pass.link_busy_fraction);
@@ -417,10 +434,7 @@ std::string plan_json(const PlanRequest& request, const PlanReport& report, cons
             .real("tokens_per_pass", report.assumed->tokens_per_pass)
             .real("pass_seconds", report.assumed->pass_seconds)
             .real("tokens_per_second", 1.0 / report.assumed->seconds_per_token());
-    json.object("model", JsonObject()
-                             .text("name", request.model.name)
-                             .text("types", request.model.types)
-                             .unsigned_integer("weights_bytes", report.weights_bytes()))
+    json.object("model", model_json(request.model, report.weights_bytes()))
         .object("kv",
                 JsonObject().text("type", kv_type_name(request.kv_dtype)).unsigned_integer("bytes", report.kv_bytes()))
         .integer("context_tokens", report.context_tokens)
