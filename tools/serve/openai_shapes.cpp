@@ -89,8 +89,8 @@ private:
         return event;
     }
 
-    // Returns a tool call as JSON and counts it. It is never divided: a stream sends it in one delta. Its index is the number of calls before it; its id has
-    // nine letters or digits, which all chat templates accept.
+    // Returns a tool call as JSON and counts it. It is never divided: a stream sends it in one delta. Its index is the
+    // number of calls before it; its id has nine letters or digits, which all chat templates accept.
     [[nodiscard]] Json call_json(const AnswerPiece& call) {
         const std::int64_t index = n_calls_++;
         return {{"index", index},
