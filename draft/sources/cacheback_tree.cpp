@@ -88,8 +88,8 @@ void CachebackTree::order_by_noise(std::int64_t position, const Table& table) {
     });
 }
 
-// Adds `follower` as a branch below `node`, as far as the depth limit and `max_nodes`, the limit of the whole tree,
-// allow. If the branch added a node, its end will be queried.
+// Adds the tokens of `follower` as a branch below `node`, until the depth limit is reached or the whole tree has
+// `max_nodes` nodes. If a node was added, the followers of the branch's last token will be looked up.
 void CachebackTree::add_branch(std::int32_t node, std::span<const TokenId> follower, std::int32_t max_nodes) {
     const std::int32_t n_before = tree_->size();
     for (const TokenId token : follower) {

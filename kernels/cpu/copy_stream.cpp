@@ -35,9 +35,9 @@ namespace slipstream::cpu {
 namespace {
 
 // Asks the scheduler to prefer the calling thread. The copy engine of a GPU needs no core, but the thread that emulates
-// it needs a share of one (0.3 at 2 GiB/s, measured). Without priority it falls behind the link if there are more busy
-// threads than cores. If the system refuses the priority (RLIMIT_NICE), the thread runs without it, which is enough on
-// a machine that is not overloaded.
+// it needs a share of one (0.3 at 2 GiB/s, measured). Without priority it copies less than the link carries if there
+// are more busy threads than cores. If the system refuses the priority (RLIMIT_NICE), the thread runs without it, which
+// is enough on a machine that is not overloaded.
 void ask_for_a_core_first() {
     constexpr int kNice = -15;
     static_cast<void>(::setpriority(PRIO_PROCESS, 0, kNice));  // on Linux it applies to the calling thread only

@@ -1,8 +1,10 @@
 // Experts of a layer from the fields of config.json and the keys of GGUF files.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "runtime/model/model_config.h"
 
@@ -10,6 +12,9 @@ namespace slipstream {
 
 class GgufKeys;
 class JsonFields;
+
+/// Family::gguf_keys of a family whose GGUF files may count experts.
+inline constexpr std::array<std::string_view, 1> kExpertKeys{"expert_count"};
 
 /// Names of the fields of a config.json that count experts.
 struct HfExpertFields {

@@ -16,7 +16,7 @@
 #include "runtime/plan/expert_bytes.h"
 #include "runtime/plan/pass_items.h"
 #include "tests/support/error_text.h"
-#include "tests/support/scripted_proposer.h"
+#include "tests/support/expected_text.h"
 #include "tests/support/split_engine.h"
 #include "tests/support/target_texts.h"
 #include "tests/support/tiny_model.h"
@@ -39,20 +39,6 @@ std::unique_ptr<ModelFiles> mixture(DType type, bool shared_expert, std::int64_t
                             .n_experts = n_experts,
                             .n_chosen = n_chosen,
                             .shared_expert = shared_expert});
-}
-
-// Plainly, and over trees that a self-check computes again.
-void expect_text(SplitEngine& engine, const Generated& one, std::int64_t n_prompt, std::int64_t n_tokens) {
-    for (const std::int64_t budget : {1, 9}) {
-        engine.target->truncate(0);
-        NoProposer nothing;
-        ScriptedProposer scripted(one.text, 0.7, 3);
-        Proposer& proposer = budget > 1 ? static_cast<Proposer&>(scripted) : nothing;
-        const Generated found = generate(*engine.target, prompt_of(n_prompt), n_tokens, proposer, budget,
-                                         budget > 1 ? engine.plain : nullptr);
-        EXPECT_EQ(found.text, one.text) << "a budget of " << budget;
-        EXPECT_TRUE(same_bits(found.logits, one.logits)) << "a budget of " << budget;
-    }
 }
 
 // Experts are of two items each, of which some stream: expert and item borders do not meet those of residency.

@@ -9,7 +9,7 @@
 #include "kernels/cpu_device.h"
 #include "runtime/session/session_kv.h"
 #include "tests/runtime/session_samples.h"
-#include "tests/support/scripted_proposer.h"
+#include "tests/support/expected_text.h"
 #include "tests/support/split_engine.h"
 #include "tests/support/target_texts.h"
 #include "tests/support/temp_folder.h"
@@ -26,20 +26,6 @@ constexpr std::size_t kRing = std::size_t{1} << 19;
 std::unique_ptr<ModelFiles> varied_model(std::int64_t window = 300, DType type = DType::BF16) {
     return make_tiny_model(
         {.n_layers = kLayers, .window = window, .weight_type = type, .head_norms = true, .varied = true});
-}
-
-// Plainly, and over trees that a self-check computes again.
-void expect_text(SplitEngine& engine, const Generated& one, std::int64_t n_prompt, std::int64_t n_tokens) {
-    for (const std::int64_t budget : {1, 9}) {
-        engine.target->truncate(0);
-        NoProposer nothing;
-        ScriptedProposer scripted(one.text, 0.7, 3);
-        Proposer& proposer = budget > 1 ? static_cast<Proposer&>(scripted) : nothing;
-        const Generated found = generate(*engine.target, prompt_of(n_prompt), n_tokens, proposer, budget,
-                                         budget > 1 ? engine.plain : nullptr);
-        EXPECT_EQ(found.text, one.text) << "a budget of " << budget;
-        EXPECT_TRUE(same_bits(found.logits, one.logits)) << "a budget of " << budget;
-    }
 }
 
 TEST(VariedLayers, EverySplitAndPlacementGivesTheTextLogitsAndKvOfOneDevice) {

@@ -4,8 +4,6 @@
 //
 // Not served: GLM-4.5 and 4.6 of 355B (norms of query and key heads).
 #include <algorithm>
-#include <array>
-#include <string_view>
 
 #include <fmt/format.h>
 
@@ -90,8 +88,6 @@ void read_glm4_moe_gguf(const GgufKeys& keys, ModelConfig& config) {
     set_experts(config, experts, keys.integer("expert_shared_count").value_or(1),
                 keys.integer("leading_dense_block_count").value_or(1));
 }
-
-constexpr std::array<std::string_view, 1> kExpertKeys{"expert_count"};
 
 }  // namespace
 

@@ -1,7 +1,5 @@
 // Llama 1 to 3.x with the models that have the same layers, and Mistral up to Small 3.2. GGUF has one architecture name
 // for both, for Mixtral too (mixtral.cpp), and newer converters write another one for Mistral Small 3.x (mistral3.cpp).
-#include <array>
-#include <string_view>
 
 #include "runtime/formats/experts_fields.h"
 #include "runtime/formats/family.h"
@@ -27,8 +25,6 @@ void read_llama_gguf(const GgufKeys& keys, ModelConfig& config) {
         layer.feed_forward.experts = experts;
     }
 }
-
-constexpr std::array<std::string_view, 1> kExpertKeys{"expert_count"};
 
 // Reads the window. There are no biases to read: in transformers, Mistral has none and ignores "attention_bias".
 void read_mistral(const JsonFields& fields, HfConfig& config) {

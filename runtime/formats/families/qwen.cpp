@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <string_view>
 
 #include "kernels/base/error.h"
 #include "runtime/formats/experts_fields.h"
@@ -85,8 +83,6 @@ void read_qwen3_moe_gguf(const GgufKeys& keys, ModelConfig& config) {
         layer.feed_forward.experts = experts;
     }
 }
-
-constexpr std::array<std::string_view, 1> kExpertKeys{"expert_count"};
 
 }  // namespace
 
