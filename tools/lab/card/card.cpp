@@ -133,7 +133,7 @@ CommandSpec card_command() {
     return {.name = "card",
             .summary = "What a GPU does, beside its peak rates: copies, memory, matmul, attention, launches",
             .details = "The most important figures come first. Each is printed, and written to the file, at once.",
-            .example = "slipstream-lab card --devices cuda:0 --seconds 60 --json card.jsonl",
+            .example = "slipstream-lab card --seconds 60",
             .options = {{"devices", "--devices", "cuda:N", "The GPU to measure [the first one that is supported]"},
                         {"seconds", "--seconds", "S",
                          "Measurements that have not begun by then are skipped and counted [600]"},

@@ -106,7 +106,10 @@ BenchSource made(std::unique_ptr<Source> source) {
 
 BenchSource make_bench_source(std::string_view name, const BenchText& text, double temperature) {
     const auto kind = draft::find_source(name);
-    if (!kind) throw RequestError(fmt::format("--sources: unknown source '{}'; give such as context,suffix", name));
+    if (!kind)
+        throw RequestError(fmt::format(
+            "--sources: unknown source '{}'; use context, suffix, lookup, cacheback, recycling, bigram or unigram",
+            name));
     switch (*kind) {
         case SourceKind::Context:
             return made(std::make_unique<draft::ContextSource>(text.vocab, draft::ContextSource::Options{}));
@@ -131,7 +134,7 @@ BenchSource make_bench_source(std::string_view name, const BenchText& text, doub
             break;
     }
     throw RequestError(
-        fmt::format("--sources {}: needs a store or a model; give context, suffix, lookup, cacheback, "
+        fmt::format("--sources {}: requires a store or a model; use context, suffix, lookup, cacheback, "
                     "recycling, bigram or unigram",
                     name));
 }

@@ -10,6 +10,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
 #include "runtime/text/tokenizer/tokenizer.h"
+#include "tools/lab/random_model/random_model_blocks.h"
 #include "tools/machine/tokenizer_files.h"
 
 namespace slipstream::tools {
@@ -22,23 +23,6 @@ constexpr double kMandelbrot = 2.7;      // offset of the rank in the law of Zip
 constexpr std::uint64_t kCopyOneIn = 8;  // one position in this many begins a copy
 constexpr std::uint64_t kCopyTokens = 6;
 constexpr std::size_t kBytesOfAToken = 8;  // bytes read per wanted token; the tokens of no text need more
-
-// The splitmix64 generator (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators"): its finaliser
-// over a counter.
-class Numbers {
-public:
-    explicit Numbers(std::uint64_t seed) : state_(seed) {}
-    std::uint64_t next() {
-        std::uint64_t z = state_ += 0x9e3779b97f4a7c15U;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-        return z ^ (z >> 31);
-    }
-    double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
-
-private:
-    std::uint64_t state_;
-};
 
 std::string read_start(const fs::path& path, std::size_t n_bytes) {
     std::ifstream file(path, std::ios::binary);
@@ -72,7 +56,7 @@ BenchText make_bench_text(std::size_t n_tokens, std::int64_t vocab, std::uint64_
     double sum = 0.0;
     for (std::size_t rank = 0; rank < up_to.size(); ++rank)
         up_to[rank] = sum += 1.0 / (static_cast<double>(rank) + kMandelbrot);
-    Numbers numbers(seed);
+    RandomWords numbers(seed);
     BenchText text{.tokens = {}, .vocab = vocab};
     std::vector<std::size_t> behind_last(up_to.size(), 0);  // index after the last occurrence of each token; 0: none
     std::size_t copy_from = 0;
@@ -89,7 +73,7 @@ BenchText make_bench_text(std::size_t n_tokens, std::int64_t vocab, std::uint64_
             text.tokens.push_back(text.tokens[copy_from++]);
             continue;
         }
-        const auto found = std::ranges::upper_bound(up_to, numbers.uniform() * sum);
+        const auto found = std::ranges::upper_bound(up_to, static_cast<double>(numbers.next() >> 11) * 0x1p-53 * sum);
         text.tokens.push_back(static_cast<TokenId>(std::min(found - up_to.begin(), std::ssize(up_to) - 1)));
     }
     return text;

@@ -73,6 +73,9 @@ Options read_options(const Settings& settings) {
     if (const auto tokenizer = settings.path("tokenizer")) options.tokenizer = *tokenizer;
     if (options.file.has_value() != options.tokenizer.has_value())
         throw UsageError("--file and --tokenizer: one without the other; give both, or none for made-up text");
+    for (const std::string_view name : {"vocab", "seed"})
+        if (const Setting* given = settings.on_command_line(name); given != nullptr && options.file)
+            throw UsageError(fmt::format("{} has an effect only without --file; remove it", given->where));
     options.vocab = settings.integer("vocab", {2, kSizes.highest}).value_or(options.vocab);
     options.seed = settings.unsigned_integer("seed", "").value_or(options.seed);
     if (const Setting* contexts = settings.find("contexts")) options.contexts = number_list(*contexts, kSizes);

@@ -147,7 +147,8 @@ void measure(const Options& options) {
         if (options.form ? *options.form == *form : cpu_has_form(*form))
             time_form(options, peaks, memory.data(), *form, output, n_reported);
     if (n_reported == 0)
-        throw RequestError("nothing to measure: what --op names knows no such --type, --cols or --tokens");
+        throw RequestError(
+            "nothing to measure: --op has no case with this --type, --cols or --tokens; change one of them");
 }
 
 int run(CommandContext& context) {

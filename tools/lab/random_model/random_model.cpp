@@ -35,6 +35,9 @@ Request read_request(const Settings& settings) {
     Request request;
     request.list = settings.flag("list");
     if (request.list) return request;
+    for (const std::string_view name : {"shape", "type"})
+        if (settings.find(name) == nullptr)
+            throw UsageError(fmt::format("--{} is missing; --list prints the known ones", name));
     const std::string shape = settings.text("shape").value_or("");
     const std::string type = settings.text("type").value_or("");
     const auto config = find_shape(shape, settings.integer("layers", {1, 1024}).value_or(0));

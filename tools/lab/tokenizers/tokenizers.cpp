@@ -21,6 +21,7 @@
 #include "tools/machine/machine_peaks.h"
 #include "tools/machine/tokenizer_files.h"
 #include "tools/options/settings.h"
+#include "tools/terminal/bounded_file.h"
 #include "tools/terminal/file_output.h"
 #include "tools/terminal/signals.h"
 
@@ -88,7 +89,7 @@ Figures measure(const std::filesystem::path& path, const std::string& text, int 
 
 int run_tokenizers(CommandContext& context) {
     const Options options = read_options(context.settings);
-    const std::string text = read_bytes(options.file);
+    const std::string text = read_text(options.file, "--file", kMostCorpusBytes);
     if (text.empty()) throw RequestError(fmt::format("{}: is empty; give a text", options.file.string()));
     const double megabytes = static_cast<double>(text.size()) * 1e-6;
     TextOutput output(std::nullopt);
@@ -125,17 +126,16 @@ int run_tokenizers(CommandContext& context) {
 }  // namespace
 
 CommandSpec tokenizers_command() {
-    return {
-        .name = "tokenizers",
-        .summary = "How fast tokenizers load, encode and decode a text",
-        .details = "On one thread, by its CPU time: the best run, then the median.",
-        .example = "slipstream-lab tokenizers --file README.md --runs 3 tools/demo_model/target",
-        .options = {{"tokenizers", "tokenizers", "PATH...",
-                     "As -m of 'slipstream tokenize': tokenizer.json, tokenizer.model, vocab.json, GGUF, directory"},
-                    {"file", "-f,--file", "F", "The text", OptionRole::InputFile},
-                    {"runs", "--runs", "N", "Runs, each with a tokenizer loaded anew [7]"},
-                    {"json", "--json", "", "Print JSON, a line for each tokenizer"}},
-        .run = run_tokenizers};
+    return {.name = "tokenizers",
+            .summary = "How fast tokenizers load, encode and decode a text",
+            .details = "On one thread, by its CPU time: the best run, then the median.",
+            .example = "slipstream-lab tokenizers --file README.md --runs 3 tools/demo_model/target",
+            .options = {{"tokenizers", "tokenizers", "PATH...",
+                         "Paths: tokenizer.json, tokenizer.model, vocab.json, GGUF, directory"},
+                        {"file", "-f,--file", "F", "The text", OptionRole::InputFile},
+                        {"runs", "--runs", "N", "Runs, each with a tokenizer loaded anew [7]"},
+                        {"json", "--json", "", "Print JSON, a line for each tokenizer"}},
+            .run = run_tokenizers};
 }
 
 }  // namespace slipstream::tools

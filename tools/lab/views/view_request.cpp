@@ -10,6 +10,7 @@
 #include "kernels/base/checked_math.h"
 #include "tools/base/text_parts.h"
 #include "tools/base/usage_error.h"
+#include "tools/lab/lab_settings.h"
 #include "tools/options/compute_options.h"
 #include "tools/options/settings.h"
 
@@ -52,10 +53,6 @@ bool read_budget(std::string_view text, std::int64_t& tokens) {
     if (!read_number(text, kGroupTokens, kMostTokens, tokens)) return false;
     tokens = round_up(tokens, kGroupTokens);
     return true;
-}
-
-bool read_rows(std::string_view text, std::int64_t& rows) {
-    return read_number(text, 1, kViewPassTokens, rows);
 }
 
 bool read_recent(std::string_view text, RecentTokens& recent) {
@@ -162,9 +159,7 @@ ViewsRequest views_request(const Settings& settings) {
     request.half_life_tokens = static_cast<double>(settings.integer("view-half-life", {0, kMostTokens})
                                                        .value_or(static_cast<std::int64_t>(built_in.half_life_tokens)));
     request.score_rows = {built_in.score_rows};
-    if (const Setting* rows = settings.find("view-rows"))
-        request.score_rows =
-            read_list<std::int64_t>(*rows, fmt::format("numbers from 1 to {}", kViewPassTokens), read_rows);
+    if (const Setting* rows = settings.find("view-rows")) request.score_rows = number_list(*rows, {1, kViewPassTokens});
     for (const BoundOption& bound : kBound)
         if (const Setting* setting = settings.on_command_line(bound.name);
             setting != nullptr && std::ranges::none_of(request.views, bound.acts))
