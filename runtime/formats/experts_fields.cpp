@@ -22,7 +22,11 @@ ExpertsConfig read_hf_experts(const JsonFields& fields, const HfExpertFields& na
     return experts;
 }
 
-ExpertsConfig read_gguf_experts(const GgufKeys& keys, std::optional<std::int64_t> absent_d_ff) {
+ExpertsConfig read_gguf_experts(const GgufKeys& keys, ExpertScore score, std::optional<std::int64_t> absent_d_ff) {
+    const std::int64_t gate = score == ExpertScore::Softmax ? 1 : 2;  // as GGUF numbers them
+    if (const auto found = keys.integer("expert_gating_func"); found && *found != gate)
+        throw Unsupported(fmt::format("{}: {} = {} is not served for this family", keys.file().name(),
+                                      keys.key("expert_gating_func"), *found));
     const auto d_ff = keys.integer("expert_feed_forward_length");
     const ExpertsConfig experts{
         .n_experts = keys.required("expert_count"),

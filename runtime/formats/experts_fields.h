@@ -32,7 +32,9 @@ struct HfExpertFields {
 
 /// Returns the experts of a layer by "expert_count", "expert_used_count" and "expert_feed_forward_length"
 /// (`absent_d_ff` without that key; nothing: it is required). The weighting is the default one. Throws FormatError if a
-/// key is missing or there are no experts, Unsupported if experts are chosen by groups.
-[[nodiscard]] ExpertsConfig read_gguf_experts(const GgufKeys& keys, std::optional<std::int64_t> absent_d_ff);
+/// key is missing or there are no experts, Unsupported if experts are chosen by groups, or if "expert_gating_func"
+/// names another function than `score`, that of the family.
+[[nodiscard]] ExpertsConfig read_gguf_experts(const GgufKeys& keys, ExpertScore score,
+                                              std::optional<std::int64_t> absent_d_ff);
 
 }  // namespace slipstream

@@ -133,7 +133,7 @@ inline constexpr std::array<std::string_view, 12> kGgufForeignInLayer{
     return names;
 }
 
-/// Adds a router and experts.
+/// Returns `names` with a router and experts.
 [[nodiscard]] constexpr TensorNames with_experts(TensorNames names) {
     const bool gguf = names.layer_prefix == "blk.";
     names[TensorRole::Router] = gguf ? "ffn_gate_inp.weight" : "mlp.gate.weight";
@@ -148,7 +148,7 @@ inline constexpr std::array<std::string_view, 12> kGgufForeignInLayer{
     return names;
 }
 
-/// Adds a shared expert.
+/// Returns `names` with a shared expert.
 [[nodiscard]] constexpr TensorNames with_shared_expert(TensorNames names) {
     const bool gguf = names.layer_prefix == "blk.";
     if (gguf)

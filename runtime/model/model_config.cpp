@@ -52,7 +52,6 @@ void check_sums(const ModelConfig& config) {
         check_size("number of weights", weights, std::int64_t{1} << 50);
     }
     check_size("elements of KV cache a token (2 * n_layers * n_kv_heads * head_dim)", kv_elements, 1 << 28);
-    check_size("number of weights", weights, std::int64_t{1} << 50);
 }
 
 void check_experts(const ExpertsConfig& experts) {

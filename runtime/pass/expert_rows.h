@@ -22,8 +22,8 @@ public:
     /// first token whose choice is not valid (an id of -1); -1 if all are.
     [[nodiscard]] std::int64_t sort(const ExpertsConfig& experts, std::int64_t n_tokens);
 
-    /// Returns the first row of an expert; of n_experts: the number of all rows. So those of an expert end where the
-    /// rows of the next one begin.
+    /// Returns the first row of an expert; for n_experts, the number of all rows. The rows of an expert end at the
+    /// first row of the next one.
     [[nodiscard]] std::int64_t first_row(std::int32_t expert) const { return first_rows_[expert]; }
     [[nodiscard]] std::int64_t n_rows(std::int32_t expert) const {
         return first_rows_[expert + 1] - first_rows_[expert];

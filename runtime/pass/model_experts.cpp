@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/base/check.h"
 #include "kernels/base/error.h"
 #include "kernels/experts.h"
 #include "kernels/move_rows.h"
@@ -23,6 +24,7 @@ void ModelPass::mixture(std::int64_t layer, const PassRows& rows) {
     const TensorView hidden = activations_.hidden(rows.n());
     const TensorView normed = activations_.rows(Activation::Normed, rows.n(), config.d_model);
     const TensorView sums = activations_.rows(Activation::Experts, rows.n(), config.d_model);
+    CHECK(collective_ == nullptr && weights[FfnPostNorm].empty(), "a part or a norm that mixtures do not have");
     norm(layer, hidden, weights[FfnNorm], normed);
     choose(layer, rows, normed);
     const TensorView shared = activations_.rows(Activation::Shared, rows.n(), config.d_model);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/plan/pass_items.h"
+
 namespace slipstream {
 
 namespace {
@@ -23,7 +25,7 @@ ExpertBytes expert_bytes(const ModelConfig& config, const ModelWeights& weights,
         if (info.rows == TensorDim::ExpertFeedForward || info.cols == TensorDim::ExpertFeedForward) {
             const ExpertsConfig& experts = config.experts(layer);
             const double chosen = static_cast<double>(experts.n_chosen) / static_cast<double>(experts.n_experts);
-            share = 1.0 - std::pow(1.0 - chosen, n_tokens);
+            share = expected_share(chosen, n_tokens);
             all += bytes;
         }
         read += share * static_cast<double>(bytes);

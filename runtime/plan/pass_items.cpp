@@ -68,8 +68,8 @@ std::size_t kv_bytes(const ModelConfig& config, DType kv_dtype, std::int64_t con
     return all;
 }
 
-double expected_share(const PassItem& item, double n_tokens) {
-    return item.chosen_share >= 1.0 ? 1.0 : 1.0 - std::pow(1.0 - item.chosen_share, n_tokens);
+double expected_share(double chosen_share, double n_tokens) {
+    return chosen_share >= 1.0 ? 1.0 : 1.0 - std::pow(1.0 - chosen_share, n_tokens);
 }
 
 std::vector<PassItem> make_pass_items(const PassItemRequest& request) {
@@ -101,7 +101,7 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
                 read * rates.kv.seconds(vectors) + rates.layer_seconds + tokens * rates.layer_token_seconds;
         }
         // Of an expert: how often it is read, and the tokens that it is then multiplied with.
-        const double share = expected_share(pass_item, tokens);
+        const double share = expected_share(pass_item.chosen_share, tokens);
         const double vectors = pass_item.chosen_share >= 1.0 ? tokens : tokens * pass_item.chosen_share / share;
         for (const PassItem::Part& part : pass_item.parts)
             item.compute_seconds += share * static_cast<double>(part.bytes) *

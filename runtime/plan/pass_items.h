@@ -40,9 +40,9 @@ struct PassItem {
     double chosen_share = 1.0;
 };
 
-/// Returns the probability that an item is multiplied with in a pass of `n_tokens` tokens that choose experts
-/// independently and evenly. Real tokens choose more alike, so a pass reads at most so much of the experts.
-[[nodiscard]] double expected_share(const PassItem& item, double n_tokens);
+/// Returns the probability that an item with this PassItem::chosen_share is read in a pass of `n_tokens` tokens, which
+/// choose experts independently and evenly. Real tokens choose more alike, so a pass reads at most so much.
+[[nodiscard]] double expected_share(double chosen_share, double n_tokens);
 
 /// What the items are made from. Pointers must not be null (CHECKed).
 struct PassItemRequest {

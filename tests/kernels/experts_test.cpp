@@ -149,16 +149,18 @@ TEST(ChooseExpertsForms, AgreeToTheBitAndDoNotDependOnCompany) {
     std::normal_distribution<float> normal(0.0F, 20.0F);
     std::vector<float> logits(9 * 60);
     for (float& logit : logits) logit = normal(random);
-    const ExpertWeighting weighting{.normalized = false};
-    const Chosen first = choose(CpuForm::Scalar, 1, logits, 60, 8, weighting);
-    for (const CpuForm form : forms()) {
-        const Chosen found = choose(form, 2, logits, 60, 8, weighting);
-        EXPECT_EQ(found.ids, first.ids);
-        EXPECT_EQ(std::memcmp(found.weights.data(), first.weights.data(), first.weights.size() * sizeof(float)), 0);
-        const std::vector<float> last(logits.end() - 60, logits.end());
-        const Chosen alone = choose(form, 1, last, 60, 8, weighting);
-        EXPECT_TRUE(std::equal(alone.ids.begin(), alone.ids.end(), first.ids.end() - 8));
-        EXPECT_EQ(std::memcmp(alone.weights.data(), &first.weights[64], 8 * sizeof(float)), 0);
+    for (const ExpertScore score : {ExpertScore::Softmax, ExpertScore::Sigmoid}) {
+        const ExpertWeighting weighting{.score = score, .normalized = false};
+        const Chosen first = choose(CpuForm::Scalar, 1, logits, 60, 8, weighting);
+        for (const CpuForm form : forms()) {
+            const Chosen found = choose(form, 2, logits, 60, 8, weighting);
+            EXPECT_EQ(found.ids, first.ids);
+            EXPECT_EQ(std::memcmp(found.weights.data(), first.weights.data(), first.weights.size() * sizeof(float)), 0);
+            const std::vector<float> last(logits.end() - 60, logits.end());
+            const Chosen alone = choose(form, 1, last, 60, 8, weighting);
+            EXPECT_TRUE(std::equal(alone.ids.begin(), alone.ids.end(), first.ids.end() - 8));
+            EXPECT_EQ(std::memcmp(alone.weights.data(), &first.weights[64], 8 * sizeof(float)), 0);
+        }
     }
 }
 

@@ -260,6 +260,8 @@ TEST(ExpertKeys, HostileCountsAndShapesAreRefusedInALine) {
         HasSubstr("blk.0.ffn_gate_inp.weight is there, but the configuration says that the layer has no experts"));
     EXPECT_THAT(with_key("llama_mha", "llama.expert_count", 4), HasSubstr("llama.expert_used_count is missing"));
     EXPECT_THAT(with_key("qwen3", "qwen3.expert_count", 8), HasSubstr("a mixture of 8 experts, which is not served"));
+    EXPECT_THAT(with_key("qwen3_moe", "qwen3moe.expert_gating_func", 2),
+                HasSubstr("expert_gating_func = 2 is not served"));
     EXPECT_THAT(with_key("glm4_moe", "glm4moe.expert_gating_func", 1),
                 HasSubstr("expert_gating_func = 1 is not served"));
     EXPECT_THAT(with_key("glm4_moe", "glm4moe.leading_dense_block_count", 4), HasSubstr("4 of 3 layers are dense"));

@@ -41,7 +41,7 @@ std::unique_ptr<ModelFiles> mixture(DType type, bool shared_expert, std::int64_t
                             .shared_expert = shared_expert});
 }
 
-// Experts are of two items each, of which some stream: expert and item borders do not meet those of residency.
+// An expert is two items in BF16 and one in Q8_0; some items stream.
 TEST(ExpertPlacement, EverySplitAndPlacementGivesTheTextLogitsAndKvOfOneDevice) {
     for (const auto& [type, shared] : {std::pair{DType::BF16, false}, {DType::Q8_0, true}}) {
         const auto files = mixture(type, shared);

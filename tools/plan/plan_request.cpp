@@ -152,6 +152,13 @@ Hardware this_machine(CommandContext& context, const PlanRequest& request, const
     return hardware;
 }
 
+std::string profile_names() {
+    std::string names;
+    for (const HardwareProfile& profile : hardware_profiles())
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", profile.name);
+    return names;
+}
+
 Hardware chosen_hardware(CommandContext& context, PlanRequest& request) {
     const Settings& settings = context.settings;
     const auto name = settings.text("profile");
@@ -166,12 +173,9 @@ Hardware chosen_hardware(CommandContext& context, PlanRequest& request) {
     refuse_beside(settings, "threads", thread_note());
     refuse_beside(settings, "rates", "a profile has its own rates; leave it out, or leave --profile out");
     request.profile = find_profile(*name);
-    if (!request.profile) {
-        std::vector<std::string_view> names;
-        for (const HardwareProfile& profile : hardware_profiles()) names.push_back(profile.name);
+    if (!request.profile)
         throw UsageError(fmt::format("{}: unknown profile '{}'; known profiles: {}", settings.find("profile")->where,
-                                     *name, fmt::join(names, ", ")));
-    }
+                                     *name, profile_names()));
     check_kernels(request.model.weights, DeviceKind::Cuda);
     return profile_hardware(*request.profile, request.model.config, request.kv_dtype, request.split);
 }
@@ -188,17 +192,6 @@ PlannedModel planned_shape(std::string_view name, const ModelConfig& config, Qua
     model.config.kv_dtype = is_quantized(type) ? DType::F16 : type;
     return model;
 }
-
-namespace {
-
-std::string profile_names() {
-    std::string names;
-    for (const HardwareProfile& profile : hardware_profiles())
-        names += fmt::format("{}{}", names.empty() ? "" : ", ", profile.name);
-    return names;
-}
-
-}  // namespace
 
 std::vector<OptionSpec> plan_options() {
     std::vector<OptionSpec> options{

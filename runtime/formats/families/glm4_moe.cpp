@@ -78,11 +78,7 @@ void read_glm4_moe_gguf(const GgufKeys& keys, ModelConfig& config) {
         throw FormatError(
             fmt::format("{} = {} of {} layers", keys.key("nextn_predict_layers"), n_proposing, config.n_layers()));
     config.layers.resize(static_cast<std::size_t>(config.n_layers() - n_proposing));
-    ExpertsConfig experts = read_gguf_experts(keys, std::nullopt);
-    constexpr std::int64_t kSigmoid = 2;
-    if (const auto gate = keys.integer("expert_gating_func"); gate && *gate != kSigmoid)
-        throw Unsupported(fmt::format("{}: {} = {} is not served for {}", keys.file().name(),
-                                      keys.key("expert_gating_func"), *gate, config.family));
+    ExpertsConfig experts = read_gguf_experts(keys, ExpertScore::Sigmoid, std::nullopt);
     experts.weighting.normalized = keys.file().boolean(keys.key("expert_weights_norm")).value_or(true);
     experts.weighting.scale = static_cast<float>(keys.number("expert_weights_scale").value_or(1.0));
     set_experts(config, experts, keys.integer("expert_shared_count").value_or(1),

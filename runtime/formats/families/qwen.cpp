@@ -38,7 +38,7 @@ void read_qwen3(const JsonFields& fields, HfConfig& config) {
     read_windows(fields, config.model);
 }
 
-// Every decoder_sparse_step-th layer has experts, but for those of mlp_only_layers.
+// Gives experts to every decoder_sparse_step-th layer, except the layers in mlp_only_layers.
 void read_qwen3_moe(const JsonFields& fields, HfConfig& result) {
     ModelConfig& config = result.model;
     read_qwen3(fields, result);
@@ -76,7 +76,7 @@ void read_qwen_gguf(const GgufKeys& keys, ModelConfig& config) {
 // GGUF does not store norm_topk_prob: the weights of published models are normalised, as llama.cpp does.
 void read_qwen3_moe_gguf(const GgufKeys& keys, ModelConfig& config) {
     read_qwen_gguf(keys, config);
-    ExpertsConfig experts = read_gguf_experts(keys, std::nullopt);
+    ExpertsConfig experts = read_gguf_experts(keys, ExpertScore::Softmax, std::nullopt);
     experts.weighting.normalized = keys.file().boolean(keys.key("expert_weights_norm")).value_or(true);
     for (LayerConfig& layer : config.layers) {
         layer.feed_forward.d_ff = 0;
