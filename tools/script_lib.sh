@@ -80,7 +80,7 @@ card_capabilities() {
 }
 
 # has_card: succeeds if this machine has an NVIDIA GPU and its driver.
-has_card() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
+has_card() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep '^GPU ' >/dev/null; }  # grep -q would end nvidia-smi early
 
 # build PRESET [TARGET...]: builds in build/PRESET. The output goes to the terminal; if stderr is none, to a log file.
 build() {

@@ -26,7 +26,8 @@ if ! compgen -G '/usr/lib*/libnccl.so.2' >/dev/null && ! compgen -G '/usr/lib/*/
 fi
 
 # As it is here.
-if LC_ALL=C ldconfig -p 2>/dev/null | grep -q 'libnccl\.so\.2 '; then
+libraries=$(LC_ALL=C ldconfig -p 2>/dev/null || true)  # whole: grep -q would end ldconfig, which pipefail counts
+if [[ $libraries == *'libnccl.so.2 '* ]]; then
     expect "this machine's" $'^version 2\\.[0-9]+\\.[0-9]+\n(a communicator$|no communicator: ncclCommInitAll: .)' \
         "$("$program" "$module" 2>/dev/null)"
 else
