@@ -18,6 +18,7 @@
 
 #include "kernels/base/q8_row.h"
 #include "kernels/base/tensor_view.h"
+#include "kernels/delta_net.h"
 #include "kernels/device.h"
 #include "kernels/elementwise.h"
 
@@ -36,6 +37,8 @@ struct KvLayout {
     std::int64_t n_kv_heads = 0;
     std::int64_t head_dim = 0;
     DType dtype = DType::F16;  // F16, BF16, F32 or Q8_0: see is_kv_type()
+    /// The layer has no attention and no rows (n_kv_heads is 0) but a recurrent state of this shape. Empty: it has KV.
+    DeltaNetShape state{};
 
     /// Whether a row is codes and scales.
     [[nodiscard]] bool has_scales() const { return dtype == DType::Q8_0; }

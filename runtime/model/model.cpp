@@ -1,6 +1,7 @@
 #include "runtime/model/model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <span>
 #include <vector>
@@ -36,7 +37,7 @@ float norm_offset(const TensorInfo& info, const ModelConfig& config) {
 std::size_t widened_bytes(const TensorInfo& info, const ConstTensorView& view) {
     constexpr std::size_t kAlign = 64;
     return round_up(info.kind == TensorKind::Router ? packed_bytes(DType::F32, view.rows(), view.cols())
-                                                    : row_bytes(DType::F32, view.cols()),
+                                                    : view.rows() * row_bytes(DType::F32, view.cols()),
                     kAlign);
 }
 
@@ -171,7 +172,8 @@ void Model::widen_small_tensors(MemoryTag tag) {
     std::vector<float> rows;  // of a router
     float* to = widened;
     std::byte* at = small_tensors_.data();
-    for_each_small_tensor(weights_, [&](const TensorInfo& info, ConstTensorView& view) {
+    for_each_tensor(weights_, [&](const TensorInfo& info, std::int64_t layer, ConstTensorView& view) {
+        if (info.is_matrix()) return;
         const std::size_t taken = widened_bytes(info, view);
         if (info.kind == TensorKind::Router) {
             rows.resize(static_cast<std::size_t>(view.rows() * view.cols()));
@@ -183,12 +185,18 @@ void Model::widen_small_tensors(MemoryTag tag) {
                                                                      view.rows(), view.cols(), layout)});
             stream->synchronize();
             view = packed_view(static_cast<const std::byte*>(at), DType::F32, view.rows(), view.cols(), layout);
+        } else if (info.kind == TensorKind::Taps) {
+            for (std::int64_t row = 0; row < view.rows(); ++row)
+                cpu::dequantize_row(view.dtype, view.row(row), to + row * view.cols(), view.cols());
+            view = matrix_view(at, DType::F32, view.rows(), view.cols());
         } else {
             cpu::dequantize_row(view.dtype, view.data, to, view.cols());
             const float offset = norm_offset(info, config_);
             const float scale = info.role == TensorRole::OutputNorm ? config_.logit_scale : 1.0F;
             for (float& weight : std::span(to, static_cast<std::size_t>(view.cols())))
                 weight = (weight + offset) * scale;
+            if (info.role == TensorRole::DeltaDecay && config_.delta_net(layer).log_decay)
+                for (float& rate : std::span(to, static_cast<std::size_t>(view.cols()))) rate = -std::exp(rate);
             view = vector_view(static_cast<const std::byte*>(at), DType::F32, view.cols());
         }
         to += taken / sizeof(float);

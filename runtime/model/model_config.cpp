@@ -38,17 +38,24 @@ void check_size(const char* field, std::int64_t value, std::int64_t limit) {
 // longest context is at most 2^28 elements * 2^28 positions * 4 bytes = 2^58 bytes, weights are at most 2^50 * 4 bytes
 // = 2^52.
 void check_sums(const ModelConfig& config) {
-    for (const LayerConfig& layer : config.layers)
-        check_size("n_q_heads * head_dim", layer.attention().q_cols(), 1 << 20);
     std::int64_t kv_elements = 0;
     std::int64_t weights = 2 * config.vocab * config.d_model;
     for (const LayerConfig& layer : config.layers) {
-        const AttentionConfig& attention = layer.attention();
-        kv_elements += 2 * attention.kv_cols();
+        std::int64_t rows = 0;  // of the matrices of the first half; those of the output are counted as columns
+        if (layer.has_attention()) {
+            const AttentionConfig& attention = layer.attention();
+            check_size("n_q_heads * head_dim", attention.q_cols(), 1 << 20);
+            kv_elements += 2 * attention.kv_cols();
+            rows = 3 * attention.q_cols() + 2 * attention.kv_cols();
+        } else {
+            const DeltaNetShape& shape = layer.delta_net().shape;
+            check_size("columns of a delta net", shape.row_cols(), 1 << 20);
+            check_size("elements of a delta net's state", shape.state_floats(), 1 << 28);
+            rows = shape.row_cols() + 2 * shape.value_cols();
+        }
         const ExpertsConfig& experts = layer.feed_forward.experts;
         // At most 2^50 + 2^57, so the sum does not overflow.
-        weights += config.d_model * (2 * attention.q_cols() + 2 * attention.kv_cols() + 3 * layer.feed_forward.d_ff +
-                                     experts.n_experts * (3 * experts.d_ff + 1));
+        weights += config.d_model * (rows + 3 * layer.feed_forward.d_ff + experts.n_experts * (3 * experts.d_ff + 1));
         check_size("number of weights", weights, std::int64_t{1} << 50);
     }
     check_size("elements of KV cache a token (2 * n_layers * n_kv_heads * head_dim)", kv_elements, 1 << 28);
@@ -68,11 +75,25 @@ void check_experts(const ExpertsConfig& experts) {
     CHECK(weighting.sum_offset >= 0.0F && weighting.sum_offset < 1.0F);
 }
 
+void check_delta_net(const DeltaNetShape& shape) {
+    check_size("number of a delta net's key heads", shape.n_key_heads, 1 << 12);
+    check_size("number of a delta net's value heads", shape.n_value_heads, 1 << 12);
+    check_size("key size of a delta net", shape.key_dim, 1024);
+    check_size("value size of a delta net", shape.value_dim, 1024);
+    if (shape.conv_width < 2 || shape.conv_width > 8)
+        throw FormatError(
+            fmt::format("the convolution of a delta net sees {} tokens; 2 to 8 can be served", shape.conv_width));
+    if (shape.n_value_heads % shape.n_key_heads != 0)
+        throw FormatError(fmt::format("{} value heads of a delta net are not a multiple of {} key heads",
+                                      shape.n_value_heads, shape.n_key_heads));
+}
+
 void check_layer(const ModelConfig& config, const LayerConfig& layer) {
-    const AttentionConfig& attention = layer.attention();
     check_experts(layer.feed_forward.experts);
     if (layer.feed_forward.d_ff != 0 || layer.feed_forward.experts.empty())
         check_size("d_ff (intermediate size)", layer.feed_forward.d_ff, 1 << 22);
+    if (!layer.has_attention()) return check_delta_net(layer.delta_net().shape);
+    const AttentionConfig& attention = layer.attention();
     check_size("n_q_heads (attention heads)", attention.n_q_heads, 1 << 14);
     check_size("n_kv_heads (key/value heads)", attention.n_kv_heads, 1 << 14);
     check_size("head_dim", attention.head_dim, 1024);
@@ -125,8 +146,21 @@ void check_rope(const RopeConfig& rope) {
 
 std::int64_t ModelConfig::n_kv_groups() const {
     std::int64_t groups = 0;
-    for (const LayerConfig& layer : layers) groups = std::gcd(groups, layer.attention().n_kv_heads);
+    for (const LayerConfig& layer : layers)
+        groups = std::gcd(groups, layer.has_attention() ? layer.attention().n_kv_heads : 0);
     return groups;
+}
+
+const AttentionConfig& ModelConfig::first_attention() const {
+    const auto found = std::ranges::find_if(layers, &LayerConfig::has_attention);
+    CHECK(found != layers.end(), "no layer has attention");
+    return found->attention();
+}
+
+KvLayout ModelConfig::kv_layout(std::int64_t layer, DType dtype) const {
+    const LayerConfig& config = layers[layer];
+    if (!config.has_attention()) return {.dtype = dtype, .state = config.delta_net().shape};
+    return {config.attention().n_kv_heads, config.attention().head_dim, dtype};
 }
 
 std::vector<KvLayout> ModelConfig::kv_layouts(DType dtype) const {
@@ -137,7 +171,7 @@ std::vector<KvLayout> ModelConfig::kv_layouts(DType dtype) const {
 
 std::vector<std::int64_t> layer_windows(const ModelConfig& config) {
     std::vector<std::int64_t> windows;
-    for (const LayerConfig& layer : config.layers) windows.push_back(layer.attention().window);
+    for (const LayerConfig& layer : config.layers) windows.push_back(layer.window());
     const bool none = std::ranges::all_of(windows, [](std::int64_t window) { return window == 0; });
     return none ? std::vector<std::int64_t>{} : windows;
 }
@@ -162,6 +196,8 @@ void validate(const ModelConfig& config) {
     check_size("vocabulary size", config.vocab, 1 << 24);
     check_size("context length", config.context_tokens, 1 << 28);
     for (const LayerConfig& layer : config.layers) check_layer(config, layer);
+    if (std::ranges::none_of(config.layers, &LayerConfig::has_attention))
+        throw FormatError("no layer has attention: models of recurrent layers alone are not served");
     check_sums(config);
     if (!(config.rms_eps > 0.0F && config.rms_eps < 1.0F))
         throw FormatError(fmt::format("the norm's epsilon is {}", config.rms_eps));

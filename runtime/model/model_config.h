@@ -13,6 +13,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/base/dtype.h"
+#include "kernels/delta_net.h"
 #include "kernels/elementwise.h"
 #include "kernels/experts.h"
 #include "runtime/text/token_id.h"
@@ -72,6 +73,7 @@ struct AttentionConfig {
     bool norms_values = false;  // each head of V is normed, without weights
     bool values_from_keys = false;  // V is K before K's norm and rotation: there is no V matrix; only with norms_values
     bool output_gate = false;       // the result is multiplied by sigmoid(AttnGate x) before the output matrix
+    bool gate_in_queries = false;   // the query matrix has the gate's rows: of each head, its query, then its gate
 
     [[nodiscard]] std::int64_t q_cols() const { return n_q_heads * head_dim; }
     [[nodiscard]] std::int64_t kv_cols() const { return n_kv_heads * head_dim; }
@@ -81,6 +83,14 @@ struct AttentionConfig {
         return static_cast<float>(1.0 / std::sqrt(scale_dim > 0.0 ? scale_dim : static_cast<double>(head_dim)));
     }
     friend bool operator==(const AttentionConfig&, const AttentionConfig&) = default;
+};
+
+/// First half of a layer: a gated delta net (kernels/delta_net.h).
+struct DeltaNetConfig {
+    DeltaNetShape shape{};
+    /// The tensor of DeltaDecay has logarithms: the rates are -exp of them. GGUF files have the rates.
+    bool log_decay = false;
+    friend bool operator==(const DeltaNetConfig&, const DeltaNetConfig&) = default;
 };
 
 /// Experts of a layer: gated feed-forwards of which a router chooses some for each token.
@@ -103,11 +113,15 @@ struct FeedForwardConfig {
 };
 
 struct LayerConfig {
-    std::variant<AttentionConfig> mixer;  // first half
-    FeedForwardConfig feed_forward;       // second half
+    std::variant<AttentionConfig, DeltaNetConfig> mixer;  // first half
+    FeedForwardConfig feed_forward;                       // second half
 
+    [[nodiscard]] bool has_attention() const { return std::holds_alternative<AttentionConfig>(mixer); }
     [[nodiscard]] const AttentionConfig& attention() const { return std::get<AttentionConfig>(mixer); }
     [[nodiscard]] AttentionConfig& attention() { return std::get<AttentionConfig>(mixer); }
+    [[nodiscard]] const DeltaNetConfig& delta_net() const { return std::get<DeltaNetConfig>(mixer); }
+    /// Returns the sliding window of the layer's attention; 0 if it has none, or no attention.
+    [[nodiscard]] std::int64_t window() const { return has_attention() ? attention().window : 0; }
 };
 
 struct ModelConfig {
@@ -135,14 +149,20 @@ struct ModelConfig {
     /// the same in all layers.
     [[nodiscard]] std::int64_t n_kv_groups() const;
     [[nodiscard]] const AttentionConfig& attention(std::int64_t layer) const { return layers[layer].attention(); }
+    [[nodiscard]] const DeltaNetConfig& delta_net(std::int64_t layer) const { return layers[layer].delta_net(); }
+    /// Returns whether layers have a recurrent state instead of KV.
+    [[nodiscard]] bool is_recurrent() const {
+        return std::ranges::any_of(layers, [](const LayerConfig& layer) { return !layer.has_attention(); });
+    }
+    /// Returns the attention of the first layer that has one; CHECKs that there is one.
+    [[nodiscard]] const AttentionConfig& first_attention() const;
     [[nodiscard]] const ExpertsConfig& experts(std::int64_t layer) const { return layers[layer].feed_forward.experts; }
     [[nodiscard]] bool has_experts() const {
         return std::ranges::any_of(layers, [](const LayerConfig& l) { return !l.feed_forward.experts.empty(); });
     }
-    [[nodiscard]] std::int64_t window(std::int64_t layer) const { return attention(layer).window; }
-    [[nodiscard]] KvLayout kv_layout(std::int64_t layer, DType dtype) const {
-        return {attention(layer).n_kv_heads, attention(layer).head_dim, dtype};
-    }
+    [[nodiscard]] std::int64_t window(std::int64_t layer) const { return layers[layer].window(); }
+    /// Returns what a layer keeps of a text: KV, or the sizes of a recurrent state.
+    [[nodiscard]] KvLayout kv_layout(std::int64_t layer, DType dtype) const;
     /// Returns [n_layers()]: the layout of each layer's KV.
     [[nodiscard]] std::vector<KvLayout> kv_layouts(DType dtype) const;
     /// Returns the largest size(layer) of all layers; 0 if there are none.
@@ -153,10 +173,11 @@ struct ModelConfig {
         return most;
     }
     [[nodiscard]] std::int64_t max_q_cols() const {
-        return largest([](const LayerConfig& layer) { return layer.attention().q_cols(); });
+        return largest([](const LayerConfig& layer) { return layer.has_attention() ? layer.attention().q_cols() : 0; });
     }
     [[nodiscard]] std::int64_t max_kv_cols() const {
-        return largest([](const LayerConfig& layer) { return layer.attention().kv_cols(); });
+        return largest(
+            [](const LayerConfig& layer) { return layer.has_attention() ? layer.attention().kv_cols() : 0; });
     }
     /// Returns the width of the widest feed-forward: of the part that all tokens pass, or of one expert.
     [[nodiscard]] std::int64_t max_d_ff() const {

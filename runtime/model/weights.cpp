@@ -12,6 +12,8 @@ std::int64_t dim_size(TensorDim dim, const ModelConfig& config, std::int64_t lay
             return config.d_model;
         case TensorDim::Q:
             return config.attention(layer).q_cols();
+        case TensorDim::QRows:
+            return config.attention(layer).q_cols() * (config.attention(layer).gate_in_queries ? 2 : 1);
         case TensorDim::Kv:
             return config.attention(layer).kv_cols();
         case TensorDim::HeadDim:
@@ -22,6 +24,16 @@ std::int64_t dim_size(TensorDim dim, const ModelConfig& config, std::int64_t lay
             return config.experts(layer).n_experts;
         case TensorDim::ExpertFeedForward:
             return config.experts(layer).d_ff;
+        case TensorDim::DeltaConvolved:
+            return config.delta_net(layer).shape.convolved_cols();
+        case TensorDim::DeltaTaps:
+            return config.delta_net(layer).shape.conv_width;
+        case TensorDim::DeltaValues:
+            return config.delta_net(layer).shape.value_cols();
+        case TensorDim::DeltaHeads:
+            return config.delta_net(layer).shape.n_value_heads;
+        case TensorDim::DeltaHeadDim:
+            return config.delta_net(layer).shape.value_dim;
         case TensorDim::Vocab:
             return config.vocab;
     }

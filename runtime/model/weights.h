@@ -33,13 +33,23 @@ enum class TensorRole : std::uint8_t {
     KNorm,
     AttnOut,
     AttnOutBias,
-    AttnPostNorm,  // norm of the attention's result, before this is added to the residual stream
+    AttnPostNorm,    // norm of the attention's result, before this is added to the residual stream
+    DeltaIn,         // of delta nets: its product with a token is the input of the convolution
+    DeltaGate,       // silu of its product multiplies the delta net's normed result before the output matrix
+    DeltaDecayIn,    // its products decide how much of the state each value head keeps
+    DeltaBeta,       // its products decide how much of the state each value head replaces
+    DeltaConv,       // weights of the convolution, oldest token first
+    DeltaDecay,      // rates of decay, all below 0
+    DeltaDecayBias,  // added to the products of DeltaDecayIn
+    DeltaNorm,       // norm of each head of the delta net's result
+    DeltaOut,
     FfnNorm,
     Router,      // its products with a token are the logits of the layer's experts
     RouterBias,  // added to the scores for the choice of experts alone
     Gate,        // of the part that all tokens pass; with an expert's number, of that expert; so are Up and Down
     Up,
     Down,
+    SharedGate,   // sigmoid of its product with a token multiplies the result of the shared expert
     FfnPostNorm,  // norm of the feed-forward's result, before this is added to the residual stream
     OutputScale,  // multiplies the residual stream after the layer
     // of the model
@@ -59,11 +69,17 @@ enum class TensorDim : std::uint8_t {
     One,      // the number of rows of a vector
     Model,    // d_model
     Q,        // n_q_heads * head_dim
+    QRows,    // rows of the query matrix: Q, or twice as many if it has the rows of the output gate, too
     Kv,       // n_kv_heads * head_dim
     HeadDim,  // head_dim
     FeedForward,
     Experts,            // n_experts
     ExpertFeedForward,  // d_ff of an expert
+    DeltaConvolved,     // columns of a delta net that are convolved: queries, keys and values
+    DeltaTaps,          // tokens that its convolution sees
+    DeltaValues,        // n_value_heads * value_dim
+    DeltaHeads,         // n_value_heads
+    DeltaHeadDim,       // value_dim
     Vocab,
 };
 /// Returns the number of elements of a dimension; `layer` is ignored for dimensions of the model.
@@ -72,9 +88,9 @@ enum class TensorDim : std::uint8_t {
 /// When a pass reads a matrix. The KV of a layer is read between BeforeKv and AfterKv.
 enum class ReadStage : std::uint8_t { BeforeKv, AfterKv, LmHead };
 
-/// Matrices are packed in their own type into items, all others are widened to float and always resident: a router,
-/// too.
-enum class TensorKind : std::uint8_t { Matrix, Norm, Bias, Scale, Router };
+/// Matrices are packed in their own type into items, all others are widened to float and always resident. Taps are the
+/// rows of a convolution.
+enum class TensorKind : std::uint8_t { Matrix, Norm, Bias, Scale, Router, Taps };
 
 struct TensorInfo {
     TensorRole role;
@@ -93,7 +109,7 @@ struct TensorInfo {
 /// The tensors of a layer; matrices in reading order. Which of them a layer has follows from its family.
 inline constexpr std::array kLayerTensors{
     TensorInfo{TensorRole::AttnNorm, TensorKind::Norm, "the attention norm", TensorDim::One, TensorDim::Model},
-    TensorInfo{TensorRole::Q, TensorKind::Matrix, "the query matrix", TensorDim::Q, TensorDim::Model,
+    TensorInfo{TensorRole::Q, TensorKind::Matrix, "the query matrix", TensorDim::QRows, TensorDim::Model,
                ReadStage::BeforeKv},
     TensorInfo{TensorRole::QBias, TensorKind::Bias, "the query bias", TensorDim::One, TensorDim::Q},
     TensorInfo{TensorRole::K, TensorKind::Matrix, "the key matrix", TensorDim::Kv, TensorDim::Model,
@@ -116,6 +132,24 @@ inline constexpr std::array kLayerTensors{
                .added_once = true},
     TensorInfo{TensorRole::AttnPostNorm, TensorKind::Norm, "the norm after attention", TensorDim::One,
                TensorDim::Model},
+    TensorInfo{TensorRole::DeltaIn, TensorKind::Matrix, "the delta net's input matrix", TensorDim::DeltaConvolved,
+               TensorDim::Model, ReadStage::BeforeKv},
+    TensorInfo{TensorRole::DeltaGate, TensorKind::Matrix, "the delta net's gate", TensorDim::DeltaValues,
+               TensorDim::Model, ReadStage::BeforeKv},
+    TensorInfo{TensorRole::DeltaDecayIn, TensorKind::Matrix, "the delta net's decay matrix", TensorDim::DeltaHeads,
+               TensorDim::Model, ReadStage::BeforeKv},
+    TensorInfo{TensorRole::DeltaBeta, TensorKind::Matrix, "the delta net's beta matrix", TensorDim::DeltaHeads,
+               TensorDim::Model, ReadStage::BeforeKv},
+    TensorInfo{TensorRole::DeltaConv, TensorKind::Taps, "the delta net's convolution", TensorDim::DeltaConvolved,
+               TensorDim::DeltaTaps},
+    TensorInfo{TensorRole::DeltaDecay, TensorKind::Bias, "the delta net's rates of decay", TensorDim::One,
+               TensorDim::DeltaHeads},
+    TensorInfo{TensorRole::DeltaDecayBias, TensorKind::Bias, "the delta net's decay bias", TensorDim::One,
+               TensorDim::DeltaHeads},
+    TensorInfo{TensorRole::DeltaNorm, TensorKind::Bias, "the delta net's norm", TensorDim::One,
+               TensorDim::DeltaHeadDim},
+    TensorInfo{TensorRole::DeltaOut, TensorKind::Matrix, "the delta net's output", TensorDim::Model,
+               TensorDim::DeltaValues, ReadStage::AfterKv},
     TensorInfo{TensorRole::FfnNorm, TensorKind::Norm, "the feed-forward norm", TensorDim::One, TensorDim::Model},
     TensorInfo{TensorRole::Router, TensorKind::Router, "the router", TensorDim::Experts, TensorDim::Model},
     TensorInfo{TensorRole::RouterBias, TensorKind::Bias, "the router's bias", TensorDim::One, TensorDim::Experts},
@@ -125,6 +159,7 @@ inline constexpr std::array kLayerTensors{
                ReadStage::AfterKv},
     TensorInfo{TensorRole::Down, TensorKind::Matrix, "the feed-forward's down matrix", TensorDim::Model,
                TensorDim::FeedForward, ReadStage::AfterKv},
+    TensorInfo{TensorRole::SharedGate, TensorKind::Bias, "the shared expert's gate", TensorDim::One, TensorDim::Model},
     TensorInfo{TensorRole::FfnPostNorm, TensorKind::Norm, "the norm after the feed-forward", TensorDim::One,
                TensorDim::Model},
     TensorInfo{TensorRole::OutputScale, TensorKind::Scale, "the layer's scale", TensorDim::One, TensorDim::One},
