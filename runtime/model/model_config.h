@@ -154,8 +154,9 @@ struct ModelConfig {
     [[nodiscard]] bool is_recurrent() const {
         return std::ranges::any_of(layers, [](const LayerConfig& layer) { return !layer.has_attention(); });
     }
-    /// Returns the attention of the first layer that has one; CHECKs that there is one.
-    [[nodiscard]] const AttentionConfig& first_attention() const;
+    /// Returns the first layer that has attention; CHECKs that there is one.
+    [[nodiscard]] std::int64_t first_attention_layer() const;
+    [[nodiscard]] const AttentionConfig& first_attention() const { return attention(first_attention_layer()); }
     [[nodiscard]] const ExpertsConfig& experts(std::int64_t layer) const { return layers[layer].feed_forward.experts; }
     [[nodiscard]] bool has_experts() const {
         return std::ranges::any_of(layers, [](const LayerConfig& l) { return !l.feed_forward.experts.empty(); });
@@ -178,6 +179,23 @@ struct ModelConfig {
     [[nodiscard]] std::int64_t max_kv_cols() const {
         return largest(
             [](const LayerConfig& layer) { return layer.has_attention() ? layer.attention().kv_cols() : 0; });
+    }
+    /// Returns the most rows of a query matrix.
+    [[nodiscard]] std::int64_t max_q_rows() const {
+        return largest([](const LayerConfig& layer) {
+            if (!layer.has_attention()) return std::int64_t{0};
+            return layer.attention().q_cols() * (layer.attention().gate_in_queries ? 2 : 1);
+        });
+    }
+    /// Return the most convolved columns, and columns of values, of a delta net; 0 if no layer is one.
+    [[nodiscard]] std::int64_t max_delta_cols() const {
+        return largest([](const LayerConfig& layer) {
+            return layer.has_attention() ? 0 : layer.delta_net().shape.convolved_cols();
+        });
+    }
+    [[nodiscard]] std::int64_t max_delta_values() const {
+        return largest(
+            [](const LayerConfig& layer) { return layer.has_attention() ? 0 : layer.delta_net().shape.value_cols(); });
     }
     /// Returns the width of the widest feed-forward: of the part that all tokens pass, or of one expert.
     [[nodiscard]] std::int64_t max_d_ff() const {
