@@ -34,6 +34,7 @@ struct HfDefaults {
     /// 0: no default.
     std::int64_t rope_original_context = 0;
     bool yarn_is_longrope = false;  // the first files of Phi-3 call longrope "yarn"
+    double rotated_share = 1.0;     // "partial_rotary_factor"
 };
 
 struct Family {
@@ -76,10 +77,10 @@ struct Family {
 
 // All families, in the order in which messages list them. Each one is defined in a file of families/.
 extern const Family kLlama, kMistral, kMistral3, kMixtral, kQwen2, kQwen3, kQwen3Moe, kPhi3, kGemma2, kGemma3, kGemma4,
-    kGemma4Unified, kMuseGlimmer, kSmolLm3, kGranite, kGlm4Moe;
+    kGemma4Unified, kMuseGlimmer, kSmolLm3, kGranite, kGlm4Moe, kQwen35;
 inline constexpr std::array kFamilies{&kLlama,       &kMistral, &kMistral3, &kMixtral, &kQwen2,  &kQwen3,
                                       &kQwen3Moe,    &kPhi3,    &kGemma2,   &kGemma3,  &kGemma4, &kGemma4Unified,
-                                      &kMuseGlimmer, &kSmolLm3, &kGranite,  &kGlm4Moe};
+                                      &kMuseGlimmer, &kSmolLm3, &kGranite,  &kGlm4Moe, &kQwen35};
 
 /// Returns the family whose name is `name`, a ModelConfig::family (CHECKed to exist).
 [[nodiscard]] const Family& find_family(std::string_view name);

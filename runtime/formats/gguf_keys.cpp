@@ -62,6 +62,14 @@ std::vector<bool> GgufKeys::windowed_layers(std::int64_t n_layers, std::int64_t 
     return windowed;
 }
 
+void drop_proposing_layers(const GgufKeys& keys, ModelConfig& config) {
+    const std::int64_t n_proposing = keys.integer("nextn_predict_layers").value_or(0);
+    if (n_proposing < 0 || n_proposing >= config.n_layers())
+        throw FormatError(
+            fmt::format("{} = {} of {} layers", keys.key("nextn_predict_layers"), n_proposing, config.n_layers()));
+    config.layers.resize(static_cast<std::size_t>(config.n_layers() - n_proposing));
+}
+
 void read_gguf_windows(const GgufKeys& keys, std::int64_t period, ModelConfig& config, std::int64_t absent_window) {
     const std::int64_t window = keys.integer("attention.sliding_window").value_or(absent_window);
     if (window <= 0) return;

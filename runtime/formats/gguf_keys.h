@@ -54,6 +54,10 @@ private:
     const TensorIndex& tensors_;
 };
 
+/// Removes the last "nextn_predict_layers" layers: they propose further tokens and are no part of the model. Throws
+/// FormatError if that leaves none.
+void drop_proposing_layers(const GgufKeys& keys, ModelConfig& config);
+
 /// Gives the layers that GgufKeys::windowed_layers() returns for `period` the window "attention.sliding_window", or
 /// `absent_window` (0: none) if the file does not have that key.
 void read_gguf_windows(const GgufKeys& keys, std::int64_t period, ModelConfig& config, std::int64_t absent_window = 0);

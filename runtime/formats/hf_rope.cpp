@@ -118,7 +118,7 @@ RopeConfig read_hf_rope(const JsonFields& fields, const HfDefaults& defaults, st
     };
     const bool is_proportional =
         inner.string("rope_type").value_or(inner.string("type").value_or("")) == "proportional";
-    const double part = either("partial_rotary_factor", 1.0);
+    const double part = either("partial_rotary_factor", defaults.rotated_share);
     if (!(part > 0.0 && part <= 1.0)) fields.fail("partial_rotary_factor", fmt::format("is {}", part));
     // head_dim is validated later; here it may be any number, and the product must not overflow.
     const std::int64_t elements = std::clamp<std::int64_t>(head_dim, 0, 1 << 20);

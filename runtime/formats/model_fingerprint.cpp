@@ -102,15 +102,27 @@ void add_config(Digest& digest, const ModelConfig& config) {
         add_changed("query_growth_period", static_cast<double>(rope.query_growth_period), 0.0);
     }
     for (const LayerConfig& layer : config.layers) {
-        const AttentionConfig& attention = layer.attention();
-        for (const std::int64_t size :
-             {attention.n_q_heads, attention.n_kv_heads, attention.head_dim, attention.window, layer.feed_forward.d_ff})
-            digest.number(size);
-        digest.number(attention.rope);
-        digest.number(attention.scale());
-        digest.number(attention.softcap);
-        add_changed("output_gate", attention.output_gate ? 1.0 : 0.0, 0.0);
-        if (attention.norms_values) digest.number(attention.values_from_keys);
+        if (layer.has_attention()) {
+            const AttentionConfig& attention = layer.attention();
+            for (const std::int64_t size : {attention.n_q_heads, attention.n_kv_heads, attention.head_dim,
+                                            attention.window, layer.feed_forward.d_ff})
+                digest.number(size);
+            digest.number(attention.rope);
+            digest.number(attention.scale());
+            digest.number(attention.softcap);
+            add_changed("output_gate", attention.output_gate ? 1.0 : 0.0, 0.0);
+            add_changed("gate_in_queries", attention.gate_in_queries ? 1.0 : 0.0, 0.0);
+            if (attention.norms_values) digest.number(attention.values_from_keys);
+        } else {
+            const DeltaNetConfig& delta_net = layer.delta_net();
+            const DeltaNetShape& shape = delta_net.shape;
+            digest.text("delta_net");
+            for (const std::int64_t size : {shape.n_key_heads, shape.n_value_heads, shape.key_dim, shape.value_dim,
+                                            shape.conv_width, layer.feed_forward.d_ff})
+                digest.number(size);
+            digest.number(shape.tiled);
+            digest.number(delta_net.log_decay);
+        }
         digest.number(layer.feed_forward.activation);
         const ExpertsConfig& experts = layer.feed_forward.experts;
         if (experts.empty()) continue;

@@ -63,16 +63,29 @@ private:
         return tensor->view;
     }
     [[nodiscard]] ConstTensorView find(const std::string& name, const TensorInfo& info, std::int64_t layer) const {
-        const ConstTensorView view =
-            find(name, info.is_vector() ? 0 : dim_size(info.rows, config_, layer), dim_size(info.cols, config_, layer));
+        const std::int64_t rows = info.is_vector() ? 0 : dim_size(info.rows, config_, layer);
+        const std::int64_t cols = dim_size(info.cols, config_, layer);
+        // Files may have a dimension of 1 in these: [rows, 1, cols] of a convolution, [1, cols] of a gate.
+        std::vector<std::int64_t> padded{1, cols};
+        if (rows > 0) padded.insert(padded.begin(), rows);
+        const bool may_be_padded = info.kind == TensorKind::Taps || info.role == TensorRole::SharedGate;
+        const FileTensor* tensor = may_be_padded ? tensors_.find(name) : nullptr;
+        ConstTensorView view;
+        if (tensor != nullptr && tensor->shape == padded) {
+            view = find(name, padded);
+            view = rows > 0 ? matrix_view(view.data, view.dtype, rows, cols) : vector_view(view.data, view.dtype, cols);
+        } else {
+            view = find(name, rows, cols);
+        }
         if (!info.is_matrix()) require_floats(name, view);
         return view;
     }
     static void require_floats(const std::string& name, const ConstTensorView& view) {
         if (is_quantized(view.dtype))
-            throw Unsupported(
-                fmt::format("tensor {} has type {}; norms, biases, scales and routers are served in F32, F16 and BF16",
-                            name, dtype_name(view.dtype)));
+            throw Unsupported(fmt::format(
+                "tensor {} has type {}; norms, biases, scales, routers and convolutions are served in F32, F16 and "
+                "BF16",
+                name, dtype_name(view.dtype)));
     }
 
     // Returns a matrix of each expert of a layer, [n_experts].
@@ -116,6 +129,7 @@ private:
     [[nodiscard]] std::string_view name_in(std::int64_t layer, TensorRole role) const {
         const FeedForwardConfig& feed_forward = config_.layers[layer].feed_forward;
         const bool mixes = !feed_forward.experts.empty();
+        if (!can_have(config_.layers[layer], role)) return "";
         if (role == TensorRole::Router || role == TensorRole::RouterBias) return mixes ? names_[role] : "";
         if (role != TensorRole::Gate && role != TensorRole::Up && role != TensorRole::Down) return names_[role];
         if (feed_forward.d_ff == 0) return "";
@@ -154,6 +168,19 @@ private:
         refuse(bias, prefix + bias);
     }
 
+    // Throws if the file has a tensor for the layer that only the other kind of first half has.
+    void refuse_other_half(const std::string& prefix, std::int64_t index) const {
+        const LayerConfig& layer = config_.layers[index];
+        for (const TensorInfo& info : kLayerTensors) {
+            const std::string_view name = names_[info.role];
+            const bool has_other_use = name == fmt::format("{}.weight", names_.qkv) && layer.has_attention();
+            if (name.empty() || can_have(layer, info.role) || has_other_use || !has(fmt::format("{}{}", prefix, name)))
+                continue;
+            throw FormatError(fmt::format("tensor {}{} is there, but the configuration says that the layer has {}",
+                                          prefix, name, layer.has_attention() ? "attention" : "a delta net"));
+        }
+    }
+
     // Returns whether the bias `name` must be bound: if the file has it, or `rule` requires it. Throws if it is there
     // but forbidden.
     [[nodiscard]] bool is_wanted(const std::string& name, BiasRule rule) const {
@@ -167,8 +194,9 @@ private:
     // Cuts the fused projection into q, k and v if the file has it. Returns whether it does.
     bool bind_fused_qkv(LayerWeights& layer, const std::string& prefix, std::int64_t index) const {
         const std::string stem = fmt::format("{}{}", prefix, names_.qkv);
-        if (!has(stem + ".weight") || has(prefix + name_of(TensorRole::Q))) return false;
-        const std::int64_t q = config_.attention(index).q_cols();
+        if (!config_.layers[index].has_attention() || !has(stem + ".weight") || has(prefix + name_of(TensorRole::Q)))
+            return false;
+        const std::int64_t q = dim_size(TensorDim::QRows, config_, index);
         const std::int64_t kv = config_.attention(index).kv_cols();
         const bool has_values = !config_.attention(index).values_from_keys;
         const std::int64_t rows = q + (has_values ? 2 : 1) * kv;
@@ -201,6 +229,7 @@ private:
             refuse(foreign, fmt::format("{}{}", prefix, foreign));
         for (const TensorInfo& info : kLayerTensors) refuse_bias(names_[info.role], prefix);
         refuse(fmt::format("{}.bias", names_.gate_up), fmt::format("{}{}.bias", prefix, names_.gate_up));
+        refuse_other_half(prefix, index);
         LayerWeights layer;
         const bool qkv_fused = bind_fused_qkv(layer, prefix, index);
         const bool gate_up_fused = bind_fused_gate_up(layer, prefix, index);

@@ -61,6 +61,13 @@ enum class TensorRole : std::uint8_t {
 inline constexpr std::size_t kLayerRoles = static_cast<std::size_t>(TensorRole::TokenEmbedding);
 inline constexpr std::size_t kTensorRoles = static_cast<std::size_t>(TensorRole::LmHead) + 1;
 
+/// Returns whether the first half of a layer can have tensors of a role: those of attention and of delta nets are only
+/// in layers with that half.
+[[nodiscard]] inline bool can_have(const LayerConfig& layer, TensorRole role) {
+    return layer.has_attention() ? role < TensorRole::DeltaIn || role > TensorRole::DeltaOut
+                                 : role < TensorRole::Q || role > TensorRole::AttnOutBias;
+}
+
 /// In the place of an expert's number: the tensor is the layer's, or the model's.
 inline constexpr std::int32_t kNoExpert = -1;
 

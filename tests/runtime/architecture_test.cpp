@@ -104,7 +104,8 @@ TEST(NestedArchitecture, GivesTheGoldenLogits) {
         {"mistral_no_window", "Mistral3ForConditionalGeneration"},
         {"ministral3", "Mistral3ForConditionalGeneration"},
         {"ministral3_tied_mscale", "Mistral3ForConditionalGeneration"},
-        {"muse_glimmer", nullptr}};
+        {"muse_glimmer", nullptr},
+        {"qwen35_interval", "Qwen3_5ForConditionalGeneration"}};
     for (const auto& [name, outer] : models) {
         const GoldenModel plain = load_golden_model(name);
         for (const bool older : {false, true}) {
@@ -272,10 +273,10 @@ INSTANTIATE_TEST_SUITE_P(Golden, Q8Cache, testing::ValuesIn(names_with_q8_logits
 INSTANTIATE_TEST_SUITE_P(Golden, GgufArchitecture, testing::ValuesIn(names_with_gguf_form()), parameter_name);
 
 TEST(GoldenModels, AreAllThere) {
-    EXPECT_EQ(golden_model_names().size(), 54U);
-    EXPECT_EQ(names_with_gguf_form().size(), 40U);
+    EXPECT_EQ(golden_model_names().size(), 57U);
+    EXPECT_EQ(names_with_gguf_form().size(), 43U);
     EXPECT_EQ(names_with_q8_logits().size(), 4U);
-    EXPECT_EQ(names_with_greedy_text().size(), 16U);
+    EXPECT_EQ(names_with_greedy_text().size(), 18U);
 }
 
 // Printed by value() of make.py. A slip in the rule would show as wrong logits everywhere, and here as what it is.

@@ -36,7 +36,9 @@ const Ignored kVision{{"image_token_index", "vision"},    {"multimodal_projector
                       {"projector_hidden_act", "vision"}, {"spatial_merge_size", "vision"},
                       {"vision_config", "vision"},        {"vision_feature_layer", "vision"},
                       {"out_hidden_size", "vision"},      {"projector_hidden_size", "vision"},
-                      {"image_token_id", "vision"},       {"video_token_id", "vision"}};
+                      {"image_token_id", "vision"},       {"video_token_id", "vision"},
+                      {"vision_end_token_id", "vision"},  {"vision_start_token_id", "vision"},
+                      {"language_model_only", "vision"}};
 
 Ignored join(std::initializer_list<Ignored> lists) {
     Ignored all;
@@ -62,10 +64,16 @@ std::string describe(const ModelConfig& config) {
             for (const double factor : *factors) text += fmt::format(" {}", factor);
     }
     for (const LayerConfig& layer : config.layers) {
-        const AttentionConfig& a = layer.attention();
-        text += fmt::format("; {} {} {} window {} rope {} scale {} cap {} gate {} ff {} {}", a.n_q_heads, a.n_kv_heads,
-                            a.head_dim, a.window, a.rope, a.scale(), a.softcap, a.output_gate, layer.feed_forward.d_ff,
-                            static_cast<int>(layer.feed_forward.activation));
+        if (layer.has_attention()) {
+            const AttentionConfig& a = layer.attention();
+            text += fmt::format("; {} {} {} window {} rope {} scale {} cap {} gate {} {}", a.n_q_heads, a.n_kv_heads,
+                                a.head_dim, a.window, a.rope, a.scale(), a.softcap, a.output_gate, a.gate_in_queries);
+        } else {
+            const DeltaNetShape& s = layer.delta_net().shape;
+            text += fmt::format("; delta net {} {} {} {} {} {} {}", s.n_key_heads, s.n_value_heads, s.key_dim,
+                                s.value_dim, s.conv_width, s.tiled, layer.delta_net().log_decay);
+        }
+        text += fmt::format(" ff {} {}", layer.feed_forward.d_ff, static_cast<int>(layer.feed_forward.activation));
     }
     return text;
 }
@@ -136,6 +144,27 @@ Json ministral() {
                 "rope_type":"yarn","type":"yarn"},
             "sliding_window":null,"tie_word_embeddings":true,"use_cache":true,"vocab_size":131072},
         "transformers_version":"5.0.0.dev0","vision_config":{"model_type":"pixtral"},"vision_feature_layer":-1})");
+}
+
+// Qwen3.6-27B, without its "partial_rotary_factor" beside that of "rope_parameters", which counts.
+Json qwen36() {
+    Json json = Json::parse(R"({"architectures":["Qwen3_5ForConditionalGeneration"],"image_token_id":248056,
+        "language_model_only":false,"model_type":"qwen3_5","text_config":{"attention_bias":false,
+            "attention_dropout":0.0,"attn_output_gate":true,"bos_token_id":248044,"dtype":"bfloat16",
+            "eos_token_id":248044,"full_attention_interval":4,"head_dim":256,"hidden_act":"silu","hidden_size":5120,
+            "initializer_range":0.02,"intermediate_size":17408,"linear_conv_kernel_dim":4,"linear_key_head_dim":128,
+            "linear_num_key_heads":16,"linear_num_value_heads":48,"linear_value_head_dim":128,
+            "mamba_ssm_dtype":"float32","max_position_embeddings":262144,"model_type":"qwen3_5_text",
+            "mtp_num_hidden_layers":1,"mtp_use_dedicated_embeddings":false,"num_attention_heads":24,
+            "num_hidden_layers":64,"num_key_value_heads":4,"output_gate_type":"swish","pad_token_id":null,
+            "rms_norm_eps":1e-06,"rope_parameters":{"mrope_interleaved":true,"mrope_section":[11,11,10],"partial_rotary_factor":0.25,"rope_theta":10000000,"rope_type":"default"},
+            "tie_word_embeddings":false,"use_cache":true,"vocab_size":248320},
+        "tie_word_embeddings":false,"transformers_version":"4.57.1","video_token_id":248057,
+        "vision_config":{"depth":27,"hidden_size":1152,"model_type":"qwen3_5"},"vision_end_token_id":248054,
+        "vision_start_token_id":248053})");
+    for (int i = 0; i < 64; ++i)
+        json["text_config"]["layer_types"].push_back(i % 4 == 3 ? "full_attention" : "linear_attention");
+    return json;
 }
 
 Json phi4() {
@@ -232,7 +261,7 @@ TEST(PublishedConfig, EveryFieldIsUsedOrRefusedOrKnownToMeanNothing) {
                                    {"full_attn_mod", "transformers does not read it"},
                                    {"interpolate_factor", "transformers does not read it"},
                                    {"lm_head_bias", "a tensor of such a bias is refused"}}}));
-    for (const Json& json : {mistral_small(), ministral(), muse()}) {
+    for (const Json& json : {mistral_small(), ministral(), muse(), qwen36()}) {
         Ignored outer = nested;
         outer.insert({"text_config", "below"});
         Json whole = json;
@@ -253,6 +282,14 @@ TEST(PublishedConfig, EveryFieldIsUsedOrRefusedOrKnownToMeanNothing) {
         inner.erase("model_type");
         inner.insert({"type", "rope_type says it"});
         inner.insert({"tie_word_embeddings", "that of the whole configuration counts, or the tensors"});
+        if (whole["text_config"]["model_type"] == "qwen3_5_text")
+            inner = join({inner,
+                          {{"full_attention_interval", "layer_types says it"},
+                           {"mamba_ssm_dtype", "states are always floats"},
+                           {"mtp_num_hidden_layers", "layers that propose tokens are not used"},
+                           {"mtp_use_dedicated_embeddings", "layers that propose tokens are not used"},
+                           {"mrope_interleaved", "positions of images"},
+                           {"mrope_section", "positions of images"}}});
         expect_all_fields_known(whole, Json::json_pointer("/text_config"), inner);
     }
 }
@@ -276,6 +313,19 @@ TEST(PublishedConfig, SaysWhatTheModelsAre) {
     EXPECT_EQ(glimmer.attention(3).window, 0);
     EXPECT_EQ(glimmer.attention(3).rope, kNoRope);
     EXPECT_EQ(glimmer.attention(51).rope, kNoRope);
+    const HfConfig qwen = model(qwen36());
+    EXPECT_EQ(qwen.model.family, "qwen35");
+    EXPECT_TRUE(qwen.is_nested);
+    EXPECT_FALSE(qwen.model.tied_embeddings);
+    EXPECT_EQ(qwen.model.norm_offset, 1.0F);
+    EXPECT_EQ(qwen.model.ropes[0].n_rotated, 64);
+    const DeltaNetShape& shape = qwen.model.delta_net(62).shape;
+    EXPECT_EQ(shape, qwen.model.delta_net(0).shape);
+    EXPECT_EQ(shape.convolved_cols(), 10240);
+    EXPECT_EQ((shape.state_floats() + shape.tap_floats()) * 4, 3145728 + 122880);
+    EXPECT_FALSE(shape.tiled);
+    EXPECT_TRUE(qwen.model.delta_net(0).log_decay);
+    EXPECT_TRUE(qwen.model.attention(63).gate_in_queries);
     EXPECT_EQ(model(smollm3()).model.attention(3).rope, kNoRope);
     EXPECT_EQ(model(smollm3()).model.attention(4).rope, 0U);
     EXPECT_EQ(model(granite()).model.attention(0).scale(), 0.0078125F);
@@ -464,6 +514,19 @@ TEST(PublishedGguf, EveryKeyIsUsedOrRefusedOrKnownToMeanNothing) {
                      {"residual_scale", 0.22},
                      {"logit_scale", 16}}},
         of_vocabulary);
+    // Qwen3.5-27B with a layer that proposes tokens.
+    expect_all_keys_known({.architecture = "qwen35",
+                           .counts = with(sizes(65, 5120, 17408, 24, 4, 262144), {{"attention.key_length", 256},
+                                                                                  {"attention.value_length", 256},
+                                                                                  {"rope.dimension_count", 64},
+                                                                                  {"ssm.conv_kernel", 4},
+                                                                                  {"ssm.state_size", 128},
+                                                                                  {"ssm.group_count", 16},
+                                                                                  {"ssm.time_step_rank", 48},
+                                                                                  {"ssm.inner_size", 6144},
+                                                                                  {"full_attention_interval", 4},
+                                                                                  {"nextn_predict_layers", 1}}),
+                           .numbers = {{"attention.layer_norm_rms_epsilon", 1e-6}, {"rope.freq_base", 1e7}}});
     // Hostile ones.
     const auto message = [](GgufKeyValues keys, const char* key, double value, bool is_count = false) {
         (is_count ? keys.counts : keys.numbers)[key] = value;

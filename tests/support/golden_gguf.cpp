@@ -79,7 +79,11 @@ std::string gguf_name(const std::string& name, bool has_post_norms) {
         return fmt::format("blk.{}layer_output_scale.weight", name.substr(13, name.size() - 13 - 12));
     if (name.ends_with(".mlp.gate.e_score_correction_bias"))
         return fmt::format("blk.{}.exp_probs_b.bias", name.substr(13, name.find('.', 13) - 13));
-    const std::array<Renaming, 21> kParts = {
+    if (name.ends_with(".linear_attn.A_log"))
+        return fmt::format("blk.{}.ssm_a", name.substr(13, name.find('.', 13) - 13));
+    if (name.ends_with(".linear_attn.dt_bias"))
+        return fmt::format("blk.{}.ssm_dt.bias", name.substr(13, name.find('.', 13) - 13));
+    const std::array<Renaming, 28> kParts = {
         {{"self_attn.q_proj", "attn_q"},
          {"self_attn.gate_proj", "attn_gate"},
          {"self_attn.k_proj", "attn_k"},
@@ -88,6 +92,13 @@ std::string gguf_name(const std::string& name, bool has_post_norms) {
          {"self_attn.o_proj", "attn_output"},
          {"self_attn.q_norm", "attn_q_norm"},
          {"self_attn.k_norm", "attn_k_norm"},
+         {"linear_attn.in_proj_qkv", "attn_qkv"},
+         {"linear_attn.in_proj_z", "attn_gate"},
+         {"linear_attn.in_proj_a", "ssm_alpha"},
+         {"linear_attn.in_proj_b", "ssm_beta"},
+         {"linear_attn.conv1d", "ssm_conv1d"},
+         {"linear_attn.norm", "ssm_norm"},
+         {"linear_attn.out_proj", "ssm_out"},
          {"mlp.gate", "ffn_gate_inp"},
          {"block_sparse_moe.gate", "ffn_gate_inp"},
          {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
@@ -171,6 +182,48 @@ std::vector<float> interleave_heads(const GoldenTensor& tensor, const std::vecto
     return result;
 }
 
+// Writes the sizes of the delta nets, and which layers have one.
+void write_delta_nets(GgufWriter& file, const Json& config, const std::string& arch) {
+    const auto count = [&](const char* key) { return config[key].get<std::int64_t>(); };
+    put_count(file, arch + ".ssm.conv_kernel", count("linear_conv_kernel_dim"));
+    put_count(file, arch + ".ssm.state_size", count("linear_key_head_dim"));
+    put_count(file, arch + ".ssm.group_count", count("linear_num_key_heads"));
+    put_count(file, arch + ".ssm.time_step_rank", count("linear_num_value_heads"));
+    put_count(file, arch + ".ssm.inner_size", count("linear_num_value_heads") * count("linear_value_head_dim"));
+    put_count(file, arch + ".full_attention_interval", config.value("full_attention_interval", 4));
+    if (!config.contains("layer_types")) return;
+    std::vector<GgufBytes> flags;
+    for (const Json& type : config["layer_types"]) flags.push_back(gguf_scalar(type == "linear_attention"));
+    file.set(arch + ".attention.recurrent_layers", gguf_array(flags));
+}
+
+// Changes a tensor of a delta net as the converter does: rates of decay in place of their logarithms; value heads of
+// qwen35 from grouped order (key head 0's, key head 1's, ...) to tiled order (the first of each key head, the second of
+// each, ...), wherever rows or columns are those of value heads.
+void convert_delta_net(const GoldenTensor& tensor, const Json& config, std::vector<float>& values) {
+    const auto n_key_heads = config["linear_num_key_heads"].get<std::size_t>();
+    const std::size_t per_key = config["linear_num_value_heads"].get<std::size_t>() / n_key_heads;
+    const auto value_dim = config["linear_value_head_dim"].get<std::size_t>();
+    const auto is = [&](const char* part) { return tensor.name.find(part) != std::string::npos; };
+    const std::size_t row = values.size() / static_cast<std::size_t>(tensor.shape[0]);
+    // Exchanges n_key_heads x per_key blocks of `size` floats from `begin` on.
+    const auto tile = [&](std::size_t begin, std::size_t size) {
+        const std::vector<float> grouped(values.begin() + static_cast<std::ptrdiff_t>(begin), values.end());
+        for (std::size_t key = 0; key < n_key_heads; ++key)
+            for (std::size_t i = 0; i < per_key; ++i)
+                std::copy_n(grouped.begin() + static_cast<std::ptrdiff_t>((key * per_key + i) * size), size,
+                            values.begin() + static_cast<std::ptrdiff_t>(begin + (i * n_key_heads + key) * size));
+    };
+    const std::size_t before_values = 2 * n_key_heads * config["linear_key_head_dim"].get<std::size_t>();
+    if (is("in_proj_qkv") || is("conv1d")) tile(before_values * row, value_dim * row);
+    if (is("in_proj_z")) tile(0, value_dim * row);
+    if (is("in_proj_a") || is("in_proj_b") || is("A_log") || is("dt_bias")) tile(0, row);
+    if (is("out_proj"))
+        for (std::size_t begin = 0; begin < values.size(); begin += row) tile(begin, value_dim);
+    if (is("A_log"))
+        for (float& value : values) value = -std::exp(value);
+}
+
 /// Returns llama3 scaling as the converter writes it: the divisor of each frequency.
 std::vector<float> llama3_divisors(const Json& rope, std::int64_t n_rotated) {
     const double factor = rope["factor"];
@@ -196,11 +249,11 @@ std::vector<float> llama3_divisors(const Json& rope, std::int64_t n_rotated) {
 
 void write_rope(GgufWriter& file, const Json& config, const std::string& arch, std::int64_t head_dim) {
     const Json rope = rope_parameters(config);
-    const auto n_rotated =
-        static_cast<std::int64_t>(static_cast<double>(head_dim) * rope.value("partial_rotary_factor", 1.0));
+    const auto n_rotated = static_cast<std::int64_t>(
+        static_cast<double>(head_dim) * rope.value("partial_rotary_factor", arch == "qwen35" ? 0.25 : 1.0));
     const std::string type = rope["rope_type"];
     put_number(file, arch + ".rope.freq_base", rope["rope_theta"].get<double>());
-    if (is_permuted(arch) || arch == "phi3" || arch == "glm4moe")
+    if (is_permuted(arch) || arch == "phi3" || arch == "glm4moe" || arch == "qwen35")
         put_count(file, arch + ".rope.dimension_count", n_rotated);
     if (type == "linear" || type == "yarn") {
         put_text(file, arch + ".rope.scaling.type", type);
@@ -389,6 +442,8 @@ GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch
     if (arch == "gemma3_text") arch = "gemma3";
     if (arch == "muse_glimmer_text") arch = "muse-glimmer";
     if (arch.starts_with("gemma4")) arch = "gemma4";
+    if (arch == "qwen3_5_text") arch = "qwen35";
+    const bool is_qwen35 = arch == "qwen35";
     const bool is_gemma4 = arch == "gemma4";
     const bool is_gemma = arch.starts_with("gemma");
     const std::int64_t head_dim = head_dim_of(config);
@@ -415,6 +470,7 @@ GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch
                   config["sliding_window"].is_null() ? 0 : config["sliding_window"].get<std::int64_t>());
     if (arch == "granite") write_granite(file, config);
     if (arch == "muse-glimmer") write_muse(file, config);
+    if (is_qwen35) write_delta_nets(file, config, arch);
     if (is_gemma4) {
         write_gemma4(file, config);
     } else {
@@ -441,14 +497,18 @@ GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch
         const bool rotates =
             tensor.name.find("q_proj") != std::string::npos || tensor.name.find("k_proj") != std::string::npos;
         if (is_permuted(arch) && rotates) values = interleave_heads(tensor, values, head_dim);
+        const bool is_of_delta_net = tensor.name.find(".linear_attn.") != std::string::npos;
+        if (is_of_delta_net) convert_delta_net(tensor, config, values);
         // The converter adds 1 to weights of norms that multiply by 1 + weight: all of Gemma 2 and 3, those of Muse's
-        // layers.
-        const bool adds_one = is_gemma ? !is_gemma4 && tensor.name.ends_with("norm.weight")
-                                       : arch == "muse-glimmer" && tensor.name.ends_with("layernorm.weight");
+        // layers, all of Qwen3.5 but those of delta nets.
+        const bool all_add_one = (is_gemma && !is_gemma4) || is_qwen35;
+        const bool adds_one = all_add_one ? tensor.name.ends_with("norm.weight") && !is_of_delta_net
+                                          : arch == "muse-glimmer" && tensor.name.ends_with("layernorm.weight");
         if (adds_one)
             for (float& value : values) value += 1.0F;
-        put_floats(file, gguf_name(tensor.name, is_gemma || arch == "muse-glimmer" || arch == "glm4moe"), tensor.shape,
-                   values);
+        const bool is_conv = tensor.shape.size() == 3;  // [channels, 1, taps], in GGUF files [channels, taps]
+        put_floats(file, gguf_name(tensor.name, is_gemma || arch == "muse-glimmer" || arch == "glm4moe" || is_qwen35),
+                   is_conv ? std::vector{tensor.shape[0], tensor.shape[2]} : tensor.shape, values);
     }
     for (const auto& [name, all] : stacked) put_floats(file, name, all.shape, all.values);
     return file;

@@ -18,7 +18,7 @@ namespace slipstream {
 struct GoldenTensor {
     std::string name;
     std::vector<std::int64_t>
-        shape;  // row-major, one or two dimensions; each expert has its own, as in published files
+        shape;  // row-major, one to three dimensions; each expert has its own, as in published files
 };
 
 struct GoldenModel {
@@ -42,8 +42,8 @@ struct GoldenModel {
 
 /// Returns the values of a tensor, row-major. With u = the top 16 bits of splitmix64 as multiples of 2^-15 in [-1, 1),
 /// state = FNV-1a of the name plus (index + 1) times the golden gamma: norms and scales are 1 + u / 4, biases u / 2,
-/// embeddings u, matrices u over a power of two near sqrt(fan-in), twice that for q_proj, k_proj and qkv_proj. All
-/// values are exact in float, so they have the same bits as in make.py.
+/// embeddings and A_log u, dt_bias u - 1, matrices u over a power of two near sqrt(fan-in), twice that for q_proj,
+/// k_proj and qkv_proj. All values are exact in float, so they have the same bits as in make.py.
 [[nodiscard]] std::vector<float> golden_values(const GoldenTensor& tensor);
 
 /// Writes config.json and model.safetensors (F32) into an existing, empty folder. `name_in_file` maps names of tensors

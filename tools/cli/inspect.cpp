@@ -57,6 +57,9 @@ struct Findings {
     DType kv_dtype = DType::F16;
     std::size_t kv_bytes_per_token = 0;
     std::size_t kv_bytes_at_context = 0;
+    std::int64_t n_delta_nets = 0;
+    std::size_t state_bytes = 0;  // of all delta nets, for one text
+    DeltaNetShape delta_net{};    // of the first layer that has one
 };
 
 std::int64_t n_elements(const FileTensor& tensor) {
@@ -113,6 +116,12 @@ Findings find(const ModelFiles& files, const Settings& settings) {
         found.kv_bytes_per_token +=
             config.kv_layout(layer, found.kv_dtype).chunk_bytes() / static_cast<std::size_t>(kChunkTokens);
     found.kv_bytes_at_context = kv_bytes(config, found.kv_dtype, found.context);
+    for (const LayerConfig& layer : config.layers) {
+        if (layer.has_attention()) continue;
+        const DeltaNetShape& shape = layer.delta_net().shape;
+        if (found.n_delta_nets++ == 0) found.delta_net = shape;
+        found.state_bytes += static_cast<std::size_t>(shape.state_floats() + shape.tap_floats()) * sizeof(float);
+    }
     return found;
 }
 
@@ -149,7 +158,7 @@ bool is_important(std::string_view key) {
 std::string text_report(const Findings& found, const Console& console) {
     const ModelFiles& files = found.files;
     const ModelConfig& config = files.config();
-    const AttentionConfig& attention = config.attention(0);
+    const AttentionConfig& attention = config.first_attention();
     LabelledLines out(stdout_columns());
     out.add("model", config.name.empty() ? printable(files.paths().front().string(), std::string::npos)
                                          : printable(config.name));
@@ -167,12 +176,18 @@ std::string text_report(const Findings& found, const Console& console) {
         out.add("active", fmt::format("{} of weights for each token", size_text(found.experts.read)));
     }
     const bool heads_differ = std::ranges::any_of(config.layers, [&](const LayerConfig& layer) {
-        return layer.attention().n_q_heads != attention.n_q_heads ||
-               layer.attention().n_kv_heads != attention.n_kv_heads || layer.attention().head_dim != attention.head_dim;
+        return layer.has_attention() && (layer.attention().n_q_heads != attention.n_q_heads ||
+                                         layer.attention().n_kv_heads != attention.n_kv_heads ||
+                                         layer.attention().head_dim != attention.head_dim);
     });
     if (!heads_differ)
         out.add("attention", fmt::format("{} query heads, {} kv heads of {}", attention.n_q_heads, attention.n_kv_heads,
                                          attention.head_dim));
+    if (found.n_delta_nets > 0)
+        out.add("delta nets",
+                fmt::format("{} of {} layers, {} key heads of {}, {} value heads of {}, convolution of {}",
+                            found.n_delta_nets, config.n_layers(), found.delta_net.n_key_heads, found.delta_net.key_dim,
+                            found.delta_net.n_value_heads, found.delta_net.value_dim, found.delta_net.conv_width));
     out.add("layers", layer_pattern(config));
     out.add("sliding window", describe_window(config));
     for (const auto& [type, share] : found.types)
@@ -190,8 +205,9 @@ std::string text_report(const Findings& found, const Console& console) {
                                        : fmt::format(" (the model's own: {})", config.context_tokens)));
     for (std::size_t i = 0; i < config.ropes.size(); ++i) {
         const RopeConfig& rope = config.ropes[i];
-        const auto user =
-            std::ranges::find_if(config.layers, [&](const LayerConfig& layer) { return layer.attention().rope == i; });
+        const auto user = std::ranges::find_if(config.layers, [&](const LayerConfig& layer) {
+            return layer.has_attention() && layer.attention().rope == i;
+        });
         if (user == config.layers.end()) continue;
         out.add("rope", fmt::format("theta {}, {} of {} rotate, scaling {}", rope.theta,
                                     rope.n_rotated - 2 * rope.n_fixed_pairs, user->attention().head_dim,
@@ -200,8 +216,11 @@ std::string text_report(const Findings& found, const Console& console) {
     out.add("kv cache",
             fmt::format("{}, {} a token, {} at {} tokens", kv_type_option(found.kv_dtype),
                         size_text(found.kv_bytes_per_token), size_text(found.kv_bytes_at_context), found.context));
-    out.add("memory", fmt::format("{} for weights and KV at {} tokens",
-                                  size_text(files.total_bytes() + found.kv_bytes_at_context), found.context));
+    if (found.n_delta_nets > 0)
+        out.add("state", fmt::format("{} for any number of tokens", size_text(found.state_bytes)));
+    out.add("memory", fmt::format("{} for weights{} and KV at {} tokens",
+                                  size_text(files.total_bytes() + found.state_bytes + found.kv_bytes_at_context),
+                                  found.n_delta_nets > 0 ? ", state" : "", found.context));
     for (const auto& [key, value] : files.metadata())
         if (console.verbose() || is_important(key)) out.raw(fmt::format("{} = {}", key, value));
     if (console.verbose())
@@ -221,7 +240,7 @@ JsonObject json_of(const FileTensor& tensor) {
 }
 
 JsonObject shape_json(const ModelConfig& config) {
-    const AttentionConfig& attention = config.attention(0);
+    const AttentionConfig& attention = config.first_attention();
     JsonObject json;
     json.integer("n_layers", config.n_layers())
         .integer("d_model", config.d_model)
@@ -280,6 +299,15 @@ std::string json_report(const Findings& found) {
                                    .integer("d_ff", experts->d_ff)
                                    .unsigned_integer("bytes", found.experts.experts));
     }
+    if (found.n_delta_nets > 0)
+        json.object("delta_nets", JsonObject()
+                                      .integer("layers", found.n_delta_nets)
+                                      .integer("n_key_heads", found.delta_net.n_key_heads)
+                                      .integer("n_value_heads", found.delta_net.n_value_heads)
+                                      .integer("key_dim", found.delta_net.key_dim)
+                                      .integer("value_dim", found.delta_net.value_dim)
+                                      .integer("conv_width", found.delta_net.conv_width)
+                                      .unsigned_integer("state_bytes", found.state_bytes));
     json.unsigned_integer("active_bytes_per_token", found.experts.read)
         .text("layers", layer_pattern(config))
         .text("unused_tensors", found.ignored)
@@ -301,7 +329,7 @@ std::string json_report(const Findings& found) {
                           .text("type", kv_type_name(found.kv_dtype))
                           .unsigned_integer("bytes_per_token", found.kv_bytes_per_token)
                           .unsigned_integer("bytes", found.kv_bytes_at_context))
-        .unsigned_integer("memory_bytes", files.total_bytes() + found.kv_bytes_at_context)
+        .unsigned_integer("memory_bytes", files.total_bytes() + found.state_bytes + found.kv_bytes_at_context)
         .object("metadata", metadata)
         .objects("tensors", tensors);
     return json.to_text(JsonLayout::Indented);

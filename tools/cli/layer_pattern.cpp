@@ -21,6 +21,13 @@ std::string kind_of(const ModelConfig& config, const AttentionConfig& attention)
     return kind;
 }
 
+std::string kind_of(const DeltaNetShape& shape) {
+    if (shape.key_dim == shape.value_dim)
+        return fmt::format("delta net, {}/{} heads of {}", shape.n_key_heads, shape.n_value_heads, shape.key_dim);
+    return fmt::format("delta net, {} key heads of {}, {} value heads of {}", shape.n_key_heads, shape.key_dim,
+                       shape.n_value_heads, shape.value_dim);
+}
+
 // Returns how often each kind occurs in a row: "5: A; 1: B" for five layers of kind A and then one of kind B.
 std::string runs(std::span<const std::string> kinds) {
     std::string text;
@@ -45,7 +52,8 @@ std::size_t period_of(std::span<const std::string> kinds) {
 
 std::string layer_pattern(const ModelConfig& config) {
     std::vector<std::string> kinds;
-    for (const LayerConfig& layer : config.layers) kinds.push_back(kind_of(config, layer.attention()));
+    for (const LayerConfig& layer : config.layers)
+        kinds.push_back(layer.has_attention() ? kind_of(config, layer.attention()) : kind_of(layer.delta_net().shape));
     const std::span<const std::string> all(kinds);
     const std::size_t period = period_of(all);
     const std::size_t times = all.size() / period;

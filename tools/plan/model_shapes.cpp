@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <ranges>
 
 #include "kernels/base/check.h"
 #include "runtime/formats/family.h"
@@ -24,6 +25,12 @@ struct NamedExperts {
     std::int64_t n_dense_layers = 0;  // the first ones, without experts
 };
 
+struct NamedDeltaNets {
+    std::int64_t n_key_heads = 0;  // 0: none; else all layers but every fourth have one
+    std::int64_t n_value_heads = 0;
+    std::int64_t head_dim = 128;
+};
+
 struct NamedShape {
     std::string_view name;
     const Family* family;
@@ -31,6 +38,7 @@ struct NamedShape {
     bool tied = false;
     std::int64_t window = 0;  // tokens of the sliding window of the layers that have one; the heads above are theirs
     NamedExperts experts{};
+    NamedDeltaNets delta_nets{};
 };
 
 constexpr std::array kShapes{
@@ -80,6 +88,9 @@ constexpr std::array kShapes{
     NamedShape{"qwen3-32b", &kQwen3, 5120, 25600, 64, 64, 8, 128, 151936, 40960},
     NamedShape{"qwen3-30b-a3b", &kQwen3Moe, 2048, 6144, 48, 32, 4, 128, 151936, 40960, false, 0, {128, 8, 768}},
     NamedShape{"qwen3-235b-a22b", &kQwen3Moe, 4096, 12288, 94, 64, 4, 128, 151936, 40960, false, 0, {128, 8, 1536}},
+    NamedShape{"qwen3.5-0.8b", &kQwen35, 1024, 3584, 24, 8, 2, 256, 248320, 262144, true, 0, {}, {16, 16}},
+    NamedShape{"qwen3.5-9b", &kQwen35, 4096, 12288, 32, 16, 4, 256, 248320, 262144, false, 0, {}, {16, 32}},
+    NamedShape{"qwen3.8-27b", &kQwen35, 5120, 17408, 64, 24, 4, 256, 248320, 262144, false, 0, {}, {16, 48}},
     NamedShape{"mixtral-8x7b", &kMixtral, 4096, 14336, 32, 32, 8, 128, 32000, 32768, false, 0, {8, 2, 14336}},
     NamedShape{"glm-4.5-air", &kGlm4Moe, 4096, 10944, 46, 96, 8, 128, 151552, 131072, false, 0, {128, 8, 1408, 1, 1}},
     NamedShape{"gemma2-2b", &kGemma2, 2304, 9216, 26, 8, 4, 256, 256000, 8192, true, 4096},
@@ -168,16 +179,36 @@ DType down_type(Quantisation quantisation, std::int64_t layer, std::int64_t n_la
     }
 }
 
+// llama.cpp takes the matrix for a fused one of queries, keys and values.
+DType delta_in_type(Quantisation quantisation) {
+    switch (quantisation) {
+        case Quantisation::Q3_K_M:
+        case Quantisation::Q3_K_L:
+            return DType::Q4_K;
+        case Quantisation::Q4_K_M:
+            return DType::Q5_K;
+        case Quantisation::Q5_K_M:
+            return DType::Q6_K;
+        default:
+            return base_type(quantisation);
+    }
+}
+
 // Returns the type that the mixture gives to a matrix of a layer, before fitting_type().
 DType mixed_type(Quantisation quantisation, TensorRole role, std::int64_t layer, const ModelConfig& config) {
     DType type = base_type(quantisation);
     if (role == TensorRole::V) {
         const std::int64_t n_shared = config.attention(layer).queries_per_kv_head();
-        type = value_type(quantisation, layer, config.n_layers(), n_shared >= 4);
+        // Value matrices are counted, not layers.
+        const auto has_values = [](const LayerConfig& one) { return one.has_attention(); };
+        const auto before = std::ranges::count_if(config.layers | std::views::take(layer), has_values);
+        const auto all = std::ranges::count_if(config.layers, has_values);
+        type = value_type(quantisation, before, all, n_shared >= 4);
         // Value matrices of 80-layer models with grouped queries are small, so llama.cpp gives them more bits.
         const bool is_70b = config.n_layers() == 80 && n_shared > 1;
         if (is_70b && (type == DType::Q3_K || type == DType::Q4_K)) type = DType::Q5_K;
     }
+    if (role == TensorRole::DeltaIn) type = delta_in_type(quantisation);
     if (role == TensorRole::Down) type = down_type(quantisation, layer, config.n_layers());
     if (role == TensorRole::AttnOut && quantisation == Quantisation::Q3_K_M) type = DType::Q4_K;
     if (role == TensorRole::AttnOut && quantisation == Quantisation::Q3_K_L) type = DType::Q5_K;
@@ -232,9 +263,10 @@ LayerWeights shape_layer(const ModelConfig& config, const Family& family, Quanti
     LayerWeights layer;
     for (const TensorInfo& info : kLayerTensors) {
         const TensorRole role = info.role;
+        if (!can_have(config.layers[index], role)) continue;
         const bool is_bias = info.kind == TensorKind::Bias;
         const FeedForwardConfig& feed_forward = config.layers[index].feed_forward;
-        const bool has_bias = role == TensorRole::RouterBias ||
+        const bool has_bias = role == TensorRole::RouterBias || !config.layers[index].has_attention() ||
                               (role != TensorRole::AttnOutBias && family.gguf_biases.qkv_bias == BiasRule::Required);
         if ((role == TensorRole::Router || role == TensorRole::RouterBias) && feed_forward.experts.empty()) continue;
         if (info.rows == TensorDim::FeedForward || info.cols == TensorDim::FeedForward)
@@ -299,6 +331,16 @@ std::optional<ModelConfig> find_shape(std::string_view name, std::int64_t n_laye
             .d_ff = experts.n_shared * experts.d_ff,
             .experts = {.n_experts = experts.n_experts, .n_chosen = experts.n_chosen, .d_ff = experts.d_ff}};
     if (found->family->set_published != nullptr) found->family->set_published(config, found->window);
+    const NamedDeltaNets& delta_nets = found->delta_nets;
+    for (std::int64_t layer = 0; delta_nets.n_key_heads > 0 && layer < config.n_layers(); ++layer)
+        if ((layer + 1) % 4 != 0)
+            config.layers[layer].mixer =
+                DeltaNetConfig{.shape = {.n_key_heads = delta_nets.n_key_heads,
+                                         .n_value_heads = delta_nets.n_value_heads,
+                                         .key_dim = delta_nets.head_dim,
+                                         .value_dim = delta_nets.head_dim,
+                                         .conv_width = 4,
+                                         .tiled = delta_nets.n_key_heads != delta_nets.n_value_heads}};
     config.vocab = found->vocab;
     config.context_tokens = found->context_tokens;
     config.tied_embeddings = found->tied;

@@ -63,21 +63,12 @@ void read_glm4_moe(const JsonFields& fields, HfConfig& result) {
     experts.weighting.scale = static_cast<float>(fields.number("routed_scaling_factor").value_or(1.0));
     set_experts(config, experts, fields.integer("n_shared_experts").value_or(1),
                 fields.integer("first_k_dense_replace").value_or(1));
-    const auto* ropes = fields.object("rope_parameters");
-    const bool says_share = fields.has("partial_rotary_factor") ||
-                            (ropes != nullptr && JsonFields(*ropes, fields.name()).has("partial_rotary_factor"));
-    if (!says_share) config.ropes.front().n_rotated = config.attention(0).head_dim / 2;
     if (fields.boolean("attention_bias").value_or(false))
         result.biases = {.qkv_bias = BiasRule::Required, .out_bias = BiasRule::Forbidden};
 }
 
 void read_glm4_moe_gguf(const GgufKeys& keys, ModelConfig& config) {
-    // The last layers of the file propose further tokens and are no part of the model.
-    const std::int64_t n_proposing = keys.integer("nextn_predict_layers").value_or(0);
-    if (n_proposing < 0 || n_proposing >= config.n_layers())
-        throw FormatError(
-            fmt::format("{} = {} of {} layers", keys.key("nextn_predict_layers"), n_proposing, config.n_layers()));
-    config.layers.resize(static_cast<std::size_t>(config.n_layers() - n_proposing));
+    drop_proposing_layers(keys, config);
     ExpertsConfig experts = read_gguf_experts(keys, ExpertScore::Sigmoid, std::nullopt);
     experts.weighting.normalized = keys.file().boolean(keys.key("expert_weights_norm")).value_or(true);
     experts.weighting.scale = static_cast<float>(keys.number("expert_weights_scale").value_or(1.0));
@@ -91,7 +82,12 @@ constinit const Family kGlm4Moe{
     .name = "glm4moe",
     .hf_class = "Glm4MoeForCausalLM",
     .hf_model_type = "glm4_moe",
-    .hf_defaults = {.context_tokens = 131072, .n_kv_heads = 8, .rms_eps = 1e-5, .n_q_heads = 96, .vocab = 151552},
+    .hf_defaults = {.context_tokens = 131072,
+                    .n_kv_heads = 8,
+                    .rms_eps = 1e-5,
+                    .n_q_heads = 96,
+                    .vocab = 151552,
+                    .rotated_share = 0.5},
     .hf_names = hf_names(),
     .hf_has_experts = true,
     .read_hf = read_glm4_moe,

@@ -162,6 +162,14 @@ def glm4_moe(**changes):
     return _config("Glm4MoeForCausalLM", "glm4_moe", defaults | changes)
 
 
+def qwen35(**changes):
+    """Three delta nets, whose heads have sizes that are no multiples of 16, and attention."""
+    defaults = {"rms_norm_eps": 1e-6, "rope_theta": 1e3, "head_dim": 24, "attention_bias": False, "hidden_size": 40,
+                "num_hidden_layers": 4, "pad_token_id": 0, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                "linear_key_head_dim": 12, "linear_value_head_dim": 20, "linear_conv_kernel_dim": 4}
+    return _config("Qwen3_5ForCausalLM", "qwen3_5_text", defaults | changes)
+
+
 def gemma4_rope(**full):
     return {"rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 1e2} | full,
                                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e2}}}
@@ -346,9 +354,23 @@ case("glm4_moe_plain",
                       n_shared_experts=2, tie_word_embeddings=True)),
      {"norm_topk_prob": True})
 
+# A quarter of each head rotates, also where no field says so.
+case("qwen35", qwen35(partial_rotary_factor=0.25), {"linear_conv_kernel_dim": 2})
+case("qwen35_interval",
+     renamed(qwen35(full_attention_interval=2, linear_num_value_heads=6, linear_key_head_dim=16,
+                    linear_value_head_dim=16, tie_word_embeddings=True, num_attention_heads=3, num_key_value_heads=1)),
+     {"full_attention_interval": 4})
+# Value heads as many as key heads; a list of layers that no interval gives; three chunks of 64 tokens and more.
+case("qwen35_two_chunks",
+     qwen35(linear_num_key_heads=3, linear_num_value_heads=3, linear_conv_kernel_dim=3, linear_value_head_dim=8,
+            layer_types=["full_attention", "linear_attention", "linear_attention", "full_attention"],
+            rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}),
+     {"rope_scaling": None}, n_tokens=300)
+
 # Cases whose logits are also made with a q8 KV cache: query groups, norms of heads, a softcap with a window, two chunks.
 Q8_CASES = ("llama_gqa", "qwen3", "gemma2", "llama_two_chunks")
 
 # Cases whose text is also continued greedily: one of each family whose frequencies do not depend on the text's length.
 GREEDY_CASES = ("llama_gqa", "mistral_window", "qwen3", "phi3_plain", "gemma2", "gemma3", "ministral3", "muse_glimmer_scale",
-                "smollm3", "granite", "gemma4", "gemma4_values", "gemma4_unified", "qwen3_moe", "mixtral", "glm4_moe")
+                "smollm3", "granite", "gemma4", "gemma4_values", "gemma4_unified", "qwen3_moe", "mixtral", "glm4_moe",
+                "qwen35", "qwen35_interval")

@@ -49,6 +49,10 @@ def value(name, shape):
         values = 1.0 + 0.25 * u
     elif name.endswith(".bias"):
         values = 0.5 * u
+    elif name.endswith(".A_log"):  # rates of decay from 0.4 to 2.7, of steps from 0.1 to 0.7
+        values = u
+    elif name.endswith(".dt_bias"):
+        values = u - 1.0
     elif "embed_tokens" in name:
         values = u
     else:

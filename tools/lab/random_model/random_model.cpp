@@ -43,6 +43,7 @@ Request read_request(const Settings& settings) {
     const auto config = find_shape(shape, settings.integer("layers", {1, 1024}).value_or(0));
     if (!config)
         throw UsageError(fmt::format("--shape: unknown shape '{}'; known shapes: {}", shape, joined(shape_names())));
+    validate(*config);
     const auto quantisation = find_quantisation(type);
     if (!quantisation)
         throw UsageError(fmt::format("--type: unknown type '{}'; known types: {}", type, joined(quantisation_names())));

@@ -79,12 +79,19 @@ std::vector<RandomTensor> random_tensors(const RandomModelOptions& options) {
                                {config.experts(layer).n_experts, view.rows(), view.cols()},
                                Draw::Normal,
                                deviation});
+        } else if (info.role == TensorRole::DeltaDecay) {
+            // With the biases below, a state keeps 0.3 to 0.99 of its size in a step.
+            tensors.push_back(
+                {.name = name, .shape = {view.cols()}, .draw = Draw::Uniform, .low = -2.0F, .width = 1.9F});
+        } else if (info.role == TensorRole::DeltaDecayBias) {
+            tensors.push_back(
+                {.name = name, .shape = {view.cols()}, .draw = Draw::Uniform, .low = -3.0F, .width = 3.0F});
         } else if (!info.is_vector()) {
             tensors.push_back({name, view.dtype, {view.rows(), view.cols()}, Draw::Normal, deviation});
         } else {
-            const bool is_bias = info.kind == TensorKind::Bias;
+            const bool is_bias = info.kind == TensorKind::Bias && info.role != TensorRole::DeltaNorm;
             tensors.push_back(
-                {name, DType::F32, {view.cols()}, is_bias ? Draw::Normal : Draw::AroundOne, is_bias ? 0.1 : 0.0});
+                {name, DType::F32, {view.cols()}, is_bias ? Draw::Normal : Draw::Uniform, is_bias ? 0.1 : 0.0});
         }
     });
     for (const RopeConfig& rope : config.ropes) {
@@ -98,10 +105,10 @@ std::vector<RandomTensor> random_tensors(const RandomModelOptions& options) {
     return tensors;
 }
 
-void fill_around_one(std::byte* dst, std::int64_t n, std::uint64_t seed) {
+void fill_uniform(std::byte* dst, std::int64_t n, const RandomTensor& tensor, std::uint64_t seed) {
     RandomWords words(seed);
     for (std::int64_t i = 0; i < n; ++i) {
-        const float value = 0.8F + 0.4F * static_cast<float>(words.next() >> 40) * 0x1p-24F;
+        const float value = tensor.low + tensor.width * static_cast<float>(words.next() >> 40) * 0x1p-24F;
         std::memcpy(dst + i * sizeof(value), &value, sizeof(value));
     }
 }
@@ -126,8 +133,8 @@ public:
                 const std::int64_t count = std::min(kPieceElements, n - begin);
                 const std::uint64_t own = RandomWords::mixed(seed) + static_cast<std::uint64_t>(done + i);
                 std::vector<std::byte>& buffer = buffers_[thread];
-                if (tensor.draw == Draw::AroundOne) {
-                    fill_around_one(buffer.data(), count, own);
+                if (tensor.draw == Draw::Uniform) {
+                    fill_uniform(buffer.data(), count, tensor, own);
                 } else if (tensor.draw == Draw::PairDivisors) {
                     for (std::int64_t pair = 0; pair < count; ++pair) {
                         const float divisor = begin + pair < tensor.n_rotated_pairs ? 1.0F : 1e30F;

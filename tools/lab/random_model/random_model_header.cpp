@@ -115,13 +115,28 @@ void put_experts(Header& header, const ModelConfig& config, std::string_view arc
                   }));
 }
 
+void put_delta_nets(Header& header, const ModelConfig& config, std::string_view architecture) {
+    const auto found = std::ranges::find_if(config.layers, [](const LayerConfig& l) { return !l.has_attention(); });
+    if (found == config.layers.end()) return;
+    const auto key = [&](std::string_view suffix) { return fmt::format("{}.{}", architecture, suffix); };
+    const DeltaNetShape& shape = found->delta_net().shape;
+    header.number(key("ssm.conv_kernel"), shape.conv_width);
+    header.number(key("ssm.state_size"), shape.key_dim);
+    header.number(key("ssm.group_count"), shape.n_key_heads);
+    header.number(key("ssm.time_step_rank"), shape.n_value_heads);
+    header.number(key("ssm.inner_size"), shape.value_cols());
+    header.begin_array(key("attention.recurrent_layers"), 7, config.n_layers());
+    for (const LayerConfig& layer : config.layers) header.put(std::uint8_t{!layer.has_attention()});
+}
+
 void put_config(Header& header, const RandomModelOptions& options) {
     const ModelConfig& config = options.config;
     const std::string_view architecture = gguf_family(config).gguf_name;
-    // Layers are of at most two kinds: with a window and without.
+    // Layers with attention are of at most two kinds: with a window and without.
     const auto layer_with = [&](bool has_window) {
-        return std::ranges::find_if(
-            config.layers, [&](const LayerConfig& layer) { return (layer.attention().window > 0) == has_window; });
+        return std::ranges::find_if(config.layers, [&](const LayerConfig& layer) {
+            return layer.has_attention() && (layer.window() > 0) == has_window;
+        });
     };
     const auto full = layer_with(false);
     const auto windowed = layer_with(true);
@@ -137,6 +152,7 @@ void put_config(Header& header, const RandomModelOptions& options) {
     header.number(key("block_count"), config.n_layers());
     header.number(key("feed_forward_length"), config.max_d_ff());
     put_experts(header, config, architecture);
+    put_delta_nets(header, config, architecture);
     header.number(key("attention.head_count"), attention.n_q_heads);
     if (windowed != config.layers.end() && windowed->attention().n_kv_heads != attention.n_kv_heads) {
         header.begin_array(key("attention.head_count_kv"), 5, config.n_layers());
@@ -149,7 +165,7 @@ void put_config(Header& header, const RandomModelOptions& options) {
     header.number(key("attention.value_length"), attention.head_dim);
     header.number(key("rope.dimension_count"), rope.n_rotated);
     header.real(key("rope.freq_base"), rope.theta);
-    const std::int64_t window = config.largest([](const LayerConfig& layer) { return layer.attention().window; });
+    const std::int64_t window = config.largest([](const LayerConfig& layer) { return layer.window(); });
     if (window > 0) header.number(key("attention.sliding_window"), window);
     if (full != config.layers.end() && windowed != config.layers.end()) {
         header.begin_array(key("attention.sliding_window_pattern"), 7, config.n_layers());

@@ -21,7 +21,7 @@ namespace slipstream::tools {
 /// Distribution of a tensor's values.
 enum class Draw : std::uint8_t {
     Normal,
-    AroundOne,
+    Uniform,
     PairDivisors,  // 1 for RoPE pairs that rotate, then 1e30
 };
 
@@ -31,6 +31,7 @@ struct RandomTensor {
     std::vector<std::int64_t> shape;  // row-major
     Draw draw = Draw::Normal;
     double deviation = 1.0;            // of Normal
+    float low = 0.8F, width = 0.4F;    // of Uniform: from low to low + width
     std::int64_t n_rotated_pairs = 0;  // of PairDivisors
 
     [[nodiscard]] std::int64_t n_elements() const {

@@ -1,0 +1,183 @@
+// Qwen3.5, 3.6 and 3.8, text, dense (transformers: models/qwen3_5; llama.cpp: src/models/qwen35.cpp,
+// conversion/qwen.py). Three of four layers are gated delta nets; the others have attention whose query matrix has the
+// rows of an output gate, too, and rotate a quarter of each head. Norms multiply by 1 + weight in Hugging Face
+// directories, except that of the delta nets, which multiplies by its weight in both formats.
+//
+// Not used: the vision model, and the layers that propose further tokens ("mtp." and the last ones of GGUF files).
+// Positions of images (mrope_section) are those of the text where there are none.
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kernels/base/error.h"
+#include "runtime/formats/family.h"
+#include "runtime/formats/gguf_keys.h"
+#include "runtime/text/json_fields.h"
+#include "runtime/text/printable.h"
+
+namespace slipstream {
+
+namespace {
+
+// Of this many layers, the last one has attention.
+constexpr std::int64_t kInterval = 4;
+constexpr double kRotatedShare = 0.25;
+
+// Gives a delta net to the layers without attention, and to the others queries with a gate.
+void set_layers(ModelConfig& config, const DeltaNetConfig& delta_net, const std::vector<bool>& is_recurrent) {
+    for (std::size_t i = 0; i < config.layers.size(); ++i) {
+        if (is_recurrent[i])
+            config.layers[i].mixer = delta_net;
+        else
+            config.layers[i].attention().gate_in_queries = true;
+    }
+}
+
+std::vector<bool> periodic(std::int64_t n_layers, std::int64_t interval) {
+    std::vector<bool> is_recurrent;
+    for (std::int64_t i = 0; i < n_layers; ++i) is_recurrent.push_back((i + 1) % interval != 0);
+    return is_recurrent;
+}
+
+std::vector<bool> recurrent_layers(const JsonFields& fields, std::int64_t n_layers) {
+    const auto* types = fields.find("layer_types");
+    if (types == nullptr) {
+        const std::int64_t interval = fields.integer("full_attention_interval").value_or(kInterval);
+        if (interval < 1) fields.fail("full_attention_interval", fmt::format("is {}", interval));
+        return periodic(n_layers, interval);
+    }
+    if (!types->is_array() || std::ssize(*types) != n_layers)
+        fields.fail("layer_types", fmt::format("is not a list of {} layers", n_layers));
+    std::vector<bool> is_recurrent;
+    for (const auto& type : *types) {
+        const std::string text = type.is_string() ? type.get<std::string>() : "?";
+        if (text != "linear_attention" && text != "full_attention")
+            throw Unsupported(
+                fmt::format("{}: layer type \"{}\" is not served (served: linear_attention, full_attention)",
+                            fields.name(), printable(text)));
+        is_recurrent.push_back(text == "linear_attention");
+    }
+    return is_recurrent;
+}
+
+void read_qwen35(const JsonFields& fields, HfConfig& result) {
+    ModelConfig& config = result.model;
+    if (fields.boolean("attention_bias").value_or(false))
+        throw Unsupported(fmt::format("{}: attention_bias is not served for {}", fields.name(), config.family));
+    if (!fields.boolean("attn_output_gate").value_or(true))
+        throw Unsupported(fmt::format("{}: attention without an output gate (attn_output_gate) is not served for {}",
+                                      fields.name(), config.family));
+    const std::string gate = fields.string("output_gate_type").value_or("silu");
+    if (gate != "silu" && gate != "swish")  // two names of the same function
+        throw Unsupported(
+            fmt::format("{}: output_gate_type \"{}\" is not served (served: silu)", fields.name(), printable(gate)));
+    const DeltaNetConfig delta_net{.shape = {.n_key_heads = fields.integer("linear_num_key_heads").value_or(16),
+                                             .n_value_heads = fields.integer("linear_num_value_heads").value_or(32),
+                                             .key_dim = fields.integer("linear_key_head_dim").value_or(128),
+                                             .value_dim = fields.integer("linear_value_head_dim").value_or(128),
+                                             .conv_width = fields.integer("linear_conv_kernel_dim").value_or(4)},
+                                   .log_decay = true};
+    set_layers(config, delta_net, recurrent_layers(fields, config.n_layers()));
+    config.norm_offset = 1.0F;
+}
+
+// Returns which of the first config.n_layers() layers have a delta net. `n_in_file`: with those that propose tokens.
+std::vector<bool> recurrent_layers(const GgufKeys& keys, std::int64_t n_layers, std::int64_t n_in_file) {
+    if (keys.find("attention.recurrent_layers") == nullptr) {
+        const std::int64_t interval = keys.integer("full_attention_interval").value_or(kInterval);
+        if (interval < 1)
+            throw FormatError(
+                fmt::format("{}: {} is {}", keys.file().name(), keys.key("full_attention_interval"), interval));
+        return periodic(n_layers, interval);
+    }
+    const auto flags = keys.by_layer("attention.recurrent_layers", n_in_file);
+    std::vector<bool> is_recurrent;
+    for (std::int64_t i = 0; i < n_layers; ++i) is_recurrent.push_back((*flags)[i] != 0);
+    return is_recurrent;
+}
+
+// `tiled`: the converter orders value heads so that head h uses key head h mod (number of key heads).
+void read_delta_nets(const GgufKeys& keys, bool tiled, ModelConfig& config) {
+    const std::int64_t n_in_file = config.n_layers();
+    drop_proposing_layers(keys, config);
+    DeltaNetShape shape{.n_key_heads = keys.required("ssm.group_count"),
+                        .n_value_heads = keys.required("ssm.time_step_rank"),
+                        .key_dim = keys.required("ssm.state_size"),
+                        .conv_width = keys.required("ssm.conv_kernel")};
+    const std::int64_t inner = keys.required("ssm.inner_size");
+    if (shape.n_value_heads < 1 || inner % shape.n_value_heads != 0)
+        throw FormatError(fmt::format("{}: {} = {} does not divide among {} = {} value heads", keys.file().name(),
+                                      keys.key("ssm.inner_size"), inner, keys.key("ssm.time_step_rank"),
+                                      shape.n_value_heads));
+    shape.value_dim = inner / shape.n_value_heads;
+    shape.tiled = tiled && shape.n_key_heads != shape.n_value_heads;
+    set_layers(config, {.shape = shape}, recurrent_layers(keys, config.n_layers(), n_in_file));
+}
+
+void read_qwen35_gguf(const GgufKeys& keys, ModelConfig& config) {
+    read_delta_nets(keys, true, config);
+}
+
+void set_qwen35(ModelConfig& config, std::int64_t /*window*/) {
+    for (LayerConfig& layer : config.layers) layer.attention().gate_in_queries = true;
+    config.ropes = {{.theta = 1e7, .n_rotated = config.attention(0).head_dim / 4}};
+}
+
+constexpr TensorNames hf_names() {
+    using enum TensorRole;
+    TensorNames names = tensor_names::with_head_norms(tensor_names::hugging_face());
+    names[DeltaIn] = "linear_attn.in_proj_qkv.weight";
+    names[DeltaGate] = "linear_attn.in_proj_z.weight";
+    names[DeltaDecayIn] = "linear_attn.in_proj_a.weight";
+    names[DeltaBeta] = "linear_attn.in_proj_b.weight";
+    names[DeltaConv] = "linear_attn.conv1d.weight";
+    names[DeltaDecay] = "linear_attn.A_log";
+    names[DeltaDecayBias] = "linear_attn.dt_bias";
+    names[DeltaNorm] = "linear_attn.norm.weight";
+    names[DeltaOut] = "linear_attn.out_proj.weight";
+    return names;
+}
+
+constexpr TensorNames gguf_names() {
+    using enum TensorRole;
+    TensorNames names = tensor_names::with_head_norms(tensor_names::gguf());
+    names[FfnNorm] = "post_attention_norm.weight";
+    names[DeltaIn] = "attn_qkv.weight";
+    names[DeltaGate] = "attn_gate.weight";
+    names[DeltaDecayIn] = "ssm_alpha.weight";
+    names[DeltaBeta] = "ssm_beta.weight";
+    names[DeltaConv] = "ssm_conv1d.weight";
+    names[DeltaDecay] = "ssm_a";
+    names[DeltaDecayBias] = "ssm_dt.bias";
+    names[DeltaNorm] = "ssm_norm.weight";
+    names[DeltaOut] = "ssm_out.weight";
+    return names;
+}
+
+}  // namespace
+
+constinit const Family kQwen35{
+    .name = "qwen35",
+    .set_published = set_qwen35,
+    .hf_class = "Qwen3_5ForCausalLM",
+    .hf_model_type = "qwen3_5_text",
+    .hf_outer_class = "Qwen3_5ForConditionalGeneration",
+    .hf_defaults = {.context_tokens = 32768,
+                    .n_kv_heads = 4,
+                    .head_dim = 256,
+                    .n_q_heads = 16,
+                    .vocab = 248320,
+                    .rotated_share = kRotatedShare},
+    .hf_names = hf_names(),
+    .read_hf = read_qwen35,
+    .gguf_name = "qwen35",
+    .gguf_names = gguf_names(),
+    .gguf_biases = {.qkv_bias = BiasRule::Forbidden, .out_bias = BiasRule::Forbidden},
+    .read_gguf = read_qwen35_gguf,
+};
+
+}  // namespace slipstream

@@ -1,0 +1,325 @@
+// Files of models with delta nets: what configurations and keys mean, what is refused by name, hostile sizes and
+// shapes, and that both formats of a model say the same.
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu/matmul/dequantize.h"
+#include "runtime/formats/hf_config.h"
+#include "runtime/formats/ignored_tensors.h"
+#include "runtime/formats/model_files.h"
+#include "runtime/formats/model_fingerprint.h"
+#include "tests/support/error_text.h"
+#include "tests/support/gguf_writer.h"
+#include "tests/support/golden_model.h"
+#include "tests/support/temp_folder.h"
+
+namespace slipstream {
+namespace {
+
+using Json = nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// The configuration of a golden model with other fields; a null field is removed.
+std::string config_of(const char* name, const Json& changes = Json::object()) {
+    Json config = Json::parse(load_golden_model(name).config_json);
+    for (const auto& [key, value] : changes.items()) {
+        if (value.is_null())
+            config.erase(key);
+        else
+            config[key] = value;
+    }
+    return config.dump();
+}
+
+ModelConfig parse(const std::string& json) {
+    return parse_hf_config(json, "config.json").model;
+}
+std::string message(const std::string& json) {
+    return error_text([&] { static_cast<void>(parse(json)); });
+}
+std::string message(const Json& changes) {
+    return message(config_of("qwen35", changes));
+}
+
+std::vector<bool> recurrent(const ModelConfig& config) {
+    std::vector<bool> is_recurrent;
+    for (const LayerConfig& layer : config.layers) is_recurrent.push_back(!layer.has_attention());
+    return is_recurrent;
+}
+
+TEST(HybridConfig, SaysWhichLayersHaveDeltaNets) {
+    EXPECT_THAT(recurrent(parse(config_of("qwen35"))), ElementsAre(true, true, true, false));
+    EXPECT_THAT(recurrent(parse(config_of("qwen35_interval"))), ElementsAre(true, false, true, false));
+    EXPECT_THAT(recurrent(parse(config_of("qwen35_two_chunks"))), ElementsAre(false, true, true, false));
+    // The list counts, not the interval.
+    EXPECT_THAT(recurrent(parse(config_of("qwen35_two_chunks", {{"full_attention_interval", 2}}))),
+                ElementsAre(false, true, true, false));
+    EXPECT_THAT(recurrent(parse(config_of("qwen35", {{"full_attention_interval", 1}}))),
+                ElementsAre(false, false, false, false));
+}
+
+TEST(HybridConfig, SizesAreThoseOfTheFieldsOrTheDefaults) {
+    const ModelConfig config = parse(config_of("qwen35"));
+    EXPECT_EQ(config.delta_net(1).shape,
+              (DeltaNetShape{.n_key_heads = 2, .n_value_heads = 4, .key_dim = 12, .value_dim = 20, .conv_width = 4}));
+    EXPECT_EQ(config.ropes[0].n_rotated, 6);
+    EXPECT_EQ(config.first_attention().n_q_heads, 4);
+    const ModelConfig defaults = parse(config_of("qwen35", {{"linear_num_key_heads", nullptr},
+                                                            {"linear_num_value_heads", nullptr},
+                                                            {"linear_key_head_dim", nullptr},
+                                                            {"linear_value_head_dim", nullptr},
+                                                            {"linear_conv_kernel_dim", nullptr},
+                                                            {"partial_rotary_factor", nullptr},
+                                                            {"head_dim", nullptr}}));
+    EXPECT_EQ(
+        defaults.delta_net(1).shape,
+        (DeltaNetShape{.n_key_heads = 16, .n_value_heads = 32, .key_dim = 128, .value_dim = 128, .conv_width = 4}));
+    EXPECT_EQ(defaults.ropes[0].n_rotated, 64);
+}
+
+TEST(HybridConfig, AbsurdFieldsAreRefusedInALine) {
+    EXPECT_EQ(message({{"full_attention_interval", 0}}), "config.json: field full_attention_interval is 0");
+    EXPECT_EQ(message({{"full_attention_interval", 5}}),
+              "config.json: no layer has attention: models of recurrent layers alone are not served");
+    EXPECT_EQ(message({{"layer_types", {"linear_attention"}}}),
+              "config.json: field layer_types is not a list of 4 layers");
+    EXPECT_EQ(message({{"layer_types", {"linear_attention", "sliding_attention", 3, "full_attention"}}}),
+              "config.json: layer type \"sliding_attention\" is not served (served: linear_attention, full_attention)");
+    EXPECT_EQ(message({{"linear_num_value_heads", 5}}),
+              "config.json: 5 value heads of a delta net are not a multiple of 2 key heads");
+    for (const char* field :
+         {"linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim"}) {
+        EXPECT_THAT(message({{field, 0}}), HasSubstr("is 0; 1 to ")) << field;
+        EXPECT_THAT(message({{field, -4}}), HasSubstr("is -4; 1 to ")) << field;
+        EXPECT_THAT(message({{field, 1LL << 62}}), HasSubstr("is 4611686018427387904; 1 to ")) << field;
+    }
+    for (const std::int64_t width : {std::int64_t{1}, std::int64_t{0}, std::int64_t{-1}, std::int64_t{9}})
+        EXPECT_EQ(
+            message({{"linear_conv_kernel_dim", width}}),
+            fmt::format("config.json: the convolution of a delta net sees {} tokens; 2 to 8 can be served", width));
+    EXPECT_THAT(message({{"linear_num_value_heads", 4096}, {"linear_value_head_dim", 1024}}),
+                HasSubstr("columns of a delta net is"));
+    EXPECT_EQ(message({{"attention_bias", true}}), "config.json: attention_bias is not served for qwen35");
+    EXPECT_THAT(message({{"attn_output_gate", false}}), HasSubstr("attention without an output gate"));
+    EXPECT_EQ(message({{"output_gate_type", "sigmoid"}}),
+              "config.json: output_gate_type \"sigmoid\" is not served (served: silu)");
+    EXPECT_EQ(message({{"num_experts", 8}}), "config.json: a mixture of 8 experts, which is not served");
+}
+
+// Values of a tensor as floats.
+std::vector<float> values(const ConstTensorView& view) {
+    std::vector<float> all(static_cast<std::size_t>(view.rows() * view.cols()));
+    for (std::int64_t row = 0; row < view.rows(); ++row)
+        cpu::dequantize_row(view.dtype, view.rank > 1 ? view.row(row) : view.data, all.data() + row * view.cols(),
+                            view.cols());
+    return all;
+}
+
+std::filesystem::path write(const TempFolder& folder, const GgufWriter& file) {
+    return folder.write("model.gguf", file.bytes());
+}
+
+TEST(HybridFiles, BothFormatsSayTheSame) {
+    for (const char* name : {"qwen35", "qwen35_interval", "qwen35_two_chunks"}) {
+        SCOPED_TRACE(name);
+        const GoldenModel golden = load_golden_model(name);
+        const TempFolder folder, gguf_folder;
+        write_hugging_face(golden, folder.path());
+        const auto hf = ModelFiles::open(folder.path());
+        const auto gguf = ModelFiles::open(write(gguf_folder, golden_gguf(golden)));
+        ASSERT_EQ(hf->config().n_layers(), gguf->config().n_layers());
+        const ModelWeights a = hf->weights();
+        const ModelWeights b = gguf->weights();
+        for (std::int64_t layer = 0; layer < hf->config().n_layers(); ++layer) {
+            const LayerConfig& of_hf = hf->config().layers[layer];
+            const LayerConfig& of_gguf = gguf->config().layers[layer];
+            ASSERT_EQ(of_hf.has_attention(), of_gguf.has_attention());
+            if (of_hf.has_attention()) {
+                EXPECT_EQ(of_hf.attention(), of_gguf.attention());
+                EXPECT_EQ(a.layers[layer][TensorRole::Q].rows(), 2 * of_hf.attention().q_cols());
+                EXPECT_EQ(a.layers[layer][TensorRole::DeltaIn].rank, 0);
+                continue;
+            }
+            EXPECT_EQ(a.layers[layer][TensorRole::Q].rank, 0);
+            const DeltaNetShape grouped = of_hf.delta_net().shape;
+            DeltaNetShape tiled = grouped;
+            tiled.tiled = grouped.n_key_heads != grouped.n_value_heads;
+            EXPECT_EQ(of_gguf.delta_net(), (DeltaNetConfig{.shape = tiled, .log_decay = false}));
+            // Value head h of GGUF is value head (h mod Hk) * (Hv / Hk) + h / Hk of Hugging Face: the same key head.
+            const std::int64_t per_key = grouped.n_value_heads / grouped.n_key_heads;
+            for (std::int64_t head = 0; head < grouped.n_value_heads; ++head) {
+                const std::int64_t other = head % grouped.n_key_heads * per_key + head / grouped.n_key_heads;
+                EXPECT_EQ(tiled.key_head(head), grouped.key_head(other));
+                const auto row = [](const ConstTensorView& view, std::int64_t index) {
+                    return values(view.slice_rows(index, 1));
+                };
+                const std::int64_t first = 2 * grouped.key_cols();
+                for (const TensorRole role : {TensorRole::DeltaIn, TensorRole::DeltaConv})
+                    EXPECT_EQ(row(b.layers[layer][role], first + head * grouped.value_dim + 1),
+                              row(a.layers[layer][role], first + other * grouped.value_dim + 1));
+                EXPECT_EQ(row(b.layers[layer][TensorRole::DeltaGate], head * grouped.value_dim),
+                          row(a.layers[layer][TensorRole::DeltaGate], other * grouped.value_dim));
+                for (const TensorRole role : {TensorRole::DeltaBeta, TensorRole::DeltaDecayIn})
+                    EXPECT_EQ(row(b.layers[layer][role], head), row(a.layers[layer][role], other));
+                EXPECT_EQ(values(b.layers[layer][TensorRole::DeltaDecayBias])[head],
+                          values(a.layers[layer][TensorRole::DeltaDecayBias])[other]);
+                EXPECT_FLOAT_EQ(values(b.layers[layer][TensorRole::DeltaDecay])[head],
+                                -std::exp(values(a.layers[layer][TensorRole::DeltaDecay])[other]));
+                EXPECT_EQ(row(b.layers[layer][TensorRole::DeltaOut], 3)[head * grouped.value_dim + 2],
+                          row(a.layers[layer][TensorRole::DeltaOut], 3)[other * grouped.value_dim + 2]);
+            }
+            EXPECT_EQ(values(b.layers[layer][TensorRole::DeltaNorm]), values(a.layers[layer][TensorRole::DeltaNorm]));
+        }
+        EXPECT_EQ(hf->config().norm_offset, 1.0F);
+        EXPECT_EQ(gguf->config().norm_offset, 0.0F);
+        EXPECT_EQ(values(b.output_norm)[3], values(a.output_norm)[3] + 1.0F);
+        EXPECT_EQ(describe_ignored_tensors(*hf), "");
+        EXPECT_EQ(describe_ignored_tensors(*gguf), "");
+        EXPECT_NE(model_fingerprint(*hf), model_fingerprint(*gguf));
+    }
+}
+
+// The fused matrix of queries, keys and values that files of attention layers may have.
+TEST(HybridFiles, FusedQueriesHaveTheirGates) {
+    const GoldenModel golden = load_golden_model("qwen35");
+    GgufWriter file = golden_gguf(golden);
+    std::vector<float> fused;
+    for (const char* part : {"q", "k", "v"}) {
+        for (const GoldenTensor& tensor : golden.tensors) {
+            if (tensor.name != fmt::format("model.layers.3.self_attn.{}_proj.weight", part)) continue;
+            const std::vector<float> own = golden_values(tensor);
+            fused.insert(fused.end(), own.begin(), own.end());
+        }
+        file.erase_tensor(fmt::format("blk.3.attn_{}.weight", part));
+    }
+    file.tensor("blk.3.attn_qkv.weight", 0, {std::ssize(fused) / 40, 40},
+                std::string(reinterpret_cast<const char*>(fused.data()), fused.size() * sizeof(float)));
+    const TempFolder folder, plain_folder;
+    const auto files = ModelFiles::open(write(folder, file));
+    const auto plain = ModelFiles::open(write(plain_folder, golden_gguf(golden)));
+    for (const TensorRole role : {TensorRole::Q, TensorRole::K, TensorRole::V})
+        EXPECT_EQ(values(files->weights().layers[3][role]), values(plain->weights().layers[3][role]));
+}
+
+TEST(HybridFiles, PartsThatAreNotUsedAreNamed) {
+    const GoldenModel plain = load_golden_model("qwen35");
+    GoldenModel golden = plain;
+    golden.tensors.push_back({"mtp.fc.weight", {40, 80}});
+    golden.tensors.push_back({"mtp.layers.0.self_attn.q_proj.weight", {192, 40}});
+    golden.tensors.push_back({"model.visual.patch_embed.proj.weight", {4, 4}});
+    const TempFolder folder;
+    write_hugging_face(golden, folder.path());
+    EXPECT_EQ(describe_ignored_tensors(*ModelFiles::open(folder.path())), "mtp (2 tensors), visual (1 tensor)");
+
+    // Layers of GGUF files that propose tokens are counted by block_count; flags are there for all of them.
+    GgufWriter file = golden_gguf(plain);
+    file.set("qwen35.block_count", std::uint32_t{5}).set("qwen35.nextn_predict_layers", std::uint32_t{1});
+    file.floats("blk.4.nextn.eh_proj.weight", {40, 80});
+    file.floats("blk.4.attn_norm.weight", {40});
+    const TempFolder gguf_folder;
+    const auto files = ModelFiles::open(write(gguf_folder, file));
+    EXPECT_THAT(recurrent(files->config()), ElementsAre(true, true, true, false));
+    EXPECT_EQ(describe_ignored_tensors(*files), "blk.4 (2 tensors)");
+    std::vector<GgufBytes> flags;
+    for (const bool flag : {true, false, true, false, false}) flags.push_back(gguf_scalar(flag));
+    file.set("qwen35.attention.recurrent_layers", gguf_array(flags));
+    const TempFolder other;
+    EXPECT_THAT(recurrent(ModelFiles::open(write(other, file))->config()), ElementsAre(true, false, true, false));
+}
+
+std::string weights_message(const GoldenModel& golden, const std::function<std::string(const std::string&)>& name) {
+    const TempFolder folder;
+    write_hugging_face(golden, folder.path(), name);
+    return error_text([&] { static_cast<void>(ModelFiles::open(folder.path())->weights()); });
+}
+
+TEST(HybridTensors, MissingAndWrongOnesAreNamed) {
+    const GoldenModel golden = load_golden_model("qwen35");
+    for (const char* part : {"in_proj_qkv.weight", "in_proj_z.weight", "in_proj_a.weight", "in_proj_b.weight",
+                             "conv1d.weight", "A_log", "dt_bias", "norm.weight", "out_proj.weight"}) {
+        const std::string whole = fmt::format("model.layers.1.linear_attn.{}", part);
+        const auto moved = [&](const std::string& name) { return name == whole ? std::string("other") : name; };
+        EXPECT_THAT(weights_message(golden, moved), HasSubstr(fmt::format("tensor {} [", whole)));
+        GoldenModel changed = golden;
+        for (GoldenTensor& tensor : changed.tensors)
+            if (tensor.name == whole) ++tensor.shape.front();
+        EXPECT_THAT(weights_message(changed, nullptr), HasSubstr(fmt::format("tensor {} has shape [", whole)));
+    }
+    GoldenModel changed = golden;
+    for (GoldenTensor& tensor : changed.tensors)
+        if (tensor.name == "model.layers.3.self_attn.q_proj.weight") tensor.shape = {96, 40};
+    EXPECT_THAT(weights_message(changed, nullptr),
+                HasSubstr("q_proj.weight has shape [96, 40], the configuration asks for [192, 40]"));
+    changed = golden;
+    changed.tensors.push_back({"model.layers.0.self_attn.q_proj.weight", {192, 40}});
+    EXPECT_THAT(weights_message(changed, nullptr),
+                HasSubstr("model.layers.0.self_attn.q_proj.weight is there, but the configuration says that the layer "
+                          "has a delta net"));
+    changed = golden;
+    changed.tensors.push_back({"model.layers.3.linear_attn.A_log", {4}});
+    EXPECT_THAT(weights_message(changed, nullptr),
+                HasSubstr("model.layers.3.linear_attn.A_log is there, but the configuration says that the layer has "
+                          "attention"));
+    for (const char* bias : {"model.layers.0.linear_attn.conv1d.bias", "model.layers.0.linear_attn.out_proj.bias",
+                             "model.layers.3.self_attn.q_proj.bias"}) {
+        changed = golden;
+        changed.tensors.push_back({bias, {96}});
+        EXPECT_THAT(weights_message(changed, nullptr), HasSubstr(fmt::format("tensor {}", bias)));
+    }
+}
+
+std::string gguf_message(const std::function<void(GgufWriter&)>& change) {
+    GgufWriter file = golden_gguf(load_golden_model("qwen35"));
+    change(file);
+    const TempFolder folder;
+    const auto path = write(folder, file);
+    return error_text([&] { static_cast<void>(ModelFiles::open(path)->weights()); });
+}
+
+TEST(HybridKeys, HostileSizesAreRefusedInALine) {
+    EXPECT_EQ(gguf_message([](GgufWriter&) {}), "nothing thrown");
+    for (const char* key :
+         {"ssm.conv_kernel", "ssm.state_size", "ssm.group_count", "ssm.time_step_rank", "ssm.inner_size"}) {
+        const std::string whole = fmt::format("qwen35.{}", key);
+        EXPECT_THAT(gguf_message([&](GgufWriter& file) { file.erase(whole); }),
+                    HasSubstr(fmt::format("metadata {} is missing", whole)));
+        for (const std::uint32_t value : {0U, 1U, 7U, 0xffffffffU}) {
+            const std::string found = gguf_message([&](GgufWriter& file) { file.set(whole, value); });
+            EXPECT_NE(found, "nothing thrown") << key << " " << value;
+            EXPECT_EQ(found.find('\n'), std::string::npos) << found;
+        }
+    }
+    EXPECT_THAT(
+        gguf_message([](GgufWriter& file) { file.set("qwen35.ssm.inner_size", std::uint32_t{82}); }),
+        HasSubstr("qwen35.ssm.inner_size = 82 does not divide among qwen35.ssm.time_step_rank = 4 value heads"));
+    EXPECT_THAT(gguf_message([](GgufWriter& file) { file.set("qwen35.full_attention_interval", std::uint32_t{0}); }),
+                HasSubstr("qwen35.full_attention_interval is 0"));
+    EXPECT_THAT(gguf_message([](GgufWriter& file) { file.set("qwen35.nextn_predict_layers", std::uint32_t{4}); }),
+                HasSubstr("qwen35.nextn_predict_layers = 4 of 4 layers"));
+    EXPECT_THAT(gguf_message([](GgufWriter& file) {
+                    file.set("qwen35.attention.recurrent_layers", gguf_array({gguf_scalar(true)}));
+                }),
+                HasSubstr("one integer for each of 4 layers is needed"));
+    EXPECT_THAT(gguf_message([](GgufWriter& file) { file.erase_tensor("blk.1.attn_gate.weight"); }),
+                HasSubstr("tensor blk.1.attn_gate.weight [80, 40] is missing"));
+    EXPECT_THAT(gguf_message([](GgufWriter& file) {
+                    file.floats("blk.3.attn_gate.weight", {96, 40});
+                }),
+                HasSubstr("blk.3.attn_gate.weight is there, but the configuration says that the layer has attention"));
+    EXPECT_THAT(gguf_message([](GgufWriter& file) {
+                    file.floats("blk.1.ssm_conv1d.weight", {4, 128});
+                }),
+                HasSubstr("blk.1.ssm_conv1d.weight has shape [4, 128], the configuration asks for [128, 4]"));
+}
+
+}  // namespace
+}  // namespace slipstream
