@@ -48,7 +48,8 @@ KvCache::KvCache(Device& device, std::span<const KvLayout> layouts, std::int64_t
       first_kept_(layouts.size(), 0),
       versions_(static_cast<std::size_t>(chunks_of(context_tokens)), 1) {
     if (std::ranges::any_of(layouts, [](const KvLayout& layout) { return !layout.state.empty(); })) {
-        states_.emplace(device, layouts, placement.max_drafts > 0 ? placement.max_drafts : max_nodes);
+        states_.emplace(device, layouts, placement.max_drafts > 0 ? placement.max_drafts : max_nodes,
+                        placement.checkpoint_bytes);
         drafts_.reserve(static_cast<std::size_t>(states_->max_drafts()));
         stays_ = false;
     }
@@ -72,7 +73,7 @@ std::size_t KvCache::device_bytes(std::span<const KvLayout> layouts, std::int64_
 }
 
 std::int64_t KvCache::positions_after_cut(std::int64_t n_tokens) const {
-    if (states_ && !states_->can_cut(n_tokens)) return 0;
+    if (states_) n_tokens = states_->positions_after_cut(n_tokens);
     for (std::int64_t layer = 0; layer < n_layers(); ++layer)
         if (first_read_chunk(layer, n_tokens) < first_kept_[layer]) return 0;
     return n_tokens;
@@ -194,7 +195,8 @@ void KvCache::drop_all() noexcept {
 
 // Truncates to whole KV chunks after recover(): nothing is copied back or waited for, so this cannot fail.
 void KvCache::keep_chunks(std::int64_t n_chunks) noexcept {
-    if (positions_after_cut(n_chunks * kChunkTokens) == 0) return drop_all();
+    n_chunks = positions_after_cut(n_chunks * kChunkTokens) / kChunkTokens;  // checkpoints are at borders of chunks
+    if (n_chunks == 0) return drop_all();
     keep_positions(n_chunks * kChunkTokens);
     host_->cut(n_chunks);
     store_.release_from(n_chunks);
@@ -219,6 +221,7 @@ void KvCache::read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, s
     CHECK(chunk >= first_kept_chunk(layer) && chunk * kChunkTokens < n_committed(),
           "chunk {} of {} positions, kept from chunk {} on", chunk, n_committed(), first_kept_chunk(layer));
     const std::size_t bytes = layout(layer).chunk_bytes();
+    if (bytes == 0) return;  // a recurrent layer
     if (host_ && chunk >= resident_chunks(layer) && chunk < host_->n_chunks()) {
         exec.stream.wait(host_->flushed(), host_->flush_use(chunk));
         exec.stream.synchronize();

@@ -31,6 +31,10 @@
 
 namespace slipstream {
 
+/// Bytes of host memory that checkpoints of recurrent layers may take: 6 of a model with 27 B weights (157 MB each), so
+/// that the last prompts of a chat have one each.
+inline constexpr std::size_t kCheckpointBytes = std::size_t{1} << 30;
+
 /// Where the committed KV chunks of a cache are.
 struct KvPlacement {
     /// [n_layers]: number of resident KV chunks, from the first; empty: all. A ring is resident if this is at least
@@ -42,6 +46,8 @@ struct KvPlacement {
     std::vector<std::int64_t> windows{};
     /// Most draft nodes at the same time, whose inputs recurrent layers store; 0: as many as there are nodes.
     std::int64_t max_drafts = 0;
+    /// Most bytes of host memory for checkpoints of recurrent layers.
+    std::size_t checkpoint_bytes = kCheckpointBytes;
 };
 
 class KvCache final : public PassKv {
@@ -101,7 +107,8 @@ public:
         if (states_) states_->drop_next();
     }
     /// Returns how many positions remain if the cache is cut to `n_tokens` (at most n_committed()): all of them, or 0
-    /// if a ring has overwritten what its window would need, or recurrent states have tokens that would be cut off.
+    /// if a ring has overwritten what its window would need; if recurrent states have tokens that would be cut off,
+    /// those up to their last checkpoint.
     [[nodiscard]] std::int64_t positions_after_cut(std::int64_t n_tokens) const;
     /// Returns how many of the committed positions recurrent layers have: all of them, except after forget() that
     /// follows a prompt whose pass has not been committed.

@@ -1,14 +1,18 @@
 #include "runtime/cache/recurrent_states.h"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
+#include "kernels/matmul.h"
 
 namespace slipstream {
 
 namespace {
 
+constexpr std::size_t kMostCheckpoints = 64;
 constexpr std::size_t kAlignFloats = 16;  // states, taps and stored rows begin at multiples of 64 bytes
 
 std::size_t aligned(std::int64_t floats) {
@@ -37,16 +41,32 @@ std::size_t place(std::span<const KvLayout> layouts, std::int64_t max_drafts, st
 
 }  // namespace
 
-RecurrentStates::RecurrentStates(Device& device, std::span<const KvLayout> layouts, std::int64_t max_drafts)
+RecurrentStates::RecurrentStates(Device& device, std::span<const KvLayout> layouts, std::int64_t max_drafts,
+                                 std::size_t checkpoint_bytes)
     : layouts_(layouts.begin(), layouts.end()), max_drafts_(max_drafts), next_(layouts.size(), -1) {
     CHECK(device.shares_host_memory(), "recurrent states on a device that does not share the host's memory");
     const std::size_t n_bytes = place(layouts_, max_drafts, &state_begin_, &stored_begin_) * sizeof(float);
     memory_ = device.allocate(n_bytes, MemoryTag::Kv, "the states of recurrent layers");
     std::fill_n(reinterpret_cast<float*>(memory_.data()), n_bytes / sizeof(float), 0.0F);
+    for (std::size_t layer = 0; layer < layouts_.size(); ++layer) {
+        checkpoint_begin_.push_back(checkpoint_floats_);
+        if (layouts_[layer].state.empty()) continue;
+        if (n_recurrent_++ == 0) first_recurrent_ = static_cast<std::int64_t>(layer);
+        checkpoint_floats_ += state_floats(layouts_[layer].state);
+    }
+    max_checkpoints_ = std::min(checkpoint_bytes / (checkpoint_floats_ * sizeof(float)), kMostCheckpoints);
+    checkpoints_.reserve(max_checkpoints_);
 }
 
 std::size_t RecurrentStates::bytes(std::span<const KvLayout> layouts, std::int64_t max_drafts) {
     return place(layouts, max_drafts, nullptr, nullptr) * sizeof(float);
+}
+
+std::size_t RecurrentStates::state_bytes(std::span<const KvLayout> layouts) {
+    std::size_t floats = 0;
+    for (const KvLayout& layout : layouts)
+        if (!layout.state.empty()) floats += state_floats(layout.state);
+    return floats * sizeof(float);
 }
 
 RecurrentStates::State RecurrentStates::state_at(std::int64_t layer, std::int64_t plane) const {
@@ -83,20 +103,83 @@ void RecurrentStates::commit(ExecRef exec, std::int64_t end_certain, std::span<c
     drop_next();
 }
 
+void RecurrentStates::offer_checkpoint(std::int64_t layer, std::int64_t position, const State& state) {
+    if (position == 0 || position % kPrefillChunkTokens != 0) return;
+    const auto found = std::ranges::find(checkpoints_, position, &Checkpoint::position);
+    if (found != checkpoints_.end() && found->n_filled == n_recurrent_) return;
+    if (layer == first_recurrent_) {
+        if (found != checkpoints_.end()) checkpoints_.erase(found);  // of a pass that did not reach all layers
+        if (!add_checkpoint(position)) return;
+    }
+    const auto to = std::ranges::find(checkpoints_, position, &Checkpoint::position);
+    if (to == checkpoints_.end()) return;
+    std::copy_n(state.state, floats_at_once(layer), to->floats.get() + checkpoint_begin_[layer]);
+    ++to->n_filled;
+}
+
+std::size_t RecurrentStates::floats_at_once(std::int64_t layer) const {
+    return state_floats(layouts_[layer].state);
+}
+
+// Makes room for a checkpoint and adds it, empty. Returns whether there is memory.
+bool RecurrentStates::add_checkpoint(std::int64_t position) {
+    if (max_checkpoints_ == 0) return false;
+    Checkpoint fresh{.position = position};
+    if (checkpoints_.size() == max_checkpoints_) {
+        // The distance between the neighbours of each checkpoint but the last; the position before the first is 0.
+        const auto gap = [&](std::size_t i) {
+            return (i + 1 < checkpoints_.size() ? checkpoints_[i + 1].position : position) -
+                   (i > 0 ? checkpoints_[i - 1].position : 0);
+        };
+        std::size_t closest = 0;
+        for (std::size_t i = 1; i + 1 < checkpoints_.size(); ++i)
+            if (gap(i) < gap(closest)) closest = i;
+        fresh.floats = std::move(checkpoints_[closest].floats);
+        checkpoints_.erase(checkpoints_.begin() + static_cast<std::ptrdiff_t>(closest));
+    } else {
+        fresh.floats.reset(new (std::nothrow) float[checkpoint_floats_]);
+        if (!fresh.floats) return false;
+    }
+    const auto after = std::ranges::upper_bound(checkpoints_, position, {}, &Checkpoint::position);
+    checkpoints_.insert(after, std::move(fresh));
+    return true;
+}
+
+std::int64_t RecurrentStates::positions_after_cut(std::int64_t n_tokens) const {
+    if (n_tokens >= kept_) return n_tokens;
+    std::int64_t last = 0;
+    for (const Checkpoint& checkpoint : checkpoints_)
+        if (checkpoint.position <= n_tokens && checkpoint.n_filled == n_recurrent_) last = checkpoint.position;
+    return last;
+}
+
 void RecurrentStates::cut(std::int64_t n_tokens) {
-    CHECK(can_cut(n_tokens), "a cut to {} of {} positions", n_tokens, kept_);
-    n_pending_ = std::min(n_pending_, n_tokens - kept_);
+    CHECK(positions_after_cut(n_tokens) == n_tokens, "a cut to {} of {} positions", n_tokens, kept_);
+    if (n_tokens >= kept_) {
+        n_pending_ = std::min(n_pending_, n_tokens - kept_);
+    } else {
+        n_pending_ = 0;
+        kept_ = n_tokens;
+        const auto from = std::ranges::find(checkpoints_, n_tokens, &Checkpoint::position);
+        for (std::size_t layer = 0; n_tokens > 0 && layer < layouts_.size(); ++layer)
+            if (!layouts_[layer].state.empty())
+                std::copy_n(from->floats.get() + checkpoint_begin_[layer], floats_at_once(layer),
+                            state_at(static_cast<std::int64_t>(layer), kept_plane_).state);
+    }
+    std::erase_if(checkpoints_, [&](const Checkpoint& each) { return each.position > n_tokens; });
     drop_next();
 }
 
 void RecurrentStates::reset() {
     kept_ = 0;
     n_pending_ = 0;
+    checkpoints_.clear();
     drop_next();
 }
 
 void RecurrentStates::drop_next() {
     std::ranges::fill(next_, -1);
+    std::erase_if(checkpoints_, [&](const Checkpoint& each) { return each.n_filled < n_recurrent_; });
 }
 
 }  // namespace slipstream

@@ -75,9 +75,9 @@ public:
     /// remains, and the next pass must compute the rest again. After a pass with a prompt that was cancelled or threw,
     /// layers with a sliding window may have overwritten what they need: then no position remains.
     virtual void forget() = 0;
-    /// Returns how many positions remain if truncate(n_tokens) is called (n_tokens <= n_committed()): all of them, or 0
-    /// if layers with a sliding window have given up KV that they would then need. Cuts of at most kCutSlackTokens keep
-    /// all.
+    /// Returns how many positions remain if truncate(n_tokens) is called (n_tokens <= n_committed()): all of them; 0 if
+    /// layers with a sliding window have given up KV that they would then need, which cuts of at most kCutSlackTokens
+    /// never do; or those up to the last checkpoint of recurrent layers.
     [[nodiscard]] virtual std::int64_t positions_after_cut(std::int64_t n_tokens) const { return n_tokens; }
     /// Keeps the first positions_after_cut(n_tokens) committed positions and drops all nodes.
     virtual void truncate(std::int64_t n_tokens) = 0;

@@ -72,9 +72,12 @@ struct AttentionConfig {
     float softcap = 0.0F;       // above 0: a scaled product s becomes softcap * tanh(s / softcap)
     bool norms_values = false;  // each head of V is normed, without weights
     bool values_from_keys = false;  // V is K before K's norm and rotation: there is no V matrix; only with norms_values
-    bool output_gate = false;       // the result is multiplied by sigmoid(AttnGate x) before the output matrix
-    bool gate_in_queries = false;   // the query matrix has the gate's rows: of each head, its query, then its gate
+    // The result is multiplied by the sigmoid of a gate before the output matrix. The gate has a matrix of its own
+    // (AttnGate), or its rows are in the query matrix: of each head its query, then its gate.
+    bool output_gate = false;
+    bool gate_in_queries = false;
 
+    [[nodiscard]] bool has_gate() const { return output_gate || gate_in_queries; }
     [[nodiscard]] std::int64_t q_cols() const { return n_q_heads * head_dim; }
     [[nodiscard]] std::int64_t kv_cols() const { return n_kv_heads * head_dim; }
     [[nodiscard]] std::int64_t queries_per_kv_head() const { return n_q_heads / n_kv_heads; }

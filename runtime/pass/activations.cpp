@@ -74,7 +74,7 @@ Size size_of(Activation which, const ModelConfig& config, const ActivationLimits
         case Activation::AttnGate:
             return matrix("attention gate", n, config.largest([](const LayerConfig& layer) {
                 if (!layer.has_attention()) return layer.delta_net().shape.value_cols();
-                return layer.attention().output_gate ? layer.attention().q_cols() : 0;
+                return layer.attention().has_gate() ? layer.attention().q_cols() : 0;
             }));
         case Activation::QueriesAndGates:
             return matrix("queries and gates", n, config.largest([](const LayerConfig& layer) {

@@ -59,6 +59,7 @@ void ModelPass::run_delta_net(std::int64_t layer, const PassRows& rows) {
           states.next(layer));
     const RecurrentStates::State before = from_kept ? states.kept_state(layer) : states.next_state(layer);
     const RecurrentStates::State next = states.next_state(layer);
+    states.offer_checkpoint(layer, delta_steps_.before(), before);
     const bool writes = delta_steps_.n_kept() > 0;
     stage(
         PassStage::Attention, layer, rows.n(), [&] { return state_bytes(shape, writes); },

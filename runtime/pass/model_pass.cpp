@@ -134,8 +134,7 @@ void ModelPass::keys_and_values(std::int64_t layer, const PassRows& rows) {
                                 {K, k, weights[KBias]},
                                 {V, v, weights[VBias]},
                                 {AttnGate, gate}};
-    multiply(layer, rows, normed,
-             std::span(products).first(attention.output_gate && !attention.gate_in_queries ? 4 : 3));
+    multiply(layer, rows, normed, std::span(products).first(attention.output_gate ? 4 : 3));
     if (attention.gate_in_queries) {
         const std::int64_t head = attention.head_dim;
         gather_columns(exec(), {.x = both, .y = q, .run = head, .first = 0, .stride = 2 * head});
@@ -191,7 +190,7 @@ void ModelPass::attend(std::int64_t layer, const PassRows& rows) {
         .scale = attention.scale(),
         .softcap = attention.softcap,
         .window = attention.window,
-        .next = attention.output_gate ? NextWeights{} : next_weights(layer, rows, {TensorRole::AttnOut}),
+        .next = attention.has_gate() ? NextWeights{} : next_weights(layer, rows, {TensorRole::AttnOut}),
     };
     const ChunkRange streamed = kv_ != nullptr ? kv_->streamed(layer) : ChunkRange{};
     if (streamed.empty()) {
@@ -199,7 +198,7 @@ void ModelPass::attend(std::int64_t layer, const PassRows& rows) {
     } else {
         fold_segments(args, streamed, layer, rows);
     }
-    if (attention.output_gate) gate_attention(layer, rows, attended);
+    if (attention.has_gate()) gate_attention(layer, rows, attended);
     const LayerWeights& weights = model_->weights().layers[layer];
     add_to_residual(layer, rows,
                     {.matrix = TensorRole::AttnOut,

@@ -91,7 +91,11 @@ void RankTarget::forget() {
 }
 
 std::int64_t RankTarget::positions_after_cut(std::int64_t n_tokens) const {
-    for (const KvCache* cache : caches_) n_tokens = cache->positions_after_cut(n_tokens);
+    // A rank may lack the checkpoint that another one has.
+    for (std::int64_t before = -1; before != n_tokens;) {
+        before = n_tokens;
+        for (const KvCache* cache : caches_) n_tokens = cache->positions_after_cut(n_tokens);
+    }
     return n_tokens;
 }
 

@@ -142,11 +142,11 @@ std::int64_t TextGenerator::start(std::vector<TokenId> prompt) {
     parts_->loop->check_prompt(std::ssize(prompt));
     const auto on_loss = [&](std::int64_t n_same) {
         // So few tokens are computed again without a note: the user does not notice the time.
-        if (n_same < kChunkTokens) return;
+        if (n_same < (model().config().is_recurrent() ? kPrefillChunkTokens : kChunkTokens)) return;
         const double seconds = parts_->seconds_per_prompt_token * static_cast<double>(n_same);
         const std::string reason =
             model().config().is_recurrent()
-                ? std::string("the text is cut, and the states of recurrent layers cannot be")
+                ? std::string("the text is cut, and the states of recurrent layers are those of the last checkpoint")
                 : fmt::format(
                       "the text is cut by more than {}: layers with a sliding window no longer hold what it needs",
                       counted(kCutSlackTokens, "token"));
