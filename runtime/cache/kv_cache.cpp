@@ -321,6 +321,7 @@ void KvCache::recommit(std::int64_t n_tokens) {
 }
 
 void KvCache::publish(std::uint64_t flush_use) {
+    if (states_) states_->keep_prompt(n_committed());
     if (!host_) return;
     CHECK(n_committed() % kChunkTokens == 0, "a prompt to position {}", n_committed());
     host_->add(n_committed() / kChunkTokens, flush_use);

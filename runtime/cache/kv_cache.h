@@ -110,11 +110,6 @@ public:
     /// if a ring has overwritten what its window would need; if recurrent states have tokens that would be cut off,
     /// those up to their last checkpoint.
     [[nodiscard]] std::int64_t positions_after_cut(std::int64_t n_tokens) const;
-    /// Returns how many of the committed positions recurrent layers have: all of them, except after forget() that
-    /// follows a prompt whose pass has not been committed.
-    [[nodiscard]] std::int64_t n_in_states() const {
-        return states_ ? std::min(n_committed(), states_->kept() + states_->n_pending()) : n_committed();
-    }
     /// Returns the first KV chunk of a layer that can be read; a ring has overwritten the chunks before it.
     [[nodiscard]] std::int64_t first_kept_chunk(std::int64_t layer) const { return first_kept_[layer]; }
     /// Returns the first KV chunk that queries from position `position` on read in a layer, if it keeps a ring; else 0.
@@ -170,7 +165,7 @@ public:
     void begin_reserved_rows() { overwrite_to(n_committed()); }
     /// Call after reserve(), when the work that writes the reserved rows is enqueued. Of layers that stream, counts the
     /// KV chunks below n_committed() / 256 as on the host after the use `flush_use` of HostKv::flushed(), and frees all
-    /// tail slots. Does nothing if nothing streams.
+    /// tail slots. Of recurrent layers, keeps the states that the rows have.
     void publish(std::uint64_t flush_use);
     /// Call after reserve() if the reserved rows will not be written: returns to positions_after_cut(n_tokens)
     /// positions, where `n_tokens` is as before reserve() or less. Drops all nodes.

@@ -12,6 +12,7 @@ namespace slipstream {
 
 namespace {
 
+constexpr std::size_t kPlanes = 3;  // states of a layer
 constexpr std::size_t kMostCheckpoints = 64;
 constexpr std::size_t kAlignFloats = 16;  // states, taps and stored rows begin at multiples of 64 bytes
 
@@ -32,7 +33,7 @@ std::size_t place(std::span<const KvLayout> layouts, std::int64_t max_drafts, st
         if (!layout.state.empty()) end = std::max(end, state_floats(layout.state));
     for (const KvLayout& layout : layouts) {
         if (states != nullptr) states->push_back(end);
-        if (!layout.state.empty()) end += 2 * state_floats(layout.state);
+        if (!layout.state.empty()) end += kPlanes * state_floats(layout.state);
         if (stored != nullptr) stored->push_back(end);
         if (!layout.state.empty()) end += aligned(2 * max_drafts * layout.state.row_cols());
     }
@@ -43,7 +44,10 @@ std::size_t place(std::span<const KvLayout> layouts, std::int64_t max_drafts, st
 
 RecurrentStates::RecurrentStates(Device& device, std::span<const KvLayout> layouts, std::int64_t max_drafts,
                                  std::size_t checkpoint_bytes)
-    : layouts_(layouts.begin(), layouts.end()), max_drafts_(max_drafts), next_(layouts.size(), -1) {
+    : layouts_(layouts.begin(), layouts.end()),
+      max_drafts_(max_drafts),
+      next_(layouts.size(), -1),
+      prompt_(layouts.size(), -1) {
     CHECK(device.shares_host_memory(), "recurrent states on a device that does not share the host's memory");
     const std::size_t n_bytes = place(layouts_, max_drafts, &state_begin_, &stored_begin_) * sizeof(float);
     memory_ = device.allocate(n_bytes, MemoryTag::Kv, "the states of recurrent layers");
@@ -82,10 +86,8 @@ RecurrentStates::State RecurrentStates::kept_state(std::int64_t layer) const {
 
 void RecurrentStates::commit(ExecRef exec, std::int64_t end_certain, std::span<const std::int32_t> drafts) {
     if (end_certain > 0) {
-        for (std::size_t layer = 0; layer < layouts_.size(); ++layer)
-            CHECK(layouts_[layer].state.empty() || next_[layer] == end_certain,
-                  "the state of layer {} is after {} positions, not {}", layer, next_[layer], end_certain);
-        kept_plane_ = 1 - kept_plane_;
+        check_all_at(next_, end_certain);
+        std::swap(kept_plane_, next_plane_);
         kept_ = end_certain;
         n_pending_ = 0;
     }
@@ -101,6 +103,20 @@ void RecurrentStates::commit(ExecRef exec, std::int64_t end_certain, std::span<c
     }
     n_pending_ += n;
     drop_next();
+}
+
+void RecurrentStates::keep_prompt(std::int64_t position) {
+    check_all_at(prompt_, position);
+    std::swap(kept_plane_, prompt_plane_);
+    kept_ = position;
+    n_pending_ = 0;
+    std::ranges::fill(prompt_, -1);
+}
+
+void RecurrentStates::check_all_at(std::span<const std::int64_t> positions, std::int64_t position) const {
+    for (std::size_t layer = 0; layer < layouts_.size(); ++layer)
+        CHECK(layouts_[layer].state.empty() || positions[layer] == position,
+              "the state of layer {} is after {} positions, not {}", layer, positions[layer], position);
 }
 
 void RecurrentStates::offer_checkpoint(std::int64_t layer, std::int64_t position, const State& state) {
@@ -179,6 +195,7 @@ void RecurrentStates::reset() {
 
 void RecurrentStates::drop_next() {
     std::ranges::fill(next_, -1);
+    std::ranges::fill(prompt_, -1);
     std::erase_if(checkpoints_, [&](const Checkpoint& each) { return each.n_filled < n_recurrent_; });
 }
 

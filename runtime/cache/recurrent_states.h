@@ -1,12 +1,14 @@
 // RecurrentStates: what the recurrent layers of a sequence keep instead of KV: the state after some position, and the
 // inputs of tokens that are not in it yet.
 //
-// A state cannot be cut back, so no token whose place in the text is not sure may enter it. A layer has two states: the
-// kept one after position kept(), and the next one, which passes write. A pass reads the kept state, takes the tokens
-// through it that are committed but not in it (pending ones) and its own certain tokens, and writes the next state.
-// commit() makes the next state the kept one; until then nothing is lost if the pass is cancelled or fails. Draft
-// tokens never enter a state in their own pass: their inputs are stored, and once they are committed they are pending
-// for the next pass, which repeats the same operations on the same inputs, and so gets the bits of plain decoding.
+// A state cannot be cut back, so no token whose place in the text is not sure may enter it. A layer has three states:
+// the kept one after position kept(), and two that passes write. A pass reads the kept state, takes the tokens through
+// it that are committed but not in it (pending ones) and its own certain tokens, and writes the next state. commit()
+// makes the next state the kept one; until then nothing is lost if the pass is cancelled or fails. A prompt that passes
+// layer by layer writes the third state, chunk after chunk, from which the pass after it goes on; keep_prompt() makes
+// it the kept one. Draft tokens never enter a state in their own pass: their inputs are stored, and once they are
+// committed they are pending for the next pass, which repeats the same operations on the same inputs, and so gets the
+// bits of plain decoding.
 //
 // Checkpoints are copies of states in host memory, at multiples of 512 positions: a text that is cut goes on from the
 // last checkpoint before the cut. Their memory is bounded. Where another one has no room, that one is dropped whose
@@ -48,11 +50,17 @@ public:
     /// Returns the number of positions that are in the next state of a layer; -1 if no pass has written it since the
     /// last commit.
     [[nodiscard]] std::int64_t next(std::int64_t layer) const { return next_[layer]; }
+    /// Returns the number of positions in the prompt's state of a layer; -1 if no prompt has written it.
+    [[nodiscard]] std::int64_t prompt(std::int64_t layer) const { return prompt_[layer]; }
     /// Returns the state of `layer` after kept() positions, which must not be written.
     [[nodiscard]] State kept_state(std::int64_t layer) const;
-    [[nodiscard]] State next_state(std::int64_t layer) const { return state_at(layer, 1 - kept_plane_); }
+    [[nodiscard]] State next_state(std::int64_t layer) const { return state_at(layer, next_plane_); }
+    [[nodiscard]] State prompt_state(std::int64_t layer) const { return state_at(layer, prompt_plane_); }
     /// Call when the op that writes the next state of `layer` is enqueued; `position`: see next().
     void set_next(std::int64_t layer, std::int64_t position) { next_[layer] = position; }
+    void set_prompt(std::int64_t layer, std::int64_t position) { prompt_[layer] = position; }
+    /// Makes the prompt's states the kept ones. They must be after `position` positions in all layers (CHECKed).
+    void keep_prompt(std::int64_t position);
     /// Call before a pass takes the state of `layer` after `position` positions on: if the position is one for a
     /// checkpoint, the state is copied. The first recurrent layer decides which positions have checkpoints.
     void offer_checkpoint(std::int64_t layer, std::int64_t position, const State& state);
@@ -76,12 +84,13 @@ public:
     void cut(std::int64_t n_tokens);
     /// Drops all positions.
     void reset();
-    /// Drops the next states, and checkpoints that not all layers have reached.
+    /// Drops the next states, those of a prompt, and checkpoints that not all layers have reached.
     void drop_next();
 
 private:
     [[nodiscard]] float* at(std::size_t floats) const { return reinterpret_cast<float*>(memory_.data()) + floats; }
     [[nodiscard]] State state_at(std::int64_t layer, std::int64_t plane) const;
+    void check_all_at(std::span<const std::int64_t> positions, std::int64_t position) const;
     [[nodiscard]] std::size_t floats_at_once(std::int64_t layer) const;
     [[nodiscard]] bool add_checkpoint(std::int64_t position);
 
@@ -93,13 +102,17 @@ private:
 
     std::vector<KvLayout> layouts_;  // [n_layers]
     std::int64_t max_drafts_;
-    Buffer memory_;                          // F32: zeros, then of each layer both states, both taps, stored rows
+    Buffer memory_;                          // F32: zeros, then of each layer its states with their taps, stored rows
     std::vector<std::size_t> state_begin_;   // [n_layers]: floats before the states of the layer
     std::vector<std::size_t> stored_begin_;  // [n_layers]: floats before its stored rows
-    std::int64_t kept_plane_ = 0;            // which of the two states is the kept one, 0 or 1
+    // Which of its three states is which.
+    std::int64_t kept_plane_ = 0;
+    std::int64_t next_plane_ = 1;
+    std::int64_t prompt_plane_ = 2;
     std::int64_t kept_ = 0;
     std::int64_t n_pending_ = 0;
     std::vector<std::int64_t> next_;       // [n_layers]: see next()
+    std::vector<std::int64_t> prompt_;     // [n_layers]: see prompt()
     std::vector<Checkpoint> checkpoints_;  // by ascending position
     std::size_t max_checkpoints_ = 0;
     std::size_t checkpoint_floats_ = 0;

@@ -23,6 +23,7 @@ void DeltaSteps::clear() {
     before_ = 0;
     after_ = 0;
     first_draft_ = 0;
+    is_prompt_ = false;
 }
 
 // Adds a step after the last one, in working state 0.
@@ -35,8 +36,13 @@ void DeltaSteps::add_pending(const RecurrentStates& states) {
     for (std::int64_t i = 0; i < states.n_pending(); ++i) add_step(-1 - states.pending_row(i));
 }
 
-void DeltaSteps::trace_chain(const RecurrentStates& states, std::int64_t begin, std::int64_t n) {
+void DeltaSteps::trace_prompt(const RecurrentStates& states, std::int64_t begin, std::int64_t n) {
     clear();
+    add_chain(states, begin, n);
+    is_prompt_ = true;
+}
+
+void DeltaSteps::add_chain(const RecurrentStates& states, std::int64_t begin, std::int64_t n) {
     before_ = begin;
     if (begin == states.kept() + states.n_pending()) add_pending(states);
     for (std::int64_t row = 0; row < n; ++row) add_step(static_cast<std::int32_t>(row));
@@ -48,6 +54,7 @@ void DeltaSteps::trace_chain(const RecurrentStates& states, std::int64_t begin, 
 void DeltaSteps::trace(PassKv& kv, std::span<const NodeId> nodes) {
     const RecurrentStates& states = *kv.states();
     const KvNodes& tree = kv.nodes();
+    clear();
     std::int64_t n_certain = 0;
     while (n_certain < std::ssize(nodes) && tree.is_certain(nodes[n_certain])) {
         const NodeId node = nodes[n_certain];
@@ -56,9 +63,8 @@ void DeltaSteps::trace(PassKv& kv, std::span<const NodeId> nodes) {
         ++n_certain;
     }
     if (n_certain > 0) {
-        trace_chain(states, tree.slot(nodes.front()), n_certain);
+        add_chain(states, tree.slot(nodes.front()), n_certain);
     } else {
-        clear();
         NodeId above = tree.parent(nodes.front());
         while (above != kCommittedTip && !tree.is_certain(above)) above = tree.parent(above);
         if (above == kCommittedTip) {

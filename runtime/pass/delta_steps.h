@@ -24,18 +24,20 @@ public:
     /// Sets the steps to those of a pass over `nodes` of `kv`, whose layers are recurrent. Certain nodes come first and
     /// are a chain, from the committed tip or from the last certain node of an earlier pass (CHECKed).
     void trace(PassKv& kv, std::span<const NodeId> nodes);
-    /// Sets the steps to those of a chain of `n` certain tokens from position `begin` on.
-    void trace_chain(const RecurrentStates& states, std::int64_t begin, std::int64_t n);
+    /// Sets the steps to those of `n` tokens of a prompt that passes layer by layer, from position `begin` on.
+    void trace_prompt(const RecurrentStates& states, std::int64_t begin, std::int64_t n);
 
     [[nodiscard]] std::span<const DeltaStep> steps() const { return steps_; }
     /// Returns the number of first steps after which the next state is written; 0: it is not.
     [[nodiscard]] std::int64_t n_kept() const { return n_kept_; }
     [[nodiscard]] std::int64_t n_working() const { return n_working_; }
-    /// Returns the number of positions in the state before the first step: RecurrentStates::kept(), or what the next
-    /// state has.
+    /// Returns the number of positions in the state before the first step: RecurrentStates::kept(), or what the next or
+    /// the prompt's state has.
     [[nodiscard]] std::int64_t before() const { return before_; }
     /// Returns the number of positions in the next state after the pass.
     [[nodiscard]] std::int64_t after() const { return after_; }
+    /// Whether the tokens are of a prompt that passes layer by layer, whose states are apart.
+    [[nodiscard]] bool is_prompt() const { return is_prompt_; }
     /// Returns the rows of the pass that are draft tokens, whose inputs must be stored: first_draft(), ...; drafts()[i]
     /// is the stored row of row first_draft() + i.
     [[nodiscard]] std::int64_t first_draft() const { return first_draft_; }
@@ -59,6 +61,7 @@ private:
     };
 
     void clear();
+    void add_chain(const RecurrentStates& states, std::int64_t begin, std::int64_t n);
     void add_step(std::int32_t row);
     void add_pending(const RecurrentStates& states);
     void collect_tree(PassKv& kv, std::span<const NodeId> nodes);
@@ -76,6 +79,7 @@ private:
     std::int64_t before_ = 0;
     std::int64_t after_ = 0;
     std::int64_t first_draft_ = 0;
+    bool is_prompt_ = false;
 };
 
 }  // namespace slipstream

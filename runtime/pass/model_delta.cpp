@@ -25,7 +25,7 @@ void ModelPass::trace(PassKv& kv, std::span<const NodeId> nodes) {
 
 void ModelPass::trace_chain(PassKv& kv, std::int64_t begin, std::int64_t n) {
     paths_.trace_chain(begin, n);
-    if (kv.states() != nullptr) delta_steps_.trace_chain(*kv.states(), begin, n);
+    if (kv.states() != nullptr) delta_steps_.trace_prompt(*kv.states(), begin, n);
 }
 
 void ModelPass::delta_inputs(std::int64_t layer, const PassRows& rows) {
@@ -53,13 +53,17 @@ void ModelPass::run_delta_net(std::int64_t layer, const PassRows& rows) {
     const LayerWeights& weights = model_->weights().layers[layer];
     RecurrentStates& states = *rows.kv->states();
     const TensorView inputs = activations_.rows(Activation::DeltaRows, rows.n(), shape.row_cols());
-    const bool from_kept = delta_steps_.before() == states.kept();  // the next state has more positions
-    CHECK(from_kept || states.next(layer) == delta_steps_.before(),
-          "layer {}: a pass from position {}, the states end at {} and {}", layer, delta_steps_.before(), states.kept(),
-          states.next(layer));
-    const RecurrentStates::State before = from_kept ? states.kept_state(layer) : states.next_state(layer);
-    const RecurrentStates::State next = states.next_state(layer);
-    states.offer_checkpoint(layer, delta_steps_.before(), before);
+    // No two of the three states have the same number of positions.
+    const std::int64_t first = delta_steps_.before();
+    CHECK(first == states.kept() || first == states.next(layer) || first == states.prompt(layer),
+          "layer {}: a pass from position {}, the states end at {}, {} and {}", layer, first, states.kept(),
+          states.next(layer), states.prompt(layer));
+    const RecurrentStates::State before = first == states.kept()        ? states.kept_state(layer)
+                                          : first == states.next(layer) ? states.next_state(layer)
+                                                                        : states.prompt_state(layer);
+    const RecurrentStates::State next =
+        delta_steps_.is_prompt() ? states.prompt_state(layer) : states.next_state(layer);
+    states.offer_checkpoint(layer, first, before);
     const bool writes = delta_steps_.n_kept() > 0;
     stage(
         PassStage::Attention, layer, rows.n(), [&] { return state_bytes(shape, writes); },
@@ -85,7 +89,11 @@ void ModelPass::run_delta_net(std::int64_t layer, const PassRows& rows) {
                        .convolved = reinterpret_cast<float*>(activations_.buffer(Activation::DeltaConvolved).data()),
                        .out = activations_.rows(Activation::Attended, rows.n(), shape.value_cols())});
         });
-    if (writes) states.set_next(layer, delta_steps_.after());
+    if (!writes) return;
+    if (delta_steps_.is_prompt())
+        states.set_prompt(layer, delta_steps_.after());
+    else
+        states.set_next(layer, delta_steps_.after());
 }
 
 void ModelPass::delta_output(std::int64_t layer, const PassRows& rows) {

@@ -84,10 +84,6 @@ void RankTarget::forget() {
         for (ViewBuilder* view : views_) view->truncate(kept);
     }
     if (std::exchange(failed_, false)) roll_back_to(n_committed());
-    // A prompt that the last pass has committed is in the next states of recurrent layers, which are dropped.
-    std::int64_t n_in_states = n_committed();
-    for (const KvCache* cache : caches_) n_in_states = std::min(n_in_states, cache->n_in_states());
-    if (n_in_states < n_committed()) truncate(n_in_states);
 }
 
 std::int64_t RankTarget::positions_after_cut(std::int64_t n_tokens) const {

@@ -154,19 +154,28 @@ TEST(HybridPlacement, LogitsOfRandomTreesAreThoseOfTheirPaths) {
     }
 }
 
-// A text is cut at every length, and goes on with the same tokens.
+// A text is cut, within what is pending and before it, and goes on with the same tokens.
 TEST(HybridPlacement, ACutTextGoesOnWithTheSameBits) {
     const auto files = hybrid();
     for (const Streams streams : {Streams::Nothing, Streams::Both}) {
-        SplitEngine engine(*files, {1, 3}, streams);
-        const Generated one = plainly(*engine.target, prompt_of(9), 40);
-        for (const std::int64_t cut : {48, 47, 40, 12, 9, 8, 1, 0}) {
-            const std::int64_t kept = engine.target->positions_after_cut(std::min(cut, engine.target->n_committed()));
-            EXPECT_LE(kept, cut);
-            engine.target->truncate(std::min(cut, engine.target->n_committed()));
-            EXPECT_EQ(engine.target->n_committed(), kept);
-            ScriptedProposer scripted(one.text, 0.8, 3);
-            EXPECT_EQ(generate(*engine.target, prompt_of(9), 40, scripted, 9).text, one.text) << cut;
+        for (const std::int64_t n_prompt : {9, 1600}) {
+            const std::int64_t n_text = n_prompt + 40;
+            SplitEngine engine(*files, {1, 3}, streams);
+            const std::vector<TokenId> text = plainly(*engine.target, prompt_of(n_prompt), 40).text;
+            bool cut_to_a_checkpoint = false;
+            for (const std::int64_t cut : {n_text - 2, n_text - 4, n_text - 20, n_prompt, n_prompt - 1, n_prompt / 2,
+                                           std::int64_t{1}, std::int64_t{0}}) {
+                const std::int64_t kept = engine.target->positions_after_cut(cut);
+                EXPECT_TRUE(kept == cut || kept % kPrefillChunkTokens == 0) << kept;
+                cut_to_a_checkpoint = cut_to_a_checkpoint || (kept != cut && kept > 0);
+                engine.target->truncate(cut);
+                EXPECT_EQ(engine.target->n_committed(), kept);
+                const std::vector<TokenId> prompt(text.begin(),
+                                                  text.begin() + std::max<std::int64_t>(cut, n_prompt - 1) + 1);
+                ScriptedProposer scripted(text, 0.8, 3);
+                EXPECT_EQ(generate(*engine.target, prompt, n_text - std::ssize(prompt), scripted, 9).text, text) << cut;
+            }
+            EXPECT_EQ(cut_to_a_checkpoint, n_prompt > kPrefillChunkTokens);
         }
     }
 }
@@ -177,8 +186,8 @@ TEST(HybridPlacement, ACancelledPassLosesNothing) {
     for (const auto& [n_prompt, ring] : {std::pair{40, std::size_t{1} << 17}, {1100, std::size_t{2} << 20}}) {
         SplitEngine whole(*files, {kLayers}, Streams::Nothing);
         const Generated one = plainly(*whole.target, prompt_of(n_prompt), 20);
-        for (int stop_at = 1; stop_at < 60; stop_at += 4) {
-            SplitEngine engine(*files, {kLayers}, stop_at % 8 == 1 ? Streams::Nothing : Streams::Both, {}, ring);
+        for (int stop_at = 1; stop_at < 40; stop_at += 3) {
+            SplitEngine engine(*files, {kLayers}, stop_at % 2 == 1 ? Streams::Nothing : Streams::Both, {}, ring);
             Sequence sequence(*engine.target);
             Sampler sampler(kTinySampling, kTinyVocab);
             ExactVerifier verifier(sampler);
@@ -187,12 +196,14 @@ TEST(HybridPlacement, ACancelledPassLosesNothing) {
             loop.begin(prompt_of(n_prompt));
             std::atomic<bool> cancel = false;
             int steps = 0;
-            const PromptProgress count = [&](std::int64_t, std::int64_t) { cancel = ++steps % stop_at == 0; };
+            const PromptProgress count = [&](std::int64_t, std::int64_t) {
+                cancel = ++steps == stop_at || steps == 2 * stop_at + 3;
+            };
             while (std::ssize(sequence.tokens()) < n_prompt + 20) {
                 cancel = false;
                 static_cast<void>(loop.step(n_prompt + 20 - std::ssize(sequence.tokens()), &cancel, count));
             }
-            EXPECT_EQ(sequence.tokens(), one.text) << "stopped at every step " << stop_at;
+            EXPECT_EQ(sequence.tokens(), one.text) << "stopped at step " << stop_at;
         }
     }
 }
