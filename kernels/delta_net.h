@@ -1,9 +1,9 @@
-// The op of gated delta nets, the recurrent layers of Qwen3.5 and Qwen3-Next: a short causal convolution, then a linear
-// recurrence with a state instead of a KV cache (Yang, Kautz, Hatamizadeh, "Gated Delta Networks", arXiv 2412.06464,
-// section 3; transformers: models/qwen3_next, torch_recurrent_gated_delta_rule()).
+// The ops of gated delta nets, the recurrent layers of Qwen3.5 and Qwen3-Next: a short causal convolution, then a
+// linear recurrence with a state instead of a KV cache (Yang, Kautz, Hatamizadeh, "Gated Delta Networks", arXiv
+// 2412.06464, section 3; transformers: models/qwen3_next, torch_recurrent_gated_delta_rule()).
 //
 // Tokens pass the op one after the other, never in blocks: a token's result and the state after it depend on the tokens
-// before it alone, bit for bit (batch invariance, E1). Only CPU devices have the op (has_delta_ops()).
+// before it alone, bit for bit (batch invariance, E1). Only CPU devices have these ops (has_delta_ops()).
 #pragma once
 
 #include <cstdint>
@@ -49,9 +49,67 @@ struct DeltaNetShape {
     friend bool operator==(const DeltaNetShape&, const DeltaNetShape&) = default;
 };
 
-/// Whether devices of a kind have the op of this header.
+/// Whether devices of a kind have the ops of this header.
 [[nodiscard]] constexpr bool has_delta_ops(DeviceKind kind) {
     return kind == DeviceKind::Cpu;
 }
+
+/// One token that passes a delta net. `from` and `to` are numbers of working states: the step reads the state before
+/// the token in `from` and leaves the state after it in `to`; if they differ, `from` keeps its state for other steps.
+/// The state before the first step is in working state 0.
+struct DeltaStep {
+    std::int32_t row = 0;      // >= 0: of DeltaNetArgs::rows; it has a result. < 0: stored row -1 - row; it has none
+    std::int32_t parent = -1;  // step of the token before this one; -1: that token is the last of the state before
+    std::int32_t from = 0;
+    std::int32_t to = 0;
+};
+
+/// Returns how many working states suffice for any tree of `n_steps` steps, if of the children of a step the one with
+/// the most steps below it is the last and takes its parent's working state: each other child has at most half of the
+/// steps of its parent.
+[[nodiscard]] constexpr std::int64_t working_states(std::int64_t n_steps) {
+    std::int64_t n = 1;
+    for (; n_steps > 1; n_steps /= 2) ++n;
+    return n;
+}
+
+/// For each step: with the inputs x of the token and of the conv_width - 1 tokens before it,
+///   c = silu(sum over those tokens, oldest first, of conv weight * x), per convolved column;
+///   q, k: each head of c / sqrt(sum of its squares + eps); q also * key_dim^-0.5; v: of c;
+///   decay = exp(rate * softplus(decay input + bias)), beta = sigmoid(beta input), per value head.
+/// Then with the state S [key_dim, value_dim] of each value head:
+///   S *= decay; u = beta * (v - S^T k); S += k u^T; result = S^T q.
+/// All arithmetic is in float. Products with S are sums over k in four parts (k mod 4), each ascending with fused
+/// multiply-adds, added as (0 + 1) + (2 + 3). So all kernel variants give the same bits.
+struct DeltaNetArgs {
+    DeltaNetShape shape;
+    ConstTensorView rows;                // [n_rows, row_cols()], F32: inputs of the pass
+    const float* stored = nullptr;       // [.., row_cols()]: inputs of tokens of earlier passes
+    std::span<const DeltaStep> steps{};  // a parent comes before its children; every row of `rows` has one step
+    std::int64_t n_kept = 0;             // first steps, a chain; the state after them is kept. 0: none is
+    std::int64_t n_working = 1;          // working states
+    const float* conv = nullptr;         // [convolved_cols(), conv_width], oldest token first
+    const float* decay_rates = nullptr;  // [n_value_heads], below 0
+    const float* decay_bias = nullptr;   // [n_value_heads]
+    const float* state = nullptr;        // [state_floats()]: before the steps
+    const float* taps = nullptr;         // [tap_floats()]: before the steps
+    float* kept_state = nullptr;         // after n_kept steps; may be `state`
+    float* kept_taps = nullptr;          // after n_kept steps; may be `taps`
+    float* convolved = nullptr;          // [steps, row_cols()]: working memory
+    TensorView out;                      // [n_rows, value_cols()], F32
+    float eps = 1e-6F;                   // of the norms of queries and keys
+};
+void delta_net(ExecRef exec, const DeltaNetArgs& args);
+
+/// Copies runs of columns: y[t][r * run + i] = x[t][first + r * stride + i], i in [0, run). For matrices whose rows
+/// belong to several operands in turn.
+struct GatherColumnsArgs {
+    ConstTensorView x;  // [n_rows, ..], F32
+    TensorView y;       // [n_rows, n_runs * run], F32; must not overlap x
+    std::int64_t run = 0;
+    std::int64_t first = 0;
+    std::int64_t stride = 0;
+};
+void gather_columns(ExecRef exec, const GatherColumnsArgs& args);
 
 }  // namespace slipstream

@@ -11,10 +11,10 @@
 
 namespace slipstream {
 
-/// Heads of calls of attention.
+/// Heads of calls of attention, or the shape of calls of delta_net().
 struct AttentionHeads {
-    KvLayout kv;
-    std::int64_t n_q_heads = 0;  // a multiple of kv.n_kv_heads
+    KvLayout kv;                 // with a state: of delta_net()
+    std::int64_t n_q_heads = 0;  // a multiple of kv.n_kv_heads; 0 for delta_net()
     friend bool operator==(const AttentionHeads&, const AttentionHeads&) = default;
 };
 
@@ -23,6 +23,7 @@ struct WorkspaceShapes {
     std::int64_t n_tokens = 0;  // most tokens of one call
     std::int64_t max_cols = 0;  // largest K of a matmul, with weights of any type; 0: matmul is not called
     std::vector<AttentionHeads> attention{};  // heads of each layer, each kind once; empty: attention is not called
+    std::int64_t delta_steps = 0;  // most steps of one call of delta_net(), for the entries of `attention` with a state
     std::int64_t n_logit_rows = 0;  // most rows of one call of an op of sampling.h, over `vocab`; 0: none is called
     std::int64_t vocab = 0;
     Layout weights = Layout::Interleaved16;  // RowMajor: some weights are not packed, which needs more workspace

@@ -24,6 +24,9 @@ std::int64_t fit_nodes(std::int64_t wanted, const Model& model) {
 // Returns `wanted`, reduced so that a chain of max_nodes after it is inside the model's context, and so that at least a
 // quarter of the slots is dropped at once. Throws RequestError if no recent token has room.
 WindowShape fit_window(const WindowShape& wanted, const Model& model, std::int64_t max_nodes) {
+    if (model.config().is_recurrent())
+        throw Unsupported(
+            "a draft model with recurrent layers is not served: they have no KV that a window could hold");
     CHECK(wanted.sinks >= 0 && wanted.recent >= 1, "a window of {} sinks and {} recent", wanted.sinks, wanted.recent);
     WindowShape shape = wanted;
     shape.slots = std::min(shape.slots, model.context_tokens() - max_nodes);

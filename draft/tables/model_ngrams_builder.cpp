@@ -46,8 +46,9 @@ double parameters(const ModelConfig& config) {
     std::int64_t rows = config.vocab;  // of d_model elements
     for (const LayerConfig& layer : config.layers) {
         const ExpertsConfig& experts = layer.feed_forward.experts;
-        rows += 2 * (layer.attention().q_cols() + layer.attention().kv_cols()) + 3 * layer.feed_forward.d_ff +
-                experts.n_experts + 3 * experts.n_chosen * experts.d_ff;
+        rows += layer.has_attention() ? 2 * (layer.attention().q_cols() + layer.attention().kv_cols())
+                                      : layer.delta_net().shape.row_cols() + 2 * layer.delta_net().shape.value_cols();
+        rows += 3 * layer.feed_forward.d_ff + experts.n_experts + 3 * experts.n_chosen * experts.d_ff;
     }
     return static_cast<double>(rows) * static_cast<double>(config.d_model);
 }

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/attention/kv_view.h"
+#include "kernels/cpu/delta_net.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/experts.h"
 #include "kernels/cpu/matmul/interleaved.h"
@@ -18,8 +19,10 @@ constexpr OpTable kScalar{
     .attention = attention_scalar,
     .choose_experts = choose_experts_scalar,
     .combine_experts = combine_experts_scalar,
+    .delta_net = delta_net_scalar,
     .embed = embed,
     .gated_activation = gated_activation_scalar,
+    .gather_columns = gather_columns,
     .grouped_matmul = grouped_matmul_scalar,
     .kv_commit = kv_commit,
     .kv_gather = kv_gather,
@@ -46,8 +49,10 @@ constexpr OpTable kAvx2{
     .attention = attention_avx2,
     .choose_experts = choose_experts_avx2,
     .combine_experts = combine_experts_avx2,
+    .delta_net = delta_net_avx2,
     .embed = embed,
     .gated_activation = gated_activation_avx2,
+    .gather_columns = gather_columns,
     .grouped_matmul = grouped_matmul_avx2,
     .kv_commit = kv_commit,
     .kv_gather = kv_gather,
@@ -72,8 +77,10 @@ constexpr OpTable kAvx512{
     .attention = attention_avx512,
     .choose_experts = choose_experts_avx512,
     .combine_experts = combine_experts_avx512,
+    .delta_net = delta_net_avx512,
     .embed = embed,
     .gated_activation = gated_activation_avx512,
+    .gather_columns = gather_columns,
     .grouped_matmul = grouped_matmul_avx512,
     .kv_commit = kv_commit,
     .kv_gather = kv_gather,

@@ -1,6 +1,7 @@
 #include "kernels/cpu/workspace.h"
 
 #include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/delta_net.h"
 #include "kernels/cpu/matmul/matmul.h"
 #include "kernels/cpu_device.h"
 
@@ -30,7 +31,8 @@ CpuScratch scratch_of(CpuDevice& device, const WorkspaceShapes& shapes) {
     if (shapes.n_tokens > 0 && shapes.max_cols > 0) most = matmul_scratch(device.form(), shapes);
     if (shapes.n_tokens > 0)
         for (const auto& [kv, n_q_heads] : shapes.attention)
-            most = larger_of(most, attention_scratch(kv, n_q_heads, device.pool().n_threads()));
+            most = larger_of(most, kv.state.empty() ? attention_scratch(kv, n_q_heads, device.pool().n_threads())
+                                                    : delta_net_scratch(kv.state, shapes.delta_steps));
     return most;
 }
 

@@ -91,8 +91,13 @@ void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64
         const std::int64_t first = cache.n_committed();
         const std::int64_t n = std::min(piece, n_tokens - first);
         nodes.clear();
-        for (std::int64_t i = 0; i < n; ++i) nodes.push_back(cache.add_node(i == 0 ? kCommittedTip : nodes.back()));
+        for (std::int64_t i = 0; i < n; ++i)
+            nodes.push_back(cache.add_node(i == 0 ? kCommittedTip : nodes.back(), NodeKind::Certain));
         for (std::int64_t layer = 0; layer < cache.n_layers(); ++layer) {
+            if (!cache.layout(layer).state.empty()) {
+                cache.states()->set_next(layer, first + n);  // a state of zeros, whatever the KV is
+                continue;
+            }
             const std::int64_t cols = cache.layout(layer).n_kv_heads * cache.layout(layer).head_dim;
             for (std::int64_t i = 0; i < n; ++i) {
                 const PhiloxBlock place =

@@ -89,6 +89,7 @@ void DeviceKv::take_resident(Device& device) {
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
         const std::size_t chunk_bytes = layout(layer).chunk_bytes();
         const std::int64_t n_places = std::min(resident_[layer], kept_[layer]);
+        if (chunk_bytes == 0) continue;  // a recurrent layer
         std::byte** const table = chunks_.data() + layer * n_chunks_;
         for (std::int64_t first = 0; first < n_places; first += kChunksPerExtent) {
             const std::int64_t n = std::min(kChunksPerExtent, n_places - first);
@@ -104,6 +105,7 @@ void DeviceKv::commit(ExecRef exec, const DeviceKv& from, std::span<const NodeId
     CHECK(std::ranges::equal(layouts_, from.layouts_), "rows of layers with other layouts");
     for (std::int64_t first = 0, end = 0; first < n_layers(); first = end) {
         for (end = first + 1; end < n_layers() && layout(end) == layout(first);) ++end;
+        if (!layout(first).state.empty()) continue;
         kv_commit(exec, {.shape = layout(first),
                          .scratch_k = from.scratch_k(first),
                          .scratch_v = from.scratch_v(first),

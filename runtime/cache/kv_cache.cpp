@@ -20,13 +20,16 @@ std::int64_t chunks_of(std::int64_t context_tokens) {
     return ceil_div(context_tokens, kChunkTokens);
 }
 
-// Returns the number of resident KV chunks of each layer; all if `resident_chunks` is empty. A ring has all or none.
-std::vector<std::int64_t> resident_of(std::span<const std::int64_t> resident_chunks, std::int64_t n_layers,
+// Returns the number of resident KV chunks of each layer; all if `resident_chunks` is empty. A ring has all or none;
+// the KV chunks of a recurrent layer have no bytes.
+std::vector<std::int64_t> resident_of(std::span<const std::int64_t> resident_chunks, std::span<const KvLayout> layouts,
                                       std::int64_t n_chunks, std::span<const std::int64_t> windows) {
+    const std::int64_t n_layers = std::ssize(layouts);
     CHECK(resident_chunks.empty() || std::ssize(resident_chunks) == n_layers);
     std::vector<std::int64_t> resident(n_layers, n_chunks);
     for (std::size_t layer = 0; layer < resident_chunks.size(); ++layer) {
         CHECK(resident_chunks[layer] >= 0);
+        if (!layouts[layer].state.empty()) continue;
         const std::int64_t kept = kept_chunks(window_of(windows, static_cast<std::int64_t>(layer)), n_chunks);
         if (resident_chunks[layer] < kept) resident[layer] = kept < n_chunks ? 0 : resident_chunks[layer];
     }
@@ -39,11 +42,17 @@ KvCache::KvCache(Device& device, std::span<const KvLayout> layouts, std::int64_t
                  const KvPlacement& placement)
     : nodes_(context_tokens, max_nodes),
       store_(device, layouts, chunks_of(context_tokens), max_nodes,
-             resident_of(placement.resident_chunks, std::ssize(layouts), chunks_of(context_tokens), placement.windows),
+             resident_of(placement.resident_chunks, layouts, chunks_of(context_tokens), placement.windows),
              placement.windows),
       windows_(placement.windows),
       first_kept_(layouts.size(), 0),
       versions_(static_cast<std::size_t>(chunks_of(context_tokens)), 1) {
+    if (std::ranges::any_of(layouts, [](const KvLayout& layout) { return !layout.state.empty(); })) {
+        states_.emplace(device, layouts, placement.max_drafts > 0 ? placement.max_drafts : max_nodes,
+                        placement.checkpoint_bytes);
+        drafts_.reserve(static_cast<std::size_t>(states_->max_drafts()));
+        stays_ = false;
+    }
     bool any_streams = false;
     for (std::int64_t layer = 0; layer < n_layers(); ++layer) {
         any_streams = any_streams || resident_chunks(layer) < store_.n_chunks();
@@ -56,13 +65,15 @@ KvCache::KvCache(Device& device, std::span<const KvLayout> layouts, std::int64_t
 
 std::size_t KvCache::device_bytes(std::span<const KvLayout> layouts, std::int64_t context_tokens,
                                   std::int64_t max_nodes, std::span<const std::int64_t> resident_chunks,
-                                  std::span<const std::int64_t> windows) {
+                                  std::span<const std::int64_t> windows, std::int64_t max_drafts) {
     const std::int64_t n_chunks = chunks_of(context_tokens);
-    return DeviceKv::bytes(layouts, n_chunks, max_nodes,
-                           resident_of(resident_chunks, std::ssize(layouts), n_chunks, windows), windows);
+    return DeviceKv::bytes(layouts, n_chunks, max_nodes, resident_of(resident_chunks, layouts, n_chunks, windows),
+                           windows) +
+           RecurrentStates::bytes(layouts, max_drafts > 0 ? max_drafts : max_nodes);
 }
 
 std::int64_t KvCache::positions_after_cut(std::int64_t n_tokens) const {
+    if (states_) n_tokens = states_->positions_after_cut(n_tokens);
     for (std::int64_t layer = 0; layer < n_layers(); ++layer)
         if (first_read_chunk(layer, n_tokens) < first_kept_[layer]) return 0;
     return n_tokens;
@@ -91,8 +102,10 @@ void KvCache::count_writes(std::int64_t n_tokens) {
         ++versions_[chunk];
 }
 
-NodeId KvCache::add_node(NodeId parent) {
-    const NodeId node = nodes_.add(parent);
+NodeId KvCache::add_node(NodeId parent, NodeKind kind) {
+    const NodeId node = nodes_.add(parent, kind);
+    CHECK(!states_ || nodes_.n_drafts() <= states_->max_drafts(), "{} draft nodes, room for {}", nodes_.n_drafts(),
+          states_->max_drafts());
     if (host_) host_->extents().ask((position(node) + kTokensAhead) / kChunkTokens);
     return node;
 }
@@ -112,6 +125,7 @@ void KvCache::read_rows(ExecRef exec, std::int64_t layer, NodeId node, std::byte
 void KvCache::commit(ExecRef exec, std::span<const NodeId> path) {
     nodes_.check_path(path);
     await_room(std::ssize(path));
+    if (states_) commit_states(exec, path);
     while (!path.empty()) {
         const std::int64_t first = n_committed();
         const std::int64_t chunk = first / kChunkTokens;
@@ -128,6 +142,25 @@ void KvCache::commit(ExecRef exec, std::span<const NodeId> path) {
     forget();
 }
 
+void KvCache::commit_states(ExecRef exec, std::span<const NodeId> path) {
+    std::int64_t end_certain = 0;
+    drafts_.clear();
+    for (const NodeId node : path) {
+        if (nodes_.is_certain(node)) {
+            end_certain = nodes_.slot(node) + 1;
+        } else {
+            drafts_.push_back(nodes_.draft_index(node));
+        }
+    }
+    states_->commit(exec, end_certain, drafts_);
+}
+
+// Counts the first `n_tokens` positions as committed, which positions_after_cut() must allow.
+void KvCache::keep_positions(std::int64_t n_tokens) {
+    nodes_.set_committed(n_tokens);
+    if (states_) states_->cut(n_tokens);
+}
+
 void KvCache::truncate(ExecRef exec, std::int64_t n_tokens) {
     CHECK(n_tokens >= 0 && n_tokens <= n_committed(), "{} of {} positions", n_tokens, n_committed());
     forget();
@@ -135,7 +168,7 @@ void KvCache::truncate(ExecRef exec, std::int64_t n_tokens) {
     if (host_) host_->invalidate(exec.stream);  // first, since it may throw the error of an earlier copy
     n_tokens = positions_after_cut(n_tokens);
     if (n_tokens == 0) return drop_all();
-    nodes_.set_committed(n_tokens);
+    keep_positions(n_tokens);
     if (!host_) return;
     const std::int64_t n_full = n_tokens / kChunkTokens;
     const bool was_flushed = n_full < host_->n_chunks();
@@ -153,6 +186,7 @@ void KvCache::truncate(std::int64_t n_tokens) {
 // Drops all positions. What rings have overwritten does not matter any more.
 void KvCache::drop_all() noexcept {
     nodes_.set_committed(0);
+    if (states_) states_->reset();
     std::ranges::fill(first_kept_, 0);
     if (!host_) return;
     host_->cut(0);
@@ -161,8 +195,9 @@ void KvCache::drop_all() noexcept {
 
 // Truncates to whole KV chunks after recover(): nothing is copied back or waited for, so this cannot fail.
 void KvCache::keep_chunks(std::int64_t n_chunks) noexcept {
-    if (positions_after_cut(n_chunks * kChunkTokens) == 0) return drop_all();
-    nodes_.set_committed(n_chunks * kChunkTokens);
+    n_chunks = positions_after_cut(n_chunks * kChunkTokens) / kChunkTokens;  // checkpoints are at borders of chunks
+    if (n_chunks == 0) return drop_all();
+    keep_positions(n_chunks * kChunkTokens);
     host_->cut(n_chunks);
     store_.release_from(n_chunks);
 }
@@ -186,6 +221,7 @@ void KvCache::read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, s
     CHECK(chunk >= first_kept_chunk(layer) && chunk * kChunkTokens < n_committed(),
           "chunk {} of {} positions, kept from chunk {} on", chunk, n_committed(), first_kept_chunk(layer));
     const std::size_t bytes = layout(layer).chunk_bytes();
+    if (bytes == 0) return;  // a recurrent layer
     if (host_ && chunk >= resident_chunks(layer) && chunk < host_->n_chunks()) {
         exec.stream.wait(host_->flushed(), host_->flush_use(chunk));
         exec.stream.synchronize();
@@ -295,7 +331,7 @@ void KvCache::rollback(std::int64_t n_tokens) {
     forget();
     n_tokens = positions_after_cut(n_tokens);
     if (n_tokens == 0) return drop_all();
-    nodes_.set_committed(n_tokens);
+    keep_positions(n_tokens);
 }
 
 }  // namespace slipstream

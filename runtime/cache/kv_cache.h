@@ -14,6 +14,7 @@
 // that needs chunks which are overwritten already keeps no position at all, see positions_after_cut().
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -30,6 +31,10 @@
 
 namespace slipstream {
 
+/// Bytes of host memory that checkpoints of recurrent layers may take: 6 of a model with 27 B weights (157 MB each), so
+/// that the last prompts of a chat have one each.
+inline constexpr std::size_t kCheckpointBytes = std::size_t{1} << 30;
+
 /// Where the committed KV chunks of a cache are.
 struct KvPlacement {
     /// [n_layers]: number of resident KV chunks, from the first; empty: all. A ring is resident if this is at least
@@ -39,6 +44,10 @@ struct KvPlacement {
     /// [n_layers]: sliding window of each layer (0: none), which then keeps kept_chunks() KV chunks; empty: all layers
     /// keep the KV chunks of the whole context.
     std::vector<std::int64_t> windows{};
+    /// Most draft nodes at the same time, whose inputs recurrent layers store; 0: as many as there are nodes.
+    std::int64_t max_drafts = 0;
+    /// Most bytes of host memory for checkpoints of recurrent layers.
+    std::size_t checkpoint_bytes = kCheckpointBytes;
 };
 
 class KvCache final : public PassKv {
@@ -53,7 +62,8 @@ public:
     [[nodiscard]] static std::size_t device_bytes(std::span<const KvLayout> layouts, std::int64_t context_tokens,
                                                   std::int64_t max_nodes,
                                                   std::span<const std::int64_t> resident_chunks = {},
-                                                  std::span<const std::int64_t> windows = {});
+                                                  std::span<const std::int64_t> windows = {},
+                                                  std::int64_t max_drafts = 0);
 
     // Returns the layout of a layer's rows and KV chunks. This and the next functions implement PassKv.
     [[nodiscard]] const KvLayout& layout(std::int64_t layer) const override { return store_.layout(layer); }
@@ -66,6 +76,7 @@ public:
         return store_.resident_chunks(layer);
     }
     [[nodiscard]] HostKv* host() override { return host_ ? &*host_ : nullptr; }
+    [[nodiscard]] RecurrentStates* states() override { return states_ ? &*states_ : nullptr; }
     [[nodiscard]] const DeviceKv& store() const { return store_; }
 
     [[nodiscard]] std::int64_t n_layers() const { return store_.n_layers(); }
@@ -80,7 +91,8 @@ public:
     [[nodiscard]] bool streams() const { return host_.has_value(); }
 
     /// Adds a node with a scratch row, like KvNodes::add(), and requests host memory for the KV chunk of its position.
-    NodeId add_node(NodeId parent);
+    /// If layers are recurrent, at most KvPlacement::max_drafts draft nodes may exist (CHECKed).
+    NodeId add_node(NodeId parent, NodeKind kind = NodeKind::Draft);
     /// Commits the rows of `path` as the next positions in every layer, in stream order, and drops all other nodes. The
     /// first node of `path` must be a child of the committed tip, each further one a child of the node before it
     /// (CHECKed). Throws OutOfBudget if the system has no host memory for a KV chunk that becomes full; nothing has
@@ -90,10 +102,19 @@ public:
     /// commit to all of several caches or to none. Throws as commit().
     void await_room(std::int64_t n_rows);
     /// Drops all nodes; their scratch rows become free.
-    void forget() { nodes_.forget(); }
+    void forget() {
+        nodes_.forget();
+        if (states_) states_->drop_next();
+    }
     /// Returns how many positions remain if the cache is cut to `n_tokens` (at most n_committed()): all of them, or 0
-    /// if a ring has overwritten what its window would need.
+    /// if a ring has overwritten what its window would need; if recurrent states have tokens that would be cut off,
+    /// those up to their last checkpoint.
     [[nodiscard]] std::int64_t positions_after_cut(std::int64_t n_tokens) const;
+    /// Returns how many of the committed positions recurrent layers have: all of them, except after forget() that
+    /// follows a prompt whose pass has not been committed.
+    [[nodiscard]] std::int64_t n_in_states() const {
+        return states_ ? std::min(n_committed(), states_->kept() + states_->n_pending()) : n_committed();
+    }
     /// Returns the first KV chunk of a layer that can be read; a ring has overwritten the chunks before it.
     [[nodiscard]] std::int64_t first_kept_chunk(std::int64_t layer) const { return first_kept_[layer]; }
     /// Returns the first KV chunk that queries from position `position` on read in a layer, if it keeps a ring; else 0.
@@ -160,16 +181,20 @@ private:
     void count_writes(std::int64_t n_tokens);
     void keep_chunks(std::int64_t n_chunks) noexcept;
     void drop_all() noexcept;
+    void commit_states(ExecRef exec, std::span<const NodeId> path);
+    void keep_positions(std::int64_t n_tokens);
     void open_place(Stream& compute, std::int64_t chunk);
     void fetch_tail(Stream& compute, std::int64_t chunk);
 
     KvNodes nodes_;
     DeviceKv store_;
-    std::optional<HostKv> host_;            // only if something streams
-    std::vector<std::int64_t> windows_;     // [n_layers], or empty: see KvPlacement
-    std::vector<std::int64_t> first_kept_;  // [n_layers]: see first_kept_chunk()
-    bool stays_ = true;                     // nothing streams, and no layer keeps a ring
-    std::vector<std::uint64_t> versions_;   // [KV chunks of a layer]: see chunk_version()
+    std::optional<HostKv> host_;             // only if something streams
+    std::optional<RecurrentStates> states_;  // only if a layer is recurrent
+    std::vector<std::int32_t> drafts_;       // of a path that is committed, for states_
+    std::vector<std::int64_t> windows_;      // [n_layers], or empty: see KvPlacement
+    std::vector<std::int64_t> first_kept_;   // [n_layers]: see first_kept_chunk()
+    bool stays_ = true;                      // nothing streams, and no layer keeps a ring or a state
+    std::vector<std::uint64_t> versions_;    // [KV chunks of a layer]: see chunk_version()
 };
 
 }  // namespace slipstream

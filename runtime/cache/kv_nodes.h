@@ -17,6 +17,10 @@ struct NodeId {
     constexpr explicit NodeId(std::int32_t scratch_row) : row(scratch_row) {}
     friend constexpr bool operator==(NodeId, NodeId) = default;
 };
+/// Whether a node will be committed whatever the logits of its pass are: a token of the text is certain, a draft token
+/// is not. Recurrent layers take certain nodes into their state (RecurrentStates); elsewhere it makes no difference.
+enum class NodeKind : std::uint8_t { Draft, Certain };
+
 /// Parent of nodes that follow the last committed slot directly.
 inline constexpr NodeId kCommittedTip{-1};
 
@@ -39,10 +43,15 @@ public:
     [[nodiscard]] std::int64_t n_nodes() const { return static_cast<std::int64_t>(parents_.size()); }
     [[nodiscard]] NodeId parent(NodeId node) const { return parents_[node.row]; }
     [[nodiscard]] std::int64_t slot(NodeId node) const { return slots_[node.row]; }
+    [[nodiscard]] bool is_certain(NodeId node) const { return draft_indices_[node.row] < 0; }
+    /// Returns the number of draft nodes that were added before this one, a draft node.
+    [[nodiscard]] std::int32_t draft_index(NodeId node) const { return draft_indices_[node.row]; }
+    [[nodiscard]] std::int32_t n_drafts() const { return n_drafts_; }
 
     /// Adds a node below `parent` (kCommittedTip or an existing node) and returns it. Its slot must be within the
-    /// context, and fewer than max_nodes() nodes may exist (both CHECKed). Nodes are numbered from 0 after forget().
-    NodeId add(NodeId parent);
+    /// context, and fewer than max_nodes() nodes may exist; a certain node must be below the committed tip or a certain
+    /// node (all CHECKed). Nodes are numbered from 0 after forget().
+    NodeId add(NodeId parent, NodeKind kind = NodeKind::Draft);
     /// CHECKs that the first node of `path` is a child of the committed tip and each further one a child of the node
     /// before it.
     void check_path(std::span<const NodeId> path) const;
@@ -56,8 +65,10 @@ private:
     std::int64_t context_tokens_;
     std::int64_t max_nodes_;
     std::int64_t n_committed_ = 0;
-    std::vector<NodeId> parents_;      // [n_nodes]
-    std::vector<std::int64_t> slots_;  // [n_nodes]
+    std::vector<NodeId> parents_;              // [n_nodes]
+    std::vector<std::int64_t> slots_;          // [n_nodes]
+    std::vector<std::int32_t> draft_indices_;  // [n_nodes]; -1: the node is certain
+    std::int32_t n_drafts_ = 0;
 };
 
 }  // namespace slipstream

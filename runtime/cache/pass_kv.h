@@ -11,6 +11,7 @@
 #include "kernels/attention.h"
 #include "runtime/cache/host_kv.h"
 #include "runtime/cache/kv_nodes.h"
+#include "runtime/cache/recurrent_states.h"
 
 namespace slipstream {
 
@@ -33,6 +34,8 @@ public:
     [[nodiscard]] virtual std::int64_t resident_chunks(std::int64_t layer) const = 0;
     /// Returns the host memory of the committed KV chunks that stream, which this object owns; null if none streams.
     [[nodiscard]] virtual HostKv* host() = 0;
+    /// Returns the states of the recurrent layers, which this object owns; null if no layer is recurrent.
+    [[nodiscard]] virtual RecurrentStates* states() = 0;
 };
 
 }  // namespace slipstream

@@ -284,11 +284,11 @@ std::span<const TokenId> GenerationLoop::part_of_text(std::int64_t begin, std::i
     return std::span<const TokenId>(text()).subspan(begin, end - begin);
 }
 
-// Fills pass_nodes_ with a chain of `n` new nodes below the committed tip.
+// Fills pass_nodes_ with a chain of `n` new certain nodes below the committed tip.
 void GenerationLoop::add_chain(std::int64_t n) {
     pass_nodes_.clear();
     NodeId above = kCommittedTip;
-    for (std::int64_t i = 0; i < n; ++i) pass_nodes_.push_back(above = target_->add_node(above));
+    for (std::int64_t i = 0; i < n; ++i) pass_nodes_.push_back(above = target_->add_node(above, NodeKind::Certain));
 }
 
 // Fills the tokens and nodes of the pass: the last `n_missing` tokens of the sequence, of which the last is the root of

@@ -35,7 +35,8 @@ bool SelfCheck::check(const CheckedPass& pass, const std::atomic<bool>* cancel) 
           pass.path.size(), missing.size(), pass.accepted.size());
     nodes_.clear();
     NodeId above = kCommittedTip;
-    for (std::size_t i = 0; i < missing.size(); ++i) nodes_.push_back(above = plain_->add_node(above));
+    for (std::size_t i = 0; i < missing.size(); ++i)
+        nodes_.push_back(above = plain_->add_node(above, NodeKind::Certain));
     const PassControl control{.cancel = cancel};
     LogitRows plain;
     std::int32_t row = 0;

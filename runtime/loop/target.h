@@ -60,10 +60,11 @@ public:
     [[nodiscard]] virtual std::int64_t n_nodes() const = 0;
     /// Returns the absolute position of a node.
     [[nodiscard]] virtual std::int64_t position(NodeId node) const = 0;
-    /// Adds a node below `parent` (kCommittedTip or an existing node) and returns its number; nodes are numbered from 0
-    /// after a commit. Its position must be within the context, and fewer than max_nodes nodes may exist (both
-    /// CHECKed).
-    virtual NodeId add_node(NodeId parent) = 0;
+    /// Adds a node below `parent` (kCommittedTip or an existing node; for a certain node, the committed tip or a
+    /// certain node) and returns its number. commit() of a path must have all certain nodes of its pass. Nodes are
+    /// numbered from 0 after a commit. Its position must be within the context, and fewer than max_nodes nodes may
+    /// exist (both CHECKed).
+    virtual NodeId add_node(NodeId parent, NodeKind kind = NodeKind::Draft) = 0;
     /// Commits the KV rows of `path` as the next positions and drops all other nodes. The first node of `path` must be
     /// a child of the committed tip, each further one a child of the node before it. If it throws, nothing of `path` is
     /// committed, and some of the last committed positions may be lost, see forget().
@@ -74,9 +75,9 @@ public:
     /// remains, and the next pass must compute the rest again. After a pass with a prompt that was cancelled or threw,
     /// layers with a sliding window may have overwritten what they need: then no position remains.
     virtual void forget() = 0;
-    /// Returns how many positions remain if truncate(n_tokens) is called (n_tokens <= n_committed()): all of them, or 0
-    /// if layers with a sliding window have given up KV that they would then need. Cuts of at most kCutSlackTokens keep
-    /// all.
+    /// Returns how many positions remain if truncate(n_tokens) is called (n_tokens <= n_committed()): all of them; 0 if
+    /// layers with a sliding window have given up KV that they would then need, which cuts of at most kCutSlackTokens
+    /// never do; or those up to the last checkpoint of recurrent layers.
     [[nodiscard]] virtual std::int64_t positions_after_cut(std::int64_t n_tokens) const { return n_tokens; }
     /// Keeps the first positions_after_cut(n_tokens) committed positions and drops all nodes.
     virtual void truncate(std::int64_t n_tokens) = 0;

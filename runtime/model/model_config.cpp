@@ -151,10 +151,10 @@ std::int64_t ModelConfig::n_kv_groups() const {
     return groups;
 }
 
-const AttentionConfig& ModelConfig::first_attention() const {
+std::int64_t ModelConfig::first_attention_layer() const {
     const auto found = std::ranges::find_if(layers, &LayerConfig::has_attention);
     CHECK(found != layers.end(), "no layer has attention");
-    return found->attention();
+    return found - layers.begin();
 }
 
 KvLayout ModelConfig::kv_layout(std::int64_t layer, DType dtype) const {

@@ -72,9 +72,12 @@ struct AttentionConfig {
     float softcap = 0.0F;       // above 0: a scaled product s becomes softcap * tanh(s / softcap)
     bool norms_values = false;  // each head of V is normed, without weights
     bool values_from_keys = false;  // V is K before K's norm and rotation: there is no V matrix; only with norms_values
-    bool output_gate = false;       // the result is multiplied by sigmoid(AttnGate x) before the output matrix
-    bool gate_in_queries = false;   // the query matrix has the gate's rows: of each head, its query, then its gate
+    // The result is multiplied by the sigmoid of a gate before the output matrix. The gate has a matrix of its own
+    // (AttnGate), or its rows are in the query matrix: of each head its query, then its gate.
+    bool output_gate = false;
+    bool gate_in_queries = false;
 
+    [[nodiscard]] bool has_gate() const { return output_gate || gate_in_queries; }
     [[nodiscard]] std::int64_t q_cols() const { return n_q_heads * head_dim; }
     [[nodiscard]] std::int64_t kv_cols() const { return n_kv_heads * head_dim; }
     [[nodiscard]] std::int64_t queries_per_kv_head() const { return n_q_heads / n_kv_heads; }
@@ -154,8 +157,9 @@ struct ModelConfig {
     [[nodiscard]] bool is_recurrent() const {
         return std::ranges::any_of(layers, [](const LayerConfig& layer) { return !layer.has_attention(); });
     }
-    /// Returns the attention of the first layer that has one; CHECKs that there is one.
-    [[nodiscard]] const AttentionConfig& first_attention() const;
+    /// Returns the first layer that has attention; CHECKs that there is one.
+    [[nodiscard]] std::int64_t first_attention_layer() const;
+    [[nodiscard]] const AttentionConfig& first_attention() const { return attention(first_attention_layer()); }
     [[nodiscard]] const ExpertsConfig& experts(std::int64_t layer) const { return layers[layer].feed_forward.experts; }
     [[nodiscard]] bool has_experts() const {
         return std::ranges::any_of(layers, [](const LayerConfig& l) { return !l.feed_forward.experts.empty(); });
@@ -178,6 +182,23 @@ struct ModelConfig {
     [[nodiscard]] std::int64_t max_kv_cols() const {
         return largest(
             [](const LayerConfig& layer) { return layer.has_attention() ? layer.attention().kv_cols() : 0; });
+    }
+    /// Returns the most rows of a query matrix.
+    [[nodiscard]] std::int64_t max_q_rows() const {
+        return largest([](const LayerConfig& layer) {
+            if (!layer.has_attention()) return std::int64_t{0};
+            return layer.attention().q_cols() * (layer.attention().gate_in_queries ? 2 : 1);
+        });
+    }
+    /// Return the most convolved columns, and columns of values, of a delta net; 0 if no layer is one.
+    [[nodiscard]] std::int64_t max_delta_cols() const {
+        return largest([](const LayerConfig& layer) {
+            return layer.has_attention() ? 0 : layer.delta_net().shape.convolved_cols();
+        });
+    }
+    [[nodiscard]] std::int64_t max_delta_values() const {
+        return largest(
+            [](const LayerConfig& layer) { return layer.has_attention() ? 0 : layer.delta_net().shape.value_cols(); });
     }
     /// Returns the width of the widest feed-forward: of the part that all tokens pass, or of one expert.
     [[nodiscard]] std::int64_t max_d_ff() const {

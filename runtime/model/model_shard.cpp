@@ -47,10 +47,9 @@ ConstTensorView columns_of(ConstTensorView matrix, const Range& range, std::int6
 
 // Returns the elements of a dimension of a layer's tensor that belong to the shard.
 Range range_of(TensorDim dim, const ModelConfig& config, std::int64_t layer, const ModelShard& shard) {
-    const AttentionConfig& attention = config.attention(layer);
-    if (dim == TensorDim::Q || dim == TensorDim::Kv) {
+    if (dim == TensorDim::Q || dim == TensorDim::QRows || dim == TensorDim::Kv) {
         const std::int64_t n_groups = config.n_kv_groups();
-        const std::int64_t of_group = (dim == TensorDim::Q ? attention.q_cols() : attention.kv_cols()) / n_groups;
+        const std::int64_t of_group = dim_size(dim, config, layer) / n_groups;
         return {shard.first_kv_group * of_group, shard.n_kv_groups.value_or(n_groups) * of_group};
     }
     if (dim == TensorDim::FeedForward)
@@ -81,6 +80,10 @@ ModelConfig shard_config(const ModelConfig& config, const ModelShard& shard) {
     const std::int64_t n_groups = config.n_kv_groups();
     check_range({shard.first_kv_group, shard.n_kv_groups.value_or(n_groups)}, n_groups, "groups of kv heads from");
     for (LayerConfig& layer : thin.layers) {
+        if (!layer.has_attention()) {
+            CHECK(!shard.n_kv_groups && !shard.n_ffn, "a part of a delta net");
+            continue;
+        }
         AttentionConfig& attention = layer.attention();
         const std::int64_t n_kv_heads = attention.n_kv_heads / n_groups * shard.n_kv_groups.value_or(n_groups);
         const std::int64_t n_ffn = shard.n_ffn.value_or(layer.feed_forward.d_ff);

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "kernels/attention.h"
+#include "runtime/pass/delta_steps.h"
 #include "runtime/pass/device_logits.h"
 
 namespace slipstream {
@@ -28,6 +29,12 @@ std::int64_t expert_d_ff(const ModelConfig& config) {
     return config.largest([](const LayerConfig& layer) { return layer.feed_forward.experts.d_ff; });
 }
 
+// Returns the most columns of a kind that a delta net has; 0 if no layer is one.
+std::int64_t delta_cols(const ModelConfig& config, std::int64_t (DeltaNetShape::*cols)() const) {
+    return config.largest(
+        [&](const LayerConfig& layer) { return layer.has_attention() ? 0 : (layer.delta_net().shape.*cols)(); });
+}
+
 bool has_shared_expert(const ModelConfig& config) {
     return std::ranges::any_of(config.layers, [](const LayerConfig& layer) {
         return !layer.feed_forward.experts.empty() && layer.feed_forward.d_ff > 0;
@@ -46,7 +53,8 @@ Size size_of(Activation which, const ModelConfig& config, const ActivationLimits
         case Activation::NextHidden:
             return matrix("the residual stream of the next prefill chunk", n_streaming, config.d_model);
         case Activation::Fold: {
-            const std::int64_t floats = config.largest([&](const LayerConfig& layer) {
+            const std::int64_t floats = config.largest([&](const LayerConfig& layer) -> std::int64_t {
+                if (!layer.has_attention()) return std::int64_t{0};
                 const AttentionConfig& attention = layer.attention();
                 return attention_state_floats(n_streaming, attention.n_q_heads, attention.head_dim);
             });
@@ -61,11 +69,22 @@ Size size_of(Activation which, const ModelConfig& config, const ActivationLimits
         case Activation::V:
             return matrix("values", n, config.max_kv_cols());
         case Activation::Attended:
-            return matrix("attention output", n, config.max_q_cols());
+            return matrix("attention output", n,
+                          std::max(config.max_q_cols(), delta_cols(config, &DeltaNetShape::value_cols)));
         case Activation::AttnGate:
             return matrix("attention gate", n, config.largest([](const LayerConfig& layer) {
-                return layer.attention().output_gate ? layer.attention().q_cols() : 0;
+                if (!layer.has_attention()) return layer.delta_net().shape.value_cols();
+                return layer.attention().has_gate() ? layer.attention().q_cols() : 0;
             }));
+        case Activation::QueriesAndGates:
+            return matrix("queries and gates", n, config.largest([](const LayerConfig& layer) {
+                return layer.has_attention() && layer.attention().gate_in_queries ? 2 * layer.attention().q_cols() : 0;
+            }));
+        case Activation::DeltaRows:
+            return matrix("inputs of delta nets", n, delta_cols(config, &DeltaNetShape::row_cols));
+        case Activation::DeltaConvolved:
+            return matrix("convolved inputs of delta nets", DeltaSteps::most(n, limits.max_drafts),
+                          delta_cols(config, &DeltaNetShape::row_cols));
         case Activation::Gate:
             return matrix("feed-forward gate", n, dense_d_ff(config));
         case Activation::Up:

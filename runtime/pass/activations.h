@@ -21,10 +21,13 @@ enum class Activation : std::uint8_t {
     Q,           // [n_tokens, n_q_heads * head_dim]
     K,           // [n_tokens, n_kv_heads * head_dim]
     V,           // [n_tokens, n_kv_heads * head_dim]
-    Attended,    // [n_tokens, n_q_heads * head_dim]
-    AttnGate,    // [n_tokens, n_q_heads * head_dim]; only if a layer has an output gate
-    Gate,        // [n_tokens, d_ff]
-    Up,          // [n_tokens, d_ff]
+    Attended,    // [n_tokens, n_q_heads * head_dim]; also the result of delta nets
+    AttnGate,    // [n_tokens, n_q_heads * head_dim]; only if a layer has an output gate. Also the gate of delta nets
+    QueriesAndGates,  // [n_tokens, 2 * n_q_heads * head_dim]; only if a query matrix has the gate's rows
+    DeltaRows,        // [n_tokens, row_cols()]: inputs of delta nets; only if there are any
+    DeltaConvolved,   // [DeltaSteps::most(), row_cols()]: working memory of delta nets
+    Gate,             // [n_tokens, d_ff]
+    Up,               // [n_tokens, d_ff]
     Router,      // [n_tokens, n_experts]: logits of the experts. This and the next four only if a layer has experts
     ExpertRows,  // [expert_rows(), d_model]: inputs of experts, then their results
     ExpertGate,  // [expert_rows(), d_ff of an expert]
@@ -35,13 +38,14 @@ enum class Activation : std::uint8_t {
     Selected,    // [n_logit_rows, d_model]: rows whose logits are computed; their top logits afterwards
     Logits,      // [n_logit_rows, vocab]
 };
-inline constexpr std::size_t kActivations = 20;
+inline constexpr std::size_t kActivations = 23;
 
 /// The largest pass for which activations are allocated.
 struct ActivationLimits {
     std::int64_t n_tokens = 0;
     std::int64_t n_logit_rows = 0;
-    bool streams = false;  // whether weights or KV stream
+    std::int64_t max_drafts = 0;  // most draft nodes of the caches, if layers are recurrent
+    bool streams = false;         // whether weights or KV stream
 };
 
 /// Returns the most rows (token, expert) that are computed together in a pass of `n_tokens` tokens: those of any one

@@ -16,7 +16,10 @@ namespace slipstream {
 namespace {
 
 ActivationLimits activation_limits(const ForwardLimits& limits, bool streams) {
-    return {.n_tokens = limits.max_tokens, .n_logit_rows = limits.max_logit_rows, .streams = streams};
+    return {.n_tokens = limits.max_tokens,
+            .n_logit_rows = limits.max_logit_rows,
+            .max_drafts = limits.max_drafts > 0 ? limits.max_drafts : limits.max_tokens,
+            .streams = streams};
 }
 
 }  // namespace
@@ -45,18 +48,22 @@ std::size_t Forward::device_bytes(const ModelConfig& config, const ForwardLimits
 WorkspaceShapes Forward::workspace_shapes(const ModelConfig& config, DType kv_dtype, const ForwardLimits& limits) {
     std::vector<AttentionHeads> kinds;
     for (std::int64_t layer = 0; layer < config.n_layers(); ++layer) {
-        const AttentionHeads heads{config.kv_layout(layer, kv_dtype), config.attention(layer).n_q_heads};
+        const LayerConfig& of_layer = config.layers[layer];
+        const AttentionHeads heads{config.kv_layout(layer, kv_dtype),
+                                   of_layer.has_attention() ? of_layer.attention().n_q_heads : 0};
         if (std::ranges::find(kinds, heads) == kinds.end()) kinds.push_back(heads);
     }
-    return {
-        .n_tokens = std::max(limits.max_tokens, expert_rows(config, limits.max_tokens)),
-        .max_cols = std::max({config.d_model, config.max_d_ff(), config.max_q_cols()}),
-        .attention = std::move(kinds),
-        .n_logit_rows = limits.max_logit_rows,
-        .vocab = config.vocab,
-        .prompt_rows = limits.max_tokens < kPrefillChunkTokens
-                           ? 0
-                           : std::max({config.d_model, config.max_d_ff(), config.max_q_cols(), config.max_kv_cols()})};
+    return {.n_tokens = std::max(limits.max_tokens, expert_rows(config, limits.max_tokens)),
+            .max_cols = std::max({config.d_model, config.max_d_ff(), config.max_q_cols(), config.max_delta_values()}),
+            .attention = std::move(kinds),
+            .delta_steps =
+                DeltaSteps::most(limits.max_tokens, limits.max_drafts > 0 ? limits.max_drafts : limits.max_tokens),
+            .n_logit_rows = limits.max_logit_rows,
+            .vocab = config.vocab,
+            .prompt_rows = limits.max_tokens < kPrefillChunkTokens
+                               ? 0
+                               : std::max({config.d_model, config.max_d_ff(), config.max_q_rows(), config.max_kv_cols(),
+                                           config.max_delta_cols()})};
 }
 
 void Forward::check_pass(const PassReads& reads, std::span<const TokenId> tokens, std::span<const NodeId> nodes,
@@ -90,7 +97,7 @@ PassRows Forward::prepare(PassKv& kv, std::span<const TokenId> tokens, std::span
                           std::span<const std::int32_t> logit_tokens, Phase phase, PassHooks* hooks) {
     CHECK(phase == Phase::Decode || logit_tokens.empty(), "logits of {} tokens of prompt", logit_tokens.size());
     check_pass({model_, &kv}, tokens, nodes, logit_tokens);
-    pass_.paths().trace(kv, nodes);
+    pass_.trace(kv, nodes);
     pass_.activations().use_hidden(pass_.activations().buffer(Activation::Hidden).data());
     pass_.rope_angles(std::ssize(nodes));
     return {&kv, tokens, nodes, kv.nodes().n_committed(), phase, hooks};

@@ -34,6 +34,7 @@ enum class GraphUse : std::uint8_t { Allowed, Never };
 struct ForwardLimits {
     std::int64_t max_tokens = 512;  // most tokens of one pass
     std::int64_t max_logit_rows = 1;
+    std::int64_t max_drafts = 0;  // most draft nodes of the caches, whose inputs recurrent layers store; 0: max_tokens
     GraphUse graphs = GraphUse::Allowed;
 };
 

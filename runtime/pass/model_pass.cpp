@@ -5,6 +5,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/base/checked_math.h"
+#include "kernels/delta_net.h"
 #include "kernels/elementwise.h"
 
 namespace slipstream {
@@ -30,6 +31,7 @@ std::size_t kv_bytes(const AttentionArgs& args) {
 PassStage product_stage(TensorRole role) {
     switch (role) {
         case TensorRole::AttnOut:
+        case TensorRole::DeltaOut:
             return PassStage::Output;
         case TensorRole::Gate:
             return PassStage::GateUp;
@@ -48,6 +50,7 @@ ModelPass::ModelPass(const Model& model, Stream& stream, const ActivationLimits&
       collective_(collective),
       activations_(model.device(), model.config(), limits),
       paths_(limits.n_tokens),
+      delta_steps_(model.config().is_recurrent() ? DeltaSteps::most(limits.n_tokens, limits.max_drafts) : 0),
       expert_rows_(model.config(), limits.n_tokens) {
     constexpr std::size_t kProductsTogether = 256;
     if (model.config().has_experts()) expert_products_.reserve(kProductsTogether);
@@ -89,9 +92,16 @@ void ModelPass::rope_angles(std::int64_t n) {
 }
 
 void ModelPass::run_layer(std::int64_t layer, const PassRows& rows, LayerPart part) {
-    keys_and_values(layer, rows);
-    if (part == LayerPart::KvRows) return;
-    attend(layer, rows);
+    if (model_->config().layers[layer].has_attention()) {
+        keys_and_values(layer, rows);
+        if (part == LayerPart::KvRows) return;
+        attend(layer, rows);
+    } else {
+        delta_inputs(layer, rows);
+        run_delta_net(layer, rows);
+        if (part == LayerPart::KvRows) return;
+        delta_output(layer, rows);
+    }
     feed_forward(layer, rows);
 }
 
@@ -119,9 +129,17 @@ void ModelPass::keys_and_values(std::int64_t layer, const PassRows& rows) {
 
     norm(layer, activations_.hidden(n), weights[AttnNorm], normed, next_weights(layer, rows, {Q, K, V, AttnGate}));
     const TensorView gate = activations_.rows(Activation::AttnGate, n, attention.q_cols());
-    const Product products[] = {
-        {Q, q, weights[QBias]}, {K, k, weights[KBias]}, {V, v, weights[VBias]}, {AttnGate, gate}};
+    const TensorView both = activations_.rows(Activation::QueriesAndGates, n, 2 * attention.q_cols());
+    const Product products[] = {{Q, attention.gate_in_queries ? both : q, weights[QBias]},
+                                {K, k, weights[KBias]},
+                                {V, v, weights[VBias]},
+                                {AttnGate, gate}};
     multiply(layer, rows, normed, std::span(products).first(attention.output_gate ? 4 : 3));
+    if (attention.gate_in_queries) {
+        const std::int64_t head = attention.head_dim;
+        gather_columns(exec(), {.x = both, .y = q, .run = head, .first = 0, .stride = 2 * head});
+        gather_columns(exec(), {.x = both, .y = gate, .run = head, .first = head, .stride = 2 * head});
+    }
     if (attention.norms_values) {
         const TensorView v_heads = as_heads(v, attention.head_dim);
         norm(layer, attention.values_from_keys ? as_heads(k, attention.head_dim) : v_heads, {}, v_heads);
@@ -172,7 +190,7 @@ void ModelPass::attend(std::int64_t layer, const PassRows& rows) {
         .scale = attention.scale(),
         .softcap = attention.softcap,
         .window = attention.window,
-        .next = attention.output_gate ? NextWeights{} : next_weights(layer, rows, {TensorRole::AttnOut}),
+        .next = attention.has_gate() ? NextWeights{} : next_weights(layer, rows, {TensorRole::AttnOut}),
     };
     const ChunkRange streamed = kv_ != nullptr ? kv_->streamed(layer) : ChunkRange{};
     if (streamed.empty()) {
@@ -180,7 +198,7 @@ void ModelPass::attend(std::int64_t layer, const PassRows& rows) {
     } else {
         fold_segments(args, streamed, layer, rows);
     }
-    if (attention.output_gate) gate_attention(layer, rows, attended);
+    if (attention.has_gate()) gate_attention(layer, rows, attended);
     const LayerWeights& weights = model_->weights().layers[layer];
     add_to_residual(layer, rows,
                     {.matrix = TensorRole::AttnOut,

@@ -15,6 +15,7 @@
 #include "runtime/cache/pass_kv.h"
 #include "runtime/model/model.h"
 #include "runtime/pass/activations.h"
+#include "runtime/pass/delta_steps.h"
 #include "runtime/pass/expert_rows.h"
 #include "runtime/pass/pass_control.h"
 #include "runtime/pass/pass_hooks.h"
@@ -63,7 +64,7 @@ public:
     [[nodiscard]] Activations& activations() { return activations_; }
     [[nodiscard]] const Activations& activations() const { return activations_; }
     /// Returns the slots, positions and paths of the tokens of the running pass.
-    [[nodiscard]] PassPaths& paths() { return paths_; }
+    [[nodiscard]] const PassPaths& paths() const { return paths_; }
     /// Sets from where the next calls read weights and KV that are not resident; null: all are resident.
     void read_from(WeightStream* weights, KvStream* kv) {
         weights_ = weights;
@@ -76,6 +77,10 @@ public:
 
     // The steps of a pass, in this order.
 
+    /// Sets the tokens of the pass to those at `nodes` of `kv`.
+    void trace(PassKv& kv, std::span<const NodeId> nodes);
+    /// Sets the tokens of the pass to a chain of `n` of a prompt, in scratch rows 0 to n - 1, from position `begin` on.
+    void trace_chain(PassKv& kv, std::int64_t begin, std::int64_t n);
     /// Computes the RoPE angles of the first `n` tokens of paths().
     void rope_angles(std::int64_t n);
     /// Fills the residual stream with the embedding of rows.tokens.
@@ -106,6 +111,11 @@ private:
     void gate_attention(std::int64_t layer, const PassRows& rows, const TensorView& attended);
     void fold(AttentionArgs args, std::int64_t layer, const PassRows& rows);
     void fold_segments(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer, const PassRows& rows);
+    // Of layers that are delta nets (model_delta.cpp).
+    void delta_inputs(std::int64_t layer, const PassRows& rows);
+    void run_delta_net(std::int64_t layer, const PassRows& rows);
+    void delta_output(std::int64_t layer, const PassRows& rows);
+
     void feed_forward(std::int64_t layer, const PassRows& rows);
     /// Computes gate and up of the part that all tokens pass, and the activation: the result is in Activation::Gate.
     void gate_and_up(std::int64_t layer, const PassRows& rows, const ConstTensorView& normed);
@@ -152,6 +162,7 @@ private:
     Collective* collective_;
     Activations activations_;
     PassPaths paths_;
+    DeltaSteps delta_steps_;  // only for caches with recurrent layers
     ExpertRows expert_rows_;
     std::vector<MatmulArgs> expert_products_;  // that are computed together
     std::vector<float> query_factors_;         // [n_tokens] of the running pass, for one rotary embedding

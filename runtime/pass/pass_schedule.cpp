@@ -70,7 +70,7 @@ void make_schedule(const PassReads& reads, std::int64_t host_chunks, std::size_t
         copies.push_back({.source = model.item_data(i), .bytes = model.items()[index].bytes});
     };
     for_each_read(model.items(), config.n_layers(), add_weights, [&](std::int64_t layer) {
-        if (kv.host() == nullptr) return;
+        if (kv.host() == nullptr || !config.layers[layer].has_attention()) return;
         const std::int64_t seen = first_chunk_in_window(config.window(layer), kv.nodes().n_committed());
         add_kv(kv, layer, {std::max(kv.resident_chunks(layer), seen), host_chunks}, ring_bytes, items, copies);
     });

@@ -153,14 +153,14 @@ void Forward::PromptSteps::run_prefill_chunk(std::int64_t layer, std::int64_t pr
     if (stream_)
         stream_->begin_prefill_chunk(rows.n_committed, is_prompt ? rows.n_committed + rows.n() : rows.n_committed);
     if (is_prompt) {
-        forward_->pass_.paths().trace_chain(rows.n_committed, rows.n());
+        forward_->pass_.trace_chain(*cache_, rows.n_committed, rows.n());
     } else {
-        forward_->pass_.paths().trace(*cache_, rows.nodes);
+        forward_->pass_.trace(*cache_, rows.nodes);
     }
     forward_->pass_.rope_angles(rows.n());
     forward_->pass_.run_layer(layer, rows,
                               is_prompt && layer == range_.last_layer ? LayerPart::KvRows : LayerPart::Whole);
-    if (is_prompt)
+    if (is_prompt && forward_->model_->config().layers[layer].has_attention())
         kv_commit(forward_->exec(),
                   {.shape = cache_->layout(layer),
                    .scratch_k = cache_->scratch_k(layer),

@@ -19,6 +19,14 @@ constexpr std::size_t kSlotAlignBytes = 64;  // alignment of items in the ring, 
 
 PassItem kv_item(const PassItemRequest& request, std::int64_t layer) {
     const ModelConfig& config = *request.config;
+    if (!config.layers[layer].has_attention()) {
+        const DeltaNetShape& state = config.delta_net(layer).shape;
+        return {.tag = PlanTag::Kv,
+                .layer = layer,
+                .unit_bytes = 1,
+                .transfer_bytes = 1,
+                .state_bytes = static_cast<std::size_t>(state.state_floats()) * sizeof(float)};
+    }
     const std::size_t chunk = config.kv_layout(layer, request.kv_dtype).chunk_bytes();
     const std::int64_t n_chunks = ceil_div(request.context_tokens, kChunkTokens);
     PassItem pass_item{.tag = PlanTag::Kv,
@@ -95,7 +103,9 @@ std::vector<PlanItem> plan_schedule(std::span<const PassItem> items, const PassR
             if (n_chunks < pass_item.bytes / pass_item.unit_bytes) item.bytes = n_chunks * pass_item.unit_bytes;
             if (pass_item.window_bytes > 0 && pass_item.window_bytes < item.bytes)
                 item.read_bytes = pass_item.window_bytes;
-            const auto read = static_cast<double>(item.read_bytes > 0 ? item.read_bytes : item.bytes);
+            // A state is read and written once in a pass.
+            const auto read = static_cast<double>(item.read_bytes > 0 ? item.read_bytes : item.bytes) +
+                              2.0 * static_cast<double>(pass_item.state_bytes);
             const double vectors = tokens * static_cast<double>(pass_item.queries_per_kv_head);
             item.compute_seconds =
                 read * rates.kv.seconds(vectors) + rates.layer_seconds + tokens * rates.layer_token_seconds;

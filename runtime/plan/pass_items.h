@@ -28,6 +28,7 @@ struct PassItem {
     std::size_t unit_bytes = 0;
     /// Most bytes of one copy. Of weights: `bytes`; of KV: an extent.
     std::size_t transfer_bytes = 0;
+    std::size_t state_bytes = 0;           // state of a recurrent layer, always resident; such a layer has no KV
     std::size_t window_bytes = 0;          // KV that a layer with a sliding window reads; 0: all
     std::int64_t queries_per_kv_head = 1;  // only of KV: number of query heads that share a kv head
     /// The bytes of a weight item that have one type.

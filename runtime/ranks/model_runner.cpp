@@ -37,9 +37,11 @@ ModelRunner::ModelRunner(const std::vector<RunnerShard>& shards, const RunnerNee
         const Model& model = *shard.model;
         layers_.push_back(shard.layers);
         std::vector<PassReads> reads;
+        KvPlacement placement = shard.kv;
+        placement.max_drafts = needs.forward.max_drafts;
         for (Caches& caches : caches_) {
             caches.push_back(std::make_unique<KvCache>(model.device(), model.kv_layouts(), needs.text_tokens,
-                                                       needs.scratch_nodes, shard.kv));
+                                                       needs.scratch_nodes, placement));
             reads.push_back({&model, caches.back().get()});
         }
         Collective* collective = sums_ ? &sums_->rank(i) : nullptr;
@@ -51,8 +53,8 @@ ModelRunner::ModelRunner(const std::vector<RunnerShard>& shards, const RunnerNee
         parts.forward = std::make_unique<Forward>(model, needs.forward, parts.stream.get(), collective);
         ranks.push_back({parts.forward.get(), shard.layers, shard.first_vocab, collective});
         if (needs.check_tokens == 0) continue;
-        parts.check =
-            std::make_unique<Forward>(model, check_forward_limits(needs.check_tokens), parts.stream.get(), collective);
+        parts.check = std::make_unique<Forward>(
+            model, check_forward_limits(needs.check_tokens, needs.forward.max_drafts), parts.stream.get(), collective);
         check_ranks.push_back(ranks.back());
         check_ranks.back().forward = parts.check.get();
     }

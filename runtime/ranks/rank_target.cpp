@@ -44,10 +44,10 @@ TargetShape RankTarget::shape() const {
             .kv = kv_};
 }
 
-NodeId RankTarget::add_node(NodeId parent) {
-    const NodeId node = caches_.front()->add_node(parent);
+NodeId RankTarget::add_node(NodeId parent, NodeKind kind) {
+    const NodeId node = caches_.front()->add_node(parent, kind);
     for (KvCache* cache : std::span(caches_).subspan(1))
-        CHECK(cache->add_node(parent) == node, "ranks number their nodes differently");
+        CHECK(cache->add_node(parent, kind) == node, "ranks number their nodes differently");
     return node;
 }
 
@@ -84,10 +84,18 @@ void RankTarget::forget() {
         for (ViewBuilder* view : views_) view->truncate(kept);
     }
     if (std::exchange(failed_, false)) roll_back_to(n_committed());
+    // A prompt that the last pass has committed is in the next states of recurrent layers, which are dropped.
+    std::int64_t n_in_states = n_committed();
+    for (const KvCache* cache : caches_) n_in_states = std::min(n_in_states, cache->n_in_states());
+    if (n_in_states < n_committed()) truncate(n_in_states);
 }
 
 std::int64_t RankTarget::positions_after_cut(std::int64_t n_tokens) const {
-    for (const KvCache* cache : caches_) n_tokens = cache->positions_after_cut(n_tokens);
+    // A rank may lack the checkpoint that another one has.
+    for (std::int64_t before = -1; before != n_tokens;) {
+        before = n_tokens;
+        for (const KvCache* cache : caches_) n_tokens = cache->positions_after_cut(n_tokens);
+    }
     return n_tokens;
 }
 

@@ -41,7 +41,7 @@ public:
     [[nodiscard]] std::int64_t n_committed() const override { return caches_.front()->n_committed(); }
     [[nodiscard]] std::int64_t n_nodes() const override { return caches_.front()->n_nodes(); }
     [[nodiscard]] std::int64_t position(NodeId node) const override { return caches_.front()->position(node); }
-    NodeId add_node(NodeId parent) override;
+    NodeId add_node(NodeId parent, NodeKind kind = NodeKind::Draft) override;
     void commit(std::span<const NodeId> path) override;
     void forget() override;
     [[nodiscard]] std::int64_t positions_after_cut(std::int64_t n_tokens) const override;

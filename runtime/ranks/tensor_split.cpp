@@ -26,13 +26,17 @@ std::int64_t block_columns(const ModelWeights& weights, TensorRole matrix) {
     return columns;
 }
 
-// Throws Unsupported if the layers have experts or different numbers of feed-forward columns: a shard has the same ones
-// of each layer.
+// Throws Unsupported if the layers have experts, recurrent layers or different numbers of feed-forward columns: a shard
+// has the same ones of each layer.
 void check_alike(const ModelConfig& config) {
     if (config.has_experts())
         throw Unsupported(
             "the matrices of a mixture of experts cannot be shared among devices; split the model by layers (--split "
             "layers)");
+    if (config.is_recurrent())
+        throw Unsupported(
+            "the matrices of a model with recurrent layers cannot be shared among devices; split the model by layers "
+            "(--split layers)");
     const std::int64_t first = config.layers.front().feed_forward.d_ff;
     for (const LayerConfig& layer : config.layers)
         if (layer.feed_forward.d_ff != first)

@@ -44,6 +44,7 @@ public:
     [[nodiscard]] std::byte* scratch_k(std::int64_t layer) const override { return store_.scratch_k(layer); }
     [[nodiscard]] std::byte* scratch_v(std::int64_t layer) const override { return store_.scratch_v(layer); }
     [[nodiscard]] std::int64_t resident_chunks(std::int64_t /*layer*/) const override { return store_.n_chunks(); }
+    [[nodiscard]] RecurrentStates* states() override { return nullptr; }
     [[nodiscard]] HostKv* host() override { return nullptr; }
 
     /// Returns the length of the sequence that the view is valid for; 0: it is invalid, and no pass may read it.

@@ -41,6 +41,7 @@ public:
         return cache_.resident_chunks(layer) - n_left_out_;
     }
     HostKv* host() override { return nullptr; }
+    RecurrentStates* states() override { return nullptr; }
 
 private:
     KvCache& cache_;

@@ -68,7 +68,7 @@ TargetShape FakeTarget::shape() const {
             .kv = kLayouts};
 }
 
-NodeId FakeTarget::add_node(NodeId parent) {
+NodeId FakeTarget::add_node(NodeId parent, NodeKind /*kind*/) {
     const std::int64_t position = parent == kCommittedTip ? n_committed() : at(parent).position + 1;
     CHECK(parent.row < n_nodes() && n_nodes() < kv_->options.max_nodes && position < kv_->options.context_tokens);
     kv_->nodes.push_back({parent, position, 0});

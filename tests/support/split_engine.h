@@ -87,10 +87,11 @@ protected:
                                  .kv = kv_placement(models.back()->config(), streams, on),
                                  .ring_bytes = ring_bytes});
         }
-        const RunnerNeeds needs{.text_tokens = context_,
-                                .forward = forward_limits_for(kBudget),
-                                .scratch_nodes = SelfCheck::scratch_nodes_for(kBudget),
-                                .check_tokens = kPrefillChunkTokens};
+        RunnerNeeds needs{.text_tokens = context_,
+                          .forward = forward_limits_for(kBudget),
+                          .scratch_nodes = SelfCheck::scratch_nodes_for(kBudget),
+                          .check_tokens = kPrefillChunkTokens};
+        needs.forward.max_drafts = 2 * kBudget;
         std::unique_ptr<RankSums> sums;
         if (kind == SplitKind::Tensor)
             sums = std::make_unique<HostCollective>(pointers, static_cast<std::size_t>(needs.forward.max_tokens) *

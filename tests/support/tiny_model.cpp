@@ -38,20 +38,16 @@ public:
         if (options.varied) describe_varied();
         if (options.gemma4) describe_gemma4(options.window);
         if (options.n_experts > 0) describe_experts(options);
+        if (options.delta_nets) describe_delta_nets();
         validate(config_);
         const std::int64_t d = options.d_model;
         const DType v_type = options.v_type.value_or(type_);
         weights_.token_embedding = matrix(options.vocab, d);
         for (std::int64_t i = 0; i < options.n_layers; ++i) {
             LayerWeights& layer = weights_.layers.emplace_back();
-            const AttentionConfig& attention = config_.attention(i);
-            const std::int64_t q = attention.q_cols();
-            const std::int64_t kv = attention.kv_cols();
             layer[TensorRole::AttnNorm] = norm(d);
-            layer[TensorRole::Q] = matrix(q, d);
-            layer[TensorRole::K] = matrix(kv, d);
-            if (!attention.values_from_keys) layer[TensorRole::V] = matrix(kv, d, v_type);
-            layer[TensorRole::AttnOut] = matrix(d, q);
+            config_.layers[i].has_attention() ? add_attention(layer, config_.attention(i), options)
+                                              : add_delta_net(layer, config_.delta_net(i).shape);
             layer[TensorRole::FfnNorm] = norm(d);
             if (config_.layers[i].feed_forward.d_ff > 0) {
                 layer[TensorRole::Gate] = matrix(options.d_ff, d);
@@ -59,22 +55,11 @@ public:
                 layer[TensorRole::Down] = matrix(d, options.d_ff, v_type);
             }
             if (!config_.experts(i).empty()) add_experts(layer, config_.experts(i), options);
-            if (options.biases) {
-                layer[TensorRole::QBias] = norm(q);
-                layer[TensorRole::KBias] = norm(kv);
-                layer[TensorRole::VBias] = norm(kv);
-            }
-            if (options.output_bias) layer[TensorRole::AttnOutBias] = norm(d);
-            if (options.varied) layer[TensorRole::AttnGate] = matrix(q, d, type_, 2.0F);
             if (options.gemma || options.gemma4 || options.varied) {
                 layer[TensorRole::AttnPostNorm] = norm(d);
                 layer[TensorRole::FfnPostNorm] = norm(d);
             }
             if (options.gemma4) layer[TensorRole::OutputScale] = norm(1);
-            if (options.head_norms || options.gemma4) {
-                layer[TensorRole::QNorm] = norm(attention.head_dim);
-                layer[TensorRole::KNorm] = norm(attention.head_dim);
-            }
         }
         if (options.varied) weights_.embedding_norm = norm(d);
         weights_.output_norm = norm(d);
@@ -157,6 +142,60 @@ private:
             else
                 feed_forward.d_ff = 0;
         }
+    }
+
+    void describe_delta_nets() {
+        for (std::size_t i = 0; i < config_.layers.size(); ++i) {
+            if (i % 3 == 2) {
+                config_.layers[i].attention().gate_in_queries = true;
+                continue;
+            }
+            // Layers differ in their sizes.
+            const std::int64_t n_key_heads = i % 2 == 0 ? 2 : 1;
+            config_.layers[i].mixer = DeltaNetConfig{.shape = {.n_key_heads = n_key_heads,
+                                                               .n_value_heads = 4,
+                                                               .key_dim = 16,
+                                                               .value_dim = 24,
+                                                               .conv_width = 4,
+                                                               .tiled = i % 2 == 1},
+                                                     .log_decay = true};
+        }
+    }
+
+    void add_attention(LayerWeights& layer, const AttentionConfig& attention, const TinyModelOptions& options) {
+        const std::int64_t d = options.d_model;
+        const std::int64_t q = attention.q_cols();
+        const std::int64_t kv = attention.kv_cols();
+        layer[TensorRole::Q] = matrix(attention.gate_in_queries ? 2 * q : q, d);
+        layer[TensorRole::K] = matrix(kv, d);
+        if (!attention.values_from_keys) layer[TensorRole::V] = matrix(kv, d, options.v_type.value_or(type_));
+        layer[TensorRole::AttnOut] = matrix(d, q);
+        if (options.biases) {
+            layer[TensorRole::QBias] = norm(q);
+            layer[TensorRole::KBias] = norm(kv);
+            layer[TensorRole::VBias] = norm(kv);
+        }
+        if (options.output_bias) layer[TensorRole::AttnOutBias] = norm(d);
+        if (options.varied) layer[TensorRole::AttnGate] = matrix(q, d, type_, 2.0F);
+        if (options.head_norms || options.gemma4) {
+            layer[TensorRole::QNorm] = norm(attention.head_dim);
+            layer[TensorRole::KNorm] = norm(attention.head_dim);
+        }
+    }
+
+    // Rates of decay, exp of norm(), are about e: a token keeps little of the state, a tenth of it and more where its
+    // decay input is low.
+    void add_delta_net(LayerWeights& layer, const DeltaNetShape& shape) {
+        const std::int64_t d = config_.d_model;
+        layer[TensorRole::DeltaIn] = matrix(shape.convolved_cols(), d);
+        layer[TensorRole::DeltaGate] = matrix(shape.value_cols(), d);
+        layer[TensorRole::DeltaDecayIn] = matrix(shape.n_value_heads, d, type_, 3.0F);
+        layer[TensorRole::DeltaBeta] = matrix(shape.n_value_heads, d);
+        layer[TensorRole::DeltaConv] = matrix(shape.convolved_cols(), shape.conv_width, DType::F32);
+        layer[TensorRole::DeltaDecay] = norm(shape.n_value_heads);
+        layer[TensorRole::DeltaDecayBias] = norm(shape.n_value_heads);
+        layer[TensorRole::DeltaNorm] = norm(shape.value_dim);
+        layer[TensorRole::DeltaOut] = matrix(d, shape.value_cols());
     }
 
     void add_experts(LayerWeights& layer, const ExpertsConfig& experts, const TinyModelOptions& options) {

@@ -42,6 +42,8 @@ struct TinyModelOptions {
     /// As Gemma 4: every second layer and the last have no window and no value matrix, and rotate a quarter of their
     /// pairs. For use with `heads`.
     bool gemma4 = false;
+    /// As Qwen3.5: two of three layers are delta nets, the others have attention with the gate in the query matrix.
+    bool delta_nets = false;
     std::int64_t n_experts = 0;  // of every layer but the first, which is dense, if there are several; 0: none
     std::int64_t n_chosen = 2;   // for each token
     std::int64_t expert_d_ff = 32;

@@ -59,7 +59,7 @@ double timed_pass(Target& target, std::span<const TokenId> tokens) {
     std::vector<NodeId> nodes;
     std::vector<std::int32_t> rows;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
-        nodes.push_back(target.add_node(i == 0 ? kCommittedTip : nodes.back()));
+        nodes.push_back(i == 0 ? target.add_node(kCommittedTip, NodeKind::Certain) : target.add_node(nodes.back()));
         rows.push_back(static_cast<std::int32_t>(i));
     }
     const auto began = std::chrono::steady_clock::now();

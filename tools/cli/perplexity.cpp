@@ -70,7 +70,7 @@ public:
             rows_.clear();
             NodeId above = kCommittedTip;
             for (std::size_t i = 0; i < part.size(); ++i) {
-                nodes_.push_back(above = target_.add_node(above));
+                nodes_.push_back(above = target_.add_node(above, NodeKind::Certain));
                 rows_.push_back(static_cast<std::int32_t>(i));
             }
             const PassControl control{.cancel = &cancel_flag()};

@@ -280,6 +280,13 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
     const std::size_t device_bytes = target.device().budget().limit_bytes();
     const std::int64_t asked_view = chosen.options.view.budget_tokens;
     chosen.options.view = planned_view(chosen.options.view, target.context_tokens());
+    if (target.config().is_recurrent() && chosen.options.has(SourceKind::Retrieval)) {
+        if (!chosen.automatic)
+            throw RequestError(
+                "--draft retrieval: a view holds a part of the KV, and the model's recurrent layers have none; leave "
+                "'retrieval' out");
+        std::erase(chosen.options.sources, SourceKind::Retrieval);
+    }
     const bool wants_view = chosen.options.has(SourceKind::Retrieval);
     if (wants_view && asked_view > chosen.options.view.budget_tokens)
         callbacks.detail(fmt::format("kv-budget = {} (of the {} asked for: the context has no more)",

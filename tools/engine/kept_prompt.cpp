@@ -151,7 +151,8 @@ std::int64_t KeptPrompt::start(TextGenerator& generator, std::vector<TokenId> pr
     }
     std::int64_t n_reused = generator.start(std::move(prompt));
     const std::int64_t n_new = border - target.n_committed();
-    if (n_new < kLeastTokens || is_foreign_) {
+    // States of recurrent layers are not kept in files.
+    if (n_new < kLeastTokens || is_foreign_ || generator.model().config().is_recurrent()) {
         session_.reset();
         return n_reused;
     }

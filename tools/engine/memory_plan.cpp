@@ -25,6 +25,7 @@ RunNeeds generation_needs(std::int64_t budget, std::int64_t text_tokens, CheckPa
     if (check == CheckPasses::Yes) {
         needs.scratch_nodes = SelfCheck::scratch_nodes_for(budget);
         needs.check_tokens = kPrefillChunkTokens;
+        needs.forward.max_drafts = 2 * budget;  // the accepted path is computed a second time
     }
     return needs;
 }
@@ -75,11 +76,11 @@ MemoryParts memory_parts(const MemoryRequest& request) {
     MemoryParts parts;
     DeviceMemory& fixed = parts.fixed;
     fixed.weights = Model::small_tensor_bytes(*request.weights);
-    fixed.kv_scratch = KvCache::device_bytes(kv, 0, needs.scratch_nodes);
+    fixed.kv_scratch = KvCache::device_bytes(kv, 0, needs.scratch_nodes, {}, {}, needs.forward.max_drafts);
     fixed.logits = logits_bytes(config, needs.forward);
     fixed.activations = plain - fixed.logits;
     if (needs.check_tokens > 0) {
-        const ForwardLimits check = check_forward_limits(needs.check_tokens);
+        const ForwardLimits check = check_forward_limits(needs.check_tokens, needs.forward.max_drafts);
         fixed.logits += logits_bytes(config, check);
         fixed.activations +=
             Forward::device_bytes(config, check, Forward::Streaming::Yes) - logits_bytes(config, check);
@@ -90,7 +91,8 @@ MemoryParts memory_parts(const MemoryRequest& request) {
     fixed.sums = rank_sums_bytes(request.summing.kind, request.summing.n, sum_bytes(config, needs));
     fixed.other = needs.other_bytes;
     parts.kv_tail_bytes =
-        KvCache::device_bytes(kv, request.text_tokens, needs.scratch_nodes, no_chunks) - fixed.kv_scratch;
+        KvCache::device_bytes(kv, request.text_tokens, needs.scratch_nodes, no_chunks, {}, needs.forward.max_drafts) -
+        fixed.kv_scratch;
     parts.streaming_bytes = Forward::device_bytes(config, needs.forward, Forward::Streaming::Yes) - plain;
     return parts;
 }

@@ -308,14 +308,24 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
     if (!is_old) file_ = SessionFile::create(request_.path, fresh_begin(start, model));
     check_split(model);
     Target& target = generator.sequence().target();
-    kv_.emplace(*file_, target, request_.limit_bytes);
+    // A file does not have the states of recurrent layers, without which KV is of no use.
+    const bool is_recurrent = model.config().is_recurrent();
+    const std::size_t limit_bytes = is_recurrent ? 0 : request_.limit_bytes;
+    kv_.emplace(*file_, target, limit_bytes);
     prompt_ = std::make_unique<SessionPrompt>(
-        *file_, target, static_cast<std::size_t>(model.config().d_model) * sizeof(float), request_.limit_bytes);
+        *file_, target, static_cast<std::size_t>(model.config().d_model) * sizeof(float), limit_bytes);
     const std::int64_t n_prompt = std::ssize(begin().prompt);
     const std::int64_t room = begin().context_tokens - n_prompt;
     const std::int64_t asked = start.text->max_tokens;
-    say_what_is_kept(n_prompt + (asked < 0 ? room : std::min(asked, room)), callbacks);
+    if (is_recurrent) {
+        callbacks.note(
+            "the session keeps tokens alone, not the states of recurrent layers: what it has is computed again when it "
+            "is resumed");
+    } else {
+        say_what_is_kept(n_prompt + (asked < 0 ? room : std::min(asked, room)), callbacks);
+    }
     if (is_old) go_on(asked, callbacks);
+    if (is_recurrent) return;
     if (const auto reason = prompt_->prepare())
         callbacks.note(fmt::format("if the prompt is interrupted, it begins anew: {}", *reason));
     generator.save_prompts(&prompt_->checkpoints());

@@ -106,9 +106,10 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened
     ModelRunner& runner = *parts_->runner;
     drafting.attach(*model, runner);
     if (runner.view() != nullptr) runner.use_view(true);
-    parts_->prefixes.emplace(runner.sequence(),
-                             options.kept_memory ? *options.kept_memory : memory_left_for_texts(*model),
-                             callbacks.on_detail);
+    std::size_t kept_memory = 0;  // states of recurrent layers are not kept
+    if (!model->config().is_recurrent())
+        kept_memory = options.kept_memory ? *options.kept_memory : memory_left_for_texts(*model);
+    parts_->prefixes.emplace(runner.sequence(), kept_memory, callbacks.on_detail);
     report_kept_memory(*parts_->prefixes, callbacks);
     parts_->sampler.emplace(sampling, model->config().vocab);
     parts_->verifier = drafting.drafter().make_verifier(*parts_->sampler);
@@ -141,13 +142,17 @@ std::int64_t TextGenerator::start(std::vector<TokenId> prompt) {
     parts_->loop->check_prompt(std::ssize(prompt));
     const auto on_loss = [&](std::int64_t n_same) {
         // So few tokens are computed again without a note: the user does not notice the time.
-        if (n_same < kChunkTokens) return;
+        if (n_same < (model().config().is_recurrent() ? kPrefillChunkTokens : kChunkTokens)) return;
         const double seconds = parts_->seconds_per_prompt_token * static_cast<double>(n_same);
-        model().callbacks().note(fmt::format(
-            "the text is cut by more than {}: layers with a sliding window no longer hold what it needs, so {} are "
-            "computed again{}",
-            counted(kCutSlackTokens, "token"), counted(n_same, "token"),
-            seconds > 0.0 ? fmt::format(", in about {:.{}f} s", seconds, seconds < 10.0 ? 1 : 0) : ""));
+        const std::string reason =
+            model().config().is_recurrent()
+                ? std::string("the text is cut, and the states of recurrent layers are those of the last checkpoint")
+                : fmt::format(
+                      "the text is cut by more than {}: layers with a sliding window no longer hold what it needs",
+                      counted(kCutSlackTokens, "token"));
+        model().callbacks().note(
+            fmt::format("{}, so {} are computed again{}", reason, counted(n_same, "token"),
+                        seconds > 0.0 ? fmt::format(", in about {:.{}f} s", seconds, seconds < 10.0 ? 1 : 0) : ""));
     };
     parts_->n_reused = parts_->prefixes->reuse(prompt, on_loss);
     parts_->loop->begin(std::move(prompt));

@@ -122,7 +122,7 @@ Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& con
         hardware.host_rates.weights[i] =
             ByteCost::roofline(hardware.memory_bytes_per_second, kHostFlops, flops_per_byte);
     }
-    const KvLayout kv = config.kv_layout(0, kv_dtype);
+    const KvLayout kv = config.kv_layout(config.first_attention_layer(), kv_dtype);
     const double kv_flops_per_byte = 2.0 * static_cast<double>(kv.head_dim) / static_cast<double>(kv.head_row_bytes());
     hardware.rates.kv = ByteCost::roofline(bytes_per_second, kAttentionReached * flops_per_second, kv_flops_per_byte);
     hardware.host_rates.kv = ByteCost::roofline(hardware.memory_bytes_per_second, kHostFlops, kv_flops_per_byte);

@@ -304,8 +304,8 @@ void add_model_changes(std::vector<Change>& changes, const PlanRequest& request)
         // longer.
         const ModelConfig& config = request.model.config;
         changed.hardware.rates.kv = request.hardware.rates.kv.scaled(
-            static_cast<double>(config.kv_layout(0, request.kv_dtype).head_row_bytes()) /
-            static_cast<double>(config.kv_layout(0, DType::Q8_0).head_row_bytes()));
+            static_cast<double>(config.kv_layout(config.first_attention_layer(), request.kv_dtype).head_row_bytes()) /
+            static_cast<double>(config.kv_layout(config.first_attention_layer(), DType::Q8_0).head_row_bytes()));
         changes.emplace_back("--kv-type q8 (it changes the model a little)", std::move(changed));
     }
     if (const auto smaller = smaller_quantisation(request.model)) {

@@ -1,0 +1,229 @@
+// Delta nets on the CPU, in two rounds over the threads: the convolution, norms and gates of each step; then the
+// recurrence. The columns of a state do not depend on each other, so a thread takes 16 columns of a value head through
+// all steps: its working states (8 KB each at a key size of 128) stay in its first-level cache, and the whole state is
+// read and written once a pass.
+//
+// Row functions are written once and compiled for each kernel variant, as in elementwise.cpp; fused multiply-adds are
+// written as such.
+#include "kernels/cpu/delta_net.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/base/checked_math.h"
+#include "kernels/cpu/exp.h"
+#include "kernels/cpu/target.h"
+
+namespace slipstream::cpu {
+
+namespace {
+
+// Floats of a loop that the compiler makes vectors of.
+constexpr std::int64_t kLanes = 16;
+
+CpuDevice& device_of(ExecRef exec) {
+    return static_cast<CpuDevice&>(exec.device);
+}
+
+[[gnu::always_inline]] inline float sigmoid(float v) {
+    const float negative = -v > 88.0F ? 88.0F : -v;
+    return 1.0F / (1.0F + exp_float(negative));
+}
+
+// Returns log(1 + exp(v)) as max(v, 0) + log(1 + exp(-|v|)). The sum 1 + exp(-|v|) is rounded: the error is at most
+// 2^-24, absolute.
+[[gnu::always_inline]] inline float softplus(float v) {
+    const float size = v < 0.0F ? -v : v;
+    return (v > 0.0F ? v : 0.0F) + log_float(1.0F + exp_float(-size));
+}
+
+// Returns the inputs of the token of a step.
+[[gnu::always_inline]] inline const float* inputs_of(const DeltaNetArgs& args, std::int64_t step) {
+    const std::int32_t row = args.steps[step].row;
+    return row >= 0 ? float_row(args.rows, row) : args.stored + (-1 - std::int64_t{row}) * args.shape.row_cols();
+}
+
+// Returns the inputs of the token `back` tokens before that of `step` (0: its own).
+[[gnu::always_inline]] inline const float* inputs_before(const DeltaNetArgs& args, std::int64_t step,
+                                                         std::int64_t back) {
+    for (; back > 0 && step >= 0; --back) step = args.steps[step].parent;
+    if (step >= 0) return inputs_of(args, step);
+    // `back` more tokens before the last of the state: 0 is the last, at the end of the taps.
+    return args.taps + (args.shape.conv_width - 2 - back) * args.shape.convolved_cols();
+}
+
+// Scales each head of x, [n_heads, key_dim], by scale / sqrt(sum of its squares + eps).
+[[gnu::always_inline]] inline void norm_heads(float* x, std::int64_t n_heads, std::int64_t key_dim, float eps,
+                                              float scale) {
+    for (std::int64_t head = 0; head < n_heads; ++head, x += key_dim) {
+        float lanes[kLanes] = {};
+        std::int64_t i = 0;
+        for (; i + kLanes <= key_dim; i += kLanes)
+            for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += x[i + lane] * x[i + lane];
+        for (std::int64_t lane = 0; i < key_dim; ++i, ++lane) lanes[lane] += x[i] * x[i];
+        for (std::int64_t half = kLanes / 2; half > 0; half /= 2)
+            for (std::int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+        const float factor = 1.0F / std::sqrt(lanes[0] + eps) * scale;
+        for (std::int64_t j = 0; j < key_dim; ++j) x[j] *= factor;
+    }
+}
+
+// Fills row `step` of args.convolved: normed queries and keys, values, decays, betas.
+[[gnu::always_inline]] inline void convolve_step(const DeltaNetArgs& args, std::int64_t step) {
+    const DeltaNetShape& shape = args.shape;
+    const std::int64_t n = shape.convolved_cols();
+    const std::int64_t width = shape.conv_width;
+    float* y = args.convolved + step * shape.row_cols();
+    const float* before[8];  // conv_width is at most 8
+    for (std::int64_t tap = 0; tap < width; ++tap) before[tap] = inputs_before(args, step, width - 1 - tap);
+    for (std::int64_t i = 0; i < n; ++i) {
+        float sum = 0.0F;
+        for (std::int64_t tap = 0; tap < width; ++tap) sum += args.conv[i * width + tap] * before[tap][i];
+        y[i] = sum * sigmoid(sum);
+    }
+    const auto key_dim = static_cast<float>(shape.key_dim);
+    norm_heads(y, shape.n_key_heads, shape.key_dim, args.eps, 1.0F / std::sqrt(key_dim));
+    norm_heads(y + shape.key_cols(), shape.n_key_heads, shape.key_dim, args.eps, 1.0F);
+    const float* x = inputs_of(args, step) + n;
+    for (std::int64_t head = 0; head < shape.n_value_heads; ++head) {
+        const float rate = args.decay_rates[head] * softplus(x[head] + args.decay_bias[head]);
+        y[n + head] = exp_float(rate);
+        y[n + shape.n_value_heads + head] = sigmoid(x[shape.n_value_heads + head]);
+    }
+}
+
+// Takes 16 columns of a value head through a step: `s` [key_dim][16] is their state, `v` [n_columns] their values.
+[[gnu::always_inline]] inline void recur(float* s, const float* q, const float* k, const float* v, float decay,
+                                         float beta, std::int64_t key_dim, std::int64_t n_columns, float* out) {
+    float sums[4][kStateColumns] = {};
+    const auto sum_of = [&](std::int64_t column) {
+        return (sums[0][column] + sums[1][column]) + (sums[2][column] + sums[3][column]);
+    };
+    const auto decay_row = [&](std::int64_t i, float(&sum)[kStateColumns]) {
+        float* row = s + i * kStateColumns;
+        for (std::int64_t c = 0; c < kStateColumns; ++c) {
+            row[c] *= decay;
+            sum[c] = __builtin_fmaf(row[c], k[i], sum[c]);
+        }
+    };
+    std::int64_t i = 0;
+    for (; i + 4 <= key_dim; i += 4)
+        for (std::int64_t part = 0; part < 4; ++part) decay_row(i + part, sums[part]);
+    for (; i < key_dim; ++i) decay_row(i, sums[i % 4]);
+    float update[kStateColumns] = {};
+    for (std::int64_t c = 0; c < n_columns; ++c) update[c] = beta * (v[c] - sum_of(c));
+    for (auto& sum : sums) std::fill_n(sum, kStateColumns, 0.0F);
+    const auto update_row = [&](std::int64_t at, float(&sum)[kStateColumns]) {
+        float* row = s + at * kStateColumns;
+        for (std::int64_t c = 0; c < kStateColumns; ++c) {
+            row[c] = __builtin_fmaf(k[at], update[c], row[c]);
+            sum[c] = __builtin_fmaf(row[c], q[at], sum[c]);
+        }
+    };
+    for (i = 0; i + 4 <= key_dim; i += 4)
+        for (std::int64_t part = 0; part < 4; ++part) update_row(i + part, sums[part]);
+    for (; i < key_dim; ++i) update_row(i, sums[i % 4]);
+    if (out == nullptr) return;
+    for (std::int64_t c = 0; c < n_columns; ++c) out[c] = sum_of(c);
+}
+
+// Takes 16 columns of a value head through all steps. `working`: args.n_working states of [key_dim][16].
+[[gnu::always_inline]] inline void run_columns(const DeltaNetArgs& args, std::int64_t block, float* working) {
+    const DeltaNetShape& shape = args.shape;
+    const std::int64_t blocks = ceil_div(shape.value_dim, kStateColumns);
+    const std::int64_t head = block / blocks;
+    const std::int64_t column = block % blocks * kStateColumns;
+    const std::int64_t n_columns = std::min(kStateColumns, shape.value_dim - column);
+    const std::int64_t floats = shape.key_dim * kStateColumns;
+    const std::int64_t query = shape.key_head(head) * shape.key_dim;
+    const std::int64_t value = 2 * shape.key_cols() + head * shape.value_dim + column;
+    std::copy_n(args.state + block * floats, floats, working);
+    for (std::int64_t i = 0; i < std::ssize(args.steps); ++i) {
+        const DeltaStep& step = args.steps[i];
+        const float* y = args.convolved + i * shape.row_cols();
+        float* state = working + step.to * floats;
+        if (step.to != step.from) std::copy_n(working + step.from * floats, floats, state);
+        float* out = step.row < 0 ? nullptr : float_row(args.out, step.row) + head * shape.value_dim + column;
+        recur(state, y + query, y + shape.key_cols() + query, y + value, y[shape.convolved_cols() + head],
+              y[shape.convolved_cols() + shape.n_value_heads + head], shape.key_dim, n_columns, out);
+        if (i + 1 == args.n_kept) std::copy_n(state, floats, args.kept_state + block * floats);
+    }
+}
+
+// Writes the inputs of the last tokens that are kept to args.kept_taps, which may be args.taps: a later tap is read
+// before it is overwritten.
+void keep_taps(const DeltaNetArgs& args) {
+    const std::int64_t n = args.shape.convolved_cols();
+    const std::int64_t n_taps = args.shape.conv_width - 1;
+    for (std::int64_t tap = 0; tap < n_taps; ++tap) {
+        const float* from = inputs_before(args, args.n_kept - 1, n_taps - 1 - tap);
+        float* to = args.kept_taps + tap * n;
+        if (from != to) std::copy_n(from, n, to);
+    }
+}
+
+std::int64_t n_blocks(const DeltaNetShape& shape) {
+    return shape.n_value_heads * ceil_div(shape.value_dim, kStateColumns);
+}
+
+std::size_t working_bytes(const DeltaNetShape& shape, std::int64_t n_working) {
+    return static_cast<std::size_t>(n_working * shape.key_dim * kStateColumns) * sizeof(float);
+}
+
+// Runs both rounds; `convolve` and `run` take a range of steps, and of blocks of columns with a thread's memory.
+template <typename Convolve, typename Run>
+void run_rounds(ExecRef exec, const DeltaNetArgs& args, const Convolve& convolve, const Run& run) {
+    CpuDevice& device = device_of(exec);
+    device.reserve_scratch({.thread_bytes = working_bytes(args.shape, args.n_working)});
+    device.pool().run(std::ssize(args.steps), 1,
+                      [&](std::int64_t begin, std::int64_t end, int) { convolve(begin, end); });
+    device.pool().run(n_blocks(args.shape), 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+        run(begin, end, reinterpret_cast<float*>(device.thread_scratch(thread)));
+    });
+    if (args.n_kept > 0) keep_taps(args);
+}
+
+[[gnu::always_inline]] inline void convolve_steps(const DeltaNetArgs& args, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t step = begin; step < end; ++step) convolve_step(args, step);
+}
+[[gnu::always_inline]] inline void run_blocks(const DeltaNetArgs& args, std::int64_t begin, std::int64_t end,
+                                              float* working) {
+    for (std::int64_t block = begin; block < end; ++block) run_columns(args, block, working);
+}
+
+}  // namespace
+
+void delta_net_scalar(ExecRef exec, const DeltaNetArgs& args) {
+    run_rounds(
+        exec, args, [&](std::int64_t begin, std::int64_t end) { convolve_steps(args, begin, end); },
+        [&](std::int64_t begin, std::int64_t end, float* working) { run_blocks(args, begin, end, working); });
+}
+void delta_net_avx2(ExecRef exec, const DeltaNetArgs& args) {
+    run_rounds(
+        exec, args, [&](std::int64_t begin, std::int64_t end) SLIPSTREAM_AVX2 { convolve_steps(args, begin, end); },
+        [&](std::int64_t begin, std::int64_t end, float* working)
+            SLIPSTREAM_AVX2 { run_blocks(args, begin, end, working); });
+}
+void delta_net_avx512(ExecRef exec, const DeltaNetArgs& args) {
+    run_rounds(
+        exec, args, [&](std::int64_t begin, std::int64_t end) SLIPSTREAM_AVX512 { convolve_steps(args, begin, end); },
+        [&](std::int64_t begin, std::int64_t end, float* working)
+            SLIPSTREAM_AVX512 { run_blocks(args, begin, end, working); });
+}
+
+void gather_columns(ExecRef exec, const GatherColumnsArgs& args) {
+    const std::int64_t n_runs = args.y.cols() / args.run;
+    device_of(exec).pool().run(args.y.rows(), 16, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t row = begin; row < end; ++row)
+            for (std::int64_t i = 0; i < n_runs; ++i)
+                std::copy_n(float_row(args.x, row) + args.first + i * args.stride, args.run,
+                            float_row(args.y, row) + i * args.run);
+    });
+}
+
+CpuScratch delta_net_scratch(const DeltaNetShape& shape, std::int64_t n_steps) {
+    return {.thread_bytes = working_bytes(shape, working_states(n_steps))};
+}
+
+}  // namespace slipstream::cpu

@@ -1,0 +1,185 @@
+#include "runtime/cache/recurrent_states.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "kernels/base/check.h"
+#include "kernels/base/checked_math.h"
+#include "kernels/matmul.h"
+
+namespace slipstream {
+
+namespace {
+
+constexpr std::size_t kMostCheckpoints = 64;
+constexpr std::size_t kAlignFloats = 16;  // states, taps and stored rows begin at multiples of 64 bytes
+
+std::size_t aligned(std::int64_t floats) {
+    return round_up(static_cast<std::size_t>(floats), kAlignFloats);
+}
+
+std::size_t state_floats(const DeltaNetShape& shape) {
+    return aligned(shape.state_floats()) + aligned(shape.tap_floats());
+}
+
+// Appends the floats before the states and before the stored rows of each layer; returns the floats of all. The memory
+// begins with zeros: the state before the first position, of the largest layer.
+std::size_t place(std::span<const KvLayout> layouts, std::int64_t max_drafts, std::vector<std::size_t>* states,
+                  std::vector<std::size_t>* stored) {
+    std::size_t end = 0;
+    for (const KvLayout& layout : layouts)
+        if (!layout.state.empty()) end = std::max(end, state_floats(layout.state));
+    for (const KvLayout& layout : layouts) {
+        if (states != nullptr) states->push_back(end);
+        if (!layout.state.empty()) end += 2 * state_floats(layout.state);
+        if (stored != nullptr) stored->push_back(end);
+        if (!layout.state.empty()) end += aligned(2 * max_drafts * layout.state.row_cols());
+    }
+    return end;
+}
+
+}  // namespace
+
+RecurrentStates::RecurrentStates(Device& device, std::span<const KvLayout> layouts, std::int64_t max_drafts,
+                                 std::size_t checkpoint_bytes)
+    : layouts_(layouts.begin(), layouts.end()), max_drafts_(max_drafts), next_(layouts.size(), -1) {
+    CHECK(device.shares_host_memory(), "recurrent states on a device that does not share the host's memory");
+    const std::size_t n_bytes = place(layouts_, max_drafts, &state_begin_, &stored_begin_) * sizeof(float);
+    memory_ = device.allocate(n_bytes, MemoryTag::Kv, "the states of recurrent layers");
+    std::fill_n(reinterpret_cast<float*>(memory_.data()), n_bytes / sizeof(float), 0.0F);
+    for (std::size_t layer = 0; layer < layouts_.size(); ++layer) {
+        checkpoint_begin_.push_back(checkpoint_floats_);
+        if (layouts_[layer].state.empty()) continue;
+        if (n_recurrent_++ == 0) first_recurrent_ = static_cast<std::int64_t>(layer);
+        checkpoint_floats_ += state_floats(layouts_[layer].state);
+    }
+    max_checkpoints_ = std::min(checkpoint_bytes / (checkpoint_floats_ * sizeof(float)), kMostCheckpoints);
+    checkpoints_.reserve(max_checkpoints_);
+}
+
+std::size_t RecurrentStates::bytes(std::span<const KvLayout> layouts, std::int64_t max_drafts) {
+    return place(layouts, max_drafts, nullptr, nullptr) * sizeof(float);
+}
+
+std::size_t RecurrentStates::state_bytes(std::span<const KvLayout> layouts) {
+    std::size_t floats = 0;
+    for (const KvLayout& layout : layouts)
+        if (!layout.state.empty()) floats += state_floats(layout.state);
+    return floats * sizeof(float);
+}
+
+RecurrentStates::State RecurrentStates::state_at(std::int64_t layer, std::int64_t plane) const {
+    const DeltaNetShape& shape = layouts_[layer].state;
+    float* const state = at(state_begin_[layer]) + plane * static_cast<std::int64_t>(state_floats(shape));
+    return {.state = state, .taps = state + aligned(shape.state_floats())};
+}
+
+RecurrentStates::State RecurrentStates::kept_state(std::int64_t layer) const {
+    if (kept_ > 0) return state_at(layer, kept_plane_);
+    return {.state = at(0), .taps = at(aligned(layouts_[layer].state.state_floats()))};
+}
+
+void RecurrentStates::commit(ExecRef exec, std::int64_t end_certain, std::span<const std::int32_t> drafts) {
+    if (end_certain > 0) {
+        for (std::size_t layer = 0; layer < layouts_.size(); ++layer)
+            CHECK(layouts_[layer].state.empty() || next_[layer] == end_certain,
+                  "the state of layer {} is after {} positions, not {}", layer, next_[layer], end_certain);
+        kept_plane_ = 1 - kept_plane_;
+        kept_ = end_certain;
+        n_pending_ = 0;
+    }
+    const auto n = std::ssize(drafts);
+    CHECK(n_pending_ + n <= max_drafts_, "{} pending tokens and {} more, room for {}", n_pending_, n, max_drafts_);
+    for (std::size_t layer = 0; layer < layouts_.size(); ++layer) {
+        const std::int64_t cols = layouts_[layer].state.row_cols();
+        if (layouts_[layer].state.empty()) continue;
+        float* const rows = stored(static_cast<std::int64_t>(layer));
+        for (std::int64_t i = 0; i < n; ++i)
+            exec.stream.copy(rows + pending_row(n_pending_ + i) * cols, rows + draft_row(drafts[i]) * cols,
+                             row_bytes(DType::F32, cols));
+    }
+    n_pending_ += n;
+    drop_next();
+}
+
+void RecurrentStates::offer_checkpoint(std::int64_t layer, std::int64_t position, const State& state) {
+    if (position == 0 || position % kPrefillChunkTokens != 0) return;
+    const auto found = std::ranges::find(checkpoints_, position, &Checkpoint::position);
+    if (found != checkpoints_.end() && found->n_filled == n_recurrent_) return;
+    if (layer == first_recurrent_) {
+        if (found != checkpoints_.end()) checkpoints_.erase(found);  // of a pass that did not reach all layers
+        if (!add_checkpoint(position)) return;
+    }
+    const auto to = std::ranges::find(checkpoints_, position, &Checkpoint::position);
+    if (to == checkpoints_.end()) return;
+    std::copy_n(state.state, floats_at_once(layer), to->floats.get() + checkpoint_begin_[layer]);
+    ++to->n_filled;
+}
+
+std::size_t RecurrentStates::floats_at_once(std::int64_t layer) const {
+    return state_floats(layouts_[layer].state);
+}
+
+// Makes room for a checkpoint and adds it, empty. Returns whether there is memory.
+bool RecurrentStates::add_checkpoint(std::int64_t position) {
+    if (max_checkpoints_ == 0) return false;
+    Checkpoint fresh{.position = position};
+    if (checkpoints_.size() == max_checkpoints_) {
+        // The distance between the neighbours of each checkpoint but the last; the position before the first is 0.
+        const auto gap = [&](std::size_t i) {
+            return (i + 1 < checkpoints_.size() ? checkpoints_[i + 1].position : position) -
+                   (i > 0 ? checkpoints_[i - 1].position : 0);
+        };
+        std::size_t closest = 0;
+        for (std::size_t i = 1; i + 1 < checkpoints_.size(); ++i)
+            if (gap(i) < gap(closest)) closest = i;
+        fresh.floats = std::move(checkpoints_[closest].floats);
+        checkpoints_.erase(checkpoints_.begin() + static_cast<std::ptrdiff_t>(closest));
+    } else {
+        fresh.floats.reset(new (std::nothrow) float[checkpoint_floats_]);
+        if (!fresh.floats) return false;
+    }
+    const auto after = std::ranges::upper_bound(checkpoints_, position, {}, &Checkpoint::position);
+    checkpoints_.insert(after, std::move(fresh));
+    return true;
+}
+
+std::int64_t RecurrentStates::positions_after_cut(std::int64_t n_tokens) const {
+    if (n_tokens >= kept_) return n_tokens;
+    std::int64_t last = 0;
+    for (const Checkpoint& checkpoint : checkpoints_)
+        if (checkpoint.position <= n_tokens && checkpoint.n_filled == n_recurrent_) last = checkpoint.position;
+    return last;
+}
+
+void RecurrentStates::cut(std::int64_t n_tokens) {
+    CHECK(positions_after_cut(n_tokens) == n_tokens, "a cut to {} of {} positions", n_tokens, kept_);
+    if (n_tokens >= kept_) {
+        n_pending_ = std::min(n_pending_, n_tokens - kept_);
+    } else {
+        n_pending_ = 0;
+        kept_ = n_tokens;
+        const auto from = std::ranges::find(checkpoints_, n_tokens, &Checkpoint::position);
+        for (std::size_t layer = 0; n_tokens > 0 && layer < layouts_.size(); ++layer)
+            if (!layouts_[layer].state.empty())
+                std::copy_n(from->floats.get() + checkpoint_begin_[layer], floats_at_once(layer),
+                            state_at(static_cast<std::int64_t>(layer), kept_plane_).state);
+    }
+    std::erase_if(checkpoints_, [&](const Checkpoint& each) { return each.position > n_tokens; });
+    drop_next();
+}
+
+void RecurrentStates::reset() {
+    kept_ = 0;
+    n_pending_ = 0;
+    checkpoints_.clear();
+    drop_next();
+}
+
+void RecurrentStates::drop_next() {
+    std::ranges::fill(next_, -1);
+    std::erase_if(checkpoints_, [&](const Checkpoint& each) { return each.n_filled < n_recurrent_; });
+}
+
+}  // namespace slipstream

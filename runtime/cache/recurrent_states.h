@@ -1,0 +1,111 @@
+// RecurrentStates: what the recurrent layers of a sequence keep instead of KV: the state after some position, and the
+// inputs of tokens that are not in it yet.
+//
+// A state cannot be cut back, so no token whose place in the text is not sure may enter it. A layer has two states: the
+// kept one after position kept(), and the next one, which passes write. A pass reads the kept state, takes the tokens
+// through it that are committed but not in it (pending ones) and its own certain tokens, and writes the next state.
+// commit() makes the next state the kept one; until then nothing is lost if the pass is cancelled or fails. Draft
+// tokens never enter a state in their own pass: their inputs are stored, and once they are committed they are pending
+// for the next pass, which repeats the same operations on the same inputs, and so gets the bits of plain decoding.
+//
+// Checkpoints are copies of states in host memory, at multiples of 512 positions: a text that is cut goes on from the
+// last checkpoint before the cut. Their memory is bounded. Where another one has no room, that one is dropped whose
+// neighbours are closest to one another, so that the newest part of a text has them most densely.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/device.h"
+#include "runtime/cache/kv_nodes.h"
+
+namespace slipstream {
+
+class RecurrentStates {
+public:
+    /// Allocates the states of the layers whose layout has one, and room for the inputs of `max_drafts` draft nodes and
+    /// as many pending tokens. Checkpoints take at most `checkpoint_bytes` of host memory; if the system has none left,
+    /// they are left out. Throws OutOfBudget.
+    RecurrentStates(Device& device, std::span<const KvLayout> layouts, std::int64_t max_drafts,
+                    std::size_t checkpoint_bytes);
+    /// Returns the bytes that the constructor takes from the device's memory budget; 0 if no layer has a state.
+    [[nodiscard]] static std::size_t bytes(std::span<const KvLayout> layouts, std::int64_t max_drafts);
+    /// Returns the bytes of the states of all layers after one position: of a checkpoint; 0 if no layer has a state.
+    [[nodiscard]] static std::size_t state_bytes(std::span<const KvLayout> layouts);
+
+    struct State {
+        float* state = nullptr;  // [DeltaNetShape::state_floats()]
+        float* taps = nullptr;   // [DeltaNetShape::tap_floats()]
+    };
+    /// Returns the number of positions that are in the kept states.
+    [[nodiscard]] std::int64_t kept() const { return kept_; }
+    /// Returns the number of committed positions after kept() whose inputs are stored.
+    [[nodiscard]] std::int64_t n_pending() const { return n_pending_; }
+    /// Returns the number of positions that are in the next state of a layer; -1 if no pass has written it since the
+    /// last commit.
+    [[nodiscard]] std::int64_t next(std::int64_t layer) const { return next_[layer]; }
+    /// Returns the state of `layer` after kept() positions, which must not be written.
+    [[nodiscard]] State kept_state(std::int64_t layer) const;
+    [[nodiscard]] State next_state(std::int64_t layer) const { return state_at(layer, 1 - kept_plane_); }
+    /// Call when the op that writes the next state of `layer` is enqueued; `position`: see next().
+    void set_next(std::int64_t layer, std::int64_t position) { next_[layer] = position; }
+    /// Call before a pass takes the state of `layer` after `position` positions on: if the position is one for a
+    /// checkpoint, the state is copied. The first recurrent layer decides which positions have checkpoints.
+    void offer_checkpoint(std::int64_t layer, std::int64_t position, const State& state);
+
+    /// Returns the stored inputs of a layer, rows of DeltaNetShape::row_cols() floats by number.
+    [[nodiscard]] float* stored(std::int64_t layer) const { return at(stored_begin_[layer]); }
+    /// Return the number of the stored row of the draft node with index `draft` (KvNodes::draft_index()), and of the
+    /// pending token `i`.
+    [[nodiscard]] std::int32_t draft_row(std::int32_t draft) const { return draft; }
+    [[nodiscard]] std::int32_t pending_row(std::int64_t i) const { return static_cast<std::int32_t>(max_drafts_ + i); }
+    [[nodiscard]] std::int64_t max_drafts() const { return max_drafts_; }
+
+    /// Commits a path from the committed tip: its certain nodes, whose last is at position `end_certain` - 1 and must
+    /// be in the next states of all layers (CHECKed; 0: the path has none), then the draft nodes with these indices.
+    void commit(ExecRef exec, std::int64_t end_certain, std::span<const std::int32_t> drafts);
+    /// Returns how many positions remain after a cut to `n_tokens`: all of them unless some are in the kept states,
+    /// then those up to the last checkpoint.
+    [[nodiscard]] std::int64_t positions_after_cut(std::int64_t n_tokens) const;
+    /// Drops positions from `n_tokens` on, if there are any, and the next states. positions_after_cut(n_tokens) must be
+    /// `n_tokens` (CHECKed).
+    void cut(std::int64_t n_tokens);
+    /// Drops all positions.
+    void reset();
+    /// Drops the next states, and checkpoints that not all layers have reached.
+    void drop_next();
+
+private:
+    [[nodiscard]] float* at(std::size_t floats) const { return reinterpret_cast<float*>(memory_.data()) + floats; }
+    [[nodiscard]] State state_at(std::int64_t layer, std::int64_t plane) const;
+    [[nodiscard]] std::size_t floats_at_once(std::int64_t layer) const;
+    [[nodiscard]] bool add_checkpoint(std::int64_t position);
+
+    struct Checkpoint {
+        std::int64_t position = 0;
+        std::unique_ptr<float[]> floats;  // of each layer its state and taps
+        std::int64_t n_filled = 0;        // layers that are copied
+    };
+
+    std::vector<KvLayout> layouts_;  // [n_layers]
+    std::int64_t max_drafts_;
+    Buffer memory_;                          // F32: zeros, then of each layer both states, both taps, stored rows
+    std::vector<std::size_t> state_begin_;   // [n_layers]: floats before the states of the layer
+    std::vector<std::size_t> stored_begin_;  // [n_layers]: floats before its stored rows
+    std::int64_t kept_plane_ = 0;            // which of the two states is the kept one, 0 or 1
+    std::int64_t kept_ = 0;
+    std::int64_t n_pending_ = 0;
+    std::vector<std::int64_t> next_;       // [n_layers]: see next()
+    std::vector<Checkpoint> checkpoints_;  // by ascending position
+    std::size_t max_checkpoints_ = 0;
+    std::size_t checkpoint_floats_ = 0;
+    std::vector<std::size_t> checkpoint_begin_;  // [n_layers]: floats of a checkpoint before those of the layer
+    std::int64_t n_recurrent_ = 0;               // layers that have a state
+    std::int64_t first_recurrent_ = 0;
+};
+
+}  // namespace slipstream

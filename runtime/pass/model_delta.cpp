@@ -1,0 +1,110 @@
+// ModelPass: the first half of a layer that is a delta net.
+#include "kernels/base/check.h"
+#include "kernels/delta_net.h"
+#include "runtime/pass/model_pass.h"
+
+namespace slipstream {
+
+namespace {
+
+// Returns the bytes of state that a pass reads and writes.
+std::size_t state_bytes(const DeltaNetShape& shape, bool writes) {
+    return static_cast<std::size_t>(shape.state_floats() + shape.tap_floats()) * sizeof(float) * (writes ? 2 : 1);
+}
+
+const float* floats(const ConstTensorView& view) {
+    return reinterpret_cast<const float*>(view.data);
+}
+
+}  // namespace
+
+void ModelPass::trace(PassKv& kv, std::span<const NodeId> nodes) {
+    paths_.trace(kv, nodes);
+    if (kv.states() != nullptr) delta_steps_.trace(kv, nodes);
+}
+
+void ModelPass::trace_chain(PassKv& kv, std::int64_t begin, std::int64_t n) {
+    paths_.trace_chain(begin, n);
+    if (kv.states() != nullptr) delta_steps_.trace_chain(*kv.states(), begin, n);
+}
+
+void ModelPass::delta_inputs(std::int64_t layer, const PassRows& rows) {
+    using enum TensorRole;
+    const DeltaNetShape& shape = model_->config().delta_net(layer).shape;
+    const std::int64_t n = rows.n();
+    const TensorView normed = activations_.rows(Activation::Normed, n, model_->config().d_model);
+    norm(layer, activations_.hidden(n), model_->weights().layers[layer][AttnNorm], normed,
+         next_weights(layer, rows, {DeltaIn, DeltaGate, DeltaDecayIn, DeltaBeta}));
+    const TensorView inputs = activations_.rows(Activation::DeltaRows, n, shape.row_cols());
+    const std::int64_t convolved = shape.convolved_cols();
+    const Product products[] = {
+        {DeltaIn, matrix_columns(inputs, 0, convolved)},
+        {DeltaGate, activations_.rows(Activation::AttnGate, n, shape.value_cols())},
+        {DeltaDecayIn, matrix_columns(inputs, convolved, shape.n_value_heads)},
+        {DeltaBeta, matrix_columns(inputs, convolved + shape.n_value_heads, shape.n_value_heads)}};
+    multiply(layer, rows, normed, products);
+}
+
+// Takes the tokens through the recurrence: reads the layer's state, writes its next state, stores the inputs of draft
+// tokens. The result is in Activation::Attended.
+void ModelPass::run_delta_net(std::int64_t layer, const PassRows& rows) {
+    using enum TensorRole;
+    const DeltaNetShape& shape = model_->config().delta_net(layer).shape;
+    const LayerWeights& weights = model_->weights().layers[layer];
+    RecurrentStates& states = *rows.kv->states();
+    const TensorView inputs = activations_.rows(Activation::DeltaRows, rows.n(), shape.row_cols());
+    const bool from_kept = delta_steps_.before() == states.kept();  // the next state has more positions
+    CHECK(from_kept || states.next(layer) == delta_steps_.before(),
+          "layer {}: a pass from position {}, the states end at {} and {}", layer, delta_steps_.before(), states.kept(),
+          states.next(layer));
+    const RecurrentStates::State before = from_kept ? states.kept_state(layer) : states.next_state(layer);
+    const RecurrentStates::State next = states.next_state(layer);
+    states.offer_checkpoint(layer, delta_steps_.before(), before);
+    const bool writes = delta_steps_.n_kept() > 0;
+    stage(
+        PassStage::Attention, layer, rows.n(), [&] { return state_bytes(shape, writes); },
+        [&] {
+            for (std::size_t i = 0; i < delta_steps_.drafts().size(); ++i)
+                stream_->copy(states.stored(layer) + delta_steps_.drafts()[i] * shape.row_cols(),
+                              inputs.row(delta_steps_.first_draft() + static_cast<std::int64_t>(i)),
+                              inputs.row_stride_bytes);
+            delta_net(exec(),
+                      {.shape = shape,
+                       .rows = inputs,
+                       .stored = states.stored(layer),
+                       .steps = delta_steps_.steps(),
+                       .n_kept = delta_steps_.n_kept(),
+                       .n_working = delta_steps_.n_working(),
+                       .conv = floats(weights[DeltaConv]),
+                       .decay_rates = floats(weights[DeltaDecay]),
+                       .decay_bias = floats(weights[DeltaDecayBias]),
+                       .state = before.state,
+                       .taps = before.taps,
+                       .kept_state = next.state,
+                       .kept_taps = next.taps,
+                       .convolved = reinterpret_cast<float*>(activations_.buffer(Activation::DeltaConvolved).data()),
+                       .out = activations_.rows(Activation::Attended, rows.n(), shape.value_cols())});
+        });
+    if (writes) states.set_next(layer, delta_steps_.after());
+}
+
+void ModelPass::delta_output(std::int64_t layer, const PassRows& rows) {
+    using enum TensorRole;
+    const DeltaNetShape& shape = model_->config().delta_net(layer).shape;
+    const TensorView result = activations_.rows(Activation::Attended, rows.n(), shape.value_cols());
+    const TensorView heads = as_heads(result, shape.value_dim);
+    norm(layer, heads, model_->weights().layers[layer][DeltaNorm], heads);
+    const TensorView gate = activations_.rows(Activation::AttnGate, rows.n(), shape.value_cols());
+    stage(
+        PassStage::Activation, layer, rows.n(), [&] { return rows_bytes(gate) + rows_bytes(result); },
+        [&] {
+            gated_activation(exec(), {.gate = gate,
+                                      .up = result,
+                                      .y = result,
+                                      .kind = GatedActivation::Silu,
+                                      .next = next_weights(layer, rows, {DeltaOut})});
+        });
+    add_to_residual(layer, rows, {.matrix = DeltaOut, .x = result});
+}
+
+}  // namespace slipstream

@@ -1,0 +1,224 @@
+// Models with delta nets: texts, logits and KV are those of the resident model on one device and of plain decoding,
+// wherever weights and KV are, whatever trees are drafted, and after cuts, cancelled passes and failed verifications.
+// What cannot be served is refused in one line.
+#include <atomic>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "runtime/model/weight_items.h"
+#include "runtime/pass/delta_steps.h"
+#include "runtime/plan/pass_items.h"
+#include "tests/support/error_text.h"
+#include "tests/support/expected_text.h"
+#include "tests/support/split_engine.h"
+#include "tests/support/target_texts.h"
+#include "tests/support/tiny_model.h"
+
+namespace slipstream {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr std::int64_t kLayers = 4;  // delta net, delta net, attention, delta net
+
+std::unique_ptr<ModelFiles> hybrid(DType type = DType::F32, std::int64_t n_experts = 0) {
+    return make_tiny_model(
+        {.n_layers = kLayers, .weight_type = type, .head_norms = true, .delta_nets = true, .n_experts = n_experts});
+}
+
+TEST(HybridPlacement, EverySplitAndPlacementGivesTheTextLogitsAndKvOfOneDevice) {
+    for (const auto& [type, n_experts] : {std::pair{DType::BF16, 0}, {DType::F32, 5}}) {
+        const auto files = hybrid(type, n_experts);
+        for (const std::int64_t n_prompt : {1, 3, 600}) {
+            const std::int64_t n_tokens = n_prompt == 600 ? 30 : 100;
+            SplitEngine whole(*files, {kLayers}, Streams::Nothing, {{.n_threads = 2}});
+            const Generated one = plainly(*whole.target, prompt_of(n_prompt), n_tokens);
+            const std::vector<std::byte> kv = kv_of(*whole.target);
+            for (const std::vector<std::int64_t>& split : {std::vector<std::int64_t>{kLayers}, {1, 3}, {2, 2}}) {
+                for (const Streams streams : {Streams::Nothing, Streams::Weights, Streams::Kv, Streams::Both}) {
+                    SCOPED_TRACE(testing::PrintToString(split));
+                    SplitEngine engine(*files, split, streams);
+                    expect_text(engine, one, n_prompt, n_tokens);
+                    EXPECT_EQ(kv_of(*engine.target), kv);
+                }
+            }
+        }
+    }
+}
+
+TEST(HybridPlacement, APromptByLayersGivesTheBitsOfTheResidentModel) {
+    const auto files = hybrid(DType::BF16);
+    SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+    const Generated one = plainly(*whole.target, prompt_of(1300), 3);
+    SplitEngine engine(*files, {kLayers}, Streams::Both, {}, std::size_t{2} << 20);
+    ASSERT_TRUE(engine.runner->forward().runs_by_layer(engine.runner->cache(), 0, 1024, kPrefillChunkTokens));
+    const Generated found = plainly(*engine.target, prompt_of(1300), 3);
+    EXPECT_EQ(found.text, one.text);
+    EXPECT_TRUE(same_bits(found.logits, one.logits));
+    EXPECT_EQ(kv_of(*engine.target), kv_of(*whole.target));
+}
+
+// Passes over random trees below the committed tip, in one pass or level by level; each node's logits are those of its
+// path alone.
+TEST(HybridPlacement, LogitsOfRandomTreesAreThoseOfTheirPaths) {
+    const auto files = hybrid();
+    SplitEngine engine(*files, {kLayers}, Streams::Nothing);
+    SplitEngine alone(*files, {kLayers}, Streams::Nothing);
+    const std::vector<TokenId> prompt = prompt_of(7);
+    std::mt19937 random(5);
+    const auto feed = [](RankTarget& target, const std::vector<TokenId>& tokens) {
+        std::vector<NodeId> nodes;
+        NodeId above = kCommittedTip;
+        for (std::size_t i = 0; i < tokens.size(); ++i)
+            nodes.push_back(above = target.add_node(above, NodeKind::Certain));
+        static_cast<void>(target.run({.tokens = tokens, .nodes = nodes}));
+        target.commit(nodes);
+    };
+    for (int round = 0; round < 60; ++round) {
+        engine.target->truncate(0);
+        feed(*engine.target, prompt);
+        const bool by_level = round % 2 == 1;
+        // Node 0 is certain; the others are drafts below it or below one another.
+        const int n = std::uniform_int_distribution(2, 9)(random);
+        std::vector<TokenId> tokens;
+        std::vector<int> parents;
+        for (int i = 0; i < n; ++i) {
+            tokens.push_back(static_cast<TokenId>(random() % kTinyVocab));
+            parents.push_back(i == 0 ? -1 : std::uniform_int_distribution(0, i - 1)(random));
+        }
+        std::vector<NodeId> nodes;
+        std::vector<std::vector<float>> logits;
+        const auto take = [&](const LogitRows& rows) {
+            for (std::int64_t row = 0; row < rows.rows(); ++row)
+                logits.emplace_back(rows.row(row).begin(), rows.row(row).end());
+        };
+        for (int i = 0; i < n; ++i) {
+            nodes.push_back(i == 0 ? engine.target->add_node(kCommittedTip, NodeKind::Certain)
+                                   : engine.target->add_node(nodes[static_cast<std::size_t>(parents[i])]));
+            const std::int32_t row = 0;
+            if (by_level)
+                take(engine.target->run({.tokens = std::span(tokens).subspan(i, 1),
+                                         .nodes = std::span(nodes).subspan(i, 1),
+                                         .logit_tokens = {&row, 1}}));
+        }
+        if (!by_level) {
+            std::vector<std::int32_t> rows(static_cast<std::size_t>(n));
+            std::iota(rows.begin(), rows.end(), 0);
+            take(engine.target->run({.tokens = tokens, .nodes = nodes, .logit_tokens = rows}));
+        }
+        for (int i = 0; i < n; ++i) {
+            std::vector<TokenId> path;
+            for (int at = i; at >= 0; at = parents[static_cast<std::size_t>(at)])
+                path.insert(path.begin(), tokens[static_cast<std::size_t>(at)]);
+            alone.target->truncate(0);
+            feed(*alone.target, prompt);
+            for (std::size_t t = 0; t < path.size(); ++t) {
+                const NodeId node = alone.target->add_node(kCommittedTip, NodeKind::Certain);
+                const std::int32_t row = 0;
+                const LogitRows found =
+                    alone.target->run({.tokens = {&path[t], 1}, .nodes = {&node, 1}, .logit_tokens = {&row, 1}});
+                if (t + 1 == path.size()) {
+                    EXPECT_TRUE(
+                        same_bits({found.row(0).begin(), found.row(0).end()}, logits[static_cast<std::size_t>(i)]))
+                        << "round " << round << ", node " << i;
+                }
+                alone.target->commit({&node, 1});
+            }
+        }
+        // A path is committed; the text goes on as if its tokens had been fed alone.
+        std::vector<NodeId> path;
+        std::vector<TokenId> text = prompt;
+        for (int at = n - 1; at >= 0; at = parents[static_cast<std::size_t>(at)]) {
+            path.insert(path.begin(), nodes[static_cast<std::size_t>(at)]);
+            text.insert(text.begin() + static_cast<std::ptrdiff_t>(prompt.size()),
+                        tokens[static_cast<std::size_t>(at)]);
+        }
+        engine.target->commit(path);
+        alone.target->truncate(0);
+        feed(*alone.target, text);
+        const TokenId next = 11;
+        const std::int32_t row = 0;
+        const auto logits_of = [&](RankTarget& target) {
+            const NodeId node = target.add_node(kCommittedTip, NodeKind::Certain);
+            const LogitRows found = target.run({.tokens = {&next, 1}, .nodes = {&node, 1}, .logit_tokens = {&row, 1}});
+            return std::vector<float>(found.row(0).begin(), found.row(0).end());
+        };
+        EXPECT_TRUE(same_bits(logits_of(*engine.target), logits_of(*alone.target))) << "round " << round;
+        alone.target->forget();
+        engine.target->forget();
+    }
+}
+
+// A text is cut at every length, and goes on with the same tokens.
+TEST(HybridPlacement, ACutTextGoesOnWithTheSameBits) {
+    const auto files = hybrid();
+    for (const Streams streams : {Streams::Nothing, Streams::Both}) {
+        SplitEngine engine(*files, {1, 3}, streams);
+        const Generated one = plainly(*engine.target, prompt_of(9), 40);
+        for (const std::int64_t cut : {48, 47, 40, 12, 9, 8, 1, 0}) {
+            const std::int64_t kept = engine.target->positions_after_cut(std::min(cut, engine.target->n_committed()));
+            EXPECT_LE(kept, cut);
+            engine.target->truncate(std::min(cut, engine.target->n_committed()));
+            EXPECT_EQ(engine.target->n_committed(), kept);
+            ScriptedProposer scripted(one.text, 0.8, 3);
+            EXPECT_EQ(generate(*engine.target, prompt_of(9), 40, scripted, 9).text, one.text) << cut;
+        }
+    }
+}
+
+// Cancelled in each layer, of a prompt chunk by chunk, by layers, and of passes with trees; then the text goes on.
+TEST(HybridPlacement, ACancelledPassLosesNothing) {
+    const auto files = hybrid();
+    for (const auto& [n_prompt, ring] : {std::pair{40, std::size_t{1} << 17}, {1100, std::size_t{2} << 20}}) {
+        SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+        const Generated one = plainly(*whole.target, prompt_of(n_prompt), 20);
+        for (int stop_at = 1; stop_at < 60; stop_at += 4) {
+            SplitEngine engine(*files, {kLayers}, stop_at % 8 == 1 ? Streams::Nothing : Streams::Both, {}, ring);
+            Sequence sequence(*engine.target);
+            Sampler sampler(kTinySampling, kTinyVocab);
+            ExactVerifier verifier(sampler);
+            ScriptedProposer scripted(one.text, 0.8, 3);
+            GenerationLoop loop(sequence, verifier, scripted, {.budget = 9});
+            loop.begin(prompt_of(n_prompt));
+            std::atomic<bool> cancel = false;
+            int steps = 0;
+            const PromptProgress count = [&](std::int64_t, std::int64_t) { cancel = ++steps % stop_at == 0; };
+            while (std::ssize(sequence.tokens()) < n_prompt + 20) {
+                cancel = false;
+                static_cast<void>(loop.step(n_prompt + 20 - std::ssize(sequence.tokens()), &cancel, count));
+            }
+            EXPECT_EQ(sequence.tokens(), one.text) << "stopped at every step " << stop_at;
+        }
+    }
+}
+
+TEST(HybridPlacement, WhatIsNotServedIsRefusedByName) {
+    const auto files = hybrid();
+    check_kernels(files->weights(), DeviceKind::Cpu);
+    EXPECT_EQ(error_text<Unsupported>([&] { check_kernels(files->weights(), DeviceKind::Cuda); }),
+              "models with recurrent layers are not served on GPUs; use --devices cpu");
+    const std::vector<double> shares{1.0, 1.0};
+    EXPECT_EQ(error_text<Unsupported>([&] {
+                  static_cast<void>(parts_by_share(SplitKind::Tensor, files->config(), files->weights(), shares));
+              }),
+              "the matrices of a model with recurrent layers cannot be shared among devices; split the model by layers "
+              "(--split layers)");
+}
+
+// The memory of caches is what is announced.
+TEST(HybridPlacement, DeviceMemoryIsThatOfThePlan) {
+    const auto files = hybrid();
+    CpuDevice device({});
+    const std::size_t before = device.budget().used_bytes();
+    const KvCache cache(device, files->config().kv_layouts(DType::F16), 600, 20, {.max_drafts = 7});
+    EXPECT_EQ(device.budget().used_bytes() - before,
+              KvCache::device_bytes(files->config().kv_layouts(DType::F16), 600, 20, {}, {}, 7));
+}
+
+}  // namespace
+}  // namespace slipstream
