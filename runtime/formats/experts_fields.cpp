@@ -1,5 +1,7 @@
 #include "runtime/formats/experts_fields.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
@@ -20,6 +22,20 @@ ExpertsConfig read_hf_experts(const JsonFields& fields, const HfExpertFields& na
                                 .d_ff = required(names.d_ff, names.absent_d_ff)};
     if (experts.n_experts < 1) fields.fail(count, fmt::format("is {}; a mixture has experts", experts.n_experts));
     return experts;
+}
+
+std::vector<bool> read_dense_layers(const JsonFields& fields, std::int64_t n_layers) {
+    const std::int64_t step = fields.integer("decoder_sparse_step").value_or(1);
+    if (step < 1) fields.fail("decoder_sparse_step", fmt::format("is {}", step));
+    const auto listed = fields.numbers("mlp_only_layers");
+    std::vector<bool> is_dense;
+    for (std::int64_t i = 0; i < n_layers; ++i) {
+        const bool is_listed = listed && std::ranges::find(*listed, static_cast<double>(i)) != listed->end();
+        is_dense.push_back(is_listed || (i + 1) % step != 0);
+    }
+    if (std::ranges::find(is_dense, false) == is_dense.end())
+        fields.fail("mlp_only_layers", "leaves no layer with experts");
+    return is_dense;
 }
 
 ExpertsConfig read_gguf_experts(const GgufKeys& keys, ExpertScore score, std::optional<std::int64_t> absent_d_ff) {

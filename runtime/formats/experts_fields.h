@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "runtime/model/model_config.h"
 
@@ -29,6 +30,10 @@ struct HfExpertFields {
 /// Returns the experts of a layer; the weighting is the default one. Throws FormatError if a field is missing or there
 /// are no experts.
 [[nodiscard]] ExpertsConfig read_hf_experts(const JsonFields& fields, const HfExpertFields& names);
+
+/// Returns which layers have no experts, [n_layers]: all but every decoder_sparse_step-th, and those of
+/// mlp_only_layers. Throws FormatError if that leaves no layer with experts.
+[[nodiscard]] std::vector<bool> read_dense_layers(const JsonFields& fields, std::int64_t n_layers);
 
 /// Returns the experts of a layer by "expert_count", "expert_used_count" and "expert_feed_forward_length"
 /// (`absent_d_ff` without that key; nothing: it is required). The weighting is the default one. Throws FormatError if a

@@ -170,9 +170,11 @@ ModelConfig read_gguf_config(const GgufFile& file, const TensorIndex& tensors) {
     const auto uniform = [&](std::string_view suffix) { return keys.uniform(suffix, n_layers); };
     const auto d_ff = uniform("feed_forward_length");
     const auto n_q_heads = uniform("attention.head_count");
-    if (!d_ff || !n_q_heads)
+    // Models whose layers all have experts need not have feed_forward_length; the other ones check what they get.
+    const bool needs_d_ff = !is_read("expert_count", family.gguf_keys) || !keys.find("expert_count");
+    if ((!d_ff && needs_d_ff) || !n_q_heads)
         throw FormatError(fmt::format("{}: metadata {} is missing", file.name(),
-                                      keys.key(d_ff ? "attention.head_count" : "feed_forward_length")));
+                                      keys.key(n_q_heads ? "feed_forward_length" : "attention.head_count")));
     const bool kv_heads_by_layer = is_read("attention.head_count_kv", family.gguf_keys);
     AttentionConfig attention{
         .n_q_heads = *n_q_heads,
@@ -194,7 +196,8 @@ ModelConfig read_gguf_config(const GgufFile& file, const TensorIndex& tensors) {
     config.tied_embeddings = tensors.find("output.weight") == nullptr;
     config.kv_dtype = kv_type(tensors);
     try {
-        config.layers.assign(static_cast<std::size_t>(n_layers), {.mixer = attention, .feed_forward = {.d_ff = *d_ff}});
+        config.layers.assign(static_cast<std::size_t>(n_layers),
+                             {.mixer = attention, .feed_forward = {.d_ff = d_ff.value_or(0)}});
         family.read_gguf(keys, config);
         validate(config);
     } catch (const FormatError& error) {

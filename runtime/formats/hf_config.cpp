@@ -149,7 +149,9 @@ HfConfig parse_hf_config(std::string_view json_text, const std::string& name) {
     config.family = family.name;
     config.name = outer.string("_name_or_path").value_or("");
     config.d_model = fields.required("hidden_size");
-    const std::int64_t d_ff = fields.required("intermediate_size");
+    // Models whose layers all have experts need not have it; the other ones check what they get.
+    const std::int64_t d_ff =
+        family.hf_has_experts ? fields.integer("intermediate_size").value_or(0) : fields.required("intermediate_size");
     const std::int64_t n_layers = fields.required("num_hidden_layers");
     const auto required = [&](const char* key, std::int64_t absent) {
         return absent == 0 ? fields.required(key) : fields.integer(key).value_or(absent);

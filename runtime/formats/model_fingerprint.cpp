@@ -122,6 +122,8 @@ void add_config(Digest& digest, const ModelConfig& config) {
                 digest.number(size);
             digest.number(shape.tiled);
             digest.number(delta_net.log_decay);
+            add_changed("gate_in_inputs", delta_net.gate_in_inputs ? 1.0 : 0.0, 0.0);
+            add_changed("decay_in_beta", delta_net.decay_in_beta ? 1.0 : 0.0, 0.0);
         }
         digest.number(layer.feed_forward.activation);
         const ExpertsConfig& experts = layer.feed_forward.experts;

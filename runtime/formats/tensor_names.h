@@ -26,6 +26,10 @@ struct TensorNames {
     // Fused projections, without ".weight" and ".bias".
     std::string_view qkv;      // query, key and value rows
     std::string_view gate_up;  // gate rows, then up rows
+    // DeltaIn with the rows of the gate, whole; empty: models of the family have none.
+    std::string_view delta_in_with_gate;
+    // The gate and up matrices of all experts, [n_experts, gate rows and up rows, cols], whole; in place of their own.
+    std::string_view experts_gate_up;
     // [kExpertTensors]: of layers that have experts; empty names: models of the family have none.
     std::array<ExpertNames, kExpertTensors.size()> experts{};
     // [kExpertTensors]: gate, up and down of the part that all tokens pass, in layers that have experts (shared
@@ -137,6 +141,7 @@ inline constexpr std::array<std::string_view, 12> kGgufForeignInLayer{
 [[nodiscard]] constexpr TensorNames with_experts(TensorNames names) {
     const bool gguf = names.layer_prefix == "blk.";
     names[TensorRole::Router] = gguf ? "ffn_gate_inp.weight" : "mlp.gate.weight";
+    if (gguf) names.experts_gate_up = "ffn_gate_up_exps.weight";
     if (gguf)
         names.experts = {{{"ffn_gate.", ".weight", "ffn_gate_exps.weight"},
                           {"ffn_up.", ".weight", "ffn_up_exps.weight"},

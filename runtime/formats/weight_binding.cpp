@@ -65,18 +65,14 @@ private:
     [[nodiscard]] ConstTensorView find(const std::string& name, const TensorInfo& info, std::int64_t layer) const {
         const std::int64_t rows = info.is_vector() ? 0 : dim_size(info.rows, config_, layer);
         const std::int64_t cols = dim_size(info.cols, config_, layer);
-        // Files may have a dimension of 1 in these: [rows, 1, cols] of a convolution, [1, cols] of a gate.
-        std::vector<std::int64_t> padded{1, cols};
-        if (rows > 0) padded.insert(padded.begin(), rows);
-        const bool may_be_padded = info.kind == TensorKind::Taps || info.role == TensorRole::SharedGate;
-        const FileTensor* tensor = may_be_padded ? tensors_.find(name) : nullptr;
-        ConstTensorView view;
-        if (tensor != nullptr && tensor->shape == padded) {
-            view = find(name, padded);
-            view = rows > 0 ? matrix_view(view.data, view.dtype, rows, cols) : vector_view(view.data, view.dtype, cols);
-        } else {
-            view = find(name, rows, cols);
-        }
+        // The shape of some may have a dimension of 1 more or less.
+        std::vector<std::int64_t> other;
+        if (info.kind == TensorKind::Taps) other = {rows, 1, cols};
+        if (info.rows == TensorDim::Single) other = {cols};
+        const FileTensor* tensor = tensors_.find(name);
+        const bool has_other = tensor != nullptr && tensor->shape == other;
+        ConstTensorView view = has_other ? find(name, other) : find(name, rows, cols);
+        if (has_other) view = matrix_view(view.data, view.dtype, rows, cols);
         if (!info.is_matrix()) require_floats(name, view);
         return view;
     }
@@ -112,9 +108,26 @@ private:
         return views;
     }
 
+    // Cuts the tensor of all experts' gate and up matrices if the file has it. Returns whether it does.
+    bool bind_fused_experts(LayerWeights& layer, const std::string& prefix, std::int64_t index) const {
+        const std::string name = fmt::format("{}{}", prefix, names_.experts_gate_up);
+        if (names_.experts_gate_up.empty() || !has(name)) return false;
+        const ExpertsConfig& experts = config_.experts(index);
+        const ConstTensorView all = find(name, {experts.n_experts, 2 * experts.d_ff, config_.d_model});
+        const std::byte* at = all.data;
+        for (ExpertWeights& expert : layer.experts)
+            for (const TensorRole role : {TensorRole::Gate, TensorRole::Up}) {
+                expert[role] = matrix_view(at, all.dtype, experts.d_ff, config_.d_model);
+                at += experts.d_ff * all.row_stride_bytes;
+            }
+        return true;
+    }
+
     void bind_experts(LayerWeights& layer, const std::string& prefix, std::int64_t index) const {
         layer.experts.resize(config_.experts(index).n_experts);
+        const bool gate_up_fused = bind_fused_experts(layer, prefix, index);
         for (const TensorInfo& info : kExpertTensors) {
+            if (gate_up_fused && info.role != TensorRole::Down) continue;
             const ExpertNames& names = names_.experts[expert_tensor(info.role)];
             refuse_bias(names.stacked, prefix);
             for (std::size_t expert = 0; expert < layer.experts.size(); ++expert)
@@ -130,7 +143,8 @@ private:
         const FeedForwardConfig& feed_forward = config_.layers[layer].feed_forward;
         const bool mixes = !feed_forward.experts.empty();
         if (!can_have(config_.layers[layer], role)) return "";
-        if (role == TensorRole::Router || role == TensorRole::RouterBias) return mixes ? names_[role] : "";
+        if (role == TensorRole::DeltaIn && config_.layers[layer].delta_net().gate_in_inputs)
+            return names_.delta_in_with_gate;
         if (role != TensorRole::Gate && role != TensorRole::Up && role != TensorRole::Down) return names_[role];
         if (feed_forward.d_ff == 0) return "";
         return mixes ? names_.shared_expert[expert_tensor(role)] : names_[role];
@@ -168,13 +182,15 @@ private:
         refuse(bias, prefix + bias);
     }
 
-    // Throws if the file has a tensor for the layer that only the other kind of first half has.
+    // Throws if the file has a tensor for the layer that only another kind of first half has.
     void refuse_other_half(const std::string& prefix, std::int64_t index) const {
         const LayerConfig& layer = config_.layers[index];
         for (const TensorInfo& info : kLayerTensors) {
             const std::string_view name = names_[info.role];
             const bool has_other_use = name == fmt::format("{}.weight", names_.qkv) && layer.has_attention();
-            if (name.empty() || can_have(layer, info.role) || has_other_use || !has(fmt::format("{}{}", prefix, name)))
+            const bool is_of_half = info.role > TensorRole::AttnNorm && info.role < TensorRole::FfnNorm;
+            if (!is_of_half || name.empty() || can_have(layer, info.role) || has_other_use ||
+                !has(fmt::format("{}{}", prefix, name)))
                 continue;
             throw FormatError(fmt::format("tensor {}{} is there, but the configuration says that the layer has {}",
                                           prefix, name, layer.has_attention() ? "attention" : "a delta net"));

@@ -93,6 +93,10 @@ struct DeltaNetConfig {
     DeltaNetShape shape{};
     /// The tensor of DeltaDecay has logarithms: the rates are -exp of them. GGUF files have the rates.
     bool log_decay = false;
+    /// DeltaIn has the rows of DeltaGate, too: of each key head its query, its key, its values, their gates.
+    bool gate_in_inputs = false;
+    /// DeltaBeta has the rows of DeltaDecayIn, too: of each key head those for beta of its values, those for decay.
+    bool decay_in_beta = false;
     friend bool operator==(const DeltaNetConfig&, const DeltaNetConfig&) = default;
 };
 

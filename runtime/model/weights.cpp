@@ -4,6 +4,15 @@
 
 namespace slipstream {
 
+bool can_have(const LayerConfig& layer, TensorRole role) {
+    using enum TensorRole;
+    if (role == Router || role == RouterBias || role == SharedGate) return !layer.feed_forward.experts.empty();
+    if (layer.has_attention()) return role < DeltaIn || role > DeltaOut;
+    if (role == DeltaGate) return !layer.delta_net().gate_in_inputs;
+    if (role == DeltaDecayIn) return !layer.delta_net().decay_in_beta;
+    return role < Q || role > AttnOutBias;
+}
+
 std::int64_t dim_size(TensorDim dim, const ModelConfig& config, std::int64_t layer) {
     switch (dim) {
         case TensorDim::One:
@@ -24,6 +33,14 @@ std::int64_t dim_size(TensorDim dim, const ModelConfig& config, std::int64_t lay
             return config.experts(layer).n_experts;
         case TensorDim::ExpertFeedForward:
             return config.experts(layer).d_ff;
+        case TensorDim::Single:
+            return 1;
+        case TensorDim::DeltaIn: {
+            const DeltaNetConfig& net = config.delta_net(layer);
+            return net.shape.convolved_cols() + (net.gate_in_inputs ? net.shape.value_cols() : 0);
+        }
+        case TensorDim::DeltaBeta:
+            return config.delta_net(layer).shape.n_value_heads * (config.delta_net(layer).decay_in_beta ? 2 : 1);
         case TensorDim::DeltaConvolved:
             return config.delta_net(layer).shape.convolved_cols();
         case TensorDim::DeltaTaps:

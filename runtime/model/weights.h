@@ -61,12 +61,9 @@ enum class TensorRole : std::uint8_t {
 inline constexpr std::size_t kLayerRoles = static_cast<std::size_t>(TensorRole::TokenEmbedding);
 inline constexpr std::size_t kTensorRoles = static_cast<std::size_t>(TensorRole::LmHead) + 1;
 
-/// Returns whether the first half of a layer can have tensors of a role: those of attention and of delta nets are only
-/// in layers with that half.
-[[nodiscard]] inline bool can_have(const LayerConfig& layer, TensorRole role) {
-    return layer.has_attention() ? role < TensorRole::DeltaIn || role > TensorRole::DeltaOut
-                                 : role < TensorRole::Q || role > TensorRole::AttnOutBias;
-}
+/// Returns whether a layer of this kind can have tensors of a role: those of attention, of delta nets and of mixtures
+/// are only in layers with them, those whose rows another matrix has in none.
+[[nodiscard]] bool can_have(const LayerConfig& layer, TensorRole role);
 
 /// In the place of an expert's number: the tensor is the layer's, or the model's.
 inline constexpr std::int32_t kNoExpert = -1;
@@ -82,11 +79,14 @@ enum class TensorDim : std::uint8_t {
     FeedForward,
     Experts,            // n_experts
     ExpertFeedForward,  // d_ff of an expert
+    DeltaIn,            // rows of a delta net's input matrix: DeltaConvolved, and those of its gate if it has them
     DeltaConvolved,     // columns of a delta net that are convolved: queries, keys and values
     DeltaTaps,          // tokens that its convolution sees
     DeltaValues,        // n_value_heads * value_dim
     DeltaHeads,         // n_value_heads
+    DeltaBeta,          // rows of a delta net's beta matrix: DeltaHeads, or twice as many with those for decay
     DeltaHeadDim,       // value_dim
+    Single,             // 1: rows of a matrix, not of a vector
     Vocab,
 };
 /// Returns the number of elements of a dimension; `layer` is ignored for dimensions of the model.
@@ -95,8 +95,8 @@ enum class TensorDim : std::uint8_t {
 /// When a pass reads a matrix. The KV of a layer is read between BeforeKv and AfterKv.
 enum class ReadStage : std::uint8_t { BeforeKv, AfterKv, LmHead };
 
-/// Matrices are packed in their own type into items, all others are widened to float and always resident. Taps are the
-/// rows of a convolution.
+/// Matrices are packed in their own type into items, all others are widened to float and always resident. Routers are
+/// matrices that stay so: the product of a token with one is a few numbers. Taps are the rows of a convolution.
 enum class TensorKind : std::uint8_t { Matrix, Norm, Bias, Scale, Router, Taps };
 
 struct TensorInfo {
@@ -139,13 +139,13 @@ inline constexpr std::array kLayerTensors{
                .added_once = true},
     TensorInfo{TensorRole::AttnPostNorm, TensorKind::Norm, "the norm after attention", TensorDim::One,
                TensorDim::Model},
-    TensorInfo{TensorRole::DeltaIn, TensorKind::Matrix, "the delta net's input matrix", TensorDim::DeltaConvolved,
+    TensorInfo{TensorRole::DeltaIn, TensorKind::Matrix, "the delta net's input matrix", TensorDim::DeltaIn,
                TensorDim::Model, ReadStage::BeforeKv},
     TensorInfo{TensorRole::DeltaGate, TensorKind::Matrix, "the delta net's gate", TensorDim::DeltaValues,
                TensorDim::Model, ReadStage::BeforeKv},
     TensorInfo{TensorRole::DeltaDecayIn, TensorKind::Matrix, "the delta net's decay matrix", TensorDim::DeltaHeads,
                TensorDim::Model, ReadStage::BeforeKv},
-    TensorInfo{TensorRole::DeltaBeta, TensorKind::Matrix, "the delta net's beta matrix", TensorDim::DeltaHeads,
+    TensorInfo{TensorRole::DeltaBeta, TensorKind::Matrix, "the delta net's beta matrix", TensorDim::DeltaBeta,
                TensorDim::Model, ReadStage::BeforeKv},
     TensorInfo{TensorRole::DeltaConv, TensorKind::Taps, "the delta net's convolution", TensorDim::DeltaConvolved,
                TensorDim::DeltaTaps},
@@ -166,7 +166,8 @@ inline constexpr std::array kLayerTensors{
                ReadStage::AfterKv},
     TensorInfo{TensorRole::Down, TensorKind::Matrix, "the feed-forward's down matrix", TensorDim::Model,
                TensorDim::FeedForward, ReadStage::AfterKv},
-    TensorInfo{TensorRole::SharedGate, TensorKind::Bias, "the shared expert's gate", TensorDim::One, TensorDim::Model},
+    TensorInfo{TensorRole::SharedGate, TensorKind::Router, "the shared expert's gate", TensorDim::Single,
+               TensorDim::Model},
     TensorInfo{TensorRole::FfnPostNorm, TensorKind::Norm, "the norm after the feed-forward", TensorDim::One,
                TensorDim::Model},
     TensorInfo{TensorRole::OutputScale, TensorKind::Scale, "the layer's scale", TensorDim::One, TensorDim::One},

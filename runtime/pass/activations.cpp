@@ -35,6 +35,14 @@ std::int64_t delta_cols(const ModelConfig& config, std::int64_t (DeltaNetShape::
         [&](const LayerConfig& layer) { return layer.has_attention() ? 0 : (layer.delta_net().shape.*cols)(); });
 }
 
+// Returns the most columns of a product of a layer that are taken apart.
+std::int64_t grouped_cols(const LayerConfig& layer) {
+    if (layer.has_attention()) return layer.attention().gate_in_queries ? 2 * layer.attention().q_cols() : 0;
+    const DeltaNetConfig& net = layer.delta_net();
+    return (net.gate_in_inputs ? net.shape.convolved_cols() + net.shape.value_cols() : 0) +
+           (net.decay_in_beta ? 2 * net.shape.n_value_heads : 0);
+}
+
 bool has_shared_expert(const ModelConfig& config) {
     return std::ranges::any_of(config.layers, [](const LayerConfig& layer) {
         return !layer.feed_forward.experts.empty() && layer.feed_forward.d_ff > 0;
@@ -76,10 +84,8 @@ Size size_of(Activation which, const ModelConfig& config, const ActivationLimits
                 if (!layer.has_attention()) return layer.delta_net().shape.value_cols();
                 return layer.attention().has_gate() ? layer.attention().q_cols() : 0;
             }));
-        case Activation::QueriesAndGates:
-            return matrix("queries and gates", n, config.largest([](const LayerConfig& layer) {
-                return layer.has_attention() && layer.attention().gate_in_queries ? 2 * layer.attention().q_cols() : 0;
-            }));
+        case Activation::Grouped:
+            return matrix("products that are taken apart", n, config.largest(grouped_cols));
         case Activation::DeltaRows:
             return matrix("inputs of delta nets", n, delta_cols(config, &DeltaNetShape::row_cols));
         case Activation::DeltaConvolved:

@@ -23,20 +23,20 @@ enum class Activation : std::uint8_t {
     V,           // [n_tokens, n_kv_heads * head_dim]
     Attended,    // [n_tokens, n_q_heads * head_dim]; also the result of delta nets
     AttnGate,    // [n_tokens, n_q_heads * head_dim]; only if a layer has an output gate. Also the gate of delta nets
-    QueriesAndGates,  // [n_tokens, 2 * n_q_heads * head_dim]; only if a query matrix has the gate's rows
-    DeltaRows,        // [n_tokens, row_cols()]: inputs of delta nets; only if there are any
-    DeltaConvolved,   // [DeltaSteps::most(), row_cols()]: working memory of delta nets
-    Gate,             // [n_tokens, d_ff]
-    Up,               // [n_tokens, d_ff]
-    Router,      // [n_tokens, n_experts]: logits of the experts. This and the next four only if a layer has experts
-    ExpertRows,  // [expert_rows(), d_model]: inputs of experts, then their results
-    ExpertGate,  // [expert_rows(), d_ff of an expert]
-    ExpertUp,    // [expert_rows(), d_ff of an expert]
-    Experts,     // [n_tokens, d_model]: weighted sum of the experts' results
-    Shared,      // [n_tokens, d_model]: the result of the shared expert beside them; only if a layer has one
-    CosSin,      // [ropes][n_tokens, n_rotated]: angles of each rotary embedding; queries that grow have their own
-    Selected,    // [n_logit_rows, d_model]: rows whose logits are computed; their top logits afterwards
-    Logits,      // [n_logit_rows, vocab]
+    Grouped,     // [n_tokens, ..]: a product whose columns belong to several operands in turn; only if there are any
+    DeltaRows,   // [n_tokens, row_cols()]: inputs of delta nets; only if there are any
+    DeltaConvolved,  // [DeltaSteps::most(), row_cols()]: working memory of delta nets
+    Gate,            // [n_tokens, d_ff]
+    Up,              // [n_tokens, d_ff]
+    Router,          // [n_tokens, n_experts]: logits of the experts. This and the next four only if a layer has experts
+    ExpertRows,      // [expert_rows(), d_model]: inputs of experts, then their results
+    ExpertGate,      // [expert_rows(), d_ff of an expert]
+    ExpertUp,        // [expert_rows(), d_ff of an expert]
+    Experts,         // [n_tokens, d_model]: weighted sum of the experts' results
+    Shared,          // [n_tokens, d_model]: the result of the shared expert beside them; only if a layer has one
+    CosSin,          // [ropes][n_tokens, n_rotated]: angles of each rotary embedding; queries that grow have their own
+    Selected,        // [n_logit_rows, d_model]: rows whose logits are computed; their top logits afterwards
+    Logits,          // [n_logit_rows, vocab]
 };
 inline constexpr std::size_t kActivations = 23;
 

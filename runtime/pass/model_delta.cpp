@@ -1,4 +1,6 @@
 // ModelPass: the first half of a layer that is a delta net.
+#include <array>
+
 #include "kernels/base/check.h"
 #include "kernels/delta_net.h"
 #include "runtime/pass/model_pass.h"
@@ -30,19 +32,50 @@ void ModelPass::trace_chain(PassKv& kv, std::int64_t begin, std::int64_t n) {
 
 void ModelPass::delta_inputs(std::int64_t layer, const PassRows& rows) {
     using enum TensorRole;
-    const DeltaNetShape& shape = model_->config().delta_net(layer).shape;
+    const DeltaNetConfig& net = model_->config().delta_net(layer);
+    const DeltaNetShape& shape = net.shape;
     const std::int64_t n = rows.n();
     const TensorView normed = activations_.rows(Activation::Normed, n, model_->config().d_model);
     norm(layer, activations_.hidden(n), model_->weights().layers[layer][AttnNorm], normed,
          next_weights(layer, rows, {DeltaIn, DeltaGate, DeltaDecayIn, DeltaBeta}));
     const TensorView inputs = activations_.rows(Activation::DeltaRows, n, shape.row_cols());
     const std::int64_t convolved = shape.convolved_cols();
-    const Product products[] = {
-        {DeltaIn, matrix_columns(inputs, 0, convolved)},
-        {DeltaGate, activations_.rows(Activation::AttnGate, n, shape.value_cols())},
-        {DeltaDecayIn, matrix_columns(inputs, convolved, shape.n_value_heads)},
-        {DeltaBeta, matrix_columns(inputs, convolved + shape.n_value_heads, shape.n_value_heads)}};
-    multiply(layer, rows, normed, products);
+    const TensorView in = matrix_columns(inputs, 0, convolved);
+    const TensorView gate = activations_.rows(Activation::AttnGate, n, shape.value_cols());
+    const TensorView decay = matrix_columns(inputs, convolved, shape.n_value_heads);
+    const TensorView beta = matrix_columns(inputs, convolved + shape.n_value_heads, shape.n_value_heads);
+    // Products whose columns belong to several operands in turn are taken apart afterwards.
+    const std::int64_t n_in = net.gate_in_inputs ? convolved + shape.value_cols() : 0;
+    const std::int64_t n_beta = net.decay_in_beta ? 2 * shape.n_value_heads : 0;
+    const TensorView grouped = activations_.rows(Activation::Grouped, n, n_in + n_beta);
+    const TensorView in_and_gate = matrix_columns(grouped, 0, n_in);
+    const TensorView beta_and_decay = matrix_columns(grouped, n_in, n_beta);
+    std::array<Product, 4> products;
+    std::size_t n_products = 0;
+    products[n_products++] = {DeltaIn, net.gate_in_inputs ? in_and_gate : in};
+    if (!net.gate_in_inputs) products[n_products++] = {DeltaGate, gate};
+    if (!net.decay_in_beta) products[n_products++] = {DeltaDecayIn, decay};
+    products[n_products++] = {DeltaBeta, net.decay_in_beta ? beta_and_decay : beta};
+    multiply(layer, rows, normed, std::span(products).first(n_products));
+    const std::int64_t per_key = shape.n_value_heads / shape.n_key_heads;
+    if (net.gate_in_inputs)
+        take_apart(in_and_gate,
+                   {{matrix_columns(in, 0, shape.key_cols()), shape.key_dim},
+                    {matrix_columns(in, shape.key_cols(), shape.key_cols()), shape.key_dim},
+                    {matrix_columns(in, 2 * shape.key_cols(), shape.value_cols()), per_key * shape.value_dim},
+                    {gate, per_key * shape.value_dim}});
+    if (net.decay_in_beta) take_apart(beta_and_decay, {{beta, per_key}, {decay, per_key}});
+}
+
+// Copies the columns of `x`, which are a run of each operand in turn, again and again, to the operands.
+void ModelPass::take_apart(const ConstTensorView& x, std::initializer_list<TurnOperand> operands) {
+    std::int64_t stride = 0;
+    for (const TurnOperand& operand : operands) stride += operand.run;
+    std::int64_t first = 0;
+    for (const TurnOperand& operand : operands) {
+        gather_columns(exec(), {.x = x, .y = operand.y, .run = operand.run, .first = first, .stride = stride});
+        first += operand.run;
+    }
 }
 
 // Takes the tokens through the recurrence: reads the layer's state, writes its next state, stores the inputs of draft

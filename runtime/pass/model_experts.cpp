@@ -27,6 +27,8 @@ void ModelPass::mixture(std::int64_t layer, const PassRows& rows) {
     CHECK(collective_ == nullptr && weights[FfnPostNorm].empty(), "a part or a norm that mixtures do not have");
     norm(layer, hidden, weights[FfnNorm], normed);
     choose(layer, rows, normed);
+    const bool is_gated = !weights[SharedGate].empty();
+    if (is_gated) weigh_shared(layer, rows, normed);
     const TensorView shared = activations_.rows(Activation::Shared, rows.n(), config.d_model);
     if (feed_forward.d_ff > 0) {
         gate_and_up(layer, rows, normed);
@@ -37,9 +39,34 @@ void ModelPass::mixture(std::int64_t layer, const PassRows& rows) {
     stage(
         PassStage::Sum, layer, rows.n(), [&] { return 2 * rows_bytes(hidden); },
         [&] {
-            if (feed_forward.d_ff > 0) add(exec(), {.x = shared, .y = sums});
+            if (is_gated)
+                combine_experts(exec(), {.rows = shared,
+                                         .tokens = expert_rows_.places().data(),
+                                         .weights = expert_rows_.chosen_weights(),
+                                         .sums = sums});
+            else if (feed_forward.d_ff > 0)
+                add(exec(), {.x = shared, .y = sums});
             add(exec(), {.x = sums, .y = hidden, .scale = config.residual_scale, .factor = weights[OutputScale]});
         });
+}
+
+// Computes the sigmoid of each token's product with the gate of the shared expert, to expert_rows_.chosen_weights(), by
+// the op that gives this weight to an expert that every token chooses.
+void ModelPass::weigh_shared(std::int64_t layer, const PassRows& rows, const ConstTensorView& normed) {
+    const ConstTensorView& gate = model_->weights().layers[layer][TensorRole::SharedGate];
+    const TensorView logits = activations_.rows(Activation::Router, rows.n(), 1);
+    stage(
+        PassStage::Router, layer, rows.n(), [&] { return rows_bytes(gate); },
+        [&] {
+            matmul(exec(), {.weights = gate, .x = normed, .y = logits});
+            choose_experts(exec(), {.logits = logits,
+                                    .n_chosen = 1,
+                                    .weighting = {.score = ExpertScore::Sigmoid, .normalized = false},
+                                    .ids = expert_rows_.chosen(),
+                                    .weights = expert_rows_.chosen_weights()});
+        });
+    for (std::int64_t i = 0; i < rows.n(); ++i)
+        if (expert_rows_.chosen()[i] < 0) refuse_damaged("the gate of the shared expert", i);
 }
 
 // Fills expert_rows_. Throws FormatError if the choice of a token has no finite numbers.
@@ -60,11 +87,14 @@ void ModelPass::choose(std::int64_t layer, const PassRows& rows, const ConstTens
                                     .weights = expert_rows_.chosen_weights()});
             damaged = expert_rows_.sort(experts, rows.n());
         });
-    if (damaged >= 0)
-        throw FormatError(
-            fmt::format("the router gives the token at position {} logits that are not finite; the model's weights are "
-                        "damaged, or their numbers overflow",
-                        paths_.positions()[damaged]));
+    if (damaged >= 0) refuse_damaged("the router", damaged);
+}
+
+void ModelPass::refuse_damaged(std::string_view what, std::int64_t row) const {
+    throw FormatError(
+        fmt::format("{} gives the token at position {} logits that are not finite; the model's weights are damaged, or "
+                    "their numbers overflow",
+                    what, paths_.positions()[row]));
 }
 
 void ModelPass::compute_experts(std::int64_t layer, const TensorView& normed, const TensorView& sums) {

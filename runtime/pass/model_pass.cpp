@@ -129,7 +129,7 @@ void ModelPass::keys_and_values(std::int64_t layer, const PassRows& rows) {
 
     norm(layer, activations_.hidden(n), weights[AttnNorm], normed, next_weights(layer, rows, {Q, K, V, AttnGate}));
     const TensorView gate = activations_.rows(Activation::AttnGate, n, attention.q_cols());
-    const TensorView both = activations_.rows(Activation::QueriesAndGates, n, 2 * attention.q_cols());
+    const TensorView both = activations_.rows(Activation::Grouped, n, 2 * attention.q_cols());
     const Product products[] = {{Q, attention.gate_in_queries ? both : q, weights[QBias]},
                                 {K, k, weights[KBias]},
                                 {V, v, weights[VBias]},

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "kernels/collective.h"
@@ -113,6 +114,11 @@ private:
     void fold_segments(AttentionArgs args, const ChunkRange& streamed, std::int64_t layer, const PassRows& rows);
     // Of layers that are delta nets (model_delta.cpp).
     void delta_inputs(std::int64_t layer, const PassRows& rows);
+    struct TurnOperand {
+        TensorView y;
+        std::int64_t run = 0;  // columns that it has in each turn
+    };
+    void take_apart(const ConstTensorView& x, std::initializer_list<TurnOperand> operands);
     void run_delta_net(std::int64_t layer, const PassRows& rows);
     void delta_output(std::int64_t layer, const PassRows& rows);
 
@@ -127,6 +133,8 @@ private:
     };
     void mixture(std::int64_t layer, const PassRows& rows);
     void choose(std::int64_t layer, const PassRows& rows, const ConstTensorView& normed);
+    void weigh_shared(std::int64_t layer, const PassRows& rows, const ConstTensorView& normed);
+    [[noreturn]] void refuse_damaged(std::string_view what, std::int64_t row) const;
     void compute_experts(std::int64_t layer, const TensorView& normed, const TensorView& sums);
     void compute_wave(std::int64_t layer, const ExpertRange& experts, const TensorView& normed, const TensorView& sums,
                       bool from_zero);

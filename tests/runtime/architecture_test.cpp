@@ -18,6 +18,7 @@
 #include "runtime/model/model.h"
 #include "runtime/pass/forward.h"
 #include "tests/support/golden_model.h"
+#include "tests/support/safetensors_writer.h"
 #include "tests/support/temp_folder.h"
 
 namespace slipstream {
@@ -39,7 +40,7 @@ std::vector<float> run_in_prefill_chunks(const ModelFiles& files, const GoldenMo
         std::vector<NodeId> nodes;
         std::vector<std::int32_t> rows;
         for (std::int64_t i = 0; i < count; ++i) {
-            nodes.push_back(cache.add_node(nodes.empty() ? kCommittedTip : nodes.back()));
+            nodes.push_back(cache.add_node(nodes.empty() ? kCommittedTip : nodes.back(), NodeKind::Certain));
             rows.push_back(static_cast<std::int32_t>(i));
         }
         const std::span<const TokenId> tokens(golden.tokens.data() + begin, static_cast<std::size_t>(count));
@@ -105,7 +106,8 @@ TEST(NestedArchitecture, GivesTheGoldenLogits) {
         {"ministral3", "Mistral3ForConditionalGeneration"},
         {"ministral3_tied_mscale", "Mistral3ForConditionalGeneration"},
         {"muse_glimmer", nullptr},
-        {"qwen35_interval", "Qwen3_5ForConditionalGeneration"}};
+        {"qwen35_interval", "Qwen3_5ForConditionalGeneration"},
+        {"qwen35_moe", "Qwen3_5MoeForConditionalGeneration"}};
     for (const auto& [name, outer] : models) {
         const GoldenModel plain = load_golden_model(name);
         for (const bool older : {false, true}) {
@@ -146,6 +148,62 @@ TEST(OlderExpertTensors, GiveTheGoldenLogits) {
     const auto files = ModelFiles::open(folder.path() / "model.gguf");
     EXPECT_EQ(files->config().experts(0).n_experts, 8);
     expect_golden(*files, golden, CpuForm::Scalar);
+}
+
+// Older files of Qwen3-Next have the rows of inputs and gates of a delta net in one tensor, as Hugging Face
+// directories.
+TEST(OlderDeltaNetTensors, GiveTheGoldenLogits) {
+    const GoldenModel golden = load_golden_model("qwen3_next");
+    GgufWriter file = golden_gguf(golden);
+    for (const GoldenTensor& tensor : golden.tensors) {
+        if (!tensor.name.ends_with(".in_proj_qkvz.weight")) continue;
+        const std::string layer = fmt::format("blk.{}.", tensor.name.substr(13, 1));
+        const std::vector<float> values = golden_values(tensor);
+        file.erase_tensor(layer + "attn_qkv.weight").erase_tensor(layer + "attn_gate.weight");
+        file.tensor(layer + "ssm_in.weight", 0, tensor.shape,
+                    std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
+    }
+    const TempFolder folder;
+    const auto files = ModelFiles::open(folder.write("model.gguf", file.bytes()));
+    EXPECT_TRUE(files->config().delta_net(0).gate_in_inputs);
+    expect_golden(*files, golden, CpuForm::Scalar);
+}
+
+// Directories may have a tensor for each expert, GGUF files one for the gate and up matrices of all.
+TEST(OtherExpertTensors, GiveTheGoldenLogits) {
+    const GoldenModel golden = load_golden_model("qwen35_moe");
+    SafetensorsWriter apart;
+    GgufWriter fused = golden_gguf(golden);
+    for (const GoldenTensor& tensor : golden.tensors) {
+        const std::vector<float> values = golden_values(tensor);
+        const std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+        const std::size_t at = tensor.name.find("experts.");
+        if (tensor.shape.size() != 3 || at == std::string::npos) {
+            apart.tensor(tensor.name, "F32", tensor.shape, bytes);
+            continue;
+        }
+        const bool is_down = tensor.name.ends_with("down_proj");
+        const std::int64_t rows = is_down ? tensor.shape[1] : tensor.shape[1] / 2;
+        const std::size_t matrix_bytes = static_cast<std::size_t>(rows * tensor.shape[2]) * sizeof(float);
+        std::size_t begin = 0;
+        for (std::int64_t expert = 0; expert < tensor.shape[0]; ++expert)
+            for (const char* part : {"gate", "up", "down"}) {
+                if (is_down != (part == std::string("down"))) continue;
+                apart.tensor(fmt::format("{}experts.{}.{}_proj.weight", tensor.name.substr(0, at), expert, part), "F32",
+                             {rows, tensor.shape[2]}, bytes.substr(begin, matrix_bytes));
+                begin += matrix_bytes;
+            }
+        if (is_down) continue;
+        const std::string layer = fmt::format("blk.{}.", tensor.name.substr(13, 1));
+        fused.erase_tensor(layer + "ffn_gate_exps.weight").erase_tensor(layer + "ffn_up_exps.weight");
+        fused.tensor(layer + "ffn_gate_up_exps.weight", 0, tensor.shape, bytes);
+    }
+    const TempFolder folder;
+    folder.write("config.json", golden.config_json);
+    folder.write("model.safetensors", apart.bytes());
+    expect_golden(*ModelFiles::open(folder.path()), golden, CpuForm::Scalar);
+    const TempFolder gguf_folder;
+    expect_golden(*ModelFiles::open(gguf_folder.write("model.gguf", fused.bytes())), golden, CpuForm::Scalar);
 }
 
 class GgufArchitecture : public testing::TestWithParam<std::string> {};
@@ -273,10 +331,10 @@ INSTANTIATE_TEST_SUITE_P(Golden, Q8Cache, testing::ValuesIn(names_with_q8_logits
 INSTANTIATE_TEST_SUITE_P(Golden, GgufArchitecture, testing::ValuesIn(names_with_gguf_form()), parameter_name);
 
 TEST(GoldenModels, AreAllThere) {
-    EXPECT_EQ(golden_model_names().size(), 57U);
-    EXPECT_EQ(names_with_gguf_form().size(), 43U);
+    EXPECT_EQ(golden_model_names().size(), 61U);
+    EXPECT_EQ(names_with_gguf_form().size(), 46U);
     EXPECT_EQ(names_with_q8_logits().size(), 4U);
-    EXPECT_EQ(names_with_greedy_text().size(), 18U);
+    EXPECT_EQ(names_with_greedy_text().size(), 20U);
 }
 
 // Printed by value() of make.py. A slip in the rule would show as wrong logits everywhere, and here as what it is.

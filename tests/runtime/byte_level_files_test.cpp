@@ -72,6 +72,21 @@ TEST(VocabMerges, ReadsGpt2AndQwen2) {
     EXPECT_THAT(qwen2->encode("<|im_start|><tool> a", SpecialTokens::Parse), ElementsAre(259, 300, 'a'));
 }
 
+// Qwen 3.5 counts combining marks as letters: here, q with a macron below, which has no letter of its own.
+TEST(VocabMerges, ReadsQwen35) {
+    Files files;
+    json object;
+    for (const std::string& token : spellings()) object[token] = object.size();
+    object["q" + byte_to_alphabet(0xcc)] = 259;
+    files.vocabulary = object.dump();
+    files.merges = "q " + byte_to_alphabet(0xcc) + "\n";
+    files.settings.tokenizer_class = "Qwen2Tokenizer";
+    EXPECT_THAT(files.read()->encode("q\u0331", SpecialTokens::AsText), ElementsAre('q', 0xcc, 0xb1));
+    files.settings.tokenizer_class = "Qwen3_5Tokenizer";
+    EXPECT_THAT(files.read()->encode("q\u0331", SpecialTokens::AsText), ElementsAre(259, 0xb1));
+    EXPECT_THAT(files.read()->encode("e\u0301", SpecialTokens::AsText), ElementsAre(0xc3, 0xa9));  // normalised
+}
+
 TEST(VocabMerges, PutsASpaceInFrontWhereTheSettingsSaySo) {
     Files files;
     files.settings.add_prefix_space = true;

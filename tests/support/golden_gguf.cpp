@@ -37,6 +37,17 @@ bool is_permuted(const std::string& arch) {
     return arch == "llama" || arch == "mistral3" || arch == "smollm3" || arch == "granite" || arch == "muse-glimmer";
 }
 
+// Whether layers of the architecture are delta nets or attention with a gate.
+bool is_hybrid(const std::string& arch) {
+    return arch == "qwen35" || arch == "qwen35moe" || arch == "qwen3next";
+}
+
+// Returns the number of the layer of a tensor "model.layers.N. ...".
+std::string layer_of(const std::string& tensor) {
+    constexpr std::size_t kPrefix = 13;
+    return tensor.substr(kPrefix, tensor.find('.', kPrefix) - kPrefix);
+}
+
 // Returns the fields of the text model, whose configuration may be inside a larger one.
 Json text_config(const GoldenModel& model) {
     const Json config = Json::parse(model.config_json);
@@ -75,15 +86,12 @@ std::string gguf_name(const std::string& name, bool has_post_norms) {
                                                     {"model.norm.weight", "output_norm.weight"},
                                                     {"lm_head.weight", "output.weight"}}};
     // "model.layers.N.layer_scalar" has no other part.
-    if (name.ends_with(".layer_scalar"))
-        return fmt::format("blk.{}layer_output_scale.weight", name.substr(13, name.size() - 13 - 12));
+    if (name.ends_with(".layer_scalar")) return fmt::format("blk.{}.layer_output_scale.weight", layer_of(name));
     if (name.ends_with(".mlp.gate.e_score_correction_bias"))
-        return fmt::format("blk.{}.exp_probs_b.bias", name.substr(13, name.find('.', 13) - 13));
-    if (name.ends_with(".linear_attn.A_log"))
-        return fmt::format("blk.{}.ssm_a", name.substr(13, name.find('.', 13) - 13));
-    if (name.ends_with(".linear_attn.dt_bias"))
-        return fmt::format("blk.{}.ssm_dt.bias", name.substr(13, name.find('.', 13) - 13));
-    const std::array<Renaming, 28> kParts = {
+        return fmt::format("blk.{}.exp_probs_b.bias", layer_of(name));
+    if (name.ends_with(".linear_attn.A_log")) return fmt::format("blk.{}.ssm_a", layer_of(name));
+    if (name.ends_with(".linear_attn.dt_bias")) return fmt::format("blk.{}.ssm_dt.bias", layer_of(name));
+    const std::array<Renaming, 33> kParts = {
         {{"self_attn.q_proj", "attn_q"},
          {"self_attn.gate_proj", "attn_gate"},
          {"self_attn.k_proj", "attn_k"},
@@ -101,6 +109,11 @@ std::string gguf_name(const std::string& name, bool has_post_norms) {
          {"linear_attn.out_proj", "ssm_out"},
          {"mlp.gate", "ffn_gate_inp"},
          {"block_sparse_moe.gate", "ffn_gate_inp"},
+         {"linear_attn.in_proj_ba", "ssm_ba"},
+         {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+         {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+         {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+         {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
          {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
          {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
          {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
@@ -134,12 +147,12 @@ struct ExpertTensor {
 
 std::optional<ExpertTensor> expert_tensor_of(const std::string& name) {
     const std::size_t at = name.find(".experts.");
-    if (at == std::string::npos) return std::nullopt;
+    if (at == std::string::npos || !name.ends_with(".weight")) return std::nullopt;
     const std::string rest = name.substr(at + 9);
     const std::size_t dot = rest.find('.');
     static const std::map<std::string, std::string> kMatrices = {
         {"gate_proj", "gate"}, {"up_proj", "up"}, {"down_proj", "down"}, {"w1", "gate"}, {"w3", "up"}, {"w2", "down"}};
-    return ExpertTensor{name.substr(13, name.find('.', 13) - 13), rest.substr(0, dot),
+    return ExpertTensor{layer_of(name), rest.substr(0, dot),
                         kMatrices.at(rest.substr(dot + 1, rest.rfind('.') - dot - 1))};
 }
 
@@ -148,6 +161,23 @@ struct StackedExperts {
     std::vector<std::int64_t> shape;
     std::vector<float> values;
 };
+
+// Writes a tensor of the matrices of all experts; the converter gives gate and up a tensor each.
+void put_fused_experts(GgufWriter& file, const GoldenTensor& tensor, const std::vector<float>& values) {
+    const std::string layer = layer_of(tensor.name);
+    if (tensor.name.ends_with(".down_proj"))
+        return put_floats(file, fmt::format("blk.{}.ffn_down_exps.weight", layer), tensor.shape, values);
+    const std::vector<std::int64_t> shape{tensor.shape[0], tensor.shape[1] / 2, tensor.shape[2]};
+    const std::int64_t half = shape[1] * shape[2];
+    for (const bool is_up : {false, true}) {
+        std::vector<float> of_half;
+        for (std::int64_t expert = 0; expert < shape[0]; ++expert) {
+            const auto begin = values.begin() + half * (2 * expert + (is_up ? 1 : 0));
+            of_half.insert(of_half.end(), begin, begin + half);
+        }
+        put_floats(file, fmt::format("blk.{}.ffn_{}_exps.weight", layer, is_up ? "up" : "gate"), shape, of_half);
+    }
+}
 
 void write_experts(GgufWriter& file, const Json& config, const std::string& arch) {
     const bool is_mixtral = arch == "llama";
@@ -159,6 +189,8 @@ void write_experts(GgufWriter& file, const Json& config, const std::string& arch
                                : "num_experts"));
     put_count(file, arch + ".expert_used_count", count("num_experts_per_tok"));
     if (!is_mixtral) put_count(file, arch + ".expert_feed_forward_length", count("moe_intermediate_size"));
+    if (config.contains("shared_expert_intermediate_size"))
+        put_count(file, arch + ".expert_shared_feed_forward_length", count("shared_expert_intermediate_size"));
     if (!is_glm) return;
     put_count(file, arch + ".expert_shared_count", count("n_shared_experts"));
     put_count(file, arch + ".leading_dense_block_count", count("first_k_dense_replace"));
@@ -197,10 +229,10 @@ void write_delta_nets(GgufWriter& file, const Json& config, const std::string& a
     file.set(arch + ".attention.recurrent_layers", gguf_array(flags));
 }
 
-// Changes a tensor of a delta net as the converter does: rates of decay in place of their logarithms; value heads of
-// qwen35 from grouped order (key head 0's, key head 1's, ...) to tiled order (the first of each key head, the second of
+// Changes a tensor of a delta net as the converter does: rates of decay in place of their logarithms; if `tiled`, value
+// heads from grouped order (key head 0's, key head 1's, ...) to tiled order (the first of each key head, the second of
 // each, ...), wherever rows or columns are those of value heads.
-void convert_delta_net(const GoldenTensor& tensor, const Json& config, std::vector<float>& values) {
+void convert_delta_net(const GoldenTensor& tensor, const Json& config, bool tiled, std::vector<float>& values) {
     const auto n_key_heads = config["linear_num_key_heads"].get<std::size_t>();
     const std::size_t per_key = config["linear_num_value_heads"].get<std::size_t>() / n_key_heads;
     const auto value_dim = config["linear_value_head_dim"].get<std::size_t>();
@@ -214,14 +246,41 @@ void convert_delta_net(const GoldenTensor& tensor, const Json& config, std::vect
                 std::copy_n(grouped.begin() + static_cast<std::ptrdiff_t>((key * per_key + i) * size), size,
                             values.begin() + static_cast<std::ptrdiff_t>(begin + (i * n_key_heads + key) * size));
     };
+    if (is("A_log"))
+        for (float& value : values) value = -std::exp(value);
+    if (!tiled) return;
     const std::size_t before_values = 2 * n_key_heads * config["linear_key_head_dim"].get<std::size_t>();
     if (is("in_proj_qkv") || is("conv1d")) tile(before_values * row, value_dim * row);
     if (is("in_proj_z")) tile(0, value_dim * row);
     if (is("in_proj_a") || is("in_proj_b") || is("A_log") || is("dt_bias")) tile(0, row);
     if (is("out_proj"))
         for (std::size_t begin = 0; begin < values.size(); begin += row) tile(begin, value_dim);
-    if (is("A_log"))
-        for (float& value : values) value = -std::exp(value);
+}
+
+// Writes the fused rows of inputs and gates of Qwen3-Next as two tensors.
+void put_inputs_and_gate(GgufWriter& file, const GoldenTensor& tensor, const Json& config,
+                         const std::vector<float>& values) {
+    const auto n_key_heads = config["linear_num_key_heads"].get<std::int64_t>();
+    const auto key_dim = config["linear_key_head_dim"].get<std::int64_t>();
+    const std::int64_t of_values = config["linear_num_value_heads"].get<std::int64_t>() / n_key_heads *
+                                   config["linear_value_head_dim"].get<std::int64_t>();
+    const std::int64_t cols = tensor.shape[1];
+    // Appends rows [begin, begin + n) of those of each key head.
+    const auto take = [&](std::int64_t begin, std::int64_t n, std::vector<float>& to) {
+        for (std::int64_t head = 0; head < n_key_heads; ++head) {
+            const auto from = values.begin() + (head * 2 * (key_dim + of_values) + begin) * cols;
+            to.insert(to.end(), from, from + n * cols);
+        }
+    };
+    std::vector<float> inputs;
+    std::vector<float> gate;
+    take(0, key_dim, inputs);
+    take(key_dim, key_dim, inputs);
+    take(2 * key_dim, of_values, inputs);
+    take(2 * key_dim + of_values, of_values, gate);
+    const std::string layer = layer_of(tensor.name);
+    put_floats(file, fmt::format("blk.{}.attn_qkv.weight", layer), {std::ssize(inputs) / cols, cols}, inputs);
+    put_floats(file, fmt::format("blk.{}.attn_gate.weight", layer), {std::ssize(gate) / cols, cols}, gate);
 }
 
 /// Returns llama3 scaling as the converter writes it: the divisor of each frequency.
@@ -249,11 +308,11 @@ std::vector<float> llama3_divisors(const Json& rope, std::int64_t n_rotated) {
 
 void write_rope(GgufWriter& file, const Json& config, const std::string& arch, std::int64_t head_dim) {
     const Json rope = rope_parameters(config);
-    const auto n_rotated = static_cast<std::int64_t>(
-        static_cast<double>(head_dim) * rope.value("partial_rotary_factor", arch == "qwen35" ? 0.25 : 1.0));
+    const auto n_rotated = static_cast<std::int64_t>(static_cast<double>(head_dim) *
+                                                     rope.value("partial_rotary_factor", is_hybrid(arch) ? 0.25 : 1.0));
     const std::string type = rope["rope_type"];
     put_number(file, arch + ".rope.freq_base", rope["rope_theta"].get<double>());
-    if (is_permuted(arch) || arch == "phi3" || arch == "glm4moe" || arch == "qwen35")
+    if (is_permuted(arch) || arch == "phi3" || arch == "glm4moe" || is_hybrid(arch))
         put_count(file, arch + ".rope.dimension_count", n_rotated);
     if (type == "linear" || type == "yarn") {
         put_text(file, arch + ".rope.scaling.type", type);
@@ -412,7 +471,7 @@ bool has_gguf_form(const GoldenModel& model) {
         const bool is_scaled = ropes.is_object() && ropes["full_attention"].contains("factor");
         return !is_scaled && !config.value("attention_bias", false);
     }
-    if (config["model_type"] == "qwen3_moe" &&
+    if (config.contains("mlp_only_layers") &&
         (!config["norm_topk_prob"].get<bool>() || !config["mlp_only_layers"].empty()))
         return false;
     const Json rope = rope_parameters(config);
@@ -443,7 +502,9 @@ GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch
     if (arch == "muse_glimmer_text") arch = "muse-glimmer";
     if (arch.starts_with("gemma4")) arch = "gemma4";
     if (arch == "qwen3_5_text") arch = "qwen35";
-    const bool is_qwen35 = arch == "qwen35";
+    if (arch == "qwen3_5_moe_text") arch = "qwen35moe";
+    if (arch == "qwen3_next") arch = "qwen3next";
+    const bool has_delta_nets = is_hybrid(arch);
     const bool is_gemma4 = arch == "gemma4";
     const bool is_gemma = arch.starts_with("gemma");
     const std::int64_t head_dim = head_dim_of(config);
@@ -458,7 +519,8 @@ GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch
          {"feed_forward_length", "intermediate_size"},
          {"attention.head_count", "num_attention_heads"},
          {"attention.head_count_kv", "num_key_value_heads"}}};
-    for (const auto& [gguf, json] : sizes) put_count(file, arch + "." + gguf, config[json].get<std::int64_t>());
+    for (const auto& [gguf, json] : sizes)
+        if (config.contains(json)) put_count(file, arch + "." + gguf, config[json].get<std::int64_t>());
     put_number(file, arch + ".attention.layer_norm_rms_epsilon", config["rms_norm_eps"].get<double>());
     if (config.contains("head_dim") && !is_gemma4) {
         put_count(file, arch + ".attention.key_length", head_dim);
@@ -470,7 +532,7 @@ GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch
                   config["sliding_window"].is_null() ? 0 : config["sliding_window"].get<std::int64_t>());
     if (arch == "granite") write_granite(file, config);
     if (arch == "muse-glimmer") write_muse(file, config);
-    if (is_qwen35) write_delta_nets(file, config, arch);
+    if (has_delta_nets) write_delta_nets(file, config, arch);
     if (is_gemma4) {
         write_gemma4(file, config);
     } else {
@@ -498,16 +560,25 @@ GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch
             tensor.name.find("q_proj") != std::string::npos || tensor.name.find("k_proj") != std::string::npos;
         if (is_permuted(arch) && rotates) values = interleave_heads(tensor, values, head_dim);
         const bool is_of_delta_net = tensor.name.find(".linear_attn.") != std::string::npos;
-        if (is_of_delta_net) convert_delta_net(tensor, config, values);
+        if (tensor.name.ends_with(".in_proj_qkvz.weight")) {
+            put_inputs_and_gate(file, tensor, config, values);
+            continue;
+        }
+        if (tensor.name.find(".mlp.experts.") != std::string::npos) {
+            put_fused_experts(file, tensor, values);
+            continue;
+        }
+        if (is_of_delta_net) convert_delta_net(tensor, config, arch != "qwen3next", values);
         // The converter adds 1 to weights of norms that multiply by 1 + weight: all of Gemma 2 and 3, those of Muse's
         // layers, all of Qwen3.5 but those of delta nets.
-        const bool all_add_one = (is_gemma && !is_gemma4) || is_qwen35;
+        const bool all_add_one = (is_gemma && !is_gemma4) || has_delta_nets;
         const bool adds_one = all_add_one ? tensor.name.ends_with("norm.weight") && !is_of_delta_net
                                           : arch == "muse-glimmer" && tensor.name.ends_with("layernorm.weight");
         if (adds_one)
             for (float& value : values) value += 1.0F;
         const bool is_conv = tensor.shape.size() == 3;  // [channels, 1, taps], in GGUF files [channels, taps]
-        put_floats(file, gguf_name(tensor.name, is_gemma || arch == "muse-glimmer" || arch == "glm4moe" || is_qwen35),
+        put_floats(file,
+                   gguf_name(tensor.name, is_gemma || arch == "muse-glimmer" || arch == "glm4moe" || has_delta_nets),
                    is_conv ? std::vector{tensor.shape[0], tensor.shape[2]} : tensor.shape, values);
     }
     for (const auto& [name, all] : stacked) put_floats(file, name, all.shape, all.values);

@@ -17,8 +17,7 @@ namespace slipstream {
 /// A weight of a checkpoint, with its Hugging Face name.
 struct GoldenTensor {
     std::string name;
-    std::vector<std::int64_t>
-        shape;  // row-major, one to three dimensions; each expert has its own, as in published files
+    std::vector<std::int64_t> shape;  // row-major, one to three dimensions; experts as in published files
 };
 
 struct GoldenModel {
@@ -54,7 +53,7 @@ void write_hugging_face(const GoldenModel& model, const std::filesystem::path& f
 /// Returns whether GGUF files of llama.cpp's converter can express the case. They cannot express dynamic RoPE scaling,
 /// an mscale other than Ministral's, sliding windows of Mistral and Qwen2, a query_pre_attn_scalar other than head_dim,
 /// another pattern of layers without RoPE than SmolLM3's, biases and other epsilons of Muse Glimmer, biases and a
-/// RoPE factor of Gemma 4, or weights of experts that are not normalized and layers without experts of Qwen3-MoE.
+/// RoPE factor of Gemma 4, or weights of experts that are not normalized and layers without experts of Qwen3.
 [[nodiscard]] bool has_gguf_form(const GoldenModel& model);
 
 /// Whether the experts of a GGUF file are one tensor of a matrix, or a tensor each, as in older files of Mixtral.

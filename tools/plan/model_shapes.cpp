@@ -91,6 +91,34 @@ constexpr std::array kShapes{
     NamedShape{"qwen3.5-0.8b", &kQwen35, 1024, 3584, 24, 8, 2, 256, 248320, 262144, true, 0, {}, {16, 16}},
     NamedShape{"qwen3.5-9b", &kQwen35, 4096, 12288, 32, 16, 4, 256, 248320, 262144, false, 0, {}, {16, 32}},
     NamedShape{"qwen3.8-27b", &kQwen35, 5120, 17408, 64, 24, 4, 256, 248320, 262144, false, 0, {}, {16, 48}},
+    NamedShape{"qwen3.6-35b-a3b",
+               &kQwen35Moe,
+               2048,
+               512,
+               40,
+               16,
+               2,
+               256,
+               248320,
+               262144,
+               false,
+               0,
+               {256, 8, 512, 1},
+               {16, 32}},
+    NamedShape{"qwen3-coder-next",
+               &kQwen3Next,
+               2048,
+               5120,
+               48,
+               16,
+               2,
+               256,
+               151936,
+               262144,
+               false,
+               0,
+               {512, 10, 512, 1},
+               {16, 32}},
     NamedShape{"mixtral-8x7b", &kMixtral, 4096, 14336, 32, 32, 8, 128, 32000, 32768, false, 0, {8, 2, 14336}},
     NamedShape{"glm-4.5-air", &kGlm4Moe, 4096, 10944, 46, 96, 8, 128, 151552, 131072, false, 0, {128, 8, 1408, 1, 1}},
     NamedShape{"gemma2-2b", &kGemma2, 2304, 9216, 26, 8, 4, 256, 256000, 8192, true, 4096},
@@ -268,7 +296,6 @@ LayerWeights shape_layer(const ModelConfig& config, const Family& family, Quanti
         const FeedForwardConfig& feed_forward = config.layers[index].feed_forward;
         const bool has_bias = role == TensorRole::RouterBias || !config.layers[index].has_attention() ||
                               (role != TensorRole::AttnOutBias && family.gguf_biases.qkv_bias == BiasRule::Required);
-        if ((role == TensorRole::Router || role == TensorRole::RouterBias) && feed_forward.experts.empty()) continue;
         if (info.rows == TensorDim::FeedForward || info.cols == TensorDim::FeedForward)
             if (feed_forward.d_ff == 0) continue;
         if (family.gguf_names[role].empty() && family.hf_names[role].empty()) continue;
@@ -334,13 +361,14 @@ std::optional<ModelConfig> find_shape(std::string_view name, std::int64_t n_laye
     const NamedDeltaNets& delta_nets = found->delta_nets;
     for (std::int64_t layer = 0; delta_nets.n_key_heads > 0 && layer < config.n_layers(); ++layer)
         if ((layer + 1) % 4 != 0)
-            config.layers[layer].mixer =
-                DeltaNetConfig{.shape = {.n_key_heads = delta_nets.n_key_heads,
-                                         .n_value_heads = delta_nets.n_value_heads,
-                                         .key_dim = delta_nets.head_dim,
-                                         .value_dim = delta_nets.head_dim,
-                                         .conv_width = 4,
-                                         .tiled = delta_nets.n_key_heads != delta_nets.n_value_heads}};
+            config.layers[layer].mixer = DeltaNetConfig{
+                .shape = {.n_key_heads = delta_nets.n_key_heads,
+                          .n_value_heads = delta_nets.n_value_heads,
+                          .key_dim = delta_nets.head_dim,
+                          .value_dim = delta_nets.head_dim,
+                          .conv_width = 4,
+                          .tiled = found->family != &kQwen3Next && delta_nets.n_key_heads != delta_nets.n_value_heads},
+                .decay_in_beta = found->family == &kQwen3Next};
     config.vocab = found->vocab;
     config.context_tokens = found->context_tokens;
     config.tied_embeddings = found->tied;

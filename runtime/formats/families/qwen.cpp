@@ -38,7 +38,6 @@ void read_qwen3(const JsonFields& fields, HfConfig& config) {
     read_windows(fields, config.model);
 }
 
-// Gives experts to every decoder_sparse_step-th layer, except the layers in mlp_only_layers.
 void read_qwen3_moe(const JsonFields& fields, HfConfig& result) {
     ModelConfig& config = result.model;
     read_qwen3(fields, result);
@@ -49,16 +48,12 @@ void read_qwen3_moe(const JsonFields& fields, HfConfig& result) {
                                                      .absent_chosen = 8,
                                                      .absent_d_ff = 768});
     experts.weighting.normalized = fields.boolean("norm_topk_prob").value_or(false);
-    const std::int64_t step = fields.integer("decoder_sparse_step").value_or(1);
-    if (step < 1) fields.fail("decoder_sparse_step", fmt::format("is {}", step));
-    const auto dense = fields.numbers("mlp_only_layers");
-    for (std::int64_t i = 0; i < config.n_layers(); ++i) {
-        const bool is_dense = dense && std::ranges::find(*dense, static_cast<double>(i)) != dense->end();
-        if (is_dense || (i + 1) % step != 0) continue;
+    const std::vector<bool> is_dense = read_dense_layers(fields, config.n_layers());
+    for (std::size_t i = 0; i < config.layers.size(); ++i) {
+        if (is_dense[i]) continue;
         config.layers[i].feed_forward.d_ff = 0;
         config.layers[i].feed_forward.experts = experts;
     }
-    if (!config.has_experts()) fields.fail("mlp_only_layers", "leaves no layer with experts");
 }
 
 // Sets the windows. Throws Unsupported for a window without a pattern of layers: layers below max_window_layers have no

@@ -42,11 +42,12 @@ NamedPreTokenizer find_class(const std::string& tokenizer_class, const std::stri
     std::string_view named;
     if (base == "GPT2Tokenizer" || base == "CodeGenTokenizer") named = "gpt-2";
     if (base == "Qwen2Tokenizer") named = "qwen2";
+    if (base == "Qwen3_5Tokenizer") named = "qwen35";
     if (named.empty())
-        throw Unsupported(
-            fmt::format("{}: how text is cut into words is known for the tokenizer classes GPT2Tokenizer, "
-                        "CodeGenTokenizer and Qwen2Tokenizer, and this one's is '{}'; add its tokenizer.json",
-                        name, tokenizer_class.empty() ? "not given" : printable(tokenizer_class)));
+        throw Unsupported(fmt::format(
+            "{}: how text is cut into words is known for the tokenizer classes GPT2Tokenizer, "
+            "CodeGenTokenizer, Qwen2Tokenizer and Qwen3_5Tokenizer, and this one's is '{}'; add its tokenizer.json",
+            name, tokenizer_class.empty() ? "not given" : printable(tokenizer_class)));
     return find_pre_tokenizer(named).value();
 }
 

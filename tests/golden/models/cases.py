@@ -170,6 +170,26 @@ def qwen35(**changes):
     return _config("Qwen3_5ForCausalLM", "qwen3_5_text", defaults | changes)
 
 
+def qwen35_moe(**changes):
+    defaults = {"rms_norm_eps": 1e-6, "rope_theta": 1e3, "head_dim": 24, "attention_bias": False, "hidden_size": 40,
+                "num_hidden_layers": 4, "pad_token_id": 0, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
+                "moe_intermediate_size": 24, "shared_expert_intermediate_size": 20, "num_experts": 8,
+                "num_experts_per_tok": 2}
+    config = _config("Qwen3_5MoeForCausalLM", "qwen3_5_moe_text", defaults | changes)
+    del config["intermediate_size"]
+    return config
+
+
+def qwen3_next(**changes):
+    defaults = {"rms_norm_eps": 1e-6, "rope_theta": 1e3, "head_dim": 24, "attention_bias": False, "hidden_size": 40,
+                "num_hidden_layers": 4, "pad_token_id": 0, "linear_num_key_heads": 2, "linear_num_value_heads": 6,
+                "linear_key_head_dim": 12, "linear_value_head_dim": 20, "linear_conv_kernel_dim": 4,
+                "moe_intermediate_size": 24, "shared_expert_intermediate_size": 40, "num_experts": 8,
+                "num_experts_per_tok": 3, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []}
+    return _config("Qwen3NextForCausalLM", "qwen3_next", defaults | changes)
+
+
 def gemma4_rope(**full):
     return {"rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 1e2} | full,
                                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e2}}}
@@ -367,10 +387,22 @@ case("qwen35_two_chunks",
             rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}),
      {"rope_scaling": None}, n_tokens=300)
 
+case("qwen35_moe", qwen35_moe(), {"num_experts_per_tok": 3})
+case("qwen35_moe_interval",
+     renamed(qwen35_moe(full_attention_interval=2, linear_num_value_heads=2, tie_word_embeddings=True,
+                        num_experts_per_tok=4)),
+     {"full_attention_interval": 4}, n_tokens=300)
+case("qwen3_next", qwen3_next(), {"num_experts_per_tok": 2})
+case("qwen3_next_dense_layer",
+     renamed(qwen3_next(mlp_only_layers=[1], norm_topk_prob=False, linear_num_value_heads=4, num_hidden_layers=5,
+                        layer_types=["linear_attention", "full_attention", "linear_attention", "linear_attention",
+                                     "full_attention"])),
+     {"norm_topk_prob": True})
+
 # Cases whose logits are also made with a q8 KV cache: query groups, norms of heads, a softcap with a window, two chunks.
 Q8_CASES = ("llama_gqa", "qwen3", "gemma2", "llama_two_chunks")
 
 # Cases whose text is also continued greedily: one of each family whose frequencies do not depend on the text's length.
 GREEDY_CASES = ("llama_gqa", "mistral_window", "qwen3", "phi3_plain", "gemma2", "gemma3", "ministral3", "muse_glimmer_scale",
                 "smollm3", "granite", "gemma4", "gemma4_values", "gemma4_unified", "qwen3_moe", "mixtral", "glm4_moe",
-                "qwen35", "qwen35_interval")
+                "qwen35", "qwen35_interval", "qwen35_moe", "qwen3_next")

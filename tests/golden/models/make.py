@@ -66,6 +66,8 @@ def value(name, shape):
 
 # Names in checkpoints of mixtures of experts, which transformers fuses in memory (conversion_mapping.py).
 EXPERT_PARTS = {"mixtral": ("w1", "w3", "w2")}
+# Families whose published files have the experts as transformers has them in memory.
+FUSED_EXPERTS = ("qwen3_5_moe_text",)
 
 
 def checkpoint_name(model_type, name):
@@ -108,7 +110,7 @@ def load(config):
     for name, alone in names.items():
         if alone not in shapes:
             continue
-        if ".mlp.experts." in alone:
+        if ".mlp.experts." in alone and model_type not in FUSED_EXPERTS:
             experts = expert_tensors(model_type, alone, shapes[alone])
             in_files |= {part: size for expert in experts for part, size in expert}
             values = np.stack([np.concatenate([value(part, size) for part, size in expert]) for expert in experts])

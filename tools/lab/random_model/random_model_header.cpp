@@ -110,6 +110,7 @@ void put_experts(Header& header, const ModelConfig& config, std::string_view arc
     header.number(key("expert_feed_forward_length"), experts.d_ff);
     if (last.feed_forward.d_ff == 0) return;
     header.number(key("expert_shared_count"), last.feed_forward.d_ff / experts.d_ff);
+    header.number(key("expert_shared_feed_forward_length"), last.feed_forward.d_ff);
     header.number(key("leading_dense_block_count"), std::ranges::count_if(config.layers, [](const LayerConfig& layer) {
                       return layer.feed_forward.experts.empty();
                   }));
