@@ -31,6 +31,7 @@ struct RopeScaling {
     double high_freq_factor = 4.0;           // llama3
     double beta_fast = 32.0;                 // yarn
     double beta_slow = 1.0;                  // yarn
+    bool rounds_bounds = true;               // yarn: the two pairs between which it blends are whole numbers
     std::optional<double> attention_factor;  // yarn, longrope: overrides the formula
     double mscale = 0.0;                     // parameter of yarn; 0: not given
     double mscale_all_dim = 0.0;
@@ -98,6 +99,7 @@ struct ExpertsConfig {
 struct FeedForwardConfig {
     std::int64_t d_ff = 0;  // of the part that all tokens pass; 0: there is none, the layer has experts alone
     GatedActivation activation = GatedActivation::Silu;
+    float activation_limit = 0.0F;  // GatedActivationArgs::limit
     ExpertsConfig experts{};
     friend bool operator==(const FeedForwardConfig&, const FeedForwardConfig&) = default;
 };

@@ -14,6 +14,8 @@ std::int64_t dim_size(TensorDim dim, const ModelConfig& config, std::int64_t lay
             return config.attention(layer).q_cols();
         case TensorDim::Kv:
             return config.attention(layer).kv_cols();
+        case TensorDim::QHeads:
+            return config.attention(layer).n_q_heads;
         case TensorDim::HeadDim:
             return config.attention(layer).head_dim;
         case TensorDim::FeedForward:
@@ -43,6 +45,13 @@ const ConstTensorView& ModelWeights::tensor(std::int64_t layer, TensorRole role,
                   layers.size());
             return expert == kNoExpert ? layers[layer][role] : layers[layer].experts.at(expert)[role];
     }
+}
+
+StoredMatrix ModelWeights::stored(std::int64_t layer, TensorRole role, std::int32_t expert) const {
+    if (expert != kNoExpert) return layers.at(layer).experts.at(expert).stored.at(expert_tensor(role));
+    if (role == TensorRole::GateBias) return layers.at(layer).stored_gate_bias;
+    if (role == TensorRole::UpBias) return layers.at(layer).stored_up_bias;
+    return {};
 }
 
 }  // namespace slipstream

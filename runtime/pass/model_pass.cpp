@@ -172,6 +172,7 @@ void ModelPass::attend(std::int64_t layer, const PassRows& rows) {
         .scale = attention.scale(),
         .softcap = attention.softcap,
         .window = attention.window,
+        .sinks = model_->weights().layers[layer][TensorRole::Sinks],
         .next = attention.output_gate ? NextWeights{} : next_weights(layer, rows, {TensorRole::AttnOut}),
     };
     const ChunkRange streamed = kv_ != nullptr ? kv_->streamed(layer) : ChunkRange{};
@@ -269,6 +270,7 @@ void ModelPass::gate_and_up(std::int64_t layer, const PassRows& rows, const Cons
                                       .up = up,
                                       .y = gate,
                                       .kind = feed_forward.activation,
+                                      .limit = feed_forward.activation_limit,
                                       .next = next_weights(layer, rows, {Down})});
         });
 }

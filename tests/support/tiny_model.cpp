@@ -38,6 +38,14 @@ public:
         if (options.varied) describe_varied();
         if (options.gemma4) describe_gemma4(options.window);
         if (options.n_experts > 0) describe_experts(options);
+        if (options.gpt_oss) {
+            for (std::size_t i = 0; i < config_.layers.size(); ++i) {
+                config_.layers[i].attention().window = i % 2 == 0 ? 0 : options.window;
+                if (config_.layers[i].feed_forward.experts.empty()) continue;
+                config_.layers[i].feed_forward.activation = GatedActivation::ClampedSilu;
+                config_.layers[i].feed_forward.activation_limit = 0.75F;
+            }
+        }
         validate(config_);
         const std::int64_t d = options.d_model;
         const DType v_type = options.v_type.value_or(type_);
@@ -64,6 +72,7 @@ public:
                 layer[TensorRole::KBias] = norm(kv);
                 layer[TensorRole::VBias] = norm(kv);
             }
+            if (options.gpt_oss) layer[TensorRole::Sinks] = norm(attention.n_q_heads);
             if (options.output_bias) layer[TensorRole::AttnOutBias] = norm(d);
             if (options.varied) layer[TensorRole::AttnGate] = matrix(q, d, type_, 2.0F);
             if (options.gemma || options.gemma4 || options.varied) {
@@ -161,7 +170,13 @@ private:
 
     void add_experts(LayerWeights& layer, const ExpertsConfig& experts, const TinyModelOptions& options) {
         layer[TensorRole::Router] = matrix(experts.n_experts, options.d_model, DType::F32, 2.0F);
-        if (options.shared_expert) layer[TensorRole::RouterBias] = norm(experts.n_experts);
+        if (options.shared_expert) layer[TensorRole::ChoiceBias] = norm(experts.n_experts);
+        if (options.gpt_oss) {
+            layer[TensorRole::RouterBias] = norm(experts.n_experts);
+            layer[TensorRole::GateBias] = matrix(experts.n_experts, experts.d_ff, DType::F32);
+            layer[TensorRole::UpBias] = matrix(experts.n_experts, experts.d_ff, DType::F32);
+            layer[TensorRole::DownBias] = matrix(experts.n_experts, options.d_model, DType::F32);
+        }
         layer.experts.resize(static_cast<std::size_t>(experts.n_experts));
         for (ExpertWeights& expert : layer.experts) {
             expert[TensorRole::Gate] = matrix(experts.d_ff, options.d_model);
