@@ -51,6 +51,12 @@ const Family& family_of(const GgufFile& file) {
         if (family->gguf_name == *name) return *family;
         served.push_back(family->gguf_name);
     }
+    // Ollama's own converter, with other names of keys and tensors.
+    if (*name == "gptoss")
+        throw Unsupported(fmt::format(
+            "{}: gpt-oss in Ollama's own layout (architecture \"gptoss\") is not served; use a GGUF file of "
+            "llama.cpp's converter (architecture \"gpt-oss\")",
+            file.name()));
     throw Unsupported(fmt::format("{}: architecture \"{}\" is not served (served: {})", file.name(), printable(*name),
                                   fmt::join(served, ", ")));
 }

@@ -3,6 +3,7 @@
 // were cut (E1), with one thread and with two.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -26,10 +27,11 @@ namespace {
 /// Logits of all tokens, [n_tokens, vocab], fed `piece_tokens` a pass, each pass committed behind the one before.
 std::vector<float> run_in_prefill_chunks(const ModelFiles& files, const GoldenModel& golden,
                                          const CpuDeviceOptions& cpu, std::int64_t chunk_tokens,
-                                         DType kv_dtype = DType::F32) {
+                                         DType kv_dtype = DType::F32, WeightRounding rounding = WeightRounding::None) {
     CpuDevice device(cpu);
-    const Model model(files, device,
-                      {.context_tokens = golden.context_tokens, .kv_dtype = kv_dtype, .on_progress = {}});
+    const Model model(
+        files, device,
+        {.context_tokens = golden.context_tokens, .kv_dtype = kv_dtype, .rounding = rounding, .on_progress = {}});
     Forward forward(model, {.max_tokens = chunk_tokens, .max_logit_rows = chunk_tokens});
     KvCache cache(device, model.kv_layouts(), golden.context_tokens, chunk_tokens);
     std::vector<float> logits;
@@ -162,6 +164,32 @@ TEST(ExpertsInMxfp4, HaveTheSameLogitsInBothFormats) {
     EXPECT_EQ(describe_ignored_tensors(*file), "");
     EXPECT_TRUE(same_bits(run_in_prefill_chunks(*directory, golden, {.n_threads = 2}, 7),
                           run_in_prefill_chunks(*file, golden, {.n_threads = 2}, 7)));
+}
+
+// Experts that a directory stores transposed are rounded like those that a file stores row by row.
+TEST(TransposedExperts, AreRoundedAsRows) {
+    GoldenModel golden = load_golden_model("gpt_oss_mxfp4");
+    nlohmann::json config = nlohmann::json::parse(golden.config_json);
+    config.erase("quantization_config");
+    golden.config_json = config.dump();
+    std::erase_if(golden.tensors, &GoldenTensor::is_bytes);
+    for (int layer = 0; layer < 3; ++layer) {
+        const std::string experts = fmt::format("model.layers.{}.mlp.experts.", layer);
+        golden.tensors.push_back({experts + "gate_up_proj", {8, 64, 192}});
+        golden.tensors.push_back({experts + "down_proj", {8, 96, 64}});
+    }
+    const TempFolder folder;
+    write_hugging_face(golden, folder.path());
+    write_golden_gguf(golden, folder.path() / "model.gguf");
+    const auto directory = ModelFiles::open(folder.path());
+    const auto file = ModelFiles::open(folder.path() / "model.gguf");
+    std::vector<std::vector<float>> logits;
+    for (const WeightRounding rounding : {WeightRounding::None, WeightRounding::Q8_0}) {
+        logits.push_back(run_in_prefill_chunks(*directory, golden, {.n_threads = 2}, 7, DType::F32, rounding));
+        EXPECT_TRUE(
+            same_bits(logits.back(), run_in_prefill_chunks(*file, golden, {.n_threads = 2}, 7, DType::F32, rounding)));
+    }
+    EXPECT_FALSE(same_bits(logits[0], logits[1]));
 }
 
 class GgufArchitecture : public testing::TestWithParam<std::string> {};

@@ -356,6 +356,9 @@ TEST(ExpertKeys, HostileCountsAndShapesAreRefusedInALine) {
     };
     EXPECT_EQ(gguf_message("qwen3_moe", [](GgufWriter&) {}), "nothing thrown");
     EXPECT_EQ(gguf_message("gpt_oss_yarn", [](GgufWriter&) {}), "nothing thrown");
+    EXPECT_THAT(gguf_message("gpt_oss_yarn", [](GgufWriter& file) { file.set("general.architecture", "gptoss"); }),
+                HasSubstr("gpt-oss in Ollama's own layout (architecture \"gptoss\") is not served; use a GGUF file of "
+                          "llama.cpp's converter (architecture \"gpt-oss\")"));
     EXPECT_EQ(with_key("gpt_oss_yarn", "gpt-oss.expert_gating_func", 3), "nothing thrown");
     EXPECT_THAT(with_key("gpt_oss_yarn", "gpt-oss.expert_gating_func", 2),
                 HasSubstr("gpt-oss.expert_gating_func = 2 is not served for this family"));
