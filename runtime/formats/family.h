@@ -77,10 +77,10 @@ struct Family {
 
 // All families, in the order in which messages list them. Each one is defined in a file of families/.
 extern const Family kLlama, kMistral, kMistral3, kMixtral, kQwen2, kQwen3, kQwen3Moe, kPhi3, kGemma2, kGemma3, kGemma4,
-    kGemma4Unified, kMuseGlimmer, kSmolLm3, kGranite, kGlm4Moe, kGptOss;
+    kGemma4Unified, kMuseGlimmer, kSmolLm3, kGranite, kGlm4Moe, kGptOss, kOlmoe;
 inline constexpr std::array kFamilies{&kLlama,       &kMistral, &kMistral3, &kMixtral, &kQwen2,  &kQwen3,
                                       &kQwen3Moe,    &kPhi3,    &kGemma2,   &kGemma3,  &kGemma4, &kGemma4Unified,
-                                      &kMuseGlimmer, &kSmolLm3, &kGranite,  &kGlm4Moe, &kGptOss};
+                                      &kMuseGlimmer, &kSmolLm3, &kGranite,  &kGlm4Moe, &kGptOss, &kOlmoe};
 
 /// Returns the family whose name is `name`, a ModelConfig::family (CHECKed to exist).
 [[nodiscard]] const Family& find_family(std::string_view name);

@@ -110,6 +110,7 @@ void add_config(Digest& digest, const ModelConfig& config) {
         digest.number(attention.rope);
         digest.number(attention.scale());
         digest.number(attention.softcap);
+        add_changed("norms_projections", attention.norms_projections ? 1.0 : 0.0, 0.0);
         add_changed("output_gate", attention.output_gate ? 1.0 : 0.0, 0.0);
         if (attention.norms_values) digest.number(attention.values_from_keys);
         digest.number(layer.feed_forward.activation);

@@ -72,7 +72,8 @@ struct AttentionConfig {
     float softcap = 0.0F;       // above 0: a scaled product s becomes softcap * tanh(s / softcap)
     bool norms_values = false;  // each head of V is normed, without weights
     bool values_from_keys = false;  // V is K before K's norm and rotation: there is no V matrix; only with norms_values
-    bool output_gate = false;       // the result is multiplied by sigmoid(AttnGate x) before the output matrix
+    bool norms_projections = false;  // the norms of queries and keys are over all heads together, not over each
+    bool output_gate = false;        // the result is multiplied by sigmoid(AttnGate x) before the output matrix
 
     [[nodiscard]] std::int64_t q_cols() const { return n_q_heads * head_dim; }
     [[nodiscard]] std::int64_t kv_cols() const { return n_kv_heads * head_dim; }

@@ -16,8 +16,12 @@ std::int64_t dim_size(TensorDim dim, const ModelConfig& config, std::int64_t lay
             return config.attention(layer).kv_cols();
         case TensorDim::QHeads:
             return config.attention(layer).n_q_heads;
-        case TensorDim::HeadDim:
-            return config.attention(layer).head_dim;
+        case TensorDim::QNorm:
+            return config.attention(layer).norms_projections ? config.attention(layer).q_cols()
+                                                             : config.attention(layer).head_dim;
+        case TensorDim::KNorm:
+            return config.attention(layer).norms_projections ? config.attention(layer).kv_cols()
+                                                             : config.attention(layer).head_dim;
         case TensorDim::FeedForward:
             return config.layers[layer].feed_forward.d_ff;
         case TensorDim::Experts:

@@ -31,7 +31,7 @@ enum class TensorRole : std::uint8_t {
     VBias,
     Sinks,     // of each query head: a logit in its softmax
     AttnGate,  // sigmoid of its product multiplies the attention's result before the output matrix
-    QNorm,     // norm of each query head, before RoPE
+    QNorm,     // norm of each query head, or of all together, before RoPE
     KNorm,
     AttnOut,
     AttnOutBias,
@@ -62,12 +62,13 @@ inline constexpr std::int32_t kNoExpert = -1;
 
 /// What a number of rows or columns of a tensor is, by its name in the config; dim_size() returns the number.
 enum class TensorDim : std::uint8_t {
-    One,      // the number of rows of a vector
-    Model,    // d_model
-    Q,        // n_q_heads * head_dim
-    Kv,       // n_kv_heads * head_dim
-    QHeads,   // n_q_heads
-    HeadDim,  // head_dim
+    One,     // the number of rows of a vector
+    Model,   // d_model
+    Q,       // n_q_heads * head_dim
+    Kv,      // n_kv_heads * head_dim
+    QHeads,  // n_q_heads
+    QNorm,   // head_dim, or Q if AttentionConfig::norms_projections
+    KNorm,   // head_dim, or Kv
     FeedForward,
     Experts,            // n_experts
     ExpertFeedForward,  // d_ff of an expert
@@ -117,8 +118,8 @@ inline constexpr std::array kLayerTensors{
     TensorInfo{TensorRole::Sinks, TensorKind::Bias, "the attention sinks", TensorDim::One, TensorDim::QHeads},
     TensorInfo{TensorRole::AttnGate, TensorKind::Matrix, "the attention gate", TensorDim::Q, TensorDim::Model,
                ReadStage::BeforeKv},
-    TensorInfo{TensorRole::QNorm, TensorKind::Norm, "the query norm", TensorDim::One, TensorDim::HeadDim},
-    TensorInfo{TensorRole::KNorm, TensorKind::Norm, "the key norm", TensorDim::One, TensorDim::HeadDim},
+    TensorInfo{TensorRole::QNorm, TensorKind::Norm, "the query norm", TensorDim::One, TensorDim::QNorm},
+    TensorInfo{TensorRole::KNorm, TensorKind::Norm, "the key norm", TensorDim::One, TensorDim::KNorm},
     TensorInfo{TensorRole::AttnOut, TensorKind::Matrix, "the attention output", TensorDim::Model, TensorDim::Q,
                ReadStage::AfterKv},
     TensorInfo{.role = TensorRole::AttnOutBias,

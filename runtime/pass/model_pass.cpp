@@ -126,11 +126,12 @@ void ModelPass::keys_and_values(std::int64_t layer, const PassRows& rows) {
         const TensorView v_heads = as_heads(v, attention.head_dim);
         norm(layer, attention.values_from_keys ? as_heads(k, attention.head_dim) : v_heads, {}, v_heads);
     }
-    // rotate_write() norms the heads, too; here they are normed before, if an observer wants the normed keys.
-    const bool norms_apart = !weights[QNorm].empty() && rows.hooks != nullptr;
+    // rotate_write() norms the heads, too; here they are normed before, if an observer wants the normed keys, or if all
+    // heads are normed together.
+    const bool norms_apart = !weights[QNorm].empty() && (rows.hooks != nullptr || attention.norms_projections);
     if (norms_apart) {
-        const TensorView q_heads = as_heads(q, attention.head_dim);
-        const TensorView k_heads = as_heads(k, attention.head_dim);
+        const TensorView q_heads = attention.norms_projections ? q : as_heads(q, attention.head_dim);
+        const TensorView k_heads = attention.norms_projections ? k : as_heads(k, attention.head_dim);
         norm(layer, q_heads, weights[QNorm], q_heads);
         norm(layer, k_heads, weights[KNorm], k_heads);
     }

@@ -156,6 +156,28 @@ TEST(GptOssConfig, IsThatOfThePublishedModel) {
     EXPECT_EQ(same.layers[3].feed_forward, config.layers[3].feed_forward);
 }
 
+TEST(OlmoeConfig, IsThatOfThePublishedModel) {
+    // Published config.json of OLMoE-1B-7B-0924.
+    nlohmann::json json = nlohmann::json::parse(
+        R"({"architectures":["OlmoeForCausalLM"],"attention_bias":false,"attention_dropout":0.0,"clip_qkv":null,
+            "eos_token_id":50279,"hidden_act":"silu","hidden_size":2048,"initializer_range":0.02,
+            "intermediate_size":1024,"max_position_embeddings":4096,"model_type":"olmoe","norm_topk_prob":false,
+            "num_attention_heads":16,"num_experts":64,"num_experts_per_tok":8,"num_hidden_layers":16,
+            "num_key_value_heads":16,"output_router_logits":false,"pad_token_id":1,"rms_norm_eps":1e-05,
+            "rope_scaling":null,"rope_theta":10000.0,"router_aux_loss_coef":0.01,"tie_word_embeddings":false,
+            "torch_dtype":"bfloat16","transformers_version":"4.43.0.dev0","use_cache":true,"vocab_size":50304})");
+    const ModelConfig config = parse(json.dump());
+    EXPECT_EQ(config.family, "olmoe");
+    ASSERT_EQ(config.n_layers(), 16);
+    EXPECT_TRUE(config.attention(15).norms_projections);
+    EXPECT_EQ(config.attention(15).head_dim, 128);
+    EXPECT_EQ(config.experts(15).weighting, (ExpertWeighting{.normalized = false}));
+    EXPECT_EQ(config.experts(15).d_ff, 1024);
+    EXPECT_EQ(config.layers[15].feed_forward.d_ff, 0);
+    json["clip_qkv"] = 8.0;
+    EXPECT_EQ(message(json.dump()), "config.json: clip_qkv = 8 is not served");
+}
+
 TEST(GptOssConfig, WhatIsNotServedIsRefusedInALine) {
     EXPECT_EQ(message(gpt_oss_config({{"swiglu_alpha", 1.5}})),
               "config.json: swiglu_alpha = 1.5 is not served (served: 1.702)");
@@ -230,7 +252,7 @@ TEST(ExpertConfig, WhatIsNotServedIsRefusedByName) {
         dense[key] = 8;
         EXPECT_EQ(message(dense.dump()), "config.json: a mixture of 8 experts, which is not served");
     }
-    for (const char* name : {"DeepseekV3ForCausalLM", "OlmoeForCausalLM"})
+    for (const char* name : {"DeepseekV3ForCausalLM", "Qwen3NextForCausalLM"})
         EXPECT_THAT(message(mixtral_config({{"architectures", {name}}})),
                     HasSubstr(fmt::format("architecture \"{}\" is not served", name)));
 }

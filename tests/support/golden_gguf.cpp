@@ -151,7 +151,7 @@ void write_experts(GgufWriter& file, const Json& config, const std::string& arch
                     : is_glm                 ? "n_routed_experts"
                                              : "num_experts"));
     put_count(file, arch + ".expert_used_count", count("num_experts_per_tok"));
-    if (!is_mixtral)
+    if (!is_mixtral && arch != "olmoe")
         put_count(file, arch + ".expert_feed_forward_length",
                   count(is_gpt_oss ? "intermediate_size" : "moe_intermediate_size"));
     if (is_gpt_oss) put_count(file, arch + ".attention.sliding_window", count("sliding_window"));
@@ -432,6 +432,9 @@ bool has_gguf_form(const GoldenModel& model) {
     }
     // GGUF files of gpt-oss have biases and a limit of 7.
     if (config["model_type"] == "gpt_oss" && (config["attention_bias"] != true || config["swiglu_limit"] != 7.0))
+        return false;
+    if (config["model_type"] == "olmoe" &&
+        (config["norm_topk_prob"].get<bool>() || config["attention_bias"].get<bool>()))
         return false;
     if (config["model_type"] == "qwen3_moe" &&
         (!config["norm_topk_prob"].get<bool>() || !config["mlp_only_layers"].empty()))

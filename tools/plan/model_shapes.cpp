@@ -83,6 +83,7 @@ constexpr std::array kShapes{
     NamedShape{"qwen3-235b-a22b", &kQwen3Moe, 4096, 12288, 94, 64, 4, 128, 151936, 40960, false, 0, {128, 8, 1536}},
     NamedShape{"mixtral-8x7b", &kMixtral, 4096, 14336, 32, 32, 8, 128, 32000, 32768, false, 0, {8, 2, 14336}},
     NamedShape{"glm-4.5-air", &kGlm4Moe, 4096, 10944, 46, 96, 8, 128, 151552, 131072, false, 0, {128, 8, 1408, 1, 1}},
+    NamedShape{"olmoe-1b-7b", &kOlmoe, 2048, 1024, 16, 16, 16, 128, 50304, 4096, false, 0, {64, 8, 1024}},
     NamedShape{"gpt-oss-20b", &kGptOss, 2880, 2880, 24, 64, 8, 64, 201088, 131072, false, 128, {32, 4, 2880}},
     NamedShape{"gpt-oss-120b", &kGptOss, 2880, 2880, 36, 64, 8, 64, 201088, 131072, false, 128, {128, 4, 2880}},
     NamedShape{"gemma2-2b", &kGemma2, 2304, 9216, 26, 8, 4, 256, 256000, 8192, true, 4096},

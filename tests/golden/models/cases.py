@@ -162,6 +162,13 @@ def glm4_moe(**changes):
     return _config("Glm4MoeForCausalLM", "glm4_moe", defaults | changes)
 
 
+def olmoe(**changes):
+    defaults = {"hidden_size": 48, "intermediate_size": 24, "num_experts": 8, "num_experts_per_tok": 3,
+                "norm_topk_prob": False, "num_hidden_layers": 3, "clip_qkv": None, "attention_bias": False,
+                "pad_token_id": 0}
+    return _config("OlmoeForCausalLM", "olmoe", defaults | changes)
+
+
 def gpt_oss(**changes):
     """Windowed and other layers alternate. The bounds of yarn are not rounded, and lie between pairs 0 and 6 of a head."""
     rope = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32, "beta_fast": 4.0,
@@ -357,6 +364,9 @@ case("glm4_moe_plain",
                       n_shared_experts=2, tie_word_embeddings=True)),
      {"norm_topk_prob": True})
 
+case("olmoe", olmoe(), {"norm_topk_prob": True})
+case("olmoe_bias", renamed(olmoe(norm_topk_prob=True, attention_bias=True, num_key_value_heads=1)),
+     {"norm_topk_prob": False})
 case("gpt_oss", gpt_oss(), {"swiglu_limit": 7.0})
 # As published files have them, but for sizes: no types of layers, a limit of 7.
 case("gpt_oss_yarn",
@@ -376,4 +386,4 @@ Q8_CASES = ("llama_gqa", "qwen3", "gemma2", "llama_two_chunks", "gpt_oss_two_chu
 
 # Cases whose text is also continued greedily: one of each family whose frequencies do not depend on the text's length.
 GREEDY_CASES = ("llama_gqa", "mistral_window", "qwen3", "phi3_plain", "gemma2", "gemma3", "ministral3", "muse_glimmer_scale",
-                "smollm3", "granite", "gemma4", "gemma4_values", "gemma4_unified", "qwen3_moe", "mixtral", "glm4_moe", "gpt_oss", "gpt_oss_yarn")
+                "smollm3", "granite", "gemma4", "gemma4_values", "gemma4_unified", "qwen3_moe", "mixtral", "glm4_moe", "gpt_oss", "gpt_oss_yarn", "olmoe")
