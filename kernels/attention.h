@@ -8,7 +8,8 @@
 // (m = -inf, l = 0, o = 0) and takes its 256 slots in four steps of 64, slot = position mod 256; then the chunk's state
 // is folded into the running one. Slots outside (p - window, p] contribute exactly 0; a step or chunk with no slot
 // inside is skipped. A row read from scratch stands in the same slot as it will once committed, so the bits of a
-// result do not depend on where the commit point is, nor on what else the pass carries.
+// result do not depend on where the commit point is, nor on what else the pass carries. The running state starts as
+// (-inf, 0, 0), or with sinks as (sink of the query head, 1, 0).
 #pragma once
 
 #include <cstddef>
@@ -146,6 +147,9 @@ struct AttentionArgs {
     float softcap = 0.0F;     // above 0: a score s = scale * q . k becomes softcap * tanh(s / softcap), before mask and
                               // softmax (Gemma 2: 50); 0: scores are not capped
     std::int64_t window = 0;  // sliding window: a query sees the last `window` positions, its own included; 0 = all
+    // A logit of each query head that joins the maximum and the denominator of its softmax and has no value:
+    // [n_q_heads], F32, memory of the device; empty: none. The CPU alone has them (has_attention_sinks()).
+    ConstTensorView sinks{};
     // Part of the fold, for KV that arrives in segments: only KV chunks [first_chunk, end_chunk), committed or not, are
     // folded; other entries of `chunks` are not read. Parts in ascending order without gaps give the bits of one whole
     // call. The range of a part may be empty. `out` is not accessed before the last part.
@@ -157,6 +161,11 @@ struct AttentionArgs {
     float* state = nullptr;
     NextWeights next{};  // types of the weights that `out` is multiplied by
 };
+/// Whether attention() of a kind of device takes sinks.
+[[nodiscard]] constexpr bool has_attention_sinks(DeviceKind kind) {
+    return kind == DeviceKind::Cpu;
+}
+
 /// Computes attention, or a part of its fold, in stream order. Each token must see at least one position in the parts
 /// together; a whole call CHECKs that.
 void attention(ExecRef exec, const AttentionArgs& args);

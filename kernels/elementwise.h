@@ -56,17 +56,24 @@ enum class GatedActivation : std::uint8_t {
     Silu,      // v / (1 + exp(-v)): SwiGLU
     GeluTanh,  // v / 2 * (1 + tanh(u)) with u = sqrt(2 / pi) * (v + 0.044715 v^3), which is v / (1 + exp(-2 u)): GeGLU
     Sigmoid,   // 1 / (1 + exp(-v))
+    ClampedSilu,  // gpt-oss: v / (1 + exp(-1.702 v)) of min(v, limit); up is clamped to [-limit, limit], plus 1
 };
 
-/// y = kind(gate) * up. y may be gate or up (in place). GeluTanh of -infinity is 0 (its limit) up to the smallest
-/// numbers of float; Silu and Sigmoid are only defined for finite numbers.
+/// y = kind(gate) * up; of ClampedSilu kind(min(gate, limit)) * (clamp(up, -limit, limit) + 1). y may be gate or up (in
+/// place). GeluTanh of -infinity is 0 (its limit) up to the smallest numbers of float; the others are only defined for
+/// finite numbers.
 struct GatedActivationArgs {
     ConstTensorView gate;  // [n_tokens, d_ff], F32
     ConstTensorView up;    // [n_tokens, d_ff], F32
     TensorView y;          // [n_tokens, d_ff], F32
     GatedActivation kind = GatedActivation::Silu;
+    float limit = 0.0F;  // of ClampedSilu: above 0, finite
     NextWeights next{};
 };
+/// Whether devices of a kind have a gated activation.
+[[nodiscard]] constexpr bool has_gated_activation(DeviceKind kind, GatedActivation activation) {
+    return kind == DeviceKind::Cpu || activation != GatedActivation::ClampedSilu;
+}
 void gated_activation(ExecRef exec, const GatedActivationArgs& args);
 
 /// y = (y + scale * x) * factor.

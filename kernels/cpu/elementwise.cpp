@@ -97,6 +97,27 @@ template <GatedActivation kKind>
         for (std::int64_t i = 0; i < d; ++i) y[i] = activated<kKind>(gate[i]) * up[i];
     }
 }
+
+// The gated feed-forward of gpt-oss (transformers: GptOssExperts._apply_gate). For v below -51.7 the argument of the
+// exponential is limited to 88, its largest.
+[[gnu::always_inline]] inline void clamped_rows(const GatedActivationArgs& args, std::int64_t begin, std::int64_t end) {
+    constexpr float kAlpha = 1.702F;
+    const std::int64_t d = args.y.cols();
+    const float limit = args.limit;
+    for (std::int64_t row = begin; row < end; ++row) {
+        const float* gate = float_row(args.gate, row);
+        const float* up = float_row(args.up, row);
+        float* y = float_row(args.y, row);
+        for (std::int64_t i = 0; i < d; ++i) {
+            const float v = gate[i] > limit ? limit : gate[i];
+            const float most = up[i] > limit ? limit : up[i];
+            const float u = most < -limit ? -limit : most;
+            const float negative = v * -kAlpha > 88.0F ? 88.0F : v * -kAlpha;
+            y[i] = v / (1.0F + exp_float(negative)) * (u + 1.0F);
+        }
+    }
+}
+
 [[gnu::always_inline]] inline void gate_rows(const GatedActivationArgs& args, std::int64_t begin, std::int64_t end) {
     switch (args.kind) {
         case GatedActivation::Silu:
@@ -105,6 +126,8 @@ template <GatedActivation kKind>
             return gate_rows<GatedActivation::GeluTanh>(args, begin, end);
         case GatedActivation::Sigmoid:
             return gate_rows<GatedActivation::Sigmoid>(args, begin, end);
+        case GatedActivation::ClampedSilu:
+            return clamped_rows(args, begin, end);
     }
 }
 

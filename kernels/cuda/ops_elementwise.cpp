@@ -26,6 +26,8 @@ GateKind gate_kind(GatedActivation kind) {
             return GateKind::GeluTanh;
         case GatedActivation::Sigmoid:
             return GateKind::Sigmoid;
+        case GatedActivation::ClampedSilu:
+            break;  // has_gated_activation()
     }
     check_failed(__FILE__, __LINE__, "kind", "no such gate");
 }

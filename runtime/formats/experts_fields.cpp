@@ -38,9 +38,8 @@ std::vector<bool> read_dense_layers(const JsonFields& fields, std::int64_t n_lay
     return is_dense;
 }
 
-ExpertsConfig read_gguf_experts(const GgufKeys& keys, ExpertScore score, std::optional<std::int64_t> absent_d_ff) {
-    const std::int64_t gate = score == ExpertScore::Softmax ? 1 : 2;  // as GGUF numbers them
-    if (const auto found = keys.integer("expert_gating_func"); found && *found != gate)
+ExpertsConfig read_gguf_experts(const GgufKeys& keys, GgufGating gating, std::optional<std::int64_t> absent_d_ff) {
+    if (const auto found = keys.integer("expert_gating_func"); found && *found != static_cast<std::int64_t>(gating))
         throw Unsupported(fmt::format("{}: {} = {} is not served for this family", keys.file().name(),
                                       keys.key("expert_gating_func"), *found));
     const auto d_ff = keys.integer("expert_feed_forward_length");

@@ -35,11 +35,18 @@ struct HfExpertFields {
 /// mlp_only_layers. Throws FormatError if that leaves no layer with experts.
 [[nodiscard]] std::vector<bool> read_dense_layers(const JsonFields& fields, std::int64_t n_layers);
 
+/// "expert_gating_func": as GGUF numbers the functions of the router.
+enum class GgufGating : std::uint8_t {
+    Softmax = 1,
+    Sigmoid = 2,
+    SoftmaxOfChosen = 3,  // the normalized weights of Softmax
+};
+
 /// Returns the experts of a layer by "expert_count", "expert_used_count" and "expert_feed_forward_length"
 /// (`absent_d_ff` without that key; nothing: it is required). The weighting is the default one. Throws FormatError if a
 /// key is missing or there are no experts, Unsupported if experts are chosen by groups, or if "expert_gating_func"
-/// names another function than `score`, that of the family.
-[[nodiscard]] ExpertsConfig read_gguf_experts(const GgufKeys& keys, ExpertScore score,
+/// names another function than `gating`, that of the family.
+[[nodiscard]] ExpertsConfig read_gguf_experts(const GgufKeys& keys, GgufGating gating,
                                               std::optional<std::int64_t> absent_d_ff);
 
 }  // namespace slipstream

@@ -51,6 +51,7 @@ struct Family {
     std::string_view hf_outer_class;
     HfDefaults hf_defaults;
     TensorNames hf_names;
+    std::string_view hf_quantisation;  // "quant_method" of weights that are served; empty: none
     bool hf_has_experts = false;  // a config.json may count experts; read_hf() reads them. In GGUF files: gguf_keys
     /// Reads the fields that only this family has, and those that have another meaning in it. When it is called, the
     /// layers of `config` are all equal and have no windows. Never null.
@@ -77,11 +78,11 @@ struct Family {
 
 // All families, in the order in which messages list them. Each one is defined in a file of families/.
 extern const Family kLlama, kMistral, kMistral3, kMixtral, kQwen2, kQwen3, kQwen3Moe, kPhi3, kGemma2, kGemma3, kGemma4,
-    kGemma4Unified, kMuseGlimmer, kSmolLm3, kGranite, kGlm4Moe, kQwen35, kQwen35Moe, kQwen3Next;
-inline constexpr std::array kFamilies{&kLlama,   &kMistral,       &kMistral3,    &kMixtral,  &kQwen2,
-                                      &kQwen3,   &kQwen3Moe,      &kPhi3,        &kGemma2,   &kGemma3,
-                                      &kGemma4,  &kGemma4Unified, &kMuseGlimmer, &kSmolLm3,  &kGranite,
-                                      &kGlm4Moe, &kQwen35,        &kQwen35Moe,   &kQwen3Next};
+    kGemma4Unified, kMuseGlimmer, kSmolLm3, kGranite, kGlm4Moe, kGptOss, kOlmoe, kQwen35, kQwen35Moe, kQwen3Next;
+inline constexpr std::array kFamilies{&kLlama,       &kMistral,   &kMistral3, &kMixtral, &kQwen2,  &kQwen3,
+                                      &kQwen3Moe,    &kPhi3,      &kGemma2,   &kGemma3,  &kGemma4, &kGemma4Unified,
+                                      &kMuseGlimmer, &kSmolLm3,   &kGranite,  &kGlm4Moe, &kGptOss, &kOlmoe,
+                                      &kQwen35,      &kQwen35Moe, &kQwen3Next};
 
 /// Returns the family whose name is `name`, a ModelConfig::family (CHECKed to exist).
 [[nodiscard]] const Family& find_family(std::string_view name);

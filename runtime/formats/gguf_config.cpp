@@ -51,6 +51,12 @@ const Family& family_of(const GgufFile& file) {
         if (family->gguf_name == *name) return *family;
         served.push_back(family->gguf_name);
     }
+    // Ollama's own converter, with other names of keys and tensors.
+    if (*name == "gptoss")
+        throw Unsupported(fmt::format(
+            "{}: gpt-oss in Ollama's own layout (architecture \"gptoss\") is not served; use a GGUF file of "
+            "llama.cpp's converter (architecture \"gpt-oss\")",
+            file.name()));
     throw Unsupported(fmt::format("{}: architecture \"{}\" is not served (served: {})", file.name(), printable(*name),
                                   fmt::join(served, ", ")));
 }
@@ -209,9 +215,13 @@ ModelConfig read_gguf_config(const GgufFile& file, const TensorIndex& tensors) {
 
 GenerationDefaults read_gguf_generation_defaults(const GgufFile& file, const GgufVocabulary& vocabulary) {
     GenerationDefaults defaults;
+    const auto has_token = [&](std::string_view spelling) {
+        return std::ranges::find(vocabulary.tokens, spelling) != vocabulary.tokens.end();
+    };
     const auto add_end = [&](std::optional<std::int64_t> id) {
         if (!id || *id < 0 || *id >= static_cast<std::int64_t>(vocabulary.tokens.size())) return;
         const auto token = static_cast<TokenId>(*id);
+        if (id != vocabulary.eos_id && ends_message_alone(vocabulary.tokens[token], has_token)) return;
         if (std::find(defaults.end_tokens.begin(), defaults.end_tokens.end(), token) == defaults.end_tokens.end())
             defaults.end_tokens.push_back(token);
     };

@@ -74,13 +74,14 @@ void refuse_what_is_not_served(const JsonFields& fields, const Family& family) {
                 fmt::format("{}: a mixture of {} experts, which is not served", fields.name(), *n_experts));
 }
 
-// Throws Unsupported if the weights are quantised. `outer` is the whole file: in a nested model, "quantization_config"
-// may be there instead of in `text`.
-void refuse_quantised_weights(const JsonFields& text, const JsonFields& outer) {
+// Throws Unsupported if the weights are quantised in a way that the family does not have. `outer` is the whole file: in
+// a nested model, "quantization_config" may be there instead of in `text`.
+void refuse_quantised_weights(const JsonFields& text, const JsonFields& outer, const Family& family) {
     for (const JsonFields* fields : {&text, &outer}) {
         const auto* quantization = fields->object("quantization_config");
         if (quantization == nullptr) continue;
         const JsonFields inner(*quantization, fields->name());
+        if (!family.hf_quantisation.empty() && inner.string("quant_method") == family.hf_quantisation) continue;
         throw Unsupported(fmt::format(
             "{}: weights quantised by \"{}\" are not served; use a directory of this model in F32, F16 or BF16, or a "
             "GGUF file of it",
@@ -142,7 +143,7 @@ HfConfig parse_hf_config(std::string_view json_text, const std::string& name) {
     const HfDefaults& defaults = family.hf_defaults;
     const JsonFields fields(is_nested ? *outer.object("text_config") : json, name);
     refuse_what_is_not_served(fields, family);
-    refuse_quantised_weights(fields, outer);
+    refuse_quantised_weights(fields, outer, family);
     HfConfig result;
     result.is_nested = is_nested;
     ModelConfig& config = result.model;

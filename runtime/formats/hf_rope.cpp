@@ -74,9 +74,7 @@ RopeScaling read_scaling(const JsonFields& fields, const JsonFields& scaling, co
             if (const double beta = scaling.number("beta_slow").value_or(0.0); beta != 0.0) rope.beta_slow = beta;
             rope.mscale = scaling.number("mscale").value_or(0.0);
             rope.mscale_all_dim = scaling.number("mscale_all_dim").value_or(0.0);
-            if (!scaling.boolean("truncate").value_or(true))
-                throw Unsupported(
-                    fmt::format("{}: yarn rope scaling with \"truncate\": false is not served", fields.name()));
+            rope.rounds_bounds = scaling.boolean("truncate").value_or(true);
             break;
         case RopeScalingKind::LongRope:
             rope.factor = scaling.number("factor").value_or(stretch);

@@ -48,14 +48,19 @@ std::string describe_ignored_tensors(const ModelFiles& files) {
     for_each_tensor(weights, [&](const TensorInfo&, std::int64_t /*layer*/, const ConstTensorView& view) {
         used.push_back(view.data);
     });
+    for (const LayerWeights& layer : weights.layers) {
+        used.push_back(layer.stored_gate_bias.data);
+        for (const ExpertWeights& expert : layer.experts)
+            for (const StoredMatrix& stored : expert.stored) used.insert(used.end(), {stored.data, stored.scales});
+    }
     std::ranges::sort(used);
     std::vector<Part> parts;
     std::int64_t n_others = 0;
     for (const FileTensor& tensor : files.tensors()) {
         // The view of a weight may begin inside a tensor: one that holds several matrices.
-        const auto* data = static_cast<const std::byte*>(tensor.view.data);
+        const std::byte* data = tensor.data;
         const auto first = std::ranges::lower_bound(used, data);
-        if ((data != nullptr && first != used.end() && *first < data + tensor.bytes) || is_of_rope(tensor.name) ||
+        if ((first != used.end() && *first < data + tensor.bytes) || is_of_rope(tensor.name) ||
             is_unused_head(tensor.name, files.config()))
             continue;
         const std::string_view name = part_of(tensor.name);

@@ -118,6 +118,7 @@ FileTensor make_file_tensor(std::string name, std::string_view type_name, std::o
     FileTensor tensor;
     tensor.name = std::move(name);
     tensor.type_name = type_name;
+    tensor.data = data.data();
     tensor.bytes = data.size();
     if (dtype && !shape.empty() && shape.size() <= kMaxRank) {
         tensor.view.data = data.data();

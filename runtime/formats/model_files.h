@@ -19,10 +19,11 @@
 namespace slipstream {
 
 /// A tensor of a file; `view` points into the mapping. If the type cannot be computed with, or there are more
-/// dimensions than a view has, view.data is null, and only type_name and shape describe the tensor.
+/// dimensions than a view has, view.data is null, and only type_name and shape describe the bytes at `data`.
 struct FileTensor {
     std::string name;
     ConstTensorView view;
+    const std::byte* data = nullptr;  // in the mapping
     std::size_t bytes = 0;
     std::string type_name;            // as the file format spells it: "Q4_K", "IQ2_XS", "F8_E4M3"
     std::vector<std::int64_t> shape;  // row-major

@@ -98,6 +98,7 @@ void add_config(Digest& digest, const ModelConfig& config) {
         digest.number(rope.n_rotated);
         if (rope.n_fixed_pairs > 0) digest.number(rope.n_fixed_pairs);
         add_scaling(digest, rope.scaling);
+        add_changed("rounds_bounds", rope.scaling.rounds_bounds ? 1.0 : 0.0, 1.0);
         add_changed("query_growth", rope.query_growth, 0.0);
         add_changed("query_growth_period", static_cast<double>(rope.query_growth_period), 0.0);
     }
@@ -110,6 +111,7 @@ void add_config(Digest& digest, const ModelConfig& config) {
             digest.number(attention.rope);
             digest.number(attention.scale());
             digest.number(attention.softcap);
+            add_changed("norms_projections", attention.norms_projections ? 1.0 : 0.0, 0.0);
             add_changed("output_gate", attention.output_gate ? 1.0 : 0.0, 0.0);
             add_changed("gate_in_queries", attention.gate_in_queries ? 1.0 : 0.0, 0.0);
             if (attention.norms_values) digest.number(attention.values_from_keys);
@@ -126,6 +128,7 @@ void add_config(Digest& digest, const ModelConfig& config) {
             add_changed("decay_in_beta", delta_net.decay_in_beta ? 1.0 : 0.0, 0.0);
         }
         digest.number(layer.feed_forward.activation);
+        add_changed("activation_limit", layer.feed_forward.activation_limit, 0.0);
         const ExpertsConfig& experts = layer.feed_forward.experts;
         if (experts.empty()) continue;
         for (const std::int64_t size : {experts.n_experts, experts.n_chosen, experts.d_ff}) digest.number(size);
@@ -152,8 +155,9 @@ void add_sample(Digest& digest, const FileTensor& tensor) {
     digest.text(tensor.type_name);
     digest.numbers(tensor.shape);
     digest.number(tensor.bytes);
-    const auto* data = static_cast<const std::byte*>(tensor.view.data);
-    if (data == nullptr) return;  // a type that is not supported
+    // Of types that are not supported, those of MXFP4 in directories alone.
+    const std::byte* data = tensor.type_name == "U8" ? tensor.data : tensor.view.data;
+    if (data == nullptr) return;
     const std::size_t n = std::min(kSampleBytes, tensor.bytes);
     for (const std::size_t begin : {std::size_t{0}, (tensor.bytes - n) / 2, tensor.bytes - n})
         digest.bytes({data + begin, n});

@@ -18,6 +18,16 @@ struct ExpertNames {
     std::string_view stacked;        // "ffn_gate_exps.weight"; empty: the format has no such tensor
 };
 
+/// Names of the experts' tensors of a layer, after layer_prefix and number, in files that have one tensor of gate and
+/// up (gpt-oss in Hugging Face directories): rows of gate and of up alternate. In floats, the matrices are transposed:
+/// gate_up [n_experts, d_model, 2 * d_ff] and down [n_experts, d_ff, d_model]. In MXFP4, X_blocks [n_experts, rows,
+/// cols / 32, 16] and X_scales [n_experts, rows, cols / 32] are U8 (StoredMatrix).
+struct FusedExpertNames {
+    std::string_view gate_up;       // "mlp.experts.gate_up_proj"
+    std::string_view gate_up_bias;  // [n_experts, 2 * d_ff]
+    std::string_view down;
+};
+
 /// Names of the tensors of a model in one file format. The full name of a layer's tensor is layer_prefix, the number of
 /// the layer, ".", and the name here. An empty name: models of the family do not have the tensor.
 struct TensorNames {
@@ -32,6 +42,7 @@ struct TensorNames {
     std::string_view experts_gate_up;
     // [kExpertTensors]: of layers that have experts; empty names: models of the family have none.
     std::array<ExpertNames, kExpertTensors.size()> experts{};
+    FusedExpertNames fused_experts;  // instead of `experts`; empty: the format has no such tensors
     // [kExpertTensors]: gate, up and down of the part that all tokens pass, in layers that have experts (shared
     // experts).
     std::array<std::string_view, kExpertTensors.size()> shared_expert{};

@@ -109,7 +109,7 @@ private:
     }
 
     // Cuts the tensor of all experts' gate and up matrices if the file has it. Returns whether it does.
-    bool bind_fused_experts(LayerWeights& layer, const std::string& prefix, std::int64_t index) const {
+    bool bind_stacked_gate_up(LayerWeights& layer, const std::string& prefix, std::int64_t index) const {
         const std::string name = fmt::format("{}{}", prefix, names_.experts_gate_up);
         if (names_.experts_gate_up.empty() || !has(name)) return false;
         const ExpertsConfig& experts = config_.experts(index);
@@ -123,9 +123,95 @@ private:
         return true;
     }
 
+    // Returns the bytes of a tensor of U8 with this shape.
+    [[nodiscard]] const std::byte* find_bytes(const std::string& name, const std::vector<std::int64_t>& shape) const {
+        const FileTensor* tensor = tensors_.find(name);
+        if (tensor == nullptr) throw FormatError(fmt::format("tensor {} {} is missing", name, shape_text(shape)));
+        if (tensor->shape != shape || tensor->type_name != "U8")
+            throw FormatError(fmt::format("tensor {} has shape {} of {}, the configuration asks for {} of U8", name,
+                                          shape_text(tensor->shape), tensor->type_name, shape_text(shape)));
+        return tensor->data;
+    }
+
+    // The matrices [rows, cols] of all experts in a fused tensor.
+    struct FusedMatrix {
+        StoredMatrix first;  // of expert 0
+        DType type = DType::F32;
+        std::size_t expert_step = 0;        // bytes
+        std::size_t expert_scale_step = 0;  // bytes
+    };
+    [[nodiscard]] FusedMatrix find_fused(const std::string& name, std::int64_t n_experts, std::int64_t rows,
+                                         std::int64_t cols) const {
+        const std::string blocks = name + "_blocks";
+        const std::string scales = name + "_scales";
+        if (!has(blocks) && !has(scales)) {
+            const ConstTensorView view = find(name, {n_experts, cols, rows});
+            require_floats(name, view);
+            const std::size_t element = row_bytes(view.dtype, 1);
+            return {.first = {.data = view.data, .row_step = element, .col_step = view.row_stride_bytes},
+                    .type = view.dtype,
+                    .expert_step = static_cast<std::size_t>(cols) * view.row_stride_bytes};
+        }
+        constexpr std::int64_t kBlock = 32;
+        constexpr std::int64_t kCodeBytes = 16;
+        if (cols % kBlock != 0)
+            throw FormatError(
+                fmt::format("tensor {} is in blocks of {} elements, and its rows have {}", blocks, kBlock, cols));
+        const std::int64_t n_blocks = cols / kBlock;
+        return {.first = {.data = find_bytes(blocks, {n_experts, rows, n_blocks, kCodeBytes}),
+                          .row_step = static_cast<std::size_t>(n_blocks * kCodeBytes),
+                          .scales = find_bytes(scales, {n_experts, rows, n_blocks}),
+                          .scale_row_step = static_cast<std::size_t>(n_blocks)},
+                .type = DType::MXFP4,
+                .expert_step = static_cast<std::size_t>(rows * n_blocks * kCodeBytes),
+                .expert_scale_step = static_cast<std::size_t>(rows * n_blocks)};
+    }
+
+    // Binds every `step`-th row from `first_row` on of the experts of a fused tensor as the matrices of a role.
+    void bind_fused(LayerWeights& layer, TensorRole role, const FusedMatrix& fused, std::int64_t first_row,
+                    std::int64_t step, std::int64_t rows, std::int64_t cols) const {
+        for (std::size_t i = 0; i < layer.experts.size(); ++i) {
+            StoredMatrix stored = fused.first;
+            stored.data += i * fused.expert_step + static_cast<std::size_t>(first_row) * stored.row_step;
+            stored.row_step *= static_cast<std::size_t>(step);
+            if (stored.scales != nullptr) {
+                stored.scales +=
+                    i * fused.expert_scale_step + static_cast<std::size_t>(first_row) * stored.scale_row_step;
+                stored.scale_row_step *= static_cast<std::size_t>(step);
+            }
+            layer.experts[i].stored[expert_tensor(role)] = stored;
+            layer.experts[i][role] = matrix_view<const std::byte>(nullptr, fused.type, rows, cols);
+        }
+    }
+
+    void bind_fused_experts(LayerWeights& layer, const std::string& prefix, std::int64_t index) const {
+        using enum TensorRole;
+        const FusedExpertNames& names = names_.fused_experts;
+        const ExpertsConfig& experts = config_.experts(index);
+        const std::int64_t d = config_.d_model;
+        layer.experts.resize(static_cast<std::size_t>(experts.n_experts));
+        const FusedMatrix gate_up =
+            find_fused(fmt::format("{}{}", prefix, names.gate_up), experts.n_experts, 2 * experts.d_ff, d);
+        bind_fused(layer, Gate, gate_up, 0, 2, experts.d_ff, d);
+        bind_fused(layer, Up, gate_up, 1, 2, experts.d_ff, d);
+        const FusedMatrix down =
+            find_fused(fmt::format("{}{}", prefix, names.down), experts.n_experts, d, experts.d_ff);
+        bind_fused(layer, Down, down, 0, 1, d, experts.d_ff);
+        const std::string bias_name = fmt::format("{}{}", prefix, names.gate_up_bias);
+        const ConstTensorView bias = find(bias_name, experts.n_experts, 2 * experts.d_ff);
+        require_floats(bias_name, bias);
+        const std::size_t element = row_bytes(bias.dtype, 1);
+        layer.stored_gate_bias = {.data = bias.data, .row_step = bias.row_stride_bytes, .col_step = 2 * element};
+        layer.stored_up_bias = layer.stored_gate_bias;
+        layer.stored_up_bias.data += element;
+        layer[GateBias] = layer[UpBias] =
+            matrix_view<const std::byte>(nullptr, bias.dtype, experts.n_experts, experts.d_ff);
+    }
+
     void bind_experts(LayerWeights& layer, const std::string& prefix, std::int64_t index) const {
+        if (!names_.fused_experts.gate_up.empty()) return bind_fused_experts(layer, prefix, index);
         layer.experts.resize(config_.experts(index).n_experts);
-        const bool gate_up_fused = bind_fused_experts(layer, prefix, index);
+        const bool gate_up_fused = bind_stacked_gate_up(layer, prefix, index);
         for (const TensorInfo& info : kExpertTensors) {
             if (gate_up_fused && info.role != TensorRole::Down) continue;
             const ExpertNames& names = names_.experts[expert_tensor(info.role)];

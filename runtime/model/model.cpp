@@ -18,11 +18,11 @@ namespace slipstream {
 
 namespace {
 
-// Calls fn for every small tensor (norm, bias or scale).
+// Calls fn(info, layer, view) for every small tensor (norm, bias, scale or router).
 template <typename Weights, typename Fn>
 void for_each_small_tensor(Weights& weights, const Fn& fn) {
-    for_each_tensor(weights, [&](const TensorInfo& info, std::int64_t /*layer*/, auto& view) {
-        if (!info.is_matrix()) fn(info, view);
+    for_each_tensor(weights, [&](const TensorInfo& info, std::int64_t layer, auto& view) {
+        if (!info.is_matrix()) fn(info, layer, view);
     });
 }
 
@@ -36,8 +36,9 @@ float norm_offset(const TensorInfo& info, const ModelConfig& config) {
 // Returns the bytes of a small tensor, widened, and of the room before the next one, so that all are aligned.
 std::size_t widened_bytes(const TensorInfo& info, const ConstTensorView& view) {
     constexpr std::size_t kAlign = 64;
-    return round_up(info.kind == TensorKind::Router ? packed_bytes(DType::F32, view.rows(), view.cols())
-                                                    : view.rows() * row_bytes(DType::F32, view.cols()),
+    return round_up(info.kind == TensorKind::Router
+                        ? packed_bytes(DType::F32, view.rows(), view.cols())
+                        : static_cast<std::size_t>(view.rows()) * row_bytes(DType::F32, view.cols()),
                     kAlign);
 }
 
@@ -144,8 +145,9 @@ bool Model::expert_streams(std::int64_t layer, std::int32_t expert) const {
 
 std::size_t Model::small_tensor_bytes(const ModelWeights& weights) {
     std::size_t bytes = 0;
-    for_each_small_tensor(
-        weights, [&](const TensorInfo& info, const ConstTensorView& view) { bytes += widened_bytes(info, view); });
+    for_each_small_tensor(weights, [&](const TensorInfo& info, std::int64_t, const ConstTensorView& view) {
+        bytes += widened_bytes(info, view);
+    });
     return bytes;
 }
 
@@ -153,9 +155,9 @@ void Model::shard_small_tensors(const Model& other) {
     CHECK(other.device_ == device_, "a model shared from another device");
     std::vector<ConstTensorView> views;
     for_each_small_tensor(other.weights_,
-                          [&](const TensorInfo&, const ConstTensorView& view) { views.push_back(view); });
+                          [&](const TensorInfo&, std::int64_t, const ConstTensorView& view) { views.push_back(view); });
     std::size_t at = 0;
-    for_each_small_tensor(weights_, [&](const TensorInfo&, ConstTensorView& view) {
+    for_each_small_tensor(weights_, [&](const TensorInfo&, std::int64_t, ConstTensorView& view) {
         CHECK(at < views.size() && views[at].shape == view.shape, "a model shared from another one's files");
         view = views[at++];
     });
@@ -171,9 +173,8 @@ void Model::widen_small_tensors(MemoryTag tag) {
         memory.data() + kAlignFloats - reinterpret_cast<std::uintptr_t>(memory.data()) / sizeof(float) % kAlignFloats;
     std::vector<float> rows;  // of a router
     float* to = widened;
-    std::byte* at = small_tensors_.data();
-    for_each_tensor(weights_, [&](const TensorInfo& info, std::int64_t layer, ConstTensorView& view) {
-        if (info.is_matrix()) return;
+    const std::byte* at = small_tensors_.data();
+    for_each_small_tensor(weights_, [&](const TensorInfo& info, std::int64_t layer, ConstTensorView& view) {
         const std::size_t taken = widened_bytes(info, view);
         if (info.kind == TensorKind::Router) {
             rows.resize(static_cast<std::size_t>(view.rows() * view.cols()));
@@ -184,10 +185,18 @@ void Model::widen_small_tensors(MemoryTag tag) {
                                                .packed = packed_view(reinterpret_cast<std::byte*>(to), DType::F32,
                                                                      view.rows(), view.cols(), layout)});
             stream->synchronize();
-            view = packed_view(static_cast<const std::byte*>(at), DType::F32, view.rows(), view.cols(), layout);
-        } else if (info.kind == TensorKind::Taps) {
+            view = packed_view(at, DType::F32, view.rows(), view.cols(), layout);
+        } else if (!info.is_vector()) {
+            std::vector<std::byte> joined;
+            const StoredMatrix stored = weights_.stored(layer, info.role);
+            ConstTensorView from = view;
+            if (!stored.empty()) {
+                joined.resize(static_cast<std::size_t>(view.rows()) * row_bytes(view.dtype, view.cols()));
+                stored.read_rows(view.dtype, 0, view.rows(), view.cols(), joined.data());
+                from = matrix_view<const std::byte>(joined.data(), view.dtype, view.rows(), view.cols());
+            }
             for (std::int64_t row = 0; row < view.rows(); ++row)
-                cpu::dequantize_row(view.dtype, view.row(row), to + row * view.cols(), view.cols());
+                cpu::dequantize_row(view.dtype, from.row(row), to + row * view.cols(), view.cols());
             view = matrix_view(at, DType::F32, view.rows(), view.cols());
         } else {
             cpu::dequantize_row(view.dtype, view.data, to, view.cols());
@@ -197,7 +206,7 @@ void Model::widen_small_tensors(MemoryTag tag) {
                 weight = (weight + offset) * scale;
             if (info.role == TensorRole::DeltaDecay && config_.delta_net(layer).log_decay)
                 for (float& rate : std::span(to, static_cast<std::size_t>(view.cols()))) rate = -std::exp(rate);
-            view = vector_view(static_cast<const std::byte*>(at), DType::F32, view.cols());
+            view = vector_view(at, DType::F32, view.cols());
         }
         to += taken / sizeof(float);
         at += taken;

@@ -104,6 +104,11 @@ void check_layer(const ModelConfig& config, const LayerConfig& layer) {
     if (attention.scale_dim != 0.0 && !(attention.scale_dim >= 1e-3 && attention.scale_dim <= 1e6))
         throw FormatError(fmt::format("the scale of attention scores is {}^-0.5", attention.scale_dim));
     check_softcap("attention scores", attention.softcap);
+    const FeedForwardConfig& feed_forward = layer.feed_forward;
+    if (feed_forward.activation == GatedActivation::ClampedSilu &&
+        !(feed_forward.activation_limit >= 1e-3F && feed_forward.activation_limit <= 1e6F))
+        throw FormatError(fmt::format("the limit of activations is {}; 0.001 to 1000000 can be served",
+                                      feed_forward.activation_limit));
     CHECK(attention.norms_values || !attention.values_from_keys, "values that are keys, without a norm");
     if (attention.rope == kNoRope) return;
     CHECK(attention.rope < config.ropes.size(), "rope {} of {}", attention.rope, config.ropes.size());

@@ -32,6 +32,7 @@ struct RopeScaling {
     double high_freq_factor = 4.0;           // llama3
     double beta_fast = 32.0;                 // yarn
     double beta_slow = 1.0;                  // yarn
+    bool rounds_bounds = true;               // yarn: the two pairs between which it blends are whole numbers
     std::optional<double> attention_factor;  // yarn, longrope: overrides the formula
     double mscale = 0.0;                     // parameter of yarn; 0: not given
     double mscale_all_dim = 0.0;
@@ -72,6 +73,7 @@ struct AttentionConfig {
     float softcap = 0.0F;       // above 0: a scaled product s becomes softcap * tanh(s / softcap)
     bool norms_values = false;  // each head of V is normed, without weights
     bool values_from_keys = false;  // V is K before K's norm and rotation: there is no V matrix; only with norms_values
+    bool norms_projections = false;  // the norms of queries and keys are over all heads together, not over each
     // The result is multiplied by the sigmoid of a gate before the output matrix. The gate has a matrix of its own
     // (AttnGate), or its rows are in the query matrix: of each head its query, then its gate.
     bool output_gate = false;
@@ -115,6 +117,7 @@ struct ExpertsConfig {
 struct FeedForwardConfig {
     std::int64_t d_ff = 0;  // of the part that all tokens pass; 0: there is none, the layer has experts alone
     GatedActivation activation = GatedActivation::Silu;
+    float activation_limit = 0.0F;  // GatedActivationArgs::limit
     ExpertsConfig experts{};
     friend bool operator==(const FeedForwardConfig&, const FeedForwardConfig&) = default;
 };

@@ -72,9 +72,11 @@ void scale_yarn(const Rope& rope, std::vector<double>& frequencies) {
             fmt::format("yarn rope scaling with beta_fast {}, beta_slow {}, theta {}; betas above 0 and "
                         "theta above 1 are needed",
                         scaling.beta_fast, scaling.beta_slow, rope.config.theta));
-    const double low = std::max(std::floor(yarn_pair(rope, scaling.beta_fast)), 0.0);
+    const double first = yarn_pair(rope, scaling.beta_fast);
+    const double last = yarn_pair(rope, scaling.beta_slow);
+    const double low = std::max(scaling.rounds_bounds ? std::floor(first) : first, 0.0);
     double high =
-        std::min(std::ceil(yarn_pair(rope, scaling.beta_slow)), static_cast<double>(rope.config.n_rotated - 1));
+        std::min(scaling.rounds_bounds ? std::ceil(last) : last, static_cast<double>(rope.config.n_rotated - 1));
     if (high == low) high += 0.001;  // a step, not a division by zero; the value is transformers' own
     for (std::size_t i = 0; i < frequencies.size(); ++i) {
         const double r = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);

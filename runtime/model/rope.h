@@ -30,8 +30,9 @@ struct RopeFrequencies {
 /// - llama3: with wavelength w = 2 pi / f_i: f_i where w < L / high_freq_factor, f_i / s where w > L / low_freq_factor,
 ///   between them (1 - m) f_i / s + m f_i, m = (L / w - low) / (high - low) (apply_scaling in the Llama 3.1 release).
 /// - yarn: (1 - r) f_i + r f_i / s, r = clamp((i - lo) / (hi - lo), 0, 1), lo and hi the pairs that turn beta_fast and
-///   beta_slow times within L, rounded down and up (arXiv 2309.00071, section 3.2). Magnitude: attention_factor if
-///   given, else g(mscale) / g(mscale_all_dim) where both are, else g(1), g(k) = 0.1 k ln s + 1 (section 3.4).
+///   beta_slow times within L, rounded down and up unless rounds_bounds is false (arXiv 2309.00071, section 3.2).
+///   Magnitude: attention_factor if given, else g(mscale) / g(mscale_all_dim) where both are, else g(1), g(k) = 0.1 k
+///   ln s + 1 (section 3.4).
 /// - longrope: f_i / short_factors[i], or long_factors where context_tokens > L (LongRoPE, arXiv 2402.13753, section
 ///   3.3). Magnitude, after Phi-3's published code: attention_factor if given, else sqrt(1 + ln S / ln L), S = s, or
 ///   trained_context / L if s is not above 1; 1 if S <= 1.

@@ -1,5 +1,6 @@
 // All parts of all items are cut into steps of 32 MiB of the files, in reading order. Readers take the next step each,
-// and bring its pages in (if weights are rounded, they round its rows into a buffer of the step); the caller takes the
+// and bring its pages in (if weights are rounded, or their rows are not together in the file, they make its rows in a
+// buffer of the step); the caller takes the
 // steps in order, packs each with the device's threads, and releases its pages. Readers stay within a window of bytes
 // before the caller, so that the memory in use besides the destinations is bounded however fast the disk is.
 //
@@ -37,17 +38,26 @@ constexpr std::size_t kStepBytes = 32U << 20;
 
 /// Rows of one part that are read and packed at once.
 struct Step {
-    ConstTensorView rows;  // the rows as the file stores them, in a mapped file
+    ConstTensorView rows;  // the rows as the file stores them, in a mapped file; no data if they are `stored` otherwise
+    StoredMatrix stored;   // of the whole matrix; empty: `rows` has them
+    std::int64_t first_row = 0;  // in `stored`
     TensorView packed;
     std::byte* end = nullptr;     // end of what this step writes: of `packed`, or of the padding after the part
     bool is_sent = false;         // `packed` is memory that only the device's streams reach
     std::size_t begin_bytes = 0;  // bytes of the files that are packed before this step
 
-    [[nodiscard]] std::span<const std::byte> file_bytes() const {
+    using FileBytes = std::array<std::span<const std::byte>, 2>;  // the second may be empty
+    [[nodiscard]] FileBytes file_bytes() const {
+        if (!stored.empty()) return stored.bytes_of(rows.dtype, first_row, rows.shape[0], rows.cols());
         const std::size_t before_last = (rows.shape[0] - 1) * rows.row_stride_bytes;
-        return {rows.data, before_last + row_bytes(rows.dtype, rows.cols())};
+        return {std::span(rows.data, before_last + row_bytes(rows.dtype, rows.cols())), {}};
     }
-    [[nodiscard]] std::size_t end_bytes() const { return begin_bytes + file_bytes().size(); }
+    [[nodiscard]] std::size_t end_bytes() const {
+        const FileBytes bytes = file_bytes();
+        return begin_bytes + bytes[0].size() + bytes[1].size();
+    }
+    /// Whether readers make the rows that are packed: rounded, or put together.
+    [[nodiscard]] bool is_made() const { return !stored.empty() || rows.dtype != packed.dtype; }
 };
 
 /// Cuts part `index` of an item that is loaded to `item_data`; appends to `steps`.
@@ -66,7 +76,10 @@ void cut_part(std::vector<Step>& steps, const WeightLoadRequest& request, Layout
     const std::int64_t n_step = std::max(fitting / kInterleavedRows * kInterleavedRows, kInterleavedRows);
     for (std::int64_t row = 0; row < part.n_rows; row += n_step) {
         const std::int64_t n = std::min(n_step, part.n_rows - row);
-        Step step{.rows = rows.slice_rows(row, n), .packed = packed.slice_rows(row, n)};
+        Step step{.rows = rows.slice_rows(row, n),
+                  .stored = request.weights->stored(part.layer, part.role, part.expert),
+                  .first_row = part.first_row + row,
+                  .packed = packed.slice_rows(row, n)};
         step.end =
             row + n < part.n_rows ? step.packed.data + packed_bytes(packed.dtype, n, matrix.cols()) : item_data + end;
         if (!steps.empty()) step.begin_bytes = steps.back().end_bytes();
@@ -146,16 +159,16 @@ public:
         step_came_.wait(lock, [&] { return failure_ != nullptr || incoming_[index].came; });
         if (failure_ != nullptr) std::rethrow_exception(failure_);
         lock.unlock();
-        const std::byte* rounded = incoming_[index].rounded.get();
-        if (rounded != nullptr) return matrix_view(rounded, step.packed.dtype, step.rows.shape[0], step.rows.cols());
-        source_.prefetch(step.file_bytes().last(1));
+        const std::byte* made = incoming_[index].made.get();
+        if (made != nullptr) return matrix_view(made, step.packed.dtype, step.rows.shape[0], step.rows.cols());
+        source_.prefetch(step.file_bytes()[0].last(1));
         return step.rows;
     }
 
     /// Call when step `index` is packed: releases its memory and lets readers go on.
     void done(std::size_t index) {
-        if (incoming_[index].rounded == nullptr) source_.release(steps_[index].file_bytes());
-        incoming_[index].rounded.reset();
+        if (incoming_[index].made == nullptr) release(steps_[index]);
+        incoming_[index].made.reset();
         {
             const std::lock_guard lock(mutex_);
             done_bytes_ = steps_[index].end_bytes();
@@ -166,7 +179,7 @@ public:
 private:
     struct Incoming {
         bool came = false;
-        std::unique_ptr<std::byte[]> rounded;  // rows in the packed type, row-major, if they were rounded; else null
+        std::unique_ptr<std::byte[]> made;  // rows in the packed type, row-major, if Step::is_made(); else null
     };
 
     void stop() {
@@ -195,7 +208,7 @@ private:
             }
             std::exception_ptr failure;
             try {
-                bring_in(steps_[index], incoming_[index].rounded, values);
+                bring_in(steps_[index], incoming_[index].made, values);
             } catch (...) {
                 failure = std::current_exception();
             }
@@ -211,25 +224,41 @@ private:
         }
     }
 
-    void bring_in(const Step& step, std::unique_ptr<std::byte[]>& rounded, std::vector<float>& values) const {
-        source_.prefetch(step.file_bytes());
-        if (step.rows.dtype == step.packed.dtype) return;
-        const std::int64_t cols = step.rows.cols();
-        const std::size_t bytes_a_row = row_bytes(step.packed.dtype, cols);
-        values.resize(cols);
-        rounded = std::make_unique_for_overwrite<std::byte[]>(step.rows.shape[0] * bytes_a_row);
-        for (std::int64_t row = 0; row < step.rows.shape[0]; ++row) {
-            cpu::dequantize_row(step.rows.dtype, step.rows.row(row), values.data(), cols);
-            cpu::quantize_row_q8_0(values, rounded.get() + row * bytes_a_row);
+    void release(const Step& step) const {
+        for (const std::span<const std::byte> part : step.file_bytes()) source_.release(part);
+    }
+
+    void bring_in(const Step& step, std::unique_ptr<std::byte[]>& made, std::vector<float>& values) const {
+        for (const std::span<const std::byte> part : step.file_bytes()) source_.prefetch(part);
+        if (!step.is_made()) return;
+        ConstTensorView rows = step.rows;
+        std::unique_ptr<std::byte[]> joined;
+        if (!step.stored.empty()) {
+            joined = std::make_unique_for_overwrite<std::byte[]>(rows.shape[0] * row_bytes(rows.dtype, rows.cols()));
+            step.stored.read_rows(rows.dtype, step.first_row, rows.shape[0], rows.cols(), joined.get());
+            rows = matrix_view<const std::byte>(joined.get(), rows.dtype, rows.shape[0], rows.cols());
         }
-        source_.release(step.file_bytes());
+        made = rows.dtype == step.packed.dtype ? std::move(joined) : rounded(rows, values);
+        release(step);
+    }
+
+    static std::unique_ptr<std::byte[]> rounded(const ConstTensorView& rows, std::vector<float>& values) {
+        const std::int64_t cols = rows.cols();
+        const std::size_t bytes_a_row = row_bytes(DType::Q8_0, cols);
+        values.resize(cols);
+        auto result = std::make_unique_for_overwrite<std::byte[]>(rows.shape[0] * bytes_a_row);
+        for (std::int64_t row = 0; row < rows.shape[0]; ++row) {
+            cpu::dequantize_row(rows.dtype, rows.row(row), values.data(), cols);
+            cpu::quantize_row_q8_0(values, result.get() + row * bytes_a_row);
+        }
+        return result;
     }
 
     const WeightSource& source_;
     std::span<const Step> steps_;
     std::mutex mutex_;
     std::condition_variable room_came_, step_came_;
-    std::vector<Incoming> incoming_;  // [steps]; `rounded` belongs to the reader of a step until it came
+    std::vector<Incoming> incoming_;  // [steps]; `made` belongs to the reader of a step until it came
     std::size_t next_ = 0;            // next step to be read
     std::size_t done_bytes_ = 0;      // bytes of the files that are packed
     bool stopped_ = false;

@@ -6,7 +6,7 @@ namespace slipstream {
 
 bool can_have(const LayerConfig& layer, TensorRole role) {
     using enum TensorRole;
-    if (role == Router || role == RouterBias || role == SharedGate) return !layer.feed_forward.experts.empty();
+    if ((role >= Router && role <= DownBias) || role == SharedGate) return !layer.feed_forward.experts.empty();
     if (layer.has_attention()) return role < DeltaIn || role > DeltaOut;
     if (role == DeltaGate) return !layer.delta_net().gate_in_inputs;
     if (role == DeltaDecayIn) return !layer.delta_net().decay_in_beta;
@@ -25,8 +25,14 @@ std::int64_t dim_size(TensorDim dim, const ModelConfig& config, std::int64_t lay
             return config.attention(layer).q_cols() * (config.attention(layer).gate_in_queries ? 2 : 1);
         case TensorDim::Kv:
             return config.attention(layer).kv_cols();
-        case TensorDim::HeadDim:
-            return config.attention(layer).head_dim;
+        case TensorDim::QHeads:
+            return config.attention(layer).n_q_heads;
+        case TensorDim::QNorm:
+            return config.attention(layer).norms_projections ? config.attention(layer).q_cols()
+                                                             : config.attention(layer).head_dim;
+        case TensorDim::KNorm:
+            return config.attention(layer).norms_projections ? config.attention(layer).kv_cols()
+                                                             : config.attention(layer).head_dim;
         case TensorDim::FeedForward:
             return config.layers[layer].feed_forward.d_ff;
         case TensorDim::Experts:
@@ -72,6 +78,13 @@ const ConstTensorView& ModelWeights::tensor(std::int64_t layer, TensorRole role,
                   layers.size());
             return expert == kNoExpert ? layers[layer][role] : layers[layer].experts.at(expert)[role];
     }
+}
+
+StoredMatrix ModelWeights::stored(std::int64_t layer, TensorRole role, std::int32_t expert) const {
+    if (expert != kNoExpert) return layers.at(layer).experts.at(expert).stored.at(expert_tensor(role));
+    if (role == TensorRole::GateBias) return layers.at(layer).stored_gate_bias;
+    if (role == TensorRole::UpBias) return layers.at(layer).stored_up_bias;
+    return {};
 }
 
 }  // namespace slipstream

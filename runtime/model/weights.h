@@ -16,6 +16,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/tensor_view.h"
 #include "runtime/model/model_config.h"
+#include "runtime/model/stored_matrix.h"
 
 namespace slipstream {
 
@@ -28,8 +29,9 @@ enum class TensorRole : std::uint8_t {
     KBias,
     V,
     VBias,
+    Sinks,     // of each query head: a logit in its softmax
     AttnGate,  // sigmoid of its product multiplies the attention's result before the output matrix
-    QNorm,     // norm of each query head, before RoPE
+    QNorm,     // norm of each query head, or of all together, before RoPE
     KNorm,
     AttnOut,
     AttnOutBias,
@@ -45,8 +47,12 @@ enum class TensorRole : std::uint8_t {
     DeltaOut,
     FfnNorm,
     Router,      // its products with a token are the logits of the layer's experts
-    RouterBias,  // added to the scores for the choice of experts alone
-    Gate,        // of the part that all tokens pass; with an expert's number, of that expert; so are Up and Down
+    RouterBias,  // added to the router's products
+    ChoiceBias,  // added to the scores for the choice of experts alone
+    GateBias,    // of all experts, a row each; so are UpBias and DownBias
+    UpBias,
+    DownBias,
+    Gate,  // of the part that all tokens pass; with an expert's number, of that expert; so are Up and Down
     Up,
     Down,
     SharedGate,   // sigmoid of its product with a token multiplies the result of the shared expert
@@ -70,12 +76,14 @@ inline constexpr std::int32_t kNoExpert = -1;
 
 /// What a number of rows or columns of a tensor is, by its name in the config; dim_size() returns the number.
 enum class TensorDim : std::uint8_t {
-    One,      // the number of rows of a vector
-    Model,    // d_model
-    Q,        // n_q_heads * head_dim
-    QRows,    // rows of the query matrix: Q, or twice as many if it has the rows of the output gate, too
-    Kv,       // n_kv_heads * head_dim
-    HeadDim,  // head_dim
+    One,     // the number of rows of a vector
+    Model,   // d_model
+    Q,       // n_q_heads * head_dim
+    QRows,   // rows of the query matrix: Q, or twice as many if it has the rows of the output gate, too
+    Kv,      // n_kv_heads * head_dim
+    QHeads,  // n_q_heads
+    QNorm,   // head_dim, or Q if AttentionConfig::norms_projections
+    KNorm,   // head_dim, or Kv
     FeedForward,
     Experts,            // n_experts
     ExpertFeedForward,  // d_ff of an expert
@@ -111,6 +119,11 @@ struct TensorInfo {
 
     [[nodiscard]] constexpr bool is_matrix() const { return kind == TensorKind::Matrix; }
     [[nodiscard]] constexpr bool is_vector() const { return rows == TensorDim::One; }
+    /// Whether the tensor belongs to experts: a matrix of one, or a bias of all experts of a layer.
+    [[nodiscard]] constexpr bool is_of_experts() const {
+        return rows == TensorDim::ExpertFeedForward || cols == TensorDim::ExpertFeedForward ||
+               (kind == TensorKind::Bias && rows == TensorDim::Experts);
+    }
 };
 
 /// The tensors of a layer; matrices in reading order. Which of them a layer has follows from its family.
@@ -125,10 +138,11 @@ inline constexpr std::array kLayerTensors{
     TensorInfo{TensorRole::V, TensorKind::Matrix, "the value matrix", TensorDim::Kv, TensorDim::Model,
                ReadStage::BeforeKv},
     TensorInfo{TensorRole::VBias, TensorKind::Bias, "the value bias", TensorDim::One, TensorDim::Kv},
+    TensorInfo{TensorRole::Sinks, TensorKind::Bias, "the attention sinks", TensorDim::One, TensorDim::QHeads},
     TensorInfo{TensorRole::AttnGate, TensorKind::Matrix, "the attention gate", TensorDim::Q, TensorDim::Model,
                ReadStage::BeforeKv},
-    TensorInfo{TensorRole::QNorm, TensorKind::Norm, "the query norm", TensorDim::One, TensorDim::HeadDim},
-    TensorInfo{TensorRole::KNorm, TensorKind::Norm, "the key norm", TensorDim::One, TensorDim::HeadDim},
+    TensorInfo{TensorRole::QNorm, TensorKind::Norm, "the query norm", TensorDim::One, TensorDim::QNorm},
+    TensorInfo{TensorRole::KNorm, TensorKind::Norm, "the key norm", TensorDim::One, TensorDim::KNorm},
     TensorInfo{TensorRole::AttnOut, TensorKind::Matrix, "the attention output", TensorDim::Model, TensorDim::Q,
                ReadStage::AfterKv},
     TensorInfo{.role = TensorRole::AttnOutBias,
@@ -160,6 +174,14 @@ inline constexpr std::array kLayerTensors{
     TensorInfo{TensorRole::FfnNorm, TensorKind::Norm, "the feed-forward norm", TensorDim::One, TensorDim::Model},
     TensorInfo{TensorRole::Router, TensorKind::Router, "the router", TensorDim::Experts, TensorDim::Model},
     TensorInfo{TensorRole::RouterBias, TensorKind::Bias, "the router's bias", TensorDim::One, TensorDim::Experts},
+    TensorInfo{TensorRole::ChoiceBias, TensorKind::Bias, "the bias of the choice of experts", TensorDim::One,
+               TensorDim::Experts},
+    TensorInfo{TensorRole::GateBias, TensorKind::Bias, "the experts' gate biases", TensorDim::Experts,
+               TensorDim::ExpertFeedForward},
+    TensorInfo{TensorRole::UpBias, TensorKind::Bias, "the experts' up biases", TensorDim::Experts,
+               TensorDim::ExpertFeedForward},
+    TensorInfo{TensorRole::DownBias, TensorKind::Bias, "the experts' down biases", TensorDim::Experts,
+               TensorDim::Model},
     TensorInfo{TensorRole::Gate, TensorKind::Matrix, "the gate matrix", TensorDim::FeedForward, TensorDim::Model,
                ReadStage::AfterKv},
     TensorInfo{TensorRole::Up, TensorKind::Matrix, "the up matrix", TensorDim::FeedForward, TensorDim::Model,
@@ -197,6 +219,9 @@ inline constexpr std::array kModelTensors{
 /// Views of the tensors of an expert.
 class ExpertWeights {
 public:
+    // [kExpertTensors]: of matrices that their file does not store row by row.
+    std::array<StoredMatrix, kExpertTensors.size()> stored;
+
     [[nodiscard]] const ConstTensorView& operator[](TensorRole role) const { return views_.at(expert_tensor(role)); }
     [[nodiscard]] ConstTensorView& operator[](TensorRole role) { return views_.at(expert_tensor(role)); }
 
@@ -208,6 +233,8 @@ private:
 class LayerWeights {
 public:
     std::vector<ExpertWeights> experts;  // [n_experts]
+    // Of the experts' biases that their file does not store row by row.
+    StoredMatrix stored_gate_bias, stored_up_bias;
 
     [[nodiscard]] const ConstTensorView& operator[](TensorRole role) const { return views_.at(index(role)); }
     [[nodiscard]] ConstTensorView& operator[](TensorRole role) { return views_.at(index(role)); }
@@ -217,7 +244,8 @@ private:
     std::array<ConstTensorView, kLayerRoles> views_;
 };
 
-/// Norms, biases and scales may come as F32, F16 or BF16; they are widened when the model is loaded onto a device.
+/// Norms, biases and scales may come as F32, F16 or BF16; they are widened when the model is loaded onto a device. The
+/// view of a tensor with a StoredMatrix has type and shape, but no data.
 struct ModelWeights {
     ConstTensorView token_embedding;  // [vocab, d_model]
     ConstTensorView embedding_norm;   // [d_model]; empty: none
@@ -233,6 +261,8 @@ struct ModelWeights {
     [[nodiscard]] ConstTensorView& tensor(std::int64_t layer, TensorRole role, std::int32_t expert = kNoExpert) {
         return const_cast<ConstTensorView&>(static_cast<const ModelWeights&>(*this).tensor(layer, role, expert));
     }
+    /// Returns how the tensor is stored if its file does not have its rows; empty if tensor() is a view of them.
+    [[nodiscard]] StoredMatrix stored(std::int64_t layer, TensorRole role, std::int32_t expert = kNoExpert) const;
 };
 
 /// Calls fn(info, layer, view) for every tensor that the model has: the token embedding, those of layer 0 and of its

@@ -78,9 +78,12 @@ void ModelPass::choose(std::int64_t layer, const PassRows& rows, const ConstTens
     stage(
         PassStage::Router, layer, rows.n(), [&] { return rows_bytes(weights[TensorRole::Router]); },
         [&] {
-            matmul(exec(), {.weights = weights[TensorRole::Router], .x = normed, .y = logits});
+            matmul(exec(), {.weights = weights[TensorRole::Router],
+                            .x = normed,
+                            .y = logits,
+                            .bias = weights[TensorRole::RouterBias]});
             choose_experts(exec(), {.logits = logits,
-                                    .bias = weights[TensorRole::RouterBias],
+                                    .bias = weights[TensorRole::ChoiceBias],
                                     .n_chosen = experts.n_chosen,
                                     .weighting = experts.weighting,
                                     .ids = expert_rows_.chosen(),
@@ -137,14 +140,21 @@ void ModelPass::compute_wave(std::int64_t layer, const ExpertRange& experts, con
                                .dst_rows = expert_rows_.places().data(),
                                .n_rows = n});
         });
-    const Product products[] = {{Gate, gate}, {Up, up}};
+    const LayerWeights& weights = model_->weights().layers[layer];
+    const Product products[] = {{Gate, gate, weights[GateBias]}, {Up, up, weights[UpBias]}};
     multiply_experts(layer, experts, inputs, products);
     stage(
         PassStage::Activation, layer, n, [&] { return rows_bytes(gate) + rows_bytes(up); },
-        [&] { gated_activation(exec(), {.gate = gate, .up = up, .y = gate, .kind = feed_forward.activation}); });
+        [&] {
+            gated_activation(exec(), {.gate = gate,
+                                      .up = up,
+                                      .y = gate,
+                                      .kind = feed_forward.activation,
+                                      .limit = feed_forward.activation_limit});
+        });
     // Down reads `gate` and writes to `inputs`: Gate and Up have read the rows there, and no product needs them any
     // more.
-    const Product down{Down, inputs};
+    const Product down{Down, inputs, weights[DownBias]};
     multiply_experts(layer, experts, gate, {&down, 1});
     stage(
         PassStage::Sum, layer, n, [&] { return rows_bytes(inputs) + rows_bytes(sums); },
@@ -190,6 +200,9 @@ void ModelPass::multiply_expert_parts(std::int64_t layer, const ExpertRange& exp
                 args = {.weights = part.packed,
                         .x = x.slice_rows(begin, n),
                         .y = matrix_columns(y, part.first_row, part.packed.shape[0])};
+                if (!product.bias.empty())
+                    args.bias = vector_view(product.bias.row(expert) + row_bytes(DType::F32, part.first_row),
+                                            DType::F32, part.packed.shape[0]);
                 const bool streams = model_->streams(part.item);
                 if (streams) args.weights.data = acquire_part(layer, part);
                 const bool ends = streams && part.ends_item;

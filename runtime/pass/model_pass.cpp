@@ -144,11 +144,12 @@ void ModelPass::keys_and_values(std::int64_t layer, const PassRows& rows) {
         const TensorView v_heads = as_heads(v, attention.head_dim);
         norm(layer, attention.values_from_keys ? as_heads(k, attention.head_dim) : v_heads, {}, v_heads);
     }
-    // rotate_write() norms the heads, too; here they are normed before, if an observer wants the normed keys.
-    const bool norms_apart = !weights[QNorm].empty() && rows.hooks != nullptr;
+    // rotate_write() norms the heads, too; here they are normed before, if an observer wants the normed keys, or if all
+    // heads are normed together.
+    const bool norms_apart = !weights[QNorm].empty() && (rows.hooks != nullptr || attention.norms_projections);
     if (norms_apart) {
-        const TensorView q_heads = as_heads(q, attention.head_dim);
-        const TensorView k_heads = as_heads(k, attention.head_dim);
+        const TensorView q_heads = attention.norms_projections ? q : as_heads(q, attention.head_dim);
+        const TensorView k_heads = attention.norms_projections ? k : as_heads(k, attention.head_dim);
         norm(layer, q_heads, weights[QNorm], q_heads);
         norm(layer, k_heads, weights[KNorm], k_heads);
     }
@@ -190,6 +191,7 @@ void ModelPass::attend(std::int64_t layer, const PassRows& rows) {
         .scale = attention.scale(),
         .softcap = attention.softcap,
         .window = attention.window,
+        .sinks = model_->weights().layers[layer][TensorRole::Sinks],
         .next = attention.has_gate() ? NextWeights{} : next_weights(layer, rows, {TensorRole::AttnOut}),
     };
     const ChunkRange streamed = kv_ != nullptr ? kv_->streamed(layer) : ChunkRange{};
@@ -287,6 +289,7 @@ void ModelPass::gate_and_up(std::int64_t layer, const PassRows& rows, const Cons
                                       .up = up,
                                       .y = gate,
                                       .kind = feed_forward.activation,
+                                      .limit = feed_forward.activation_limit,
                                       .next = next_weights(layer, rows, {Down})});
         });
 }

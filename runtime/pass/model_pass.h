@@ -92,7 +92,7 @@ public:
     void compute_logits(std::int64_t n_tokens, std::span<const std::int32_t> logit_tokens);
 
 private:
-    /// A product with a matrix: y = x W^T + bias.
+    /// A product with a matrix: y = x W^T + bias. For experts, `bias` has a row for each.
     struct Product {
         TensorRole role;
         TensorView y;

@@ -22,7 +22,7 @@ ExpertBytes expert_bytes(const ModelConfig& config, const ModelWeights& weights,
         if (info.role == TensorRole::TokenEmbedding) return;
         const std::size_t bytes = static_cast<std::size_t>(view.rows()) * row_bytes(view.dtype, view.cols());
         double share = 1.0;
-        if (info.rows == TensorDim::ExpertFeedForward || info.cols == TensorDim::ExpertFeedForward) {
+        if (info.is_of_experts()) {
             const ExpertsConfig& experts = config.experts(layer);
             const double chosen = static_cast<double>(experts.n_chosen) / static_cast<double>(experts.n_experts);
             share = expected_share(chosen, n_tokens);

@@ -20,8 +20,7 @@ std::vector<KvCache*> pointers(const std::vector<std::unique_ptr<KvCache>>& cach
 }  // namespace
 
 ModelRunner::RankView::RankView(const Model& model, KvCache& cache, const ViewNeeds& needs)
-    : view(model.device(), model.kv_layouts(), needs.room()),
-      builder(model.device(), cache, view, model.config(), needs.options) {}
+    : view(model.device(), model.kv_layouts(), needs.room()), builder(cache, view, model, needs.options) {}
 
 ModelRunner::SequenceParts::SequenceParts(const std::vector<Rank>& ranks, const Caches& caches, PinnedArena* arena)
     : target(ranks, pointers(caches), arena), sequence(target) {}

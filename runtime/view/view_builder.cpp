@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -28,15 +29,16 @@ std::int64_t groups_of(std::int64_t n_tokens) {
 
 }  // namespace
 
-ViewBuilder::ViewBuilder(Device& device, KvCache& cache, KvView& view, const ModelConfig& config,
-                         const ViewOptions& options)
+ViewBuilder::ViewBuilder(KvCache& cache, KvView& view, const Model& model, const ViewOptions& options)
     : cache_(&cache),
       view_(&view),
-      config_(&config),
+      config_(&model.config()),
       options_(options),
       max_groups_(groups_of(cache.context_tokens())) {
     CHECK(options.budget_tokens >= kGroupTokens && options.rebuild_tokens >= 0 && view.n_layers() == cache.n_layers(),
           "a view of {} tokens", options.budget_tokens);
+    Device& device = model.device();
+    const ModelConfig& config = model.config();
     device_scores_ = device.allocate(device_bytes(config, cache.context_tokens()), MemoryTag::Draft,
                                      "scores for a view of the KV cache");
     if (!device.shares_host_memory()) scores_.resize(device_scores_.size_bytes() / sizeof(float));
@@ -51,6 +53,20 @@ ViewBuilder::ViewBuilder(Device& device, KvCache& cache, KvView& view, const Mod
     moves_.resize(config.n_layers());
     for (std::size_t layer = 0; layer < moves_.size(); ++layer)
         moves_[layer].reserve(config.layers[layer].attention().n_kv_heads * n_kept);
+    read_sinks(model);
+}
+
+// Copies the sinks of the layers whose groups are scored to the host.
+void ViewBuilder::read_sinks(const Model& model) {
+    sinks_.resize(static_cast<std::size_t>(config_->n_layers()));
+    const std::unique_ptr<Stream> stream = model.device().make_stream(StreamKind::Compute);
+    for (std::int64_t layer = 0; layer < config_->n_layers(); ++layer) {
+        const ConstTensorView& sinks = model.weights().layers[layer][TensorRole::Sinks];
+        if (sinks.empty() || !scores(layer)) continue;
+        sinks_[layer].resize(static_cast<std::size_t>(sinks.cols()));
+        stream->copy(sinks_[layer].data(), sinks.data, row_bytes(DType::F32, sinks.cols()));
+    }
+    stream->synchronize();
 }
 
 std::size_t ViewBuilder::device_bytes(const ModelConfig& config, std::int64_t context_tokens) {
@@ -202,8 +218,10 @@ void ViewBuilder::pool(std::int64_t layer, float keep) {
     const auto n_groups = static_cast<std::size_t>(groups_of(n_pass_));
     for (std::int64_t head = 0; head < config_->attention(layer).n_kv_heads; ++head) {
         const std::int64_t first = (first_q_head_[layer] + head * group) * max_groups_;
+        const std::span<const float> sinks =
+            sinks_[layer].empty() ? std::span<const float>() : std::span(sinks_[layer]).subspan(head * group, group);
         pool_scores(options_.score, {all + first, static_cast<std::size_t>(group * max_groups_)}, group, max_groups_,
-                    keep, pooled_of(layer, head).first(n_groups));
+                    keep, pooled_of(layer, head).first(n_groups), sinks);
     }
 }
 

@@ -23,7 +23,7 @@
 
 #include "kernels/kv_view.h"
 #include "runtime/cache/kv_cache.h"
-#include "runtime/model/model_config.h"
+#include "runtime/model/model.h"
 #include "runtime/pass/pass_hooks.h"
 #include "runtime/view/kv_view.h"
 #include "runtime/view/view_selection.h"
@@ -71,9 +71,9 @@ struct ViewOptions {
 /// Builds one view from the passes over one cache. Not thread-safe.
 class ViewBuilder final : public PassHooks {
 public:
-    /// Builds `view` from `cache`, which have the same layers, those of a model with `config`. All must outlive the
-    /// builder. Allocates memory for the scores from the device's budget. Throws OutOfBudget.
-    ViewBuilder(Device& device, KvCache& cache, KvView& view, const ModelConfig& config, const ViewOptions& options);
+    /// Builds `view` from `cache`, which have the same layers, those of `model`. All must outlive the builder.
+    /// Allocates memory for the scores from the device's budget. Throws OutOfBudget.
+    ViewBuilder(KvCache& cache, KvView& view, const Model& model, const ViewOptions& options);
     /// Returns the bytes that the constructor takes from the device's budget, for sequences of up to `context_tokens`.
     [[nodiscard]] static std::size_t device_bytes(const ModelConfig& config, std::int64_t context_tokens);
 
@@ -116,6 +116,7 @@ private:
 
     // Returns true if a view for `n_text` positions must be built.
     [[nodiscard]] bool is_due(std::int64_t n_text) const;
+    void read_sinks(const Model& model);
     [[nodiscard]] Work work_of_pass(bool whole_layers) const;
     // Returns true if groups of the layer are chosen by scores.
     [[nodiscard]] bool scores(std::int64_t layer) const {
@@ -142,6 +143,8 @@ private:
     Buffer device_scores_;  // [query heads of all layers][max_groups]
     // Copy of device_scores_ in host memory; empty if the host shares the device's memory.
     std::vector<float> scores_;
+    // [n_layers]: the sinks of each layer's query heads; empty if it has none, or its groups are not scored.
+    std::vector<std::vector<float>> sinks_;
     std::vector<std::int64_t> first_q_head_{0};   // [n_layers + 1]: query heads of all earlier layers
     std::vector<std::int64_t> first_kv_head_{0};  // [n_layers + 1]: kv heads of all earlier layers
     std::vector<float> pooled_;        // [kv heads of all layers][max_groups]: sums over all passes, decaying

@@ -37,7 +37,7 @@ void choose_groups(std::span<const float> scores, const GroupBudget& budget, std
 }
 
 void pool_scores(GroupScore score, std::span<const float> scores, std::int64_t n_heads, std::int64_t stride, float keep,
-                 std::span<float> out) {
+                 std::span<float> out, std::span<const float> sinks) {
     for (float& value : out) value = std::isfinite(value) ? keep * value : 0.0F;
     for (std::int64_t head = 0; head < n_heads; ++head) {
         const std::span<const float> row = scores.subspan(head * stride, out.size());
@@ -46,8 +46,9 @@ void pool_scores(GroupScore score, std::span<const float> scores, std::int64_t n
             continue;
         }
         // The softmax of a head's log sums gives its fractions of attention.
-        const float most = *std::ranges::max_element(row);
-        double all = 0.0;
+        float most = *std::ranges::max_element(row);
+        if (!sinks.empty()) most = std::max(most, sinks[head]);
+        double all = sinks.empty() ? 0.0 : std::exp(static_cast<double>(sinks[head] - most));
         for (const float log_sum : row) all += std::exp(static_cast<double>(log_sum - most));
         const auto scale = static_cast<float>(1.0 / all);
         for (std::size_t i = 0; i < out.size(); ++i) out[i] += std::exp(row[i] - most) * scale;

@@ -26,9 +26,10 @@ void choose_groups(std::span<const float> scores, const GroupBudget& budget, std
 
 /// Computes the scores of groups for a kv head: out = keep * out + pooled scores; keep = 0 overwrites. `out`:
 /// [n_groups]. `scores`: [n_heads, stride], of the query heads that share the kv head. Mass: each head's fractions of
-/// attention, summed over the heads. Mean: the sum of scores. (The queries of a query group are pooled, since they read
+/// attention, summed over the heads; `sinks` [n_heads] (empty: none) take their fractions first. Mean: the sum of
+/// scores. (The queries of a query group are pooled, since they read
 /// the same keys and one choice serves them all.)
 void pool_scores(GroupScore score, std::span<const float> scores, std::int64_t n_heads, std::int64_t stride, float keep,
-                 std::span<float> out);
+                 std::span<float> out, std::span<const float> sinks = {});
 
 }  // namespace slipstream

@@ -32,7 +32,7 @@ struct Teller {
           cache(device, model.kv_layouts(), kContext, scratch_nodes_for(kBudget),
                 {.resident_chunks = std::move(resident_chunks), .arena = &arena}),
           view(device, model.kv_layouts(), {.n_slots = options.slots(), .max_nodes = 64}),
-          builder(device, cache, view, model.config(), options) {
+          builder(cache, view, model, options) {
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, std::size_t{4} << 20);
         forward.emplace(model, forward_limits_for(kBudget), pass.get());

@@ -109,7 +109,7 @@ protected:
         KvCache cache(device, model.kv_layouts(), kContext, scratch_nodes_for(kBudget),
                       {.resident_chunks = resident, .arena = &arena});
         KvView view(device, model.kv_layouts(), {.n_slots = kSmall.slots(), .max_nodes = 64});
-        ViewBuilder builder(device, cache, view, model.config(), kSmall);
+        ViewBuilder builder(cache, view, model, kSmall);
         std::unique_ptr<PassStream> pass;
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, std::size_t{4} << 20);

@@ -21,13 +21,14 @@ using slipstream::AnswerReader;
 using slipstream::OfferedTools;
 using Kind = AnswerPiece::Kind;
 
-constexpr std::array<std::string_view, 7> kTemplates = {"</think>",
+constexpr std::array<std::string_view, 8> kTemplates = {"</think>",
                                                         "<tool_call></think>",
                                                         "<tool_call><function=f><parameter=p></think>",
                                                         "<|python_tag|>",
                                                         "[TOOL_CALLS][ARGS][THINK]",
                                                         "<|tool_call|>",
-                                                        "<|channel>thought<|tool_call>call:"};
+                                                        "<|channel>thought<|tool_call>call:",
+                                                        "<|start|><|channel|><|message|>"};
 
 void require(bool holds) {
     if (!holds) std::abort();
@@ -92,9 +93,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         require(!piece.name.empty() && slipstream::is_json_object(piece.text));
     }
     if (has_calls) return 0;
-    // Without a call only the two marks of one thought are missing.
     std::string text;
     for (const AnswerPiece& piece : whole) text += piece.text;
+    if (form.calls == slipstream::CallForm::Harmony) {
+        // Headers are missing; nothing is added but empty lines.
+        const std::string all = dense(answer);
+        std::size_t at = 0;
+        for (const char c : dense(text)) {
+            at = all.find(c, at);
+            require(at++ != std::string::npos);
+        }
+        return 0;
+    }
+    // Without a call only the two marks of one thought are missing.
     const std::size_t n_missing = dense(answer).size() - dense(text).size();
     const std::size_t n_open = form.thoughts.open.size(), n_close = form.thoughts.close.size();
     require(n_missing == 0 || n_missing == n_open || n_missing == n_close || n_missing == n_open + n_close);

@@ -66,6 +66,13 @@ public:
           softcap_(softcap),
           random_(seed) {}
 
+    /// Gives each query head a sink: from far below the scores to far above them.
+    Cache& with_sinks() {
+        for (std::int64_t head = 0; head < n_q_heads_; ++head)
+            sinks_.push_back(static_cast<float>(head % 5) * 4.0F - 7.5F);
+        return *this;
+    }
+
     ExecRef exec() { return {device_, *stream_}; }
     std::int64_t cols() const { return shape_.n_kv_heads * shape_.head_dim; }
 
@@ -145,7 +152,10 @@ public:
                 .path_rows = pass_.path_rows.data(),
                 .scale = scale(),
                 .softcap = softcap_,
-                .window = window};
+                .window = window,
+                .sinks = sinks_.empty()
+                             ? ConstTensorView{}
+                             : vector_view(reinterpret_cast<const std::byte*>(sinks_.data()), DType::F32, n_q_heads_)};
     }
 
     // Attention of the pass that was prepared, on `device`, its fold cut before the chunks `cuts` (ascending; none: one
@@ -198,7 +208,8 @@ public:
         for (std::int64_t head = 0; head < n_q_heads_; ++head) {
             const std::int64_t at = head / (n_q_heads_ / shape_.n_kv_heads) * d;
             std::vector<double> weights;
-            double best = -INFINITY, sum = 0.0;
+            const double sink = sinks_.empty() ? -INFINITY : sinks_[static_cast<std::size_t>(head)];
+            double best = sink, sum = 0.0;
             const std::int64_t low = window == 0 ? 0 : std::max<std::int64_t>(0, n - window);
             for (std::int64_t i = low; i < n; ++i) {
                 double score = 0.0;
@@ -212,6 +223,7 @@ public:
                 best = std::max(best, weights.back());
             }
             for (double& weight : weights) sum += weight = std::exp(weight - best);
+            sum += std::exp(sink - best);
             std::vector<double> mean(static_cast<std::size_t>(d));
             for (std::int64_t i = low; i < n; ++i) {
                 const std::vector<double> value = row_of(v_, steps[static_cast<std::size_t>(i)], at);
@@ -278,6 +290,7 @@ private:
     KvLayout shape_;
     std::int64_t n_q_heads_;
     float softcap_;
+    std::vector<float> sinks_;  // [n_q_heads], or empty
     std::mt19937 random_;
     std::vector<std::vector<float>> k_, v_, q_;
     std::vector<int> parents_;

@@ -79,6 +79,7 @@ TEST_P(AttentionPartsTest, HaveTheBitsOfOneWholeCallHoweverItIsCut) {
         const std::uint32_t seed = 17;
         std::mt19937 random(seed);
         Cache cache(one_thread(), {which.n_kv_heads, which.head_dim, dtype()}, which.n_q_heads, seed, which.softcap);
+        if (which.n_committed % 2 == 0) cache.with_sinks();
         for (int i = 0; i < std::max(1, which.n_committed); ++i) cache.add_token(i - 1);
         std::vector<int> tree;
         for (int i = 0; i < which.n_tokens; ++i) {  // mostly a chain, with branches

@@ -62,6 +62,44 @@ TEST_P(AttentionTest, EqualsSoftmaxInDouble) {
     }
 }
 
+TEST_P(AttentionTest, ASinkJoinsTheSoftmaxOfItsHead) {
+    CpuDevice cpu = device();
+    for (const Shape& shape : kShapes) {
+        Cache cache(cpu, {shape.n_kv_heads, shape.head_dim, dtype()}, shape.n_q_heads, 7, shape.softcap);
+        cache.with_sinks();
+        std::vector<int> chain;
+        for (int i = 0; i < 330; ++i) chain.push_back(cache.add_token(i - 1));
+        for (const int n_committed : {0, 64, 255, 257, 329}) {
+            for (const int window : {0, 1, 50, 300}) {
+                const std::vector<int> tokens(chain.begin() + n_committed,
+                                              chain.begin() + std::min(330, n_committed + 70));
+                const std::vector<float> out = cache.run(tokens, n_committed, window, 0);
+                const std::size_t cols = out.size() / tokens.size();
+                double worst = 0.0;
+                for (std::size_t t = 0; t < tokens.size(); t += 23) {
+                    const std::vector<double> expected = cache.reference(tokens[t], window);
+                    for (std::size_t i = 0; i < cols; ++i)
+                        worst = std::max(worst, std::abs(out[t * cols + i] - expected[i]));
+                }
+                EXPECT_LT(worst, bound(shape.head_dim, dtype()))
+                    << "head_dim " << shape.head_dim << ", committed " << n_committed << ", window " << window;
+            }
+        }
+    }
+}
+
+TEST(AttentionDeathTest, SinksAreOneForEachQueryHead) {
+    CpuDevice cpu({});
+    Cache cache(cpu, {1, 8, DType::F16}, 2, 5);
+    cache.add_token(-1);
+    cache.prepare({0}, 0, 0);
+    std::vector<float> out(16);
+    AttentionArgs args = cache.args(0);
+    args.out = matrix_view(out.data(), 1, 16);
+    args.sinks = vector_view(reinterpret_cast<const std::byte*>(out.data()), DType::F32, 3);
+    EXPECT_DEATH(attention(cache.exec(), args), "attention of 2 heads with 3 sinks");
+}
+
 TEST_P(AttentionTest, BitsDoNotDependOnThePassTheTreeOrTheThreads) {
     CpuDevice one = device(1);
     CpuDevice two = device(2);
@@ -70,6 +108,7 @@ TEST_P(AttentionTest, BitsDoNotDependOnThePassTheTreeOrTheThreads) {
             const float softcap = n_committed % 2 == 0 && window != 0 ? 3.0F : 0.0F;
             Cache alone(one, {2, 24, dtype()}, 6, 11, softcap);
             Cache other(two, {2, 24, dtype()}, 6, 11, softcap);
+            if (n_committed % 4 == 0) alone.with_sinks(), other.with_sinks();
             std::mt19937 random(static_cast<std::uint32_t>(n_committed));
             std::vector<int> tree;
             const int n_stem = n_committed == 0 ? 1 : n_committed;
@@ -111,6 +150,7 @@ TEST_P(AttentionTest, ChunksDealtOutToThreadsGiveTheBitsOfOneThread) {
         const KvLayout kv{which.shape.n_kv_heads, which.shape.head_dim, dtype()};
         Cache alone(one, kv, which.shape.n_q_heads, 5, which.shape.softcap);
         Cache shared(three, kv, which.shape.n_q_heads, 5, which.shape.softcap);
+        if (which.n_committed == 700) alone.with_sinks(), shared.with_sinks();
         std::vector<int> tokens;
         for (int i = 0; i < which.n_committed + which.n_tokens; ++i) {
             alone.add_token(i - 1);

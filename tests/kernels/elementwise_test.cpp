@@ -127,6 +127,30 @@ TEST_P(ElementwiseTest, SigmoidEqualsItsDefinition) {
     }
 }
 
+TEST_P(ElementwiseTest, ClampedSiluEqualsItsDefinition) {
+    std::vector<float> gate = random_values(300, 3);
+    std::vector<float> up = random_values(300, 4);
+    gate[3] = 500.0F, gate[4] = -500.0F, gate[5] = 0.0F, gate[6] = -52.0F, gate[7] = 7.5F, gate[8] = 6.5F;
+    up[9] = 500.0F, up[10] = -500.0F, up[11] = -1.0F, up[12] = 7.5F, up[13] = -7.5F;
+    std::vector<float> y(gate.size(), kNan);
+    gated_activation(exec(), {.gate = matrix_view(static_cast<const float*>(gate.data()), 3, 100),
+                              .up = matrix_view(static_cast<const float*>(up.data()), 3, 100),
+                              .y = matrix_view(y.data(), 3, 100),
+                              .kind = GatedActivation::ClampedSilu,
+                              .limit = 7.0F});
+    for (std::size_t i = 0; i < y.size(); ++i) {
+        const double g = std::min(static_cast<double>(gate[i]), 7.0);
+        const double u = std::clamp(static_cast<double>(up[i]), -7.0, 7.0);
+        const double expected = g / (1.0 + std::exp(-1.702 * g)) * (u + 1.0);
+        EXPECT_NEAR(y[i], expected, std::abs(expected) * 2e-5 + 1e-34) << i << " of " << gate[i] << ", " << up[i];
+    }
+    EXPECT_DEATH(gated_activation(exec(), {.gate = matrix_view(static_cast<const float*>(gate.data()), 3, 100),
+                                           .up = matrix_view(static_cast<const float*>(up.data()), 3, 100),
+                                           .y = matrix_view(y.data(), 3, 100),
+                                           .kind = GatedActivation::ClampedSilu}),
+                 "clamped to 0");
+}
+
 // A factor of a token multiplies its cosines and sines; a scale the numbers that are added.
 TEST_P(ElementwiseTest, FactorsMultiply) {
     const std::int32_t positions[] = {0, 5, 70000};
@@ -245,11 +269,13 @@ TEST_P(ElementwiseTest, EveryFormGivesTheScalarBits) {
                          .weight = vector_view(reinterpret_cast<const std::byte*>(weight.data()), DType::F32, d),
                          .y = matrix_view(y.data(), n, d),
                          .eps = 1e-6F});
-        for (const GatedActivation kind : {GatedActivation::Silu, GatedActivation::GeluTanh, GatedActivation::Sigmoid})
+        for (const GatedActivation kind :
+             {GatedActivation::Silu, GatedActivation::GeluTanh, GatedActivation::Sigmoid, GatedActivation::ClampedSilu})
             gated_activation(where, {.gate = matrix_view(static_cast<const float*>(y.data()), n, d),
                                      .up = matrix_view(x.data(), n, d),
                                      .y = matrix_view(y.data(), n, d),
-                                     .kind = kind});
+                                     .kind = kind,
+                                     .limit = 0.5F});
         softcap(where, {.y = matrix_view(y.data(), n, d), .cap = 2.0F});
     };
     run({scalar, *stream}, plain);

@@ -67,6 +67,8 @@ AnswerForm form_of(CallForm calls) {
             return choose_answer_form("<|tool_call|>", has_no_token);
         case CallForm::Gemma4:
             return choose_answer_form("<|channel>thought\n<channel|><|tool_call>call:", has_no_token);
+        case CallForm::Harmony:
+            return choose_answer_form("<|start|>assistant<|channel|>analysis<|message|>", has_no_token);
     }
     return {};
 }
@@ -320,6 +322,65 @@ std::vector<AnswerCase> cases() {
         {"MistralText", Mistral, "[TOOL_CALLS] is a mark", {content("[TOOL_CALLS] is a mark")}},
         {"MistralEmptyList", Mistral, "[TOOL_CALLS][]", {content("[TOOL_CALLS][]")}},
 
+        // Harmony.
+        {"HarmonyThoughtAndContent",
+         Harmony,
+         "<|channel|>analysis<|message|>They ask.\n<|start|>assistant<|channel|>final<|message|>It is <b>. ",
+         {thought("They ask.\n"), content("It is <b>. ")}},
+        {"HarmonyContentAlone", Harmony, "<|channel|>final<|message|>Yes", {content("Yes")}},
+        {"HarmonyEnds",
+         Harmony,
+         "<|channel|>analysis<|message|>a<|end|>\n<|start|>assistant<|channel|>final<|message|>b<|end|> ",
+         {thought("a"), content("b")}},
+        {"HarmonyWithoutHeader", Harmony, " Just text, 1 < 2.", {content(" Just text, 1 < 2.")}},
+        {"HarmonyThoughtOfThePrompt",
+         Harmony,
+         "so<|start|>assistant<|channel|>final<|message|>yes",
+         {thought("so"), content("yes")},
+         kThought},
+        {"HarmonyPreamble",
+         Harmony,
+         "<|channel|>analysis<|message|>a<|start|>assistant<|channel|>analysis<|message|>b<|start|>assistant"
+         "<|channel|>commentary<|message|>I look.<|start|>assistant<|channel|>final<|message|>Here.",
+         {thought("a\n\nb"), content("I look.\n\nHere.")}},
+        {"HarmonyCall",
+         Harmony,
+         "<|channel|>analysis<|message|>Ulm.<|start|>assistant<|channel|>commentary to=functions.weather "
+         "<|constrain|>json<|message|>{\"city\": \"<|start|>\", \"days\": 1.0}",
+         {thought("Ulm."), call("weather", R"({"city": "<|start|>", "days": 1.0})")}},
+        {"HarmonyCallOfTheTemplate",
+         Harmony,
+         " to=functions.weather<|channel|>commentary json<|message|>\n{}\n<|call|>",
+         {call("weather", "{}")}},
+        {"HarmonyTwoCalls",
+         Harmony,
+         "<|channel|>commentary to=functions.time <|constrain|>json<|message|>{}<|call|><|start|>assistant<|channel|>"
+         "commentary to=functions.weather<|message|>{\"city\": \"Ulm\"}<|call|>",
+         {call("time", "{}"), call("weather", R"({"city": "Ulm"})")}},
+        {"HarmonyUnknownName",
+         Harmony,
+         "<|channel|>commentary to=python code<|message|>{\"a\": 1}",
+         {call("python", R"({"a": 1})")}},
+        {"HarmonyCallCutOff",
+         Harmony,
+         "<|channel|>commentary to=functions.time <|constrain|>json<|message|>{\"a\": [1",
+         {content("<|channel|>commentary to=functions.time <|constrain|>json<|message|>{\"a\": [1")}},
+        {"HarmonyCallIsNoJson",
+         Harmony,
+         "<|channel|>commentary to=python<|message|>print(1)<|start|>assistant<|channel|>final<|message|>1",
+         {content("<|channel|>commentary to=python<|message|>print(1)\n\n1")}},
+        {"HarmonyCallWithoutTools",
+         Harmony,
+         "<|channel|>commentary to=functions.time<|message|>{}",
+         {content("<|channel|>commentary to=functions.time<|message|>{}")},
+         AnswerReader::Start::Text,
+         false},
+        {"HarmonyHeaderCutOff", Harmony, "<|channel|>fin", {content("<|channel|>fin")}},
+        {"HarmonyMarkCutOff", Harmony, "<|channel|>final<|message|>a <|sta", {content("a <|sta")}},
+        {"HarmonyOtherChannel", Harmony, "<|channel|>odd<|message|>a", {content("<|channel|>odd<|message|>a")}},
+        {"HarmonyNoChannel", Harmony, "<|message|>a", {content("a")}},
+        {"HarmonyTextAfterAMessage", Harmony, "<|channel|>final<|message|>a<|end|>b", {content("a\n\nb")}},
+
         // Phi-4.
         {"Phi",
          Phi4,
@@ -364,8 +425,8 @@ TEST(AnswerReader, ShowsContentAndThoughtsAtOnce) {
 }
 
 TEST(AnswerReader, SkipsWhatThePromptHas) {
-    for (const CallForm calls :
-         {CallForm::Hermes, CallForm::QwenXml, CallForm::Llama3, CallForm::Mistral, CallForm::Phi4, CallForm::Gemma4}) {
+    for (const CallForm calls : {CallForm::Hermes, CallForm::QwenXml, CallForm::Llama3, CallForm::Mistral,
+                                 CallForm::Phi4, CallForm::Gemma4, CallForm::Harmony}) {
         for (const bool is_named : {false, true}) {
             MarkedText prompt{.bytes = "<|im_start|>assistant\n", .said = {}};
             const AnswerForm form = form_of(calls);
@@ -378,6 +439,7 @@ TEST(AnswerReader, SkipsWhatThePromptHas) {
             std::string answer = is_named ? "" : std::string("time").append(form.name_end);
             answer += calls == CallForm::QwenXml   ? "</function>"
                       : calls == CallForm::Mistral ? "{}"
+                      : calls == CallForm::Harmony ? " {}"
                       : calls == CallForm::Gemma4  ? "}"
                                                    : " {}}";
             EXPECT_EQ(reader.push(answer), Pieces{call("time", "{}")}) << call_form_name(calls);
@@ -388,6 +450,40 @@ TEST(AnswerReader, SkipsWhatThePromptHas) {
     Pieces all = reader.push("<think>");
     add(all, reader.finish());
     EXPECT_EQ(all, Pieces{content("<think>")});
+}
+
+// The beginning of the answer is in the prompt, its thought or its content.
+TEST(AnswerReader, SkipsAHarmonyMessageThatIsContinued) {
+    const AnswerForm form = form_of(CallForm::Harmony);
+    MarkedText prompt{.bytes = "<|start|>assistant", .said = {}};
+    open_thought(form, prompt);
+    EXPECT_TRUE(ends_in_thought(form, prompt.bytes));
+    close_thought(form, prompt);
+    open_content(form, prompt);
+    EXPECT_EQ(prompt.bytes,
+              "<|start|>assistant<|channel|>analysis<|message|><|end|><|start|>assistant<|channel|>final<|message|>");
+    AnswerReader reader(form, weather_tools());
+    reader.skip(prompt.bytes.substr(18));
+    reader.skip("It i");
+    EXPECT_EQ(reader.push("s so."), Pieces{content("s so.")});
+    EXPECT_EQ(reader.finish(), Pieces{});
+    AnswerReader thinking(form, {});
+    EXPECT_EQ(thinking.push("<|channel|>analysis<|message|>a"), Pieces{thought("a")});
+    EXPECT_TRUE(thinking.in_thought());
+    EXPECT_EQ(thinking.push("<|start|>assistant<|channel|>final<|message|>"), Pieces{});
+    EXPECT_FALSE(thinking.in_thought());
+    MarkedText forced{.bytes = "<|channel|>analysis<|message|>", .said = {}};
+    EXPECT_EQ(append_call_start(form, "time", forced),
+              "<|end|><|start|>assistant<|channel|>commentary to=functions.time <|constrain|>json<|message|>");
+}
+
+// As the published template writes them.
+TEST(AnswerForm, HarmonyCallsAreSpeltAsTheTemplateSpellsThem) {
+    const AnswerForm form =
+        choose_answer_form("<|start|>assistant to=' + name + '<|channel|>commentary json<|message|>",
+                           [](std::string_view) { return false; });
+    MarkedText prompt;
+    EXPECT_EQ(append_call_start(form, "time", prompt), " to=functions.time<|channel|>commentary json<|message|>");
 }
 
 TEST(AnswerForm, ClosesAThoughtBeforeAForcedCall) {
@@ -412,6 +508,7 @@ TEST(AnswerForm, IsChosenByTheMarksOfTheTemplate) {
     EXPECT_EQ(calls_of("'<|start_header_id|>ipython<|end_header_id|>'"), CallForm::Llama3);
     EXPECT_EQ(calls_of("'<|tool|>' + message['tools']"), CallForm::Phi4);
     EXPECT_EQ(calls_of("[TOOL_CALLS] ["), CallForm::Mistral);
+    EXPECT_EQ(calls_of("<|start|>assistant<|channel|>final<|message|>"), CallForm::Harmony);
     const auto thoughts_of = [](std::string_view source, std::string_view token) {
         return std::string(choose_answer_form(source, [&](std::string_view text) {
                                return text.find(token) != text.npos;

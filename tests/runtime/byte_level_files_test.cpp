@@ -288,6 +288,24 @@ TEST(GgufByteBpe, ReadsAVocabulary) {
     EXPECT_THAT(told->end_tokens(), ElementsAre(258, 259));
 }
 
+// In the harmony format, <|end|> ends a message, whatever a file says; elsewhere it ends an answer.
+TEST(GgufByteBpe, EndsOfMessagesAreNoEndsOfAnswers) {
+    GgufVocabulary vocabulary = gguf();
+    const auto add = [&](const char* token) {
+        vocabulary.tokens.emplace_back(token);
+        vocabulary.types.push_back(3);
+        return std::ssize(vocabulary.tokens) - 1;
+    };
+    vocabulary.eot_id = add("<|end|>");
+    const auto end = static_cast<TokenId>(*vocabulary.eot_id);
+    EXPECT_THAT(byte_bpe_from_gguf(vocabulary)->end_tokens(), ElementsAre(258, end));
+    add("<|return|>");
+    add("<|call|>");
+    EXPECT_THAT(byte_bpe_from_gguf(vocabulary)->end_tokens(), ElementsAre(258, end + 1, end + 2));
+    vocabulary.eos_id = end;
+    EXPECT_THAT(byte_bpe_from_gguf(vocabulary)->end_tokens(), testing::Contains(end));
+}
+
 // DeepSeek's and Falcon's vocabularies lack bytes.
 TEST(GgufByteBpe, AByteWithoutATokenIsDropped) {
     GgufVocabulary vocabulary = gguf();

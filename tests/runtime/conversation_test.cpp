@@ -427,10 +427,11 @@ TEST_P(PublishedTemplates, WriteCallsAsTheReaderReadsThem) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, PublishedTemplates,
-    testing::Values("Qwen-Qwen2.5-7B-Instruct.jinja", "Qwen-Qwen3-0.6B.jinja", "Qwen-QwQ-32B.jinja",
-                    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use.jinja", "meta-llama-Llama-3.1-8B-Instruct.jinja",
-                    "meta-llama-Llama-3.2-3B-Instruct.jinja", "meta-llama-Llama-3.3-70B-Instruct.jinja",
-                    "mistralai-Mistral-Nemo-Instruct-2407.jinja", "Mistral-Small-3.2-24B-Instruct-2506.jinja"),
+    testing::Values("openai-gpt-oss-120b.jinja", "Qwen-Qwen2.5-7B-Instruct.jinja", "Qwen-Qwen3-0.6B.jinja",
+                    "Qwen-QwQ-32B.jinja", "NousResearch-Hermes-3-Llama-3.1-8B-tool_use.jinja",
+                    "meta-llama-Llama-3.1-8B-Instruct.jinja", "meta-llama-Llama-3.2-3B-Instruct.jinja",
+                    "meta-llama-Llama-3.3-70B-Instruct.jinja", "mistralai-Mistral-Nemo-Instruct-2407.jinja",
+                    "Mistral-Small-3.2-24B-Instruct-2506.jinja"),
     [](const testing::TestParamInfo<const char*>& tested) {
         std::string name = tested.param;
         std::erase_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });

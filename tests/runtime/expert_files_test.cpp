@@ -1,4 +1,5 @@
 // Files of mixtures of experts: what configurations mean, what is refused by name, and hostile counts and shapes.
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "runtime/formats/hf_config.h"
 #include "runtime/formats/ignored_tensors.h"
 #include "runtime/formats/model_files.h"
+#include "runtime/model/rope.h"
 #include "tests/support/error_text.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/golden_model.h"
@@ -69,6 +71,27 @@ std::string glm_config(const nlohmann::json& changes = nlohmann::json::object())
     return config.dump();
 }
 
+// Published config.json of gpt-oss-20b.
+std::string gpt_oss_config(const nlohmann::json& changes = nlohmann::json::object()) {
+    nlohmann::json config = nlohmann::json::parse(
+        R"({"architectures":["GptOssForCausalLM"],"attention_bias":true,"attention_dropout":0.0,"eos_token_id":200002,
+            "experts_per_token":4,"head_dim":64,"hidden_act":"silu","hidden_size":2880,"initial_context_length":4096,
+            "initializer_range":0.02,"intermediate_size":2880,"max_position_embeddings":131072,"model_type":"gpt_oss",
+            "num_attention_heads":64,"num_experts_per_tok":4,"num_hidden_layers":24,"num_key_value_heads":8,
+            "num_local_experts":32,"output_router_logits":false,"pad_token_id":199999,
+            "quantization_config":{"modules_to_not_convert":["model.layers.*.self_attn","model.layers.*.mlp.router",
+                                                             "model.embed_tokens","lm_head"],"quant_method":"mxfp4"},
+            "rms_norm_eps":1e-05,
+            "rope_scaling":{"beta_fast":32.0,"beta_slow":1.0,"factor":32.0,"original_max_position_embeddings":4096,
+                            "rope_type":"yarn","truncate":false},
+            "rope_theta":150000,"router_aux_loss_coef":0.9,"sliding_window":128,"swiglu_limit":7.0,
+            "tie_word_embeddings":false,"transformers_version":"4.55.0.dev0","use_cache":true,"vocab_size":201088})");
+    for (std::size_t layer = 0; layer < 24; ++layer)
+        config["layer_types"].push_back(layer % 2 == 0 ? "sliding_attention" : "full_attention");
+    config.update(changes);
+    return config.dump();
+}
+
 ModelConfig parse(const std::string& json) {
     return parse_hf_config(json, "config.json").model;
 }
@@ -99,6 +122,78 @@ TEST(ExpertConfig, IsThatOfPublishedModels) {
     EXPECT_EQ(glm.ropes[0].n_rotated, 64);
     EXPECT_EQ(glm.max_d_ff(), 10944);
     EXPECT_EQ(qwen.max_d_ff(), 768);
+}
+
+TEST(GptOssConfig, IsThatOfThePublishedModel) {
+    const ModelConfig config = parse(gpt_oss_config());
+    EXPECT_EQ(config.family, "gpt-oss");
+    ASSERT_EQ(config.n_layers(), 24);
+    for (std::int64_t layer = 0; layer < 24; ++layer) {
+        EXPECT_EQ(config.window(layer), layer % 2 == 0 ? 128 : 0);
+        EXPECT_EQ(config.experts(layer), (ExpertsConfig{.n_experts = 32, .n_chosen = 4, .d_ff = 2880}));
+        EXPECT_EQ(config.layers[layer].feed_forward.d_ff, 0);
+        EXPECT_EQ(config.layers[layer].feed_forward.activation, GatedActivation::ClampedSilu);
+        EXPECT_EQ(config.layers[layer].feed_forward.activation_limit, 7.0F);
+    }
+    EXPECT_EQ(config.attention(0).scale(), 0.125F);
+    // From transformers 5.24, of this configuration.
+    const RopeFrequencies rope = rope_frequencies(config, 131072).front();
+    EXPECT_FLOAT_EQ(rope.magnitude, 1.3465735903F);
+    EXPECT_DOUBLE_EQ(rope.inverse_frequency[8], std::pow(150000.0, -16.0 / 64));  // below 8.09, the lower bound
+    EXPECT_FLOAT_EQ(static_cast<float>(rope.inverse_frequency[9]), 0.031705696F);
+    EXPECT_FLOAT_EQ(static_cast<float>(rope.inverse_frequency[17]), 0.00012931869F);
+    EXPECT_DOUBLE_EQ(rope.inverse_frequency[18], std::pow(150000.0, -36.0 / 64) / 32);  // above 17.40, the upper bound
+    // Without these fields, the published values.
+    nlohmann::json less = nlohmann::json::parse(gpt_oss_config());
+    for (const char* key : {"layer_types", "rope_scaling", "swiglu_limit", "attention_bias", "num_experts_per_tok",
+                            "sliding_window", "head_dim", "quantization_config"})
+        less.erase(key);
+    const ModelConfig same = parse(less.dump());
+    EXPECT_EQ(same.window(0), 128);
+    EXPECT_EQ(same.window(1), 0);
+    EXPECT_EQ(rope_frequencies(same, 131072).front().inverse_frequency, rope.inverse_frequency);
+    EXPECT_EQ(same.experts(3), config.experts(3));
+    EXPECT_EQ(same.layers[3].feed_forward, config.layers[3].feed_forward);
+}
+
+TEST(OlmoeConfig, IsThatOfThePublishedModel) {
+    // Published config.json of OLMoE-1B-7B-0924.
+    nlohmann::json json = nlohmann::json::parse(
+        R"({"architectures":["OlmoeForCausalLM"],"attention_bias":false,"attention_dropout":0.0,"clip_qkv":null,
+            "eos_token_id":50279,"hidden_act":"silu","hidden_size":2048,"initializer_range":0.02,
+            "intermediate_size":1024,"max_position_embeddings":4096,"model_type":"olmoe","norm_topk_prob":false,
+            "num_attention_heads":16,"num_experts":64,"num_experts_per_tok":8,"num_hidden_layers":16,
+            "num_key_value_heads":16,"output_router_logits":false,"pad_token_id":1,"rms_norm_eps":1e-05,
+            "rope_scaling":null,"rope_theta":10000.0,"router_aux_loss_coef":0.01,"tie_word_embeddings":false,
+            "torch_dtype":"bfloat16","transformers_version":"4.43.0.dev0","use_cache":true,"vocab_size":50304})");
+    const ModelConfig config = parse(json.dump());
+    EXPECT_EQ(config.family, "olmoe");
+    ASSERT_EQ(config.n_layers(), 16);
+    EXPECT_TRUE(config.attention(15).norms_projections);
+    EXPECT_EQ(config.attention(15).head_dim, 128);
+    EXPECT_EQ(config.experts(15).weighting, (ExpertWeighting{.normalized = false}));
+    EXPECT_EQ(config.experts(15).d_ff, 1024);
+    EXPECT_EQ(config.layers[15].feed_forward.d_ff, 0);
+    json["clip_qkv"] = 8.0;
+    EXPECT_EQ(message(json.dump()), "config.json: clip_qkv = 8 is not served");
+}
+
+TEST(GptOssConfig, WhatIsNotServedIsRefusedInALine) {
+    EXPECT_EQ(message(gpt_oss_config({{"swiglu_alpha", 1.5}})),
+              "config.json: swiglu_alpha = 1.5 is not served (served: 1.702)");
+    EXPECT_EQ(message(gpt_oss_config({{"swiglu_limit", 0.0}})),
+              "config.json: the limit of activations is 0; 0.001 to 1000000 can be served");
+    EXPECT_EQ(message(gpt_oss_config({{"num_experts_per_tok", 33}})),
+              "config.json: 33 experts are chosen for each token; 1 to 32 can be, the layer's number of experts");
+    EXPECT_EQ(message(gpt_oss_config({{"num_local_experts", 0}})),
+              "config.json: field num_local_experts is 0; a mixture has experts");
+    EXPECT_EQ(message(gpt_oss_config({{"sliding_window", 0}})), "config.json: field sliding_window is 0");
+    EXPECT_THAT(message(gpt_oss_config({{"layer_types", {"full_attention"}}})),
+                HasSubstr("field layer_types is not a list of 24 layers"));
+    EXPECT_THAT(message(gpt_oss_config({{"quantization_config", {{"quant_method", "fp8"}}}})),
+                HasSubstr("weights quantised by \"fp8\" are not served"));
+    EXPECT_THAT(message(qwen3_moe_config({{"quantization_config", {{"quant_method", "mxfp4"}}}})),
+                HasSubstr("weights quantised by \"mxfp4\" are not served"));
 }
 
 TEST(ExpertConfig, FollowsTheFieldsOfLayersAndWeights) {
@@ -157,7 +252,7 @@ TEST(ExpertConfig, WhatIsNotServedIsRefusedByName) {
         dense[key] = 8;
         EXPECT_EQ(message(dense.dump()), "config.json: a mixture of 8 experts, which is not served");
     }
-    for (const char* name : {"GptOssForCausalLM", "OlmoeForCausalLM"})
+    for (const char* name : {"DeepseekV3ForCausalLM", "Qwen3NextForCausalLM"})
         EXPECT_THAT(message(mixtral_config({{"architectures", {name}}})),
                     HasSubstr(fmt::format("architecture \"{}\" is not served", name)));
 }
@@ -205,6 +300,68 @@ TEST(ExpertTensors, MissingAndWrongOnesAreNamed) {
                 HasSubstr("tensor model.layers.2.mlp.shared_experts.up_proj.weight [24, 40] is missing"));
 }
 
+// A golden model of gpt-oss in which one tensor has another shape; none: without it.
+std::string reshaped_message(const char* model, const std::string& name, const std::vector<std::int64_t>& shape) {
+    GoldenModel golden = load_golden_model(model);
+    EXPECT_EQ(std::erase_if(golden.tensors, [&](const GoldenTensor& tensor) { return tensor.name == name; }), 1U);
+    if (!shape.empty()) golden.tensors.push_back({name, shape});
+    return weights_message(golden, nullptr);
+}
+
+TEST(GptOssTensors, MissingAndWrongOnesAreNamed) {
+    const std::string layer = "model.layers.1.";
+    EXPECT_THAT(reshaped_message("gpt_oss", layer + "self_attn.sinks", {}),
+                HasSubstr("tensor model.layers.1.self_attn.sinks [6] is missing"));
+    EXPECT_THAT(reshaped_message("gpt_oss", layer + "self_attn.sinks", {7}),
+                HasSubstr("sinks has shape [7], the configuration asks for [6]"));
+    EXPECT_THAT(reshaped_message("gpt_oss", layer + "self_attn.o_proj.bias", {}),
+                HasSubstr("o_proj.bias [40] is missing"));
+    EXPECT_THAT(reshaped_message("gpt_oss", layer + "self_attn.q_proj.bias", {71}),
+                HasSubstr("q_proj.bias has shape [71], the configuration asks for [72]"));
+    EXPECT_THAT(reshaped_message("gpt_oss", layer + "mlp.router.bias", {}),
+                HasSubstr("mlp.router.bias [8] is missing"));
+    EXPECT_THAT(reshaped_message("gpt_oss", layer + "mlp.router.weight", {9, 40}),
+                HasSubstr("mlp.router.weight has shape [9, 40], the configuration asks for [8, 40]"));
+    const std::string experts = layer + "mlp.experts.";
+    EXPECT_THAT(reshaped_message("gpt_oss", experts + "gate_up_proj", {}),
+                HasSubstr("gate_up_proj [8, 40, 48] is missing"));
+    EXPECT_THAT(reshaped_message("gpt_oss", experts + "gate_up_proj", {8, 48, 40}),
+                HasSubstr("gate_up_proj has shape [8, 48, 40], the configuration asks for [8, 40, 48]"));
+    EXPECT_THAT(reshaped_message("gpt_oss", experts + "down_proj", {8, 23, 40}),
+                HasSubstr("down_proj has shape [8, 23, 40], the configuration asks for [8, 24, 40]"));
+    EXPECT_THAT(reshaped_message("gpt_oss", experts + "gate_up_proj_bias", {8, 47}),
+                HasSubstr("gate_up_proj_bias has shape [8, 47], the configuration asks for [8, 48]"));
+    EXPECT_THAT(reshaped_message("gpt_oss", experts + "down_proj_bias", {7, 40}),
+                HasSubstr("down_proj_bias has shape [7, 40], the configuration asks for [8, 40]"));
+    EXPECT_THAT(reshaped_message("gpt_oss_mxfp4", experts + "gate_up_proj_scales", {}),
+                HasSubstr("gate_up_proj_scales [8, 192, 2] is missing"));
+    EXPECT_THAT(
+        reshaped_message("gpt_oss_mxfp4", experts + "gate_up_proj_scales", {8, 192, 3}),
+        HasSubstr("gate_up_proj_scales has shape [8, 192, 3] of U8, the configuration asks for [8, 192, 2] of U8"));
+    EXPECT_THAT(reshaped_message("gpt_oss_mxfp4", experts + "down_proj_blocks", {}),
+                HasSubstr("down_proj_blocks [8, 64, 3, 16] is missing"));
+    EXPECT_THAT(reshaped_message("gpt_oss_mxfp4", experts + "down_proj_blocks", {8, 64, 3, 17}),
+                HasSubstr("down_proj_blocks has shape [8, 64, 3, 17] of U8"));
+    // Scales in floats.
+    GoldenModel golden = load_golden_model("gpt_oss_mxfp4");
+    golden.tensors.push_back({"floats", {8, 64, 3}});
+    const std::string scales = experts + "down_proj_scales";
+    EXPECT_THAT(weights_message(golden,
+                                [&](const std::string& name) {
+                                    return name == "floats" ? scales : name == scales ? std::string("other") : name;
+                                }),
+                HasSubstr("down_proj_scales has shape [8, 64, 3] of F32, the configuration asks for [8, 64, 3] of U8"));
+    // Rows of 40 are no whole blocks.
+    golden = load_golden_model("gpt_oss");
+    golden.tensors.push_back({"model.layers.0.mlp.experts.gate_up_proj_blocks", {8, 48, 1, 16}});
+    EXPECT_THAT(weights_message(golden, nullptr), HasSubstr("is in blocks of 32 elements, and its rows have 40"));
+    // An expert more than the configuration says.
+    golden = load_golden_model("gpt_oss");
+    for (GoldenTensor& tensor : golden.tensors)
+        if (tensor.name == experts + "gate_up_proj") tensor.shape[0] = 9;
+    EXPECT_THAT(weights_message(golden, nullptr), HasSubstr("gate_up_proj has shape [9, 40, 48]"));
+}
+
 std::string gguf_message(const char* name, const std::function<void(GgufWriter&)>& change) {
     GgufWriter file = golden_gguf(load_golden_model(name));
     change(file);
@@ -220,6 +377,29 @@ TEST(ExpertKeys, HostileCountsAndShapesAreRefusedInALine) {
         return gguf_message(name, [&](GgufWriter& file) { file.set(key, value); });
     };
     EXPECT_EQ(gguf_message("qwen3_moe", [](GgufWriter&) {}), "nothing thrown");
+    EXPECT_EQ(gguf_message("gpt_oss_yarn", [](GgufWriter&) {}), "nothing thrown");
+    EXPECT_THAT(gguf_message("gpt_oss_yarn", [](GgufWriter& file) { file.set("general.architecture", "gptoss"); }),
+                HasSubstr("gpt-oss in Ollama's own layout (architecture \"gptoss\") is not served; use a GGUF file of "
+                          "llama.cpp's converter (architecture \"gpt-oss\")"));
+    EXPECT_EQ(with_key("gpt_oss_yarn", "gpt-oss.expert_gating_func", 3), "nothing thrown");
+    EXPECT_THAT(with_key("gpt_oss_yarn", "gpt-oss.expert_gating_func", 2),
+                HasSubstr("gpt-oss.expert_gating_func = 2 is not served for this family"));
+    EXPECT_THAT(with_key("gpt_oss_yarn", "gpt-oss.expert_used_count", 9),
+                HasSubstr("9 experts are chosen for each token; 1 to 8 can be"));
+    EXPECT_THAT(with_key("gpt_oss_yarn", "gpt-oss.attention.sliding_window", 0),
+                HasSubstr("gpt-oss.attention.sliding_window is 0"));
+    EXPECT_THAT(gguf_message("gpt_oss_yarn", [](GgufWriter& file) { file.erase("gpt-oss.attention.sliding_window"); }),
+                HasSubstr("metadata gpt-oss.attention.sliding_window is missing"));
+    for (const char* tensor : {"attn_sinks.weight [6]", "attn_k.bias [12]", "attn_output.bias [40]",
+                               "ffn_gate_inp.bias [8]", "ffn_gate_exps.bias [8, 24]", "ffn_down_exps.bias [8, 40]"}) {
+        const std::string name(tensor, std::string_view(tensor).find(' '));
+        EXPECT_THAT(
+            gguf_message("gpt_oss_yarn", [&](GgufWriter& file) { file.erase_tensor(fmt::format("blk.1.{}", name)); }),
+            HasSubstr(fmt::format("tensor blk.1.{} is missing", tensor)));
+        EXPECT_THAT(
+            gguf_message("gpt_oss_yarn", [&](GgufWriter& file) { file.floats(fmt::format("blk.1.{}", name), {5}); }),
+            HasSubstr(fmt::format("tensor blk.1.{} has shape [5]", name)));
+    }
     EXPECT_THAT(with_key("qwen3_moe", "qwen3moe.expert_count", 0),
                 HasSubstr("expert_count = 0; a mixture has experts"));
     EXPECT_THAT(with_key("qwen3_moe", "qwen3moe.expert_used_count", 9),

@@ -41,10 +41,21 @@ std::unique_ptr<ModelFiles> mixture(DType type, bool shared_expert, std::int64_t
                             .shared_expert = shared_expert});
 }
 
+std::unique_ptr<ModelFiles> gpt_oss(DType type, std::int64_t window = 300) {
+    return make_tiny_model({.n_layers = kLayers,
+                            .window = window,
+                            .weight_type = type,
+                            .biases = true,
+                            .output_bias = true,
+                            .n_experts = 9,
+                            .n_chosen = 4,
+                            .gpt_oss = true});
+}
+
 // An expert is two items in BF16 and one in Q8_0; some items stream.
 TEST(ExpertPlacement, EverySplitAndPlacementGivesTheTextLogitsAndKvOfOneDevice) {
-    for (const auto& [type, shared] : {std::pair{DType::BF16, false}, {DType::Q8_0, true}}) {
-        const auto files = mixture(type, shared);
+    for (const auto& files :
+         {mixture(DType::BF16, false), mixture(DType::Q8_0, true), gpt_oss(DType::MXFP4), gpt_oss(DType::BF16)}) {
         for (const std::int64_t n_prompt : {3, 600}) {
             const std::int64_t n_tokens = n_prompt == 3 ? 100 : 30;
             SplitEngine whole(*files, {kLayers}, Streams::Nothing, {{.n_threads = 2}});
@@ -63,15 +74,16 @@ TEST(ExpertPlacement, EverySplitAndPlacementGivesTheTextLogitsAndKvOfOneDevice) 
 }
 
 TEST(ExpertPlacement, APromptByLayersGivesTheBitsOfTheResidentModel) {
-    const auto files = mixture(DType::BF16, true);
-    SplitEngine whole(*files, {kLayers}, Streams::Nothing);
-    const Generated one = plainly(*whole.target, prompt_of(1300), 3);
-    SplitEngine engine(*files, {kLayers}, Streams::Both, {}, std::size_t{2} << 20);
-    ASSERT_TRUE(engine.runner->forward().runs_by_layer(engine.runner->cache(), 0, 1024, kPrefillChunkTokens));
-    const Generated found = plainly(*engine.target, prompt_of(1300), 3);
-    EXPECT_EQ(found.text, one.text);
-    EXPECT_TRUE(same_bits(found.logits, one.logits));
-    EXPECT_EQ(kv_of(*engine.target), kv_of(*whole.target));
+    for (const auto& files : {mixture(DType::BF16, true), gpt_oss(DType::MXFP4)}) {
+        SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+        const Generated one = plainly(*whole.target, prompt_of(1300), 3);
+        SplitEngine engine(*files, {kLayers}, Streams::Both, {}, std::size_t{2} << 20);
+        ASSERT_TRUE(engine.runner->forward().runs_by_layer(engine.runner->cache(), 0, 1024, kPrefillChunkTokens));
+        const Generated found = plainly(*engine.target, prompt_of(1300), 3);
+        EXPECT_EQ(found.text, one.text);
+        EXPECT_TRUE(same_bits(found.logits, one.logits));
+        EXPECT_EQ(kv_of(*engine.target), kv_of(*whole.target));
+    }
 }
 
 // With one expert, and where every token chooses all of them.

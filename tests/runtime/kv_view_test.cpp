@@ -68,6 +68,11 @@ TEST(ViewSelection, HeadsArePooledByTheirShares) {
     pooled[0] = std::numeric_limits<float>::quiet_NaN();
     pool_scores(GroupScore::Mass, scores, 2, 4, 0.5F, pooled);
     EXPECT_NEAR(pooled[0], 0.725F, 1e-6F) << "what is no number is forgotten";
+    // A sink as heavy as all keys of the first head, and one that weighs nothing.
+    const std::vector<float> sinks{std::log(8.0F), -100.0F};
+    pool_scores(GroupScore::Mass, scores, 2, 4, 0.0F, pooled, sinks);
+    EXPECT_NEAR(pooled[0], 0.0625F + 0.6F, 1e-6F);
+    EXPECT_NEAR(pooled[2], 0.25F + 0.2F, 1e-6F);
     pool_scores(GroupScore::Mean, std::vector<float>{1, 2, 10, 20}, 2, 2, 0.0F, std::span(pooled).first(2));
     EXPECT_EQ(pooled[0], 11.0F);
     EXPECT_EQ(pooled[1], 22.0F);
@@ -85,10 +90,11 @@ struct Viewed : Cpu, ViewedModel {
 const ViewOptions kWhole{.budget_tokens = kContext, .rebuild_tokens = 100, .growth_tokens = 128};
 
 TEST(KvView, AViewOfTheWholeTextGivesTheBitsOfTheCache) {
-    const auto files = make_tiny_model({.n_layers = 3});
+    const auto plain = make_tiny_model({.n_layers = 3});
+    const auto with_sinks = make_tiny_model({.n_layers = 3, .biases = true, .n_experts = 5, .gpt_oss = true});
     for (const std::vector<std::int64_t>& resident : {std::vector<std::int64_t>{}, {0, 0, 0}, {1, 0, 2}, {8, 0, 8}}) {
         for (const std::int64_t n : {5, 300, 1100}) {
-            Viewed viewed(*files, kWhole, resident);
+            Viewed viewed(n == 300 ? *with_sinks : *plain, kWhole, resident);
             viewed.feed(n);
             EXPECT_EQ(viewed.view.n_text(), 0) << "a text that is fed builds nothing";
             const int n_passes = viewed.run_until_built();

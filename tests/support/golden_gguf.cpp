@@ -91,7 +91,8 @@ std::string gguf_name(const std::string& name, bool has_post_norms) {
         return fmt::format("blk.{}.exp_probs_b.bias", layer_of(name));
     if (name.ends_with(".linear_attn.A_log")) return fmt::format("blk.{}.ssm_a", layer_of(name));
     if (name.ends_with(".linear_attn.dt_bias")) return fmt::format("blk.{}.ssm_dt.bias", layer_of(name));
-    const std::array<Renaming, 33> kParts = {
+    if (name.ends_with(".self_attn.sinks")) return fmt::format("blk.{}.attn_sinks.weight", layer_of(name));
+    const std::array<Renaming, 34> kParts = {
         {{"self_attn.q_proj", "attn_q"},
          {"self_attn.gate_proj", "attn_gate"},
          {"self_attn.k_proj", "attn_k"},
@@ -108,6 +109,7 @@ std::string gguf_name(const std::string& name, bool has_post_norms) {
          {"linear_attn.norm", "ssm_norm"},
          {"linear_attn.out_proj", "ssm_out"},
          {"mlp.gate", "ffn_gate_inp"},
+         {"mlp.router", "ffn_gate_inp"},
          {"block_sparse_moe.gate", "ffn_gate_inp"},
          {"linear_attn.in_proj_ba", "ssm_ba"},
          {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
@@ -182,15 +184,19 @@ void put_fused_experts(GgufWriter& file, const GoldenTensor& tensor, const std::
 void write_experts(GgufWriter& file, const Json& config, const std::string& arch) {
     const bool is_mixtral = arch == "llama";
     const bool is_glm = arch == "glm4moe";
+    const bool is_gpt_oss = arch == "gpt-oss";
     const auto count = [&](const char* key) { return config[key].get<std::int64_t>(); };
     put_count(file, arch + ".expert_count",
-              count(is_mixtral ? "num_local_experts"
-                    : is_glm   ? "n_routed_experts"
-                               : "num_experts"));
+              count(is_mixtral || is_gpt_oss ? "num_local_experts"
+                    : is_glm                 ? "n_routed_experts"
+                                             : "num_experts"));
     put_count(file, arch + ".expert_used_count", count("num_experts_per_tok"));
-    if (!is_mixtral) put_count(file, arch + ".expert_feed_forward_length", count("moe_intermediate_size"));
+    if (!is_mixtral && arch != "olmoe")
+        put_count(file, arch + ".expert_feed_forward_length",
+                  count(is_gpt_oss ? "intermediate_size" : "moe_intermediate_size"));
     if (config.contains("shared_expert_intermediate_size"))
         put_count(file, arch + ".expert_shared_feed_forward_length", count("shared_expert_intermediate_size"));
+    if (is_gpt_oss) put_count(file, arch + ".attention.sliding_window", count("sliding_window"));
     if (!is_glm) return;
     put_count(file, arch + ".expert_shared_count", count("n_shared_experts"));
     put_count(file, arch + ".leading_dense_block_count", count("first_k_dense_replace"));
@@ -198,6 +204,70 @@ void write_experts(GgufWriter& file, const Json& config, const std::string& arch
     put_number(file, arch + ".expert_weights_scale", config["routed_scaling_factor"].get<double>());
     file.set(arch + ".expert_weights_norm", config["norm_topk_prob"].get<bool>());
     put_count(file, arch + ".nextn_predict_layers", 0);
+}
+
+// Writes every `step`-th row from `first` on of the experts' matrices [n_experts, n_rows, cols], which gpt-oss has
+// transposed: [n_experts, cols, n_rows].
+void put_fused_floats(GgufWriter& file, const std::string& name, const GoldenTensor& tensor, std::int64_t first,
+                      std::int64_t step) {
+    const std::vector<float> all = golden_values(tensor);
+    const std::int64_t cols = tensor.shape[1];
+    const std::int64_t n_rows = tensor.shape[2];
+    std::vector<float> values;
+    for (std::int64_t expert = 0; expert < tensor.shape[0]; ++expert)
+        for (std::int64_t row = first; row < n_rows; row += step)
+            for (std::int64_t col = 0; col < cols; ++col)
+                values.push_back(all[static_cast<std::size_t>((expert * cols + col) * n_rows + row)]);
+    put_floats(file, name, {tensor.shape[0], n_rows / step, cols}, values);
+}
+
+// The same of codes [n_experts, n_rows, blocks, 16] and scales [n_experts, n_rows, blocks] of MXFP4. A ggml block is
+// the scale, then bytes with elements j (low) and j + 16.
+void put_fused_blocks(GgufWriter& file, const std::string& name, const GoldenTensor& codes, std::int64_t first,
+                      std::int64_t step) {
+    constexpr std::uint32_t kMxfp4 = 39;
+    const std::string bytes = golden_bytes(codes);
+    const std::string stem = codes.name.substr(0, codes.name.size() - 7);
+    const std::string scales = golden_bytes({stem + "_scales", {codes.shape[0], codes.shape[1], codes.shape[2]}});
+    std::string blocks;
+    for (std::int64_t expert = 0; expert < codes.shape[0]; ++expert)
+        for (std::int64_t row = first; row < codes.shape[1]; row += step)
+            for (std::int64_t block = 0; block < codes.shape[2]; ++block) {
+                const auto at = static_cast<std::size_t>((expert * codes.shape[1] + row) * codes.shape[2] + block);
+                std::array<int, 32> elements{};
+                for (std::size_t j = 0; j < 16; ++j) {
+                    const int pair = static_cast<unsigned char>(bytes[at * 16 + j]);
+                    elements[2 * j] = pair % 16;
+                    elements[2 * j + 1] = pair / 16;
+                }
+                blocks += scales[at];
+                for (std::size_t j = 0; j < 16; ++j) blocks += static_cast<char>(elements[j] + 16 * elements[j + 16]);
+            }
+    file.tensor(name, kMxfp4, {codes.shape[0], codes.shape[1] / step, 32 * codes.shape[2]}, blocks);
+}
+
+// Writes a tensor of gpt-oss's experts, "model.layers.N.mlp.experts.PART". Returns false for other tensors.
+bool put_fused_experts(GgufWriter& file, const GoldenTensor& tensor) {
+    const std::size_t at = tensor.name.find(".experts.");
+    if (at == std::string::npos) return false;
+    const std::string part = tensor.name.substr(at + 9);
+    const std::string stem = fmt::format("blk.{}.ffn_", tensor.name.substr(13, tensor.name.find('.', 13) - 13));
+    if (part == "gate_up_proj" || part == "gate_up_proj_blocks") {
+        const auto put = part == "gate_up_proj" ? put_fused_floats : put_fused_blocks;
+        put(file, stem + "gate_exps.weight", tensor, 0, 2);
+        put(file, stem + "up_exps.weight", tensor, 1, 2);
+    } else if (part == "down_proj" || part == "down_proj_blocks") {
+        (part == "down_proj" ? put_fused_floats : put_fused_blocks)(file, stem + "down_exps.weight", tensor, 0, 1);
+    } else if (part == "gate_up_proj_bias") {
+        const std::vector<float> all = golden_values(tensor);
+        std::array<std::vector<float>, 2> halves;
+        for (std::size_t i = 0; i < all.size(); ++i) halves[i % 2].push_back(all[i]);
+        put_floats(file, stem + "gate_exps.bias", {tensor.shape[0], tensor.shape[1] / 2}, halves[0]);
+        put_floats(file, stem + "up_exps.bias", {tensor.shape[0], tensor.shape[1] / 2}, halves[1]);
+    } else if (part == "down_proj_bias") {
+        put_floats(file, stem + "down_exps.bias", tensor.shape, golden_values(tensor));
+    }
+    return true;  // scales go with their codes
 }
 
 /// Returns `values` with the rows of each head reordered from halves (0, d/2, 1, d/2 + 1, ...) to neighbours: RoPE
@@ -471,6 +541,12 @@ bool has_gguf_form(const GoldenModel& model) {
         const bool is_scaled = ropes.is_object() && ropes["full_attention"].contains("factor");
         return !is_scaled && !config.value("attention_bias", false);
     }
+    // GGUF files of gpt-oss have biases and a limit of 7.
+    if (config["model_type"] == "gpt_oss" && (config["attention_bias"] != true || config["swiglu_limit"] != 7.0))
+        return false;
+    if (config["model_type"] == "olmoe" &&
+        (config["norm_topk_prob"].get<bool>() || config["attention_bias"].get<bool>()))
+        return false;
     if (config.contains("mlp_only_layers") &&
         (!config["norm_topk_prob"].get<bool>() || !config["mlp_only_layers"].empty()))
         return false;
@@ -497,6 +573,7 @@ GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch
     if (arch == "mixtral") arch = "llama";
     if (arch == "qwen3_moe") arch = "qwen3moe";
     if (arch == "glm4_moe") arch = "glm4moe";
+    if (arch == "gpt_oss") arch = "gpt-oss";
     if (arch == "ministral3") arch = "mistral3";
     if (arch == "gemma3_text") arch = "gemma3";
     if (arch == "muse_glimmer_text") arch = "muse-glimmer";
@@ -543,6 +620,7 @@ GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch
     write_vocabulary(file, model);
     std::map<std::string, StackedExperts> stacked;
     for (const GoldenTensor& tensor : model.tensors) {
+        if (arch == "gpt-oss" && put_fused_experts(file, tensor)) continue;
         std::vector<float> values = golden_values(tensor);
         if (const auto of_expert = expert_tensor_of(tensor.name)) {
             const std::string stem = fmt::format("blk.{}.ffn_{}", of_expert->layer, of_expert->matrix);
@@ -578,7 +656,8 @@ GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch
             for (float& value : values) value += 1.0F;
         const bool is_conv = tensor.shape.size() == 3;  // [channels, 1, taps], in GGUF files [channels, taps]
         put_floats(file,
-                   gguf_name(tensor.name, is_gemma || arch == "muse-glimmer" || arch == "glm4moe" || has_delta_nets),
+                   gguf_name(tensor.name, is_gemma || arch == "muse-glimmer" || arch == "glm4moe" ||
+                                              arch == "gpt-oss" || has_delta_nets),
                    is_conv ? std::vector{tensor.shape[0], tensor.shape[2]} : tensor.shape, values);
     }
     for (const auto& [name, all] : stacked) put_floats(file, name, all.shape, all.values);

@@ -138,12 +138,27 @@ std::vector<float> golden_values(const GoldenTensor& tensor) {
     return values;
 }
 
+std::string golden_bytes(const GoldenTensor& tensor) {
+    const std::uint64_t seed = fnv1a(tensor.name);
+    std::string bytes(static_cast<std::size_t>(elements(tensor)), '\0');
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        const std::uint64_t bits = splitmix64(seed, i) >> 48;
+        bytes[i] = static_cast<char>(tensor.name.ends_with("_scales") ? 119 + (bits >> 14) : bits >> 8);
+    }
+    return bytes;
+}
+
 void write_hugging_face(const GoldenModel& model, const std::filesystem::path& folder,
                         const std::function<std::string(const std::string&)>& name_in_file) {
     SafetensorsWriter writer;
     for (const GoldenTensor& tensor : model.tensors) {
+        const std::string name = name_in_file ? name_in_file(tensor.name) : tensor.name;
+        if (tensor.is_bytes()) {
+            writer.tensor(name, "U8", tensor.shape, golden_bytes(tensor));
+            continue;
+        }
         const std::vector<float> values = golden_values(tensor);
-        writer.tensor(name_in_file ? name_in_file(tensor.name) : tensor.name, "F32", tensor.shape,
+        writer.tensor(name, "F32", tensor.shape,
                       std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
     }
     write_all(folder / "config.json", model.config_json);

@@ -3,6 +3,7 @@
 // real readers. Test code only: an error in the golden files throws.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -17,7 +18,10 @@ namespace slipstream {
 /// A weight of a checkpoint, with its Hugging Face name.
 struct GoldenTensor {
     std::string name;
-    std::vector<std::int64_t> shape;  // row-major, one to three dimensions; experts as in published files
+    std::vector<std::int64_t> shape;  // row-major; experts as in published files
+
+    /// Whether it holds codes or scales of MXFP4 (U8).
+    [[nodiscard]] bool is_bytes() const { return name.ends_with("_blocks") || name.ends_with("_scales"); }
 };
 
 struct GoldenModel {
@@ -31,6 +35,8 @@ struct GoldenModel {
     std::vector<float> logits;          // [n_rows, vocab], of the last n_rows tokens
     std::vector<float> logits_q8;       // [n_rows, vocab]: the same tokens over a KV cache in q8; empty: not made
 
+    /// Whether experts are in MXFP4.
+    [[nodiscard]] bool is_quantised() const { return std::ranges::any_of(tensors, &GoldenTensor::is_bytes); }
     [[nodiscard]] std::int64_t n_rows() const { return static_cast<std::int64_t>(logits.size()) / vocab; }
 };
 
@@ -45,8 +51,11 @@ struct GoldenModel {
 /// k_proj and qkv_proj. All values are exact in float, so they have the same bits as in make.py.
 [[nodiscard]] std::vector<float> golden_values(const GoldenTensor& tensor);
 
-/// Writes config.json and model.safetensors (F32) into an existing, empty folder. `name_in_file` maps names of tensors
-/// to other names; null: names are unchanged.
+/// Returns the bytes of a tensor of MXFP4: codes are the top 8 of the 16 bits above, scales 119 plus the top 2.
+[[nodiscard]] std::string golden_bytes(const GoldenTensor& tensor);
+
+/// Writes config.json and model.safetensors (F32, MXFP4 as U8) into an existing, empty folder. `name_in_file` maps
+/// names of tensors to other names; null: names are unchanged.
 void write_hugging_face(const GoldenModel& model, const std::filesystem::path& folder,
                         const std::function<std::string(const std::string&)>& name_in_file = nullptr);
 
@@ -62,9 +71,9 @@ enum class GgufExperts : std::uint8_t { Stacked, Apart };
 /// Returns a writer of the case as an F32 GGUF file, which a test can change. `mistral_arch` as in write_golden_gguf().
 [[nodiscard]] GgufWriter golden_gguf(const GoldenModel& model, const std::string& mistral_arch = "llama",
                                      GgufExperts experts = GgufExperts::Stacked);
-/// Writes the case as one F32 GGUF file with the names, keys and row order (q and k of the llama family) of llama.cpp's
-/// convert_hf_to_gguf.py. `mistral_arch` is the architecture that a Mistral gets: older converters write "llama", newer
-/// ones "mistral3" for Mistral Small 3.x.
+/// Writes the case as one GGUF file, F32 and MXFP4, with the names, keys and row order (q and k of the llama family) of
+/// llama.cpp's convert_hf_to_gguf.py. `mistral_arch` is the architecture that a Mistral gets: older converters write
+/// "llama", newer ones "mistral3" for Mistral Small 3.x.
 void write_golden_gguf(const GoldenModel& model, const std::filesystem::path& path,
                        const std::string& mistral_arch = "llama", GgufExperts experts = GgufExperts::Stacked);
 

@@ -39,6 +39,14 @@ public:
         if (options.gemma4) describe_gemma4(options.window);
         if (options.n_experts > 0) describe_experts(options);
         if (options.delta_nets) describe_delta_nets();
+        if (options.gpt_oss) {
+            for (std::size_t i = 0; i < config_.layers.size(); ++i) {
+                config_.layers[i].attention().window = i % 2 == 0 ? 0 : options.window;
+                if (config_.layers[i].feed_forward.experts.empty()) continue;
+                config_.layers[i].feed_forward.activation = GatedActivation::ClampedSilu;
+                config_.layers[i].feed_forward.activation_limit = 0.75F;
+            }
+        }
         validate(config_);
         const std::int64_t d = options.d_model;
         const DType v_type = options.v_type.value_or(type_);
@@ -55,6 +63,7 @@ public:
                 layer[TensorRole::Down] = matrix(d, options.d_ff, v_type);
             }
             if (!config_.experts(i).empty()) add_experts(layer, config_.experts(i), options);
+            if (options.gpt_oss) layer[TensorRole::Sinks] = norm(config_.attention(i).n_q_heads);
             if (options.gemma || options.gemma4 || options.varied) {
                 layer[TensorRole::AttnPostNorm] = norm(d);
                 layer[TensorRole::FfnPostNorm] = norm(d);
@@ -200,7 +209,13 @@ private:
 
     void add_experts(LayerWeights& layer, const ExpertsConfig& experts, const TinyModelOptions& options) {
         layer[TensorRole::Router] = matrix(experts.n_experts, options.d_model, DType::F32, 2.0F);
-        if (options.shared_expert) layer[TensorRole::RouterBias] = norm(experts.n_experts);
+        if (options.shared_expert) layer[TensorRole::ChoiceBias] = norm(experts.n_experts);
+        if (options.gpt_oss) {
+            layer[TensorRole::RouterBias] = norm(experts.n_experts);
+            layer[TensorRole::GateBias] = matrix(experts.n_experts, experts.d_ff, DType::F32);
+            layer[TensorRole::UpBias] = matrix(experts.n_experts, experts.d_ff, DType::F32);
+            layer[TensorRole::DownBias] = matrix(experts.n_experts, options.d_model, DType::F32);
+        }
         layer.experts.resize(static_cast<std::size_t>(experts.n_experts));
         for (ExpertWeights& expert : layer.experts) {
             expert[TensorRole::Gate] = matrix(experts.d_ff, options.d_model);

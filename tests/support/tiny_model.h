@@ -47,6 +47,9 @@ struct TinyModelOptions {
     std::int64_t n_experts = 0;  // of every layer but the first, which is dense, if there are several; 0: none
     std::int64_t n_chosen = 2;   // for each token
     std::int64_t expert_d_ff = 32;
+    /// gpt-oss: sinks, every second layer from the first without a window, biases of router and experts, a clamped
+    /// activation. For use with experts.
+    bool gpt_oss = false;
     bool shared_expert = false;    // of width d_ff, beside the experts; the router then is as in GLM-4.5
     std::int64_t head_period = 0;  // rows of the LM head repeat with this period, so that logits tie; 0: no repetition
     DType kv_dtype = DType::F16;

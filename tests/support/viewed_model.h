@@ -99,7 +99,7 @@ struct ViewedModel {
           cache(device, model.kv_layouts(), context_tokens, kMaxTokens,
                 {.resident_chunks = std::move(resident_chunks), .arena = &arena, .windows = std::move(windows)}),
           view(device, model.kv_layouts(), {.n_slots = options.slots(), .max_nodes = 32}),
-          builder(device, cache, view, model.config(), options) {
+          builder(cache, view, model, options) {
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena,
                                                 2 * largest_chunk_bytes(model.kv_layouts()));

@@ -45,7 +45,7 @@ struct ViewedRank {
           cache(on, model.kv_layouts(), options.context_tokens, options.scratch_nodes,
                 {.resident_chunks = resident(options.streams, rank), .arena = &arena}),
           view(on, model.kv_layouts(), {.n_slots = options.view.slots(), .max_nodes = options.view_nodes}),
-          builder(on, cache, view, model.config(), options.view) {
+          builder(cache, view, model, options.view) {
         if (cache.streams())
             pass = std::make_unique<PassStream>(std::vector{PassReads{&model, &cache}}, arena, options.ring_bytes);
         reserve_workspace(on, Forward::workspace_shapes(model.config(), model.kv_dtype(), options.forward));

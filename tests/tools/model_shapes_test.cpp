@@ -1,6 +1,9 @@
 // Shapes by name against sizes of published files, and what a mixture of types gives each matrix.
 #include "tools/plan/model_shapes.h"
 
+#include <string_view>
+#include <tuple>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -74,6 +77,21 @@ TEST(ModelShapes, HaveTheExpertsOfPublishedModels) {
     };
     expect("qwen3-30b-a3b", 17.55, 1.92);
     expect("mixtral-8x7b", 27.3, 7.71);
+    // Published GGUF files in MXFP4 have 12.11 and 63.39 GB, tokenizers included.
+    for (const auto& [name, whole, experts] :
+         {std::tuple{"gpt-oss-20b", 12.11, 10.18}, std::tuple{"gpt-oss-120b", 63.39, 61.1}}) {
+        const ModelConfig config = find_shape(name).value();
+        const ModelWeights weights = shape_weights(config, Quantisation::MXFP4);
+        EXPECT_NEAR(static_cast<double>(file_bytes(weights, config)) / 1e9, whole, 0.03) << name;
+        EXPECT_NEAR(static_cast<double>(expert_bytes(config, weights, 1.0).experts) / 1e9, experts, 0.03) << name;
+        EXPECT_EQ(weights.layers[3].experts[7][TensorRole::Down].dtype, DType::MXFP4);
+        EXPECT_EQ(weights.layers[3][TensorRole::Q].dtype, DType::Q8_0);
+        EXPECT_EQ(weights.layers[3][TensorRole::Sinks].cols(), 64);
+        EXPECT_EQ(weights.layers[3][TensorRole::DownBias].rows(), config.experts(3).n_experts);
+        EXPECT_EQ(config.window(0), 128);
+        EXPECT_EQ(config.window(1), 0);
+        EXPECT_FALSE(config.ropes.front().scaling.rounds_bounds);
+    }
     const ModelConfig glm = find_shape("glm-4.5-air").value();
     EXPECT_TRUE(glm.experts(0).empty());
     EXPECT_EQ(glm.layers[0].feed_forward.d_ff, 10944);

@@ -1,7 +1,8 @@
 // Shapes are taken from the configuration files of the models. The types that a mixture gives to each matrix follow
 // llama.cpp (src/llama-quant.cpp, llama_tensor_get_type and tensor_type_fallback), for dense models without an
 // importance matrix, but IQ4_NL and IQ4_XS with one, as they are published; checked against the sizes of published
-// files. MXFP4 has no mixture for dense models: all matrices but the LM head have it.
+// files. MXFP4 has no mixture for dense models: all matrices but the LM head have it. In models with experts, these
+// alone have it, and all other matrices Q8_0 (MXFP4_MOE).
 #include "tools/plan/model_shapes.h"
 
 #include <algorithm>
@@ -121,6 +122,9 @@ constexpr std::array kShapes{
                {16, 32}},
     NamedShape{"mixtral-8x7b", &kMixtral, 4096, 14336, 32, 32, 8, 128, 32000, 32768, false, 0, {8, 2, 14336}},
     NamedShape{"glm-4.5-air", &kGlm4Moe, 4096, 10944, 46, 96, 8, 128, 151552, 131072, false, 0, {128, 8, 1408, 1, 1}},
+    NamedShape{"olmoe-1b-7b", &kOlmoe, 2048, 1024, 16, 16, 16, 128, 50304, 4096, false, 0, {64, 8, 1024}},
+    NamedShape{"gpt-oss-20b", &kGptOss, 2880, 2880, 24, 64, 8, 64, 201088, 131072, false, 128, {32, 4, 2880}},
+    NamedShape{"gpt-oss-120b", &kGptOss, 2880, 2880, 36, 64, 8, 64, 201088, 131072, false, 128, {128, 4, 2880}},
     NamedShape{"gemma2-2b", &kGemma2, 2304, 9216, 26, 8, 4, 256, 256000, 8192, true, 4096},
     NamedShape{"gemma2-9b", &kGemma2, 3584, 14336, 42, 16, 8, 256, 256000, 8192, true, 4096},
     NamedShape{"gemma2-27b", &kGemma2, 4608, 36864, 46, 32, 16, 128, 256000, 8192, true, 4096},
@@ -222,9 +226,14 @@ DType delta_in_type(Quantisation quantisation) {
     }
 }
 
+// Returns the type of matrices that are no experts' and that the mixture does not single out.
+DType dense_type(Quantisation quantisation, const ModelConfig& config) {
+    return quantisation == Quantisation::MXFP4 && config.has_experts() ? DType::Q8_0 : base_type(quantisation);
+}
+
 // Returns the type that the mixture gives to a matrix of a layer, before fitting_type().
 DType mixed_type(Quantisation quantisation, TensorRole role, std::int64_t layer, const ModelConfig& config) {
-    DType type = base_type(quantisation);
+    DType type = dense_type(quantisation, config);
     if (role == TensorRole::V) {
         const std::int64_t n_shared = config.attention(layer).queries_per_kv_head();
         // Value matrices are counted, not layers.
@@ -286,20 +295,25 @@ ConstTensorView shape_vector(std::int64_t n) {
     return vector_view<const std::byte>(nullptr, DType::F32, n);
 }
 
+// Returns whether files of the family have a bias; those that its names alone decide are required.
+BiasRule bias_rule(const Family& family, TensorRole role) {
+    if (role == TensorRole::QBias || role == TensorRole::KBias || role == TensorRole::VBias)
+        return family.gguf_biases.qkv_bias;
+    return role == TensorRole::AttnOutBias ? family.gguf_biases.out_bias : BiasRule::Required;
+}
+
 LayerWeights shape_layer(const ModelConfig& config, const Family& family, Quantisation quantisation,
                          std::int64_t index) {
     LayerWeights layer;
     for (const TensorInfo& info : kLayerTensors) {
         const TensorRole role = info.role;
         if (!can_have(config.layers[index], role)) continue;
-        const bool is_bias = info.kind == TensorKind::Bias;
         const FeedForwardConfig& feed_forward = config.layers[index].feed_forward;
-        const bool has_bias = role == TensorRole::RouterBias || !config.layers[index].has_attention() ||
-                              (role != TensorRole::AttnOutBias && family.gguf_biases.qkv_bias == BiasRule::Required);
         if (info.rows == TensorDim::FeedForward || info.cols == TensorDim::FeedForward)
             if (feed_forward.d_ff == 0) continue;
         if (family.gguf_names[role].empty() && family.hf_names[role].empty()) continue;
-        if (is_bias && !has_bias) continue;
+        const BiasRule rule = bias_rule(family, role);
+        if (info.kind == TensorKind::Bias && rule != BiasRule::Required) continue;
         if (role == TensorRole::V && config.attention(index).values_from_keys) continue;
         const std::int64_t cols = dim_size(info.cols, config, index);
         const DType type = info.is_matrix() ? mixed_type(quantisation, role, index, config) : DType::F32;
@@ -309,8 +323,9 @@ LayerWeights shape_layer(const ModelConfig& config, const Family& family, Quanti
     layer.experts.resize(static_cast<std::size_t>(config.experts(index).n_experts));
     for (ExpertWeights& expert : layer.experts)
         for (const TensorInfo& info : kExpertTensors)
-            expert[info.role] = shape_matrix(mixed_type(quantisation, info.role, index, config),
-                                             dim_size(info.rows, config, index), dim_size(info.cols, config, index));
+            expert[info.role] = shape_matrix(
+                quantisation == Quantisation::MXFP4 ? DType::MXFP4 : mixed_type(quantisation, info.role, index, config),
+                dim_size(info.rows, config, index), dim_size(info.cols, config, index));
     return layer;
 }
 
@@ -380,7 +395,7 @@ ModelWeights shape_weights(const ModelConfig& config, Quantisation quantisation)
     const DType head = head_type(quantisation, config.d_model);
     weights.lm_head = shape_matrix(head, config.vocab, config.d_model);
     weights.token_embedding =
-        shape_matrix(config.tied_embeddings ? head : base_type(quantisation), config.vocab, config.d_model);
+        shape_matrix(config.tied_embeddings ? head : dense_type(quantisation, config), config.vocab, config.d_model);
     weights.output_norm = shape_vector(config.d_model);
     const Family& family = find_family(config.family);
     if (family.gguf_biases.constants[TensorRole::EmbeddingNorm]) weights.embedding_norm = shape_vector(config.d_model);

@@ -95,6 +95,9 @@ private:
             if (args_.part != AttentionPart::Whole) totals[i].o = args_.state + unit.query(i) * d_;
             if (args_.part == AttentionPart::Whole || args_.part == AttentionPart::First) {
                 std::fill_n(totals[i].o, d_, 0.0F);
+                if (args_.sinks.empty()) continue;
+                totals[i].m = float_row(args_.sinks, 0)[unit.query(i) % args_.n_q_heads];
+                totals[i].l = 1.0F;
             } else {
                 totals[i].m = state_m()[unit.query(i)];
                 totals[i].l = state_l()[unit.query(i)];

@@ -21,13 +21,13 @@ constexpr float kSumOffset = 1e-20F;  // added to the sum of the chosen scores, 
 
 constexpr TensorNames hf_names() {
     TensorNames names = tensor_names::with_shared_expert(tensor_names::with_experts(tensor_names::hugging_face()));
-    names[TensorRole::RouterBias] = "mlp.gate.e_score_correction_bias";
+    names[TensorRole::ChoiceBias] = "mlp.gate.e_score_correction_bias";
     return names;
 }
 
 constexpr TensorNames gguf_names() {
     TensorNames names = tensor_names::with_shared_expert(tensor_names::with_experts(tensor_names::gguf()));
-    names[TensorRole::RouterBias] = "exp_probs_b.bias";
+    names[TensorRole::ChoiceBias] = "exp_probs_b.bias";
     names[TensorRole::FfnNorm] = "post_attention_norm.weight";
     return names;
 }
@@ -69,7 +69,7 @@ void read_glm4_moe(const JsonFields& fields, HfConfig& result) {
 
 void read_glm4_moe_gguf(const GgufKeys& keys, ModelConfig& config) {
     drop_proposing_layers(keys, config);
-    ExpertsConfig experts = read_gguf_experts(keys, ExpertScore::Sigmoid, std::nullopt);
+    ExpertsConfig experts = read_gguf_experts(keys, GgufGating::Sigmoid, std::nullopt);
     experts.weighting.normalized = keys.file().boolean(keys.key("expert_weights_norm")).value_or(true);
     experts.weighting.scale = static_cast<float>(keys.number("expert_weights_scale").value_or(1.0));
     set_experts(config, experts, keys.integer("expert_shared_count").value_or(1),

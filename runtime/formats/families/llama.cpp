@@ -19,8 +19,7 @@ void read_llama(const JsonFields& fields, HfConfig& config) {
 void read_llama_gguf(const GgufKeys& keys, ModelConfig& config) {
     read_gguf_windows(keys, 0, config);
     if (keys.integer("expert_count").value_or(0) == 0) return;
-    const ExpertsConfig experts =
-        read_gguf_experts(keys, ExpertScore::Softmax, config.layers.front().feed_forward.d_ff);
+    const ExpertsConfig experts = read_gguf_experts(keys, GgufGating::Softmax, config.layers.front().feed_forward.d_ff);
     for (LayerConfig& layer : config.layers) {
         layer.feed_forward.d_ff = 0;
         layer.feed_forward.experts = experts;

@@ -71,7 +71,7 @@ void read_qwen_gguf(const GgufKeys& keys, ModelConfig& config) {
 // GGUF does not store norm_topk_prob: the weights of published models are normalised, as llama.cpp does.
 void read_qwen3_moe_gguf(const GgufKeys& keys, ModelConfig& config) {
     read_qwen_gguf(keys, config);
-    ExpertsConfig experts = read_gguf_experts(keys, ExpertScore::Softmax, std::nullopt);
+    ExpertsConfig experts = read_gguf_experts(keys, GgufGating::Softmax, std::nullopt);
     experts.weighting.normalized = keys.file().boolean(keys.key("expert_weights_norm")).value_or(true);
     for (LayerConfig& layer : config.layers) {
         layer.feed_forward.d_ff = 0;

@@ -173,7 +173,7 @@ void read_qwen35_gguf(const GgufKeys& keys, ModelConfig& config) {
 }
 
 void read_experts(const GgufKeys& keys, ModelConfig& config) {
-    ExpertsConfig experts = read_gguf_experts(keys, ExpertScore::Softmax, std::nullopt);
+    ExpertsConfig experts = read_gguf_experts(keys, GgufGating::Softmax, std::nullopt);
     experts.weighting.normalized = keys.file().boolean(keys.key("expert_weights_norm")).value_or(true);
     experts.weighting.scale = static_cast<float>(keys.number("expert_weights_scale").value_or(1.0));
     set_experts(config, experts, keys.required("expert_shared_feed_forward_length"));

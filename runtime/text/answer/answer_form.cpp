@@ -11,6 +11,8 @@ namespace {
 constexpr std::array<ThoughtMarks, 3> kThoughts{
     {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}, {"<|channel>thought", "<channel|>"}}};
 
+constexpr ThoughtMarks kHarmonyThoughts{"<|channel|>analysis<|message|>", "<|end|>"};
+
 ThoughtMarks choose_thoughts(std::string_view source, const std::function<bool(std::string_view)>& has_token) {
     for (const ThoughtMarks& marks : kThoughts)
         if (source.find(marks.open) != source.npos || source.find(marks.close) != source.npos) return marks;
@@ -26,6 +28,7 @@ CallForm choose_calls(std::string_view source) {
     if (writes("<tool_call>") && !writes("<arg_key>")) return CallForm::Hermes;
     if (writes("<|tool_call>")) return CallForm::Gemma4;
     if (writes("<|tool_call|>") || writes("<|tool|>")) return CallForm::Phi4;
+    if (writes("<|start|>") && writes("<|channel|>") && writes("<|message|>")) return CallForm::Harmony;
     if (writes("<|python_tag|>") || (writes("<|start_header_id|>") && writes("ipython"))) return CallForm::Llama3;
     return CallForm::None;
 }
@@ -46,6 +49,8 @@ std::string_view call_start(CallForm form, std::string_view source) {
             return writes("[TOOL_CALLS] [") ? "[TOOL_CALLS] [{\"name\": \"" : "[TOOL_CALLS][{\"name\": \"";
         case CallForm::Gemma4:
             return "<|tool_call>call:";
+        case CallForm::Harmony:
+            return writes("assistant to=") ? " to=functions." : "<|channel|>commentary to=functions.";
         case CallForm::Phi4:
             return writes("<|tool_call|>{") ? "<|tool_call|>{\"name\": \"" : "<|tool_call|>[{\"name\": \"";
     }
@@ -63,6 +68,8 @@ std::string_view name_end(CallForm form, std::string_view source) {
             return ">\n";
         case CallForm::Gemma4:
             return "{";
+        case CallForm::Harmony:
+            return writes("assistant to=") ? "<|channel|>commentary json<|message|>" : " <|constrain|>json<|message|>";
         case CallForm::Llama3:
             return "\", \"parameters\":";
         case CallForm::Mistral:
@@ -94,6 +101,8 @@ std::string_view call_form_name(CallForm form) {
             return "phi-4";
         case CallForm::Gemma4:
             return "gemma-4";
+        case CallForm::Harmony:
+            return "harmony";
     }
     return "?";
 }
@@ -102,7 +111,7 @@ AnswerForm choose_answer_form(std::string_view template_source,
                               const std::function<bool(std::string_view)>& has_token) {
     const CallForm calls = choose_calls(template_source);
     return {.calls = calls,
-            .thoughts = choose_thoughts(template_source, has_token),
+            .thoughts = calls == CallForm::Harmony ? kHarmonyThoughts : choose_thoughts(template_source, has_token),
             .call_start = call_start(calls, template_source),
             .name_end = name_end(calls, template_source)};
 }
@@ -113,10 +122,26 @@ bool ends_in_thought(const AnswerForm& form, std::string_view prompt) {
     return last != prompt.npos && prompt.substr(0, last + 1).ends_with(form.thoughts.open);
 }
 
+void open_thought(const AnswerForm& form, MarkedText& prompt) {
+    prompt.bytes += form.thoughts.open;
+    if (form.calls != CallForm::Harmony) prompt.bytes += '\n';
+}
+
+void close_thought(const AnswerForm& form, MarkedText& prompt) {
+    if (form.calls == CallForm::Harmony)
+        prompt.bytes.append(form.thoughts.close).append("<|start|>assistant");
+    else
+        prompt.bytes.append("\n").append(form.thoughts.close).append("\n\n");
+}
+
+void open_content(const AnswerForm& form, MarkedText& prompt) {
+    if (form.calls == CallForm::Harmony) prompt.bytes += "<|channel|>final<|message|>";
+}
+
 std::string append_call_start(const AnswerForm& form, const std::optional<std::string>& name, MarkedText& prompt) {
     CHECK(form.calls != CallForm::None, "a form without calls");
     const std::size_t begin = prompt.bytes.size();
-    if (ends_in_thought(form, prompt.bytes)) prompt.bytes.append("\n").append(form.thoughts.close).append("\n\n");
+    if (ends_in_thought(form, prompt.bytes)) close_thought(form, prompt);
     prompt.bytes += form.call_start;
     if (name) {
         append_span(prompt.said, {prompt.bytes.size(), prompt.bytes.size() + name->size()});

@@ -11,6 +11,8 @@
 // | <|tool_call>                 | Gemma4  | <|tool_call>call:N{K:V,...}<tool_call|>, strings between two <|"|>     |
 // | <|tool_call|> or <|tool|>    | Phi4    | <|tool_call|> a call or a list of calls as JSON <|/tool_call|>, or     |
 // |                              |         | functools[...] (Granite 3 writes the list, too)                       |
+// | <|start|>, <|channel|> and   | Harmony | <|channel|>commentary to=functions.N <|constrain|>json<|message|>A    |
+// | <|message|>                  |         | (gpt-oss; thoughts are messages, too: harmony_reader.h)               |
 // | <|python_tag|>, or ipython   | Llama3  | {"name": N, "parameters": A} at the beginning of the answer, or after  |
 // | and <|start_header_id|>      |         | <|python_tag|>; several are separated by ";"                          |
 // | anything else                | None    | calls are not read; they are text                                     |
@@ -29,9 +31,9 @@
 
 namespace slipstream {
 
-enum class CallForm : std::uint8_t { None, Hermes, QwenXml, Llama3, Mistral, Phi4, Gemma4 };
+enum class CallForm : std::uint8_t { None, Hermes, QwenXml, Llama3, Mistral, Phi4, Gemma4, Harmony };
 /// Returns the name for messages: "none", "hermes", "qwen-xml", "llama-3", "mistral", "phi-4",
-/// "gemma-4".
+/// "gemma-4", "harmony".
 [[nodiscard]] std::string_view call_form_name(CallForm form);
 
 /// The marks around a thought, as views of string constants. Both are empty if the model has no thoughts.
@@ -57,6 +59,12 @@ struct AnswerForm {
 /// Returns whether a prompt leaves a thought open, so that the answer begins inside it: some templates end with the
 /// opening mark.
 [[nodiscard]] bool ends_in_thought(const AnswerForm& form, std::string_view prompt);
+
+/// Append to a prompt, as template text, what a model writes before a thought, after it, and before the content of an
+/// answer (Harmony alone has such a mark). The form must have thoughts.
+void open_thought(const AnswerForm& form, MarkedText& prompt);
+void close_thought(const AnswerForm& form, MarkedText& prompt);
+void open_content(const AnswerForm& form, MarkedText& prompt);
 
 /// Appends the beginning of a call to a prompt, so that the model must call a tool: the one called `name`, or any. If
 /// the prompt leaves a thought open, the thought is closed first. Marks are template text and may become control

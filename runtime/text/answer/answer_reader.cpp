@@ -28,6 +28,11 @@ AnswerReader::AnswerReader(const AnswerForm& form, OfferedTools tools, Start sta
     constexpr unsigned kFirst = states(State::Beginning, State::AfterThought, State::AfterCall);
     constexpr unsigned kAny = kFirst | states(State::Content);
     drops_space_ = state_ == State::Thought;
+    if (form.calls == CallForm::Harmony) {
+        harmony_.emplace(!tools_.empty(),
+                         start == Start::Thought ? HarmonyReader::Start::Thought : HarmonyReader::Start::Header);
+        return;
+    }
     if (form.thoughts.exist()) marks_.push_back({form.thoughts.open, Effect::OpensThought, states(State::Beginning)});
     const unsigned after_call = states(State::AfterCall);
     const auto add_bare_calls = [&] {
@@ -37,6 +42,7 @@ AnswerReader::AnswerReader(const AnswerForm& form, OfferedTools tools, Start sta
     };
     switch (calls_) {
         case CallForm::None:
+        case CallForm::Harmony:
             break;
         case CallForm::Hermes:
             marks_.push_back({"<tool_call>", Effect::OpensCall, kAny});
@@ -71,15 +77,25 @@ AnswerReader::AnswerReader(const AnswerForm& form, OfferedTools tools, Start sta
 void AnswerReader::skip(std::string_view text) {
     static_cast<void>(push(text));
     n_calls_ = 0;
+    if (harmony_) harmony_->skip_held();
     n_skipped_ = pending_.size();
 }
 
 std::vector<AnswerPiece> AnswerReader::push(std::string_view text) {
+    if (harmony_) {
+        for (const char c : text) harmony_->push(c, out_);
+        n_calls_ += static_cast<std::size_t>(std::ranges::count(out_, AnswerPiece::Kind::Call, &AnswerPiece::kind));
+        return std::exchange(out_, {});
+    }
     for (const char c : text) step(c);
     return std::exchange(out_, {});
 }
 
 std::vector<AnswerPiece> AnswerReader::finish() {
+    if (harmony_) {
+        harmony_->finish(out_);
+        return std::exchange(out_, {});
+    }
     if (state_ == State::InCall) {
         state_ = State::Content;
         call_.reset();

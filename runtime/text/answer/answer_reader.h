@@ -13,6 +13,7 @@
 // - In the forms Hermes and Llama 3, a JSON object at the beginning of the answer or after a call, also in a fence of
 //   Markdown (```json), is a call if it has arguments and the name of an offered tool. Llama 3 writes no other form;
 //   small models of Qwen (2.5 Coder) often forget the marks.
+// - Answers in the form Harmony are messages in channels, thoughts among them (harmony_reader.h).
 //
 // No input makes the reader throw. The time is linear in the length of the answer: text that failed to be a call is not
 // searched again, except for the byte at which it failed.
@@ -21,23 +22,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/text/answer/answer_form.h"
+#include "runtime/text/answer/answer_piece.h"
 #include "runtime/text/answer/call_reader.h"
+#include "runtime/text/answer/harmony_reader.h"
 #include "runtime/text/answer/offered_tool.h"
 
 namespace slipstream {
-
-struct AnswerPiece {
-    enum class Kind : std::uint8_t { Content, Thought, Call };
-    Kind kind = Kind::Content;
-    std::string text;  // the text; for a Call its arguments, a JSON object
-    std::string name;  // for a Call: the name of the tool
-    bool operator==(const AnswerPiece&) const = default;
-};
 
 class AnswerReader {
 public:
@@ -60,7 +56,7 @@ public:
     [[nodiscard]] std::vector<AnswerPiece> finish();
 
     [[nodiscard]] std::size_t n_calls() const { return n_calls_; }
-    [[nodiscard]] bool in_thought() const { return state_ == State::Thought; }
+    [[nodiscard]] bool in_thought() const { return harmony_ ? harmony_->in_thought() : state_ == State::Thought; }
 
 private:
     enum class State : std::uint8_t { Beginning, Content, Thought, AfterThought, InCall, AfterCall };
@@ -86,6 +82,7 @@ private:
     void emit(AnswerPiece::Kind kind, std::string_view text);
 
     OfferedTools tools_;
+    std::optional<HarmonyReader> harmony_;  // reads all of the answer if its form is CallForm::Harmony
     CallForm calls_;
     std::string_view thought_end_;
     std::vector<Mark> marks_;

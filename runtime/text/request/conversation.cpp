@@ -347,11 +347,12 @@ void append_continued(const AnswerForm& form, const Conversation& conversation, 
                       MarkedText& prompt) {
     const std::string& text = *conversation.continued;
     const bool has_thought = conversation.continued_reasoning && form.thoughts.exist();
-    if (has_thought && !opens_thought) prompt.bytes.append(form.thoughts.open).append("\n");
+    if (has_thought && !opens_thought) open_thought(form, prompt);
     if (has_thought) say(prompt, *conversation.continued_reasoning);
     // An answer that has begun is no longer in its thought.
-    if (has_thought || (opens_thought && !text.empty()))
-        prompt.bytes.append("\n").append(form.thoughts.close).append(kParagraph);
+    const bool has_content = has_thought || !opens_thought || !text.empty();
+    if (has_thought || (opens_thought && !text.empty())) close_thought(form, prompt);
+    if (has_content) open_content(form, prompt);
     say(prompt, text);
 }
 

@@ -198,8 +198,14 @@ void set_text_ends(const TokenizerSettings& settings, const TextTemplate& around
     if (parts.eos_id) check(*parts.eos_id);
     parts.adds_eos = settings.add_eos.value_or(around.after.has_value());
     if (parts.eos_id) parts.end_tokens.push_back(*parts.eos_id);
+    const auto has_token = [&](std::string_view spelling) {
+        return std::ranges::find(parts.added_tokens, spelling, &AddedToken::content) != parts.added_tokens.end();
+    };
     for (const AddedToken& token : parts.added_tokens)
         if (ends_text_by_name(token.content)) parts.end_tokens.push_back(token.id);
+    for (const AddedToken& token : parts.added_tokens)
+        if (parts.eos_id != token.id && ends_message_alone(token.content, has_token))
+            std::erase(parts.end_tokens, token.id);
 }
 
 }  // namespace slipstream

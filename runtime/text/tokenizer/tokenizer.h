@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -122,6 +123,11 @@ struct TokenizerParts {
 /// Returns whether `spelling` is a usual name of a control token that ends a turn or a text in published models
 /// ("<|eot_id|>", "<|end|>", ...). A vocabulary often names only one of its end tokens as EOS.
 [[nodiscard]] bool ends_text_by_name(std::string_view spelling);
+
+/// Returns whether the token ends a message but not the answer, although other models end texts with a token of this
+/// name: "<|end|>" in vocabularies of the harmony format (gpt-oss), which have "<|return|>" and "<|call|>".
+[[nodiscard]] bool ends_message_alone(std::string_view spelling,
+                                      const std::function<bool(std::string_view)>& has_token);
 
 /// Returns whether `spelling` looks like a token that structures a conversation: "<|...|>", "<｜...｜>", a name for
 /// which ends_text_by_name() is true, or another token that chat templates of published models write. Some files mark

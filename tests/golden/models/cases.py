@@ -190,6 +190,24 @@ def qwen3_next(**changes):
     return _config("Qwen3NextForCausalLM", "qwen3_next", defaults | changes)
 
 
+def olmoe(**changes):
+    defaults = {"hidden_size": 48, "intermediate_size": 24, "num_experts": 8, "num_experts_per_tok": 3,
+                "norm_topk_prob": False, "num_hidden_layers": 3, "clip_qkv": None, "attention_bias": False,
+                "pad_token_id": 0}
+    return _config("OlmoeForCausalLM", "olmoe", defaults | changes)
+
+
+def gpt_oss(**changes):
+    """Windowed and other layers alternate. The bounds of yarn are not rounded, and lie between pairs 0 and 6 of a head."""
+    rope = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32, "beta_fast": 4.0,
+            "beta_slow": 0.5, "truncate": False}
+    defaults = {"hidden_size": 40, "intermediate_size": 24, "head_dim": 12, "num_attention_heads": 6,
+                "num_hidden_layers": 3, "num_local_experts": 8, "num_experts_per_tok": 4, "sliding_window": 7,
+                "rope_theta": 50.0, "attention_bias": True, "pad_token_id": 0, "swiglu_limit": 0.5, "rope_scaling": rope,
+                "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+    return _config("GptOssForCausalLM", "gpt_oss", defaults | changes)
+
+
 def gemma4_rope(**full):
     return {"rope_parameters": {"full_attention": {"rope_type": "proportional", "rope_theta": 1e2} | full,
                                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e2}}}
@@ -399,10 +417,27 @@ case("qwen3_next_dense_layer",
                                      "full_attention"])),
      {"norm_topk_prob": True})
 
-# Cases whose logits are also made with a q8 KV cache: query groups, norms of heads, a softcap with a window, two chunks.
-Q8_CASES = ("llama_gqa", "qwen3", "gemma2", "llama_two_chunks")
+case("olmoe", olmoe(), {"norm_topk_prob": True})
+case("olmoe_bias", renamed(olmoe(norm_topk_prob=True, attention_bias=True, num_key_value_heads=1)),
+     {"norm_topk_prob": False})
+case("gpt_oss", gpt_oss(), {"swiglu_limit": 7.0})
+# As published files have them, but for sizes: no types of layers, a limit of 7.
+case("gpt_oss_yarn",
+     renamed(gpt_oss(layer_types=None, num_experts_per_tok=2, swiglu_limit=7.0, num_hidden_layers=4,
+                     num_key_value_heads=1)),
+     {"rope_parameters": gpt_oss()["rope_scaling"] | {"rope_theta": 50.0, "truncate": True}})
+case("gpt_oss_two_chunks", gpt_oss(sliding_window=40, attention_bias=False), {"sliding_window": 41}, n_tokens=300)
+# Experts in MXFP4 (make.py: mxfp4_bytes).
+case("gpt_oss_mxfp4",
+     gpt_oss(hidden_size=64, intermediate_size=96, num_experts_per_tok=2, swiglu_limit=7.0,
+             quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}),
+     {"swiglu_limit": 0.1})
+
+# Cases whose logits are also made with a q8 KV cache: query groups, norms of heads, a softcap with a window, two chunks,
+# sinks.
+Q8_CASES = ("llama_gqa", "qwen3", "gemma2", "llama_two_chunks", "gpt_oss_two_chunks")
 
 # Cases whose text is also continued greedily: one of each family whose frequencies do not depend on the text's length.
 GREEDY_CASES = ("llama_gqa", "mistral_window", "qwen3", "phi3_plain", "gemma2", "gemma3", "ministral3", "muse_glimmer_scale",
-                "smollm3", "granite", "gemma4", "gemma4_values", "gemma4_unified", "qwen3_moe", "mixtral", "glm4_moe",
-                "qwen35", "qwen35_interval", "qwen35_moe", "qwen3_next")
+                "smollm3", "granite", "gemma4", "gemma4_values", "gemma4_unified", "qwen3_moe", "mixtral", "glm4_moe", "gpt_oss",
+                "gpt_oss_yarn", "olmoe", "qwen35", "qwen35_interval", "qwen35_moe", "qwen3_next")

@@ -67,7 +67,7 @@ def value(name, shape):
 # Names in checkpoints of mixtures of experts, which transformers fuses in memory (conversion_mapping.py).
 EXPERT_PARTS = {"mixtral": ("w1", "w3", "w2")}
 # Families whose published files have the experts as transformers has them in memory.
-FUSED_EXPERTS = ("qwen3_5_moe_text",)
+FUSED_EXPERTS = ("qwen3_5_moe_text", "gpt_oss")
 
 
 def checkpoint_name(model_type, name):
@@ -89,10 +89,33 @@ def expert_tensors(model_type, name, shape):
     return [[(f"{folder}.{expert}.{part}.weight", size) for part, size in parts] for expert in range(n)]
 
 
+def mxfp4_tensors(name, shape):
+    """The tensors (name, shape) of published files that hold a matrix of gpt-oss's experts, which transformers has as
+    [experts, cols, rows]."""
+    n, cols, rows = shape
+    return [(f"{name}_blocks", [n, rows, cols // 32, 16]), (f"{name}_scales", [n, rows, cols // 32])]
+
+
+def mxfp4_bytes(name, shape):
+    """Random codes; scales that give about 1/sqrt(fan-in)."""
+    if name.endswith("_scales"):
+        return (119.0 + 2.0 * (noise(name, math.prod(shape)) + 1.0)).astype(np.uint8).reshape(shape)
+    return ((noise(name, math.prod(shape)) + 1.0) * 128.0).astype(np.uint8).reshape(shape)
+
+
+def mxfp4_values(name, shape):
+    """What transformers itself computes from the bytes."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    blocks, scales = (torch.from_numpy(mxfp4_bytes(*tensor)) for tensor in mxfp4_tensors(name, shape))
+    return convert_moe_packed_tensors(blocks, scales, dtype=torch.float32).numpy()
+
+
 def load(config):
     """The model of a config.json as transformers itself reads one, with generated weights, in double."""
     # "su" is the first name of longrope; transformers 5.23 renames it too late for its own validation.
-    spelled = json.dumps(config).replace('"su"', '"longrope"')
+    floats = {key: value for key, value in config.items() if key != "quantization_config"}
+    spelled = json.dumps(floats).replace('"su"', '"longrope"')
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "config.json").write_text(spelled)
         parsed = transformers.AutoConfig.from_pretrained(folder)
@@ -106,11 +129,15 @@ def load(config):
     if config["tie_word_embeddings"]:
         shapes.pop("lm_head.weight", None)
     model_type = config.get("model_type")
+    is_mxfp4 = "quantization_config" in config
     state, in_files = {}, {}
     for name, alone in names.items():
         if alone not in shapes:
             continue
-        if ".mlp.experts." in alone and model_type not in FUSED_EXPERTS:
+        if model_type == "gpt_oss" and is_mxfp4 and alone.endswith(("gate_up_proj", "down_proj")):
+            in_files |= dict(mxfp4_tensors(alone, shapes[alone]))
+            values = mxfp4_values(alone, shapes[alone])
+        elif ".mlp.experts." in alone and model_type not in FUSED_EXPERTS:
             experts = expert_tensors(model_type, alone, shapes[alone])
             in_files |= {part: size for expert in experts for part, size in expert}
             values = np.stack([np.concatenate([value(part, size) for part, size in expert]) for expert in experts])

@@ -19,6 +19,7 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu/matmul/dequantize.h"
 #include "runtime/formats/model_files.h"
+#include "runtime/model/rope.h"
 #include "tests/support/layers.h"
 #include "tests/tools/run_program.h"
 #include "tests/tools/temporary_folder.h"
@@ -120,6 +121,34 @@ TEST(RandomModelFile, TakesEveryArchitectureOfTheShapes) {
         EXPECT_EQ(read.attention(0), options.config.attention(0));
         EXPECT_EQ(read.tied_embeddings, options.config.tied_embeddings);
     }
+}
+
+// Biases, sinks, experts in MXFP4, and keys that GGUF files of the family have.
+TEST(RandomModelFile, IsGptOssOfAShape) {
+    const TemporaryFolder folder;
+    RandomModelOptions options{.config = *find_shape("gpt-oss-20b", 3), .quantisation = Quantisation::MXFP4};
+    options.config.vocab = 512;
+    options.config.d_model = 64;
+    for (LayerConfig& layer : options.config.layers) {
+        layer.feed_forward.experts.n_experts = 5;
+        layer.feed_forward.experts.d_ff = 96;
+    }
+    const std::filesystem::path path = folder.path() / "model.gguf";
+    write_random_model(path, options);
+    EXPECT_EQ(std::filesystem::file_size(path), random_model_bytes(options));
+    const auto files = ModelFiles::open(path);
+    const ModelConfig& read = files->config();
+    ASSERT_EQ(read.n_layers(), 3);
+    for (std::int64_t layer = 0; layer < 3; ++layer) {
+        EXPECT_EQ(read.attention(layer), options.config.attention(layer)) << layer;
+        EXPECT_EQ(read.layers[layer].feed_forward, options.config.layers[layer].feed_forward) << layer;
+    }
+    EXPECT_EQ(rope_frequencies(read, 131072), rope_frequencies(options.config, 131072));
+    const ModelWeights weights = files->weights();
+    EXPECT_EQ(weights.layers[2].experts[4][TensorRole::Up].dtype, DType::MXFP4);
+    EXPECT_EQ(weights.layers[2][TensorRole::AttnOut].dtype, DType::Q8_0);
+    EXPECT_EQ(weights.layers[2][TensorRole::Sinks].cols(), 64);
+    EXPECT_EQ(weights.layers[2][TensorRole::DownBias].rows(), 5);
 }
 
 TEST(RandomModelFile, HasTheSameBytesForAnyNumberOfThreads) {

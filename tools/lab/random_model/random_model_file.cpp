@@ -63,7 +63,7 @@ std::vector<RandomTensor> random_tensors(const RandomModelOptions& options) {
     for_each_tensor(weights, [&](const TensorInfo& info, std::int64_t layer, const ConstTensorView& view) {
         if (info.role == TensorRole::LmHead && config.tied_embeddings) return;
         const bool is_layers = layer < config.n_layers();
-        const bool is_experts = info.rows == TensorDim::ExpertFeedForward || info.cols == TensorDim::ExpertFeedForward;
+        const bool is_experts = info.is_matrix() && info.is_of_experts();
         const bool is_shared = is_layers && info.is_matrix() && !config.experts(layer).empty() &&
                                (info.rows == TensorDim::FeedForward || info.cols == TensorDim::FeedForward);
         std::string name(is_experts  ? names.experts[expert_tensor(info.role)].stacked

@@ -166,6 +166,11 @@ void put_config(Header& header, const RandomModelOptions& options) {
     header.number(key("attention.value_length"), attention.head_dim);
     header.number(key("rope.dimension_count"), rope.n_rotated);
     header.real(key("rope.freq_base"), rope.theta);
+    if (rope.scaling.kind == RopeScalingKind::Yarn) {
+        header.text(key("rope.scaling.type"), "yarn");
+        header.real(key("rope.scaling.factor"), rope.scaling.factor);
+        header.number(key("rope.scaling.original_context_length"), rope.scaling.original_context);
+    }
     const std::int64_t window = config.largest([](const LayerConfig& layer) { return layer.window(); });
     if (window > 0) header.number(key("attention.sliding_window"), window);
     if (full != config.layers.end() && windowed != config.layers.end()) {

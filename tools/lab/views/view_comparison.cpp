@@ -95,18 +95,17 @@ void SharedHooks::on_kv(ExecRef exec, std::int64_t layer, const KvSegment& segme
     seconds_ += seconds_since(began);
 }
 
-ViewComparison::Compared::Compared(Device& device, KvCache& cache, const ModelConfig& config,
-                                   const ViewFigures& own_figures, const ViewOptions& options)
+ViewComparison::Compared::Compared(const Model& model, KvCache& cache, const ViewFigures& own_figures,
+                                   const ViewOptions& options)
     : figures(own_figures),
-      view(device, cache.store().layouts(), room_of(options)),
-      builder(device, cache, view, config, options) {}
+      view(model.device(), cache.store().layouts(), room_of(options)),
+      builder(cache, view, model, options) {}
 
 ViewComparison::ViewComparison(const Model& model, KvCache& cache, Forward& target, const ViewsRequest& request,
                                std::int64_t depth, std::int64_t run_tokens)
     : cache_(&cache), target_(&target), forward_(model, kViewLimits), sampler_(request.sampling, model.config().vocab) {
     for (const PlannedView& planned : planned_views(request, depth, run_tokens))
-        views_.push_back(
-            std::make_unique<Compared>(model.device(), cache, model.config(), planned.figures, planned.options));
+        views_.push_back(std::make_unique<Compared>(model, cache, planned.figures, planned.options));
 }
 
 std::size_t ViewComparison::device_bytes(const ModelConfig& config, std::span<const KvLayout> kv,

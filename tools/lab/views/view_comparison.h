@@ -58,8 +58,7 @@ public:
 
 private:
     struct Compared {
-        Compared(Device& device, KvCache& cache, const ModelConfig& config, const ViewFigures& figures,
-                 const ViewOptions& options);
+        Compared(const Model& model, KvCache& cache, const ViewFigures& figures, const ViewOptions& options);
         ViewFigures figures;
         KvView view;
         ViewBuilder builder;

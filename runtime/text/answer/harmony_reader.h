@@ -1,0 +1,77 @@
+// Reads an answer that consists of messages in channels: the harmony format of gpt-oss. The prompt ends with
+// "<|start|>assistant", so the answer begins with the rest of a header:
+//
+//     HEADER <|message|> TEXT [<|end|>] <|start|> HEADER <|message|> TEXT ...
+//     HEADER: [ROLE] [to=RECIPIENT] <|channel|>CHANNEL [to=RECIPIENT] [<|constrain|>TYPE]
+//
+// TEXT of the channel "analysis" is a thought; of "final" and "commentary", content. With a recipient,
+// "functions.NAME", it is the arguments of a call, a JSON object. The text of an answer has no <|end|>: only the marks
+// that is_answer_mark() names are spelt out. <|call|> and <|return|> end an answer and are not part of it.
+//
+// The rules of AnswerReader hold: what is not understood is content as the model wrote it. Messages of one kind that
+// follow one another are separated by an empty line.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/text/answer/answer_piece.h"
+#include "runtime/text/answer/json_object_scanner.h"
+
+namespace slipstream {
+
+class HarmonyReader {
+public:
+    enum class Start : std::uint8_t { Header, Thought };
+
+    /// `reads_calls`: whether tools are offered. With Start::Thought the prompt ends with the header of a thought.
+    HarmonyReader(bool reads_calls, Start start)
+        : reads_calls_(reads_calls), state_(start == Start::Thought ? State::Text : State::First) {
+        if (start == Start::Thought) kind_ = AnswerPiece::Kind::Thought;
+    }
+
+    /// Reads the next byte of the answer; appends complete pieces to `out`. Adjacent text of one kind is one piece.
+    void push(char c, std::vector<AnswerPiece>& out);
+    /// Marks what is held back as part of the prompt: it is never emitted.
+    void skip_held() { n_skipped_ = held_.size(); }
+    /// Ends the answer: what was held back becomes content.
+    void finish(std::vector<AnswerPiece>& out);
+
+    [[nodiscard]] bool in_thought() const { return state_ == State::Text && kind_ == AnswerPiece::Kind::Thought; }
+
+private:
+    enum class State : std::uint8_t {
+        First,    // the beginning of the answer: a header, or text without one
+        Header,   // in a header
+        Text,     // in the text of a message
+        Call,     // in the arguments of a call
+        Between,  // after a call, or <|end|>
+    };
+
+    void push_first(char c, std::vector<AnswerPiece>& out);
+    void push_header(char c, std::vector<AnswerPiece>& out);
+    void push_text(char c, std::vector<AnswerPiece>& out);
+    void push_call(char c, std::vector<AnswerPiece>& out);
+    void push_between(char c, std::vector<AnswerPiece>& out);
+    void begin_message(std::vector<AnswerPiece>& out);
+    void end_message();
+    void become_content(std::vector<AnswerPiece>& out);
+    void flush(std::vector<AnswerPiece>& out);
+    void emit(std::string_view text, std::vector<AnswerPiece>& out);
+
+    bool reads_calls_;
+    State state_;
+    AnswerPiece::Kind kind_ = AnswerPiece::Kind::Content;  // of the text of the message
+    std::string held_;           // bytes that are not emitted yet: a header, a call with its header, part of a mark
+    std::size_t n_skipped_ = 0;  // bytes at the beginning of held_ that are in the prompt
+    std::string name_;           // of the tool that is called
+    std::optional<JsonObjectScanner> arguments_;  // nullopt before the first byte of the arguments
+    std::optional<AnswerPiece::Kind> last_kind_;  // of the last message that had text; nullopt: none
+    bool is_at_message_start_ = false;            // no text of the message is emitted yet
+};
+
+}  // namespace slipstream
