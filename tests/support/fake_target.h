@@ -63,7 +63,7 @@ public:
     [[nodiscard]] std::int64_t n_committed() const override { return std::ssize(kv_->committed); }
     [[nodiscard]] std::int64_t n_nodes() const override { return std::ssize(kv_->nodes); }
     [[nodiscard]] std::int64_t position(NodeId node) const override { return at(node).position; }
-    NodeId add_node(NodeId parent, NodeKind kind) override;
+    NodeId add_node(NodeId parent, NodeKind kind = NodeKind::Draft) override;
     void commit(std::span<const NodeId> path) override;
     void forget() override;
     [[nodiscard]] std::int64_t positions_after_cut(std::int64_t n_tokens) const override;
