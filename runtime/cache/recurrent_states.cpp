@@ -73,6 +73,14 @@ std::size_t RecurrentStates::state_bytes(std::span<const KvLayout> layouts) {
     return floats * sizeof(float);
 }
 
+std::size_t RecurrentStates::most_checkpoint_bytes(std::span<const KvLayout> layouts, std::int64_t context_tokens,
+                                                   std::size_t checkpoint_bytes) {
+    const std::size_t one = state_bytes(layouts);
+    if (one == 0) return 0;
+    const auto positions = static_cast<std::size_t>(context_tokens / kPrefillChunkTokens);
+    return one * std::min({checkpoint_bytes / one, kMostCheckpoints, positions});
+}
+
 RecurrentStates::State RecurrentStates::state_at(std::int64_t layer, std::int64_t plane) const {
     const DeltaNetShape& shape = layouts_[layer].state;
     float* const state = at(state_begin_[layer]) + plane * static_cast<std::int64_t>(state_floats(shape));

@@ -38,6 +38,9 @@ public:
     [[nodiscard]] static std::size_t bytes(std::span<const KvLayout> layouts, std::int64_t max_drafts);
     /// Returns the bytes of the states of all layers after one position: of a checkpoint; 0 if no layer has a state.
     [[nodiscard]] static std::size_t state_bytes(std::span<const KvLayout> layouts);
+    /// Returns the most bytes that checkpoints of a text of `context_tokens` take within `checkpoint_bytes`.
+    [[nodiscard]] static std::size_t most_checkpoint_bytes(std::span<const KvLayout> layouts,
+                                                           std::int64_t context_tokens, std::size_t checkpoint_bytes);
 
     struct State {
         float* state = nullptr;  // [DeltaNetShape::state_floats()]

@@ -100,6 +100,12 @@ HostNeeds host_needs(const PlacementRequest& request, const SplitPlan& plan) {
     const bool in_prefill_chunks = request.split == SplitKind::Tensor && plan.ranks().size() > 1;
     if (!in_prefill_chunks && (needs.pinned_bytes > 0 || plan.ranks().size() > 1))
         needs.hidden_bytes = request.context_tokens * row_bytes(DType::F32, request.config->d_model);
+    for (std::size_t i = 0; i < request.devices.size(); ++i) {
+        const ModelConfig config =
+            request.shards.empty() ? *request.config : shard_config(*request.config, request.shards[i]);
+        needs.checkpoint_bytes += RecurrentStates::most_checkpoint_bytes(config.kv_layouts(request.kv_dtype),
+                                                                         request.context_tokens, kCheckpointBytes);
+    }
     needs.embedding_bytes = embedding.shape[0] * row_bytes(embedding.dtype, embedding.cols());
     return needs;
 }

@@ -107,8 +107,13 @@ TextGenerator::TextGenerator(const GeneratorOptions& options, OpenedModel opened
     drafting.attach(*model, runner);
     if (runner.view() != nullptr) runner.use_view(true);
     std::size_t kept_memory = 0;  // states of recurrent layers are not kept
-    if (!model->config().is_recurrent())
+    if (model->config().is_recurrent()) {
+        if (options.kept_memory.value_or(0) > 0)
+            callbacks.note(
+                "--kept-memory is not used: of models with recurrent layers, the KV of earlier texts is not kept");
+    } else {
         kept_memory = options.kept_memory ? *options.kept_memory : memory_left_for_texts(*model);
+    }
     parts_->prefixes.emplace(runner.sequence(), kept_memory, callbacks.on_detail);
     report_kept_memory(*parts_->prefixes, callbacks);
     parts_->sampler.emplace(sampling, model->config().vocab);
