@@ -1,7 +1,10 @@
 // Files of models with delta nets: what configurations and keys mean, what is refused by name, hostile sizes and
 // shapes, and that both formats of a model say the same.
-#include <fstream>
+#include <cmath>
+#include <filesystem>
 #include <functional>
+#include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +19,7 @@
 #include "runtime/formats/ignored_tensors.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/formats/model_fingerprint.h"
+#include "tests/support/damage.h"
 #include "tests/support/error_text.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/golden_model.h"
@@ -434,6 +438,48 @@ TEST(HybridKeys, HostileSizesAreRefusedInALine) {
                     file.floats("blk.1.ssm_conv1d.weight", {4, 128});
                 }),
                 HasSubstr("blk.1.ssm_conv1d.weight has shape [4, 128], the configuration asks for [128, 4]"));
+}
+
+// Headers and configurations with random damage are read, or refused in a line.
+TEST(HybridFiles, DamagedOnesAreReadOrRefusedInALine) {
+    std::mt19937 random(45);
+    std::int64_t n_refused = 0;
+    std::int64_t n_files = 0;
+    const auto open = [&](const std::filesystem::path& path) {
+        ++n_files;
+        const std::string found = error_text([&] {
+            const auto files = ModelFiles::open(path);
+            static_cast<void>(files->weights());
+            static_cast<void>(describe_ignored_tensors(*files));
+        });
+        if (found == "nothing thrown") return;
+        ++n_refused;
+        EXPECT_EQ(found.find('\n'), std::string::npos) << found;
+        EXPECT_FALSE(found.empty());
+    };
+    for (const char* name : {"qwen35", "qwen35_moe", "qwen3_next", "qwen35_two_chunks"}) {
+        const GoldenModel golden = load_golden_model(name);
+        const GgufWriter file = golden_gguf(golden);
+        const std::string header = file.bytes().substr(0, file.header_bytes());
+        const std::string rest = file.bytes().substr(file.header_bytes());
+        const TempFolder folder;
+        write_hugging_face(golden, folder.path());
+        for (int round = 0; round < 65; ++round) {
+            const auto kind = static_cast<DamageKind>(round % 5);
+            const DamagedFile damaged = damage(std::as_bytes(std::span(header)), {0, header.size()}, kind, random, 16);
+            const TempFolder gguf_folder;
+            open(gguf_folder.write(
+                "model.gguf",
+                std::string(reinterpret_cast<const char*>(damaged.bytes.data()), damaged.bytes.size()) + rest));
+            const DamagedFile config =
+                damage(std::as_bytes(std::span(golden.config_json)), {0, golden.config_json.size()}, kind, random, 16);
+            folder.write("config.json",
+                         std::string_view(reinterpret_cast<const char*>(config.bytes.data()), config.bytes.size()));
+            open(folder.path());
+        }
+    }
+    EXPECT_EQ(n_files, 520);
+    EXPECT_GT(n_refused, 250);
 }
 
 }  // namespace
