@@ -12,7 +12,8 @@ void check_shapes(const WorkspaceShapes& shapes) {
           "workspace for {} tokens, {} columns, {} rows for prompts", shapes.n_tokens, shapes.max_cols,
           shapes.prompt_rows);
     for (const auto& [kv, n_q_heads] : shapes.attention)
-        CHECK(kv.n_kv_heads > 0 && kv.head_dim > 0 && n_q_heads > 0 && n_q_heads % kv.n_kv_heads == 0,
+        CHECK(!kv.state.empty() ||
+                  (kv.n_kv_heads > 0 && kv.head_dim > 0 && n_q_heads > 0 && n_q_heads % kv.n_kv_heads == 0),
               "workspace for {} heads over {} of {}", n_q_heads, kv.n_kv_heads, kv.head_dim);
     CHECK(shapes.n_logit_rows == 0 || (shapes.n_logit_rows > 0 && shapes.vocab > 0), "workspace for logits [{}, {}]",
           shapes.n_logit_rows, shapes.vocab);

@@ -252,7 +252,7 @@ TEST(ExpertConfig, WhatIsNotServedIsRefusedByName) {
         dense[key] = 8;
         EXPECT_EQ(message(dense.dump()), "config.json: a mixture of 8 experts, which is not served");
     }
-    for (const char* name : {"DeepseekV3ForCausalLM", "Qwen3NextForCausalLM"})
+    for (const char* name : {"DeepseekV3ForCausalLM", "Cohere2ForCausalLM"})
         EXPECT_THAT(message(mixtral_config({{"architectures", {name}}})),
                     HasSubstr(fmt::format("architecture \"{}\" is not served", name)));
 }

@@ -1,7 +1,10 @@
 // Files of models with delta nets: what configurations and keys mean, what is refused by name, hostile sizes and
 // shapes, and that both formats of a model say the same.
-#include <fstream>
+#include <cmath>
+#include <filesystem>
 #include <functional>
+#include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +19,7 @@
 #include "runtime/formats/ignored_tensors.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/formats/model_fingerprint.h"
+#include "tests/support/damage.h"
 #include "tests/support/error_text.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/golden_model.h"
@@ -113,6 +117,29 @@ TEST(HybridConfig, AbsurdFieldsAreRefusedInALine) {
     EXPECT_EQ(message({{"output_gate_type", "sigmoid"}}),
               "config.json: output_gate_type \"sigmoid\" is not served (served: silu)");
     EXPECT_EQ(message({{"num_experts", 8}}), "config.json: a mixture of 8 experts, which is not served");
+}
+
+TEST(HybridConfig, MixturesHaveExpertsAndAGatedSharedOne) {
+    const ModelConfig moe = parse(config_of("qwen35_moe"));
+    for (const LayerConfig& layer : moe.layers) {
+        EXPECT_EQ(layer.feed_forward.experts, (ExpertsConfig{.n_experts = 8, .n_chosen = 2, .d_ff = 24}));
+        EXPECT_EQ(layer.feed_forward.d_ff, 20);
+    }
+    const ModelConfig next = parse(config_of("qwen3_next_dense_layer"));
+    EXPECT_TRUE(next.experts(1).empty());
+    EXPECT_EQ(next.layers[1].feed_forward.d_ff, 48);
+    EXPECT_EQ(next.layers[2].feed_forward.d_ff, 40);
+    EXPECT_FALSE(next.experts(2).weighting.normalized);
+    const auto refused = [](const char* name, const Json& changes) { return message(config_of(name, changes)); };
+    EXPECT_EQ(refused("qwen35_moe", {{"num_experts", 0}}),
+              "config.json: field num_experts is 0; a mixture has experts");
+    EXPECT_EQ(refused("qwen35_moe", {{"shared_expert_intermediate_size", 0}}),
+              "config.json: a shared expert of width 0");
+    EXPECT_EQ(refused("qwen3_next", {{"mlp_only_layers", {0, 1, 2, 3}}}),
+              "config.json: field mlp_only_layers leaves no layer with experts");
+    EXPECT_EQ(refused("qwen3_next", {{"decoder_sparse_step", 0}}), "config.json: field decoder_sparse_step is 0");
+    EXPECT_THAT(refused("qwen3_next", {{"mlp_only_layers", {1}}, {"intermediate_size", nullptr}}),
+                HasSubstr("d_ff (intermediate size) is 0"));
 }
 
 // Values of a tensor as floats.
@@ -236,6 +263,44 @@ TEST(HybridFiles, PartsThatAreNotUsedAreNamed) {
     EXPECT_THAT(recurrent(ModelFiles::open(write(other, file))->config()), ElementsAre(true, false, true, false));
 }
 
+// The matrices of Qwen3-Next's delta nets: fused in Hugging Face directories, partly in GGUF files, in the same order.
+TEST(HybridFiles, FusedInputsOfDeltaNetsAreThoseOfTheirKeyHeads) {
+    const GoldenModel golden = load_golden_model("qwen3_next");
+    const TempFolder folder;
+    const TempFolder gguf_folder;
+    write_hugging_face(golden, folder.path());
+    const auto hf = ModelFiles::open(folder.path());
+    const auto gguf = ModelFiles::open(write(gguf_folder, golden_gguf(golden)));
+    const DeltaNetConfig& fused = hf->config().delta_net(0);
+    const DeltaNetShape& shape = fused.shape;
+    EXPECT_TRUE(fused.gate_in_inputs && fused.decay_in_beta);
+    EXPECT_EQ(gguf->config().delta_net(0),
+              (DeltaNetConfig{.shape = shape, .log_decay = false, .gate_in_inputs = false, .decay_in_beta = true}));
+    const LayerWeights a = hf->weights().layers[0];
+    const LayerWeights b = gguf->weights().layers[0];
+    EXPECT_EQ(a[TensorRole::DeltaGate].rank, 0);
+    EXPECT_EQ(a[TensorRole::DeltaDecayIn].rank, 0);
+    EXPECT_EQ(values(a[TensorRole::DeltaBeta]), values(b[TensorRole::DeltaBeta]));
+    const std::int64_t of_values = shape.n_value_heads / shape.n_key_heads * shape.value_dim;
+    const std::int64_t of_key = 2 * (shape.key_dim + of_values);
+    for (std::int64_t key = 0; key < shape.n_key_heads; ++key) {
+        const auto rows = [&](std::int64_t begin, std::int64_t n) {
+            return values(a[TensorRole::DeltaIn].slice_rows(key * of_key + begin, n));
+        };
+        const auto apart = [&](std::int64_t begin, std::int64_t n) {
+            return values(b[TensorRole::DeltaIn].slice_rows(begin + key * n, n));
+        };
+        EXPECT_EQ(rows(0, shape.key_dim), apart(0, shape.key_dim));
+        EXPECT_EQ(rows(shape.key_dim, shape.key_dim), apart(shape.key_cols(), shape.key_dim));
+        EXPECT_EQ(rows(2 * shape.key_dim, of_values), apart(2 * shape.key_cols(), of_values));
+        EXPECT_EQ(rows(2 * shape.key_dim + of_values, of_values),
+                  values(b[TensorRole::DeltaGate].slice_rows(key * of_values, of_values)));
+    }
+    EXPECT_EQ(describe_ignored_tensors(*hf), "");
+    EXPECT_EQ(describe_ignored_tensors(*gguf), "");
+    EXPECT_NE(model_fingerprint(*hf), model_fingerprint(*gguf));
+}
+
 std::string weights_message(const GoldenModel& golden, const std::function<std::string(const std::string&)>& name) {
     const TempFolder folder;
     write_hugging_face(golden, folder.path(), name);
@@ -277,12 +342,66 @@ TEST(HybridTensors, MissingAndWrongOnesAreNamed) {
     }
 }
 
-std::string gguf_message(const std::function<void(GgufWriter&)>& change) {
-    GgufWriter file = golden_gguf(load_golden_model("qwen35"));
+TEST(HybridTensors, ThoseOfMixturesAreNamed) {
+    const auto without = [](const char* name, const std::string& tensor) {
+        return weights_message(load_golden_model(name), [&](const std::string& other) {
+            return other == tensor ? std::string("other") : other;
+        });
+    };
+    EXPECT_THAT(without("qwen35_moe", "model.layers.1.mlp.shared_expert_gate.weight"),
+                HasSubstr("tensor model.layers.1.mlp.shared_expert_gate.weight [1, 40] is missing"));
+    EXPECT_THAT(without("qwen35_moe", "model.layers.1.mlp.experts.gate_up_proj"),
+                HasSubstr("tensor model.layers.1.mlp.experts.0.gate_proj.weight [24, 40] is missing"));
+    EXPECT_THAT(without("qwen35_moe", "model.layers.1.mlp.experts.down_proj"),
+                HasSubstr("tensor model.layers.1.mlp.experts.down_proj [8, 40, 24] is missing"));
+    EXPECT_THAT(without("qwen3_next", "model.layers.2.linear_attn.in_proj_qkvz.weight"),
+                HasSubstr("tensor model.layers.2.linear_attn.in_proj_qkvz.weight [288, 40] is missing"));
+    EXPECT_THAT(without("qwen3_next", "model.layers.2.linear_attn.in_proj_ba.weight"),
+                HasSubstr("tensor model.layers.2.linear_attn.in_proj_ba.weight [12, 40] is missing"));
+    GoldenModel changed = load_golden_model("qwen35_moe");
+    for (GoldenTensor& tensor : changed.tensors)
+        if (tensor.name == "model.layers.0.mlp.experts.gate_up_proj") tensor.shape = {8, 24, 40};
+    EXPECT_THAT(weights_message(changed, nullptr),
+                HasSubstr("experts.gate_up_proj has shape [8, 24, 40], the configuration asks for [8, 48, 40]"));
+}
+
+std::string gguf_message(const std::function<void(GgufWriter&)>& change, const char* name = "qwen35") {
+    GgufWriter file = golden_gguf(load_golden_model(name));
     change(file);
     const TempFolder folder;
     const auto path = write(folder, file);
     return error_text([&] { static_cast<void>(ModelFiles::open(path)->weights()); });
+}
+
+TEST(HybridKeys, ThoseOfMixturesAreChecked) {
+    for (const char* name : {"qwen35_moe", "qwen3_next"}) {
+        const std::string arch = name == std::string("qwen3_next") ? "qwen3next" : "qwen35moe";
+        EXPECT_EQ(gguf_message([](GgufWriter&) {}, name), "nothing thrown");
+        for (const char* key :
+             {"expert_count", "expert_used_count", "expert_feed_forward_length", "expert_shared_feed_forward_length"}) {
+            const std::string whole = fmt::format("{}.{}", arch, key);
+            EXPECT_THAT(gguf_message([&](GgufWriter& file) { file.erase(whole); }, name),
+                        HasSubstr(fmt::format("{} is missing", whole.ends_with("expert_count") && arch == "qwen35moe"
+                                                                   ? "qwen35moe.feed_forward_length"
+                                                                   : whole)));
+            for (const std::uint32_t value : {0U, 0xffffffffU})
+                EXPECT_NE(gguf_message([&](GgufWriter& file) { file.set(whole, value); }, name), "nothing thrown");
+        }
+        EXPECT_THAT(gguf_message([](GgufWriter& file) { file.erase_tensor("blk.1.ffn_gate_inp_shexp.weight"); }, name),
+                    HasSubstr("tensor blk.1.ffn_gate_inp_shexp.weight [1, 40] is missing"));
+        // Older files have the gate as a vector.
+        EXPECT_EQ(gguf_message([](GgufWriter& file) { file.floats("blk.1.ffn_gate_inp_shexp.weight", {40}); }, name),
+                  "nothing thrown");
+    }
+    EXPECT_THAT(gguf_message([](GgufWriter& file) { file.erase_tensor("blk.1.ssm_ba.weight"); }, "qwen3_next"),
+                HasSubstr("tensor blk.1.ssm_ba.weight [12, 40] is missing"));
+    // A file with both forms: the gate apart is not used.
+    EXPECT_THAT(gguf_message(
+                    [](GgufWriter& file) {
+                        file.floats("blk.1.ssm_in.weight", {288, 40});
+                    },
+                    "qwen3_next"),
+                HasSubstr("blk.1.attn_gate.weight is there, but"));
 }
 
 TEST(HybridKeys, HostileSizesAreRefusedInALine) {
@@ -319,6 +438,48 @@ TEST(HybridKeys, HostileSizesAreRefusedInALine) {
                     file.floats("blk.1.ssm_conv1d.weight", {4, 128});
                 }),
                 HasSubstr("blk.1.ssm_conv1d.weight has shape [4, 128], the configuration asks for [128, 4]"));
+}
+
+// Headers and configurations with random damage are read, or refused in a line.
+TEST(HybridFiles, DamagedOnesAreReadOrRefusedInALine) {
+    std::mt19937 random(45);
+    std::int64_t n_refused = 0;
+    std::int64_t n_files = 0;
+    const auto open = [&](const std::filesystem::path& path) {
+        ++n_files;
+        const std::string found = error_text([&] {
+            const auto files = ModelFiles::open(path);
+            static_cast<void>(files->weights());
+            static_cast<void>(describe_ignored_tensors(*files));
+        });
+        if (found == "nothing thrown") return;
+        ++n_refused;
+        EXPECT_EQ(found.find('\n'), std::string::npos) << found;
+        EXPECT_FALSE(found.empty());
+    };
+    for (const char* name : {"qwen35", "qwen35_moe", "qwen3_next", "qwen35_two_chunks"}) {
+        const GoldenModel golden = load_golden_model(name);
+        const GgufWriter file = golden_gguf(golden);
+        const std::string header = file.bytes().substr(0, file.header_bytes());
+        const std::string rest = file.bytes().substr(file.header_bytes());
+        const TempFolder folder;
+        write_hugging_face(golden, folder.path());
+        for (int round = 0; round < 65; ++round) {
+            const auto kind = static_cast<DamageKind>(round % 5);
+            const DamagedFile damaged = damage(std::as_bytes(std::span(header)), {0, header.size()}, kind, random, 16);
+            const TempFolder gguf_folder;
+            open(gguf_folder.write(
+                "model.gguf",
+                std::string(reinterpret_cast<const char*>(damaged.bytes.data()), damaged.bytes.size()) + rest));
+            const DamagedFile config =
+                damage(std::as_bytes(std::span(golden.config_json)), {0, golden.config_json.size()}, kind, random, 16);
+            folder.write("config.json",
+                         std::string_view(reinterpret_cast<const char*>(config.bytes.data()), config.bytes.size()));
+            open(folder.path());
+        }
+    }
+    EXPECT_EQ(n_files, 520);
+    EXPECT_GT(n_refused, 250);
 }
 
 }  // namespace

@@ -70,10 +70,14 @@ std::string describe(const ModelConfig& config) {
                                 a.head_dim, a.window, a.rope, a.scale(), a.softcap, a.output_gate, a.gate_in_queries);
         } else {
             const DeltaNetShape& s = layer.delta_net().shape;
-            text += fmt::format("; delta net {} {} {} {} {} {} {}", s.n_key_heads, s.n_value_heads, s.key_dim,
-                                s.value_dim, s.conv_width, s.tiled, layer.delta_net().log_decay);
+            text += fmt::format("; delta net {} {} {} {} {} {} {} {} {}", s.n_key_heads, s.n_value_heads, s.key_dim,
+                                s.value_dim, s.conv_width, s.tiled, layer.delta_net().log_decay,
+                                layer.delta_net().gate_in_inputs, layer.delta_net().decay_in_beta);
         }
         text += fmt::format(" ff {} {}", layer.feed_forward.d_ff, static_cast<int>(layer.feed_forward.activation));
+        const ExpertsConfig& e = layer.feed_forward.experts;
+        text += fmt::format(" experts {} {} {} {} {}", e.n_experts, e.n_chosen, e.d_ff, e.weighting.normalized,
+                            e.weighting.scale);
     }
     return text;
 }
@@ -165,6 +169,35 @@ Json qwen36() {
     for (int i = 0; i < 64; ++i)
         json["text_config"]["layer_types"].push_back(i % 4 == 3 ? "full_attention" : "linear_attention");
     return json;
+}
+
+// Qwen3.6-35B-A3B.
+Json qwen36_moe() {
+    Json json = qwen36();
+    json["architectures"][0] = "Qwen3_5MoeForConditionalGeneration";
+    json["model_type"] = "qwen3_5_moe";
+    Json& text = json["text_config"];
+    text.erase("intermediate_size");
+    text.update(Json::parse(R"({"hidden_size":2048,"linear_num_value_heads":32,"model_type":"qwen3_5_moe_text",
+        "moe_intermediate_size":512,"num_attention_heads":16,"num_experts":256,"num_experts_per_tok":8,
+        "num_hidden_layers":40,"num_key_value_heads":2,"output_router_logits":false,"router_aux_loss_coef":0.001,
+        "shared_expert_intermediate_size":512})"));
+    text["layer_types"].erase(text["layer_types"].begin() + 40, text["layer_types"].end());
+    return json;
+}
+
+// Qwen3-Next-80B-A3B; Qwen3-Coder-Next has the same numbers.
+Json qwen3_next() {
+    return Json::parse(R"({"architectures":["Qwen3NextForCausalLM"],"attention_bias":false,"attention_dropout":0.0,
+        "bos_token_id":151643,"decoder_sparse_step":1,"eos_token_id":151645,"full_attention_interval":4,"head_dim":256,
+        "hidden_act":"silu","hidden_size":2048,"initializer_range":0.02,"intermediate_size":5120,
+        "linear_conv_kernel_dim":4,"linear_key_head_dim":128,"linear_num_key_heads":16,"linear_num_value_heads":32,
+        "linear_value_head_dim":128,"max_position_embeddings":262144,"mlp_only_layers":[],"model_type":"qwen3_next",
+        "moe_intermediate_size":512,"norm_topk_prob":true,"num_attention_heads":16,"num_experts":512,
+        "num_experts_per_tok":10,"num_hidden_layers":48,"num_key_value_heads":2,"output_router_logits":false,
+        "partial_rotary_factor":0.25,"rms_norm_eps":1e-06,"rope_scaling":null,"rope_theta":10000000,
+        "router_aux_loss_coef":0.001,"shared_expert_intermediate_size":512,"tie_word_embeddings":false,
+        "torch_dtype":"bfloat16","transformers_version":"4.57.0.dev0","use_cache":true,"vocab_size":151936})");
 }
 
 Json phi4() {
@@ -261,7 +294,14 @@ TEST(PublishedConfig, EveryFieldIsUsedOrRefusedOrKnownToMeanNothing) {
                                    {"full_attn_mod", "transformers does not read it"},
                                    {"interpolate_factor", "transformers does not read it"},
                                    {"lm_head_bias", "a tensor of such a bias is refused"}}}));
-    for (const Json& json : {mistral_small(), ministral(), muse(), qwen36()}) {
+    const Ignored of_router{{"output_router_logits", "training"}, {"router_aux_loss_coef", "training"}};
+    // An empty list cannot be given another value here; FollowsTheFieldsOfLayersAndWeights does.
+    Json next = qwen3_next();
+    next.erase("mlp_only_layers");
+    expect_all_fields_known(
+        next, Json::json_pointer(),
+        join({kNotOfTheArithmetic, of_router, {{"intermediate_size", "no layer is without experts"}}}));
+    for (const Json& json : {mistral_small(), ministral(), muse(), qwen36(), qwen36_moe()}) {
         Ignored outer = nested;
         outer.insert({"text_config", "below"});
         Json whole = json;
@@ -282,8 +322,9 @@ TEST(PublishedConfig, EveryFieldIsUsedOrRefusedOrKnownToMeanNothing) {
         inner.erase("model_type");
         inner.insert({"type", "rope_type says it"});
         inner.insert({"tie_word_embeddings", "that of the whole configuration counts, or the tensors"});
-        if (whole["text_config"]["model_type"] == "qwen3_5_text")
+        if (whole["model_type"].get<std::string>().starts_with("qwen3_5"))
             inner = join({inner,
+                          of_router,
                           {{"full_attention_interval", "layer_types says it"},
                            {"mamba_ssm_dtype", "states are always floats"},
                            {"mtp_num_hidden_layers", "layers that propose tokens are not used"},
@@ -326,6 +367,16 @@ TEST(PublishedConfig, SaysWhatTheModelsAre) {
     EXPECT_FALSE(shape.tiled);
     EXPECT_TRUE(qwen.model.delta_net(0).log_decay);
     EXPECT_TRUE(qwen.model.attention(63).gate_in_queries);
+    const ModelConfig mixture = model(qwen36_moe()).model;
+    EXPECT_EQ(mixture.family, "qwen35moe");
+    EXPECT_EQ(mixture.experts(39), (ExpertsConfig{.n_experts = 256, .n_chosen = 8, .d_ff = 512}));
+    EXPECT_EQ(mixture.layers[39].feed_forward.d_ff, 512);
+    const ModelConfig coder = model(qwen3_next()).model;
+    EXPECT_EQ(coder.family, "qwen3next");
+    EXPECT_EQ(coder.experts(0), (ExpertsConfig{.n_experts = 512, .n_chosen = 10, .d_ff = 512}));
+    EXPECT_TRUE(coder.delta_net(0).gate_in_inputs && coder.delta_net(0).decay_in_beta);
+    EXPECT_TRUE(coder.layers[47].has_attention());
+    EXPECT_EQ(coder.ropes[0].n_rotated, 64);
     EXPECT_EQ(model(smollm3()).model.attention(3).rope, kNoRope);
     EXPECT_EQ(model(smollm3()).model.attention(4).rope, 0U);
     EXPECT_EQ(model(granite()).model.attention(0).scale(), 0.0078125F);
@@ -527,6 +578,27 @@ TEST(PublishedGguf, EveryKeyIsUsedOrRefusedOrKnownToMeanNothing) {
                                                                                   {"full_attention_interval", 4},
                                                                                   {"nextn_predict_layers", 1}}),
                            .numbers = {{"attention.layer_norm_rms_epsilon", 1e-6}, {"rope.freq_base", 1e7}}});
+    for (const char* architecture : {"qwen35moe", "qwen3next"})
+        expect_all_keys_known({.architecture = architecture,
+                               .counts = {{"block_count", 40},
+                                          {"embedding_length", 2048},
+                                          {"attention.head_count", 16},
+                                          {"attention.head_count_kv", 2},
+                                          {"context_length", 262144},
+                                          {"attention.key_length", 256},
+                                          {"attention.value_length", 256},
+                                          {"rope.dimension_count", 64},
+                                          {"ssm.conv_kernel", 4},
+                                          {"ssm.state_size", 128},
+                                          {"ssm.group_count", 16},
+                                          {"ssm.time_step_rank", 32},
+                                          {"ssm.inner_size", 4096},
+                                          {"full_attention_interval", 4},
+                                          {"expert_count", 256},
+                                          {"expert_used_count", 8},
+                                          {"expert_feed_forward_length", 512},
+                                          {"expert_shared_feed_forward_length", 512}},
+                               .numbers = {{"attention.layer_norm_rms_epsilon", 1e-6}, {"rope.freq_base", 1e7}}});
     // Hostile ones.
     const auto message = [](GgufKeyValues keys, const char* key, double value, bool is_count = false) {
         (is_count ? keys.counts : keys.numbers)[key] = value;

@@ -1,0 +1,130 @@
+// Models with delta nets in plans, random files, and what `inspect` says of them.
+#include <cstdint>
+#include <filesystem>
+#include <sstream>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "runtime/formats/ignored_tensors.h"
+#include "runtime/formats/model_files.h"
+#include "tests/tools/run_program.h"
+#include "tests/tools/temporary_folder.h"
+#include "tools/cli/layer_pattern.h"
+#include "tools/lab/random_model/random_model_file.h"
+#include "tools/plan/model_shapes.h"
+
+namespace slipstream::tools {
+namespace {
+
+using testing::HasSubstr;
+
+double parameters(std::string_view shape) {
+    const ModelConfig config = find_shape(shape).value();
+    return static_cast<double>(file_bytes(shape_weights(config, Quantisation::BF16), config)) / 2.0;
+}
+
+TEST(HybridShapes, HaveTheSizesOfThePublishedModels) {
+    const ModelConfig dense = find_shape("qwen3.8-27b").value();
+    EXPECT_EQ(layer_pattern(dense), "16 x [3: delta net, 16/48 heads of 128; 1: full, 24/4 heads of 256]");
+    EXPECT_EQ(dense.ropes[0].n_rotated, 64);
+    EXPECT_TRUE(dense.attention(3).gate_in_queries);
+    std::int64_t state_bytes = 0;
+    for (const LayerConfig& layer : dense.layers)
+        if (!layer.has_attention())
+            state_bytes += 4 * (layer.delta_net().shape.state_floats() + layer.delta_net().shape.tap_floats());
+    EXPECT_EQ(state_bytes, 48 * (3145728 + 122880));
+    // Without vision and the layers that propose tokens.
+    EXPECT_NEAR(parameters("qwen3.5-0.8b"), 0.75e9, 0.01e9);
+    EXPECT_NEAR(parameters("qwen3.5-9b"), 8.95e9, 0.05e9);
+    EXPECT_NEAR(parameters("qwen3.8-27b"), 26.9e9, 0.1e9);
+    EXPECT_NEAR(parameters("qwen3.6-35b-a3b"), 34.7e9, 0.2e9);
+    EXPECT_NEAR(parameters("qwen3-coder-next"), 79.7e9, 0.3e9);
+}
+
+// llama.cpp counts value matrices, not layers, where it gives some of them more bits.
+TEST(HybridShapes, MixturesOfTypesAreThoseOfTheConverter) {
+    const ModelConfig config = find_shape("qwen3.8-27b").value();
+    const ModelWeights weights = shape_weights(config, Quantisation::Q4_K_M);
+    EXPECT_EQ(weights.layers[0][TensorRole::DeltaIn].dtype, DType::Q5_K);
+    EXPECT_EQ(weights.layers[0][TensorRole::DeltaOut].dtype, DType::Q4_K);
+    EXPECT_EQ(weights.layers[0][TensorRole::DeltaConv].dtype, DType::F32);
+    EXPECT_EQ(weights.layers[0][TensorRole::V].rank, 0);
+    EXPECT_EQ(weights.layers[3][TensorRole::DeltaIn].rank, 0);
+    EXPECT_EQ(weights.layers[3][TensorRole::Q].rows(), 2 * 24 * 256);
+    // 16 value matrices: the first two, the last two, and every third between.
+    std::string more;
+    for (std::int64_t layer = 3; layer < 64; layer += 4)
+        more += weights.layers[layer][TensorRole::V].dtype == DType::Q6_K ? '1' : '0';
+    EXPECT_EQ(more, "1100100100100111");
+}
+
+RandomModelOptions small(const char* shape) {
+    RandomModelOptions options{.config = *find_shape(shape, 5), .quantisation = Quantisation::Q4_0};
+    options.config.vocab = 512;
+    options.config.d_model = 64;
+    options.config.context_tokens = 256;
+    for (LayerConfig& layer : options.config.layers) {
+        FeedForwardConfig& feed_forward = layer.feed_forward;
+        if (!feed_forward.experts.empty()) feed_forward.experts = {.n_experts = 16, .n_chosen = 4, .d_ff = 32};
+        feed_forward.d_ff = 96;
+    }
+    return options;
+}
+
+class HybridRandomModel : public testing::TestWithParam<const char*> {};
+
+TEST_P(HybridRandomModel, IsTheShapeAndIsInspectedAndGenerates) {
+    const TemporaryFolder folder;
+    const RandomModelOptions options = small(GetParam());
+    const std::filesystem::path path = folder.path() / "model.gguf";
+    write_random_model(path, options);
+    EXPECT_EQ(std::filesystem::file_size(path), random_model_bytes(options));
+    const auto files = ModelFiles::open(path);
+    const ModelConfig& read = files->config();
+    EXPECT_EQ(layer_pattern(read), layer_pattern(options.config));
+    for (std::int64_t layer = 0; layer < read.n_layers(); ++layer) {
+        EXPECT_EQ(read.layers[layer].mixer, options.config.layers[layer].mixer) << layer;
+        EXPECT_EQ(read.layers[layer].feed_forward, options.config.layers[layer].feed_forward) << layer;
+    }
+    EXPECT_EQ(describe_ignored_tensors(*files), "");
+    const ProgramResult inspected = run_program({"inspect", path.string()});
+    ASSERT_EQ(inspected.code, 0) << inspected.err;
+    EXPECT_THAT(inspected.out, HasSubstr("delta net"));
+    const ProgramResult as_json = run_program({"inspect", "--json", path.string()});
+    ASSERT_EQ(as_json.code, 0) << as_json.err;
+    const nlohmann::json json = nlohmann::json::parse(as_json.out);
+    const DeltaNetShape& shape = options.config.delta_net(0).shape;
+    EXPECT_EQ(json["delta_nets"]["layers"], 4);
+    EXPECT_EQ(json["delta_nets"]["n_value_heads"], shape.n_value_heads);
+    EXPECT_EQ(json["delta_nets"]["state_bytes"], 4 * 4 * (shape.state_floats() + shape.tap_floats()));
+    EXPECT_EQ(json["shape"]["n_q_heads"], options.config.first_attention().n_q_heads);
+    const ProgramResult generated = run_program({"generate", "-m", path.string(), "--devices", "cpu", "--prompt",
+                                                 "once", "--max-tokens", "24", "--temperature", "0", "--self-check"});
+    EXPECT_EQ(generated.code, 0) << generated.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, HybridRandomModel,
+                         testing::Values("qwen3.8-27b", "qwen3.6-35b-a3b", "qwen3-coder-next"), [](const auto& shape) {
+                             std::string name;
+                             for (const char c : std::string(shape.param))
+                                 if (std::isalnum(static_cast<unsigned char>(c)) != 0) name += c;
+                             return name;
+                         });
+
+TEST(HybridRandomModel, TooFewLayersAreRefused) {
+    const TemporaryFolder folder;
+    ProgramRun run;
+    run.shell = fmt::format("exec '" SLIPSTREAM_LAB_PROGRAM
+                            "' random-model --shape qwen3.8-27b --type Q4_0 --layers 3 --output {}",
+                            (folder.path() / "model.gguf").string());
+    const ProgramResult made = run_program(run);
+    EXPECT_EQ(made.code, 1);
+    EXPECT_THAT(made.err, HasSubstr("no layer has attention"));
+}
+
+}  // namespace
+}  // namespace slipstream::tools
