@@ -1,8 +1,8 @@
 // All parts of all items are cut into steps of 32 MiB of the files, in reading order. Readers take the next step each,
 // and bring its pages in (if weights are rounded, or their rows are not together in the file, they make its rows in a
-// buffer of the step); the caller takes the
-// steps in order, packs each with the device's threads, and releases its pages. Readers stay within a window of bytes
-// before the caller, so that the memory in use besides the destinations is bounded however fast the disk is.
+// buffer of the step); the caller takes the steps in order, packs each with the device's threads, and releases its
+// pages. Readers stay within a window of bytes before the caller, so that the memory in use besides the destinations is
+// bounded however fast the disk is.
 //
 // A mapped file must not be touched past an end at which it was cut short: that would end the process. A cut takes away
 // everything after it, so before a step is packed its last byte is requested again, which costs nothing if it is still

@@ -86,6 +86,7 @@ TEST(ModelShapes, HaveTheExpertsOfPublishedModels) {
         EXPECT_NEAR(static_cast<double>(expert_bytes(config, weights, 1.0).experts) / 1e9, experts, 0.03) << name;
         EXPECT_EQ(weights.layers[3].experts[7][TensorRole::Down].dtype, DType::MXFP4);
         EXPECT_EQ(weights.layers[3][TensorRole::Q].dtype, DType::Q8_0);
+        EXPECT_EQ(weights.layers[3][TensorRole::V].dtype, DType::Q8_0);
         EXPECT_EQ(weights.layers[3][TensorRole::Sinks].cols(), 64);
         EXPECT_EQ(weights.layers[3][TensorRole::DownBias].rows(), config.experts(3).n_experts);
         EXPECT_EQ(config.window(0), 128);

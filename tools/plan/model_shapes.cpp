@@ -234,6 +234,7 @@ DType dense_type(Quantisation quantisation, const ModelConfig& config) {
 // Returns the type that the mixture gives to a matrix of a layer, before fitting_type().
 DType mixed_type(Quantisation quantisation, TensorRole role, std::int64_t layer, const ModelConfig& config) {
     DType type = dense_type(quantisation, config);
+    if (quantisation == Quantisation::MXFP4) return type;
     if (role == TensorRole::V) {
         const std::int64_t n_shared = config.attention(layer).queries_per_kv_head();
         // Value matrices are counted, not layers.
