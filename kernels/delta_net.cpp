@@ -19,7 +19,8 @@ void delta_net(ExecRef exec, const DeltaNetArgs& args) {
     const DeltaNetShape& shape = args.shape;
     const std::int64_t n_rows = args.rows.rows();
     const std::int64_t n_steps = std::ssize(args.steps);
-    CHECK(!shape.empty() && is_floats(args.rows, n_rows, shape.row_cols()) &&
+    CHECK(!shape.empty() && shape.n_value_heads % shape.n_key_heads == 0 && shape.conv_width >= 2 &&
+              shape.conv_width <= kMostTaps && is_floats(args.rows, n_rows, shape.row_cols()) &&
               is_floats(args.out, n_rows, shape.value_cols()) && args.n_kept >= 0 && args.n_kept <= n_steps,
           "delta_net of {} rows, {} of {} steps kept", n_rows, args.n_kept, n_steps);
     std::int64_t n_results = 0;

@@ -17,15 +17,17 @@ namespace slipstream {
 
 /// Columns of a value head that lie together in a state (DeltaNetShape::state_floats()).
 inline constexpr std::int64_t kStateColumns = 16;
+/// Most tokens that a convolution may see.
+inline constexpr std::int64_t kMostTaps = 8;
 
 /// Sizes of a delta net. A token has `n_key_heads` queries and keys and `n_value_heads` values. Its row of inputs is
 /// [queries | keys | values | decay inputs | beta inputs]; the first three are the convolved columns.
 struct DeltaNetShape {
-    std::int64_t n_key_heads = 0;  // 0: the layer is no delta net
-    std::int64_t n_value_heads = 0;
-    std::int64_t key_dim = 0;     // of a query or key head
-    std::int64_t value_dim = 0;   // of a value head
-    std::int64_t conv_width = 0;  // tokens that the convolution sees, the token itself included
+    std::int64_t n_key_heads = 0;    // 0: the layer is no delta net
+    std::int64_t n_value_heads = 0;  // a multiple of n_key_heads
+    std::int64_t key_dim = 0;        // of a query or key head
+    std::int64_t value_dim = 0;      // of a value head
+    std::int64_t conv_width = 0;     // tokens that the convolution sees, the token itself included; 2 to kMostTaps
     /// Which key head a value head uses. Tiled (GGUF files of qwen35): value head h uses key head h mod n_key_heads.
     /// Otherwise neighbouring value heads share one: h / (n_value_heads / n_key_heads).
     bool tiled = false;

@@ -26,7 +26,9 @@ std::int64_t fit_nodes(std::int64_t wanted, const Model& model) {
 WindowShape fit_window(const WindowShape& wanted, const Model& model, std::int64_t max_nodes) {
     if (model.config().is_recurrent())
         throw Unsupported(
-            "a draft model with recurrent layers is not served: they have no KV that a window could hold");
+            "a draft model with recurrent layers is not served: they have no KV that a window could hold; use another "
+            "draft "
+            "model, or leave 'model' out");
     CHECK(wanted.sinks >= 0 && wanted.recent >= 1, "a window of {} sinks and {} recent", wanted.sinks, wanted.recent);
     WindowShape shape = wanted;
     shape.slots = std::min(shape.slots, model.context_tokens() - max_nodes);

@@ -75,7 +75,7 @@ CpuDevice& device_of(ExecRef exec) {
     const std::int64_t n = shape.convolved_cols();
     const std::int64_t width = shape.conv_width;
     float* y = args.convolved + step * shape.row_cols();
-    const float* before[8];  // conv_width is at most 8
+    const float* before[kMostTaps];
     for (std::int64_t tap = 0; tap < width; ++tap) before[tap] = inputs_before(args, step, width - 1 - tap);
     for (std::int64_t i = 0; i < n; ++i) {
         float sum = 0.0F;

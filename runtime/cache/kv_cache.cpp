@@ -125,7 +125,7 @@ void KvCache::read_rows(ExecRef exec, std::int64_t layer, NodeId node, std::byte
 void KvCache::commit(ExecRef exec, std::span<const NodeId> path) {
     nodes_.check_path(path);
     await_room(std::ssize(path));
-    if (states_) commit_states(exec, path);
+    const std::span<const NodeId> whole = path;
     while (!path.empty()) {
         const std::int64_t first = n_committed();
         const std::int64_t chunk = first / kChunkTokens;
@@ -139,6 +139,8 @@ void KvCache::commit(ExecRef exec, std::span<const NodeId> path) {
         if (host_ && n_committed() % kChunkTokens == 0) host_->flush_tail(exec.stream, chunk);
         path = path.subspan(rows.size());
     }
+    // Last, since a commit of KV may fail: then a cut to the positions before it finds the states as they were.
+    if (states_) commit_states(exec, whole);
     forget();
 }
 
@@ -251,6 +253,7 @@ void KvCache::begin_restore(ExecRef exec, std::int64_t first, std::int64_t n_tok
     CHECK(n_committed() == first && first % kChunkTokens == 0 && n_nodes() == 0 && first <= n_tokens &&
               n_tokens <= context_tokens(),
           "positions {} to {} after {} and {} nodes", first, n_tokens, n_committed(), n_nodes());
+    CHECK(!states_ || n_tokens == first, "KV is restored without the states of recurrent layers");
     if (host_) {
         host_->extents().ask(n_tokens / kChunkTokens);
         host_->invalidate(exec.stream);        // a prepared schedule does not have the restored KV chunks

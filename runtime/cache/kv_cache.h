@@ -31,8 +31,8 @@
 
 namespace slipstream {
 
-/// Bytes of host memory that checkpoints of recurrent layers may take: 6 of a model with 27 B weights (157 MB each), so
-/// that the last prompts of a chat have one each.
+/// Bytes of host memory that checkpoints of the recurrent layers of a cache may take: 6 of a model with 27 B weights
+/// (157 MB each).
 inline constexpr std::size_t kCheckpointBytes = std::size_t{1} << 30;
 
 /// Where the committed KV chunks of a cache are.

@@ -10,9 +10,10 @@
 // committed they are pending for the next pass, which repeats the same operations on the same inputs, and so gets the
 // bits of plain decoding.
 //
-// Checkpoints are copies of states in host memory, at multiples of 512 positions: a text that is cut goes on from the
-// last checkpoint before the cut. Their memory is bounded. Where another one has no room, that one is dropped whose
-// neighbours are closest to one another, so that the newest part of a text has them most densely.
+// Checkpoints are copies of states in host memory, at those multiples of 512 positions at which a pass begins: all of a
+// prompt, and some of what was generated. A text that is cut goes on from the last checkpoint before the cut. Their
+// memory is bounded: another one replaces the checkpoint whose neighbours are closest together. So they are spread over
+// the text, and the last two are next to one another.
 #pragma once
 
 #include <cstddef>

@@ -80,9 +80,9 @@ void check_delta_net(const DeltaNetShape& shape) {
     check_size("number of a delta net's value heads", shape.n_value_heads, 1 << 12);
     check_size("key size of a delta net", shape.key_dim, 1024);
     check_size("value size of a delta net", shape.value_dim, 1024);
-    if (shape.conv_width < 2 || shape.conv_width > 8)
-        throw FormatError(
-            fmt::format("the convolution of a delta net sees {} tokens; 2 to 8 can be served", shape.conv_width));
+    if (shape.conv_width < 2 || shape.conv_width > kMostTaps)
+        throw FormatError(fmt::format("the convolution of a delta net sees {} tokens; 2 to {} can be served",
+                                      shape.conv_width, kMostTaps));
     if (shape.n_value_heads % shape.n_key_heads != 0)
         throw FormatError(fmt::format("{} value heads of a delta net are not a multiple of {} key heads",
                                       shape.n_value_heads, shape.n_key_heads));

@@ -1,5 +1,6 @@
 #include "runtime/pass/pass_schedule.h"
 
+#include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
 
 namespace slipstream {
@@ -33,6 +34,7 @@ std::int64_t copies_of(std::int64_t n_chunks, std::int64_t per_copy) {
 }  // namespace
 
 std::int64_t chunks_per_copy(std::size_t ring_bytes, std::size_t chunk_bytes) {
+    CHECK(chunk_bytes > 0, "copies of KV chunks without bytes");
     return std::clamp<std::int64_t>(static_cast<std::int64_t>(ring_bytes / 4 / chunk_bytes), 1, kChunksPerExtent);
 }
 

@@ -88,6 +88,7 @@ void PromptKvByChunk::end_prefill_chunk() {
 }
 
 void PromptKvByChunk::copy_ahead() {
+    if (next_ >= n_host_) return;  // always so for recurrent layers, whose KV chunks have no bytes
     HostKv& host = *reads_.kv->host();
     const std::int64_t per_copy = chunks_per_copy(ring_->region_bytes(), chunk_bytes());
     while (next_ < n_host_) {

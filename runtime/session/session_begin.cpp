@@ -306,7 +306,8 @@ SessionBegin decode_session_begin(std::span<const std::byte> bytes, std::uint32_
     }
     if (begin.context_tokens < 1 || begin.context_tokens > kMaxContextTokens || begin.vocab < 1 ||
         begin.vocab > kMaxVocab || begin.n_layers() < 1 || begin.n_layers() > kMaxLayers || begin.max_tokens < -1 ||
-        std::ranges::any_of(begin.kv_bytes, [](std::uint64_t n) { return n == 0 || n > kMaxBlockBytes; }))
+        std::ranges::any_of(begin.kv_bytes, [](std::uint64_t n) { return n > kMaxBlockBytes; }) ||
+        std::ranges::all_of(begin.kv_bytes, [](std::uint64_t n) { return n == 0; }))  // recurrent layers have no KV
         fields.fail("a number that no model has");
     if (!is_split_possible(begin)) fields.fail("the split among its devices");
     if (!is_kv_type(begin.kv_dtype) || begin.text_start > StreamingDetokenizer::Start::Continued ||

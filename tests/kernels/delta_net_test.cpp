@@ -229,34 +229,70 @@ TEST(DeltaNet, ATokenDependsOnItsPathAlone) {
     }
 }
 
+// Fewer tokens than taps move taps within their memory.
 TEST(DeltaNet, TheStateMayBeWrittenInPlace) {
-    Case of(kEven, random_tree(6, 6, 1), 8);
-    const Result expected = run(of, best_cpu_form(), 1, 6);
-    CpuDevice device({.n_threads = 1});
+    for (const std::int32_t n : {1, 2, 6}) {
+        Case of(kEven, random_tree(n, n, 1), 8);
+        const Result expected = run(of, best_cpu_form(), 1, n);
+        CpuDevice device({.n_threads = 1});
+        const auto stream = device.make_stream(StreamKind::Compute);
+        std::vector<DeltaStep> steps;
+        for (std::int32_t i = 0; i < n; ++i) steps.push_back({.row = i, .parent = i - 1});
+        std::vector<float> convolved(of.rows.size());
+        std::vector<float> out(expected.out.size());
+        delta_net({device, *stream}, {.shape = of.shape,
+                                      .rows = matrix_view(of.rows.data(), n, of.shape.row_cols()),
+                                      .steps = steps,
+                                      .n_kept = n,
+                                      .conv = of.conv.data(),
+                                      .decay_rates = of.rates.data(),
+                                      .decay_bias = of.bias.data(),
+                                      .state = of.state.data(),
+                                      .taps = of.taps.data(),
+                                      .kept_state = of.state.data(),
+                                      .kept_taps = of.taps.data(),
+                                      .convolved = convolved.data(),
+                                      .out = matrix_view(out.data(), n, of.shape.value_cols())});
+        EXPECT_THAT(of.state, ElementsAreArray(expected.state)) << n;
+        EXPECT_THAT(of.taps, ElementsAreArray(expected.taps)) << n;
+        EXPECT_THAT(out, ElementsAreArray(expected.out)) << n;
+    }
+}
+
+// Stored inputs are those of a pass: the first tokens of a chain are stored, and have no results.
+TEST(DeltaNet, StoredInputsContinueTheText) {
+    const Case of(kOdd, random_tree(7, 7, 1), 9);
+    const Result expected = run(of, best_cpu_form(), 2, 7);
+    Case rest = of;
+    const auto row_cols = static_cast<std::ptrdiff_t>(of.shape.row_cols());
+    rest.rows.assign(of.rows.begin() + 4 * row_cols, of.rows.end());
+    CpuDevice device({.n_threads = 2});
     const auto stream = device.make_stream(StreamKind::Compute);
     std::vector<DeltaStep> steps;
-    for (std::int32_t i = 0; i < 6; ++i) steps.push_back({.row = i, .parent = i - 1});
+    for (std::int32_t i = 0; i < 7; ++i) steps.push_back({.row = i < 4 ? -1 - i : i - 4, .parent = i - 1});
     std::vector<float> convolved(of.rows.size());
-    std::vector<float> out(expected.out.size());
+    std::vector<float> out(static_cast<std::size_t>(3 * of.shape.value_cols()));
+    Result found{{}, std::vector<float>(of.state.size()), std::vector<float>(of.taps.size())};
     delta_net({device, *stream}, {.shape = of.shape,
-                                  .rows = matrix_view(of.rows.data(), 6, of.shape.row_cols()),
+                                  .rows = matrix_view(rest.rows.data(), 3, of.shape.row_cols()),
+                                  .stored = of.rows.data(),
                                   .steps = steps,
-                                  .n_kept = 6,
+                                  .n_kept = 7,
                                   .conv = of.conv.data(),
                                   .decay_rates = of.rates.data(),
                                   .decay_bias = of.bias.data(),
                                   .state = of.state.data(),
                                   .taps = of.taps.data(),
-                                  .kept_state = of.state.data(),
-                                  .kept_taps = of.taps.data(),
+                                  .kept_state = found.state.data(),
+                                  .kept_taps = found.taps.data(),
                                   .convolved = convolved.data(),
-                                  .out = matrix_view(out.data(), 6, of.shape.value_cols())});
-    EXPECT_THAT(of.state, ElementsAreArray(expected.state));
-    EXPECT_THAT(of.taps, ElementsAreArray(expected.taps));
-    EXPECT_THAT(out, ElementsAreArray(expected.out));
+                                  .out = matrix_view(out.data(), 3, of.shape.value_cols())});
+    EXPECT_THAT(out, ElementsAreArray(expected.out.data() + 4 * of.shape.value_cols(), out.size()));
+    EXPECT_THAT(found.state, ElementsAreArray(expected.state));
+    EXPECT_THAT(found.taps, ElementsAreArray(expected.taps));
 }
 
-TEST(DeltaNet, WorkingStatesSufficeForAnyTree) {
+TEST(DeltaNet, WorkingStatesGrowWithTheLogarithmOfTheSteps) {
     EXPECT_EQ(working_states(1), 1);
     EXPECT_EQ(working_states(2), 2);
     EXPECT_EQ(working_states(64), 7);

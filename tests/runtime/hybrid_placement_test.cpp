@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "runtime/cache/recurrent_states.h"
 #include "runtime/model/weight_items.h"
 #include "runtime/pass/delta_steps.h"
 #include "runtime/plan/pass_items.h"
@@ -51,16 +52,20 @@ TEST(HybridPlacement, EverySplitAndPlacementGivesTheTextLogitsAndKvOfOneDevice) 
     }
 }
 
+// In rings that hold the KV of a layer, and in those from which it is copied for each prefill chunk.
 TEST(HybridPlacement, APromptByLayersGivesTheBitsOfTheResidentModel) {
     const auto files = hybrid(DType::BF16);
     SplitEngine whole(*files, {kLayers}, Streams::Nothing);
-    const Generated one = plainly(*whole.target, prompt_of(1300), 3);
-    SplitEngine engine(*files, {kLayers}, Streams::Both, {}, std::size_t{2} << 20);
-    ASSERT_TRUE(engine.runner->forward().runs_by_layer(engine.runner->cache(), 0, 1024, kPrefillChunkTokens));
-    const Generated found = plainly(*engine.target, prompt_of(1300), 3);
-    EXPECT_EQ(found.text, one.text);
-    EXPECT_TRUE(same_bits(found.logits, one.logits));
-    EXPECT_EQ(kv_of(*engine.target), kv_of(*whole.target));
+    const Generated one = plainly(*whole.target, prompt_of(2300), 3);
+    for (const std::size_t kib : {200, 240, 280, 400, 2048}) {
+        SplitEngine engine(*files, {kLayers}, Streams::Both, {}, kib << 10);
+        EXPECT_TRUE(engine.runner->forward().runs_by_layer(engine.runner->cache(), 0, 2048, kPrefillChunkTokens))
+            << kib;
+        const Generated found = plainly(*engine.target, prompt_of(2300), 3);
+        EXPECT_EQ(found.text, one.text) << kib;
+        EXPECT_TRUE(same_bits(found.logits, one.logits)) << kib;
+        EXPECT_EQ(kv_of(*engine.target), kv_of(*whole.target)) << kib;
+    }
 }
 
 // Passes over random trees below the committed tip, in one pass or level by level; each node's logits are those of its
@@ -201,10 +206,89 @@ TEST(HybridPlacement, ACancelledPassLosesNothing) {
             };
             while (std::ssize(sequence.tokens()) < n_prompt + 20) {
                 cancel = false;
+                const std::int64_t before = sequence.n_computed();
                 static_cast<void>(loop.step(n_prompt + 20 - std::ssize(sequence.tokens()), &cancel, count));
+                EXPECT_GE(sequence.n_computed(), before);
             }
             EXPECT_EQ(sequence.tokens(), one.text) << "stopped at step " << stop_at;
         }
+    }
+}
+
+// Checkpoints are spread over the text, and the newest is kept.
+TEST(RecurrentStates, CheckpointsThatHaveNoRoomReplaceTheClosest) {
+    const auto files = hybrid();
+    const std::vector<KvLayout> layouts = files->config().kv_layouts(DType::F16);
+    CpuDevice device({});
+    const auto stream = device.make_stream(StreamKind::Compute);
+    const std::size_t one = RecurrentStates::state_bytes(layouts);
+    EXPECT_EQ(RecurrentStates::most_checkpoint_bytes(layouts, 5 * 512 + 3, std::size_t{1} << 30), 5 * one);
+    for (const std::size_t n : {0, 1, 2, 5}) {
+        EXPECT_EQ(RecurrentStates::most_checkpoint_bytes(layouts, 100'000, n * one + 1), n * one);
+        RecurrentStates states(device, layouts, 4, n * one + 1);
+        for (std::int64_t position = 512; position <= 20 * 512; position += 512) {
+            for (const std::int64_t layer : {0, 1, 3}) {
+                const RecurrentStates::State next = states.next_state(layer);
+                *next.state = static_cast<float>(position + layer);
+                states.offer_checkpoint(layer, position - 1, next);  // no multiple of 512
+                states.offer_checkpoint(layer, position, next);
+                states.set_next(layer, position + 1);
+            }
+            states.commit({device, *stream}, position + 1, {});
+        }
+        std::vector<std::int64_t> kept;
+        for (std::int64_t cut = 20 * 512; cut > 0; cut -= 512)
+            if (states.positions_after_cut(cut) == cut) kept.push_back(cut);
+        EXPECT_EQ(kept.size(), n);
+        if (n == 0) continue;
+        EXPECT_EQ(kept.front(), 20 * 512);
+        states.cut(kept.back());
+        EXPECT_EQ(states.kept(), kept.back());
+        EXPECT_EQ(*states.kept_state(3).state, static_cast<float>(kept.back() + 3));
+        EXPECT_EQ(states.positions_after_cut(kept.back() - 1), 0);
+    }
+}
+
+// Random trees over one or several passes: each step finds the state of its parent in `from`, no step overwrites a
+// state that a later one reads, and there are no more working states than announced.
+TEST(DeltaSteps, EachStepFindsTheStateOfItsParent) {
+    const auto files = hybrid();
+    CpuDevice device({});
+    KvCache cache(device, files->config().kv_layouts(DType::F16), 600, 60);
+    DeltaSteps steps(DeltaSteps::most(60, 60));
+    std::mt19937 random(8);
+    for (int round = 0; round < 400; ++round) {
+        cache.forget();
+        const int n = std::uniform_int_distribution(1, 60)(random);
+        const int shape = round % 4;  // any parent, a star, a comb, a chain
+        const bool has_certain = round % 3 != 0;
+        std::vector<NodeId> nodes;
+        for (int i = 0; i < n; ++i) {
+            const int parent = shape == 0   ? std::uniform_int_distribution(0, std::max(i - 1, 0))(random)
+                               : shape == 1 ? 0
+                               : shape == 2 ? std::max(i - 1 - i % 2, 0)
+                                            : i - 1;
+            nodes.push_back(i == 0 ? cache.add_node(kCommittedTip, has_certain ? NodeKind::Certain : NodeKind::Draft)
+                                   : cache.add_node(nodes[static_cast<std::size_t>(parent)]));
+        }
+        // All nodes in one pass, or the last ones after a pass over the others.
+        const auto first = static_cast<std::size_t>(
+            !has_certain && n > 1 && round % 2 == 0 ? std::uniform_int_distribution(1, n - 1)(random) : 0);
+        const std::span<const NodeId> pass = std::span(nodes).subspan(first);
+        steps.trace(cache, pass);
+        EXPECT_LE(steps.n_working(), working_states(std::ssize(steps.steps())));
+        EXPECT_EQ(steps.n_kept(), has_certain ? 1 : 0);
+        std::vector<std::int32_t> states(static_cast<std::size_t>(steps.n_working()),
+                                         -2);  // the step after which each is
+        states[0] = -1;
+        std::vector<int> visits(pass.size());
+        for (std::int32_t i = 0; i < std::ssize(steps.steps()); ++i) {
+            const DeltaStep& step = steps.steps()[static_cast<std::size_t>(i)];
+            ASSERT_EQ(states[static_cast<std::size_t>(step.from)], step.parent) << "round " << round << ", step " << i;
+            states[static_cast<std::size_t>(step.to)] = i;
+            if (step.row >= 0) ++visits[static_cast<std::size_t>(step.row)];
+        }
+        EXPECT_THAT(visits, testing::Each(1));
     }
 }
 

@@ -280,6 +280,20 @@ TEST_F(SessionFileTest, VersionOneIsGoneOnWith) {
     EXPECT_EQ(layers.split, (SessionSplit{SplitKind::Layers, {1, 1}}));
 }
 
+// Recurrent layers have no KV; a model has some layer that has.
+TEST_F(SessionFileTest, LayersMayHaveNoKv) {
+    SessionBegin begin = sample_begin();
+    begin.kv_bytes = {0, 40};
+    begin.split.reset();
+    SessionFile::create(path_, begin).append_tokens(std::vector<TokenId>(30, 5));
+    EXPECT_EQ(SessionFile::open(path_)->begin().kv_bytes, begin.kv_bytes);
+    std::filesystem::remove(path_);
+    begin.kv_bytes = {0, 0};
+    static_cast<void>(SessionFile::create(path_, begin));
+    EXPECT_THAT(error_text([&] { static_cast<void>(SessionFile::open(path_)); }),
+                testing::HasSubstr("a number that no model has"));
+}
+
 // Blocks come in any order, each of its layer's size, and once.
 TEST_F(SessionFileTest, KvBlocksComeInAnyOrder) {
     SessionBegin begin = sample_begin();

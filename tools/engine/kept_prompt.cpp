@@ -140,7 +140,8 @@ std::int64_t KeptPrompt::start(TextGenerator& generator, std::vector<TokenId> pr
     const std::int64_t n_live = std::mismatch(held.begin(), held.begin() + n_most, prompt.begin()).first - held.begin();
     // The target has the KV of all prefill chunks already, so nothing is kept. Files of an earlier prompt of the same
     // answer stay.
-    if (border <= n_live) return generator.start(std::move(prompt));
+    // Files do not have the states of recurrent layers.
+    if (border <= n_live || generator.model().config().is_recurrent()) return generator.start(std::move(prompt));
     const auto n_restorable = [&] {
         return restorable_chunks(*session_, target, (std::ssize(prompt) - 1) / kChunkTokens) * kChunkTokens;
     };
@@ -151,8 +152,7 @@ std::int64_t KeptPrompt::start(TextGenerator& generator, std::vector<TokenId> pr
     }
     std::int64_t n_reused = generator.start(std::move(prompt));
     const std::int64_t n_new = border - target.n_committed();
-    // States of recurrent layers are not kept in files.
-    if (n_new < kLeastTokens || is_foreign_ || generator.model().config().is_recurrent()) {
+    if (n_new < kLeastTokens || is_foreign_) {
         session_.reset();
         return n_reused;
     }

@@ -76,7 +76,9 @@ MemoryParts memory_parts(const MemoryRequest& request) {
     MemoryParts parts;
     DeviceMemory& fixed = parts.fixed;
     fixed.weights = Model::small_tensor_bytes(*request.weights);
-    fixed.kv_scratch = KvCache::device_bytes(kv, 0, needs.scratch_nodes, {}, {}, needs.forward.max_drafts);
+    fixed.kv =
+        RecurrentStates::bytes(kv, needs.forward.max_drafts > 0 ? needs.forward.max_drafts : needs.scratch_nodes);
+    fixed.kv_scratch = KvCache::device_bytes(kv, 0, needs.scratch_nodes, {}, {}, needs.forward.max_drafts) - fixed.kv;
     fixed.logits = logits_bytes(config, needs.forward);
     fixed.activations = plain - fixed.logits;
     if (needs.check_tokens > 0) {
@@ -92,7 +94,7 @@ MemoryParts memory_parts(const MemoryRequest& request) {
     fixed.other = needs.other_bytes;
     parts.kv_tail_bytes =
         KvCache::device_bytes(kv, request.text_tokens, needs.scratch_nodes, no_chunks, {}, needs.forward.max_drafts) -
-        fixed.kv_scratch;
+        fixed.kv_scratch - fixed.kv;
     parts.streaming_bytes = Forward::device_bytes(config, needs.forward, Forward::Streaming::Yes) - plain;
     return parts;
 }

@@ -319,12 +319,13 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
     const std::int64_t asked = start.text->max_tokens;
     if (is_recurrent) {
         callbacks.note(
-            "the session keeps tokens alone, not the states of recurrent layers: what it has is computed again when it "
-            "is resumed");
+            "the session keeps tokens alone, since the model's recurrent layers have states that are not saved: what "
+            "it "
+            "has is computed again when it is resumed");
     } else {
         say_what_is_kept(n_prompt + (asked < 0 ? room : std::min(asked, room)), callbacks);
     }
-    if (is_old) go_on(asked, callbacks);
+    if (is_old) go_on(asked, is_recurrent, callbacks);
     if (is_recurrent) return;
     if (const auto reason = prompt_->prepare())
         callbacks.note(fmt::format("if the prompt is interrupted, it begins anew: {}", *reason));
@@ -333,11 +334,11 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
 
 // Fills the KV cache with what the session saved, and reports how far the session is. `asked`: most tokens to generate,
 // counted from the beginning of the session; it is recorded if it has changed.
-void TextSession::go_on(std::int64_t asked, const EngineCallbacks& callbacks) {
+void TextSession::go_on(std::int64_t asked, bool is_recurrent, const EngineCallbacks& callbacks) {
     const std::int64_t n_prompt = std::ssize(begin().prompt);
-    const std::optional<PromptState> saved = prompt_->saved();
-    n_resumed_prompt_ = prompt_->n_kept();
-    const std::int64_t n_restored = restore(*kv_, saved ? saved->begin : kAllTokens, callbacks);
+    const std::optional<PromptState> saved = is_recurrent ? std::nullopt : prompt_->saved();
+    n_resumed_prompt_ = saved ? prompt_->n_kept() : 0;
+    const std::int64_t n_restored = is_recurrent ? 0 : restore(*kv_, saved ? saved->begin : kAllTokens, callbacks);
     if (!saved) n_resumed_prompt_ = std::min(n_restored, n_prompt);
     if (!prompt_->lost().empty()) callbacks.note(prompt_->lost());
     if (asked != file_->max_tokens()) file_->append_max_tokens(asked);

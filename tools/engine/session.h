@@ -138,7 +138,7 @@ private:
     void check_split(const LoadedModel& model) const;
     [[nodiscard]] SessionBegin fresh_begin(const SessionStart& start, const LoadedModel& model) const;
     std::int64_t restore(SessionKv& kv, std::int64_t max_tokens, const EngineCallbacks& callbacks) const;
-    void go_on(std::int64_t asked, const EngineCallbacks& callbacks);
+    void go_on(std::int64_t asked, bool is_recurrent, const EngineCallbacks& callbacks);
     void say_what_is_kept(std::int64_t longest_tokens, const EngineCallbacks& callbacks) const;
 
     SessionRequest request_;

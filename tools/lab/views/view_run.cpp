@@ -99,6 +99,9 @@ ViewsResult run_views(const ViewsRequest& asked, CommandContext& context) {
         session ? open_session_model(*session, request.compute.devices, context, console_callbacks(context))
                 : OpenedModel(choose_model(context));
     const ModelConfig& config = opened.config();
+    if (config.is_recurrent())
+        throw RequestError(
+            "a view holds a part of the KV, and the model's recurrent layers have none; take another model");
     const std::vector<TokenId> tokens = session ? session_text(*session) : file_tokens(request, opened.files());
     static_cast<void>(
         text_parts(request, std::ssize(tokens), request.compute.context_tokens.value_or(config.context_tokens)));
