@@ -56,6 +56,7 @@ void add_scaling(Digest& digest, const RopeScaling& scaling) {
     digest.numbers(scaling.short_factors);
     digest.numbers(scaling.long_factors);
     digest.numbers(scaling.frequency_divisors);
+    if (!scaling.rounds_bounds) digest.text("bounds of yarn are not rounded");  // added later
 }
 
 void add_uniform_config(Digest& digest, const ModelConfig& config, std::uint8_t family) {
@@ -98,7 +99,6 @@ void add_config(Digest& digest, const ModelConfig& config) {
         digest.number(rope.n_rotated);
         if (rope.n_fixed_pairs > 0) digest.number(rope.n_fixed_pairs);
         add_scaling(digest, rope.scaling);
-        add_changed("rounds_bounds", rope.scaling.rounds_bounds ? 1.0 : 0.0, 1.0);
         add_changed("query_growth", rope.query_growth, 0.0);
         add_changed("query_growth_period", static_cast<double>(rope.query_growth_period), 0.0);
     }
