@@ -16,9 +16,9 @@ void set_windows(const JsonFields& fields, std::optional<std::int64_t> window, M
 }
 
 void set_windows_by_type(const JsonFields& fields, std::optional<std::int64_t> window, ModelConfig& config) {
-    if (!window) return;
     set_windows(fields, window, config);
     const auto* types = fields.find("layer_types");
+    if (types == nullptr && !window) return;
     if (types == nullptr || !types->is_array() || static_cast<std::int64_t>(types->size()) != config.n_layers())
         fields.fail("layer_types", fmt::format("is not a list of {} layers", config.n_layers()));
     for (std::size_t i = 0; i < config.layers.size(); ++i) {
@@ -29,6 +29,7 @@ void set_windows_by_type(const JsonFields& fields, std::optional<std::int64_t> w
                 fmt::format("{}: layer type \"{}\" is not served (served: full_attention, sliding_attention)",
                             fields.name(), printable(text)));
         if (text == "full_attention") config.layers[i].attention().window = 0;
+        if (text == "sliding_attention" && !window) fields.fail("sliding_window", "is null, but a layer has one");
     }
 }
 

@@ -65,12 +65,12 @@ private:
     [[nodiscard]] ConstTensorView find(const std::string& name, const TensorInfo& info, std::int64_t layer) const {
         const std::int64_t rows = info.is_vector() ? 0 : dim_size(info.rows, config_, layer);
         const std::int64_t cols = dim_size(info.cols, config_, layer);
-        // The shape of some may have a dimension of 1 more or less.
+        // A convolution may be [rows, 1, cols], a matrix of one row [cols].
         std::vector<std::int64_t> other;
         if (info.kind == TensorKind::Taps) other = {rows, 1, cols};
         if (info.rows == TensorDim::Single) other = {cols};
         const FileTensor* tensor = tensors_.find(name);
-        const bool has_other = tensor != nullptr && tensor->shape == other;
+        const bool has_other = tensor != nullptr && !other.empty() && tensor->shape == other;
         ConstTensorView view = has_other ? find(name, other) : find(name, rows, cols);
         if (has_other) view = matrix_view(view.data, view.dtype, rows, cols);
         if (!info.is_matrix()) require_floats(name, view);
@@ -211,13 +211,14 @@ private:
     void bind_experts(LayerWeights& layer, const std::string& prefix, std::int64_t index) const {
         if (!names_.fused_experts.gate_up.empty()) return bind_fused_experts(layer, prefix, index);
         layer.experts.resize(config_.experts(index).n_experts);
+        refuse_bias(names_.experts_gate_up, prefix);
         const bool gate_up_fused = bind_stacked_gate_up(layer, prefix, index);
         for (const TensorInfo& info : kExpertTensors) {
-            if (gate_up_fused && info.role != TensorRole::Down) continue;
             const ExpertNames& names = names_.experts[expert_tensor(info.role)];
             refuse_bias(names.stacked, prefix);
             for (std::size_t expert = 0; expert < layer.experts.size(); ++expert)
                 refuse_bias(fmt::format("{}{}{}", names.before, expert, names.after), prefix);
+            if (gate_up_fused && info.role != TensorRole::Down) continue;
             const std::vector<ConstTensorView> views = find_experts(prefix, names, info, index);
             for (std::size_t expert = 0; expert < views.size(); ++expert)
                 layer.experts[expert][info.role] = views[expert];

@@ -63,12 +63,13 @@ public:
                 layer[TensorRole::Down] = matrix(d, options.d_ff, v_type);
             }
             if (!config_.experts(i).empty()) add_experts(layer, config_.experts(i), options);
-            if (options.gpt_oss) layer[TensorRole::Sinks] = norm(config_.attention(i).n_q_heads);
+            if (config_.layers[i].has_attention()) add_biases_and_gate(layer, config_.attention(i), options);
             if (options.gemma || options.gemma4 || options.varied) {
                 layer[TensorRole::AttnPostNorm] = norm(d);
                 layer[TensorRole::FfnPostNorm] = norm(d);
             }
             if (options.gemma4) layer[TensorRole::OutputScale] = norm(1);
+            if (config_.layers[i].has_attention()) add_head_norms(layer, config_.attention(i), options);
         }
         if (options.varied) weights_.embedding_norm = norm(d);
         weights_.output_norm = norm(d);
@@ -179,17 +180,23 @@ private:
         layer[TensorRole::K] = matrix(kv, d);
         if (!attention.values_from_keys) layer[TensorRole::V] = matrix(kv, d, options.v_type.value_or(type_));
         layer[TensorRole::AttnOut] = matrix(d, q);
+    }
+
+    void add_biases_and_gate(LayerWeights& layer, const AttentionConfig& attention, const TinyModelOptions& options) {
         if (options.biases) {
-            layer[TensorRole::QBias] = norm(q);
-            layer[TensorRole::KBias] = norm(kv);
-            layer[TensorRole::VBias] = norm(kv);
+            layer[TensorRole::QBias] = norm(attention.q_cols());
+            layer[TensorRole::KBias] = norm(attention.kv_cols());
+            layer[TensorRole::VBias] = norm(attention.kv_cols());
         }
-        if (options.output_bias) layer[TensorRole::AttnOutBias] = norm(d);
-        if (options.varied) layer[TensorRole::AttnGate] = matrix(q, d, type_, 2.0F);
-        if (options.head_norms || options.gemma4) {
-            layer[TensorRole::QNorm] = norm(attention.head_dim);
-            layer[TensorRole::KNorm] = norm(attention.head_dim);
-        }
+        if (options.gpt_oss) layer[TensorRole::Sinks] = norm(attention.n_q_heads);
+        if (options.output_bias) layer[TensorRole::AttnOutBias] = norm(options.d_model);
+        if (options.varied) layer[TensorRole::AttnGate] = matrix(attention.q_cols(), options.d_model, type_, 2.0F);
+    }
+
+    void add_head_norms(LayerWeights& layer, const AttentionConfig& attention, const TinyModelOptions& options) {
+        if (!options.head_norms && !options.gemma4) return;
+        layer[TensorRole::QNorm] = norm(attention.head_dim);
+        layer[TensorRole::KNorm] = norm(attention.head_dim);
     }
 
     // Rates of decay, exp of norm(), are about e: a token keeps little of the state, a tenth of it and more where its
