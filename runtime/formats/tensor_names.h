@@ -152,15 +152,16 @@ inline constexpr std::array<std::string_view, 12> kGgufForeignInLayer{
 [[nodiscard]] constexpr TensorNames with_experts(TensorNames names) {
     const bool gguf = names.layer_prefix == "blk.";
     names[TensorRole::Router] = gguf ? "ffn_gate_inp.weight" : "mlp.gate.weight";
-    if (gguf) names.experts_gate_up = "ffn_gate_up_exps.weight";
-    if (gguf)
+    if (gguf) {
         names.experts = {{{"ffn_gate.", ".weight", "ffn_gate_exps.weight"},
                           {"ffn_up.", ".weight", "ffn_up_exps.weight"},
                           {"ffn_down.", ".weight", "ffn_down_exps.weight"}}};
-    else
+        names.experts_gate_up = "ffn_gate_up_exps.weight";
+    } else {
         names.experts = {{{"mlp.experts.", ".gate_proj.weight", {}},
                           {"mlp.experts.", ".up_proj.weight", {}},
                           {"mlp.experts.", ".down_proj.weight", {}}}};
+    }
     return names;
 }
 

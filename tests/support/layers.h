@@ -47,11 +47,13 @@ inline void set_windows(ModelConfig& config, const std::vector<std::int64_t>& wi
     for (std::size_t i = 0; i < windows.size(); ++i) config.layers.at(i).attention().window = windows[i];
 }
 
-/// Returns the roles of the matrices that every layer has, in reading order.
+/// Returns the roles of the matrices that every layer with attention has, in reading order.
 inline std::vector<TensorRole> layer_matrices() {
+    const LayerConfig layer{.mixer = AttentionConfig{}};
     std::vector<TensorRole> roles;
     for (const TensorInfo& info : kLayerTensors)
-        if (info.is_matrix() && info.role != TensorRole::AttnGate) roles.push_back(info.role);
+        if (info.is_matrix() && can_have(layer, info.role) && info.role != TensorRole::AttnGate)
+            roles.push_back(info.role);
     return roles;
 }
 

@@ -17,7 +17,8 @@ namespace slipstream {
     for (std::int64_t i = 0; i < config.n_layers(); ++i) {
         LayerWeights& layer = weights.layers.emplace_back();
         for (const TensorInfo& info : kLayerTensors)
-            if (info.is_matrix() && (info.role != TensorRole::AttnGate || config.attention(i).output_gate))
+            if (info.is_matrix() && can_have(config.layers[i], info.role) &&
+                (info.role != TensorRole::AttnGate || config.attention(i).output_gate))
                 layer[info.role] = matrix(dim_size(info.rows, config, i), dim_size(info.cols, config, i));
     }
     weights.lm_head = matrix(config.vocab, config.d_model);

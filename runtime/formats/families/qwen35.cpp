@@ -9,8 +9,6 @@
 //
 // Not used: the vision model, and the layers that propose further tokens ("mtp." and the last ones of GGUF files).
 // Positions of images (mrope_section) are those of the text where there are none.
-#include <algorithm>
-#include <array>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -176,7 +174,7 @@ void read_experts(const GgufKeys& keys, ModelConfig& config) {
     ExpertsConfig experts = read_gguf_experts(keys, GgufGating::Softmax, std::nullopt);
     experts.weighting.normalized = keys.file().boolean(keys.key("expert_weights_norm")).value_or(true);
     experts.weighting.scale = static_cast<float>(keys.number("expert_weights_scale").value_or(1.0));
-    set_experts(config, experts, keys.required("expert_shared_feed_forward_length"));
+    set_experts(config, experts, keys.integer("expert_shared_feed_forward_length").value_or(experts.d_ff));
 }
 
 void read_qwen35_moe_gguf(const GgufKeys& keys, ModelConfig& config) {
