@@ -35,7 +35,7 @@ public:
         : sampling_{.temperature = temperature, .top_k = 0, .top_p = 0.95, .seed = 3},
           cache_(device_, model_.kv_layouts(), kContext, scratch_nodes_for(kBudget)),
           view_(device_, model_.kv_layouts(), {.n_slots = kView.slots(), .max_nodes = 2 * kBudget}),
-          view_builder_(device_, cache_, view_, model_.config(), kView),
+          view_builder_(cache_, view_, model_, kView),
           forward_(model_, forward_limits_for(kBudget)),
           view_passes_(forward_, view_),
           sampler_(sampling_, model_.config().vocab),

@@ -92,7 +92,7 @@ public:
     Server(const Pair& pair, const SamplerOptions& sampling, const ViewOptions& view = kView)
         : cache_(pair.model.device(), pair.model.kv_layouts(), kContext, scratch_nodes_for(kBudget)),
           view_(pair.model.device(), pair.model.kv_layouts(), {.n_slots = view.slots(), .max_nodes = 2 * kBudget}),
-          view_builder_(pair.model.device(), cache_, view_, pair.model.config(), view),
+          view_builder_(cache_, view_, pair.model, view),
           forward_(pair.model, forward_limits_for(kBudget)),
           view_passes_(forward_, view_),
           sampler_(sampling, pair.model.config().vocab),

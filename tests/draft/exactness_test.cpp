@@ -194,7 +194,7 @@ public:
                  SelfCheck::scratch_nodes_for(kMaxBudget)),
           view_(subject.model->device(), subject.model->kv_layouts(),
                 {.n_slots = kView.slots(), .max_nodes = 2 * kMaxBudget}),
-          view_builder_(subject.model->device(), cache_, view_, subject.model->config(), kView),
+          view_builder_(cache_, view_, *subject.model, kView),
           forward_(*subject.model, forward_limits_for(kMaxBudget)),
           view_passes_(forward_, view_),
           self_check_(*subject.model, cache_) {}
