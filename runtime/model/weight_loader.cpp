@@ -225,11 +225,13 @@ private:
     }
 
     void release(const Step& step) const {
-        for (const std::span<const std::byte> part : step.file_bytes()) source_.release(part);
+        for (const std::span<const std::byte> part : step.file_bytes())
+            if (!part.empty()) source_.release(part);
     }
 
     void bring_in(const Step& step, std::unique_ptr<std::byte[]>& made, std::vector<float>& values) const {
-        for (const std::span<const std::byte> part : step.file_bytes()) source_.prefetch(part);
+        for (const std::span<const std::byte> part : step.file_bytes())
+            if (!part.empty()) source_.prefetch(part);
         if (!step.is_made()) return;
         ConstTensorView rows = step.rows;
         std::unique_ptr<std::byte[]> joined;
