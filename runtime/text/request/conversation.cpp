@@ -22,6 +22,8 @@ using jinja::Kind;
 
 namespace {
 
+constexpr std::array<std::string_view, 3> kReasoningKeys{"reasoning_content", "reasoning", "thinking"};
+
 // A message while the conversation is put together: its texts may still grow.
 struct Turn {
     std::string role;
@@ -139,7 +141,7 @@ private:
         if (find_field(fields, "function_call") != nullptr)
             throw FieldError(field + ".function_call", "is not served; use tool_calls");
         Turn turn{.role = "assistant", .content = content_text(fields, field, true)};
-        for (const std::string_view key : {"reasoning_content", "reasoning", "thinking"})
+        for (const std::string_view key : kReasoningKeys)
             if (const TemplateValue* text = find_field(fields, key); text != nullptr && text->is_text()) {
                 if (!turn.reasoning) turn.reasoning = std::string(text->view());
                 turn.more.set(key, TemplateValue::said(std::string(text->view())));
@@ -327,6 +329,19 @@ void apply_tool_choice(const TemplateValue& choice, const PromptTemplate* form, 
     if (made.tools.size() == 1) made.forced.name = made.tools.front().name;
 }
 
+bool is_harmony(const PromptTemplate* form) {
+    return form != nullptr && form->answer_form().calls == CallForm::Harmony;
+}
+
+// In the harmony format a message with calls has one text, which templates write as a thought: appends the content of
+// `turn` to its thought.
+void join_texts(Turn& turn) {
+    if (!turn.has_calls || !turn.reasoning || turn.reasoning->empty() || turn.content.empty()) return;
+    turn.reasoning->append(kParagraph).append(std::exchange(turn.content, {}));
+    for (const std::string_view key : kReasoningKeys)
+        if (turn.more.find(key) != nullptr) turn.more.set(key, TemplateValue::said(*turn.reasoning));
+}
+
 TemplateValue value_of(Turn& turn) {
     Dict dict;
     dict.set("role", TemplateValue(turn.role));
@@ -366,6 +381,7 @@ Conversation make_conversation(const RequestedConversation& request, const Promp
     for (const TemplateValue& message : request.messages.items()) maker.add(message);
     maker.complete();
     std::vector<Turn>& turns = maker.turns();
+    if (is_harmony(form)) std::ranges::for_each(turns, join_texts);
 
     Conversation made;
     made.arguments = read_arguments(request.template_arguments);
