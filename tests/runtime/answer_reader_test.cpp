@@ -391,8 +391,20 @@ std::vector<AnswerCase> cases() {
          {thought("a<|start|><|message|><|start|>assistant<|message|><|channel|>b<|start|>"), content("c")}},
         {"HarmonyOtherRole",
          Harmony,
-         "<|channel|>final<|message|>a<|start|>user<|message|>q<|start|>user<|channel|>final<|message|>",
-         {content("a<|start|>user<|message|>q<|start|>user<|channel|>final<|message|>")}},
+         "<|channel|>final<|message|>a<|start|>user<|message|>q<|start|>functions.f to=assistant<|channel|>commentary"
+         "<|message|>7<|end|><|start|>assistant<|channel|>final<|message|>b",
+         {content(
+             "a<|start|>user<|message|>q<|start|>functions.f to=assistant<|channel|>commentary<|message|>7\n\nb")}},
+        {"HarmonyWithoutStart",
+         Harmony,
+         "<|channel|>analysis<|message|>think<|channel|>final<|message|>The <|channel|>finale<|message|> answer.",
+         {thought("think"), content("The <|channel|>finale<|message|> answer.")}},
+        {"HarmonyEndWithoutStart",
+         Harmony,
+         "<|channel|>analysis<|message|>think<|end|>\n<|channel|>commentary "
+         "to=time<|message|>{}<|call|><|channel|>final"
+         "<|message|>Late",
+         {thought("think"), call("time", "{}"), content("Late")}},
         {"HarmonyMarksAfterACall",
          Harmony,
          "<|channel|>commentary to=time<|message|>{}<|call|> <|start|>user<|message|>b",

@@ -33,8 +33,18 @@ std::string_view without_space(std::string_view text) {
 
 constexpr std::array<std::string_view, 3> kChannels{"analysis", "commentary", "final"};
 
-// What a text is: a header, what may become one, or neither.
-enum class Match : std::uint8_t { None, Begins, Whole };
+// Returns whether one of the texts begins with the other.
+bool agree(std::string_view one, std::string_view other) {
+    return one.starts_with(other) || other.starts_with(one);
+}
+
+// Returns whether a header that may be cut off has a role other than that of the assistant.
+bool is_of_another_role(std::string_view header) {
+    return header.starts_with(kStart) && !agree(header.substr(kStart.size()), kAssistant);
+}
+
+// What a text is: a header, that of another role, what may become one, or neither.
+enum class Match : std::uint8_t { None, Begins, Foreign, Whole };
 
 // Reads a header, as harmony_reader.h has it, with what may stand before it: white space at the beginning of the
 // answer; <|end|>, after a text.
@@ -48,27 +58,33 @@ public:
     }
     Match match_after_text() {
         if (take(kEnd)) skip_space();
-        return take(kStart) ? match_header(true) : failed();
+        return match_next();
     }
     Match match_after_call() {
         skip_space();
         for (const std::string_view mark : {kCall, kEnd}) take(mark);  // they may begin there
-        return take(kStart) ? match_header(true) : failed();
+        return match_next();
     }
 
     [[nodiscard]] std::string_view recipient() const { return recipient_; }
     [[nodiscard]] std::string_view channel() const { return channel_; }
 
 private:
+    // Models sometimes leave "<|start|>assistant" out.
+    Match match_next() {
+        if (take(kStart)) return match_header(true);
+        return agree(rest_, kChannel) ? match_header(false) : failed();
+    }
     // Reads the header after `<|start|>`, or a header without one.
     Match match_header(bool has_start) {
-        if (has_start) take(kAssistant);
+        const std::string_view role = has_start ? take_word() : std::string_view();
         skip_space();
         if (take(kTo) && !take_recipient()) return failed();
         const bool has_channel = take(kChannel);
         if (has_channel && !take_channel()) return failed();
         if (has_start && !has_channel && recipient_.empty()) return failed();
-        return take(kMessage) && rest_.empty() ? Match::Whole : failed();
+        if (!take(kMessage) || !rest_.empty()) return failed();
+        return role.empty() || role == kAssistant ? Match::Whole : Match::Foreign;
     }
     bool take_recipient() {
         recipient_ = take_word();
@@ -124,7 +140,9 @@ void HarmonyReader::push(char c, std::vector<AnswerPiece>& out) {
 
 void HarmonyReader::finish(std::vector<AnswerPiece>& out) {
     if (state_ == State::Between && without_space(held_).empty()) return;
-    if (state_ == State::Text && held_.starts_with(kEnd)) return;
+    if (state_ == State::Text && held_.starts_with(kEnd) &&
+        !is_of_another_role(without_space(std::string_view(held_).substr(kEnd.size()))))
+        return;
     if (state_ != State::Text) kind_ = Kind::Content;
     emit_held(held_.size(), out);
 }
@@ -143,7 +161,7 @@ void HarmonyReader::read_held(std::vector<AnswerPiece>& out) {
         if (match == Match::Begins) return;
         if (match == Match::Whole) return begin_message(header.recipient(), header.channel(), out);
         if (state_ != State::Text) become_content();
-        emit_held(std::min(held_.find('<', 1), held_.size()), out);
+        emit_held(match == Match::Foreign ? held_.size() : std::min(held_.find('<', 1), held_.size()), out);
     }
 }
 

@@ -4,10 +4,10 @@
 //     HEADER <|message|> TEXT [<|end|>] <|start|> HEADER <|message|> TEXT ...
 //     HEADER: [assistant] [to=RECIPIENT] <|channel|>CHANNEL [to=RECIPIENT] [<|constrain|>] [TYPE]
 //
-// At the beginning of an answer, and with a recipient, the channel may be missing. TEXT of the channel "analysis" is a
-// thought; of "final" and "commentary", content. With a recipient, "functions.NAME", it is the arguments of a call, a
-// JSON object. The text of an answer has no <|end|>: only the marks that is_answer_mark() names are spelt out. <|call|>
-// and <|return|> end an answer and are not part of it.
+// "<|start|>" with the role may be missing, and so may the channel at the beginning of an answer or with a recipient.
+// TEXT of the channel "analysis" is a thought; of "final" and "commentary", content. With a recipient,
+// "functions.NAME", it is the arguments of a call, a JSON object. The text of an answer has no <|end|>: only the marks
+// that is_answer_mark() names are spelt out. <|call|> and <|return|> end an answer and are not part of it.
 //
 // The rules of AnswerReader hold: what is not understood stays as the model wrote it, in the message around it or, at
 // the beginning and after a call, as content. So a mark in a text ends the text only with a whole header after it.
