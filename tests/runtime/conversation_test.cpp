@@ -379,6 +379,39 @@ TEST(Conversation, AHarmonyAnswerWithAThoughtAPreambleAndACallComesBack) {
     EXPECT_EQ(last[0].text, "7 degr");
 }
 
+TEST(Conversation, HarmonyCallsAreFollowedByTheirResults) {
+    const PromptTemplate form = template_of(kHarmony);
+    const auto prompt = [&](const std::string& results) {
+        return rendered(messages("{'role': 'user', 'content': 'Now?'}, {'role': 'assistant', 'thinking': 'Hm.', "
+                                 "'tool_calls': [{'id': 'a', 'function': {'name': 'time', 'arguments': {}}}, {'id': "
+                                 "'b', 'function': {'name': 'weather', 'arguments': {}}}]}" +
+                                 results + ", {'role': 'user', 'content': 'So?'}"),
+                        &form)
+            .text.bytes;
+    };
+    const std::string begin =
+        "<|start|>user<|message|>Now?<|end|><|start|>assistant<|channel|>analysis<|message|>Hm."
+        "<|end|><|start|>assistant to=functions.time<|channel|>commentary json<|message|>{}"
+        "<|call|>";
+    const std::string time = "<|start|>functions.time to=assistant<|channel|>commentary<|message|>noon<|end|>";
+    const std::string call = "<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{}<|call|>";
+    const std::string weather = "<|start|>functions.weather to=assistant<|channel|>commentary<|message|>rain<|end|>";
+    const std::string end = "<|start|>user<|message|>So?<|end|><|start|>assistant";
+    const std::string noon = ", {'role': 'tool', 'tool_call_id': 'a', 'content': 'noon'}";
+    const std::string rain = ", {'role': 'tool', 'tool_call_id': 'b', 'content': 'rain'}";
+    EXPECT_EQ(prompt(noon + rain), begin + time + call + weather + end);
+    EXPECT_EQ(prompt(rain + noon), begin + time + call + weather + end);
+    EXPECT_EQ(prompt(", {'role': 'tool', 'content': 'noon'}, {'role': 'tool', 'content': 'rain'}"),
+              begin + time + call + weather + end);
+    EXPECT_EQ(prompt(rain), begin + call + weather + end);
+    try {
+        static_cast<void>(prompt(noon + ", {'role': 'tool', 'tool_call_id': 'c', 'content': 'rain'}"));
+        FAIL() << "a result of no call";
+    } catch (const FieldError& error) {
+        EXPECT_EQ(error.field(), "messages[3].tool_call_id");
+    }
+}
+
 TEST(Conversation, RefusesByTheNameOfTheField) {
     const PromptTemplate form = template_of(kThinking), plain = template_of("{{ messages[0].content }}");
     const auto field_of = [&](const std::string& json, const PromptTemplate* of) -> std::string {

@@ -31,6 +31,7 @@ struct Turn {
     Dict more;  // further keys, for the template
     std::optional<std::string> reasoning;
     bool has_calls = false;
+    std::string field;  // of a result: how messages name it
 };
 
 // Returns how an error message names `type`, a type that is not supported; null: a missing type.
@@ -187,7 +188,7 @@ private:
     // user there.
     void add_tool(const Dict& fields, const std::string& field) {
         refuse_without_template(field + ".role");
-        Turn turn{.role = "tool", .content = content_text(fields, field, false)};
+        Turn turn{.role = "tool", .content = content_text(fields, field, false), .field = field};
         if (!late_system_.empty()) turn.content.append(kParagraph).append(std::exchange(late_system_, {}));
         const TemplateValue* id = find_field(fields, "tool_call_id");
         if (id != nullptr && !id->is_text()) throw FieldError(field + ".tool_call_id", "must be a text");
@@ -342,6 +343,46 @@ void join_texts(Turn& turn) {
         if (turn.more.find(key) != nullptr) turn.more.set(key, TemplateValue::said(*turn.reasoning));
 }
 
+// Removes from `results` that of the call with the id `id` (null: none), or else the first that names no call, and
+// returns it.
+std::optional<Turn> take_result(std::vector<Turn>& results, const TemplateValue* id) {
+    const auto id_of = [](const Turn& result) { return result.more.find("tool_call_id"); };
+    const auto is_of_call = [&](const Turn& result) {
+        return id != nullptr && id_of(result) != nullptr && id_of(result)->view() == id->view();
+    };
+    auto found = std::ranges::find_if(results, is_of_call);
+    if (found == results.end())
+        found = std::ranges::find_if(results, [&](const Turn& result) { return id_of(result) == nullptr; });
+    if (found == results.end()) return std::nullopt;
+    Turn result = std::move(*found);
+    results.erase(found);
+    return result;
+}
+
+// In the harmony format a message has one call, and a result follows its call: divides messages with several calls.
+std::vector<Turn> with_single_calls(std::vector<Turn> turns) {
+    std::vector<Turn> divided;
+    for (std::size_t at = 0; at < turns.size();) {
+        Turn turn = std::move(turns[at++]);
+        const std::vector<TemplateValue> calls =
+            turn.has_calls ? turn.more.find("tool_calls")->items() : std::vector<TemplateValue>();
+        if (calls.size() < 2) {
+            divided.push_back(std::move(turn));
+            continue;
+        }
+        std::vector<Turn> results;
+        for (; at < turns.size() && turns[at].role == "tool"; ++at) results.push_back(std::move(turns[at]));
+        for (const TemplateValue& call : calls) {
+            turn.more.set("tool_calls", TemplateValue::list({call}));
+            divided.push_back(std::exchange(turn, {.role = "assistant", .has_calls = true}));
+            if (auto result = take_result(results, call.dict().find("id"))) divided.push_back(std::move(*result));
+        }
+        if (!results.empty())
+            throw FieldError(results.front().field + ".tool_call_id", "names no call of the message before it");
+    }
+    return divided;
+}
+
 TemplateValue value_of(Turn& turn) {
     Dict dict;
     dict.set("role", TemplateValue(turn.role));
@@ -381,7 +422,10 @@ Conversation make_conversation(const RequestedConversation& request, const Promp
     for (const TemplateValue& message : request.messages.items()) maker.add(message);
     maker.complete();
     std::vector<Turn>& turns = maker.turns();
-    if (is_harmony(form)) std::ranges::for_each(turns, join_texts);
+    if (is_harmony(form)) {
+        std::ranges::for_each(turns, join_texts);
+        turns = with_single_calls(std::move(turns));
+    }
 
     Conversation made;
     made.arguments = read_arguments(request.template_arguments);
