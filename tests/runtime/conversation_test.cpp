@@ -412,6 +412,18 @@ TEST(Conversation, HarmonyCallsAreFollowedByTheirResults) {
     }
 }
 
+TEST(Conversation, AHarmonyToolNeedsNoDescription) {
+    const PromptTemplate form = template_of(kHarmony);
+    const std::string user = "{'messages': [{'role': 'user', 'content': 'a'}], ";
+    const std::string end = "<|start|>user<|message|>a<|end|><|start|>assistant";
+    EXPECT_EQ(
+        rendered(user + "'tools': [{'function': {'name': 'f'}}, {'function': {'name': 'g', 'description': null}}, "
+                        "{'function': {'name': 'h', 'description': 'does '}}]}",
+                 &form)
+            .text.bytes,
+        "# f\n# g\n# does h\n" + end);
+}
+
 TEST(Conversation, RefusesByTheNameOfTheField) {
     const PromptTemplate form = template_of(kThinking), plain = template_of("{{ messages[0].content }}");
     const auto field_of = [&](const std::string& json, const PromptTemplate* of) -> std::string {

@@ -250,6 +250,22 @@ void put_tools_into_system(const TemplateValue& tools, std::vector<Turn>& turns)
     turns.front().more.set("tools", TemplateValue::said(functions_json(tools)));
 }
 
+bool is_harmony(const PromptTemplate* form) {
+    return form != nullptr && form->answer_form().calls == CallForm::Harmony;
+}
+
+// Returns `tools` with an empty description where a function has none: templates of the harmony format need one.
+TemplateValue with_descriptions(const TemplateValue& tools) {
+    std::vector<TemplateValue> described;
+    for (const TemplateValue& tool : tools.items()) {
+        Dict fields = tool.dict(), function = tool.dict().find("function")->dict();
+        if (find_field(function, "description") == nullptr) function.set("description", TemplateValue(""));
+        fields.set("function", TemplateValue::dict(std::move(function)));
+        described.push_back(TemplateValue::dict(std::move(fields)));
+    }
+    return TemplateValue::list(std::move(described));
+}
+
 // Puts the tools where the template reads them, and sets made.tools. Throws FieldError if the template has no place for
 // tools.
 void add_tools(const TemplateValue& requested, const PromptTemplate* form, std::vector<Turn>& turns,
@@ -259,7 +275,7 @@ void add_tools(const TemplateValue& requested, const PromptTemplate* form, std::
     if (form != nullptr && takes_tools_as_text(*form)) {
         put_tools_into_system(tools.values, turns);
     } else if (form != nullptr && form->reads("tools")) {
-        made.arguments.emplace_back("tools", std::move(tools.values));
+        made.arguments.emplace_back("tools", is_harmony(form) ? with_descriptions(tools.values) : tools.values);
     } else {
         throw FieldError("tools", form == nullptr
                                       ? std::string("the model has no chat template to put them into")
@@ -328,10 +344,6 @@ void apply_tool_choice(const TemplateValue& choice, const PromptTemplate* form, 
                          fmt::format("a call cannot be forced: {} writes calls in no known form", form->name()));
     if (made.continued) throw FieldError(kField, "a call cannot be forced in an answer that is continued");
     if (made.tools.size() == 1) made.forced.name = made.tools.front().name;
-}
-
-bool is_harmony(const PromptTemplate* form) {
-    return form != nullptr && form->answer_form().calls == CallForm::Harmony;
 }
 
 // In the harmony format a message with calls has one text, which templates write as a thought: appends the content of
