@@ -38,9 +38,15 @@ bool agree(std::string_view one, std::string_view other) {
     return one.starts_with(other) || other.starts_with(one);
 }
 
-// Returns whether a header that may be cut off has a role other than that of the assistant.
-bool is_of_another_role(std::string_view header) {
-    return header.starts_with(kStart) && !agree(header.substr(kStart.size()), kAssistant);
+// Returns whether `text`, which a header may begin with, begins the next message of the assistant, after the text of
+// one or between two.
+bool is_cut_header(std::string_view text) {
+    text = without_space(text);
+    if (text.starts_with(kEnd)) {
+        text = without_space(text.substr(kEnd.size()));
+        if (!text.starts_with(kStart)) return true;
+    }
+    return text.starts_with(kStart) && agree(text.substr(kStart.size(), kAssistant.size()), kAssistant);
 }
 
 // What a text is: a header, that of another role, what may become one, or neither.
@@ -140,9 +146,7 @@ void HarmonyReader::push(char c, std::vector<AnswerPiece>& out) {
 
 void HarmonyReader::finish(std::vector<AnswerPiece>& out) {
     if (state_ == State::Between && without_space(held_).empty()) return;
-    if (state_ == State::Text && held_.starts_with(kEnd) &&
-        !is_of_another_role(without_space(std::string_view(held_).substr(kEnd.size()))))
-        return;
+    if ((state_ == State::Text || state_ == State::Between) && is_cut_header(held_)) return;
     if (state_ != State::Text) kind_ = Kind::Content;
     emit_held(held_.size(), out);
 }

@@ -40,7 +40,8 @@ public:
     void push(char c, std::vector<AnswerPiece>& out);
     /// Marks what is held back as part of the prompt: it is never emitted.
     void skip_held() { n_skipped_ = held_.size(); }
-    /// Ends the answer: what was held back becomes content.
+    /// Ends the answer: what was held back becomes content, but a header of a further message is dropped, since it has
+    /// no text yet.
     void finish(std::vector<AnswerPiece>& out);
 
     [[nodiscard]] bool in_thought() const { return state_ == State::Text && kind_ == AnswerPiece::Kind::Thought; }
