@@ -379,6 +379,30 @@ TEST(Conversation, AHarmonyAnswerWithAThoughtAPreambleAndACallComesBack) {
     EXPECT_EQ(last[0].text, "7 degr");
 }
 
+TEST(Conversation, AHarmonyAnswerThatIsCutOffIsContinued) {
+    const PromptTemplate form = template_of(kHarmony);
+    const auto talk = [](const std::string& thought, const std::string& content) {
+        return messages(
+            fmt::format("{{'role': 'user', 'content': 'Ulm?'}}, {{'role': 'assistant', "
+                        "'reasoning_content': '{}', 'content': '{}'}}",
+                        thought, content));
+    };
+    const std::vector<AnswerPiece> cut = harmony_answer(messages("{'role': 'user', 'content': 'Ulm?'}"), form,
+                                                        "<|channel|>analysis<|message|>Hm.<|start|>assistant<|chan");
+    ASSERT_EQ(cut.size(), 1U);
+    EXPECT_EQ(cut[0].kind, AnswerPiece::Kind::Thought);
+    EXPECT_EQ(cut[0].text, "Hm.");
+    EXPECT_EQ(rendered(talk("Hm.", "7 "), &form).text.bytes,
+              "<|start|>user<|message|>Ulm?<|end|><|start|>assistant<|channel|>analysis<|message|>Hm.<|end|><|start|>"
+              "assistant<|channel|>final<|message|>7 ");
+    for (const char* begun : {"", "7 "}) {
+        const std::vector<AnswerPiece> rest = harmony_answer(talk(cut[0].text, begun), form, "degrees");
+        ASSERT_EQ(rest.size(), 1U);
+        EXPECT_EQ(rest[0].kind, AnswerPiece::Kind::Content);
+        EXPECT_EQ(rest[0].text, "degrees");
+    }
+}
+
 TEST(Conversation, HarmonyCallsAreFollowedByTheirResults) {
     const PromptTemplate form = template_of(kHarmony);
     const auto prompt = [&](const std::string& results) {
