@@ -418,6 +418,7 @@ std::vector<AnswerCase> cases() {
          Harmony,
          "<|channel|>final<|message|>a<|start|>user<|channel|>fin",
          {content("a<|start|>user<|channel|>fin")}},
+        {"HarmonyLongerRoleCutOff", Harmony, "<|message|>a<|start|>assistants", {content("a<|start|>assistants")}},
         {"HarmonyFailedCallAfterContent",
          Harmony,
          "<|channel|>final<|message|>a<|start|>assistant to=time<|message|>b",

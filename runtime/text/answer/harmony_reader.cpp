@@ -31,6 +31,11 @@ std::string_view without_space(std::string_view text) {
     return text;
 }
 
+// Returns the text up to white space or "<".
+std::string_view first_word(std::string_view text) {
+    return text.substr(0, text.find_first_of(" \t\r\n<"));
+}
+
 constexpr std::array<std::string_view, 3> kChannels{"analysis", "commentary", "final"};
 
 // Returns whether one of the texts begins with the other.
@@ -46,7 +51,10 @@ bool is_cut_header(std::string_view text) {
         text = without_space(text.substr(kEnd.size()));
         if (!text.starts_with(kStart)) return true;
     }
-    return text.starts_with(kStart) && agree(text.substr(kStart.size(), kAssistant.size()), kAssistant);
+    if (!text.starts_with(kStart)) return false;
+    text.remove_prefix(kStart.size());
+    const std::string_view role = first_word(text);
+    return role.empty() || role == kAssistant || (role == text && kAssistant.starts_with(role));
 }
 
 // What a text is: a header, that of another role, what may become one, or neither.
@@ -123,7 +131,7 @@ private:
         return true;
     }
     std::string_view take_word() {
-        const std::string_view word = rest_.substr(0, std::min(rest_.find_first_of(" \t\r\n<"), rest_.size()));
+        const std::string_view word = first_word(rest_);
         rest_.remove_prefix(word.size());
         is_cut_ |= rest_.empty();
         return word;
