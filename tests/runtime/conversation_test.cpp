@@ -310,6 +310,144 @@ TEST(Conversation, ToolsAreATextOfTheSystemForPhi) {
               "<|/tool|><|user|>a");
 }
 
+// A short template in the harmony format. As published ones do, it reads the first call of a message alone, writes its
+// text as a thought, names a result by the call before it, and needs a description of each tool.
+constexpr std::string_view kHarmony =
+    "{% set last = namespace(name='') %}{% for t in tools or [] %}{{ '# ' + t.function.description }}{{ "
+    "t.function.name }}\n{% endfor %}{% for m in messages %}{% if m.role == 'assistant' and m.tool_calls %}"
+    "{% if m.content and m.thinking %}{{ raise_exception('a content and a thought') }}{% endif %}"
+    "{% if m.content or m.thinking %}<|start|>assistant<|channel|>analysis<|message|>{{ m.thinking or m.content }}"
+    "<|end|>{% endif %}{% set call = m.tool_calls[0].function %}{% set last.name = call.name %}"
+    "<|start|>assistant to=functions.{{ call.name }}<|channel|>commentary json<|message|>{{ call.arguments | tojson }}"
+    "<|call|>{% elif m.role == 'assistant' %}<|start|>assistant<|channel|>final<|message|>{{ m.content }}<|end|>"
+    "{% elif m.role == 'tool' %}<|start|>functions.{{ last.name }} to=assistant<|channel|>commentary<|message|>"
+    "{{ m.content }}<|end|>{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    "<|start|>assistant";
+
+// The pieces of an answer, as a client sends them back in a message: its fields, in JSON.
+std::string sent_back(const std::vector<AnswerPiece>& pieces) {
+    std::string thought, content, calls;
+    for (const AnswerPiece& piece : pieces) {
+        if (piece.kind == AnswerPiece::Kind::Thought) thought += piece.text;
+        if (piece.kind == AnswerPiece::Kind::Content) content += piece.text;
+        if (piece.kind != AnswerPiece::Kind::Call) continue;
+        calls += fmt::format("{}{{'id': 'call_{}', 'function': {{'name': '{}', 'arguments': {}}}}}",
+                             calls.empty() ? "" : ", ", piece.name, piece.name, piece.text);
+    }
+    return fmt::format("{{'role': 'assistant', 'reasoning_content': '{}', 'content': '{}', 'tool_calls': [{}]}}",
+                       thought, content, calls);
+}
+
+// The answer of a model in the harmony format, after the prompt for `json`.
+std::vector<AnswerPiece> harmony_answer(const std::string& json, const PromptTemplate& form, std::string_view answer) {
+    const Conversation conversation = make_conversation(request(json), &form);
+    const ConversationPrompt prompt = render_conversation(&form, conversation);
+    AnswerReader reader(form.answer_form(), conversation.tools, prompt.start);
+    reader.skip(prompt.begun);
+    std::vector<AnswerPiece> pieces = reader.push(answer);
+    for (AnswerPiece& piece : reader.finish()) pieces.push_back(std::move(piece));
+    return pieces;
+}
+
+constexpr std::string_view kTwoTools =
+    "'tools': [{'function': {'name': 'time', 'description': 'now'}}, {'function': {'name': 'weather', 'description': "
+    "'soon'}}]";
+
+TEST(Conversation, AHarmonyAnswerWithAThoughtAPreambleAndACallComesBack) {
+    const PromptTemplate form = template_of(kHarmony);
+    const std::string user = "{'role': 'user', 'content': 'Ulm?'}";
+    const auto talk = [&](const std::string& more) {
+        return fmt::format("{{'messages': [{}{}], {}}}", user, more, kTwoTools);
+    };
+    const std::vector<AnswerPiece> pieces = harmony_answer(
+        talk(""), form,
+        "<|channel|>analysis<|message|>Hm.<|start|>assistant<|channel|>commentary<|message|>I look.<|start|>assistant"
+        "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"Ulm\"}");
+    ASSERT_EQ(pieces.size(), 3U);
+    EXPECT_EQ(pieces[0].text, "Hm.");
+    EXPECT_EQ(pieces[1].text, "I look.");
+    EXPECT_EQ(pieces[2].name, "weather");
+    const std::string back =
+        talk(", " + sent_back(pieces) + ", {'role': 'tool', 'tool_call_id': 'call_weather', 'content': '7'}");
+    EXPECT_THAT(rendered(back, &form).text.bytes,
+                testing::EndsWith(
+                    "<|start|>assistant<|channel|>analysis<|message|>Hm.\n\nI look.<|end|><|start|>assistant "
+                    "to=functions.weather<|channel|>commentary json<|message|>{\"city\": \"Ulm\"}<|call|><|start|>"
+                    "functions.weather to=assistant<|channel|>commentary<|message|>7<|end|><|start|>assistant"));
+    const std::vector<AnswerPiece> last = harmony_answer(back, form, "<|channel|>final<|message|>7 degr");
+    ASSERT_EQ(last.size(), 1U);
+    EXPECT_EQ(last[0].text, "7 degr");
+}
+
+TEST(Conversation, AHarmonyAnswerThatIsCutOffIsContinued) {
+    const PromptTemplate form = template_of(kHarmony);
+    const auto talk = [](const std::string& thought, const std::string& content) {
+        return messages(
+            fmt::format("{{'role': 'user', 'content': 'Ulm?'}}, {{'role': 'assistant', "
+                        "'reasoning_content': '{}', 'content': '{}'}}",
+                        thought, content));
+    };
+    const std::vector<AnswerPiece> cut = harmony_answer(messages("{'role': 'user', 'content': 'Ulm?'}"), form,
+                                                        "<|channel|>analysis<|message|>Hm.<|start|>assistant<|chan");
+    ASSERT_EQ(cut.size(), 1U);
+    EXPECT_EQ(cut[0].kind, AnswerPiece::Kind::Thought);
+    EXPECT_EQ(cut[0].text, "Hm.");
+    EXPECT_EQ(rendered(talk("Hm.", "7 "), &form).text.bytes,
+              "<|start|>user<|message|>Ulm?<|end|><|start|>assistant<|channel|>analysis<|message|>Hm.<|end|><|start|>"
+              "assistant<|channel|>final<|message|>7 ");
+    for (const char* begun : {"", "7 "}) {
+        const std::vector<AnswerPiece> rest = harmony_answer(talk(cut[0].text, begun), form, "degrees");
+        ASSERT_EQ(rest.size(), 1U);
+        EXPECT_EQ(rest[0].kind, AnswerPiece::Kind::Content);
+        EXPECT_EQ(rest[0].text, "degrees");
+    }
+}
+
+TEST(Conversation, HarmonyCallsAreFollowedByTheirResults) {
+    const PromptTemplate form = template_of(kHarmony);
+    const auto prompt = [&](const std::string& results) {
+        return rendered(messages("{'role': 'user', 'content': 'Now?'}, {'role': 'assistant', 'thinking': 'Hm.', "
+                                 "'tool_calls': [{'id': 'a', 'function': {'name': 'time', 'arguments': {}}}, {'id': "
+                                 "'b', 'function': {'name': 'weather', 'arguments': {}}}]}" +
+                                 results + ", {'role': 'user', 'content': 'So?'}"),
+                        &form)
+            .text.bytes;
+    };
+    const std::string begin =
+        "<|start|>user<|message|>Now?<|end|><|start|>assistant<|channel|>analysis<|message|>Hm."
+        "<|end|><|start|>assistant to=functions.time<|channel|>commentary json<|message|>{}"
+        "<|call|>";
+    const std::string time = "<|start|>functions.time to=assistant<|channel|>commentary<|message|>noon<|end|>";
+    const std::string call = "<|start|>assistant to=functions.weather<|channel|>commentary json<|message|>{}<|call|>";
+    const std::string weather = "<|start|>functions.weather to=assistant<|channel|>commentary<|message|>rain<|end|>";
+    const std::string end = "<|start|>user<|message|>So?<|end|><|start|>assistant";
+    const std::string noon = ", {'role': 'tool', 'tool_call_id': 'a', 'content': 'noon'}";
+    const std::string rain = ", {'role': 'tool', 'tool_call_id': 'b', 'content': 'rain'}";
+    EXPECT_EQ(prompt(noon + rain), begin + time + call + weather + end);
+    EXPECT_EQ(prompt(rain + noon), begin + time + call + weather + end);
+    EXPECT_EQ(prompt(", {'role': 'tool', 'content': 'noon'}, {'role': 'tool', 'content': 'rain'}"),
+              begin + time + call + weather + end);
+    EXPECT_EQ(prompt(rain), begin + call + weather + end);
+    try {
+        static_cast<void>(prompt(noon + ", {'role': 'tool', 'tool_call_id': 'c', 'content': 'rain'}"));
+        FAIL() << "a result of no call";
+    } catch (const FieldError& error) {
+        EXPECT_EQ(error.field(), "messages[3].tool_call_id");
+    }
+}
+
+TEST(Conversation, AHarmonyToolNeedsNoDescription) {
+    const PromptTemplate form = template_of(kHarmony);
+    const std::string user = "{'messages': [{'role': 'user', 'content': 'a'}], ";
+    const std::string end = "<|start|>user<|message|>a<|end|><|start|>assistant";
+    EXPECT_EQ(
+        rendered(user + "'tools': [{'function': {'name': 'f'}}, {'function': {'name': 'g', 'description': null}}, "
+                        "{'function': {'name': 'h', 'description': 'does '}}]}",
+                 &form)
+            .text.bytes,
+        "# f\n# g\n# does h\n" + end);
+}
+
 TEST(Conversation, RefusesByTheNameOfTheField) {
     const PromptTemplate form = template_of(kThinking), plain = template_of("{{ messages[0].content }}");
     const auto field_of = [&](const std::string& json, const PromptTemplate* of) -> std::string {

@@ -22,6 +22,8 @@ using jinja::Kind;
 
 namespace {
 
+constexpr std::array<std::string_view, 3> kReasoningKeys{"reasoning_content", "reasoning", "thinking"};
+
 // A message while the conversation is put together: its texts may still grow.
 struct Turn {
     std::string role;
@@ -29,6 +31,7 @@ struct Turn {
     Dict more;  // further keys, for the template
     std::optional<std::string> reasoning;
     bool has_calls = false;
+    std::string field;  // of a result: how messages name it
 };
 
 // Returns how an error message names `type`, a type that is not supported; null: a missing type.
@@ -139,7 +142,7 @@ private:
         if (find_field(fields, "function_call") != nullptr)
             throw FieldError(field + ".function_call", "is not served; use tool_calls");
         Turn turn{.role = "assistant", .content = content_text(fields, field, true)};
-        for (const std::string_view key : {"reasoning_content", "reasoning", "thinking"})
+        for (const std::string_view key : kReasoningKeys)
             if (const TemplateValue* text = find_field(fields, key); text != nullptr && text->is_text()) {
                 if (!turn.reasoning) turn.reasoning = std::string(text->view());
                 turn.more.set(key, TemplateValue::said(std::string(text->view())));
@@ -185,7 +188,7 @@ private:
     // user there.
     void add_tool(const Dict& fields, const std::string& field) {
         refuse_without_template(field + ".role");
-        Turn turn{.role = "tool", .content = content_text(fields, field, false)};
+        Turn turn{.role = "tool", .content = content_text(fields, field, false), .field = field};
         if (!late_system_.empty()) turn.content.append(kParagraph).append(std::exchange(late_system_, {}));
         const TemplateValue* id = find_field(fields, "tool_call_id");
         if (id != nullptr && !id->is_text()) throw FieldError(field + ".tool_call_id", "must be a text");
@@ -247,6 +250,22 @@ void put_tools_into_system(const TemplateValue& tools, std::vector<Turn>& turns)
     turns.front().more.set("tools", TemplateValue::said(functions_json(tools)));
 }
 
+bool is_harmony(const PromptTemplate* form) {
+    return form != nullptr && form->answer_form().calls == CallForm::Harmony;
+}
+
+// Returns `tools` with an empty description where a function has none: templates of the harmony format need one.
+TemplateValue with_descriptions(const TemplateValue& tools) {
+    std::vector<TemplateValue> described;
+    for (const TemplateValue& tool : tools.items()) {
+        Dict fields = tool.dict(), function = tool.dict().find("function")->dict();
+        if (find_field(function, "description") == nullptr) function.set("description", TemplateValue(""));
+        fields.set("function", TemplateValue::dict(std::move(function)));
+        described.push_back(TemplateValue::dict(std::move(fields)));
+    }
+    return TemplateValue::list(std::move(described));
+}
+
 // Puts the tools where the template reads them, and sets made.tools. Throws FieldError if the template has no place for
 // tools.
 void add_tools(const TemplateValue& requested, const PromptTemplate* form, std::vector<Turn>& turns,
@@ -256,7 +275,7 @@ void add_tools(const TemplateValue& requested, const PromptTemplate* form, std::
     if (form != nullptr && takes_tools_as_text(*form)) {
         put_tools_into_system(tools.values, turns);
     } else if (form != nullptr && form->reads("tools")) {
-        made.arguments.emplace_back("tools", std::move(tools.values));
+        made.arguments.emplace_back("tools", is_harmony(form) ? with_descriptions(tools.values) : tools.values);
     } else {
         throw FieldError("tools", form == nullptr
                                       ? std::string("the model has no chat template to put them into")
@@ -327,6 +346,55 @@ void apply_tool_choice(const TemplateValue& choice, const PromptTemplate* form, 
     if (made.tools.size() == 1) made.forced.name = made.tools.front().name;
 }
 
+// In the harmony format a message with calls has one text, which templates write as a thought: appends the content of
+// `turn` to its thought.
+void join_texts(Turn& turn) {
+    if (!turn.has_calls || !turn.reasoning || turn.reasoning->empty() || turn.content.empty()) return;
+    turn.reasoning->append(kParagraph).append(std::exchange(turn.content, {}));
+    for (const std::string_view key : kReasoningKeys)
+        if (turn.more.find(key) != nullptr) turn.more.set(key, TemplateValue::said(*turn.reasoning));
+}
+
+// Removes from `results` that of the call with the id `id` (null: none), or else the first that names no call, and
+// returns it.
+std::optional<Turn> take_result(std::vector<Turn>& results, const TemplateValue* id) {
+    const auto id_of = [](const Turn& result) { return result.more.find("tool_call_id"); };
+    const auto is_of_call = [&](const Turn& result) {
+        return id != nullptr && id_of(result) != nullptr && id_of(result)->view() == id->view();
+    };
+    auto found = std::ranges::find_if(results, is_of_call);
+    if (found == results.end())
+        found = std::ranges::find_if(results, [&](const Turn& result) { return id_of(result) == nullptr; });
+    if (found == results.end()) return std::nullopt;
+    Turn result = std::move(*found);
+    results.erase(found);
+    return result;
+}
+
+// In the harmony format a message has one call, and a result follows its call: divides messages with several calls.
+std::vector<Turn> with_single_calls(std::vector<Turn> turns) {
+    std::vector<Turn> divided;
+    for (std::size_t at = 0; at < turns.size();) {
+        Turn turn = std::move(turns[at++]);
+        const std::vector<TemplateValue> calls =
+            turn.has_calls ? turn.more.find("tool_calls")->items() : std::vector<TemplateValue>();
+        if (calls.size() < 2) {
+            divided.push_back(std::move(turn));
+            continue;
+        }
+        std::vector<Turn> results;
+        for (; at < turns.size() && turns[at].role == "tool"; ++at) results.push_back(std::move(turns[at]));
+        for (const TemplateValue& call : calls) {
+            turn.more.set("tool_calls", TemplateValue::list({call}));
+            divided.push_back(std::exchange(turn, {.role = "assistant", .has_calls = true}));
+            if (auto result = take_result(results, call.dict().find("id"))) divided.push_back(std::move(*result));
+        }
+        if (!results.empty())
+            throw FieldError(results.front().field + ".tool_call_id", "names no call of the message before it");
+    }
+    return divided;
+}
+
 TemplateValue value_of(Turn& turn) {
     Dict dict;
     dict.set("role", TemplateValue(turn.role));
@@ -366,6 +434,10 @@ Conversation make_conversation(const RequestedConversation& request, const Promp
     for (const TemplateValue& message : request.messages.items()) maker.add(message);
     maker.complete();
     std::vector<Turn>& turns = maker.turns();
+    if (is_harmony(form)) {
+        std::ranges::for_each(turns, join_texts);
+        turns = with_single_calls(std::move(turns));
+    }
 
     Conversation made;
     made.arguments = read_arguments(request.template_arguments);

@@ -14,6 +14,8 @@
 //   text; a template that fails on a text gets it as the member "arguments" of an object.
 // - For templates of Mistral, ids of calls have nine characters: others are replaced by a hash, in calls and results
 //   alike.
+// - For templates of the harmony format, the content of a message with calls is appended to its thought, if it has one,
+//   and a message with several calls becomes one for each call, with its result after it.
 // - The text of an assistant's message at the end is continued, unless it has calls or is the only message: templates
 //   need another one.
 // - `reasoning_effort` goes to a template that reads it, and `thinking` to one that reads `enable_thinking`. A
