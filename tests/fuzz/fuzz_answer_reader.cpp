@@ -112,8 +112,8 @@ void require_only_headers_are_missing(std::string_view answer, std::string_view 
             if (found[group].matched) return false;
         return is_missing(rest.substr(0, static_cast<std::size_t>(found.length())));
     };
-    // An answer that begins without a header begins with text.
-    bool may_be_mark = !begins_with_header || is_missing_header(kFirst);
+    // An answer that begins without a header begins with text; white space is text enough.
+    bool may_be_mark = !begins_with_header || is_missing_header(kFirst) || answer.empty() || is_space(answer.front());
     while (at < answer.size()) {
         if (is_space(answer[at])) {
             ++at;
