@@ -90,7 +90,7 @@ struct DeltaNetArgs {
     std::span<const DeltaStep> steps{};  // a parent comes before its children; every row of `rows` has one step
     std::int64_t n_kept = 0;             // first steps, a chain; the state after them is kept. 0: none is
     std::int64_t n_working = 1;          // working states
-    const float* conv = nullptr;         // [convolved_cols(), conv_width], oldest token first
+    const float* conv = nullptr;         // [conv_width, convolved_cols()], oldest token first
     const float* decay_rates = nullptr;  // [n_value_heads], below 0
     const float* decay_bias = nullptr;   // [n_value_heads]
     const float* state = nullptr;        // [state_floats()]: before the steps

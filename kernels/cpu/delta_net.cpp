@@ -19,6 +19,8 @@ namespace slipstream::cpu {
 
 namespace {
 
+// Parts of the first round that a thread takes at a time, each about a microsecond of work.
+constexpr std::int64_t kPartsAtOnce = 4;
 // Floats of a loop that the compiler makes vectors of.
 constexpr std::int64_t kLanes = 16;
 
@@ -53,44 +55,57 @@ CpuDevice& device_of(ExecRef exec) {
     return args.taps + (args.shape.conv_width - 2 - back) * args.shape.convolved_cols();
 }
 
-// Scales each head of x, [n_heads, key_dim], by scale / sqrt(sum of its squares + eps).
-[[gnu::always_inline]] inline void norm_heads(float* x, std::int64_t n_heads, std::int64_t key_dim, float eps,
-                                              float scale) {
-    for (std::int64_t head = 0; head < n_heads; ++head, x += key_dim) {
-        float lanes[kLanes] = {};
-        std::int64_t i = 0;
-        for (; i + kLanes <= key_dim; i += kLanes)
-            for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += x[i + lane] * x[i + lane];
-        for (std::int64_t lane = 0; i < key_dim; ++i, ++lane) lanes[lane] += x[i] * x[i];
-        for (std::int64_t half = kLanes / 2; half > 0; half /= 2)
-            for (std::int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-        const float factor = 1.0F / std::sqrt(lanes[0] + eps) * scale;
-        for (std::int64_t j = 0; j < key_dim; ++j) x[j] *= factor;
-    }
+// Scales x, [key_dim], by scale / sqrt(sum of its squares + eps).
+[[gnu::always_inline]] inline void norm_head(float* x, std::int64_t key_dim, float eps, float scale) {
+    float lanes[kLanes] = {};
+    std::int64_t i = 0;
+    for (; i + kLanes <= key_dim; i += kLanes)
+        for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += x[i + lane] * x[i + lane];
+    for (std::int64_t lane = 0; i < key_dim; ++i, ++lane) lanes[lane] += x[i] * x[i];
+    for (std::int64_t half = kLanes / 2; half > 0; half /= 2)
+        for (std::int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    const float factor = 1.0F / std::sqrt(lanes[0] + eps) * scale;
+    for (std::int64_t j = 0; j < key_dim; ++j) x[j] *= factor;
 }
 
-// Fills row `step` of args.convolved: normed queries and keys, values, decays, betas.
-[[gnu::always_inline]] inline void convolve_step(const DeltaNetArgs& args, std::int64_t step) {
+// Convolves columns [first, first + n) of a step.
+[[gnu::always_inline]] inline void convolve_columns(const DeltaNetArgs& args, std::int64_t step, std::int64_t first,
+                                                    std::int64_t n) {
+    const std::int64_t width = args.shape.conv_width;
+    float* y = args.convolved + step * args.shape.row_cols() + first;
+    std::fill_n(y, n, 0.0F);
+    for (std::int64_t tap = 0; tap < width; ++tap) {
+        const float* weights = args.conv + tap * args.shape.convolved_cols() + first;
+        const float* x = inputs_before(args, step, width - 1 - tap) + first;
+        for (std::int64_t i = 0; i < n; ++i) y[i] += weights[i] * x[i];
+    }
+    for (std::int64_t i = 0; i < n; ++i) y[i] *= sigmoid(y[i]);
+}
+
+// Parts of a step in which the first round is divided: a key head with its query, a value head with its gates.
+std::int64_t parts_of_step(const DeltaNetShape& shape) {
+    return shape.n_key_heads + shape.n_value_heads;
+}
+
+// Fills a part of row `step` of args.convolved: normed queries and keys; or values, decay and beta.
+[[gnu::always_inline]] inline void convolve_part(const DeltaNetArgs& args, std::int64_t step, std::int64_t part) {
     const DeltaNetShape& shape = args.shape;
-    const std::int64_t n = shape.convolved_cols();
-    const std::int64_t width = shape.conv_width;
     float* y = args.convolved + step * shape.row_cols();
-    const float* before[kMostTaps];
-    for (std::int64_t tap = 0; tap < width; ++tap) before[tap] = inputs_before(args, step, width - 1 - tap);
-    for (std::int64_t i = 0; i < n; ++i) {
-        float sum = 0.0F;
-        for (std::int64_t tap = 0; tap < width; ++tap) sum += args.conv[i * width + tap] * before[tap][i];
-        y[i] = sum * sigmoid(sum);
+    if (part < shape.n_key_heads) {
+        const std::int64_t query = part * shape.key_dim;
+        const std::int64_t key = shape.key_cols() + query;
+        convolve_columns(args, step, query, shape.key_dim);
+        convolve_columns(args, step, key, shape.key_dim);
+        norm_head(y + query, shape.key_dim, args.eps, 1.0F / std::sqrt(static_cast<float>(shape.key_dim)));
+        norm_head(y + key, shape.key_dim, args.eps, 1.0F);
+        return;
     }
-    const auto key_dim = static_cast<float>(shape.key_dim);
-    norm_heads(y, shape.n_key_heads, shape.key_dim, args.eps, 1.0F / std::sqrt(key_dim));
-    norm_heads(y + shape.key_cols(), shape.n_key_heads, shape.key_dim, args.eps, 1.0F);
-    const float* x = inputs_of(args, step) + n;
-    for (std::int64_t head = 0; head < shape.n_value_heads; ++head) {
-        const float rate = args.decay_rates[head] * softplus(x[head] + args.decay_bias[head]);
-        y[n + head] = exp_float(rate);
-        y[n + shape.n_value_heads + head] = sigmoid(x[shape.n_value_heads + head]);
-    }
+    const std::int64_t head = part - shape.n_key_heads;
+    convolve_columns(args, step, 2 * shape.key_cols() + head * shape.value_dim, shape.value_dim);
+    const std::int64_t gates = shape.convolved_cols();
+    const float* x = inputs_of(args, step) + gates;
+    y[gates + head] = exp_float(args.decay_rates[head] * softplus(x[head] + args.decay_bias[head]));
+    y[gates + shape.n_value_heads + head] = sigmoid(x[shape.n_value_heads + head]);
 }
 
 // Takes 16 columns of a value head through a step: `s` [key_dim][16] is their state, `v` [n_columns] their values.
@@ -171,12 +186,12 @@ std::size_t working_bytes(const DeltaNetShape& shape, std::int64_t n_working) {
     return static_cast<std::size_t>(n_working * shape.key_dim * kStateColumns) * sizeof(float);
 }
 
-// Runs both rounds; `convolve` and `run` take a range of steps, and of blocks of columns with a thread's memory.
+// Runs both rounds; `convolve` and `run` take a range of parts, and of blocks of columns with a thread's memory.
 template <typename Convolve, typename Run>
 void run_rounds(ExecRef exec, const DeltaNetArgs& args, const Convolve& convolve, const Run& run) {
     CpuDevice& device = device_of(exec);
     device.reserve_scratch({.thread_bytes = working_bytes(args.shape, args.n_working)});
-    device.pool().run(std::ssize(args.steps), 1,
+    device.pool().run(std::ssize(args.steps) * parts_of_step(args.shape), kPartsAtOnce,
                       [&](std::int64_t begin, std::int64_t end, int) { convolve(begin, end); });
     device.pool().run(n_blocks(args.shape), 1, [&](std::int64_t begin, std::int64_t end, int thread) {
         run(begin, end, reinterpret_cast<float*>(device.thread_scratch(thread)));
@@ -184,8 +199,9 @@ void run_rounds(ExecRef exec, const DeltaNetArgs& args, const Convolve& convolve
     if (args.n_kept > 0) keep_taps(args);
 }
 
-[[gnu::always_inline]] inline void convolve_steps(const DeltaNetArgs& args, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t step = begin; step < end; ++step) convolve_step(args, step);
+[[gnu::always_inline]] inline void convolve_parts(const DeltaNetArgs& args, std::int64_t begin, std::int64_t end) {
+    const std::int64_t parts = parts_of_step(args.shape);
+    for (std::int64_t part = begin; part < end; ++part) convolve_part(args, part / parts, part % parts);
 }
 [[gnu::always_inline]] inline void run_blocks(const DeltaNetArgs& args, std::int64_t begin, std::int64_t end,
                                               float* working) {
@@ -196,18 +212,18 @@ void run_rounds(ExecRef exec, const DeltaNetArgs& args, const Convolve& convolve
 
 void delta_net_scalar(ExecRef exec, const DeltaNetArgs& args) {
     run_rounds(
-        exec, args, [&](std::int64_t begin, std::int64_t end) { convolve_steps(args, begin, end); },
+        exec, args, [&](std::int64_t begin, std::int64_t end) { convolve_parts(args, begin, end); },
         [&](std::int64_t begin, std::int64_t end, float* working) { run_blocks(args, begin, end, working); });
 }
 void delta_net_avx2(ExecRef exec, const DeltaNetArgs& args) {
     run_rounds(
-        exec, args, [&](std::int64_t begin, std::int64_t end) SLIPSTREAM_AVX2 { convolve_steps(args, begin, end); },
+        exec, args, [&](std::int64_t begin, std::int64_t end) SLIPSTREAM_AVX2 { convolve_parts(args, begin, end); },
         [&](std::int64_t begin, std::int64_t end, float* working)
             SLIPSTREAM_AVX2 { run_blocks(args, begin, end, working); });
 }
 void delta_net_avx512(ExecRef exec, const DeltaNetArgs& args) {
     run_rounds(
-        exec, args, [&](std::int64_t begin, std::int64_t end) SLIPSTREAM_AVX512 { convolve_steps(args, begin, end); },
+        exec, args, [&](std::int64_t begin, std::int64_t end) SLIPSTREAM_AVX512 { convolve_parts(args, begin, end); },
         [&](std::int64_t begin, std::int64_t end, float* working)
             SLIPSTREAM_AVX512 { run_blocks(args, begin, end, working); });
 }

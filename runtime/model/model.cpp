@@ -158,7 +158,8 @@ void Model::shard_small_tensors(const Model& other) {
                           [&](const TensorInfo&, std::int64_t, const ConstTensorView& view) { views.push_back(view); });
     std::size_t at = 0;
     for_each_small_tensor(weights_, [&](const TensorInfo&, std::int64_t, ConstTensorView& view) {
-        CHECK(at < views.size() && views[at].shape == view.shape, "a model shared from another one's files");
+        CHECK(at < views.size() && views[at].rows() * views[at].cols() == view.rows() * view.cols(),
+              "a model shared from another one's files");
         view = views[at++];
     });
 }
@@ -171,7 +172,7 @@ void Model::widen_small_tensors(MemoryTag tag) {
     std::vector<float> memory(bytes / sizeof(float) + kAlignFloats);
     float* const widened =
         memory.data() + kAlignFloats - reinterpret_cast<std::uintptr_t>(memory.data()) / sizeof(float) % kAlignFloats;
-    std::vector<float> rows;  // of a router
+    std::vector<float> rows;  // of a router, or one row
     float* to = widened;
     const std::byte* at = small_tensors_.data();
     for_each_small_tensor(weights_, [&](const TensorInfo& info, std::int64_t layer, ConstTensorView& view) {
@@ -186,6 +187,14 @@ void Model::widen_small_tensors(MemoryTag tag) {
                                                                      view.rows(), view.cols(), layout)});
             stream->synchronize();
             view = packed_view(at, DType::F32, view.rows(), view.cols(), layout);
+        } else if (info.kind == TensorKind::Taps) {
+            // [taps, columns], as delta_net() reads them; files have [columns, taps].
+            rows.resize(static_cast<std::size_t>(view.cols()));
+            for (std::int64_t row = 0; row < view.rows(); ++row) {
+                cpu::dequantize_row(view.dtype, view.row(row), rows.data(), view.cols());
+                for (std::int64_t tap = 0; tap < view.cols(); ++tap) to[tap * view.rows() + row] = rows[tap];
+            }
+            view = matrix_view(at, DType::F32, view.cols(), view.rows());
         } else if (!info.is_vector()) {
             std::vector<std::byte> joined;
             const StoredMatrix stored = weights_.stored(layer, info.role);

@@ -108,7 +108,7 @@ std::vector<double> reference(const Case& of) {
                 const auto convolved = [&](std::int64_t column) {
                     double sum = 0.0;
                     for (std::int64_t tap = 0; tap < shape.conv_width; ++tap)
-                        sum += of.conv[static_cast<std::size_t>(column * shape.conv_width + tap)] *
+                        sum += of.conv[static_cast<std::size_t>(tap * shape.convolved_cols() + column)] *
                                input(t - (shape.conv_width - 1) + tap, column);
                     return sum / (1.0 + std::exp(-sum));
                 };
