@@ -3,8 +3,8 @@
 // all steps: its working states (8 KB each at a key size of 128) stay in its first-level cache, and the whole state is
 // read and written once a pass.
 //
-// Row functions are written once and compiled for each kernel variant, as in elementwise.cpp; fused multiply-adds are
-// written as such.
+// The first round is written once and compiled for each kernel variant, as in elementwise.cpp; the recurrence has a
+// function for each.
 #include "kernels/cpu/delta_net.h"
 
 #include <algorithm>
@@ -14,6 +14,10 @@
 #include "kernels/base/checked_math.h"
 #include "kernels/cpu/exp.h"
 #include "kernels/cpu/target.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 namespace slipstream::cpu {
 
@@ -108,43 +112,114 @@ std::int64_t parts_of_step(const DeltaNetShape& shape) {
     y[gates + shape.n_value_heads + head] = sigmoid(x[shape.n_value_heads + head]);
 }
 
-// Takes 16 columns of a value head through a step: `s` [key_dim][16] is their state, `v` [n_columns] their values.
-[[gnu::always_inline]] inline void recur(float* s, const float* q, const float* k, const float* v, float decay,
-                                         float beta, std::int64_t key_dim, std::int64_t n_columns, float* out) {
+// A step of 16 columns of a value head. `s`: their state, [key_dim][16]; `v`: their values, 0 from the head's last
+// column on, whose state is 0 as well.
+struct ColumnStep {
+    float* s;
+    const float* q;
+    const float* k;
+    const float* v;  // [16]
+    float decay;
+    float beta;
+    std::int64_t key_dim;
+};
+
+// Writes the results of a step to `out`, [16].
+using RecurFn = void(const ColumnStep&, float* out);
+
+void recur_scalar(const ColumnStep& step, float* out) {
     float sums[4][kStateColumns] = {};
-    const auto sum_of = [&](std::int64_t column) {
-        return (sums[0][column] + sums[1][column]) + (sums[2][column] + sums[3][column]);
-    };
-    const auto decay_row = [&](std::int64_t i, float(&sum)[kStateColumns]) {
-        float* row = s + i * kStateColumns;
+    const auto sum_of = [&](std::int64_t c) { return (sums[0][c] + sums[1][c]) + (sums[2][c] + sums[3][c]); };
+    for (std::int64_t i = 0; i < step.key_dim; ++i) {
+        float* row = step.s + i * kStateColumns;
         for (std::int64_t c = 0; c < kStateColumns; ++c) {
-            row[c] *= decay;
-            sum[c] = __builtin_fmaf(row[c], k[i], sum[c]);
+            row[c] *= step.decay;
+            sums[i % 4][c] = __builtin_fmaf(row[c], step.k[i], sums[i % 4][c]);
         }
-    };
-    std::int64_t i = 0;
-    for (; i + 4 <= key_dim; i += 4)
-        for (std::int64_t part = 0; part < 4; ++part) decay_row(i + part, sums[part]);
-    for (; i < key_dim; ++i) decay_row(i, sums[i % 4]);
-    float update[kStateColumns] = {};
-    for (std::int64_t c = 0; c < n_columns; ++c) update[c] = beta * (v[c] - sum_of(c));
+    }
+    float update[kStateColumns];
+    for (std::int64_t c = 0; c < kStateColumns; ++c) update[c] = step.beta * (step.v[c] - sum_of(c));
     for (auto& sum : sums) std::fill_n(sum, kStateColumns, 0.0F);
-    const auto update_row = [&](std::int64_t at, float(&sum)[kStateColumns]) {
-        float* row = s + at * kStateColumns;
+    for (std::int64_t i = 0; i < step.key_dim; ++i) {
+        float* row = step.s + i * kStateColumns;
         for (std::int64_t c = 0; c < kStateColumns; ++c) {
-            row[c] = __builtin_fmaf(k[at], update[c], row[c]);
-            sum[c] = __builtin_fmaf(row[c], q[at], sum[c]);
+            row[c] = __builtin_fmaf(step.k[i], update[c], row[c]);
+            sums[i % 4][c] = __builtin_fmaf(row[c], step.q[i], sums[i % 4][c]);
         }
-    };
-    for (i = 0; i + 4 <= key_dim; i += 4)
-        for (std::int64_t part = 0; part < 4; ++part) update_row(i + part, sums[part]);
-    for (; i < key_dim; ++i) update_row(i, sums[i % 4]);
-    if (out == nullptr) return;
-    for (std::int64_t c = 0; c < n_columns; ++c) out[c] = sum_of(c);
+    }
+    for (std::int64_t c = 0; c < kStateColumns; ++c) out[c] = sum_of(c);
 }
 
+#if defined(__x86_64__)
+
+// Calls fn(row, part) for each row of a state, where part is row mod 4: a constant after unrolling, so that the four
+// sums stay in registers.
+template <typename Fn>
+[[gnu::always_inline]] inline void for_rows(std::int64_t key_dim, const Fn& fn) {
+    std::int64_t i = 0;
+    for (; i + 4 <= key_dim; i += 4) {
+        fn(i, 0);
+        fn(i + 1, 1);
+        fn(i + 2, 2);
+        fn(i + 3, 3);
+    }
+    if (i < key_dim) fn(i, 0);
+    if (i + 1 < key_dim) fn(i + 1, 1);
+    if (i + 2 < key_dim) fn(i + 2, 2);
+}
+
+SLIPSTREAM_AVX2 void recur_avx2(const ColumnStep& step, float* out) {
+    // Eight columns at a time: their four sums and what belongs to them fit the registers.
+    for (std::int64_t half = 0; half < kStateColumns; half += 8) {
+        float* const s = step.s + half;
+        __m256 sums[4] = {};
+        const __m256 decay = _mm256_set1_ps(step.decay);
+        for_rows(step.key_dim, [&](std::int64_t i, int part) SLIPSTREAM_AVX2 {
+            const __m256 row = _mm256_mul_ps(_mm256_loadu_ps(s + i * kStateColumns), decay);
+            _mm256_storeu_ps(s + i * kStateColumns, row);
+            sums[part] = _mm256_fmadd_ps(row, _mm256_set1_ps(step.k[i]), sums[part]);
+        });
+        const __m256 old = _mm256_add_ps(_mm256_add_ps(sums[0], sums[1]), _mm256_add_ps(sums[2], sums[3]));
+        const __m256 update =
+            _mm256_mul_ps(_mm256_set1_ps(step.beta), _mm256_sub_ps(_mm256_loadu_ps(step.v + half), old));
+        for (__m256& sum : sums) sum = _mm256_setzero_ps();
+        for_rows(step.key_dim, [&](std::int64_t i, int part) SLIPSTREAM_AVX2 {
+            const __m256 row =
+                _mm256_fmadd_ps(_mm256_set1_ps(step.k[i]), update, _mm256_loadu_ps(s + i * kStateColumns));
+            _mm256_storeu_ps(s + i * kStateColumns, row);
+            sums[part] = _mm256_fmadd_ps(row, _mm256_set1_ps(step.q[i]), sums[part]);
+        });
+        _mm256_storeu_ps(out + half, _mm256_add_ps(_mm256_add_ps(sums[0], sums[1]), _mm256_add_ps(sums[2], sums[3])));
+    }
+}
+
+SLIPSTREAM_AVX512 void recur_avx512(const ColumnStep& step, float* out) {
+    float* const s = step.s;
+    __m512 sums[4] = {};
+    const __m512 decay = _mm512_set1_ps(step.decay);
+    for_rows(step.key_dim, [&](std::int64_t i, int part) SLIPSTREAM_AVX512 {
+        const __m512 row = _mm512_mul_ps(_mm512_loadu_ps(s + i * kStateColumns), decay);
+        _mm512_storeu_ps(s + i * kStateColumns, row);
+        sums[part] = _mm512_fmadd_ps(row, _mm512_set1_ps(step.k[i]), sums[part]);
+    });
+    const __m512 old = _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]));
+    const __m512 update = _mm512_mul_ps(_mm512_set1_ps(step.beta), _mm512_sub_ps(_mm512_loadu_ps(step.v), old));
+    for (__m512& sum : sums) sum = _mm512_setzero_ps();
+    for_rows(step.key_dim, [&](std::int64_t i, int part) SLIPSTREAM_AVX512 {
+        const __m512 row = _mm512_fmadd_ps(_mm512_set1_ps(step.k[i]), update, _mm512_loadu_ps(s + i * kStateColumns));
+        _mm512_storeu_ps(s + i * kStateColumns, row);
+        sums[part] = _mm512_fmadd_ps(row, _mm512_set1_ps(step.q[i]), sums[part]);
+    });
+    _mm512_storeu_ps(out, _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3])));
+}
+
+#else
+constexpr RecurFn* recur_avx2 = recur_scalar;
+constexpr RecurFn* recur_avx512 = recur_scalar;
+#endif
+
 // Takes 16 columns of a value head through all steps. `working`: args.n_working states of [key_dim][16].
-[[gnu::always_inline]] inline void run_columns(const DeltaNetArgs& args, std::int64_t block, float* working) {
+void run_columns(const DeltaNetArgs& args, std::int64_t block, float* working, RecurFn& recur) {
     const DeltaNetShape& shape = args.shape;
     const std::int64_t blocks = ceil_div(shape.value_dim, kStateColumns);
     const std::int64_t head = block / blocks;
@@ -153,15 +228,25 @@ std::int64_t parts_of_step(const DeltaNetShape& shape) {
     const std::int64_t floats = shape.key_dim * kStateColumns;
     const std::int64_t query = shape.key_head(head) * shape.key_dim;
     const std::int64_t value = 2 * shape.key_cols() + head * shape.value_dim + column;
+    float values[kStateColumns] = {};
+    float results[kStateColumns];
     std::copy_n(args.state + block * floats, floats, working);
     for (std::int64_t i = 0; i < std::ssize(args.steps); ++i) {
         const DeltaStep& step = args.steps[i];
         const float* y = args.convolved + i * shape.row_cols();
         float* state = working + step.to * floats;
         if (step.to != step.from) std::copy_n(working + step.from * floats, floats, state);
-        float* out = step.row < 0 ? nullptr : float_row(args.out, step.row) + head * shape.value_dim + column;
-        recur(state, y + query, y + shape.key_cols() + query, y + value, y[shape.convolved_cols() + head],
-              y[shape.convolved_cols() + shape.n_value_heads + head], shape.key_dim, n_columns, out);
+        std::copy_n(y + value, n_columns, values);
+        recur({.s = state,
+               .q = y + query,
+               .k = y + shape.key_cols() + query,
+               .v = values,
+               .decay = y[shape.convolved_cols() + head],
+               .beta = y[shape.convolved_cols() + shape.n_value_heads + head],
+               .key_dim = shape.key_dim},
+              results);
+        if (step.row >= 0)
+            std::copy_n(results, n_columns, float_row(args.out, step.row) + head * shape.value_dim + column);
         if (i + 1 == args.n_kept) std::copy_n(state, floats, args.kept_state + block * floats);
     }
 }
@@ -186,15 +271,16 @@ std::size_t working_bytes(const DeltaNetShape& shape, std::int64_t n_working) {
     return static_cast<std::size_t>(n_working * shape.key_dim * kStateColumns) * sizeof(float);
 }
 
-// Runs both rounds; `convolve` and `run` take a range of parts, and of blocks of columns with a thread's memory.
-template <typename Convolve, typename Run>
-void run_rounds(ExecRef exec, const DeltaNetArgs& args, const Convolve& convolve, const Run& run) {
+// Runs both rounds; `convolve` takes a range of parts.
+template <typename Convolve>
+void run_rounds(ExecRef exec, const DeltaNetArgs& args, const Convolve& convolve, RecurFn& recur) {
     CpuDevice& device = device_of(exec);
     device.reserve_scratch({.thread_bytes = working_bytes(args.shape, args.n_working)});
     device.pool().run(std::ssize(args.steps) * parts_of_step(args.shape), kPartsAtOnce,
                       [&](std::int64_t begin, std::int64_t end, int) { convolve(begin, end); });
     device.pool().run(n_blocks(args.shape), 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-        run(begin, end, reinterpret_cast<float*>(device.thread_scratch(thread)));
+        for (std::int64_t block = begin; block < end; ++block)
+            run_columns(args, block, reinterpret_cast<float*>(device.thread_scratch(thread)), recur);
     });
     if (args.n_kept > 0) keep_taps(args);
 }
@@ -203,29 +289,22 @@ void run_rounds(ExecRef exec, const DeltaNetArgs& args, const Convolve& convolve
     const std::int64_t parts = parts_of_step(args.shape);
     for (std::int64_t part = begin; part < end; ++part) convolve_part(args, part / parts, part % parts);
 }
-[[gnu::always_inline]] inline void run_blocks(const DeltaNetArgs& args, std::int64_t begin, std::int64_t end,
-                                              float* working) {
-    for (std::int64_t block = begin; block < end; ++block) run_columns(args, block, working);
-}
 
 }  // namespace
 
 void delta_net_scalar(ExecRef exec, const DeltaNetArgs& args) {
     run_rounds(
-        exec, args, [&](std::int64_t begin, std::int64_t end) { convolve_parts(args, begin, end); },
-        [&](std::int64_t begin, std::int64_t end, float* working) { run_blocks(args, begin, end, working); });
+        exec, args, [&](std::int64_t begin, std::int64_t end) { convolve_parts(args, begin, end); }, recur_scalar);
 }
 void delta_net_avx2(ExecRef exec, const DeltaNetArgs& args) {
     run_rounds(
         exec, args, [&](std::int64_t begin, std::int64_t end) SLIPSTREAM_AVX2 { convolve_parts(args, begin, end); },
-        [&](std::int64_t begin, std::int64_t end, float* working)
-            SLIPSTREAM_AVX2 { run_blocks(args, begin, end, working); });
+        *recur_avx2);
 }
 void delta_net_avx512(ExecRef exec, const DeltaNetArgs& args) {
     run_rounds(
         exec, args, [&](std::int64_t begin, std::int64_t end) SLIPSTREAM_AVX512 { convolve_parts(args, begin, end); },
-        [&](std::int64_t begin, std::int64_t end, float* working)
-            SLIPSTREAM_AVX512 { run_blocks(args, begin, end, working); });
+        *recur_avx512);
 }
 
 void gather_columns(ExecRef exec, const GatherColumnsArgs& args) {
