@@ -1,19 +1,10 @@
 // Argument checks of the ops of delta nets, and dispatch to the device's backend.
 #include "kernels/delta_net.h"
 
+#include "kernels/float_views.h"
 #include "kernels/op_table.h"
 
 namespace slipstream {
-
-namespace {
-
-template <typename Byte>
-bool is_floats(const BasicTensorView<Byte>& view, std::int64_t rows, std::int64_t cols) {
-    return view.dtype == DType::F32 && view.layout == Layout::RowMajor && view.rows() == rows && view.cols() == cols &&
-           (view.data != nullptr || rows * cols == 0);
-}
-
-}  // namespace
 
 void delta_net(ExecRef exec, const DeltaNetArgs& args) {
     const DeltaNetShape& shape = args.shape;

@@ -3,19 +3,10 @@
 
 #include <cmath>
 
+#include "kernels/float_views.h"
 #include "kernels/op_table.h"
 
 namespace slipstream {
-
-namespace {
-
-template <typename Byte>
-bool is_floats(const BasicTensorView<Byte>& view, std::int64_t rows, std::int64_t cols) {
-    return view.dtype == DType::F32 && view.rows() == rows && view.cols() == cols &&
-           (view.data != nullptr || rows * cols == 0);
-}
-
-}  // namespace
 
 void rms_norm(ExecRef exec, const RmsNormArgs& args) {
     const std::int64_t n_rows = args.x.rows();

@@ -1,19 +1,10 @@
 // Argument checks of the ops of a mixture of experts, and dispatch to the device's backend.
 #include "kernels/experts.h"
 
+#include "kernels/float_views.h"
 #include "kernels/op_table.h"
 
 namespace slipstream {
-
-namespace {
-
-template <typename Byte>
-bool is_floats(const BasicTensorView<Byte>& view, std::int64_t rows, std::int64_t cols) {
-    return view.dtype == DType::F32 && view.layout == Layout::RowMajor && view.rows() == rows && view.cols() == cols &&
-           (view.data != nullptr || rows * cols == 0);
-}
-
-}  // namespace
 
 void choose_experts(ExecRef exec, const ChooseExpertsArgs& args) {
     const std::int64_t n_tokens = args.logits.rows();

@@ -2,6 +2,7 @@
 #include "kernels/attention.h"
 
 #include <cmath>
+#include <initializer_list>
 #include <random>
 #include <vector>
 
@@ -36,29 +37,33 @@ double bound(std::int64_t head_dim, DType type) {
     return 1e-5 * std::sqrt(static_cast<double>(head_dim)) + rounding;
 }
 
+// Compares tokens after each of some commit points, of a chain of `n` tokens that `cache` gets, with the reference.
+void expect_reference(Cache& cache, const Shape& shape, DType type, int n, std::initializer_list<int> commit_points) {
+    std::vector<int> chain;
+    for (int i = 0; i < n; ++i) chain.push_back(cache.add_token(i - 1));
+    for (const int n_committed : commit_points) {
+        for (const int window : {0, 1, 50, 300}) {
+            const std::vector<int> tokens(chain.begin() + n_committed, chain.begin() + std::min(n, n_committed + 70));
+            const std::vector<float> out = cache.run(tokens, n_committed, window, 0);
+            const std::size_t cols = out.size() / tokens.size();
+            double worst = 0.0;
+            for (std::size_t t = 0; t < tokens.size(); t += 23) {
+                const std::vector<double> expected = cache.reference(tokens[t], window);
+                for (std::size_t i = 0; i < cols; ++i)
+                    worst = std::max(worst, std::abs(out[t * cols + i] - expected[i]));
+            }
+            EXPECT_LT(worst, bound(shape.head_dim, type))
+                << "head_dim " << shape.head_dim << ", committed " << n_committed << ", window " << window
+                << ", softcap " << shape.softcap;
+        }
+    }
+}
+
 TEST_P(AttentionTest, EqualsSoftmaxInDouble) {
     CpuDevice cpu = device();
     for (const Shape& shape : kShapes) {
         Cache cache(cpu, {shape.n_kv_heads, shape.head_dim, dtype()}, shape.n_q_heads, 7, shape.softcap);
-        std::vector<int> chain;
-        for (int i = 0; i < 600; ++i) chain.push_back(cache.add_token(i - 1));
-        for (const int n_committed : {0, 1, 63, 64, 65, 255, 256, 257, 599}) {
-            for (const int window : {0, 1, 50, 300}) {
-                const std::vector<int> tokens(chain.begin() + n_committed,
-                                              chain.begin() + std::min(600, n_committed + 70));
-                const std::vector<float> out = cache.run(tokens, n_committed, window, 0);
-                const std::size_t cols = out.size() / tokens.size();
-                double worst = 0.0;
-                for (std::size_t t = 0; t < tokens.size(); t += 23) {
-                    const std::vector<double> expected = cache.reference(tokens[t], window);
-                    for (std::size_t i = 0; i < cols; ++i)
-                        worst = std::max(worst, std::abs(out[t * cols + i] - expected[i]));
-                }
-                EXPECT_LT(worst, bound(shape.head_dim, dtype()))
-                    << "head_dim " << shape.head_dim << ", committed " << n_committed << ", window " << window
-                    << ", softcap " << shape.softcap;
-            }
-        }
+        expect_reference(cache, shape, dtype(), 600, {0, 1, 63, 64, 65, 255, 256, 257, 599});
     }
 }
 
@@ -67,24 +72,7 @@ TEST_P(AttentionTest, ASinkJoinsTheSoftmaxOfItsHead) {
     for (const Shape& shape : kShapes) {
         Cache cache(cpu, {shape.n_kv_heads, shape.head_dim, dtype()}, shape.n_q_heads, 7, shape.softcap);
         cache.with_sinks();
-        std::vector<int> chain;
-        for (int i = 0; i < 330; ++i) chain.push_back(cache.add_token(i - 1));
-        for (const int n_committed : {0, 64, 255, 257, 329}) {
-            for (const int window : {0, 1, 50, 300}) {
-                const std::vector<int> tokens(chain.begin() + n_committed,
-                                              chain.begin() + std::min(330, n_committed + 70));
-                const std::vector<float> out = cache.run(tokens, n_committed, window, 0);
-                const std::size_t cols = out.size() / tokens.size();
-                double worst = 0.0;
-                for (std::size_t t = 0; t < tokens.size(); t += 23) {
-                    const std::vector<double> expected = cache.reference(tokens[t], window);
-                    for (std::size_t i = 0; i < cols; ++i)
-                        worst = std::max(worst, std::abs(out[t * cols + i] - expected[i]));
-                }
-                EXPECT_LT(worst, bound(shape.head_dim, dtype()))
-                    << "head_dim " << shape.head_dim << ", committed " << n_committed << ", window " << window;
-            }
-        }
+        expect_reference(cache, shape, dtype(), 330, {0, 64, 255, 257, 329});
     }
 }
 

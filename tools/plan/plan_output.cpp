@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "runtime/cache/recurrent_states.h"
 #include "runtime/plan/expert_bytes.h"
 #include "runtime/ranks/model_split.h"
 #include "tools/base/amounts.h"
@@ -91,12 +92,16 @@ void add_experts(LabelledLines& out, const PlannedModel& model) {
     out.add("weights read", fmt::format("by a pass of {}, if tokens choose experts evenly", fmt::join(reads, ", of ")));
 }
 
-void add_residency(LabelledLines& out, const PlanReport& report) {
+void add_residency(LabelledLines& out, const PlanRequest& request, const PlanReport& report) {
     const ResidencyPlan& plan = report.plan.sums();
     const bool several = report.devices.size() > 1;
     out.add("regime", regime_name(plan.regime));
     out.add("resident", fmt::format("weights {}; KV {}", of(plan.resident_weights_bytes, report.weights_bytes()),
                                     of(plan.resident_kv_bytes, report.kv_bytes())));
+    const ModelConfig& config = request.model.config;
+    if (const std::size_t state = RecurrentStates::state_bytes(config.kv_layouts(request.kv_dtype)); state > 0)
+        out.add("state", fmt::format("{} for any number of tokens, three times on the devices (in 'kv' below)",
+                                     size_text(state)));
     if (plan.regime != Regime::AllFits)
         out.add("streamed a pass", fmt::format("{} of weights, {} of KV", size_text(plan.streamed_weights_bytes),
                                                size_text(plan.streamed_kv_bytes)));
@@ -361,7 +366,7 @@ std::string plan_text(const PlanRequest& request, const PlanReport& report, cons
                                    size_text(report.kv_bytes()), kv_type_option(request.kv_dtype)));
     out.add("hardware", hardware_text(request.hardware));
     add_experts(out, request.model);
-    add_residency(out, report);
+    add_residency(out, request, report);
     add_split(out, request, report);
     add_host(out, request, report);
     out.add("pass of 1", pass_text(report.one, regime));

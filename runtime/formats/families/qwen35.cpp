@@ -76,7 +76,8 @@ void read_layers(const JsonFields& fields, bool fused, ModelConfig& config) {
         throw Unsupported(fmt::format("{}: attention without an output gate (attn_output_gate) is not served for {}",
                                       fields.name(), config.family));
     const std::string gate = fields.string("output_gate_type").value_or("silu");
-    if (gate != "silu" && gate != "swish")  // two names of the same function
+    // "swish" is another name of silu.
+    if (gate != "silu" && gate != "swish")
         throw Unsupported(
             fmt::format("{}: output_gate_type \"{}\" is not served (served: silu)", fields.name(), printable(gate)));
     const DeltaNetConfig delta_net{.shape = {.n_key_heads = fields.integer("linear_num_key_heads").value_or(16),

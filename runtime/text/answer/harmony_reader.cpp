@@ -159,8 +159,8 @@ void HarmonyReader::finish(std::vector<AnswerPiece>& out) {
     emit_held(held_.size(), out);
 }
 
-// Reads held_ as far as it is no header that may still grow. Only its last byte is new, so nothing stands after a whole
-// header.
+// Emits the beginning of held_ that cannot be a header; what may still become one stays. push() adds one byte at a
+// time, so a header that is complete ends held_.
 void HarmonyReader::read_held(std::vector<AnswerPiece>& out) {
     while (!held_.empty()) {
         const std::string_view text = without_space(held_);

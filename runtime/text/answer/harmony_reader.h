@@ -6,8 +6,9 @@
 //
 // "<|start|>" with the role may be missing, and so may the channel at the beginning of an answer or with a recipient.
 // TEXT of the channel "analysis" is a thought; of "final" and "commentary", content. With a recipient,
-// "functions.NAME", it is the arguments of a call, a JSON object. The text of an answer has no <|end|>: only the marks
-// that is_answer_mark() names are spelt out. <|call|> and <|return|> end an answer and are not part of it.
+// "functions.NAME", it is the arguments of a call, a JSON object. The control token <|end|> is not spelt out in the
+// text of an answer, as the marks that is_answer_mark() names are; <|end|> there was written in ordinary tokens.
+// <|call|> and <|return|> end an answer and are not part of it.
 //
 // The rules of AnswerReader hold: what is not understood stays as the model wrote it, in the message around it or, at
 // the beginning and after a call, as content. So a mark in a text ends the text only with a whole header after it.

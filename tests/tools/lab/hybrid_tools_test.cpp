@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -43,6 +44,22 @@ TEST(HybridShapes, HaveTheSizesOfThePublishedModels) {
     EXPECT_NEAR(parameters("qwen3.8-27b"), 26.9e9, 0.1e9);
     EXPECT_NEAR(parameters("qwen3.6-35b-a3b"), 34.7e9, 0.2e9);
     EXPECT_NEAR(parameters("qwen3-coder-next"), 79.7e9, 0.3e9);
+}
+
+TEST(HybridShapes, APlanNamesTheStateAndTheMemoryOfCheckpoints) {
+    const std::vector<std::string> asked{"plan",  "--shape", "qwen3.5-0.8b", "--quant", "Q4_K_M",
+                                         "--ctx", "4096",    "--devices",    "cpu"};
+    const ProgramResult resident = run_program(asked);
+    EXPECT_EQ(resident.code, 0) << resident.err;
+    EXPECT_THAT(resident.out, HasSubstr("MiB for any number of tokens"));
+    EXPECT_THAT(resident.out, HasSubstr("of it for checkpoints of recurrent layers"));
+    std::vector<std::string> streamed = asked;
+    streamed.insert(streamed.end(), {"--device-memory", "400M", "--json"});
+    const ProgramResult found = run_program(streamed);
+    ASSERT_EQ(found.code, 0) << found.err;
+    const auto json = nlohmann::json::parse(found.out);
+    EXPECT_GT(json["host"]["checkpoint_bytes"], 0);
+    EXPECT_GT(json["plan"]["streamed_weights_bytes"], 0);
 }
 
 // llama.cpp counts value matrices, not layers, where it gives some of them more bits.
