@@ -285,6 +285,7 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
             throw RequestError(
                 "--draft retrieval: a view holds a part of the KV, and the model's recurrent layers have none; leave "
                 "'retrieval' out");
+        callbacks.detail("draft: auto leaves retrieval out: the model has recurrent layers");
         std::erase(chosen.options.sources, SourceKind::Retrieval);
     }
     const bool wants_view = chosen.options.has(SourceKind::Retrieval);

@@ -319,9 +319,8 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
     const std::int64_t asked = start.text->max_tokens;
     if (is_recurrent) {
         callbacks.note(
-            "the session keeps tokens alone, since the model's recurrent layers have states that are not saved: what "
-            "it "
-            "has is computed again when it is resumed");
+            "the session keeps tokens alone, since the states of the model's recurrent layers are not saved; they are "
+            "computed again when the session is resumed");
     } else {
         say_what_is_kept(n_prompt + (asked < 0 ? room : std::min(asked, room)), callbacks);
     }
