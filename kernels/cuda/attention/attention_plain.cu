@@ -189,7 +189,8 @@ __global__ void __launch_bounds__(32, 16) plain_folded(const AttentionLaunch a) 
     const int d = a.head_dim;
     const int64_t query = blockIdx.x;
     const int64_t n_queries = int64_t{a.n_tokens} * a.n_q_heads;
-    PlainState total;
+    const StateStart fresh(a.sinks, query % a.n_q_heads);
+    PlainState total{fresh.m, fresh.l};
     if (a.start != nullptr) {
         total.m = a.start[n_queries * d + query];
         total.l = a.start[n_queries * (d + 1) + query];
