@@ -96,15 +96,13 @@ void ModelPass::run_delta_net(std::int64_t layer, const PassRows& rows) {
                                                                         : states.prompt_state(layer);
     const RecurrentStates::State next =
         delta_steps_.is_prompt() ? states.prompt_state(layer) : states.next_state(layer);
-    states.offer_checkpoint(layer, first, before);
+    states.bring_back(exec());
+    states.offer_checkpoint(exec(), layer, first, before);
     const bool writes = delta_steps_.n_kept() > 0;
     stage(
         PassStage::Attention, layer, rows.n(), [&] { return state_bytes(shape, writes); },
         [&] {
-            for (std::size_t i = 0; i < delta_steps_.drafts().size(); ++i)
-                stream_->copy(states.stored(layer) + delta_steps_.drafts()[i] * shape.row_cols(),
-                              inputs.row(delta_steps_.first_draft() + static_cast<std::int64_t>(i)),
-                              inputs.row_stride_bytes);
+            states.store_drafts(exec(), layer, inputs, delta_steps_.first_draft(), delta_steps_.drafts());
             delta_net(exec(),
                       {.shape = shape,
                        .rows = inputs,

@@ -230,8 +230,8 @@ TEST(RecurrentStates, CheckpointsThatHaveNoRoomReplaceTheClosest) {
             for (const std::int64_t layer : {0, 1, 3}) {
                 const RecurrentStates::State next = states.next_state(layer);
                 *next.state = static_cast<float>(position + layer);
-                states.offer_checkpoint(layer, position - 1, next);  // no multiple of 512
-                states.offer_checkpoint(layer, position, next);
+                states.offer_checkpoint({device, *stream}, layer, position - 1, next);  // no multiple of 512
+                states.offer_checkpoint({device, *stream}, layer, position, next);
                 states.set_next(layer, position + 1);
             }
             states.commit({device, *stream}, position + 1, {});
@@ -243,6 +243,7 @@ TEST(RecurrentStates, CheckpointsThatHaveNoRoomReplaceTheClosest) {
         if (n == 0) continue;
         EXPECT_EQ(kept.front(), 20 * 512);
         states.cut(kept.back());
+        states.bring_back({device, *stream});
         EXPECT_EQ(states.kept(), kept.back());
         EXPECT_EQ(*states.kept_state(3).state, static_cast<float>(kept.back() + 3));
         EXPECT_EQ(states.positions_after_cut(kept.back() - 1), 0);
@@ -295,8 +296,7 @@ TEST(DeltaSteps, EachStepFindsTheStateOfItsParent) {
 TEST(HybridPlacement, WhatIsNotServedIsRefusedByName) {
     const auto files = hybrid();
     check_kernels(files->weights(), DeviceKind::Cpu);
-    EXPECT_EQ(error_text<Unsupported>([&] { check_kernels(files->weights(), DeviceKind::Cuda); }),
-              "models with recurrent layers are not served on GPUs; use --devices cpu");
+    check_kernels(files->weights(), DeviceKind::Cuda);
     const std::vector<double> shares{1.0, 1.0};
     EXPECT_EQ(error_text<Unsupported>([&] {
                   static_cast<void>(parts_by_share(SplitKind::Tensor, files->config(), files->weights(), shares));
