@@ -18,7 +18,6 @@ constexpr int kWarp = 32;
 constexpr int kMostTaps = 8;
 constexpr int kBlockColumns = 16;
 constexpr int kParts = 4;
-constexpr int kLargestHead = 1024;  // elements of a head
 constexpr int kConvWarps = 8;       // warps of a block of the first kernel: steps that follow each other
 constexpr int kGatherThreads = 256;
 constexpr int kMostGatherRows = 4096;  // rows of the grid; with more, thread blocks take several in turn
@@ -57,7 +56,8 @@ __device__ __forceinline__ float softplus(float v) {
 }
 
 // Fills part blockIdx.x of the rows of `convolved`: a query or key head, normed; or the values of a head, its decay and
-// beta. Grid: (2 n_key_heads + n_value_heads, steps / kConvWarps). A warp has a step, a lane at most Each columns.
+// beta. Grid: (2 n_key_heads + n_value_heads, steps / kConvWarps). A warp has a step. A lane has every 32nd column: at
+// most Each of them, which it keeps in registers; with Each = 0 any number.
 template <int Each>
 __global__ void __launch_bounds__(kConvWarps* kWarp) convolve(const DeltaNetLaunch a) {
     const int lane = static_cast<int>(threadIdx.x % kWarp);
@@ -69,7 +69,8 @@ __global__ void __launch_bounds__(kConvWarps* kWarp) convolve(const DeltaNetLaun
     const int64_t cols = convolved_cols(a);
     const int64_t first =
         head < 0 ? int64_t{part} * a.key_dim : 2 * int64_t{a.n_key_heads} * a.key_dim + int64_t{head} * a.value_dim;
-    float* const y = a.convolved + step * row_cols(a);
+    float* const row = a.convolved + step * row_cols(a);
+    float* const y = row + first;
 
     // Inputs of the token and of those before it.
     const float* x[kMostTaps];
@@ -77,44 +78,56 @@ __global__ void __launch_bounds__(kConvWarps* kWarp) convolve(const DeltaNetLaun
     int before = 0;  // tokens that are in the taps
 #pragma unroll
     for (int back = 0; back < kMostTaps; ++back) {
-        if (back >= a.conv_width) {
-            x[back] = nullptr;
-        } else if (at >= 0) {
+        x[back] = nullptr;
+        if (back >= a.conv_width) continue;
+        if (at >= 0) {
             const DeltaNetStep of = a.steps[at];
-            x[back] = inputs_of(a, of.row);
+            x[back] = inputs_of(a, of.row) + first;
             at = of.parent;
         } else {
-            x[back] = a.taps + (a.conv_width - 2 - before) * cols;
+            x[back] = a.taps + (a.conv_width - 2 - before) * cols + first;
             ++before;
         }
     }
-    float c[Each];
-    float squares = 0.0F;
-#pragma unroll
-    for (int j = 0; j < Each; ++j) {
-        const int i = lane + j * kWarp;
-        c[j] = 0.0F;
-        if (i >= dim) continue;
+    const auto convolved = [&](int i) {
+        float sum = 0.0F;
 #pragma unroll
         for (int back = kMostTaps - 1; back >= 0; --back)
-            if (back < a.conv_width)
-                c[j] = c[j] + a.conv[(a.conv_width - 1 - back) * cols + first + i] * x[back][first + i];
-        c[j] = c[j] * sigmoid(c[j]);
-        squares = gpu::fma(c[j], c[j], squares);
+            if (back < a.conv_width) sum = sum + a.conv[(a.conv_width - 1 - back) * cols + first + i] * x[back][i];
+        return sum * sigmoid(sum);
+    };
+    float c[Each > 0 ? Each : 1];
+    float squares = 0.0F;
+    if constexpr (Each > 0) {
+#pragma unroll
+        for (int j = 0; j < Each; ++j) {
+            const int i = lane + j * kWarp;
+            c[j] = i < dim ? convolved(i) : 0.0F;
+            squares = gpu::fma(c[j], c[j], squares);
+        }
+    } else {
+#pragma unroll 1
+        for (int i = lane; i < dim; i += kWarp) {
+            y[i] = convolved(i);
+            squares = gpu::fma(y[i], y[i], squares);
+        }
     }
+    float factor = 1.0F;
     if (head < 0) {
         for (int mask = kWarp / 2; mask > 0; mask /= 2) squares = squares + gpu::shfl_xor(squares, mask);
-        const float factor = 1.0F / sqrtf(squares + a.eps) * (part < a.n_key_heads ? a.query_scale : 1.0F);
-#pragma unroll
-        for (int j = 0; j < Each; ++j) c[j] = c[j] * factor;
+        factor = 1.0F / sqrtf(squares + a.eps) * (part < a.n_key_heads ? a.query_scale : 1.0F);
     } else if (lane == 0) {
-        const float* gates = x[0] + cols;
-        y[cols + head] = expf(a.decay_rates[head] * softplus(gates[head] + a.decay_bias[head]));
-        y[cols + a.n_value_heads + head] = sigmoid(gates[a.n_value_heads + head]);
+        const float* gates = x[0] - first + cols;
+        row[cols + head] = expf(a.decay_rates[head] * softplus(gates[head] + a.decay_bias[head]));
+        row[cols + a.n_value_heads + head] = sigmoid(gates[a.n_value_heads + head]);
     }
+    if constexpr (Each > 0) {
 #pragma unroll
-    for (int j = 0; j < Each; ++j)
-        if (lane + j * kWarp < dim) y[first + lane + j * kWarp] = c[j];
+        for (int j = 0; j < Each; ++j)
+            if (lane + j * kWarp < dim) y[lane + j * kWarp] = c[j] * factor;
+    } else {
+        for (int i = lane; i < dim; i += kWarp) y[i] = y[i] * factor;
+    }
 }
 
 // What a lane has of a state: elements of rows l / 8, l / 8 + 4, ..., two columns each. Rows past key_dim are 0.
@@ -132,7 +145,7 @@ struct RegisterState {
 // In shared memory, for the largest key heads.
 struct SharedState {
     static constexpr bool kInShared = true;
-    static constexpr int kLoads = kLargestHead / kWarp;
+    static constexpr int kLoads = 4;  // the other elements are loaded when the step begins
     int n;
     gpu::SharedPtr<Float2> x;  // [n][32 lanes]
     __device__ __forceinline__ SharedState(int key_dim, gpu::SharedPtr<float> at, int lane)
@@ -146,6 +159,12 @@ struct SharedState {
 // the four parts meet in no bank.
 __host__ __device__ constexpr int part_pitch(int rows) {
     return rows + 4;
+}
+
+// Returns the query of a value head in a step; its key is n_key_heads * key_dim floats further on.
+__device__ __forceinline__ const float* query_of(const DeltaNetLaunch& a, int step, int head) {
+    const int key_head = a.tiled ? head % a.n_key_heads : head / (a.n_value_heads / a.n_key_heads);
+    return a.convolved + step * row_cols(a) + int64_t{key_head} * a.key_dim;
 }
 
 // What a step reads beside the state; a lane loads some of it, one step ahead.
@@ -164,8 +183,7 @@ __device__ __forceinline__ void load_inputs(const DeltaNetLaunch& a, int step, i
                                             StepInputs<State>& in) {
     in.step = a.steps[step];
     const float* y = a.convolved + step * row_cols(a);
-    const int key_head = a.tiled ? head % a.n_key_heads : head / (a.n_value_heads / a.n_key_heads);
-    const float* q = y + int64_t{key_head} * a.key_dim;
+    const float* q = query_of(a, step, head);
     const float* k = q + int64_t{a.n_key_heads} * a.key_dim;
     const float* v = y + 2 * int64_t{a.n_key_heads} * a.key_dim + int64_t{head} * a.value_dim;
 #pragma unroll
@@ -248,6 +266,14 @@ __global__ void __launch_bounds__(kWarp) recur(const DeltaNetLaunch a) {
             query[i % kParts * pitch + i / kParts] = next.q[j];
             key[i % kParts * pitch + i / kParts] = next.k[j];
         }
+        if constexpr (State::kInShared) {
+            const float* q = query_of(a, at, head);
+            const float* k = q + int64_t{a.n_key_heads} * a.key_dim;
+            for (int i = lane + State::kLoads * kWarp; i < a.key_dim; i += kWarp) {
+                query[i % kParts * pitch + i / kParts] = q[i];
+                key[i % kParts * pitch + i / kParts] = k[i];
+            }
+        }
         const DeltaNetStep step = next.step;
         const float v[2] = {next.v[0], next.v[1]};
         const float decay = next.decay;
@@ -329,8 +355,7 @@ void launch_delta_net(const DeltaNetLaunch& a, void* stream) {
     const dim3 grid(static_cast<unsigned>(2 * a.n_key_heads + a.n_value_heads),
                     static_cast<unsigned>((a.n_steps + kConvWarps - 1) / kConvWarps));
     const int dim = a.key_dim > a.value_dim ? a.key_dim : a.value_dim;
-    gpu::launch(dim <= 4 * kWarp ? convolve<4> : convolve<kLargestHead / kWarp>, grid, dim3(kConvWarps * kWarp), 0,
-                stream, a);
+    gpu::launch(dim <= 4 * kWarp ? convolve<4> : convolve<0>, grid, dim3(kConvWarps * kWarp), 0, stream, a);
     if (a.key_dim <= 8 * kParts) return start_recurrence<RegisterState<8>>(a, stream);
     if (a.key_dim <= 32 * kParts) return start_recurrence<RegisterState<32>>(a, stream);
     start_recurrence<SharedState>(a, stream);
