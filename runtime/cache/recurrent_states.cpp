@@ -16,6 +16,9 @@ namespace {
 
 constexpr std::size_t kPlanes = 3;  // states of a layer
 constexpr std::size_t kMostCheckpoints = 64;
+// Tokens at the end of a prompt that the next prompt of a chat may not repeat: a template's start of an answer, with
+// the mark of a thought.
+constexpr std::int64_t kPromptEndTokens = 16;
 constexpr std::size_t kMostZeroBytes = std::size_t{4} << 20;  // of a copy
 constexpr std::size_t kAlignFloats = 16;  // states, taps and stored rows begin at multiples of 64 bytes
 
@@ -105,7 +108,7 @@ std::size_t RecurrentStates::most_checkpoint_bytes(std::span<const KvLayout> lay
                                                    std::size_t checkpoint_bytes) {
     const std::size_t one = state_bytes(layouts);
     if (one == 0) return 0;
-    const auto positions = static_cast<std::size_t>(context_tokens / kPrefillChunkTokens);
+    const auto positions = static_cast<std::size_t>(context_tokens / kPromptEndTokens);
     return one * std::min({checkpoint_bytes / one, kMostCheckpoints, positions});
 }
 
@@ -194,8 +197,15 @@ void RecurrentStates::store_drafts(ExecRef exec, std::int64_t layer, const Const
                      .n_rows = std::ssize(drafts)});
 }
 
-void RecurrentStates::offer_checkpoint(ExecRef exec, std::int64_t layer, std::int64_t position, const State& state) {
-    if (position == 0 || position % kPrefillChunkTokens != 0) return;
+std::int64_t RecurrentStates::checkpoint_within(std::int64_t begin, std::int64_t end, std::int64_t n_certain) const {
+    if (max_checkpoints_ == 0) return 0;
+    const bool ends_a_prompt = n_certain > kPromptEndTokens && end % kPrefillChunkTokens != 0;
+    if (ends_a_prompt) return end - kPromptEndTokens;
+    const std::int64_t border = (end - 1) / kPrefillChunkTokens * kPrefillChunkTokens;
+    return border > begin ? border : 0;
+}
+
+void RecurrentStates::make_checkpoint(ExecRef exec, std::int64_t layer, std::int64_t position, const State& state) {
     const auto found = std::ranges::find(checkpoints_, position, &Checkpoint::position);
     if (found != checkpoints_.end() && found->n_filled == n_recurrent_) return;
     if (layer == first_recurrent_) {
@@ -297,7 +307,7 @@ void RecurrentStates::reset() {
 void RecurrentStates::drop_next() {
     std::ranges::fill(next_, -1);
     std::ranges::fill(prompt_, -1);
-    drop_checkpoints([&](const Checkpoint& each) { return each.n_filled < n_recurrent_; });
+    drop_checkpoints([&](const Checkpoint& each) { return each.n_filled < n_recurrent_ || each.position > kept_; });
 }
 
 }  // namespace slipstream

@@ -10,10 +10,10 @@
 // committed they are pending for the next pass, which repeats the same operations on the same inputs, and so gets the
 // bits of plain decoding.
 //
-// Checkpoints are copies of states in host memory, at those multiples of 512 positions at which a pass begins: all of a
-// prompt, and some of what was generated. A text that is cut goes on from the last checkpoint before the cut. Their
-// memory is bounded: another one replaces the checkpoint whose neighbours are closest together. So they are spread over
-// the text, and the last two are next to one another.
+// Checkpoints are copies of states in host memory: at multiples of 512 positions, and shortly before the end of each
+// prompt, since the next prompt of a chat repeats all of this one but what its template puts last. A text that is cut
+// goes on from the last checkpoint before the cut. Their memory is bounded: another one replaces the checkpoint whose
+// neighbours are closest together. So they are spread over the text, and the last two are next to one another.
 //
 // All work on the device is enqueued on the stream of the passes, and the host reads no state. So a checkpoint needs no
 // wait: its copy, the pass that overwrites its source, and a later copy back follow each other on that stream. A cut
@@ -72,10 +72,13 @@ public:
     void set_prompt(std::int64_t layer, std::int64_t position) { prompt_[layer] = position; }
     /// Makes the prompt's states the kept ones. They must be after `position` positions in all layers (CHECKed).
     void keep_prompt(std::int64_t position);
-    /// Call before a pass takes the state of `layer` after `position` positions on: if the position is one for a
-    /// checkpoint, the copy of the state is enqueued. The first recurrent layer decides which positions have
-    /// checkpoints.
-    void offer_checkpoint(ExecRef exec, std::int64_t layer, std::int64_t position, const State& state);
+    /// Returns the position strictly between `begin` and `end` after which a pass that takes the states from `begin` to
+    /// `end` positions makes a checkpoint; 0: none. The last `n_certain` positions are certain nodes of the pass
+    /// itself.
+    [[nodiscard]] std::int64_t checkpoint_within(std::int64_t begin, std::int64_t end, std::int64_t n_certain) const;
+    /// Enqueues the copy of the state of `layer` after `position` positions to the checkpoint there, if it is not
+    /// filled. The first recurrent layer makes the checkpoint; if it finds no memory, there is none.
+    void make_checkpoint(ExecRef exec, std::int64_t layer, std::int64_t position, const State& state);
     /// Enqueues the copies of the inputs of draft tokens: row first_row + i of `inputs`, [.., row_cols()], becomes the
     /// stored row drafts[i] of `layer`.
     void store_drafts(ExecRef exec, std::int64_t layer, const ConstTensorView& inputs, std::int64_t first_row,
@@ -100,7 +103,8 @@ public:
     void cut(std::int64_t n_tokens);
     /// Drops all positions.
     void reset();
-    /// Drops the next states, those of a prompt, and checkpoints that not all layers have reached.
+    /// Drops the next states, those of a prompt, and checkpoints that not all layers have reached or that are after
+    /// positions which are not committed.
     void drop_next();
 
 private:

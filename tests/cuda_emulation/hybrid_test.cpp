@@ -272,7 +272,7 @@ TEST(HybridStates, CheckpointsOnACardAreCopiedWithoutAWait) {
         advance(position);
         const std::int64_t copies = machine.n_pageable_copies();
         for (const std::int64_t layer : {0, 1, 3})
-            states.offer_checkpoint({*card, *stream}, layer, position, states.kept_state(layer));
+            states.make_checkpoint({*card, *stream}, layer, position, states.kept_state(layer));
         EXPECT_EQ(machine.n_pageable_copies(), copies);
     }
     EXPECT_GT(machine.n_pageable_copies(), before);  // those of this test
