@@ -29,7 +29,7 @@ void delta_net(ExecRef exec, const DeltaNetArgs& args) {
           "{} results for {} rows", n_results, n_rows);
     if (n_steps == 0) return;
     CHECK(args.conv != nullptr && args.decay_rates != nullptr && args.decay_bias != nullptr && args.state != nullptr &&
-          args.taps != nullptr && args.convolved != nullptr && exec.device.ops().delta_net != nullptr);
+          args.taps != nullptr && args.convolved != nullptr);
     exec.device.ops().delta_net(exec, args);
 }
 
@@ -41,7 +41,6 @@ void gather_columns(ExecRef exec, const GatherColumnsArgs& args) {
               args.first + (n_runs - 1) * args.stride + args.run <= args.x.cols(),
           "gather_columns: {} runs of {} from {} every {} of {}", n_runs, args.run, args.first, args.stride,
           args.x.cols());
-    CHECK(exec.device.ops().gather_columns != nullptr);
     exec.device.ops().gather_columns(exec, args);
 }
 

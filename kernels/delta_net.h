@@ -3,7 +3,7 @@
 // 2412.06464, section 3; transformers: models/qwen3_next, torch_recurrent_gated_delta_rule()).
 //
 // Tokens pass the op one after the other, never in blocks: a token's result and the state after it depend on the tokens
-// before it alone, bit for bit (batch invariance, E1). Only CPU devices have these ops (has_delta_ops()).
+// before it alone, bit for bit (batch invariance, E1).
 #pragma once
 
 #include <cstdint>
@@ -51,11 +51,6 @@ struct DeltaNetShape {
     friend bool operator==(const DeltaNetShape&, const DeltaNetShape&) = default;
 };
 
-/// Whether devices of a kind have the ops of this header.
-[[nodiscard]] constexpr bool has_delta_ops(DeviceKind kind) {
-    return kind == DeviceKind::Cpu;
-}
-
 /// One token that passes a delta net. `from` and `to` are numbers of working states: the step reads the state before
 /// the token in `from` and leaves the state after it in `to`; if they differ, `from` keeps its state for other steps.
 /// The state before the first step is in working state 0.
@@ -82,7 +77,8 @@ struct DeltaStep {
 /// Then with the state S [key_dim, value_dim] of each value head:
 ///   S *= decay; u = beta * (v - S^T k); S += k u^T; result = S^T q.
 /// All arithmetic is in float. Products with S are sums over k in four parts (k mod 4), each ascending with fused
-/// multiply-adds, added as (0 + 1) + (2 + 3). So all kernel variants give the same bits.
+/// multiply-adds, added as (0 + 1) + (2 + 3). So all kernel variants of a CPU give the same bits. A GPU adds the
+/// squares of a head in another order, and its exponentials and logarithms differ.
 struct DeltaNetArgs {
     DeltaNetShape shape;
     ConstTensorView rows;                // [n_rows, row_cols()], F32: inputs of the pass

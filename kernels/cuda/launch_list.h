@@ -9,7 +9,9 @@
     X(add, AddLaunch)                              \
     X(argmax, ArgmaxLaunch)                        \
     X(attention, AttentionLaunch)                  \
+    X(delta_net, DeltaNetLaunch)                   \
     X(gated_activation, GatedActivationLaunch)     \
+    X(gather_columns, GatherColumnsLaunch)         \
     X(gumbel, GumbelLaunch)                        \
     X(kv_commit, KvCommitLaunch)                   \
     X(kv_gather, KvGatherLaunch)                   \

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/attention/attention_launch.h"
+#include "kernels/cuda/delta_net_launch.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/kv_launch.h"
 #include "kernels/cuda/kv_view_launch.h"

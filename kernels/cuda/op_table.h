@@ -14,8 +14,10 @@ namespace slipstream::cuda {
 
 void add(ExecRef exec, const AddArgs& args);
 void attention(ExecRef exec, const AttentionArgs& args);
+void delta_net(ExecRef exec, const DeltaNetArgs& args);
 void embed(ExecRef exec, const EmbedArgs& args);
 void gated_activation(ExecRef exec, const GatedActivationArgs& args);
+void gather_columns(ExecRef exec, const GatherColumnsArgs& args);
 void kv_commit(ExecRef exec, const KvCommitArgs& args);
 void kv_gather(ExecRef exec, const KvGatherArgs& args);
 void kv_score(ExecRef exec, const KvScoreArgs& args);

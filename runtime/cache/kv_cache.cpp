@@ -197,7 +197,9 @@ void KvCache::drop_all() noexcept {
 
 // Truncates to whole KV chunks after recover(): nothing is copied back or waited for, so this cannot fail.
 void KvCache::keep_chunks(std::int64_t n_chunks) noexcept {
-    n_chunks = positions_after_cut(n_chunks * kChunkTokens) / kChunkTokens;  // checkpoints are at borders of chunks
+    std::int64_t n_tokens = positions_after_cut(n_chunks * kChunkTokens);
+    while (n_tokens % kChunkTokens != 0) n_tokens = positions_after_cut(n_tokens / kChunkTokens * kChunkTokens);
+    n_chunks = n_tokens / kChunkTokens;
     if (n_chunks == 0) return drop_all();
     keep_positions(n_chunks * kChunkTokens);
     host_->cut(n_chunks);

@@ -6,7 +6,9 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/checked_math.h"
+#include "kernels/base/error.h"
 #include "kernels/matmul.h"
+#include "kernels/move_rows.h"
 
 namespace slipstream {
 
@@ -14,6 +16,10 @@ namespace {
 
 constexpr std::size_t kPlanes = 3;  // states of a layer
 constexpr std::size_t kMostCheckpoints = 64;
+// Tokens at the end of a prompt that the next prompt of a chat may not repeat: a template's start of an answer, with
+// the mark of a thought.
+constexpr std::int64_t kPromptEndTokens = 16;
+constexpr std::size_t kMostZeroBytes = std::size_t{4} << 20;  // of a copy
 constexpr std::size_t kAlignFloats = 16;  // states, taps and stored rows begin at multiples of 64 bytes
 
 std::size_t aligned(std::int64_t floats) {
@@ -44,22 +50,47 @@ std::size_t place(std::span<const KvLayout> layouts, std::int64_t max_drafts, st
 
 RecurrentStates::RecurrentStates(Device& device, std::span<const KvLayout> layouts, std::int64_t max_drafts,
                                  std::size_t checkpoint_bytes)
-    : layouts_(layouts.begin(), layouts.end()),
+    : device_(&device),
+      layouts_(layouts.begin(), layouts.end()),
       max_drafts_(max_drafts),
       next_(layouts.size(), -1),
       prompt_(layouts.size(), -1) {
-    CHECK(device.shares_host_memory(), "recurrent states on a device that does not share the host's memory");
     const std::size_t n_bytes = place(layouts_, max_drafts, &state_begin_, &stored_begin_) * sizeof(float);
     memory_ = device.allocate(n_bytes, MemoryTag::Kv, "the states of recurrent layers");
-    std::fill_n(reinterpret_cast<float*>(memory_.data()), n_bytes / sizeof(float), 0.0F);
     for (std::size_t layer = 0; layer < layouts_.size(); ++layer) {
         checkpoint_begin_.push_back(checkpoint_floats_);
-        if (layouts_[layer].state.empty()) continue;
+        const DeltaNetShape& shape = layouts_[layer].state;
+        if (shape.empty()) continue;
         if (n_recurrent_++ == 0) first_recurrent_ = static_cast<std::int64_t>(layer);
-        checkpoint_floats_ += state_floats(layouts_[layer].state);
+        checkpoint_floats_ += state_floats(shape);
+        add_stored_plane(layer);
     }
+    const std::vector<std::byte> zeros(std::min(n_bytes, kMostZeroBytes));
+    const auto stream = device.make_stream(StreamKind::Compute);
+    for (std::size_t at = 0; at < n_bytes; at += zeros.size())
+        stream->copy(memory_.data() + at, zeros.data(), std::min(zeros.size(), n_bytes - at));
+    stream->synchronize();
     max_checkpoints_ = std::min(checkpoint_bytes / (checkpoint_floats_ * sizeof(float)), kMostCheckpoints);
     checkpoints_.reserve(max_checkpoints_);
+    spare_.reserve(max_checkpoints_);
+    rows_from_.reserve(static_cast<std::size_t>(max_drafts));
+    rows_to_.reserve(static_cast<std::size_t>(max_drafts));
+}
+
+// Counts the stored rows of a layer as a plane, together with those of the layer before it if they have the same size.
+void RecurrentStates::add_stored_plane(std::size_t layer) {
+    if (!stored_planes_.empty()) {
+        StoredPlanes& last = stored_planes_.back();
+        const std::size_t distance = stored_begin_[layer] - stored_begin_[last.first] -
+                                     static_cast<std::size_t>(last.n_layers - 1) * last.distance;
+        const bool is_alike = layouts_[layer].state == layouts_[last.first].state;
+        if (is_alike && (last.n_layers == 1 || distance == last.distance)) {
+            last.distance = distance;
+            ++last.n_layers;
+            return;
+        }
+    }
+    stored_planes_.push_back({.first = layer, .n_layers = 1});
 }
 
 std::size_t RecurrentStates::bytes(std::span<const KvLayout> layouts, std::int64_t max_drafts) {
@@ -77,7 +108,7 @@ std::size_t RecurrentStates::most_checkpoint_bytes(std::span<const KvLayout> lay
                                                    std::size_t checkpoint_bytes) {
     const std::size_t one = state_bytes(layouts);
     if (one == 0) return 0;
-    const auto positions = static_cast<std::size_t>(context_tokens / kPrefillChunkTokens);
+    const auto positions = static_cast<std::size_t>(context_tokens / kPromptEndTokens);
     return one * std::min({checkpoint_bytes / one, kMostCheckpoints, positions});
 }
 
@@ -96,18 +127,30 @@ void RecurrentStates::commit(ExecRef exec, std::int64_t end_certain, std::span<c
     if (end_certain > 0) {
         check_all_at(next_, end_certain);
         std::swap(kept_plane_, next_plane_);
+        is_away_ = false;
         kept_ = end_certain;
         n_pending_ = 0;
     }
     const auto n = std::ssize(drafts);
     CHECK(n_pending_ + n <= max_drafts_, "{} pending tokens and {} more, room for {}", n_pending_, n, max_drafts_);
-    for (std::size_t layer = 0; layer < layouts_.size(); ++layer) {
-        const std::int64_t cols = layouts_[layer].state.row_cols();
-        if (layouts_[layer].state.empty()) continue;
-        float* const rows = stored(static_cast<std::int64_t>(layer));
-        for (std::int64_t i = 0; i < n; ++i)
-            exec.stream.copy(rows + pending_row(n_pending_ + i) * cols, rows + draft_row(drafts[i]) * cols,
-                             row_bytes(DType::F32, cols));
+    rows_from_.clear();
+    rows_to_.clear();
+    for (std::int64_t i = 0; i < n; ++i) {
+        rows_from_.push_back(draft_row(drafts[i]));
+        rows_to_.push_back(pending_row(n_pending_ + i));
+    }
+    for (const StoredPlanes& planes : stored_planes_) {
+        auto* const rows = reinterpret_cast<std::byte*>(stored(static_cast<std::int64_t>(planes.first)));
+        const std::size_t plane_bytes = planes.distance * sizeof(float);
+        move_rows(exec, {.src = rows,
+                         .src_plane_bytes = plane_bytes,
+                         .dst = rows,
+                         .dst_plane_bytes = plane_bytes,
+                         .n_planes = planes.n_layers,
+                         .row_bytes = row_bytes(DType::F32, layouts_[planes.first].state.row_cols()),
+                         .src_rows = rows_from_.data(),
+                         .dst_rows = rows_to_.data(),
+                         .n_rows = n});
     }
     n_pending_ += n;
     drop_next();
@@ -116,6 +159,7 @@ void RecurrentStates::commit(ExecRef exec, std::int64_t end_certain, std::span<c
 void RecurrentStates::keep_prompt(std::int64_t position) {
     check_all_at(prompt_, position);
     std::swap(kept_plane_, prompt_plane_);
+    is_away_ = false;
     kept_ = position;
     n_pending_ = 0;
     std::ranges::fill(prompt_, -1);
@@ -127,22 +171,85 @@ void RecurrentStates::check_all_at(std::span<const std::int64_t> positions, std:
               "the state of layer {} is after {} positions, not {}", layer, positions[layer], position);
 }
 
-void RecurrentStates::offer_checkpoint(std::int64_t layer, std::int64_t position, const State& state) {
-    if (position == 0 || position % kPrefillChunkTokens != 0) return;
+void RecurrentStates::bring_back(ExecRef exec) {
+    if (!is_away_) return;
+    const auto from = std::ranges::find(checkpoints_, kept_, &Checkpoint::position);
+    CHECK(from != checkpoints_.end(), "no checkpoint at {}", kept_);
+    for (std::size_t layer = 0; layer < layouts_.size(); ++layer)
+        if (!layouts_[layer].state.empty())
+            exec.stream.copy(state_at(static_cast<std::int64_t>(layer), kept_plane_).state,
+                             from->memory.data() + checkpoint_begin_[layer], bytes_at_once(layer));
+    is_away_ = false;
+}
+
+void RecurrentStates::store_drafts(ExecRef exec, std::int64_t layer, const ConstTensorView& inputs,
+                                   std::int64_t first_row, std::span<const std::int32_t> drafts) {
+    CHECK(inputs.packed(), "rows of inputs that do not follow one another");
+    rows_from_.clear();
+    for (std::size_t i = 0; i < drafts.size(); ++i)
+        rows_from_.push_back(static_cast<std::int32_t>(first_row) + static_cast<std::int32_t>(i));
+    move_rows(exec, {.src = inputs.data,
+                     .dst = reinterpret_cast<std::byte*>(stored(layer)),
+                     .n_planes = 1,
+                     .row_bytes = row_bytes(DType::F32, layouts_[layer].state.row_cols()),
+                     .src_rows = rows_from_.data(),
+                     .dst_rows = drafts.data(),
+                     .n_rows = std::ssize(drafts)});
+}
+
+std::int64_t RecurrentStates::checkpoint_within(std::int64_t begin, std::int64_t end, std::int64_t n_certain) const {
+    if (max_checkpoints_ == 0) return 0;
+    const bool ends_a_prompt = n_certain > kPromptEndTokens && end % kPrefillChunkTokens != 0;
+    if (ends_a_prompt) return end - kPromptEndTokens;
+    const std::int64_t border = (end - 1) / kPrefillChunkTokens * kPrefillChunkTokens;
+    return border > begin ? border : 0;
+}
+
+void RecurrentStates::make_checkpoint(ExecRef exec, std::int64_t layer, std::int64_t position, const State& state) {
     const auto found = std::ranges::find(checkpoints_, position, &Checkpoint::position);
     if (found != checkpoints_.end() && found->n_filled == n_recurrent_) return;
     if (layer == first_recurrent_) {
-        if (found != checkpoints_.end()) checkpoints_.erase(found);  // of a pass that did not reach all layers
+        // Of a pass that did not reach all layers.
+        drop_checkpoints([&](const Checkpoint& each) { return each.position == position; });
         if (!add_checkpoint(position)) return;
     }
     const auto to = std::ranges::find(checkpoints_, position, &Checkpoint::position);
     if (to == checkpoints_.end()) return;
-    std::copy_n(state.state, floats_at_once(layer), to->floats.get() + checkpoint_begin_[layer]);
+    exec.stream.copy(to->memory.data() + checkpoint_begin_[layer], state.state, bytes_at_once(layer));
     ++to->n_filled;
 }
 
-std::size_t RecurrentStates::floats_at_once(std::int64_t layer) const {
-    return state_floats(layouts_[layer].state);
+// Returns the bytes of a state with its taps, which follow it.
+std::size_t RecurrentStates::bytes_at_once(std::int64_t layer) const {
+    return state_floats(layouts_[layer].state) * sizeof(float);
+}
+
+// Drops the checkpoints for which drop() is true. Their memory is kept: copies may be under way.
+template <typename Drop>
+void RecurrentStates::drop_checkpoints(const Drop& drop) {
+    for (Checkpoint& each : checkpoints_)
+        if (drop(each)) spare_.push_back(std::move(each.memory));
+    std::erase_if(checkpoints_, [](const Checkpoint& each) { return each.memory.data() == nullptr; });
+}
+
+// Takes memory for a checkpoint. Returns false if the system has none left.
+bool RecurrentStates::take_memory(CheckpointMemory& memory) {
+    if (!spare_.empty()) {
+        memory = std::move(spare_.back());
+        spare_.pop_back();
+        return true;
+    }
+    if (device_->shares_host_memory()) {
+        memory.plain.reset(new (std::nothrow) float[checkpoint_floats_]);
+        return memory.plain != nullptr;
+    }
+    try {
+        memory.locked = device_->allocate_host(checkpoint_floats_ * sizeof(float), MemoryTag::Kv,
+                                               "a checkpoint of recurrent layers");
+    } catch (const Error&) {
+        return false;
+    }
+    return true;
 }
 
 // Makes room for a checkpoint and adds it, empty. Returns whether there is memory.
@@ -158,11 +265,10 @@ bool RecurrentStates::add_checkpoint(std::int64_t position) {
         std::size_t closest = 0;
         for (std::size_t i = 1; i + 1 < checkpoints_.size(); ++i)
             if (gap(i) < gap(closest)) closest = i;
-        fresh.floats = std::move(checkpoints_[closest].floats);
+        fresh.memory = std::move(checkpoints_[closest].memory);
         checkpoints_.erase(checkpoints_.begin() + static_cast<std::ptrdiff_t>(closest));
-    } else {
-        fresh.floats.reset(new (std::nothrow) float[checkpoint_floats_]);
-        if (!fresh.floats) return false;
+    } else if (!take_memory(fresh.memory)) {
+        return false;
     }
     const auto after = std::ranges::upper_bound(checkpoints_, position, {}, &Checkpoint::position);
     checkpoints_.insert(after, std::move(fresh));
@@ -184,27 +290,24 @@ void RecurrentStates::cut(std::int64_t n_tokens) {
     } else {
         n_pending_ = 0;
         kept_ = n_tokens;
-        const auto from = std::ranges::find(checkpoints_, n_tokens, &Checkpoint::position);
-        for (std::size_t layer = 0; n_tokens > 0 && layer < layouts_.size(); ++layer)
-            if (!layouts_[layer].state.empty())
-                std::copy_n(from->floats.get() + checkpoint_begin_[layer], floats_at_once(layer),
-                            state_at(static_cast<std::int64_t>(layer), kept_plane_).state);
+        is_away_ = n_tokens > 0;
     }
-    std::erase_if(checkpoints_, [&](const Checkpoint& each) { return each.position > n_tokens; });
+    drop_checkpoints([&](const Checkpoint& each) { return each.position > n_tokens; });
     drop_next();
 }
 
 void RecurrentStates::reset() {
     kept_ = 0;
     n_pending_ = 0;
-    checkpoints_.clear();
+    is_away_ = false;
+    drop_checkpoints([](const Checkpoint&) { return true; });
     drop_next();
 }
 
 void RecurrentStates::drop_next() {
     std::ranges::fill(next_, -1);
     std::ranges::fill(prompt_, -1);
-    std::erase_if(checkpoints_, [&](const Checkpoint& each) { return each.n_filled < n_recurrent_; });
+    drop_checkpoints([&](const Checkpoint& each) { return each.n_filled < n_recurrent_ || each.position > kept_; });
 }
 
 }  // namespace slipstream

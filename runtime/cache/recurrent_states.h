@@ -10,10 +10,14 @@
 // committed they are pending for the next pass, which repeats the same operations on the same inputs, and so gets the
 // bits of plain decoding.
 //
-// Checkpoints are copies of states in host memory, at those multiples of 512 positions at which a pass begins: all of a
-// prompt, and some of what was generated. A text that is cut goes on from the last checkpoint before the cut. Their
-// memory is bounded: another one replaces the checkpoint whose neighbours are closest together. So they are spread over
-// the text, and the last two are next to one another.
+// Checkpoints are copies of states in host memory: at multiples of 512 positions, and shortly before the end of each
+// prompt, since the next prompt of a chat repeats all of this one but what its template puts last. A text that is cut
+// goes on from the last checkpoint before the cut. Their memory is bounded: another one replaces the checkpoint whose
+// neighbours are closest together. So they are spread over the text, and the last two are next to one another.
+//
+// All work on the device is enqueued on the stream of the passes, and the host reads no state. So a checkpoint needs no
+// wait: its copy, the pass that overwrites its source, and a later copy back follow each other on that stream. A cut
+// only notes the checkpoint that the next pass copies back first.
 #pragma once
 
 #include <cstddef>
@@ -58,6 +62,9 @@ public:
     [[nodiscard]] std::int64_t prompt(std::int64_t layer) const { return prompt_[layer]; }
     /// Returns the state of `layer` after kept() positions, which must not be written.
     [[nodiscard]] State kept_state(std::int64_t layer) const;
+    /// Call before a pass reads states: enqueues the copy of the kept states if they are still in a checkpoint, after a
+    /// cut.
+    void bring_back(ExecRef exec);
     [[nodiscard]] State next_state(std::int64_t layer) const { return state_at(layer, next_plane_); }
     [[nodiscard]] State prompt_state(std::int64_t layer) const { return state_at(layer, prompt_plane_); }
     /// Call when the op that writes the next state of `layer` is enqueued; `position`: see next().
@@ -65,9 +72,17 @@ public:
     void set_prompt(std::int64_t layer, std::int64_t position) { prompt_[layer] = position; }
     /// Makes the prompt's states the kept ones. They must be after `position` positions in all layers (CHECKed).
     void keep_prompt(std::int64_t position);
-    /// Call before a pass takes the state of `layer` after `position` positions on: if the position is one for a
-    /// checkpoint, the state is copied. The first recurrent layer decides which positions have checkpoints.
-    void offer_checkpoint(std::int64_t layer, std::int64_t position, const State& state);
+    /// Returns the position strictly between `begin` and `end` after which a pass that takes the states from `begin` to
+    /// `end` positions makes a checkpoint; 0: none. The last `n_certain` positions are certain nodes of the pass
+    /// itself.
+    [[nodiscard]] std::int64_t checkpoint_within(std::int64_t begin, std::int64_t end, std::int64_t n_certain) const;
+    /// Enqueues the copy of the state of `layer` after `position` positions to the checkpoint there, if it is not
+    /// filled. The first recurrent layer makes the checkpoint; if it finds no memory, there is none.
+    void make_checkpoint(ExecRef exec, std::int64_t layer, std::int64_t position, const State& state);
+    /// Enqueues the copies of the inputs of draft tokens: row first_row + i of `inputs`, [.., row_cols()], becomes the
+    /// stored row drafts[i] of `layer`.
+    void store_drafts(ExecRef exec, std::int64_t layer, const ConstTensorView& inputs, std::int64_t first_row,
+                      std::span<const std::int32_t> drafts);
 
     /// Returns the stored inputs of a layer, rows of DeltaNetShape::row_cols() floats by number.
     [[nodiscard]] float* stored(std::int64_t layer) const { return at(stored_begin_[layer]); }
@@ -88,22 +103,44 @@ public:
     void cut(std::int64_t n_tokens);
     /// Drops all positions.
     void reset();
-    /// Drops the next states, those of a prompt, and checkpoints that not all layers have reached.
+    /// Drops the next states, those of a prompt, and checkpoints that not all layers have reached or that are after
+    /// positions which are not committed.
     void drop_next();
 
 private:
     [[nodiscard]] float* at(std::size_t floats) const { return reinterpret_cast<float*>(memory_.data()) + floats; }
     [[nodiscard]] State state_at(std::int64_t layer, std::int64_t plane) const;
     void check_all_at(std::span<const std::int64_t> positions, std::int64_t position) const;
-    [[nodiscard]] std::size_t floats_at_once(std::int64_t layer) const;
+    [[nodiscard]] std::size_t bytes_at_once(std::int64_t layer) const;
+    void add_stored_plane(std::size_t layer);
     [[nodiscard]] bool add_checkpoint(std::int64_t position);
 
+    /// Host memory of a checkpoint: of each layer its state and taps. Page-locked if the device does not share the
+    /// host's memory, so that the host need not wait for copies; it is then freed with this object, whose streams have
+    /// passed all copies.
+    struct CheckpointMemory {
+        std::unique_ptr<float[]> plain;
+        Buffer locked;
+        [[nodiscard]] float* data() const {
+            return plain != nullptr ? plain.get() : reinterpret_cast<float*>(locked.data());
+        }
+    };
     struct Checkpoint {
         std::int64_t position = 0;
-        std::unique_ptr<float[]> floats;  // of each layer its state and taps
-        std::int64_t n_filled = 0;        // layers that are copied
+        CheckpointMemory memory{};
+        std::int64_t n_filled = 0;  // layers whose copies are enqueued
+    };
+    template <typename Drop>
+    void drop_checkpoints(const Drop& drop);
+    [[nodiscard]] bool take_memory(CheckpointMemory& memory);
+    /// Layers whose stored rows are equally far apart, so that they are planes of one copy.
+    struct StoredPlanes {
+        std::size_t first = 0;  // layer
+        std::int64_t n_layers = 0;
+        std::size_t distance = 0;  // floats
     };
 
+    Device* device_;
     std::vector<KvLayout> layouts_;  // [n_layers]
     std::int64_t max_drafts_;
     Buffer memory_;                          // F32: zeros, then of each layer its states with their taps, stored rows
@@ -118,6 +155,11 @@ private:
     std::vector<std::int64_t> next_;       // [n_layers]: see next()
     std::vector<std::int64_t> prompt_;     // [n_layers]: see prompt()
     std::vector<Checkpoint> checkpoints_;  // by ascending position
+    std::vector<CheckpointMemory> spare_;  // of dropped checkpoints
+    bool is_away_ = false;                 // the kept states are in the checkpoint at kept_, not in their plane
+    std::vector<StoredPlanes> stored_planes_;
+    std::vector<std::int32_t> rows_from_;  // rows of a copy: room for max_drafts_
+    std::vector<std::int32_t> rows_to_;
     std::size_t max_checkpoints_ = 0;
     std::size_t checkpoint_floats_ = 0;
     std::vector<std::size_t> checkpoint_begin_;  // [n_layers]: floats of a checkpoint before those of the layer

@@ -20,6 +20,7 @@ void DeltaSteps::clear() {
     nodes_.clear();
     n_kept_ = 0;
     n_working_ = 1;
+    n_parts_ = 0;
     before_ = 0;
     after_ = 0;
     first_draft_ = 0;
@@ -40,6 +41,7 @@ void DeltaSteps::trace_prompt(const RecurrentStates& states, std::int64_t begin,
     clear();
     add_chain(states, begin, n);
     is_prompt_ = true;
+    divide(states);
 }
 
 void DeltaSteps::add_chain(const RecurrentStates& states, std::int64_t begin, std::int64_t n) {
@@ -73,7 +75,7 @@ void DeltaSteps::trace(PassKv& kv, std::span<const NodeId> nodes) {
             before_ = tree.slot(above) + 1;
         }
     }
-    if (n_certain == std::ssize(nodes)) return;
+    if (n_certain == std::ssize(nodes)) return divide(states);
     for (const NodeId node : nodes.subspan(n_certain)) {
         CHECK(!tree.is_certain(node), "certain node {} after a draft node", node.row);
         drafts_.push_back(states.draft_row(tree.draft_index(node)));
@@ -81,6 +83,32 @@ void DeltaSteps::trace(PassKv& kv, std::span<const NodeId> nodes) {
     collect_tree(kv, nodes.subspan(n_certain));
     link_tree();
     walk_tree();
+    divide(states);
+}
+
+// Fills parts_. Call when all steps are there.
+void DeltaSteps::divide(const RecurrentStates& states) {
+    const std::int64_t end = before_ + n_kept_;
+    const std::int64_t checkpoint = n_kept_ > 0 ? states.checkpoint_within(before_, end, first_draft_) : 0;
+    const std::int64_t n_first = checkpoint > 0 ? checkpoint - before_ : 0;
+    const std::int64_t n_rows = first_draft_ + std::ssize(drafts_);
+    std::int64_t n_first_rows = 0;
+    for (const DeltaStep& step : std::span(steps_).first(n_first)) n_first_rows += step.row >= 0 ? 1 : 0;
+    n_parts_ = 0;
+    if (n_first > 0)
+        parts_[n_parts_++] = {
+            .steps = std::span(steps_).first(n_first), .n_rows = n_first_rows, .n_kept = n_first, .after = checkpoint};
+    const std::span<DeltaStep> last = std::span(steps_).subspan(n_first);
+    for (DeltaStep& step : last) {
+        step.parent = std::max(step.parent - static_cast<std::int32_t>(n_first), -1);
+        if (step.row >= 0) step.row -= static_cast<std::int32_t>(n_first_rows);
+    }
+    parts_[n_parts_++] = {.steps = last,
+                          .first_row = n_first_rows,
+                          .n_rows = n_rows - n_first_rows,
+                          .n_kept = n_kept_ - n_first,
+                          .n_working = n_working_,
+                          .after = end};
 }
 
 // Fills nodes_: the draft nodes of the pass, whose first has row first_draft(), and their draft ancestors.

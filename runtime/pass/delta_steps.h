@@ -3,6 +3,8 @@
 // same in all layers.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -27,10 +29,20 @@ public:
     /// Sets the steps to those of `n` tokens of a prompt that passes layer by layer, from position `begin` on.
     void trace_prompt(const RecurrentStates& states, std::int64_t begin, std::int64_t n);
 
-    [[nodiscard]] std::span<const DeltaStep> steps() const { return steps_; }
-    /// Returns the number of first steps after which the next state is written; 0: it is not.
-    [[nodiscard]] std::int64_t n_kept() const { return n_kept_; }
-    [[nodiscard]] std::int64_t n_working() const { return n_working_; }
+    /// Consecutive steps that delta_net() takes at once. The second part goes on from the state that the first one has
+    /// written, of which a checkpoint is made.
+    struct Part {
+        std::span<const DeltaStep> steps;  // rows and parents are numbered within the part
+        std::int64_t first_row = 0;        // the rows of the pass that are in the part
+        std::int64_t n_rows = 0;
+        std::int64_t n_kept = 0;     // first steps after which the state is written; 0: it is not
+        std::int64_t n_working = 1;  // working states
+        std::int64_t after = 0;      // positions in the state that is written
+    };
+    /// Returns the one or two parts of the pass.
+    [[nodiscard]] std::span<const Part> parts() const { return std::span(parts_).first(n_parts_); }
+    /// Whether the pass writes a state.
+    [[nodiscard]] bool writes() const { return n_kept_ > 0; }
     /// Returns the number of positions in the state before the first step: RecurrentStates::kept(), or what the next or
     /// the prompt's state has.
     [[nodiscard]] std::int64_t before() const { return before_; }
@@ -68,8 +80,11 @@ private:
     void link_tree();
     void push_children(std::int32_t first_child, std::int32_t parent_step, std::int32_t state, std::int32_t free);
     void walk_tree();
+    void divide(const RecurrentStates& states);
 
     std::vector<DeltaStep> steps_;
+    std::array<Part, 2> parts_;
+    std::size_t n_parts_ = 0;
     std::vector<std::int32_t> drafts_;
     std::vector<Node> nodes_;  // draft nodes of the pass and their draft ancestors; parents first
     std::vector<Visit> visits_;

@@ -37,6 +37,10 @@ Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pa
         remote_ = std::make_unique<DeviceLogits>(device, limits.max_logit_rows, model.config().vocab);
     row_positions_.reserve(limits.max_logit_rows);
     if (pass != nullptr || collective != nullptr || limits.graphs == GraphUse::Never || !stream_->has_graphs()) return;
+    // Passes of models with recurrent layers are enqueued op by op: which of its states a layer reads and writes
+    // changes from pass to pass, and so does the number of steps, with the committed draft tokens that are not in a
+    // state yet.
+    if (model.config().is_recurrent()) return;
     graph_nodes_.reserve(std::min(limits.max_tokens, kMostGraphTokens));
     graphs_ = std::make_unique<PassGraphs>(device, *stream_);
 }

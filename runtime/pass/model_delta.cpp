@@ -86,6 +86,7 @@ void ModelPass::run_delta_net(std::int64_t layer, const PassRows& rows) {
     const LayerWeights& weights = model_->weights().layers[layer];
     RecurrentStates& states = *rows.kv->states();
     const TensorView inputs = activations_.rows(Activation::DeltaRows, rows.n(), shape.row_cols());
+    const TensorView result = activations_.rows(Activation::Attended, rows.n(), shape.value_cols());
     // No two of the three states have the same number of positions.
     const std::int64_t first = delta_steps_.before();
     CHECK(first == states.kept() || first == states.next(layer) || first == states.prompt(layer),
@@ -96,33 +97,35 @@ void ModelPass::run_delta_net(std::int64_t layer, const PassRows& rows) {
                                                                         : states.prompt_state(layer);
     const RecurrentStates::State next =
         delta_steps_.is_prompt() ? states.prompt_state(layer) : states.next_state(layer);
-    states.offer_checkpoint(layer, first, before);
-    const bool writes = delta_steps_.n_kept() > 0;
+    states.bring_back(exec());
+    if (first > 0 && first % kPrefillChunkTokens == 0) states.make_checkpoint(exec(), layer, first, before);
     stage(
-        PassStage::Attention, layer, rows.n(), [&] { return state_bytes(shape, writes); },
+        PassStage::Attention, layer, rows.n(), [&] { return state_bytes(shape, delta_steps_.writes()); },
         [&] {
-            for (std::size_t i = 0; i < delta_steps_.drafts().size(); ++i)
-                stream_->copy(states.stored(layer) + delta_steps_.drafts()[i] * shape.row_cols(),
-                              inputs.row(delta_steps_.first_draft() + static_cast<std::int64_t>(i)),
-                              inputs.row_stride_bytes);
-            delta_net(exec(),
-                      {.shape = shape,
-                       .rows = inputs,
-                       .stored = states.stored(layer),
-                       .steps = delta_steps_.steps(),
-                       .n_kept = delta_steps_.n_kept(),
-                       .n_working = delta_steps_.n_working(),
-                       .conv = floats(weights[DeltaConv]),
-                       .decay_rates = floats(weights[DeltaDecay]),
-                       .decay_bias = floats(weights[DeltaDecayBias]),
-                       .state = before.state,
-                       .taps = before.taps,
-                       .kept_state = next.state,
-                       .kept_taps = next.taps,
-                       .convolved = reinterpret_cast<float*>(activations_.buffer(Activation::DeltaConvolved).data()),
-                       .out = activations_.rows(Activation::Attended, rows.n(), shape.value_cols())});
+            states.store_drafts(exec(), layer, inputs, delta_steps_.first_draft(), delta_steps_.drafts());
+            RecurrentStates::State from = before;
+            for (const DeltaSteps::Part& part : delta_steps_.parts()) {
+                delta_net(exec(), {.shape = shape,
+                                   .rows = inputs.slice_rows(part.first_row, part.n_rows),
+                                   .stored = states.stored(layer),
+                                   .steps = part.steps,
+                                   .n_kept = part.n_kept,
+                                   .n_working = part.n_working,
+                                   .conv = floats(weights[DeltaConv]),
+                                   .decay_rates = floats(weights[DeltaDecay]),
+                                   .decay_bias = floats(weights[DeltaDecayBias]),
+                                   .state = from.state,
+                                   .taps = from.taps,
+                                   .kept_state = next.state,
+                                   .kept_taps = next.taps,
+                                   .convolved =
+                                       reinterpret_cast<float*>(activations_.buffer(Activation::DeltaConvolved).data()),
+                                   .out = result.slice_rows(part.first_row, part.n_rows)});
+                from = next;
+                if (&part != &delta_steps_.parts().back()) states.make_checkpoint(exec(), layer, part.after, next);
+            }
         });
-    if (!writes) return;
+    if (!delta_steps_.writes()) return;
     if (delta_steps_.is_prompt())
         states.set_prompt(layer, delta_steps_.after());
     else

@@ -30,12 +30,12 @@ enum class Streams : std::uint8_t { Nothing, Kv, Both };
 struct RunnerOnCards {
     RunnerOnCards(const ModelFiles& files, const std::vector<Device*>& devices, const std::vector<ModelShard>& shards,
                   PinnedArena& arena, Streams streams, std::unique_ptr<RankSums> sums = nullptr,
-                  const std::optional<ViewNeeds>& view = std::nullopt) {
+                  const std::optional<ViewNeeds>& view = std::nullopt, std::int64_t context_tokens = kContext) {
         std::vector<RunnerShard> of_runner;
         for (std::size_t i = 0; i < shards.size(); ++i) {
             const Streams here = devices[i]->kind() == DeviceKind::Cpu ? Streams::Nothing : streams;
-            const Model& model = *models.emplace_back(
-                std::make_unique<Model>(files, *devices[i], load_options(files, shards[i], arena, here)));
+            const Model& model = *models.emplace_back(std::make_unique<Model>(
+                files, *devices[i], load_options(files, shards[i], arena, here, context_tokens)));
             reserve_workspace(*devices[i],
                               Forward::workspace_shapes(model.config(), model.kv_dtype(), forward_limits_for(kBudget)));
             RunnerShard& shard = of_runner.emplace_back(RunnerShard{.model = &model,
@@ -47,15 +47,15 @@ struct RunnerOnCards {
                 shard.kv.resident_chunks.resize(static_cast<std::size_t>(model.config().n_layers()));
         }
         runner = std::make_unique<ModelRunner>(of_runner,
-                                               RunnerNeeds{.text_tokens = kContext,
+                                               RunnerNeeds{.text_tokens = context_tokens,
                                                            .forward = forward_limits_for(kBudget),
                                                            .scratch_nodes = SelfCheck::scratch_nodes_for(kBudget),
                                                            .view = view},
                                                &arena, std::move(sums));
     }
     static LoadOptions load_options(const ModelFiles& files, const ModelShard& shard, PinnedArena& arena,
-                                    Streams streams) {
-        LoadOptions options{.context_tokens = kContext, .shard = shard};
+                                    Streams streams, std::int64_t context_tokens = kContext) {
+        LoadOptions options{.context_tokens = context_tokens, .shard = shard};
         if (streams != Streams::Both) return options;
         options.placement = {.max_item_bytes = 20000, .arena = &arena};
         const ModelWeights thin = shard_weights(files.weights(), files.config(), shard);

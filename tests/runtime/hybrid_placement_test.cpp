@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <random>
+#include <set>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -168,19 +169,24 @@ TEST(HybridPlacement, ACutTextGoesOnWithTheSameBits) {
             SplitEngine engine(*files, {1, 3}, streams);
             const std::vector<TokenId> text = plainly(*engine.target, prompt_of(n_prompt), 40).text;
             bool cut_to_a_checkpoint = false;
+            std::set<std::int64_t> near_ends{n_prompt - 16};  // of the prompts so far
             for (const std::int64_t cut : {n_text - 2, n_text - 4, n_text - 20, n_prompt, n_prompt - 1, n_prompt / 2,
                                            std::int64_t{1}, std::int64_t{0}}) {
                 const std::int64_t kept = engine.target->positions_after_cut(cut);
-                EXPECT_TRUE(kept == cut || kept % kPrefillChunkTokens == 0) << kept;
+                EXPECT_TRUE(kept == cut || kept % kPrefillChunkTokens == 0 || near_ends.contains(kept)) << kept;
+                if (cut < n_prompt && cut >= n_prompt - 16 && n_prompt > 16) {
+                    EXPECT_GE(kept, n_prompt - 16);
+                }
                 cut_to_a_checkpoint = cut_to_a_checkpoint || (kept != cut && kept > 0);
                 engine.target->truncate(cut);
                 EXPECT_EQ(engine.target->n_committed(), kept);
                 const std::vector<TokenId> prompt(text.begin(),
                                                   text.begin() + std::max<std::int64_t>(cut, n_prompt - 1) + 1);
+                near_ends.insert(std::ssize(prompt) - 16);
                 ScriptedProposer scripted(text, 0.8, 3);
                 EXPECT_EQ(generate(*engine.target, prompt, n_text - std::ssize(prompt), scripted, 9).text, text) << cut;
             }
-            EXPECT_EQ(cut_to_a_checkpoint, n_prompt > kPrefillChunkTokens);
+            EXPECT_TRUE(cut_to_a_checkpoint);
         }
     }
 }
@@ -215,6 +221,48 @@ TEST(HybridPlacement, ACancelledPassLosesNothing) {
     }
 }
 
+// Passes with draft tokens go past multiples of 512 positions, and leave checkpoints there.
+TEST(HybridPlacement, WhatWasDraftedHasCheckpoints) {
+    const auto files = hybrid();
+    for (const int n_prompt : {490, 505}) {
+        SplitEngine engine(*files, {1, 3}, Streams::Nothing);
+        const std::vector<TokenId> text = plainly(*engine.target, prompt_of(n_prompt), 60).text;
+        engine.target->truncate(0);
+        ScriptedProposer scripted(text, 0.8, 3);
+        EXPECT_EQ(generate(*engine.target, prompt_of(n_prompt), 60, scripted, 9).text, text);
+        for (const std::int64_t cut : {520, 512, 511}) {
+            EXPECT_EQ(engine.target->positions_after_cut(cut), cut < 512 ? n_prompt - 16 : 512);
+            engine.target->truncate(cut);
+            const std::vector<TokenId> prompt(text.begin(), text.begin() + cut + 1);
+            EXPECT_EQ(plainly(*engine.target, prompt, n_prompt + 60 - cut - 1).text, text) << cut;
+        }
+    }
+}
+
+// A pass may fill a checkpoint, and then its tokens are not committed, but others.
+TEST(RecurrentStates, ACheckpointOfTokensThatWereNotCommittedIsDropped) {
+    const auto files = hybrid();
+    const std::vector<KvLayout> layouts = files->config().kv_layouts(DType::F16);
+    CpuDevice device({});
+    const auto stream = device.make_stream(StreamKind::Compute);
+    RecurrentStates states(device, layouts, 4, std::size_t{1} << 20);
+    const auto pass = [&](std::int64_t end) {
+        for (const std::int64_t layer : {0, 1, 3}) {
+            states.make_checkpoint({device, *stream}, layer, 512, states.next_state(layer));
+            states.set_next(layer, end);
+        }
+    };
+    pass(600);
+    states.commit({device, *stream}, 600, {});
+    EXPECT_EQ(states.positions_after_cut(599), 512);
+    states.reset();
+    pass(600);
+    states.drop_next();
+    for (const std::int64_t layer : {0, 1, 3}) states.set_next(layer, 700);
+    states.commit({device, *stream}, 700, {});
+    EXPECT_EQ(states.positions_after_cut(699), 0);
+}
+
 // Checkpoints are spread over the text, and the newest is kept.
 TEST(RecurrentStates, CheckpointsThatHaveNoRoomReplaceTheClosest) {
     const auto files = hybrid();
@@ -222,7 +270,7 @@ TEST(RecurrentStates, CheckpointsThatHaveNoRoomReplaceTheClosest) {
     CpuDevice device({});
     const auto stream = device.make_stream(StreamKind::Compute);
     const std::size_t one = RecurrentStates::state_bytes(layouts);
-    EXPECT_EQ(RecurrentStates::most_checkpoint_bytes(layouts, 5 * 512 + 3, std::size_t{1} << 30), 5 * one);
+    EXPECT_EQ(RecurrentStates::most_checkpoint_bytes(layouts, 5 * 16 + 3, std::size_t{1} << 30), 5 * one);
     for (const std::size_t n : {0, 1, 2, 5}) {
         EXPECT_EQ(RecurrentStates::most_checkpoint_bytes(layouts, 100'000, n * one + 1), n * one);
         RecurrentStates states(device, layouts, 4, n * one + 1);
@@ -230,8 +278,7 @@ TEST(RecurrentStates, CheckpointsThatHaveNoRoomReplaceTheClosest) {
             for (const std::int64_t layer : {0, 1, 3}) {
                 const RecurrentStates::State next = states.next_state(layer);
                 *next.state = static_cast<float>(position + layer);
-                states.offer_checkpoint(layer, position - 1, next);  // no multiple of 512
-                states.offer_checkpoint(layer, position, next);
+                states.make_checkpoint({device, *stream}, layer, position, next);
                 states.set_next(layer, position + 1);
             }
             states.commit({device, *stream}, position + 1, {});
@@ -243,6 +290,7 @@ TEST(RecurrentStates, CheckpointsThatHaveNoRoomReplaceTheClosest) {
         if (n == 0) continue;
         EXPECT_EQ(kept.front(), 20 * 512);
         states.cut(kept.back());
+        states.bring_back({device, *stream});
         EXPECT_EQ(states.kept(), kept.back());
         EXPECT_EQ(*states.kept_state(3).state, static_cast<float>(kept.back() + 3));
         EXPECT_EQ(states.positions_after_cut(kept.back() - 1), 0);
@@ -276,14 +324,16 @@ TEST(DeltaSteps, EachStepFindsTheStateOfItsParent) {
             !has_certain && n > 1 && round % 2 == 0 ? std::uniform_int_distribution(1, n - 1)(random) : 0);
         const std::span<const NodeId> pass = std::span(nodes).subspan(first);
         steps.trace(cache, pass);
-        EXPECT_LE(steps.n_working(), working_states(std::ssize(steps.steps())));
-        EXPECT_EQ(steps.n_kept(), has_certain ? 1 : 0);
-        std::vector<std::int32_t> states(static_cast<std::size_t>(steps.n_working()),
+        ASSERT_EQ(steps.parts().size(), 1U);
+        const DeltaSteps::Part& part = steps.parts().front();
+        EXPECT_LE(part.n_working, working_states(std::ssize(part.steps)));
+        EXPECT_EQ(part.n_kept, has_certain ? 1 : 0);
+        std::vector<std::int32_t> states(static_cast<std::size_t>(part.n_working),
                                          -2);  // the step after which each is
         states[0] = -1;
         std::vector<int> visits(pass.size());
-        for (std::int32_t i = 0; i < std::ssize(steps.steps()); ++i) {
-            const DeltaStep& step = steps.steps()[static_cast<std::size_t>(i)];
+        for (std::int32_t i = 0; i < std::ssize(part.steps); ++i) {
+            const DeltaStep& step = part.steps[static_cast<std::size_t>(i)];
             ASSERT_EQ(states[static_cast<std::size_t>(step.from)], step.parent) << "round " << round << ", step " << i;
             states[static_cast<std::size_t>(step.to)] = i;
             if (step.row >= 0) ++visits[static_cast<std::size_t>(step.row)];
@@ -295,8 +345,7 @@ TEST(DeltaSteps, EachStepFindsTheStateOfItsParent) {
 TEST(HybridPlacement, WhatIsNotServedIsRefusedByName) {
     const auto files = hybrid();
     check_kernels(files->weights(), DeviceKind::Cpu);
-    EXPECT_EQ(error_text<Unsupported>([&] { check_kernels(files->weights(), DeviceKind::Cuda); }),
-              "models with recurrent layers are not served on GPUs; use --devices cpu");
+    check_kernels(files->weights(), DeviceKind::Cuda);
     const std::vector<double> shares{1.0, 1.0};
     EXPECT_EQ(error_text<Unsupported>([&] {
                   static_cast<void>(parts_by_share(SplitKind::Tensor, files->config(), files->weights(), shares));

@@ -170,10 +170,6 @@ Hardware chosen_hardware(CommandContext& context, PlanRequest& request) {
     if (request.model.config.has_experts())
         throw RequestError(
             "--profile: mixtures of experts are not served on GPUs; leave it out to plan for the CPU of this machine");
-    if (request.model.config.is_recurrent())
-        throw RequestError(
-            "--profile: models with recurrent layers are not served on GPUs; leave it out to plan for the CPU of this "
-            "machine");
     refuse_beside(settings, "threads", thread_note());
     refuse_beside(settings, "rates", "a profile has its own rates; leave it out, or leave --profile out");
     request.profile = find_profile(*name);

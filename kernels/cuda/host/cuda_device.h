@@ -15,9 +15,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/base/thread_pool.h"
 #include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/delta_net_launch.h"
 #include "kernels/cuda/module_api.h"
 #include "kernels/device.h"
 
@@ -148,6 +150,8 @@ public:
     /// Returns the bytes that the driver has allocated for buffers of this device, and how many of them buffers use.
     [[nodiscard]] cuda::RegionFigures memory() const;
     [[nodiscard]] cuda::AttentionPlanner& planner() { return *planner_; }
+    /// Memory for the steps of a call of delta_net().
+    [[nodiscard]] std::vector<cuda::DeltaNetStep>& delta_steps() { return delta_steps_; }
     /// Returns the prepared activations if the change before wanted.change left exactly those that `wanted` describes,
     /// in a format that serves wanted.kind; else null.
     [[nodiscard]] const cuda::PreparedActivations* find_prepared(const cuda::PreparedActivations& wanted) const;
@@ -184,6 +188,7 @@ private:
     Buffer scratch_;
     std::unique_ptr<cuda::Staging> staging_;
     std::unique_ptr<cuda::AttentionPlanner> planner_;
+    std::vector<cuda::DeltaNetStep> delta_steps_;
 };
 
 }  // namespace slipstream

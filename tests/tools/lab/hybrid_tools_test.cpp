@@ -60,6 +60,11 @@ TEST(HybridShapes, APlanNamesTheStateAndTheMemoryOfCheckpoints) {
     const auto json = nlohmann::json::parse(found.out);
     EXPECT_GT(json["host"]["checkpoint_bytes"], 0);
     EXPECT_GT(json["plan"]["streamed_weights_bytes"], 0);
+    const ProgramResult on_gpu = run_program(
+        {"plan", "--shape", "qwen3.8-27b", "--quant", "Q4_K_M", "--ctx", "4096", "--profile", "1x4090"});
+    EXPECT_EQ(on_gpu.code, 0) << on_gpu.err;
+    EXPECT_THAT(on_gpu.out, HasSubstr("MiB for any number of tokens"));
+    EXPECT_THAT(on_gpu.out, HasSubstr("of it for checkpoints of recurrent layers"));
 }
 
 // llama.cpp counts value matrices, not layers, where it gives some of them more bits.
