@@ -9,6 +9,7 @@
     X(add, AddLaunch)                              \
     X(argmax, ArgmaxLaunch)                        \
     X(attention, AttentionLaunch)                  \
+    X(combine_experts, CombineExpertsLaunch)       \
     X(gated_activation, GatedActivationLaunch)     \
     X(gumbel, GumbelLaunch)                        \
     X(kv_commit, KvCommitLaunch)                   \

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/experts_launch.h"
 #include "kernels/cuda/host/cuda_device.h"
 #include "kernels/cuda/host/preparation.h"
 #include "kernels/cuda/host/staging.h"
@@ -56,6 +57,7 @@ void reserve_workspace(Device& device, const WorkspaceShapes& shapes) {
     auto& cuda = static_cast<CudaDevice&>(device);
     cuda.reserve_scratch(scratch_bytes(cuda, shapes));
     cuda.reserve_staging(staged_bytes(shapes));
+    if (shapes.n_experts > 0) static_cast<void>(cuda.staging().inbox(choice_bytes(shapes.n_tokens, shapes.n_experts)));
 }
 
 }  // namespace slipstream::cuda

@@ -145,9 +145,6 @@ std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRoun
 }
 
 void check_kernels(const ModelWeights& weights, DeviceKind kind) {
-    const auto mixes = [](const LayerWeights& layer) { return !layer.experts.empty(); };
-    if (!has_expert_ops(kind) && std::ranges::any_of(weights.layers, mixes))
-        throw Unsupported("mixtures of experts are not served on GPUs; use --devices cpu");
     const auto recurs = [](const LayerWeights& layer) { return layer[TensorRole::DeltaIn].rank > 0; };
     if (!has_delta_ops(kind) && std::ranges::any_of(weights.layers, recurs))
         throw Unsupported("models with recurrent layers are not served on GPUs; use --devices cpu");

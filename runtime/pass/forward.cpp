@@ -36,7 +36,10 @@ Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pa
     if (!device.shares_host_memory())
         remote_ = std::make_unique<DeviceLogits>(device, limits.max_logit_rows, model.config().vocab);
     row_positions_.reserve(limits.max_logit_rows);
-    if (pass != nullptr || collective != nullptr || limits.graphs == GraphUse::Never || !stream_->has_graphs()) return;
+    // A pass over a layer of experts waits for the router's logits and follows them, so no graph can repeat it.
+    if (pass != nullptr || collective != nullptr || model.config().has_experts() || limits.graphs == GraphUse::Never ||
+        !stream_->has_graphs())
+        return;
     graph_nodes_.reserve(std::min(limits.max_tokens, kMostGraphTokens));
     graphs_ = std::make_unique<PassGraphs>(device, *stream_);
 }
@@ -58,6 +61,7 @@ WorkspaceShapes Forward::workspace_shapes(const ModelConfig& config, DType kv_dt
             .attention = std::move(kinds),
             .delta_steps =
                 DeltaSteps::most(limits.max_tokens, limits.max_drafts > 0 ? limits.max_drafts : limits.max_tokens),
+            .n_experts = config.largest([](const LayerConfig& layer) { return layer.feed_forward.experts.n_experts; }),
             .n_logit_rows = limits.max_logit_rows,
             .vocab = config.vocab,
             .prompt_rows = limits.max_tokens < kPrefillChunkTokens
