@@ -26,6 +26,7 @@ __global__ void __launch_bounds__(kThreads) combine_rows(const CombineExpertsLau
             const int64_t mine = first + lane;
             const uint32_t found = gpu::ballot(mine < a.n_rows && a.tokens[mine] == token);
             if (found == 0 || !there) continue;
+#pragma unroll 1  // few rows are found; unrolled, the loop spills registers
             for (int i = 0; i < kWarp; ++i)
                 if ((found >> i & 1U) != 0)
                     sum = gpu::fma(a.weights[first + i], a.rows[(first + i) * a.row_stride + at], sum);
