@@ -19,6 +19,7 @@
     X(link_pace, LinkPaceLaunch)                   \
     X(logit_sum, LogitSumLaunch)                   \
     X(matmul, MatmulLaunch)                        \
+    X(matmul_group, MatmulGroupLaunch)             \
     X(move_rows, MoveRowsLaunch)                   \
     X(prompt_activations, PromptActivationsLaunch) \
     X(prompt_store, PromptStoreLaunch)             \

@@ -35,16 +35,6 @@ void choose_experts(ExecRef exec, const ChooseExpertsArgs& args) {
     });
 }
 
-void grouped_matmul(ExecRef exec, std::span<const MatmulArgs> products) {
-    const auto same_x = [](const MatmulArgs& a, const MatmulArgs& b) {
-        return a.x.data == b.x.data && a.x.shape == b.x.shape && a.x.row_stride_bytes == b.x.row_stride_bytes;
-    };
-    for (std::size_t begin = 0, end = 0; begin < products.size(); begin = end) {
-        for (end = begin + 1; end < products.size() && same_x(products[begin], products[end]);) ++end;
-        cuda::matmuls(exec, products.subspan(begin, end - begin));
-    }
-}
-
 void combine_experts(ExecRef exec, const CombineExpertsArgs& args) {
     Op op(exec);
     const auto stride_floats = [](const auto& view) {
