@@ -39,7 +39,10 @@ struct Mixture {
 
 /// The first layer is dense.
 std::unique_ptr<ModelFiles> mixture(const Mixture& options) {
-    return make_tiny_model({.n_layers = kLayers,
+    return make_tiny_model({.d_ff = 64,
+                            .n_layers = kLayers,
+                            .n_q_heads = 2,
+                            .n_kv_heads = 1,
                             .head_dim = 64,
                             .window = 100,
                             .weight_type = options.type,
@@ -91,16 +94,16 @@ Generated generate(const ModelFiles& files, Devices which, Streams streams, Timi
 class ExpertsOnCards : public testing::TestWithParam<Timing> {};
 
 TEST_P(ExpertsOnCards, EveryPlacementAndGuessGivesTheBitsOfOneCard) {
-    for (const Mixture& options : {Mixture{}, Mixture{.shared_expert = true}, Mixture{.type = DType::Q8_0},
-                                   Mixture{.type = DType::MXFP4, .shared_expert = true}}) {
+    for (const Mixture& options :
+         {Mixture{}, Mixture{.type = DType::Q8_0}, Mixture{.type = DType::MXFP4, .shared_expert = true}}) {
         const auto files = mixture(options);
         const Generated one = generate(*files, Devices::Card, Streams::Nothing, Timing::AtOnce);
-        for (const Devices devices : {Devices::Card, Devices::TwoCards}) {
-            for (const Streams streams : {Streams::Nothing, Streams::Weights, Streams::Kv, Streams::Both}) {
-                EXPECT_EQ(generate(*files, devices, streams, GetParam()), one);
-                EXPECT_EQ(generate(*files, devices, streams, GetParam(), one.text), one);
-            }
+        for (const Streams streams : {Streams::Nothing, Streams::Weights, Streams::Kv, Streams::Both}) {
+            EXPECT_EQ(generate(*files, Devices::Card, streams, GetParam()), one);
+            EXPECT_EQ(generate(*files, Devices::Card, streams, GetParam(), one.text), one);
         }
+        EXPECT_EQ(generate(*files, Devices::TwoCards, Streams::Nothing, GetParam()), one);
+        EXPECT_EQ(generate(*files, Devices::TwoCards, Streams::Both, GetParam(), one.text), one);
     }
 }
 
@@ -130,7 +133,7 @@ TEST_P(ExpertsOnCards, PromptsOfManyRowsGiveTheSameBits) {
 TEST_P(ExpertsOnCards, APromptGivenUpInAnyLayerLeavesNothingBehind) {
     const auto files = mixture({.shared_expert = true});
     const Generated one = generate(*files, Devices::Card, Streams::Nothing, Timing::AtOnce, {}, 530, 3);
-    for (int cancel_at = 0; cancel_at < 7; ++cancel_at) {
+    for (int cancel_at = 0; cancel_at < 7; cancel_at += 2) {
         Engine engine(*files, Devices::Card, Streams::Both, GetParam());
         Sampler sampler({.temperature = 0.8, .seed = 3}, kTinyVocab);
         ExactVerifier verifier(sampler);
