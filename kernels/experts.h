@@ -2,7 +2,7 @@
 // and the weighted sum of the experts' rows. The router's logits are a matmul() with F32 weights.
 //
 // A row is a pair (token, expert that it chose). Rows are in ascending order of their experts, and of their tokens for
-// each expert. Only CPU devices have these ops (has_expert_ops()).
+// each expert.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +29,6 @@ struct ExpertWeighting {
     friend bool operator==(const ExpertWeighting&, const ExpertWeighting&) = default;
 };
 
-/// Whether devices of a kind have the ops of this header.
-[[nodiscard]] constexpr bool has_expert_ops(DeviceKind kind) {
-    return kind == DeviceKind::Cpu;
-}
-
 /// Chooses n_chosen experts for each token: those with the largest score plus bias; of equal ones, those with the lower
 /// number. Weights follow from the scores without bias. All arithmetic is in float, in the written order, without fused
 /// operations, so every kernel variant gives the same bits:
@@ -42,6 +37,9 @@ struct ExpertWeighting {
 ///   Sigmoid: s[i] = 1 / (1 + exp(-logit[i])). Normalized: s[i] / (sum of s over the chosen, ascending, + sum_offset).
 ///   Then the weight is multiplied by `scale`.
 /// A token with a logit, or a sum of score and bias, that is infinite or NaN gets id -1 at each of its places.
+///
+/// The results are in host memory when the call returns, because they decide what the host enqueues next: on a GPU the
+/// call waits for all work of the stream, so it must not be captured into a graph.
 struct ChooseExpertsArgs {
     ConstTensorView logits;     // [n_tokens, n_experts], F32
     ConstTensorView bias{};     // [n_experts], F32, or empty; only with ExpertScore::Sigmoid

@@ -38,13 +38,13 @@ struct WorkspaceShapes;
 struct OpTable {
     void (*add)(ExecRef, const AddArgs&);
     void (*attention)(ExecRef, const AttentionArgs&);
-    void (*choose_experts)(ExecRef, const ChooseExpertsArgs&);    // null: the device has no ops of experts.h
-    void (*combine_experts)(ExecRef, const CombineExpertsArgs&);  // null as choose_experts is
+    void (*choose_experts)(ExecRef, const ChooseExpertsArgs&);
+    void (*combine_experts)(ExecRef, const CombineExpertsArgs&);
     void (*delta_net)(ExecRef, const DeltaNetArgs&);
     void (*embed)(ExecRef, const EmbedArgs&);
     void (*gated_activation)(ExecRef, const GatedActivationArgs&);
     void (*gather_columns)(ExecRef, const GatherColumnsArgs&);
-    void (*grouped_matmul)(ExecRef, std::span<const MatmulArgs>);  // null as choose_experts is
+    void (*grouped_matmul)(ExecRef, std::span<const MatmulArgs>);
     void (*kv_commit)(ExecRef, const KvCommitArgs&);
     void (*kv_gather)(ExecRef, const KvGatherArgs&);
     void (*kv_score)(ExecRef, const KvScoreArgs&);

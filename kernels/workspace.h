@@ -24,6 +24,7 @@ struct WorkspaceShapes {
     std::int64_t max_cols = 0;  // largest K of a matmul, with weights of any type; 0: matmul is not called
     std::vector<AttentionHeads> attention{};  // heads of each layer, each kind once; empty: attention is not called
     std::int64_t delta_steps = 0;  // most steps of one call of delta_net(), for the entries of `attention` with a state
+    std::int64_t n_experts = 0;    // most experts of a call of choose_experts(); 0: it is not called
     std::int64_t n_logit_rows = 0;  // most rows of one call of an op of sampling.h, over `vocab`; 0: none is called
     std::int64_t vocab = 0;
     Layout weights = Layout::Interleaved16;  // RowMajor: some weights are not packed, which needs more workspace

@@ -119,9 +119,13 @@ std::int64_t combine_count(const CombineExpertsArgs& args) {
 
 }  // namespace
 
+void choose_row(const ChooseExpertsArgs& args, std::int64_t token) {
+    choose_for_token(args, token);
+}
+
 void choose_experts_scalar(ExecRef exec, const ChooseExpertsArgs& args) {
     pool_of(exec).run(args.logits.rows(), kTokensPerTask, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t token = begin; token < end; ++token) choose_for_token(args, token);
+        for (std::int64_t token = begin; token < end; ++token) choose_row(args, token);
     });
 }
 void choose_experts_avx2(ExecRef exec, const ChooseExpertsArgs& args) {

@@ -6,6 +6,10 @@
 
 namespace slipstream::cpu {
 
+/// Chooses for one token, in the bits of all variants. For devices that leave the choice to the host: `logits` and
+/// `bias` must be host memory.
+void choose_row(const ChooseExpertsArgs& args, std::int64_t token);
+
 void choose_experts_scalar(ExecRef exec, const ChooseExpertsArgs& args);
 void choose_experts_avx2(ExecRef exec, const ChooseExpertsArgs& args);
 void choose_experts_avx512(ExecRef exec, const ChooseExpertsArgs& args);

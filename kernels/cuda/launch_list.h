@@ -9,6 +9,7 @@
     X(add, AddLaunch)                              \
     X(argmax, ArgmaxLaunch)                        \
     X(attention, AttentionLaunch)                  \
+    X(combine_experts, CombineExpertsLaunch)       \
     X(delta_net, DeltaNetLaunch)                   \
     X(gated_activation, GatedActivationLaunch)     \
     X(gather_columns, GatherColumnsLaunch)         \
@@ -20,6 +21,7 @@
     X(link_pace, LinkPaceLaunch)                   \
     X(logit_sum, LogitSumLaunch)                   \
     X(matmul, MatmulLaunch)                        \
+    X(matmul_group, MatmulGroupLaunch)             \
     X(move_rows, MoveRowsLaunch)                   \
     X(prompt_activations, PromptActivationsLaunch) \
     X(prompt_store, PromptStoreLaunch)             \

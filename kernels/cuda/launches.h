@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention/attention_launch.h"
 #include "kernels/cuda/delta_net_launch.h"
 #include "kernels/cuda/elementwise_launch.h"
+#include "kernels/cuda/experts_launch.h"
 #include "kernels/cuda/kv_launch.h"
 #include "kernels/cuda/kv_view_launch.h"
 #include "kernels/cuda/launch_list.h"

@@ -14,10 +14,13 @@ namespace slipstream::cuda {
 
 void add(ExecRef exec, const AddArgs& args);
 void attention(ExecRef exec, const AttentionArgs& args);
+void choose_experts(ExecRef exec, const ChooseExpertsArgs& args);
+void combine_experts(ExecRef exec, const CombineExpertsArgs& args);
 void delta_net(ExecRef exec, const DeltaNetArgs& args);
 void embed(ExecRef exec, const EmbedArgs& args);
 void gated_activation(ExecRef exec, const GatedActivationArgs& args);
 void gather_columns(ExecRef exec, const GatherColumnsArgs& args);
+void grouped_matmul(ExecRef exec, std::span<const MatmulArgs> products);
 void kv_commit(ExecRef exec, const KvCommitArgs& args);
 void kv_gather(ExecRef exec, const KvGatherArgs& args);
 void kv_score(ExecRef exec, const KvScoreArgs& args);

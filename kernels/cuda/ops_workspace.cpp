@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention/attention_plan.h"
 #include "kernels/cuda/delta_net_launch.h"
 #include "kernels/cuda/delta_net_plan.h"
+#include "kernels/cuda/experts_launch.h"
 #include "kernels/cuda/host/cuda_device.h"
 #include "kernels/cuda/host/preparation.h"
 #include "kernels/cuda/host/staging.h"
@@ -67,6 +68,7 @@ void reserve_workspace(Device& device, const WorkspaceShapes& shapes) {
     cuda.reserve_scratch(scratch_bytes(cuda, shapes));
     cuda.reserve_staging(staged_bytes(shapes));
     cuda.delta_steps().reserve(static_cast<std::size_t>(shapes.delta_steps));
+    if (shapes.n_experts > 0) static_cast<void>(cuda.staging().inbox(choice_bytes(shapes.n_tokens, shapes.n_experts)));
 }
 
 }  // namespace slipstream::cuda

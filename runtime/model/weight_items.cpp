@@ -145,9 +145,6 @@ std::vector<WeightItem> cut_weight_items(const ModelWeights& weights, WeightRoun
 }
 
 void check_kernels(const ModelWeights& weights, DeviceKind kind) {
-    const auto mixes = [](const LayerWeights& layer) { return !layer.experts.empty(); };
-    if (!has_expert_ops(kind) && std::ranges::any_of(weights.layers, mixes))
-        throw Unsupported("mixtures of experts are not served on GPUs; use --devices cpu");
     for_each_pass_matrix(weights, [&](const ConstTensorView& matrix) {
         if (multiplies(kind, matrix.dtype)) return;
         std::vector<std::string_view> served;

@@ -36,11 +36,13 @@ Forward::Forward(const Model& model, const ForwardLimits& limits, PassStream* pa
     if (!device.shares_host_memory())
         remote_ = std::make_unique<DeviceLogits>(device, limits.max_logit_rows, model.config().vocab);
     row_positions_.reserve(limits.max_logit_rows);
-    if (pass != nullptr || collective != nullptr || limits.graphs == GraphUse::Never || !stream_->has_graphs()) return;
     // Passes of models with recurrent layers are enqueued op by op: which of its states a layer reads and writes
     // changes from pass to pass, and so does the number of steps, with the committed draft tokens that are not in a
-    // state yet.
-    if (model.config().is_recurrent()) return;
+    // state yet. A pass over a layer of experts waits for the router's logits and follows them.
+    const bool varies = model.config().is_recurrent() || model.config().has_experts();
+    if (pass != nullptr || collective != nullptr || varies || limits.graphs == GraphUse::Never ||
+        !stream_->has_graphs())
+        return;
     graph_nodes_.reserve(std::min(limits.max_tokens, kMostGraphTokens));
     graphs_ = std::make_unique<PassGraphs>(device, *stream_);
 }
@@ -62,6 +64,7 @@ WorkspaceShapes Forward::workspace_shapes(const ModelConfig& config, DType kv_dt
             .attention = std::move(kinds),
             .delta_steps =
                 DeltaSteps::most(limits.max_tokens, limits.max_drafts > 0 ? limits.max_drafts : limits.max_tokens),
+            .n_experts = config.largest([](const LayerConfig& layer) { return layer.feed_forward.experts.n_experts; }),
             .n_logit_rows = limits.max_logit_rows,
             .vocab = config.vocab,
             .prompt_rows = limits.max_tokens < kPrefillChunkTokens

@@ -118,7 +118,7 @@ public:
 
     /// Returns the graphs of passes. A pass is launched as a graph if it has up to 64 tokens, no progress callback, and
     /// logits of its last tokens or none, and nothing streams. Returns null if there are no graphs: with
-    /// GraphUse::Never, if something streams, with a collective, or on a device without graphs.
+    /// GraphUse::Never, if something streams or a layer has experts, with a collective, or on a device without graphs.
     [[nodiscard]] const PassGraphs* graphs() const { return graphs_.get(); }
 
     /// Times the stages of passes from now on; null: no longer. It must outlive its use. Passes launch no graphs if the

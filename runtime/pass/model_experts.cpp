@@ -35,7 +35,7 @@ void ModelPass::mixture(std::int64_t layer, const PassRows& rows) {
         const Product down{Down, shared};
         multiply(layer, rows, activations_.rows(Activation::Gate, rows.n(), feed_forward.d_ff), {&down, 1});
     }
-    compute_experts(layer, normed, sums);
+    compute_experts(layer, rows, normed, sums);
     stage(
         PassStage::Sum, layer, rows.n(), [&] { return 2 * rows_bytes(hidden); },
         [&] {
@@ -100,7 +100,8 @@ void ModelPass::refuse_damaged(std::string_view what, std::int64_t row) const {
                     what, paths_.positions()[row]));
 }
 
-void ModelPass::compute_experts(std::int64_t layer, const TensorView& normed, const TensorView& sums) {
+void ModelPass::compute_experts(std::int64_t layer, const PassRows& rows, const TensorView& normed,
+                                const TensorView& sums) {
     const auto n_experts = static_cast<std::int32_t>(model_->config().experts(layer).n_experts);
     const std::int64_t most_rows = expert_rows(model_->config(), activations_.max_tokens());
     bool from_zero = true;
@@ -110,14 +111,14 @@ void ModelPass::compute_experts(std::int64_t layer, const TensorView& normed, co
             while (end < n_experts && expert_rows_.first_row(end + 1) - expert_rows_.first_row(expert) <= most_rows &&
                    !model_->expert_streams(layer, end))
                 ++end;
-        compute_wave(layer, {expert, end}, normed, sums, from_zero);
+        compute_wave(layer, rows, {expert, end}, normed, sums, from_zero);
         if (expert_rows_.first_row(end) > 0) from_zero = false;
         expert = end;
     }
 }
 
-void ModelPass::compute_wave(std::int64_t layer, const ExpertRange& experts, const TensorView& normed,
-                             const TensorView& sums, bool from_zero) {
+void ModelPass::compute_wave(std::int64_t layer, const PassRows& rows, const ExpertRange& experts,
+                             const TensorView& normed, const TensorView& sums, bool from_zero) {
     using enum TensorRole;
     const ModelConfig& config = model_->config();
     const FeedForwardConfig& feed_forward = config.layers[layer].feed_forward;
@@ -150,7 +151,8 @@ void ModelPass::compute_wave(std::int64_t layer, const ExpertRange& experts, con
                                       .up = up,
                                       .y = gate,
                                       .kind = feed_forward.activation,
-                                      .limit = feed_forward.activation_limit});
+                                      .limit = feed_forward.activation_limit,
+                                      .next = next_weights(layer, rows, {Down}, experts)});
         });
     // Down reads `gate` and writes to `inputs`: Gate and Up have read the rows there, and no product needs them any
     // more.

@@ -392,14 +392,17 @@ const std::byte* ModelPass::acquire_part(std::int64_t layer, const MatrixPart& p
     return data;
 }
 
-// Returns the types of the matrices of `roles` in a layer, which are multiplied with an op's output next: the op may
-// lay out its output for them. Returns none in prefill chunks, whose kernels may need another layout.
-NextWeights ModelPass::next_weights(std::int64_t layer, const PassRows& rows,
-                                    std::initializer_list<TensorRole> roles) const {
+// Returns the types of the matrices of `roles` in a layer, or in those of its `experts`, which are multiplied with an
+// op's output next: the op may lay out its output for them. Returns none in prefill chunks, whose kernels may need
+// another layout.
+NextWeights ModelPass::next_weights(std::int64_t layer, const PassRows& rows, std::initializer_list<TensorRole> roles,
+                                    const ExpertRange& experts) const {
     NextWeights next;
     if (rows.phase == Phase::Prefill) return next;
     for (const TensorRole role : roles)
-        for (const MatrixPart& part : model_->parts(layer, role)) next.set(static_cast<std::size_t>(part.packed.dtype));
+        for (std::int32_t expert = experts.first; expert < experts.end; ++expert)
+            for (const MatrixPart& part : model_->parts(layer, role, expert))
+                next.set(static_cast<std::size_t>(part.packed.dtype));
     return next;
 }
 

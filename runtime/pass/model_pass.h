@@ -99,6 +99,12 @@ private:
         ConstTensorView bias{};
     };
 
+    /// Experts [first, end).
+    struct ExpertRange {
+        std::int32_t first = 0;
+        std::int32_t end = 0;
+    };
+
     [[nodiscard]] ExecRef exec() const { return {model_->device(), *stream_}; }
     template <typename Bytes, typename Work>
     void stage(PassStage stage, std::int64_t layer, std::int64_t n_tokens, const Bytes& bytes, const Work& work) {
@@ -127,17 +133,13 @@ private:
     void gate_and_up(std::int64_t layer, const PassRows& rows, const ConstTensorView& normed);
 
     // Of layers that have experts (model_experts.cpp).
-    struct ExpertRange {
-        std::int32_t first = 0;
-        std::int32_t end = 0;
-    };
     void mixture(std::int64_t layer, const PassRows& rows);
     void choose(std::int64_t layer, const PassRows& rows, const ConstTensorView& normed);
     void weigh_shared(std::int64_t layer, const PassRows& rows, const ConstTensorView& normed);
     [[noreturn]] void refuse_damaged(std::string_view what, std::int64_t row) const;
-    void compute_experts(std::int64_t layer, const TensorView& normed, const TensorView& sums);
-    void compute_wave(std::int64_t layer, const ExpertRange& experts, const TensorView& normed, const TensorView& sums,
-                      bool from_zero);
+    void compute_experts(std::int64_t layer, const PassRows& rows, const TensorView& normed, const TensorView& sums);
+    void compute_wave(std::int64_t layer, const PassRows& rows, const ExpertRange& experts, const TensorView& normed,
+                      const TensorView& sums, bool from_zero);
     void multiply_experts(std::int64_t layer, const ExpertRange& experts, const ConstTensorView& x,
                           std::span<const Product> products);
     void multiply_expert_parts(std::int64_t layer, const ExpertRange& experts, const ConstTensorView& x,
@@ -163,7 +165,8 @@ private:
     [[nodiscard]] std::size_t weight_bytes(std::int64_t layer, std::span<const Product> products,
                                            std::int32_t expert = kNoExpert) const;
     [[nodiscard]] NextWeights next_weights(std::int64_t layer, const PassRows& rows,
-                                           std::initializer_list<TensorRole> roles) const;
+                                           std::initializer_list<TensorRole> roles,
+                                           const ExpertRange& experts = {kNoExpert, kNoExpert + 1}) const;
 
     const Model* model_;
     Stream* stream_;

@@ -230,5 +230,18 @@ TEST(LayerLaunches, AreThoseOfTheTable) {
     }
 }
 
+// Of a layer of experts: as many whether a token chooses two experts or all of them, since experts share launches.
+TEST(LayerLaunches, DoNotGrowWithTheExpertsOfAToken) {
+    for (const DType type : {DType::Q4_K, DType::Q8_0, DType::BF16}) {
+        for (const std::int64_t n_chosen : {2, 6}) {
+            TinyModelOptions options = llama(type);
+            options.expert_d_ff = 256;
+            options.n_experts = 6;
+            options.n_chosen = n_chosen;
+            EXPECT_EQ(launches_of(options).layer, 15) << dtype_name(type) << " " << n_chosen;
+        }
+    }
+}
+
 }  // namespace
 }  // namespace slipstream

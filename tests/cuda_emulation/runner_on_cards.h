@@ -24,7 +24,7 @@ namespace slipstream::emulation {
 inline constexpr std::int64_t kBudget = 6;
 inline constexpr std::int64_t kContext = 768;
 
-enum class Streams : std::uint8_t { Nothing, Kv, Both };
+enum class Streams : std::uint8_t { Nothing, Weights, Kv, Both };
 
 /// A model split over emulated cards, and a runner over it. A CPU among the devices computes in place.
 struct RunnerOnCards {
@@ -43,7 +43,7 @@ struct RunnerOnCards {
                                                                     .first_vocab = shards[i].first_vocab,
                                                                     .kv = {.resident_chunks = {}, .arena = &arena},
                                                                     .ring_bytes = std::size_t{1} << 20});
-            if (here != Streams::Nothing)
+            if (here == Streams::Kv || here == Streams::Both)
                 shard.kv.resident_chunks.resize(static_cast<std::size_t>(model.config().n_layers()));
         }
         runner = std::make_unique<ModelRunner>(of_runner,
@@ -56,7 +56,7 @@ struct RunnerOnCards {
     static LoadOptions load_options(const ModelFiles& files, const ModelShard& shard, PinnedArena& arena,
                                     Streams streams, std::int64_t context_tokens = kContext) {
         LoadOptions options{.context_tokens = context_tokens, .shard = shard};
-        if (streams != Streams::Both) return options;
+        if (streams == Streams::Nothing || streams == Streams::Kv) return options;
         options.placement = {.max_item_bytes = 20000, .arena = &arena};
         const ModelWeights thin = shard_weights(files.weights(), files.config(), shard);
         const std::size_t n = cut_weight_items(thin, WeightRounding::None, 20000).size();

@@ -166,13 +166,6 @@ TEST(ExpertPlacement, MatricesAreNotSharedAmongDevices) {
               "layers)");
 }
 
-TEST(ExpertPlacement, GpusAreRefusedByName) {
-    const auto files = mixture(DType::F32, false);
-    check_kernels(files->weights(), DeviceKind::Cpu);
-    EXPECT_EQ(error_text<Unsupported>([&] { check_kernels(files->weights(), DeviceKind::Cuda); }),
-              "mixtures of experts are not served on GPUs; use --devices cpu");
-}
-
 TEST(ExpertPlacement, ARouterThatGivesNoFiniteNumbersNamesLayerAndToken) {
     const auto files = mixture(DType::F32, false);
     // A NaN in the router of layer 2 reaches every token; the first one is named.

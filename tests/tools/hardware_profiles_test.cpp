@@ -63,5 +63,12 @@ TEST(HardwareProfiles, SeveralCardsPayForHiddenStateTransfers) {
     EXPECT_NEAR(two.rates.layer_token_seconds - one.rates.layer_token_seconds, 2 * 8192 * 4 / 12.6e9, 1e-7);
 }
 
+// By the share of layers that have experts.
+TEST(HardwareProfiles, LayersOfExpertsPayForTheHostsChoice) {
+    const double dense = hardware("1x4090").rates.layer_seconds;
+    EXPECT_NEAR(hardware("1x4090", "qwen3-30b-a3b").rates.layer_seconds - dense, 80e-6, 1e-9);
+    EXPECT_NEAR(hardware("1x4090", "glm-4.5-air").rates.layer_seconds - dense, 80e-6 * 45.0 / 46.0, 1e-9);
+}
+
 }  // namespace
 }  // namespace slipstream::tools

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/check.h"
+#include "runtime/plan/expert_bytes.h"
 
 namespace slipstream::tools {
 
@@ -37,8 +38,11 @@ constexpr double kHostFlops = 1.0e12;
 // free by default.
 constexpr double kReservedMib = 600.0 + 1024.0;
 constexpr std::size_t kWorkspaceBytes = std::size_t{256} << 20;  // workspace of kernels
-constexpr double kHostShare = 0.8;          // fraction of host memory that may be pinned by default
-constexpr double kLayerSeconds = 30e-6;     // per layer: about twelve kernel launches from a CUDA graph
+constexpr double kHostShare = 0.8;       // fraction of host memory that may be pinned by default
+constexpr double kLayerSeconds = 30e-6;  // per layer: about twelve kernel launches from a CUDA graph
+// Per layer with experts, beside that: launches one by one, three copies and a wait for the host (estimated from an
+// H200).
+constexpr double kExpertLayerSeconds = 80e-6;
 constexpr double kPassSeconds = 300e-6;     // per pass: embedding, logits to the host, sampling
 constexpr double kTransferSeconds = 30e-6;  // per transfer through host memory, both ways, of any size
 
@@ -126,7 +130,8 @@ Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& con
     const double kv_flops_per_byte = 2.0 * static_cast<double>(kv.head_dim) / static_cast<double>(kv.head_row_bytes());
     hardware.rates.kv = ByteCost::roofline(bytes_per_second, kAttentionReached * flops_per_second, kv_flops_per_byte);
     hardware.host_rates.kv = ByteCost::roofline(hardware.memory_bytes_per_second, kHostFlops, kv_flops_per_byte);
-    hardware.rates.layer_seconds = kLayerSeconds;
+    hardware.rates.layer_seconds = kLayerSeconds + kExpertLayerSeconds * static_cast<double>(n_expert_layers(config)) /
+                                                       static_cast<double>(config.n_layers());
     hardware.rates.pass_seconds = kPassSeconds;
     // Seconds for each token in a layer, beside products: norms, RoPE and gates read and write the token's activations,
     // floats, about four times.

@@ -167,9 +167,6 @@ Hardware chosen_hardware(CommandContext& context, PlanRequest& request) {
         return this_machine(context, request, n_devices == 1 ? device_setting(settings) : DeviceChoice{}, n_devices);
     }
     refuse_beside(settings, "devices", "a profile has its own devices; leave it out, or leave --profile out");
-    if (request.model.config.has_experts())
-        throw RequestError(
-            "--profile: mixtures of experts are not served on GPUs; leave it out to plan for the CPU of this machine");
     refuse_beside(settings, "threads", thread_note());
     refuse_beside(settings, "rates", "a profile has its own rates; leave it out, or leave --profile out");
     request.profile = find_profile(*name);

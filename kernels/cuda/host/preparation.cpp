@@ -54,4 +54,14 @@ void Preparation::keep() {
     if (target_.fragments != nullptr) device_.keep_prepared(prepared_);
 }
 
+ScratchActivations::ScratchActivations(Op& op, const PreparedActivations& wanted)
+    : device_(op.device()), activations_(wanted) {
+    activations_.change = device_.n_changes();
+    if (const PreparedActivations* found = device_.find_prepared(activations_)) {
+        found_ = true;
+        activations_.kind = found->kind;
+    }
+    device_.keep_prepared({});
+}
+
 }  // namespace slipstream::cuda

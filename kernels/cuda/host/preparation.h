@@ -34,6 +34,24 @@ private:
     PreparedActivations prepared_;
 };
 
+/// Activations in scratch that a matmul reads: those that the op before left there, or those that the matmul writes
+/// there first.
+class ScratchActivations {
+public:
+    /// `wanted` has all fields but `change`. Until keep() nothing is prepared, also if the op's launch throws.
+    ScratchActivations(Op& op, const PreparedActivations& wanted);
+
+    /// Whether the activations are in scratch already.
+    [[nodiscard]] bool found() const { return found_; }
+    /// Makes the activations known to the matmuls that follow. Call it after the op was enqueued.
+    void keep() { device_.keep_prepared(activations_); }
+
+private:
+    CudaDevice& device_;
+    PreparedActivations activations_;
+    bool found_ = false;
+};
+
 /// Returns the most bytes of scratch that Preparation takes for `n_tokens` rows of `k` floats, without more_bytes.
 [[nodiscard]] std::size_t preparation_bytes(std::int64_t k, std::int64_t n_tokens);
 

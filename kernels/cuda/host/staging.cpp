@@ -172,4 +172,12 @@ void Staging::send_rows(CudaStream& stream, std::byte* dst, std::size_t bytes_a_
     }
 }
 
+std::byte* Staging::inbox(std::size_t bytes) {
+    if (inbox_.size_bytes() < bytes) {
+        inbox_ = Buffer();
+        inbox_ = device_.allocate_host(bytes, MemoryTag::Workspace, "results that the host reads");
+    }
+    return inbox_.data();
+}
+
 }  // namespace slipstream::cuda

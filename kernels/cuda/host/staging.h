@@ -11,6 +11,8 @@
 // after another (graph_arrays.h).
 //
 // Rows: a ring in pinned host memory, into which values are written, and from which they are copied to their place.
+//
+// Inbox: pinned host memory for copies the other way, for which an op waits.
 #pragma once
 
 #include <cstddef>
@@ -60,6 +62,10 @@ public:
     void send_rows(CudaStream& stream, std::byte* dst, std::size_t bytes_a_row, std::int64_t n_rows,
                    const std::function<void(std::byte* out, std::int64_t first, std::int64_t n)>& fill);
 
+    /// Returns pinned host memory of at least `bytes` bytes, to which an op may copy what the host reads in that op. A
+    /// later call returns the same memory. Allocates if no earlier call asked for as much.
+    [[nodiscard]] std::byte* inbox(std::size_t bytes);
+
     /// Returns the address of the block of graphs on the device.
     [[nodiscard]] const std::byte* graph_block() const { return on_device_.data(); }
     /// Writes what the next launch of `graph` reads, after the arrays of the previous launch were copied, and enqueues
@@ -102,6 +108,8 @@ private:
     std::unique_ptr<CudaEvent> rows_copied_;
     std::uint64_t slot_use_[kRowSlots] = {};  // use of rows_copied_ after each slot's latest copy
     std::size_t next_slot_ = 0;
+
+    Buffer inbox_;
 
     std::uint64_t n_copied_ = 0;
     std::uint64_t n_found_ = 0;

@@ -3,6 +3,8 @@
 // a time.
 #include "kernels/cuda/matmul/matmul_launch.h"
 
+#include <type_traits>
+
 #include "gpu.cuh"
 #include "kernels/cuda/matmul/matmul_params.h"
 #include "kernels/cuda/matmul/matmul_plan.h"
@@ -95,26 +97,15 @@ void start_matmul_mixed(DType type, DType last, const JointParams& params, void*
     return type == DType::Q4_K ? start_matmul_q4k_q6k(params, stream) : start_matmul_q5k_q6k(params, stream);
 }
 
-}  // namespace
-
-void launch_matmul(const MatmulLaunch& launch, void* stream) {
-    int64_t m = 0;
-    for (int i = 0; i < launch.n_matrices; ++i) m += launch.matrices[i].m;
-    if (m == 0 || launch.n_tokens == 0) return;
-    const auto type = static_cast<DType>(launch.dtype);
-    // With K = 0 every sum is empty; only this kernel works without a part of K.
-    if (type == DType::F32 || launch.k == 0) {
-        for (int i = 0; i < launch.n_matrices; ++i) start_matmul_f32(launch, launch.matrices[i], stream);
-        return;
-    }
-    if (launch.activations == MatmulActivations::Prepare) start_matmul_activations(launch, stream);
-    const JointParams params = params_of(launch, type);
-    if (launch.last_dtype >= 0) return start_matmul_mixed(type, last_type(launch), params, stream);
+// Params: JointParams, or GroupParams for types with matmul_groups().
+template <class Params>
+void start_matmul(DType type, const Params& params, void* stream) {
     switch (type) {
         case DType::F32:
             return;
         case DType::F16:
-            return start_matmul_f16(params, stream);
+            if constexpr (std::is_same_v<Params, JointParams>) start_matmul_f16(params, stream);
+            return;
         case DType::BF16:
             return start_matmul_bf16(params, stream);
         case DType::Q8_0:
@@ -143,6 +134,40 @@ void launch_matmul(const MatmulLaunch& launch, void* stream) {
         case DType::Q2_K:
             return;
     }
+}
+
+}  // namespace
+
+void launch_matmul(const MatmulLaunch& launch, void* stream) {
+    int64_t m = 0;
+    for (int i = 0; i < launch.n_matrices; ++i) m += launch.matrices[i].m;
+    if (m == 0 || launch.n_tokens == 0) return;
+    const auto type = static_cast<DType>(launch.dtype);
+    // With K = 0 every sum is empty; only this kernel works without a part of K.
+    if (type == DType::F32 || launch.k == 0) {
+        for (int i = 0; i < launch.n_matrices; ++i) start_matmul_f32(launch, launch.matrices[i], stream);
+        return;
+    }
+    if (launch.activations == MatmulActivations::Prepare) start_matmul_activations(launch, stream);
+    const JointParams params = params_of(launch, type);
+    if (launch.last_dtype >= 0) return start_matmul_mixed(type, last_type(launch), params, stream);
+    start_matmul(type, params, stream);
+}
+
+void launch_matmul_group(const MatmulGroupLaunch& launch, void* stream) {
+    const auto type = static_cast<DType>(launch.dtype);
+    // What both kinds of launches have in common.
+    const MatmulLaunch common{.dtype = launch.dtype,
+                              .n_matrices = 0,
+                              .n_tokens = launch.n_tokens,
+                              .k = launch.k,
+                              .x = launch.x,
+                              .x_stride = launch.x_stride,
+                              .scratch = launch.scratch};
+    if (launch.activations == MatmulActivations::Prepare) start_matmul_activations(common, stream);
+    GroupParams params{.all = params_of(common, type).all, .n_tiles = launch.n_tiles, .form = launch.form};
+    for (int i = 0; i < launch.n_tiles; ++i) params.tiles[i] = launch.tiles[i];
+    start_matmul(type, params, stream);
 }
 
 }  // namespace slipstream::cuda

@@ -127,10 +127,10 @@ struct WeightsInRing {
 };
 
 /// Tokens (operands B of mma) for matmul_ring. If kAhead (few tokens), those of a slab of 64 k are loaded while the
-/// slab before is multiplied; else they are read when needed.
-template <class W, int NT, bool kAhead>
+/// slab before is multiplied; else they are read when needed. kTiles: as of TokensInMemory.
+template <class W, int NT, bool kAhead, int kTiles>
 struct TokensAhead {
-    TokensInMemory<NT == 1, NT> memory;
+    TokensInMemory<NT == 1, kTiles> memory;
     gpu::U32x2 next[kSlabSteps][NT];
     gpu::U32x2 next_sums[kSlabSteps / 2][NT];
     gpu::U32x2 now[kSlabSteps][NT];
@@ -149,7 +149,7 @@ struct TokensAhead {
     /// Loads slab `slab` (64 k) of the tiles of tokens from `tile` on. Then call turn() before each slab, this one
     /// included.
     __device__ __forceinline__ void start(const MatmulParams& p, int64_t tile, int lane, int64_t slab) {
-        memory = tokens_in_memory<NT == 1, NT>(p, tile, lane);
+        memory = tokens_in_memory<NT == 1, kTiles>(p, tile, lane);
         memory.turn_to(slab);
         load();
     }
@@ -173,8 +173,8 @@ struct TokensAhead {
         return now_sums[i][j];
     }
 };
-template <class W, int NT>
-struct TokensAhead<W, NT, false> {
+template <class W, int NT, int kTiles>
+struct TokensAhead<W, NT, false, kTiles> {
     TokensInMemory<false> memory;
 
     __device__ __forceinline__ void start(const MatmulParams& p, int64_t tile, int lane, int64_t slab) {

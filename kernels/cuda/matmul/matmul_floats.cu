@@ -17,6 +17,9 @@ void start_floats(const JointParams& params, void* stream) {
 void start_matmul_bf16(const JointParams& params, void* stream) {
     start_floats<false>(params, stream);
 }
+void start_matmul_bf16(const GroupParams& params, void* stream) {
+    start_weights<FloatWeights<false, false>>(params, stream);
+}
 void start_matmul_f16(const JointParams& params, void* stream) {
     start_floats<true>(params, stream);
 }

@@ -20,10 +20,10 @@
 namespace slipstream::cuda {
 
 /// Adds the parts of K, one in each warp, in ascending order through shared memory [n_parts][NT][4][32] floats, a row
-/// group at a time, and stores the outputs. All threads of the thread block must call it.
-template <int R, int NT>
-__device__ __forceinline__ void add_parts(const MatmulParams& p, const BlockRows& rows, const float (&acc)[R][NT][4],
-                                          int part, int lane, int64_t tile) {
+/// group at a time, and stores the outputs of the tokens `stored`. All threads of the thread block must call it.
+template <int R, int NT, class Tokens>
+__device__ __forceinline__ void add_parts(const MatmulParams& p, const BlockRows& rows, const Tokens& stored,
+                                          const float (&acc)[R][NT][4], int part, int lane, int64_t tile) {
     auto partial = gpu::dynamic_shared<float>(0);
     constexpr int kOutputs = NT * 128;  // outputs of a row group: 16 rows, NT tiles of 8 tokens
     const int n_threads = static_cast<int>(p.n_parts) * kWarp;
@@ -43,7 +43,8 @@ __device__ __forceinline__ void add_parts(const MatmulParams& p, const BlockRows
             float sum = partial[at];
             for (int other = 1; other < p.n_parts; ++other) sum += partial[other * kOutputs + at];
             const int64_t out = (rows.group + r) * kGroupRows + row;
-            store_sum(p, rows.matrix, out, tile * 8 + column, sum, bias_of(rows.matrix, out));
+            if (stored.has(tile * 8 + column))
+                store_sum(p, rows.matrix, out, tile * 8 + column, sum, bias_of(rows.matrix, out));
         }
     }
 }
@@ -63,7 +64,7 @@ __device__ __forceinline__ void multiply_by_registers(const Params& params) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int part = static_cast<int>(threadIdx.x) / kWarp;
     const BlockRows rows = block_rows(params, R);
-    const int64_t tile = static_cast<int64_t>(blockIdx.x) * NT;
+    const int64_t tile = first_tile<NT>(params);
     const int64_t begin = part_begin(p, part);
     const int64_t end = part_begin(p, part + 1);
     auto tokens = tokens_in_memory<NT == 1>(p, tile, lane);
@@ -90,7 +91,7 @@ __device__ __forceinline__ void multiply_by_registers(const Params& params) {
         }
     }
 
-    add_parts<R, NT>(p, block_rows(params, R), acc, part, lane, tile);
+    add_parts<R, NT>(p, block_rows(params, R), stored_tokens(params), acc, part, lane, tile);
 }
 
 // Multiplies few tokens, with weights from memory to registers. Thread block: 32 * n_parts threads. Grid: n_tiles / NT,
@@ -103,13 +104,14 @@ __global__ void __launch_bounds__(kSplitWarps* kWarp, kSplitBlocks<W, NT>) matmu
 /// Computes the outputs of the thread block's rows, in the matrix of `params` that they belong to, with weights through
 /// a ring in shared memory. `p`: what the matrices of this type have in common. Shared memory: n_parts rings, then used
 /// again for [n_parts][NT][4][32] floats.
-template <class W, int R, int NT>
-__device__ __forceinline__ void multiply_by_ring(const MatmulParams& p, const JointParams& params) {
+/// kTiles: number of tiles of tokens of the whole call, if the compiler knows it; else 0.
+template <class W, int R, int NT, int kTiles = NT, class Params>
+__device__ __forceinline__ void multiply_by_ring(const MatmulParams& p, const Params& params) {
     constexpr int A = WeightsInRing<W, R>::kSlots / W::kSlabs;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int part = static_cast<int>(threadIdx.x) / kWarp;
     const BlockRows rows = block_rows(params, R);
-    const int64_t tile = static_cast<int64_t>(blockIdx.x) * NT;
+    const int64_t tile = first_tile<NT>(params);
     const int64_t begin = part_begin(p, part);
     const int64_t end = part_begin(p, part + 1);
     WeightsInRing<W, R> weights = {};
@@ -120,7 +122,7 @@ __device__ __forceinline__ void multiply_by_ring(const MatmulParams& p, const Jo
     weights.lane = lane;
     weights.ring = gpu::dynamic_shared<char>(static_cast<size_t>(part) * WeightsInRing<W, R>::kBytes + lane * 16);
     weights.start(begin);
-    TokensAhead<W, NT, (NT <= 2)> tokens;
+    TokensAhead<W, NT, (NT <= 2), kTiles> tokens;
     tokens.start(p, tile, lane, begin * W::kSlabs);
     float acc[R][NT][4] = {};
     for (int64_t u = begin; u < end; u += A) {
@@ -138,13 +140,26 @@ __device__ __forceinline__ void multiply_by_ring(const MatmulParams& p, const Jo
         }
     }
     gpu::copy_async_wait<0>();
-    add_parts<R, NT>(p, block_rows(params, R), acc, part, lane, tile);
+    add_parts<R, NT>(p, block_rows(params, R), stored_tokens(params), acc, part, lane, tile);
 }
 
 template <class W, int R, int NT>
 __global__ void __launch_bounds__(kSplitWarps* kWarp, NT == 1 || (NT == 2 && !W::kScaled) ? 2 : 1)
     matmul_ring(JointParams params) {
     multiply_by_ring<W, R, NT>(params.all, params);
+}
+
+// Multiplies tiles of tokens, each with a matrix of its own (GroupParams). Thread block: 32 * n_parts threads. Grid:
+// ceil(row groups / R) of the matrix that has most, tiles.
+template <class W, int R>
+__global__ void __launch_bounds__(kSplitWarps* kWarp, 2) matmul_ring_tiles(GroupParams params) {
+    if (block_rows(params, R).group * kGroupRows >= params.tiles[blockIdx.y].m) return;  // the whole thread block
+    multiply_by_ring<W, R, 1, 0>(params.all, params);
+}
+template <class W>
+__global__ void __launch_bounds__(kSplitWarps* kWarp, kSplitBlocks<W, 1>) matmul_split_tiles(GroupParams params) {
+    if (block_rows(params, 1).group * kGroupRows >= params.tiles[blockIdx.y].m) return;  // the whole thread block
+    multiply_by_registers<W, 1, 1>(params);
 }
 
 /// Multiplies up to 8 tokens with several matrices, of which the last has another type whose units have the same

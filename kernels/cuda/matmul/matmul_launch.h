@@ -71,4 +71,37 @@ struct MatmulLaunch {
 /// n_tokens is 0 or all m are 0.
 void launch_matmul(const MatmulLaunch& launch, void* stream);
 
+/// Most tiles of a group launch (MatmulGroupLaunch); kernel parameters have room for them.
+inline constexpr std::int32_t kMostGroupTiles = 64;
+
+/// A product of one matrix with tokens of one tile of 8: of tokens [first_token, first_token + n_tokens) of x. All
+/// pointers are to device memory.
+struct MatmulGroupTile {
+    const void* weights = nullptr;  // [ceil(m / 16)] row groups, aligned to 16 bytes
+    float* y = nullptr;             // output of token 0 of x, [.., m]; only those of the tile's tokens are written
+    const float* bias = nullptr;    // [m], or null
+    std::int32_t m = 0;             // rows
+    std::int32_t y_stride = 0;      // floats from one token to the next
+    std::int32_t first_token = 0;
+    std::int32_t n_tokens = 0;  // 1 to 8, none of the next tile
+};
+
+/// One launch: products of matrices of one type and width, each with tokens of its own among the rows of x. Every
+/// output has the bits that launch_matmul() gives it. All pointers are to device memory.
+struct MatmulGroupLaunch {
+    std::int32_t dtype = 0;    // DType of the weights as a number; one with matmul_groups()
+    std::int32_t n_tiles = 0;  // 1 to kMostGroupTiles
+    MatmulGroupTile tiles[kMostGroupTiles];
+    std::int32_t n_tokens = 0;  // rows of x
+    std::int64_t k = 0;         // > 0, a multiple of the type's quantisation block
+    const float* x = nullptr;   // [n_tokens, k]
+    std::int64_t x_stride = 0;  // floats from one token to the next
+    void* scratch = nullptr;    // matmul_scratch_bytes() bytes (matmul_plan.h), aligned to 16 bytes
+    MatmulActivations activations = MatmulActivations::Prepare;
+    MatmulForm form = MatmulForm::Chosen;  // Chosen, or SplitRegisters
+};
+
+/// Enqueues the kernel for all tiles, after the one that prepares x. Allocates nothing and does not wait.
+void launch_matmul_group(const MatmulGroupLaunch& launch, void* stream);
+
 }  // namespace slipstream::cuda

@@ -157,10 +157,48 @@ __device__ __forceinline__ BlockRows block_rows(const JointParams& p, int groups
     if (index == 0) return {p.all.matrix, int64_t{block} * groups_a_block};
     return {p.more[index - 1], int64_t{block - p.first_block[index - 1]} * groups_a_block};
 }
+__device__ __forceinline__ BlockRows block_rows(const GroupParams& p, int groups_a_block) {
+    const MatmulGroupTile& tile = p.tiles[gpu::block_y()];
+    return {{static_cast<const char*>(tile.weights), tile.m, tile.y, tile.y_stride, tile.bias},
+            static_cast<int64_t>(blockIdx.x) * groups_a_block};
+}
+
+/// Returns the first of the NT tiles of 8 tokens of the thread block.
+template <int NT, class Params>
+__device__ __forceinline__ int64_t first_tile(const Params& /*params*/) {
+    return static_cast<int64_t>(blockIdx.x) * NT;
+}
+template <int NT>
+__device__ __forceinline__ int64_t first_tile(const GroupParams& p) {
+    static_assert(NT == 1);
+    return p.tiles[blockIdx.y].first_token / 8;
+}
+
+/// The tokens whose outputs a thread block stores.
+struct AllTokens {
+    __device__ __forceinline__ bool has(int64_t /*token*/) const { return true; }
+};
+struct SomeTokens {
+    int32_t first;
+    int32_t n;
+    __device__ __forceinline__ bool has(int64_t token) const { return token >= first && token < first + n; }
+};
+template <class Params>
+__device__ __forceinline__ AllTokens stored_tokens(const Params& /*params*/) {
+    return {};
+}
+__device__ __forceinline__ SomeTokens stored_tokens(const GroupParams& p) {
+    const MatmulGroupTile& tile = p.tiles[gpu::block_y()];
+    return {tile.first_token, tile.n_tokens};
+}
+
 __device__ __forceinline__ const MatmulParams& common_of(const MatmulParams& p) {
     return p;
 }
 __device__ __forceinline__ const MatmulParams& common_of(const JointParams& p) {
+    return p.all;
+}
+__device__ __forceinline__ const MatmulParams& common_of(const GroupParams& p) {
     return p.all;
 }
 

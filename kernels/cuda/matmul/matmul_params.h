@@ -47,6 +47,14 @@ struct JointParams {
     std::int32_t n_multiprocessors = 64;
 };
 
+/// Parameters of products with tiles of tokens (MatmulGroupLaunch).
+struct GroupParams {
+    MatmulParams all;  // parameters that all tiles have in common; without a matrix
+    MatmulGroupTile tiles[kMostGroupTiles];
+    std::int32_t n_tiles = 0;
+    MatmulForm form = MatmulForm::Chosen;
+};
+
 /// These launch the kernels for weights of one type on `stream`. The activations must be prepared.
 void start_matmul_bf16(const JointParams& params, void* stream);
 void start_matmul_f16(const JointParams& params, void* stream);
@@ -61,6 +69,20 @@ void start_matmul_q5_k(const JointParams& params, void* stream);
 void start_matmul_q6_k(const JointParams& params, void* stream);
 void start_matmul_iq4_nl(const JointParams& params, void* stream);
 void start_matmul_mxfp4(const JointParams& params, void* stream);
+
+/// These launch the kernels for tiles of tokens, with weights of one type; the same holds for them.
+void start_matmul_bf16(const GroupParams& params, void* stream);
+void start_matmul_q8_0(const GroupParams& params, void* stream);
+void start_matmul_q4_0(const GroupParams& params, void* stream);
+void start_matmul_q4_1(const GroupParams& params, void* stream);
+void start_matmul_q5_0(const GroupParams& params, void* stream);
+void start_matmul_q5_1(const GroupParams& params, void* stream);
+void start_matmul_q3_k(const GroupParams& params, void* stream);
+void start_matmul_q4_k(const GroupParams& params, void* stream);
+void start_matmul_q5_k(const GroupParams& params, void* stream);
+void start_matmul_q6_k(const GroupParams& params, void* stream);
+void start_matmul_iq4_nl(const GroupParams& params, void* stream);
+void start_matmul_mxfp4(const GroupParams& params, void* stream);
 
 /// These launch the kernels for matrices of the first type with a last one of the second type, for up to 8 tokens.
 void start_matmul_q3k_q4k(const JointParams& params, void* stream);

@@ -126,6 +126,14 @@ struct WeightBlock {
     return last == DType::Q6_K && (type == DType::Q4_K || type == DType::Q5_K);
 }
 
+/// Whether products with weights of `type` and width `k` can share a launch with those of other tokens
+/// (MatmulGroupLaunch): types whose activations are rounded to bfloat16, in widths that all kernels take.
+[[nodiscard]] constexpr bool matmul_groups(DType type, std::int64_t k) {
+    const ScratchKind kind = matmul_scratch_kind(type);
+    if (kind != ScratchKind::Bf16 && kind != ScratchKind::Bf16WithSums) return false;
+    return k > 0 && (type != DType::BF16 || k % matmul_unit_k(type) == 0);
+}
+
 struct MatmulPlan {
     std::int64_t n_units = 0;  // units of K; the last one may be shorter
     std::int64_t n_parts = 0;  // part p consists of units [p * n_units / n_parts, (p + 1) * n_units / n_parts), at

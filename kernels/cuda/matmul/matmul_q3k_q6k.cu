@@ -6,7 +6,13 @@ namespace slipstream::cuda {
 void start_matmul_q3_k(const JointParams& params, void* stream) {
     start_weights<ThreeBitWeights>(params, stream);
 }
+void start_matmul_q3_k(const GroupParams& params, void* stream) {
+    start_weights<ThreeBitWeights>(params, stream);
+}
 void start_matmul_q6_k(const JointParams& params, void* stream) {
+    start_weights<SixBitWeights>(params, stream);
+}
+void start_matmul_q6_k(const GroupParams& params, void* stream) {
     start_weights<SixBitWeights>(params, stream);
 }
 

@@ -106,4 +106,30 @@ inline void start_weights(JointParams p, void* stream) {
     start_few<W, false>(p, stream);
 }
 
+/// Launches the kernel of tiles of tokens for weights of reader W on `stream`.
+template <class W>
+inline void start_weights(const GroupParams& params, void* stream) {
+    const MatmulParams& p = params.all;
+    int64_t most_groups = 0;
+    for (int i = 0; i < params.n_tiles; ++i) {
+        const int64_t n_groups = (int64_t{params.tiles[i].m} + kGroupRows - 1) / kGroupRows;
+        most_groups = n_groups > most_groups ? n_groups : most_groups;
+    }
+    const auto n_parts = static_cast<unsigned>(p.n_parts);
+    const size_t sum_bytes = size_t{n_parts} * 512;
+    const auto grid = [&](int groups_a_block) {
+        return dim3(static_cast<unsigned>((most_groups + groups_a_block - 1) / groups_a_block),
+                    static_cast<unsigned>(params.n_tiles));
+    };
+    if constexpr (W::kPieces > 0) {
+        if (params.form != MatmulForm::SplitRegisters && p.k == p.n_units * (W::kSlabs * kSlabSteps * kStepK)) {
+            const size_t ring_bytes = size_t{n_parts} * WeightsInRing<W, W::kRingGroups>::kBytes;
+            gpu::launch(matmul_ring_tiles<W, W::kRingGroups>, grid(W::kRingGroups), dim3(n_parts * kWarp),
+                        ring_bytes > sum_bytes ? ring_bytes : sum_bytes, stream, params);
+            return;
+        }
+    }
+    gpu::launch(matmul_split_tiles<W>, grid(1), dim3(n_parts * kWarp), sum_bytes, stream, params);
+}
+
 }  // namespace slipstream::cuda

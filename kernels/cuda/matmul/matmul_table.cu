@@ -6,7 +6,13 @@ namespace slipstream::cuda {
 void start_matmul_iq4_nl(const JointParams& params, void* stream) {
     start_weights<TableWeights<DType::IQ4_NL>>(params, stream);
 }
+void start_matmul_iq4_nl(const GroupParams& params, void* stream) {
+    start_weights<TableWeights<DType::IQ4_NL>>(params, stream);
+}
 void start_matmul_mxfp4(const JointParams& params, void* stream) {
+    start_weights<TableWeights<DType::MXFP4>>(params, stream);
+}
+void start_matmul_mxfp4(const GroupParams& params, void* stream) {
     start_weights<TableWeights<DType::MXFP4>>(params, stream);
 }
 

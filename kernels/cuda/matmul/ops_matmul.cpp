@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/host/cuda_op.h"
+#include "kernels/cuda/host/preparation.h"
 #include "kernels/cuda/matmul/fragments.h"
 #include "kernels/cuda/matmul/matmul_launch.h"
 #include "kernels/cuda/matmul/matmul_plan.h"
@@ -57,23 +58,18 @@ void launch_products(ExecRef exec, std::span<const MatmulArgs> products) {
     // Most tokens of a call that is computed in a split form; calls of more tokens may use matmul_tiles.
     constexpr std::int64_t kFewTokens = 64;
     if (op.device().weights_by_registers() && n_tokens <= kFewTokens) launch.form = MatmulForm::SplitRegisters;
-    PreparedActivations prepared{.x = launch.x,
-                                 .x_stride = launch.x_stride,
-                                 .k = k,
-                                 .n_tokens = n_tokens,
-                                 .kind = static_cast<std::int32_t>(matmul_scratch_kind(type, last)),
-                                 .scratch = launch.scratch,
-                                 .change = op.device().n_changes()};
-    if (const PreparedActivations* found = op.device().find_prepared(prepared)) {
-        launch.activations = MatmulActivations::Prepared;
-        prepared.kind = found->kind;
-    }
-    op.device().keep_prepared({});  // nothing is prepared if the launch throws
+    ScratchActivations activations(op, {.x = launch.x,
+                                        .x_stride = launch.x_stride,
+                                        .k = k,
+                                        .n_tokens = n_tokens,
+                                        .kind = static_cast<std::int32_t>(matmul_scratch_kind(type, last)),
+                                        .scratch = launch.scratch});
+    if (activations.found()) launch.activations = MatmulActivations::Prepared;
     op.launch(&Module::matmul, launch, [&] {
         return fmt::format("matmul {} [{}, {}] x {} tokens, {} matrices", dtype_name(type), first.weights.shape[0], k,
                            n_tokens, products.size());
     });
-    op.device().keep_prepared(prepared);
+    activations.keep();
 }
 
 // Whether a launch that begins with `first` may also compute `next`; types are not compared.

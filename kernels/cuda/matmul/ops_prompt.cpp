@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cuda/host/cuda_op.h"
+#include "kernels/cuda/host/preparation.h"
 #include "kernels/cuda/matmul/prompt_launch.h"
 #include "kernels/cuda/matmul/prompt_plan.h"
 
@@ -125,23 +126,20 @@ void prompt_matmul(ExecRef exec, const MatmulArgs& args) {
                .scratch = {}};
     of.scratch = prompt_scratch(of.k, of.slab_rows);
     of.base = op.scratch(of.scratch.bytes);
-    const PreparedActivations prepared{.x = float_row(args.x, 0),
-                                       .x_stride = stride_floats(args.x),
-                                       .k = of.k,
-                                       .n_tokens = of.n_tokens,
-                                       .kind = prepared_kind(of.operands, of.chunk.first_token),
-                                       .scratch = of.base,
-                                       .change = op.device().n_changes()};
-    const bool is_prepared = op.device().find_prepared(prepared) != nullptr;
-    op.device().keep_prepared({});  // nothing is prepared if a launch throws
-    if (!is_prepared) round_tokens(op, of);
+    ScratchActivations activations(op, {.x = float_row(args.x, 0),
+                                        .x_stride = stride_floats(args.x),
+                                        .k = of.k,
+                                        .n_tokens = of.n_tokens,
+                                        .kind = prepared_kind(of.operands, of.chunk.first_token),
+                                        .scratch = of.base});
+    if (!activations.found()) round_tokens(op, of);
     for (std::int64_t begin = 0; begin < m;) {
         const std::int64_t left = of.slab_rows - (of.chunk.first_row + begin) % of.slab_rows;  // rows left in the slab
         const std::int64_t end = std::min(m, begin + left);
         multiply_rows(op, of, begin, end);
         begin = end;
     }
-    op.device().keep_prepared(prepared);
+    activations.keep();
 }
 
 }  // namespace slipstream::cuda
