@@ -5,8 +5,8 @@
 // has one of the four parts of a sum. Parts are added by shuffles, in the order of DeltaNetArgs. The state stays in
 // registers; if key heads are too large for that, in shared memory, which changes no bit. No warp waits for another.
 //
-// Queries and keys of a step pass through shared memory, where those of a lane lie together. Those of the next step are
-// loaded meanwhile.
+// Queries and keys of a step pass through shared memory, where those of a lane lie together. They are loaded two steps
+// ahead.
 #include "gpu.cuh"
 #include "kernels/cuda/delta_net_launch.h"
 
@@ -18,7 +18,7 @@ constexpr int kWarp = 32;
 constexpr int kMostTaps = 8;
 constexpr int kBlockColumns = 16;
 constexpr int kParts = 4;
-constexpr int kConvWarps = 8;       // warps of a block of the first kernel: steps that follow each other
+constexpr int kConvWarps = 8;  // warps of a block of the first kernel: steps that follow each other
 constexpr int kGatherThreads = 256;
 constexpr int kMostGatherRows = 4096;  // rows of the grid; with more, thread blocks take several in turn
 
@@ -145,7 +145,7 @@ struct RegisterState {
 // In shared memory, for the largest key heads.
 struct SharedState {
     static constexpr bool kInShared = true;
-    static constexpr int kLoads = 4;  // the other elements are loaded when the step begins
+    static constexpr int kLoads = 2;  // the other elements are loaded when the step begins
     int n;
     gpu::SharedPtr<Float2> x;  // [n][32 lanes]
     __device__ __forceinline__ SharedState(int key_dim, gpu::SharedPtr<float> at, int lane)
@@ -167,7 +167,7 @@ __device__ __forceinline__ const float* query_of(const DeltaNetLaunch& a, int st
     return a.convolved + step * row_cols(a) + int64_t{key_head} * a.key_dim;
 }
 
-// What a step reads beside the state; a lane loads some of it, one step ahead.
+// What a step reads beside the state; a lane loads some of it, two steps ahead.
 template <class State>
 struct StepInputs {
     DeltaNetStep step{};
@@ -253,9 +253,8 @@ __global__ void __launch_bounds__(kWarp) recur(const DeltaNetLaunch a) {
                 *reinterpret_cast<Float2*>(to + offset + i * kParts * kBlockColumns) = s[i];
     };
 
-    StepInputs<State> next;
-    load_inputs(a, 0, head, column, lane, next);
-    for (int at = 0; at < a.n_steps; ++at) {
+    // Takes the state through step `at`, whose inputs are `in`; then `in` are those of the step after the next.
+    const auto advance = [&](int at, StepInputs<State>& in) {
         // A lane that is a step ahead writes the other half: no lane is two ahead.
         const auto query = shared + at % 2 * 2 * side;
         const auto key = query + side;
@@ -263,8 +262,8 @@ __global__ void __launch_bounds__(kWarp) recur(const DeltaNetLaunch a) {
         for (int j = 0; j < State::kLoads; ++j) {
             const int i = lane + j * kWarp;
             if (i >= a.key_dim) continue;
-            query[i % kParts * pitch + i / kParts] = next.q[j];
-            key[i % kParts * pitch + i / kParts] = next.k[j];
+            query[i % kParts * pitch + i / kParts] = in.q[j];
+            key[i % kParts * pitch + i / kParts] = in.k[j];
         }
         if constexpr (State::kInShared) {
             const float* q = query_of(a, at, head);
@@ -274,12 +273,12 @@ __global__ void __launch_bounds__(kWarp) recur(const DeltaNetLaunch a) {
                 key[i % kParts * pitch + i / kParts] = k[i];
             }
         }
-        const DeltaNetStep step = next.step;
-        const float v[2] = {next.v[0], next.v[1]};
-        const float decay = next.decay;
-        const float beta = next.beta;
+        const DeltaNetStep step = in.step;
+        const float v[2] = {in.v[0], in.v[1]};
+        const float decay = in.decay;
+        const float beta = in.beta;
         gpu::sync_warp();
-        if (at + 1 < a.n_steps) load_inputs(a, at + 1, head, column, lane, next);
+        if (at + 2 < a.n_steps) load_inputs(a, at + 2, head, column, lane, in);
         if (step.from != kHeldState)
             load(step.from == kStateBefore ? a.state
                  : step.from == kKeptState ? a.kept_state
@@ -326,6 +325,17 @@ __global__ void __launch_bounds__(kWarp) recur(const DeltaNetLaunch a) {
         }
         if (step.save != kNotSaved) store(a.working + step.save * n_blocks * block_floats);
         if (at + 1 == a.n_kept) store(a.kept_state);
+    };
+
+    load(a.state);
+    // Two names, so that no register is copied before its load has ended.
+    StepInputs<State> even;
+    StepInputs<State> odd;
+    load_inputs(a, 0, head, column, lane, even);
+    if (a.n_steps > 1) load_inputs(a, 1, head, column, lane, odd);
+    for (int at = 0; at < a.n_steps; at += 2) {
+        advance(at, even);
+        if (at + 1 < a.n_steps) advance(at + 1, odd);
     }
 }
 

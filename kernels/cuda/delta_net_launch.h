@@ -7,7 +7,8 @@
 namespace slipstream::cuda {
 
 /// Where a step finds the state before its token; a number from 0 on: in that working state.
-inline constexpr std::int32_t kHeldState = -1;    // where the step before it left it, in registers or shared memory
+inline constexpr std::int32_t kHeldState = -1;    // in registers or shared memory: the step before it left it there,
+                                                  // or, of the first step, it has been loaded from `state`
 inline constexpr std::int32_t kStateBefore = -2;  // in DeltaNetLaunch::state
 inline constexpr std::int32_t kKeptState = -3;    // in DeltaNetLaunch::kept_state
 /// DeltaNetStep::save of a step whose state no later step loads.
@@ -16,7 +17,7 @@ inline constexpr std::int32_t kNotSaved = -1;
 struct DeltaNetStep {
     std::int32_t row = 0;            // as in DeltaStep
     std::int32_t parent = 0;         // as in DeltaStep
-    std::int32_t from = kHeldState;  // the first step's is not kHeldState
+    std::int32_t from = kHeldState;  // kHeldState or the place of the state
     std::int32_t save = kNotSaved;   // working state into which the state after the token is copied
 };
 

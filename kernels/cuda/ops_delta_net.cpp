@@ -40,10 +40,10 @@ bool plan_steps(const DeltaNetArgs& args, std::vector<DeltaNetStep>& planned) {
         const DeltaStep& step = args.steps[i];
         planned.push_back({.row = step.row, .parent = step.parent});
         const std::int64_t writer = last_writer(args.steps, i, step.from);
-        if (writer >= 0 && writer == i - 1) continue;
+        CHECK(writer >= 0 || step.from == 0, "step {} reads working state {}, which none has written", i, step.from);
+        if (writer == i - 1) continue;
         std::int32_t& from = planned.back().from;
         if (writer < 0) {
-            CHECK(step.from == 0, "step {} reads working state {}, which none has written", i, step.from);
             from = kStateBefore;
         } else if (writer == args.n_kept - 1) {
             from = kKeptState;
