@@ -187,6 +187,7 @@ void ModelPass::multiply_experts(std::int64_t layer, const ExpertRange& experts,
 void ModelPass::multiply_expert_parts(std::int64_t layer, const ExpertRange& experts, const ConstTensorView& x,
                                       std::span<const Product> products) {
     const std::int64_t first = expert_rows_.first_row(experts.first);
+    expert_products_.clear();  // of a pass that has failed here
     const auto compute = [&] {
         grouped_matmul(exec(), expert_products_);
         expert_products_.clear();

@@ -183,6 +183,30 @@ TEST(ExpertsOnACard, LogitsAreNearThoseOfTheCpu) {
     }
 }
 
+// A wait for weights may fail where products of a wave are collected, to be computed together: none of them may come to
+// the next pass.
+TEST(ExpertsOnACard, APassThatFailedLeavesNoProductsToTheNext) {
+    const auto files = mixture({});
+    Engine engine(*files, Devices::Card, Streams::Weights, Timing::AtOnce);
+    const Generated one = emulation::generate_on(engine.target(), {}, 5, 1);
+    const auto again = [&] {
+        engine.target().forget();
+        engine.target().truncate(0);
+        return emulation::generate_on(engine.target(), {}, 5, 1);
+    };
+    const std::int64_t before = engine.machine.n_calls(emulation::Call::Event);
+    EXPECT_EQ(again(), one);
+    const std::int64_t n_events = engine.machine.n_calls(emulation::Call::Event) - before;
+    int n_failed = 0;
+    for (std::int64_t nth = 1; nth <= n_events; ++nth) {
+        engine.machine.fail_in(nth, emulation::Call::Event);
+        n_failed += error_text<Error>([&] { static_cast<void>(again()); }) == "nothing thrown" ? 0 : 1;
+        engine.machine.fail_in(0);
+        ASSERT_EQ(again(), one) << "event " << nth << " of " << n_events;
+    }
+    EXPECT_GT(n_failed, n_events / 2);
+}
+
 TEST(ExpertsOnACard, PassesAreEnqueuedOpByOp) {
     for (const std::int64_t n_experts : {0, 4}) {
         const auto files = make_tiny_model({.n_experts = n_experts});

@@ -25,6 +25,7 @@ struct FaultCase {
     Streams streams;              // Kv: views guess, too
     std::int64_t n_prompt = 508;  // tokens before the generated ones; cached before a fault is injected, unless
     bool whole_prompt = false;    // the prompt is fed anew each time, by layers
+    std::int64_t n_experts = 0;   // of each layer but the first; 0: none
 };
 
 inline constexpr FaultCase kFaultCases[] = {
@@ -32,9 +33,11 @@ inline constexpr FaultCase kFaultCases[] = {
     {"one-card-views", Split::OneCard, Streams::Kv},
     {"one-card-graphs", Split::OneCard, Streams::Nothing},
     {"one-card-prompt", Split::OneCard, Streams::Both, 515, true},
+    {"one-card-experts", Split::OneCard, Streams::Nothing, 508, false, 5},
     {"layers", Split::Layers, Streams::Both},
     {"layers-views", Split::Layers, Streams::Kv},
     {"layers-prompt", Split::Layers, Streams::Both, 515, true},
+    {"layers-experts", Split::Layers, Streams::Both, 508, false, 5},
     {"tensor", Split::TensorByHost, Streams::Both},
     {"tensor-views", Split::TensorByHost, Streams::Kv},
     {"nccl", Split::TensorByNccl, Streams::Both},

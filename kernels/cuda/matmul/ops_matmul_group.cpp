@@ -21,9 +21,11 @@ namespace slipstream::cuda {
 
 namespace {
 
-// Most rows of a product that is computed with others. Its weights are read, mostly from L2, once for each of its tiles
-// (estimated).
+// Most rows of a product that is computed with others (estimated). Its weights are read, mostly from L2, and unpacked
+// once for each of its tiles, which costs less than a launch that leaves much of the GPU idle: so there may be more
+// rows if the matrix has fewer than two row groups for each multiprocessor.
 constexpr std::int64_t kFewRows = 16;
+constexpr std::int64_t kFewRowsOfSmall = 64;
 
 template <typename View>
 std::int64_t stride_floats(const View& view) {
@@ -40,11 +42,14 @@ bool follows(const MatmulArgs& a, const MatmulArgs& b) {
            b.x.data == a.x.data + static_cast<std::size_t>(a.x.shape[0]) * a.x.row_stride_bytes;
 }
 
-bool is_grouped(const MatmulArgs& args) {
+bool is_grouped(ExecRef exec, const MatmulArgs& args) {
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-    return args.x.shape[0] <= kFewRows && args.store == MatmulStore::Overwrite && !args.prompt &&
-           args.weights.layout == Layout::Fragments16 && matmul_groups(args.weights.dtype, args.weights.shape[1]) &&
-           args.weights.shape[0] <= kMost && stride_floats(args.y) <= kMost;
+    const std::int64_t n_multiprocessors = static_cast<CudaDevice&>(exec.device).properties().n_multiprocessors;
+    const bool is_small = args.weights.shape[0] < 2 * kInterleavedRows * n_multiprocessors;
+    return args.x.shape[0] <= (is_small ? kFewRowsOfSmall : kFewRows) && args.store == MatmulStore::Overwrite &&
+           !args.prompt && args.weights.layout == Layout::Fragments16 &&
+           matmul_groups(args.weights.dtype, args.weights.shape[1]) && args.weights.shape[0] <= kMost &&
+           stride_floats(args.y) <= kMost;
 }
 
 // Products whose rows follow one another; several may have the same x.
@@ -99,7 +104,7 @@ void multiply_type(ExecRef exec, const Run& run, DType type) {
     MatmulGroupLaunch launch;
     const std::byte* const base = run.products[0].x.data;
     for (const MatmulArgs& args : run.products) {
-        if (args.weights.dtype != type || !is_grouped(args)) continue;
+        if (args.weights.dtype != type || !is_grouped(exec, args)) continue;
         const std::int64_t begin = (args.x.data - base) / static_cast<std::int64_t>(args.x.row_stride_bytes);
         const std::int64_t end = begin + args.x.shape[0];
         for (std::int64_t token = begin, next = 0; token < end; token = next) {
@@ -129,16 +134,17 @@ void grouped_matmul(ExecRef exec, std::span<const MatmulArgs> products) {
         const bool together = !same_x(run.products.front(), run.products.back());
         std::bitset<kDTypeCount> types;  // of what is computed together
         for (const MatmulArgs& args : run.products)
-            if (together && is_grouped(args)) types.set(static_cast<std::size_t>(args.weights.dtype));
+            if (together && is_grouped(exec, args)) types.set(static_cast<std::size_t>(args.weights.dtype));
         for (std::int32_t type = 0; type < kDTypeCount; ++type)
             if (types.test(static_cast<std::size_t>(type))) multiply_type(exec, run, static_cast<DType>(type));
         for (std::size_t begin = 0, end = 0; begin < run.products.size(); begin = end) {
             const MatmulArgs& first = run.products[begin];
             const auto belongs = [&](const MatmulArgs& args) {
-                return same_x(first, args) && (together && is_grouped(args)) == (together && is_grouped(first));
+                return same_x(first, args) &&
+                       (together && is_grouped(exec, args)) == (together && is_grouped(exec, first));
             };
             for (end = begin + 1; end < run.products.size() && belongs(run.products[end]);) ++end;
-            if (!together || !is_grouped(first)) cuda::matmuls(exec, run.products.subspan(begin, end - begin));
+            if (!together || !is_grouped(exec, first)) cuda::matmuls(exec, run.products.subspan(begin, end - begin));
         }
     }
 }
