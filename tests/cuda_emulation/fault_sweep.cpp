@@ -62,7 +62,9 @@ struct Counts {
     }
 };
 
-std::unique_ptr<ModelFiles> small_model() {
+std::unique_ptr<ModelFiles> small_model(const FaultCase& of) {
+    if (of.recurs)
+        return make_tiny_model({.n_layers = 3, .weight_type = DType::BF16, .head_norms = true, .delta_nets = true});
     return make_tiny_model({.n_layers = 3,
                             .n_q_heads = 6,
                             .n_kv_heads = 3,
@@ -153,7 +155,7 @@ std::vector<std::string> lines_of(int from) {
 }
 
 Counts sweep(const FaultCase& of, const SweepOptions& options) {
-    const auto files = small_model();
+    const auto files = small_model(of);
     const std::vector<Point> points = points_of(*files, of, options);
     Counts counts;
     for (auto next = static_cast<std::size_t>(options.from); next < points.size();) {
