@@ -231,8 +231,8 @@ TEST(LayerLaunches, AreThoseOfTheTable) {
     }
 }
 
-// The norm of inputs, products of two types, convolution, recurrence, norm of heads, gate, output; then the
-// feed-forward.
+// Norm, four products, the inputs of the draft token stored, convolution, recurrence, norm of heads, gate, output; then
+// the feed-forward: norm, two products, activation, product.
 TEST(LayerLaunches, OfADeltaNet) {
     TinyModelOptions options = qwen3(DType::Q8_0);
     options.delta_nets = true;
