@@ -26,6 +26,7 @@ struct FaultCase {
     std::int64_t n_prompt = 508;  // tokens before the generated ones; cached before a fault is injected, unless
     bool whole_prompt = false;    // the prompt is fed anew each time, by layers
     std::int64_t n_experts = 0;   // of each layer but the first; 0: none
+    bool recurs = false;          // layers are recurrent: a text goes on from a checkpoint of the prompt
 };
 
 inline constexpr FaultCase kFaultCases[] = {
@@ -34,6 +35,9 @@ inline constexpr FaultCase kFaultCases[] = {
     {"one-card-graphs", Split::OneCard, Streams::Nothing},
     {"one-card-prompt", Split::OneCard, Streams::Both, 515, true},
     {"one-card-experts", Split::OneCard, Streams::Nothing, 508, false, 5},
+    {"hybrid", Split::OneCard, Streams::Both, 600, false, 0, true},
+    {"hybrid-layers", Split::Layers, Streams::Nothing, 600, false, 0, true},
+    {"hybrid-prompt", Split::OneCard, Streams::Both, 515, true, 0, true},
     {"layers", Split::Layers, Streams::Both},
     {"layers-views", Split::Layers, Streams::Kv},
     {"layers-prompt", Split::Layers, Streams::Both, 515, true},
@@ -118,8 +122,9 @@ public:
         loop.begin(prompt_);
         const std::int64_t n_wanted = case_.whole_prompt ? 2 : kTokens;
         for (std::int64_t left = n_wanted; left > 0;) left -= std::ssize(loop.step(left));
-        std::vector<std::byte> chunk(target_->shape().kv.front().chunk_bytes());
-        target_->read_chunk(0, target_->n_committed() / kChunkTokens - 1, chunk.data());
+        // The last layer has KV.
+        std::vector<std::byte> chunk(target_->shape().kv.back().chunk_bytes());
+        target_->read_chunk(target_->shape().n_layers - 1, target_->n_committed() / kChunkTokens - 1, chunk.data());
         Generated generated{loop.text(), log.rows};
         for (std::size_t i = 0; i + sizeof(float) <= chunk.size(); i += sizeof(float)) {
             float word = 0.0F;

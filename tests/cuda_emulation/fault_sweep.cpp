@@ -62,14 +62,16 @@ struct Counts {
     }
 };
 
-std::unique_ptr<ModelFiles> small_model(std::int64_t n_experts) {
+std::unique_ptr<ModelFiles> small_model(const FaultCase& of) {
+    if (of.recurs)
+        return make_tiny_model({.n_layers = 3, .weight_type = DType::BF16, .head_norms = true, .delta_nets = true});
     return make_tiny_model({.n_layers = 3,
                             .n_q_heads = 6,
                             .n_kv_heads = 3,
                             .weight_type = DType::BF16,
                             .biases = true,
                             .output_bias = true,
-                            .n_experts = n_experts});
+                            .n_experts = of.n_experts});
 }
 
 /// All points of a case, those of one timing and kind one after the other. Calls are counted of a text of the kind that
@@ -154,7 +156,7 @@ std::vector<std::string> lines_of(int from) {
 }
 
 Counts sweep(const FaultCase& of, const SweepOptions& options) {
-    const auto files = small_model(of.n_experts);
+    const auto files = small_model(of);
     const std::vector<Point> points = points_of(*files, of, options);
     Counts counts;
     for (auto next = static_cast<std::size_t>(options.from); next < points.size();) {

@@ -184,11 +184,12 @@ struct Launches {
     bool operator==(const Launches&) const = default;
 };
 
-Launches launches_of(TinyModelOptions options) {
+// Of layer `n_layers` of a model.
+Launches launches_of(TinyModelOptions options, std::int64_t n_layers = 2) {
     std::array<std::int64_t, 2> pass{};
     std::array<std::int64_t, 2> commit{};
     for (const std::int64_t more : {0, 1}) {
-        options.n_layers = 2 + more;
+        options.n_layers = n_layers + more;
         const Machine machine({.timing = Timing::AtOnce});
         CudaDevice card(machine.table(), {.memory_bytes = std::size_t{256} << 20});
         Engine engine(card, options);
@@ -201,7 +202,7 @@ Launches launches_of(TinyModelOptions options) {
         commit[static_cast<std::size_t>(more)] = emulation::n_grids_run() - between;
     }
     const std::int64_t layer = pass[1] - pass[0];
-    return {.layer = layer, .pass = pass[0] - 2 * layer, .commit = commit[1]};
+    return {.layer = layer, .pass = pass[0] - n_layers * layer, .commit = commit[1]};
 }
 
 // Kernels of a token.
@@ -241,6 +242,14 @@ TEST(LayerLaunches, DoNotGrowWithTheExpertsOfAToken) {
             EXPECT_EQ(launches_of(options).layer, 15) << dtype_name(type) << " " << n_chosen;
         }
     }
+}
+
+// Norm, four products, the inputs of the draft token stored, convolution, recurrence, norm of heads, gate, output; then
+// the feed-forward: norm, two products, activation, product.
+TEST(LayerLaunches, OfADeltaNet) {
+    TinyModelOptions options = qwen3(DType::Q8_0);
+    options.delta_nets = true;
+    EXPECT_EQ(launches_of(options, 3).layer, 12);
 }
 
 }  // namespace

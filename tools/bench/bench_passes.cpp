@@ -55,11 +55,14 @@ void put_stream_figures(PassFigures& pass, const StreamSnapshot& all, std::int64
     }
 }
 
-double timed_pass(Target& target, std::span<const TokenId> tokens) {
+// A pass of draft tokens below a certain one; of more than generation drafts, `most_drafts`, one of prompt tokens.
+double timed_pass(Target& target, std::span<const TokenId> tokens, std::int64_t most_drafts) {
+    const NodeKind kind = std::ssize(tokens) > most_drafts + 1 ? NodeKind::Certain : NodeKind::Draft;
     std::vector<NodeId> nodes;
     std::vector<std::int32_t> rows;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
-        nodes.push_back(i == 0 ? target.add_node(kCommittedTip, NodeKind::Certain) : target.add_node(nodes.back()));
+        nodes.push_back(i == 0 ? target.add_node(kCommittedTip, NodeKind::Certain)
+                               : target.add_node(nodes.back(), kind));
         rows.push_back(static_cast<std::int32_t>(i));
     }
     const auto began = std::chrono::steady_clock::now();
@@ -95,16 +98,17 @@ RunNeeds needs_of_generating(const Drafting& drafting, std::int64_t largest, Com
 
 // Times passes of each size once more, stage by stage. Each stage is waited for, so on a GPU, where stages otherwise
 // overlap and short passes are graphs, these passes are slower than the others.
-void time_stages(BenchResult& result, ModelRunner& runner, std::span<const TokenId> tokens, const LoadedModel& model) {
+void time_stages(BenchResult& result, ModelRunner& runner, std::span<const TokenId> tokens, std::int64_t most_drafts,
+                 const LoadedModel& model) {
     runner.profile(StageEnd::Synchronized, nullptr);
     const auto n = static_cast<double>(result.repeat);
     for (PassFigures& pass : result.passes) {
         const std::span<const TokenId> few = tokens.first(pass.tokens);
         // A pass that is not measured: the ring still holds what passes of the previous size have copied ahead.
-        static_cast<void>(timed_pass(runner.target(), few));
+        static_cast<void>(timed_pass(runner.target(), few, most_drafts));
         for (std::size_t rank = 0; rank < runner.n_ranks(); ++rank) runner.stages(rank).clear();
         double seconds = 0.0;
-        for (std::int64_t i = 0; i < result.repeat; ++i) seconds += timed_pass(runner.target(), few);
+        for (std::int64_t i = 0; i < result.repeat; ++i) seconds += timed_pass(runner.target(), few, most_drafts);
         pass.staged_seconds = seconds / n;
         double rest = pass.staged_seconds;
         for (std::size_t rank = 0; rank < runner.n_ranks(); ++rank) {
@@ -160,6 +164,7 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
 
     const auto runner = make_runner(model, needs, console_callbacks(context));
     Target& target = runner->target();
+    const std::int64_t most_drafts = needs.forward.max_drafts > 0 ? needs.forward.max_drafts : largest;
     const std::vector<TokenId> tokens = seeded_tokens(largest, config.vocab);
     ProgressBar bar(context.console, "bench");
     runner->fill(depth, kFillSeed, [&](std::int64_t n) {
@@ -179,8 +184,9 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
     for (std::int64_t round = 0; round <= request.repeat; ++round) {
         for (PassFigures& pass : result.passes) {
             const std::span<const TokenId> few = std::span(tokens).first(pass.tokens);
-            if (runner->streams() || (round == 0 && runner->has_graphs())) static_cast<void>(timed_pass(target, few));
-            const double seconds = timed_pass(target, few);
+            if (runner->streams() || (round == 0 && runner->has_graphs()))
+                static_cast<void>(timed_pass(target, few, most_drafts));
+            const double seconds = timed_pass(target, few, most_drafts);
             if (round > 0) pass.seconds.push_back(seconds);  // round 0 is for warm-up
         }
         bar.update(static_cast<double>(round + 1), static_cast<double>(request.repeat + 1),
@@ -193,7 +199,7 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
             pass.predicted_seconds = model.plan()->pass(pass.tokens, depth).seconds;
         }
     }
-    if (request.stages) time_stages(result, *runner, tokens, model);
+    if (request.stages) time_stages(result, *runner, tokens, most_drafts, model);
 }
 
 }  // namespace slipstream::tools

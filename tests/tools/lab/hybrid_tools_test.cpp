@@ -127,6 +127,11 @@ TEST_P(HybridRandomModel, IsTheShapeAndIsInspectedAndGenerates) {
     const ProgramResult generated = run_program({"generate", "-m", path.string(), "--devices", "cpu", "--prompt",
                                                  "once", "--max-tokens", "24", "--temperature", "0", "--self-check"});
     EXPECT_EQ(generated.code, 0) << generated.err;
+    // Passes of more tokens than generation drafts.
+    const ProgramResult benched =
+        run_program({"bench", "-m", path.string(), "--devices", "cpu", "--device-memory", "100M", "--passes", "1,100",
+                     "--draft-budget", "8", "--repeat", "1"});
+    EXPECT_EQ(benched.code, 0) << benched.err;
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, HybridRandomModel,

@@ -8,6 +8,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/cuda/sampling_launch.h"
+#include "kernels/delta_net.h"
 #include "kernels/elementwise.h"
 #include "tools/lab/card/card_runs.h"
 #include "tools/lab/random_model/random_model_blocks.h"
@@ -66,16 +67,21 @@ public:
 
     // Times `op`, which reads or writes [n, cols] floats `passes` times.
     void time(const std::string& name, std::int64_t n, std::int64_t cols, int passes, const std::function<void()>& op) {
+        time(fmt::format("{} [{}, {}]", name, n, cols), n,
+             static_cast<double>(passes) * static_cast<double>(n * cols) * sizeof(float), op);
+    }
+    // Times `op`, which reads and writes so many bytes.
+    void time(const std::string& what, std::int64_t n, double bytes, const std::function<void()>& op) {
         if (!bench_.has_time()) return;
         const CardTiming timing = bench_.clock.time(kCalls, [&] {
             for (std::int64_t i = 0; i < kCalls; ++i) op();
         });
         bench_.report.add({.bench = "op",
-                           .what = fmt::format("{} [{}, {}]", name, n, cols),
+                           .what = what,
                            .n = n,
                            .seconds = timing.seconds,
                            .spread = timing.spread,
-                           .bytes = static_cast<double>(passes) * static_cast<double>(n * cols) * sizeof(float),
+                           .bytes = bytes,
                            .enqueue_seconds = timing.enqueue_seconds});
     }
 
@@ -102,6 +108,46 @@ private:
     Buffer a_, b_, c_, cos_sin_, norm_, scratch_;
     std::vector<std::int32_t> rows_;
 };
+
+// Times a chain of n tokens through a delta net of Qwen3.8-27B.
+void bench_delta_net(CardBench& bench, OpsBench& ops, std::int64_t n) {
+    const DeltaNetShape shape{
+        .n_key_heads = 16, .n_value_heads = 48, .key_dim = 128, .value_dim = 128, .conv_width = 4, .tiled = true};
+    const auto floats = [](const Buffer& buffer) { return reinterpret_cast<float*>(buffer.data()); };
+    const Buffer rows = ops.floats(n * shape.row_cols());
+    const Buffer conv = ops.floats(shape.conv_width * shape.convolved_cols());
+    const Buffer bias = ops.floats(shape.n_value_heads);
+    const Buffer rates = ops.floats(shape.n_value_heads);
+    const std::vector<float> below_zero(static_cast<std::size_t>(shape.n_value_heads), -1.0F);
+    bench.stream.copy(rates.data(), below_zero.data(), below_zero.size() * sizeof(float));
+    bench.stream.synchronize();
+    const Buffer state = ops.floats(shape.state_floats());
+    const Buffer taps = ops.floats(shape.tap_floats());
+    const Buffer convolved = ops.floats(n * shape.row_cols());
+    const Buffer out = ops.floats(n * shape.value_cols());
+    std::vector<DeltaStep> steps;
+    for (std::int32_t i = 0; i < n; ++i) steps.push_back({.row = i, .parent = i - 1});
+    const std::int64_t moved = 2 * (shape.state_floats() + shape.tap_floats()) +
+                               n * (3 * shape.row_cols() + shape.value_cols()) +
+                               shape.conv_width * shape.convolved_cols();
+    ops.time("delta_net, 16/48 heads of 128", n, static_cast<double>(moved) * sizeof(float), [&] {
+        delta_net(bench.exec(),
+                  {.shape = shape,
+                   .rows = matrix_view(static_cast<const std::byte*>(rows.data()), DType::F32, n, shape.row_cols()),
+                   .steps = steps,
+                   .n_kept = n,
+                   .conv = floats(conv),
+                   .decay_rates = floats(rates),
+                   .decay_bias = floats(bias),
+                   .state = floats(state),
+                   .taps = floats(taps),
+                   .kept_state = floats(state),
+                   .kept_taps = floats(taps),
+                   .convolved = floats(convolved),
+                   .out = matrix_view(out.data(), DType::F32, n, shape.value_cols())});
+    });
+    bench.stream.synchronize();
+}
 
 // Times argmax, Gumbel argmax and top-k over n rows of logits.
 void bench_sampling(CardBench& bench, OpsBench& ops, std::int64_t n) {
@@ -150,6 +196,7 @@ void bench_card_ops(CardBench& bench) {
     bench.report.section("small ops, operands in the card's cache; n: rows");
     OpsBench ops(bench);
     for (const std::int64_t n : bench.sizes.op_tokens) ops.run(n);
+    for (const std::int64_t n : bench.sizes.op_tokens) bench_delta_net(bench, ops, n);
     for (const std::int64_t n : bench.sizes.op_tokens)
         if (n <= 64) bench_sampling(bench, ops, n);
     bench.stream.synchronize();
