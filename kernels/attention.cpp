@@ -129,8 +129,8 @@ void attention(ExecRef exec, const AttentionArgs& args) {
               args.q.cols() == cols && args.n_committed >= 0 && args.window >= 0,
           "attention of {} tokens, {} heads over {} positions", n, args.n_q_heads, args.n_committed);
     CHECK(args.softcap >= 0.0F && std::isfinite(args.softcap), "attention with a softcap of {}", args.softcap);
-    CHECK(args.sinks.empty() || (has_attention_sinks(exec.device.kind()) && args.sinks.dtype == DType::F32 &&
-                                 args.sinks.rows() == 1 && args.sinks.cols() == args.n_q_heads),
+    CHECK(args.sinks.empty() ||
+              (args.sinks.dtype == DType::F32 && args.sinks.rows() == 1 && args.sinks.cols() == args.n_q_heads),
           "attention of {} heads with {} sinks", args.n_q_heads, args.sinks.cols());
     const bool to_the_end = args.part == AttentionPart::Whole || args.part == AttentionPart::Last;
     CHECK(!to_the_end || (args.out.dtype == DType::F32 && args.out.rows() == n && args.out.cols() == cols),

@@ -148,7 +148,7 @@ struct AttentionArgs {
                               // softmax (Gemma 2: 50); 0: scores are not capped
     std::int64_t window = 0;  // sliding window: a query sees the last `window` positions, its own included; 0 = all
     // A logit of each query head that joins the maximum and the denominator of its softmax and has no value:
-    // [n_q_heads], F32, memory of the device; empty: none. The CPU alone has them (has_attention_sinks()).
+    // [n_q_heads], F32, memory of the device; empty: none.
     ConstTensorView sinks{};
     // Part of the fold, for KV that arrives in segments: only KV chunks [first_chunk, end_chunk), committed or not, are
     // folded; other entries of `chunks` are not read. Parts in ascending order without gaps give the bits of one whole
@@ -161,11 +161,6 @@ struct AttentionArgs {
     float* state = nullptr;
     NextWeights next{};  // types of the weights that `out` is multiplied by
 };
-/// Whether attention() of a kind of device takes sinks.
-[[nodiscard]] constexpr bool has_attention_sinks(DeviceKind kind) {
-    return kind == DeviceKind::Cpu;
-}
-
 /// Computes attention, or a part of its fold, in stream order. Each token must see at least one position in the parts
 /// together; a whole call CHECKs that.
 void attention(ExecRef exec, const AttentionArgs& args);

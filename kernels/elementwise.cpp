@@ -39,8 +39,6 @@ void gated_activation(ExecRef exec, const GatedActivationArgs& args) {
     const std::int64_t d = args.y.cols();
     CHECK(is_floats(args.gate, n, d) && is_floats(args.up, n, d) && is_floats(args.y, n, d),
           "gated_activation [{}, {}]", n, d);
-    CHECK(has_gated_activation(exec.device.kind(), args.kind), "gated_activation {} on a device without it",
-          static_cast<int>(args.kind));
     CHECK(args.kind != GatedActivation::ClampedSilu || (args.limit > 0.0F && std::isfinite(args.limit)),
           "gated_activation clamped to {}", args.limit);
     exec.device.ops().gated_activation(exec, args);

@@ -70,10 +70,6 @@ struct GatedActivationArgs {
     float limit = 0.0F;  // of ClampedSilu: above 0, finite
     NextWeights next{};
 };
-/// Whether devices of a kind have a gated activation.
-[[nodiscard]] constexpr bool has_gated_activation(DeviceKind kind, GatedActivation activation) {
-    return kind == DeviceKind::Cpu || activation != GatedActivation::ClampedSilu;
-}
 void gated_activation(ExecRef exec, const GatedActivationArgs& args);
 
 /// y = (y + scale * x) * factor.

@@ -141,13 +141,17 @@ step_exact_q8() {
         --ctx 2048 --max-tokens 200 --kv-type q8
 }
 
-# exact_random NAME SHAPE LAYERS: the exactness runs of a model of random weights, whose tokenizer has one token per
+# exact_random NAME SHAPE LAYERS [TYPE]: the exactness runs of a model of random weights, whose tokenizer has one token per
 # byte. The prompt is so long that it is computed in more pieces than there are buffers for hidden states.
 exact_random() {
-    need_model "$1" "$2" Q4_K_M "$3" || return
+    need_model "$1" "$2" "${4:-Q4_K_M}" "$3" || return
     cat "$ROOT/LICENSE" "$ROOT/LICENSE" | head -c 1800 >"$STEP_DIR/prompt.txt"
     exact_model "$1" -m "$MODEL" --prompt-file "$STEP_DIR/prompt.txt" --ctx 8192 --max-tokens 64
 }
 step_exact_1b() { exact_random 1b llama3.2-1b 16; }
 # Five of six layers of this model have a sliding window of 512 positions, whose ring the prompt overwrites.
 step_exact_windows() { exact_random windows gemma3-1b 26; }
+# gpt-oss: mixtures of experts, attention sinks, a window of 128 in every second layer.
+step_exact_experts() { exact_random experts gpt-oss-20b 2 MXFP4; }
+# Qwen3.5: three of four layers are delta nets.
+step_exact_recurrent() { exact_random recurrent qwen3.5-0.8b 24; }

@@ -85,7 +85,8 @@ run_step() {
 }
 
 interrupted() {
-    if [ -n "$CHILD" ]; then kill "$CHILD" 2>/dev/null; fi
+    local job
+    for job in $(jobs -p); do kill "$job" 2>/dev/null; done
     say "interrupted; what was done so far is in $REPORT.md"
     write_report
     exit "$1"

@@ -178,11 +178,22 @@ __device__ __forceinline__ float sigmoid(float v) {
     return 1.0F / (1.0F + gpu::exp_approx(negative));
 }
 
+// The gated feed-forward of gpt-oss (GatedActivation::ClampedSilu), limited like silu().
+__device__ __forceinline__ float clamped_silu(float gate, float up, float limit) {
+    constexpr float kAlpha = 1.702F;
+    const float v = gate > limit ? limit : gate;
+    const float most = up > limit ? limit : up;
+    const float u = most < -limit ? -limit : most;
+    const float negative = v * -kAlpha > 88.0F ? 88.0F : v * -kAlpha;
+    return v / (1.0F + gpu::exp_approx(negative)) * (u + 1.0F);
+}
+
 template <GateKind kKind>
-__device__ __forceinline__ float activated(float gate) {
-    if constexpr (kKind == GateKind::Silu) return silu(gate);
-    if constexpr (kKind == GateKind::GeluTanh) return gelu_tanh(gate);
-    return sigmoid(gate);
+__device__ __forceinline__ float gated(float gate, float up, float limit) {
+    if constexpr (kKind == GateKind::Silu) return silu(gate) * up;
+    if constexpr (kKind == GateKind::GeluTanh) return gelu_tanh(gate) * up;
+    if constexpr (kKind == GateKind::Sigmoid) return sigmoid(gate) * up;
+    return clamped_silu(gate, up, limit);
 }
 
 // y = kind(gate) * up (GatedActivationLaunch). Grid: (fours of a row, rows).
@@ -193,7 +204,7 @@ __global__ void __launch_bounds__(kThreads) gate_rows(const GatedActivationLaunc
     for (int64_t row = blockIdx.y; row < a.n_rows; row += gridDim.y) {
         const Float4 gate = load_four(a.gate + row * a.gate_stride, at, a.d, wide);
         Float4 v = load_four(a.up + row * a.up_stride, at, a.d, wide);
-        for (int e = 0; e < 4; ++e) v.x[e] = activated<kKind>(gate.x[e]) * v.x[e];
+        for (int e = 0; e < 4; ++e) v.x[e] = gated<kKind>(gate.x[e], v.x[e], a.limit);
         store_four(a.y + row * a.y_stride, at, a.d, wide, v);
     }
 }
@@ -215,8 +226,8 @@ __global__ void __launch_bounds__(kThreads) gate_and_prepare(const GatedActivati
             float gate[2];
             load_two(a.gate + row * a.gate_stride, at, a.d, wide, gate[0], gate[1]);
             load_two(a.up + row * a.up_stride, at, a.d, wide, v[j], v[j + 1]);
-            v[j] = activated<kKind>(gate[0]) * v[j];
-            v[j + 1] = activated<kKind>(gate[1]) * v[j + 1];
+            v[j] = gated<kKind>(gate[0], v[j], a.limit);
+            v[j + 1] = gated<kKind>(gate[1], v[j + 1], a.limit);
             store_two(a.y + row * a.y_stride, at, a.d, wide, v[j], v[j + 1]);
         }
     }
@@ -295,6 +306,8 @@ void launch_gated_activation(const GatedActivationLaunch& a, void* stream) {
             return start_gate<GateKind::GeluTanh>(a, stream);
         case GateKind::Sigmoid:
             return start_gate<GateKind::Sigmoid>(a, stream);
+        case GateKind::ClampedSilu:
+            return start_gate<GateKind::ClampedSilu>(a, stream);
     }
 }
 

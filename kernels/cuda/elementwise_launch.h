@@ -43,7 +43,7 @@ struct RopeLaunch {
 };
 void launch_rope(const RopeLaunch& launch, void* stream);
 
-enum class GateKind : std::int32_t { Silu, GeluTanh, Sigmoid };
+enum class GateKind : std::int32_t { Silu, GeluTanh, Sigmoid, ClampedSilu };
 
 struct GatedActivationLaunch {
     std::int64_t n_rows = 0;
@@ -56,6 +56,7 @@ struct GatedActivationLaunch {
     std::int64_t y_stride = 0;
     ActivationDestination prepare{};  // copy of y for matmuls
     GateKind kind = GateKind::Silu;
+    float limit = 0.0F;  // of ClampedSilu
 };
 void launch_gated_activation(const GatedActivationLaunch& launch, void* stream);
 

@@ -27,7 +27,7 @@ GateKind gate_kind(GatedActivation kind) {
         case GatedActivation::Sigmoid:
             return GateKind::Sigmoid;
         case GatedActivation::ClampedSilu:
-            break;  // has_gated_activation()
+            return GateKind::ClampedSilu;
     }
     check_failed(__FILE__, __LINE__, "kind", "no such gate");
 }
@@ -82,7 +82,8 @@ void gated_activation(ExecRef exec, const GatedActivationArgs& args) {
                                        .y = float_row(args.y, 0),
                                        .y_stride = stride_floats(args.y),
                                        .prepare = preparation.target(),
-                                       .kind = gate_kind(args.kind)};
+                                       .kind = gate_kind(args.kind),
+                                       .limit = args.limit};
     op.launch(&Module::gated_activation, launch,
               [&] { return fmt::format("gated_activation [{}, {}]", args.y.rows(), args.y.cols()); });
     preparation.keep();

@@ -13,6 +13,7 @@ struct Case {
     DType dtype;
     std::int64_t n_q_heads, n_kv_heads, head_dim;
     float softcap = 0.0F;
+    bool sinks = false;
 };
 
 std::vector<Case> cases() {
@@ -32,10 +33,24 @@ std::vector<Case> cases() {
             {DType::Q8_0, 8, 1, 128},
             {DType::Q8_0, 2, 1, 256},
             {DType::Q8_0, 2, 2, 42},  // the plain kernel, rows with padding
-            {DType::Q8_0, 2, 1, 128, 5.0F}};
+            {DType::Q8_0, 2, 1, 128, 5.0F},
+            {DType::F16, 8, 1, 64, 0.0F, true},
+            {DType::BF16, 6, 2, 128, 0.0F, true},
+            {DType::F16, 4, 1, 256, 5.0F, true},
+            {DType::Q8_0, 8, 1, 64, 0.0F, true},
+            {DType::F32, 6, 2, 64, 0.0F, true},
+            {DType::BF16, 5, 1, 42, 0.0F, true}};
 }
 
-class CudaAttention : public CudaOps {};
+class CudaAttention : public CudaOps {
+protected:
+    [[nodiscard]] DeviceCache cache_of(const Case& shape, std::uint32_t seed) {
+        DeviceCache cache(exec(), {shape.n_kv_heads, shape.head_dim, shape.dtype}, shape.n_q_heads, seed,
+                          shape.softcap);
+        if (shape.sinks) cache.with_sinks();
+        return cache;
+    }
+};
 
 // Queries and weights are rounded to the KV type: a score is off by the rounding times sum |q k| scale, a weight by
 // that much relative to itself, and by its own rounding. With Q8 they are rounded to F16, and keys and values are too.
@@ -57,8 +72,7 @@ TEST_F(CudaAttention, IsNearSoftmaxInDouble) {
     for (const Case& shape : cases())
         for (const std::int64_t depth : {1, 63, 64, 257, 600})
             for (const std::int64_t window : {0, 100}) {
-                DeviceCache cache(exec(), {shape.n_kv_heads, shape.head_dim, shape.dtype}, shape.n_q_heads, 3,
-                                  shape.softcap);
+                DeviceCache cache = cache_of(shape, 3);
                 const int tip = cache.add_chain(-1, depth);
                 const std::vector<float> found = cache.run({tip}, depth - 1, window);
                 expect_near(cache, shape, tip, found, window);
@@ -68,7 +82,7 @@ TEST_F(CudaAttention, IsNearSoftmaxInDouble) {
 
 TEST_F(CudaAttention, AQueryTakesNothingFromTheRestOfItsPass) {
     for (const Case& shape : cases()) {
-        DeviceCache cache(exec(), {shape.n_kv_heads, shape.head_dim, shape.dtype}, shape.n_q_heads, 4, shape.softcap);
+        DeviceCache cache = cache_of(shape, 4);
         const int trunk = cache.add_chain(-1, 530);
         std::vector<int> tree;
         // Two branches that cross a step's border and a chunk's, with leaves along them.
@@ -96,10 +110,13 @@ TEST_F(CudaAttention, AQueryTakesNothingFromTheRestOfItsPass) {
 }
 
 TEST_F(CudaAttention, PrefillChunksGiveTheBitsOfSingleTokens) {
-    const std::vector<Case> shapes{
-        {DType::F16, 4, 1, 64}, {DType::BF16, 4, 2, 128}, {DType::F16, 2, 1, 128, 5.0F}, {DType::Q8_0, 4, 2, 64}};
+    const std::vector<Case> shapes{{DType::F16, 4, 1, 64},
+                                   {DType::BF16, 4, 2, 128},
+                                   {DType::F16, 2, 1, 128, 5.0F},
+                                   {DType::Q8_0, 4, 2, 64},
+                                   {DType::F16, 8, 1, 64, 0.0F, true}};
     for (const Case& shape : shapes) {
-        DeviceCache cache(exec(), {shape.n_kv_heads, shape.head_dim, shape.dtype}, shape.n_q_heads, 5, shape.softcap);
+        DeviceCache cache = cache_of(shape, 5);
         const std::int64_t n = is_card() ? 1024 : 700;
         const std::vector<int> chain = cache.path(cache.add_chain(-1, n));
         const auto columns = static_cast<std::size_t>(cache.q_cols());
@@ -144,7 +161,7 @@ TEST_F(CudaAttention, PassesOfAnySizeGiveTheBitsOfSingleTokens) {
 
 TEST_F(CudaAttention, PartsJoinToTheWhole) {
     for (const Case& shape : cases()) {
-        DeviceCache cache(exec(), {shape.n_kv_heads, shape.head_dim, shape.dtype}, shape.n_q_heads, 6, shape.softcap);
+        DeviceCache cache = cache_of(shape, 6);
         const int trunk = cache.add_chain(-1, 900);
         std::vector<int> tree;
         for (int i = 0; i < 9; ++i) tree.push_back(cache.add_token(i % 2 == 0 ? trunk : tree.back()));

@@ -20,6 +20,14 @@ public:
     DeviceCache(ExecRef exec, KvLayout shape, std::int64_t n_q_heads, std::uint32_t seed, float softcap = 0.0F)
         : exec_(exec), shape_(shape), n_q_heads_(n_q_heads), softcap_(softcap), random_(seed) {}
 
+    /// Gives each query head a sink: from far below the scores to far above them.
+    DeviceCache& with_sinks() {
+        for (std::int64_t head = 0; head < n_q_heads_; ++head)
+            sinks_.push_back(static_cast<float>(head % 5) * 4.0F - 7.5F);
+        sinks_there_ = upload_bytes(exec_, std::as_bytes(std::span<const float>(sinks_)));
+        return *this;
+    }
+
     /// A random token below `parent` (-1: the start); its number. Keys have outliers, so that a softmax can fail.
     int add_token(int parent) {
         std::normal_distribution<float> normal;
@@ -98,6 +106,7 @@ public:
                            .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.head_dim))),
                            .softcap = softcap_,
                            .window = window};
+        if (!sinks_.empty()) part.sinks = vector_view(sinks_there_.data(), DType::F32, n_q_heads_);
         for (std::size_t i = 0; i <= cuts.size(); ++i) {
             const bool last = i == cuts.size();
             if (!cuts.empty()) {
@@ -134,7 +143,8 @@ public:
             const std::int64_t at = head / (n_q_heads_ / shape_.n_kv_heads) * d;
             const std::int64_t low = window == 0 ? 0 : std::max<std::int64_t>(0, n - window);
             std::vector<double> weights;
-            double best = -INFINITY;
+            const double sink = sinks_.empty() ? -INFINITY : sinks_[static_cast<std::size_t>(head)];
+            double best = sink;
             for (std::int64_t i = low; i < n; ++i) {
                 double score = 0.0;
                 for (std::int64_t e = 0; e < d; ++e)
@@ -144,7 +154,7 @@ public:
                 weights.push_back(softcap_ == 0.0F ? score : softcap_ * std::tanh(score / softcap_));
                 best = std::max(best, weights.back());
             }
-            double sum = 0.0;
+            double sum = std::exp(sink - best);
             for (double& weight : weights) sum += weight = std::exp(weight - best);
             for (std::int64_t e = 0; e < d; ++e) {
                 double value = 0.0;
@@ -240,6 +250,8 @@ private:
     KvLayout shape_;
     std::int64_t n_q_heads_;
     float softcap_;
+    std::vector<float> sinks_;  // [n_q_heads], or empty
+    Buffer sinks_there_;        // their copy on the device
     std::mt19937 random_;
     std::vector<Token> tokens_;
     Buffer scratch_k_, scratch_v_;

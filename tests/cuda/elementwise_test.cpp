@@ -159,14 +159,17 @@ TEST_F(CudaElementwise, GatesAndAdd) {
             const DeviceFloats gate_device(exec(), n, d, gate);
             const DeviceFloats up_device(exec(), n, d, up, 3);
             const DeviceFloats y(exec(), n, d, 1);
-            for (const GatedActivation kind :
-                 {GatedActivation::Silu, GatedActivation::GeluTanh, GatedActivation::Sigmoid}) {
-                gated_activation(exec(),
-                                 {.gate = gate_device.view(), .up = up_device.view(), .y = y.view(), .kind = kind});
-                std::vector<float> expected(gate.size());
+            for (const GatedActivation kind : {GatedActivation::Silu, GatedActivation::GeluTanh,
+                                               GatedActivation::Sigmoid, GatedActivation::ClampedSilu}) {
                 gated_activation(
-                    cpu(),
-                    {.gate = view_of(gate, n, d), .up = view_of(up, n, d), .y = view_of(expected, n, d), .kind = kind});
+                    exec(),
+                    {.gate = gate_device.view(), .up = up_device.view(), .y = y.view(), .kind = kind, .limit = 0.5F});
+                std::vector<float> expected(gate.size());
+                gated_activation(cpu(), {.gate = view_of(gate, n, d),
+                                         .up = view_of(up, n, d),
+                                         .y = view_of(expected, n, d),
+                                         .kind = kind,
+                                         .limit = 0.5F});
                 expect_near(y.read(), expected, 4e-6, 1e-6);
             }
             for (const float scale : {1.0F, 0.22F}) {

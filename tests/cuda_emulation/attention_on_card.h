@@ -217,7 +217,8 @@ inline Expected expected_of(const AttentionArgs& args, std::int64_t token, std::
     std::frexp(most, &exponent);
     const std::int64_t low = args.window == 0 ? 0 : std::max<std::int64_t>(0, args.positions[token] - args.window + 1);
     std::vector<double> weights;
-    double best = -INFINITY;
+    const double sink = args.sinks.empty() ? -INFINITY : float_row(args.sinks, 0)[q_head];
+    double best = sink;
     Expected expected{std::vector<double>(static_cast<std::size_t>(d)),
                       std::vector<double>(static_cast<std::size_t>(d))};
     for (std::int64_t p = low; p <= args.positions[token]; ++p) {
@@ -238,7 +239,7 @@ inline Expected expected_of(const AttentionArgs& args, std::int64_t token, std::
         best = std::max(best, weights.back());
     }
     expected.score_error += args.softcap * 0x1p-20 / (4 * std::sqrt(static_cast<double>(d)));
-    double sum = 0.0;
+    double sum = std::exp(sink - best);
     for (double& weight : weights) sum += weight = std::exp(weight - best);
     for (std::int64_t p = low; p <= args.positions[token]; ++p) {
         const std::vector<double> v = cache_row(args, token, p, head, true);

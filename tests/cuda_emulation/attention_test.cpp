@@ -27,6 +27,7 @@ constexpr Cut kCuts[] = {kFolded, kOneWarp, kWavesOfTwo};
 struct Shape {
     std::int64_t n_q_heads, n_kv_heads, head_dim;
     float softcap = 0.0F;
+    bool sinks = false;
 };
 std::string name_of(const testing::TestParamInfo<DType>& info) {
     return std::string(dtype_name(info.param));
@@ -35,7 +36,9 @@ std::string name_of(const testing::TestParamInfo<DType>& info) {
 class CudaAttentionTest : public testing::TestWithParam<DType> {
 protected:
     Cache cache(const Shape& shape, std::uint32_t seed) {
-        return {cpu_, {shape.n_kv_heads, shape.head_dim, GetParam()}, shape.n_q_heads, seed, shape.softcap};
+        Cache cache(cpu_, {shape.n_kv_heads, shape.head_dim, GetParam()}, shape.n_q_heads, seed, shape.softcap);
+        if (shape.sinks) cache.with_sinks();
+        return cache;
     }
     // A chain of n tokens; their numbers.
     static std::vector<int> grow_chain(Cache& cache, int n) {
@@ -71,8 +74,18 @@ void expect_near(const AttentionArgs& args, const std::vector<float>& out, std::
 
 TEST_P(CudaAttentionTest, EqualsSoftmaxInDouble) {
     // Heads that the tensor kernels know, and one that they do not; groups that straddle tiles.
-    constexpr Shape shapes[] = {{4, 2, 64},  {1, 1, 96},        {7, 1, 128},       {4, 1, 256},     {2, 2, 20},
-                                {18, 1, 64}, {7, 1, 128, 5.0F}, {4, 1, 256, 5.0F}, {2, 2, 64, 5.0F}};
+    constexpr Shape shapes[] = {{4, 2, 64},
+                                {1, 1, 96},
+                                {7, 1, 128},
+                                {4, 1, 256},
+                                {2, 2, 20},
+                                {18, 1, 64},
+                                {7, 1, 128, 5.0F},
+                                {4, 1, 256, 5.0F},
+                                {2, 2, 64, 5.0F},
+                                {8, 1, 64, 0.0F, true},
+                                {5, 1, 20, 0.0F, true},
+                                {6, 2, 128, 5.0F, true}};
     for (const Shape& shape : shapes) {
         Cache rows = cache(shape, 7);
         const std::vector<int> chain = grow_chain(rows, 330);
@@ -97,7 +110,8 @@ TEST_P(CudaAttentionTest, EveryCutAndScheduleGivesTheSameBits) {
     for (const auto& [shape, n_committed, n] :
          {std::tuple{Shape{6, 2, 64}, 530, 12}, std::tuple{Shape{2, 1, 128}, 570, 3},
           std::tuple{Shape{4, 1, 256}, 530, 3}, std::tuple{Shape{2, 1, 128, 5.0F}, 530, 3},
-          std::tuple{Shape{4, 1, 256, 5.0F}, 280, 9}, std::tuple{Shape{2, 1, 64, 5.0F}, 280, 2}}) {
+          std::tuple{Shape{4, 1, 256, 5.0F}, 280, 9}, std::tuple{Shape{2, 1, 64, 5.0F}, 280, 2},
+          std::tuple{Shape{5, 1, 64, 0.0F, true}, 570, 3}}) {
         Cache rows = cache(shape, 11);
         const std::vector<int> chain = grow_chain(rows, n_committed + n);
         rows.prepare({chain.begin() + n_committed, chain.end()}, n_committed, 2);
@@ -116,7 +130,7 @@ TEST_P(CudaAttentionTest, EveryCutAndScheduleGivesTheSameBits) {
 TEST_P(CudaAttentionTest, BitsDoNotDependOnThePassTheTreeOrTheCommitPoint) {
     for (const int n_committed : {0, 60, 250}) {
         for (const std::int64_t window : {0, 33}) {
-            Cache rows = cache(window == 0 ? Shape{6, 2, 64} : Shape{3, 1, 128, 5.0F}, 11);
+            Cache rows = cache(window == 0 ? Shape{6, 2, 64, 0.0F, n_committed == 60} : Shape{3, 1, 128, 5.0F}, 11);
             std::mt19937 random(static_cast<std::uint32_t>(n_committed));
             const int n_stem = std::max(1, n_committed);
             grow_chain(rows, n_stem);
@@ -165,7 +179,7 @@ TEST_P(CudaAttentionTest, PassesOfAnyLengthGiveTheBitsOfOneToken) {
 }
 
 TEST_P(CudaAttentionTest, PartsJoinToTheBitsOfOneCall) {
-    Cache rows = cache({4, 2, 64}, 19);
+    Cache rows = cache({4, 2, 64, 0.0F, true}, 19);
     const std::vector<int> chain = grow_chain(rows, 1100);
     for (const auto& [n_committed, n, window] :
          {std::tuple{1000, 1, 0}, std::tuple{700, 25, 0}, std::tuple{1000, 20, 300}}) {

@@ -278,14 +278,9 @@ private:
         const ConstTensorView weight =
             vector_view(static_cast<const std::byte*>(weights_.data()), DType::F32, config.d_model);
         for (std::int64_t i = 0; i + 1 < kSmallOpsALayer; ++i) rms_norm(exec(), {.x = x, .weight = weight, .y = x});
-        // On a device without the model's activation, which does not serve the model, another one takes its time.
         const FeedForwardConfig& first = config.layers.front().feed_forward;
-        const bool has = has_gated_activation(device_.kind(), first.activation);
-        gated_activation(exec(), {.gate = gate,
-                                  .up = wide,
-                                  .y = gate,
-                                  .kind = has ? first.activation : GatedActivation::Silu,
-                                  .limit = first.activation_limit});
+        gated_activation(
+            exec(), {.gate = gate, .up = wide, .y = gate, .kind = first.activation, .limit = first.activation_limit});
     }
 
     // Adds the timing of copies while nothing is computed. Call last: result() takes it from the end of timings_.

@@ -81,8 +81,9 @@ __global__ void __launch_bounds__(256)
     for (int first_column = 0; first_column < d; first_column += n_threads) {
         const int column = first_column + thread;
         const bool there = column < d;
-        float m = start != nullptr ? start[n_queries * d + query] : kNothingSeen;
-        float l = start != nullptr ? start[n_queries * (d + 1) + query] : 0.0F;
+        const StateStart fresh(start == nullptr ? a.sinks : nullptr, query % a.n_q_heads);
+        float m = start != nullptr ? start[n_queries * d + query] : fresh.m;
+        float l = start != nullptr ? start[n_queries * (d + 1) + query] : fresh.l;
         float o = start != nullptr && there ? start[query * d + column] : 0.0F;
         for (int first = 0; first < n_chunks; first += n_threads) {
             gpu::sync_threads();  // all threads have read the previous segment before it is overwritten

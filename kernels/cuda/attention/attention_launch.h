@@ -123,6 +123,7 @@ struct AttentionLaunch {
                                       // of 32
     // softcap * log2(e); 0: scores are not capped. Last, so that kernels load the other parameters as wide as before.
     float softcap_log2 = 0.0F;
+    const float* sinks = nullptr;  // [n_q_heads]; null: none (AttentionArgs::sinks)
 
     [[nodiscard]] constexpr std::int64_t n_queries() const { return std::int64_t{n_tokens} * n_q_heads; }
 };

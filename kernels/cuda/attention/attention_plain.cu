@@ -76,7 +76,8 @@ struct Rows<Q8> {
 };
 
 // A warp's shared memory: the query, the sums of a KV chunk and of all KV chunks, [head_dim] each, and the 64 weights
-// of a step.
+// of a step. Each begins at a multiple of 16 bytes: the compiler may read 16 bytes at the end of one at once, and must
+// not meet what other lanes write to the next.
 struct PlainPlaces {
     gpu::SharedPtr<float> q;
     gpu::SharedPtr<float> chunk_o;
@@ -84,11 +85,14 @@ struct PlainPlaces {
     gpu::SharedPtr<float> weights;
 
     __device__ explicit PlainPlaces(int d)
-        : q(gpu::dynamic_shared<float>(0)), chunk_o(q + d), o(chunk_o + d), weights(o + d) {}
+        : q(gpu::dynamic_shared<float>(0)),
+          chunk_o(q + padded_floats(d)),
+          o(chunk_o + padded_floats(d)),
+          weights(o + padded_floats(d)) {}
+
+    __host__ __device__ static constexpr int padded_floats(int d) { return (d + 3) / 4 * 4; }
+    static size_t bytes(int d) { return (3 * static_cast<size_t>(padded_floats(d)) + kStepSlots) * sizeof(float); }
 };
-size_t plain_shared_bytes(int d) {
-    return (3 * static_cast<size_t>(d) + kStepSlots) * sizeof(float);
-}
 
 struct PlainState {
     float m = kNothingSeen;
@@ -189,7 +193,8 @@ __global__ void __launch_bounds__(32, 16) plain_folded(const AttentionLaunch a) 
     const int d = a.head_dim;
     const int64_t query = blockIdx.x;
     const int64_t n_queries = int64_t{a.n_tokens} * a.n_q_heads;
-    PlainState total;
+    const StateStart fresh(a.sinks, query % a.n_q_heads);
+    PlainState total{fresh.m, fresh.l};
     if (a.start != nullptr) {
         total.m = a.start[n_queries * d + query];
         total.l = a.start[n_queries * (d + 1) + query];
@@ -223,12 +228,12 @@ template <class Kv>
 void start_plain(const AttentionLaunch& a, int first_chunk, int n_chunks, void* stream) {
     gpu::launch(a.softcap_log2 == 0.0F ? plain_parallel<false, Kv> : plain_parallel<true, Kv>,
                 dim3(static_cast<unsigned>(a.n_queries()), static_cast<unsigned>(n_chunks)), dim3(32),
-                plain_shared_bytes(a.head_dim), stream, a, first_chunk);
+                PlainPlaces::bytes(a.head_dim), stream, a, first_chunk);
 }
 template <class Kv>
 void start_plain(const AttentionLaunch& a, void* stream) {
     gpu::launch(a.softcap_log2 == 0.0F ? plain_folded<false, Kv> : plain_folded<true, Kv>,
-                dim3(static_cast<unsigned>(a.n_queries())), dim3(32), plain_shared_bytes(a.head_dim), stream, a);
+                dim3(static_cast<unsigned>(a.n_queries())), dim3(32), PlainPlaces::bytes(a.head_dim), stream, a);
 }
 
 }  // namespace

@@ -240,7 +240,8 @@ AttentionLaunch attention_launch(const AttentionArgs& args, const AttentionPlan&
             .path_rows = args.path_rows,
             .start = fresh ? nullptr : args.state,
             .state = args.state,
-            .softcap_log2 = static_cast<float>(double{args.softcap} * std::numbers::log2e)};
+            .softcap_log2 = static_cast<float>(double{args.softcap} * std::numbers::log2e),
+            .sinks = args.sinks.empty() ? nullptr : float_row(args.sinks, 0)};
 }
 
 std::size_t attention_scratch_floats(const AttentionPlan& plan, const AttentionArgs& args) {

@@ -186,6 +186,13 @@ __global__ void __launch_bounds__(32 * kFoldWarps, 2) attention_folded(const Att
             total.m[r] = a.start[n_queries * D + query[r]];
             total.l[r] = a.start[n_queries * (D + 1) + query[r]];
         }
+    } else if (a.sinks != nullptr) {
+        for (int r = 0; r < 2; ++r) {
+            if (!there[r]) continue;
+            const StateStart fresh(a.sinks, query[r] % a.n_q_heads);
+            total.m[r] = fresh.m;
+            total.l[r] = fresh.l;
+        }
     }
 
     RowPair<kColumns> chunk;

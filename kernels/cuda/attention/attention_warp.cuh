@@ -164,6 +164,18 @@ __device__ __forceinline__ void end_chunk(RowPair<Columns>& chunk) {
     }
 }
 
+/// m and l of a query's state before the first KV chunk: with `sinks` (null: none) the sink of its head has been seen.
+struct StateStart {
+    float m = kNothingSeen;
+    float l = 0.0F;
+
+    __device__ __forceinline__ StateStart(const float* sinks, int64_t head) {
+        if (sinks == nullptr) return;
+        m = sinks[head] * 1.44269504F;  // log2(e), as in scale_log2
+        l = 1.0F;
+    }
+};
+
 /// How a state and that of the next KV chunk are weighed: the new m, and the factors of the old state and of the KV
 /// chunk.
 struct FoldFactors {
