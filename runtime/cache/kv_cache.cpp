@@ -49,7 +49,7 @@ KvCache::KvCache(Device& device, std::span<const KvLayout> layouts, std::int64_t
       versions_(static_cast<std::size_t>(chunks_of(context_tokens)), 1) {
     if (std::ranges::any_of(layouts, [](const KvLayout& layout) { return !layout.state.empty(); })) {
         states_.emplace(device, layouts, placement.max_drafts > 0 ? placement.max_drafts : max_nodes,
-                        placement.checkpoint_bytes);
+                        RecurrentStates::most_checkpoint_bytes(layouts, context_tokens, placement.checkpoint_bytes));
         drafts_.reserve(static_cast<std::size_t>(states_->max_drafts()));
         stays_ = false;
     }

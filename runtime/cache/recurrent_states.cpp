@@ -75,6 +75,12 @@ RecurrentStates::RecurrentStates(Device& device, std::span<const KvLayout> layou
     spare_.reserve(max_checkpoints_);
     rows_from_.reserve(static_cast<std::size_t>(max_drafts));
     rows_to_.reserve(static_cast<std::size_t>(max_drafts));
+    // Page-locking takes about as long as a prefill chunk, so it is not left to the first prompt.
+    for (std::size_t i = 0; !device.shares_host_memory() && i < max_checkpoints_; ++i) {
+        CheckpointMemory memory;
+        if (!allocate_memory(memory)) break;
+        spare_.push_back(std::move(memory));
+    }
 }
 
 // Counts the stored rows of a layer as a plane, together with those of the layer before it if they have the same size.
@@ -239,6 +245,10 @@ bool RecurrentStates::take_memory(CheckpointMemory& memory) {
         spare_.pop_back();
         return true;
     }
+    return allocate_memory(memory);
+}
+
+bool RecurrentStates::allocate_memory(CheckpointMemory& memory) const {
     if (device_->shares_host_memory()) {
         memory.plain.reset(new (std::nothrow) float[checkpoint_floats_]);
         return memory.plain != nullptr;

@@ -35,8 +35,8 @@ namespace slipstream {
 class RecurrentStates {
 public:
     /// Allocates the states of the layers whose layout has one, and room for the inputs of `max_drafts` draft nodes and
-    /// as many pending tokens. Checkpoints take at most `checkpoint_bytes` of host memory; if the system has none left,
-    /// they are left out. Throws OutOfBudget.
+    /// as many pending tokens. Checkpoints take at most `checkpoint_bytes` of host memory, all of it at once if it must
+    /// be page-locked; if the system has none left, they are left out. Throws OutOfBudget.
     RecurrentStates(Device& device, std::span<const KvLayout> layouts, std::int64_t max_drafts,
                     std::size_t checkpoint_bytes);
     /// Returns the bytes that the constructor takes from the device's memory budget; 0 if no layer has a state.
@@ -133,6 +133,7 @@ private:
     template <typename Drop>
     void drop_checkpoints(const Drop& drop);
     [[nodiscard]] bool take_memory(CheckpointMemory& memory);
+    [[nodiscard]] bool allocate_memory(CheckpointMemory& memory) const;
     /// Layers whose stored rows are equally far apart, so that they are planes of one copy.
     struct StoredPlanes {
         std::size_t first = 0;  // layer
@@ -155,7 +156,7 @@ private:
     std::vector<std::int64_t> next_;       // [n_layers]: see next()
     std::vector<std::int64_t> prompt_;     // [n_layers]: see prompt()
     std::vector<Checkpoint> checkpoints_;  // by ascending position
-    std::vector<CheckpointMemory> spare_;  // of dropped checkpoints
+    std::vector<CheckpointMemory> spare_;  // of dropped checkpoints; page-locked memory before it is used
     bool is_away_ = false;                 // the kept states are in the checkpoint at kept_, not in their plane
     std::vector<StoredPlanes> stored_planes_;
     std::vector<std::int32_t> rows_from_;  // rows of a copy: room for max_drafts_
