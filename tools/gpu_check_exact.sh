@@ -107,8 +107,8 @@ exact_model() {
             capped_run most-streams "${CAPS[-1]}" "$sampling" "$draft" || keep_late
         done
     done
-    # Drafting by the target itself over a KV view (a part of the KV cache).
-    if [ ${#CAPS[@]} -gt 0 ]; then capped_run view "${CAPS[0]}" greedy retrieval,context || keep_late; fi
+    # Drafting by the target itself over a KV view (a part of the KV cache), which recurrent layers do not have.
+    if [ ${#CAPS[@]} -gt 0 ] && [ "$EXACT_NAME" != recurrent ]; then capped_run view "${CAPS[0]}" greedy retrieval,context || keep_late; fi
     exact_run self-check "$RESIDENT" greedy auto --self-check || keep_late
     if [ "$status" -ne 124 ] && ! one_line "$EXACT_DIR/run.json" | grep -q '"exact": *true'; then
         EXACT_BAD+=("self-check: the statistics do not say \"exact\": true")
