@@ -131,6 +131,26 @@ TEST_P(HybridOnCards, ACutTextGoesOnWithTheSameBits) {
     }
 }
 
+// Tokens soon forget the state, so logits are compared right behind the checkpoint.
+TEST_P(HybridOnCards, AStateComesBackFromItsCheckpoint) {
+    const auto files = hybrid(DType::BF16);
+    const std::vector<TokenId> longer = prompt_of(1100);
+    const std::vector<TokenId> prompt(longer.begin(), longer.begin() + 1026);
+    const auto go_on = [&](Engine& engine) {
+        NoProposer nothing;
+        return logged_generation(engine.target(), prompt, 3, nothing, 1, {.temperature = 0.8, .seed = 3}, kTinyVocab);
+    };
+    const Generated expected = [&] {
+        Engine fresh(*files, Devices::Card, Streams::Nothing, Timing::AtOnce);
+        return go_on(fresh);
+    }();
+    Engine engine(*files, Devices::TwoCards, Streams::Nothing, GetParam());
+    static_cast<void>(emulation::generate_on(engine.target(), {}, 1100, 1));
+    engine.target().truncate(1060);
+    EXPECT_EQ(engine.target().n_committed(), 1024);
+    EXPECT_EQ(go_on(engine), expected);
+}
+
 // Cancelled in each layer, of prompts and of passes with trees; then the text goes on.
 TEST_P(HybridOnCards, ACancelledPassLosesNothing) {
     const auto files = hybrid(DType::BF16);
