@@ -126,6 +126,10 @@ public:
     void profile_with(PassProfile* profile) { pass_.profile_with(profile); }
 
     [[nodiscard]] ExecRef exec() { return {model_->device(), *stream_}; }
+    /// Returns the residual stream of the last pass after the model's last layer, before the output norm: [n, d_model],
+    /// F32, in device memory, for the first `n` of its tokens (a prompt that ran layer by layer not counted). Valid
+    /// until the next pass; undefined if the last pass was cancelled or threw.
+    [[nodiscard]] ConstTensorView last_hidden(std::int64_t n) const { return pass_.activations().hidden(n); }
 
     /// A pass in steps, with the arguments of enqueue(), for callers that have other work between two layers. The
     /// residual stream must be filled first, by embed() or through hidden(); then follow the layers in order, logits()
