@@ -201,6 +201,8 @@ void add_table(SourceSet& set, SourceKind kind, TableParts& parts, const DraftOp
 
 std::unique_ptr<MtpSource> make_mtp(const DraftOptions& options, const DraftContext& target) {
     if (target.head == nullptr) throw RequestError("the source mtp needs a model whose files have an MTP head");
+    if (options.child_rule == ChildRule::Draw)
+        throw RequestError("the source mtp draws no tokens: it proposes its best ones");
     const Model& model = target.head->model();
     return std::make_unique<MtpSource>(
         *target.head, target.sampling,

@@ -62,6 +62,7 @@ void MtpSource::take_back(std::span<const TokenId> text) {
     const std::int64_t n_same = std::ranges::mismatch(text_, text).in1 - text_.begin();
     const std::int64_t end = std::min(n_same - 1, std::ssize(text) - 2);
     cache_.truncate(std::clamp<std::int64_t>(end - first_, 0, cache_.n_committed()));
+    if (cache_.n_committed() == 0) first_ = 0;
     text_.resize(static_cast<std::size_t>(std::min(n_same, end_cached() + 1)));
 }
 
