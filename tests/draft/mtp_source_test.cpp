@@ -16,6 +16,7 @@
 #include "runtime/loop/generation_loop.h"
 #include "runtime/pass/hidden_tail.h"
 #include "tests/support/error_text.h"
+#include "tests/support/scripted_proposer.h"
 #include "tests/support/split_engine.h"
 #include "tests/support/target_texts.h"
 #include "tests/support/tiny_head.h"
@@ -168,6 +169,46 @@ TEST(MtpSource, NeverChangesTheText) {
         }
     }
     EXPECT_GT(accepted, 0);
+}
+
+// Wherever weights and KV are, the hidden states that a head gets are those of one resident device, bit for bit: of the
+// last positions of a prompt that runs chunk by chunk, and of a prompt that runs layer by layer what its last pass has.
+TEST(MtpSource, HiddenStatesAreThoseOfOneResidentDevice) {
+    const auto files = hybrid();
+    constexpr std::int64_t kNew = 20;
+    const std::int64_t d = files->config().d_model;
+    const std::int64_t max_nodes = SelfCheck::scratch_nodes_for(SplitEngine::kBudget);
+    for (const std::int64_t n_prompt : {9, 1100}) {
+        const std::int64_t end = n_prompt + kNew - 1;
+        HiddenTail expected(d, kHiddenRows, max_nodes);
+        SplitEngine whole(*files, {kLayers}, Streams::Nothing);
+        whole.target->keep_hidden_in(&expected);
+        const std::vector<TokenId> text = plainly(*whole.target, prompt_of(n_prompt), kNew).text;
+        ASSERT_EQ(expected.end(), end);
+        EXPECT_EQ(expected.begin(), std::max<std::int64_t>(0, end - kHiddenRows));
+        for (const std::vector<std::int64_t>& split : {std::vector<std::int64_t>{kLayers}, {1, 3}, {2, 2}}) {
+            for (const Streams streams : {Streams::Nothing, Streams::Weights, Streams::Both}) {
+                SCOPED_TRACE(fmt::format("a prompt of {}, {} devices, {}", n_prompt, split.size(),
+                                         streams == Streams::Nothing ? "resident" : "streamed"));
+                HiddenTail tail(d, kHiddenRows, max_nodes);
+                SplitEngine engine(*files, split, streams, {}, std::size_t{2} << 20);
+                engine.target->keep_hidden_in(&tail);
+                ScriptedProposer scripted(text, 0.7, 3);
+                EXPECT_EQ(generate(*engine.target, prompt_of(n_prompt), kNew, scripted, SplitEngine::kBudget).text,
+                          text);
+                // The last pass may commit positions after the text's end.
+                ASSERT_GE(tail.end(), end);
+                EXPECT_LE(tail.begin(), n_prompt);
+                if (streams != Streams::Nothing && n_prompt > 1000) {
+                    EXPECT_EQ(tail.begin(), 1024);
+                }
+                for (std::int64_t at = std::max(tail.begin(), expected.begin()); at < end; ++at)
+                    EXPECT_TRUE(std::ranges::equal(tail.row(at), expected.row(at))) << at;
+                engine.target->keep_hidden_in(nullptr);
+            }
+        }
+        whole.target->keep_hidden_in(nullptr);
+    }
 }
 
 // Texts one after another, cut back, passes given up, and hidden states that come with gaps or not at all.
