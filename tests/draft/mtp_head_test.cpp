@@ -1,9 +1,11 @@
 // The head that proposes tokens (MTP) against its golden logits, made in double by tests/golden/mtp/make.py: in both
 // formats, on every kernel variant, fed whole or in pieces; damaged files give one line each.
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,7 @@
 #include "runtime/pass/head_pass.h"
 #include "runtime/pass/hidden_tail.h"
 #include "runtime/ranks/rank_target.h"
+#include "tests/support/damage.h"
 #include "tests/support/error_text.h"
 #include "tests/support/golden_head.h"
 #include "tests/support/temp_folder.h"
@@ -214,6 +217,47 @@ TEST(HeadFiles, ADamagedHeadDoesNotKeepTheModelFromRunning) {
     const auto files = ModelFiles::open(write_folder(folder, golden.model));
     EXPECT_NO_THROW(static_cast<void>(files->weights()));
     EXPECT_THAT(describe_ignored_tensors(*files), HasSubstr("mtp ("));
+}
+
+// Headers of both formats with random damage: the head is read, or refused in a line.
+TEST(HeadFiles, DamagedOnesAreReadOrRefusedInALine) {
+    std::mt19937 random(46);
+    std::int64_t n_refused = 0;
+    std::int64_t n_read = 0;
+    const auto open = [&](const std::filesystem::path& path) {
+        const std::string found = error_text([&] {
+            const auto files = ModelFiles::open(path);
+            if (const auto head = open_head(*files)) ++n_read;
+        });
+        if (found == "nothing thrown") return;
+        ++n_refused;
+        EXPECT_EQ(found.find('\n'), std::string::npos) << found;
+    };
+    const auto text_of = [](const DamagedFile& file) {
+        return std::string(reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size());
+    };
+    for (const char* name : {"qwen35", "qwen35_moe"}) {
+        const GoldenHead golden = load_golden_head(name);
+        const GgufWriter writer = golden_head_gguf(golden);
+        const std::string gguf = writer.bytes();
+        const TempFolder folder;
+        write_hugging_face(golden.model, folder.path());
+        std::ifstream file(folder.path() / "model.safetensors", std::ios::binary);
+        const std::string safetensors{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+        std::uint64_t json_bytes = 0;
+        std::memcpy(&json_bytes, safetensors.data(), sizeof(json_bytes));
+        for (int round = 0; round < 130; ++round) {
+            const auto kind = static_cast<DamageKind>(round % 5);
+            const TempFolder gguf_folder;
+            open(gguf_folder.write("model.gguf", text_of(damage(std::as_bytes(std::span(gguf)),
+                                                                {0, writer.header_bytes()}, kind, random, 16))));
+            folder.write("model.safetensors", text_of(damage(std::as_bytes(std::span(safetensors)),
+                                                             {0, sizeof(json_bytes) + json_bytes}, kind, random, 16)));
+            open(folder.path());
+        }
+    }
+    EXPECT_GT(n_refused, 150);
+    EXPECT_GT(n_read, 50);
 }
 
 TEST(HiddenTail, KeepsTheLastPositionsWithoutGaps) {

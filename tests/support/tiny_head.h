@@ -2,6 +2,7 @@
 // always wrong, about a target whose next token follows from the last one alone (EchoFiles).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <random>
