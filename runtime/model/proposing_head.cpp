@@ -63,9 +63,12 @@ ProposingHead::ProposingHead(const HeadSource& source, Device& device, const Loa
     const ConstTensorView projection = tensors_.projection;
     const TensorView packed =
         packed_view(at, projection.dtype, projection.rows(), projection.cols(), packed_layout(device.kind()));
-    source.prefetch({projection.data, static_cast<std::size_t>(projection.rows()) * projection.row_stride_bytes});
+    const std::span<const std::byte> stored(projection.data,
+                                            static_cast<std::size_t>(projection.rows()) * projection.row_stride_bytes);
+    source.prefetch(stored);
     pack_weights({device, *stream}, {.weights = projection, .packed = packed});
     stream->synchronize();
+    source.release(stored);
     tensors_.projection = packed;
     at += projection_bytes(projection);
     for (ConstTensorView* norm : {&tensors_.hidden_norm, &tensors_.target_norm}) {

@@ -82,7 +82,9 @@ public:
     void prefetch(std::span<const std::byte> part) const override {
         if (part.data() != reinterpret_cast<const std::byte*>(projection_.data())) target_.prefetch(part);
     }
-    void release(std::span<const std::byte> part) const override { target_.release(part); }
+    void release(std::span<const std::byte> part) const override {
+        if (part.data() != reinterpret_cast<const std::byte*>(projection_.data())) target_.release(part);
+    }
 
 private:
     ConstTensorView ones() const {
