@@ -149,6 +149,10 @@ void SourcesDrafter::attach_view(ViewPasses& passes, PlannedSeconds planned_seco
     if (sources_.view != nullptr) sources_.view->attach(passes, std::move(planned_seconds));
 }
 
+void SourcesDrafter::attach_hidden(const HiddenTail& tail) {
+    if (sources_.head != nullptr) sources_.head->attach(tail);
+}
+
 std::size_t SourcesDrafter::memory_bytes() const {
     std::size_t sum = 0;
     for (const auto& source : sources_.tables) sum += source->memory_bytes();

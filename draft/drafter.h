@@ -23,6 +23,8 @@
 #include "runtime/loop/proposer.h"
 #include "runtime/loop/sampling/sampler.h"
 #include "runtime/model/model.h"
+#include "runtime/model/proposing_head.h"
+#include "runtime/pass/hidden_tail.h"
 #include "runtime/ranks/view_passes.h"
 #include "runtime/view/view_builder.h"
 
@@ -39,6 +41,7 @@ enum class SourceKind : std::uint8_t {
     Unigram,
     Corpus,
     Lookahead,
+    Mtp,
     Model,
     Retrieval,
 };
@@ -60,7 +63,7 @@ enum class NoiseRanking : std::uint8_t { Aware, Blind };
 
 /// Whether the children of a draft model's nodes are its best tokens (Pick), or drawn from its distribution, as
 /// classical speculative sampling requires (Draw; distribution-exact sampling, E3, rejection.h). Draw only works with
-/// models: `model` or `retrieval` alone grows chains of gamma tokens or trees of a fixed shape; both together grow
+/// `model` and `retrieval`: `model` or `retrieval` alone grows chains of gamma tokens or trees of a fixed shape; both together grow
 /// chains that one draws and the other checks (papers/two_model_chain.h).
 enum class ChildRule : std::uint8_t { Pick, Draw };
 
@@ -97,10 +100,12 @@ struct DraftContext {
     std::uint64_t tokenizer_fingerprint = 0;
     /// The target, from which the tables of bigram and unigram are computed; null: these tables must be on disk.
     const Model* model = nullptr;
+    const ProposingHead* head = nullptr;   // of the target's files, loaded; for the source `mtp`
     const Model* draft_model = nullptr;    // loaded; its vocabulary must have been checked (check_draft_vocabulary)
     std::int64_t text_tokens = 0;          // tokens of the longest sequence to draft for; 0: not known
     PlannedSeconds planned_seconds;        // time of a pass of the target; empty: learnt from passes
     PlannedSeconds draft_planned_seconds;  // time of a pass of the draft model; empty: learnt from passes
+    PlannedSeconds head_planned_seconds;   // time of a pass of the head; empty: learnt from passes
     /// Reports work that takes long (building a table): what it is, the work done, the work in all. May throw to
     /// cancel. May be empty.
     std::function<void(std::string_view, double, double)> on_progress;
@@ -127,6 +132,9 @@ public:
     /// target is loaded with all of its weights resident. `passes` must outlive the drafter. `planned_seconds(n,
     /// slots)`: seconds of a pass over n tokens with `slots` KV slots in the view.
     virtual void attach_view(ViewPasses& passes, PlannedSeconds planned_seconds) = 0;
+    /// Gives `mtp`, if it is among the sources, the hidden states of the target's last positions, from which it drafts
+    /// from now on. `tail` must follow the target's passes and outlive the drafter.
+    virtual void attach_hidden(const HiddenTail& tail) = 0;
     /// Returns the distributions from which children were drawn under ChildRule::Draw; null under ChildRule::Pick.
     [[nodiscard]] virtual const DraftDistributions* distributions() const = 0;
     /// Returns the counts of each source: tables, then models, each in the order asked for, `retrieval` last.

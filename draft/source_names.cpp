@@ -20,6 +20,7 @@ constexpr std::array kSourceNames = {
     std::pair{SourceKind::Unigram, std::string_view("unigram")},
     std::pair{SourceKind::Corpus, std::string_view("corpus")},
     std::pair{SourceKind::Lookahead, std::string_view("lookahead")},
+    std::pair{SourceKind::Mtp, std::string_view("mtp")},
     std::pair{SourceKind::Model, std::string_view("model")},
     std::pair{SourceKind::Retrieval, std::string_view("retrieval")},
 };

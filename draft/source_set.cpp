@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "draft/models/draft_model.h"
+#include "draft/models/mtp_source.h"
 #include "draft/models/self_draft_model.h"
 #include "draft/papers/lookahead.h"
 #include "draft/papers/model_unigram.h"
@@ -116,6 +117,14 @@ std::int64_t model_nodes(const DraftOptions& options, std::int64_t vocab) {
                     std::max<std::int64_t>(kLeastModelNodes / 2, kMostLogits / vocab));
 }
 
+std::int64_t head_slots(const DraftOptions& options, const ModelConfig& head, DType kv_dtype,
+                        std::int64_t text_tokens) {
+    std::size_t row = 0;  // bytes of the K and V rows of one position
+    for (const KvLayout& layout : head.kv_layouts(kv_dtype)) row += 2 * layout.scratch_row_bytes();
+    const std::int64_t room = static_cast<std::int64_t>(std::min(options.window_bytes / row, kMostSlots));
+    return std::max(kHiddenRows, text_tokens > 0 ? std::min(room, text_tokens) : room);
+}
+
 namespace {
 
 // Sources and tables that are made before all others, null if not asked for: so files are opened and checked before
@@ -183,10 +192,23 @@ void add_table(SourceSet& set, SourceKind kind, TableParts& parts, const DraftOp
             add_source(set, std::move(lookahead));
             break;
         }
+        case SourceKind::Mtp:
         case SourceKind::Model:
         case SourceKind::Retrieval:
             break;
     }
+}
+
+std::unique_ptr<MtpSource> make_mtp(const DraftOptions& options, const DraftContext& target) {
+    if (target.head == nullptr) throw RequestError("the source mtp needs a model whose files have an MTP head");
+    if (options.child_rule == ChildRule::Draw)
+        throw RequestError("the source mtp draws no tokens: it proposes its best ones");
+    const Model& model = target.head->model();
+    return std::make_unique<MtpSource>(
+        *target.head, target.sampling,
+        MtpOptions{.max_nodes = model_nodes(options, target.vocab),
+                   .n_slots = head_slots(options, model.config(), model.kv_dtype(), target.text_tokens),
+                   .planned_seconds = target.head_planned_seconds});
 }
 
 std::unique_ptr<ModelSource> make_draft_model(DraftRows rows, const DraftOptions& options, const DraftContext& target) {
@@ -216,9 +238,12 @@ SourceSet make_sources(const DraftOptions& options, const DraftContext& target) 
     SourceSet set;
     TableParts parts = table_parts(options, target);
     const DraftRows rows = options.child_rule == ChildRule::Draw ? DraftRows::Whole : DraftRows::Best;
+    std::unique_ptr<MtpSource> head;
     std::unique_ptr<SelfDraftModel> view;
     for (const SourceKind kind : options.sources) {
-        if (kind == SourceKind::Model) {
+        if (kind == SourceKind::Mtp) {
+            head = make_mtp(options, target);
+        } else if (kind == SourceKind::Model) {
             set.models.push_back(make_draft_model(rows, options, target));
         } else if (kind == SourceKind::Retrieval) {
             view = std::make_unique<SelfDraftModel>(
@@ -228,6 +253,9 @@ SourceSet make_sources(const DraftOptions& options, const DraftContext& target) 
             add_table(set, kind, parts, options, target);
         }
     }
+    // A head is one layer, cheaper than any draft model that is worth asking.
+    set.head = head.get();
+    if (head) set.models.insert(set.models.begin(), std::move(head));
     // The view source comes last: it is more expensive than any draft model, and models are in order of cost.
     set.view = view.get();
     if (view) set.models.push_back(std::move(view));

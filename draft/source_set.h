@@ -9,6 +9,7 @@
 
 #include "draft/drafter.h"
 #include "draft/models/model_source.h"
+#include "draft/models/mtp_source.h"
 #include "draft/models/self_draft_model.h"
 #include "draft/paper_tree.h"
 #include "draft/papers/lookahead.h"
@@ -21,9 +22,10 @@ namespace slipstream::draft {
 struct SourceSet {
     std::vector<std::unique_ptr<TableSource>> tables;
     std::vector<PaperTree*> paper_trees;               // [tables]: the same sources; not owned
-    std::vector<std::unique_ptr<ModelSource>> models;  // cheap to expensive: `retrieval` is last
+    std::vector<std::unique_ptr<ModelSource>> models;  // cheap to expensive: `mtp` first, `retrieval` last
     ModelBigram* bigrams = nullptr;                    // the bigram source in `tables`; null: not asked for
     Lookahead* lookahead = nullptr;                    // the lookahead source in `tables`; null: not asked for
+    MtpSource* head = nullptr;                         // the source `mtp` in `models`; null: not asked for
     SelfDraftModel* view = nullptr;                    // the view source in `models`; null: not asked for
 
     /// table_list() and model_list() return pointers to all sources of `tables` and `models`, which the set owns.
@@ -41,6 +43,11 @@ inline constexpr std::int64_t kLeastModelNodes = 64;
 /// them are kept, and at least kLeastModelNodes. If their logits would exceed 128 MiB there are fewer, but at least
 /// kLeastModelNodes / 2.
 [[nodiscard]] std::int64_t model_nodes(const DraftOptions& options, std::int64_t vocab);
+
+/// Returns the most positions in the KV cache of the head that proposes tokens: as many as options.window_bytes hold,
+/// at most those of a text of `text_tokens` tokens (0: not known).
+[[nodiscard]] std::int64_t head_slots(const DraftOptions& options, const ModelConfig& head, DType kv_dtype,
+                                      std::int64_t text_tokens);
 
 /// Returns `options` without the sources that cannot serve the target's vocabulary; target.on_note gets a line for
 /// each. Throws RequestError if the requested tree is that of such a source.

@@ -35,6 +35,7 @@ public:
 
     [[nodiscard]] PassCurve& pass_curve() override { return control_.curve(); }
     void attach_view(ViewPasses& passes, PlannedSeconds planned_seconds) override;
+    void attach_hidden(const HiddenTail& tail) override;
     [[nodiscard]] const DraftDistributions* distributions() const override {
         return options_.child_rule == ChildRule::Draw ? &drawn_ : nullptr;
     }

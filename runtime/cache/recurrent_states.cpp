@@ -16,9 +16,10 @@ namespace {
 
 constexpr std::size_t kPlanes = 3;  // states of a layer
 constexpr std::size_t kMostCheckpoints = 64;
-// Tokens at the end of a prompt that the next prompt of a chat may not repeat: a template's start of an answer, with
-// the mark of a thought.
+// Tokens at the end of a prompt that the next prompt of a chat may not repeat: a template's generation prompt, with the
+// mark of a thought.
 constexpr std::int64_t kPromptEndTokens = 16;
+constexpr std::int64_t kMostPromptEnds = 4;                   // checkpoints beside those at multiples of 512 positions
 constexpr std::size_t kMostZeroBytes = std::size_t{4} << 20;  // of a copy
 constexpr std::size_t kAlignFloats = 16;  // states, taps and stored rows begin at multiples of 64 bytes
 
@@ -81,6 +82,7 @@ RecurrentStates::RecurrentStates(Device& device, std::span<const KvLayout> layou
         if (!allocate_memory(memory)) break;
         spare_.push_back(std::move(memory));
     }
+    if (!device.shares_host_memory()) max_checkpoints_ = spare_.size();
 }
 
 // Counts the stored rows of a layer as a plane, together with those of the layer before it if they have the same size.
@@ -114,7 +116,7 @@ std::size_t RecurrentStates::most_checkpoint_bytes(std::span<const KvLayout> lay
                                                    std::size_t checkpoint_bytes) {
     const std::size_t one = state_bytes(layouts);
     if (one == 0) return 0;
-    const auto positions = static_cast<std::size_t>(context_tokens / kPromptEndTokens);
+    const auto positions = static_cast<std::size_t>(context_tokens / kPrefillChunkTokens + kMostPromptEnds);
     return one * std::min({checkpoint_bytes / one, kMostCheckpoints, positions});
 }
 
@@ -133,7 +135,7 @@ void RecurrentStates::commit(ExecRef exec, std::int64_t end_certain, std::span<c
     if (end_certain > 0) {
         check_all_at(next_, end_certain);
         std::swap(kept_plane_, next_plane_);
-        is_away_ = false;
+        kept_is_in_checkpoint_ = false;
         kept_ = end_certain;
         n_pending_ = 0;
     }
@@ -165,7 +167,7 @@ void RecurrentStates::commit(ExecRef exec, std::int64_t end_certain, std::span<c
 void RecurrentStates::keep_prompt(std::int64_t position) {
     check_all_at(prompt_, position);
     std::swap(kept_plane_, prompt_plane_);
-    is_away_ = false;
+    kept_is_in_checkpoint_ = false;
     kept_ = position;
     n_pending_ = 0;
     std::ranges::fill(prompt_, -1);
@@ -178,14 +180,14 @@ void RecurrentStates::check_all_at(std::span<const std::int64_t> positions, std:
 }
 
 void RecurrentStates::bring_back(ExecRef exec) {
-    if (!is_away_) return;
+    if (!kept_is_in_checkpoint_) return;
     const auto from = std::ranges::find(checkpoints_, kept_, &Checkpoint::position);
     CHECK(from != checkpoints_.end(), "no checkpoint at {}", kept_);
     for (std::size_t layer = 0; layer < layouts_.size(); ++layer)
         if (!layouts_[layer].state.empty())
             exec.stream.copy(state_at(static_cast<std::int64_t>(layer), kept_plane_).state,
                              from->memory.data() + checkpoint_begin_[layer], bytes_at_once(layer));
-    is_away_ = false;
+    kept_is_in_checkpoint_ = false;
 }
 
 void RecurrentStates::store_drafts(ExecRef exec, std::int64_t layer, const ConstTensorView& inputs,
@@ -256,7 +258,7 @@ bool RecurrentStates::allocate_memory(CheckpointMemory& memory) const {
     try {
         memory.locked = device_->allocate_host(checkpoint_floats_ * sizeof(float), MemoryTag::Kv,
                                                "a checkpoint of recurrent layers");
-    } catch (const Error&) {
+    } catch (const OutOfBudget&) {
         return false;
     }
     return true;
@@ -264,9 +266,10 @@ bool RecurrentStates::allocate_memory(CheckpointMemory& memory) const {
 
 // Makes room for a checkpoint and adds it, empty. Returns whether there is memory.
 bool RecurrentStates::add_checkpoint(std::int64_t position) {
-    if (max_checkpoints_ == 0) return false;
     Checkpoint fresh{.position = position};
-    if (checkpoints_.size() == max_checkpoints_) {
+    if (checkpoints_.size() < max_checkpoints_ && !take_memory(fresh.memory)) max_checkpoints_ = checkpoints_.size();
+    if (max_checkpoints_ == 0) return false;
+    if (fresh.memory.data() == nullptr) {
         // The distance between the neighbours of each checkpoint but the last; the position before the first is 0.
         const auto gap = [&](std::size_t i) {
             return (i + 1 < checkpoints_.size() ? checkpoints_[i + 1].position : position) -
@@ -277,8 +280,6 @@ bool RecurrentStates::add_checkpoint(std::int64_t position) {
             if (gap(i) < gap(closest)) closest = i;
         fresh.memory = std::move(checkpoints_[closest].memory);
         checkpoints_.erase(checkpoints_.begin() + static_cast<std::ptrdiff_t>(closest));
-    } else if (!take_memory(fresh.memory)) {
-        return false;
     }
     const auto after = std::ranges::upper_bound(checkpoints_, position, {}, &Checkpoint::position);
     checkpoints_.insert(after, std::move(fresh));
@@ -300,7 +301,7 @@ void RecurrentStates::cut(std::int64_t n_tokens) {
     } else {
         n_pending_ = 0;
         kept_ = n_tokens;
-        is_away_ = n_tokens > 0;
+        kept_is_in_checkpoint_ = n_tokens > 0;
     }
     drop_checkpoints([&](const Checkpoint& each) { return each.position > n_tokens; });
     drop_next();
@@ -309,7 +310,7 @@ void RecurrentStates::cut(std::int64_t n_tokens) {
 void RecurrentStates::reset() {
     kept_ = 0;
     n_pending_ = 0;
-    is_away_ = false;
+    kept_is_in_checkpoint_ = false;
     drop_checkpoints([](const Checkpoint&) { return true; });
     drop_next();
 }

@@ -157,7 +157,7 @@ private:
     std::vector<std::int64_t> prompt_;     // [n_layers]: see prompt()
     std::vector<Checkpoint> checkpoints_;  // by ascending position
     std::vector<CheckpointMemory> spare_;  // of dropped checkpoints; page-locked memory before it is used
-    bool is_away_ = false;                 // the kept states are in the checkpoint at kept_, not in their plane
+    bool kept_is_in_checkpoint_ = false;   // at kept_: the kept states are not in their plane
     std::vector<StoredPlanes> stored_planes_;
     std::vector<std::int32_t> rows_from_;  // rows of a copy: room for max_drafts_
     std::vector<std::int32_t> rows_to_;

@@ -39,6 +39,8 @@ struct HfDefaults {
 
 struct Family {
     std::string_view name;  // ModelConfig::family
+    /// Whether files may have a layer that proposes further tokens (proposing_head.h).
+    bool has_head = false;
     /// Sets what published models compute in their layers beyond the sizes, for models without files (`plan --shape`).
     /// `window` is the sliding window of the layers that have one. Null: there is nothing to set.
     void (*set_published)(ModelConfig& config, std::int64_t window) = nullptr;

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
+#include "kernels/base/error.h"
+#include "runtime/formats/head_files.h"
 #include "runtime/text/printable.h"
 
 namespace slipstream {
@@ -40,11 +43,8 @@ bool is_of_rope(std::string_view name) {
     return name.starts_with("rope_f") || name.ends_with("rotary_emb.inv_freq");
 }
 
-}  // namespace
-
-std::string describe_ignored_tensors(const ModelFiles& files) {
-    std::vector<const std::byte*> used;  // sorted
-    const ModelWeights weights = files.weights();
+// Appends where the tensors of `weights` begin.
+void add_used(const ModelWeights& weights, std::vector<const std::byte*>& used) {
     for_each_tensor(weights, [&](const TensorInfo&, std::int64_t /*layer*/, const ConstTensorView& view) {
         used.push_back(view.data);
     });
@@ -53,6 +53,25 @@ std::string describe_ignored_tensors(const ModelFiles& files) {
         for (const ExpertWeights& expert : layer.experts)
             for (const StoredMatrix& stored : expert.stored) used.insert(used.end(), {stored.data, stored.scales});
     }
+}
+
+// The same for the head that proposes tokens; nothing if there is none, or one that is not served.
+void add_used_by_head(const ModelFiles& files, std::vector<const std::byte*>& used) {
+    try {
+        const std::unique_ptr<HeadSource> head = open_head(files);
+        if (!head) return;
+        add_used(head->weights(), used);
+        used.insert(used.end(), {head->head_tensors().projection.data, head->head_tensors().hidden_norm.data});
+    } catch (const Error&) {
+    }
+}
+
+}  // namespace
+
+std::string describe_ignored_tensors(const ModelFiles& files) {
+    std::vector<const std::byte*> used;  // sorted
+    add_used(files.weights(), used);
+    add_used_by_head(files, used);
     std::ranges::sort(used);
     std::vector<Part> parts;
     std::int64_t n_others = 0;

@@ -32,6 +32,7 @@ struct FusedExpertNames {
 /// the layer, ".", and the name here. An empty name: models of the family do not have the tensor.
 struct TensorNames {
     std::string_view layer_prefix;  // "blk."
+    std::int64_t first_layer = 0;   // number of layer 0 in the names
     std::array<std::string_view, kTensorRoles> names{};
     // Fused projections, without ".weight" and ".bias".
     std::string_view qkv;      // query, key and value rows

@@ -327,7 +327,7 @@ private:
 
     [[nodiscard]] LayerWeights layer(std::int64_t index) const {
         using enum TensorRole;
-        const std::string prefix = fmt::format("{}{}.", names_.layer_prefix, index);
+        const std::string prefix = fmt::format("{}{}.", names_.layer_prefix, names_.first_layer + index);
         for (const std::string_view foreign : names_.foreign_in_layer)
             refuse(foreign, fmt::format("{}{}", prefix, foreign));
         for (const TensorInfo& info : kLayerTensors) refuse_bias(names_[info.role], prefix);

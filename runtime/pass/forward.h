@@ -118,7 +118,8 @@ public:
 
     /// Returns the graphs of passes. A pass is launched as a graph if it has up to 64 tokens, no progress callback, and
     /// logits of its last tokens or none, and nothing streams. Returns null if there are no graphs: with
-    /// GraphUse::Never, if something streams or a layer has experts, with a collective, or on a device without graphs.
+    /// GraphUse::Never, if something streams, a layer has experts or is recurrent, with a collective, or on a device
+    /// without graphs.
     [[nodiscard]] const PassGraphs* graphs() const { return graphs_.get(); }
 
     /// Times the stages of passes from now on; null: no longer. It must outlive its use. Passes launch no graphs if the
@@ -126,6 +127,10 @@ public:
     void profile_with(PassProfile* profile) { pass_.profile_with(profile); }
 
     [[nodiscard]] ExecRef exec() { return {model_->device(), *stream_}; }
+    /// Returns the residual stream of the last pass after the model's last layer, before the output norm: [n, d_model],
+    /// F32, in device memory, for the first `n` of its tokens (a prompt that ran layer by layer not counted). Valid
+    /// until the next pass; undefined if the last pass was cancelled or threw.
+    [[nodiscard]] ConstTensorView last_hidden(std::int64_t n) const { return pass_.activations().hidden(n); }
 
     /// A pass in steps, with the arguments of enqueue(), for callers that have other work between two layers. The
     /// residual stream must be filled first, by embed() or through hidden(); then follow the layers in order, logits()

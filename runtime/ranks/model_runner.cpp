@@ -60,6 +60,11 @@ ModelRunner::ModelRunner(const std::vector<RunnerShard>& shards, const RunnerNee
     for (const Caches& caches : caches_) {
         SequenceParts& parts = *sequences_.emplace_back(std::make_unique<SequenceParts>(ranks, caches, arena));
         if (!check_ranks.empty()) parts.check_target.emplace(check_ranks, pointers(caches), arena);
+        if (needs.hidden_rows > 0) {
+            parts.hidden = std::make_unique<HiddenTail>(shards.front().model->config().d_model, needs.hidden_rows,
+                                                        needs.scratch_nodes);
+            parts.target.keep_hidden_in(parts.hidden.get());
+        }
         if (!needs.view) continue;
         std::vector<KvView*> views;
         for (std::size_t i = 0; i < shards.size(); ++i) {

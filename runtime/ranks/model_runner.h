@@ -38,6 +38,7 @@ struct RunnerNeeds {
     std::int64_t scratch_nodes = 1;   // most nodes of a KV cache
     std::int64_t check_tokens = 0;    // most tokens of a pass of the self-check; 0: there is none
     std::optional<ViewNeeds> view{};  // KV view of each sequence; requires that all weights are resident
+    std::int64_t hidden_rows = 0;     // last positions of each sequence whose hidden states are kept; 0: none
     std::size_t n_sequences = 1;
 };
 
@@ -72,6 +73,10 @@ public:
     /// Sets whether the KV views of sequence `i` follow the passes of target(i), which makes these slower. In both
     /// cases the views become invalid.
     void use_view(bool use, std::size_t i = 0);
+
+    /// Returns the hidden states of the last positions of sequence `i`, which this object owns; null if
+    /// RunnerNeeds::hidden_rows is 0.
+    [[nodiscard]] const HiddenTail* hidden(std::size_t i = 0) const { return sequences_[i]->hidden.get(); }
 
     [[nodiscard]] std::size_t n_ranks() const { return ranks_.size(); }
     [[nodiscard]] Forward& forward(std::size_t rank = 0) { return *ranks_[rank]->forward; }
@@ -113,6 +118,7 @@ private:
         SequenceParts(const std::vector<Rank>& ranks, const Caches& caches, PinnedArena* arena);
         std::vector<std::unique_ptr<RankView>> views;  // [ranks], or empty
         std::unique_ptr<ViewPasses> view_passes;
+        std::unique_ptr<HiddenTail> hidden;  // null: none is kept
         RankTarget target;
         std::optional<RankTarget> check_target;
         Sequence sequence;

@@ -71,10 +71,12 @@ void RankTarget::commit(std::span<const NodeId> path) {
         roll_back_to(before);
         throw;
     }
+    if (tail_ != nullptr) tail_->commit(before, path);
 }
 
 void RankTarget::forget() {
     CHECK(!in_pass_, "nodes are forgotten in a pass");
+    if (tail_ != nullptr) tail_->forget();
     const std::int64_t from = std::exchange(extended_from_, -1);
     if (from < 0) {
         for (KvCache* cache : caches_) cache->forget();
@@ -82,6 +84,7 @@ void RankTarget::forget() {
         const std::int64_t kept = positions_after_cut(from);
         for (KvCache* cache : caches_) cache->rollback(kept);
         for (ViewBuilder* view : views_) view->truncate(kept);
+        if (tail_ != nullptr) tail_->truncate(kept);
     }
     if (std::exchange(failed_, false)) roll_back_to(n_committed());
 }
@@ -106,6 +109,7 @@ void RankTarget::truncate(std::int64_t n_tokens) {
         throw;
     }
     for (ViewBuilder* view : views_) view->truncate(n_tokens);
+    if (tail_ != nullptr) tail_->truncate(n_tokens);
 }
 
 // Returns the sum of the ranks' versions; 0 if one of them is 0. It changes whenever a rank's version does, since
@@ -145,6 +149,7 @@ void RankTarget::roll_back_to(std::int64_t n_tokens) noexcept {
         n_alike = 0;
     }
     for (ViewBuilder* view : views_) view->truncate(n_committed());
+    if (tail_ != nullptr) tail_->truncate(n_committed());
 }
 
 bool RankTarget::takes_prompt(std::int64_t end) const {
@@ -179,6 +184,7 @@ void RankTarget::begin(const TargetPass& pass) {
         if (complete) extended_from_ = -1;
     }
     if (complete) n_logits_ = std::ssize(pass.logit_tokens);
+    nodes_ = complete ? pass.nodes : std::span<const NodeId>{};
     in_pass_ = true;
 }
 
@@ -188,6 +194,11 @@ LogitRows RankTarget::finish() {
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
         on_rank(ranks_, rank, kLmHeadStage, [&] { exec(rank).stream.synchronize(); });
     end_views(n_logits_ > 0);
+    if (tail_ != nullptr && !nodes_.empty()) {
+        const std::size_t last = owners_.back().front().rank;
+        on_rank(ranks_, last, kLmHeadStage,
+                [&] { tail_->take(exec(last), nodes_, ranks_[last].forward->last_hidden(std::ssize(nodes_))); });
+    }
     failed_ = false;
     return logits_.gather(n_logits_);
 }
@@ -197,6 +208,11 @@ void RankTarget::build_views_with(std::vector<ViewBuilder*> builders) {
           ranks_.size());
     views_ = std::move(builders);
     hooks_.assign(views_.size(), nullptr);
+}
+
+void RankTarget::keep_hidden_in(HiddenTail* tail) {
+    CHECK(!in_pass_, "hidden states are wanted in a pass");
+    tail_ = tail;
 }
 
 // Returns the hooks of a pass, [ranks]; empty if views do not follow it. A pass without logits is a prefill chunk: more

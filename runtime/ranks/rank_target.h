@@ -15,6 +15,7 @@
 #include "runtime/cache/kv_cache.h"
 #include "runtime/loop/target.h"
 #include "runtime/pass/forward.h"
+#include "runtime/pass/hidden_tail.h"
 #include "runtime/ranks/rank.h"
 #include "runtime/ranks/rank_logits.h"
 #include "runtime/ranks/rank_passes.h"
@@ -36,6 +37,10 @@ public:
     /// views follow. They must outlive this object. Must not be called during a pass (CHECKed). The views of all ranks
     /// are valid for a sequence together, or all are invalid.
     void build_views_with(std::vector<ViewBuilder*> builders);
+
+    /// Makes `tail` follow each pass and each commit from now on; null: none does. It must outlive this object. Must
+    /// not be called during a pass (CHECKed).
+    void keep_hidden_in(HiddenTail* tail);
 
     [[nodiscard]] TargetShape shape() const override;
     [[nodiscard]] std::int64_t n_committed() const override { return caches_.front()->n_committed(); }
@@ -86,6 +91,8 @@ private:
     RankLogits logits_;
     std::vector<ViewBuilder*> views_;  // [ranks], or none
     std::vector<PassHooks*> hooks_;    // [ranks], hooks of the running pass
+    HiddenTail* tail_ = nullptr;       // null: no hidden states are kept
+    std::span<const NodeId> nodes_;    // of the running pass, for tail_
     std::vector<std::byte> rows_;  // [layers][K|V] of any one rank, for read_rows(); empty if ranks have whole layers
     std::int64_t n_logits_ = 0;    // logits rows of the running pass; 0: none were requested, or it was cancelled
     std::int64_t extended_from_ = -1;  // positions before extend(); -1: no prompt is announced

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "draft/drafter.h"
+#include "draft/models/mtp_source.h"
 #include "draft/tables/corpus_builder.h"
 #include "kernels/cpu_device.h"
 #include "runtime/loop/generation_loop.h"
@@ -18,6 +19,7 @@
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tests/draft/recorded_phrases.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/tiny_head.h"
 #include "tests/support/tiny_model.h"
 
 namespace slipstream::draft {
@@ -35,6 +37,8 @@ struct Pair {
     std::unique_ptr<ModelFiles> files, draft_files;
     CpuDevice device{CpuDeviceOptions{.n_threads = 1}};
     Model model, draft_model;
+    TinyHead head_source;
+    ProposingHead head;
     TempFolder folder;
     Texts prompts;
 
@@ -42,7 +46,9 @@ struct Pair {
         : files(std::move(target)),
           draft_files(std::move(draft)),
           model(*files, device, LoadOptions{.context_tokens = kContext}),
-          draft_model(*draft_files, device, {}) {}
+          draft_model(*draft_files, device, {}),
+          head_source(*files),
+          head(head_source, device, {.context_tokens = kContext}, &model) {}
 
     [[nodiscard]] DraftContext target(const SamplerOptions& sampling) const {
         DraftContext target;
@@ -51,6 +57,7 @@ struct Pair {
         target.files = files.get();
         target.model = &model;
         target.draft_model = &draft_model;
+        target.head = &head;
         return target;
     }
     /// Every source, with a corpus of these texts.
@@ -95,6 +102,7 @@ public:
           view_builder_(cache_, view_, pair.model, view),
           forward_(pair.model, forward_limits_for(kBudget)),
           view_passes_(forward_, view_),
+          tail_(pair.model.config().d_model, kHiddenRows, cache_.max_nodes()),
           sampler_(sampling, pair.model.config().vocab),
           walk_(sampler_),
           rejection_(sampler_, pair.model.config().vocab, nullptr) {}
@@ -110,6 +118,7 @@ public:
     Texts serve(Proposer& proposer, const Texts& prompts) {
         RankTarget target(forward_, cache_);
         target.build_views_with({&view_builder_});
+        target.keep_hidden_in(&tail_);
         Sequence sequence(target);
         GenerationLoop loop(sequence, rejects_ ? static_cast<Verifier&>(rejection_) : walk_, proposer,
                             {.budget = kBudget, .end_tokens = {}});
@@ -128,7 +137,10 @@ public:
         }
         return texts;
     }
-    [[nodiscard]] ViewPasses& view() { return view_passes_; }
+    void attach_to(Drafter& drafter, const PlannedSeconds& planned = {}) {
+        drafter.attach_view(view_passes_, planned);
+        drafter.attach_hidden(tail_);
+    }
     std::int64_t n_passes = 0;
     bool cut_back = false;  // every text, not every other one
 
@@ -146,6 +158,7 @@ private:
     ViewBuilder view_builder_;
     Forward forward_;
     ViewPasses view_passes_;
+    HiddenTail tail_;
     Sampler sampler_;
     ExactVerifier walk_;
     RejectionVerifier rejection_;
@@ -157,7 +170,7 @@ void expect_plain(const Pair& pair, const DraftOptions& options, const SamplerOp
     const Texts plain = Server(pair, sampling).serve(nothing, pair.prompts);
     const auto drafter = make_drafter(options, pair.target(sampling));
     Server server(pair, sampling);
-    drafter->attach_view(server.view(), {});
+    server.attach_to(*drafter);
     for (int round = 0; round < 2; ++round) EXPECT_EQ(server.serve(*drafter, pair.prompts), plain);
     std::int64_t accepted = 0;
     for (const SourceFigures& figures : drafter->figures()) accepted += figures.accepted;
@@ -257,7 +270,7 @@ TEST(DrafterLoop, WhatIsDrawnDependsOnTheSeedAndNothingMeasured) {
             };
             const auto drafter = make_drafter(options, target);
             Server server(*pair, sampling, view);
-            drafter->attach_view(server.view(), target.planned_seconds);
+            server.attach_to(*drafter, target.planned_seconds);
             server.walk_by(drafter->distributions(), pair->model.config().vocab);
             const Texts texts = server.serve(*drafter, pair->prompts);
             if (first.empty()) first = texts;
@@ -306,7 +319,7 @@ TEST(DrafterLoop, OtherSamplingGivesThePlainTextAndFiguresGoOn) {
         SCOPED_TRACE(options.sources.size() == 1 ? source_name(options.sources.front()) : "all");
         const auto drafter = make_drafter(options, pair->target(kSamplings.back()));
         Server server(*pair, kSamplings.back());
-        drafter->attach_view(server.view(), {});
+        server.attach_to(*drafter);
         for (std::size_t i = 0; i < kSamplings.size(); ++i) {
             const SourceFigures before = sum_of(*drafter);
             drafter->set_sampling(kSamplings[i]);
@@ -418,7 +431,7 @@ TEST(DrafterLoop, DrawsAfterAChangeOfSamplingAreThoseOfAFreshDrafter) {
         };
         const auto drafter = make_drafter(options, pair->target(kSampled));
         Server server(*pair, kSampled, view);
-        drafter->attach_view(server.view(), {});
+        server.attach_to(*drafter);
         const Texts first = serve(server, *drafter, pair->prompts);
         for (const SamplerOptions& sampling : kSamplings) {
             drafter->set_sampling(sampling);
@@ -428,7 +441,7 @@ TEST(DrafterLoop, DrawsAfterAChangeOfSamplingAreThoseOfAFreshDrafter) {
             for (std::size_t i = 0; i < texts.size(); ++i) {
                 const auto fresh = make_drafter(options, pair->target(sampling));
                 Server alone(*pair, sampling, view);
-                fresh->attach_view(alone.view(), {});
+                alone.attach_to(*fresh);
                 alone.cut_back = i % 2 == 1;
                 EXPECT_EQ(serve(alone, *fresh, {pair->prompts[i]}).front(), texts[i]) << i;
             }

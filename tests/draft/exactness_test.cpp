@@ -21,6 +21,7 @@
 
 #include "draft/drafter.h"
 #include "draft/models/draft_vocabulary.h"
+#include "draft/models/mtp_source.h"
 #include "draft/tables/corpus_builder.h"
 #include "draft/tables/frozen_table_builder.h"
 #include "kernels/cpu_device.h"
@@ -31,6 +32,7 @@
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tests/support/device_self_check.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/tiny_head.h"
 
 #ifndef SLIPSTREAM_EXACTNESS_STRIDE
 #error "SLIPSTREAM_EXACTNESS_STRIDE is not defined"
@@ -84,6 +86,8 @@ struct Subject {
     std::unique_ptr<ModelFiles> files, draft_files;
     CpuDevice device{CpuDeviceOptions{.n_threads = 1}};
     std::unique_ptr<Model> model, draft_model;
+    std::unique_ptr<TinyHead> head_source;  // random: no such model has a head
+    std::unique_ptr<ProposingHead> head;
     std::unique_ptr<Tokenizer> tokenizer;
     std::vector<std::vector<TokenId>> prompts;
     std::uint64_t fingerprint = 0;
@@ -92,6 +96,9 @@ struct Subject {
     Subject(const std::string& path, const std::string& draft_path) {
         files = ModelFiles::open(path);
         model = std::make_unique<Model>(*files, device, LoadOptions{.context_tokens = kContext});
+        head_source = std::make_unique<TinyHead>(*files);
+        head =
+            std::make_unique<ProposingHead>(*head_source, device, LoadOptions{.context_tokens = kContext}, model.get());
         tokenizer = make_tokenizer(files->tokenizer_source());
         fingerprint = tokenizer_fingerprint(*tokenizer);
         if (!draft_path.empty()) {
@@ -197,6 +204,7 @@ public:
           view_builder_(cache_, view_, *subject.model, kView),
           forward_(*subject.model, forward_limits_for(kMaxBudget)),
           view_passes_(forward_, view_),
+          tail_(subject.model->config().d_model, kHiddenRows, cache_.max_nodes()),
           self_check_(*subject.model, cache_) {}
 
     enum class Checked : std::uint8_t { No, Yes };
@@ -207,6 +215,7 @@ public:
         RankTarget target(forward_, cache_);
         view_builder_.restart();
         target.build_views_with({&view_builder_});
+        target.keep_hidden_in(&tail_);
         Sequence sequence(target);
         GenerationLoop loop(sequence, walk_, proposer, {budget, subject_->tokenizer->end_tokens()});
         if (checked == Checked::Yes) loop.check_with(self_check_);
@@ -225,6 +234,7 @@ public:
     }
 
     [[nodiscard]] ViewPasses& view() { return view_passes_; }
+    [[nodiscard]] const HiddenTail& tail() const { return tail_; }
     std::int64_t n_passes = 0;
 
 private:
@@ -236,6 +246,7 @@ private:
     ViewBuilder view_builder_;
     Forward forward_;
     ViewPasses view_passes_;
+    HiddenTail tail_;
     DeviceSelfCheck self_check_;
 };
 
@@ -275,8 +286,10 @@ TEST_P(Exactness, GuessesNeverChangeTheTokens) {
         target.tokenizer_fingerprint = model->fingerprint;
         target.model = model->model.get();
         target.draft_model = model->draft_model.get();
+        target.head = model->head.get();
         const std::unique_ptr<Drafter> drafter = make_drafter(setting.options, target);
         drafter->attach_view(decoder.view(), {});
+        drafter->attach_hidden(decoder.tail());
         for (std::size_t p = s % kStride; p < plain.size(); p += kStride) {
             SCOPED_TRACE(fmt::format("{}, prompt {}", setting.name, p));
             // Tables of earlier texts are as good as none.

@@ -327,8 +327,8 @@ TEST(PublishedConfig, EveryFieldIsUsedOrRefusedOrKnownToMeanNothing) {
                           of_router,
                           {{"full_attention_interval", "layer_types says it"},
                            {"mamba_ssm_dtype", "states are always floats"},
-                           {"mtp_num_hidden_layers", "layers that propose tokens are not used"},
-                           {"mtp_use_dedicated_embeddings", "layers that propose tokens are not used"},
+                           {"mtp_num_hidden_layers", "the tensors of a head say it"},
+                           {"mtp_use_dedicated_embeddings", "the tensors of a head say it"},
                            {"mrope_interleaved", "positions of images"},
                            {"mrope_section", "positions of images"}}});
         expect_all_fields_known(whole, Json::json_pointer("/text_config"), inner);

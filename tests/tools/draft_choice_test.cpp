@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/error_text.h"
+#include "tests/support/golden_head.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 #include "tools/engine/engine.h"
 
@@ -235,6 +237,85 @@ TEST_F(DraftChoice, NodesThatRideAlongMakeTreesLarger) {
         draft_.options.shape.reset();
     }
     EXPECT_GT(largest, draft_.options.max_budget);
+}
+
+// The MTP head in the files of a golden model of 0.3 MiB, and copies of them without it and damaged.
+class HeadChoice : public DraftChoice {
+protected:
+    HeadChoice() {
+        draft_.find_model = {};
+        draft_.options.sources = {SourceKind::Context, SourceKind::Mtp};
+        context_tokens_ = 24;
+        GoldenModel damaged = load_golden_head("qwen35").model;
+        damaged.tensors.pop_back();
+        write_hugging_face(load_golden_head("qwen35").model, whole_.path());
+        write_hugging_face(damaged, damaged_.path());
+        write_hugging_face(load_golden_model("qwen35"), without_.path());
+        use(whole_);
+    }
+    void use(const TempFolder& folder) {
+        open_ = [path = folder.path()] { return OpenedModel(path); };
+    }
+    [[nodiscard]] static bool has_mtp(const DraftSettings& draft) { return draft.options.has(SourceKind::Mtp); }
+    std::string refusal(std::size_t bytes) {
+        return error_text([&] { static_cast<void>(choose(bytes)); });
+    }
+
+    TempFolder whole_, damaged_, without_;
+};
+
+TEST_F(HeadChoice, AHeadIsTakenIfTheFilesHaveOne) {
+    for (const bool automatic : {true, false}) {
+        draft_.automatic = automatic;
+        EXPECT_TRUE(has_mtp(choose(Budget::kUnlimited)));
+        EXPECT_TRUE(has_mtp(choose(4096 * kMiB)));
+        EXPECT_EQ(said_, "");
+    }
+}
+
+TEST_F(HeadChoice, AutoLeavesOutWhatIsRefusedByName) {
+    for (const auto& [folder, why] :
+         {std::pair{&without_, "has no MTP head (mtp.*, in GGUF files nextn)"},
+          {&damaged_, "the head that proposes tokens: tensor mtp.layers.0.mlp.down_proj"}}) {
+        use(*folder);
+        for (const std::size_t bytes : {Budget::kUnlimited, 4096 * kMiB}) {
+            draft_.automatic = true;
+            EXPECT_FALSE(has_mtp(choose(bytes)));
+            EXPECT_THAT(details_, HasSubstr("draft: auto leaves mtp out: "));
+            EXPECT_THAT(details_, HasSubstr(why));
+            EXPECT_EQ(said_, "");
+            draft_.automatic = false;
+            EXPECT_THAT(refusal(bytes), HasSubstr(why));
+        }
+    }
+}
+
+TEST_F(HeadChoice, AHeadThatDoesNotFitOrPayIsLeftOut) {
+    link_ = 1e6;
+    bool left_out = false;
+    for (std::size_t bytes = 8 * kMiB; bytes > kMiB / 4; bytes -= kMiB / 32) {
+        draft_.automatic = true;
+        const DraftSettings chosen = choose(bytes);
+        if (chosen.options.sources.empty()) break;  // not even the target fits
+        if (has_mtp(chosen)) {
+            EXPECT_FALSE(left_out) << "less memory never serves more";
+            continue;
+        }
+        EXPECT_THAT(said_, HasSubstr("the MTP head is not used"));
+        left_out = true;
+    }
+    EXPECT_TRUE(left_out);
+    // A budget of nodes in so many words is refused by its name.
+    draft_.automatic = false;
+    draft_.options.adapt_budget = false;
+    bool refused = false;
+    for (std::size_t bytes = 8 * kMiB; bytes > kMiB / 4 && !refused; bytes -= kMiB / 32) {
+        const std::string text = refusal(bytes);
+        if (text == "nothing thrown") continue;
+        EXPECT_THAT(text, testing::AllOf(HasSubstr("and the MTP head do not fit"), HasSubstr("--draft without 'mtp'")));
+        refused = true;
+    }
+    EXPECT_TRUE(refused);
 }
 
 }  // namespace

@@ -16,6 +16,8 @@
 #include "kernels/base/error.h"
 #include "kernels/base/interrupted.h"
 #include "runtime/loop/text_generation.h"
+#include "tests/support/golden_head.h"
+#include "tests/support/temp_folder.h"
 
 namespace slipstream::tools {
 namespace {
@@ -104,6 +106,46 @@ TEST_F(EngineGeneration, IsTheSameWhereverTheModelIsAndWhoeverDrafts) {
     options_.compute.offload.devices.clear();
     options_.compute.devices = choose_devices("cpu,cpu");
     EXPECT_EQ(generate().text, plain.text);
+}
+
+// From files to a text with the MTP head that they have: without a limit, on two devices, in a limited memory.
+TEST_F(EngineGeneration, TheHeadOfTheTargetDrafts) {
+    const GoldenHead golden = load_golden_head("qwen35");
+    const TempFolder folder;
+    write_hugging_face(golden.model, folder.path());
+    // Any tokenizer will do for ids.
+    const auto tokenizer =
+        make_tokenizer(ModelFiles::open(SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target")->tokenizer_source());
+    std::int64_t offered = 0;
+    const auto text_with = [&] {
+        OpenedModel opened(folder.path());
+        TextGenerator generator(options_, std::move(opened), {.temperature = 0.0}, {}, {});
+        std::string text;
+        EXPECT_EQ(generator.start({golden.model.tokens.begin(), golden.model.tokens.begin() + 9}), 0);
+        TextGenerationOptions options;
+        options.max_tokens = 40;
+        static_cast<void>(generator.generate(*tokenizer, StreamingDetokenizer::Start::Continued, options,
+                                             {.on_text = [&](std::string_view part) { text += part; }}));
+        offered = 0;
+        const SourceTotals sources = generator.sources();
+        for (const SourceTotal& total : sources.totals())
+            if (total.name == "mtp") offered += total.offered;
+        return text;
+    };
+    const std::string plain = text_with();
+    draft_with({SourceKind::Mtp});
+    options_.draft.options.max_budget = 8;
+    options_.draft.options.adapt_budget = false;  // asked in each pass, whether it pays or not
+    EXPECT_EQ(text_with(), plain);
+    EXPECT_GT(offered, 0);
+    options_.compute.devices = choose_devices("cpu,cpu");
+    EXPECT_EQ(text_with(), plain);
+    EXPECT_GT(offered, 0);
+    options_.compute.devices = choose_devices("cpu");
+    // With a limit the head has an LM head of its own. (What streams beside a head: tests/draft/mtp_source_test.cpp.)
+    options_.compute.offload.devices = {{.memory_bytes = 16 * kMiB}};
+    EXPECT_EQ(text_with(), plain);
+    EXPECT_GT(offered, 0);
 }
 
 TEST_F(EngineGeneration, OtherSamplingIsTakenUpInPlace) {

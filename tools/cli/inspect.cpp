@@ -11,6 +11,7 @@
 #include "kernels/base/error.h"
 #include "offload/mapped_file.h"
 #include "runtime/formats/gguf_file.h"
+#include "runtime/formats/head_files.h"
 #include "runtime/formats/ignored_tensors.h"
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model.h"
@@ -49,6 +50,7 @@ struct Findings {
     const ModelFiles& files;
     std::string tokenizer;  // kind of the tokenizer, or why it is not supported
     std::string refusal;    // why no text can be generated; empty: it can
+    std::string head;       // what serves the MTP head; why none does; empty: there is none
     std::string ignored;    // parts of the file that are not loaded; empty: everything is
     std::map<std::string, TypeShare> types;
     ExpertBytes experts{};  // for one token
@@ -92,7 +94,7 @@ void describe_tokenizer(const TokenizerSource& source, Findings& found) {
 
 Findings find(const ModelFiles& files, const Settings& settings) {
     const ModelConfig& config = files.config();
-    Findings found{.files = files, .tokenizer = {}, .refusal = {}, .ignored = {}, .types = {}};
+    Findings found{.files = files, .tokenizer = {}, .refusal = {}, .head = {}, .ignored = {}, .types = {}};
     describe_tokenizer(files.tokenizer_source(), found);
     for (const FileTensor& tensor : files.tensors()) {
         TypeShare& share = found.types[tensor.type_name];
@@ -109,6 +111,12 @@ Findings find(const ModelFiles& files, const Settings& settings) {
             found.refusal = error.what();
         }
     found.ignored = describe_ignored_tensors(files);  // binds the weights, too, which finds errors in them
+    if (has_head(files)) try {
+            static_cast<void>(open_head(files));
+            found.head = "proposes draft tokens (--draft mtp)";
+        } catch (const Error& error) {
+            found.head = fmt::format("not used: {}", error.what());
+        }
     found.experts = expert_bytes(config, files.weights(), 1.0);
     static_cast<void>(rope_frequencies(config, found.context));
     found.kv_dtype = kv_type_setting(settings).value_or(config.kv_dtype);
@@ -194,6 +202,7 @@ std::string text_report(const Findings& found, const Console& console) {
         out.add(type == found.types.begin()->first ? "types" : "",
                 fmt::format("{:<6} {:>5} tensors  {:>16} parameters  {:>10}", type, share.tensors,
                             count_text(share.parameters), size_text(share.bytes)));
+    if (!found.head.empty()) out.add("MTP head", found.head);
     if (!found.ignored.empty()) out.add("not used", found.ignored);
     out.add("tokenizer", found.tokenizer);
     const auto& chat_template = files.chat_template();
@@ -310,6 +319,7 @@ std::string json_report(const Findings& found) {
                                       .unsigned_integer("state_bytes", found.state_bytes));
     json.unsigned_integer("active_bytes_per_token", found.experts.read)
         .text("layers", layer_pattern(config))
+        .text("mtp_head", found.head)
         .text("unused_tensors", found.ignored)
         .object("types", types)
         .text("tokenizer", found.tokenizer);

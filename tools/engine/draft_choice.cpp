@@ -10,6 +10,7 @@
 
 #include "draft/models/draft_model.h"
 #include "draft/models/draft_vocabulary.h"
+#include "draft/models/mtp_source.h"
 #include "draft/papers/chain_shape.h"
 #include "draft/source_set.h"
 #include "kernels/base/checked_math.h"
@@ -53,6 +54,20 @@ constexpr std::int64_t kMostViewTokens = 4096;  // as in TriForce
 constexpr std::int64_t kViewSlack = 128;        // rows for commits while a rebuild of the view is due
 constexpr std::int64_t kViewBuiltOnce = 1024;   // rows that a view which is never rebuilt can gain
 
+// Returns the bytes of device memory that the target's own head takes, for trees of `budget` nodes: with an LM head of
+// its own, since the target's may stream.
+std::size_t head_bytes_of(const HeadSource& head, const DraftOptions& options, std::int64_t budget,
+                          std::int64_t text_tokens) {
+    const ModelConfig& config = head.config();
+    DraftOptions of_budget = options;
+    of_budget.max_budget = budget;
+    const std::size_t bytes =
+        ProposingHead::device_bytes(head, WeightRounding::Q8_0) +
+        draft::MtpSource::device_bytes(config, config.kv_dtype, draft::model_nodes(of_budget, config.vocab),
+                                       draft::head_slots(options, config, config.kv_dtype, text_tokens));
+    return bytes + bytes / kDraftReserve;
+}
+
 // Plans the target beside different draft sources.
 class PlannedRun {
 public:
@@ -67,12 +82,21 @@ public:
                                   .beside_bytes = std::vector<std::size_t>(target_.devices().size(), 0),
                                   .ring_bytes = target_.offload().ring,
                                   .timed = timed == Timed::Yes};
-        request.beside_bytes.front() = draft_bytes;
+        request.beside_bytes.front() = draft_bytes + head_bytes(budget);
         if (view_)
             request.needs.view = ViewNeeds{*view_, draft::model_nodes({.max_budget = budget}, target_.config().vocab)};
         return fitting_plan(target_, request);
     }
 
+    /// Later plans have this head on the first device; null: none. `options` and `head` must outlive this object.
+    void keep_head(const HeadSource* head, const DraftOptions& options) {
+        head_ = head;
+        options_ = &options;
+    }
+    /// Returns the bytes of the head that keep_head() set, for trees of `budget` nodes; 0: none.
+    [[nodiscard]] std::size_t head_bytes(std::int64_t budget) const {
+        return head_ != nullptr ? head_bytes_of(*head_, *options_, budget, target_.context_tokens()) : 0;
+    }
     /// Later plans have this KV view on the device; no value: none.
     void keep_view(const std::optional<ViewOptions>& view) { view_ = view; }
     /// Returns the planned seconds of a pass of one token over `n_slots` KV positions if everything is resident.
@@ -82,6 +106,8 @@ public:
 
 private:
     const PlacedModel& target_;
+    const HeadSource* head_ = nullptr;
+    const DraftOptions* options_ = nullptr;
     std::optional<ViewOptions> view_;
     CheckPasses check_;
 };
@@ -165,6 +191,31 @@ bool draft_model_pays(PlannedRun& run, std::int64_t budget, const ModelFiles& fi
     return false;
 }
 
+// Returns whether the target decodes faster with its own head, which run.keep_head() has set, than with tables alone.
+bool head_pays(PlannedRun& run, const HeadSource& head, const DraftOptions& options, const PlacedModel& target,
+               const EngineCallbacks& callbacks) {
+    const std::size_t bytes = run.head_bytes(options.max_budget);
+    const std::optional<SplitPlan> beside = run.with(options.max_budget, 0, Timed::Yes);
+    run.keep_head(nullptr, options);
+    const std::optional<SplitPlan> without = run.with(options.max_budget, 0, Timed::Yes);
+    if (!without) return false;  // not even the target fits: loading it reports what is missing
+    if (!beside) {
+        callbacks.note(fmt::format("the MTP head is not used: its {} do not fit beside the target", size_text(bytes)));
+        return false;
+    }
+    run.keep_head(&head, options);
+    const double by_tables = tokens_per_second_by_tables(*without);
+    const double by_head = tokens_per_second_by_model(*beside, seconds_per_draft_token(target, bytes));
+    callbacks.detail(fmt::format("draft: about {:.4g} tokens/s with the MTP head, {:.4g} without", by_head, by_tables));
+    if (by_head >= by_tables) return true;
+    callbacks.note(
+        fmt::format("the MTP head is not used: its {} of the device would slow the target from about {:.4g} to {:.4g} "
+                    "tokens/s (--draft mtp,... uses it anyway)",
+                    size_text(bytes), by_tables, by_head));
+    run.keep_head(nullptr, options);
+    return false;
+}
+
 // Returns `view` with the sizes that are not given: a fraction of the context.
 ViewOptions planned_view(ViewOptions view, std::int64_t context_tokens) {
     if (view.budget_tokens == 0)
@@ -231,6 +282,15 @@ void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* d
         if (fits > 0) callbacks.note("retrieval is not used: all weights and a view of the KV do not fit at once");
         std::erase(options.sources, SourceKind::Retrieval);
     }
+    if (fits == 0 && options.has(SourceKind::Mtp)) {
+        const std::size_t bytes = run.head_bytes(kLeastBudget);
+        run.keep_head(nullptr, options);
+        fits = largest(draft_model);
+        if (fits > 0)
+            callbacks.note(
+                fmt::format("the MTP head is not used: its {} do not fit beside the target", size_text(bytes)));
+        std::erase(options.sources, SourceKind::Mtp);
+    }
     if (fits == 0 && draft_model != nullptr) {
         fits = largest(nullptr);
         if (fits > 0)
@@ -254,21 +314,25 @@ void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* d
 
 // Throws OutOfBudget with the reason if trees of options.max_budget nodes do not fit although the target without
 // drafting would: a budget that was given as a number is not made smaller.
-void refuse_budget(const DraftOptions& options, PlannedRun& run, std::size_t draft_bytes, std::size_t device_bytes) {
+void refuse_budget(const DraftOptions& options, PlannedRun& run, std::size_t draft_bytes, const HeadSource* head,
+                   std::size_t device_bytes) {
     if (run.with(options.max_budget, draft_bytes, Timed::No)) return;
     const bool with_view = options.has(SourceKind::Retrieval);
+    const bool with_head = head != nullptr;
     run.keep_view(std::nullopt);
+    run.keep_head(nullptr, options);
     const bool fits_alone = run.with(1, 0, Timed::No).has_value();
     if (with_view) run.keep_view(options.view);
+    run.keep_head(head, options);
     if (!fits_alone) return;
-    throw OutOfBudget(
-        fmt::format("trees of {} nodes{}{} do not fit beside the model into {} of the device; give {}, "
-                    "{}{}or a larger --device-memory",
-                    options.max_budget, draft_bytes > 0 ? " and the draft model" : "",
-                    with_view ? " and a view of the KV with all weights" : "", size_text(device_bytes),
-                    options.adapt_budget ? "a smaller --budget" : "--budget auto or a smaller one",
-                    draft_bytes > 0 ? "--draft without 'model', " : "",
-                    with_view ? "a smaller --kv-budget, --draft without 'retrieval', " : ""));
+    throw OutOfBudget(fmt::format(
+        "trees of {} nodes{}{}{} do not fit beside the model into {} of the device; give {}, "
+        "{}{}{}or a larger --device-memory",
+        options.max_budget, draft_bytes > 0 ? " and the draft model" : "", with_head ? " and the MTP head" : "",
+        with_view ? " and a view of the KV with all weights" : "", size_text(device_bytes),
+        options.adapt_budget ? "a smaller --budget" : "--budget auto or a smaller one",
+        draft_bytes > 0 ? "--draft without 'model', " : "", with_head ? "--draft without 'mtp', " : "",
+        with_view ? "a smaller --kv-budget, --draft without 'retrieval', " : ""));
 }
 
 }  // namespace
@@ -288,6 +352,7 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         callbacks.detail("draft: auto leaves retrieval out: the model has recurrent layers");
         std::erase(chosen.options.sources, SourceKind::Retrieval);
     }
+    const std::unique_ptr<HeadSource> head = open_target_head(chosen, target, callbacks);
     const bool wants_view = chosen.options.has(SourceKind::Retrieval);
     if (wants_view && asked_view > chosen.options.view.budget_tokens)
         callbacks.detail(fmt::format("kv-budget = {} (of the {} asked for: the context has no more)",
@@ -314,10 +379,11 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
     }
     PlannedRun run(target, check);
     if (wants_view && !chooses_view) run.keep_view(chosen.options.view);
+    run.keep_head(head.get(), chosen.options);
     const std::size_t draft_bytes =
         files ? draft_bytes_of(*files, chosen.options.max_budget, chosen.options.window_bytes) : 0;
     if (draws) {
-        refuse_budget(chosen.options, run, draft_bytes, device_bytes);
+        refuse_budget(chosen.options, run, draft_bytes, head.get(), device_bytes);
         return chosen;
     }
     const std::optional<SplitPlan> plan = run.with(chosen.options.max_budget, draft_bytes, Timed::No);
@@ -330,8 +396,11 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         if (chosen.options.sources.empty()) return chosen;
         if (!chosen.options.has(SourceKind::Model)) files.reset();
     } else {
-        refuse_budget(chosen.options, run, chosen.automatic ? 0 : draft_bytes, device_bytes);
+        refuse_budget(chosen.options, run, chosen.automatic ? 0 : draft_bytes, head.get(), device_bytes);
     }
+    if (chosen.options.has(SourceKind::Mtp) && chosen.automatic &&
+        !head_pays(run, *head, chosen.options, target, callbacks))
+        std::erase(chosen.options.sources, SourceKind::Mtp);
     if (files && chosen.automatic &&
         !draft_model_pays(run, chosen.options.max_budget, *files, chosen.options.window_bytes, target, callbacks)) {
         std::erase(chosen.options.sources, SourceKind::Model);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "draft/models/mtp_source.h"
 #include "tools/engine/draft_choice.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/engine_drafter.h"
@@ -14,9 +15,12 @@ Drafting::Drafting(std::span<const DraftSettings> lists, const PlacedModel& targ
     for (std::size_t i = 0; i < chosen.size() && model_ == nullptr; ++i)
         if (auto model = load_draft_model(chosen[i], target, callbacks))
             model_ = std::make_unique<EngineDraftModel>(std::move(*model));
+    for (std::size_t i = 0; i < chosen.size() && head_ == nullptr; ++i)
+        if (auto head = load_head(chosen[i], target, whole_model, callbacks))
+            head_ = std::make_unique<EngineHead>(std::move(*head));
     for (const DraftSettings& draft : chosen)
-        drafters_.push_back(
-            std::make_unique<EngineDrafter>(draft, target, whole_model, model_.get(), sampling, callbacks));
+        drafters_.push_back(std::make_unique<EngineDrafter>(draft, target, whole_model, model_.get(), head_.get(),
+                                                            sampling, callbacks));
 }
 
 Drafting::Drafting(Drafting&&) noexcept = default;
@@ -33,6 +37,7 @@ std::int64_t Drafting::budget() const {
 RunNeeds Drafting::needs(std::int64_t text_tokens, CheckPasses check) const {
     RunNeeds needs = generation_needs(budget(), text_tokens, check);
     for (const auto& drafter : drafters_) {
+        if (drafter->needs_hidden()) needs.hidden_rows = draft::kHiddenRows + budget();
         const std::optional<ViewNeeds> view = drafter->view_needs();
         if (view && (!needs.view || needs.view->max_nodes < view->max_nodes)) needs.view = view;
     }
@@ -42,6 +47,7 @@ RunNeeds Drafting::needs(std::int64_t text_tokens, CheckPasses check) const {
 void Drafting::attach(const LoadedModel& target, ModelRunner& runner) {
     for (const auto& drafter : drafters_) {
         if (drafter->view_needs()) drafter->attach_view(target, *runner.view());
+        if (drafter->needs_hidden()) drafter->attach_hidden(*runner.hidden());
         drafter->plan_passes(target);
     }
 }

@@ -217,16 +217,17 @@ private:
                                                        const EngineCallbacks& callbacks);
 
 struct EngineDraftModel;
+struct EngineHead;
 
 /// The proposer of one loop, with its learnt state. Drafting makes it.
 class EngineDrafter {
 public:
-    /// All arguments, and what the callbacks refer to, must outlive this object; `draft_model` may be null.
+    /// All arguments, and what the callbacks refer to, must outlive this object; `draft_model` and `head` may be null.
     /// `target_model` is the whole target; null if it is not loaded yet or is split: tables that are computed from it
     /// must then be on disk. Of `auto`, sources that cannot be used here, or would cost more than they can gain, are
     /// left out and reported as details. May build tables. Throws Interrupted, and what make_drafter() throws.
     EngineDrafter(const DraftSettings& draft, const PlacedModel& target, const Model* target_model,
-                  const EngineDraftModel* draft_model, const SamplerOptions& sampling,
+                  const EngineDraftModel* draft_model, const EngineHead* head, const SamplerOptions& sampling,
                   const EngineCallbacks& callbacks);
 
     [[nodiscard]] Proposer& proposer();
@@ -240,6 +241,10 @@ public:
     [[nodiscard]] std::optional<ViewNeeds> view_needs() const;
     /// Gives the drafter the passes over the KV view of view_needs(). Both arguments must outlive this object.
     void attach_view(const LoadedModel& target, ViewPasses& passes);
+    /// Returns whether a source reads the target's hidden states, which attach_hidden() gives it. `tail` must outlive
+    /// this object.
+    [[nodiscard]] bool needs_hidden() const;
+    void attach_hidden(const HiddenTail& tail);
     [[nodiscard]] std::vector<draft::SourceFigures> figures() const;
     /// Returns the sources that proposed a node of the last tree, bit i for the i-th of figures(); 0 for node 0 and
     /// without sources (draft::Drafter::sources_of()).
@@ -268,11 +273,11 @@ private:
 /// uses what it leaves.
 class Drafting {
 public:
-    /// Makes a drafter for each of `lists`; they share one draft model, the first that a list asks for. Reports what
-    /// was chosen. `target` and what the callbacks refer to must outlive this object, but a placed target may be moved
-    /// into a loaded one. `whole_model` is LoadedModel::whole_model(); null before the target is loaded. Throws what
-    /// loading a draft model and making drafters throw, and OutOfBudget if a given tree budget does not fit although
-    /// the target without drafting would.
+    /// Makes a drafter for each of `lists`; they share one draft model, the first that a list asks for, and one head.
+    /// Reports what was chosen. `target` and what the callbacks refer to must outlive this object, but a placed target
+    /// may be moved into a loaded one. `whole_model` is LoadedModel::whole_model(); null before the target is loaded.
+    /// Throws what loading a draft model and making drafters throw, and OutOfBudget if a given tree budget does not fit
+    /// although the target without drafting would.
     Drafting(std::span<const DraftSettings> lists, const PlacedModel& target, const Model* whole_model,
              const SamplerOptions& sampling, const EngineCallbacks& callbacks, CheckPasses check = CheckPasses::No);
     Drafting(Drafting&&) noexcept;
@@ -292,6 +297,7 @@ public:
 
 private:
     std::unique_ptr<EngineDraftModel> model_;  // null: no list uses one
+    std::unique_ptr<EngineHead> head_;         // null: no list uses it
     std::vector<std::unique_ptr<EngineDrafter>> drafters_;
 };
 

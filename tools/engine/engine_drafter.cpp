@@ -15,6 +15,7 @@
 #include "draft/tables/table_store.h"
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
+#include "runtime/formats/head_files.h"
 #include "runtime/text/tokenizer/tokenizer.h"
 #include "tools/base/amounts.h"
 #include "tools/engine/planned_seconds.h"
@@ -116,9 +117,57 @@ std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, con
     return engine;
 }
 
+std::unique_ptr<HeadSource> open_target_head(DraftSettings& draft, const PlacedModel& target,
+                                             const EngineCallbacks& callbacks) {
+    if (!draft.options.has(SourceKind::Mtp)) return nullptr;
+    std::string why;
+    if (std::ranges::any_of(target.devices(),
+                            [](const EngineDevice& each) { return !each.device->shares_host_memory(); }))
+        why = "the MTP head runs on CPU devices alone";
+    else if (!has_head(target.files()))
+        why = fmt::format("{} has no MTP head (mtp.*, in GGUF files nextn), or not one that is served for {}",
+                          target.path().string(), target.config().family);
+    if (why.empty()) {
+        if (!draft.automatic) return open_head(target.files());
+        try {
+            return open_head(target.files());
+        } catch (const Error& error) {
+            why = error.what();
+        }
+    }
+    if (!draft.automatic) throw RequestError(fmt::format("--draft mtp: {}; leave 'mtp' out", why));
+    callbacks.detail(fmt::format("draft: auto leaves mtp out: {}", why));
+    std::erase(draft.options.sources, SourceKind::Mtp);
+    return nullptr;
+}
+
+std::optional<EngineHead> load_head(const DraftSettings& draft, const PlacedModel& target, const Model* whole_model,
+                                    const EngineCallbacks& callbacks) {
+    if (!draft.options.has(SourceKind::Mtp)) return std::nullopt;
+    EngineHead engine;
+    engine.source = open_head(target.files());
+    CHECK(engine.source != nullptr, "the source mtp was chosen without a head");
+    const WorkProgress progress = callbacks.work("loading the MTP head");
+    const DType kv_dtype = engine.source->config().kv_dtype;
+    engine.head = std::make_unique<ProposingHead>(
+        *engine.source, target.device(),
+        LoadOptions{.context_tokens = target.context_tokens(),
+                    .kv_dtype = kv_dtype,
+                    .rounding = WeightRounding::Q8_0,  // reads half the bytes; the target checks the result
+                    .tag = MemoryTag::Draft,
+                    .on_progress =
+                        [&](std::size_t done, std::size_t total) {
+                            progress(static_cast<double>(done), static_cast<double>(total),
+                                     fmt::format("{} of {}", size_text(done), size_text(total)));
+                        }},
+        whole_model);
+    engine.planned_seconds = resident_planned_seconds(*engine.source, kv_dtype, WeightRounding::Q8_0, target);
+    return engine;
+}
+
 EngineDrafter::EngineDrafter(const DraftSettings& draft, const PlacedModel& target, const Model* target_model,
-                             const EngineDraftModel* draft_model, const SamplerOptions& sampling,
-                             const EngineCallbacks& callbacks)
+                             const EngineDraftModel* draft_model, const EngineHead* head,
+                             const SamplerOptions& sampling, const EngineCallbacks& callbacks)
     : verify_(draft.verify), budget_(draft.options.max_budget), callbacks_(callbacks), vocab_(target.config().vocab) {
     DraftSettings chosen = draft;
     if (chosen.automatic) drop_what_cannot_serve(chosen.options, target, target_model, draft_model, callbacks);
@@ -136,6 +185,10 @@ EngineDrafter::EngineDrafter(const DraftSettings& draft, const PlacedModel& targ
     if (draft_model != nullptr) {
         for_target.draft_model = draft_model->model.get();
         for_target.draft_planned_seconds = draft_model->planned_seconds;
+    }
+    if (head != nullptr) {
+        for_target.head = head->head.get();
+        for_target.head_planned_seconds = head->planned_seconds;
     }
     for_target.on_progress = [&](std::string_view what, double done, double total) { progress(done, total, what); };
     for_target.on_note = [callbacks](std::string_view note) { callbacks.note(note); };
@@ -169,6 +222,14 @@ void EngineDrafter::attach_view(const LoadedModel& target, ViewPasses& passes) {
     draft::PlannedSeconds plan;
     if (made_with_.adapt_budget) plan = view_planned_seconds(target);
     drafter_->attach_view(passes, std::move(plan));
+}
+
+bool EngineDrafter::needs_hidden() const {
+    return drafter_ && made_with_.has(SourceKind::Mtp);
+}
+
+void EngineDrafter::attach_hidden(const HiddenTail& tail) {
+    drafter_->attach_hidden(tail);
 }
 
 std::vector<draft::SourceFigures> EngineDrafter::figures() const {

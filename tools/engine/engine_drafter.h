@@ -1,4 +1,4 @@
-// The draft model of a target: found, loaded and checked.
+// The draft model of a target, and its own head that proposes tokens: found, loaded and checked.
 #pragma once
 
 #include <filesystem>
@@ -7,6 +7,7 @@
 
 #include "runtime/formats/model_files.h"
 #include "runtime/model/model.h"
+#include "runtime/model/proposing_head.h"
 #include "tools/engine/engine.h"
 
 namespace slipstream::tools {
@@ -28,5 +29,24 @@ struct EngineDraftModel {
 /// files are larger than the free memory.
 [[nodiscard]] std::optional<EngineDraftModel> load_draft_model(const DraftSettings& draft, const PlacedModel& target,
                                                                const EngineCallbacks& callbacks);
+
+/// A loaded head: its tensors in the target's files, and its weights on the first device.
+struct EngineHead {
+    std::unique_ptr<HeadSource> source;
+    std::unique_ptr<ProposingHead> head;
+    draft::PlannedSeconds planned_seconds;  // of the head's passes
+};
+
+/// Opens the head that proposes tokens in the target's files for the source `mtp`; null if that is not among the
+/// sources. If it cannot be used (the files have none, or a damaged one; a device is a GPU), throws RequestError,
+/// FormatError or Unsupported; of `auto`, removes the source and reports why as a detail.
+[[nodiscard]] std::unique_ptr<HeadSource> open_target_head(DraftSettings& draft, const PlacedModel& target,
+                                                           const EngineCallbacks& callbacks);
+
+/// Loads the head for the source `mtp`; no value if that is not among the sources. With `whole_model`, the loaded
+/// target, it uses the target's LM head; without it has a copy, since the target's may stream or be split. Throws
+/// OutOfBudget, and what open_target_head() throws.
+[[nodiscard]] std::optional<EngineHead> load_head(const DraftSettings& draft, const PlacedModel& target,
+                                                  const Model* whole_model, const EngineCallbacks& callbacks);
 
 }  // namespace slipstream::tools

@@ -22,11 +22,11 @@ draft::PlannedSeconds seconds_by(std::shared_ptr<const Plan> plan) {
     };
 }
 
-// Returns the planned seconds of passes of the model in `files` if all of it is resident on a device with these rates.
-// `files` must outlive the result.
-draft::PlannedSeconds seconds_by_rates(const ModelFiles& files, const ModelWeights& weights, DType kv_dtype,
+// Returns the planned seconds of passes of the model of `source` if all of it is resident on a device with these rates.
+// `source` must outlive the result.
+draft::PlannedSeconds seconds_by_rates(const WeightSource& source, const ModelWeights& weights, DType kv_dtype,
                                        WeightRounding rounding, const PassRates& rates, std::int64_t context_tokens) {
-    return seconds_by(std::make_shared<const ModelPlan>(ModelPlanRequest{.config = &files.config(),
+    return seconds_by(std::make_shared<const ModelPlan>(ModelPlanRequest{.config = &source.config(),
                                                                          .weights = &weights,
                                                                          .rounding = rounding,
                                                                          .kv_dtype = kv_dtype,
@@ -73,11 +73,11 @@ draft::PlannedSeconds view_planned_seconds(const LoadedModel& model) {
     return seconds_by(std::make_shared<const SplitPlan>(resident_plan(model, model.context_tokens())));
 }
 
-draft::PlannedSeconds resident_planned_seconds(const ModelFiles& files, DType kv_dtype, WeightRounding rounding,
+draft::PlannedSeconds resident_planned_seconds(const WeightSource& source, DType kv_dtype, WeightRounding rounding,
                                                const PlacedModel& model) {
-    const ModelWeights weights = files.weights();
+    const ModelWeights weights = source.weights();
     const MachineRates machine =
-        machine_rates({.config = &files.config(),
+        machine_rates({.config = &source.config(),
                        .weights = &weights,
                        .rounding = rounding,
                        .kv_dtype = kv_dtype,
@@ -85,7 +85,7 @@ draft::PlannedSeconds resident_planned_seconds(const ModelFiles& files, DType kv
                        .card = model.device().kind() == DeviceKind::Cuda ? &model.device() : nullptr,
                        .effort = RateEffort::Compute},
                       model.rates_options(), model.callbacks());
-    return seconds_by_rates(files, weights, kv_dtype, rounding, machine.rates, model.context_tokens());
+    return seconds_by_rates(source, weights, kv_dtype, rounding, machine.rates, model.context_tokens());
 }
 
 }  // namespace slipstream::tools

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "draft/control/pass_curve.h"
+#include "runtime/model/weight_source.h"
 #include "runtime/plan/split_plan.h"
 #include "tools/engine/engine.h"
 
@@ -22,9 +23,9 @@ namespace slipstream::tools {
 /// the rates of the devices if they are unknown.
 [[nodiscard]] SplitPlan resident_plan(const PlacedModel& model, std::int64_t context_tokens);
 
-/// Returns the planned time of passes of the model in `files`, a small one, as if all of it were resident on the first
-/// device of `model`. `files` and `model` must outlive the result.
-[[nodiscard]] draft::PlannedSeconds resident_planned_seconds(const ModelFiles& files, DType kv_dtype,
+/// Returns the planned time of passes of the model of `source`, a small one, as if all of it were resident on the first
+/// device of `model`. `source` and `model` must outlive the result.
+[[nodiscard]] draft::PlannedSeconds resident_planned_seconds(const WeightSource& source, DType kv_dtype,
                                                              WeightRounding rounding, const PlacedModel& model);
 
 }  // namespace slipstream::tools

@@ -103,8 +103,10 @@ HostNeeds host_needs(const PlacementRequest& request, const SplitPlan& plan) {
     for (std::size_t i = 0; i < request.devices.size(); ++i) {
         const ModelConfig config =
             request.shards.empty() ? *request.config : shard_config(*request.config, request.shards[i]);
-        needs.checkpoint_bytes += RecurrentStates::most_checkpoint_bytes(config.kv_layouts(request.kv_dtype),
+        const std::size_t bytes = RecurrentStates::most_checkpoint_bytes(config.kv_layouts(request.kv_dtype),
                                                                          request.context_tokens, kCheckpointBytes);
+        needs.checkpoint_bytes += bytes;
+        if (request.devices[i].kind != DeviceKind::Cpu) needs.locked_checkpoint_bytes += bytes;
     }
     needs.embedding_bytes = embedding.shape[0] * row_bytes(embedding.dtype, embedding.cols());
     return needs;

@@ -56,15 +56,18 @@ struct PlacementRequest {
 
 /// Bytes of host memory that a plan takes.
 struct HostNeeds {
-    std::size_t pinned_bytes = 0;      // weights and KV that stream
-    std::size_t hidden_bytes = 0;      // hidden states of a prompt between layers; pinned as well
-    std::size_t embedding_bytes = 0;   // token embedding, whose rows are gathered on the host
-    std::size_t device_bytes = 0;      // bytes of CPU devices, which are in host memory
-    std::size_t checkpoint_bytes = 0;  // most bytes for checkpoints of recurrent layers
-    std::size_t kept_bytes = 0;        // most bytes for the KV of a server's earlier texts; not part of the plan
-    [[nodiscard]] std::size_t locked_bytes() const { return pinned_bytes + hidden_bytes; }
+    std::size_t pinned_bytes = 0;             // weights and KV that stream
+    std::size_t hidden_bytes = 0;             // hidden states of a prompt between layers; pinned as well
+    std::size_t embedding_bytes = 0;          // token embedding, whose rows are gathered on the host
+    std::size_t device_bytes = 0;             // bytes of CPU devices, which are in host memory
+    std::size_t checkpoint_bytes = 0;         // most bytes for checkpoints of recurrent layers
+    std::size_t locked_checkpoint_bytes = 0;  // of those, bytes of GPUs, which are pinned
+    std::size_t kept_bytes = 0;               // most bytes for the KV of a server's earlier texts; not part of the plan
+    /// Bytes that must be pinned: without checkpoints, which are left out if the system refuses.
+    [[nodiscard]] std::size_t needed_locked_bytes() const { return pinned_bytes + hidden_bytes; }
+    [[nodiscard]] std::size_t locked_bytes() const { return needed_locked_bytes() + locked_checkpoint_bytes; }
     [[nodiscard]] std::size_t total_bytes() const {
-        return locked_bytes() + embedding_bytes + device_bytes + checkpoint_bytes + kept_bytes;
+        return needed_locked_bytes() + embedding_bytes + device_bytes + checkpoint_bytes + kept_bytes;
     }
 };
 

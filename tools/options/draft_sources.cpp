@@ -20,8 +20,8 @@ constexpr std::int64_t kRecyclingNodes = 81;  // the paper's static tree (Luo et
 constexpr std::int64_t kNGrammysNodes = 101;  // k = w = 10 (Stewart et al. 2024) and node 0
 constexpr std::int64_t kCorpusNodes = 65;     // 64 draft tokens (REST) and node 0
 
-constexpr std::array kAutomatic{SourceKind::Context, SourceKind::Suffix, SourceKind::Recycling,
-                                SourceKind::Bigram,  SourceKind::Model,  SourceKind::Retrieval};
+constexpr std::array kAutomatic{SourceKind::Context, SourceKind::Suffix, SourceKind::Recycling, SourceKind::Bigram,
+                                SourceKind::Mtp,     SourceKind::Model,  SourceKind::Retrieval};
 
 // Planned sources that this version does not have.
 constexpr std::array<std::string_view, 1> kLater{"lowbit"};
@@ -64,6 +64,7 @@ bool needs_tokens_only(SourceKind kind) {
         case SourceKind::Bigram:
         case SourceKind::Unigram:
         case SourceKind::Lookahead:
+        case SourceKind::Mtp:
         case SourceKind::Model:
         case SourceKind::Retrieval:
             break;

@@ -43,6 +43,8 @@ constexpr double kLayerSeconds = 30e-6;  // per layer: about twelve kernel launc
 // Per layer with experts, beside that: launches one by one, three copies and a wait for the host (estimated from an
 // H200).
 constexpr double kExpertLayerSeconds = 80e-6;
+// Per layer of a model with recurrent layers, whose passes use no graphs: twelve launches one by one.
+constexpr double kUngraphedLayerSeconds = 28e-6;
 constexpr double kPassSeconds = 300e-6;     // per pass: embedding, logits to the host, sampling
 constexpr double kTransferSeconds = 30e-6;  // per transfer through host memory, both ways, of any size
 
@@ -132,6 +134,7 @@ Hardware profile_hardware(const HardwareProfile& profile, const ModelConfig& con
     hardware.host_rates.kv = ByteCost::roofline(hardware.memory_bytes_per_second, kHostFlops, kv_flops_per_byte);
     hardware.rates.layer_seconds = kLayerSeconds + kExpertLayerSeconds * static_cast<double>(n_expert_layers(config)) /
                                                        static_cast<double>(config.n_layers());
+    if (config.is_recurrent()) hardware.rates.layer_seconds += kUngraphedLayerSeconds;
     hardware.rates.pass_seconds = kPassSeconds;
     // Seconds for each token in a layer, beside products: norms, RoPE and gates read and write the token's activations,
     // floats, about four times.

@@ -130,11 +130,12 @@ void check_model_fits(const PlanRequest& request) {
 void check_host(const PlanRequest& request, const HostNeeds& needs, std::int64_t context_tokens) {
     const Hardware& hardware = request.hardware;
     const std::string context = counted(context_tokens, "token");
-    if (hardware.host_budget_bytes > 0 && needs.locked_bytes() > hardware.host_budget_bytes)
+    if (hardware.host_budget_bytes > 0 && needs.needed_locked_bytes() > hardware.host_budget_bytes)
         throw OutOfBudget(fmt::format(
             "{} with a context of {} streams out of {} of host memory, of which {} may be used; raise --host-memory or "
             "--device-memory, or ask for a shorter --ctx",
-            request.model.name, context, size_text(needs.locked_bytes()), size_text(hardware.host_budget_bytes)));
+            request.model.name, context, size_text(needs.needed_locked_bytes()),
+            size_text(hardware.host_budget_bytes)));
     if (hardware.host_bytes > 0 && needs.total_bytes() > hardware.host_bytes)
         throw OutOfBudget(
             fmt::format("{} with a context of {} takes {} of host memory, there are {}; ask for a "

@@ -7,8 +7,8 @@
 // Files of Qwen3-Next have matrices of a delta net together, with the rows of a key head and of its value heads next to
 // each other.
 //
-// Not used: the vision model, and the layers that propose further tokens ("mtp." and the last ones of GGUF files).
-// Positions of images (mrope_section) are those of the text where there are none.
+// The layer that proposes further tokens ("mtp.", in GGUF files the last one) is read by proposing_head.h, for drafting.
+// Not used: the vision model. Positions of images (mrope_section) are those of the text where there are none.
 #include <string>
 #include <string_view>
 #include <variant>
@@ -281,6 +281,7 @@ constexpr BindingRules kNoBiases{.qkv_bias = BiasRule::Forbidden, .out_bias = Bi
 
 constinit const Family kQwen35{
     .name = "qwen35",
+    .has_head = true,
     .set_published = set_qwen35,
     .hf_class = "Qwen3_5ForCausalLM",
     .hf_model_type = "qwen3_5_text",
@@ -296,6 +297,7 @@ constinit const Family kQwen35{
 
 constinit const Family kQwen35Moe{
     .name = "qwen35moe",
+    .has_head = true,
     .set_published = set_qwen35,
     .hf_class = "Qwen3_5MoeForCausalLM",
     .hf_model_type = "qwen3_5_moe_text",
@@ -313,6 +315,7 @@ constinit const Family kQwen35Moe{
 
 constinit const Family kQwen3Next{
     .name = "qwen3next",
+    .has_head = true,
     .set_published = set_qwen35,
     .hf_class = "Qwen3NextForCausalLM",
     .hf_model_type = "qwen3_next",

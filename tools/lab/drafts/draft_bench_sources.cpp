@@ -129,6 +129,7 @@ BenchSource make_bench_source(std::string_view name, const BenchText& text, doub
             return made(std::make_unique<draft::ModelUnigram>(common_tokens(text), text.vocab, temperature));
         case SourceKind::Corpus:
         case SourceKind::Lookahead:
+        case SourceKind::Mtp:
         case SourceKind::Model:
         case SourceKind::Retrieval:
             break;

@@ -1,0 +1,23 @@
+// The tensors of a head that proposes tokens (runtime/model/proposing_head.h) in the files of a model.
+//
+// Hugging Face directories have them as "mtp.*", GGUF files as one more layer: "blk.L.nextn.*" beside the tensors of a
+// layer, with L the number of the model's layers ("nextn_predict_layers" counts it). One layer with attention, as the
+// model's layers with attention are; experts if the model has them.
+#pragma once
+
+#include <memory>
+
+#include "runtime/formats/model_files.h"
+#include "runtime/model/proposing_head.h"
+
+namespace slipstream {
+
+/// Returns whether the files have any tensor of a head.
+[[nodiscard]] bool has_head(const ModelFiles& files);
+
+/// Opens the head in `files`, which must outlive it; null if there is none. All shapes and types are checked here.
+/// Throws FormatError that names the tensor that is missing or has a wrong shape, and Unsupported for a head of several
+/// layers, with an embedding or LM head of its own, or in a type that is not served.
+[[nodiscard]] std::unique_ptr<HeadSource> open_head(const ModelFiles& files);
+
+}  // namespace slipstream

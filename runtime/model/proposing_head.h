@@ -1,0 +1,62 @@
+// A head that proposes tokens (MTP, multi-token prediction; "nextn" in GGUF files): one layer that the model's files
+// have beside the model. From the token at position i + 1 and the model's hidden state at position i it computes a
+// hidden state from which the model's LM head makes logits of position i + 2; fed back with the next token, that hidden
+// state gives those of position i + 3, and so on. (DeepSeek-V3, arXiv 2412.19437, section 2.2; vLLM:
+// model_executor/models/qwen3_next_mtp.py, qwen3_5_mtp.py.)
+//
+//     x = projection [norm of the token's embedding | norm of (the hidden state after the model's output norm)]
+//     h = output norm (layer (x));  logits = LM head (h);  h is the hidden state of the next step
+//
+// Whose layer, embedding, its norm, output norm and LM head are those of `model()`, a model of one layer.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "kernels/device.h"
+#include "runtime/model/model.h"
+#include "runtime/model/weight_source.h"
+
+namespace slipstream {
+
+/// The tensors of a head that no model of one layer has.
+struct HeadTensors {
+    ConstTensorView projection;   // [d_model, 2 * d_model]
+    ConstTensorView hidden_norm;  // [d_model]: norm of hidden states, before the projection
+    ConstTensorView target_norm;  // [d_model]: the target's output norm
+};
+
+/// Where a head is loaded from. Its weights() are those of its model of one layer, the target's embedding and LM head
+/// included; embedding_norm is the norm of the token's embedding.
+class HeadSource : public WeightSource {
+public:
+    [[nodiscard]] virtual HeadTensors head_tensors() const = 0;
+};
+
+class ProposingHead {
+public:
+    /// Loads the head onto `device`, all of it resident. `target`: the loaded model of the same files, whose LM head
+    /// the head uses where it is; it must be on one device, with a resident LM head (CHECKed). Null: the head has a
+    /// copy of its own, with options.rounding. What the arguments refer to must outlive this object. Throws as Model
+    /// does.
+    ProposingHead(const HeadSource& source, Device& device, const LoadOptions& options, const Model* target);
+    /// Returns the bytes that the constructor takes from the device's memory budget without a target.
+    [[nodiscard]] static std::size_t device_bytes(const HeadSource& source, WeightRounding rounding);
+
+    /// Returns the model of one layer. It has an LM head only if the head has one of its own: see lm_head().
+    [[nodiscard]] const Model& model() const { return *model_; }
+    /// Returns the parts of the LM head.
+    [[nodiscard]] std::span<const MatrixPart> lm_head() const { return lm_head_->parts(0, TensorRole::LmHead); }
+    /// Returns the HeadTensors on the device: the projection packed, the norms as F32.
+    [[nodiscard]] const HeadTensors& tensors() const { return tensors_; }
+
+private:
+    std::unique_ptr<WeightSource> without_lm_head_;  // null: the head has its own
+    std::unique_ptr<Model> model_;
+    const Model* lm_head_;
+    Buffer memory_;  // of tensors_
+    HeadTensors tensors_;
+};
+
+}  // namespace slipstream

@@ -1,0 +1,61 @@
+#include "runtime/pass/hidden_tail.h"
+
+#include <algorithm>
+
+#include "kernels/base/check.h"
+
+namespace slipstream {
+
+HiddenTail::HiddenTail(std::int64_t d_model, std::int64_t n_kept, std::int64_t max_nodes)
+    : d_model_(d_model),
+      n_kept_(n_kept),
+      kept_(static_cast<std::size_t>(n_kept * d_model)),
+      of_nodes_(static_cast<std::size_t>(max_nodes * d_model)),
+      has_row_(static_cast<std::size_t>(max_nodes), false) {
+    CHECK(d_model > 0 && n_kept > 0 && max_nodes > 0, "{} rows of {}, {} nodes", n_kept, d_model, max_nodes);
+}
+
+void HiddenTail::take(ExecRef exec, std::span<const NodeId> nodes, const ConstTensorView& rows) {
+    CHECK(rows.rows() == std::ssize(nodes) && rows.cols() == d_model_, "{} rows of {} nodes", rows.rows(),
+          nodes.size());
+    // One copy for each run of consecutive nodes; those of a pass are mostly one run.
+    for (std::int64_t begin = 0, end = 0; begin < std::ssize(nodes); begin = end) {
+        const std::int32_t node = nodes[begin].row;
+        for (end = begin + 1; end < std::ssize(nodes) && nodes[end].row == node + end - begin;) ++end;
+        exec.stream.copy(reinterpret_cast<std::byte*>(row_at(of_nodes_, node).data()), rows.row(begin),
+                         static_cast<std::size_t>(end - begin) * rows.row_stride_bytes);
+        std::fill_n(has_row_.begin() + node, end - begin, true);
+    }
+    exec.stream.synchronize();
+}
+
+void HiddenTail::commit(std::int64_t first, std::span<const NodeId> path) {
+    if (first != end_) begin_ = end_ = first;
+    for (const NodeId node : path) {
+        const std::int64_t position = end_++;
+        if (has_row_[static_cast<std::size_t>(node.row)])
+            std::ranges::copy(row_at(of_nodes_, node.row), row_at(kept_, position % n_kept_).begin());
+        else
+            begin_ = end_;
+    }
+    begin_ = std::max(begin_, end_ - n_kept_);
+    forget();
+}
+
+void HiddenTail::forget() {
+    has_row_.assign(has_row_.size(), false);
+}
+
+void HiddenTail::truncate(std::int64_t n_tokens) {
+    end_ = std::min(end_, n_tokens);
+    begin_ = std::min(begin_, end_);
+    forget();
+}
+
+std::span<const float> HiddenTail::row(std::int64_t position) const {
+    CHECK(position >= begin_ && position < end_, "position {} of {} to {}", position, begin_, end_ - 1);
+    return std::span(kept_).subspan(static_cast<std::size_t>(position % n_kept_ * d_model_),
+                                    static_cast<std::size_t>(d_model_));
+}
+
+}  // namespace slipstream

@@ -1,0 +1,58 @@
+// HiddenTail: the hidden states (residual stream after the last layer) of the last committed positions of a sequence,
+// in host memory: what a head that proposes tokens reads (runtime/model/proposing_head.h).
+//
+// It has a run of positions without gaps. Positions that are committed without a pass over their nodes, such as those
+// of a prompt that runs layer by layer or of a restored session, have no hidden states: the run then begins anew after
+// them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/base/tensor_view.h"
+#include "kernels/device.h"
+#include "runtime/cache/kv_nodes.h"
+
+namespace slipstream {
+
+class HiddenTail {
+public:
+    /// Keeps the last `n_kept` positions. `max_nodes`: of the sequence's cache. Allocates host memory, no device's.
+    HiddenTail(std::int64_t d_model, std::int64_t n_kept, std::int64_t max_nodes);
+
+    // What follows the passes and commits of a sequence (RankTarget).
+
+    /// Copies the rows [nodes, d_model], F32, of a pass that is done. Returns when they are copied.
+    void take(ExecRef exec, std::span<const NodeId> nodes, const ConstTensorView& rows);
+    /// Keeps the rows of `path`, which are committed from position `first` on, and forgets those of all other nodes.
+    void commit(std::int64_t first, std::span<const NodeId> path);
+    /// Forgets the rows of all nodes.
+    void forget();
+    /// Forgets positions from `n_tokens` on, and the rows of all nodes.
+    void truncate(std::int64_t n_tokens);
+
+    // What a head reads.
+
+    /// Returns the positions [begin(), end()) whose rows are kept.
+    [[nodiscard]] std::int64_t begin() const { return begin_; }
+    [[nodiscard]] std::int64_t end() const { return end_; }
+    /// Returns the row of a kept position (CHECKed), [d_model]. Valid until the next commit.
+    [[nodiscard]] std::span<const float> row(std::int64_t position) const;
+    [[nodiscard]] std::int64_t n_kept() const { return n_kept_; }
+
+private:
+    [[nodiscard]] std::span<float> row_at(std::vector<float>& rows, std::int64_t index) const {
+        return std::span(rows).subspan(static_cast<std::size_t>(index * d_model_), static_cast<std::size_t>(d_model_));
+    }
+
+    std::int64_t d_model_;
+    std::int64_t n_kept_;
+    std::vector<float> kept_;      // [n_kept][d_model]: position p at p % n_kept
+    std::vector<float> of_nodes_;  // [max_nodes][d_model]
+    std::vector<bool> has_row_;    // [max_nodes]
+    std::int64_t begin_ = 0;
+    std::int64_t end_ = 0;
+};
+
+}  // namespace slipstream

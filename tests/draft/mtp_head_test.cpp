@@ -1,0 +1,312 @@
+// The head that proposes tokens (MTP) against its golden logits, made in double by tests/golden/mtp/make.py: in both
+// formats, on every kernel variant, fed whole or in pieces; damaged files give one line each.
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/base/error.h"
+#include "kernels/cpu_device.h"
+#include "runtime/cache/kv_cache.h"
+#include "runtime/formats/head_files.h"
+#include "runtime/formats/ignored_tensors.h"
+#include "runtime/pass/forward.h"
+#include "runtime/pass/head_pass.h"
+#include "runtime/pass/hidden_tail.h"
+#include "runtime/ranks/rank_target.h"
+#include "tests/support/damage.h"
+#include "tests/support/error_text.h"
+#include "tests/support/golden_head.h"
+#include "tests/support/temp_folder.h"
+
+namespace slipstream {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::int64_t kMaxTokens = 64;
+
+double nmse(std::span<const float> found, std::span<const float> expected) {
+    double error = 0.0;
+    double size = 0.0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+        error += (double{found[i]} - expected[i]) * (double{found[i]} - expected[i]);
+        size += double{expected[i]} * expected[i];
+    }
+    return error / size;
+}
+
+std::filesystem::path write_folder(const TempFolder& folder, const GoldenModel& model) {
+    write_hugging_face(model, folder.path());
+    return folder.path();
+}
+std::filesystem::path write_file(const TempFolder& folder, const GgufWriter& writer) {
+    const std::filesystem::path path = folder.path() / "model.gguf";
+    std::ofstream(path, std::ios::binary) << writer.bytes();
+    return path;
+}
+
+// Runs the target over the text of the golden model, then the head over all pairs of a hidden state and the next token,
+// `piece` of them a pass, then over what it proposes. Returns the logits of all.
+std::vector<float> head_logits(const ModelFiles& files, const GoldenHead& golden, CpuForm form, std::int64_t piece,
+                               bool shares_lm_head) {
+    const std::unique_ptr<HeadSource> source = open_head(files);
+    CpuDevice device({.n_threads = 2, .form = form});
+    const LoadOptions options{.context_tokens = golden.model.context_tokens, .kv_dtype = DType::F32};
+    const Model model(files, device, options);
+    Forward forward(model, {.max_tokens = kMaxTokens});
+    KvCache cache(device, model.kv_layouts(), golden.model.context_tokens, kMaxTokens);
+    RankTarget target(forward, cache);
+    HiddenTail tail(model.config().d_model, kMaxTokens, kMaxTokens);
+    target.keep_hidden_in(&tail);
+    const std::vector<TokenId>& text = golden.model.tokens;
+    std::vector<NodeId> nodes;
+    for (std::size_t i = 0; i < text.size(); ++i)
+        nodes.push_back(target.add_node(nodes.empty() ? kCommittedTip : nodes.back(), NodeKind::Certain));
+    static_cast<void>(target.run({.tokens = text, .nodes = nodes}));
+    target.commit(nodes);
+    EXPECT_EQ(tail.begin(), 0);
+    EXPECT_EQ(tail.end(), std::ssize(text));
+
+    const ProposingHead head(*source, device, options, shares_lm_head ? &model : nullptr);
+    HeadPass pass(head, {.max_tokens = kMaxTokens, .max_logit_rows = kMaxTokens});
+    KvCache own(device, head.model().kv_layouts(), kMaxTokens, kMaxTokens);
+    std::vector<float> logits;
+    const auto take = [&](const LogitRows& rows) {
+        for (std::int64_t row = 0; row < rows.rows(); ++row)
+            logits.insert(logits.end(), rows.row(row).begin(), rows.row(row).end());
+    };
+    std::vector<float> last;
+    for (std::int64_t begin = 0; begin + 1 < std::ssize(text); begin += piece) {
+        const std::int64_t n = std::min(piece, std::ssize(text) - 1 - begin);
+        std::vector<NodeId> at;
+        std::vector<std::int32_t> rows;
+        for (std::int32_t i = 0; i < n; ++i) {
+            at.push_back(own.add_node(at.empty() ? kCommittedTip : at.back()));
+            rows.push_back(i);
+            std::ranges::copy(tail.row(begin + i), pass.input(i).begin());
+        }
+        take(pass.run(own, std::span(text).subspan(begin + 1, n), at, n, rows));
+        last.assign(pass.output(n - 1).begin(), pass.output(n - 1).end());
+        own.commit(pass.exec(), at);
+    }
+    for (std::size_t i = 0; i + 1 < golden.drafted.size(); ++i) {
+        const std::span<const float> row(logits.end() - golden.model.vocab, logits.end());
+        EXPECT_EQ(std::ranges::max_element(row) - row.begin(), golden.drafted[i]);
+        const NodeId node = own.add_node(kCommittedTip);
+        std::ranges::copy(last, pass.input(0).begin());
+        const std::int32_t first = 0;
+        take(pass.run(own, {&golden.drafted[i], 1}, {&node, 1}, 0, {&first, 1}));
+        last.assign(pass.output(0).begin(), pass.output(0).end());
+        own.commit(pass.exec(), {&node, 1});
+    }
+    return logits;
+}
+
+class Heads : public testing::TestWithParam<const char*> {};
+
+TEST_P(Heads, GiveTheGoldenLogitsInBothFormats) {
+    const GoldenHead golden = load_golden_head(GetParam());
+    const TempFolder folder;
+    const TempFolder gguf_folder;
+    for (const bool gguf : {false, true}) {
+        SCOPED_TRACE(gguf ? "GGUF" : "Hugging Face");
+        const auto files = ModelFiles::open(gguf ? write_file(gguf_folder, golden_head_gguf(golden))
+                                                 : write_folder(folder, golden.model));
+        for (const CpuForm form : kCpuForms) {
+            if (!cpu_has_form(form)) continue;
+            const std::vector<float> whole = head_logits(*files, golden, form, kMaxTokens, false);
+            ASSERT_EQ(whole.size(), golden.logits.size());
+            EXPECT_LT(nmse(whole, golden.logits), 1e-6) << cpu_form_name(form);
+            // Batch invariance; the target's LM head is the same.
+            EXPECT_EQ(head_logits(*files, golden, form, 3, true), whole) << cpu_form_name(form);
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Heads, testing::Values("qwen35", "qwen35_interval", "qwen35_moe"),
+                         [](const auto& test) { return std::string(test.param); });
+
+std::string folder_message(const GoldenModel& model) {
+    const TempFolder folder;
+    const auto files = ModelFiles::open(write_folder(folder, model));
+    return error_text([&] { static_cast<void>(open_head(*files)); });
+}
+std::string gguf_message(const GgufWriter& writer) {
+    const TempFolder folder;
+    const auto files = ModelFiles::open(write_file(folder, writer));
+    return error_text([&] { static_cast<void>(open_head(*files)); });
+}
+
+TEST(HeadFiles, AModelWithoutAHeadHasNone) {
+    const TempFolder folder;
+    const auto files = ModelFiles::open(write_folder(folder, load_golden_model("qwen35")));
+    EXPECT_FALSE(has_head(*files));
+    EXPECT_EQ(open_head(*files), nullptr);
+    // Another family: its tensors of that name mean something else.
+    GoldenModel other = load_golden_model("llama_gqa");
+    other.tensors.push_back({"mtp.fc.weight", {32, 64}});
+    const TempFolder other_folder;
+    EXPECT_FALSE(has_head(*ModelFiles::open(write_folder(other_folder, other))));
+}
+
+// A line that names the tensor for each of the head's tensors that is missing or has another shape.
+TEST(HeadFiles, EachMissingOrMisshapenTensorIsNamed) {
+    for (const char* name : {"qwen35", "qwen35_moe"}) {
+        const GoldenHead golden = load_golden_head(name);
+        for (std::size_t i = 0; i < golden.tensors.size(); ++i) {
+            const std::size_t at = golden.model.tensors.size() - golden.tensors.size() + i;
+            GoldenModel without = golden.model;
+            without.tensors.erase(without.tensors.begin() + static_cast<std::ptrdiff_t>(at));
+            std::string tensor = golden.tensors[i].name;
+            // All experts may be in one tensor, which is then looked for.
+            if (tensor == "mtp.layers.0.mlp.experts.0.down_proj.weight") tensor = "mtp.layers.0.mlp.experts.down_proj";
+            EXPECT_THAT(folder_message(without),
+                        HasSubstr(fmt::format("the head that proposes tokens: tensor {} [", tensor)))
+                << tensor;
+            EXPECT_THAT(folder_message(without), HasSubstr("] is missing"));
+            GoldenModel wrong = golden.model;
+            wrong.tensors[at].shape.back() += 1;
+            EXPECT_THAT(folder_message(wrong), HasSubstr(fmt::format("tensor {} has shape [", golden.tensors[i].name)));
+        }
+    }
+    const GoldenHead golden = load_golden_head("qwen35");
+    for (const char* tensor : {"nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm", "attn_q",
+                               "attn_output", "attn_k_norm", "ffn_down", "post_attention_norm"}) {
+        GgufWriter file = golden_head_gguf(golden);
+        const std::string full = fmt::format("blk.4.{}.weight", tensor);
+        file.erase_tensor(full);
+        EXPECT_THAT(gguf_message(file), HasSubstr(fmt::format("tensor {} [", full)));
+        file.floats(full, {3, 5});
+        EXPECT_THAT(gguf_message(file), HasSubstr(fmt::format("tensor {} has shape [3, 5]", full)));
+    }
+}
+
+TEST(HeadFiles, OtherKindsOfHeadsAreRefusedByName) {
+    const GoldenHead golden = load_golden_head("qwen35");
+    const auto with = [&](const char* name, std::vector<std::int64_t> shape) {
+        GoldenModel model = golden.model;
+        model.tensors.push_back({name, std::move(shape)});
+        return folder_message(model);
+    };
+    EXPECT_THAT(with("mtp.layers.1.input_layernorm.weight", {40}),
+                HasSubstr("tensors mtp.layers.1.*: a head of several layers is not served"));
+    EXPECT_THAT(with("mtp.embed_tokens.weight", {64, 40}),
+                HasSubstr("tensor mtp.embed_tokens.weight: a head with an embedding or LM head of its own"));
+    GgufWriter file = golden_head_gguf(golden);
+    file.floats("blk.4.nextn.shared_head_head.weight", {64, 40});
+    EXPECT_THAT(gguf_message(file), HasSubstr("tensor blk.4.nextn.shared_head_head.weight: a head with an embedding"));
+    GgufWriter second = golden_head_gguf(golden);
+    second.floats("blk.5.nextn.eh_proj.weight", {40, 80});
+    EXPECT_THAT(gguf_message(second), HasSubstr("tensors blk.5.*: a head of several layers"));
+}
+
+// The model itself is read without its head, as ever.
+TEST(HeadFiles, ADamagedHeadDoesNotKeepTheModelFromRunning) {
+    GoldenHead golden = load_golden_head("qwen35");
+    golden.model.tensors.back().shape.back() += 1;
+    const TempFolder folder;
+    const auto files = ModelFiles::open(write_folder(folder, golden.model));
+    EXPECT_NO_THROW(static_cast<void>(files->weights()));
+    EXPECT_THAT(describe_ignored_tensors(*files), HasSubstr("mtp ("));
+}
+
+// Headers of both formats with random damage: the head is read, or refused in a line.
+TEST(HeadFiles, DamagedOnesAreReadOrRefusedInALine) {
+    std::mt19937 random(46);
+    std::int64_t n_refused = 0;
+    std::int64_t n_read = 0;
+    const auto open = [&](const std::filesystem::path& path) {
+        const std::string found = error_text([&] {
+            const auto files = ModelFiles::open(path);
+            if (const auto head = open_head(*files)) ++n_read;
+        });
+        if (found == "nothing thrown") return;
+        ++n_refused;
+        EXPECT_EQ(found.find('\n'), std::string::npos) << found;
+    };
+    const auto text_of = [](const DamagedFile& file) {
+        return std::string(reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size());
+    };
+    for (const char* name : {"qwen35", "qwen35_moe"}) {
+        const GoldenHead golden = load_golden_head(name);
+        const GgufWriter writer = golden_head_gguf(golden);
+        const std::string gguf = writer.bytes();
+        const TempFolder folder;
+        write_hugging_face(golden.model, folder.path());
+        std::ifstream file(folder.path() / "model.safetensors", std::ios::binary);
+        const std::string safetensors{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+        std::uint64_t json_bytes = 0;
+        std::memcpy(&json_bytes, safetensors.data(), sizeof(json_bytes));
+        for (int round = 0; round < 130; ++round) {
+            const auto kind = static_cast<DamageKind>(round % 5);
+            const TempFolder gguf_folder;
+            open(gguf_folder.write("model.gguf", text_of(damage(std::as_bytes(std::span(gguf)),
+                                                                {0, writer.header_bytes()}, kind, random, 16))));
+            folder.write("model.safetensors", text_of(damage(std::as_bytes(std::span(safetensors)),
+                                                             {0, sizeof(json_bytes) + json_bytes}, kind, random, 16)));
+            open(folder.path());
+        }
+    }
+    EXPECT_GT(n_refused, 150);
+    EXPECT_GT(n_read, 50);
+}
+
+TEST(HiddenTail, KeepsTheLastPositionsWithoutGaps) {
+    CpuDevice device(CpuDeviceOptions{});
+    const auto stream = device.make_stream(StreamKind::Compute);
+    HiddenTail tail(2, 3, 8);
+    std::vector<float> rows;
+    const auto take = [&](std::vector<NodeId> nodes, float first) {
+        rows.clear();
+        for (std::size_t i = 0; i < 2 * nodes.size(); ++i) rows.push_back(first + static_cast<float>(i / 2));
+        tail.take({device, *stream}, nodes, matrix_view(rows.data(), std::ssize(nodes), 2));
+    };
+    const auto nodes = [](std::initializer_list<std::int32_t> numbers) {
+        std::vector<NodeId> all;
+        for (const std::int32_t row : numbers) all.emplace_back(row);
+        return all;
+    };
+    take(nodes({0, 1, 2, 3}), 10.0F);
+    tail.commit(0, nodes({0, 2}));
+    EXPECT_EQ(tail.begin(), 0);
+    EXPECT_EQ(tail.end(), 2);
+    EXPECT_EQ(tail.row(1)[0], 12.0F);
+    // Nodes of two passes, of which one comes late.
+    take(nodes({0, 1}), 20.0F);
+    take(nodes({5, 3}), 30.0F);
+    tail.commit(2, nodes({0, 3, 5}));
+    EXPECT_EQ(tail.begin(), 2);
+    EXPECT_EQ(tail.end(), 5);
+    EXPECT_EQ(tail.row(2)[1], 20.0F);
+    EXPECT_EQ(tail.row(3)[1], 31.0F);
+    EXPECT_EQ(tail.row(4)[1], 30.0F);
+    EXPECT_DEATH(static_cast<void>(tail.row(1)), "position 1");
+    tail.truncate(4);
+    EXPECT_EQ(tail.end(), 4);
+    // A gap: positions 4 to 8 came without a pass.
+    take(nodes({0}), 40.0F);
+    tail.commit(9, nodes({0}));
+    EXPECT_EQ(tail.begin(), 9);
+    EXPECT_EQ(tail.end(), 10);
+    // A node without a row.
+    take(nodes({0}), 50.0F);
+    tail.commit(10, nodes({0, 1}));
+    EXPECT_EQ(tail.begin(), 12);
+    EXPECT_EQ(tail.end(), 12);
+    take(nodes({0}), 60.0F);
+    tail.forget();
+    tail.commit(12, nodes({0}));
+    EXPECT_EQ(tail.begin(), tail.end());
+}
+
+}  // namespace
+}  // namespace slipstream
