@@ -256,6 +256,8 @@ TEST_F(DraftProgram, WhatCannotBeServedIsSaidInOneLine) {
                 HasSubstr("--draft-model /nonexistent/model: cannot be opened"));
     EXPECT_THAT(refused(1, {"--draft", "cacheback", "--frozen-table", "/nonexistent/table"}),
                 HasSubstr("/nonexistent/table"));
+    EXPECT_THAT(refused(1, {"--draft", "context,mtp"}),
+                AllOf(HasSubstr("--draft mtp: "), HasSubstr("has no MTP head")));
     const std::string no_table = folder_.write("text", "no table").string();
     EXPECT_THAT(refused(1, {"--draft", "corpus", "--corpus", no_table}), HasSubstr(no_table));
     if (!fs::exists(data_path("stories260K"))) GTEST_SKIP() << "stories260K is not there: " << data_path("stories260K");
