@@ -242,6 +242,7 @@ bool SessionFile::has_kv_chunk(std::int64_t chunk) const {
 }
 
 bool SessionFile::read_kv(std::int64_t layer, std::int64_t chunk, std::byte* out) const {
+    if (begin().kv_bytes[layer] == 0) return true;
     const auto found = kv_.find(kv_record_index(layer, chunk));
     CHECK(found != kv_.end() && found->second, "KV of layer {}, chunk {} is missing", layer, chunk);
     const SessionRecord& record = *found->second;

@@ -332,7 +332,7 @@ struct GrowingText {
     void complete() {
         stream.finish();
         if (session != nullptr) {
-            session->complete();
+            if (const auto note = session->complete()) stream.note(*note);
             figures.resumed_prompt_tokens = session->n_resumed_prompt();
             figures.checkpoints = session->prompt().n_checkpoints();
             figures.checkpoint_bytes = session->prompt().checkpoint_bytes();
