@@ -51,6 +51,8 @@ public:
     /// Call at the end of a run: saves the last states that can be saved, however soon after the last ones, and returns
     /// when they are on the disk. Otherwise like save().
     [[nodiscard]] std::optional<std::string> save_last_states();
+    /// Returns the last position whose states of recurrent layers are saved; 0: none.
+    [[nodiscard]] std::int64_t n_in_states() const { return states_ ? states_->position() : 0; }
     /// Returns what is lost of the saved states, as a sentence; empty: nothing.
     [[nodiscard]] std::string lost_states() const { return states_ ? states_->lost() : std::string(); }
 

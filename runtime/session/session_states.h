@@ -28,6 +28,8 @@ public:
     /// Fills the states of the target, which is empty, with those that find() found. Target::restore() must follow.
     /// Throws IoError.
     void restore();
+    /// Returns the position of the states that were found or saved last; 0: none.
+    [[nodiscard]] std::int64_t position() const { return position_; }
     /// Returns what is lost of what was saved, as a sentence; empty: nothing.
     [[nodiscard]] const std::string& lost() const { return lost_; }
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/runtime/session_program.h"
+#include "tests/support/error_text.h"
 #include "tests/support/split_engine.h"
 #include "tests/support/target_texts.h"
 #include "tests/support/temp_folder.h"
@@ -158,6 +159,44 @@ TEST_F(SessionStatesTest, ALimitCountsStatesAndKv) {
         EXPECT_EQ(fs::exists(side_), n_chunks == 2);
         EXPECT_EQ(finish(made, expected).fed_again, n_chunks == 2 ? 610 - 512 : 610) << n_chunks;
     }
+}
+
+TEST_F(SessionStatesTest, AKvBlockOfARecurrentLayerIsRefused) {
+    const Case made = hybrid(300, 20, 1);
+    const Expected expected = expected_of(made);
+    cut(made, 10, expected);
+    std::vector<std::byte> bytes = file_bytes(path_);
+    std::uint64_t chain = read_session(bytes, "s").chain;
+    const auto head = record_head(RecordKind::KvChunk, kv_record_index(0, 0), {}, chain);
+    bytes.insert(bytes.end(), head.begin(), head.end());
+    EXPECT_THAT(error_text<FormatError>([&] { static_cast<void>(read_session(bytes, "s")); }),
+                HasSubstr("a KV block of a layer that has no KV"));
+}
+
+// If states cannot be saved, this is said once, and the text goes on.
+TEST_F(SessionStatesTest, WhatCannotBeSavedIsSaidOnce) {
+    const auto files = make_tiny_model({.n_layers = 4, .head_norms = true, .delta_nets = true});
+    SplitEngine engine(*files, {4}, Streams::Nothing);
+    SessionBegin begin = sample_begin();
+    begin.context_tokens = SplitEngine::kContext;
+    begin.prompt = prompt_of(1100);
+    begin.kv_bytes = session_kv_bytes(engine.target->shape().kv);
+    SessionFile session = SessionFile::create(path_, begin);
+    folder_.write("s.states", "a list of states");
+    SessionKv kv(session, *engine.target, kNoLimit);
+    EXPECT_THAT(kv.lost_states(), HasSubstr("are damaged or of another session"));
+    static_cast<void>(plainly(*engine.target, begin.prompt, 2));
+    const std::optional<std::string> refused = kv.save();
+    ASSERT_TRUE(refused);
+    EXPECT_THAT(*refused, HasSubstr("s.states: the states of recurrent layers cannot be kept: File exists"));
+    EXPECT_EQ(kv.save(), std::nullopt);
+    EXPECT_EQ(kv.save_last_states(), std::nullopt);
+    EXPECT_EQ(kv.n_in_states(), 0);
+    EXPECT_EQ(session.n_kv_chunks(), 4);
+    fs::remove(side_);
+    SessionKv again(session, *engine.target, kNoLimit);
+    EXPECT_EQ(again.save(), std::nullopt);
+    EXPECT_EQ(again.n_in_states(), 1024);
 }
 
 // The states of a model that is split are those of one device.

@@ -372,6 +372,11 @@ std::optional<std::string> TextSession::save(const TextGenerator& generator) {
     return refused;
 }
 
+std::int64_t TextSession::n_kept_prompt() const {
+    const bool is_recurrent = std::ranges::find(begin().kv_bytes, 0U) != begin().kv_bytes.end();
+    return is_recurrent ? std::min(kv_->n_in_states(), std::ssize(begin().prompt)) : prompt_->n_kept();
+}
+
 std::optional<std::string> TextSession::complete() {
     prompt_->settle();
     std::optional<std::string> refused = kv_->save_last_states();

@@ -122,6 +122,8 @@ public:
     [[nodiscard]] std::optional<std::string> save(const TextGenerator& generator);
     /// Returns how many prompt tokens were not computed again, since the file had their KV or hidden states.
     [[nodiscard]] std::int64_t n_resumed_prompt() const { return n_resumed_prompt_; }
+    /// Returns how many prompt tokens are kept of a prompt that was interrupted. Requires attach().
+    [[nodiscard]] std::int64_t n_kept_prompt() const;
     /// Returns what saves the prompt while it is computed. Requires attach().
     [[nodiscard]] const SessionPrompt& prompt() const { return *prompt_; }
     /// Call at the end of the run: writes everything to the disk.

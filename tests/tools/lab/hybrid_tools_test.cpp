@@ -1,6 +1,9 @@
 // Models with delta nets in plans, random files, and what `inspect` says of them.
+#include <signal.h>
+
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -60,8 +63,8 @@ TEST(HybridShapes, APlanNamesTheStateAndTheMemoryOfCheckpoints) {
     const auto json = nlohmann::json::parse(found.out);
     EXPECT_GT(json["host"]["checkpoint_bytes"], 0);
     EXPECT_GT(json["plan"]["streamed_weights_bytes"], 0);
-    const ProgramResult on_gpu = run_program(
-        {"plan", "--shape", "qwen3.8-27b", "--quant", "Q4_K_M", "--ctx", "4096", "--profile", "1x4090"});
+    const ProgramResult on_gpu =
+        run_program({"plan", "--shape", "qwen3.8-27b", "--quant", "Q4_K_M", "--ctx", "4096", "--profile", "1x4090"});
     EXPECT_EQ(on_gpu.code, 0) << on_gpu.err;
     EXPECT_THAT(on_gpu.out, HasSubstr("MiB for any number of tokens"));
     EXPECT_THAT(on_gpu.out, HasSubstr("of it for checkpoints of recurrent layers"));
@@ -128,9 +131,8 @@ TEST_P(HybridRandomModel, IsTheShapeAndIsInspectedAndGenerates) {
                                                  "once", "--max-tokens", "24", "--temperature", "0", "--self-check"});
     EXPECT_EQ(generated.code, 0) << generated.err;
     // Passes of more tokens than generation drafts.
-    const ProgramResult benched =
-        run_program({"bench", "-m", path.string(), "--devices", "cpu", "--device-memory", "100M", "--passes", "1,100",
-                     "--draft-budget", "8", "--repeat", "1"});
+    const ProgramResult benched = run_program({"bench", "-m", path.string(), "--devices", "cpu", "--device-memory",
+                                               "100M", "--passes", "1,100", "--draft-budget", "8", "--repeat", "1"});
     EXPECT_EQ(benched.code, 0) << benched.err;
 }
 
@@ -141,6 +143,57 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HybridRandomModel,
                                  if (std::isalnum(static_cast<unsigned char>(c)) != 0) name += c;
                              return name;
                          });
+
+// Killed after a prompt and within the text, a session goes on after the states that it saved.
+TEST(HybridSession, AKilledTextGoesOnAfterItsStates) {
+    const TemporaryFolder folder;
+    RandomModelOptions options = small("qwen3.8-27b");
+    options.config.context_tokens = 2048;
+    const std::string model = (folder.path() / "model.gguf").string();
+    const std::string session = (folder.path() / "s").string();
+    const std::string prompt = (folder.path() / "prompt").string();
+    write_random_model(model, options);
+    std::ofstream(prompt) << std::string(600, 'a') + std::string(300, 'b');
+    const std::vector<std::string> command{
+        "generate",     "-m",     model, "--devices",    "cpu", "--ctx", "2048", "--prompt-file", prompt,
+        "--ignore-eos", "--seed", "5",   "--max-tokens", "700", "-t",    "1",    "--tables",      "off"};
+    const auto with = [&](std::vector<std::string> more) {
+        std::vector<std::string> all = command;
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    };
+    const ProgramResult expected = run_program(command);
+    ASSERT_EQ(expected.code, 0) << expected.err;
+    ASSERT_GT(expected.out.size(), 700U);
+    for (const auto& [n_bytes, signal] : {std::pair<std::size_t, int>{20, SIGKILL}, {400, SIGINT}, {20, SIGKILL}}) {
+        ProgramRun run;
+        run.arguments = with({"--session", session});
+        RunningProgram program(run);
+        program.wait_for_output(n_bytes);
+        program.send(signal);
+        const ProgramResult result = program.finish();
+        EXPECT_TRUE(result.code == -1 - signal || result.code == 130 || result.code == 0) << result.err;
+        EXPECT_THAT(result.err, testing::Not(HasSubstr("tokens alone")));
+    }
+    const ProgramResult inspected = run_program({"inspect", "--json", session});
+    ASSERT_EQ(inspected.code, 0) << inspected.err;
+    const nlohmann::json json = nlohmann::json::parse(inspected.out);
+    const std::int64_t in_states = json["states_file"]["tokens"];
+    EXPECT_GE(in_states, 512);
+    EXPECT_EQ(in_states % 512, 0);
+    EXPECT_GE(json["kv"]["tokens"], in_states);
+    EXPECT_THAT(run_program({"inspect", session}).out, HasSubstr("states of recurrent layers after"));
+    const ProgramResult rest = run_program(with({"--session", session}));
+    EXPECT_EQ(rest.code, 0) << rest.err;
+    EXPECT_EQ(rest.out, expected.out);
+    EXPECT_THAT(rest.err, HasSubstr(fmt::format("KV of {} tokens is read", in_states)));
+    // Without states, everything is computed again, and they are saved again.
+    std::filesystem::resize_file(session + ".states", 100);
+    const ProgramResult again = run_program(with({"--session", session, "--self-check"}));
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_EQ(again.out, expected.out);
+    EXPECT_THAT(again.err, HasSubstr("s.states: the states of recurrent layers are damaged or of another session"));
+}
 
 TEST(HybridRandomModel, TooFewLayersAreRefused) {
     const TemporaryFolder folder;
