@@ -128,6 +128,31 @@ TEST_P(HybridOnCards, ACutTextGoesOnWithTheSameBits) {
     }
 }
 
+// The states of a checkpoint and the KV before it are read on one target and restored on another, which goes on with
+// the same bits.
+TEST_P(HybridOnCards, AnotherTargetGoesOnAfterTheStatesOfACheckpoint) {
+    const auto files = hybrid(DType::BF16);
+    constexpr std::int64_t kPrompt = 1100;
+    const Generated one = generate(*files, Devices::Card, Streams::Nothing, Timing::AtOnce, {}, kPrompt, 20);
+    Engine from(*files, Devices::Card, Streams::Nothing, GetParam());
+    EXPECT_EQ(emulation::generate_on(from.target(), one.text, kPrompt, 20), one);
+    const std::int64_t position = from.target().last_state(kPrompt);
+    ASSERT_EQ(position, 1024);
+    for (const auto& [devices, streams] : {std::pair(Devices::Card, Streams::Both),
+                                           {Devices::TwoCards, Streams::Nothing},
+                                           {Devices::TwoCards, Streams::Both}}) {
+        Engine to(*files, devices, streams, GetParam());
+        to.target().restore_states(
+            position, [&](std::int64_t layer, std::byte* out) { from.target().read_state(layer, position, out); });
+        to.target().restore(0, position, [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
+            from.target().read_chunk(layer, chunk, out);
+        });
+        EXPECT_EQ(to.target().n_committed(), position);
+        EXPECT_EQ(emulation::generate_on(to.target(), one.text, kPrompt, 20), one);
+        EXPECT_EQ(to.target().last_state(kPrompt), position);
+    }
+}
+
 // Cancelled in each layer, of prompts and of passes with trees; then the text goes on.
 TEST_P(HybridOnCards, ACancelledPassLosesNothing) {
     const auto files = hybrid(DType::BF16);
