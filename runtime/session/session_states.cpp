@@ -36,7 +36,14 @@ SessionStates::SessionStates(const SessionFile& session, Target& target, Session
 }
 
 std::int64_t SessionStates::find(std::int64_t max_tokens) {
-    position_ = file_ ? file_->choose(max_tokens) : 0;
+    position_ = 0;
+    if (!file_ || max_tokens == 0) return 0;
+    try {
+        position_ = file_->choose(max_tokens);
+    } catch (const IoError& refused) {
+        lost_ = fmt::format("{}; the text is computed again", refused.what());
+        file_.reset();
+    }
     return position_;
 }
 
