@@ -22,10 +22,9 @@ SessionKv::SessionKv(SessionFile& session, Target& target, std::size_t limit_byt
     block_.resize(*std::ranges::max_element(begin.kv_bytes));
     const std::uint64_t chunk_bytes = std::accumulate(begin.kv_bytes.begin(), begin.kv_bytes.end(), std::uint64_t{0});
     if (RecurrentStates::state_bytes(layouts_) > 0) {
-        // Without states, KV is of no use.
         const std::uint64_t states_bytes = StatesFileShape(begin, layouts_).file_bytes();
         limit_bytes -= std::min<std::uint64_t>(limit_bytes, states_bytes);
-        if (limit_bytes >= chunk_bytes || use == SessionUse::Read) states_.emplace(session, target, use);
+        states_.emplace(session, target, use);
     }
     max_chunks_ = static_cast<std::int64_t>(limit_bytes / chunk_bytes);
 }
@@ -105,11 +104,11 @@ std::optional<std::string> SessionKv::save() {
             if (const auto refused = save_block(layer, n_saved_)) return refused;
         }
     }
-    return states_ ? states_->save(n_saved_ * kChunkTokens) : std::nullopt;
+    return states_ && max_chunks_ > 0 ? states_->save(n_saved_ * kChunkTokens) : std::nullopt;
 }
 
 std::optional<std::string> SessionKv::save_last_states() {
-    if (!states_ || target_.n_nodes() > 0) return std::nullopt;
+    if (!states_ || max_chunks_ == 0 || target_.n_nodes() > 0) return std::nullopt;
     return states_->save_last(n_saved_ * kChunkTokens);
 }
 

@@ -64,7 +64,7 @@ private:
     std::span<const KvLayout> layouts_;  // [n_layers_], of the target
     std::int64_t n_layers_;
     std::int64_t max_chunks_;
-    std::optional<SessionStates> states_;  // of recurrent layers; empty if there are none, or no room within the limit
+    std::optional<SessionStates> states_;  // of recurrent layers; empty if there are none
     std::int64_t n_saved_ = 0;             // KV chunks, from the first on, that need not be looked at again
     std::vector<std::byte> block_;         // the block that is being saved, or restored
 };

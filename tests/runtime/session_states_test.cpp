@@ -159,6 +159,11 @@ TEST_F(SessionStatesTest, ALimitCountsStatesAndKv) {
         EXPECT_EQ(fs::exists(side_), n_chunks == 2);
         EXPECT_EQ(finish(made, expected).fed_again, n_chunks == 2 ? 610 - 512 : 610) << n_chunks;
     }
+    // What is saved is read whatever the limit of the run.
+    Case longer = made;
+    longer.n_tokens = 50;
+    longer.kv_limit = 0;
+    EXPECT_EQ(finish(longer, expected_of(longer)).fed_again, 640 - 512);
 }
 
 TEST_F(SessionStatesTest, AKvBlockOfARecurrentLayerIsRefused) {
