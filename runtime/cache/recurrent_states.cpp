@@ -283,7 +283,8 @@ std::int64_t RecurrentStates::positions_after_cut(std::int64_t n_tokens) const {
     return last;
 }
 
-std::int64_t RecurrentStates::last_checkpoint(std::int64_t n_tokens) const {
+std::int64_t RecurrentStates::last_readable(std::int64_t n_tokens) const {
+    if (kept_ <= n_tokens && kept_ % kPrefillChunkTokens == 0) return kept_;
     std::int64_t last = 0;
     for (const Checkpoint& checkpoint : checkpoints_)
         if (checkpoint.position % kPrefillChunkTokens == 0 && checkpoint.position <= std::min(n_tokens, kept_) &&
@@ -292,7 +293,11 @@ std::int64_t RecurrentStates::last_checkpoint(std::int64_t n_tokens) const {
     return last;
 }
 
-void RecurrentStates::read_checkpoint(ExecRef exec, std::int64_t layer, std::int64_t position, std::byte* out) const {
+void RecurrentStates::read_states(ExecRef exec, std::int64_t layer, std::int64_t position, std::byte* out) const {
+    if (position == kept_ && !is_away_) {
+        exec.stream.copy(out, state_at(layer, kept_plane_).state, bytes_at_once(layer));
+        return exec.stream.synchronize();
+    }
     const auto from = std::ranges::find(checkpoints_, position, &Checkpoint::position);
     CHECK(from != checkpoints_.end() && from->n_filled == n_recurrent_, "no checkpoint at {}", position);
     exec.stream.synchronize();

@@ -128,8 +128,8 @@ public:
     /// Copies a KV chunk that has committed positions, not before first_kept_chunk(layer), to `out`,
     /// [kv[layer].chunk_bytes()] in host memory. Slots past the committed positions are undefined.
     virtual void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) = 0;
-    // States of recurrent layers: after a position at a multiple of 512, of which there is a checkpoint. Those of a
-    // layer have RecurrentStates::state_bytes() of kv[layer].
+    // States of recurrent layers: after a position at a multiple of 512, the last one or one with a checkpoint. Those
+    // of a layer have RecurrentStates::state_bytes() of kv[layer].
 
     /// Returns the last position, at most `n_tokens`, whose states read_state() can read; 0: none.
     [[nodiscard]] virtual std::int64_t last_state(std::int64_t /*n_tokens*/) const { return 0; }

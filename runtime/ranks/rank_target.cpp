@@ -294,7 +294,7 @@ std::int64_t RankTarget::last_state(std::int64_t n_tokens) const {
     for (std::int64_t before = -1; before != n_tokens;) {
         before = n_tokens;
         for (KvCache* cache : caches_)
-            if (cache->states() != nullptr) n_tokens = cache->states()->last_checkpoint(n_tokens);
+            if (cache->states() != nullptr) n_tokens = cache->states()->last_readable(n_tokens);
     }
     return n_tokens;
 }
@@ -304,7 +304,7 @@ void RankTarget::read_state(std::int64_t layer, std::int64_t position, std::byte
     const LayerOwner& owner = owners_[layer].front();
     failed_ = true;  // until the states are read
     on_rank(ranks_, owner.rank, layer,
-            [&] { caches_[owner.rank]->states()->read_checkpoint(exec(owner.rank), owner.layer, position, out); });
+            [&] { caches_[owner.rank]->states()->read_states(exec(owner.rank), owner.layer, position, out); });
     failed_ = false;
 }
 

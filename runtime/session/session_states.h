@@ -1,9 +1,10 @@
 // SessionStates: saves the states of recurrent layers of a session to its side file (states_file.h), and restores them.
 // A text goes on from position P with the KV of its attention layers up to P and the states after P.
 //
-// States are those of a checkpoint (RecurrentStates), at a multiple of 512 positions, and are saved when the session
-// has the KV of all positions before them. The text waits while they are written. So the next ones are saved only after
-// a hundred times the time that the last ones took: that is 1 % of the time, whatever the model and the disk.
+// States are those after the last position or a checkpoint (RecurrentStates), at a multiple of 512 positions, and are
+// saved when the session has the KV of all positions before them. The text waits while they are written. So the next
+// ones are saved only after a hundred times the time that the last ones took: that is 1 % of the time, whatever the
+// model and the disk.
 #pragma once
 
 #include <chrono>

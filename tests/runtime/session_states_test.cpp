@@ -204,6 +204,37 @@ TEST_F(SessionStatesTest, WhatCannotBeSavedIsSaidOnce) {
     EXPECT_EQ(again.n_in_states(), 1024);
 }
 
+// Right after a prefill chunk, before there is a checkpoint of its states.
+TEST(SessionStates, AreReadFromTheKeptOnesOrACheckpoint) {
+    const auto files = make_tiny_model({.n_layers = 4, .head_norms = true, .delta_nets = true});
+    SplitEngine engine(*files, {4}, Streams::Nothing);
+    RankTarget& target = *engine.target;
+    const auto feed = [&](std::int64_t n) {
+        std::vector<NodeId> nodes;
+        for (std::int64_t i = 0; i < n; ++i)
+            nodes.push_back(target.add_node(i == 0 ? kCommittedTip : nodes.back(), NodeKind::Certain));
+        static_cast<void>(target.run({.tokens = prompt_of(n), .nodes = nodes}));
+        target.commit(nodes);
+    };
+    const auto states = [&] {
+        std::vector<std::vector<std::byte>> all;
+        for (const std::int64_t layer : {0, 1, 3}) {
+            all.emplace_back(RecurrentStates::state_bytes({&target.shape().kv[layer], 1}));
+            target.read_state(layer, 512, all.back().data());
+        }
+        return all;
+    };
+    EXPECT_EQ(target.last_state(600), 0);
+    feed(512);
+    EXPECT_EQ(target.last_state(600), 512);
+    EXPECT_EQ(target.last_state(511), 0);
+    const auto kept = states();
+    feed(3);
+    EXPECT_EQ(target.last_state(600), 512);
+    EXPECT_EQ(states(), kept);
+    EXPECT_NE(kept[0], std::vector<std::byte>(kept[0].size()));
+}
+
 // The states of a model that is split are those of one device.
 TEST(SessionStates, OfAnySplitAreTheSame) {
     const auto files = make_tiny_model({.n_layers = 4, .head_norms = true, .delta_nets = true});
