@@ -255,7 +255,9 @@ void KvCache::begin_restore(ExecRef exec, std::int64_t first, std::int64_t n_tok
     CHECK(n_committed() == first && first % kChunkTokens == 0 && n_nodes() == 0 && first <= n_tokens &&
               n_tokens <= context_tokens(),
           "positions {} to {} after {} and {} nodes", first, n_tokens, n_committed(), n_nodes());
-    CHECK(!states_ || n_tokens == first, "KV is restored without the states of recurrent layers");
+    CHECK(!states_ || n_tokens == first || states_->kept() == n_tokens,
+          "KV to position {} is restored, the states of recurrent layers are after {}", n_tokens,
+          states_ ? states_->kept() : 0);
     if (host_) {
         host_->extents().ask(n_tokens / kChunkTokens);
         host_->invalidate(exec.stream);        // a prepared schedule does not have the restored KV chunks

@@ -142,10 +142,11 @@ public:
     /// (CHECKed). Slots past the committed positions are undefined.
     void read_chunk(ExecRef exec, std::int64_t layer, std::int64_t chunk, std::byte* out);
     /// Writes the positions [first, n_tokens); `first` is n_committed() and a multiple of 256, and there are no nodes
-    /// (CHECKed). `read(layer, chunk, out)` must fill `out` [layout(layer).chunk_bytes()] with what read_chunk() gave
-    /// on a device of equal kind. `read` is called for ascending KV chunks, for all layers of one before the next one;
-    /// those of a layer before first_restored_chunk() are left out. If `read` throws, positions_after_cut(first)
-    /// positions remain.
+    /// (CHECKed). If layers are recurrent, `first` must be 0, and their kept states must be after `n_tokens` positions
+    /// already (CHECKed). `read(layer, chunk, out)` must fill `out` [layout(layer).chunk_bytes()] with what
+    /// read_chunk() gave on a device of equal kind. `read` is called for ascending KV chunks, for all layers of one
+    /// before the next one; those of a layer before first_restored_chunk() are left out. If `read` throws,
+    /// positions_after_cut(first) positions remain.
     void restore(ExecRef exec, std::int64_t first, std::int64_t n_tokens,
                  const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read);
     /// restore() in steps, to fill several caches from one source: begin_restore(), restore_chunk() for each KV chunk

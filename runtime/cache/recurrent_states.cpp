@@ -294,6 +294,39 @@ std::int64_t RecurrentStates::positions_after_cut(std::int64_t n_tokens) const {
     return last;
 }
 
+std::int64_t RecurrentStates::last_readable(std::int64_t n_tokens) const {
+    if (kept_ <= n_tokens && kept_ % kPrefillChunkTokens == 0) return kept_;
+    std::int64_t last = 0;
+    for (const Checkpoint& checkpoint : checkpoints_)
+        if (checkpoint.position % kPrefillChunkTokens == 0 && checkpoint.position <= std::min(n_tokens, kept_) &&
+            checkpoint.n_filled == n_recurrent_)
+            last = checkpoint.position;
+    return last;
+}
+
+void RecurrentStates::read_states(ExecRef exec, std::int64_t layer, std::int64_t position, std::byte* out) const {
+    if (position == kept_ && !kept_is_in_checkpoint_) {
+        exec.stream.copy(out, state_at(layer, kept_plane_).state, bytes_at_once(layer));
+        return exec.stream.synchronize();
+    }
+    const auto from = std::ranges::find(checkpoints_, position, &Checkpoint::position);
+    CHECK(from != checkpoints_.end() && from->n_filled == n_recurrent_, "no checkpoint at {}", position);
+    exec.stream.synchronize();
+    const auto* const bytes = reinterpret_cast<const std::byte*>(from->memory.data() + checkpoint_begin_[layer]);
+    std::copy_n(bytes, bytes_at_once(layer), out);
+}
+
+void RecurrentStates::write_kept(ExecRef exec, std::int64_t layer, const std::byte* from) {
+    CHECK(kept_ == 0 && n_pending_ == 0, "states are filled after {} positions, {} pending", kept_, n_pending_);
+    exec.stream.copy(state_at(layer, kept_plane_).state, from, bytes_at_once(layer));
+    exec.stream.synchronize();
+}
+
+void RecurrentStates::keep_written(std::int64_t position) {
+    reset();
+    kept_ = position;
+}
+
 void RecurrentStates::cut(std::int64_t n_tokens) {
     CHECK(positions_after_cut(n_tokens) == n_tokens, "a cut to {} of {} positions", n_tokens, kept_);
     if (n_tokens >= kept_) {

@@ -128,9 +128,23 @@ public:
     /// Copies a KV chunk that has committed positions, not before first_kept_chunk(layer), to `out`,
     /// [kv[layer].chunk_bytes()] in host memory. Slots past the committed positions are undefined.
     virtual void read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* out) = 0;
+    // States of recurrent layers: after a position at a multiple of 512, the last one or one with a checkpoint. Those
+    // of a layer have RecurrentStates::state_bytes() of kv[layer].
+
+    /// Returns the last position, at most `n_tokens`, whose states read_state() can read; 0: none.
+    [[nodiscard]] virtual std::int64_t last_state(std::int64_t /*n_tokens*/) const { return 0; }
+    /// Copies the states of a recurrent layer after `position`, which last_state() has returned since the last pass, to
+    /// host memory.
+    virtual void read_state(std::int64_t /*layer*/, std::int64_t /*position*/, std::byte* /*out*/) {}
+    /// Fills the states of all recurrent layers; `read(layer, out)` must fill `out` with what read_state() gave for
+    /// `position`. There must be no positions (CHECKed). Call restore(0, position, ...) next. If either throws,
+    /// there are no states.
+    virtual void restore_states(std::int64_t /*position*/,
+                                const std::function<void(std::int64_t, std::byte*)>& /*read*/) {}
     /// Writes the positions [first, n_tokens); `first` is n_committed() and a multiple of 256, and there are no nodes
     /// (CHECKed). `read(layer, chunk, out)` must fill `out` with what read_chunk() gave. It is called once for each KV
     /// chunk and layer, all layers of a KV chunk before the next one, except for those before first_restored_chunk().
+    /// If layers are recurrent, `first` is 0, and restore_states() was called for `n_tokens` (CHECKed).
     /// If it throws, positions_after_cut(first) positions remain.
     virtual void restore(std::int64_t first, std::int64_t n_tokens,
                          const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) = 0;

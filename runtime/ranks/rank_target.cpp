@@ -304,6 +304,45 @@ void RankTarget::read_chunk(std::int64_t layer, std::int64_t chunk, std::byte* o
     failed_ = false;
 }
 
+std::int64_t RankTarget::last_state(std::int64_t n_tokens) const {
+    if (std::ranges::all_of(caches_, [](KvCache* cache) { return cache->states() == nullptr; })) return 0;
+    // A rank may lack the checkpoint that another one has.
+    for (std::int64_t before = -1; before != n_tokens;) {
+        before = n_tokens;
+        for (KvCache* cache : caches_)
+            if (cache->states() != nullptr) n_tokens = cache->states()->last_readable(n_tokens);
+    }
+    return n_tokens;
+}
+
+// A recurrent layer has one owner: matrices of such models are not split.
+void RankTarget::read_state(std::int64_t layer, std::int64_t position, std::byte* out) {
+    const LayerOwner& owner = owners_[layer].front();
+    failed_ = true;  // until the states are read
+    on_rank(ranks_, owner.rank, layer,
+            [&] { caches_[owner.rank]->states()->read_states(exec(owner.rank), owner.layer, position, out); });
+    failed_ = false;
+}
+
+// `read` is called outside of on_rank(): its errors are those of a file.
+void RankTarget::restore_states(std::int64_t position, const std::function<void(std::int64_t, std::byte*)>& read) {
+    check_between_passes();
+    CHECK(n_committed() == 0 && n_nodes() == 0, "states are filled after {} positions and {} nodes", n_committed(),
+          n_nodes());
+    std::vector<std::byte> states;
+    for (std::int64_t layer = 0; layer < std::ssize(owners_); ++layer) {
+        const std::size_t bytes = RecurrentStates::state_bytes({&kv_[layer], 1});
+        if (bytes == 0) continue;
+        states.resize(bytes);
+        read(layer, states.data());
+        const LayerOwner& owner = owners_[layer].front();
+        on_rank(ranks_, owner.rank, layer,
+                [&] { caches_[owner.rank]->states()->write_kept(exec(owner.rank), owner.layer, states.data()); });
+    }
+    for (KvCache* cache : caches_)
+        if (cache->states() != nullptr) cache->states()->keep_written(position);
+}
+
 // `read` is called outside of on_rank(): its errors are those of a file. With one rank it reads into the chunk's place.
 void RankTarget::restore(std::int64_t first, std::int64_t n_tokens,
                          const std::function<void(std::int64_t, std::int64_t, std::byte*)>& read) {

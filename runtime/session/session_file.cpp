@@ -120,6 +120,7 @@ private:
                                                                                   n_blocks_ / begin.n_layers());
         if (!is_next || layer >= begin.n_layers() || (chunk + 1) * kChunkTokens > text_tokens())
             refuse("a KV block out of order");
+        if (begin.kv_bytes[layer] == 0) refuse("a KV block of a layer that has no KV");
         const bool has_size = record.payload.size() == begin.kv_bytes[layer];
         if (!has_size && is_whole(record, record.payload)) refuse("a KV block of another size");
         if (!indices_.insert(record.index).second) refuse("a KV block that is there twice");
@@ -242,6 +243,7 @@ bool SessionFile::has_kv_chunk(std::int64_t chunk) const {
 }
 
 bool SessionFile::read_kv(std::int64_t layer, std::int64_t chunk, std::byte* out) const {
+    if (begin().kv_bytes[layer] == 0) return true;
     const auto found = kv_.find(kv_record_index(layer, chunk));
     CHECK(found != kv_.end() && found->second, "KV of layer {}, chunk {} is missing", layer, chunk);
     const SessionRecord& record = *found->second;

@@ -76,8 +76,9 @@ public:
 
     /// Returns the number of saved KV blocks; a block is a KV chunk of a layer.
     [[nodiscard]] std::int64_t n_kv_blocks() const { return std::ssize(kv_); }
+    /// Returns whether a KV block is saved, or has no bytes: recurrent layers have no KV, and no records.
     [[nodiscard]] bool has_kv(std::int64_t layer, std::int64_t chunk) const {
-        return kv_.contains(kv_record_index(layer, chunk));
+        return begin().kv_bytes[layer] == 0 || kv_.contains(kv_record_index(layer, chunk));
     }
     /// Returns the number of KV chunks, from the first on, that are saved in all layers.
     [[nodiscard]] std::int64_t n_kv_chunks() const;

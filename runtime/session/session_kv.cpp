@@ -10,16 +10,22 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/error.h"
+#include "runtime/cache/recurrent_states.h"
 
 namespace slipstream {
 
-SessionKv::SessionKv(SessionFile& session, Target& target, std::size_t limit_bytes)
+SessionKv::SessionKv(SessionFile& session, Target& target, std::size_t limit_bytes, SessionUse use)
     : session_(session), target_(target), layouts_(target.shape().kv), n_layers_(target.shape().n_layers) {
     const SessionBegin& begin = session.begin();
     CHECK(begin.kv_bytes == session_kv_bytes(layouts_, begin.version), "a session of {} layers, a target of {}",
           begin.n_layers(), n_layers_);
     block_.resize(*std::ranges::max_element(begin.kv_bytes));
     const std::uint64_t chunk_bytes = std::accumulate(begin.kv_bytes.begin(), begin.kv_bytes.end(), std::uint64_t{0});
+    if (RecurrentStates::state_bytes(layouts_) > 0) {
+        const std::uint64_t states_bytes = StatesFileShape(begin, layouts_).file_bytes();
+        limit_bytes -= std::min<std::uint64_t>(limit_bytes, states_bytes);
+        states_.emplace(session, target, use);
+    }
     max_chunks_ = static_cast<std::int64_t>(limit_bytes / chunk_bytes);
 }
 
@@ -41,11 +47,13 @@ std::int64_t restorable_chunks(const SessionFile& session, const Target& target,
 
 std::int64_t SessionKv::restore(const std::function<void(std::uint64_t, std::uint64_t)>& on_progress,
                                 std::int64_t max_tokens) {
+    const bool is_recurrent = RecurrentStates::state_bytes(layouts_) > 0;
     std::int64_t n_chunks = 0;
     std::optional<std::pair<std::int64_t, std::int64_t>> damaged;  // layer, chunk
     do {
         n_chunks =
             restorable_chunks(session_, target_, std::min(session_.text_tokens() - 1, max_tokens) / kChunkTokens);
+        if (is_recurrent) n_chunks = states_ ? states_->find(n_chunks * kChunkTokens) / kChunkTokens : 0;
         damaged.reset();
         std::uint64_t n_read = 0;  // bytes
         std::uint64_t n_bytes_in_all = 0;
@@ -54,6 +62,7 @@ std::int64_t SessionKv::restore(const std::function<void(std::uint64_t, std::uin
             n_bytes_in_all += static_cast<std::uint64_t>(n_chunks - first) * session_.begin().kv_bytes[layer];
         }
         try {
+            if (n_chunks > 0 && is_recurrent) states_->restore();
             if (n_chunks > 0)
                 target_.restore(0, n_chunks * kChunkTokens,
                                 [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
@@ -83,7 +92,7 @@ std::optional<std::string> SessionKv::save() {
     const std::int64_t n_chunks = std::min(n_tokens / kChunkTokens, max_chunks_);
     for (; n_saved_ < n_chunks; ++n_saved_) {
         for (std::int64_t layer = 0; layer < n_layers_; ++layer) {
-            if (session_.has_kv(layer, n_saved_)) continue;
+            if (session_.has_kv(layer, n_saved_)) continue;  // a recurrent layer, too
             if (n_saved_ < target_.first_kept_chunk(layer)) {
                 if (session_.begin().version > 1) continue;
                 max_chunks_ = n_saved_;
@@ -95,7 +104,12 @@ std::optional<std::string> SessionKv::save() {
             if (const auto refused = save_block(layer, n_saved_)) return refused;
         }
     }
-    return std::nullopt;
+    return states_ && max_chunks_ > 0 ? states_->save(n_saved_ * kChunkTokens) : std::nullopt;
+}
+
+std::optional<std::string> SessionKv::save_last_states() {
+    if (!states_ || max_chunks_ == 0 || target_.n_nodes() > 0) return std::nullopt;
+    return states_->save_last(n_saved_ * kChunkTokens);
 }
 
 std::optional<std::string> SessionKv::save_block(std::int64_t layer, std::int64_t chunk) {

@@ -151,6 +151,47 @@ TEST_P(HybridOnCards, AStateComesBackFromItsCheckpoint) {
     EXPECT_EQ(go_on(engine), expected);
 }
 
+// The states of a checkpoint and the KV before it are read on one target and restored on another, which goes on with
+// the same bits.
+TEST_P(HybridOnCards, AnotherTargetGoesOnAfterTheStatesOfACheckpoint) {
+    const auto files = hybrid(DType::BF16);
+    constexpr std::int64_t kPrompt = 1100;
+    const Generated one = generate(*files, Devices::Card, Streams::Nothing, Timing::AtOnce, {}, kPrompt, 20);
+    constexpr std::int64_t kPosition = 1024;
+    std::vector<std::vector<std::byte>> states(kLayers);
+    std::vector<std::vector<std::byte>> chunks(kLayers);  // one after the other
+    {
+        Engine from(*files, Devices::Card, Streams::Nothing, GetParam());
+        RankTarget& target = from.target();
+        EXPECT_EQ(emulation::generate_on(target, one.text, kPrompt, 20), one);
+        ASSERT_EQ(target.last_state(kPrompt), kPosition);
+        for (std::int64_t layer = 0; layer < kLayers; ++layer) {
+            const KvLayout& layout = target.shape().kv[layer];
+            states[layer].resize(RecurrentStates::state_bytes({&layout, 1}));
+            if (!states[layer].empty()) target.read_state(layer, kPosition, states[layer].data());
+            const std::size_t bytes = layout.chunk_bytes();
+            chunks[layer].resize(kPosition / kChunkTokens * bytes);
+            for (std::int64_t chunk = 0; chunk < kPosition / kChunkTokens; ++chunk)
+                target.read_chunk(layer, chunk, chunks[layer].data() + chunk * bytes);
+        }
+    }
+    for (const auto& [devices, streams] : {std::pair(Devices::Card, Streams::Both),
+                                           {Devices::TwoCards, Streams::Nothing},
+                                           {Devices::TwoCards, Streams::Both}}) {
+        Engine to(*files, devices, streams, GetParam());
+        RankTarget& target = to.target();
+        target.restore_states(kPosition,
+                              [&](std::int64_t layer, std::byte* out) { std::ranges::copy(states[layer], out); });
+        target.restore(0, kPosition, [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {
+            const std::size_t bytes = target.shape().kv[layer].chunk_bytes();
+            std::copy_n(chunks[layer].data() + chunk * bytes, bytes, out);
+        });
+        EXPECT_EQ(target.n_committed(), kPosition);
+        EXPECT_EQ(emulation::generate_on(target, one.text, kPrompt, 20), one);
+        EXPECT_EQ(target.last_state(kPrompt), kPosition);
+    }
+}
+
 // Cancelled in each layer, of prompts and of passes with trees; then the text goes on.
 TEST_P(HybridOnCards, ACancelledPassLosesNothing) {
     const auto files = hybrid(DType::BF16);

@@ -72,6 +72,7 @@ struct Case {
     std::size_t kv_limit = kNoLimit;
     std::vector<std::int64_t> resident_chunks{};  // empty: nothing streams
     bool weights_stream = false;
+    bool delta_nets = false;  // four layers: delta net, delta net, attention, delta net
 };
 
 struct Told {
@@ -87,7 +88,12 @@ class Program {
 public:
     explicit Program(const Case& made)
         : case_(made),
-          files_(make_tiny_model({.vocab = kVocab, .context_tokens = kContext})),
+          files_(made.delta_nets ? make_tiny_model({.n_layers = 4,
+                                                    .vocab = kVocab,
+                                                    .context_tokens = kContext,
+                                                    .head_norms = true,
+                                                    .delta_nets = true})
+                                 : make_tiny_model({.vocab = kVocab, .context_tokens = kContext})),
           arena_({.limit_bytes = std::size_t{64} << 20, .page_lock = PageLock::Pageable}),
           device_({.n_threads = 1}),
           model_(*files_, device_, {.context_tokens = kContext, .placement = placement()}),
@@ -128,7 +134,7 @@ public:
             if (replayed.ended) return {told.text, session->damage(), session->tokens(), *replayed.ended, 0};
             const std::int64_t n_restored = kv->restore();
             told.fed_again = std::ssize(text) - n_restored;
-            told.damage = session->damage();
+            told.damage = session->damage() + kv->lost_states();
         }
         ScriptedProposer proposer(future, 0.7, 3);
         NoProposer none;

@@ -332,7 +332,7 @@ struct GrowingText {
     void complete() {
         stream.finish();
         if (session != nullptr) {
-            session->complete();
+            if (const auto note = session->complete()) stream.note(*note);
             figures.resumed_prompt_tokens = session->n_resumed_prompt();
             figures.checkpoints = session->prompt().n_checkpoints();
             figures.checkpoint_bytes = session->prompt().checkpoint_bytes();
@@ -420,8 +420,8 @@ int run_generate(CommandContext& context) {
     if (growing.figures.checked_tokens && !output.closed())
         console.note(self_check_line(*growing.figures.checked_tokens));
     if (session && result.stop_reason == StopReason::Interrupt && result.tokens.empty())
-        console.note(fmt::format("the session keeps {} of {}; the same command goes on there",
-                                 session->prompt().n_kept(), counted(n_prompt, "prompt token")));
+        console.note(fmt::format("the session keeps {} of {}; the same command goes on there", session->n_kept_prompt(),
+                                 counted(n_prompt, "prompt token")));
     return signal_exit_code();
 }
 

@@ -17,6 +17,7 @@
 #include "offload/mapped_file.h"
 #include "runtime/session/prompt_file.h"
 #include "runtime/session/session_file.h"
+#include "runtime/session/states_file.h"
 #include "runtime/text/json_fields.h"
 #include "runtime/text/printable.h"
 #include "tools/base/amounts.h"
@@ -54,6 +55,7 @@ struct SessionFindings {
     std::int64_t kv_chunks = 0;  // KV chunks, from the first on, that are saved in all layers
     std::uint64_t kv_bytes = 0;
     std::optional<PromptFileHead> side;
+    std::optional<StatesFileHead> states;
 
     [[nodiscard]] std::int64_t n_prompt() const { return std::ssize(contents.begin.prompt); }
 };
@@ -63,16 +65,19 @@ SessionFindings find_session(const fs::path& path) {
     const MappedFile file(path);
     found.contents = read_session(file.bytes(), path.string());
     const SessionBegin& begin = found.contents.begin;
+    const std::int64_t n_with_kv = std::ranges::count_if(begin.kv_bytes, [](std::uint64_t n) { return n > 0; });
     std::vector<std::int64_t> n_layers;  // [chunks]: layers in which each is saved
     for (const SessionRecord& record : found.contents.kv_chunks) {
+        if (record.payload.empty()) continue;
         const auto chunk = static_cast<std::size_t>(record.index >> 32);
         if (chunk >= n_layers.size()) n_layers.resize(chunk + 1);
         ++n_layers[chunk];
         found.kv_bytes += record.payload.size();
     }
-    while (found.kv_chunks < std::ssize(n_layers) && n_layers[found.kv_chunks] == begin.n_layers()) ++found.kv_chunks;
+    while (found.kv_chunks < std::ssize(n_layers) && n_layers[found.kv_chunks] == n_with_kv) ++found.kv_chunks;
     found.contents.kv_chunks.clear();  // they point into `file`, which is closed here
     found.side = PromptFile::read_head(path);
+    found.states = StatesFile::read_head(path);
     return found;
 }
 
@@ -86,6 +91,12 @@ std::string side_text(const SessionFindings& found) {
     return fmt::format("{}: hidden states of the prompt's tokens from {} on, {}",
                        printable(PromptFile::path_of(found.path).string(), std::string::npos), found.side->begin,
                        size_text(found.side->file_bytes));
+}
+
+std::string states_text(const SessionFindings& found) {
+    return fmt::format("{}: states of recurrent layers after {}, {}",
+                       printable(StatesFile::path_of(found.path).string(), std::string::npos),
+                       counted(found.states->position, "token"), size_text(found.states->file_bytes));
 }
 
 void add_session(LabelledLines& out, const SessionFindings& found) {
@@ -102,6 +113,7 @@ void add_session(LabelledLines& out, const SessionFindings& found) {
     out.add("kv cache", fmt::format("{}, {} in all layers, {}", kv_type_option(begin.kv_dtype),
                                     counted(found.kv_chunks * kChunkTokens, "token"), size_text(found.kv_bytes)));
     if (found.side) out.add("side file", side_text(found));
+    if (found.states) out.add("states", states_text(found));
     if (!found.contents.damage.empty()) out.add("damage", found.contents.damage);
 }
 
@@ -130,6 +142,14 @@ JsonObject json_of(const SessionFindings& found) {
                                      .integer("from_token", found.side->begin));
     } else {
         json.null("side_file");
+    }
+    if (found.states) {
+        json.object("states_file", JsonObject()
+                                       .text("path", StatesFile::path_of(found.path).string())
+                                       .unsigned_integer("bytes", found.states->file_bytes)
+                                       .integer("tokens", found.states->position));
+    } else {
+        json.null("states_file");
     }
     return json;
 }

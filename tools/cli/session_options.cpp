@@ -60,8 +60,8 @@ std::vector<OptionSpec> session_option_specs() {
     return {{"session", "--session", "F", "Keep text and KV in this file as they grow, and go on with what it holds",
              OptionRole::OutputFile},
             {"session-limit", "--session-limit", "SIZE",
-             "Most KV to keep in it, and what an unfinished prompt keeps beside it; beyond, tokens alone, and KV is "
-             "computed again; 0: none [4G]"}};
+             "Most KV to keep in it, and what an unfinished prompt and recurrent layers keep beside it; beyond, tokens "
+             "alone, and KV is computed again; 0: none [4G]"}};
 }
 
 OptionSpec session_limit_option() {

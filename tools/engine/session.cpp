@@ -11,6 +11,7 @@
 #include "kernels/base/error.h"
 #include "offload/atomic_file.h"
 #include "runtime/formats/model_fingerprint.h"
+#include "runtime/loop/sequence.h"
 #include "runtime/model/rope.h"
 #include "runtime/ranks/model_split.h"
 #include "runtime/text/printable.h"
@@ -102,6 +103,7 @@ TextSession::TextSession(SessionRequest request, SessionUse use)
     if (use == SessionUse::Read) return;
     remove_leftover_parts(request_.path);
     if (!file_) SessionFile::check_place(request_.path);
+    if (!file_) StatesFile::remove(request_.path);                       // of a session that was removed
     if (!file_ || !tokens().empty()) PromptFile::remove(request_.path);  // a side file that a killed program left
 }
 
@@ -279,6 +281,7 @@ std::int64_t TextSession::restore(SessionKv& kv, std::int64_t max_tokens, const 
         },
         max_tokens);
     if (!file_->damage().empty()) callbacks.note(fmt::format("{}: {}", request_.path.string(), file_->damage()));
+    if (!kv.lost_states().empty()) callbacks.note(kv.lost_states());
     return n_restored;
 }
 
@@ -298,7 +301,7 @@ void TextSession::check_split(const LoadedModel& model) const {
 
 std::int64_t TextSession::restore(Target& target, const LoadedModel& model, const EngineCallbacks& callbacks) {
     check_split(model);
-    SessionKv kv(*file_, target, 0);
+    SessionKv kv(*file_, target, 0, SessionUse::Read);
     return restore(kv, kAllTokens, callbacks);
 }
 
@@ -308,27 +311,32 @@ void TextSession::attach(const SessionStart& start, TextGenerator& generator, co
     if (!is_old) file_ = SessionFile::create(request_.path, fresh_begin(start, model));
     check_split(model);
     Target& target = generator.sequence().target();
-    // A file does not have the states of recurrent layers, without which KV is of no use.
     const bool is_recurrent = model.config().is_recurrent();
-    const std::size_t limit_bytes = is_recurrent ? 0 : request_.limit_bytes;
-    kv_.emplace(*file_, target, limit_bytes);
-    prompt_ = std::make_unique<SessionPrompt>(
-        *file_, target, static_cast<std::size_t>(model.config().d_model) * sizeof(float), limit_bytes);
+    kv_.emplace(*file_, target, request_.limit_bytes);
+    prompt_ = std::make_unique<SessionPrompt>(*file_, target,
+                                              static_cast<std::size_t>(model.config().d_model) * sizeof(float),
+                                              is_recurrent ? 0 : request_.limit_bytes);
     const std::int64_t n_prompt = std::ssize(begin().prompt);
     const std::int64_t room = begin().context_tokens - n_prompt;
     const std::int64_t asked = start.text->max_tokens;
-    if (is_recurrent) {
-        callbacks.note(
-            "the session keeps tokens alone, since the states of the model's recurrent layers are not saved; they are "
-            "computed again when the session is resumed");
-    } else {
-        say_what_is_kept(n_prompt + (asked < 0 ? room : std::min(asked, room)), callbacks);
-    }
+    say_what_is_kept(n_prompt + (asked < 0 ? room : std::min(asked, room)), callbacks);
     if (is_old) go_on(asked, is_recurrent, callbacks);
-    if (is_recurrent) return;
-    if (const auto reason = prompt_->prepare())
-        callbacks.note(fmt::format("if the prompt is interrupted, it begins anew: {}", *reason));
-    generator.save_prompts(&prompt_->checkpoints());
+    keep_prompt(generator, callbacks);
+}
+
+// Lets the prompt be saved while it is computed layer by layer.
+void TextSession::keep_prompt(TextGenerator& generator, const EngineCallbacks& callbacks) {
+    Target& target = generator.sequence().target();
+    const std::int64_t border = Sequence::prefill_border(std::ssize(begin().prompt));
+    if (!generator.model().config().is_recurrent()) {
+        if (const auto reason = prompt_->prepare())
+            callbacks.note(fmt::format("if the prompt is interrupted, it begins anew: {}", *reason));
+        generator.save_prompts(&prompt_->checkpoints());
+    } else if (tokens().empty() && border > target.n_committed() && target.takes_prompt(border)) {
+        callbacks.note(
+            "if the prompt is interrupted, it begins anew: it goes layer by layer, and the states of recurrent layers "
+            "are saved after it");
+    }
 }
 
 // Fills the KV cache with what the session saved, and reports how far the session is. `asked`: most tokens to generate,
@@ -337,7 +345,7 @@ void TextSession::go_on(std::int64_t asked, bool is_recurrent, const EngineCallb
     const std::int64_t n_prompt = std::ssize(begin().prompt);
     const std::optional<PromptState> saved = is_recurrent ? std::nullopt : prompt_->saved();
     n_resumed_prompt_ = saved ? prompt_->n_kept() : 0;
-    const std::int64_t n_restored = is_recurrent ? 0 : restore(*kv_, saved ? saved->begin : kAllTokens, callbacks);
+    const std::int64_t n_restored = restore(*kv_, saved ? saved->begin : kAllTokens, callbacks);
     if (!saved) n_resumed_prompt_ = std::min(n_restored, n_prompt);
     if (!prompt_->lost().empty()) callbacks.note(prompt_->lost());
     if (asked != file_->max_tokens()) file_->append_max_tokens(asked);
@@ -361,6 +369,18 @@ std::optional<std::string> TextSession::save(const TextGenerator& generator) {
     if (now - tables_kept_ < kTablesEvery) return refused;
     generator.keep_tables();
     tables_kept_ = std::chrono::steady_clock::now();
+    return refused;
+}
+
+std::int64_t TextSession::n_kept_prompt() const {
+    const bool is_recurrent = std::ranges::find(begin().kv_bytes, 0U) != begin().kv_bytes.end();
+    return is_recurrent ? std::min(kv_->n_in_states(), std::ssize(begin().prompt)) : prompt_->n_kept();
+}
+
+std::optional<std::string> TextSession::complete() {
+    prompt_->settle();
+    std::optional<std::string> refused = kv_->save_last_states();
+    file_->sync();
     return refused;
 }
 

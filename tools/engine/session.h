@@ -122,13 +122,13 @@ public:
     [[nodiscard]] std::optional<std::string> save(const TextGenerator& generator);
     /// Returns how many prompt tokens were not computed again, since the file had their KV or hidden states.
     [[nodiscard]] std::int64_t n_resumed_prompt() const { return n_resumed_prompt_; }
+    /// Returns how many prompt tokens are kept of a prompt that was interrupted. Requires attach().
+    [[nodiscard]] std::int64_t n_kept_prompt() const;
     /// Returns what saves the prompt while it is computed. Requires attach().
     [[nodiscard]] const SessionPrompt& prompt() const { return *prompt_; }
     /// Call at the end of the run: writes everything to the disk.
-    void complete() {
-        prompt_->settle();
-        file_->sync();
-    }
+    /// If the system refuses the states of recurrent layers, the message to show is returned.
+    [[nodiscard]] std::optional<std::string> complete();
 
 private:
     template <typename T>
@@ -138,6 +138,7 @@ private:
     void check_split(const LoadedModel& model) const;
     [[nodiscard]] SessionBegin fresh_begin(const SessionStart& start, const LoadedModel& model) const;
     std::int64_t restore(SessionKv& kv, std::int64_t max_tokens, const EngineCallbacks& callbacks) const;
+    void keep_prompt(TextGenerator& generator, const EngineCallbacks& callbacks);
     void go_on(std::int64_t asked, bool is_recurrent, const EngineCallbacks& callbacks);
     void say_what_is_kept(std::int64_t longest_tokens, const EngineCallbacks& callbacks) const;
 

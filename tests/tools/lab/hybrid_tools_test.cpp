@@ -1,6 +1,9 @@
 // Models with delta nets in plans, random files, and what `inspect` says of them.
+#include <signal.h>
+
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -22,6 +25,8 @@ namespace slipstream::tools {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 
 double parameters(std::string_view shape) {
     const ModelConfig config = find_shape(shape).value();
@@ -129,7 +134,7 @@ TEST_P(HybridRandomModel, IsTheShapeAndIsInspectedAndGenerates) {
     EXPECT_EQ(generated.code, 0) << generated.err;
     // Passes of more tokens than generation drafts.
     const ProgramResult benched = run_program({"bench", "-m", path.string(), "--devices", "cpu", "--device-memory",
-                                               "100M", "--passes", "1,100", "--draft", "none", "--repeat", "1"});
+                                               "1G", "--passes", "1,100", "--draft", "none", "--repeat", "1"});
     EXPECT_EQ(benched.code, 0) << benched.err;
 }
 
@@ -140,6 +145,57 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HybridRandomModel,
                                  if (std::isalnum(static_cast<unsigned char>(c)) != 0) name += c;
                              return name;
                          });
+
+// Killed after a prompt and within the text, a session goes on after the states that it saved.
+TEST(HybridSession, AKilledTextGoesOnAfterItsStates) {
+    const TemporaryFolder folder;
+    RandomModelOptions options = small("qwen3.8-27b");
+    options.config.context_tokens = 2048;
+    const std::string model = (folder.path() / "model.gguf").string();
+    const std::string session = (folder.path() / "s").string();
+    const std::string prompt = (folder.path() / "prompt").string();
+    write_random_model(model, options);
+    std::ofstream(prompt) << std::string(600, 'a') + std::string(300, 'b');
+    const auto generate = [&](const char* n_tokens, const std::vector<std::string>& more = {}) {
+        std::vector<std::string> all{"generate", "-m", model, "--devices", "cpu", "--ctx", "2048"};
+        all.insert(all.end(), {"--prompt-file", prompt, "--ignore-eos", "--seed", "5", "--tables", "off", "-t", "1"});
+        all.insert(all.end(), {"--max-tokens", n_tokens});
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    };
+    const auto inspect = [&] { return nlohmann::json::parse(run_program({"inspect", "--json", session}).out); };
+    const ProgramResult expected = run_program(generate("900"));
+    ASSERT_EQ(expected.code, 0) << expected.err;
+    for (const auto& [n_bytes, signal] : {std::pair<std::size_t, int>{20, SIGKILL}, {400, SIGINT}}) {
+        ProgramRun run;
+        run.arguments = generate("700", {"--session", session});
+        RunningProgram program(run);
+        program.wait_for_output(n_bytes);
+        program.send(signal);
+        const ProgramResult result = program.finish();
+        EXPECT_TRUE(result.code == -1 - signal || result.code == -signal || result.code == 130 || result.code == 0)
+            << result.code << result.err;
+        EXPECT_THAT(result.err, Not(HasSubstr("tokens alone")));
+    }
+    const nlohmann::json found = inspect();
+    const std::int64_t in_states = found["states_file"]["tokens"];
+    EXPECT_GE(in_states, 512);
+    EXPECT_EQ(in_states % 512, 0);
+    EXPECT_GE(found["kv"]["tokens"], in_states);
+    EXPECT_THAT(run_program({"inspect", session}).out, HasSubstr("states of recurrent layers after"));
+    const ProgramResult rest = run_program(generate("800", {"--session", session, "--self-check"}));
+    EXPECT_EQ(rest.code, 0) << rest.err;
+    EXPECT_THAT(expected.out, StartsWith(rest.out));
+    EXPECT_THAT(rest.err, HasSubstr(fmt::format("KV of {} tokens is read", in_states)));
+    // Without states, everything is computed again, and they are saved again.
+    std::filesystem::resize_file(session + ".states", 100);
+    const ProgramResult again = run_program(generate("900", {"--session", session}));
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_EQ(again.out, expected.out);
+    EXPECT_THAT(again.err, HasSubstr("s.states: the states of recurrent layers are damaged or of another session"));
+    EXPECT_THAT(again.err, HasSubstr("KV of 0 tokens is read"));
+    EXPECT_EQ(inspect()["states_file"]["tokens"], 1536);
+}
 
 TEST(HybridRandomModel, TooFewLayersAreRefused) {
     const TemporaryFolder folder;
