@@ -51,6 +51,12 @@ std::vector<float> normal_table(std::uint64_t seed, std::int64_t n) {
     return table;
 }
 
+std::int64_t most_row_cols(std::span<const KvLayout> layouts) {
+    std::int64_t most = 0;
+    for (const KvLayout& layout : layouts) most = std::max(most, layout.n_kv_heads * layout.head_dim);
+    return most;
+}
+
 // Rows in memory that kernels can read: the host's own if the device shares it, else copies on the device.
 class DeviceRows {
 public:
@@ -78,9 +84,7 @@ void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64
     CHECK(cache.n_nodes() == 0 && n_tokens >= cache.n_committed() && n_tokens <= cache.context_tokens(),
           "{} positions wanted, {} committed, {} nodes, a context of {}", n_tokens, cache.n_committed(),
           cache.n_nodes(), cache.context_tokens());
-    std::int64_t most_cols = 0;
-    for (const KvLayout& layout : cache.store().layouts())
-        most_cols = std::max(most_cols, layout.n_kv_heads * layout.head_dim);
+    const std::int64_t most_cols = most_row_cols(cache.store().layouts());
     const std::int64_t piece = std::min(kPieceTokens, cache.max_nodes());
     const std::vector<float> table = normal_table(seed, kTableStarts + most_cols);
     std::vector<float> k(piece * most_cols);
@@ -117,6 +121,10 @@ void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64
         exec.stream.synchronize();  // commit() reads `nodes`, which is overwritten next
         if (on_progress) on_progress(cache.n_committed());
     }
+}
+
+std::size_t fill_cache_bytes(std::span<const KvLayout> layouts) {
+    return 2 * static_cast<std::size_t>(kPieceTokens) * row_bytes(DType::F32, most_row_cols(layouts));
 }
 
 }  // namespace slipstream

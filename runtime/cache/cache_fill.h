@@ -4,8 +4,10 @@
 // length; its logits mean nothing.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include "kernels/device.h"
 #include "runtime/cache/kv_cache.h"
@@ -18,5 +20,8 @@ namespace slipstream {
 /// may throw, and the cache then holds these positions.
 void fill_cache(KvCache& cache, ExecRef exec, std::int64_t n_tokens, std::uint64_t seed,
                 const std::function<void(std::int64_t)>& on_progress = {});
+
+/// Returns the most bytes of device memory that fill_cache() takes while it runs, over layers with these layouts.
+[[nodiscard]] std::size_t fill_cache_bytes(std::span<const KvLayout> layouts);
 
 }  // namespace slipstream

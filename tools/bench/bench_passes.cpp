@@ -9,6 +9,7 @@
 
 #include "kernels/base/error.h"
 #include "kernels/sampling.h"
+#include "runtime/cache/cache_fill.h"
 #include "runtime/loop/target.h"
 #include "runtime/plan/split_plan.h"
 #include "tools/base/amounts.h"
@@ -156,8 +157,9 @@ void run_passes(BenchResult& result, const BenchRequest& request, OpenedModel op
     if (placed.budgeted())
         drafting.emplace(std::span(request.drafts).first(1), placed, nullptr, request.sampling,
                          console_callbacks(context));
-    const RunNeeds needs =
+    RunNeeds needs =
         drafting ? needs_of_generating(*drafting, largest, context) : needs_of_passes(depth, largest, context);
+    if (depth > 0) needs.other_bytes += fill_cache_bytes(config.kv_layouts(placed.kv_dtype()));
     const LoadedModel model = load_for_bench(result, std::move(placed), needs, context);
     result.token_source = "seeded ids";
     result.depth = depth;
