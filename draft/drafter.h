@@ -63,8 +63,8 @@ enum class NoiseRanking : std::uint8_t { Aware, Blind };
 
 /// Whether the children of a draft model's nodes are its best tokens (Pick), or drawn from its distribution, as
 /// classical speculative sampling requires (Draw; distribution-exact sampling, E3, rejection.h). Draw only works with
-/// `model` and `retrieval`: `model` or `retrieval` alone grows chains of gamma tokens or trees of a fixed shape; both together grow
-/// chains that one draws and the other checks (papers/two_model_chain.h).
+/// `model` and `retrieval`: `model` or `retrieval` alone grows chains of gamma tokens or trees of a fixed shape; both
+/// together grow chains that one draws and the other checks (papers/two_model_chain.h).
 enum class ChildRule : std::uint8_t { Pick, Draw };
 
 /// What to draft with, as the user chose it.

@@ -125,7 +125,7 @@ std::unique_ptr<HeadSource> open_target_head(DraftSettings& draft, const PlacedM
                             [](const EngineDevice& each) { return !each.device->shares_host_memory(); }))
         why = "the MTP head runs on CPU devices alone";
     else if (!has_head(target.files()))
-        why = fmt::format("{} has no MTP head (mtp.*, in GGUF files nextn), or not one that is served for {}",
+        why = fmt::format("{} has no MTP head (mtp.*, in GGUF files nextn) that can be used with {}",
                           target.path().string(), target.config().family);
     if (why.empty()) {
         if (!draft.automatic) return open_head(target.files());

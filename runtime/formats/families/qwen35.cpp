@@ -7,8 +7,8 @@
 // Files of Qwen3-Next have matrices of a delta net together, with the rows of a key head and of its value heads next to
 // each other.
 //
-// The layer that proposes further tokens ("mtp.", in GGUF files the last one) is read by proposing_head.h, for drafting.
-// Not used: the vision model. Positions of images (mrope_section) are those of the text where there are none.
+// The layer that proposes further tokens ("mtp.", in GGUF files the last one) is read by proposing_head.h, for
+// drafting. Not used: the vision model. Positions of images (mrope_section) are those of the text where there are none.
 #include <string>
 #include <string_view>
 #include <variant>
