@@ -43,18 +43,18 @@ TEST_P(GoldenHybridOnCard, HasTheGoldenLogitsAndOneText) {
     write_hugging_face(golden, folder.path());
     const auto files = ModelFiles::open(folder.path());
 
-    Engine resident(*files, Streams::Nothing);
+    auto resident = std::make_unique<Engine>(*files, Streams::Nothing);  // one machine exists at a time
+    RankTarget& target = resident->target();
     std::vector<NodeId> nodes;
     for (std::size_t i = 0; i < golden.tokens.size(); ++i)
-        nodes.push_back(resident.target().add_node(i == 0 ? kCommittedTip : nodes.back(), NodeKind::Certain));
+        nodes.push_back(target.add_node(i == 0 ? kCommittedTip : nodes.back(), NodeKind::Certain));
     std::vector<std::int32_t> rows(static_cast<std::size_t>(golden.n_rows()));
     std::iota(rows.begin(), rows.end(), static_cast<std::int32_t>(nodes.size() - rows.size()));
     ASSERT_LE(std::ssize(nodes), forward_limits_for(emulation::kBudget).max_tokens);
     double error = 0.0, size = 0.0;
     for (const std::int32_t row : rows) {
         const auto logit_row = static_cast<std::int32_t>(row);
-        const LogitRows found =
-            resident.target().run({.tokens = golden.tokens, .nodes = nodes, .logit_tokens = {&logit_row, 1}});
+        const LogitRows found = target.run({.tokens = golden.tokens, .nodes = nodes, .logit_tokens = {&logit_row, 1}});
         for (std::int64_t i = 0; i < golden.vocab; ++i) {
             const double expected = golden.logits[static_cast<std::size_t>((row - rows.front()) * golden.vocab + i)];
             error += (found.row(0)[i] - expected) * (found.row(0)[i] - expected);
@@ -62,16 +62,17 @@ TEST_P(GoldenHybridOnCard, HasTheGoldenLogitsAndOneText) {
         }
     }
     EXPECT_LT(error, 1e-6 * size) << error / size;
-    resident.target().forget();
+    target.forget();
 
-    const auto text_of = [&](RankTarget& target, const std::vector<TokenId>& future) {
+    const auto text_of = [&](RankTarget& on, const std::vector<TokenId>& future) {
         NoProposer nothing;
         ScriptedProposer scripted(future, 0.7, 5);
         Proposer& proposer = future.empty() ? static_cast<Proposer&>(nothing) : scripted;
-        return logged_generation(target, golden.tokens, 12, proposer, future.empty() ? 1 : emulation::kBudget,
+        return logged_generation(on, golden.tokens, 12, proposer, future.empty() ? 1 : emulation::kBudget,
                                  {.temperature = 0.8, .seed = 3}, golden.vocab);
     };
-    const Generated one = text_of(resident.target(), {});
+    const Generated one = text_of(target, {});
+    resident.reset();
     for (const Streams streams : {Streams::Nothing, Streams::Kv, Streams::Both})
         for (const bool drafts : {false, true}) {
             Engine engine(*files, streams);

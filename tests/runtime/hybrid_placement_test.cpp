@@ -270,7 +270,7 @@ TEST(RecurrentStates, CheckpointsThatHaveNoRoomReplaceTheClosest) {
     CpuDevice device({});
     const auto stream = device.make_stream(StreamKind::Compute);
     const std::size_t one = RecurrentStates::state_bytes(layouts);
-    EXPECT_EQ(RecurrentStates::most_checkpoint_bytes(layouts, 5 * 16 + 3, std::size_t{1} << 30), 5 * one);
+    EXPECT_EQ(RecurrentStates::most_checkpoint_bytes(layouts, 5 * 512 + 3, std::size_t{1} << 30), 9 * one);
     for (const std::size_t n : {0, 1, 2, 5}) {
         EXPECT_EQ(RecurrentStates::most_checkpoint_bytes(layouts, 100'000, n * one + 1), n * one);
         RecurrentStates states(device, layouts, 4, n * one + 1);
