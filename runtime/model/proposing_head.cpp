@@ -81,8 +81,9 @@ ProposingHead::ProposingHead(const HeadSource& source, Device& device, const Loa
     }
 }
 
-std::size_t ProposingHead::device_bytes(const HeadSource& source, WeightRounding rounding) {
-    const ModelWeights weights = source.weights();
+std::size_t ProposingHead::device_bytes(const HeadSource& source, WeightRounding rounding, LmHead lm_head) {
+    ModelWeights weights = source.weights();
+    if (lm_head == LmHead::OfTarget) weights.lm_head = {};
     std::size_t bytes = Model::small_tensor_bytes(weights) + tensor_bytes(source.head_tensors());
     for (const WeightItem& item : cut_weight_items(weights, rounding, std::size_t{1} << 40)) bytes += item.bytes;
     return bytes;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -41,8 +42,10 @@ public:
     /// copy of its own, with options.rounding. What the arguments refer to must outlive this object. Throws as Model
     /// does.
     ProposingHead(const HeadSource& source, Device& device, const LoadOptions& options, const Model* target);
-    /// Returns the bytes that the constructor takes from the device's memory budget without a target.
-    [[nodiscard]] static std::size_t device_bytes(const HeadSource& source, WeightRounding rounding);
+    /// Whether the head has a copy of the LM head, or uses the target's.
+    enum class LmHead : std::uint8_t { Own, OfTarget };
+    /// Returns the bytes that the constructor takes from the device's memory budget.
+    [[nodiscard]] static std::size_t device_bytes(const HeadSource& source, WeightRounding rounding, LmHead lm_head);
 
     /// Returns the model of one layer. It has an LM head only if the head has one of its own: see lm_head().
     [[nodiscard]] const Model& model() const { return *model_; }

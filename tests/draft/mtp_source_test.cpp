@@ -329,7 +329,8 @@ TEST(MtpSource, TakesTheMemoryThatItAnnounces) {
         const TinyHead source(*files);
         CpuDevice device({.memory_bytes = std::size_t{1} << 30});
         const ProposingHead head(source, device, {.rounding = WeightRounding::Q8_0}, nullptr);
-        EXPECT_EQ(device.budget().used_bytes(), ProposingHead::device_bytes(source, WeightRounding::Q8_0));
+        EXPECT_EQ(device.budget().used_bytes(),
+                  ProposingHead::device_bytes(source, WeightRounding::Q8_0, ProposingHead::LmHead::Own));
         const std::size_t before = device.budget().used_bytes();
         const MtpSource drafts(head, kGreedy, {.max_nodes = 16, .n_slots = 600});
         const std::size_t taken = device.budget().used_bytes() - before;

@@ -8,11 +8,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/formats/head_files.h"
 #include "tests/support/error_text.h"
 #include "tests/support/golden_head.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 #include "tools/engine/engine.h"
+#include "tools/engine/engine_drafter.h"
+#include "tools/machine/host.h"
 
 namespace slipstream::tools {
 namespace {
@@ -288,6 +291,33 @@ TEST_F(HeadChoice, AutoLeavesOutWhatIsRefusedByName) {
             EXPECT_THAT(refusal(bytes), HasSubstr(why));
         }
     }
+}
+
+// Where no device's memory is limited, the host's is what a head must fit into.
+TEST_F(HeadChoice, AHeadThatTheHostHasNoMemoryForIsNotLoaded) {
+    const PlacedModel target = place(Budget::kUnlimited);
+    const std::size_t needed =
+        head_bytes(*open_head(target.files()), draft_.options, target.context_tokens(), ProposingHead::LmHead::Own);
+    const HostMemory enough{kMiB * 1024, needed};
+    const HostMemory short_of_it{kMiB * 1024, needed - 1};
+    const EngineCallbacks callbacks{.on_note = [this](std::string_view line) { said_.append(line).append("\n"); },
+                                    .on_detail = [this](std::string_view line) { details_.append(line).append("\n"); }};
+    for (const bool automatic : {true, false}) {
+        draft_.automatic = automatic;
+        DraftSettings chosen = draft_;
+        EXPECT_TRUE(load_head(chosen, target, nullptr, enough, callbacks).has_value());
+        EXPECT_TRUE(load_head(chosen, target, nullptr, HostMemory{}, callbacks).has_value()) << "an unknown amount";
+        EXPECT_TRUE(has_mtp(chosen));
+    }
+    EXPECT_EQ(details_, "");
+    EXPECT_THROW(static_cast<void>(load_head(draft_, target, nullptr, short_of_it, callbacks)), OutOfBudget);
+    EXPECT_THAT(error_text([&] { static_cast<void>(load_head(draft_, target, nullptr, short_of_it, callbacks)); }),
+                testing::AllOf(HasSubstr("the MTP head takes "), HasSubstr("--draft without 'mtp'")));
+    draft_.automatic = true;
+    EXPECT_FALSE(load_head(draft_, target, nullptr, short_of_it, callbacks).has_value());
+    EXPECT_FALSE(has_mtp(draft_));
+    EXPECT_THAT(details_, HasSubstr("draft: auto leaves mtp out: the MTP head takes "));
+    EXPECT_EQ(said_, "");
 }
 
 TEST_F(HeadChoice, AHeadThatDoesNotFitOrPayIsLeftOut) {

@@ -10,7 +10,6 @@
 
 #include "draft/models/draft_model.h"
 #include "draft/models/draft_vocabulary.h"
-#include "draft/models/mtp_source.h"
 #include "draft/papers/chain_shape.h"
 #include "draft/source_set.h"
 #include "kernels/base/checked_math.h"
@@ -56,15 +55,11 @@ constexpr std::int64_t kViewBuiltOnce = 1024;   // rows that a view which is nev
 
 // Returns the bytes of device memory that the target's own head takes, for trees of `budget` nodes: with an LM head of
 // its own, since the target's may stream.
-std::size_t head_bytes_of(const HeadSource& head, const DraftOptions& options, std::int64_t budget,
-                          std::int64_t text_tokens) {
-    const ModelConfig& config = head.config();
+std::size_t planned_head_bytes(const HeadSource& head, const DraftOptions& options, std::int64_t budget,
+                               std::int64_t text_tokens) {
     DraftOptions of_budget = options;
     of_budget.max_budget = budget;
-    const std::size_t bytes =
-        ProposingHead::device_bytes(head, WeightRounding::Q8_0) +
-        draft::MtpSource::device_bytes(config, config.kv_dtype, draft::model_nodes(of_budget, config.vocab),
-                                       draft::head_slots(options, config, config.kv_dtype, text_tokens));
+    const std::size_t bytes = head_bytes(head, of_budget, text_tokens, ProposingHead::LmHead::Own);
     return bytes + bytes / kDraftReserve;
 }
 
@@ -95,7 +90,7 @@ public:
     }
     /// Returns the bytes of the head that keep_head() set, for trees of `budget` nodes; 0: none.
     [[nodiscard]] std::size_t head_bytes(std::int64_t budget) const {
-        return head_ != nullptr ? head_bytes_of(*head_, *options_, budget, target_.context_tokens()) : 0;
+        return head_ != nullptr ? planned_head_bytes(*head_, *options_, budget, target_.context_tokens()) : 0;
     }
     /// Later plans have this KV view on the device; no value: none.
     void keep_view(const std::optional<ViewOptions>& view) { view_ = view; }
