@@ -12,6 +12,7 @@
 
 #include "draft/drafter.h"
 #include "draft/models/mtp_source.h"
+#include "draft/source_set.h"
 #include "kernels/base/error.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/pass/hidden_tail.h"
@@ -320,6 +321,19 @@ TEST(MtpSource, WithoutAHeadOrWithDrawsItIsRefused) {
     draws.child_rule = ChildRule::Draw;
     EXPECT_THAT(error_text([&] { static_cast<void>(make_drafter(draws, context)); }),
                 HasSubstr("the source mtp draws no tokens"));
+}
+
+// A long context alone gives the head no larger cache: it knows the end of a prompt and what is generated.
+TEST(MtpSource, HasSlotsForATextNotForTheContext) {
+    const auto files = hybrid(0);
+    const TinyHead source(*files);
+    const auto slots = [&](std::size_t window_bytes, std::int64_t text_tokens) {
+        return head_slots({.window_bytes = window_bytes}, source.config(), DType::F16, text_tokens);
+    };
+    EXPECT_EQ(slots(std::size_t{1} << 40, 262144), 8192);
+    EXPECT_EQ(slots(std::size_t{1} << 40, 0), 8192);
+    EXPECT_EQ(slots(std::size_t{1} << 40, 2000), 2000);
+    EXPECT_EQ(slots(0, 262144), kHiddenRows);
 }
 
 // What is announced is what is taken.
