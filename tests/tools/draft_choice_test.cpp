@@ -279,7 +279,7 @@ TEST_F(HeadChoice, AHeadIsTakenIfTheFilesHaveOne) {
 TEST_F(HeadChoice, AutoLeavesOutWhatIsRefusedByName) {
     for (const auto& [folder, why] :
          {std::pair{&without_, "has no MTP head (mtp.*, in GGUF files nextn)"},
-          {&damaged_, "the head that proposes tokens: tensor mtp.layers.0.mlp.down_proj"}}) {
+          {&damaged_, "the MTP head: tensor mtp.layers.0.mlp.down_proj"}}) {
         use(*folder);
         for (const std::size_t bytes : {Budget::kUnlimited, 4096 * kMiB}) {
             draft_.automatic = true;
