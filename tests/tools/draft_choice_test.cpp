@@ -277,9 +277,8 @@ TEST_F(HeadChoice, AHeadIsTakenIfTheFilesHaveOne) {
 }
 
 TEST_F(HeadChoice, AutoLeavesOutWhatIsRefusedByName) {
-    for (const auto& [folder, why] :
-         {std::pair{&without_, "has no MTP head (mtp.*, in GGUF files nextn)"},
-          {&damaged_, "the MTP head: tensor mtp.layers.0.mlp.down_proj"}}) {
+    for (const auto& [folder, why] : {std::pair{&without_, "has no MTP head (mtp.*, in GGUF files nextn)"},
+                                      {&damaged_, "the MTP head: tensor mtp.layers.0.mlp.down_proj"}}) {
         use(*folder);
         for (const std::size_t bytes : {Budget::kUnlimited, 4096 * kMiB}) {
             draft_.automatic = true;
@@ -335,10 +334,20 @@ TEST_F(HeadChoice, AHeadThatDoesNotFitOrPayIsLeftOut) {
         left_out = true;
     }
     EXPECT_TRUE(left_out);
-    // A budget of nodes in so many words is refused by its name.
+    // Asked for by name it is used, or refused.
     draft_.automatic = false;
-    draft_.options.adapt_budget = false;
     bool refused = false;
+    for (std::size_t bytes = 8 * kMiB; bytes > kMiB / 4 && !refused; bytes -= kMiB / 32) {
+        const std::string text = error_text([&] { EXPECT_TRUE(has_mtp(choose(bytes))) << said_; });
+        if (text == "nothing thrown") continue;
+        EXPECT_THAT(text, testing::AllOf(HasSubstr("the MTP head's "), HasSubstr("--draft without 'mtp'"),
+                                         HasSubstr("--device-memory")));
+        refused = true;
+    }
+    EXPECT_TRUE(refused);
+    // So is a budget of nodes in so many words.
+    draft_.options.adapt_budget = false;
+    refused = false;
     for (std::size_t bytes = 8 * kMiB; bytes > kMiB / 4 && !refused; bytes -= kMiB / 32) {
         const std::string text = refusal(bytes);
         if (text == "nothing thrown") continue;
