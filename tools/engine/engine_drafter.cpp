@@ -122,12 +122,13 @@ std::unique_ptr<HeadSource> open_target_head(DraftSettings& draft, const PlacedM
                                              const EngineCallbacks& callbacks) {
     if (!draft.options.has(SourceKind::Mtp)) return nullptr;
     std::string why;
-    if (std::ranges::any_of(target.devices(),
-                            [](const EngineDevice& each) { return !each.device->shares_host_memory(); }))
-        why = "the MTP head runs on CPU devices alone";
-    else if (!has_head(target.files()))
+    const bool has_gpu = std::ranges::any_of(
+        target.devices(), [](const EngineDevice& each) { return !each.device->shares_host_memory(); });
+    if (!has_head(target.files()))
         why = fmt::format("{} has no MTP head (mtp.*, in GGUF files nextn) that can be used with {}",
                           target.path().string(), target.config().family);
+    else if (has_gpu)
+        why = "the files have an MTP head, which runs on CPU devices alone";
     if (why.empty()) {
         if (!draft.automatic) return open_head(target.files());
         try {
@@ -137,7 +138,10 @@ std::unique_ptr<HeadSource> open_target_head(DraftSettings& draft, const PlacedM
         }
     }
     if (!draft.automatic) throw RequestError(fmt::format("--draft mtp: {}; leave 'mtp' out", why));
-    callbacks.detail(fmt::format("draft: auto leaves mtp out: {}", why));
+    if (has_gpu && has_head(target.files()))
+        callbacks.note(fmt::format("{}: it is not used", why));
+    else
+        callbacks.detail(fmt::format("draft: auto leaves mtp out: {}", why));
     std::erase(draft.options.sources, SourceKind::Mtp);
     return nullptr;
 }
