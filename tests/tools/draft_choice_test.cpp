@@ -2,6 +2,7 @@
 #include "tools/engine/draft_choice.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <type_traits>
 
@@ -355,6 +356,23 @@ TEST_F(HeadChoice, AHeadThatDoesNotFitOrPayIsLeftOut) {
         refused = true;
     }
     EXPECT_TRUE(refused);
+}
+
+// Of an MTP head and a draft model that were both requested, the dearer one, the model, goes first.
+TEST_F(HeadChoice, ADraftModelGoesBeforeACheaperHead) {
+    draft_.automatic = false;
+    draft_.options.sources = {SourceKind::Context, SourceKind::Model, SourceKind::Mtp};
+    draft_.find_model = [this](const std::filesystem::path&) { return without_.path(); };
+    for (const TempFolder* folder : {&whole_, &without_})
+        std::filesystem::copy(SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target/tokenizer.model", folder->path());
+    bool model_left_out = false;
+    for (std::size_t bytes = 16 * kMiB; bytes > kMiB / 4 && !model_left_out; bytes -= kMiB / 32) {
+        const DraftSettings chosen = choose(bytes);
+        ASSERT_TRUE(has_mtp(chosen)) << said_;
+        model_left_out = !has_model(chosen);
+    }
+    EXPECT_TRUE(model_left_out);
+    EXPECT_THAT(said_, HasSubstr("the draft model is not used"));
 }
 
 }  // namespace
