@@ -34,7 +34,7 @@ namespace {
 constexpr std::int64_t kMostLogits = std::int64_t{1} << 25;
 constexpr std::size_t kMostSlots = std::size_t{1} << 30;  // most KV slots of a draft model, whatever its bytes allow
 // Most KV slots of an MTP head. It knows kHiddenRows positions of a prompt and what is generated, seldom more than
-// this; beyond it the cache begins anew at half of the slots, which costs one pass over at most kHiddenRows positions.
+// this; beyond it the cache begins anew with the hidden tail, a few passes over about kHiddenRows positions.
 constexpr std::size_t kMostHeadSlots = 8192;
 
 // Loads the n-grams of the target from options.tables, or computes them if the whole model is loaded. Throws

@@ -1,4 +1,4 @@
-// The draft model of a target, and its own head that proposes tokens: found, loaded and checked.
+// The draft model of a target, and its own MTP head: found, loaded and checked.
 #pragma once
 
 #include <cstddef>
@@ -40,9 +40,10 @@ struct EngineHead {
     draft::PlannedSeconds planned_seconds;  // of the head's passes
 };
 
-/// Opens the head that proposes tokens in the target's files for the source `mtp`; null if that is not among the
+/// Opens the MTP head in the target's files for the source `mtp`; null if that is not among the
 /// sources. If it cannot be used (the files have none, or a damaged one; a device is a GPU), throws RequestError,
-/// FormatError or Unsupported; of `auto`, removes the source and reports why as a detail.
+/// FormatError or Unsupported; of `auto`, removes the source and reports why: as a note if a GPU
+/// is the reason, else as a detail.
 [[nodiscard]] std::unique_ptr<HeadSource> open_target_head(DraftSettings& draft, const PlacedModel& target,
                                                            const EngineCallbacks& callbacks);
 
