@@ -33,6 +33,9 @@ namespace {
 // vocabularies.
 constexpr std::int64_t kMostLogits = std::int64_t{1} << 25;
 constexpr std::size_t kMostSlots = std::size_t{1} << 30;  // most KV slots of a draft model, whatever its bytes allow
+// Most KV slots of an MTP head. It knows kHiddenRows positions of a prompt and what is generated, seldom more than
+// this; beyond it the cache begins anew with the hidden tail, a few passes over about kHiddenRows positions.
+constexpr std::size_t kMostHeadSlots = 8192;
 
 // Loads the n-grams of the target from options.tables, or computes them if the whole model is loaded. Throws
 // RequestError if neither is possible.
@@ -121,7 +124,7 @@ std::int64_t head_slots(const DraftOptions& options, const ModelConfig& head, DT
                         std::int64_t text_tokens) {
     std::size_t row = 0;  // bytes of the K and V rows of one position
     for (const KvLayout& layout : head.kv_layouts(kv_dtype)) row += 2 * layout.scratch_row_bytes();
-    const std::int64_t room = static_cast<std::int64_t>(std::min(options.window_bytes / row, kMostSlots));
+    const std::int64_t room = static_cast<std::int64_t>(std::min(options.window_bytes / row, kMostHeadSlots));
     return std::max(kHiddenRows, text_tokens > 0 ? std::min(room, text_tokens) : room);
 }
 

@@ -44,8 +44,8 @@ inline constexpr std::int64_t kLeastModelNodes = 64;
 /// kLeastModelNodes / 2.
 [[nodiscard]] std::int64_t model_nodes(const DraftOptions& options, std::int64_t vocab);
 
-/// Returns the most positions in the KV cache of the head that proposes tokens: as many as options.window_bytes hold,
-/// at most those of a text of `text_tokens` tokens (0: not known).
+/// Returns the most positions in the KV cache of the MTP head: as many as options.window_bytes hold, at most 8,192
+/// and those of a text of `text_tokens` tokens (0: not known).
 [[nodiscard]] std::int64_t head_slots(const DraftOptions& options, const ModelConfig& head, DType kv_dtype,
                                       std::int64_t text_tokens);
 

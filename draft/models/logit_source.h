@@ -90,8 +90,9 @@ protected:
     [[nodiscard]] std::int64_t n_ids() const { return n_ids_; }
     /// Returns `token`, or 0 if the model does not have that id.
     [[nodiscard]] TokenId known(TokenId token) const { return token < n_ids_ ? token : 0; }
-    /// Adds tokens of the sequence before the draft nodes of the next pass, each below the one before; the last one is
-    /// node 0. Also for a pass without a tree, after which the caller must clear pass_tokens_ and pass_nodes_.
+    /// Adds tokens of the sequence, the lead, before the draft nodes of the next pass, each below the one before; the
+    /// last one is node 0. Also for a pass without a tree, after which the caller must clear pass_tokens_ and
+    /// pass_nodes_.
     void lead(std::span<const TokenId> tokens);
     void forget_tree();
     /// Returns the nodes expanded since the tree's first expand(), in order of expansion.

@@ -48,8 +48,9 @@ void MtpSource::observe(const Observation& observation) {
     forget_tree();
 }
 
-// Commits the KV rows of the last tree's lead, node 0 included: they are of committed tokens, with the target's hidden
-// states. Those of accepted draft tokens are not: their hidden states are the head's own, so they are computed again.
+// Commits the KV rows of the last tree's lead (the sequence's tokens in its first pass, node 0 included): they are of
+// committed tokens, with the target's hidden states. Those of accepted draft tokens are not: their hidden states are
+// the head's own, so they are computed again.
 void MtpSource::commit_lead() {
     path_.clear();
     for (std::int32_t row = 0; row < n_lead(); ++row) path_.emplace_back(row);

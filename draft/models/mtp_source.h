@@ -1,13 +1,14 @@
-// The target's own head (MTP, runtime/model/proposing_head.h) as a source: one layer that proposes tokens from the
+// The target's own MTP head (runtime/model/proposing_head.h) as a source: one layer that proposes tokens from the
 // target's hidden states. It grows a tree level by level; the hidden state of a child is what the head computed for its
 // parent.
 //
 // The head attends to a KV cache of its own: the row of position i needs the token at i + 1 and the target's hidden
-// state at i. Hidden states are kept of the last positions of a text alone (runtime/pass/hidden_tail.h), so of a long
-// prompt the cache begins at the first of these: keeping all of them would take more memory than the KV, and computing
-// them again, a pass of the target. Slot s holds position first + s; angles of keys and queries are those of slots,
-// which is the same, since a rotary embedding tells distances. When the slots are full, the cache begins anew at half
-// of them. All this decides what is proposed, never the text.
+// state at i. Hidden states are kept of the last positions of a text alone (the hidden tail,
+// runtime/pass/hidden_tail.h), so of a long prompt the cache begins at the first of these: keeping all of them would
+// take more memory than the KV, and computing them again, a pass of the target. Slot s holds position first + s; angles
+// of keys and queries are those of slots, which is the same, since a rotary embedding tells distances. When the slots
+// are full, the cache begins anew: at most half of them are filled again, and no more than the hidden tail has. All
+// this decides what is proposed, never the text.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +64,7 @@ private:
     [[nodiscard]] std::int64_t n_cached() const override { return cache_.n_committed(); }
 
     void take_back(std::span<const TokenId> text);
-    void commit_lead();
+    void commit_lead();  // the lead: the sequence's tokens in a tree's first pass, the last of them node 0
     [[nodiscard]] std::span<float> result(NodeId node) {
         return std::span(results_).subspan(static_cast<std::size_t>(node.row * d_model_),
                                            static_cast<std::size_t>(d_model_));

@@ -131,9 +131,9 @@ std::unique_ptr<HeadSource> open_head(const ModelFiles& files) {
     try {
         return std::make_unique<HeadFiles>(files);
     } catch (const FormatError& error) {
-        throw FormatError(fmt::format("{}: the head that proposes tokens: {}", label, error.what()));
+        throw FormatError(fmt::format("{}: the MTP head: {}", label, error.what()));
     } catch (const Unsupported& error) {
-        throw Unsupported(fmt::format("{}: the head that proposes tokens: {}", label, error.what()));
+        throw Unsupported(fmt::format("{}: the MTP head: {}", label, error.what()));
     }
 }
 

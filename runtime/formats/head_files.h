@@ -1,4 +1,4 @@
-// The tensors of a head that proposes tokens (runtime/model/proposing_head.h) in the files of a model.
+// The tensors of an MTP head (runtime/model/proposing_head.h) in the files of a model.
 //
 // Hugging Face directories have them as "mtp.*", GGUF files as one more layer: "blk.L.nextn.*" beside the tensors of a
 // layer, with L the number of the model's layers ("nextn_predict_layers" counts it). One layer with attention, as the

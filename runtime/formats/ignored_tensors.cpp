@@ -55,7 +55,7 @@ void add_used(const ModelWeights& weights, std::vector<const std::byte*>& used) 
     }
 }
 
-// The same for the head that proposes tokens; nothing if there is none, or one that is not served.
+// The same for the MTP head; nothing if there is none, or one that is not served.
 void add_used_by_head(const ModelFiles& files, std::vector<const std::byte*>& used) {
     try {
         const std::unique_ptr<HeadSource> head = open_head(files);

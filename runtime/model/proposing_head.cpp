@@ -50,14 +50,14 @@ ProposingHead::ProposingHead(const HeadSource& source, Device& device, const Loa
                                      device, options)),
       lm_head_(target != nullptr ? target : model_.get()),
       tensors_(source.head_tensors()) {
-    CHECK(device.shares_host_memory(), "a head that proposes tokens on {}", device.name());
+    CHECK(device.shares_host_memory(), "an MTP head on {}", device.name());
     std::int64_t rows = 0;
     for (const MatrixPart& part : lm_head()) {
         CHECK(!lm_head_->streams(part.item), "a head that uses an LM head that streams");
         rows += part.packed.shape[0];
     }
     CHECK(rows == source.config().vocab, "an LM head of {} rows, {} tokens", rows, source.config().vocab);
-    memory_ = device.allocate(tensor_bytes(tensors_), options.tag, "the projection of the head that proposes tokens");
+    memory_ = device.allocate(tensor_bytes(tensors_), options.tag, "the projection of the MTP head");
     const std::unique_ptr<Stream> stream = device.make_stream(StreamKind::Compute);
     std::byte* at = memory_.data();
     const ConstTensorView projection = tensors_.projection;
@@ -81,8 +81,9 @@ ProposingHead::ProposingHead(const HeadSource& source, Device& device, const Loa
     }
 }
 
-std::size_t ProposingHead::device_bytes(const HeadSource& source, WeightRounding rounding) {
-    const ModelWeights weights = source.weights();
+std::size_t ProposingHead::device_bytes(const HeadSource& source, WeightRounding rounding, LmHead lm_head) {
+    ModelWeights weights = source.weights();
+    if (lm_head == LmHead::OfTarget) weights.lm_head = {};
     std::size_t bytes = Model::small_tensor_bytes(weights) + tensor_bytes(source.head_tensors());
     for (const WeightItem& item : cut_weight_items(weights, rounding, std::size_t{1} << 40)) bytes += item.bytes;
     return bytes;

@@ -1,4 +1,4 @@
-// A head that proposes tokens (MTP, multi-token prediction; "nextn" in GGUF files): one layer that the model's files
+// The MTP head (multi-token prediction; "nextn" in GGUF files), which proposes tokens: one layer that the model's files
 // have beside the model. From the token at position i + 1 and the model's hidden state at position i it computes a
 // hidden state from which the model's LM head makes logits of position i + 2; fed back with the next token, that hidden
 // state gives those of position i + 3, and so on. (DeepSeek-V3, arXiv 2412.19437, section 2.2; vLLM:
@@ -7,10 +7,14 @@
 //     x = projection [norm of the token's embedding | norm of (the hidden state after the model's output norm)]
 //     h = output norm (layer (x));  logits = LM head (h);  h is the hidden state of the next step
 //
+// The hidden state after the output norm is what Qwen's heads take; those of DeepSeek and GLM take it before the norm
+// (llama.cpp, pull request 24025, which measured both for Qwen3.6), so they need other wiring and are not served.
+//
 // Whose layer, embedding, its norm, output norm and LM head are those of `model()`, a model of one layer.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -41,8 +45,10 @@ public:
     /// copy of its own, with options.rounding. What the arguments refer to must outlive this object. Throws as Model
     /// does.
     ProposingHead(const HeadSource& source, Device& device, const LoadOptions& options, const Model* target);
-    /// Returns the bytes that the constructor takes from the device's memory budget without a target.
-    [[nodiscard]] static std::size_t device_bytes(const HeadSource& source, WeightRounding rounding);
+    /// Whether the head has a copy of the LM head, or uses the target's.
+    enum class LmHead : std::uint8_t { Own, OfTarget };
+    /// Returns the bytes that the constructor takes from the device's memory budget.
+    [[nodiscard]] static std::size_t device_bytes(const HeadSource& source, WeightRounding rounding, LmHead lm_head);
 
     /// Returns the model of one layer. It has an LM head only if the head has one of its own: see lm_head().
     [[nodiscard]] const Model& model() const { return *model_; }

@@ -25,7 +25,7 @@ HeadPass::HeadPass(const ProposingHead& head, const ForwardLimits& limits)
     : head_(&head), d_model_(head.model().config().d_model), forward_(head.model(), layer_limits(limits)) {
     Device& device = head.model().device();
     const auto allocate = [&](std::int64_t n, std::int64_t cols) {
-        return device.allocate(float_bytes(n, cols), MemoryTag::Activations, "a pass of the head that proposes tokens");
+        return device.allocate(float_bytes(n, cols), MemoryTag::Activations, "a pass of the MTP head");
     };
     inputs_ = allocate(limits.max_tokens, d_model_);
     joined_ = allocate(limits.max_tokens, 2 * d_model_);

@@ -1,4 +1,4 @@
-// HeadPass: passes over a head that proposes tokens (runtime/model/proposing_head.h): from tokens and hidden states to
+// HeadPass: passes over an MTP head (runtime/model/proposing_head.h): from tokens and hidden states to
 // logits and further hidden states. For devices whose memory the host shares.
 #pragma once
 
@@ -24,9 +24,11 @@ public:
     /// Returns the hidden state that token `i` of the next pass comes with, [d_model], for the caller to fill.
     [[nodiscard]] std::span<float> input(std::int64_t i) { return row(inputs_, i); }
     /// Runs tokens[i] at scratch node nodes[i] of `kv`, as Forward::run() does, with the hidden states of input(). The
-    /// first `n_of_target` of these are the target's before its output norm; the others are results of output().
-    /// Returns the logits [logit_tokens.size(), vocab] of the tokens with the indices `logit_tokens`, valid until the
-    /// next pass; none may be wanted. A row depends on its path and hidden states alone, bit for bit.
+    /// first `n_of_target` of these are the target's before its output norm, which the pass applies (Qwen's heads take
+    /// the hidden state after it, DeepSeek's and GLM's before it: llama.cpp, pull request 24025); the others are
+    /// results of output(). Returns the logits [logit_tokens.size(), vocab] of the tokens with the indices
+    /// `logit_tokens`, valid until the next pass; none may be wanted. A row depends on its path and hidden states
+    /// alone, bit for bit.
     LogitRows run(PassKv& kv, std::span<const TokenId> tokens, std::span<const NodeId> nodes, std::int64_t n_of_target,
                   std::span<const std::int32_t> logit_tokens);
     /// Returns the hidden state of token `i` of the last pass after the head's output norm, [d_model].

@@ -1,5 +1,5 @@
 // HiddenTail: the hidden states (residual stream after the last layer) of the last committed positions of a sequence,
-// in host memory: what a head that proposes tokens reads (runtime/model/proposing_head.h).
+// in host memory: the hidden tail, which the MTP head reads (runtime/model/proposing_head.h).
 //
 // It has a run of positions without gaps. Positions that are committed without a pass over their nodes, such as those
 // of a prompt that runs layer by layer or of a restored session, have no hidden states: the run then begins anew after

@@ -169,9 +169,7 @@ TEST(HeadFiles, EachMissingOrMisshapenTensorIsNamed) {
             std::string tensor = golden.tensors[i].name;
             // All experts may be in one tensor, which is then looked for.
             if (tensor == "mtp.layers.0.mlp.experts.0.down_proj.weight") tensor = "mtp.layers.0.mlp.experts.down_proj";
-            EXPECT_THAT(folder_message(without),
-                        HasSubstr(fmt::format("the head that proposes tokens: tensor {} [", tensor)))
-                << tensor;
+            EXPECT_THAT(folder_message(without), HasSubstr(fmt::format("the MTP head: tensor {} [", tensor))) << tensor;
             EXPECT_THAT(folder_message(without), HasSubstr("] is missing"));
             GoldenModel wrong = golden.model;
             wrong.tensors[at].shape.back() += 1;

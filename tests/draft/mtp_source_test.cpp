@@ -12,6 +12,7 @@
 
 #include "draft/drafter.h"
 #include "draft/models/mtp_source.h"
+#include "draft/source_set.h"
 #include "kernels/base/error.h"
 #include "runtime/loop/generation_loop.h"
 #include "runtime/pass/hidden_tail.h"
@@ -322,6 +323,19 @@ TEST(MtpSource, WithoutAHeadOrWithDrawsItIsRefused) {
                 HasSubstr("the source mtp draws no tokens"));
 }
 
+// A long context alone gives the head no larger cache: it knows the end of a prompt and what is generated.
+TEST(MtpSource, HasSlotsForATextNotForTheContext) {
+    const auto files = hybrid(0);
+    const TinyHead source(*files);
+    const auto slots = [&](std::size_t window_bytes, std::int64_t text_tokens) {
+        return head_slots({.window_bytes = window_bytes}, source.config(), DType::F16, text_tokens);
+    };
+    EXPECT_EQ(slots(std::size_t{1} << 40, 262144), 8192);
+    EXPECT_EQ(slots(std::size_t{1} << 40, 0), 8192);
+    EXPECT_EQ(slots(std::size_t{1} << 40, 2000), 2000);
+    EXPECT_EQ(slots(0, 262144), kHiddenRows);
+}
+
 // What is announced is what is taken.
 TEST(MtpSource, TakesTheMemoryThatItAnnounces) {
     for (const std::int64_t n_experts : {0, 5}) {
@@ -329,7 +343,8 @@ TEST(MtpSource, TakesTheMemoryThatItAnnounces) {
         const TinyHead source(*files);
         CpuDevice device({.memory_bytes = std::size_t{1} << 30});
         const ProposingHead head(source, device, {.rounding = WeightRounding::Q8_0}, nullptr);
-        EXPECT_EQ(device.budget().used_bytes(), ProposingHead::device_bytes(source, WeightRounding::Q8_0));
+        EXPECT_EQ(device.budget().used_bytes(),
+                  ProposingHead::device_bytes(source, WeightRounding::Q8_0, ProposingHead::LmHead::Own));
         const std::size_t before = device.budget().used_bytes();
         const MtpSource drafts(head, kGreedy, {.max_nodes = 16, .n_slots = 600});
         const std::size_t taken = device.budget().used_bytes() - before;

@@ -2,17 +2,21 @@
 #include "tools/engine/draft_choice.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <type_traits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/formats/head_files.h"
 #include "tests/support/error_text.h"
 #include "tests/support/golden_head.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 #include "tools/engine/engine.h"
+#include "tools/engine/engine_drafter.h"
+#include "tools/machine/host.h"
 
 namespace slipstream::tools {
 namespace {
@@ -274,9 +278,8 @@ TEST_F(HeadChoice, AHeadIsTakenIfTheFilesHaveOne) {
 }
 
 TEST_F(HeadChoice, AutoLeavesOutWhatIsRefusedByName) {
-    for (const auto& [folder, why] :
-         {std::pair{&without_, "has no MTP head (mtp.*, in GGUF files nextn)"},
-          {&damaged_, "the head that proposes tokens: tensor mtp.layers.0.mlp.down_proj"}}) {
+    for (const auto& [folder, why] : {std::pair{&without_, "has no MTP head (mtp.*, in GGUF files nextn)"},
+                                      {&damaged_, "the MTP head: tensor mtp.layers.0.mlp.down_proj"}}) {
         use(*folder);
         for (const std::size_t bytes : {Budget::kUnlimited, 4096 * kMiB}) {
             draft_.automatic = true;
@@ -288,6 +291,33 @@ TEST_F(HeadChoice, AutoLeavesOutWhatIsRefusedByName) {
             EXPECT_THAT(refusal(bytes), HasSubstr(why));
         }
     }
+}
+
+// Where no device's memory is limited, the host's is what a head must fit into.
+TEST_F(HeadChoice, AHeadThatTheHostHasNoMemoryForIsNotLoaded) {
+    const PlacedModel target = place(Budget::kUnlimited);
+    const std::size_t needed =
+        head_bytes(*open_head(target.files()), draft_.options, target.context_tokens(), ProposingHead::LmHead::Own);
+    const HostMemory enough{kMiB * 1024, needed};
+    const HostMemory short_of_it{kMiB * 1024, needed - 1};
+    const EngineCallbacks callbacks{.on_note = [this](std::string_view line) { said_.append(line).append("\n"); },
+                                    .on_detail = [this](std::string_view line) { details_.append(line).append("\n"); }};
+    for (const bool automatic : {true, false}) {
+        draft_.automatic = automatic;
+        DraftSettings chosen = draft_;
+        EXPECT_TRUE(load_head(chosen, target, nullptr, enough, callbacks).has_value());
+        EXPECT_TRUE(load_head(chosen, target, nullptr, HostMemory{}, callbacks).has_value()) << "an unknown amount";
+        EXPECT_TRUE(has_mtp(chosen));
+    }
+    EXPECT_EQ(details_, "");
+    EXPECT_THROW(static_cast<void>(load_head(draft_, target, nullptr, short_of_it, callbacks)), OutOfBudget);
+    EXPECT_THAT(error_text([&] { static_cast<void>(load_head(draft_, target, nullptr, short_of_it, callbacks)); }),
+                testing::AllOf(HasSubstr("the MTP head takes "), HasSubstr("--draft without 'mtp'")));
+    draft_.automatic = true;
+    EXPECT_FALSE(load_head(draft_, target, nullptr, short_of_it, callbacks).has_value());
+    EXPECT_FALSE(has_mtp(draft_));
+    EXPECT_THAT(details_, HasSubstr("draft: auto leaves mtp out: the MTP head takes "));
+    EXPECT_EQ(said_, "");
 }
 
 TEST_F(HeadChoice, AHeadThatDoesNotFitOrPayIsLeftOut) {
@@ -305,10 +335,20 @@ TEST_F(HeadChoice, AHeadThatDoesNotFitOrPayIsLeftOut) {
         left_out = true;
     }
     EXPECT_TRUE(left_out);
-    // A budget of nodes in so many words is refused by its name.
+    // Asked for by name it is used, or refused.
     draft_.automatic = false;
-    draft_.options.adapt_budget = false;
     bool refused = false;
+    for (std::size_t bytes = 8 * kMiB; bytes > kMiB / 4 && !refused; bytes -= kMiB / 32) {
+        const std::string text = error_text([&] { EXPECT_TRUE(has_mtp(choose(bytes))) << said_; });
+        if (text == "nothing thrown") continue;
+        EXPECT_THAT(text, testing::AllOf(HasSubstr("the MTP head's "), HasSubstr("--draft without 'mtp'"),
+                                         HasSubstr("--device-memory")));
+        refused = true;
+    }
+    EXPECT_TRUE(refused);
+    // So is a budget of nodes in so many words.
+    draft_.options.adapt_budget = false;
+    refused = false;
     for (std::size_t bytes = 8 * kMiB; bytes > kMiB / 4 && !refused; bytes -= kMiB / 32) {
         const std::string text = refusal(bytes);
         if (text == "nothing thrown") continue;
@@ -316,6 +356,23 @@ TEST_F(HeadChoice, AHeadThatDoesNotFitOrPayIsLeftOut) {
         refused = true;
     }
     EXPECT_TRUE(refused);
+}
+
+// Of an MTP head and a draft model that were both requested, the dearer one, the model, goes first.
+TEST_F(HeadChoice, ADraftModelGoesBeforeACheaperHead) {
+    draft_.automatic = false;
+    draft_.options.sources = {SourceKind::Context, SourceKind::Model, SourceKind::Mtp};
+    draft_.find_model = [this](const std::filesystem::path&) { return without_.path(); };
+    for (const TempFolder* folder : {&whole_, &without_})
+        std::filesystem::copy(SLIPSTREAM_SOURCE_DIR "/tools/demo_model/target/tokenizer.model", folder->path());
+    bool model_left_out = false;
+    for (std::size_t bytes = 16 * kMiB; bytes > kMiB / 4 && !model_left_out; bytes -= kMiB / 32) {
+        const DraftSettings chosen = choose(bytes);
+        ASSERT_TRUE(has_mtp(chosen)) << said_;
+        model_left_out = !has_model(chosen);
+    }
+    EXPECT_TRUE(model_left_out);
+    EXPECT_THAT(said_, HasSubstr("the draft model is not used"));
 }
 
 }  // namespace

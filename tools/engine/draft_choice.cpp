@@ -10,7 +10,6 @@
 
 #include "draft/models/draft_model.h"
 #include "draft/models/draft_vocabulary.h"
-#include "draft/models/mtp_source.h"
 #include "draft/papers/chain_shape.h"
 #include "draft/source_set.h"
 #include "kernels/base/checked_math.h"
@@ -56,15 +55,11 @@ constexpr std::int64_t kViewBuiltOnce = 1024;   // rows that a view which is nev
 
 // Returns the bytes of device memory that the target's own head takes, for trees of `budget` nodes: with an LM head of
 // its own, since the target's may stream.
-std::size_t head_bytes_of(const HeadSource& head, const DraftOptions& options, std::int64_t budget,
-                          std::int64_t text_tokens) {
-    const ModelConfig& config = head.config();
+std::size_t planned_head_bytes(const HeadSource& head, const DraftOptions& options, std::int64_t budget,
+                               std::int64_t text_tokens) {
     DraftOptions of_budget = options;
     of_budget.max_budget = budget;
-    const std::size_t bytes =
-        ProposingHead::device_bytes(head, WeightRounding::Q8_0) +
-        draft::MtpSource::device_bytes(config, config.kv_dtype, draft::model_nodes(of_budget, config.vocab),
-                                       draft::head_slots(options, config, config.kv_dtype, text_tokens));
+    const std::size_t bytes = head_bytes(head, of_budget, text_tokens, ProposingHead::LmHead::Own);
     return bytes + bytes / kDraftReserve;
 }
 
@@ -95,7 +90,7 @@ public:
     }
     /// Returns the bytes of the head that keep_head() set, for trees of `budget` nodes; 0: none.
     [[nodiscard]] std::size_t head_bytes(std::int64_t budget) const {
-        return head_ != nullptr ? head_bytes_of(*head_, *options_, budget, target_.context_tokens()) : 0;
+        return head_ != nullptr ? planned_head_bytes(*head_, *options_, budget, target_.context_tokens()) : 0;
     }
     /// Later plans have this KV view on the device; no value: none.
     void keep_view(const std::optional<ViewOptions>& view) { view_ = view; }
@@ -260,10 +255,14 @@ std::int64_t view_budget(PlannedRun& run, std::int64_t budget, std::int64_t leas
     return pays ? budget : 0;
 }
 
+// Whether the sources are those of `auto`, not requested by name.
+enum class Automatic : std::uint8_t { No, Yes };
+
 // Makes the trees smaller, and then removes sources, until they fit on the device beside the target; this is `--budget
 // auto`. If the target alone does not fit, reports nothing: loading will. `draft_model` is one that was requested by
-// name, or null; whether `auto` uses one is decided later.
-void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* draft_model,
+// name, or null; whether `auto` uses one is decided later. Throws OutOfBudget if an MTP head that was requested by name
+// must go (automatic: No).
+void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* draft_model, Automatic automatic,
                      const EngineCallbacks& callbacks) {
     const std::int64_t wanted = options.max_budget;
     // Returns the largest of wanted, wanted / 2, wanted / 4, ... nodes that fits beside the draft model of `files`; 0:
@@ -282,22 +281,36 @@ void fit_into_memory(DraftOptions& options, PlannedRun& run, const ModelFiles* d
         if (fits > 0) callbacks.note("retrieval is not used: all weights and a view of the KV do not fit at once");
         std::erase(options.sources, SourceKind::Retrieval);
     }
-    if (fits == 0 && options.has(SourceKind::Mtp)) {
-        const std::size_t bytes = run.head_bytes(kLeastBudget);
+    const std::size_t head_bytes = run.head_bytes(kLeastBudget);
+    const std::size_t model_bytes =
+        draft_model != nullptr ? draft_bytes_of(*draft_model, kLeastBudget, options.window_bytes) : 0;
+    const auto drop_head = [&] {
+        if (fits > 0 || !options.has(SourceKind::Mtp)) return;
         run.keep_head(nullptr, options);
+        if (automatic == Automatic::No && run.with(1, 0, Timed::No))
+            throw OutOfBudget(
+                fmt::format("the MTP head's {} do not fit beside the target{}; give --draft without "
+                            "'mtp', or a larger --device-memory",
+                            size_text(head_bytes), draft_model != nullptr ? " and the draft model" : ""));
         fits = largest(draft_model);
         if (fits > 0)
             callbacks.note(
-                fmt::format("the MTP head is not used: its {} do not fit beside the target", size_text(bytes)));
+                fmt::format("the MTP head is not used: its {} do not fit beside the target", size_text(head_bytes)));
         std::erase(options.sources, SourceKind::Mtp);
-    }
-    if (fits == 0 && draft_model != nullptr) {
+    };
+    const auto drop_model = [&] {
+        if (fits > 0 || draft_model == nullptr) return;
+        draft_model = nullptr;
         fits = largest(nullptr);
         if (fits > 0)
             callbacks.note(fmt::format("the draft model is not used: its {} do not fit beside the target",
-                                       size_text(draft_bytes_of(*draft_model, kLeastBudget, options.window_bytes))));
+                                       size_text(model_bytes)));
         std::erase(options.sources, SourceKind::Model);
-    }
+    };
+    // The dearer one goes first.
+    if (model_bytes > head_bytes) drop_model();
+    drop_head();
+    drop_model();
     if (fits > 0 && !options.sources.empty()) {
         options.max_budget = fits;
         if (fits < wanted)
@@ -392,7 +405,8 @@ DraftSettings choose_draft(const DraftSettings& draft, const PlacedModel& target
         return chosen;
     }
     if (chosen.options.adapt_budget) {
-        fit_into_memory(chosen.options, run, chosen.automatic ? nullptr : files.get(), callbacks);
+        fit_into_memory(chosen.options, run, chosen.automatic ? nullptr : files.get(),
+                        chosen.automatic ? Automatic::Yes : Automatic::No, callbacks);
         if (chosen.options.sources.empty()) return chosen;
         if (!chosen.options.has(SourceKind::Model)) files.reset();
     } else {

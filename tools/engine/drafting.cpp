@@ -5,6 +5,7 @@
 #include "tools/engine/draft_choice.h"
 #include "tools/engine/engine.h"
 #include "tools/engine/engine_drafter.h"
+#include "tools/machine/host.h"
 
 namespace slipstream::tools {
 
@@ -16,7 +17,7 @@ Drafting::Drafting(std::span<const DraftSettings> lists, const PlacedModel& targ
         if (auto model = load_draft_model(chosen[i], target, callbacks))
             model_ = std::make_unique<EngineDraftModel>(std::move(*model));
     for (std::size_t i = 0; i < chosen.size() && head_ == nullptr; ++i)
-        if (auto head = load_head(chosen[i], target, whole_model, callbacks))
+        if (auto head = load_head(chosen[i], target, whole_model, host_memory(), callbacks))
             head_ = std::make_unique<EngineHead>(std::move(*head));
     for (const DraftSettings& draft : chosen)
         drafters_.push_back(std::make_unique<EngineDrafter>(draft, target, whole_model, model_.get(), head_.get(),

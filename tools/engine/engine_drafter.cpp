@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "draft/models/draft_vocabulary.h"
+#include "draft/models/mtp_source.h"
 #include "draft/rejection.h"
 #include "draft/source_set.h"
 #include "draft/tables/model_ngrams.h"
@@ -121,12 +122,13 @@ std::unique_ptr<HeadSource> open_target_head(DraftSettings& draft, const PlacedM
                                              const EngineCallbacks& callbacks) {
     if (!draft.options.has(SourceKind::Mtp)) return nullptr;
     std::string why;
-    if (std::ranges::any_of(target.devices(),
-                            [](const EngineDevice& each) { return !each.device->shares_host_memory(); }))
-        why = "the MTP head runs on CPU devices alone";
-    else if (!has_head(target.files()))
+    const bool has_gpu = std::ranges::any_of(
+        target.devices(), [](const EngineDevice& each) { return !each.device->shares_host_memory(); });
+    if (!has_head(target.files()))
         why = fmt::format("{} has no MTP head (mtp.*, in GGUF files nextn) that can be used with {}",
                           target.path().string(), target.config().family);
+    else if (has_gpu)
+        why = "the files have an MTP head, which runs on CPU devices alone";
     if (why.empty()) {
         if (!draft.automatic) return open_head(target.files());
         try {
@@ -136,17 +138,39 @@ std::unique_ptr<HeadSource> open_target_head(DraftSettings& draft, const PlacedM
         }
     }
     if (!draft.automatic) throw RequestError(fmt::format("--draft mtp: {}; leave 'mtp' out", why));
-    callbacks.detail(fmt::format("draft: auto leaves mtp out: {}", why));
+    if (has_gpu && has_head(target.files()))
+        callbacks.note(fmt::format("{}: it is not used", why));
+    else
+        callbacks.detail(fmt::format("draft: auto leaves mtp out: {}", why));
     std::erase(draft.options.sources, SourceKind::Mtp);
     return nullptr;
 }
 
-std::optional<EngineHead> load_head(const DraftSettings& draft, const PlacedModel& target, const Model* whole_model,
-                                    const EngineCallbacks& callbacks) {
+std::size_t head_bytes(const HeadSource& head, const draft::DraftOptions& options, std::int64_t text_tokens,
+                       ProposingHead::LmHead lm_head) {
+    const ModelConfig& config = head.config();
+    return ProposingHead::device_bytes(head, WeightRounding::Q8_0, lm_head) +
+           draft::MtpSource::device_bytes(config, config.kv_dtype, draft::model_nodes(options, config.vocab),
+                                          draft::head_slots(options, config, config.kv_dtype, text_tokens));
+}
+
+std::optional<EngineHead> load_head(DraftSettings& draft, const PlacedModel& target, const Model* whole_model,
+                                    const HostMemory& host, const EngineCallbacks& callbacks) {
     if (!draft.options.has(SourceKind::Mtp)) return std::nullopt;
     EngineHead engine;
     engine.source = open_head(target.files());
     CHECK(engine.source != nullptr, "the source mtp was chosen without a head");
+    const std::size_t bytes =
+        head_bytes(*engine.source, draft.options, target.context_tokens(),
+                   whole_model != nullptr ? ProposingHead::LmHead::OfTarget : ProposingHead::LmHead::Own);
+    if (host.total_bytes > 0 && bytes > host.available_bytes) {
+        const std::string why = fmt::format("the MTP head takes {}, {} of memory are free beside the target",
+                                            size_text(bytes), size_text(host.available_bytes));
+        if (!draft.automatic) throw OutOfBudget(fmt::format("{}; give --draft without 'mtp'", why));
+        callbacks.detail(fmt::format("draft: auto leaves mtp out: {}", why));
+        std::erase(draft.options.sources, SourceKind::Mtp);
+        return std::nullopt;
+    }
     const WorkProgress progress = callbacks.work("loading the MTP head");
     const DType kv_dtype = engine.source->config().kv_dtype;
     engine.head = std::make_unique<ProposingHead>(

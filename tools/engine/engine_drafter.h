@@ -1,6 +1,8 @@
-// The draft model of a target, and its own head that proposes tokens: found, loaded and checked.
+// The draft model of a target, and its own MTP head: found, loaded and checked.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -9,6 +11,7 @@
 #include "runtime/model/model.h"
 #include "runtime/model/proposing_head.h"
 #include "tools/engine/engine.h"
+#include "tools/machine/host.h"
 
 namespace slipstream::tools {
 
@@ -37,16 +40,23 @@ struct EngineHead {
     draft::PlannedSeconds planned_seconds;  // of the head's passes
 };
 
-/// Opens the head that proposes tokens in the target's files for the source `mtp`; null if that is not among the
+/// Opens the MTP head in the target's files for the source `mtp`; null if that is not among the
 /// sources. If it cannot be used (the files have none, or a damaged one; a device is a GPU), throws RequestError,
-/// FormatError or Unsupported; of `auto`, removes the source and reports why as a detail.
+/// FormatError or Unsupported; of `auto`, removes the source and reports why: as a note if a GPU
+/// is the reason, else as a detail.
 [[nodiscard]] std::unique_ptr<HeadSource> open_target_head(DraftSettings& draft, const PlacedModel& target,
                                                            const EngineCallbacks& callbacks);
 
+/// Returns the bytes of device memory that the head and its source take: weights, passes and KV.
+[[nodiscard]] std::size_t head_bytes(const HeadSource& head, const draft::DraftOptions& options,
+                                     std::int64_t text_tokens, ProposingHead::LmHead lm_head);
+
 /// Loads the head for the source `mtp`; no value if that is not among the sources. With `whole_model`, the loaded
-/// target, it uses the target's LM head; without it has a copy, since the target's may stream or be split. Throws
-/// OutOfBudget, and what open_target_head() throws.
-[[nodiscard]] std::optional<EngineHead> load_head(const DraftSettings& draft, const PlacedModel& target,
-                                                  const Model* whole_model, const EngineCallbacks& callbacks);
+/// target, it uses the target's LM head; without it has a copy, since the target's may stream or be split. If it takes
+/// more than the free memory of `host`, throws OutOfBudget; of `auto`, removes the source and reports why as a detail.
+/// Throws what open_target_head() throws, too.
+[[nodiscard]] std::optional<EngineHead> load_head(DraftSettings& draft, const PlacedModel& target,
+                                                  const Model* whole_model, const HostMemory& host,
+                                                  const EngineCallbacks& callbacks);
 
 }  // namespace slipstream::tools
