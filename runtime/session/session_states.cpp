@@ -1,5 +1,6 @@
 #include "runtime/session/session_states.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -15,8 +16,8 @@ constexpr int kSaveShare = 100;
 
 }  // namespace
 
-SessionStates::SessionStates(const SessionFile& session, Target& target, SessionUse use)
-    : session_(session), target_(target), shape_(session.begin(), target.shape().kv) {
+SessionStates::SessionStates(const SessionFile& session, Target& target, SessionUse use, Clock::duration least_gap)
+    : session_(session), target_(target), shape_(session.begin(), target.shape().kv), least_gap_(least_gap) {
     const std::filesystem::path path = StatesFile::path_of(session.path());
     std::error_code error;
     if (!std::filesystem::exists(path, error)) return;
@@ -52,8 +53,8 @@ void SessionStates::restore() {
 }
 
 std::optional<std::string> SessionStates::save(std::int64_t n_kv_tokens) {
-    if (is_refused_ || n_kv_tokens <= position_ || Clock::now() - saved_at_ < kSaveShare * save_time_)
-        return std::nullopt;
+    if (is_refused_ || n_kv_tokens <= position_) return std::nullopt;
+    if (saved_at_ && Clock::now() - *saved_at_ < std::max(least_gap_, kSaveShare * save_time_)) return std::nullopt;
     const std::int64_t position = target_.last_state(n_kv_tokens);
     if (position <= position_) return std::nullopt;
     try {
@@ -66,7 +67,7 @@ std::optional<std::string> SessionStates::save(std::int64_t n_kv_tokens) {
 }
 
 std::optional<std::string> SessionStates::save_last(std::int64_t n_kv_tokens) {
-    save_time_ = {};
+    saved_at_.reset();
     if (auto refused = save(n_kv_tokens)) return refused;
     try {
         if (file_ && !is_refused_) file_->sync();
@@ -82,7 +83,7 @@ void SessionStates::write(std::int64_t position) {
     file_->save(position, [&](std::int64_t layer, std::byte* out) { target_.read_state(layer, position, out); });
     position_ = position;
     saved_at_ = Clock::now();
-    save_time_ = saved_at_ - began;
+    save_time_ = *saved_at_ - began;
 }
 
 }  // namespace slipstream

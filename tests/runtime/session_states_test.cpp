@@ -2,6 +2,9 @@
 // saved states is computed again, after any end, with guesses or none, wherever KV and weights are.
 #include "runtime/session/session_states.h"
 
+#include <chrono>
+#include <thread>
+
 #include <gmock/gmock.h>
 
 #include "tests/runtime/session_program.h"
@@ -202,6 +205,30 @@ TEST_F(SessionStatesTest, WhatCannotBeSavedIsSaidOnce) {
     SessionKv again(session, *engine.target, kNoLimit);
     EXPECT_EQ(again.save(), std::nullopt);
     EXPECT_EQ(again.n_in_states(), 1024);
+}
+
+// Half a minute passes between two saves of a run, but its last states are saved at its end.
+TEST_F(SessionStatesTest, SavesWaitForEachOther) {
+    const auto files = make_tiny_model({.n_layers = 4, .head_norms = true, .delta_nets = true});
+    for (const auto gap : {SessionStates::kLeastGap, SessionStates::Clock::duration(0)}) {
+        SplitEngine engine(*files, {4}, Streams::Nothing);
+        SessionBegin begin = sample_begin();
+        begin.context_tokens = SplitEngine::kContext;
+        begin.prompt = prompt_of(1600);
+        begin.kv_bytes = session_kv_bytes(engine.target->shape().kv);
+        fs::remove(path_);
+        StatesFile::remove(path_);
+        const SessionFile session = SessionFile::create(path_, begin);
+        static_cast<void>(plainly(*engine.target, begin.prompt, 2));
+        SessionStates states(session, *engine.target, SessionUse::GoOn, gap);
+        EXPECT_EQ(states.save(600), std::nullopt);
+        EXPECT_EQ(states.position(), 512);
+        std::this_thread::sleep_for(std::chrono::seconds(1));  // far more than a hundred times the time of a save
+        EXPECT_EQ(states.save(1100), std::nullopt);
+        EXPECT_EQ(states.position(), gap.count() == 0 ? 1024 : 512);
+        EXPECT_EQ(states.save_last(1600), std::nullopt);
+        EXPECT_EQ(states.position(), 1536);
+    }
 }
 
 // Right after a prefill chunk, before there is a checkpoint of its states.
