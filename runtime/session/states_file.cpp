@@ -250,6 +250,8 @@ void StatesFile::save(std::int64_t position,
                       const std::function<void(std::int64_t layer, std::byte* out)>& read_layer) {
     CHECK(position > 0 && position % kChunkTokens == 0 && position <= shape_.context_tokens,
           "states after {} positions", position);
+    if (!is_synced_) sync();
+    is_synced_ = false;
     const std::size_t slot = 1 - slot_;
     StatesHash hash;
     std::vector<std::byte> bytes;
@@ -269,8 +271,9 @@ void StatesFile::save(std::int64_t position,
     generation_ = made.generation;
 }
 
-void StatesFile::sync() const {
+void StatesFile::sync() {
     if (retry_interrupted([&] { return ::fdatasync(file_.get()); }) != 0) refuse(path_, errno);
+    is_synced_ = true;
 }
 
 void StatesFile::read(std::uint64_t at, std::span<std::byte> out) const {

@@ -2,7 +2,8 @@
 // one or two positions of the text, from which the text goes on together with the KV in the session.
 //
 // Two slots replace each other, each with a position and the states after it. A slot is written before its head, which
-// names it, so a killed program leaves the other slot. The file is named after the session, is for its owner alone, and
+// names it, so a killed program leaves the other slot; before that, the other slot is forced to the disk, so a power
+// failure leaves it, too. The file is named after the session, is for its owner alone, and
 // belongs to the program that has the session locked. All sizes follow from the session and its model: the file is read
 // only if its head is what this program would write, so no count of the file is trusted. Everything has a checksum.
 //
@@ -69,11 +70,11 @@ public:
     /// Copies the states of a recurrent layer in the chosen slot to `out` [layer_bytes[layer]]. Throws IoError.
     void read_state(std::int64_t layer, std::byte* out) const;
     /// Saves states after `position` in place of those that were not saved or chosen last. `read` fills `out` with the
-    /// states of a recurrent layer; it is called for each of them, in order. Throws IoError, and what `read` throws;
-    /// the other slot is then still there.
+    /// states of a recurrent layer; it is called for each of them, in order. Before, the other slot is forced to the
+    /// disk. Throws IoError, and what `read` throws; the other slot is then still there.
     void save(std::int64_t position, const std::function<void(std::int64_t layer, std::byte* out)>& read);
     /// Returns when everything that was saved is on the disk. Throws IoError.
-    void sync() const;
+    void sync();
 
 private:
     friend struct StatesFileShape;
@@ -97,6 +98,7 @@ private:
     StatesFileShape shape_;
     std::size_t slot_ = 0;          // the slot that was chosen or saved last
     std::uint64_t generation_ = 0;  // the highest of both slots
+    bool is_synced_ = false;        // whether slot_ is on the disk; after opening, this is not known
 };
 
 }  // namespace slipstream

@@ -3,6 +3,8 @@
 #include "runtime/session/states_file.h"
 
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +14,15 @@
 #include "tests/support/error_text.h"
 #include "tests/support/file_limit.h"
 #include "tests/support/temp_folder.h"
+
+namespace {
+int n_forced = 0;  // calls of fdatasync()
+}
+// In place of the C library's.
+extern "C" int fdatasync(int file) {
+    ++n_forced;
+    return static_cast<int>(::syscall(SYS_fdatasync, file));
+}
 
 namespace slipstream {
 namespace {
@@ -76,6 +87,31 @@ TEST_F(StatesFileTest, SlotsReplaceEachOther) {
     EXPECT_EQ(status.st_mode & 0777U, 0600U);
     EXPECT_EQ(fs::file_size(side_), shape_.file_bytes());
     EXPECT_EQ(StatesFile::read_head(session_)->file_bytes, shape_.file_bytes());
+}
+
+// At a power failure, what was written since the last fdatasync() may be lost, in any order.
+TEST_F(StatesFileTest, ASlotIsOnTheDiskBeforeTheOtherIsReplaced) {
+    const auto n_forced_before_writing = [&](StatesFile& file, std::int64_t position) {
+        const int before = n_forced;
+        int n = 0;
+        file.save(position, [&](std::int64_t layer, std::byte* out) {
+            n = n_forced - before;
+            std::fill_n(out, shape_.layer_bytes[layer], std::byte{1});
+        });
+        return n;
+    };
+    {
+        StatesFile file = StatesFile::create(session_, shape_);
+        save(file, 512);
+        EXPECT_EQ(n_forced_before_writing(file, 1024), 1);
+        EXPECT_EQ(n_forced_before_writing(file, 1536), 1);
+        file.sync();
+        EXPECT_EQ(n_forced_before_writing(file, 2048), 0);
+    }
+    // Whether an earlier program's are on the disk is not known.
+    auto file = StatesFile::open(session_, shape_, SessionUse::GoOn);
+    EXPECT_EQ(file->choose(4096), 2048);
+    EXPECT_EQ(n_forced_before_writing(*file, 2560), 1);
 }
 
 // After older states were chosen, the others are replaced.

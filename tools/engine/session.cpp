@@ -379,9 +379,8 @@ std::int64_t TextSession::n_kept_prompt() const {
 
 std::optional<std::string> TextSession::complete() {
     prompt_->settle();
-    std::optional<std::string> refused = kv_->save_last_states();
-    file_->sync();
-    return refused;
+    file_->sync();  // first, since states are of no use without the KV before them
+    return kv_->save_last_states();
 }
 
 }  // namespace slipstream::tools
