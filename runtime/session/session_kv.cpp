@@ -104,7 +104,12 @@ std::optional<std::string> SessionKv::save() {
             if (const auto refused = save_block(layer, n_saved_)) return refused;
         }
     }
-    return states_ && max_chunks_ > 0 ? states_->save(n_saved_ * kChunkTokens) : std::nullopt;
+    return std::nullopt;
+}
+
+std::optional<std::string> SessionKv::save_states() {
+    if (!states_ || max_chunks_ == 0 || target_.n_nodes() > 0) return std::nullopt;
+    return states_->save(n_saved_ * kChunkTokens);
 }
 
 std::optional<std::string> SessionKv::save_last_states() {

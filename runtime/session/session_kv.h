@@ -44,12 +44,15 @@ public:
                          std::int64_t max_tokens = std::numeric_limits<std::int64_t>::max());
 
     /// Saves the KV chunks that are full and whose tokens are in the session. Does nothing while the target has nodes,
-    /// since a pass may be running. Then saves states of recurrent layers if it is time to. If the file cannot be
+    /// since a pass may be running. If the file cannot be
     /// written, returns the reason and saves no more from then on. Throws what the target throws if a KV chunk cannot
     /// be read; the next call tries that one again.
     [[nodiscard]] std::optional<std::string> save();
+    /// Call after save(): saves states of recurrent layers if it is time to. If they cannot be saved, returns the
+    /// reason and saves none from then on; KV is saved all the same.
+    [[nodiscard]] std::optional<std::string> save_states();
     /// Call at the end of a run: saves the last states that can be saved, however soon after the last ones, and returns
-    /// when they are on the disk. Otherwise like save().
+    /// when they are on the disk. Otherwise like save_states().
     [[nodiscard]] std::optional<std::string> save_last_states();
     /// Returns the last position whose states of recurrent layers are saved; 0: none.
     [[nodiscard]] std::int64_t n_in_states() const { return states_ ? states_->position() : 0; }

@@ -69,10 +69,11 @@ private:
 };
 
 [[noreturn]] void refuse(const fs::path& path, int error) {
-    throw IoError(fmt::format(
-        "{}: the states of recurrent layers cannot be kept: {}; when that is put right, run the same command "
-        "again",
-        path.string(), std::strerror(error)));
+    throw IoError(
+        fmt::format("{}: the states of recurrent layers cannot be kept: {}; {}", path.string(), std::strerror(error),
+                    error == EEXIST ? "remove or rename that file, which is not a session's, and run the same "
+                                      "command again"
+                                    : "when that is put right, run the same command again"));
 }
 [[noreturn]] void refuse_reading(const fs::path& path, int error) {
     throw IoError(
