@@ -33,6 +33,8 @@ public:
 
     /// Returns the most positions that are saved within the limit.
     [[nodiscard]] std::int64_t max_tokens() const { return max_chunks_ * kChunkTokens; }
+    /// Returns the bytes that the states of recurrent layers take within the limit; 0: there are no such layers.
+    [[nodiscard]] std::uint64_t states_bytes() const { return states_bytes_; }
 
     /// Fills the empty target with the saved KV, of at most `max_tokens` positions, and returns their number. If layers
     /// are recurrent, it is a position whose states are saved, and the states are filled, too. The
@@ -66,7 +68,8 @@ private:
     Target& target_;
     std::span<const KvLayout> layouts_;  // [n_layers_], of the target
     std::int64_t n_layers_;
-    std::int64_t max_chunks_;
+    std::int64_t max_chunks_;  // with recurrent layers, up to a position whose states can be saved
+    std::uint64_t states_bytes_ = 0;
     std::optional<SessionStates> states_;  // of recurrent layers; empty if there are none
     std::int64_t n_saved_ = 0;             // KV chunks, from the first on, that need not be looked at again
     std::vector<std::byte> block_;         // the block that is being saved, or restored

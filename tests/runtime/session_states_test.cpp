@@ -149,24 +149,26 @@ TEST_F(SessionStatesTest, StatesAndKvGoTogether) {
 
 // Within the limit are the side file and KV; without room for both, nothing is kept but tokens.
 TEST_F(SessionStatesTest, ALimitCountsStatesAndKv) {
-    Case made = hybrid(600, 40, 1);
+    Case made = hybrid(900, 40, 1);
     const Expected expected = expected_of(made);
     cut(made, 10, expected);
     const std::uint64_t side_bytes = fs::file_size(side_);
     const std::size_t chunk = KvLayout{2, 16, DType::F16}.chunk_bytes();
-    for (const std::size_t n_chunks : {0, 1, 2}) {
+    for (const std::size_t n_chunks : {0, 1, 2, 3}) {
         fs::remove(path_);
         fs::remove(side_);
         made.kv_limit = side_bytes + n_chunks * chunk + chunk / 2;
         cut(made, 10, expected);
-        EXPECT_EQ(fs::exists(side_), n_chunks == 2);
-        EXPECT_EQ(finish(made, expected).fed_again, n_chunks == 2 ? 610 - 512 : 610) << n_chunks;
+        EXPECT_EQ(fs::exists(side_), n_chunks >= 2);
+        const std::vector<std::byte> session = file_bytes(path_);
+        EXPECT_EQ(read_session(session, "s").kv_chunks.size(), n_chunks / 2 * 2);
+        EXPECT_EQ(finish(made, expected).fed_again, n_chunks >= 2 ? 910 - 512 : 910) << n_chunks;
     }
     // What is saved is read whatever the limit of the run.
     Case longer = made;
     longer.n_tokens = 50;
     longer.kv_limit = 0;
-    EXPECT_EQ(finish(longer, expected_of(longer)).fed_again, 640 - 512);
+    EXPECT_EQ(finish(longer, expected_of(longer)).fed_again, 940 - 512);
 }
 
 TEST_F(SessionStatesTest, AKvBlockOfARecurrentLayerIsRefused) {

@@ -267,10 +267,14 @@ SessionBegin TextSession::fresh_begin(const SessionStart& start, const LoadedMod
 
 void TextSession::say_what_is_kept(std::int64_t longest_tokens, const EngineCallbacks& callbacks) const {
     if (kv_->max_tokens() >= longest_tokens / kChunkTokens * kChunkTokens) return;
+    const std::string states =
+        kv_->states_bytes() == 0
+            ? ""
+            : fmt::format(", of which the states of recurrent layers need {}", size_text(kv_->states_bytes()));
     callbacks.note(fmt::format(
-        "the session keeps the KV of {} tokens at most (--session-limit {}); what follows them is kept as tokens, "
+        "the session keeps the KV of {} tokens at most (--session-limit {}{}); what follows them is kept as tokens, "
         "and computed again when the session is resumed",
-        kv_->max_tokens(), size_text(request_.limit_bytes)));
+        kv_->max_tokens(), size_text(request_.limit_bytes), states));
 }
 
 std::int64_t TextSession::restore(SessionKv& kv, std::int64_t max_tokens, const EngineCallbacks& callbacks) const {

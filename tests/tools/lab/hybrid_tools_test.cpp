@@ -195,6 +195,12 @@ TEST(HybridSession, AKilledTextGoesOnAfterItsStates) {
     EXPECT_THAT(refused.err, HasSubstr("remove or rename that file"));
     EXPECT_THAT(refused.err, HasSubstr("the text is computed again from its beginning"));
     EXPECT_THAT(refused.err, Not(HasSubstr("tokens alone")));
+    const ProgramResult limited =
+        run_program(generate("5", {"--session", (folder.path() / "u").string(), "--session-limit", "64K"}));
+    EXPECT_EQ(limited.code, 0) << limited.err;
+    EXPECT_THAT(
+        limited.err,
+        HasSubstr("KV of 0 tokens at most (--session-limit 64.0 KiB, of which the states of recurrent layers need "));
     // Without states, everything is computed again, and they are saved again.
     std::filesystem::resize_file(session + ".states", 100);
     const ProgramResult again = run_program(generate("900", {"--session", session}));
