@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "kernels/base/error.h"
+#include "kernels/matmul.h"
 
 namespace slipstream {
 
@@ -20,7 +21,14 @@ SessionStates::SessionStates(const SessionFile& session, Target& target, Session
     : session_(session), target_(target), shape_(session.begin(), target.shape().kv), least_gap_(least_gap) {
     const std::filesystem::path path = StatesFile::path_of(session.path());
     std::error_code error;
-    if (!std::filesystem::exists(path, error)) return;
+    if (!std::filesystem::exists(path, error)) {
+        if (session.n_kv_chunks() * kChunkTokens >= kPrefillChunkTokens)
+            lost_ = fmt::format(
+                "{}: the states of recurrent layers are missing; the text is computed again; if the session was moved "
+                "or copied, move this file with it",
+                path.string());
+        return;
+    }
     std::string reason;
     try {
         file_ = StatesFile::open(session.path(), shape_, use);

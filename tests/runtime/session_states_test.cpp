@@ -144,7 +144,8 @@ TEST_F(SessionStatesTest, StatesAndKvGoTogether) {
     fs::remove(side_);
     const Told told = finish(made, expected);
     EXPECT_EQ(told.fed_again, n_text);
-    EXPECT_EQ(told.damage, "");  // an older program kept none
+    EXPECT_THAT(told.damage, HasSubstr("s.states: the states of recurrent layers are missing"));
+    EXPECT_THAT(told.damage, HasSubstr("move this file with it"));
 }
 
 // Within the limit are the side file and KV; without room for both, nothing is kept but tokens.
