@@ -64,7 +64,7 @@ std::int64_t SessionKv::restore(const std::function<void(std::uint64_t, std::uin
             n_bytes_in_all += static_cast<std::uint64_t>(n_chunks - first) * session_.begin().kv_bytes[layer];
         }
         try {
-            if (n_chunks > 0 && is_recurrent) states_->restore();
+            if (n_chunks > 0 && is_recurrent && !states_->restore()) n_chunks = 0;
             if (n_chunks > 0)
                 target_.restore(0, n_chunks * kChunkTokens,
                                 [&](std::int64_t layer, std::int64_t chunk, std::byte* out) {

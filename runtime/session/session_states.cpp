@@ -1,6 +1,7 @@
 #include "runtime/session/session_states.h"
 
 #include <algorithm>
+#include <new>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -56,20 +57,37 @@ std::int64_t SessionStates::find(std::int64_t max_tokens) {
     return position_;
 }
 
-void SessionStates::restore() {
-    target_.restore_states(position_, [&](std::int64_t layer, std::byte* out) { file_->read_state(layer, out); });
+bool SessionStates::restore() {
+    try {
+        target_.restore_states(position_, [&](std::int64_t layer, std::byte* out) { file_->read_state(layer, out); });
+        return true;
+    } catch (const IoError& refused) {
+        lost_ = fmt::format("{}; the text is computed again", refused.what());
+        position_ = 0;
+        file_.reset();
+        return false;
+    }
+}
+
+std::optional<std::string> SessionStates::refuse(const char* reason) {
+    is_refused_ = true;
+    return fmt::format("{}: the states of recurrent layers cannot be saved: {}; run the same command again",
+                       StatesFile::path_of(session_.path()).string(), reason);
 }
 
 std::optional<std::string> SessionStates::save(std::int64_t n_kv_tokens) {
     if (is_refused_ || n_kv_tokens <= position_) return std::nullopt;
     if (saved_at_ && Clock::now() - *saved_at_ < std::max(least_gap_, kSaveShare * save_time_)) return std::nullopt;
-    const std::int64_t position = target_.last_state(n_kv_tokens);
-    if (position <= position_) return std::nullopt;
     try {
-        write(position);
+        const std::int64_t position = target_.last_state(n_kv_tokens);
+        if (position > position_) write(position);
     } catch (const IoError& refused) {
         is_refused_ = true;
         return refused.what();
+    } catch (const Error& failed) {  // of a device, or of the memory
+        return refuse(failed.what());
+    } catch (const std::bad_alloc&) {
+        return refuse("there is no memory for a copy");
     }
     return std::nullopt;
 }

@@ -31,20 +31,22 @@ public:
     /// Returns the last position, up to `max_tokens`, after which the side file has whole states; 0: there is none.
     [[nodiscard]] std::int64_t find(std::int64_t max_tokens);
     /// Fills the states of the target, which is empty, with those that find() found. Target::restore() must follow.
-    /// Throws IoError.
-    void restore();
+    /// If the file cannot be read, returns false, and find() finds nothing from then on; the target is then
+    /// empty, and the next save makes a new file.
+    [[nodiscard]] bool restore();
     /// Returns the position of the states that were found or saved last; 0: none.
     [[nodiscard]] std::int64_t position() const { return position_; }
     /// Returns what is lost of what was saved, as a sentence; empty: nothing.
     [[nodiscard]] const std::string& lost() const { return lost_; }
 
     /// Call between passes: saves the last states up to position `n_kv_tokens`, if it is time to. If the file cannot be
-    /// written, returns the reason and saves no more from then on.
+    /// written, or the states not be copied from their device, returns the reason and saves no more from then on.
     [[nodiscard]] std::optional<std::string> save(std::int64_t n_kv_tokens);
     /// Like save(), now, and returns when everything is on the disk.
     [[nodiscard]] std::optional<std::string> save_last(std::int64_t n_kv_tokens);
 
 private:
+    [[nodiscard]] std::optional<std::string> refuse(const char* reason);
     void write(std::int64_t position);
 
     const SessionFile& session_;

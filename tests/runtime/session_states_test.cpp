@@ -215,6 +215,31 @@ TEST_F(SessionStatesTest, WhatCannotBeSavedIsSaidOnce) {
     EXPECT_EQ(again.n_in_states(), 1024);
 }
 
+// What a disk no longer gives is computed again.
+TEST_F(SessionStatesTest, StatesThatCannotBeReadAreComputedAgain) {
+    const auto files = make_tiny_model({.n_layers = 4, .head_norms = true, .delta_nets = true});
+    SessionBegin begin = sample_begin();
+    begin.context_tokens = SplitEngine::kContext;
+    begin.prompt = prompt_of(1100);
+    SplitEngine first(*files, {4}, Streams::Nothing);
+    begin.kv_bytes = session_kv_bytes(first.target->shape().kv);
+    const SessionFile session = SessionFile::create(path_, begin);
+    const Generated expected = plainly(*first.target, begin.prompt, 2);
+    EXPECT_EQ(SessionStates(session, *first.target, SessionUse::GoOn).save(1100), std::nullopt);
+    SplitEngine second(*files, {4}, Streams::Nothing);
+    SessionStates states(session, *second.target, SessionUse::GoOn);
+    EXPECT_EQ(states.find(1100), 1024);
+    fs::resize_file(side_, fs::file_size(side_) - 1);  // within the last layer of the states
+    EXPECT_FALSE(states.restore());
+    EXPECT_THAT(states.lost(), HasSubstr("s.states: the states of recurrent layers cannot be read"));
+    EXPECT_EQ(states.find(1100), 0);
+    const Generated found = plainly(*second.target, begin.prompt, 2);
+    EXPECT_EQ(found.text, expected.text);
+    EXPECT_TRUE(same_bits(found.logits, expected.logits));
+    EXPECT_EQ(states.save(1100), std::nullopt);
+    EXPECT_EQ(states.position(), 1024);
+}
+
 // Half a minute passes between two saves of a run, but its last states are saved at its end.
 TEST_F(SessionStatesTest, SavesWaitForEachOther) {
     const auto files = make_tiny_model({.n_layers = 4, .head_norms = true, .delta_nets = true});
