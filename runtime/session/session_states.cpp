@@ -33,9 +33,9 @@ SessionStates::SessionStates(const SessionFile& session, Target& target, Session
     std::string reason;
     try {
         file_ = StatesFile::open(session.path(), shape_, use);
-        if (file_ && file_->choose(shape_.context_tokens) > 0) return;
+        if (file_ && file_->choose(session.text_tokens()) > 0) return;
         reason = fmt::format("{}: {}", path.string(),
-                             file_ ? "no states of recurrent layers are whole"
+                             file_ ? "no states of recurrent layers within the text are whole"
                                    : "the states of recurrent layers are damaged or of another session");
     } catch (const IoError& refused) {
         reason = refused.what();

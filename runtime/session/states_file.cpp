@@ -237,6 +237,7 @@ std::int64_t StatesFile::choose(std::int64_t max_tokens) {
         slot_ = slot;
         return found.position;
     }
+    slot_ = 1 - last;  // so that `last` is replaced
     return 0;
 }
 

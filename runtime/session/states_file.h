@@ -65,7 +65,7 @@ public:
     [[nodiscard]] static StatesFile create(const std::filesystem::path& session, const StatesFileShape& shape);
 
     /// Chooses the slot with the last position up to `max_tokens` whose states are whole, and returns its position; 0:
-    /// there is none. Throws IoError.
+    /// there is none. save() then replaces the other one, or one that is after `max_tokens`. Throws IoError.
     [[nodiscard]] std::int64_t choose(std::int64_t max_tokens);
     /// Copies the states of a recurrent layer in the chosen slot to `out` [layer_bytes[layer]]. Throws IoError.
     void read_state(std::int64_t layer, std::byte* out) const;

@@ -215,6 +215,18 @@ TEST_F(SessionStatesTest, WhatCannotBeSavedIsSaidOnce) {
     EXPECT_EQ(again.n_in_states(), 1024);
 }
 
+// An older copy of a session beside newer states: those after its text are not used.
+TEST_F(SessionStatesTest, StatesAfterTheTextAreNotUsed) {
+    const Case made = hybrid(600, 480, 1);
+    const Expected expected = expected_of(made);
+    cut(made, 10, expected);
+    const std::vector<std::byte> session = file_bytes(path_);
+    cut(made, 450, expected);  // new states are saved at once in a run
+    ASSERT_EQ(StatesFile::read_head(path_)->position, 1024);
+    write_bytes(path_, session);
+    EXPECT_EQ(finish(made, expected).fed_again, 610 - 512);
+}
+
 // What a disk no longer gives is computed again.
 TEST_F(SessionStatesTest, StatesThatCannotBeReadAreComputedAgain) {
     const auto files = make_tiny_model({.n_layers = 4, .head_norms = true, .delta_nets = true});

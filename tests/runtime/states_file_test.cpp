@@ -125,6 +125,20 @@ TEST_F(StatesFileTest, ChosenStatesStayUntilOthersAreSaved) {
     EXPECT_EQ(position(767), 512);
 }
 
+// States after the end of a text, of an older copy of it, are replaced before those within it.
+TEST_F(StatesFileTest, StatesAfterTheTextAreReplacedFirst) {
+    StatesFile file = StatesFile::create(session_, shape_);
+    for (const std::int64_t at : {512, 3072, 2048}) save(file, at);  // leaves 3072 and 2048
+    EXPECT_EQ(file.choose(1000), 0);
+    save(file, 1024);
+    EXPECT_EQ(position(), 2048);
+    EXPECT_EQ(position(2000), 1024);
+    EXPECT_EQ(file.choose(1500), 1024);
+    save(file, 1536);
+    EXPECT_EQ(position(), 1536);
+    EXPECT_EQ(position(1500), 1024);
+}
+
 // Killed after some states are written, or all but the head that names them.
 TEST_F(StatesFileTest, ASlotThatWasNotNamedIsNotRead) {
     struct Killed {};
