@@ -148,25 +148,36 @@ std::vector<std::byte> StatesFile::head() const {
     return {bytes.begin(), bytes.end()};
 }
 
-std::optional<StatesFileHead> StatesFile::read_head(const fs::path& session) {
-    FileHandle file = open_side_file(path_of(session), O_RDONLY);
-    if (file.get() < 0) return std::nullopt;
-    const auto found = read_file_head(file);
-    if (!found) return std::nullopt;
-    StatesFileHead head{.file_bytes = found->second};
-    std::uint64_t newest = 0;  // generation
-    for (const std::size_t slot : {0, 1}) {
-        // Of the file's half: a head with another number of bytes has no slot there that has its checksum.
-        const std::uint64_t at = sizeof(Head) + slot * ((found->second - sizeof(Head)) / 2);
-        Slot read;
-        if (retry_interrupted([&] { return ::pread(file.get(), &read, sizeof(read), static_cast<off_t>(at)); }) !=
-                sizeof(read) ||
-            read.hash != hash_of_fields(read) || read.generation <= newest)
-            continue;
-        newest = read.generation;
-        head.position = read.position;
+std::optional<StatesFileFindings> StatesFile::inspect(const fs::path& session, const SessionBegin& begin,
+                                                      std::int64_t text_tokens) {
+    const fs::path path = path_of(session);
+    std::error_code error;
+    if (!fs::exists(path, error)) return std::nullopt;
+    StatesFileFindings findings{.file_bytes = fs::file_size(path, error)};
+    if (error) findings.file_bytes = 0;
+    FileHandle side = open_side_file(path, O_RDONLY);
+    if (side.get() < 0 && errno != 0) refuse_reading(path, errno);
+    if (side.get() < 0) return findings;
+    const auto found = read_file_head(side);
+    if (!found) return findings;
+    StatesFileShape shape;
+    shape.session_hash = hash_of(encode_session_begin(begin));
+    if (found->first.session_hash != shape.session_hash) {
+        findings.condition = StatesCondition::OfAnotherSession;
+        return findings;
     }
-    return head;
+    // The states of all layers as if they were of one: the checksum is of their bytes in order.
+    const std::uint64_t heads_bytes = sizeof(Head) + 2 * sizeof(Slot);
+    if (found->second < heads_bytes || found->first.state_bytes != (found->second - heads_bytes) / 2 ||
+        (found->second - heads_bytes) % 2 != 0)
+        return findings;
+    shape.context_tokens = begin.context_tokens;
+    shape.layer_bytes = {found->first.state_bytes};
+    StatesFile file(path, std::move(side), std::move(shape));
+    findings.position = file.choose(text_tokens);
+    // Without whole states, slots that were never written, or not yet named, are no damage.
+    if (findings.position > 0 || (file.is_unnamed(0) && file.is_unnamed(1))) findings.condition = StatesCondition::Good;
+    return findings;
 }
 
 std::optional<StatesFile> StatesFile::open(const fs::path& session, const StatesFileShape& shape, SessionUse use) {
@@ -213,16 +224,24 @@ StatesFile::Slot StatesFile::read_slot(std::size_t slot) const {
     return is_good ? found : Slot{};
 }
 
+// Returns whether the slot has no head yet.
+bool StatesFile::is_unnamed(std::size_t slot) const {
+    std::array<std::byte, sizeof(Slot)> bytes;
+    read(slot_at(slot), bytes);
+    return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{}; });
+}
+
 // Returns whether the states that the slot names have their checksum.
 bool StatesFile::is_whole(std::size_t slot, const Slot& found) const {
+    constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
     StatesHash hash;
     std::vector<std::byte> bytes;
-    std::uint64_t at = slot_at(slot) + sizeof(Slot);
-    for (const std::size_t n_bytes : shape_.layer_bytes) {
-        bytes.resize(n_bytes);
+    const std::uint64_t begin = slot_at(slot) + sizeof(Slot);
+    const std::uint64_t end = begin + shape_.state_bytes();
+    for (std::uint64_t at = begin; at < end; at += bytes.size()) {
+        bytes.resize(std::min(kBlockBytes, end - at));
         read(at, bytes);
         hash.add(bytes);
-        at += n_bytes;
     }
     return hash.value() == found.states_hash;
 }

@@ -42,10 +42,13 @@ struct StatesFileShape {
     [[nodiscard]] std::uint64_t file_bytes() const;
 };
 
-/// What the side file of a session has, as far as its heads say.
-struct StatesFileHead {
+enum class StatesCondition : std::uint8_t { Good, OfAnotherSession, Damaged };
+
+/// What the side file of a session has, by its checksums.
+struct StatesFileFindings {
     std::uint64_t file_bytes = 0;
-    std::int64_t position = 0;  // of the newer slot; 0: neither slot has states
+    StatesCondition condition = StatesCondition::Damaged;
+    std::int64_t position = 0;  // of the last whole states within the text; 0: none
 };
 
 class StatesFile {
@@ -54,8 +57,10 @@ public:
     /// Removes the side file of a session, if there is one. Leaves a file of that name that is something else.
     static void remove(const std::filesystem::path& session);
 
-    /// Returns what the side file of a session says; no value if there is none, or its head is damaged.
-    [[nodiscard]] static std::optional<StatesFileHead> read_head(const std::filesystem::path& session);
+    /// Returns what the side file of a session with `text_tokens` tokens has; no value if there is no file of that
+    /// name. Needs no model. Throws IoError.
+    [[nodiscard]] static std::optional<StatesFileFindings> inspect(const std::filesystem::path& session,
+                                                                   const SessionBegin& begin, std::int64_t text_tokens);
     /// Opens the side file of a session. Returns no value if there is none, or one that is not for `shape`. With
     /// SessionUse::Read, nothing may be saved. Throws IoError if the system refuses.
     [[nodiscard]] static std::optional<StatesFile> open(const std::filesystem::path& session,
@@ -89,6 +94,7 @@ private:
     [[nodiscard]] std::vector<std::byte> head() const;
     [[nodiscard]] std::uint64_t slot_at(std::size_t slot) const;
     [[nodiscard]] Slot read_slot(std::size_t slot) const;
+    [[nodiscard]] bool is_unnamed(std::size_t slot) const;
     [[nodiscard]] bool is_whole(std::size_t slot, const Slot& found) const;
     void read(std::uint64_t at, std::span<std::byte> out) const;
     void write(std::uint64_t at, std::span<const std::byte> bytes) const;
