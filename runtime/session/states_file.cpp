@@ -174,9 +174,10 @@ std::optional<StatesFileFindings> StatesFile::inspect(const fs::path& session, c
     shape.context_tokens = begin.context_tokens;
     shape.layer_bytes = {found->first.state_bytes};
     StatesFile file(path, std::move(side), std::move(shape));
-    findings.position = file.choose(text_tokens);
     // Without whole states, slots that were never written, or not yet named, are no damage.
-    if (findings.position > 0 || (file.is_unnamed(0) && file.is_unnamed(1))) findings.condition = StatesCondition::Good;
+    if (file.choose(begin.context_tokens) > 0 || (file.is_unnamed(0) && file.is_unnamed(1)))
+        findings.condition = StatesCondition::Good;
+    findings.position = file.choose(text_tokens);
     return findings;
 }
 

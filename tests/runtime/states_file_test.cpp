@@ -87,6 +87,7 @@ TEST_F(StatesFileTest, SlotsReplaceEachOther) {
         EXPECT_EQ(position(at - 1), at == 512 ? 0 : at / 2);
         EXPECT_EQ(inspect()->condition, StatesCondition::Good);
         EXPECT_EQ(inspect()->position, at);
+        EXPECT_EQ(inspect(at - 1)->condition, StatesCondition::Good);
         EXPECT_EQ(inspect(at - 1)->position, at == 512 ? 0 : at / 2);
     }
     struct stat status {};
